@@ -2,10 +2,9 @@ package auth
 
 import "bytes"
 
-// SetClusterSeed takes the seed of session keys (hexadecimal) that the
-// cluster uses from now on. Minions that signed in before must do so again;
-// there is no time in which both are good, since a seed is replaced when
-// somebody knows the old one who must not.
+// SetClusterSeed replaces the seed of session keys (hexadecimal) by the one that the cluster uses
+// from now on. Minions that signed in before must do so again. The two seeds never hold at the same
+// time: a seed is replaced when somebody knows it who must not.
 func (s *Secrets) SetClusterSeed(text string) error {
 	seed, err := parseSeed(text)
 	if err != nil {
@@ -22,6 +21,6 @@ func (s *Secrets) SetClusterSeed(text string) error {
 	return nil
 }
 
-// RotationAsked takes the drop file of RequestRotation away and tells
-// whether there was one, for a cluster, in which RotateIfDue does nothing.
+// RotationAsked removes the drop file of RequestRotation and reports whether there was one. It is
+// for a cluster, in which RotateIfDue does nothing.
 func (s *Secrets) RotationAsked() bool { return s.takeDropFile() }

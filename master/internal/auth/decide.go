@@ -10,25 +10,25 @@ import (
 	"saltern/master/keys"
 )
 
-// verdict is what a sign-in has come to.
+// verdict is the outcome of a sign-in.
 type verdict struct {
 	act         string // event, "" for none
-	ret         any    // field ret of the answer when it is not accepted
+	ret         any    // ret is the field ret of the answer when the minion is not accepted.
 	pub         *rsa.PublicKey
-	pem         string  // accepted key; session keys depend on it
+	pem         string  // the accepted key, from which session keys are derived
 	wasAccepted bool    // the key was accepted before
 	newlyStored bool    // the key was stored as accepted now
-	busy        bool    // come back later
-	busyReason  string  // why it is busy, if that is known
-	keyChanged  bool    // the key changed meanwhile, decide again
-	prepared    *answer // made while the key was being stored; nil: not yet
+	busy        bool    // the minion must come back later
+	busyReason  string  // why busy, if known
+	keyChanged  bool    // the key changed meanwhile: decide again
+	prepared    *answer // answer that was made while the key was stored; nil: none yet
 }
 
 func refused(act string) verdict { return verdict{act: act, ret: false} }
 
-// decide finds what to answer; the first rule that fits counts (master.py
-// _auth_impl). Only a change of the key store takes time. When somebody else
-// changes the key at the same time the decision is made again.
+// decide chooses the answer; the first rule that fits counts (master.py _auth_impl). Only a change
+// of the key store takes time. It decides again when somebody else changes the key at the same
+// time.
 func (s *Service) decide(ctx context.Context, r request, from netip.AddrPort) verdict {
 	for range 3 {
 		if v := s.decideOnce(ctx, r, from); !v.keyChanged {
@@ -80,7 +80,7 @@ func (s *Service) accepted(ctx context.Context, r request, e keys.Entry, from ne
 	return verdict{act: ActAccept, pub: pub, pem: e.PEM, wasAccepted: true}
 }
 
-// denied keeps a key that does not match the one on file.
+// denied stores a key that differs from the one on file.
 func (s *Service) denied(ctx context.Context, r request, from netip.AddrPort) verdict {
 	s.mismatches.logLimited(s.log, slog.LevelError, "sign-in with another key than the one on file; this may be an attack",
 		"minion", r.id, "peer", from)
@@ -96,7 +96,7 @@ func (s *Service) denied(ctx context.Context, r request, from netip.AddrPort) ve
 	return refused(ActDenied)
 }
 
-// unknown is the first contact of an id.
+// unknown handles the first contact of an id.
 func (s *Service) unknown(ctx context.Context, r request, from netip.AddrPort) verdict {
 	pub, err := s.parsePublic(r.pub)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Service) unknown(ctx context.Context, r request, from netip.AddrPort) v
 	return s.storeKey(ctx, r, keys.Entry{}, keys.Pending, verdict{act: ActPend, ret: true}, "new key is pending", from)
 }
 
-// pending is a further contact before the administrator has decided.
+// pending handles a further contact before the administrator has decided.
 func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
 	if s.cfg.Autosign.Reject(r.id) {
 		old := r
@@ -147,7 +147,7 @@ func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from net
 	return verdict{act: ActPend, ret: true}
 }
 
-// acceptAnyKey is open_mode: whatever key comes is accepted.
+// acceptAnyKey accepts whatever key comes, for open_mode.
 func (s *Service) acceptAnyKey(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
 	pub, err := s.parsePublic(r.pub)
 	if err != nil {
@@ -162,10 +162,9 @@ func (s *Service) acceptAnyKey(ctx context.Context, r request, e keys.Entry, fro
 	return s.storeKey(ctx, r, e, keys.Accepted, v, "key accepted in open mode", from)
 }
 
-// storeKey stores the key in place of old and returns v, or what to say when that
-// fails. The answer is made meanwhile, if making it leaves nothing behind:
-// otherwise the minions that share a write would wait for each other's RSA work
-// after it.
+// storeKey stores the key in place of old and returns v, or another verdict when that fails. Where
+// making the answer leaves no trace, it is made while the key is stored: otherwise the minions that
+// share a write would then wait for each other's RSA work.
 func (s *Service) storeKey(
 	ctx context.Context,
 	r request,
@@ -210,8 +209,8 @@ func (s *Service) storeKey(
 	return v
 }
 
-// failed answers a sign-in whose key could not be stored: too many pending
-// keys look like a full master, everything else is a matter of time.
+// failed returns the verdict for a key that could not be stored. With too many pending keys the
+// master counts as full; any other failure will pass.
 func (s *Service) failed(r request, st keys.State, err error, from netip.AddrPort) verdict {
 	if errors.Is(err, keys.ErrPendingFull) {
 		s.full.logLimited(s.log, slog.LevelWarn, "sign-in refused", "minion", r.id, "peer", from, "error", err)
@@ -230,8 +229,8 @@ func (s *Service) parsePublic(pem string) (*rsa.PublicKey, error) {
 	return s.cfg.Keys.Bounds().ParsePublic([]byte(pem))
 }
 
-// autosign asks whether a new key may pass. Files that say so may be on a volume
-// that hangs; then the error is that of store.
+// autosign reports whether a new key is accepted by itself. The files that decide it may be on a
+// volume that hangs; then it returns the error of changeStore.
 func (s *Service) autosign(ctx context.Context, r request) (accept bool, err error) {
 	if s.cfg.Autosign.Open() {
 		return !s.cfg.Autosign.Doubtful(r.id), nil
@@ -246,9 +245,9 @@ func (s *Service) autosign(ctx context.Context, r request) (accept bool, err err
 	return <-answer, nil
 }
 
-// changeStore runs a change of the key store. It comes back when ctx is done or the
-// wait is over even if the disk hangs; the change then keeps its slot until
-// the disk answers, and no more than diskSlots can hang so.
+// changeStore runs a change of the key store. It returns when ctx is done or the wait is over, even
+// if the disk hangs. The change then keeps its slot until the disk answers, so that at most
+// diskSlots changes hang.
 func (s *Service) changeStore(ctx context.Context, change func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.MaxWait)
 	defer cancel()

@@ -1,14 +1,11 @@
 // Package auth signs minions in and proves who sends a request.
 //
-// Secrets holds what a master knows and minions do not: the RSA identity it
-// shows to them, the key that publishes are encrypted with, and the seed from
-// which each minion's session key is derived. Service answers sign-ins
-// (Salt's command _auth, salt/master.py AuthFuncs), opens encrypted requests
-// and checks the token in them.
+// Secrets holds what a master knows and minions do not: the RSA identity that it shows to them, the
+// key that encrypts publishes, and the seed from which each minion's session key is derived.
+// Service answers sign-ins (Salt's command _auth, salt/master.py AuthFuncs), opens encrypted
+// requests and checks the token in them.
 //
-// Three things are done otherwise than in Salt, none of them visible to a
-// minion:
-//
+// Three things differ from Salt, none of them visible to a minion:
 //   - Session keys are not files. They are derived from a seed, the minion's
 //     id, its accepted key and the time, so that all masters which share the
 //     seed agree at once, a restart changes nothing, and nothing is ever
@@ -18,5 +15,5 @@
 //     publish_session or when somebody asks for it, as salt-key does after a
 //     key was deleted.
 //   - RSA work is bounded. Minions whose key is accepted never wait behind a
-//     crowd of strangers; what exceeds the bounds is told to come back.
+//     crowd of strangers. Beyond the bounds a minion is told to come back.
 package auth

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// errBusy says that a bounded queue is full or moves too slowly.
+// errBusy means that a bounded queue is full or moves too slowly.
 var errBusy = errors.New("too much work at once")
 
-// gate lets so many callers work at once and so many wait. Who comes when the
-// queue is full, or has waited too long, is turned away and counted: working
-// off requests whose senders have given up only makes a storm longer.
+// gate bounds how many callers work at once and how many wait. Overflow policy: a caller that finds
+// the queue full, or has waited too long, is turned away and counted. Serving requests whose
+// senders have given up only makes a storm longer.
 type gate struct {
 	slots      chan struct{}
 	queue      int64
@@ -25,7 +25,7 @@ func newGate(slots, queue int, wait time.Duration) *gate {
 	return &gate{slots: make(chan struct{}, slots), queue: int64(queue), wait: wait}
 }
 
-// waitSlot waits for a slot. The error is errBusy or that of ctx.
+// waitSlot waits for a slot. The error is errBusy or the error of ctx.
 func (g *gate) waitSlot(ctx context.Context) (leave func(), err error) {
 	select {
 	case g.slots <- struct{}{}:

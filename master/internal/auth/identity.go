@@ -20,7 +20,7 @@ type Identity struct {
 	Public string
 }
 
-// NewIdentity makes an Identity of a key in memory.
+// NewIdentity returns the Identity of a key in memory.
 func NewIdentity(key *rsa.PrivateKey) (Identity, error) {
 	text, err := crypt.PublicPEM(&key.PublicKey)
 	if err != nil {
@@ -29,9 +29,8 @@ func NewIdentity(key *rsa.PrivateKey) (Identity, error) {
 	return Identity{Key: key, Public: text}, nil
 }
 
-// LoadIdentity reads <dir>/<name>.pem. The text of the public half is taken
-// from <name>.pub when that file holds the same key, so that minions which
-// compare it byte by byte see what they have stored.
+// LoadIdentity reads <dir>/<name>.pem. The text of the public half comes from <name>.pub when that
+// file holds the same key, so that minions which compare it byte by byte see what they have stored.
 func LoadIdentity(dir, name, passphrase string) (Identity, error) {
 	key, err := crypt.LoadPrivate(filepath.Join(dir, name+".pem"), passphrase)
 	if err != nil {
@@ -54,10 +53,9 @@ func LoadIdentity(dir, name, passphrase string) (Identity, error) {
 	return id, nil
 }
 
-// OpenMaster reads the master's own key pair, or makes one of so many bits
-// when there is none. masterID is the option id; the files bear its name
-// without the suffix "_master", with master.pem and master.pub as links to
-// them, as in 3008 (crypt.py MasterKeys). A real master.pem of an older
+// OpenMaster reads the master's own key pair, or makes one of so many bits when there is none.
+// masterID is the option id. The files bear its name without the suffix "_master"; master.pem and
+// master.pub are links to them, as in 3008 (crypt.py MasterKeys). A real master.pem of an older
 // release is used as it is.
 func OpenMaster(dir, masterID, passphrase string, bits int) (Identity, error) {
 	name := strings.TrimSuffix(masterID, "_master")

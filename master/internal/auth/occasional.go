@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// burst lines are logged in each window; the rest is counted.
+// burst is how many lines are logged in each window. The others are counted.
 const (
 	burst  = 20
 	window = 10 * time.Second
 )
 
-// limitedLog logs a message that a stranger can provoke, without letting him
-// fill the disk with it.
+// limitedLog logs a message that a stranger can provoke, without letting him fill the disk with it.
 type limitedLog struct {
 	now func() time.Time
 

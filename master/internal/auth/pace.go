@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// How many sign-ins with an accepted key go straight to the RSA work, of one
-// id in a window. A public key proves nothing, whoever shows it may have heard
-// it; so the id's own address, from which it last proved itself, has more than
-// all others together. What is beyond waits with the strangers.
+// How many sign-ins of one accepted id go straight to the RSA work in a window. A public key proves
+// nothing: anybody may have overheard it. So the address from which the id last proved itself has a
+// larger share than all others together. Sign-ins beyond that wait with the strangers.
 const (
 	paceWindow = time.Minute
 	paceOwn    = 30
 	paceOther  = 4
 )
 
-// signInPace counts sign-ins by accepted ids.
+// signInPace counts sign-ins of accepted ids.
 type signInPace struct {
 	mu   sync.Mutex
 	byID map[string]*paceCount
@@ -28,8 +27,8 @@ type paceCount struct {
 
 func newSignInPace() *signInPace { return &signInPace{byID: map[string]*paceCount{}} }
 
-// skipsQueue reports whether a sign-in of an accepted id need not wait with the
-// strangers; own says that it comes from the id's own address.
+// skipsQueue reports whether a sign-in of an accepted id need not wait with the strangers. own: it
+// comes from the id's own address.
 func (p *signInPace) skipsQueue(id string, own bool, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,28 +14,27 @@ import (
 	"saltern/master/value"
 )
 
-// answer is what a minion is told.
+// answer is the reply to a sign-in.
 type answer struct {
 	payload  any
 	act      string // event, "" for none
-	accepted bool   // with the keys
+	accepted bool   // the payload holds the keys
 	process  Process
 }
 
-// Process tells the processes of a minion apart. A minion draws its token when it starts and
-// shows it at each sign-in (salt/crypt.py AsyncAuth.__singleton_init__), so one who signs in
-// anew shows the one of before. It is a digest of the token; 0: there was none.
+// Process identifies a process of a minion: a digest of its token, or 0 without one. A minion draws
+// its token when it starts and shows the same one at each sign-in (salt/crypt.py
+// AsyncAuth.__singleton_init__).
 type Process uint64
 
-// processOf is the digest of a token in the clear.
+// processOf returns the digest of a token in the clear.
 func processOf(token []byte) Process {
 	sum := sha256.Sum256(append([]byte("process "), token...))
 	return Process(binary.BigEndian.Uint64(sum[:]))
 }
 
-// answer makes the payload for a verdict. It holds the RSA work, so it passes
-// the gates: who has no accepted key yet, or shows one too often, gets at most
-// half of the workers.
+// answer makes the payload for a verdict. It does the RSA work, so it passes the gates: minions
+// without an accepted key, and those that sign in too often, get at most half of the workers.
 func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.AddrPort) *answer {
 	if !v.wasAccepted || !s.pace.skipsQueue(r.id, s.fromOwnAddress(r.id, from), s.cfg.Secrets.cfg.Now()) {
 		leave, err := s.strangers.waitSlot(ctx)
@@ -72,8 +71,8 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 	return &answer{s.signedMap(m, r.sigAlgo), v.act, true, process}
 }
 
-// fromOwnAddress reports whether an id last proved itself from this address. When
-// nobody knows, no address is another one.
+// fromOwnAddress reports whether an id last proved itself from this address. It is true when that
+// is not known.
 func (s *Service) fromOwnAddress(id string, from netip.AddrPort) bool {
 	if s.cfg.Proven == nil {
 		return true
@@ -82,7 +81,7 @@ func (s *Service) fromOwnAddress(id string, from netip.AddrPort) bool {
 	return ok && a.Unmap() == from.Addr().Unmap()
 }
 
-// verdictReply is the answer to a minion that may not come in (yet).
+// verdictReply returns the answer to a minion that is not let in, or not yet.
 func (s *Service) verdictReply(r request, ret any) any {
 	if r.version < 2 {
 		return unsigned(ret)
@@ -103,7 +102,7 @@ func (s *Service) signedMap(m *value.Map, algo string) any {
 	return busyText
 }
 
-// acceptedMap holds the keys for a minion (master.py _auth_impl).
+// acceptedMap returns the keys for a minion (master.py _auth_impl).
 func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *value.Map, p Process, err error) {
 	if _, err := crypt.EncryptionHash(r.encAlgo); err != nil {
 		return nil, 0, err
@@ -118,8 +117,8 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *val
 	if r.token != nil {
 		var token []byte
 		if token, p, err = s.returnToken(r, v.pub); err != nil {
-			// As in Salt the answer goes out without a token, and a minion
-			// that knows the master refuses it.
+			// As in Salt the answer then has no token, and a minion that knows the master refuses
+			// it.
 			s.badTokens.logLimited(s.log, slog.LevelWarn, "token of a sign-in does not open", "minion", r.id, "peer", from)
 		} else {
 			m.Set("token", token)
@@ -150,10 +149,9 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *val
 
 var errToken = errors.New("token has not the form of a key")
 
-// returnToken opens a token with the master's key and encrypts it for the
-// minion, by which the master proves itself. Only what looks like a token, the
-// text of a symmetric key, is given back: otherwise an accepted minion could
-// have other ciphertexts opened for it.
+// returnToken opens a token with the master's key and encrypts it for the minion, by which the
+// master proves itself. It returns only what looks like a token, the text of a symmetric key:
+// otherwise an accepted minion could have other ciphertexts opened.
 func (s *Service) returnToken(r request, pub *rsa.PublicKey) ([]byte, Process, error) {
 	plain, err := crypt.Decrypt(s.cfg.Secrets.cfg.Identity.Key, r.encAlgo, r.token)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// serialBlock is how many serials are noted as used ahead of time.
+// serialBlock is how many serials are marked as used ahead of time.
 const serialBlock = 1 << 20
 
 const dropMode = 0o400
@@ -23,8 +23,8 @@ const dropMode = 0o400
 func (s *Secrets) publishFile() string { return filepath.Join(s.cfg.CacheDir, ".publish_key") }
 func (s *Secrets) dropFile() string    { return filepath.Join(s.cfg.CacheDir, ".dfn") }
 
-// openPublishKey takes the kept publish key, unless it is too old or somebody
-// has asked for a new one while the master was down.
+// openPublishKey takes the stored publish key, unless it is too old or somebody asked for a new one
+// while the master was down.
 func (s *Secrets) openPublishKey() error {
 	p, err := s.readPublishKey()
 	asked := s.takeDropFile()
@@ -53,7 +53,7 @@ func (s *Secrets) isOld(made time.Time) bool {
 	return age >= s.cfg.PublishSession || age < -time.Hour
 }
 
-// readPublishKey reads the key, the serials used and the time it was made.
+// readPublishKey reads the key, the used serials and the time it was made.
 func (s *Secrets) readPublishKey() (publishKey, error) {
 	text, _, err := readSecret(s.publishFile())
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *Secrets) readPublishKey() (publishKey, error) {
 	return publishKey{key: key, serial: serial, limit: serial, made: time.Unix(made, 0)}, nil
 }
 
-// reserveSerials notes that a block of serials is used up; after a restart counting
-// goes on behind it.
+// reserveSerials marks a block of serials as used on disk. After a restart counting continues
+// behind it.
 func (s *Secrets) reserveSerials(p *publishKey) error {
 	limit := p.serial + serialBlock
 	text := fmt.Sprintf("%s %d %d\n", p.key.String(), limit, p.made.Unix())
@@ -91,7 +91,7 @@ func (s *Secrets) reserveSerials(p *publishKey) error {
 	return nil
 }
 
-// signDigest is the X9.31 signature over a publish key (master.py _auth_impl).
+// signDigest returns the X9.31 signature over a publish key (master.py _auth_impl).
 func (s *Secrets) signDigest(key crypt.Key) ([]byte, error) {
 	sum := sha256.Sum256([]byte(key.String()))
 	sig, err := crypt.X931Sign(s.cfg.Identity.Key, []byte(hex.EncodeToString(sum[:])))
@@ -101,10 +101,10 @@ func (s *Secrets) signDigest(key crypt.Key) ([]byte, error) {
 	return sig, nil
 }
 
-// Rotate replaces the publish key; serials start again. Minions notice at the
-// next publish, sign in again and then read that same publish. The caller
-// tells others with the event "key", {"rotate_aes_key": true}. In a cluster
-// it is an error: the masters agree on a key and call SetClusterKey.
+// Rotate replaces the publish key; serials start again. Minions notice at the next publish, sign in
+// again and then read that same publish. The caller tells others with the event "key",
+// {"rotate_aes_key": true}. In a cluster it returns an error: the masters agree on a key and call
+// SetClusterKey.
 func (s *Secrets) Rotate() error {
 	if s.headOnly {
 		return errors.New("rotate the publish key: the cluster owns it")
@@ -122,7 +122,7 @@ func (s *Secrets) Rotate() error {
 		return err
 	}
 
-	s.mu.Lock() // held over the write: NextPublish writes the same file
+	s.mu.Lock() // held during the write: NextPublish writes the same file
 	defer s.mu.Unlock()
 	if err := s.reserveSerials(&p); err != nil {
 		return err
@@ -165,9 +165,8 @@ func (s *Secrets) RotateIfDue() (bool, error) {
 	return true, s.Rotate()
 }
 
-// takeDropFile takes a drop file away and reports whether it was a good one: a
-// regular file of mode 0400 that names this master or, as older tools write
-// it, nobody (master.py handle_key_rotate).
+// takeDropFile removes a drop file and reports whether it was valid: a regular file of mode 0400
+// that names this master or, as older tools write it, nobody (master.py handle_key_rotate).
 func (s *Secrets) takeDropFile() bool {
 	path := s.dropFile()
 	st, err := os.Lstat(path)
@@ -196,9 +195,8 @@ func (s *Secrets) takeDropFile() bool {
 	return true
 }
 
-// RequestRotation writes the drop file that asks the master with this
-// CacheDir for a new publish key (crypt.py dropfile). It is for tools that
-// run beside the master; asking twice is no error.
+// RequestRotation writes the drop file that asks the master with this CacheDir for a new publish
+// key (crypt.py dropfile). It is for tools that run beside the master. Asking twice is no error.
 func RequestRotation(cacheDir, masterID string) error {
 	path := filepath.Join(cacheDir, ".dfn")
 	if _, err := os.Lstat(path); err == nil {

@@ -20,8 +20,8 @@ import (
 
 // SecretsConfig says where a master's secrets are.
 type SecretsConfig struct {
-	// Identity is what minions know as the master: the cluster's key pair in
-	// a cluster, otherwise the master's own.
+	// Identity is the master as minions know it: the cluster's key pair in a cluster, otherwise the
+	// master's own.
 	Identity Identity
 	// MasterID is the option id; drop files name it.
 	MasterID string
@@ -34,8 +34,8 @@ type SecretsConfig struct {
 	// cluster have agreed on one; then there is no file. SetClusterSeed
 	// replaces it.
 	Seed string
-	// SessionDir makes the session keys files in this folder, one for each
-	// minion, for a cluster in which Salt's masters take part. "" derives them.
+	// SessionDir stores session keys as files in this folder, one for each minion, for a cluster
+	// with Salt's masters. "" derives them.
 	SessionDir string
 	// ClusterKey is the publish key that the masters of a cluster share. When
 	// it is set, publishes carry no serial (several masters count apart) and
@@ -48,8 +48,8 @@ type SecretsConfig struct {
 	// Signer signs the public key for minions with
 	// verify_master_pubkey_sign (master_sign_pubkey); nil for none.
 	Signer *Identity
-	// PubkeySignature is a signature made elsewhere that is sent as it is
-	// (master_use_pubkey_signature); it goes before Signer.
+	// PubkeySignature is a signature that was made elsewhere and is sent as it is
+	// (master_use_pubkey_signature). It takes precedence over Signer.
 	PubkeySignature string
 	// SigningAlgorithm is publish_signing_algorithm; "" means PKCS1v15-SHA1.
 	SigningAlgorithm string
@@ -59,7 +59,7 @@ type SecretsConfig struct {
 	Logger *slog.Logger     // nil discards
 }
 
-// Secrets are what only masters know. All methods may be called concurrently.
+// Secrets holds what only masters know. All methods may be called concurrently.
 type Secrets struct {
 	cfg      SecretsConfig
 	pubSigs  map[string]string
@@ -72,7 +72,7 @@ type Secrets struct {
 
 	mu   sync.Mutex
 	pub  publishKey
-	seed []byte // pseudo-random key of HKDF; never changed in place
+	seed []byte // pseudo-random key of HKDF; replaced, never changed in place
 
 	seedGen atomic.Uint64 // counts the seeds
 }
@@ -82,13 +82,13 @@ type publishKey struct {
 	key    crypt.Key
 	digest []byte    // X9.31 over the hexadecimal SHA-256 of the key text
 	made   time.Time // for its age
-	serial int64     // last one given out
+	serial int64     // last serial that was given out
 	limit  int64     // serials up to here are noted on disk as used
 }
 
-// OpenSecrets reads the secrets and makes those that are missing. It computes
-// the X9.31 signature over the publish key and, with a Signer, the signatures
-// over the public key once, since neither depends on the request.
+// OpenSecrets reads the secrets and makes missing ones. It computes the X9.31 signature over the
+// publish key and, with a Signer, the signatures over the public key once: they do not depend on
+// the request.
 func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
 	if cfg.Identity.Key == nil {
 		return nil, errors.New("open secrets: no identity")
@@ -137,9 +137,8 @@ func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
 	return s, s.openPublishKey()
 }
 
-// signPublic makes the field pub_sig for each algorithm a minion may want.
-// Salt sends base64 with a newline at the end (binascii.b2a_base64), or the
-// content of the file.
+// signPublic returns the field pub_sig for each algorithm that a minion may ask for. Salt sends
+// base64 with a newline at the end (binascii.b2a_base64), or the content of the file.
 func signPublic(cfg SecretsConfig) (map[string]string, error) {
 	sigs := map[string]string{}
 	for _, algo := range []string{crypt.PKCS1SHA1, crypt.PKCS1SHA224} {
@@ -158,10 +157,10 @@ func signPublic(cfg SecretsConfig) (map[string]string, error) {
 	return sigs, nil
 }
 
-// Public is the text of the public key that minions store.
+// Public returns the public key as minions store it.
 func (s *Secrets) Public() string { return s.cfg.Identity.Public }
 
-// SigningAlgorithm is the algorithm for publishes.
+// SigningAlgorithm returns the algorithm for publishes.
 func (s *Secrets) SigningAlgorithm() string { return s.cfg.SigningAlgorithm }
 
 // Sign signs with the identity, for pillars (the algorithm that the minion
@@ -170,19 +169,18 @@ func (s *Secrets) Sign(algo string, data []byte) ([]byte, error) {
 	return crypt.Sign(s.cfg.Identity.Key, algo, data)
 }
 
-// PublishKey is the key that publishes are encrypted with now.
+// PublishKey returns the key that encrypts publishes now.
 func (s *Secrets) PublishKey() crypt.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pub.key
 }
 
-// NextPublish is the key for one publish together with its serial. Minions
-// drop a publish whose serial is not above the last one they saw under the
-// same key (crypt.py Crypticle.loads), therefore the two come together and
-// serials go on after a restart. In a cluster the serial is 0 and must be
-// left out. The error is a disk's that cannot note the serials used; it comes
-// at most once in 2^20 publishes.
+// NextPublish returns the key for one publish together with its serial. Minions drop a publish
+// whose serial is not above the last one they saw under the same key (crypt.py Crypticle.loads).
+// Therefore the two come together, and serials continue after a restart. In a cluster the serial is
+// 0 and must be left out. An error means that the disk cannot mark serials as used; it comes at
+// most once in 2^20 publishes.
 func (s *Secrets) NextPublish() (crypt.Key, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,7 +196,7 @@ func (s *Secrets) NextPublish() (crypt.Key, int64, error) {
 	return s.pub.key, s.pub.serial, nil
 }
 
-// currentKey is the publish key and the signature over it.
+// currentKey returns the publish key and the signature over it.
 func (s *Secrets) currentKey() (crypt.Key, []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

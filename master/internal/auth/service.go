@@ -46,7 +46,7 @@ const (
 type Config struct {
 	Keys     *keys.Store
 	Secrets  *Secrets
-	Autosign *keys.Autosign // nil accepts and rejects nobody by itself
+	Autosign *keys.Autosign // Autosign may be nil: no key is accepted or rejected by itself.
 	// PublishPort is the port of 4505 that minions are told.
 	PublishPort int
 	// OpenMode is open_mode: every key is accepted and overwrites the one on
@@ -57,8 +57,8 @@ type Config struct {
 	// with MaxMinions.
 	MaxMinions int
 	Connected  func(id string) (count int, has bool)
-	// Proven is the address from which an id last proved itself by a request;
-	// nil: nobody knows.
+	// Proven returns the address from which an id last proved itself by a request. It may be nil:
+	// that is not known.
 	Proven func(id string) (netip.Addr, bool)
 	// ClusterEvents tells peers of keys accepted here: event salt/key.
 	ClusterEvents bool
@@ -66,32 +66,32 @@ type Config struct {
 	// auth_events_autosign_grains: the acts whose events carry the grains.
 	NoEvents    bool
 	EventGrains []string
-	// Events takes the events; it must not block. nil drops them.
+	// Events takes the events. It must not block. It may be nil: events are dropped.
 	Events func(tag string, data *value.Map)
-	// Admit is asked before a minion gets its keys, and told which of its processes
-	// signs in, see [Process]. With an error the minion is told to come back. It may wait.
-	// nil admits all.
+	// Admit is called before a minion gets its keys, with the process that signs in, see [Process].
+	// On an error the minion is told to come back. It may wait. It may be nil: every minion is let
+	// in.
 	Admit func(ctx context.Context, id string, p Process) error
-	// Workers is how many sign-ins do RSA work at once, 0 for one per
-	// processor. Queue and MaxWait bound those that wait; 0 for defaults.
+	// Workers is how many sign-ins do RSA work at once, 0 for one per processor. Queue and MaxWait
+	// bound the sign-ins that wait, 0 for the defaults.
 	Workers int
 	Queue   int
 	MaxWait time.Duration
 	Logger  *slog.Logger // nil discards
-	// Trouble says why keys cannot be stored now, "" when nothing is known to be
-	// wrong; nil: never. What it says is told to minions.
+	// Trouble returns why keys cannot be stored now, or "". Minions see the text. It may be nil:
+	// keys can always be stored.
 	Trouble func() string
-	// Decided hears of keys that were accepted or rejected without an administrator,
-	// and by which rule; nil: nobody does.
+	// Decided is called for keys that a rule accepted or rejected without an administrator. It may
+	// be nil.
 	Decided func(id, rule string, st keys.State, from netip.Addr)
 }
 
 // Stats are counters since start.
 type Stats struct {
-	SignIns  uint64 // requests answered, by whatever
-	Accepted uint64 // of these accepted
+	SignIns  uint64 // requests answered, whatever the answer
+	Accepted uint64 // of these, accepted
 	Busy     uint64 // turned away because a queue was full or too slow
-	Tokens   uint64 // request tokens that took a public operation to verify
+	Tokens   uint64 // tokens of requests that took a public-key operation to verify
 }
 
 // Service signs minions in and proves requests. All methods may be called
@@ -100,8 +100,8 @@ type Service struct {
 	cfg Config
 	log *slog.Logger
 
-	known     *gate // RSA work, everybody passes
-	strangers *gate // passed before known by those without an accepted key, or too often
+	known     *gate // RSA work of everybody
+	strangers *gate // passed first by minions without an accepted key, and by those that sign in too often
 	pace      *signInPace
 	disk      *gate       // changes of the key store
 	closed    atomic.Bool // disk has been filled by Close
@@ -112,13 +112,12 @@ type Service struct {
 	stats                                 struct{ signIns, accepted, tokens atomic.Uint64 }
 }
 
-// diskSlots is how many changes of keys are under way at once; new keys that
-// wait together for a volume share a file there. A change that hangs keeps its
-// slot, so that not more than these hang.
+// diskSlots is how many changes of keys run at once; new keys that wait together for a volume share
+// a file there. A change that hangs keeps its slot, so that no more than these hang.
 const diskSlots = 64
 
-// New makes a Service. It logs a warning for each option that leaves the door
-// open, see Warnings.
+// New returns a Service. It logs a warning for each option that weakens authentication, see
+// Warnings.
 func New(cfg Config) (*Service, error) {
 	if cfg.Keys == nil || cfg.Secrets == nil {
 		return nil, errors.New("make the sign-in service: keys and secrets are required")
@@ -162,8 +161,7 @@ func New(cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Warnings are the problems of the configuration that a status page should
-// show as long as they last.
+// Warnings returns the problems of the configuration that a status page should show.
 func (s *Service) Warnings() (w []string) {
 	if s.cfg.OpenMode {
 		w = append(w, "open_mode is on: any host can take the place of any minion")
@@ -174,9 +172,8 @@ func (s *Service) Warnings() (w []string) {
 	return w
 }
 
-// Close waits until no change of a key is under way; afterwards no key is
-// stored any more and sign-ins that would need it are told to come back. The
-// error is ctx's. Closing again does nothing.
+// Close waits until no change of a key is running. Afterwards no key is stored, and sign-ins that
+// would need it are told to come back. The error is the one of ctx. Closing again does nothing.
 func (s *Service) Close(ctx context.Context) error {
 	if s.closed.Load() {
 		return nil
@@ -207,30 +204,28 @@ func (s *Service) Stats() Stats {
 	}
 }
 
-// Event is what became of a sign-in.
+// Event is the outcome of a sign-in.
 type Event struct {
-	Act    string // one of the Act constants; "" when nothing is known of the id
+	Act    string // one of the Act constants; "" when the id could not be read
 	ID     string
-	Pub    string // key that was offered, "" when it was none
+	Pub    string // the key that was offered; "" when it was no key
 	Result bool   // accepted or pending
 }
 
-// SignIn answers the load of an _auth request with the complete payload: a
-// map or, for what cannot be answered otherwise, a text. It never fails; the
-// answer says what to do. Events go to Config.Events. It returns when the
-// answer is ready, when the queues are full, or when ctx is done.
+// SignIn answers the load of an _auth request with the complete payload: a map, or a text where no
+// map is possible. It never fails; the answer says what to do. Events go to Config.Events. It
+// returns when the answer is ready, the queues are full, or ctx is done.
 func (s *Service) SignIn(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) any {
 	payload, _ := s.SignInEvent(ctx, load, version, from)
 	return payload
 }
 
-// Answers that are not signed. A minion takes a text for a failed sign-in and
-// comes back on a new connection after acceptance_wait_time, just as it does
-// after "full".
+// Unsigned answers. A minion takes a text for a failed sign-in and comes back on a new connection
+// after acceptance_wait_time, as it does after "full".
 const (
 	badLoad  = "bad load"
 	busyText = "master is busy, sign in again later"
-	// notStored has the reason in it: the minion logs it.
+	// notStored names the reason, which the minion logs.
 	notStored = "the master cannot store the key, %s; sign in again later"
 )
 
@@ -238,7 +233,7 @@ func unsigned(ret any) *value.Map {
 	return value.NewMap("enc", "clear", "load", value.NewMap("ret", ret))
 }
 
-// SignInEvent is SignIn with what became of the request.
+// SignInEvent is SignIn that also returns the outcome.
 func (s *Service) SignInEvent(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) (any, Event) {
 	s.stats.signIns.Add(1)
 	r, err := parseRequest(load, version)
@@ -282,7 +277,7 @@ func (s *Service) SignInEvent(ctx context.Context, load *value.Map, version int6
 	return a.payload, ev
 }
 
-// request is an _auth load that has the right shape.
+// request is an _auth load of the right shape.
 type request struct {
 	id, pub          string // pub is normalised
 	nonce            string
@@ -352,8 +347,8 @@ func parseRequest(load *value.Map, version int64) (request, error) {
 	return r, nil
 }
 
-// fireEvents sends the event of a sign-in (master.py _auth_impl); the order of the
-// fields is that of the Python master.
+// fireEvents fires the event of a sign-in (master.py _auth_impl), with the fields in the order of
+// the Python master.
 func (s *Service) fireEvents(r request, v verdict, ev Event) {
 	if s.cfg.Events == nil || ev.Act == "" {
 		return
@@ -379,8 +374,8 @@ func (s *Service) fireEvents(r request, v verdict, ev Event) {
 	s.cfg.Events(TagAuth, data)
 }
 
-// pythonText spells a grain's value as Python's str does, for comparison with
-// the lines of a file.
+// pythonText returns a grain's value as Python's str writes it, for comparison with the lines of a
+// file.
 func pythonText(v any) (string, bool) {
 	switch v := v.(type) {
 	case nil:
@@ -399,7 +394,7 @@ func pythonText(v any) (string, bool) {
 	return "", false
 }
 
-// grainTexts are the grains that can decide about a new key.
+// grainTexts returns the grains that can decide about a new key.
 func grainTexts(m *value.Map) map[string]string {
 	if m.Len() == 0 || m.Len() > 64 {
 		return nil

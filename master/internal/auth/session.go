@@ -20,16 +20,15 @@ import (
 
 const (
 	seedLen = 32
-	// skew is how far the clocks of two masters may be apart: a key of the
-	// next epoch is good that long before the epoch begins.
+	// skew is how far the clocks of two masters may differ: a key of the next epoch is accepted
+	// that long before the epoch begins.
 	skew = 5 * time.Minute
-	// sessionKeyLen is the number of bytes in a crypt.Key.
+	// sessionKeyLen is the length of a crypt.Key in bytes.
 	sessionKeyLen = 56
 )
 
-// openSeed reads the seed of session keys, or makes it. When several masters
-// start at once on a shared folder, one file wins (link fails when the name
-// is taken) and all read it.
+// openSeed reads the seed of session keys, or makes it. When several masters start at once on a
+// shared folder, one file wins (link fails when the name exists) and all read it.
 func openSeed(path string, random io.Reader) ([]byte, error) {
 	text, _, err := readSecret(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -51,7 +50,7 @@ func openSeed(path string, random io.Reader) ([]byte, error) {
 	return prk, nil
 }
 
-// parseSeed makes the key of HKDF from the text of a seed.
+// parseSeed returns the key of HKDF for the text of a seed.
 func parseSeed(text string) ([]byte, error) {
 	seed, err := hex.DecodeString(text)
 	if err != nil || len(seed) != seedLen {
@@ -74,9 +73,8 @@ func makeSeed(path string, random io.Reader) (err error) {
 	return err
 }
 
-// epochAt is the number of the epoch of a minion at a time. Minions change
-// epochs at different times of the day, so that they do not all come to sign
-// in again at once.
+// epochAt returns the number of a minion's epoch at a time. Minions change epochs at different
+// times of the day, so that they do not all sign in again at once.
 func (s *Secrets) epochAt(id string, at time.Time) int64 {
 	sum := sha256.Sum256([]byte(id))
 	period := int64(s.cfg.PublishSession / time.Second)
@@ -84,8 +82,8 @@ func (s *Secrets) epochAt(id string, at time.Time) int64 {
 	return (at.Unix() + offset) / max(period, 1)
 }
 
-// deriveSession derives the session key of a minion for an epoch. pem is its
-// accepted key, normalised: another key has other sessions.
+// deriveSession derives the session key of a minion for an epoch. pem is its accepted key,
+// normalised: another key has other session keys.
 func (s *Secrets) deriveSession(id, pem string, epoch int64) (crypt.Key, error) {
 	sum := sha256.Sum256([]byte(pem))
 	info := make([]byte, 0, 1+len(id)+1+sha256.Size+8)
@@ -106,8 +104,8 @@ func (s *Secrets) deriveSession(id, pem string, epoch int64) (crypt.Key, error) 
 	return crypt.ParseKey(base64.StdEncoding.EncodeToString(raw))
 }
 
-// cachedSession is the session key that a minion used last. It takes less than
-// a kibibyte, and there is at most one for each accepted key.
+// cachedSession is the session key that a minion used last. It takes less than a kibibyte, and
+// there is at most one for each accepted key.
 type cachedSession struct {
 	gen   uint64 // of the seed
 	pem   string
@@ -115,7 +113,7 @@ type cachedSession struct {
 	key   crypt.Key
 }
 
-// cachedOrDerived is session with a memory for the key that was good last.
+// cachedOrDerived is deriveSession with a cache of the last good key.
 func (s *Secrets) cachedOrDerived(id, pem string, epoch int64) (crypt.Key, error) {
 	if v, ok := s.sessions.Load(id); ok {
 		if c := v.(*cachedSession); c.epoch == epoch && c.pem == pem && c.gen == s.seedGen.Load() {
@@ -125,8 +123,8 @@ func (s *Secrets) cachedOrDerived(id, pem string, epoch int64) (crypt.Key, error
 	return s.deriveSession(id, pem, epoch)
 }
 
-// keepSession remembers a key that opened a request of an accepted minion.
-// gen was read before the key was derived.
+// keepSession caches a key that opened a request of an accepted minion. gen was read before the key
+// was derived.
 func (s *Secrets) keepSession(id, pem string, epoch int64, gen uint64, key crypt.Key) {
 	if v, ok := s.sessions.Load(id); ok {
 		if c := v.(*cachedSession); c.epoch == epoch && c.pem == pem && c.gen == gen {
@@ -136,9 +134,8 @@ func (s *Secrets) keepSession(id, pem string, epoch int64, gen uint64, key crypt
 	s.sessions.Store(id, &cachedSession{gen, pem, epoch, key})
 }
 
-// openSession tries the session keys of a minion that are good now: the
-// current one, the one before and, close to the change, the next. The body is
-// a part of blob, which is overwritten.
+// openSession tries the valid session keys of a minion: the current one, the one before and, close
+// to the change, the next. The body is a part of blob, which is overwritten.
 func (s *Secrets) openSession(id, pem string, blob []byte) ([]byte, crypt.Key, error) {
 	if s.files != nil {
 		key, err := s.files.sessionKey(id)
@@ -148,7 +145,7 @@ func (s *Secrets) openSession(id, pem string, blob []byte) ([]byte, crypt.Key, e
 			}
 		}
 
-		// A derived key is good as well: masters of ours may use these already.
+		// A derived key is valid as well: masters of ours may use derived keys already.
 		body, derived, err2 := s.openDerived(id, pem, blob)
 		if errors.Is(err2, crypt.ErrOpen) && err != nil {
 			return nil, crypt.Key{}, err

@@ -15,10 +15,9 @@ import (
 	"saltern/master/keys"
 )
 
-// sessionFiles are the session keys of minions as Salt's masters share them:
-// one file for each minion, which whoever finds it missing or older than
-// publish_session replaces (salt/channel/server.py session_key). Its methods
-// may be called concurrently.
+// sessionFiles are session keys as Salt's masters share them: one file for each minion, which any
+// master replaces that finds it missing or older than publish_session (salt/channel/server.py
+// session_key). Its methods may be called concurrently.
 type sessionFiles struct {
 	dir    string
 	period time.Duration
@@ -27,7 +26,7 @@ type sessionFiles struct {
 	seen   sync.Map // id → seenFile
 }
 
-// seenFile is what was read last, with what reports whether it is another file.
+// seenFile is a key with the state of its file when it was read.
 type seenFile struct {
 	info os.FileInfo
 	key  crypt.Key
@@ -52,7 +51,7 @@ func (f *sessionFiles) sessionKey(id string) (crypt.Key, error) {
 
 	path := filepath.Join(f.dir, id)
 
-	// Another master may replace the file between a look and the next.
+	// Another master may replace the file between the check and the read.
 	for range 3 {
 		info, err := os.Lstat(path)
 		switch {
@@ -92,8 +91,7 @@ func (f *sessionFiles) readKey(id, path string) (crypt.Key, error) {
 	return key, nil
 }
 
-// writeKey writes a new key. When the file is missing, the first of several
-// masters wins.
+// writeKey writes a new key. When the file is missing, the first of several masters wins.
 func (f *sessionFiles) writeKey(path string, replace bool) error {
 	key, err := crypt.NewKey(f.random)
 	if err != nil {
@@ -121,8 +119,8 @@ func (f *sessionFiles) writeKey(path string, replace bool) error {
 	return nil
 }
 
-// forget removes the key of a minion that is accepted no more, so that a later
-// owner of its name gets another.
+// forget removes the key of a minion that is no longer accepted, so that a later owner of its name
+// gets another key.
 func (f *sessionFiles) forget(id string) error {
 	f.seen.Delete(id)
 	if keys.ValidID(id) != nil {
@@ -134,8 +132,8 @@ func (f *sessionFiles) forget(id string) error {
 	return nil
 }
 
-// removeAll removes all keys, since somebody knows them who must not any more. A
-// minion that got another one meanwhile only signs in once more.
+// removeAll removes all keys, because somebody knows them who must not. A minion that got a new one
+// meanwhile only signs in once more.
 func (f *sessionFiles) removeAll() error {
 	names, err := os.ReadDir(f.dir)
 	if err != nil {
@@ -149,7 +147,7 @@ func (f *sessionFiles) removeAll() error {
 	return err
 }
 
-// newSession is the session key that a minion is told when it signs in.
+// newSession returns the session key that a minion gets when it signs in.
 func (s *Secrets) newSession(id, pem string) (crypt.Key, error) {
 	if s.files != nil {
 		return s.files.sessionKey(id)

@@ -10,10 +10,9 @@ import (
 	"saltern/master/value"
 )
 
-// claims are the job ids of jobs that are being started and are not in the job cache yet.
-// Of two callers who choose the same id at the same time one gets it. There is an entry for
-// each request at work, so that the bound on these is that of claims. It is safe for
-// concurrent use.
+// claims holds the job ids of jobs that are being started and are not in the job cache yet. Of two
+// callers that choose the same id at the same time one gets it. There is one entry for each request
+// at work, so the bound on requests bounds it. It is safe for concurrent use.
 type claims struct {
 	mu   sync.Mutex
 	open map[string]*claim
@@ -27,9 +26,9 @@ type claim struct {
 
 func newClaims() *claims { return &claims{open: map[string]*claim{}} }
 
-// waitForClaim claims an id for a load until leave is called. Parts of one job have it together;
-// another job waits until that one is in the job cache, or refused: what a claim will come
-// to is not known, and a batch must not be refused for the claim of who may not have its id.
+// waitForClaim claims an id for a load until leave is called. Parts of one job share a claim.
+// Another job waits until the first is in the job cache or was refused: it cannot be known what a
+// claim will come to, and a batch must not fail because of a caller who may not have its id.
 func (c *claims) waitForClaim(ctx context.Context, jid string, load *value.Map) (leave func(), err error) {
 	for {
 		leave, ended := c.tryClaim(jid, load)
@@ -44,8 +43,8 @@ func (c *claims) waitForClaim(ctx context.Context, jid string, load *value.Map) 
 	}
 }
 
-// tryClaim claims an id for a load. ended is nil when the load has it; otherwise it is closed
-// when the other load has it no more.
+// tryClaim claims an id for a load. ended is nil on success; otherwise it is closed when the other
+// load gives the id up.
 func (c *claims) tryClaim(jid string, load *value.Map) (leave func(), ended <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,18 +72,19 @@ func (c *claims) releaseClaim(jid string, held *claim) {
 	}
 }
 
-// errTaken is the answer to a caller whose job id is another job's. Salt replaces what is
-// kept of that one (salt/returners/local_cache.py prep_jid, save_load).
+// errTaken is the answer to a caller whose job id belongs to another job. Salt overwrites the other
+// job (salt/returners/local_cache.py prep_jid, save_load).
 func errTaken(jid string) error {
 	return refuse("the job id %s is that of another job: choose another one, or leave it out and the master makes one",
 		jid)
 }
 
-// claimJID makes sure that the id that a caller has chosen is that of no other job, until
-// leave is called: when the job is in the job cache. again says that the job is known
-// already and load is one more part of it.
+// claimJID makes sure that no other job has the id that a caller has chosen, until leave is called.
+// Call leave when the job is in the job cache. again: the job is known already, and load is one
+// more part of it.
 func (l *Launcher) claimJID(ctx context.Context, jid string, load *value.Map) (leave func(), again bool, err error) {
-	// First without a claim, so that nobody waits for those who ask for somebody's id.
+	// The first check makes no claim, so that nobody must wait for callers that ask for an id of
+	// others.
 	if _, err := l.continuesKnownJob(ctx, jid, load); err != nil {
 		return nil, false, err
 	}
@@ -98,8 +98,8 @@ func (l *Launcher) claimJID(ctx context.Context, jid string, load *value.Map) (l
 	return leave, again, nil
 }
 
-// continuesKnownJob reports whether a job is known of which a load is one more part. That it is of
-// another one is an error.
+// continuesKnownJob reports whether load is one more part of a known job. It is an error when the
+// id belongs to another job.
 func (l *Launcher) continuesKnownJob(ctx context.Context, jid string, load *value.Map) (known bool, err error) {
 	kept, err := l.cfg.Jobs.Load(ctx, jid)
 	if err != nil {
@@ -114,8 +114,8 @@ func (l *Launcher) continuesKnownJob(ctx context.Context, jid string, load *valu
 	return kept != nil, nil
 }
 
-// IsFreeJID reports whether no job is known here to whose tools a job id could be that of their
-// job: it is that of none, and begins with that of none.
+// IsFreeJID reports whether no job known here could be taken for the job with this id by its tools:
+// none has the id, and none has an id that this one begins with.
 func (l *Launcher) IsFreeJID(ctx context.Context, jid string) bool {
 	return l.allUnknown(ctx, append(jobs.Beginnings(jid), jid))
 }
@@ -127,9 +127,9 @@ func (l *Launcher) allUnknown(ctx context.Context, jids []string) bool {
 	})
 }
 
-// Learn makes the job of a peer known: who may return for it, and by stage what is kept of
-// it. started is the event of its start. Where a job of another caller is known by its id,
-// that of the higher rank stays ([jobs.Outranks]), as at all other masters.
+// Learn makes the job of a peer known: who may return for it, and by stage what is kept of it.
+// started is the event of its start. When a job of another caller has the same id, the one with the
+// higher rank stays ([jobs.Outranks]), as at all other masters.
 func (l *Launcher) Learn(ctx context.Context, jid string, started *value.Map, stage func() error) error {
 	leave, err := l.claims.waitForClaim(ctx, jid, started)
 	if err != nil {

@@ -11,32 +11,31 @@ import (
 	"saltern/master/value"
 )
 
-// onlyField marks, in the load that is kept of a job and in its event, that
-// the job went to the listed minions and to nobody else.
+// onlyField marks, in the stored load of a job and in its event, that the job went to the listed
+// minions only.
 const onlyField = "only_minions"
 
-// bounds of expected.
+// Bounds of expected.
 const (
 	maxExpectedJobs = 16384
 	maxExpectedIDs  = 1 << 20 // ids of all jobs together
 )
 
-// expected knows which minions may return for a job. Jobs of callers with all
-// rights have no such list: there each minion decides for itself whether it is
-// meant. The oldest jobs are forgotten when it is full; of those and of jobs
-// of an earlier life the job cache tells.
+// expected knows which minions may return for a job. Jobs of callers with all rights have no list:
+// each minion decides for itself whether it is targeted. Overflow policy: the oldest jobs are
+// forgotten, and the job cache is asked about those and about jobs of an earlier life.
 type expected struct {
 	mu      sync.RWMutex
-	jobs    map[string]map[string]bool // nil: any minion
+	jobs    map[string]map[string]bool // the minions by job id; nil: any minion
 	order   []string                   // as they came
 	ids     int
-	evicted string // the latest job id that was forgotten
+	evicted string // the newest job id that was forgotten
 }
 
 func newExpected() *expected { return &expected{jobs: map[string]map[string]bool{}} }
 
-// addJob notes that a job goes to minions, and with only to nobody else. A job
-// that is published several times (a batch) went to all of them.
+// addJob notes the minions of a job; only: no others get it. The minions of a job that is published
+// in several parts (a batch) add up.
 func (e *expected) addJob(jid string, only bool, minions []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -72,7 +71,7 @@ func (e *expected) addJob(jid string, only bool, minions []string) {
 	}
 }
 
-// forgetJob drops what is known of a job.
+// forgetJob drops a job.
 func (e *expected) forgetJob(jid string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,8 +80,8 @@ func (e *expected) forgetJob(jid string) {
 	e.order = slices.DeleteFunc(e.order, func(known string) bool { return known == jid })
 }
 
-// mayReturn reports whether a minion may return for a job, as far as that is known.
-// before is the id of a job that started with this master.
+// mayReturn reports whether a minion may return for a job. known is false when that is not known
+// here. before is the id of a job that started together with this master.
 func (e *expected) mayReturn(jid, id, before string) (may, known bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -93,8 +92,8 @@ func (e *expected) mayReturn(jid, id, before string) (may, known bool) {
 	return ids == nil || ids[id], true
 }
 
-// MayReturn reports whether the return of a minion belongs to a job, and counts
-// and logs those that do not.
+// MayReturn reports whether the return of a minion belongs to a job. It counts and logs returns
+// that do not.
 func (l *Launcher) MayReturn(ctx context.Context, jid, id string) bool {
 	if l.mayReturn(ctx, jid, id) {
 		return true
@@ -104,9 +103,8 @@ func (l *Launcher) MayReturn(ctx context.Context, jid, id string) bool {
 	return false
 }
 
-// mayReturn is MayReturn without the count. A job of which nothing can be found is
-// anybody's: its load may be on its way from another master, and minions run jobs
-// of their own.
+// mayReturn is MayReturn without the count. Every minion may return for a job that cannot be found:
+// its load may be on its way from another master, and minions run jobs of their own.
 func (l *Launcher) mayReturn(ctx context.Context, jid, id string) bool {
 	may, known := l.expected.mayReturn(jid, id, l.started)
 	if known {
@@ -121,7 +119,7 @@ func (l *Launcher) mayReturn(ctx context.Context, jid, id string) bool {
 	return may
 }
 
-// Expect notes who may return for the job of a peer, by the event of its start.
+// Expect notes who may return for a job of a peer, by the event of its start.
 func (l *Launcher) Expect(jid string, started *value.Map) {
 	l.expected.addJob(jid, started.Bool(onlyField), started.Texts("minions"))
 }
@@ -131,8 +129,7 @@ func (l *Launcher) Expect(jid string, started *value.Map) {
 // (salt/matchers/list_match.py).
 var errNames = errors.New("the name of a minion begins and ends with a comma")
 
-// Restrict makes a job go to the minions that were found and to nobody else,
-// whatever others make of its target.
+// Restrict limits a job to the minions that were found, however others would read its target.
 func (j *Job) Restrict() error {
 	for _, id := range j.Minions {
 		if strings.HasPrefix(id, ",") && strings.HasSuffix(id, ",") {
@@ -143,8 +140,8 @@ func (j *Job) Restrict() error {
 	return nil
 }
 
-// setTarget puts the target into what minions get: the one that was asked for, or
-// the list of minions.
+// setTarget writes the target into the load for minions: the one that was asked for, or the list of
+// minions.
 func (j *Job) setTarget(pub *value.Map) {
 	if !j.only {
 		return

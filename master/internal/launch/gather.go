@@ -10,9 +10,8 @@ import (
 	"saltern/master/value"
 )
 
-// Ask publishes a job and gathers returns, for runners; minions that are silent
-// after the timeout are asked whether they are still at it (find_job) until none
-// is.
+// Ask publishes a job and collects its returns, for runners. Minions that are silent after the
+// timeout are asked whether they still run it (find_job), until none does.
 func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, error) {
 	timeout, gather := q.Timeout, q.Gather
 	if timeout <= 0 {
@@ -52,8 +51,7 @@ func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, e
 	}
 }
 
-// StartAndWait starts a job and waits until its minions have returned, or for so
-// long.
+// StartAndWait starts a job, and waits until its minions have returned or the time is over.
 func (l *Launcher) StartAndWait(ctx context.Context, j *Job, wait time.Duration) error {
 	g := l.startGathering("minion_publish", j, 4096)
 	defer g.sub.Close()
@@ -71,8 +69,9 @@ type gathering struct {
 	sub     *event.Subscription
 	job     *Job
 	silent  map[string]bool       // minions that have not returned
-	returns map[string]*value.Map // nil: they are not wanted
-	// probe is the jid of a find_job; found are those who still run the job.
+	returns map[string]*value.Map // may be nil: they are not wanted
+	// probe is the job id of a find_job. stillRunning holds the minions that answered it; true:
+	// they run the job.
 	probe        string
 	stillRunning map[string]bool
 	asked        int
@@ -91,7 +90,7 @@ func (l *Launcher) startGathering(name string, j *Job, depth int) *gathering {
 	return g
 }
 
-// collectFor gathers for a time; it reports whether all have answered.
+// collectFor collects returns for a time. It reports whether all minions have answered.
 func (g *gathering) collectFor(ctx context.Context, wait time.Duration) bool {
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -117,7 +116,7 @@ func (g *gathering) collectFor(ctx context.Context, wait time.Duration) bool {
 
 func (g *gathering) takeReturn(e event.Event) {
 	if !event.MayOrder(e, event.JobReturn) {
-		return // what says so is not that minion
+		return // another sender claims to be that minion
 	}
 	if id, ok := strings.CutPrefix(e.Tag, event.Tag("job", g.job.JID, "ret")+"/"); ok {
 		delete(g.silent, id)
@@ -131,7 +130,7 @@ func (g *gathering) takeReturn(e event.Event) {
 	}
 }
 
-// askRunning asks the silent minions whether they are at the job.
+// askRunning asks the silent minions whether they still run the job.
 func (l *Launcher) askRunning(ctx context.Context, g *gathering, wait time.Duration) (bool, error) {
 	var silent []any
 	for _, id := range g.job.Minions {

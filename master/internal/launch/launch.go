@@ -1,7 +1,6 @@
-// Package launch starts jobs: it finds the minions of a target, limits the job of
-// a caller without all rights to those for which he may, makes the job known and
-// durable, publishes it, and gathers what comes back. It knows afterwards who may
-// return for it.
+// Package launch starts jobs. It finds the minions of a target, limits the job of a caller without
+// all rights to the minions that he may command, makes the job known and durable, publishes it, and
+// collects the returns. Afterwards it knows which minions may return for it.
 package launch
 
 import (
@@ -29,8 +28,8 @@ type Config struct {
 	Fire func(tag string, data *value.Map)
 	// Running reports whether a runner of this master has a job id. It may be nil: none has.
 	Running func(jid string) bool
-	// Limits and Quota, in MiB per Keep, bound callers without all rights; 0 is the default
-	// quota, negative none. QuotaFile keeps what they have used from one life to the next.
+	// Limits and Quota, in MiB per Keep, bound callers without all rights. A Quota of 0 means the
+	// default, a negative one none. QuotaFile stores what they have used for the next life.
 	Limits    Limits
 	Quota     int
 	Keep      time.Duration
@@ -38,19 +37,20 @@ type Config struct {
 	Now       func() time.Time
 	// Publish sends a load to its minions.
 	Publish func(ctx context.Context, load *value.Map, minions []string) error
-	// Spread prepares for the event that publishes a job: wait returns when the other masters
-	// that are there have it, or after a moment; done ends it. It may be nil: there are none.
+	// Spread prepares for the event that publishes a job. wait returns when the connected masters
+	// have the job, or after a moment; done must be called in the end. It may be nil: there are no
+	// other masters.
 	Spread func(jid string) (wait func(context.Context), done func())
 	// Problem reports a lasting fault; nil ends it.
 	Problem func(what control.Fault, err error)
-	// User is the one of the master, in whose name its own jobs run.
+	// User is the master's account, in whose name its own jobs run.
 	User         string
 	MasterID     any  // option master_id
 	OrderMasters bool // lower masters have minions that are not known here
 	// Timeout and GatherTimeout are how long Ask waits by default.
 	Timeout, GatherTimeout time.Duration
 	Started                time.Time // of this master
-	// Quiet is for lines that minions can cause at no cost.
+	// Quiet takes lines that minions can cause at no cost.
 	Log, Quiet *slog.Logger
 }
 
@@ -90,8 +90,8 @@ func New(cfg Config) *Launcher {
 	return l
 }
 
-// SaveQuota writes what callers without all rights have used of the job cache. A master that
-// dies forgets what they have used since the last time. A nil Launcher has nothing to write.
+// SaveQuota writes what callers without all rights have used of the job cache. A master that is
+// killed forgets what they have used since the last call. A nil Launcher has nothing to write.
 func (l *Launcher) SaveQuota(context.Context) {
 	if l == nil {
 		return
@@ -102,12 +102,14 @@ func (l *Launcher) SaveQuota(context.Context) {
 	}
 }
 
-// Stats are counted since the start of the master.
+// Stats are counters since the start of the master.
 type Stats struct {
-	Jobs      uint64 `json:"jobs"`       // published
-	Unlisted  uint64 `json:"unlisted"`   // returns refused: their minion has not got the job
-	Taken     uint64 `json:"taken"`      // jobs refused: their id is that of another one
-	OverQuota uint64 `json:"over_quota"` // jobs refused: their caller has used up his part of the job cache
+	Jobs uint64 `json:"jobs"` // published
+	// Unlisted are returns refused because their minion did not get the job.
+	Unlisted uint64 `json:"unlisted"`
+	Taken    uint64 `json:"taken"` // Taken are jobs refused because another job has their id.
+	// OverQuota are jobs refused because their caller has used up his part of the job cache.
+	OverQuota uint64 `json:"over_quota"`
 }
 
 // Stats counts.
@@ -129,18 +131,18 @@ type Job struct {
 	Minions, Missing []string
 	only             bool   // goes to Minions, and to nobody else
 	account          string // whose part of the job cache it takes; "": nobody's
-	slice            bool   // is the next part of a batch that this master drives
+	slice            bool   // slice: this is the next part of a batch that this master drives.
 }
 
 // Only reports whether a job goes to its Minions and to nobody else.
 func (j *Job) Only() bool { return j.only }
 
-// Own is the load of a job of the master itself.
+// Own returns the load of a job of the master itself.
 func (l *Launcher) Own(fun string, arg []any, tgt any, tgtType, ret string) *value.Map {
 	return value.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", tgtType, "ret", ret, "user", l.cfg.User)
 }
 
-// New finds out whom a load is for, while somebody waits for the answer.
+// New resolves the target of a load, for a caller that waits for the answer.
 func (l *Launcher) New(ctx context.Context, load *value.Map) (*Job, error) {
 	work, stop := request.WhileAsked(ctx)
 	defer stop()
@@ -170,19 +172,19 @@ func (l *Launcher) StartOwn(ctx context.Context, load *value.Map) (found bool, e
 // errNobody means that no minion of a slice has an accepted key.
 var errNobody = errors.New("none of them has an accepted key")
 
-// StartSlice starts the job of a batch on its next minions, and on nobody else: the
-// user may have been limited to them.
+// StartSlice starts the job of a batch on its next minions only: the user may have been limited to
+// them.
 func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	j, err := l.New(ctx, load)
 	if err != nil {
 		return err
 	}
-	if len(j.Minions) == 0 && !l.cfg.OrderMasters { // lower masters may have them
+	if len(j.Minions) == 0 && !l.cfg.OrderMasters { // lower masters may have these minions
 		return errNobody
 	}
 
 	j.slice = true
-	if !l.cfg.OrderMasters { // lower masters find theirs by the target
+	if !l.cfg.OrderMasters { // lower masters resolve the target themselves
 		if err := j.Restrict(); err != nil {
 			return err
 		}
@@ -191,9 +193,8 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	return l.Start(ctx, j)
 }
 
-// Start assigns the job its id, makes it known, keeps it and publishes it. It
-// returns when the job is durable; the minions have it by then. A [Refusal] has a text for
-// the caller.
+// Start gives the job its id, makes it known, stores it and publishes it. It returns when the job
+// is durable; the minions have it by then. The text of a [Refusal] is for the caller.
 func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	for _, own := range []string{"cmd", onlyField, jobs.AccountField, jobs.ChosenField} {
 		j.Load.Delete(own)
@@ -231,7 +232,7 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 		return fmt.Errorf("keep job %s: %w", j.JID, err)
 	}
 
-	leave() // whoever asks for the job finds it now
+	leave() // from here on the job can be found
 
 	spread, done := l.cfg.Spread(j.JID)
 	defer done()
@@ -255,8 +256,8 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	return nil
 }
 
-// identify gives a job its id, the one that the caller has chosen if that is no other
-// job's, and charges it to his account. leave is called when the job is in the job cache.
+// identify gives a job its id, and charges it to its account. An id that the caller has chosen is
+// kept if it belongs to no other job. Call leave when the job is in the job cache.
 func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err error) {
 	asked, nocache := j.Load.Str("jid"), j.Load.Map("kwargs").Bool("nocache")
 	if asked != "" && !jobs.Valid(asked) {
@@ -290,13 +291,13 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 	}
 
 	if j.only && asked != "" {
-		l.mayReturn(ctx, asked, "") // a job of that id may be open to all already
+		l.mayReturn(ctx, asked, "") // a job of that id may already be open to all minions
 	}
 
 	return leave, nil
 }
 
-// chargeJob takes a job from the quota of its account; again: its files are there already.
+// chargeJob charges a job to the quota of its account. again: its files are there already.
 func (l *Launcher) chargeJob(j *Job, again bool) error {
 	bytes := jobCost(j.Load)
 	if again {
@@ -310,8 +311,7 @@ func (l *Launcher) chargeJob(j *Job, again bool) error {
 	return err
 }
 
-// Publication is the load that minions get, in Salt's order (salt/master.py
-// _prep_pub).
+// Publication returns the load for minions, with Salt's order of fields (salt/master.py _prep_pub).
 func (l *Launcher) Publication(j *Job) *value.Map {
 	load := j.Load
 	kwargs := load.Map("kwargs")

@@ -8,20 +8,19 @@ import (
 	"saltern/master/value"
 )
 
-// Limits says what callers without all rights may send of a job beside its function, its
-// arguments and its target. The zero Limits permits what changes nothing but the answer.
+// Limits says which fields callers without all rights may set besides function, arguments and
+// target. The zero Limits permits fields that only change the answer.
 type Limits struct {
-	// Fields are those that the site permits by name (saltern_user_publish_fields), of
-	// [PermittableFields].
+	// Fields are the [PermittableFields] that the site permits (saltern_user_publish_fields).
 	Fields []string
 	// Returners may be named in ret (saltern_user_returners); "*" stands for any.
 	Returners []string
 	// ExtJobCache is the returner that Salt's clients add to each job (ext_job_cache,
-	// salt/client/__init__.py _prep_pub): the administrator has chosen it for all jobs.
+	// salt/client/__init__.py _prep_pub). The administrator has chosen it for all jobs.
 	ExtJobCache string
 }
 
-// Refusal is an error whose text is for the caller: what is not done, and what helps.
+// Refusal is an error whose text is for the caller: what was refused, and what helps.
 type Refusal struct{ Text string }
 
 // Error implements error.
@@ -29,29 +28,28 @@ func (r *Refusal) Error() string { return r.Text }
 
 func refuse(format string, a ...any) error { return &Refusal{fmt.Sprintf(format, a...)} }
 
-// right is what a caller without all rights needs for a field.
+// right is the permission that a field needs from a caller without all rights.
 type right uint8
 
 const (
-	free        right = iota // minions do nothing by it that the function could not
-	permittable              // the site permits it by name
-	reserved                 // for callers with all rights alone, such as a syndic
+	free        right = iota // gives no power that the function does not have
+	permittable              // needs a permission of the site
+	reserved                 // for callers with all rights only, such as a syndic
 )
 
-// field is something that clients say of a job. What has no row here is neither kept nor
-// sent for a caller without all rights: a field that nobody has thought of gives no right.
+// field is one field of a job that clients may send. For a caller without all rights, fields
+// without a row here are neither stored nor sent: an unknown field gives no right.
 type field struct {
 	name  string
 	kwarg bool // stands in kwargs of the load
 	right right
 	fits  func(v any) bool
-	form  string // what fits, for people
+	form  string // what fits, in words
 }
 
-// fields are those that salt/master.py _prep_pub sends to minions, and those that change
-// what the master does. What minions make of them: salt/minion.py _thread_return, the same
-// in 3006, 3007 and 3008. Of metadata they make nothing: it goes back with the return, as
-// the arguments do.
+// fields are the fields that salt/master.py _prep_pub sends to minions, and those that change what
+// the master does. How minions read them: salt/minion.py _thread_return, the same in 3006, 3007 and
+// 3008. Minions send metadata back with the return, as they do the arguments.
 var fields = []field{
 	{name: "fun", right: free, fits: isFunction, form: "a function or a list of functions"},
 	{name: "arg", right: free, fits: isType[[]any], form: "a list"},
@@ -108,7 +106,7 @@ var fields = []field{
 		form:  "true or false",
 	},
 
-	// Whose job it is: a syndic says so for the master above it.
+	// The owner of the job: a syndic sends it for the master above.
 	{name: "master_id", kwarg: true, right: reserved},
 	{name: "id", kwarg: true, right: reserved},
 	{name: "auth_list", kwarg: true, right: reserved},
@@ -124,9 +122,9 @@ func PermittableFields() (names []string) {
 	return names
 }
 
-// limitLoad makes the load of a caller without all rights out of what he has sent: the fields
-// that he may set, and nothing else. What he may not set is refused, unless it is empty as
-// the clients' defaults are: a field that is accepted must be obeyed.
+// limitLoad returns the load of a caller without all rights: the fields that he may set, and
+// nothing else. A field that he may not set is refused, unless it is empty as the clients' defaults
+// are: what is accepted must be obeyed.
 func (l Limits) limitLoad(c Caller, sent *value.Map) (*value.Map, error) {
 	load, kwargs := value.NewMap(), value.NewMap()
 	for _, f := range fields {
@@ -216,10 +214,10 @@ func (l Limits) returners(ret any) (string, error) {
 // a job (salt/minion.py load_args_and_kwargs).
 const fieldPrefix = "__pub_"
 
-// posesAsField returns the first argument that a function takes for a field of the job:
-// x509.sign_remote_certificate asks __pub_id whose certificate it may sign. One whose field
-// is sent is replaced by that, as of a minion's job its id. Arguments by name stand in a
-// map, or are text (KWARG_REGEX of salt/utils/args.py); those of a compound job in lists.
+// posesAsField returns the first argument that a function would take for a field of the job:
+// x509.sign_remote_certificate reads in __pub_id whose certificate it may sign. A field that is
+// sent overwrites such an argument, as the id of a minion's job does. Named arguments stand in a
+// map, or are text (KWARG_REGEX of salt/utils/args.py); those of a compound job stand in lists.
 func posesAsField(arg any) (name string, found bool) {
 	switch arg := arg.(type) {
 	case string:

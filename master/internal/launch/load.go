@@ -5,8 +5,8 @@ import "saltern/master/value"
 // MaxFunctions bounds a compound job.
 const MaxFunctions = 1000
 
-// Functions reads fun of a load: one function, or the list of a compound job. ok
-// is false when it is neither, or longer than a job may be.
+// Functions reads fun of a load: one function, or the list of a compound job. ok is false when it
+// is neither, or when the list is too long.
 func Functions(load *value.Map) (funs []string, ok bool) {
 	switch f := load.Value("fun").(type) {
 	case string:
@@ -39,7 +39,7 @@ func arguments(load *value.Map, n int) []any {
 	return arg[:min(len(arg), n)]
 }
 
-// TargetType is the type of a load's target.
+// TargetType returns the type of a load's target.
 func TargetType(load *value.Map) string {
 	if t := load.Str("tgt_type"); t != "" {
 		return t
@@ -47,7 +47,7 @@ func TargetType(load *value.Map) string {
 	return "glob"
 }
 
-// Delimiter is what separates the parts of a load's target.
+// Delimiter returns the text between the parts of a load's target.
 func Delimiter(load *value.Map) string {
 	if d := load.Map("kwargs").Str("delimiter"); d != "" {
 		return d

@@ -12,15 +12,16 @@ import (
 // ErrNotPermitted means that a caller may not start a job.
 var ErrNotPermitted = errors.New("not permitted")
 
-// findJob asks minions whether they run a job. All tools do so while they wait for one.
+// findJob is the function that asks minions whether they run a job. All tools call it while they
+// wait for a job.
 const findJob = "saltutil.find_job"
 
-// maxFindJob bounds the load of such a question, in bytes.
+// maxFindJob bounds the load of such a call, in bytes.
 const maxFindJob = 4096
 
 // Caller is somebody without all rights who starts a job.
 type Caller struct {
-	User string // as whom the job is kept
+	User string // User is the name that is stored with the job.
 	// Account names his part of the job cache: ldap/alice, minion/web1.
 	Account     string
 	Minion      string // the id of a minion; "" of people and programs
@@ -28,16 +29,16 @@ type Caller struct {
 	Always      []string // functions that need no permission
 }
 
-// Permit checks that a caller without all rights may start a job, limits what he has sent
-// to what such callers may send ([Limits]), and makes the job go to exactly the minions for
-// which it is permitted: other readers of its target may find others. e bounds the work;
-// nil: that of one target. A [Refusal] has a text for the caller.
+// Permit checks that a caller without all rights may start a job, reduces its load to what such
+// callers may send ([Limits]), and restricts the job to the minions for which it is permitted:
+// others might resolve the target differently. e bounds the work; with nil it is that of one
+// target. The text of a [Refusal] is for the caller.
 //
-// A job that is permitted on all minions keeps the target * as it is, since a list
-// of thousands of names would go to each of them; and any target with
-// order_masters, since lower masters have minions that are not known here.
+// Two targets stay as they are: *, when the job is permitted on all minions, since a list of
+// thousands of names would go to each of them; and every target with order_masters, since lower
+// masters have minions that are not known here.
 func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
-	// Before anything else: what else is answered may depend on the pillars.
+	// This check comes first: later answers may depend on the pillars.
 	if err := l.MayTarget(c, j.Load); err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 
 	j.Load, j.account = load, c.Account
 	if j.account != "" && asksForJob(load, funs) {
-		j.account = findJob + " of " + c.Account // who has used up his part goes on to follow his jobs
+		j.account = findJob + " of " + c.Account // a caller over his quota may still follow his jobs
 	}
 
 	r.Minions = nil
@@ -68,10 +69,10 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 	return j.Restrict()
 }
 
-// MayTarget refuses a load of a caller without all rights whose target is a pattern for values
-// of pillars. [Launcher.Permit] does so too; before [Launcher.New] it keeps what that costs
-// from telling whom the pattern selects. What an administrator wrote into a nodegroup is for
-// users, not for minions: those are told nothing of the pillars of others.
+// MayTarget refuses a target that matches values of pillars, when a caller without all rights sends
+// it. [Launcher.Permit] does so too; called before [Launcher.New] it also keeps the time that New
+// takes from revealing whom the target matches. Nodegroups of the administrator are allowed to
+// users but not to minions, which learn nothing of the pillars of others.
 func (l *Launcher) MayTarget(c Caller, load *value.Map) error {
 	pattern := target.OwnPillarPattern
 	if c.Minion != "" {
@@ -85,7 +86,7 @@ func (l *Launcher) MayTarget(c Caller, load *value.Map) error {
 		term)
 }
 
-// asksForJob reports whether a load only asks minions for a job.
+// asksForJob reports whether a load only asks minions about a job.
 func asksForJob(load *value.Map, funs []string) bool {
 	return len(funs) == 1 && funs[0] == findJob && event.Weight(load) <= maxFindJob
 }

@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// defaultUserQuota is that of saltern_user_job_quota, in bytes: 50,000 jobs a day with
+	// defaultUserQuota is the default of saltern_user_job_quota, in bytes: 50,000 jobs a day with
 	// short arguments take 0.8 GiB of it.
 	defaultUserQuota = 2 << 30
-	// defaultWindow is in which a quota comes back where jobs are kept for ever.
+	// defaultWindow is the time in which a used quota comes back where jobs are kept for ever.
 	defaultWindow = 24 * time.Hour
-	// jobFiles is about what the files of a job take on a disk besides its load: the folder
-	// and three small files.
+	// jobFiles is about how many bytes the files of a job take on a disk besides its load: the
+	// folder and three small files.
 	jobFiles = 16 << 10
-	// maxAccounts bounds the accounts that are remembered. Overflow policy: one that has
-	// nothing to give back is forgotten, else the one with the least.
+	// maxAccounts bounds the accounts that are remembered. Overflow policy: the account with the
+	// least usage is forgotten.
 	maxAccounts = 65536
 	// maxQuotaFile bounds the file that is read at the start, in bytes.
 	maxQuotaFile = 16 << 20
 )
 
-// quota bounds what each caller without all rights puts into the job cache: bytes per
-// keep_jobs. What was used comes back evenly over that time, so that at most twice the quota
-// of one account is on the disk. It is safe for concurrent use.
+// quota bounds what each caller without all rights writes into the job cache, in bytes per
+// keep_jobs. Used bytes come back evenly over that time, so that at most twice the quota of one
+// account is on the disk. It is safe for concurrent use.
 type quota struct {
 	rate   ratelimit.Rate // Burst 0: there is no bound
 	window time.Duration
@@ -42,7 +42,7 @@ type quota struct {
 	changed bool                         // since it was saved
 }
 
-// newQuota makes the quota of an option in MiB: 0 is the default, negative none.
+// newQuota returns the quota of an option in MiB: 0 means the default, a negative number none.
 func newQuota(mib int, window time.Duration) *quota {
 	bytes := float64(defaultUserQuota)
 	if mib != 0 {
@@ -58,8 +58,8 @@ func newQuota(mib int, window time.Duration) *quota {
 	}
 }
 
-// jobCost is about what a job takes on a disk, in bytes. Of the list of minions each has its
-// own return, which is charged to it.
+// jobCost returns about how many bytes a job takes on a disk. The list of minions is left out: each
+// minion is charged for its own return.
 func jobCost(load *value.Map) int {
 	sent := load.Clone()
 	sent.Delete("minions")
@@ -67,7 +67,8 @@ func jobCost(load *value.Map) int {
 	return event.Weight(sent) + jobFiles
 }
 
-// chargeOrRefuse charges an account for a job, or refuses it. No account is never refused.
+// chargeOrRefuse charges an account for a job, or refuses the job. An empty account is never
+// refused.
 func (q *quota) chargeOrRefuse(account string, bytes int, now time.Time) error {
 	if account == "" || q.rate.Burst == 0 {
 		return nil
@@ -94,7 +95,7 @@ func (q *quota) chargeOrRefuse(account string, bytes int, now time.Time) error {
 		mebibytes(used), most, q.window, max(wait, time.Second))
 }
 
-// chargePeerJob takes what another master of the cluster has let an account have.
+// chargePeerJob charges an account for a job that another master of the cluster has accepted.
 func (q *quota) chargePeerJob(account string, bytes int, now time.Time) {
 	if account == "" || q.rate.Burst == 0 {
 		return
@@ -107,7 +108,7 @@ func (q *quota) chargePeerJob(account string, bytes int, now time.Time) {
 
 func mebibytes(n float64) string { return fmt.Sprintf("%.1f MiB", n/(1<<20)) }
 
-// bucketOf returns that of an account. The caller holds mu.
+// bucketOf returns the bucket of an account. The caller holds mu.
 func (q *quota) bucketOf(account string, now time.Time) *ratelimit.Bucket {
 	b := q.buckets[account]
 	if b != nil {
@@ -135,14 +136,14 @@ func (q *quota) evictLeast(now time.Time) {
 	delete(q.buckets, least)
 }
 
-// savedQuota is the file: what each account has used, at that time.
+// savedQuota is the file: what each account had used at that time.
 type savedQuota struct {
 	At   int64            `json:"at"` // in Unix seconds
 	Used map[string]int64 `json:"used"`
 }
 
-// loadUsage reads what an earlier life has saved. What it has not is not charged: the error says
-// why.
+// loadUsage reads the file of an earlier life. What cannot be read is not charged, and the error
+// says why.
 func (q *quota) loadUsage(path string, now time.Time) error {
 	b, err := durable.Read(path, maxQuotaFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -177,7 +178,7 @@ func (q *quota) loadUsage(path string, now time.Time) error {
 	return nil
 }
 
-// saveUsage writes what was used, when it has changed, for the next life.
+// saveUsage writes the file for the next life when something has changed.
 func (q *quota) saveUsage(path string, now time.Time) error {
 	q.mu.Lock()
 	saved := savedQuota{At: now.Unix(), Used: map[string]int64{}}

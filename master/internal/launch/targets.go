@@ -7,21 +7,20 @@ import (
 	"saltern/master/value"
 )
 
-// Targets finds the accepted minions that a target selects. It is safe for
-// concurrent use.
+// Targets finds the accepted minions that a target selects. It is safe for concurrent use.
 type Targets struct {
 	Accepted   func() []string // ids of the accepted minions
 	Nodegroups *value.Map
 	Cache      *cache.Store // what minions told about themselves
 }
 
-// minionData lets targets look into what minions told about themselves.
+// minionData reads the cached grains and pillars of minions, for targets.
 type minionData struct{ c *cache.Store }
 
 func (d minionData) Grains(id string) (*value.Map, bool) { return d.c.Get(cache.Grains, id) }
 func (d minionData) Pillar(id string) (*value.Map, bool) { return d.c.Get(cache.Pillar, id) }
 
-// resolveAmong returns those of ids that a target selects. e bounds the work; nil: that
+// resolveAmong returns those of ids that a target selects. e bounds the work; with nil it is that
 // of one target.
 func (t *Targets) resolveAmong(
 	e *target.Effort,
@@ -33,9 +32,8 @@ func (t *Targets) resolveAmong(
 		target.Env{Delimiter: delimiter, Nodegroups: t.Nodegroups, Source: minionData{t.Cache}, Effort: e})
 }
 
-// Resolve returns the accepted minions that a target selects, and the names in a
-// list target that have no accepted key. e bounds the work; nil: that of one
-// target.
+// Resolve returns the accepted minions that a target selects, and the names in a list target that
+// have no accepted key. e bounds the work; with nil it is that of one target.
 func (t *Targets) Resolve(e *target.Effort, tgt any, typ, delimiter string) (minions, missing []string, err error) {
 	minions, missing, err = t.resolveAmong(e, t.Accepted(), tgt, typ, delimiter)
 	if minions == nil {
@@ -47,8 +45,7 @@ func (t *Targets) Resolve(e *target.Effort, tgt any, typ, delimiter string) (min
 	return minions, missing, err
 }
 
-// Among is Resolve for the given minions, or for all accepted ones when there
-// are none.
+// Among is Resolve for the given minions, or for all accepted ones when none are given.
 func (t *Targets) Among(e *target.Effort, tgt any, typ string, ids ...string) ([]string, error) {
 	if ids == nil {
 		ids = t.Accepted()

@@ -14,7 +14,7 @@ import (
 	"saltern/master/value"
 )
 
-// withNewestFiles does a request when the files are of the time that its minion needs, see
+// withNewestFiles wraps a method so that it runs when the files are as new as its minion needs, see
 // package newest. Meanwhile the request is parked.
 func (s *Service) withNewestFiles(do request.Func) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
@@ -50,10 +50,10 @@ func (s *Service) onFile(cmd string) request.Func {
 	}
 }
 
-// onPillar compiles the caller's own pillar and keeps its grains. What is wrong with
-// the sources of the pillar travels inside it (_errors), as minions expect. A pillar
-// that cannot be made now is not answered: the minion keeps the one it has, and asks
-// again (salt/channel/client.py crypted_transfer_decode_dictentry).
+// onPillar compiles the pillar of the caller and keeps its grains. Faults of the pillar's sources
+// are inside the pillar (_errors), as minions expect. A pillar that cannot be compiled now gets no
+// answer: the minion keeps the one it has and asks again (salt/channel/client.py
+// crypted_transfer_decode_dictentry).
 func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 	r, ok := pillarRequest(c.ID, c.Load)
 	if !ok {
@@ -93,8 +93,8 @@ func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 	return request.Plain{Payload: private}, nil
 }
 
-// pillarQuestion is a call that waits for a renderer. read reads its load again when it has
-// waited.
+// pillarQuestion returns a call as a question that waits for a renderer. read is called again with
+// its load after the wait.
 func (s *Service) pillarQuestion(
 	ctx context.Context,
 	c *request.Call,
@@ -113,7 +113,7 @@ func (s *Service) pillarQuestion(
 	}
 }
 
-// unanswered leaves a request without an answer for the reason in err.
+// unanswered returns an error that leaves a request without an answer, because of err.
 func unanswered(err error) error {
 	if errors.Is(err, queue.ErrLeft) {
 		return fmt.Errorf("%w: %w", request.ErrLeft, err)
@@ -160,7 +160,7 @@ func (s *Service) onMasterTops(ctx context.Context, c *request.Call) (any, error
 	return tops, nil
 }
 
-// topsOpts are the options that a minion sends with its question for master_tops.
+// topsOpts returns the options that a minion sends when it asks for master_tops.
 func topsOpts(c *request.Call) *value.Map {
 	opts := c.Load.Map("opts").Clone()
 	opts.Set("id", c.ID)

@@ -10,23 +10,21 @@ import (
 // maxEventTag bounds the tag of a minion's event.
 const maxEventTag = 512
 
-// EventFilter decides which tags a minion may fire on the master's bus. It is
-// an allow-list: the name space "salt/" and every other tag that the master,
-// its tools or its peers use belong to them, except for the forms below that
-// carry the sender's own id. All other tags are the administrators' own and
-// are free, unless saltern_minion_event_prefixes restricts them.
+// EventFilter decides which tags a minion may fire on the master's bus. It is an allow-list. The
+// name space "salt/", and every other tag that the master, its tools or its peers use, belongs to
+// them, except for the forms below that carry the sender's own id. All other tags belong to the
+// administrators and are free, unless saltern_minion_event_prefixes restricts them.
 //
-// Salt's own deny-list (salt/daemons/masterapi.py MINION_EVENT_BLACKLIST) let
-// through what it did not spell (CVE-2025-22239, CVE-2025-22236).
+// Salt's own deny-list (salt/daemons/masterapi.py MINION_EVENT_BLACKLIST) let through what it did
+// not spell (CVE-2025-22239, CVE-2025-22236).
 type EventFilter struct {
 	// Prefixes, when set, are the only ones for tags outside "salt/".
 	Prefixes []string
-	// Syndics (order_masters): events below syndic/<own id>/ are those of a master below.
+	// Syndics (order_masters) allows a lower master events below syndic/<own id>/.
 	Syndics bool
 }
 
-// reserved first parts of a tag, compared without regard to case and to
-// slashes in front.
+// reservedTags are first parts of a tag, compared without regard to case and to leading slashes.
 var reservedTags = map[string]bool{
 	"": true, "salt": true, "key": true, "auth": true, "minion": true, "syndic": true, "cluster": true,
 	"master": true, "run": true, "runner": true, "wheel": true, "job": true, "presence": true,
@@ -47,10 +45,10 @@ var plainTags = map[string]bool{
 	"salt/deltaproxy/start": true,
 }
 
-// clusterPart is part of no minion's tag in any spelling: Salt's masters remove
-// "cluster/event/<peer>/" from the tag of a peer's event wherever it stands
-// (salt/channel/server.py parse_cluster_tag), so that what is left over may be
-// another tag. In tags that hold paths (beacons, states) hiddenPart is.
+// clusterPart may not occur in a minion's tag in any spelling: Salt's masters remove
+// "cluster/event/<peer>/" from the tag of a peer's event wherever it stands (salt/channel/server.py
+// parse_cluster_tag), and the rest may be another tag. Tags that hold paths (beacons, states) may
+// not contain hiddenPart.
 const (
 	clusterPart = "cluster/"
 	hiddenPart  = "cluster/event"
@@ -60,8 +58,7 @@ const (
 // in the tags of jobs (salt/master.py EventMonitor).
 var actingParts = map[string]bool{"publish": true, "new": true, "ret": true}
 
-// own is the list of name spaces below "salt/" whose next part must be the
-// sender's id.
+// ownSpaces are name spaces below "salt/" whose next part must be the sender's id.
 var ownSpaces = map[string]bool{
 	"minion":       true,
 	"beacon":       true,
@@ -71,8 +68,8 @@ var ownSpaces = map[string]bool{
 	"schedule":     true,
 }
 
-// testSpace is the one name space below "salt/" that is free: no part of Salt
-// fires there or listens there, and people try their event buses with it.
+// testSpace is the one free name space below "salt/": no part of Salt fires or listens there, and
+// people try their event buses with it.
 const testSpace = "test"
 
 // Allowed reports whether the minion id may fire tag.
@@ -145,7 +142,7 @@ func ownTag(id string, parts []string) bool {
 	return false
 }
 
-// ofState reports whether a part of a tag is the job id of a state's event.
+// ofState reports whether a part of a tag is the job id in the event of a state.
 func ofState(jid string) bool { return jobs.Valid(jid) || jid == "None" }
 
 // isNumber reports whether s is a count as Python writes it.
@@ -157,13 +154,12 @@ func isNumber(s string) bool {
 // listen to tags of this form.
 func startsJID(s string) bool { return len(s) >= 20 && strings.Trim(s[:20], "0123456789") == "" }
 
-// mastersFields are fields of an event below salt/job/ by which tools take it for one of a
-// master: that a job went to further minions, was refused, or came to another name
-// (salt/client/__init__.py get_iter_returns).
+// mastersFields mark an event below salt/job/ as one of a master for the tools: that a job went to
+// further minions, was refused, or got another name (salt/client/__init__.py get_iter_returns).
 var mastersFields = []string{"minions", "missing", "error", "syndic", "resource_id"}
 
-// ownData makes sure that an event's data does not speak for another minion: an id at its
-// top is the sender's. Of a job it tells neither what a master says nor, beside its return,
+// ownData makes sure that an event's data speaks for its sender only. An id at the top becomes the
+// sender's. In the event of a job, fields of a master are removed, and unless it is a return, so is
 // a result.
 func ownData(id, tag string, data any) *value.Map {
 	m, ok := data.(*value.Map)

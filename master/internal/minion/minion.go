@@ -1,5 +1,5 @@
-// Package minion answers what signed-in minions ask of their master. Each method
-// works on the proven id of the caller alone, and what it may cost is bounded.
+// Package minion answers the requests of signed-in minions. Each method uses only the proven id of
+// the caller, and its cost is bounded.
 package minion
 
 import (
@@ -46,16 +46,16 @@ type Config struct {
 	Targets  *launch.Targets
 	Launch   *launch.Launcher
 	Runs     *runner.Runs
-	// Ending ends with the master, and with it the runners that minions have called; nil:
-	// nothing does.
+	// Ending ends with the master, and with it the runners that minions have called. It may be nil:
+	// they run to their end.
 	Ending context.Context
 	// Fire puts an event of the master on the bus.
 	Fire func(tag string, data *value.Map)
 	// Problem reports a lasting fault; nil ends it.
 	Problem func(what control.Fault, err error)
 	Now     func() time.Time
-	Audit   *audit.Log // for keys that minions revoke; nil: no record is kept
-	// Quiet is for lines that minions can cause at no cost.
+	Audit   *audit.Log // Audit records keys that minions revoke. It may be nil: no record is kept.
+	// Quiet takes lines that minions can cause at no cost.
 	Log, Quiet *slog.Logger
 }
 
@@ -65,8 +65,8 @@ type Service struct {
 	events    EventFilter
 	allowance *allowance
 	turns     turns
-	runners   *queue.Queue[any] // who calls a runner
-	waiters   *queue.Queue[any] // who waits for the returns of his job
+	runners   *queue.Queue[any] // runners queues the minions that call a runner.
+	waiters   *queue.Queue[any] // waiters queues the minions that wait for the returns of their job.
 	quota     *quota
 
 	returns, overdrawn, trimmed, filtered atomic.Uint64
@@ -98,7 +98,7 @@ func (s *Service) Stats() Stats {
 	return Stats{s.returns.Load(), s.overdrawn.Load(), s.trimmed.Load(), s.filtered.Load(), s.runners.Stats()}
 }
 
-// Forget drops what is known of a minion whose key is gone.
+// Forget drops a minion whose key is gone.
 func (s *Service) Forget(id string) { s.quota.forget(id) }
 
 // Methods are the commands of signed-in minions (salt/master.py AESFuncs).
@@ -137,8 +137,8 @@ func (s *Service) Methods() request.Table {
 	return t
 }
 
-// onResources keeps which resources a minion manages; 3008 minions send it
-// after each connect, also when there are none.
+// onResources keeps which resources a minion manages. Minions of 3008 send it after each connect,
+// also when they have none.
 func (s *Service) onResources(_ context.Context, c *request.Call) (any, error) {
 	s.cfg.Fire("resource/refresh/"+c.ID, value.NewMap("Resource cache refresh", c.ID))
 	return true, nil

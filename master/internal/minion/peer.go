@@ -24,12 +24,11 @@ import (
 	"saltern/master/value"
 )
 
-// peerFields are what a minion's job must have.
+// peerFields are the required fields of a minion's job.
 var peerFields = []string{"fun", "arg", "tgt", "ret"}
 
-// peerJob makes the job that a minion asked for, when peer permits it
-// (salt/master.py __verify_minion_publish); nil when not. An error leaves the request
-// without an answer.
+// peerJob returns the job that a minion asks for, or nil when the option peer does not permit it
+// (salt/master.py __verify_minion_publish). An error leaves the request without an answer.
 func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call, r jobRequest) (*launch.Job, error) {
 	leave, err := s.turns.waitTurn(ctx, c)
 	if err != nil {
@@ -45,7 +44,7 @@ func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call
 	return j, nil
 }
 
-// permittedJob makes the job when peer permits it.
+// permittedJob returns the job when the option peer permits it, else nil.
 func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) *launch.Job {
 	if r.fun == "" || strings.HasPrefix(r.fun, "publish.") {
 		return nil
@@ -89,7 +88,7 @@ func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) 
 
 	funs, _ := launch.Functions(out)
 	if slices.ContainsFunc(funs, func(f string) bool { return strings.HasPrefix(f, "publish.") }) {
-		return nil // jobs that start jobs would not end
+		return nil // jobs that start jobs would never end
 	}
 
 	switch err := s.cfg.Launch.Permit(e, j, by); {
@@ -111,7 +110,7 @@ func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) 
 	return j
 }
 
-// refused reports whether a minion's job is refused with a reason, and logs it: Salt's
+// refused reports whether err refuses a minion's job with a reason, and logs the reason: Salt's
 // answer to the minion has no place for one.
 func (s *Service) refused(id string, err error) bool {
 	_, ok := errors.AsType[*launch.Refusal](err)
@@ -121,7 +120,7 @@ func (s *Service) refused(id string, err error) bool {
 	return ok
 }
 
-// onMinionPub starts a job for a minion and remembers whose it is.
+// onMinionPub starts a job for a minion and remembers its owner.
 func (s *Service) onMinionPub(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	j, err := s.peerJob(ctx, e, c, newJobRequest(c.Load))
 	if err != nil {
@@ -150,8 +149,8 @@ func (s *Service) ownerFile(jid string) string {
 	return filepath.Join(s.cfg.Options.CacheDir, "publish_auth", jid)
 }
 
-// ownerMark names a minion together with its key, so that whoever gets the id
-// later with another key does not see the returns of the one before.
+// ownerMark names a minion together with its key. A later minion with the same id and another key
+// does not see the returns of this one.
 func (s *Service) ownerMark(id string) string {
 	e, _ := s.cfg.Keys.Lookup(id)
 	return fmt.Sprintf("%s\n%x\n", id, sha256.Sum256([]byte(e.PEM)))
@@ -167,7 +166,7 @@ func (s *Service) rememberOwner(jid, id string) error {
 	return nil
 }
 
-// ForgetOwners forgets whose job was whose, for jobs that were started before t.
+// ForgetOwners forgets the owners of jobs that were started before t.
 func (s *Service) ForgetOwners(t time.Time) {
 	dir := filepath.Dir(s.ownerFile("x"))
 	entries, err := os.ReadDir(dir)
@@ -181,7 +180,7 @@ func (s *Service) ForgetOwners(t time.Time) {
 	}
 }
 
-// onPubRet gives a minion the returns of a job that it started itself.
+// onPubRet returns to a minion the returns of a job that it started itself.
 func (s *Service) onPubRet(ctx context.Context, c *request.Call) (any, error) {
 	jid := jidRequest(c.Load)
 	if !jobs.Valid(jid) {
@@ -217,26 +216,26 @@ func (s *Service) cachedReturns(ctx context.Context, jid string) (*value.Map, er
 const (
 	// maxPeerWait bounds how long a minion may wait for a job of its own.
 	maxPeerWait = 45 * time.Second
-	// maxWaiters are minions that wait so at once.
+	// maxWaiters bounds the minions that wait at once.
 	maxWaiters = 64
-	// Runners that minions have called, at work at once: many of them wait for another
-	// service most of the time. Salt has worker_threads of them, 5 by default.
+	// Runners of minions that run at once: many of them wait for another service most of the time.
+	// Salt has worker_threads of them, 5 by default.
 	minRunners    = 8
 	runnersPerCPU = 2
-	// runnerTime bounds one of them.
+	// runnerTime bounds one such runner.
 	runnerTime = 10 * time.Minute
-	// queueBytes bounds the requests that wait for each of both.
+	// queueBytes bounds the requests that wait in each of the two queues.
 	queueBytes = 64 << 20
 )
 
-// newQueue makes a queue with so many turns.
+// newQueue returns a queue with so many turns.
 func newQueue(turns int) *queue.Queue[any] {
 	return queue.New[any](queue.Config{Turns: turns, Bytes: queueBytes, Now: time.Now})
 }
 
-// runInTurn does what a request asks for when it is its turn; meanwhile the request is
-// parked. One that finds no place, or whose minion hangs up before its turn, is not
-// answered: an empty answer would be taken for that of the runner.
+// runInTurn runs do when it is the request's turn. Meanwhile the request is parked. A request that
+// finds no place, or whose minion hangs up before its turn, gets no answer: an empty one would be
+// taken for the answer of the runner.
 func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do func() (any, error)) (answer any, err error) {
 	asked := queue.Question{Minion: c.ID, Bytes: c.Size()}
 	turn, ok := q.Try(asked)
@@ -248,7 +247,7 @@ func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do fun
 	}
 
 	if turn != nil {
-		defer func() { turn.End(nil, nil) }() // nobody shares it
+		defer func() { turn.End(nil, nil) }() // the answer is shared with nobody
 	}
 
 	if err != nil {
@@ -258,8 +257,8 @@ func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do fun
 	return do()
 }
 
-// onMinionPublish starts a job for a minion and waits for its returns. Minions of the
-// releases that are maintained ask for returns themselves, by pub_ret.
+// onMinionPublish starts a job for a minion and waits for its returns. Minions of maintained
+// releases ask for the returns themselves, by pub_ret.
 func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	r := newJobRequest(c.Load)
 	j, err := s.peerJob(ctx, e, c, r)
@@ -290,7 +289,7 @@ func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *requ
 	})
 }
 
-// formatReturns is how a minion wants the returns of its job.
+// formatReturns returns the returns of the job in the form in which the minion wants them.
 func (r jobRequest) formatReturns(jid string, rets *value.Map) *value.Map {
 	if r.full {
 		for id, ret := range rets.All() {
@@ -306,8 +305,8 @@ func (r jobRequest) formatReturns(jid string, rets *value.Map) *value.Map {
 	return out
 }
 
-// onMinionRunner calls a runner for a minion, when peer_run permits it. Only who may not
-// call it is answered by an empty map (salt/master.py minion_runner).
+// onMinionRunner calls a runner for a minion when peer_run permits it. Only a minion without the
+// permission is answered by an empty map (salt/master.py minion_runner).
 func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	fun := c.Load.Str("fun")
 	_ = e.Do(stepsRunner) // charged afterwards
@@ -326,7 +325,7 @@ func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *reque
 	})
 }
 
-// callRunner calls the runner that a minion asks for. The outcome is what Salt's minion_runner
+// callRunner calls the runner that a minion asks for, and returns what Salt's minion_runner
 // answers, also when the runner fails.
 func (s *Service) callRunner(ctx context.Context, c *request.Call) (any, error) {
 	r := newJobRequest(c.Load)

@@ -11,19 +11,18 @@ import (
 )
 
 const (
-	// defaultQuota is that of saltern_job_cache_quota, in bytes.
+	// defaultQuota is the default of saltern_job_cache_quota, in bytes.
 	defaultQuota = 512 << 20
-	// returnFiles is about what the files of a small return take on a disk.
+	// returnFiles is about how many bytes the files of a small return take on a disk.
 	returnFiles = 16 << 10
-	// OverQuota is the value of a return that is kept without its own, in the
-	// word of Salt for values that were too large (salt/utils/dicttrim.py).
+	// OverQuota replaces the value of a return of a minion over its quota, with Salt's word for
+	// values that were too large (salt/utils/dicttrim.py).
 	OverQuota = "VALUE_TRIMMED: this minion has used up its part of the job cache (saltern_job_cache_quota)"
 )
 
-// quota bounds what each minion puts into the job cache of this master: bytes
-// per keep_jobs. What was used comes back evenly over that time, so that at
-// most twice the quota of one minion is on the disk. It starts anew with the
-// master.
+// quota bounds what each minion writes into the job cache of this master, in bytes per keep_jobs.
+// Used bytes come back evenly over that time, so that at most twice the quota of one minion is on
+// the disk. A new start of the master resets it.
 type quota struct {
 	bytes  float64 // 0: none
 	window time.Duration
@@ -32,20 +31,19 @@ type quota struct {
 	buckets map[string]*ratelimit.Bucket
 }
 
-// newQuota makes the quota of an option in MiB: 0 is the default, negative
-// none.
+// newQuota returns the quota of an option in MiB: 0 means the default, a negative number none.
 func newQuota(mib int, window time.Duration) *quota {
 	q := &quota{bytes: defaultQuota, window: window, buckets: map[string]*ratelimit.Bucket{}}
 	if mib != 0 {
 		q.bytes = max(0, float64(mib)*(1<<20))
 	}
 	if window <= 0 {
-		q.bytes = 0 // nothing is kept for long
+		q.bytes = 0 // returns are not kept for long
 	}
 	return q
 }
 
-// chargeReturn charges a return and reports whether it may be kept whole.
+// chargeReturn charges a return, and reports whether it may be kept whole.
 func (q *quota) chargeReturn(id string, size int, now time.Time) bool {
 	if q.bytes == 0 {
 		return true
@@ -60,16 +58,15 @@ func (q *quota) chargeReturn(id string, size int, now time.Time) bool {
 	return u.Take(now, ratelimit.Rate{Burst: q.bytes, PerSecond: q.bytes / q.window.Seconds()}, float64(size))
 }
 
-// forget drops what is known of a minion whose key is gone.
+// forget drops a minion whose key is gone.
 func (q *quota) forget(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.buckets, id)
 }
 
-// keptReturn is what is kept of a return: all of it, or of a minion over its
-// quota that it came and how it went. It is acknowledged in both cases: the
-// minion would send it again and again, and forgets it when it is told to.
+// keptReturn returns a return as it is kept: whole, or for a minion over its quota without its
+// value. Both are acknowledged: otherwise the minion would send the return again and again.
 func (s *Service) keptReturn(id string, load *value.Map) jobs.Return {
 	if s.quota.chargeReturn(id, event.Weight(load)+returnFiles, s.cfg.Now()) {
 		return jobs.ReturnOf(load)

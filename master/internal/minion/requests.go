@@ -13,7 +13,7 @@ import (
 	"saltern/master/value"
 )
 
-// pillarRequest reads _pillar; false when it has no grains.
+// pillarRequest reads _pillar. ok is false when it has no grains.
 func pillarRequest(id string, load *value.Map) (r pillar.Request, ok bool) {
 	grains := load.Map("grains")
 	if grains == nil {
@@ -42,8 +42,7 @@ func eventRequest(load *value.Map) iter.Seq2[string, any] {
 			yield(load.Str("tag"), load)
 		}
 
-		// What is longer than a tag may be is cut, so that it is refused without
-		// being copied for each event.
+		// A tag that is too long is cut, so that it is refused without being copied for each event.
 		pretag := load.Str("pretag")
 		pretag = pretag[:min(len(pretag), maxEventTag)]
 		for _, e := range list {
@@ -73,18 +72,18 @@ func jidRequest(load *value.Map) string {
 	return load.Str("jid")
 }
 
-// jobRequest is what minion_pub, minion_publish and minion_runner ask for.
+// jobRequest is the job in minion_pub, minion_publish and minion_runner.
 type jobRequest struct {
 	fun      string
 	arg      []any           // as on a command line
-	noParse  map[string]bool // arguments by name that are no YAML
+	noParse  map[string]bool // noParse names the arguments that are no YAML.
 	tgt, ret any
 	tgtType  string
-	wait     time.Duration // for the returns; 0: as the master's own tools do
-	full     bool          // the answer names the job, and the minion with each return
+	wait     time.Duration // wait is how long to wait for the returns; 0: as the master's own tools do.
+	full     bool          // full asks for the job id, and for the minion with each return.
 }
 
-// newJobRequest reads one.
+// newJobRequest reads a jobRequest.
 func newJobRequest(load *value.Map) jobRequest {
 	r := jobRequest{
 		fun:     load.Str("fun"),
@@ -109,8 +108,8 @@ func newJobRequest(load *value.Map) jobRequest {
 	return r
 }
 
-// functionsAndArgs is the function and its arguments. A job of several functions has lists of
-// both, and one text of arguments for each; false when it is none.
+// functionsAndArgs returns the function and its arguments. A job of several functions has lists of
+// both, and one text of arguments for each; ok is false when it does not.
 func (r jobRequest) functionsAndArgs() (fun, arg any, ok bool) {
 	if !strings.Contains(r.fun, ",") {
 		return r.fun, r.arguments(), true
@@ -134,8 +133,8 @@ func (r jobRequest) functionsAndArgs() (fun, arg any, ok bool) {
 	return value.List(names), args, true
 }
 
-// arguments are those of one function: texts are YAML, name=value is a named
-// argument (salt/utils/args.py parse_input).
+// arguments returns the arguments of one function. Texts are read as YAML, and name=value is a
+// named argument (salt/utils/args.py parse_input).
 func (r jobRequest) arguments() []any {
 	out, named := []any{}, value.NewMap()
 	for _, a := range r.arg {

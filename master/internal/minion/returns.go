@@ -12,11 +12,11 @@ import (
 	"saltern/master/jobs"
 )
 
-// onReturn takes the return of a job (salt/master.py _return, salt/utils/
-// job.py store_job). The minion is answered when the return is durable. While
-// it cannot be made durable the minion gets no answer and sends it again. What
-// would be refused the next time as well, too large or not asked for, is
-// answered; so is what another cache keeps (job_cache off, ext_job_cache).
+// onReturn takes the return of a job (salt/master.py _return, salt/utils/job.py store_job). The
+// minion gets its answer when the return is durable. While it cannot be made durable the minion
+// gets no answer and sends it again. A return that would be refused the next time as well, too
+// large or not asked for, is answered, and so is one that another cache keeps (job_cache off,
+// ext_job_cache).
 func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	load := c.Load
 	if err := s.checkReturnSignature(c); err != nil {
@@ -42,7 +42,7 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 		s.cfg.Quiet.Info("return without a valid job id", "minion", c.ID, "jid", jid)
 		return nil, nil
 	case !s.cfg.Launch.MayReturn(ctx, jid, c.ID):
-		return nil, nil // for good: sent again it would be no better
+		return nil, nil // answered: sent again it would be refused again
 	}
 
 	s.returns.Add(1)
@@ -62,8 +62,8 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	return nil, nil
 }
 
-// adoptJob makes a job for a return that no job of this master caused:
-// salt-call and scheduled functions send the job id "req".
+// adoptJob makes a job for a return that belongs to no job of this master: salt-call and scheduled
+// functions send the job id "req".
 func (s *Service) adoptJob(ctx context.Context, c *request.Call) (string, error) {
 	load := c.Load
 	jid, err := s.cfg.Jobs.Prep(ctx, "", load.Bool("nocache"))
@@ -87,9 +87,8 @@ func (s *Service) adoptJob(ctx context.Context, c *request.Call) (string, error)
 
 var errSignature = errors.New("signature of a return is missing or wrong")
 
-// checkReturnSignature verifies what a minion with minion_sign_messages signed. The
-// algorithm is that of the envelope; 3008.3 asks its own configuration for it and
-// loses the return.
+// checkReturnSignature verifies the signature of a minion with minion_sign_messages. The envelope
+// names the algorithm; 3008.3 takes it from its own configuration instead and loses the return.
 func (s *Service) checkReturnSignature(c *request.Call) error {
 	sig, signed := c.Load.Bytes("sig")
 	if !signed {

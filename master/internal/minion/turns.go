@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// minionTurns is how many costly requests of one minion are at work at once.
+	// minionTurns is how many costly requests of one minion run at once.
 	minionTurns = 2
 	// minionEffort bounds the work on the target of one of them.
 	minionEffort = 3 * time.Second
-	// minionWaits is how many further ones of a minion wait. A highstate asks for one
-	// thing after the other.
+	// minionWaits is how many more requests of a minion wait. A highstate asks for one thing after
+	// the other.
 	minionWaits = 32
 )
 
-// errCrowd refuses a request of a minion of which too many wait.
+// errCrowd refuses a request of a minion that has too many waiting.
 var errCrowd = errors.New("too many requests of this minion wait")
 
-// turns lets each minion have a few costly requests at work at once. Further ones are
-// parked until it is their turn. Overflow policy: what is beyond minionWaits is not
-// answered, so that the minion asks again. The zero value is ready.
+// turns lets each minion run a few costly requests at once. Further ones are parked until it is
+// their turn. Overflow policy: requests beyond minionWaits get no answer, so that the minion asks
+// again. The zero value is ready.
 type turns struct {
 	mu       sync.Mutex
 	byMinion map[string]*turn
@@ -77,7 +77,7 @@ func (t *turns) waitTurn(ctx context.Context, c *request.Call) (leave func(), er
 	return nil, unanswered(err)
 }
 
-// joinQueue returns the turns of a minion, with one more user; nil when it has too many.
+// joinQueue adds a user to the turns of a minion and returns them, or nil when there are too many.
 func (t *turns) joinQueue(id string) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +99,7 @@ func (t *turns) joinQueue(id string) *turn {
 	return own
 }
 
-// leaveQueue takes a user off.
+// leaveQueue removes a user.
 func (t *turns) leaveQueue(id string, own *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

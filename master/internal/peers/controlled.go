@@ -13,8 +13,7 @@ import (
 	"saltern/master/internal/schedule"
 )
 
-// Controlled is a master as its supervisor asks it, on the control socket. It
-// implements control.Master.
+// Controlled answers the supervisor on the control socket. It implements control.Master.
 type Controlled struct {
 	Pool      *cluster.Pool // nil: alone
 	View      *presence.View
@@ -52,7 +51,7 @@ func (c Controlled) CommitSecret(ctx context.Context, finger string) error {
 	return c.onCluster(finger != "", func() error { return c.Pool.CommitSecret(ctx, finger) })
 }
 
-// onCluster calls f if there are a cluster and an argument, and gives an error its code.
+// onCluster calls f if there are a cluster and an argument, and gives its error a code.
 func (c Controlled) onCluster(given bool, f func() error) error {
 	switch {
 	case c.Pool == nil:

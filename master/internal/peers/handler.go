@@ -31,14 +31,14 @@ import (
 
 // Config of a Handler.
 type Config struct {
-	Key         crypt.Key // of the cluster, in force at the start
+	Key         crypt.Key // key of the cluster that is in force at the start
 	Secrets     *auth.Secrets
 	Bus         *event.Bus
 	Fire        func(tag string, data *value.Map)
 	Launch      *launch.Launcher
 	Publish     func(ctx context.Context, load *value.Map, minions []string) error
 	Jobs        *jobs.Cluster
-	KeepReturns bool // in the job cache
+	KeepReturns bool // KeepReturns: returns go to the job cache.
 	Pillars     *pillar.Service
 	Repos       *repos.Service
 	Cache       *cache.Store // of minion data, which all masters have
@@ -51,13 +51,13 @@ type Config struct {
 	Log     *slog.Logger
 
 	share       *share.Share
-	peerBack    func() // a peer is connected
+	peerBack    func() // peerBack is called when a peer is connected.
 	started     *presence.Started
 	undelivered *undelivered
 	now         func() time.Time
 }
 
-// Handler is what peers reach of this master. It implements cluster.Handler.
+// Handler takes what peers send to this master. It implements cluster.Handler.
 type Handler struct {
 	cfg        Config
 	removed    chan struct{}
@@ -67,12 +67,12 @@ type Handler struct {
 	lastKey string // last cluster key that was taken
 }
 
-// newHandler makes a Handler.
+// newHandler returns a Handler.
 func newHandler(cfg Config) *Handler {
 	return &Handler{cfg: cfg, lastKey: cfg.Key.String(), removed: make(chan struct{})}
 }
 
-// WhenRemoved is closed when this master was removed from the cluster.
+// WhenRemoved returns a channel that is closed when this master was removed from the cluster.
 func (h *Handler) WhenRemoved() <-chan struct{} { return h.removed }
 
 // Keys takes the keys that are in force from now on.
@@ -90,8 +90,8 @@ func (h *Handler) Keys(key crypt.Key, seed string) error {
 	return nil
 }
 
-// Event puts an event of a peer on the bus, and does what it orders. The start of a
-// job makes it known here as well.
+// Event fires an event of a peer on the bus, and carries out what it orders. The start of a job
+// becomes known here as well.
 func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
 	if event.MayOrder(e, event.JobStart) {
 		h.learnJob(ctx, peer, e)
@@ -117,7 +117,7 @@ func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
 	return nil
 }
 
-// learnJob makes the job of a peer known.
+// learnJob makes the job of a peer known here.
 func (h *Handler) learnJob(ctx context.Context, peer string, e event.Event) {
 	jid := e.Data.Str("jid")
 	if !jobs.Valid(jid) || e.Tag != event.Tag("job", jid, "new") {
@@ -140,8 +140,8 @@ func (h *Handler) learnJob(ctx context.Context, peer string, e event.Event) {
 	}
 }
 
-// Publish sends the job of a peer to our minions, under the same id. One that comes late goes
-// to those only that have not done it.
+// Publish sends the job of a peer to our minions, under the same id. A late job goes only to those
+// that have not run it.
 func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map, late cluster.Late) error {
 	if !jobs.Valid(load.Str("jid")) {
 		h.cfg.Log.Warn("the job of a peer has no valid id", "peer", peer)
@@ -171,8 +171,8 @@ func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map, lat
 	return nil
 }
 
-// JobReachedLate gives a job of ours again that has reached a peer late: minions may have come from
-// there before it did.
+// JobReachedLate publishes a job of ours again that has reached a peer late: minions may have come
+// from there before it did.
 func (h *Handler) JobReachedLate(load *value.Map, age time.Duration) {
 	load = load.Clone()
 	load.Delete("_stamp")
@@ -183,10 +183,10 @@ func (h *Handler) JobReachedLate(load *value.Map, age time.Duration) {
 	h.cfg.Missed.JobReachedLate(load, minions, age)
 }
 
-// LostJob tells of a job of ours that has never reached a peer.
+// LostJob reports a job of ours that has never reached a peer.
 func (h *Handler) LostJob(peer string, load *value.Map) { h.cfg.undelivered.jobLost(peer, load) }
 
-// Passed counts what was published here within an age.
+// Passed counts the publications here within an age.
 func (h *Handler) Passed(age time.Duration) int {
 	return h.cfg.Missed.Passed(h.cfg.now().Add(-age))
 }
@@ -216,47 +216,48 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 	return nil
 }
 
-// PeerSubscribed and PeerCutOff tell who may have missed a job.
+// PeerSubscribed takes who subscribes at a peer.
 func (h *Handler) PeerSubscribed(peer string, from netip.Addr, s cluster.Subs) {
 	h.cfg.Missed.PeerSubscribed(peer, from, s)
 }
+
+// PeerCutOff takes subscriptions that ended at a peer and may miss jobs.
 func (h *Handler) PeerCutOff(_ string, cuts []cluster.Cut) { h.cfg.Missed.PeerCutOff(cuts) }
 
-// LearnStarts learns of new processes of minions, and KnownStarts tells of them, so that no job is
-// given to one that the process before may have run.
+// LearnStarts notes new processes of minions. No job is given to a process if the one before it may
+// have run it.
 func (h *Handler) LearnStarts(_ string, starts []cluster.Start) []cluster.Start {
 	return h.cfg.started.Learn(starts, h.cfg.now())
 }
 
-// KnownStarts implements cluster.Handler.
+// KnownStarts returns the processes that are known here, at most so many.
 func (h *Handler) KnownStarts(most int) []cluster.Start {
 	return h.cfg.started.All(most, h.cfg.now())
 }
 
-// PeerLost has who listened there get what it missed, and the jobs that a peer took
-// handed to the shared folder.
+// PeerLost schedules resends for the subscriptions of a lost peer, and hands the jobs that it took
+// over to the shared folder.
 func (h *Handler) PeerLost(peer string, heard time.Time) {
 	h.cfg.Missed.PeerLost(peer, heard)
 	h.cfg.Jobs.PeerLost(peer)
 }
 
-// PeerConnected has a peer told what it may not know.
+// PeerConnected sends a new peer what it may not know.
 func (h *Handler) PeerConnected(peer string) {
 	h.cfg.share.Connected(peer)
 	h.cfg.Missed.PeerConnected(peer)
 	h.cfg.peerBack()
 }
 
-// PeerData brings what a peer has sent of minions' data.
+// PeerData takes minion data that a peer has sent.
 func (h *Handler) PeerData(peer string, b []byte) { h.cfg.share.Receive(peer, b) }
 
-// KeyChanged has the key of a minion looked at on the folder, if it is another
-// one than is known here.
+// KeyChanged checks the key of a minion on the folder if it differs from what is known here.
 func (h *Handler) KeyChanged(id string, st clusterwire.KeyState, pub string) {
 	h.cfg.Keys.Hint(id, keyState(st), pub)
 }
 
-// keyState is the state that an event of a peer speaks of.
+// keyState returns the state of a key that an event of a peer names.
 func keyState(st clusterwire.KeyState) keys.State {
 	switch st {
 	case clusterwire.KeyAccepted:
@@ -277,5 +278,5 @@ func (h *Handler) LearnNonces(taken []request.NonceKey) { h.cfg.Nonces.Learn(tak
 // OwnNonces returns the requests that this master has taken, at most so many.
 func (h *Handler) OwnNonces(most int) []request.NonceKey { return h.cfg.Nonces.Own(most) }
 
-// Removed ends this master.
+// Removed closes the channel of WhenRemoved.
 func (h *Handler) Removed() { h.removeOnce.Do(func() { close(h.removed) }) }

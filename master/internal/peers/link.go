@@ -26,16 +26,16 @@ type Link struct {
 	Log  *slog.Logger
 
 	mu sync.Mutex
-	// kept holds the tags of returns that peers got with Keep, so that the
-	// event of the same return is not sent to them a second time. It forgets
-	// when it is full: then an event goes twice, which peers notice.
+	// kept holds the tags of returns that peers got by Keep, so that the event of the same return
+	// is not sent to them again. It is cleared when it is full; an event then goes twice, which
+	// peers notice.
 	kept map[string]bool
 }
 
 // maxKept bounds Link.kept.
 const maxKept = 16384
 
-// noteKept notes that peers get the return of this tag without its event.
+// noteKept notes that peers get the return of this tag by Keep, without its event.
 func (l *Link) noteKept(tag string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *Link) noteKept(tag string) {
 	l.kept[tag] = true
 }
 
-// takeKept asks for what sent noted, once.
+// takeKept reports whether noteKept noted the tag, and forgets it.
 func (l *Link) takeKept(tag string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

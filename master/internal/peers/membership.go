@@ -25,28 +25,27 @@ import (
 	"saltern/master/zmtp"
 )
 
-// joinTimeout is how long a start may take until this master belongs to the
-// cluster, without saltern_cluster_join_timeout.
+// joinTimeout bounds the time until this master belongs to the cluster, where
+// saltern_cluster_join_timeout is not set.
 const joinTimeout = time.Minute
 
-// pingEvery and the two TTL are how connections with minions are watched in a
-// cluster. A minion shall notice soon that the host of its load balancer or master
-// has vanished, since another one is there to serve it.
+// Heartbeats of connections with minions in a cluster. A minion must notice soon that the host of
+// its load balancer or master has vanished, since another one can serve it.
 const (
 	pingEvery = 2 * time.Second
-	// RequestTTL and PublishTTL are how long after the last PING a minion gives
-	// a connection up. That for requests is gone before the other one may be:
-	// who is sent a job again has a way to answer, and does not wait a minute
-	// for the reply to a return that nobody got.
+	// RequestTTL and PublishTTL are how long after the last PING a minion gives a connection up.
+	// The request connection must be gone before the publish connection may be: a minion that gets
+	// a job again can then answer it, and does not wait a minute for the reply to a return that
+	// nobody got.
 	RequestTTL = 6 * time.Second
 	PublishTTL = RequestTTL + pingEvery
-	// silentFor is how long a minion may answer no PING until its subscription counts as
-	// cut: before the minion itself gives it up.
+	// silentFor is how long a minion may leave PINGs unanswered until its subscription counts as
+	// cut: shorter than the time after which the minion itself gives it up.
 	silentFor = PublishTTL - pingEvery + pingEvery/4
 )
 
-// Membership is a master's place in its cluster. One without a Pool is that of a
-// master alone; what is asked of it then is answered as Salt does without a cluster.
+// Membership is a master's place in its cluster. Without a Pool the master is alone, and every
+// question is answered as Salt does without a cluster.
 type Membership struct {
 	Options *conf.Master
 	Pool    *cluster.Pool // nil: alone
@@ -65,36 +64,37 @@ type Membership struct {
 	noPeer      atomic.Bool // the last return found no other master that could keep it
 }
 
-// degraded tells how returns are kept.
+// degraded reports how returns are kept.
 func (m *Membership) degraded(err error) {
 	m.noPeer.Store(errors.Is(err, jobs.ErrNoPeer))
 	m.problem(control.ClusterFault, err)
 }
 
-// peerBack ends the problem that there was no other master: without a job nobody
-// would say so.
+// peerBack ends the problem that no other master was connected. Without it the problem would last
+// until the next job.
 func (m *Membership) peerBack() {
 	if m.noPeer.CompareAndSwap(true, false) {
 		m.problem(control.ClusterFault, nil)
 	}
 }
 
-// JoinConfig is what joining takes.
+// JoinConfig configures Join.
 type JoinConfig struct {
-	Options   *conf.Master
-	Identity  auth.Identity
-	Publisher func() *publish.Publisher // asked when minions have missed something
+	Options  *conf.Master
+	Identity auth.Identity
+	// Publisher returns the publisher. It is called when minions have missed something.
+	Publisher func() *publish.Publisher
 	Pub       func() *zmtp.Pub
 	Fire      func(tag string, data *value.Map)
 	Problem   func(control.Fault, error)
-	// Failed reports what has happened, and lasts for an hour.
+	// Failed reports something that has happened. The report lasts for an hour.
 	Failed func(control.Fault, error)
 	Now    func() time.Time
 	Log    *slog.Logger
 }
 
-// Join joins the cluster of the options, or forms it. It returns when this master
-// belongs to it; at once, when the options name none.
+// Join joins the cluster of the options, or forms it. It returns when this master belongs to it, or
+// at once when the options name none.
 func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	c := cfg.Options
 	m := &Membership{Options: c, problem: cfg.Problem, now: cfg.Now, log: cfg.Log}
@@ -145,7 +145,7 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	return m, nil
 }
 
-// resending is how what minions have missed is sent again.
+// resending returns how missed publications are sent again.
 func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 	c := cfg.Options
 	u := &undelivered{fire: cfg.Fire, failed: cfg.Failed, log: cfg.Log}
@@ -167,7 +167,7 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 		Log:         cfg.Log,
 	}
 
-	if !c.OrderMasters { // else lower masters have minions of which we know nothing
+	if !c.OrderMasters { // with order_masters, lower masters have minions of which nothing is known here
 		rc.Started = m.Started
 		rc.Unheard = m.Pool.Unheard
 	}
@@ -183,7 +183,7 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 // Alone reports whether this master belongs to no cluster.
 func (m *Membership) Alone() bool { return m.Pool == nil }
 
-// Secrets makes the secrets those of the cluster.
+// Secrets puts the secrets of the cluster into a configuration.
 func (m *Membership) Secrets(sc *auth.SecretsConfig) {
 	if m.Pool == nil {
 		return
@@ -207,8 +207,8 @@ func (m *Membership) KeyDir() string {
 	return m.Options.ClusterPKIDir
 }
 
-// Incoming is the name under which new keys are taken together; "" with Salt's own
-// masters, who look for the file of a key at once.
+// Incoming returns the name of the file in which new keys are collected. It is "" together with
+// Salt's own masters, which look for the file of a key at once.
 func (m *Membership) Incoming() string {
 	if m.Pool == nil || m.Options.ClusterPlainPeers {
 		return ""
@@ -216,7 +216,7 @@ func (m *Membership) Incoming() string {
 	return m.Pool.ID()
 }
 
-// OpenJobs makes the job cache that all masters share from this master's own.
+// OpenJobs returns the job cache that all masters share, made of this master's own.
 func (m *Membership) OpenJobs(local *jobs.Local) (err error) {
 	m.Jobs, err = jobs.OpenCluster(jobs.ClusterConfig{
 		ID:       m.Pool.ID(),
@@ -233,8 +233,8 @@ func (m *Membership) OpenJobs(local *jobs.Local) (err error) {
 // Serving reports whether minions may be served.
 func (m *Membership) Serving() bool { return m.Pool == nil || m.Pool.Serving() }
 
-// Own reports whether this master does what only one of a cluster may do, and the term since
-// which it is so: it grows with each owner.
+// Own reports whether this master does the work that only one of a cluster may do, and since which
+// term. The term grows with each owner.
 func (m *Membership) Own() (term uint64, ok bool) {
 	if m.Pool == nil {
 		return 1, true
@@ -242,7 +242,8 @@ func (m *Membership) Own() (term uint64, ok bool) {
 	return m.Pool.Own()
 }
 
-// ScheduleRecord is where the masters of a cluster note what they run of the schedule; "" alone.
+// ScheduleRecord returns the file in which the masters of a cluster note what they run of the
+// schedule, or "" without a cluster.
 func (m *Membership) ScheduleRecord() string {
 	if m.Pool == nil {
 		return ""
@@ -250,7 +251,7 @@ func (m *Membership) ScheduleRecord() string {
 	return filepath.Join(m.Options.ClusterPKIDir, cluster.ScheduleFile)
 }
 
-// Heartbeat is how connections with minions are watched; Salt's way alone.
+// Heartbeat returns how connections with minions are watched: without a cluster as in Salt.
 func (m *Membership) Heartbeat(ttl time.Duration) zmtp.Heartbeat {
 	if m.Pool == nil {
 		return zmtp.Heartbeat{}
@@ -258,8 +259,8 @@ func (m *Membership) Heartbeat(ttl time.Duration) zmtp.Heartbeat {
 	return zmtp.Heartbeat{Interval: pingEvery, TTL: ttl}
 }
 
-// ProxyMember reports whether an address is that of a member, whose load balancer
-// may name the addresses of others. It is nil when no proxy is trusted.
+// ProxyMember returns a function that reports whether an address belongs to a member, whose load
+// balancer may name the addresses of others. It is nil when no proxy is trusted.
 func (m *Membership) ProxyMember() func(netip.Addr) bool {
 	if m.Pool == nil || len(m.Options.ProxyFrom) == 0 {
 		return nil
@@ -267,16 +268,16 @@ func (m *Membership) ProxyMember() func(netip.Addr) bool {
 	return func(a netip.Addr) bool { return m.Pool.IsMember(a.Unmap().String()) }
 }
 
-// ShareNonce tells the peers of a request that is taken here.
+// ShareNonce tells the peers that a request is taken here.
 func (m *Membership) ShareNonce(k request.NonceKey) {
 	if m.Pool != nil {
 		m.Pool.Taken(k)
 	}
 }
 
-// Admit lets a process of a minion in, once the others know of it if it is a new one. A
-// minion that was started anew must not be given again what its last process may have run.
-// What another master has told of it is not enough: that one may not have reached all.
+// Admit lets a process of a minion in. A new process is let in when the other masters know of it:
+// otherwise it might get a job again that the process before it has run. A report by another master
+// does not suffice, since it may not have reached all.
 func (m *Membership) Admit(ctx context.Context, id string, p auth.Process) error {
 	if m.Pool == nil {
 		return nil
@@ -297,15 +298,15 @@ func (m *Membership) Spread(jid string) (wait func(context.Context), done func()
 	return m.Pool.Spread(jid)
 }
 
-// Forget drops what is known of a minion whose key is gone.
+// Forget drops a minion whose key is gone.
 func (m *Membership) Forget(id string) {
 	if m.Started != nil {
 		m.Started.Forget(id)
 	}
 }
 
-// Rotate replaces the cluster key when a tool asks for it. The owner watches its
-// age, see package node.
+// Rotate replaces the cluster key when a tool asks for it. The owner of the cluster replaces it by
+// its age, see package node.
 func (m *Membership) Rotate(ctx context.Context, secrets *auth.Secrets) {
 	if !secrets.RotationAsked() {
 		return
@@ -317,7 +318,7 @@ func (m *Membership) Rotate(ctx context.Context, secrets *auth.Secrets) {
 	}
 }
 
-// Serve lets peers in, when everything that they reach is there.
+// Serve lets peers in. Call it when the parts that they reach exist.
 func (m *Membership) Serve(cfg Config) error {
 	if m.Pool == nil {
 		return nil
@@ -342,7 +343,7 @@ func (m *Membership) Serve(cfg Config) error {
 	return m.Pool.Serve(m.handler)
 }
 
-// Shared counts the minion data that masters have told each other.
+// Shared returns counters of the minion data that masters have exchanged.
 func (m *Membership) Shared() share.Status {
 	if m.share == nil {
 		return share.Status{}
@@ -350,8 +351,8 @@ func (m *Membership) Shared() share.Status {
 	return m.share.Status()
 }
 
-// Run forwards events and what minions have missed until ctx ends. It returns
-// cluster.ErrRemoved when the others have removed this master.
+// Run forwards events and resends missed publications until ctx ends. It returns cluster.ErrRemoved
+// when the others have removed this master.
 func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	if m.Pool == nil {
 		<-ctx.Done()
@@ -375,10 +376,10 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	}
 }
 
-// closingShare is how long the data of minions of the last moment may take to the peers.
+// closingShare bounds the time in which the last minion data is sent to the peers at the end.
 const closingShare = time.Second
 
-// Close leaves the peers, who are told first what minions have said to this master only.
+// Close leaves the peers, after it has sent them the minion data that only this master has.
 func (m *Membership) Close() {
 	if m.Pool == nil {
 		return

@@ -10,8 +10,8 @@ import (
 	"saltern/master/value"
 )
 
-// undelivered tells of jobs that minions may have missed and are not given: an event for
-// whoever has started the job, a line in the log, and a problem of this master.
+// undelivered reports jobs that minions may have missed and do not get: as an event for whoever
+// started the job, in the log, and as a problem of this master.
 type undelivered struct {
 	fire   func(tag string, data *value.Map)
 	failed func(control.Fault, error)
@@ -22,7 +22,7 @@ type undelivered struct {
 // maxNamed bounds the minions in an event.
 const maxNamed = 500
 
-// jobMissed tells that a job is not given again to minions.
+// jobMissed reports minions to which a job is not sent again.
 func (u *undelivered) jobMissed(load *value.Map, minions []string, why string) {
 	u.fireEvent(load,
 		value.NewMap("minions", minions[:min(len(minions), maxNamed)], "count", int64(len(minions)), "reason", why))
@@ -30,7 +30,7 @@ func (u *undelivered) jobMissed(load *value.Map, minions []string, why string) {
 		"minions", len(minions), "reason", why)
 }
 
-// jobLost tells that a job has never reached a peer that was there all the time.
+// jobLost reports a job that has never reached a peer that was there all the time.
 func (u *undelivered) jobLost(peer string, load *value.Map) {
 	n := u.jobs.Add(1)
 	why := "it could not be sent to master " + peer + " in time"

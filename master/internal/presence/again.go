@@ -12,21 +12,23 @@ import (
 	"saltern/master/value"
 )
 
-// bounds of what is sent again.
+// Bounds of resending.
 const (
-	narrowFor   = time.Second // how long what has returned is not looked at again
+	narrowFor = time.Second // how long a narrowed publication is reused
+	// returnsWait is how long a resend waits for the job cache to say who has returned.
 	returnsWait = 500 * time.Millisecond
-	// maxPassed is how many other jobs may have passed since a job until it is not sent
-	// again: a minion knows its last hundred (minion_jid_queue_hwm), so that it would run
-	// an earlier one a second time.
+	// maxPassed is how many other jobs may have gone out since a job until it is no longer sent
+	// again. A minion remembers its last hundred job ids (minion_jid_queue_hwm) and would run an
+	// older one a second time.
 	maxPassed   = 80
 	maxLateJobs = 1024
 	maxReported = 4096
-	// lateFor is how late a job may be given that a peer could not send.
+	// lateFor is how long after its start a job that could not be sent to a peer may still be
+	// published there.
 	lateFor = 10 * time.Minute
 )
 
-// reasons for which a job is not given again.
+// Reasons for which a job is not sent again.
 const (
 	whyStarted  = "they have been started anew since, and may have run it before"
 	whyUnknown  = "it cannot be told by name which minions have been started anew since"
@@ -35,17 +37,20 @@ const (
 	whyNotTaken = "too many jobs came late at once"
 )
 
-// narrowings are publications as they are to be sent again.
+// narrowings caches recent publications in the form in which they are sent again.
 type narrowings struct {
-	mu             sync.Mutex
-	byJID          map[string]narrowing // by jid
-	reported       map[string]int       // minions by jid, of whom it was told that they are not given it
-	readingReturns atomic.Bool          // who has returned
+	mu    sync.Mutex
+	byJID map[string]narrowing // by jid
+	// reported counts, by job id, the minions that Undelivered was told of.
+	reported map[string]int
+	// readingReturns is set while one goroutine reads the returns of a job.
+	readingReturns atomic.Bool
 }
 
+// narrowing is one cached publication.
 type narrowing struct {
 	until       time.Time
-	knownStarts uint64 // that were known
+	knownStarts uint64 // knownStarts is Started.Count at the time. A new start makes the entry useless.
 	narrowed    publish.Recent
 	given       bool
 }
@@ -60,8 +65,9 @@ func (a *narrowings) dropExpired(now time.Time) {
 	}
 }
 
-// narrowed is a publication as it is to be sent again now, and reports whether it is to be. Who is
-// not given a job although it may have missed it is told to Undelivered.
+// narrowed returns a publication in the form in which it is sent again now, and whether it may be
+// sent again at all. Minions that may have missed the job and do not get it are reported to
+// Undelivered.
 func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (as publish.Recent, given bool) {
 	a := &k.narrowings
 	a.mu.Lock()
@@ -76,7 +82,7 @@ func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (as publish.R
 	return as, given
 }
 
-// narrowNow looks who has returned and who has started; aims.mu is held.
+// narrowNow is narrowed without the cache. The caller holds narrowings.mu.
 func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (as publish.Recent, given bool) {
 	var returned, started map[string]bool
 	sure := true
@@ -129,8 +135,8 @@ func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (as publish.
 	return as, true
 }
 
-// reportUndelivered tells of minions that are not given a job, each time when there are more; aims.mu
-// is held.
+// reportUndelivered reports minions that do not get a job, each time when their number has grown.
+// The caller holds narrowings.mu.
 func (k *Resender) reportUndelivered(r publish.Recent, minions []string, why string) {
 	told := k.narrowings.reported
 	if len(minions) <= told[r.JID] {
@@ -145,7 +151,7 @@ func (k *Resender) reportUndelivered(r publish.Recent, minions []string, why str
 
 var errSlow = errors.New("the job cache does not answer")
 
-// readReturns asks for the returns of a job, and gives up on a disk that hangs.
+// readReturns returns the minions that have returned a job. It gives up when the disk hangs.
 func (k *Resender) readReturns(ctx context.Context, jid string) (done map[string]bool, err error) {
 	if !k.narrowings.readingReturns.CompareAndSwap(false, true) {
 		return nil, errSlow
@@ -154,7 +160,7 @@ func (k *Resender) readReturns(ctx context.Context, jid string) (done map[string
 	answer := make(chan struct{})
 	var late map[string]bool
 	var lateErr error
-	go func() { // on a disk that hangs nobody waits for it
+	go func() { // nobody waits for it when the disk hangs
 		late, lateErr = k.cfg.Returned(ctx, jid)
 		k.narrowings.readingReturns.Store(false) // before the answer: the next job is asked about at once
 		close(answer)
@@ -170,9 +176,9 @@ func (k *Resender) readReturns(ctx context.Context, jid string) (done map[string
 	}
 }
 
-// PublishLate takes a job that was published elsewhere so long ago that minions may have been given
-// it by another master meanwhile, or have been started anew; passed is how many others were
-// published there since. It goes to all that listen here and have not done it.
+// PublishLate publishes a job that another master started some time ago. Meanwhile minions may have
+// got it from another master, or may have been restarted. It goes to the minions here that have not
+// run it. passed is how many other jobs that master has published since.
 func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []string, age time.Duration, passed int) error {
 	now := k.cfg.Now()
 	r := publish.Recent{
@@ -192,18 +198,18 @@ func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []s
 	return k.publishNarrowed(ctx, r)
 }
 
-// Remembers reports whether a job of that age is remembered here: whoever comes and has missed it is
-// given it.
+// Remembers reports whether a job of that age is still among the recent publications here. Then a
+// minion that missed it gets it when it comes back.
 func (k *Resender) Remembers(jid string, age time.Duration) bool {
 	recent := k.cfg.Recent(k.cfg.Now().Add(-age - time.Second))
 	return slices.ContainsFunc(recent, func(r publish.Recent) bool { return r.JID == jid })
 }
 
-// Passed counts what was published here since a time.
+// Passed counts the publications here since a time.
 func (k *Resender) Passed(since time.Time) int { return k.cfg.Passed(since) }
 
-// JobReachedLate is PublishLate for a job that was published here and has reached a peer only now: who has
-// come from there in between has it neither from there nor from here.
+// JobReachedLate publishes a job of this master again that has only now reached a peer. A minion
+// that moved from that peer to this master in between got it from neither.
 func (k *Resender) JobReachedLate(load *value.Map, matched []string, age time.Duration) {
 	now := k.cfg.Now()
 	r := publish.Recent{

@@ -7,28 +7,27 @@ import (
 	"saltern/master/value"
 )
 
-// maxNamedIDs bounds the minions that a job names when it is sent again: those it is for, or
-// those it is not for.
+// maxNamedIDs bounds the minion ids in the target of a job that is sent again.
 const maxNamedIDs = 500
 
-// narrowedTarget is whom a job is for when it is sent again.
+// narrowedTarget is the target of a job when it is sent again.
 type narrowedTarget struct {
 	tgt       any
 	typ       string
-	ids       []string // that it was resolved to
-	unchanged bool     // as it was
-	// nobody is left, or it cannot be said who is: see doubt.
+	ids       []string // ids are the minions that the target resolves to.
+	unchanged bool     // unchanged is set when it is the target of the job itself.
+	// nobody: no minion is left. unknown: it cannot be told which minions are left.
 	nobody, unknown bool
 }
 
-// narrowTarget leaves out of a target whoever has returned the job, and who has been started anew since
-// it was published: that minion does not know any more what it has done, and a subscription
-// does not say whose it is. The first are left out as far as there is room for their names,
-// the others always; when that is not possible, it is in doubt.
+// narrowTarget removes two kinds of minions from the target of a job. Those that have returned it
+// are removed as far as there is room for their names. Those that were restarted since it was
+// published are removed always: a restarted minion has forgotten which jobs it has run, and a
+// subscription does not tell whose it is. When that is not possible the result is unknown.
 //
-// A list of the others says it where ids are the target. Of another target the minion itself
-// knows best whether it is meant, so that the target stays and names are taken from it, as
-// Salt's compound targets can (salt/matchers/compound_match.py).
+// A target of ids becomes a list of the remaining ids. Of any other target only the minion knows
+// whether it matches, so the target stays and names are excluded from it, as Salt's compound
+// targets allow (salt/matchers/compound_match.py).
 func narrowTarget(load *value.Map, matched []string, returned, started map[string]bool) narrowedTarget {
 	typ := load.Str("tgt_type")
 	if typ == "" {
@@ -75,7 +74,7 @@ func narrowTarget(load *value.Map, matched []string, returned, started map[strin
 // byID reports whether targets of a type select minions by their ids alone.
 func byID(typ string) bool { return typ == "glob" || typ == "list" || typ == "pcre" }
 
-// sortedIDs are the ids of all sets, sorted.
+// sortedIDs returns the ids in all sets, sorted.
 func sortedIDs(sets ...map[string]bool) []string {
 	var out []string
 	for _, set := range sets {
@@ -89,8 +88,8 @@ func sortedIDs(sets ...map[string]bool) []string {
 	return slices.Compact(out)
 }
 
-// engines are the letters by which a compound target names other types
-// (salt/utils/minions.py TARGET_REX).
+// compoundLetters are the letters of target types in a compound target (salt/utils/minions.py
+// TARGET_REX).
 var compoundLetters = map[string]string{
 	"pcre":        "E",
 	"list":        "L",
@@ -102,7 +101,7 @@ var compoundLetters = map[string]string{
 	"range":       "R",
 }
 
-// targetWords are a target's words in a compound target; nil: it cannot be said so.
+// targetWords returns a target as words of a compound target, or nil when that is not possible.
 func targetWords(load *value.Map, typ string) []string {
 	text := load.Str("tgt")
 	if typ == "list" {

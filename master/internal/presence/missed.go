@@ -7,41 +7,40 @@ import (
 	"time"
 )
 
-// bounds of Missed.
+// Bounds of Missed.
 const (
-	// returnWithin is how soon a minion that was cut off is back. It counts from the
-	// cut, wherever that was seen, and nobody prolongs it by passing it on.
+	// returnWithin is how long a mark lasts. It counts from the cut, wherever that was seen;
+	// passing the mark on to another master does not prolong it.
 	returnWithin = time.Minute
-	// arrivalFor is how long a new subscription is remembered: it may come
-	// before it is known that its last one was cut.
+	// arrivalFor is how long a new subscription is remembered: it may arrive before the end of the
+	// old one is noticed.
 	arrivalFor  = 20 * time.Second
-	maxMarks    = 1 << 16 // Overflow policy: who comes from there misses what it misses
+	maxMarks    = 1 << 16 // Overflow policy: no mark is made; its minions lose what they missed
 	maxArrivals = 1 << 16
-	// markStep is how finely marks are told apart in time.
+	// markStep rounds the times of marks, so that marks of about the same moment become one.
 	markStep = 500 * time.Millisecond
-	// minRounds is how often a minute what was missed is given at least to who comes
-	// from an address, and roundsEach times as often as so many were cut there: all of
-	// them come anew each time a node, its network or the virtual address changes.
-	// Further ones get nothing: somebody who is no minion may subscribe again and again.
+	// minRounds is how many resends an address may get in a minute. roundsEach is added for each
+	// subscription that was cut there: all of them come back each time a node, its network or the
+	// virtual address changes. Overflow policy: no resend. Somebody who is no minion could
+	// subscribe again and again.
 	minRounds  = 16
 	roundsEach = 8
 )
 
-// Missed says what a new subscription may have missed. A mark is made when subscriptions from
-// an address have ended, were lost, or answer no more: what was published since then may be
-// missing to who comes from there within a minute.
+// Missed tells which publications a new subscription may have missed. A mark is made when
+// subscriptions from an address have ended, were lost, or stopped answering. A subscription that
+// comes from that address within a minute may lack what was published since.
 //
-// A subscription bears no minion's name, and minions may share an address. So a mark is for
-// everybody from there, and the earliest counts: that somebody is given what it has had
-// already does no harm, since a minion knows its last jobs, and who has been started anew is
-// left out by its name, see [Resender]. Marks are the same in any order and however often
-// they are told.
+// A subscription does not carry the minion's id, and minions may share an address. So a mark holds
+// for every subscription from there, and the earliest mark counts. Sending a job twice is harmless:
+// a minion remembers its last jobs, and a restarted one is excluded by its id, see [Resender].
+// Marks give the same result in any order and however often they are repeated.
 //
-// A subscription that a load balancer has moved here says itself what it has missed. It takes
-// no mark.
+// A subscription that a load balancer moved here says by itself what it has missed. It uses up no
+// mark.
 type Missed struct {
 	mu            sync.Mutex
-	base          time.Time // from which steps count
+	base          time.Time // base is the time from which markStep counts.
 	marks         map[netip.Addr][]Mark
 	arrivals      map[netip.Addr][]Arrival
 	rounds        map[netip.Addr]roundCount
@@ -50,13 +49,15 @@ type Missed struct {
 	refusedRounds uint64
 }
 
-// Mark says what may be missing to who comes from an address.
+// Mark says since when a subscription from an address may have missed publications.
 type Mark struct {
-	Since, Until time.Time // what was published from then on; who comes until then
-	Crowd        int       // so many listened from there at about that time
+	// Since is the time of the first publication that may be missing. Until is how long new
+	// subscriptions may use the mark.
+	Since, Until time.Time
+	Crowd        int // Crowd is how many subscriptions there were from the address at about that time.
 }
 
-// roundCount counts what was given to an address within a minute.
+// roundCount counts the resends to an address within a minute.
 type roundCount struct {
 	from  time.Time
 	count int
@@ -65,11 +66,11 @@ type roundCount struct {
 // Arrival is a new subscription that may have missed something.
 type Arrival struct {
 	ID    uint64    // of the connection
-	At    time.Time // what was published later it gets as everybody does
-	Since time.Time // what was published from then on may be missing
+	At    time.Time // At is when it subscribed. Later publications reach it anyway.
+	Since time.Time // Since is the time of the first publication that may be missing.
 }
 
-// newMissed makes an empty Missed.
+// newMissed returns an empty Missed.
 func newMissed() *Missed {
 	return &Missed{
 		marks:    map[netip.Addr][]Mark{},
@@ -78,7 +79,7 @@ func newMissed() *Missed {
 	}
 }
 
-// Arrive tells of a new subscription, and whether it may have missed something.
+// Arrive notes a new subscription, and reports whether it may have missed something.
 func (m *Missed) Arrive(from netip.Addr, id uint64, now time.Time) (Arrival, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,8 +95,8 @@ func (m *Missed) Arrive(from netip.Addr, id uint64, now time.Time) (Arrival, boo
 	return a, a.Since.Before(now) && m.allowRound(from, now)
 }
 
-// Mark makes a mark, and returns who has come from there since and may lack more by it than
-// was known.
+// Mark makes a mark. It returns the recent arrivals from there that may now lack more than was
+// known.
 func (m *Missed) Mark(from netip.Addr, mark Mark, now time.Time) (back []Arrival) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,7 +124,7 @@ func minTime(a, b time.Time) time.Time {
 	return a
 }
 
-// addMark adds a mark, or makes one of the same moment last as long; m.mu is held.
+// addMark adds a mark, or extends one of the same moment. The caller holds m.mu.
 func (m *Missed) addMark(from netip.Addr, mark Mark) bool {
 	if m.base.IsZero() {
 		m.base = mark.Since
@@ -155,7 +156,8 @@ func (m *Missed) addMark(from netip.Addr, mark Mark) bool {
 	return true
 }
 
-// allowRound counts a round, and reports whether there may be one; m.mu is held.
+// allowRound counts a resend to an address, and reports whether it is within the bound. The caller
+// holds m.mu.
 func (m *Missed) allowRound(from netip.Addr, now time.Time) bool {
 	crowd := 0
 	for _, x := range m.marks[from] {
@@ -200,7 +202,7 @@ func (m *Missed) pruneMarks(from netip.Addr, now time.Time) {
 	m.marks[from] = list
 }
 
-// Prune forgets what is over. Call it now and then.
+// Prune drops marks and arrivals that are over. Call it now and then.
 func (m *Missed) Prune(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

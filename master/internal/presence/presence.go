@@ -33,11 +33,10 @@ type Tracker struct {
 	mu       sync.Mutex
 	requests map[string]sighting
 	signIns  map[signer]sighting // sign-ins, of keys in any state
-	earlier  record              // of earlier lives
+	earlier  record              // earlier is the record of earlier lives of this master.
 }
 
-// signer is who signs in under a name: with the key that is known by it, or another one,
-// which is denied.
+// signer is an id that signs in: with the key on file, or with another one, which is denied.
 type signer struct {
 	id     string
 	denied bool
@@ -48,18 +47,18 @@ type sighting struct {
 	at   time.Time
 }
 
-// New makes an empty Tracker.
+// New returns an empty Tracker.
 func New() *Tracker { return &Tracker{requests: map[string]sighting{}, signIns: map[signer]sighting{}} }
 
-// SawRequest notes a proven request of a minion. The number of minions that are
-// remembered is bounded by the number of accepted keys, see Forget.
+// SawRequest notes a proven request of a minion. The number of minions that are remembered is
+// bounded by the number of accepted keys, see Forget.
 func (t *Tracker) SawRequest(id string, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests[id] = sighting{from.Unmap(), at}
 }
 
-// Forget drops a minion, when its key is gone.
+// Forget drops a minion whose key is gone.
 func (t *Tracker) Forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,16 +71,16 @@ func (t *Tracker) Forget(id string) {
 	}
 }
 
-// SawSignIn notes a sign-in under a name whose key is known, whether it is
-// accepted or not; denied: with another key than that. Nothing is proven by it: it tells an administrator from
-// where a key came. Bounded as SawRequest is, by the number of keys.
+// SawSignIn notes a sign-in under an id that has a key, accepted or not. denied: it showed another
+// key. Nothing is proven by it: it tells an administrator where a key came from. It is bounded by
+// the number of keys.
 func (t *Tracker) SawSignIn(id string, denied bool, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.signIns[signer{id, denied}] = sighting{from.Unmap(), at}
 }
 
-// LastSignIn tells when and from where somebody signed in last under a name.
+// LastSignIn returns when and from where somebody last signed in under an id.
 func (t *Tracker) LastSignIn(id string, denied bool) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +88,7 @@ func (t *Tracker) LastSignIn(id string, denied bool) (from netip.Addr, at time.T
 	return s.from, s.at, ok
 }
 
-// LastRequest tells when and from where a minion was last heard.
+// LastRequest returns when and from where a minion was last heard.
 func (t *Tracker) LastRequest(id string) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,15 +96,15 @@ func (t *Tracker) LastRequest(id string) (from netip.Addr, at time.Time, ok bool
 	return s.from, s.at, ok
 }
 
-// topicOf is the topic to which a minion with zmq_filtering subscribes: the
-// SHA-1 of its id in hexadecimal (salt/transport/zeromq.py).
+// topicOf returns the topic to which a minion with zmq_filtering subscribes: the SHA-1 of its id in
+// hexadecimal (salt/transport/zeromq.py).
 func topicOf(id string) string {
 	sum := sha1.Sum([]byte(id))
 	return hex.EncodeToString(sum[:])
 }
 
-// subscriptionSet is what subscriptions prove: how many there are from an address, and
-// which topics of minions are among them.
+// subscriptionSet summarises the subscriptions: how many there are from each address, and which
+// topics of minions are among them.
 type subscriptionSet struct {
 	unnamed map[netip.Addr]int
 	topics  map[string]bool
@@ -116,7 +115,7 @@ func collectSubscriptions(subs iter.Seq[Subscription]) subscriptionSet {
 	h := subscriptionSet{unnamed: map[netip.Addr]int{}, topics: map[string]bool{}}
 	for s := range subs {
 		if len(s.Topics) == 0 {
-			continue // it gets nothing: the check of a load balancer, or one that came just now
+			continue // no topic: the check of a load balancer, or a connection that was just made
 		}
 
 		h.total++
@@ -135,12 +134,13 @@ func collectSubscriptions(subs iter.Seq[Subscription]) subscriptionSet {
 	return h
 }
 
-// holdsTopicOf reports whether a minion subscribed under its own name.
+// holdsTopicOf reports whether a minion subscribed to its own topic.
 func (h subscriptionSet) holdsTopicOf(id string) bool {
 	return len(h.topics) > 0 && h.topics[topicOf(id)]
 }
 
-// byAddress counts the minions that only an address speaks for; t.mu is held.
+// byAddress counts the minions that are known by their topic, and for each address those that are
+// known by their address alone. The caller holds t.mu.
 func (t *Tracker) byAddress(h subscriptionSet) (named int, from map[netip.Addr]int) {
 	from = map[netip.Addr]int{}
 	for id, s := range t.requests {
@@ -166,10 +166,9 @@ func (t *Tracker) Count(subs iter.Seq[Subscription]) (all, connected int) {
 	return h.total, connected
 }
 
-// Subscribed tells how many subscriptions there are from each address that say
-// no minion's name, and which minions subscribed under theirs. In a cluster a
-// minion's requests and its subscription may be at different masters: only
-// together they know who is there.
+// Subscribed returns how many subscriptions without a minion's topic each address has, and which
+// minions subscribed to their own topic. In a cluster a minion's requests and its subscription may
+// be at different masters: only together they know who is connected.
 func Subscribed(subs iter.Seq[Subscription]) (from map[netip.Addr]int, named func(id string) bool) {
 	h := collectSubscriptions(subs)
 	return h.unnamed, h.holdsTopicOf

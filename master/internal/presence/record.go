@@ -13,21 +13,21 @@ import (
 // maxRecord bounds the file of a record, in bytes: some 500,000 minions.
 const maxRecord = 64 << 20
 
-// record is when minions were heard, by all lives of this master. It is written every
-// few minutes, and loses as much when the master is killed.
+// record holds when minions were heard, in all lives of this master. It is written every few
+// minutes; a master that is killed loses as much.
 type record struct {
-	Since  int64            `json:"since"`  // from when on it is whole, Unix time in seconds; 0: it was not read
+	Since  int64            `json:"since"`  // Unix time from which it is complete; 0: it could not be read
 	Heard  map[string]int64 `json:"heard"`  // proven requests, by id
-	Asked  map[string]int64 `json:"asked"`  // sign-ins with the key that is known by the name
-	Denied map[string]int64 `json:"denied"` // sign-ins with another one
+	Asked  map[string]int64 `json:"asked"`  // sign-ins with the key on file
+	Denied map[string]int64 `json:"denied"` // sign-ins with another key
 }
 
 func newRecord(since time.Time) record {
 	return record{Since: since.Unix(), Heard: map[string]int64{}, Asked: map[string]int64{}, Denied: map[string]int64{}}
 }
 
-// Load reads the record of earlier lives. Without one, or with one that cannot be read,
-// a record begins now; the error says why.
+// Load reads the record of earlier lives. When there is none, or it cannot be read, a new record
+// begins now. The error says why.
 func (t *Tracker) Load(path string, now time.Time) error {
 	fresh := newRecord(now)
 	got := fresh
@@ -54,7 +54,7 @@ func (t *Tracker) Load(path string, now time.Time) error {
 	return err
 }
 
-// Save writes the record of all lives, without the ids that has does not know.
+// Save writes the record. has reports whether an id still has a key: others are left out.
 func (t *Tracker) Save(path string, has func(id string) bool) error {
 	b, err := json.Marshal(t.recorded(has))
 	if err == nil {
@@ -66,7 +66,7 @@ func (t *Tracker) Save(path string, has func(id string) bool) error {
 	return nil
 }
 
-// recorded is the record with what was seen in this life.
+// recorded returns the record of all lives, this one included.
 func (t *Tracker) recorded(has func(id string) bool) record {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +102,7 @@ func (t *Tracker) recorded(has func(id string) bool) record {
 	return out
 }
 
-// Since is from when on all is known of who was heard; the zero time: it is not.
+// Since returns the time from which the record is complete, or the zero time when it is not.
 func (t *Tracker) Since() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,8 +112,9 @@ func (t *Tracker) Since() time.Time {
 	return time.Unix(t.earlier.Since, 0)
 }
 
-// Before tells when a minion was last heard in earlier lives: by an accepted key if heard,
-// else by a sign-in with the key that is known, or a denied one. The zero time: never.
+// Before returns when a minion was last heard in an earlier life: with heard by a proven request,
+// else by a sign-in with the key on file, or with denied by one with another key. The zero time
+// means never.
 func (t *Tracker) Before(id string, heard, denied bool) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

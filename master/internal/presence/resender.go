@@ -14,28 +14,27 @@ import (
 	"saltern/master/zmtp"
 )
 
-// times of what minions may have missed. The margins may be generous: a minion that gets
-// what it has had already ignores it, and one that was started anew is left out.
+// Times of resending. The margins may be generous: a minion ignores a job that it has already, and
+// a restarted one is excluded.
 const (
-	tellEvery  = 500 * time.Millisecond // who listens here, to the peers
-	gatherCuts = 20 * time.Millisecond  // subscriptions that are cut at once are told at once
-	// lossMargin is how long before a node, or a master by its load balancer, was last
-	// heard its last publishes may have been lost on the way.
+	tellEvery  = 500 * time.Millisecond // how often the peers hear who subscribes here
+	gatherCuts = 20 * time.Millisecond  // how long cuts are collected before the peers are told
+	// lossMargin is how long before a lost master, or its load balancer, was last heard its
+	// publications may have been lost on the way.
 	lossMargin = 5 * time.Second
-	// cutMargin is how long before its end the last publishes to a subscription may have
-	// been lost that answers no PING: a load balancer that cuts throws away what it has not
-	// passed on, and it waits for a second, or a little more, before it cuts the sessions to
-	// a virtual address that has gone elsewhere (lbproxy, settleFor).
+	// cutMargin is how long before the end of a subscription that answers no PING its publications
+	// may have been lost. A load balancer drops what it has not passed on when it cuts, and it
+	// waits a second or a little more before it cuts the sessions to a virtual address that has
+	// moved (lbproxy, settleFor).
 	cutMargin = 5 * time.Second
-	// answerMargin is how long before a PING was made a publish may have been on its way
-	// to the same connection that went out behind it.
+	// answerMargin is how long before a PING a publication may have been sent that the PING
+	// overtook.
 	answerMargin = time.Second
-	// backFor is how long after its return a node's load balancer may bring sessions that
-	// have missed what was published in its absence.
+	// backFor is how long after a lost node has come back its load balancer may hand over sessions
+	// that missed what was published in its absence.
 	backFor = 15 * time.Second
-	// waitForStarts is how long who comes is not given what it missed while minions may have
-	// started at another master of which nothing is known here, and waitStep how often
-	// that is looked at.
+	// waitForStarts is how long an arrival waits for its resend while another master may know of
+	// restarted minions of which nothing is known here. waitStep is how often that is checked.
 	waitForStarts = 3 * time.Second
 	waitStep      = 100 * time.Millisecond
 	maxResends    = 1 << 16
@@ -51,37 +50,37 @@ type Peers interface {
 
 // ResenderConfig of a Resender. All fields but those that say so are required.
 type ResenderConfig struct {
-	// Recent are the last publications since a time, Resend gives one to a subscriber,
-	// Republish publishes one to all, as another one if that is to be narrower, and remembers it.
+	// Recent returns the publications since a time. Resend sends one to a subscriber. Republish
+	// publishes one to all, in the form as, and remembers it.
 	Recent    func(since time.Time) []publish.Recent
 	Resend    func(ctx context.Context, subscriber uint64, r publish.Recent) error
 	Republish func(ctx context.Context, r, as publish.Recent) error
-	// Passed counts the publications since a time, Narrow is one for other minions.
+	// Passed counts the publications since a time. Narrow returns one with another target.
 	Passed func(since time.Time) int
 	Narrow func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error)
-	// Returned are those whose returns of a job are kept; nil: that is not known.
+	// Returned returns the minions whose returns of a job are kept. It may be nil: that is unknown.
 	Returned func(ctx context.Context, jid string) (map[string]bool, error)
-	// Started knows the minions that have been started anew; nil: that is not known, and
-	// nobody is left out for it.
+	// Started knows which minions were restarted. It may be nil: that is unknown, and nobody is
+	// excluded for it.
 	Started *Started
-	// Unheard reports whether minions may have started anew of which Started has not heard;
-	// nil: never.
+	// Unheard reports whether minions may have been restarted without Started having heard of it.
+	// It may be nil: never.
 	Unheard func() bool
-	// Silent yields the subscribers that have answered nothing since a time.
+	// Silent yields the subscribers that have answered nothing since a time. It may be nil: none.
 	Silent func(since time.Time, yield func(zmtp.Peer) bool)
-	// SilentFor is how long that may be until they count as cut.
+	// SilentFor is how long a subscriber may be silent until it counts as cut.
 	SilentFor time.Duration
-	// Undelivered hears of a job that is not given to minions that may have missed it, and
-	// why. It must not block. nil: nobody does.
+	// Undelivered is called with the minions that may have missed a job and do not get it, and with
+	// the reason. It must not block. It may be nil.
 	Undelivered func(load *value.Map, minions []string, why string)
 	Peers       Peers
 	Now         func() time.Time
 	Log         *slog.Logger
 }
 
-// Resender gives minions what was published while their subscription was cut, whoever cut
-// it, or while it answered no more. It knows who listens here, and by the peers'
-// reports who listened at a node that was lost. It is safe for concurrent use.
+// Resender sends minions again what was published while their subscription was cut or did not
+// answer. It knows who subscribes here, and by the reports of the peers who subscribed at a node
+// that was lost. It is safe for concurrent use.
 type Resender struct {
 	cfg        ResenderConfig
 	missed     *Missed
@@ -92,34 +91,35 @@ type Resender struct {
 	mu              sync.Mutex
 	listeners       map[uint64]*listener
 	listenersByAddr map[netip.Addr]int   // subscriptions by address
-	owed            map[uint64]time.Time // since when a subscription misses something that it is to be given
+	owed            map[uint64]time.Time // by connection: the time since which a resend is due
 	reports         map[string]peerReport
-	lostNodes       map[netip.Addr]absence // load balancers, by the nodes that are lost
-	changed         bool                   // here has changed since the peers were told
-	untoldCuts      []cluster.Cut          // not told yet
-	newPeers        []string               // peers that have just been connected
+	lostNodes       map[netip.Addr]absence // by the address of the lost node's load balancer
+	changed         bool                   // listeners have changed since the last report to the peers
+	untoldCuts      []cluster.Cut          // cuts that the peers have not been told yet
+	newPeers        []string               // peers that were just connected
 	wake            chan struct{}
 }
 
-// listener is a subscription: where its minion is, and its load balancer.
+// listener is one subscription: the address of its minion, and of the load balancer that it came
+// through.
 type listener struct {
 	from, via netip.Addr
 	silent    bool // it counts as cut already
 }
 
-// peerReport is who listens at a peer, and where its load balancer is.
+// peerReport says who subscribes at a peer, and where its load balancer is.
 type peerReport struct {
 	from netip.Addr
 	subs cluster.Subs
 }
 
-// absence is that of a node.
+// absence is the time during which a node was lost.
 type absence struct {
 	peer        string
 	heard, back time.Time // back is zero as long as it is away
 }
 
-// NewResender makes a Resender.
+// NewResender returns a Resender.
 func NewResender(cfg ResenderConfig) *Resender {
 	if cfg.Undelivered == nil {
 		cfg.Undelivered = func(*value.Map, []string, string) {}
@@ -140,8 +140,8 @@ func NewResender(cfg ResenderConfig) *Resender {
 	}
 }
 
-// OnSubscribe is a hook of the publish port. The other topics of a connection
-// with zmq_filtering do not count.
+// OnSubscribe is a hook of the publish port. Of a connection with zmq_filtering only the first
+// topic counts.
 func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	if topic != "" && topic != "broadcast" {
 		return
@@ -180,8 +180,8 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	}
 }
 
-// OnDisconnect is a hook of the publish port. It does not matter who has ended a
-// subscription: a minion that is started anew is known by its sign-in.
+// OnDisconnect is a hook of the publish port. Which side ended the subscription does not matter: a
+// restarted minion is recognised by its sign-in.
 func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 	now := k.cfg.Now()
 	k.mu.Lock()
@@ -209,7 +209,7 @@ func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 	}
 
 	if owes {
-		since = minTime(since, owed) // it has gone before it was given that
+		since = minTime(since, owed) // it left before its resend
 	}
 
 	k.markEverywhere(l.from, Mark{Since: since, Until: now.Add(returnWithin), Crowd: crowd}, now)
@@ -226,7 +226,7 @@ func (k *Resender) markEverywhere(from netip.Addr, m Mark, now time.Time) {
 	k.markHere(from, m, now)
 }
 
-// markHere makes a mark here, and gives what is missing by it to who has come already.
+// markHere makes a mark here, and queues resends for subscriptions that have come already.
 func (k *Resender) markHere(from netip.Addr, m Mark, now time.Time) {
 	for _, a := range k.missed.Mark(from, m, now) {
 		k.queueResend(a)
@@ -240,7 +240,8 @@ func (k *Resender) wakeTeller() {
 	}
 }
 
-// queueResend has a subscription given what it missed. Overflow policy: it misses it.
+// queueResend schedules a resend. Overflow policy: when the queue is full, the subscriber loses
+// those jobs.
 func (k *Resender) queueResend(a Arrival) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -254,7 +255,7 @@ func (k *Resender) queueResend(a Arrival) {
 	}
 }
 
-// clearOwed notes that a subscription was given what it missed.
+// clearOwed notes that a resend is done.
 func (k *Resender) clearOwed(a Arrival) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -263,7 +264,7 @@ func (k *Resender) clearOwed(a Arrival) {
 	}
 }
 
-// Run tells the peers and sends again, until ctx ends.
+// Run sends reports to the peers and resends to minions until ctx ends.
 func (k *Resender) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -294,9 +295,9 @@ func (k *Resender) Run(ctx context.Context) {
 	}
 }
 
-// mustWait reports whether a subscription is not given yet what it missed. It may be one of a
-// minion that was started anew at a master that was cut off, and is the first to come from
-// there: that master tells of it a moment later. In vain we wait for a host that has vanished.
+// mustWait reports whether an arrival must wait for its resend. It may be a minion that was
+// restarted at a master that was cut off, and that master reports the start a moment later. When
+// the host of that master has vanished, the wait is in vain.
 func (k *Resender) mustWait(a Arrival) bool {
 	return k.isYoung(a) && k.startsUnheard()
 }
@@ -305,7 +306,7 @@ func (k *Resender) isYoung(a Arrival) bool { return k.cfg.Now().Sub(a.At) < wait
 
 func (k *Resender) startsUnheard() bool { return k.cfg.Unheard != nil && k.cfg.Unheard() }
 
-// resendSome gives what they missed to those that need not wait any more, and returns the others.
+// resendSome resends to the arrivals that need not wait any more, and returns the others.
 func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
 	unheard := k.startsUnheard()
 	return slices.DeleteFunc(early, func(a Arrival) bool {
@@ -320,7 +321,7 @@ func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
 func (k *Resender) resend(ctx context.Context, a Arrival) {
 	for _, r := range k.cfg.Recent(a.Since) {
 		if r.At.After(a.At) {
-			break // that and what follows it has got
+			break // it got this and everything later
 		}
 
 		as, given := k.narrowed(ctx, r)
@@ -328,7 +329,7 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 			continue
 		}
 		if k.cfg.Resend(ctx, a.ID, as) != nil {
-			return // it has gone again: OnDisconnect remembers what it is owed
+			return // it left again: OnDisconnect marks what it is owed
 		}
 
 		k.cfg.Log.Debug("job sent again to a minion that was cut off", "jid", r.JID)
@@ -358,7 +359,7 @@ func (k *Resender) runTeller(ctx context.Context) {
 	}
 }
 
-// tellPeers tells what the peers do not know yet.
+// tellPeers sends the peers the cuts and subscriptions that they do not know yet.
 func (k *Resender) tellPeers() {
 	k.mu.Lock()
 	cut := k.untoldCuts
@@ -386,7 +387,7 @@ func (k *Resender) tellPeers() {
 	}
 }
 
-// pendingCuts is what a peer is told that has just come.
+// pendingCuts returns the marks in force, for a peer that was just connected.
 func (k *Resender) pendingCuts() (out []cluster.Cut) {
 	for from, list := range k.missed.Pending(k.cfg.Now()) {
 		for _, m := range list {
@@ -396,7 +397,7 @@ func (k *Resender) pendingCuts() (out []cluster.Cut) {
 	return out
 }
 
-// jobsMissedBy are the jobs that may be missing by cuts.
+// jobsMissedBy returns the jobs that subscriptions with these cuts may have missed.
 func (k *Resender) jobsMissedBy(cuts []cluster.Cut) (jobs []cluster.Job) {
 	now := k.cfg.Now()
 	first := now
@@ -409,7 +410,7 @@ func (k *Resender) jobsMissedBy(cuts []cluster.Cut) (jobs []cluster.Job) {
 	return jobs
 }
 
-// takeReport is who listens here, nil when the peers know; mu is held.
+// takeReport returns who subscribes here, or nil when the peers know it. The caller holds mu.
 func (k *Resender) takeReport() cluster.Subs {
 	if !k.changed {
 		return nil
@@ -422,8 +423,8 @@ func (k *Resender) takeReport() cluster.Subs {
 	return s
 }
 
-// checkSilent finds subscriptions that answer no more: their load balancer is frozen, or their
-// minion cannot be reached. The connection stays, so that nobody else tells.
+// checkSilent marks subscriptions that have stopped answering: their load balancer is frozen, or
+// their minion cannot be reached. The connection stays open, so no disconnect tells of it.
 func (k *Resender) checkSilent() {
 	now := k.cfg.Now()
 	k.missed.Prune(now)
@@ -467,7 +468,7 @@ func (k *Resender) checkSilent() {
 	}
 }
 
-// PeerSubscribed takes a peer's report.
+// PeerSubscribed takes a peer's report of its subscriptions.
 func (k *Resender) PeerSubscribed(peer string, from netip.Addr, s cluster.Subs) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -481,8 +482,8 @@ func (k *Resender) HeldBy(peer string, from netip.Addr) int {
 	return k.reports[peer].subs[from]
 }
 
-// PeerConnected has a peer told who is not back yet of those that were cut: it may be one
-// that has just come, and they may come to it.
+// PeerConnected schedules a message to a new peer with the marks in force: minions that were cut
+// elsewhere may come back to it.
 func (k *Resender) PeerConnected(peer string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -513,8 +514,8 @@ func (k *Resender) PeerCutOff(cuts []cluster.Cut) {
 	}
 }
 
-// PeerLost makes marks for those that listened at a node, or here by way of its load
-// balancer, which may still have some.
+// PeerLost makes marks for the subscriptions at a lost node, and for those here that came through
+// its load balancer.
 func (k *Resender) PeerLost(peer string, heard time.Time) {
 	now := k.cfg.Now()
 	k.mu.Lock()
@@ -535,7 +536,7 @@ func (k *Resender) PeerLost(peer string, heard time.Time) {
 	all := 0
 	for from, n := range report.subs {
 		mark.Crowd = n
-		k.markHere(from, mark, now) // the others know it as well
+		k.markHere(from, mark, now) // the other masters make this mark themselves
 		all += n
 	}
 

@@ -11,28 +11,26 @@ import (
 
 // bounds of Started.
 const (
-	maxStarted   = 1 << 17 // minions; of further ones nothing is known, see After
+	maxStarted   = 1 << 17 // minions. Overflow policy: further ones are not remembered, see After
 	maxProcesses = 8       // of a minion: the daemon, one for each of its masters, salt-call
-	// startedFor is how far back After knows who has started: as long as a job may be
-	// given late.
+	// startedFor is how far back After knows the starts: as long as a job may be published late.
 	startedFor = lateFor + 5*time.Minute
-	// sameStart is within which time two notices of a start without a token are of
-	// the same one.
+	// sameStart is how close two notices of a start without a token must be to count as one.
 	sameStart = 5 * time.Second
-	// KnownFor is after how long all masters know of a process, or have not heard of the one
-	// at which it signed in for so long that nothing it may have missed is waiting there.
+	// KnownFor is after how long every master knows of a process. A master that has not heard of it
+	// by then was lost for so long that no job waits there for the process.
 	KnownFor = 90 * time.Second
 )
 
-// Started knows which minions have started anew, and when. A process that is new has signed
-// in with a new token, at this master or at another one that has told us. It remembers no
-// job of the process before. It is safe for concurrent use.
+// Started knows which minions were restarted, and when. A new process signs in with a new token, at
+// this master or at another one that has reported it. It remembers none of the jobs of the process
+// before it. It is safe for concurrent use.
 type Started struct {
 	mu        sync.Mutex
 	processes map[string][]process // by minion, the latest last
-	starts    []start              // of the last while, the latest last
-	lastFull  time.Time            // when a minion found no room, the last time
-	noted     uint64               // of what was ever noted
+	starts    []start              // recent starts, the latest last
+	lastFull  time.Time            // lastFull is when a start last found no room.
+	noted     uint64               // of all starts ever noted
 }
 
 type process struct {
@@ -45,11 +43,11 @@ type start struct {
 	id string
 }
 
-// NewStarted makes an empty Started.
+// NewStarted returns an empty Started.
 func NewStarted() *Started { return &Started{processes: map[string][]process{}} }
 
-// Saw notes a sign-in of a process, and returns when the process was first seen; fresh tells
-// that it was not known. One without a token is a new process each time.
+// Saw notes a sign-in of a process, and returns when the process was first seen. fresh: it was not
+// known. A process without a token counts as new each time.
 func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +78,7 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 	return at, fresh
 }
 
-// Count changes with each start that becomes known. A nil Started knows none.
+// Count returns a number that changes with each start that becomes known. A nil Started knows none.
 func (s *Started) Count() uint64 {
 	if s == nil {
 		return 0
@@ -90,7 +88,7 @@ func (s *Started) Count() uint64 {
 	return s.noted
 }
 
-// insertStart puts a start in its place; s.mu is held.
+// insertStart adds a start in the order of time. The caller holds s.mu.
 func (s *Started) insertStart(id string, at time.Time) {
 	s.noted++
 	i := len(s.starts)
@@ -105,7 +103,7 @@ func (s *Started) insertStart(id string, at time.Time) {
 	s.starts = slices.Delete(s.starts, 0, old)
 }
 
-// removeStart takes back what note has put there; s.mu is held.
+// removeStart undoes insertStart. The caller holds s.mu.
 func (s *Started) removeStart(id string, at time.Time) {
 	for i := len(s.starts) - 1; i >= 0 && !s.starts[i].at.Before(at); i-- {
 		if s.starts[i].id == id && s.starts[i].at.Equal(at) {
@@ -115,8 +113,8 @@ func (s *Started) removeStart(id string, at time.Time) {
 	}
 }
 
-// After returns the minions that have started after a time; sure is false when there may be
-// more than are known.
+// After returns the minions that have started after a time. sure is false when there may be more
+// than are known.
 func (s *Started) After(t, now time.Time) (ids map[string]bool, sure bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +125,7 @@ func (s *Started) After(t, now time.Time) (ids map[string]bool, sure bool) {
 	return ids, now.Sub(t) <= startedFor && (s.lastFull.IsZero() || now.Sub(s.lastFull) > startedFor)
 }
 
-// Learn notes what a peer has told, and returns what was not known.
+// Learn notes starts that a peer has reported, and returns those that were not known.
 func (s *Started) Learn(told []cluster.Start, now time.Time) (fresh []cluster.Start) {
 	for _, x := range told {
 		if _, unknown := s.Saw(x.ID, x.Process, now.Add(-x.Age)); unknown {
@@ -137,7 +135,7 @@ func (s *Started) Learn(told []cluster.Start, now time.Time) (fresh []cluster.St
 	return fresh
 }
 
-// All returns what a master that comes has to know, the latest first, at most so many.
+// All returns the starts that a new peer must know, the latest first, at most so many.
 func (s *Started) All(most int, now time.Time) []cluster.Start {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +149,7 @@ func (s *Started) All(most int, now time.Time) []cluster.Start {
 	return out[:min(len(out), most)]
 }
 
-// Forget drops a minion, when its key is gone.
+// Forget drops a minion whose key is gone.
 func (s *Started) Forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"saltern/master/zmtp"
 )
 
-// View is what this master sees of its minions. It is safe for concurrent use.
+// View tells which minions this master sees. It is safe for concurrent use.
 type View struct {
 	*Tracker
 	Keys *keys.Store
@@ -31,7 +31,7 @@ type View struct {
 	recordFile string // of the record
 }
 
-// Open makes a View that goes on with the record of earlier lives in a folder.
+// Open returns a View that continues the record of earlier lives in a folder.
 func Open(dir string, v View) *View {
 	v.Tracker, v.recordFile = New(), filepath.Join(dir, "minions-heard.json")
 	if err := v.Load(v.recordFile, v.Now()); err != nil {
@@ -66,14 +66,14 @@ func On(pub *zmtp.Pub) iter.Seq[Subscription] {
 	}
 }
 
-// Heard notes from where a minion asked.
+// Heard notes the address from which a minion sent a request.
 func (v *View) Heard(id string, from netip.AddrPort) { v.SawRequest(id, from.Addr(), v.Now()) }
 
 // IDs returns the ids of connected minions, sorted.
 func (v *View) IDs() []string { return v.Tracker.Connected(v.Subs) }
 
-// CountWith returns the number of connected minions, and whether id is one: this is
-// what max_minions is compared with.
+// CountWith returns the number of connected minions, and whether id is one of them. max_minions is
+// compared with it.
 func (v *View) CountWith(id string) (int, bool) {
 	ids := v.IDs()
 	_, has := slices.BinarySearch(ids, id)
@@ -90,7 +90,7 @@ func (v *View) Connected() map[string]string {
 	return out
 }
 
-// Noting notes from where minions sign in, accepted or not.
+// Noting is a request.Auth that notes from where minions sign in, accepted or not.
 type Noting struct {
 	request.Auth
 	View *View
@@ -110,8 +110,8 @@ func (n Noting) SignIn(ctx context.Context, load *value.Map, version int64, from
 	return answer
 }
 
-// List is the runner presence.minions: what [control.Minions] says, with
-// finger=True the fingerprints as well.
+// List is the runner presence.minions. It returns [control.Minions], with finger=True including the
+// fingerprints.
 func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map) (any, error) {
 	finger := named.Bool("finger")
 	all := v.Minions(finger)
@@ -169,8 +169,7 @@ func (v *View) Minions(finger bool) control.Minions {
 	return out
 }
 
-// fingerOf returns the fingerprint of the key with that state; empty when it is
-// gone by now.
+// fingerOf returns the fingerprint of the key in that state, or "" when it is gone by now.
 func (v *View) fingerOf(id string, st keys.State) string {
 	e, ok := v.Keys.Lookup(id)
 	if st == keys.Denied {
@@ -186,8 +185,8 @@ func (v *View) fingerOf(id string, st keys.State) string {
 	return f
 }
 
-// Events tells who came and went since the last call, which left its
-// ids in old (salt/master.py handle_presence).
+// Events fires which minions came and went since the last call. old holds the ids of the last call
+// (salt/master.py handle_presence).
 func (v *View) Events(old map[string]bool, fire func(tag string, data *value.Map)) {
 	present := v.IDs()
 	now := make(map[string]bool, len(present))

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// deadline is context.WithTimeout for requests, most of which never wait: the
-// timer is set when somebody asks for it. The zero value is not ready.
+// deadline is context.WithTimeout for requests. Most of them never wait, so the timer starts when
+// somebody asks for it. The zero value is not ready.
 type deadline struct {
 	context.Context // of the asker
 	at              time.Time
@@ -38,13 +38,13 @@ func (d *deadline) Err() error {
 	return d.timed.Err()
 }
 
-// stopTimer is the cancel function of WithTimeout.
+// stopTimer cancels, as the cancel function of WithTimeout does.
 func (d *deadline) stopTimer() {
 	d.once.Do(func() { d.timed, d.cancel = endedContext, func() {} })
 	d.cancel()
 }
 
-// ended is what a request is that asked for no timer, when it is over.
+// endedContext is the context of a finished request that never started its timer.
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// inflight knows the requests at work, so that a stuck one shows in status.
+// inflight knows the requests at work, so that a stuck one shows in the status.
 type inflight struct{ *inflightState }
 
 type inflightState struct {
@@ -44,8 +44,8 @@ func (f inflight) oldest(now time.Time) (time.Duration, int) {
 	return max, len(f.at)
 }
 
-// sanitize makes text of a stranger fit for a log line: short, one line,
-// without control characters.
+// sanitize makes a text of a stranger fit for a log line: short, one line, without control
+// characters.
 func sanitize(s string) string {
 	if len(s) > 64 {
 		s = s[:64]

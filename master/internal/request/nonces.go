@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// NonceKey stands for one request of one minion: a hash of its id and nonce.
+// NonceKey identifies one request of one minion: a hash of its id and nonce.
 type NonceKey = [16]byte
 
 func nonceKey(id, nonce string) NonceKey {
@@ -24,17 +24,16 @@ func nonceKey(id, nonce string) NonceKey {
 	return NonceKey(sum[:16])
 }
 
-// Nonces remembers which requests with a lasting effect were taken, here, by
-// another master of the cluster, or before a restart. It is told before the
-// effect. A minion whose request is known without an answer is answered "bad
-// load": it signs in and sends the same again with another nonce
-// (salt/channel/client.py _crypted_transfer), so that nothing of it is lost.
+// Nonces remembers which requests with a lasting effect were taken: here, by another master of the
+// cluster, or before a restart. A request is noted before its effect. A request that is known, but
+// whose answer is not, is answered "bad load": its minion signs in and sends it again with another
+// nonce (salt/channel/client.py _crypted_transfer), so that nothing is lost.
 //
-// The journal is written at each request and synced every few seconds: a process
-// that dies forgets nothing, a machine that loses power the last seconds.
+// The journal is written at each request and synced every few seconds. A process that dies forgets
+// nothing; a machine that loses power forgets the last seconds.
 //
-// Overflow policy: the older half goes, after window or when a half is full. All
-// methods may be called concurrently.
+// Overflow policy: the older half goes, after window or when a half is full. All methods may be
+// called concurrently.
 type Nonces struct {
 	window time.Duration
 	size   int // of a half
@@ -49,7 +48,7 @@ type Nonces struct {
 	began       time.Time         // of cur
 	file        *os.File          // nil: no journal, or it cannot be written
 	dirty       bool
-	earlyHalves uint64 // halves that went before their time
+	earlyHalves uint64 // halves that were dropped before their time
 }
 
 const (
@@ -60,13 +59,13 @@ const (
 	maxNonceFile = nonceSize*nonceRecord + int64(len(nonceMagic))
 )
 
-// NonceWindow is how long requests must be remembered when those older than ttl
-// are refused: a clock that is ahead makes one valid for twice that long.
+// NonceWindow returns how long requests must be remembered when those older than ttl are refused:
+// with a clock that is ahead a request is valid for twice that long.
 func NonceWindow(ttl time.Duration) time.Duration { return max(replayWindow, 2*ttl) }
 
-// OpenNonces reads the journal at path and its older half beside it. A journal
-// that cannot be read or written is said in the log; what it held is then not
-// known, and requests go on. The result must be closed.
+// OpenNonces reads the journal at path and its older half beside it. A journal that cannot be read
+// or written is logged; its requests are then not known, and new ones go on. The result must be
+// closed.
 func OpenNonces(path string, window time.Duration, now func() time.Time, log *slog.Logger) *Nonces {
 	n := &Nonces{
 		window: window,
@@ -104,7 +103,7 @@ func OpenNonces(path string, window time.Duration, now func() time.Time, log *sl
 	return n
 }
 
-// readJournal takes what is not too old, and gives the time of the first record.
+// readJournal reads the records that are not too old, and returns the time of the first one.
 func (n *Nonces) readJournal(path string, into map[NonceKey]bool) (first time.Time, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -137,7 +136,7 @@ func (n *Nonces) readJournal(path string, into map[NonceKey]bool) (first time.Ti
 	return first, nil
 }
 
-// reopen opens the journal for more records; mu is held, or nobody else is there.
+// reopen opens the journal for more records. The caller holds mu, or has the only reference.
 func (n *Nonces) reopen(fresh bool) error {
 	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND | syscall.O_NOFOLLOW
 	if fresh {
@@ -174,7 +173,7 @@ func (n *Nonces) dropJournal(err error) {
 	}
 }
 
-// addOwn remembers a request and reports whether it is the first time.
+// addOwn remembers a request of this master, and reports whether it is new.
 func (n *Nonces) addOwn(k NonceKey) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -188,7 +187,7 @@ func (n *Nonces) Learn(keys []NonceKey) {
 	n.addKeys(keys, false)
 }
 
-// addKeys reports whether any of keys is new; mu is held.
+// addKeys reports whether any of keys is new. The caller holds mu.
 func (n *Nonces) addKeys(keys []NonceKey, own bool) bool {
 	now := n.now()
 	if full := len(n.cur)+len(keys) > n.size; full || now.Sub(n.began) >= n.window {
@@ -227,7 +226,7 @@ func (n *Nonces) addKeys(keys []NonceKey, own bool) bool {
 	return fresh
 }
 
-// startHalf begins a new half; mu is held.
+// startHalf begins a new half. The caller holds mu.
 func (n *Nonces) startHalf(now time.Time, full bool) {
 	if full && now.Sub(n.began) < n.window {
 		n.earlyHalves++
@@ -256,8 +255,8 @@ func (n *Nonces) startHalf(now time.Time, full bool) {
 	}
 }
 
-// forget lets a request be taken again, after it failed. The journal and the
-// other masters are not told: there its minion has to send it anew.
+// forget allows a request again that has failed. The journal and the other masters are not told:
+// there the minion needs another nonce.
 func (n *Nonces) forget(k NonceKey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -265,8 +264,8 @@ func (n *Nonces) forget(k NonceKey) {
 	delete(n.old, k)
 }
 
-// Own gives what this master has taken, at most so many, for another master
-// that may not know it.
+// Own returns the requests that this master has taken, at most so many, for another master that may
+// not know them.
 func (n *Nonces) Own(most int) []NonceKey {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -281,7 +280,7 @@ func (n *Nonces) Own(most int) []NonceKey {
 	return out
 }
 
-// syncLoop syncs the journal.
+// syncLoop syncs the journal every nonceSync.
 func (n *Nonces) syncLoop() {
 	defer close(n.done)
 	t := time.NewTicker(nonceSync)
@@ -308,7 +307,7 @@ func (n *Nonces) syncLoop() {
 	}
 }
 
-// Close ends the journal.
+// Close syncs and closes the journal.
 func (n *Nonces) Close() error {
 	close(n.stop)
 	<-n.done

@@ -11,14 +11,14 @@ import (
 	"saltern/master/value"
 )
 
-// Account is what the sender of a request may use of the master's memory; package
-// zmtp has it. Both methods are called by the goroutine that handles the request.
+// Account is the sender's share of the master's memory; package zmtp implements it. Both methods
+// are called by the goroutine that handles the request.
 type Account interface {
 	// Take sets aside n bytes until the request is answered; false means that there
 	// is no room.
 	Take(n int64) bool
-	// Prove notes that the sender has proved who he is. Unless that is known already,
-	// fresh is asked whether the proof is new.
+	// Prove notes that the sender has proved his identity. Unless that is known already, fresh is
+	// called to check that the proof is new.
 	Prove(fresh func() bool)
 }
 
@@ -29,22 +29,21 @@ const (
 	maxStrange    = 256 << 10 // bytes of a load in the clear
 	maxValues     = 4096      // values in it
 	maxLoadFields = 64        // at the top of it
-	// maxWalks is how many payloads of more values are looked through in a second
-	// for a known key or token.
+	// maxWalks is how many payloads with more values are searched for a known key or token in a
+	// second.
 	maxWalks = 50
-	// freeValues is what values may take in memory without being counted.
+	// freeValues is how many bytes decoded values may take without being counted.
 	freeValues = 16 << 10
 )
 
-// strangeLimits bound a load in the clear of somebody unknown: sign-ins and commands
-// of tools are flat.
+// strangeLimits bound a load in the clear of an unknown sender: sign-ins and commands of tools are
+// flat.
 var strangeLimits = msgpack.Limits{Depth: 16, Nodes: maxValues}
 
 // errMemory refuses a request for which there is no memory now.
 var errMemory = errors.New("no memory for the request now")
 
-// walkLimit counts the payloads with many values that are looked through. The zero value
-// is ready.
+// walkLimit counts the payloads with many values that are searched. The zero value is ready.
 type walkLimit struct {
 	mu    sync.Mutex
 	since time.Time
@@ -61,15 +60,15 @@ func (w *walkLimit) allowWalk(now time.Time) bool {
 	return w.count <= maxWalks
 }
 
-// envelope is the outer map of a request, nil where it lacks a field. Its load is
-// not decoded: that is done when it is known whose it is.
+// envelope is the outer map of a request; a missing field is nil. Its load is decoded later, when
+// its sender is known.
 type envelope struct {
 	enc, id, version any
 	encAlgo, sigAlgo any
 	load             []byte // packed, a part of the payload
 }
 
-// fieldAt is where a field is kept; nil for one that nobody reads.
+// fieldAt returns the place of a field, or nil for a field that nobody reads.
 func (e *envelope) fieldAt(field []byte) *any {
 	switch string(field) {
 	case "enc":
@@ -86,8 +85,8 @@ func (e *envelope) fieldAt(field []byte) *any {
 	return nil
 }
 
-// openEnvelope reads the envelope of a request. Few payloads have many values outside of a
-// sealed load; only so many are walked through.
+// openEnvelope reads the envelope of a request. Few payloads have many values outside of a sealed
+// load; only so many of those are searched.
 func (s *Server) openEnvelope(payload []byte, now time.Time) (e envelope, err error) {
 	raw, err := msgpack.Fields(payload,
 		msgpack.Limits{Depth: msgpack.DefaultLimits.Depth, Nodes: maxValues + 2*maxFields}, maxFields)
@@ -130,7 +129,7 @@ func (s *Server) openEnvelope(payload []byte, now time.Time) (e envelope, err er
 	return e, nil
 }
 
-// unpack makes the values of b, counting what they take.
+// unpack decodes b, and counts the memory of its values.
 func unpack(b []byte, limits msgpack.Limits, account Account) (any, error) {
 	size, err := msgpack.Measure(b, limits)
 	if err != nil {
@@ -139,7 +138,7 @@ func unpack(b []byte, limits msgpack.Limits, account Account) (any, error) {
 	return unpackSized(b, size, limits, account)
 }
 
-// unpackSized is unpack for what was measured already.
+// unpackSized is unpack for a payload that was measured already.
 func unpackSized(b []byte, size msgpack.Size, limits msgpack.Limits, account Account) (any, error) {
 	if n := size.Memory; n > freeValues && account != nil && !account.Take(n) {
 		return nil, fmt.Errorf("%w: %d bytes", errMemory, n)
@@ -147,8 +146,7 @@ func unpackSized(b []byte, size msgpack.Size, limits msgpack.Limits, account Acc
 	return msgpack.Decode(b, limits)
 }
 
-// clearLoad decodes a load in the clear. One that is large is for those who have a
-// key or a token of this master.
+// clearLoad decodes a load in the clear. A large one must show a key or a token of this master.
 func (s *Server) clearLoad(raw []byte, account Account) (any, error) {
 	limits := strangeLimits
 	size, err := msgpack.Measure(raw, limits)
@@ -187,23 +185,22 @@ func (s *Server) clearLoad(raw []byte, account Account) (any, error) {
 	return v, nil
 }
 
-// denied is what Salt's master answers to a tool whose key is wrong (salt/master.py
+// denied returns the answer of Salt's master to a tool with a wrong key (salt/master.py
 // ClearFuncs.publish).
 func denied() *value.Map {
 	return value.NewMap("error",
 		value.NewMap("name", "AuthenticationError", "message", "Authentication error occurred."))
 }
 
-// Credentials are what a load in the clear says of who has sent it; a field that is not
-// there is empty.
+// Credentials are the proofs in a load in the clear; a missing one is empty.
 type Credentials struct {
 	Key, Token string
-	Source     string // see package source: a program of this host passes the load on
+	Source     string // Source is set by a program of this host that passes the load on, see package source.
 }
 
-// hasCredentials reports whether a load in the clear holds a key or a token of this master, at
-// its top or among the kwargs of a publish, or is passed on by a program that has; tool says
-// that it has any. Nothing is decoded for it.
+// hasCredentials reports whether a load in the clear holds a valid key or token of this master, at
+// its top or among the kwargs of a publish, or a valid Source. tool: it holds any credentials at
+// all. Nothing is decoded.
 func (s *Server) hasCredentials(raw []byte) (known, tool bool) {
 	c, kwargs, tool := credentialsIn(raw)
 	if kwargs != nil && c.Token == "" {
@@ -213,8 +210,8 @@ func (s *Server) hasCredentials(raw []byte) (known, tool bool) {
 	return tool && s.cfg.Known != nil && s.cfg.Known(c), tool
 }
 
-// credentialsIn reads credentials, which are none if they are too long, and finds the kwargs;
-// any says that there is a field for them.
+// credentialsIn reads the credentials, ignoring any that are too long, and finds the kwargs. any:
+// there is a field for credentials.
 func credentialsIn(raw []byte) (c Credentials, kwargs []byte, any bool) {
 	const longest = 4096 // of each, by far
 	fields, err := msgpack.Fields(raw, msgpack.DefaultLimits, maxLoadFields)

@@ -9,20 +9,20 @@ import (
 	"saltern/master/value"
 )
 
-// parker is an Account whose owner can do without his worker for a while, as those
-// of package zmtp can.
+// parker is an Account whose owner can give up his worker for a while, as those of package zmtp
+// can.
 type parker interface{ Park() (resume func()) }
 
-// Park calls wait, which may take as long as the sender has patience. Meanwhile the
-// request costs its connection, its packed load and a goroutine, and no worker of the
-// port: c.Load is nil until Park returns, and decoded anew then. The time of wait does
-// not count as that of a request at work (see Server.Oldest).
+// Park calls wait, which may take as long as the sender has patience. Meanwhile the request costs
+// its connection, its packed load and a goroutine, but no worker of the port. c.Load is nil until
+// Park returns, and is decoded again then. The time of wait does not count as work (see
+// Server.Oldest).
 //
-// asked ends when the sender's connection does: nobody needs the answer any more. The
-// error is that of wait, or of the decoding.
+// asked ends when the sender's connection does: nobody needs the answer any more. The error comes
+// from wait, or from decoding.
 //
-// The time that a request may take (Config.Timeout) goes on; who parks sets a time of
-// his own for the work that follows.
+// The time limit of the request (Config.Timeout) goes on. A caller of Park sets its own limit for
+// the work that follows.
 func (c *Call) Park(ctx context.Context, wait func(asked context.Context) error) error {
 	asked, stop := WhileAsked(context.WithoutCancel(ctx))
 	defer stop()
@@ -44,14 +44,13 @@ func (c *Call) Park(ctx context.Context, wait func(asked context.Context) error)
 	return err
 }
 
-// Size is what a request that is parked takes, in bytes and about.
+// Size returns about how many bytes a parked request takes.
 func (c *Call) Size() int { return len(c.body) + parkedSize }
 
-// parkedSize is about what a goroutine that waits takes, and what belongs to its
-// connection.
+// parkedSize is about how many bytes a waiting goroutine takes together with its connection.
 const parkedSize = 16 << 10
 
-// parkable lets a call be parked: what body holds is its load.
+// parkable allows a call to be parked; body holds its packed load.
 func (s *Server) parkable(c *Call, body []byte, account Account) {
 	c.body = body
 	c.park = func() (resume func()) {
@@ -67,8 +66,8 @@ func (s *Server) parkable(c *Call, body []byte, account Account) {
 	}
 }
 
-// reload decodes the load once more. It is not counted (Account.Take): few requests
-// go on at a time, and each was counted when it came.
+// reload decodes the load once more. It is not counted (Account.Take): few requests continue at a
+// time, and each was counted when it came.
 func (c *Call) reload() (*value.Map, error) {
 	v, err := msgpack.Decode(c.body, msgpack.DefaultLimits)
 	if err != nil {

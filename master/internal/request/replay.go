@@ -10,25 +10,24 @@ import (
 	"saltern/master/value"
 )
 
-// replays remembers the answers to requests with a lasting effect by minion
-// and nonce. It serves two cases alike: a minion that repeats a request
-// because the answer was lost gets that answer, and a recorded request that
-// somebody plays again has no effect.
+// replays remembers the answers to requests with a lasting effect, by minion and nonce. A minion
+// that repeats a request because the answer was lost gets that answer, and a recorded request that
+// somebody sends again has no effect.
 //
-// Overflow policy: the oldest answers are forgotten first, after window or
-// when more than size are held, or more than so many bytes in their answers.
+// Overflow policy: the oldest answers are forgotten first, after window or when more than size are
+// held, or more than maxReplayBytes in their answers.
 type replays struct {
 	mu     sync.Mutex
 	window time.Duration
 	size   int
 	byKey  map[replayKey]*list.Element
 	order  *list.List
-	bytes  int            // of the answers that are weighed
-	fresh  []*replayEntry // not weighed yet; about as many as requests are at work
+	bytes  int            // of the answers that were measured
+	fresh  []*replayEntry // not measured yet; about as many as requests are at work
 }
 
-// maxReplayBytes bounds the memory of remembered answers. A minion can choose
-// what some of them hold.
+// maxReplayBytes bounds the memory of remembered answers. A minion can choose what some of them
+// hold.
 const maxReplayBytes = 64 << 20
 
 type replayKey struct{ id, nonce string }
@@ -42,15 +41,15 @@ type replayEntry struct {
 	bytes int
 	gone  bool
 
-	sharers atomic.Int32 // who wait for done
+	sharers atomic.Int32 // how many wait for done
 }
 
 func newReplays(size int, window time.Duration) *replays {
 	return &replays{window: window, size: size, byKey: map[replayKey]*list.Element{}, order: list.New()}
 }
 
-// claimEntry returns the entry of a request and whether the caller is the one to
-// execute it; everybody else waits for done and takes value.
+// claimEntry returns the entry of a request, and whether the caller must execute it. Every other
+// caller waits for done and takes value.
 func (r *replays) claimEntry(id, nonce string, now time.Time) (*replayEntry, bool) {
 	k := replayKey{id, nonce}
 	r.mu.Lock()
@@ -83,7 +82,7 @@ func (r *replays) remove(e *list.Element) {
 	old.gone = true
 }
 
-// weighAnswers counts the bytes of the answers that have come since the last time.
+// weighAnswers measures the answers that have come since the last call.
 func (r *replays) weighAnswers() {
 	r.fresh = slices.DeleteFunc(r.fresh, func(e *replayEntry) bool {
 		if e.gone {
@@ -100,7 +99,7 @@ func (r *replays) weighAnswers() {
 	})
 }
 
-// weight is about how many bytes of memory a value takes.
+// weight returns about how many bytes of memory a value takes.
 func weight(v any) int {
 	const word = 16
 	switch v := v.(type) {
@@ -133,7 +132,7 @@ func weight(v any) int {
 	return word
 }
 
-// forget lets a request be executed again, after it failed.
+// forget allows a request to be executed again after it failed.
 func (r *replays) forget(entry *replayEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,8 +21,8 @@ const (
 	pooledMin, pooledMax = 64 << 10, 8 << 20
 )
 
-// sealAnswer packs an answer and encrypts it with the key that opened the request,
-// all in one buffer: head of the packed blob, blob, and in the blob the answer.
+// sealAnswer packs an answer and encrypts it with the key that opened the request, all in one
+// buffer: the head of the packed blob, the blob, and in the blob the answer.
 func (s *Server) sealAnswer(key crypt.Key, nonce string, answer any) (any, error) {
 	const start = rawHead
 	body := start + crypt.Room(nonce)
@@ -56,7 +56,7 @@ func (s *Server) sealAnswer(key crypt.Key, nonce string, answer any) (any, error
 	return sealed{buf[at:]}, nil
 }
 
-// buffer gives an empty buffer with room for size bytes.
+// buffer returns an empty buffer with room for size bytes.
 func (s *Server) buffer(size int) []byte {
 	if size >= pooledMin {
 		if b, ok := s.buffers.Get().(*[]byte); ok && cap(*b) >= size {
@@ -66,8 +66,8 @@ func (s *Server) buffer(size int) []byte {
 	return make([]byte, 0, size)
 }
 
-// Recycle takes back an answer of Handle when nobody reads it any more, so
-// that the memory of a big one serves for the next. Calling it is optional.
+// Recycle takes back an answer of Handle that nobody reads any more, so that the memory of a big
+// one is used for the next. Calling it is optional.
 func (s *Server) Recycle(answer []byte) {
 	if c := cap(answer); c >= pooledMin && c <= pooledMax {
 		s.buffers.Put(&answer)

@@ -16,7 +16,7 @@ import (
 	"saltern/master/value"
 )
 
-// Auth is what the server needs of the sign-in service (package auth).
+// Auth is the part of the sign-in service (package auth) that the server uses.
 type Auth interface {
 	// SignIn answers an _auth load with the complete payload.
 	SignIn(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) any
@@ -37,20 +37,20 @@ type Config struct {
 	// TTL is request_server_ttl: encrypted requests older than this are
 	// refused; 0 accepts any age, as Salt does by default.
 	TTL time.Duration
-	// Nonces are the requests that were taken before the start or by other
-	// masters; nil remembers for this process only. Share is told of each one
-	// that is taken here, before its effect; it must not block, and may be nil.
+	// Nonces are the requests that were taken before the start or by other masters. It may be nil:
+	// only this process remembers. Share is called for each request that is taken here, before its
+	// effect. It must not block. It may be nil.
 	Nonces *Nonces
 	Share  func(NonceKey)
 	// Timeout bounds one method's work.
 	Timeout time.Duration
-	// Ready reports whether this master can serve; nil means always. While it
-	// is false everything but a sign-in is answered by cluster_retry.
+	// Ready reports whether this master can serve. While it is false everything but a sign-in is
+	// answered by cluster_retry. It may be nil: always.
 	Ready func() bool
-	// Known reports whether one of the credentials of a tool is good at this master; nil:
-	// none is. It must not wait.
+	// Known reports whether one of the credentials of a tool is valid at this master. It must not
+	// wait. It may be nil: none is.
 	Known func(Credentials) bool
-	// Saw is told of each minion whose request was proven; nil for nobody.
+	// Saw is called for each minion whose request was proven. It may be nil.
 	Saw func(id string, from netip.AddrPort)
 	Now func() time.Time
 	Log *slog.Logger
@@ -60,11 +60,11 @@ type Config struct {
 type Stats struct {
 	Requests, Refused, Failed, Replayed uint64
 	Untimely                            uint64 // refused for their age, see Config.TTL
-	UntimelyWhy                         string // of the last of these
+	UntimelyWhy                         string // of the last refusal for its age
 }
 
-// Server decodes, checks, dispatches and answers request payloads. Handle may
-// be called from any number of goroutines.
+// Server decodes, checks, dispatches and answers requests. Handle may be called from any number of
+// goroutines.
 type Server struct {
 	cfg            Config
 	replays        *replays
@@ -82,7 +82,7 @@ const (
 	nonceLen      = 32
 )
 
-// New makes a Server.
+// New returns a Server.
 func New(cfg Config) *Server {
 	return &Server{
 		cfg:     cfg,
@@ -108,11 +108,11 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Oldest returns how long the longest running request has been at work, and
-// how many are.
+// Oldest returns how long the longest running request has been at work, and how many requests are
+// at work.
 func (s *Server) Oldest() (time.Duration, int) { return s.oldest.oldest(s.cfg.Now()) }
 
-// Literal refusals of the Python master.
+// Refusals in the words of the Python master.
 const (
 	badLoad       = "bad load"
 	notAMap       = "payload and load must be a dict"
@@ -133,24 +133,22 @@ func refuse(answer any, format string, args ...any) error {
 	return &refusal{answer, fmt.Sprintf(format, args...), slog.LevelInfo}
 }
 
-// notExposed refuses a command that the caller cannot have; its wording is
-// the Python master's, which log watchers look for.
+// notExposed refuses a command that the caller may not use. Log watchers look for its wording,
+// which is the Python master's.
 func notExposed(cmd any) error {
 	return &refusal{value.NewMap(), "Requested method not exposed: " + sanitize(fmt.Sprint(cmd)), slog.LevelError}
 }
 
-// ErrSilence, wrapped in a method's error, leaves the request unanswered: the
-// sender must not take it for done, and repeats it after its timeout. An
-// answer of any kind would be taken for success (salt/minion.py _return_pub).
+// ErrSilence, wrapped in a method's error, leaves the request without an answer. The sender then
+// repeats it after its timeout; it would take any answer for success (salt/minion.py _return_pub).
 var ErrSilence = errors.New("request is left unanswered")
 
-// ErrLeft is an ErrSilence for a sender who has hung up: nothing is wrong.
+// ErrLeft is an ErrSilence for a sender who has hung up. It is no fault.
 var ErrLeft = fmt.Errorf("the sender has hung up: %w", ErrSilence)
 
-// Handle answers one payload. The answer is nil only when a method failed
-// with ErrSilence; the connection should be closed then.
-// account may be nil, which bounds nothing. A sealed payload is opened in place:
-// payload is overwritten.
+// Handle answers one payload. The answer is nil only when a method failed with ErrSilence; close
+// the connection then. account may be nil: nothing is bounded. A sealed payload is opened in place,
+// so payload is overwritten.
 func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte, account Account) []byte {
 	s.stats.requests.Add(1)
 	now := s.cfg.Now()
@@ -195,11 +193,11 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 	return out
 }
 
-// routingError is what the worker pool router of 3008 says to a frame that it
-// cannot read (salt/master.py RequestRouter).
+// routingError returns the answer of the worker pool router of 3008 to a frame that it cannot read
+// (salt/master.py RequestRouter).
 func routingError() *value.Map { return value.NewMap("error", "Routing error") }
 
-// handle answers a payload; c has only its token.
+// handle answers a payload. Of c only the token is set.
 func (s *Server) handle(
 	ctx context.Context,
 	c *Call,
@@ -238,8 +236,8 @@ func (s *Server) handle(
 	return nil, refuse(badLoad, "unknown encoding %.20q", fmt.Sprint(e.enc))
 }
 
-// checkID holds what §verify of salt/channel/server.py handle_message says
-// about ids; the full validity check is auth's.
+// checkID checks ids as handle_message of salt/channel/server.py does. Package auth checks them
+// fully.
 func checkID(load *value.Map) error {
 	raw, ok := load.Get("id")
 	if !ok {
@@ -257,7 +255,7 @@ func checkID(load *value.Map) error {
 
 func (s *Server) isReady() bool { return s.cfg.Ready == nil || s.cfg.Ready() }
 
-// clusterRetry is what a 3008 cluster member answers before it can serve.
+// clusterRetry returns the answer of a 3008 cluster member that cannot serve yet.
 func clusterRetry() *value.Map {
 	return value.NewMap("enc", "clear", "load", value.NewMap("ret", false, "cluster_retry", true))
 }
@@ -322,7 +320,7 @@ func (s *Server) handleEncrypted(
 
 	v, err := unpack(body, msgpack.DefaultLimits, account)
 	if errors.Is(err, errMemory) {
-		// the minion sends it again
+		// no answer: the minion sends it again
 		return nil, fmt.Errorf("decode the request of %.64q: %w: %w", outer, err, ErrSilence)
 	}
 	if err != nil {
@@ -344,7 +342,7 @@ func (s *Server) handleEncrypted(
 
 	s.parkable(c, body, account)
 	if account != nil {
-		// A request that was captured and is sent again proves nothing.
+		// A captured request that is sent again proves nothing.
 		account.Prove(func() bool {
 			if c.Nonce == "" {
 				return false
@@ -378,8 +376,8 @@ func (s *Server) handleEncrypted(
 	return s.sealAnswer(key, c.Nonce, answer)
 }
 
-// proveSender checks age, id and token of an opened load, takes nonce and token out of it,
-// and fills in the call.
+// proveSender checks age, id and token of an opened load, removes nonce and token from it, and
+// fills in the call.
 func (s *Server) proveSender(c *Call, outer string, load *value.Map, version int64, now time.Time) error {
 	if s.cfg.TTL > 0 {
 		ts, ok := load.Int("ts")
@@ -411,8 +409,8 @@ func (s *Server) proveSender(c *Call, outer string, load *value.Map, version int
 	return nil
 }
 
-// wrongTime refuses a request for its age. A minion whose clock is wrong reads
-// "bad load" only, so that the log here has to say what is the matter.
+// wrongTime refuses a request for its age. A minion with a wrong clock reads only "bad load", so
+// the log here must name the cause.
 func (s *Server) wrongTime(id string, said bool, age time.Duration) error {
 	why := "does not say when it was made"
 	switch {
@@ -479,15 +477,15 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 	return entry.value, entry.err
 }
 
-// maxSharers bounds how many wait for the answer to one request: a minion that repeats it
-// has hung up before. Overflow policy: they are not answered.
+// maxSharers bounds how many callers wait for the answer to one request: a minion that repeats a
+// request has hung up before. Overflow policy: the others get no answer.
 const maxSharers = 8
 
-// errUndone means that the first who asked hung up before it was his turn.
+// errUndone means that the first caller hung up before its turn.
 var errUndone = errors.New("the request was not begun")
 
-// shared waits for the answer to a request that is at work, or was, for the sender who
-// repeats it. With errUndone it is his to do.
+// shared waits for the answer to a request that another connection of the same sender has begun.
+// With errUndone the caller must execute it.
 func (s *Server) shared(ctx context.Context, c *Call, entry *replayEntry) (any, error) {
 	select {
 	case <-entry.done:
@@ -538,8 +536,8 @@ func (s *Server) callMinion(ctx context.Context, name string, m Method, c *Call)
 	return v, err
 }
 
-// attempt runs a method; its failure becomes an empty text, or ErrSilence: what could
-// not be done now may be done when it is asked for again.
+// attempt runs a method. Its failure becomes an empty text, or ErrSilence where a later attempt may
+// succeed.
 func (s *Server) attempt(ctx context.Context, name string, m Method, c *Call) (v any, failed bool, err error) {
 	v, err = s.callMethod(ctx, name, m, c)
 	switch {
@@ -553,14 +551,14 @@ func (s *Server) attempt(ctx context.Context, name string, m Method, c *Call) (v
 	return v, false, nil
 }
 
-// failed logs a method's error; the empty text is Salt's sign for it.
+// failed logs a method's error, and returns Salt's sign for it, the empty text.
 func (s *Server) failed(name string, c *Call, err error) any {
 	s.stats.failed.Add(1)
 	s.cfg.Log.Error("method failed", "cmd", name, "minion", c.ID, "from", c.From, "error", err)
 	return ""
 }
 
-// callMethod runs a method; a panic in it is an error of this request only.
+// callMethod runs a method. A panic in it is an error of this request only.
 func (s *Server) callMethod(ctx context.Context, name string, m Method, c *Call) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -571,11 +569,10 @@ func (s *Server) callMethod(ctx context.Context, name string, m Method, c *Call)
 	return m.Do(ctx, c)
 }
 
-// Busy returns the answer to a request that nobody has time for. Who signs in comes
-// back by himself in some seconds, and a tool tells its user. A sealed request is not
-// answered: "bad load" would make its minion sign in and ask once more at once, and
-// then fail (salt/channel/client.py _crypted_transfer); without an answer it asks
-// again after its own timeout.
+// Busy returns the answer to a request that nobody has time for. A minion that signs in comes back
+// by itself in some seconds, and a tool tells its user. A sealed request gets no answer: upon "bad
+// load" its minion would sign in and ask once more at once, and then fail (salt/channel/client.py
+// _crypted_transfer); without an answer it asks again after its own timeout.
 func Busy(payload []byte) []byte {
 	fields, err := msgpack.Fields(payload, strangeLimits, maxFields)
 	if err != nil {
@@ -591,6 +588,6 @@ func Busy(payload []byte) []byte {
 }
 
 func packed(text string) []byte {
-	b, _ := msgpack.Marshal(text, msgpack.Raw) // a text always packs
+	b, _ := msgpack.Marshal(text, msgpack.Raw) // a text can always be packed
 	return b
 }

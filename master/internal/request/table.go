@@ -25,27 +25,26 @@ type Call struct {
 	// crypted_transfer_decode_dictentry); with all others it is new each time.
 	Nonce string
 
-	// For Park; the zero values mean that it cannot be.
+	// For Park; the zero values mean that it is not possible.
 	park  func() (resume func())
-	body  []byte // the packed load, a part of the payload
-	token uint64 // among the requests at work
+	body  []byte // the packed load, within the payload
+	token uint64 // of the request among those at work
 }
 
-// Func is a method. The result is packed as it is: for minions it is sealed
-// with their session key, unless it is Plain; for local methods it is the
-// whole payload. Only minions' methods may return a Packer. An error is logged and answered by an empty text, which is
-// what Salt sends for an exception in a handler. One with ErrSilence, or whose cause is
-// that the time or the master has ended, is not answered.
+// Func is a method. Its result is packed as it is. For minions it is sealed with their session key,
+// unless it is Plain; for local methods it is the whole payload. Only minions' methods may return a
+// packer. An error is logged and answered by an empty text, as Salt does for an exception in a
+// handler. Without an answer stay an error with ErrSilence, and one whose cause is that the time or
+// the master has ended.
 type Func func(ctx context.Context, c *Call) (any, error)
 
-// Plain is a complete payload that goes out without the session key: the
-// private pillar reply, whose map carries its own key.
+// Plain is a complete payload that is sent without the session key: the private pillar reply, whose
+// map carries its own key.
 type Plain struct{ Payload *value.Map }
 
-// packer is a result that packs itself straight into the buffer that is sent,
-// for what is too big to be copied. A method that returns one must not be a
-// Once method. The server calls Close in every case, and AppendPacked at most
-// once before.
+// packer is a result that packs itself into the buffer that is sent, for answers too big to be
+// copied. A method that returns one must not be a Once method. The server calls Close in every
+// case, and before it AppendPacked at most once.
 type packer interface {
 	// PackedSize bounds the bytes that AppendPacked appends.
 	PackedSize() int
@@ -57,12 +56,12 @@ type packer interface {
 
 // Method is one row of the table.
 type Method struct {
-	// Local methods are called in the clear by tools on the master's host and
-	// authenticate inside; all others need a session key and a token.
+	// Local methods are called in the clear by tools on the master's host and check credentials
+	// themselves. All others need a session key and a token.
 	Local bool
 	// Requires lists the fields without which the load is refused.
 	Requires []string
-	// Missing is the answer when a required field is not there.
+	// Missing is the answer when a required field is missing.
 	Missing any
 	// Once marks a method with a lasting effect: a request that arrives again
 	// with the same nonce gets the first answer and is not executed again.
@@ -70,6 +69,5 @@ type Method struct {
 	Do   Func
 }
 
-// Table maps "cmd" to its method. It is not changed after it was handed to
-// New.
+// Table maps "cmd" to its method. It does not change after it was handed to New.
 type Table map[string]Method
