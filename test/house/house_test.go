@@ -71,7 +71,6 @@ var undivided = []string{
 	"master/keys/incominglook.go list",
 	"master/keys/watch.go Run",
 	"master/maintenance.go work",
-	"supervisor/internal/life/life.go New",
 	"supervisor/internal/observe/document.go compose",
 	"supervisor/nodeapi/client.go meet",
 }

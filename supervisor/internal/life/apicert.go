@@ -187,9 +187,9 @@ func (a *saltAPI) hosts() (must, all []string) {
 	must = add([]string{s.Node, "localhost", "127.0.0.1", "::1"}, s.API.Names...)
 	must = add(must, s.Peering.Address)
 	must = add(must, s.Front.Addresses...)
-	if a.member != nil {
+	if a.table != nil {
 		// The load balancer of any node leads here.
-		t := a.member.Table()
+		t := a.table()
 		must = add(must, t.Virtual)
 		for _, n := range t.Nodes {
 			if n.State != nodes.Removed {
@@ -207,7 +207,7 @@ func (a *saltAPI) hosts() (must, all []string) {
 	}
 
 	all = add(slices.Clone(must), own...)
-	if a.member == nil { // nothing else says which address it has
+	if a.table == nil { // nothing else says which address it has
 		must = all
 	}
 

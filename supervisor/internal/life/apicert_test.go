@@ -35,7 +35,7 @@ func apiNodes(t *testing.T, now *time.Time, names ...string) (out []*saltAPI) {
 		}
 
 		out = append(out,
-			&saltAPI{env: env, programs: &child.Programs{}, master: &master{env: env, choice: &choice{env: env}}, lone: oneatatime.New()})
+			&saltAPI{env: env, programs: &child.Programs{}, options: func() string { return "" }, lone: oneatatime.New()})
 	}
 
 	return out

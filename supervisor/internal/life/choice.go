@@ -12,6 +12,7 @@ import (
 	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
+	"saltern/supervisor/options"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
@@ -23,11 +24,9 @@ import (
 type choice struct {
 	env     child.Env
 	account layout.Account // of the master
-	// info is the master's service, restart restarts it, up reports whether the load
-	// balancer counts it up.
-	info    func() service.Info
-	restart func()
-	up      func(context.Context) bool
+	service masterService
+	// counted reports whether the load balancer counts the master up.
+	counted func(context.Context) bool
 
 	stir chan struct{} // capacity 1: there is something to decide
 
@@ -50,12 +49,30 @@ const (
 	trialHolds = 2 * time.Second
 )
 
-func newChoice(env child.Env, account layout.Account) *choice {
+// masterService is the service that runs the master: [service.Named].
+type masterService interface {
+	Info() service.Info
+	Restart() error
+}
+
+func newChoice(
+	env child.Env,
+	account layout.Account,
+	service masterService,
+	counted func(context.Context) bool,
+) *choice {
 	r, err := layout.Refused(env.Settings)
 	if err != nil { // they are tried then
 		env.Log.Warn("it is not known which options are refused", "error", err)
 	}
-	return &choice{env: env, account: account, stir: make(chan struct{}, 1), refused: r}
+	return &choice{
+		env:     env,
+		account: account,
+		service: service,
+		counted: counted,
+		stir:    make(chan struct{}, 1),
+		refused: r,
+	}
 }
 
 // fresh gives this node's settings with the master's options as appliance.yaml has
@@ -91,9 +108,22 @@ func (c *choice) now() (o layout.Options, refused string) {
 	return o, ""
 }
 
-// oldKey reports whether the master was started with another key of the cluster than its
+// Mark stands for the options with which the master was configured last.
+func (c *choice) Mark() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.options.Mark
+}
+
+// Restart restarts the master. It implements [member.MasterService].
+func (c *choice) Restart() error { return c.service.Restart() }
+
+// restart restarts the master, whose service is there where options are tried.
+func (c *choice) restart() { _ = c.service.Restart() }
+
+// OldKey reports whether the master was started with another key of the cluster than its
 // storage has now.
-func (c *choice) oldKey() bool {
+func (c *choice) OldKey() bool {
 	o, _ := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,6 +154,45 @@ func (c *choice) begin(o layout.Options, trial bool) {
 		c.asked = ""
 	}
 	c.decide()
+}
+
+// underway returns the mark of the options with which the master was configured, and
+// whether a trial of them or of others is under way.
+func (c *choice) underway() (mark string, trying bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.options.Mark, c.asked != "" || c.waits && c.trial
+}
+
+// ask notes that somebody wants the options of mark tried. It reports whether that was so
+// before, and fails while others are tried.
+func (c *choice) ask(mark string, limit time.Duration) (again bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked != "" && c.asked != mark || c.asked == "" && c.waits && c.trial {
+		return false, options.ErrTrying
+	}
+
+	again = c.asked == mark
+	c.asked = mark
+	c.limit = limit
+	c.end = c.env.Now().Add(limit)
+	c.decide()
+	return again, nil
+}
+
+// withdraw takes back what [choice.ask] has noted.
+func (c *choice) withdraw() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = ""
+}
+
+// abandon ends a trial that is under way, whatever came of it.
+func (c *choice) abandon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked, c.waits = "", false
 }
 
 // decide has run look at what has been noted.
@@ -189,7 +258,7 @@ func (c *choice) run(ctx context.Context) {
 			return
 		}
 
-		info := c.info()
+		info := c.service.Info()
 		switch v, why := c.judge(c.env.Now(), c.serves(ctx, info), info.Message); v {
 		case isGood:
 			c.keep()
@@ -206,7 +275,7 @@ func (c *choice) serves(ctx context.Context, info service.Info) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	return c.up(ctx)
+	return c.counted(ctx)
 }
 
 // keep keeps the options of the master that serves for a start with broken ones.

@@ -30,15 +30,24 @@ func newChoosing(t *testing.T) *choosing {
 	t.Helper()
 	s := settings.Default("n1")
 	s.DataDir, s.Storage.Path = t.TempDir(), t.TempDir()
-	c := &choosing{choice: newChoice(child.Env{
+	c := &choosing{}
+	c.choice = newChoice(child.Env{
 		Settings: &s,
 		Log:      slog.New(slog.DiscardHandler),
 		Now:      time.Now,
-	}, layout.Account{})}
-	c.info = func() service.Info { return service.Info{State: service.Running, Message: "waiting for it to answer"} }
-	c.up = func(context.Context) bool { return c.serves.Load() }
-	c.restart = func() { c.restarts.Add(1) }
+	}, layout.Account{}, c, func(context.Context) bool { return c.serves.Load() })
 	return c
+}
+
+// Info implements masterService.
+func (c *choosing) Info() service.Info {
+	return service.Info{State: service.Running, Message: "waiting for it to answer"}
+}
+
+// Restart implements masterService.
+func (c *choosing) Restart() error {
+	c.restarts.Add(1)
+	return nil
 }
 
 // file writes the administrator's file.
@@ -137,7 +146,7 @@ func TestOptionsOnTrial(t *testing.T) {
 			t.Errorf("after it went back: %q, good %q", why, c.good(t))
 		}
 
-		if after := newChoice(c.env, layout.Account{}); after.refused != c.refused { // the supervisor restarts
+		if after := newChoice(c.env, layout.Account{}, c, c.counted); after.refused != c.refused { // the supervisor restarts
 			t.Errorf("%+v", after.refused)
 		}
 
@@ -171,7 +180,7 @@ func TestOptionsOnTrial(t *testing.T) {
 func TestOptionsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChoosing(t)
-		node := &optionsNode{choice: c.choice, master: &master{env: c.env}, lone: oneatatime.New()}
+		node := &optionsNode{env: c.env, choice: c.choice, master: &master{env: c.env}, lone: oneatatime.New()}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 

@@ -47,7 +47,7 @@ func TestFinding10GeneratedConfiguration(t *testing.T) {
 		}
 
 		t.Cleanup(n.Close)
-		if err := n.master.prepare(t.Context()); err != nil {
+		if err := n.master.prepare(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 

@@ -36,12 +36,10 @@ type door struct {
 	record   *audit.Log     // of what is done through this node
 	document func() status.Document
 	points   func() []control.Point
-	exists   func(service string) error
-	restart  func(service string) error
+	restarts *restarts
 	records  func(ctx context.Context, q audit.Query) (audit.List, error) // of all nodes
 	newest   func(ctx context.Context) control.Newest                     // of this node
 	member   *member.Member                                               // nil: this node is alone
-	soon     chan string                                                  // services to restart
 
 	mu          sync.Mutex
 	read, acted ratelimit.Bucket
@@ -54,10 +52,6 @@ const (
 	doorAgain  = 5 * time.Second
 	courseKept = 30 * time.Second
 	courseTake = 10 * time.Second
-	// answerFirst is how long a restart waits, so that the master or salt-api can pass the answer on before.
-	answerFirst = time.Second
-	// maxSoon restarts wait; one more is refused.
-	maxSoon = 4
 )
 
 func readRate() ratelimit.Rate { return ratelimit.Rate{Burst: 60, PerSecond: 10} }
@@ -71,36 +65,8 @@ var errDoorBusy = &control.Error{
 	Text: "too much was asked of applianced: try again in half a minute",
 }
 
-// restartable are the services that a user of the master may restart.
-func restartable() []string {
-	return []string{status.MasterService, status.BalancerService, status.APIService}
-}
-
-// run restarts what was asked for and answers at the door until ctx ends.
+// run answers at the door until ctx ends.
 func (d *door) run(ctx context.Context) {
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	if !d.env.Settings.Arbiter {
-		serving.Go(func() { d.serve(ctx) })
-	}
-
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case name := <-d.soon:
-			if pause.For(ctx, answerFirst) != nil {
-				return
-			}
-			d.env.Log.Info("a service is restarted, as was asked for", "service", name)
-			if err := d.restart(name); err != nil {
-				d.env.Log.Error("restart a service", "service", name, "error", err)
-			}
-		}
-	}
-}
-
-func (d *door) serve(ctx context.Context) {
 	path, warned := d.env.Settings.DoorSocket(), ""
 	for {
 		ln, err := localsock.Listen(path, 0o660, d.account.GID)
@@ -344,7 +310,7 @@ func (d *door) Drain(ctx context.Context, q control.Drain) error {
 func (d *door) Restart(ctx context.Context, q control.Restart) error {
 	return d.recorded(ctx, q.By, "service.restart", q.Service+" of "+q.Node, true, func(ctx context.Context) error {
 		if q.Node == d.env.Settings.Node {
-			return d.restartSoon(q.Service)
+			return d.restarts.RestartSoon(q.Service)
 		}
 		p := d.peers()[q.Node]
 		if p == nil {
@@ -352,21 +318,4 @@ func (d *door) Restart(ctx context.Context, q control.Restart) error {
 		}
 		return p.RestartService(ctx, q.Service, q.By)
 	})
-}
-
-// restartSoon restarts a service of this node, for a user or for another node.
-func (d *door) restartSoon(name string) error {
-	if !slices.Contains(restartable(), name) {
-		return fmt.Errorf("%w: %.70q; these may be restarted: %s", service.ErrUnknown, name,
-			strings.Join(restartable(), ", "))
-	}
-	if err := d.exists(name); err != nil {
-		return err
-	}
-	select {
-	case d.soon <- name:
-		return nil
-	default:
-		return errDoorBusy
-	}
 }

@@ -22,6 +22,22 @@ import (
 	"saltern/test/await"
 )
 
+// withoutAPI are the services of a node without salt-api, as a [serviceManager]. It gets the
+// names of those that are restarted.
+type withoutAPI chan string
+
+func (w withoutAPI) Output(name string, _ int) ([]string, error) {
+	if name == status.APIService {
+		return nil, fmt.Errorf("%q: %w", name, service.ErrUnknown)
+	}
+	return nil, nil
+}
+
+func (w withoutAPI) Restart(name string) error {
+	w <- name
+	return nil
+}
+
 // startDoor gives the door of a node that is alone, what it restarts, and its records.
 func startDoor(t *testing.T, now func() time.Time) (*door, *control.Door, chan string, func() []audit.Record) {
 	t.Helper()
@@ -40,7 +56,6 @@ func startDoor(t *testing.T, now func() time.Time) (*door, *control.Door, chan s
 		env:     child.Env{Settings: &cfg, Now: now, Log: slog.New(slog.DiscardHandler)},
 		record:  log,
 		account: layout.Account{Name: "saltern-master", UID: os.Geteuid(), GID: -1},
-		soon:    make(chan string, maxSoon),
 		document: func() status.Document {
 			return status.Document{
 				Node:   "n1",
@@ -62,20 +77,16 @@ func startDoor(t *testing.T, now func() time.Time) (*door, *control.Door, chan s
 				Object: fmt.Sprint(q.Last),
 			}}}}, nil
 		},
-		points: func() []control.Point { return []control.Point{{At: now()}} },
-		exists: func(name string) error {
-			if name == status.APIService {
-				return fmt.Errorf("%q: %w", name, service.ErrUnknown)
-			}
-			return nil
-		},
-		restart: func(name string) error { restarted <- name; return nil },
+		points:   func() []control.Point { return []control.Point{{At: now()}} },
+		restarts: newRestarts(slog.New(slog.DiscardHandler), withoutAPI(restarted)),
 	}
 
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); d.run(ctx) }()
-	t.Cleanup(func() { stop(); <-done; log.Close() })
+	restarting := make(chan struct{})
+	go func() { defer close(restarting); d.restarts.run(ctx) }()
+	t.Cleanup(func() { stop(); <-done; <-restarting; log.Close() })
 	c := control.NewDoor(cfg.DoorSocket(), os.Geteuid())
 
 	return d, c, restarted, func() []audit.Record {
@@ -223,24 +234,15 @@ func TestAttack80Door(t *testing.T) {
 func TestRestartsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		restarted := make(chan string, 10)
-		d := &door{
-			env: child.Env{
-				Settings: &settings.Settings{Arbiter: true},
-				Log:      slog.New(slog.DiscardHandler),
-			},
-			soon:    make(chan string, maxSoon),
-			exists:  func(string) error { return nil },
-			restart: func(name string) error { restarted <- name; return nil },
-		}
-
+		r := newRestarts(slog.New(slog.DiscardHandler), withoutAPI(restarted))
 		for i := range maxSoon + 1 {
-			if err := d.restartSoon("lb"); (err == nil) != (i < maxSoon) {
+			if err := r.RestartSoon("lb"); (err == nil) != (i < maxSoon) {
 				t.Errorf("%d: %v", i, err)
 			}
 		}
 
 		ctx, stop := context.WithCancel(t.Context())
-		go d.run(ctx)
+		go r.run(ctx)
 		time.Sleep(answerFirst / 2)
 		synctest.Wait()
 

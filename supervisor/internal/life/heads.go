@@ -21,9 +21,7 @@ import (
 type heads struct {
 	env     child.Env
 	record  *audit.Log
-	reading oneatatime.Runner              // the disk may hang
-	key     string                         // of this node in the table of nodes; "": it is alone
-	others  func() map[string]member.Heads // nil: the node is alone
+	reading oneatatime.Runner // the disk may hang
 
 	mu   sync.Mutex
 	told []audit.Head // of this node
@@ -62,10 +60,11 @@ func (h *heads) own() []audit.Head {
 	return h.told
 }
 
-// run looks again and again until ctx ends.
-func (h *heads) run(ctx context.Context) {
+// run looks again and again until ctx ends. key is this node's in the table of nodes, others
+// returns what the other nodes told; "" and nil: the node is alone.
+func (h *heads) run(ctx context.Context, key string, others func() map[string]member.Heads) {
 	for {
-		h.look(ctx)
+		h.look(ctx, key, others)
 		if pause.For(ctx, headsLook) != nil {
 			return
 		}
@@ -73,7 +72,7 @@ func (h *heads) run(ctx context.Context) {
 }
 
 // look reads this node's heads and takes those of the others.
-func (h *heads) look(ctx context.Context) {
+func (h *heads) look(ctx context.Context, key string, others func() map[string]member.Heads) {
 	folders := []audit.Folder{
 		{Name: audit.NodeFolder, Dir: h.env.Settings.AuditDir()},
 		{Name: audit.MasterFolder, Dir: audit.MasterDir(h.env.Settings.CacheDir())},
@@ -100,16 +99,16 @@ func (h *heads) look(ctx context.Context) {
 		h.mu.Lock()
 		h.told = a.list
 		h.mu.Unlock()
-		if h.note(h.env.Settings.Node, h.key, a.list) {
+		if h.note(h.env.Settings.Node, key, a.list) {
 			h.env.Log.Info("heads of this node's audit record", "heads", audit.HeadsText(a.list))
 		}
 	}
 
-	if h.others == nil {
+	if others == nil {
 		return
 	}
 
-	for node, said := range h.others() {
+	for node, said := range others() {
 		h.note(node, said.Key, said.Heads)
 	}
 }

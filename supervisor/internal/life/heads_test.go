@@ -28,8 +28,8 @@ func TestHeadsAreToldAndWrittenDown(t *testing.T) {
 	}, record)
 
 	other := audit.ParseHeads("master/acts:7:" + strings.Repeat("ab", 16))
-	h.key = strings.Repeat("11", 32)
-	h.others = func() map[string]member.Heads {
+	key := strings.Repeat("11", 32)
+	others := func() map[string]member.Heads {
 		return map[string]member.Heads{"n2": {Key: strings.Repeat("22", 32), Heads: other}}
 	}
 	act := func(object string) {
@@ -43,20 +43,20 @@ func TestHeadsAreToldAndWrittenDown(t *testing.T) {
 	}
 
 	act("1")
-	h.look(t.Context())
+	h.look(t.Context(), key, others)
 	if own := h.own(); len(own) != 1 || own[0].Folder != audit.NodeFolder || own[0].Seq != 2 {
 		t.Fatalf("%v", own)
 	}
 
 	act("2")
 	now = now.Add(time.Minute)
-	h.look(t.Context()) // too early for another record
+	h.look(t.Context(), key, others) // too early for another record
 	now = now.Add(headsNote)
-	h.look(t.Context())
+	h.look(t.Context(), key, others)
 	now = now.Add(headsNote)
-	h.look(t.Context()) // nothing is new but the record of heads
+	h.look(t.Context(), key, others) // nothing is new but the record of heads
 	other = audit.ParseHeads("master/acts:6:" + strings.Repeat("cd", 16))
-	h.look(t.Context())
+	h.look(t.Context(), key, others)
 	record.Close()
 
 	page, err := audit.Read(t.Context(), "n1", audit.HeadsQuery(), cfg.AuditDir())
@@ -64,7 +64,7 @@ func TestHeadsAreToldAndWrittenDown(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	own := audit.HeadsOf(page.Records, "n1", h.key)
+	own := audit.HeadsOf(page.Records, "n1", key)
 	seqs := map[uint64]int{}
 	for _, head := range own {
 		if !head.OfHeads() {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/lbproxy"
 	"saltern/supervisor/guards"
 	"saltern/supervisor/internal/child"
@@ -22,10 +23,13 @@ import (
 	"saltern/supervisor/internal/recovery"
 	"saltern/supervisor/internal/salttools"
 	"saltern/supervisor/internal/service"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/systemd"
+	"saltern/supervisor/upgrade/rollout"
 )
 
 // ErrReload ends a life that is followed by another one.
@@ -60,7 +64,12 @@ type Life struct {
 	programs  *child.Programs
 	manager   *service.Manager
 	observer  *observe.Observer
+	cluster   *member.Membership // nil: this node is alone
+	role      role
+	member    *member.Member // nil: this node is alone
+	tools     salttools.Tools
 	master    *master
+	trial     *choice
 	options   *optionsNode
 	rolls     *rolls
 	system    *system
@@ -71,240 +80,330 @@ type Life struct {
 	records   *records
 	heads     *heads
 	balancer  *balancer
+	restarts  *restarts
 	door      *door
 	api       *saltAPI
-	backups   *backups       // nil: this node makes none by itself
-	volume    *volume        // nil: this node keeps no shared volume
-	member    *member.Member // nil: this node is alone
-	virtual   *virtual       // nil: this node is alone
+	backups   *backups // nil: this node makes none by itself
+	volume    *volume  // nil: this node keeps no shared volume
+	virtual   *virtual // nil: this node is alone
 	recoverer recovery.Worker
 	ending    atomic.Bool
 }
 
-// New makes a life; nothing runs before [Life.Run].
+// New makes a life; nothing runs before [Life.Run]. What a part needs exists before it: first
+// what knows the cluster, then this node's programs, then the member that offers both to the
+// other nodes, then what asks the other nodes.
 func New(cfg Config) (*Life, error) {
 	cfg, err := asArbiter(cfg)
 	if err != nil {
 		return nil, err
 	}
 
-	s := cfg.Settings
-	env := child.Env{
-		Settings:   s,
-		Log:        cfg.Log,
-		Now:        cfg.Now,
-		Executable: cfg.Executable,
-		ConfigPath: cfg.ConfigPath,
+	n := &Life{
+		cfg: cfg,
+		env: child.Env{
+			Settings:   cfg.Settings,
+			Log:        cfg.Log,
+			Now:        cfg.Now,
+			Executable: cfg.Executable,
+			ConfigPath: cfg.ConfigPath,
+		},
+		manager: service.NewManager(cfg.Log, cfg.Now),
+		role:    roleOf(cfg.Settings),
 	}
 
-	programs, err := child.NewPrograms(env, cfg.InImage)
+	n.programs, err = child.NewPrograms(n.env, cfg.InImage)
 	if err != nil {
 		return nil, err
 	}
 
-	n := &Life{cfg: cfg, env: env, programs: programs}
-	n.balancer = &balancer{env: env, programs: programs, admin: lbproxy.NewClient(s.LBSocket()), settings: n.settings}
-	n.observer = observe.New(observe.Config{
-		Settings: s,
-		Version:  cfg.Version,
-		Started:  cfg.Started,
-		Board:    cfg.Board,
-		Log:      cfg.Log,
-		Now:      cfg.Now,
-		Notify:   cfg.Notify,
-		Balancer: n.balancer.admin,
-		Services: func(events int) []service.Info { return n.manager.Services(events) },
-		Node:     n.known,
-	})
-
-	on := s
-	if cfg.Move != nil {
-		on = cfg.Move.Settings
-	}
-
-	n.volume = newVolume(on, env, programs.Master, certifier{n}, n.mayServe)
-	n.master = &master{env: env, programs: programs, settings: n.settings, choice: newChoice(env, programs.Master)}
-	n.api = &saltAPI{
-		env:      env,
-		programs: programs,
-		setup:    cfg.Setup,
-		master:   n.master,
-		settings: n.settings,
-		lone:     oneatatime.New(),
-		restart:  func() error { return n.manager.Restart(status.APIService) },
-	}
-
-	n.door = &door{
-		env:      env,
-		account:  programs.Master,
-		record:   cfg.Record,
-		document: n.observer.Document,
-		points:   n.observer.Points,
-		soon:     make(chan string, maxSoon),
-		records:  func(ctx context.Context, q audit.Query) (audit.List, error) { return n.records.Audit(ctx, q) },
-		exists:   func(name string) error { _, err := n.manager.Output(name, 0); return err },
-		restart:  func(name string) error { return n.manager.Restart(name) },
-	}
-
-	n.door.newest = n.newest
-	n.options = newOptionsNode(n)
-	n.packages = &packages{env: env}
-	n.records = &records{settings: s, reading: oneatatime.New()}
-	n.heads = newHeads(env, cfg.Record)
-	n.system = newSystem(env, cfg.Socket, cfg.Setup, n.observer.Document)
-	if s.Upgrade.URL != "" {
-		n.channel = newChannel(env, n.system.sys)
-	}
-
-	n.upgrades = &upgrades{env: env, system: n.system, asked: make(chan upgradeRequest)}
-	if n.window, err = newWindow(n); err != nil {
+	err = n.openCluster()
+	if err != nil {
 		return nil, err
 	}
 
-	n.rolls = &rolls{env: env, options: n.options, asked: make(chan rollRequest)}
-	if s.Peering.Enabled {
-		tools := n.master.tools()
-		n.member, err = member.New(member.Config{
-			Settings:       s,
-			Version:        cfg.Version,
-			Account:        programs.Master,
-			Log:            cfg.Log,
-			Now:            cfg.Now,
-			OnTrial:        cfg.OnTrial,
-			Balancer:       n.balancer.admin,
-			Volume:         n.volume.manager,
-			Document:       n.observer.Document,
-			Serving:        n.observer.Serving,
-			Removed:        func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
-			OldKey:         n.master.choice.oldKey,
-			RestartMaster:  func() error { return n.manager.Restart(status.MasterService) },
-			TableChanged:   n.balancer.tableChanged,
-			Master:         tools.Control,
-			Minions:        tools.Minions,
-			Git:            tools.Git,
-			Options:        n.options,
-			System:         n.system,
-			Audit:          n.records.own,
-			Events:         n.observer.Events,
-			Points:         n.observer.Points,
-			Newest:         n.newest,
-			RestartService: n.door.restartSoon,
-			Heads:          n.heads.own,
-			Record:         cfg.Record,
-			Tool:           salttools.NewGuest(tools, programs.Master.Credential, s.MasterRequest()).Prepare,
-		})
-		if err != nil {
-			return nil, err
-		}
+	n.makePrograms()
+	n.makeSystem()
+	if n.cluster != nil {
+		n.makeMember()
+	}
 
-		n.master.member, n.rolls.member = n.member, &member.Verbs{Member: n.member}
-		n.api.member, n.door.member = n.member, n.member
-		n.records.peers = n.member.Peers
-		n.heads.key, n.heads.others = n.member.Key(), n.member.Heads
-		n.system.member, n.upgrades.member = n.rolls.member, n.rolls.member
+	err = n.makeRest()
+	if err != nil {
+		return nil, err
+	}
+
+	return n, n.manager.Add(n.specs()...)
+}
+
+// openCluster opens what the node knows of its cluster, and the volume that they share.
+func (n *Life) openCluster() (err error) {
+	s := n.cfg.Settings
+	if s.Peering.Enabled {
+		n.cluster, err = member.Open(member.Env{
+			Settings: s,
+			Account:  n.programs.Master,
+			Log:      n.cfg.Log,
+			Now:      n.cfg.Now,
+		}, n.removedBefore)
+		if err != nil {
+			return err
+		}
+	}
+
+	onVolume := s
+	if n.cfg.Move != nil {
+		onVolume = n.cfg.Move.Settings
+	}
+
+	n.volume = newVolume(onVolume, n.env, n.programs.Master, n.cluster)
+	return nil
+}
+
+// removedBefore reports whether the set-up knows that this node was removed from its cluster.
+func (n *Life) removedBefore() bool {
+	return n.cfg.Setup != nil && n.cfg.Setup.Where().State == status.SetupRemoved
+}
+
+// makePrograms creates the load balancer, salt-master and salt-api of this node, and what looks at them.
+func (n *Life) makePrograms() {
+	s := n.cfg.Settings
+	admin := lbproxy.NewClient(s.LBSocket())
+	n.balancer = &balancer{env: n.env, programs: n.programs, admin: admin, settings: n.settings}
+	n.observer = observe.New(observe.Config{
+		Settings: s,
+		Version:  n.cfg.Version,
+		Started:  n.cfg.Started,
+		Board:    n.cfg.Board,
+		Log:      n.cfg.Log,
+		Now:      n.cfg.Now,
+		Notify:   n.cfg.Notify,
+		Balancer: admin,
+		Services: n.manager.Services,
+	})
+
+	n.tools = newTools(n.env, n.programs.Master)
+	n.trial = newChoice(n.env, n.programs.Master, n.named(status.MasterService), n.balancer.counts)
+	n.master = &master{env: n.env, programs: n.programs, settings: n.settings, choice: n.trial}
+	n.api = &saltAPI{
+		env:      n.env,
+		programs: n.programs,
+		setup:    n.cfg.Setup,
+		table:    n.table(),
+		restart:  n.named(status.APIService).Restart,
+		settings: n.settings,
+		options:  n.trial.Mark,
+		lone:     oneatatime.New(),
+	}
+
+	n.options = &optionsNode{
+		env:    n.env,
+		choice: n.trial,
+		master: n.master,
+		api:    n.api,
+		moving: n.cfg.Move != nil,
+		lone:   oneatatime.New(),
+	}
+	if n.volume != nil && n.cfg.Move == nil {
+		n.options.refresh = n.volume.Refresh
+	}
+
+	n.packages = &packages{env: n.env}
+	n.restarts = newRestarts(n.cfg.Log, n.manager)
+}
+
+// makeSystem creates what looks after this machine's system and its records.
+func (n *Life) makeSystem() {
+	n.records = &records{own: &ownRecords{settings: n.cfg.Settings, reading: oneatatime.New()}, peers: n.peers()}
+	n.heads = newHeads(n.env, n.cfg.Record)
+	n.system = newSystem(n.env, n.cfg.Socket, n.cfg.Setup, n.observer.Document, n.table())
+	if n.cfg.Settings.Upgrade.URL != "" {
+		n.channel = newChannel(n.env, n.system.sys)
+	}
+}
+
+// makeMember creates this node's part in its cluster.
+func (n *Life) makeMember() {
+	s := n.cfg.Settings
+	n.member = member.New(n.cluster, member.Config{
+		Version:       n.cfg.Version,
+		OnTrial:       n.cfg.OnTrial,
+		Volume:        n.volume.manager(),
+		Balancer:      n.balancer.admin,
+		TableChanged:  n.balancer.tableChanged,
+		Observer:      n.observer,
+		Records:       nodeRecords{n.records.own, n.heads},
+		Record:        n.cfg.Record,
+		Newest:        n.newest,
+		Restarts:      n.restarts,
+		Options:       n.options,
+		System:        n.system,
+		Master:        n.tools.Control,
+		MasterService: n.trial,
+		Tools:         n.tools,
+		Guest:         salttools.NewGuest(n.tools, n.programs.Master.Credential, s.MasterRequest()).Prepare,
+	})
+}
+
+// makeRest creates what serves users and administrators, here and on the other nodes.
+func (n *Life) makeRest() (err error) {
+	var others func() []rollout.Target
+	if n.member != nil {
+		verbs := member.Verbs{Member: n.member}
+		others = verbs.Systems
+		n.rolls = newRolls(n.env, n.options, verbs)
 		n.virtual = &virtual{
-			env:      env,
-			programs: programs,
-			socket:   cfg.Socket,
+			env:      n.env,
+			programs: n.programs,
+			socket:   n.cfg.Socket,
 			member:   n.member,
 			document: n.observer.Document,
 			balancer: n.balancer.admin,
-			restart:  func() error { return n.manager.Restart(status.VirtualService) },
+			restart:  n.named(status.VirtualService).Restart,
 		}
+	} else {
+		n.rolls = newRolls(n.env, n.options, nil)
 	}
 
-	if n.backups, err = newBackups(env, cfg.Version, n.observer.Document); err != nil {
-		return nil, err
+	n.upgrades = &upgrades{env: n.env, system: n.system, others: others, asked: make(chan upgradeRequest)}
+	n.window, err = newWindow(n)
+	if err != nil {
+		return err
+	}
+
+	n.door = &door{
+		env:      n.env,
+		account:  n.programs.Master,
+		record:   n.cfg.Record,
+		document: n.observer.Document,
+		points:   n.observer.Points,
+		restarts: n.restarts,
+		records:  n.records.Audit,
+		newest:   n.newest,
+		member:   n.member,
+	}
+
+	n.backups, err = newBackups(n.env, n.cfg.Version, n.observer.Document)
+	if err != nil {
+		return err
 	}
 
 	n.recoverer = recovery.Worker{
-		Recovery: cfg.Recovery,
-		Settings: s,
+		Recovery: n.cfg.Recovery,
+		Settings: n.cfg.Settings,
 		Serving:  n.observer.Serving,
 		Ready:    func() bool { return n.volume.State().Ready },
 	}
-
 	if n.member != nil {
 		n.recoverer.Member = n.member
 	}
-
-	n.manager, err = service.NewManager(cfg.Log, cfg.Now, n.specs()...)
-	return n, err
+	return nil
 }
 
-// specs are the services of this life: the programs, then what runs in this
-// process until all programs have stopped.
-func (n *Life) specs() []service.Spec {
-	var ready []service.Condition             // what the master waits for
+// named returns a service of this life.
+func (n *Life) named(name string) service.Named { return service.Named{Manager: n.manager, Name: name} }
+
+// table returns what reads the table of nodes; nil: this node is alone.
+func (n *Life) table() func() nodes.Table {
+	if n.cluster == nil {
+		return nil
+	}
+	return n.cluster.Table
+}
+
+// peers returns what lists the other nodes that have a master; nil: this node is alone.
+func (n *Life) peers() func() map[string]*nodeapi.Client {
+	if n.cluster == nil {
+		return nil
+	}
+	return n.cluster.Peers
+}
+
+// newest brings the files from which this node's master serves up to date.
+func (n *Life) newest(ctx context.Context) control.Newest { return n.role.newest(ctx, n) }
+
+// conditions returns what the master waits for, and that this node belongs to its cluster, which
+// all its services wait for; nil: the node is alone.
+func (n *Life) conditions() (master, belongs service.Condition) {
+	var ready []service.Condition
 	if n.volume != nil && n.cfg.Move == nil { // it is not being filled
 		ready = append(ready, n.volume.ready())
 	}
-
-	var belongs service.Condition
-	if n.member != nil {
-		belongs = n.member.Belongs()
-		ready = append(ready, n.member.Ready(), belongs)
+	if n.cluster == nil {
+		return service.All(ready...), nil
 	}
 
-	var specs []service.Spec
-	if n.cfg.Settings.Arbiter {
-		if err := noTools(n.cfg.Settings); err != nil {
-			n.cfg.Log.Warn("Salt's tools will not say that this node is the arbiter", "error", err)
-		}
-	} else {
-		specs = append(specs, n.master.spec(service.All(ready...), n.observer.MasterSpoke),
-			service.Loop("packages", n.packages.run))
-	}
+	belongs = n.cluster.Belongs()
+	return service.All(append(ready, n.cluster.Ready(), belongs)...), belongs
+}
 
+// balancerSpecs returns the service of the load balancer. One that runs from a life in which it
+// was enabled ends.
+func (n *Life) balancerSpecs(belongs service.Condition) []service.Spec {
 	if n.cfg.Settings.LB.Enabled {
-		specs = append(specs, n.balancer.spec(belongs))
-	} else {
-		n.balancer.process(nil).Stop() // of a life in which it was enabled
+		return []service.Spec{n.balancer.spec(belongs)}
 	}
+	n.balancer.process(nil).Stop()
+	return nil
+}
 
-	if n.virtual != nil && !n.cfg.Settings.Arbiter {
-		specs = append(specs, n.virtual.spec())
-	}
+// noAPI closes the port of a salt-api from a life in which it was enabled.
+func (n *Life) noAPI() service.Spec {
+	return service.Loop("no API", func(ctx context.Context) { n.api.open(ctx, 0) })
+}
 
-	if n.cfg.Settings.API.Enabled && !n.cfg.Settings.Arbiter {
-		specs = append(specs, n.api.spec(belongs))
-	} else {
-		// of a life in which it was enabled
-		specs = append(specs, service.Loop("no API", func(ctx context.Context) { n.api.open(ctx, 0) }))
-	}
+// specs lists the services of this life: the programs, then what runs in this process until all
+// programs have stopped.
+func (n *Life) specs() []service.Spec {
+	specs := append(n.role.services(n),
+		service.Loop("options", n.trial.run),
+		service.Loop("roll", n.rolls.run),
+		service.Loop("system", n.system.run),
+		service.Loop("age", n.system.watch),
+		service.Loop("upgrades", n.upgrades.run),
+		service.Loop("heads", n.watchHeads),
+		service.Loop("observe", func(ctx context.Context) { n.observer.Run(ctx, n.known) }),
+		service.Loop("restarts", n.restarts.run),
+		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.cfg.Leave) }),
+	)
 
-	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("system", n.system.run), service.Loop("age", n.system.watch), service.Loop("upgrades", n.upgrades.run), service.Loop("heads", n.heads.run), service.Loop("observe", n.observer.Run), service.Loop("door", n.door.run),
-		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.cfg.Leave) }))
+	add := func(name string, run func(context.Context)) { specs = append(specs, service.Loop(name, run)) }
 	if n.cfg.Settings.Webhook.Listen != "" {
-		specs = append(specs, service.Loop("webhook", func(ctx context.Context) { serveWebhook(ctx, n) }))
+		add("webhook", n.serveWebhook)
 	}
-
 	if n.channel != nil {
-		specs = append(specs, service.Loop("channel", n.channel.run))
+		add("channel", n.channel.run)
 	}
-
 	if n.window != nil {
-		specs = append(specs, service.Loop("window", n.window.run))
+		add("window", n.window.run)
 	}
-
 	if n.backups != nil {
-		specs = append(specs, service.Loop("backups", n.backups.Run))
+		add("backups", n.backups.Run)
 	}
-
 	if n.volume != nil {
-		specs = append(specs, service.Loop("volume", n.volume.keep))
+		add("volume", n.volume.keep)
 	}
-
 	if n.cfg.Move != nil {
-		specs = append(specs, service.Loop("move", func(ctx context.Context) { n.volume.take(ctx, n.cfg.Move, n.cfg.Leave) }))
+		add("move", func(ctx context.Context) { n.volume.take(ctx, n.cfg.Move, n.cfg.Leave) })
 	}
-
 	if n.member != nil {
-		specs = append(specs, service.Loop("member", n.member.Run),
-			service.Loop("removed", func(ctx context.Context) { n.balancer.whenRemoved(ctx, n.cfg.Setup, n.member, n.manager) }))
+		add("member", n.member.Run)
+		add("removed", n.stopWhenRemoved)
 	}
-
 	return specs
+}
+
+// watchHeads tells the heads of this node's audit record, and writes down those of the others.
+func (n *Life) watchHeads(ctx context.Context) {
+	if n.cluster == nil {
+		n.heads.run(ctx, "", nil)
+		return
+	}
+	n.heads.run(ctx, n.cluster.Key(), n.cluster.Heads)
+}
+
+func (n *Life) stopWhenRemoved(ctx context.Context) {
+	n.balancer.whenRemoved(ctx, n.cfg.Setup, n.cluster, n.manager)
 }
 
 // Run runs the node until ctx ends; its cause says whether another life
@@ -322,18 +421,18 @@ func (n *Life) Document() status.Document { return n.observer.Document() }
 
 // Copied says why this machine may not act for the node whose key it has, "" when it may.
 func (n *Life) Copied() string {
-	if n.member == nil {
+	if n.cluster == nil {
 		return ""
 	}
-	return n.member.Copied()
+	return n.cluster.Copied()
 }
 
 // settings are those of the node with the members of its cluster, if it has one.
 func (n *Life) settings() *settings.Settings {
-	if n.member == nil {
+	if n.cluster == nil {
 		return n.cfg.Settings
 	}
-	return n.member.Settings()
+	return n.cluster.Settings()
 }
 
 // known is what the node knows of itself, for the status.

@@ -17,7 +17,6 @@ import (
 	"saltern/internal/printable"
 	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/confine"
-	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/observe"
 	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/salttools"
@@ -32,7 +31,6 @@ type master struct {
 	env      child.Env
 	programs *child.Programs
 	settings func() *settings.Settings // with the members of the cluster
-	member   *member.Member            // nil: this node is alone
 	choice   *choice                   // which options it has
 
 	mu       sync.Mutex
@@ -41,28 +39,36 @@ type master struct {
 	trouble  string              // what it says is wrong with itself
 }
 
-// program lies beside our own executable unless the settings name it.
-func (m *master) program() string {
-	if m.env.Settings.Programs.Master != "" {
-		return m.env.Settings.Programs.Master
-	}
-	return filepath.Join(filepath.Dir(m.env.Executable), "salt-master")
+func (m *master) program() string { return masterProgram(m.env) }
+
+// masterProgram returns the path of salt-master, which lies beside our own executable unless the
+// settings name it.
+func masterProgram(env child.Env) string {
+	return cmp.Or(env.Settings.Programs.Master, env.Beside("salt-master"))
 }
 
-// tools are Salt's tools of our master.
-func (m *master) tools() salttools.Tools {
-	socket := filepath.Join(m.env.Settings.MasterSockDir(), control.Socket)
+// newTools returns Salt's tools of this node's master, which runs as account.
+func newTools(env child.Env, account layout.Account) salttools.Tools {
+	socket := filepath.Join(env.Settings.MasterSockDir(), control.Socket)
 	return salttools.Tools{
-		Control: control.NewClient(socket, m.programs.Master.UID),
-		Master:  m.program(),
-		Config:  m.env.Settings.MasterConf(),
+		Control: control.NewClient(socket, account.UID),
+		Master:  masterProgram(env),
+		Config:  env.Settings.MasterConf(),
 		Env:     child.Environ(),
 	}
 }
 
-// spec is its service, which waits for what is given first; spoke reports
-// whether it has given a sign of life.
-func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) service.Spec {
+// start is what a start of the master depends on.
+type start struct {
+	wait  service.Condition
+	spoke func(since time.Time) bool // reports whether the master has given a sign of life
+	// writeSecret writes the cluster's secret where the master reads it. It may be nil: the
+	// node is alone.
+	writeSecret func() error
+}
+
+// spec is its service.
+func (m *master) spec(begin start) service.Spec {
 	out := m.programs.Output(status.MasterService)
 	proc := &service.Process{
 		Path:        m.program(),
@@ -82,7 +88,7 @@ func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) servic
 		Name:   status.MasterService,
 		Output: out,
 		Runner: proc,
-		Wait:   wait,
+		Wait:   begin.wait,
 		Ended:  func(_ time.Duration, err error) { m.choice.ended(err, out.Tail(1)) },
 		Prepare: func(ctx context.Context) error {
 			if err := m.programs.RequireAccount("salt-master", m.env.Settings.Users.Master, m.programs.Master); err != nil {
@@ -91,7 +97,7 @@ func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) servic
 			if err := proc.KillStale(ctx); err != nil {
 				return m.programs.Block(status.MasterService, err)
 			}
-			return m.programs.Block(status.MasterService, m.prepare(ctx))
+			return m.programs.Block(status.MasterService, m.prepare(ctx, begin.writeSecret))
 		},
 		Health: &service.Health{Interval: 2 * time.Second, Fall: 3, Check: func(ctx context.Context) error {
 			if err := m.noteTrouble(probe.Ping(ctx, m.env.Settings.MasterRequest())); err != nil {
@@ -103,7 +109,7 @@ func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) servic
 			return nil
 		}, Hang: &service.Hang{
 			Silent: func(err error) bool { return errors.Is(err, probe.ErrSilent) },
-			Alive:  spoke,
+			Alive:  begin.spoke,
 		}},
 	}
 }
@@ -122,7 +128,7 @@ func (m *master) noteTrouble(err error) error {
 }
 
 // prepare makes what the master needs.
-func (m *master) prepare(ctx context.Context) error {
+func (m *master) prepare(ctx context.Context, writeSecret func() error) error {
 	if err := m.programs.MakeDirectories(); err != nil {
 		return err
 	}
@@ -136,8 +142,8 @@ func (m *master) prepare(ctx context.Context) error {
 		return append(b, m.faultsOf(now)...)
 	}
 
-	if m.member != nil {
-		if err := m.member.WriteSecret(); err != nil {
+	if writeSecret != nil {
+		if err := writeSecret(); err != nil {
 			return err
 		}
 	}
@@ -280,6 +286,13 @@ func keyFindings(err error) child.Blockers {
 	}
 
 	return b
+}
+
+// lastGood says why the master runs with its last good options; "": it does not.
+func (m *master) lastGood() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fallback
 }
 
 // facts adds to k what the status says of the master.

@@ -20,7 +20,7 @@ func TestDoorNewest(t *testing.T) {
 			t.Errorf("all %v: %+v %v", all, n, err)
 		}
 	}
-	if n := (&Life{}).newest(t.Context()); !n.Direct {
+	if n := (server{}).newest(t.Context(), &Life{}); !n.Direct {
 		t.Errorf("a node without a volume: %+v", n)
 	}
 }

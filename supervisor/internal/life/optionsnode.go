@@ -13,44 +13,21 @@ import (
 	"saltern/internal/printable"
 	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/oneatatime"
-	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/options"
 	"saltern/supervisor/settings"
-	"saltern/supervisor/status"
 )
 
 // optionsNode is this node as one whose master takes options. It implements
 // [options.Node].
 type optionsNode struct {
-	*choice
+	env     child.Env
+	choice  *choice
 	master  *master
 	moving  bool                        // to the shared volume: the settings are not those of the file
 	refresh func(context.Context) error // looks at the shared volume; nil: there is none
 	api     *saltAPI
 	lone    oneatatime.Runner // reads or checks files, which may hang
-}
-
-// newOptionsNode gives that of a life, of which the manager need not be there yet.
-func newOptionsNode(n *Life) *optionsNode {
-	c := n.master.choice
-	c.info = func() service.Info {
-		for _, i := range n.manager.Services(0) {
-			if i.Name == status.MasterService {
-				return i
-			}
-		}
-		return service.Info{}
-	}
-
-	c.restart = func() { _ = n.manager.Restart(status.MasterService) } // it is there
-	c.up = n.balancer.counts
-	o := &optionsNode{choice: c, master: n.master, api: n.api, moving: n.cfg.Move != nil, lone: oneatatime.New()}
-	if n.volume != nil && n.cfg.Move == nil {
-		o.refresh = n.volume.Refresh
-	}
-
-	return o
 }
 
 // State implements [options.Node].
@@ -64,7 +41,7 @@ func (o *optionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 	var now, good layout.Options
 	var held bool
 	if err := o.lone.Do(ctx, "read the options in "+o.env.Settings.UserConfDir(), func() {
-		s := o.fresh()
+		s := o.choice.fresh()
 		now, err = layout.UserOptions(s, s.Master.Options)
 		good, _ = layout.GoodOptions(o.env.Settings)
 		_, none := layout.HeldOptions(o.env.Settings)
@@ -73,22 +50,17 @@ func (o *optionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 		return st, err
 	}
 
-	info := o.info()
+	info := o.choice.service.Info()
 	st = options.State{
 		Files:   now.Files,
 		Wanted:  now.Mark,
 		Good:    good.Mark,
 		Held:    held,
-		Serving: o.serves(ctx, info),
+		Serving: o.choice.serves(ctx, info),
 	}
 
-	o.mu.Lock()
-	st.Running, st.Trying = o.options.Mark, o.asked != "" || o.waits && o.trial
-	o.mu.Unlock()
-
-	o.master.mu.Lock()
-	st.LastGood = o.master.fallback
-	o.master.mu.Unlock()
+	st.Running, st.Trying = o.choice.underway()
+	st.LastGood = o.master.lastGood()
 	return st, err
 }
 
@@ -124,13 +96,13 @@ func (o *optionsNode) check(ctx context.Context) (f options.Findings, err error)
 			})
 	}
 
-	s := o.fresh()
+	s := o.choice.fresh()
 	now, err := layout.UserOptions(s, s.Master.Options)
 	if err != nil {
 		return f, err
 	}
 
-	text, err := layout.MasterConfig(o.with(o.master.settings(), now), o.account.Name, now.Dir)
+	text, err := layout.MasterConfig(o.choice.with(o.master.settings(), now), o.choice.account.Name, now.Dir)
 	if err != nil {
 		return f, err
 	}
@@ -141,14 +113,14 @@ func (o *optionsNode) check(ctx context.Context) (f options.Findings, err error)
 	}
 	defer os.RemoveAll(dir)
 
-	if _, err := layout.WriteSecret(filepath.Join(dir, "master"), text, o.account); err != nil {
+	if _, err := layout.WriteSecret(filepath.Join(dir, "master"), text, o.choice.account); err != nil {
 		return f, err
 	}
 
 	if why := o.master.refusal(ctx, dir); why != "" {
 		f.Faults = append(f.Faults, options.Fault{Text: why})
 	} else if o.env.Settings.API.Enabled {
-		if _, why := o.api.look(ctx, dir); why != "" {
+		if why := o.api.check(ctx, dir); why != "" {
 			f.Faults = append(f.Faults, options.Fault{Text: why})
 		}
 	}
@@ -184,30 +156,18 @@ func (o *optionsNode) Try(ctx context.Context, mark string, limit time.Duration)
 		return nil
 	}
 
-	o.mu.Lock()
-	if o.asked != "" && o.asked != mark || o.asked == "" && st.Trying {
-		o.mu.Unlock()
-		return options.ErrTrying
-	}
-
-	again := o.asked == mark
-	o.asked, o.limit, o.end = mark, limit, o.env.Now().Add(limit)
-	o.decide()
-	o.mu.Unlock()
-
-	if again {
-		return nil
+	again, err := o.choice.ask(mark, limit)
+	if err != nil || again {
+		return err
 	}
 
 	if err := o.prepare(); err != nil {
-		o.mu.Lock()
-		o.asked = ""
-		o.mu.Unlock()
+		o.choice.withdraw()
 		return err
 	}
 
 	o.env.Log.Info("salt-master is restarted to take new options")
-	o.restart()
+	o.choice.restart()
 	return nil
 }
 
@@ -215,14 +175,14 @@ func (o *optionsNode) Try(ctx context.Context, mark string, limit time.Duration)
 func (o *optionsNode) prepare() error {
 	good, err := layout.GoodOptions(o.env.Settings)
 	if err == nil {
-		err = layout.Hold(o.env.Settings, good, o.account)
+		err = layout.Hold(o.env.Settings, good, o.choice.account)
 	} else { // nor to those of a roll long ago
 		err = layout.Release(o.env.Settings)
 	}
 	if err != nil {
 		return err
 	}
-	o.setRefused(layout.Refusal{})
+	o.choice.setRefused(layout.Refusal{})
 	return nil
 }
 
@@ -242,21 +202,18 @@ func (o *optionsNode) Back(ctx context.Context, mark, why string) error {
 		return options.ErrNotHeld
 	}
 
-	if err := layout.KeepGood(o.env.Settings, held, o.account); err != nil {
+	if err := layout.KeepGood(o.env.Settings, held, o.choice.account); err != nil {
 		return err
 	}
 
-	o.setRefused(layout.Refusal{Mark: mark, Why: printable.Brief(why, 500)})
+	o.choice.setRefused(layout.Refusal{Mark: mark, Why: printable.Brief(why, 500)})
 	if err := layout.Release(o.env.Settings); err != nil {
 		o.env.Log.Warn("the options of before a change are not removed", "error", err)
 	}
 
-	o.mu.Lock()
-	o.asked, o.waits = "", false
-	o.mu.Unlock()
-
+	o.choice.abandon()
 	o.env.Log.Warn("salt-master goes back to the options of before", "reason", printable.Brief(why, 500))
-	o.restart()
+	o.choice.restart()
 	return nil
 }
 

@@ -15,7 +15,7 @@ import (
 
 // Parts adds what this life serves by the local API to p.
 func (n *Life) Parts(p api.Parts) api.Parts {
-	p.Services = services{n.manager, n.master.choice}
+	p.Services = services{n.manager, n.trial}
 	p.Logs = logs{n.manager, n.programs}
 	p.Events = histories{n.observer, n.cfg.Settings.Node, n.records.peers}
 	p.Recovery = n.recoverer
@@ -23,7 +23,6 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 	p.Options = n.rolls
 	p.Audit = n.records
 	p.Upgrades = n.upgrades
-	minions := mastersOf(n)
 
 	if n.volume != nil {
 		p.Storage = n.volume
@@ -37,34 +36,30 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 		p.Cluster = clusterVerbs{verbs, n.cfg.Setup.JoinString}
 	}
 
-	p.Minions = minions
-	p.LogIns = minions
-	p.Git = minions
-	p.Schedule = minions
+	masters := n.masters()
+	p.Git = masters
+	p.Schedule = masters
 
 	if n.backups != nil {
 		p.Backups = n.backups
 	}
 
-	if n.cfg.Settings.Arbiter {
-		p.Minions, p.LogIns = noMinions{n.member}, noMinions{n.member}
-	}
-
-	return p
+	return n.role.parts(n, p)
 }
 
-// mastersOf are the masters of all nodes.
-func mastersOf(n *Life) salttools.Cluster {
-	c := salttools.Cluster{Node: n.cfg.Settings.Node, Own: n.master.tools(), Masterless: n.cfg.Settings.Arbiter}
-	if n.member != nil {
-		c.Peers = n.member.Peers
+// masters returns the masters of all nodes.
+func (n *Life) masters() salttools.Cluster {
+	return salttools.Cluster{
+		Node:       n.cfg.Settings.Node,
+		Own:        n.tools,
+		Masterless: n.cfg.Settings.Arbiter,
+		Peers:      n.peers(),
 	}
-	return c
 }
 
 // serveWebhook serves the calls of git servers until ctx ends.
-func serveWebhook(ctx context.Context, n *Life) {
-	masters := mastersOf(n)
+func (n *Life) serveWebhook(ctx context.Context) {
+	masters := n.masters()
 	webhook.Serve(ctx, webhook.Config{
 		Address: n.cfg.Settings.Webhook.Listen,
 		Secret:  n.cfg.Settings.WebhookSecret(),

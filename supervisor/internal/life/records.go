@@ -16,19 +16,23 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// records are what this node has written down of who did what, and what the others
-// have.
-type records struct {
+// ownRecords are what this node has written down of who did what.
+type ownRecords struct {
 	settings *settings.Settings
-	peers    func() map[string]*nodeapi.Client // nil: the node is alone
-	reading  oneatatime.Runner                 // the disk may hang
+	reading  oneatatime.Runner // the disk may hang
+}
+
+// records are what the nodes of the cluster have written down.
+type records struct {
+	own   *ownRecords
+	peers func() map[string]*nodeapi.Client // nil: the node is alone
 }
 
 // recordsTake bounds the question to one node.
 const recordsTake = 20 * time.Second
 
 // own reads the files of this node. They are on its own disk.
-func (r *records) own(ctx context.Context, q audit.Query) (p audit.Page, err error) {
+func (r *ownRecords) read(ctx context.Context, q audit.Query) (p audit.Page, err error) {
 	ctx, cancel := context.WithTimeout(ctx, recordsTake)
 	defer cancel()
 	type answer struct {
@@ -53,7 +57,7 @@ func (r *records) own(ctx context.Context, q audit.Query) (p audit.Page, err err
 func (r *records) Audit(ctx context.Context, q audit.Query) (audit.List, error) {
 	ctx, cancel := context.WithTimeout(ctx, recordsTake+time.Second)
 	defer cancel()
-	ask := map[string]func() (audit.Page, error){r.settings.Node: func() (audit.Page, error) { return r.own(ctx, q) }}
+	ask := map[string]func() (audit.Page, error){r.own.settings.Node: func() (audit.Page, error) { return r.own.read(ctx, q) }}
 	if r.peers != nil {
 		for name, c := range r.peers() {
 			ask[name] = func() (audit.Page, error) { return c.Audit(ctx, name, q) }
@@ -88,3 +92,17 @@ func (r *records) Audit(ctx context.Context, q audit.Query) (audit.List, error) 
 	out.Damaged, out.More = damaged, more || out.More
 	return out, nil
 }
+
+// nodeRecords are this node's own records and their heads. It implements [member.Records].
+type nodeRecords struct {
+	records *ownRecords
+	heads   *heads
+}
+
+// Own implements [member.Records].
+func (n nodeRecords) Own(ctx context.Context, q audit.Query) (audit.Page, error) {
+	return n.records.read(ctx, q)
+}
+
+// Heads implements [member.Records].
+func (n nodeRecords) Heads() []audit.Head { return n.heads.own() }

@@ -13,7 +13,7 @@ import (
 
 // whenRemoved stops the services of a node that was removed; it tells the set-up, so
 // that this holds after a restart.
-func (b *balancer) whenRemoved(ctx context.Context, setup *setup.Machine, m *member.Member, manager *service.Manager) {
+func (b *balancer) whenRemoved(ctx context.Context, setup *setup.Machine, m *member.Membership, manager *service.Manager) {
 	for m.Removed() == "" {
 		if pause.About(ctx, time.Second) != nil {
 			return

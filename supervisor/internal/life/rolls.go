@@ -8,7 +8,6 @@ import (
 
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/child"
-	"saltern/supervisor/internal/member"
 	"saltern/supervisor/options"
 )
 
@@ -17,8 +16,8 @@ import (
 // life, and may then be begun anew.
 type rolls struct {
 	env     child.Env
-	options *optionsNode
-	member  *member.Verbs // nil: this node is alone
+	own     options.Node
+	cluster optionsCluster // nil: this node is alone
 	asked   chan rollRequest
 
 	mu   sync.Mutex
@@ -29,6 +28,17 @@ type rolls struct {
 type rollRequest struct {
 	api.ApplyRequest
 	taken chan error
+}
+
+// optionsCluster is what a roll needs of the other nodes: [member.Verbs].
+type optionsCluster interface {
+	Targets() []options.Target
+	OptionsTurn() options.Turn
+}
+
+// newRolls returns the rolls that this node drives. cluster may be nil: the node is alone.
+func newRolls(env child.Env, own options.Node, cluster optionsCluster) *rolls {
+	return &rolls{env: env, own: own, cluster: cluster, asked: make(chan rollRequest)}
 }
 
 // maxSteps bounds what is kept of one roll: a few lines for each of 64 nodes.
@@ -113,12 +123,12 @@ func (r *rolls) roll(q api.ApplyRequest) *options.Roll {
 		},
 	}
 
-	if r.member != nil {
-		if out.Targets = r.member.Targets(); len(out.Targets) > 0 {
-			out.Turn = r.member.OptionsTurn()
+	if r.cluster != nil {
+		if out.Targets = r.cluster.Targets(); len(out.Targets) > 0 {
+			out.Turn = r.cluster.OptionsTurn()
 		}
 	}
 
-	out.Targets = append(out.Targets, options.Target{Name: r.env.Settings.Node, Node: r.options})
+	out.Targets = append(out.Targets, options.Target{Name: r.env.Settings.Node, Node: r.own})
 	return out
 }

@@ -24,7 +24,6 @@ import (
 	"saltern/internal/proxyproto"
 	"saltern/supervisor/firewall"
 	"saltern/supervisor/internal/child"
-	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/oneatatime"
 	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/service"
@@ -41,14 +40,14 @@ import (
 type saltAPI struct {
 	env      child.Env
 	programs *child.Programs
-	setup    *setup.Machine // nil: the node was configured by hand
-	master   *master
-	member   *member.Member // nil: this node is alone
-	restart  func() error   // of the service
+	setup    *setup.Machine     // nil: the node was configured by hand
+	table    func() nodes.Table // of the cluster; nil: this node is alone
+	restart  func() error       // of the service
 	proc     *service.Process
 	lone     oneatatime.Runner // looks at the shared storage
 
 	settings func() *settings.Settings // with the members of the cluster
+	options  func() string             // the mark of those that the master was configured with last
 	at       atomic.Pointer[apiPlace]
 	began    string // the mark of the options that it has; between Prepare and Run
 }
@@ -182,10 +181,7 @@ func (a *saltAPI) writeMinionConf() error {
 // mark stands for the options that the master was last configured with, and for the
 // certificate.
 func (a *saltAPI) mark() string {
-	c := a.master.choice
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.options.Mark + " " + layout.Signature(a.env.Settings.APICert())
+	return a.options() + " " + layout.Signature(a.env.Settings.APICert())
 }
 
 // look asks salt-api what it has against a folder of configuration, as the account
@@ -238,6 +234,12 @@ func (a *saltAPI) look(ctx context.Context, dir string) (at *apiPlace, why strin
 	}
 
 	return at, ""
+}
+
+// check asks salt-api what it has against a folder of configuration; "": nothing.
+func (a *saltAPI) check(ctx context.Context, dir string) (why string) {
+	_, why = a.look(ctx, dir)
+	return why
 }
 
 // console is the address of the console, which may be 0.0.0.0 for all; "": there is none.

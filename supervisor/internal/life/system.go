@@ -15,8 +15,8 @@ import (
 	"saltern/internal/pause"
 	"saltern/internal/printable"
 	"saltern/supervisor/internal/child"
-	"saltern/supervisor/internal/member"
 	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"
@@ -48,7 +48,7 @@ type system struct {
 	keyDirs  []string
 	boot     string // file with the identity of this start
 	document func() status.Document
-	member   *member.Verbs // nil: this node is alone
+	table    func() nodes.Table // of the cluster; nil: this node is alone
 	// reboot restarts the machine when its cluster can spare it, and tells what it waits
 	// for; it returns when that has begun, or why not.
 	reboot  func(ctx context.Context, tell io.Writer) error
@@ -62,13 +62,22 @@ type system struct {
 	drives string
 }
 
-func newSystem(env child.Env, socket string, setup *setup.Machine, document func() status.Document) *system {
+// newSystem returns the system of this machine. socket is that of the local API, setup may be nil:
+// the node was configured by hand, table as well: it is alone.
+func newSystem(
+	env child.Env,
+	socket string,
+	setup *setup.Machine,
+	document func() status.Document,
+	table func() nodes.Table,
+) *system {
 	s := &system{
 		env:      env,
 		setup:    setup,
 		keyDirs:  upgrade.KeyDirs(),
 		boot:     bootIDs,
 		document: document,
+		table:    table,
 		asked:    make(chan string),
 	}
 	s.reboot = func(ctx context.Context, tell io.Writer) error {
@@ -100,8 +109,8 @@ func (s *system) State(context.Context) (rollout.State, error) {
 		out.Boot = strings.TrimSpace(string(id))
 	}
 
-	if s.member != nil {
-		t := s.member.Table()
+	if s.table != nil {
+		t := s.table()
 		now, ok := t.HasTurn(s.env.Now())
 		out.Turn = ok && now.Node == s.env.Settings.Node && !now.Options
 	}
@@ -306,6 +315,13 @@ func (s *system) say(busy, fault string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy, s.fault = printable.Brief(busy, maxWord), fault
+}
+
+// setDrives notes which upgrade of all nodes this node drives; "": none.
+func (s *system) setDrives(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drives = what
 }
 
 // lastLine tells the last line of what is written to it.

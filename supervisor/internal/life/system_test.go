@@ -74,7 +74,7 @@ func newMachine(t *testing.T, name, keys string) *machine {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.d
-	})
+	}, nil)
 
 	m.sys = upgrade.System{
 		ESP:     m.dir + "/esp",

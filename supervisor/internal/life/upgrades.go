@@ -12,7 +12,6 @@ import (
 	"saltern/internal/durable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/child"
-	"saltern/supervisor/internal/member"
 	"saltern/supervisor/upgrade/rollout"
 )
 
@@ -22,7 +21,7 @@ import (
 type upgrades struct {
 	env    child.Env
 	system *system
-	member *member.Verbs // nil: this node is alone
+	others func() []rollout.Target // of the cluster; nil: this node is alone
 	asked  chan upgradeRequest
 
 	mu   sync.Mutex
@@ -67,8 +66,8 @@ func (u *upgrades) Upgrade(ctx context.Context, q api.UpgradeRequest) error {
 // begin has a roll over all nodes made. It returns when that has begun; the result comes
 // by the channel.
 func (u *upgrades) begin(ctx context.Context, roll *rollout.Roll) (<-chan rollout.Result, error) {
-	if u.member != nil {
-		roll.Targets = u.member.Systems()
+	if u.others != nil {
+		roll.Targets = u.others()
 	}
 
 	roll.Targets = append(roll.Targets, rollout.Target{Name: u.env.Settings.Node, Node: u.system})
@@ -146,11 +145,11 @@ func (u *upgrades) run(ctx context.Context) {
 				by = " (upgrade.window)"
 			}
 
-			u.drive("upgrades all nodes to version " + q.Manifest.Version + " since " +
+			u.system.setDrives("upgrades all nodes to version " + q.Manifest.Version + " since " +
 				u.env.Now().UTC().Format("15:04:05 UTC") + by)
 			close(q.taken)
 			out := q.Run(ctx)
-			u.drive("")
+			u.system.setDrives("")
 			u.env.Log.Info("the upgrade of all nodes has ended", "result", string(out.Code), "reason", out.Cause)
 			u.mu.Lock()
 			u.last.Running, u.last.Result = false, &out
@@ -159,11 +158,4 @@ func (u *upgrades) run(ctx context.Context) {
 			q.ended <- out
 		}
 	}
-}
-
-// drive says to other nodes what is under way here.
-func (u *upgrades) drive(what string) {
-	u.system.mu.Lock()
-	defer u.system.mu.Unlock()
-	u.system.drives = what
 }

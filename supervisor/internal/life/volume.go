@@ -11,6 +11,7 @@ import (
 
 	"saltern/internal/pause"
 	"saltern/supervisor/internal/child"
+	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
@@ -25,47 +26,42 @@ type volume struct {
 	log   *slog.Logger
 }
 
-// newVolume gives the volume of a node with these settings; nil when it has none.
-// others are asked for certificates, mayServe about this node's copy; see [storage.Config].
-func newVolume(cfg *settings.Settings, env child.Env, account layout.Account, others storage.Certifier, mayServe func() (bool, string)) *volume {
+// newVolume returns the volume of a node with these settings; nil when it has none. cluster is
+// asked for certificates, and about this node's copy. It may be nil: the node is alone.
+func newVolume(
+	cfg *settings.Settings,
+	env child.Env,
+	account layout.Account,
+	cluster *member.Membership,
+) *volume {
 	if !cfg.OnVolume() {
 		return nil
 	}
+
 	sc := storage.FromSettings(cfg, env.Executable, account, env.Log)
-	sc.Others = others
-	sc.MayServe = mayServe
+	if cluster != nil {
+		sc.Others = cluster
+		sc.MayServe = cluster.MayServe
+	} else {
+		sc.Others = noCluster{}
+	}
+
 	return &volume{storage.New(sc), filepath.Join(env.Settings.DataDir, nodes.File), env.Log}
 }
 
-// certifier asks the other nodes of this node's cluster. It implements
-// [storage.Certifier].
-type certifier struct{ life *Life }
+// noCluster is asked for certificates on a node that is alone. It implements [storage.Certifier].
+type noCluster struct{}
 
 var errNoCluster = errors.New("this node belongs to no cluster")
 
 // Sign implements storage.Certifier.
-func (c certifier) Sign(ctx context.Context, request []byte) (storage.Signed, error) {
-	if c.life.member == nil {
-		return storage.Signed{}, errNoCluster
-	}
-	return c.life.member.SignStorage(ctx, request)
+func (noCluster) Sign(context.Context, []byte) (storage.Signed, error) {
+	return storage.Signed{}, errNoCluster
 }
 
 // Authority implements storage.Certifier.
-func (c certifier) Authority(ctx context.Context) (storage.Authority, error) {
-	if c.life.member == nil {
-		return storage.Authority{}, errNoCluster
-	}
-	return c.life.member.Authority(ctx)
-}
-
-// mayServe reports whether this node's copy of the volume may be served, and what that
-// waits for.
-func (n *Life) mayServe() (may bool, why string) {
-	if n.member == nil {
-		return true, ""
-	}
-	return n.member.MayServe()
+func (noCluster) Authority(context.Context) (storage.Authority, error) {
+	return storage.Authority{}, errNoCluster
 }
 
 // tablePoll is how often this node's copy of the table of nodes is looked at.

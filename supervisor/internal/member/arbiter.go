@@ -12,6 +12,7 @@ import (
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/storage"
 )
 
 // NoMaster is the refusal of the cluster's arbiter to do what needs a salt-master
@@ -46,30 +47,31 @@ const leftoverFor = time.Minute
 // the one of before no more: glusterd takes no directory twice. It holds names only
 // and is removed.
 type leftover struct {
-	cfg    Config
+	env    Env
 	peers  *peers
-	since  time.Time // when it was first seen; zero: there is none
+	volume *storage.Manager // may be nil: there is none
+	since  time.Time        // when it was first seen; zero: there is none
 	worker service.Worker
 }
 
 // reconcile is called again and again, by one goroutine.
 func (l *leftover) reconcile(ctx context.Context) {
-	if !l.cfg.Settings.Arbiter {
+	if !l.env.Settings.Arbiter {
 		return
 	}
 
-	t, v := l.peers.keeper.Table(), l.cfg.volume()
-	self, ok := t.Find(l.cfg.Settings.Node)
+	t, v := l.peers.keeper.Table(), volumeState(l.volume)
+	self, ok := t.Find(l.env.Settings.Node)
 	if !ok || self.State != nodes.Member || v == nil || len(v.Bricks) == 0 || v.Holds(self.Name) || !there(self.Brick) {
 		l.since = time.Time{}
 		return
 	}
 
 	if l.since.IsZero() {
-		l.since = l.cfg.Now()
+		l.since = l.env.Now()
 	}
 
-	if l.cfg.Now().Sub(l.since) < leftoverFor {
+	if l.env.Now().Sub(l.since) < leftoverFor {
 		return
 	}
 
@@ -77,7 +79,7 @@ func (l *leftover) reconcile(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, changeTakes)
 		defer cancel()
 		if err := l.renew(ctx, self); err != nil {
-			l.cfg.Log.Warn("the arbiter's brick directory of before is still there", "path", self.Brick, "error", err)
+			l.env.Log.Warn("the arbiter's brick directory of before is still there", "path", self.Brick, "error", err)
 		}
 	})
 }
@@ -90,7 +92,7 @@ func there(path string) bool {
 // renew puts another directory into the table of nodes, then removes the old one. A
 // directory that an interruption leaves behind is in nobody's way.
 func (l *leftover) renew(ctx context.Context, self nodes.Node) error {
-	fresh, err := l.cfg.Volume().FreshBrick()
+	fresh, err := l.volume.FreshBrick()
 	if err != nil {
 		return err
 	}
@@ -108,6 +110,6 @@ func (l *leftover) renew(ctx context.Context, self nodes.Node) error {
 		return err
 	}
 
-	l.cfg.Log.Info("the volume needs the arbiter's brick no more", "path", self.Brick, "next", fresh)
+	l.env.Log.Info("the volume needs the arbiter's brick no more", "path", self.Brick, "next", fresh)
 	return os.RemoveAll(self.Brick)
 }

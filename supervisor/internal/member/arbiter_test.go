@@ -88,11 +88,7 @@ func withArbiter(t *testing.T, self string) (*Member, *recordMaster) {
 	}
 
 	master := &recordMaster{path: cfg.ClusterRecord()}
-	m, err := New(Config{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: time.Now, Master: master,
-		Volume: func() *storage.Manager { return nil }, Removed: func() bool { return false }, Document: func() status.Document { return status.Document{} }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := newMember(t, Env{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: time.Now}, master)
 
 	t.Cleanup(m.peers.close)
 	return m, master
@@ -128,7 +124,7 @@ func TestArbiterServesNobody(t *testing.T) {
 
 	if checks, _ := (Verbs{m}).Ping(t.Context(), "n3"); len(checks) > 0 {
 		for _, c := range checks {
-			if strings.Contains(c.What, fmt.Sprint(m.cfg.Settings.Peering.PoolPort)) {
+			if strings.Contains(c.What, fmt.Sprint(m.env.Settings.Peering.PoolPort)) {
 				t.Errorf("ping of an arbiter: %+v", c)
 			}
 		}
@@ -203,7 +199,7 @@ func TestArbiterIsAdmitted(t *testing.T) {
 		t.Error("it does not say that it knows arbiters")
 	}
 
-	m.cfg.Settings.Storage.Kind = settings.DirectoryStorage
+	m.env.Settings.Storage.Kind = settings.DirectoryStorage
 	if _, err := (host{m}).Admit(t.Context(), next); !errors.Is(err, nodeapi.ErrRole) ||
 		!strings.Contains(err.Error(), "no shared volume") {
 		t.Errorf("without a volume: %v", err)
@@ -231,13 +227,13 @@ func TestLeftover(t *testing.T) {
 	volume := storage.New(storage.Config{
 		Self:   "n3",
 		Volume: "cluster",
-		Bricks: m.cfg.Settings.Storage.Bricks,
+		Bricks: m.env.Settings.Storage.Bricks,
 		Dir:    t.TempDir(),
 		Mount:  t.TempDir(),
 	})
 
-	m.left.cfg.Volume = func() *storage.Manager { return volume }
-	smalldisk.MountOn(t, m.cfg.Settings.Storage.Bricks, "size=1m") // no brick is on the root file system
+	m.left = &leftover{env: m.env, peers: m.peers, volume: volume}
+	smalldisk.MountOn(t, m.env.Settings.Storage.Bricks, "size=1m") // no brick is on the root file system
 	self, _ := find(m, "n3")
 	if err := os.MkdirAll(filepath.Join(self.Brick, ".glusterfs"), 0o700); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"saltern/lbproxy"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/settings"
 )
@@ -13,14 +14,15 @@ import (
 // drains keeps the load balancer in line with which nodes are drained. What an
 // administrator drained there by hand stays.
 type drains struct {
-	cfg     Config
-	worker  service.Worker
-	drained map[string]bool // the masters that we told the load balancer to drain; the worker's alone
+	env      Env
+	balancer *lbproxy.Client
+	worker   service.Worker
+	drained  map[string]bool // the masters that we told the load balancer to drain; the worker's alone
 }
 
 // reconcile drains the masters of nodes that are drained or leave.
 func (d *drains) reconcile(ctx context.Context, members []settings.Member) {
-	if !d.cfg.Settings.LB.Enabled {
+	if !d.env.Settings.LB.Enabled {
 		return
 	}
 
@@ -35,7 +37,7 @@ func (d *drains) reconcile(ctx context.Context, members []settings.Member) {
 
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	st, err := d.cfg.Balancer.Status(ctx)
+	st, err := d.balancer.Status(ctx)
 	if err != nil {
 		return // seen elsewhere
 	}
@@ -43,13 +45,13 @@ func (d *drains) reconcile(ctx context.Context, members []settings.Member) {
 	for _, b := range st.Backends {
 		switch {
 		case want[b.Name] && !b.Drain:
-			err = d.cfg.Balancer.Drain(ctx, b.Name)
+			err = d.balancer.Drain(ctx, b.Name)
 		case !want[b.Name] && b.Drain && d.drained[b.Name]:
-			err = d.cfg.Balancer.Undrain(ctx, b.Name)
+			err = d.balancer.Undrain(ctx, b.Name)
 		}
 
 		if err != nil {
-			d.cfg.Log.Warn("drain", "peer", b.Name, "error", err)
+			d.env.Log.Warn("drain", "peer", b.Name, "error", err)
 			return
 		}
 

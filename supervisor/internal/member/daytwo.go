@@ -25,7 +25,7 @@ type Verbs struct{ *Member }
 
 // Drain implements api.Cluster.
 func (m Verbs) Drain(ctx context.Context, node string, end bool) error {
-	if m.cfg.Settings.Arbiter {
+	if m.env.Settings.Arbiter {
 		return m.peers.noMaster("drain a node")
 	}
 
@@ -61,7 +61,7 @@ func unknownNode(name string, t *nodes.Table) error {
 }
 
 // Change changes the table and tells the others.
-func (m *Member) Change(ctx context.Context, f func(*nodes.Table) error) error {
+func (m *Membership) Change(ctx context.Context, f func(*nodes.Table) error) error {
 	_, err := m.peers.change(ctx, f)
 	return err
 }
@@ -74,9 +74,9 @@ func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 	switch {
 	case !ok || n.State == nodes.Removed:
 		return unknownNode(node, &t)
-	case node == m.cfg.Settings.Node:
+	case node == m.env.Settings.Node:
 		return fmt.Errorf("%w: this is %s itself; to take it out: applianced leave", api.ErrState, node)
-	case m.cfg.Settings.Arbiter:
+	case m.env.Settings.Arbiter:
 		return m.peers.noMaster("take a node out")
 	case !force && m.peers.answers(node):
 		return fmt.Errorf("%w: %s is alive; run applianced leave there, or remove it with --force", api.ErrState, node)
@@ -96,7 +96,7 @@ func (m *Member) Drop(ctx context.Context, node string) error {
 	switch {
 	case !ok:
 		return unknownNode(node, &t)
-	case m.cfg.Settings.Arbiter:
+	case m.env.Settings.Arbiter:
 		return m.peers.noMaster("take a node out")
 	}
 
@@ -104,7 +104,7 @@ func (m *Member) Drop(ctx context.Context, node string) error {
 		return fmt.Errorf("take %s out: %w", node, err)
 	}
 
-	r, err := control.ReadRecord(m.cfg.Settings.ClusterRecord())
+	r, err := control.ReadRecord(m.env.Settings.ClusterRecord())
 	if _, in := r.Member(n.Address); err == nil && in && !n.IsArbiter() {
 		err = takeOut(ctx, m.cfg.Master, control.Removal{ID: n.Address, Node: n.Certificate})
 	}
@@ -124,7 +124,7 @@ func (m *Member) Drop(ctx context.Context, node string) error {
 			node, err)
 	}
 
-	m.cfg.Log.Info("a node was removed", "peer", node)
+	m.env.Log.Info("a node was removed", "peer", node)
 	m.shared.look.Start(func() { m.shared.takeSecret(context.WithoutCancel(ctx)) })
 	return nil
 }
@@ -197,7 +197,7 @@ func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 		return nil, unknownNode(node, &t)
 	}
 
-	at := address(m.cfg.Settings, n)
+	at := address(m.env.Settings, n)
 	c := setup.Check{Name: "node", What: "speak with " + node + " at " + at, Result: setup.Pass}
 	client := m.peers.dial(n)
 	defer client.Close()
@@ -227,12 +227,12 @@ func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	}
 
 	var ports []int
-	if !n.IsArbiter() && !m.cfg.Settings.Arbiter { // those between two masters
-		ports = []int{m.cfg.Settings.Peering.PoolPort, m.cfg.Settings.Master.PublishPort,
-			m.cfg.Settings.Master.RequestPort}
+	if !n.IsArbiter() && !m.env.Settings.Arbiter { // those between two masters
+		ports = []int{m.env.Settings.Peering.PoolPort, m.env.Settings.Master.PublishPort,
+			m.env.Settings.Master.RequestPort}
 	}
 
-	if m.cfg.Settings.Storage.Kind == settings.VolumeStorage {
+	if m.env.Settings.Storage.Kind == settings.VolumeStorage {
 		ports = append(ports, 24007)
 	}
 

@@ -29,7 +29,8 @@ var errWhole = errors.New("another node was faster")
 
 // halves finishes removals.
 type halves struct {
-	cfg    Config
+	env    Env
+	master Master
 	keeper *nodes.Keeper
 	change func(context.Context, func(*nodes.Table) error) error
 	worker service.Worker // uses the shared storage and the master, which may hang
@@ -53,10 +54,10 @@ func (h *halves) findings() []status.Finding {
 // reconcile looks whether there is something to finish. It is called again and
 // again.
 func (h *halves) reconcile(ctx context.Context) {
-	if h.cfg.Now().Sub(h.looked) < sharedEvery {
+	if h.env.Now().Sub(h.looked) < sharedEvery {
 		return
 	}
-	h.looked = h.cfg.Now()
+	h.looked = h.env.Now()
 	h.worker.Start(func() {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
@@ -85,7 +86,7 @@ func (h *halves) look(ctx context.Context) {
 
 		found = append(found, status.Finding{Code: status.RemovalHalf, Subject: f.Node.Name, Cause: cause})
 		if f.Guess {
-			since[f.Node.Certificate] = h.cfg.Now()
+			since[f.Node.Certificate] = h.env.Now()
 			if at, ok := h.since[f.Node.Certificate]; ok {
 				since[f.Node.Certificate] = at
 			}
@@ -99,18 +100,18 @@ func (h *halves) look(ctx context.Context) {
 
 	failed := map[string]string{}
 	for _, f := range list {
-		if f.Guess && h.cfg.Now().Sub(since[f.Node.Certificate]) < guessFor {
+		if f.Guess && h.env.Now().Sub(since[f.Node.Certificate]) < guessFor {
 			continue
 		}
 
 		switch err := h.finish(ctx, f); {
 		case err == nil:
-			h.cfg.Log.Warn("a removal that had stopped half way was finished", "peer", f.Node.Name,
+			h.env.Log.Warn("a removal that had stopped half way was finished", "peer", f.Node.Name,
 				"address", f.Node.Address)
 		case !errors.Is(err, errWhole):
 			failed[f.Node.Certificate] = status.Clip(err.Error())
 			if failed[f.Node.Certificate] != h.failed[f.Node.Certificate] {
-				h.cfg.Log.Warn("cannot finish the removal of a node", "peer", f.Node.Name, "error", err)
+				h.env.Log.Warn("cannot finish the removal of a node", "peer", f.Node.Name, "error", err)
 			}
 		}
 	}
@@ -126,7 +127,7 @@ func (h *halves) rest(ctx context.Context, certificate string) error {
 			return err
 		}
 
-		r, err := control.ReadRecord(h.cfg.Settings.ClusterRecord())
+		r, err := control.ReadRecord(h.env.Settings.ClusterRecord())
 		if err != nil {
 			return err
 		}
@@ -160,7 +161,7 @@ func (h *halves) free(ctx context.Context, n nodes.Node) error {
 		return nil
 	}
 
-	r, err := control.ReadRecord(h.cfg.Settings.ClusterRecord())
+	r, err := control.ReadRecord(h.env.Settings.ClusterRecord())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -185,7 +186,7 @@ func (h *halves) compare(ctx context.Context) ([]nodes.Half, bool) {
 		return nil, false
 	}
 	t := h.keeper.Table()
-	r, err := control.ReadRecord(h.cfg.Settings.ClusterRecord())
+	r, err := control.ReadRecord(h.env.Settings.ClusterRecord())
 	if err != nil || r.Version < h.version {
 		return nil, false
 	}
@@ -195,7 +196,7 @@ func (h *halves) compare(ctx context.Context) ([]nodes.Half, bool) {
 
 // finish does what is missing of a removal.
 func (h *halves) finish(ctx context.Context, f nodes.Half) error {
-	if h.cfg.Settings.Arbiter {
+	if h.env.Settings.Arbiter {
 		return errWhole // it changes its own entry only, and has no master; the other nodes do it
 	}
 	if f.Removal.Node == "" {
@@ -220,7 +221,7 @@ func (h *halves) finish(ctx context.Context, f nodes.Half) error {
 		}
 	}
 
-	if err := h.cfg.Master.RemoveMember(ctx, f.Removal); err != nil {
+	if err := h.master.RemoveMember(ctx, f.Removal); err != nil {
 		return fmt.Errorf("have the masters forget it: %w", err)
 	}
 

@@ -19,7 +19,6 @@ import (
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
-	"saltern/supervisor/storage"
 )
 
 // recordMaster keeps the masters' record in its file, as masters do.
@@ -121,9 +120,7 @@ func pair(t *testing.T, now func() time.Time) (members [2]*Member, masters [2]*r
 	for i, cfg := range cfgs {
 		must(t, os.WriteFile(filepath.Join(cfg.DataDir, nodes.File), b, 0o600))
 		masters[i] = &recordMaster{path: cfg.ClusterRecord()}
-		m, err := New(Config{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: now, Master: masters[i],
-			Volume: func() *storage.Manager { return nil }, Removed: func() bool { return false }, Document: func() status.Document { return status.Document{} }})
-		must(t, err)
+		m := newMember(t, Env{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: now}, masters[i])
 		t.Cleanup(m.peers.close)
 		members[i] = m
 	}

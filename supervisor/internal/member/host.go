@@ -31,7 +31,7 @@ func (h host) Table() nodes.Table { return h.m.keeper.Table() }
 // before a removal is void on all nodes when the removal is done.
 func (h host) Secrets() ([]string, error) {
 	_ = Verbs{h.m}.LookForSecret() // without the storage nobody can join anyway
-	dir := h.m.cfg.Settings.NodeDir()
+	dir := h.m.env.Settings.NodeDir()
 	own, err := setup.ReadSecret(dir)
 	if err != nil {
 		return nil, err
@@ -56,12 +56,12 @@ func (h host) ClusterKey() (*nodeapi.ClusterKey, error) {
 
 // Storage implements nodeapi.Host.
 func (h host) Storage() nodeapi.Storage {
-	return nodeapi.Storage{Kind: h.m.cfg.Settings.Storage.Kind, Path: h.m.cfg.Settings.Storage.Path, Arbiters: true}
+	return nodeapi.Storage{Kind: h.m.env.Settings.Storage.Kind, Path: h.m.env.Settings.Storage.Path, Arbiters: true}
 }
 
 // StorageAuthority implements nodeapi.Host.
 func (h host) StorageAuthority() (nodeapi.Authority, error) {
-	v := h.m.cfg.Volume()
+	v := h.m.cfg.Volume
 	if v == nil {
 		return nodeapi.Authority{}, fmt.Errorf("%w: this node has no shared volume", nodeapi.ErrStorage)
 	}
@@ -74,17 +74,17 @@ func (h host) StorageAuthority() (nodeapi.Authority, error) {
 
 // Summary implements nodeapi.Host.
 func (h host) Summary() nodeapi.Summary {
-	d := h.m.cfg.Document()
+	d := h.m.cfg.Observer.Document()
 	s := nodeapi.Summary{
 		Setup:    d.Setup,
 		Version:  d.Version,
-		Time:     h.m.cfg.Now(),
+		Time:     h.m.env.Now(),
 		Table:    h.m.keeper.Table().Version,
 		Problems: d.Problems[:min(len(d.Problems), 8)],
 	}
 
 	for _, n := range d.Nodes {
-		if n.Name == h.m.cfg.Settings.Node {
+		if n.Name == h.m.env.Settings.Node {
 			s.Node = n
 		}
 	}
@@ -92,8 +92,8 @@ func (h host) Summary() nodeapi.Summary {
 	s.Life, s.Uses = h.m.uses.life, h.m.uses.reports()
 	names := h.m.shared.names()
 	s.Secret, s.NextSecret = names.own, names.next
-	if h.m.cfg.Heads != nil {
-		s.Heads = audit.HeadsText(h.m.cfg.Heads())
+	if h.m.cfg.Records != nil {
+		s.Heads = audit.HeadsText(h.m.cfg.Records.Heads())
 	}
 
 	return s
@@ -127,7 +127,7 @@ const lookTakes = 10 * time.Second
 
 // SignStorage implements nodeapi.Host.
 func (h host) SignStorage(request []byte, node string) (nodeapi.Certificate, error) {
-	v := h.m.cfg.Volume()
+	v := h.m.cfg.Volume
 	if v == nil {
 		return nodeapi.Certificate{}, fmt.Errorf("%w: this node has no shared volume", nodeapi.ErrStorage)
 	}
@@ -142,24 +142,24 @@ const changeTakes = 20 * time.Second
 
 // Admit implements nodeapi.Host.
 func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
-	if h.m.cfg.Settings.Storage.Kind == settings.LocalStorage {
+	if h.m.env.Settings.Storage.Kind == settings.LocalStorage {
 		return nodes.Table{}, fmt.Errorf("%w: this cluster keeps everything in a local directory of its first node",
 			nodeapi.ErrStorage)
 	}
-	if n.IsArbiter() && !h.m.cfg.Settings.OnVolume() {
+	if n.IsArbiter() && !h.m.env.Settings.OnVolume() {
 		return nodes.Table{}, fmt.Errorf("%w: it has no shared volume whose copies an arbiter could decide between",
 			nodeapi.ErrRole)
 	}
 
 	if ip, err := netip.ParseAddr(n.Address); err == nil && ip.IsLoopback() {
-		if own, err := netip.ParseAddr(h.m.cfg.Settings.Peering.Address); err == nil && !own.IsLoopback() {
+		if own, err := netip.ParseAddr(h.m.env.Settings.Peering.Address); err == nil && !own.IsLoopback() {
 			return nodes.Table{}, fmt.Errorf("%w: %s is a loopback address", nodeapi.ErrName, n.Address)
 		}
 	}
 
 	before := h.Table()
 	if o, ok := before.Find(n.Name); ok && o.State == nodes.Removed {
-		if st := h.m.cfg.volume(); st != nil && !st.LetGo(n.Name) {
+		if st := volumeState(h.m.cfg.Volume); st != nil && !st.LetGo(n.Name) {
 			return nodes.Table{}, fmt.Errorf(
 				"%w: a node named %s was removed, and the shared volume has not let it go yet; try again in a moment",
 				nodeapi.ErrStorage, n.Name)
@@ -192,7 +192,7 @@ func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.T
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()
 	if s == nodes.Removed {
-		if st := h.m.cfg.volume(); st != nil && st.Holds(name) {
+		if st := volumeState(h.m.cfg.Volume); st != nil && st.Holds(name) {
 			return nodes.Table{}, fmt.Errorf("%w: the shared volume still counts on the copy of %s (%s)",
 				nodeapi.ErrStorage, name, status.Clip(st.Doing+" "+st.Plan))
 		}
@@ -205,20 +205,20 @@ func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.T
 
 // Audit implements nodeapi.Host.
 func (h host) Audit(ctx context.Context, q audit.Query) (audit.Page, error) {
-	return h.m.cfg.Audit(ctx, q)
+	return h.m.cfg.Records.Own(ctx, q)
 }
 
 // Events implements nodeapi.Host.
-func (h host) Events(q history.Query) ([]history.Event, error) { return h.m.cfg.Events(q) }
+func (h host) Events(q history.Query) ([]history.Event, error) { return h.m.cfg.Observer.Events(q) }
 
 // Points implements nodeapi.Host.
-func (h host) Points() []control.Point { return h.m.cfg.Points() }
+func (h host) Points() []control.Point { return h.m.cfg.Observer.Points() }
 
 // Newest implements nodeapi.Host.
 func (h host) Newest(ctx context.Context) control.Newest { return h.m.cfg.Newest(ctx) }
 
 // RestartService implements nodeapi.Host.
-func (h host) RestartService(name string) error { return h.m.cfg.RestartService(name) }
+func (h host) RestartService(name string) error { return h.m.cfg.Restarts.RestartSoon(name) }
 
 // Record implements nodeapi.Host.
 func (h host) Record(r audit.Record) { h.m.cfg.Record.Note(r) }
@@ -228,10 +228,10 @@ func (h host) Git(ctx context.Context, fetch bool, remote string) (status.GitVie
 	if self, ok := h.m.Self(); !ok || self.State == nodes.Removed {
 		return status.GitView{}, errors.New("this node does not belong to the cluster any more")
 	}
-	if h.m.cfg.Settings.Arbiter {
+	if h.m.env.Settings.Arbiter {
 		return status.GitView{}, nil // it has no master, and so no remotes
 	}
-	return h.m.cfg.Git(ctx, fetch, remote)
+	return h.m.cfg.Tools.Git(ctx, fetch, remote)
 }
 
 // Tool implements nodeapi.Host.
@@ -239,10 +239,10 @@ func (h host) Tool(ctx context.Context, r toolrun.Request) (func(context.Context
 	if self, ok := h.m.Self(); !ok || self.State == nodes.Removed {
 		return nil, errors.New("this node does not belong to the cluster any more")
 	}
-	if h.m.cfg.Settings.Arbiter {
+	if h.m.env.Settings.Arbiter {
 		return nil, h.m.peers.noMaster("run Salt's tools")
 	}
-	return h.m.cfg.Tool(ctx, r)
+	return h.m.cfg.Guest(ctx, r)
 }
 
 // Minions implements nodeapi.Host.
@@ -250,8 +250,8 @@ func (h host) Minions(ctx context.Context, finger bool) (status.MinionView, erro
 	if self, ok := h.m.Self(); !ok || self.State == nodes.Removed {
 		return status.MinionView{}, errors.New("this node does not belong to the cluster any more")
 	}
-	if h.m.cfg.Settings.Arbiter {
+	if h.m.env.Settings.Arbiter {
 		return status.MinionView{}, h.m.peers.noMaster("list minions")
 	}
-	return h.m.cfg.Minions(ctx, finger)
+	return h.m.cfg.Tools.Minions(ctx, finger)
 }

@@ -43,7 +43,7 @@ const machinesFile = "machines.json"
 // keyWatch finds out which machines use the keys of nodes (package keyuse), and whether
 // this one may act for its own node.
 type keyWatch struct {
-	cfg    Config
+	env    Env
 	id     *nodeapi.Identity // says with each request what this machine is
 	keeper *nodes.Keeper
 	ledger *keyuse.Ledger
@@ -72,9 +72,9 @@ type toldUses struct {
 }
 
 // newKeyWatch reads by which facts nodes are known, and looks at this machine.
-func newKeyWatch(cfg Config, id *nodeapi.Identity, life string, keeper *nodes.Keeper) *keyWatch {
+func newKeyWatch(env Env, id *nodeapi.Identity, life string, keeper *nodes.Keeper) *keyWatch {
 	known := map[string]keyuse.Facts{}
-	path := filepath.Join(cfg.Settings.NodeDir(), machinesFile)
+	path := filepath.Join(env.Settings.NodeDir(), machinesFile)
 	if readJSON(path, &known) != nil { // there is none, or it is damaged: it is learnt again
 		known = nil
 	}
@@ -87,20 +87,20 @@ func newKeyWatch(cfg Config, id *nodeapi.Identity, life string, keeper *nodes.Ke
 	}
 
 	k := &keyWatch{
-		cfg:    cfg,
+		env:    env,
 		keeper: keeper,
 		ledger: keyuse.NewLedger(known),
 		life:   life,
-		began:  cfg.Now(),
+		began:  env.Now(),
 		held:   true,
 		told:   map[string]toldUses{},
 	}
 
 	k.id = id.Speaking(k.speaker)
-	machine := probe.LookAtMachine("/", cfg.Settings.DataDir, cfg.Settings.Peering.Address)
+	machine := probe.LookAtMachine("/", env.Settings.DataDir, env.Settings.Peering.Address)
 	k.facts = machine.Facts(id.Hash)
-	k.draw(cfg.Now())
-	k.lookAtAddress(cfg.Now())
+	k.draw(env.Now())
+	k.lookAtAddress(env.Now())
 
 	return k
 }
@@ -126,7 +126,7 @@ func (k *keyWatch) speaker() keyuse.Speaker {
 
 // reconcile is called again and again, by one goroutine.
 func (k *keyWatch) reconcile(ctx context.Context) {
-	now := k.cfg.Now()
+	now := k.env.Now()
 	k.lookAtAddress(now)
 	k.draw(now)
 	self, there := k.self()
@@ -192,7 +192,7 @@ func (k *keyWatch) lookAtAddress(now time.Time) {
 	}
 
 	k.held = held
-	k.cfg.Log.Warn("this machine's addresses have changed", "node", self.Name, "address", self.Address, "held", held)
+	k.env.Log.Warn("this machine's addresses have changed", "node", self.Name, "address", self.Address, "held", held)
 }
 
 // announce has the other nodes learn anew which machine has this node's address, when this
@@ -222,7 +222,7 @@ func (k *keyWatch) announce(now, heard time.Time) {
 	}
 
 	if err := probe.Announce(self.Address); err != nil {
-		k.cfg.Log.Debug("this node's address cannot be announced", "address", self.Address, "error", err)
+		k.env.Log.Debug("this node's address cannot be announced", "address", self.Address, "error", err)
 	}
 }
 
@@ -232,8 +232,8 @@ func (k *keyWatch) save() {
 	if !changed {
 		return
 	}
-	if err := writeJSON(filepath.Join(k.cfg.Settings.NodeDir(), machinesFile), known); err != nil {
-		k.cfg.Log.Warn("by which facts nodes are known cannot be written down", "error", err)
+	if err := writeJSON(filepath.Join(k.env.Settings.NodeDir(), machinesFile), known); err != nil {
+		k.env.Log.Warn("by which facts nodes are known cannot be written down", "error", err)
 	}
 }
 
@@ -242,7 +242,7 @@ func (k *keyWatch) save() {
 func (k *keyWatch) askOwn(ctx context.Context, self nodes.Node) {
 	ctx, cancel := context.WithTimeout(ctx, peerTakes)
 	defer cancel()
-	client := nodeapi.NewClient(k.id, address(k.cfg.Settings, self), self.Certificate)
+	client := nodeapi.NewClient(k.id, address(k.env.Settings, self), self.Certificate)
 	defer client.Close()
 	s, err := client.Status(ctx)
 	if err != nil || s.Life == k.life {
@@ -250,7 +250,7 @@ func (k *keyWatch) askOwn(ctx context.Context, self nodes.Node) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.answered = k.cfg.Now()
+	k.answered = k.env.Now()
 }
 
 // used notes a request of a machine with the key of a node, and returns why that machine
@@ -259,7 +259,7 @@ func (k *keyWatch) used(n nodes.Node, s keyuse.Speaker, source string) string {
 	if s.Life == "" { // a version before does not say whether it has the address
 		s.Held = source == n.Address
 	}
-	now := k.cfg.Now()
+	now := k.env.Now()
 	k.ledger.Note(n.Certificate, s, source, now)
 	report, strange := k.ledger.Report(n.Certificate, now)
 	if !strange {
@@ -275,7 +275,7 @@ func (k *keyWatch) used(n nodes.Node, s keyuse.Speaker, source string) string {
 func (k *keyWatch) reports() (out []keyuse.Report) {
 	t := k.keeper.Table()
 	for _, n := range t.Present() {
-		if r, strange := k.ledger.Report(n.Certificate, k.cfg.Now()); strange && len(out) < maxUsesTold {
+		if r, strange := k.ledger.Report(n.Certificate, k.env.Now()); strange && len(out) < maxUsesTold {
 			out = append(out, r)
 		}
 	}
@@ -291,7 +291,7 @@ func (k *keyWatch) hear(from nodes.Node, reports []keyuse.Report) {
 
 	for _, r := range reports {
 		if err := r.Check(); err != nil {
-			k.cfg.Log.Debug("what a node says about the uses of keys is not taken", "peer", from.Name, "error", err)
+			k.env.Log.Debug("what a node says about the uses of keys is not taken", "peer", from.Name, "error", err)
 			reports = nil
 			break
 		}
@@ -301,13 +301,13 @@ func (k *keyWatch) hear(from nodes.Node, reports []keyuse.Report) {
 	defer k.mu.Unlock()
 	delete(k.told, from.Certificate)
 	if len(reports) > 0 {
-		k.told[from.Certificate] = toldUses{reports, k.cfg.Now()}
+		k.told[from.Certificate] = toldUses{reports, k.env.Now()}
 	}
 }
 
 // known are the reports about one key: this node's own, if it has one, and those of others.
 func (k *keyWatch) known(certificate string) (out []keyuse.Report) {
-	now := k.cfg.Now()
+	now := k.env.Now()
 	if own, strange := k.ledger.Report(certificate, now); strange {
 		out = append(out, own)
 	}
@@ -348,7 +348,7 @@ func (k *keyWatch) standing() standing {
 
 	k.mu.Lock()
 	held := k.held
-	answers := !k.answered.IsZero() && k.cfg.Now().Sub(k.answered) <= heardUses
+	answers := !k.answered.IsZero() && k.env.Now().Sub(k.answered) <= heardUses
 	k.mu.Unlock()
 
 	if !held {

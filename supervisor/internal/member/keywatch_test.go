@@ -18,7 +18,6 @@ import (
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
-	"saltern/supervisor/storage"
 )
 
 // cloned are n1 and n2 of a cluster, and a machine with a copy of n2's disk.
@@ -41,13 +40,11 @@ func newCloned(t *testing.T, held bool, own, other keyuse.Facts) *cloned {
 		c.source = "127.0.74.2"
 	}
 
-	cfg := *c.n2.cfg.Settings
+	cfg := *c.n2.env.Settings
 	cfg.DataDir = filepath.Join(t.TempDir(), "data")
-	must(t, os.CopyFS(cfg.DataDir, os.DirFS(c.n2.cfg.Settings.DataDir)))
+	must(t, os.CopyFS(cfg.DataDir, os.DirFS(c.n2.env.Settings.DataDir)))
 	c.master.path = cfg.ClusterRecord()
-	m, err := New(Config{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: now, Master: c.master,
-		Volume: func() *storage.Manager { return nil }, Removed: func() bool { return false }, Document: func() status.Document { return status.Document{} }})
-	must(t, err)
+	m := newMember(t, Env{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: now}, c.master)
 	t.Cleanup(m.peers.close)
 	c.clone = m
 	c.n2.uses.facts, m.uses.facts = own, other
@@ -100,7 +97,7 @@ func causes(m *Member) map[status.Code]string {
 // changesNothing tries all that changes the cluster on a machine that may not.
 func changesNothing(t *testing.T, m *Member, master *recordMaster) {
 	t.Helper()
-	before, err := os.ReadFile(filepath.Join(m.cfg.Settings.SharedNodesDir(), nodes.File))
+	before, err := os.ReadFile(filepath.Join(m.env.Settings.SharedNodesDir(), nodes.File))
 	must(t, err)
 	v := Verbs{m}
 	for name, act := range map[string]func(context.Context) error{
@@ -138,7 +135,7 @@ func changesNothing(t *testing.T, m *Member, master *recordMaster) {
 		}
 	}
 
-	after, err := os.ReadFile(filepath.Join(m.cfg.Settings.SharedNodesDir(), nodes.File))
+	after, err := os.ReadFile(filepath.Join(m.env.Settings.SharedNodesDir(), nodes.File))
 	must(t, err)
 	if string(before) != string(after) || len(master.calls) > 0 {
 		t.Errorf("the cluster was changed: %v\n%s", master.calls, after)
@@ -344,15 +341,15 @@ func TestKnownHardwareOutlivesARestart(t *testing.T) {
 	c := newCloned(t, true, ownHardware(), cloneHardware())
 	c.alone(t, 2*time.Minute)
 	c.n1.uses.save()
-	k := newKeyWatch(c.n1.cfg, c.n1.id, "again", c.n1.keeper)
+	k := newKeyWatch(c.n1.env, c.n1.id, "again", c.n1.keeper)
 	known, _ := k.ledger.Known()
 	if !maps.Equal(known[c.n2.id.Hash], ownHardware()) {
 		t.Errorf("%v", known)
 	}
 
 	must(t,
-		os.WriteFile(filepath.Join(c.n1.cfg.Settings.NodeDir(), machinesFile), []byte(`{"x":{"board":"../y"}}`), 0o600))
-	k = newKeyWatch(c.n1.cfg, c.n1.id, "damaged", c.n1.keeper)
+		os.WriteFile(filepath.Join(c.n1.env.Settings.NodeDir(), machinesFile), []byte(`{"x":{"board":"../y"}}`), 0o600))
+	k = newKeyWatch(c.n1.env, c.n1.id, "damaged", c.n1.keeper)
 	if known, _ := k.ledger.Known(); len(known) > 0 {
 		t.Errorf("damaged: %v", known)
 	}
@@ -400,7 +397,7 @@ func TestWhoMaySayThatANodeIsCopied(t *testing.T) {
 func TestOriginalIsFoundByTheCopy(t *testing.T) {
 	c := newCloned(t, false, ownHardware(), ownHardware())
 	port := serveMember(t, c.n2, "127.0.74.2")
-	c.clone.cfg.Settings.Peering.NodePort = port
+	c.clone.env.Settings.Peering.NodePort = port
 	line, _ := c.clone.uses.self()
 	for range 4 {
 		c.now = c.now.Add(ownAsk)

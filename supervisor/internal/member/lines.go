@@ -37,7 +37,7 @@ func (p *peers) lines() (lines []status.Node, found []status.Finding) {
 	t := p.keeper.Table()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, n := range t.Peers(p.cfg.Settings.Node) {
+	for _, n := range t.Peers(p.env.Settings.Node) {
 		l, f := p.line(n, p.views[n.Name])
 		if n.State != nodes.Member && l.State != "unreachable" {
 			l.State = string(n.State)
@@ -53,7 +53,7 @@ func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.F
 	l = status.Node{
 		Name:    n.Name,
 		Address: n.Address,
-		Role:    roleOf(p.cfg.Settings, n),
+		Role:    roleOf(p.env.Settings, n),
 		State:   "?",
 		Master:  "?",
 		Proxy:   "?",
@@ -76,7 +76,7 @@ func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.F
 		return l, []status.Finding{{
 			Code:    status.NodeUnreachable,
 			Subject: n.Name,
-			Cause:   fmt.Sprintf("%s: %v", address(p.cfg.Settings, n), v.err),
+			Cause:   fmt.Sprintf("%s: %v", address(p.env.Settings, n), v.err),
 		}}
 	}
 

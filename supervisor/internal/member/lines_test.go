@@ -15,7 +15,6 @@ import (
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
-	"saltern/supervisor/storage"
 )
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -75,7 +74,7 @@ func TestNodeLines(t *testing.T) {
 	cfg := settings.Default("n1")
 	cfg.Storage.Kind = settings.VolumeStorage
 	ready := status.Node{State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Clock: "synced"}
-	p := &peers{cfg: Config{Settings: &cfg}, keeper: k, views: map[string]*peerView{
+	p := &peers{env: Env{Settings: &cfg}, keeper: k, views: map[string]*peerView{
 		"n2": {seen: now, summary: nodeapi.Summary{Version: "1.1.0", Node: ready}},
 		"n3": {seen: now, summary: nodeapi.Summary{Version: "1.0.0\x1b[2J", Node: ready}, err: errors.New("timeout")},
 		"n4": {seen: now, summary: nodeapi.Summary{Node: ready}},
@@ -94,7 +93,7 @@ func TestNodeLines(t *testing.T) {
 	}
 
 	// A node restarts only while the masters of all others answer, and not while others answer for one.
-	turns := &turns{cfg: Config{Settings: &cfg, Volume: func() *storage.Manager { return nil }}, peers: p}
+	turns := &turns{env: Env{Settings: &cfg}, peers: p}
 	p.views["n3"].err = nil
 	for _, c := range []struct{ master, storage, refusal string }{
 		{"ok", "ok", ""},

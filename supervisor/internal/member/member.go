@@ -7,13 +7,10 @@ package member
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -34,133 +31,135 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// Config is what a [Member] needs of its node.
-type Config struct {
+// Env is the surroundings of a member and of its parts.
+type Env struct {
 	Settings *settings.Settings
-	Version  string
 	Account  layout.Account // of the master, which owns what only it reads
 	Log      *slog.Logger
 	Now      func() time.Time
-	OnTrial  func() bool // the system's version is not known to be good yet; nil: never
-	Balancer *lbproxy.Client
-	// Volume is the manager of the shared volume; nil: there is none.
-	Volume   func() *storage.Manager
-	Document func() status.Document // the node's newest status
-	Serving  func() bool            // minions are answered
-	Removed  func() bool            // the node was told before that it was removed
-	// TableChanged puts a new table of nodes into the load balancer's configuration.
-	TableChanged func() error
-	// OldKey reports whether this node's master was started with another key of the cluster
-	// than the storage has; it may hang. RestartMaster restarts it.
-	OldKey        func() bool
-	RestartMaster func() error
-	Master        Master // this node's
-	Minions       func(ctx context.Context, finger bool) (status.MinionView, error)
-	Git           func(ctx context.Context, fetch bool, remote string) (status.GitView, error)
-	Options       options.Node                                                 // of this node's master
-	Audit         func(ctx context.Context, q audit.Query) (audit.Page, error) // what this node has written down
-	Events        func(q history.Query) ([]history.Event, error)               // what this node saw
-	Points        func() []control.Point                                       // how it did
-	Newest        func(ctx context.Context) control.Newest                     // its files, made as they are now
-	// RestartService restarts a service of this node, soon after it has returned.
-	RestartService func(name string) error
-	Heads          func() []audit.Head // of what this node has written down; nil: it tells none
-	Record         *audit.Log          // where it does
-	System         rollout.Node        // this machine's
-	// Tool prepares a run of one of Salt's tools by this node's master; see [nodeapi.Host].
-	Tool func(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
 }
 
-// Master is what is asked of a node's master: [control.Client].
+// Config is what a [Member] needs of its node.
+type Config struct {
+	Version  string
+	OnTrial  func() bool      // may be nil: the version of the system is known to be good
+	Volume   *storage.Manager // may be nil: there is none
+	Balancer *lbproxy.Client
+	// TableChanged puts a new table of nodes into the load balancer's configuration.
+	TableChanged func() error
+
+	Observer Observer
+	Records  Records // may be nil: the node tells no heads
+	Record   *audit.Log
+	Newest   func(ctx context.Context) control.Newest // brings the node's files up to date
+	Restarts Restarts
+	Options  options.Node // of this node's master
+	System   rollout.Node // this machine's
+
+	Master        Master
+	MasterService MasterService
+	Tools         Tools
+	// Guest prepares a run of one of Salt's tools by this node's master; see [nodeapi.Host].
+	Guest func(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
+}
+
+// Observer knows how the node does.
+type Observer interface {
+	Document() status.Document // the newest one
+	Serving() bool             // minions are answered
+	Events(q history.Query) ([]history.Event, error)
+	Points() []control.Point
+}
+
+// Records are the audit records of this node.
+type Records interface {
+	Own(ctx context.Context, q audit.Query) (audit.Page, error)
+	Heads() []audit.Head
+}
+
+// Restarts restarts services of this node.
+type Restarts interface {
+	// RestartSoon restarts a service a moment after it has returned.
+	RestartSoon(service string) error
+}
+
+// Tools are Salt's tools of this node's master.
+type Tools interface {
+	Minions(ctx context.Context, finger bool) (status.MinionView, error)
+	Git(ctx context.Context, fetch bool, remote string) (status.GitView, error)
+}
+
+// MasterService is the service that runs this node's master.
+type MasterService interface {
+	// OldKey reports whether the master was started with another key of the cluster than the
+	// storage has. It may hang.
+	OldKey() bool
+	Restart() error
+}
+
+// Master changes the masters' record: [control.Client].
 type Master interface {
 	RemoveMember(ctx context.Context, r control.Removal) error
 	StageSecret(ctx context.Context) error
 	CommitSecret(ctx context.Context, finger string) error
 }
 
-// volume is the state of the shared volume; nil: there is none.
-func (c Config) volume() *storage.State {
-	v := c.Volume()
-	if v == nil {
+// volumeState returns the state of the shared volume, nil without one.
+func volumeState(volume *storage.Manager) *storage.State {
+	if volume == nil {
 		return nil
 	}
-	st := v.State()
+	st := volume.State()
 	return &st
 }
 
 // Member is a node as a member of its cluster. Its methods are safe for
 // concurrent use.
 type Member struct {
+	*Membership
 	cfg    Config
-	id     *nodeapi.Identity
-	keeper *nodes.Keeper
-	peers  *peers
-	shared *shared
 	saying service.Worker // tells the cluster that this node serves
 	turns  *turns
 	drains *drains
 	left   *leftover
 	halves *halves
-	marks  *witness
-	uses   *keyWatch
 	wall   *wall
 	api    *listener
 	keys   *keyFollower
 	// applied is the version of the table that apply has seen; Run's alone.
 	applied uint64
-
-	mu      sync.Mutex
-	removed string // who said that this node was removed
 }
 
-// New gives the member of a node whose settings enable peering; nothing runs
+// New returns the member that does the work of a membership; nothing runs
 // before [Member.Run].
-func New(cfg Config) (*Member, error) {
-	if err := os.MkdirAll(cfg.Settings.NodeDir(), 0o700); err != nil {
-		return nil, fmt.Errorf("node directory: %w", err)
+func New(own *Membership, cfg Config) *Member {
+	env := own.env
+	turns := &turns{
+		env:      env,
+		peers:    own.peers,
+		life:     own.life,
+		volume:   cfg.Volume,
+		observer: cfg.Observer,
+		onTrial:  cfg.OnTrial,
 	}
 
-	id, err := nodeapi.LoadIdentity(cfg.Settings.NodeDir())
-	if err != nil {
-		return nil, err
+	return &Member{
+		Membership: own,
+		cfg:        cfg,
+		turns:      turns,
+		drains:     &drains{env: env, balancer: cfg.Balancer, drained: map[string]bool{}},
+		left:       &leftover{env: env, peers: own.peers, volume: cfg.Volume},
+		halves:     &halves{env: env, master: cfg.Master, keeper: own.keeper, change: own.Change},
+		wall:       &wall{env: env, keeper: own.keeper},
+		api:        &listener{env: env},
+		keys: &keyFollower{
+			env:      env,
+			shared:   own.shared,
+			turns:    turns,
+			master:   cfg.MasterService,
+			observer: cfg.Observer,
+		},
 	}
-
-	k, err := nodes.OpenKeeper(cfg.Settings.DataDir, cfg.Settings.SharedNodesDir())
-	if err != nil {
-		return nil, err
-	}
-
-	life := rand.Text()
-	uses := newKeyWatch(cfg, id, life, k)
-	m := &Member{
-		cfg:    cfg,
-		id:     id,
-		keeper: k,
-		uses:   uses,
-		api:    &listener{cfg: cfg},
-		drains: &drains{cfg: cfg, drained: map[string]bool{}},
-	}
-
-	m.peers = &peers{
-		cfg:    cfg,
-		id:     uses.id,
-		keeper: k,
-		uses:   uses,
-		told:   m.setRemoved,
-		views:  map[string]*peerView{},
-	}
-
-	m.left = &leftover{cfg: cfg, peers: m.peers}
-	m.halves = &halves{cfg: cfg, keeper: k, change: m.Change}
-	m.wall = &wall{cfg: cfg, keeper: k}
-	if m.marks, err = newWitness(cfg, id.Hash, life, k, m.peers); err != nil {
-		return nil, err
-	}
-
-	m.turns = &turns{cfg: cfg, peers: m.peers, life: life}
-	m.shared = &shared{cfg: cfg, id: id, keeper: k, waits: "the shared storage"}
-	m.keys = &keyFollower{cfg: cfg, shared: m.shared, turns: m.turns}
-	return m, nil
 }
 
 const (
@@ -175,7 +174,7 @@ const (
 // Run keeps the node a member until ctx ends.
 func (m *Member) Run(ctx context.Context) {
 	var all sync.WaitGroup
-	all.Go(func() { m.api.run(ctx, nodeapi.NewServer(host{m}, m.id, m.cfg.Version, m.cfg.Log, m.cfg.Now)) })
+	all.Go(func() { m.api.run(ctx, nodeapi.NewServer(host{m}, m.id, m.cfg.Version, m.env.Log, m.env.Now)) })
 	tick := time.NewTicker(memberTick)
 	defer tick.Stop()
 
@@ -183,16 +182,16 @@ func (m *Member) Run(ctx context.Context) {
 	for {
 		if ok, _ := m.shared.ready(); !ok || time.Since(looked) >= sharedEvery {
 			looked = time.Now()
-			m.shared.place(ctx)
+			m.shared.place(ctx, m.cfg.Volume)
 		}
 
 		if m.Removed() == "" { // they would only say so again
 			m.uses.reconcile(ctx)
 			if others, heard := m.peers.heard(); others > 0 {
-				m.uses.announce(m.cfg.Now(), heard)
+				m.uses.announce(m.env.Now(), heard)
 			}
 			m.peers.follow(ctx, &all)
-			m.marks.reconcile(ctx, &all)
+			m.marks.reconcile(ctx, &all, m.cfg.Volume)
 			m.halves.reconcile(ctx)
 		}
 
@@ -229,7 +228,7 @@ func (m *Member) Run(ctx context.Context) {
 
 // listener serves the node API.
 type listener struct {
-	cfg Config
+	env Env
 	mu  sync.Mutex
 	err error // why it does not listen
 }
@@ -238,7 +237,7 @@ type listener struct {
 func (l *listener) run(ctx context.Context, srv *nodeapi.Server) {
 	for ctx.Err() == nil {
 		var lc net.ListenConfig
-		ln, err := lc.Listen(ctx, "tcp", l.cfg.Settings.NodeAddress())
+		ln, err := lc.Listen(ctx, "tcp", l.env.Settings.NodeAddress())
 		l.mu.Lock()
 		l.err = err
 		l.mu.Unlock()
@@ -248,7 +247,7 @@ func (l *listener) run(ctx context.Context, srv *nodeapi.Server) {
 		}
 
 		if err != nil && ctx.Err() == nil {
-			l.cfg.Log.Error("node API", "error", err)
+			l.env.Log.Error("node API", "error", err)
 			_ = pause.For(ctx, listenWait)
 		}
 	}
@@ -267,14 +266,14 @@ var errNotJoining = errors.New("this node is not joining any more")
 // masters' record: of a member that is not there it is known that it was removed.
 func (m *Member) announce(ctx context.Context) {
 	self, ok := m.Self()
-	if !ok || self.State != nodes.Joining || !m.cfg.Serving() || m.uses.mayAct() != nil {
+	if !ok || self.State != nodes.Joining || !m.cfg.Observer.Serving() || m.uses.mayAct() != nil {
 		return
 	}
 
 	m.saying.Start(func() {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if r, err := control.ReadRecord(m.cfg.Settings.ClusterRecord()); !self.IsArbiter() {
+		if r, err := control.ReadRecord(m.env.Settings.ClusterRecord()); !self.IsArbiter() {
 			if _, ok := r.Member(self.Address); err != nil || !ok {
 				return
 			}
@@ -287,43 +286,9 @@ func (m *Member) announce(ctx context.Context) {
 			return t.Set(self.Name, nodes.Member)
 		})
 		if err != nil && !errors.Is(err, errNotJoining) {
-			m.cfg.Log.Warn("cannot tell the cluster that this node serves", "error", err)
+			m.env.Log.Warn("cannot tell the cluster that this node serves", "error", err)
 		}
 	})
-}
-
-// Self returns this node's line in the table of nodes, a removed one's as well, and
-// reports whether there is one.
-func (m *Member) Self() (nodes.Node, bool) {
-	t := m.keeper.Table()
-	return t.ByCertificate(m.id.Hash)
-}
-
-// Heard tells of how many other nodes there are, and when the machine of one of them last sent
-// anything; zero: never in this life.
-func (m *Member) Heard() (others int, last time.Time) { return m.peers.heard() }
-
-// Removed tells who says that this node was removed; empty: it belongs to its
-// cluster.
-func (m *Member) Removed() string {
-	if t := m.keeper.Table(); t.WasRemoved(m.id.Hash) {
-		return "the table of nodes says so"
-	}
-	if m.cfg.Removed() {
-		return "it was told so before"
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.removed == "" {
-		return ""
-	}
-	return m.removed + " says so"
-}
-
-func (m *Member) setRemoved(by string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.removed = by
 }
 
 // apply brings the masters of the load balancer in line with the table. Our master
@@ -335,9 +300,9 @@ func (m *Member) apply() {
 		return
 	}
 	m.applied = t.Version
-	if m.cfg.Settings.LB.Enabled {
+	if m.env.Settings.LB.Enabled {
 		if err := m.cfg.TableChanged(); err != nil {
-			m.cfg.Log.Error("load balancer configuration", "error", err)
+			m.env.Log.Error("load balancer configuration", "error", err)
 		}
 	}
 }

@@ -41,7 +41,7 @@ const (
 // TakeKey implements api.Cluster. It takes the turn to restart masters and keeps it, for
 // the roll that follows. It may be called again after whatever interrupted it.
 func (m Verbs) TakeKey(ctx context.Context, hash string) error {
-	if m.cfg.Settings.Arbiter {
+	if m.env.Settings.Arbiter {
 		return m.peers.noMaster("change the cluster's key")
 	}
 
@@ -62,9 +62,9 @@ func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	}
 
 	_, err = m.peers.change(ctx, func(t *nodes.Table) error {
-		now := m.cfg.Now().UTC().Truncate(time.Second)
+		now := m.env.Now().UTC().Truncate(time.Second)
 		to := nodes.Turn{
-			Node:    m.cfg.Settings.Node,
+			Node:    m.env.Settings.Node,
 			Life:    m.turns.life,
 			Since:   now,
 			Options: true,
@@ -85,9 +85,9 @@ func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 		return fmt.Errorf("name the new key in the table of nodes: %w", err)
 	}
 
-	m.cfg.Log.Info("the cluster's key becomes another", "key", key.Hash)
+	m.env.Log.Info("the cluster's key becomes another", "key", key.Hash)
 	for {
-		m.shared.place(ctx)
+		m.shared.place(ctx, m.cfg.Volume)
 		if ok, waits := m.shared.ready(); ok {
 			return nil
 		} else if pause.For(ctx, 100*time.Millisecond) != nil {
@@ -103,7 +103,7 @@ func (m Verbs) Keys() (keys api.ClusterKeys, err error) {
 		return keys, fmt.Errorf("%w: %w", api.ErrState, err)
 	}
 
-	pki := m.cfg.Settings.SharedPKIDir()
+	pki := m.env.Settings.SharedPKIDir()
 	keys.Key = shownKey(key, filepath.Join(pki, "cluster.pub"))
 
 	text, err := durable.Read(m.shared.nextFile(".pem"), maxKey)
@@ -130,7 +130,7 @@ func shownKey(key *nodeapi.ClusterKey, path string) api.ClusterKey {
 
 // NewKey implements api.Cluster. The private half is in place last: who finds it finds both.
 func (m Verbs) NewKey(context.Context) (api.ClusterKeys, error) {
-	if m.cfg.Settings.Arbiter {
+	if m.env.Settings.Arbiter {
 		return api.ClusterKeys{}, m.peers.noMaster("make a key of the cluster")
 	}
 
@@ -153,23 +153,23 @@ func (m Verbs) NewKey(context.Context) (api.ClusterKeys, error) {
 		name string
 		text []byte
 	}{{".pub", []byte(key.Public)}, {".pem", text}} {
-		if err := putOwned(m.shared.nextFile(half.name), half.text, m.cfg.Account); err != nil {
+		if err := putOwned(m.shared.nextFile(half.name), half.text, m.env.Account); err != nil {
 			return keys, fmt.Errorf("lay a new key beside the cluster's: %w", err)
 		}
 	}
 
-	m.cfg.Log.Info("a new key lies beside the cluster's; nobody uses it yet", "key", key.Hash)
+	m.env.Log.Info("a new key lies beside the cluster's; nobody uses it yet", "key", key.Hash)
 	return m.Keys()
 }
 
 func (s *shared) nextFile(half string) string {
-	return filepath.Join(s.cfg.Settings.SharedPKIDir(), setup.NextKey+half)
+	return filepath.Join(s.env.Settings.SharedPKIDir(), setup.NextKey+half)
 }
 
 // takeNext puts the key that was laid beside the cluster's in its place, if it is the one
 // with that hash. Several nodes may do so at the same moment.
 func (s *shared) takeNext(hash string) (*nodeapi.ClusterKey, error) {
-	pki := s.cfg.Settings.SharedPKIDir()
+	pki := s.env.Settings.SharedPKIDir()
 	text, err := durable.Read(s.nextFile(".pem"), maxKey)
 	if errors.Is(err, fs.ErrNotExist) { // another node was faster
 		if text, err = durable.Read(filepath.Join(pki, "cluster.pem"), maxKey); err == nil {
@@ -215,10 +215,12 @@ func hasHash(text []byte, hash string) (*nodeapi.ClusterKey, error) {
 // keyFollower restarts this node's master when it runs with a key of before and nobody has
 // masters restarted: who did so has died, or did not reach this node.
 type keyFollower struct {
-	cfg    Config
-	shared *shared
-	turns  *turns
-	worker service.Worker
+	env      Env
+	shared   *shared
+	turns    *turns
+	master   MasterService
+	observer Observer
+	worker   service.Worker
 }
 
 // reconcile is called again and again.
@@ -227,36 +229,36 @@ func (k *keyFollower) reconcile(ctx context.Context) {
 		return
 	}
 
-	if t := k.shared.keeper.Table(); turnOf(&t, k.cfg.Now()) || t.WasRemoved(k.shared.id.Hash) {
+	if t := k.shared.keeper.Table(); turnOf(&t, k.env.Now()) || t.WasRemoved(k.shared.id.Hash) {
 		return
 	}
 
 	k.worker.Start(func() {
 		defer func() { _ = pause.For(ctx, keyLook) }()
-		if !k.cfg.OldKey() {
+		if !k.master.OldKey() {
 			k.shared.setReplaced(false)
 			return
 		}
 
 		turn := optionsTurn{k.turns}
-		if err := turn.Take(ctx, k.cfg.Now().Add(options.Holds(options.UsualTime))); err != nil {
+		if err := turn.Take(ctx, k.env.Now().Add(options.Holds(options.UsualTime))); err != nil {
 			return // another node has it now
 		}
 		defer func() {
 			if err := turn.Give(context.WithoutCancel(ctx)); err != nil {
-				k.cfg.Log.Warn("the turn to restart the master is not given back, it ends by itself", "error", err)
+				k.env.Log.Warn("the turn to restart the master is not given back, it ends by itself", "error", err)
 			}
 		}()
 
-		k.cfg.Log.Info("salt-master is restarted to take the cluster's new key")
-		if err := k.cfg.RestartMaster(); err != nil {
-			k.cfg.Log.Error("restart the master with the cluster's new key", "error", err)
+		k.env.Log.Info("salt-master is restarted to take the cluster's new key")
+		if err := k.master.Restart(); err != nil {
+			k.env.Log.Error("restart the master with the cluster's new key", "error", err)
 			return
 		}
 
 		ctx, cancel := context.WithTimeout(ctx, options.UsualTime)
 		defer cancel()
-		for (k.cfg.OldKey() || !k.cfg.Serving()) && pause.For(ctx, keyLook/4) == nil {
+		for (k.master.OldKey() || !k.observer.Serving()) && pause.For(ctx, keyLook/4) == nil {
 		}
 	})
 }

@@ -167,7 +167,7 @@ func TestKeyWhileAway(t *testing.T) {
 	m.shared.founded = true
 	m.shared.mu.Unlock()
 
-	m.shared.place(t.Context())
+	m.shared.place(t.Context(), nil)
 	m.shared.look.Wait(10 * time.Second)
 	if ok, waits := m.shared.ready(); !ok {
 		t.Fatalf("it waits for %s", waits)
@@ -275,11 +275,11 @@ func TestFollowKey(t *testing.T) {
 		}
 	}
 
-	var restarts atomic.Int32
-	var old atomic.Bool
-	old.Store(true)
-	m.keys.cfg.OldKey, m.keys.cfg.Serving = old.Load, func() bool { return true }
-	m.keys.cfg.RestartMaster = func() error { old.Store(false); restarts.Add(1); return nil }
+	var master oldMaster
+	master.old.Store(true)
+	restarts := &master.restarts
+	m.keys.master = &master
+	m.keys.observer = serving{}
 	turn := func(f func(*nodes.Table) error) {
 		t.Helper()
 		if _, err := m.keeper.Change(t.Context(), f); err != nil {
@@ -315,12 +315,26 @@ func TestFollowKey(t *testing.T) {
 	m.keys.worker.Wait(10 * time.Second)
 }
 
+// oldMaster is a [MasterService] whose master has a key of before until it restarts.
+type oldMaster struct {
+	old      atomic.Bool
+	restarts atomic.Int32
+}
+
+func (o *oldMaster) OldKey() bool { return o.old.Load() }
+
+func (o *oldMaster) Restart() error {
+	o.old.Store(false)
+	o.restarts.Add(1)
+	return nil
+}
+
 // A new key is made once, counts when it is taken, and only then.
 func TestNewKey(t *testing.T) {
 	cfg, start, old := keyed(t)
 	m := start()
 	await.That(t, "the key is found", func() bool {
-		m.shared.place(t.Context())
+		m.shared.place(t.Context(), nil)
 		ok, _ := m.shared.ready()
 		return ok
 	})

@@ -22,7 +22,7 @@ const (
 // returns an error when there is one, or when that cannot be told in time. It is for what
 // cannot be taken back: a copy that leaves takes the node out.
 func (m *Member) beOnly(ctx context.Context) error {
-	asked := m.cfg.Now()
+	asked := m.env.Now()
 	for {
 		if err := m.uses.mayAct(); err != nil {
 			return err
@@ -32,7 +32,7 @@ func (m *Member) beOnly(ctx context.Context) error {
 		if why == "" {
 			return nil
 		}
-		if m.cfg.Now().Sub(asked) >= onlyTakes {
+		if m.env.Now().Sub(asked) >= onlyTakes {
 			return fmt.Errorf("%w: whether another machine uses this node's key cannot be told yet: %s; try again when that has changed",
 				api.ErrState, why)
 		}
@@ -45,7 +45,7 @@ func (m *Member) beOnly(ctx context.Context) error {
 
 // notOnly says why it is not known yet that this machine is the only one; "": it is.
 func (m *Member) notOnly(asked time.Time) string {
-	if m.cfg.Now().Sub(m.uses.began) < keyuse.SettledAfter {
+	if m.env.Now().Sub(m.uses.began) < keyuse.SettledAfter {
 		return "it runs for a few seconds only"
 	}
 	if why := m.marks.doubt(); why != "" {

@@ -18,7 +18,7 @@ func (h host) Options() options.Node { return h.m.cfg.Options }
 func (m Verbs) Targets() (list []options.Target) {
 	t := m.keeper.Table()
 	clients := m.peers.clients()
-	for _, n := range t.Peers(m.cfg.Settings.Node) {
+	for _, n := range t.Peers(m.env.Settings.Node) {
 		if n.State == nodes.Joining || n.State == nodes.Leaving {
 			continue // it takes the options of now when it starts; it goes
 		}
@@ -43,9 +43,9 @@ func (o optionsTurn) Take(ctx context.Context, until time.Time) error {
 	defer cancel()
 
 	_, err := t.peers.change(ctx, func(table *nodes.Table) error {
-		now := t.cfg.Now().UTC().Truncate(time.Second)
+		now := t.env.Now().UTC().Truncate(time.Second)
 		to := nodes.Turn{
-			Node:    t.cfg.Settings.Node,
+			Node:    t.env.Settings.Node,
 			Life:    t.life,
 			Since:   now,
 			Options: true,

@@ -25,7 +25,7 @@ const (
 
 // peers are the other nodes, as they answer.
 type peers struct {
-	cfg    Config
+	env    Env
 	id     *nodeapi.Identity
 	keeper *nodes.Keeper
 	uses   *keyWatch
@@ -53,11 +53,11 @@ type peerView struct {
 // follow asks the other nodes how they do, and takes newer tables from them.
 func (p *peers) follow(ctx context.Context, all *sync.WaitGroup) {
 	t := p.keeper.Table()
-	now := p.cfg.Now()
+	now := p.env.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	present := t.Peers(p.cfg.Settings.Node)
+	present := t.Peers(p.env.Settings.Node)
 	for name, v := range p.views {
 		i := slices.IndexFunc(present, func(n nodes.Node) bool { return n.Name == name })
 		if i < 0 || present[i].Certificate != v.pin || present[i].Address != v.address {
@@ -84,7 +84,7 @@ func (p *peers) follow(ctx context.Context, all *sync.WaitGroup) {
 
 // dial gives a client for another node; nothing is sent yet.
 func (p *peers) dial(n nodes.Node) *nodeapi.Client {
-	return nodeapi.NewClient(p.id, address(p.cfg.Settings, n), n.Certificate)
+	return nodeapi.NewClient(p.id, address(p.env.Settings, n), n.Certificate)
 }
 
 func address(s *settings.Settings, n nodes.Node) string {
@@ -112,7 +112,7 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 		p.uses.hear(from, s.Uses)
 	}
 
-	now := p.cfg.Now()
+	now := p.env.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -149,7 +149,7 @@ func (p *peers) fetchTable(ctx context.Context, v *peerView) error {
 
 	if !from.Serves() {
 		if err := nodes.CheckStep(from, now, t); err != nil {
-			p.cfg.Log.Debug("the table of a node that does not serve is not taken", "peer", from.Name,
+			p.env.Log.Debug("the table of a node that does not serve is not taken", "peer", from.Name,
 				"version", t.Version, "error", err)
 			return nil
 		}
@@ -211,7 +211,7 @@ func (p *peers) signStorage(ctx context.Context, request []byte) (signed storage
 // firstOf asks the other nodes one after the other until one answers without an error.
 func (p *peers) firstOf(ctx context.Context, ask func(context.Context, *nodeapi.Client) error) error {
 	t := p.keeper.Table()
-	others := t.Peers(p.cfg.Settings.Node)
+	others := t.Peers(p.env.Settings.Node)
 	if len(others) == 0 {
 		return errors.New("no other node is known")
 	}
@@ -247,7 +247,7 @@ func (p *peers) answeredSince(at time.Time) bool {
 	t := p.keeper.Table()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, n := range t.Peers(p.cfg.Settings.Node) {
+	for _, n := range t.Peers(p.env.Settings.Node) {
 		if v := p.views[n.Name]; v != nil && n.Serves() && v.err == nil && v.seen.After(at) {
 			return true
 		}
@@ -311,7 +311,7 @@ func (p *peers) secrets() (have map[string]secretNames, away []string, waits str
 	defer p.mu.Unlock()
 
 	have = map[string]secretNames{}
-	for _, n := range t.Peers(p.cfg.Settings.Node) {
+	for _, n := range t.Peers(p.env.Settings.Node) {
 		v := p.views[n.Name]
 		switch {
 		case n.State == nodes.Joining && (v == nil || v.err != nil):

@@ -106,7 +106,7 @@ func TestTablesThatAreFetched(t *testing.T) {
 
 			t.Cleanup(func() { cancel(); <-done })
 
-			p := &peers{cfg: m.cfg, id: m.id, keeper: keeper}
+			p := &peers{env: m.env, id: m.id, keeper: keeper}
 			v := &peerView{client: nodeapi.NewClient(m.id, ln.Addr().String(), id.Hash), pin: id.Hash}
 			defer v.client.Close()
 

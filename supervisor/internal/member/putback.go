@@ -47,7 +47,7 @@ type putBack struct {
 
 // giveUp does the next step of what follows from a disk that was put back. What fails is
 // tried again.
-func (w *witness) giveUp(ctx context.Context) {
+func (w *witness) giveUp(ctx context.Context, volume *storage.Manager) {
 	w.mu.Lock()
 	p, remembered := w.putBack, w.memory.Of(w.self, marks.Data)
 	w.mu.Unlock()
@@ -59,9 +59,9 @@ func (w *witness) giveUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 
-	next, err := w.nextStage(ctx, p)
+	next, err := w.nextStage(ctx, volume, p)
 	if err == nil && w.disk.mark(marks.Data).Behind(remembered) {
-		err = w.disk.renewData(remembered, w.cfg.Now())
+		err = w.disk.renewData(remembered, w.env.Now())
 	}
 
 	if err == nil && next == "" {
@@ -72,7 +72,7 @@ func (w *witness) giveUp(ctx context.Context) {
 	}
 
 	if err != nil {
-		w.cfg.Log.Warn("a disk that was put back", "stage", p.Stage, "error", err)
+		w.env.Log.Warn("a disk that was put back", "stage", p.Stage, "error", err)
 		return
 	}
 
@@ -87,19 +87,19 @@ func (w *witness) giveUp(ctx context.Context) {
 }
 
 // nextStage does the work of a stage; "" is after the last one.
-func (w *witness) nextStage(ctx context.Context, p putBack) (string, error) {
-	age := w.cfg.Now().Sub(p.Noticed)
+func (w *witness) nextStage(ctx context.Context, volume *storage.Manager, p putBack) (string, error) {
+	age := w.env.Now().Sub(p.Noticed)
 	switch p.Stage {
 	case stageAside:
-		if err := w.setAside(ctx, p); err != nil {
+		if err := w.setAside(ctx, volume, p); err != nil {
 			return p.Stage, err
 		}
-		if done, err := w.renewBrick(ctx, p); !done || err != nil {
+		if done, err := w.renewBrick(ctx, volume, p); !done || err != nil {
 			return p.Stage, err
 		}
 		return stageFilling, nil
 	case stageFilling:
-		if self, ok := w.line(); !ok || !w.filled(self) {
+		if self, ok := w.line(); !ok || !filled(volumeState(volume), self) {
 			return p.Stage, nil
 		}
 		return stageFilled, nil
@@ -109,7 +109,7 @@ func (w *witness) nextStage(ctx context.Context, p putBack) (string, error) {
 		}
 	case stageOnly:
 		if w.disk.mark(marks.Bricks).Generation < p.Generation {
-			if err := errors.Join(w.disk.save(p), w.disk.renewBricks(p.Generation, w.cfg.Now())); err != nil {
+			if err := errors.Join(w.disk.save(p), w.disk.renewBricks(p.Generation, w.env.Now())); err != nil {
 				return p.Stage, err
 			}
 		}
@@ -127,7 +127,7 @@ func (w *witness) nextStage(ctx context.Context, p putBack) (string, error) {
 }
 
 // setAside takes the old copies out of the way, once. A crash in between repeats it.
-func (w *witness) setAside(ctx context.Context, p putBack) error {
+func (w *witness) setAside(ctx context.Context, volume *storage.Manager, p putBack) error {
 	if w.disk.mark(marks.Bricks).Generation >= p.Generation {
 		return nil
 	}
@@ -136,31 +136,30 @@ func (w *witness) setAside(ctx context.Context, p putBack) error {
 		return err
 	}
 
-	v := w.cfg.Volume()
-	if v == nil {
+	if volume == nil {
 		return errors.New("the shared volume is not kept by this node")
 	}
 
-	if err := v.SetAside(ctx, w.cfg.Now()); err != nil {
+	if err := volume.SetAside(ctx, w.env.Now()); err != nil {
 		return err
 	}
 
-	return w.disk.renewBricks(p.Generation, w.cfg.Now())
+	return w.disk.renewBricks(p.Generation, w.env.Now())
 }
 
 // renewBrick has the table of nodes name another directory for this node's copy; it
 // reports whether it does. The volume takes the change by the copies of the others.
-func (w *witness) renewBrick(ctx context.Context, p putBack) (done bool, err error) {
-	v, st := w.cfg.Volume(), w.cfg.volume()
+func (w *witness) renewBrick(ctx context.Context, volume *storage.Manager, p putBack) (done bool, err error) {
+	st := volumeState(volume)
 	self, ok := w.line()
 	switch {
 	case ok && self.Brick != p.Brick:
 		return true, nil
-	case !ok, v == nil, st == nil, !st.Mount.Writable:
+	case !ok, st == nil, !st.Mount.Writable:
 		return false, nil
 	}
 
-	fresh, err := v.FreshBrick(p.Brick)
+	fresh, err := volume.FreshBrick(p.Brick)
 	if err != nil {
 		return false, err
 	}
@@ -189,8 +188,7 @@ func (w *witness) line() (nodes.Node, bool) {
 }
 
 // filled reports whether the volume counts on the new copy, and nothing is missing there.
-func (w *witness) filled(self nodes.Node) bool {
-	st := w.cfg.volume()
+func filled(st *storage.State, self nodes.Node) bool {
 	if st == nil || !st.Done || !st.Heal.Known || st.Heal.Pending > 0 {
 		return false
 	}
@@ -204,7 +202,7 @@ func (w *witness) filled(self nodes.Node) bool {
 
 // kept are the old copies on this node's disk.
 func (w *witness) kept() []string {
-	return storage.KeptCopies(w.cfg.Settings.Storage.Bricks, w.cfg.Settings.Storage.Volume)
+	return storage.KeptCopies(w.env.Settings.Storage.Bricks, w.env.Settings.Storage.Volume)
 }
 
 // timeText is a time as people read it.
@@ -224,7 +222,7 @@ func (w *witness) findings() []status.Finding {
 	finding := func(code status.Code, subject, format string, args ...any) []status.Finding {
 		return []status.Finding{{Code: code, Subject: subject, Cause: fmt.Sprintf(format, args...)}}
 	}
-	now := w.cfg.Now()
+	now := w.env.Now()
 	switch {
 	case w.twin && now.Sub(w.undecided) >= twinTold:
 		return finding(status.CopyUndecided, "", "another machine answers as this node, and this one's disk is from %s: it is a copy of that machine",

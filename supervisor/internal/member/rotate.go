@@ -28,7 +28,7 @@ import (
 // RotateSecret implements api.Cluster. It may be called again after whatever
 // interrupted it. force goes on without nodes that cannot be reached.
 func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, err error) {
-	if m.cfg.Settings.Arbiter {
+	if m.env.Settings.Arbiter {
 		return nil, m.peers.noMaster("change the secret")
 	}
 
@@ -78,7 +78,7 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (next string, without []string, err error) {
 	var refused error
 	err = m.await(ctx, func(have map[string]secretNames, away []string) (bool, string) {
-		mine := have[m.cfg.Settings.Node]
+		mine := have[m.env.Settings.Node]
 		if next = mine.next; next == "" && mine.own != before {
 			next, without = mine.own, away
 			return true, ""
@@ -90,7 +90,7 @@ func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (nex
 		for _, name := range names(have) {
 			switch other := have[name].next; {
 			case other != "" && !strings.HasPrefix(other, control.FingerPrefix):
-				return false, name + " to be upgraded to the version of " + m.cfg.Settings.Node
+				return false, name + " to be upgraded to the version of " + m.env.Settings.Node
 			case other != next:
 				return false, name + " to write it down"
 			}
@@ -120,7 +120,7 @@ func names(have map[string]secretNames) []string { return slices.Sorted(maps.Key
 func (m Verbs) await(ctx context.Context, done func(have map[string]secretNames, away []string) (bool, string)) error {
 	for {
 		have, away, waits := m.peers.secrets()
-		have[m.cfg.Settings.Node] = m.shared.names()
+		have[m.env.Settings.Node] = m.shared.names()
 		ok := waits == ""
 		if ok {
 			ok, waits = done(have, away)

@@ -19,13 +19,13 @@ import (
 func (s *shared) takeSecret(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	at := s.cfg.Now()
-	r, err := control.ReadRecord(s.cfg.Settings.ClusterRecord())
+	at := s.env.Now()
+	r, err := control.ReadRecord(s.env.Settings.ClusterRecord())
 	_ = s.keeper.Look(ctx)
 
 	if t := s.keeper.Table(); err == nil && !t.WasRemoved(s.id.Hash) {
 		if err = s.keepSecrets(r.Secrets); err != nil {
-			s.cfg.Log.Error("the cluster's new secret", "error", err)
+			s.env.Log.Error("the cluster's new secret", "error", err)
 		}
 	}
 
@@ -45,7 +45,7 @@ func (m Verbs) LookForSecret() error {
 	const limit = 2 * time.Second
 	s := m.shared
 	s.look.Wait(limit) // what runs may have read before the secret changed
-	began := m.cfg.Now()
+	began := m.env.Now()
 	s.look.Start(func() { s.takeSecret(context.Background()) })
 	s.look.Wait(limit)
 	s.mu.Lock()
@@ -59,7 +59,7 @@ func (m Verbs) LookForSecret() error {
 // keepSecrets brings this node's files in line with the record: first the secret,
 // then what is to follow it.
 func (s *shared) keepSecrets(r control.Secrets) error {
-	dir := s.cfg.Settings.NodeDir()
+	dir := s.env.Settings.NodeDir()
 	own, err := setup.ReadSecret(dir)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (s *shared) keepSecrets(r control.Secrets) error {
 		}
 
 		own = r.Secret
-		s.cfg.Log.Info("the cluster has a new secret; join strings of before are void")
+		s.env.Log.Info("the cluster has a new secret; join strings of before are void")
 	}
 
 	staged, err := setup.ReadNextSecret(dir)
@@ -109,7 +109,7 @@ type secretNames struct {
 // writeSecret writes the part of the master's configuration that holds the
 // cluster's secret, for the master alone to read.
 func (s *shared) writeSecret() error {
-	secret, err := setup.ReadSecret(s.cfg.Settings.NodeDir())
+	secret, err := setup.ReadSecret(s.env.Settings.NodeDir())
 	if err != nil {
 		return err
 	}
@@ -119,11 +119,11 @@ func (s *shared) writeSecret() error {
 		return err
 	}
 
-	if _, err := layout.WriteFile(s.cfg.Settings.ClusterConf(), text, 0o600); err != nil {
+	if _, err := layout.WriteFile(s.env.Settings.ClusterConf(), text, 0o600); err != nil {
 		return err
 	}
-	if s.cfg.Account.Credential != nil {
-		return os.Chown(s.cfg.Settings.ClusterConf(), s.cfg.Account.UID, s.cfg.Account.GID)
+	if s.env.Account.Credential != nil {
+		return os.Chown(s.env.Settings.ClusterConf(), s.env.Account.UID, s.env.Account.GID)
 	}
 
 	return nil

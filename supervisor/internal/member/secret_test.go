@@ -17,7 +17,6 @@ import (
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
-	"saltern/supervisor/storage"
 	"saltern/test/controltest"
 )
 
@@ -42,12 +41,7 @@ func secretNode(t *testing.T) (*settings.Settings, func() *Member) {
 
 	return &cfg, func() *Member {
 		t.Helper()
-		m, err := New(Config{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: time.Now,
-			Volume: func() *storage.Manager { return nil }, Removed: func() bool { return false }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
+		return newMember(t, Env{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: time.Now}, nil)
 	}
 }
 

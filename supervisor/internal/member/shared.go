@@ -16,12 +16,13 @@ import (
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/setup"
+	"saltern/supervisor/storage"
 )
 
 // shared is what this node has on the shared storage: the cluster's key and
 // secrets, and the record of the masters.
 type shared struct {
-	cfg    Config
+	env    Env
 	id     *nodeapi.Identity
 	keeper *nodes.Keeper
 	look   service.Worker // looks at the storage, which may hang
@@ -38,8 +39,8 @@ type shared struct {
 }
 
 // place looks for the cluster's key on the shared storage and, on the node that
-// formed the cluster, puts it there.
-func (s *shared) place(ctx context.Context) {
+// formed the cluster, puts it there. volume may be nil: there is none.
+func (s *shared) place(ctx context.Context, volume *storage.Manager) {
 	if ok, _ := s.ready(); ok {
 		s.look.Start(func() {
 			s.takeSecret(ctx)
@@ -48,7 +49,7 @@ func (s *shared) place(ctx context.Context) {
 		return
 	}
 
-	if st := s.cfg.volume(); st != nil && !st.Ready {
+	if st := volumeState(volume); st != nil && !st.Ready {
 		s.setWaits(st.Waiting)
 		return
 	}
@@ -80,7 +81,7 @@ func (s *shared) isFounded() bool {
 	if s.hasRecord() {
 		return true
 	}
-	_, err := os.Stat(s.cfg.Settings.ClusterRecord())
+	_, err := os.Stat(s.env.Settings.ClusterRecord())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.founded = s.founded || err == nil
@@ -117,7 +118,7 @@ func (s *shared) setWaits(waits string) {
 
 // lookForKey runs in the worker of the shared storage.
 func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
-	cfg := s.cfg.Settings
+	cfg := s.env.Settings
 	pki := cfg.SharedPKIDir()
 	path := filepath.Join(pki, "cluster.pem")
 	staged := filepath.Join(cfg.NodeDir(), setup.StagedKey)
@@ -178,7 +179,7 @@ func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
 // makeShared makes what the shared storage needs before masters use it. Only
 // the node that forms the cluster does so.
 func (s *shared) makeShared() error {
-	cfg := s.cfg.Settings
+	cfg := s.env.Settings
 	for _, d := range []struct {
 		path string
 		mode os.FileMode
@@ -189,8 +190,8 @@ func (s *shared) makeShared() error {
 			return err
 		}
 
-		if err == nil && d.own && s.cfg.Account.Credential != nil {
-			if err := os.Chown(d.path, s.cfg.Account.UID, s.cfg.Account.GID); err != nil {
+		if err == nil && d.own && s.env.Account.Credential != nil {
+			if err := os.Chown(d.path, s.env.Account.UID, s.env.Account.GID); err != nil {
 				return err
 			}
 		}
@@ -216,7 +217,7 @@ func (s *shared) putKey(pki string, text, public []byte) error {
 		name string
 		text []byte
 	}{{"cluster.pub", public}, {"cluster.pem", text}} {
-		if err := putOwned(filepath.Join(pki, f.name), f.text, s.cfg.Account); err != nil {
+		if err := putOwned(filepath.Join(pki, f.name), f.text, s.env.Account); err != nil {
 			return err
 		}
 	}

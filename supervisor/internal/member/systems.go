@@ -11,7 +11,7 @@ func (h host) System() rollout.Node { return h.m.cfg.System }
 // Systems are those of the other nodes of the cluster, for an upgrade.
 func (m Verbs) Systems() (list []rollout.Target) {
 	t := m.keeper.Table()
-	for _, n := range t.Peers(m.cfg.Settings.Node) {
+	for _, n := range t.Peers(m.env.Settings.Node) {
 		if n.State != nodes.Leaving {
 			list = append(list, rollout.Target{Name: n.Name, Node: m.peers.dial(n).System()})
 		}

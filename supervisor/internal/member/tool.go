@@ -21,7 +21,7 @@ func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, fra
 		c := m.peers.dial(n) // its own: a run must not take the place of other questions
 		frames, err := c.RunTool(ctx, r)
 		if err == nil {
-			m.cfg.Log.Info("a tool runs on another node: this node's master does not answer", "node", n.Name,
+			m.env.Log.Info("a tool runs on another node: this node's master does not answer", "node", n.Name,
 				"tool", r.Tool, "user", r.User)
 			return fmt.Sprintf("%s (%s)", n.Name, n.Address), frames, nil
 		}
@@ -50,7 +50,7 @@ func (p *peers) able() []nodes.Node {
 	defer p.mu.Unlock()
 
 	var well, rest []nodes.Node
-	for _, n := range t.Peers(p.cfg.Settings.Node) {
+	for _, n := range t.Peers(p.env.Settings.Node) {
 		switch v := p.views[n.Name]; {
 		case n.IsArbiter() || v == nil || v.err != nil || v.seen.IsZero():
 		case v.summary.Node.Master == "ok":

@@ -25,7 +25,10 @@ const turnUnused = 15 * time.Minute
 
 // turns gives this node the cluster's turn to restart, and gives it back.
 type turns struct {
-	cfg       Config
+	env       Env
+	volume    *storage.Manager // may be nil: there is none
+	observer  Observer
+	onTrial   func() bool // may be nil: the version of the system is known to be good
 	peers     *peers
 	life      string         // tells this supervisor from the one after the next restart
 	returning service.Worker // gives the turn back after a restart
@@ -38,13 +41,13 @@ func (m Verbs) Turn(context.Context) (api.Turn, error) {
 		return api.Turn{Alone: true}, nil
 	}
 	var out api.Turn
-	if now, ok := t.HasTurn(m.cfg.Now()); ok {
-		out.Now, out.Mine = &now, now.Node == m.cfg.Settings.Node && now.Life == m.turns.life
+	if now, ok := t.HasTurn(m.env.Now()); ok {
+		out.Now, out.Mine = &now, now.Node == m.env.Settings.Node && now.Life == m.turns.life
 	}
 	if err := m.turns.refused(); err != nil {
 		out.Needed = err.Error()
 	}
-	out.Sessions = sessionsAt(m.cfg.Settings.Master.PublishPort)
+	out.Sessions = sessionsAt(m.env.Settings.Master.PublishPort)
 	return out, nil
 }
 
@@ -56,9 +59,9 @@ func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 
 	_, err := m.peers.change(ctx, func(t *nodes.Table) error {
 		return t.TakeTurn(nodes.Turn{
-			Node:  m.cfg.Settings.Node,
+			Node:  m.env.Settings.Node,
 			Life:  m.turns.life,
-			Since: m.cfg.Now().UTC().Truncate(time.Second),
+			Since: m.env.Now().UTC().Truncate(time.Second),
 		},
 			force)
 	})
@@ -75,7 +78,7 @@ func (m Verbs) EndTurn(ctx context.Context) error { return m.turns.end(ctx, fals
 // end gives the turn back, if this node has it, for that purpose.
 func (t *turns) end(ctx context.Context, options bool) error {
 	_, err := t.peers.change(ctx, func(table *nodes.Table) error {
-		if table.Turn == nil || table.Turn.Options != options || !table.GiveTurn(t.cfg.Settings.Node) {
+		if table.Turn == nil || table.Turn.Options != options || !table.GiveTurn(t.env.Settings.Node) {
 			return errNotOurs
 		}
 		return nil
@@ -102,7 +105,7 @@ func (t *turns) refused() error {
 			return fmt.Errorf("the storage of node %s is %s; its copy alone might not do", l.Name, l.Storage)
 		}
 	}
-	return complete(t.cfg.volume())
+	return complete(volumeState(t.volume))
 }
 
 // complete returns nil when every copy of the shared volume is up and has all files,
@@ -130,40 +133,40 @@ func complete(v *storage.State) error {
 // work again. It is called again and again.
 func (t *turns) reconcile(ctx context.Context) {
 	table := t.peers.keeper.Table()
-	now, ok := table.HasTurn(t.cfg.Now())
-	if !ok || now.Node != t.cfg.Settings.Node || !t.over(now) || !now.Options && !t.cfg.Serving() {
+	now, ok := table.HasTurn(t.env.Now())
+	if !ok || now.Node != t.env.Settings.Node || !t.over(now) || !now.Options && !t.observer.Serving() {
 		return
 	}
 
-	v := t.cfg.volume()
+	v := volumeState(t.volume)
 	if !now.Options && (complete(v) != nil || v != nil && (!v.Ready || len(v.Bricks) > 1 && !v.Heal.Known)) {
 		return
 	}
 
 	t.returning.Start(func() {
-		if !now.Options && t.cfg.OnTrial != nil && t.cfg.OnTrial() {
+		if !now.Options && t.onTrial != nil && t.onTrial() {
 			return
 		}
 
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		if err := t.end(ctx, now.Options); err != nil {
-			t.cfg.Log.Warn("cannot tell the cluster that this node has restarted", "error", err)
+			t.env.Log.Warn("cannot tell the cluster that this node has restarted", "error", err)
 			return
 		}
 		if now.Options {
-			t.cfg.Log.Info("the turn for new options, of before this start, is given back")
+			t.env.Log.Info("the turn for new options, of before this start, is given back")
 			return
 		}
 
-		t.cfg.Log.Info("this node has restarted and does all its work; the next one may")
+		t.env.Log.Info("this node has restarted and does all its work; the next one may")
 	})
 }
 
 // over reports whether the turn was taken by a supervisor before this one, or so
 // long ago that nobody will restart any more.
 func (t *turns) over(now nodes.Turn) bool {
-	return now.Life != t.life || !now.Options && t.cfg.Now().Sub(now.Since) > turnUnused
+	return now.Life != t.life || !now.Options && t.env.Now().Sub(now.Since) > turnUnused
 }
 
 // sessionsAt counts the connections that a port of this machine has taken, by

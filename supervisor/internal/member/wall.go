@@ -16,7 +16,7 @@ import (
 // wall lets the nodes of the table through a firewall of ours, on a host where this
 // process may change it. On the image it may not; a service of systemd does it there.
 type wall struct {
-	cfg    Config
+	env    Env
 	keeper *nodes.Keeper
 	done   atomic.Uint64 // the version of the table that it was filled with
 	seen   atomic.Bool   // there was a firewall of ours in this life
@@ -76,7 +76,7 @@ func (w *wall) fill(ctx context.Context, t nodes.Table) bool {
 	}
 
 	if err != nil {
-		w.cfg.Log.Error("other nodes may be shut out by the firewall", "error", err)
+		w.env.Log.Error("other nodes may be shut out by the firewall", "error", err)
 	}
 
 	return err == nil

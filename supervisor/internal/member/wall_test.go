@@ -40,7 +40,7 @@ func TestWall(t *testing.T) {
 		return string(out)
 	}
 
-	w := &wall{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
+	w := &wall{env: Env{Log: slog.New(slog.DiscardHandler)}}
 	table := nodes.Table{Nodes: []nodes.Node{{Name: "b", Address: "10.0.0.2", State: nodes.Member}}}
 	if !w.fill(t.Context(), table) {
 		t.Error("something is left to do without a firewall")

@@ -30,7 +30,7 @@ const (
 // have, and finds out whether this one was put back to an older state: then its copy of the
 // shared volume must not meet the others (package marks).
 type witness struct {
-	cfg    Config
+	env    Env
 	self   string // the hash of this node's certificate
 	keeper *nodes.Keeper
 	peers  *peers
@@ -64,18 +64,18 @@ type heard struct {
 }
 
 // newWitness reads what this node's disk says, and counts this start.
-func newWitness(cfg Config, self, start string, keeper *nodes.Keeper, p *peers) (*witness, error) {
+func newWitness(env Env, self, start string, keeper *nodes.Keeper, p *peers) (*witness, error) {
 	w := &witness{
-		cfg:       cfg,
+		env:       env,
 		self:      self,
 		keeper:    keeper,
 		peers:     p,
 		start:     start,
-		began:     cfg.Now(),
+		began:     env.Now(),
 		verdict:   marks.Ask,
-		undecided: cfg.Now(),
+		undecided: env.Now(),
 		reports:   map[string]*heard{},
-		disk:      &markDisk{settings: cfg.Settings, start: start},
+		disk:      &markDisk{settings: env.Settings, start: start},
 	}
 
 	memory, record, err := w.disk.open(self)
@@ -84,23 +84,23 @@ func newWitness(cfg Config, self, start string, keeper *nodes.Keeper, p *peers) 
 	}
 
 	w.memory, w.putBack = memory, record
-	w.serving = cfg.Settings.OnVolume() && storage.Serves(cfg.Settings.Storage.Bricks, cfg.Settings.Storage.Volume)
-	return w, w.disk.raise(cfg.Now())
+	w.serving = env.Settings.OnVolume() && storage.Serves(env.Settings.Storage.Bricks, env.Settings.Storage.Volume)
+	return w, w.disk.raise(env.Now())
 }
 
 // reconcile is called again and again, by one goroutine; all waits for the questions.
-func (w *witness) reconcile(ctx context.Context, all *sync.WaitGroup) {
-	now := w.cfg.Now()
+func (w *witness) reconcile(ctx context.Context, all *sync.WaitGroup, volume *storage.Manager) {
+	now := w.env.Now()
 	w.raising.Start(func() { w.keepDisk(now) })
 	w.ask(ctx, all, now)
 	w.decide(now)
-	w.giving.Start(func() { w.giveUp(ctx) })
+	w.giving.Start(func() { w.giveUp(ctx, volume) })
 }
 
 // keepDisk counts, and writes what is remembered, when it is time for that.
 func (w *witness) keepDisk(now time.Time) {
 	if err := w.disk.raiseWhenDue(now); err != nil {
-		w.cfg.Log.Warn("how far this node's disk has come cannot be written down", "error", err)
+		w.env.Log.Warn("how far this node's disk has come cannot be written down", "error", err)
 	}
 
 	w.mu.Lock()
@@ -121,7 +121,7 @@ func (w *witness) keepDisk(now time.Time) {
 	}
 
 	if err := w.disk.remember(memory); err != nil {
-		w.cfg.Log.Warn("how far the disks of other nodes have come cannot be written down", "error", err)
+		w.env.Log.Warn("how far the disks of other nodes have come cannot be written down", "error", err)
 		w.mu.Lock()
 		w.grown = true
 		w.mu.Unlock()
@@ -141,7 +141,7 @@ func (w *witness) ask(ctx context.Context, all *sync.WaitGroup, now time.Time) {
 		every = witnessAsk
 	}
 
-	for _, n := range t.Peers(w.cfg.Settings.Node) {
+	for _, n := range t.Peers(w.env.Settings.Node) {
 		present = append(present, n.Certificate)
 		h := w.reports[n.Certificate]
 		if h == nil {
@@ -184,7 +184,7 @@ func (w *witness) hear(ctx context.Context, certificate string, client *nodeapi.
 		return
 	}
 
-	h.report, h.at = report, w.cfg.Now()
+	h.report, h.at = report, w.env.Now()
 	for place, history := range report.Marks {
 		w.grown = w.memory.Note(certificate, place, history) || w.grown
 	}
@@ -209,7 +209,7 @@ func (w *witness) report(asker string) marks.Report {
 	}
 
 	if h := w.reports[asker]; h != nil && !h.at.IsZero() {
-		r.Heard = &marks.Heard{Start: h.report.Start, Ago: w.cfg.Now().Sub(h.at)}
+		r.Heard = &marks.Heard{Start: h.report.Start, Ago: w.env.Now().Sub(h.at)}
 	}
 
 	return r
@@ -227,7 +227,7 @@ func (w *witness) situation(now time.Time) marks.Situation {
 	}
 
 	var peers []marks.Peer
-	for _, n := range t.Peers(w.cfg.Settings.Node) {
+	for _, n := range t.Peers(w.env.Settings.Node) {
 		p := marks.Peer{Certificate: n.Certificate, Copy: n.Brick != "" && n.Storage != string(glusterctl.Client)}
 		if h := w.reports[n.Certificate]; h != nil && !h.at.IsZero() {
 			p.Report = &h.report
@@ -260,7 +260,7 @@ func (w *witness) decide(now time.Time) {
 	w.twin = s.Behind && s.Twin
 
 	if w.verdict != before {
-		w.cfg.Log.Info("what becomes of this node's copy of the volume", "verdict", w.verdict, "before", before)
+		w.env.Log.Info("what becomes of this node's copy of the volume", "verdict", w.verdict, "before", before)
 	}
 
 	undecided := w.verdict == marks.Ask || w.verdict == marks.Hold
@@ -295,14 +295,14 @@ func (w *witness) found(now time.Time, stage string) {
 	if stage == stageAside {
 		w.serving = false
 	}
-	w.cfg.Log.Error("this node's disk is older than the cluster remembers: it was put back", "from",
+	w.env.Log.Error("this node's disk is older than the cluster remembers: it was put back", "from",
 		w.putBack.From, "what", stage)
 }
 
 // doubt says what speaks for another machine that has this node's disk; "": nothing does. A
 // machine that was put back is one for a while, until the other one has been heard, if it runs.
 func (w *witness) doubt() string {
-	now := w.cfg.Now()
+	now := w.env.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, h := range w.reports {
@@ -334,7 +334,7 @@ func (w *witness) mayServe() (bool, string) {
 func (w *witness) silent() string {
 	var names []string
 	t := w.keeper.Table()
-	for _, n := range t.Peers(w.cfg.Settings.Node) {
+	for _, n := range t.Peers(w.env.Settings.Node) {
 		if h := w.reports[n.Certificate]; h == nil || h.at.IsZero() {
 			names = append(names, n.Name)
 		}

@@ -21,9 +21,10 @@ import (
 // what the test says.
 type diskNode struct {
 	*witness
-	t   *testing.T
-	dir string
-	now time.Time
+	t      *testing.T
+	dir    string
+	now    time.Time
+	volume *storage.Manager
 }
 
 func certificateOf(i int) string { return fmt.Sprintf("%064x", i) }
@@ -36,12 +37,11 @@ func startDiskNode(t *testing.T, dir string, kind string, now time.Time) *diskNo
 	s.Storage.Kind = kind
 	s.Storage.Volume = "cluster"
 	s.Storage.Bricks = filepath.Join(dir, "bricks")
-	manager := storage.New(storage.FromSettings(s, "/bin/false", layout.Account{}, slog.New(slog.DiscardHandler)))
-	cfg := Config{
+	n.volume = storage.New(storage.FromSettings(s, "/bin/false", layout.Account{}, slog.New(slog.DiscardHandler)))
+	env := Env{
 		Settings: s,
 		Log:      slog.New(slog.DiscardHandler),
 		Now:      func() time.Time { return n.now },
-		Volume:   func() *storage.Manager { return manager },
 	}
 
 	if err := os.MkdirAll(s.DataDir, 0o700); err != nil {
@@ -64,8 +64,8 @@ func startDiskNode(t *testing.T, dir string, kind string, now time.Time) *diskNo
 		t.Fatal(err)
 	}
 
-	p := &peers{cfg: cfg, keeper: k, views: map[string]*peerView{}}
-	w, err := newWitness(cfg, certificateOf(1), fmt.Sprintf("start%d", now.Unix()), k, p)
+	p := &peers{env: env, keeper: k, views: map[string]*peerView{}}
+	w, err := newWitness(env, certificateOf(1), fmt.Sprintf("start%d", now.Unix()), k, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func (n *diskNode) turn() {
 	n.now = n.now.Add(time.Second)
 	n.keepDisk(n.now)
 	n.decide(n.now)
-	n.giveUp(n.t.Context())
+	n.giveUp(n.t.Context(), n.volume)
 }
 
 func (n *diskNode) codes() (codes string) {
@@ -152,7 +152,7 @@ func TestDiskThatWasPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := n.cfg.Volume().SetAside(t.Context(), n.now); err != nil {
+	if err := n.volume.SetAside(t.Context(), n.now); err != nil {
 		t.Fatal(err)
 	}
 

@@ -37,10 +37,8 @@ type Config struct {
 	Now      func() time.Time
 	Notify   systemd.Notifier
 	Balancer *lbproxy.Client
-	// Services gives the services with their last events, Node what else the
-	// node knows of itself. Neither may block.
+	// Services returns the services with their last events. It may not block.
 	Services func(events int) []service.Info
-	Node     func() Node
 }
 
 // Observer makes one node's status. Its methods are safe for concurrent use.
@@ -100,8 +98,9 @@ const (
 )
 
 // Run observes until ctx ends. It is also the heartbeat towards the watchdog:
-// nothing in it can block for longer than a few seconds.
-func (o *Observer) Run(ctx context.Context) {
+// nothing in it can block for longer than a few seconds. node returns what the node knows
+// of itself; it may not block.
+func (o *Observer) Run(ctx context.Context, node func() Node) {
 	var beside sync.WaitGroup
 	beside.Go(func() { o.clock.keep(ctx, probe.ClockSynchronised) })
 	beside.Go(func() { runFolders(ctx, o.tries) })
@@ -112,7 +111,7 @@ func (o *Observer) Run(ctx context.Context) {
 	told := conditions{path: o.cfg.Settings.ConditionsFile()}
 	failed := ""
 	for {
-		f := o.look(ctx)
+		f := o.look(ctx, node)
 		d := o.compose(f)
 		o.doc.Store(&d)
 		o.notify(d)
@@ -140,7 +139,7 @@ func (o *Observer) Run(ctx context.Context) {
 }
 
 // look gathers the facts of one round.
-func (o *Observer) look(ctx context.Context) facts {
+func (o *Observer) look(ctx context.Context, node func() Node) facts {
 	cfg := o.cfg.Settings
 	f := facts{now: o.cfg.Now(), name: cfg.Node, services: o.cfg.Services(8), observed: true}
 	var tasks sync.WaitGroup
@@ -161,7 +160,7 @@ func (o *Observer) look(ctx context.Context) facts {
 
 	f.slowAnswer = o.slow.get(o.cfg.Now())
 	f.unwritable = unwritable(o.tries)
-	f.Node = o.cfg.Node()
+	f.Node = node()
 	f.clock = o.clock.Load()
 	f.network = networkFindings(cfg, f.Cluster)
 	tasks.Wait()

@@ -19,7 +19,6 @@ import (
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
-	"saltern/supervisor/storage"
 )
 
 // world is a node of a cluster of three whose other nodes do not answer, but
@@ -117,17 +116,12 @@ func survivor(t *testing.T, kind string) *world {
 	}
 
 	log := slog.New(slog.DiscardHandler)
-	w.Member, err = member.New(member.Config{
-		Settings: &cfg,
-		Log:      log,
-		Now:      time.Now,
-		Removed:  func() bool { return false },
-		Volume:   func() *storage.Manager { return nil },
-		Master:   w,
-	})
+	own, err := member.Open(member.Env{Settings: &cfg, Log: log, Now: time.Now}, func() bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	w.Member = member.New(own, member.Config{Master: w})
 
 	w.Worker = Worker{
 		Recovery: New(filepath.Join(dir, "applianced"), log),

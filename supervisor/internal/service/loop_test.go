@@ -26,8 +26,8 @@ func TestLoop(t *testing.T) {
 			ended = append(ended, "watch")
 		}
 
-		m, err := NewManager(quiet(), time.Now, Loop("watch", slow), program, Loop("once", func(context.Context) {}))
-		if err != nil {
+		m := NewManager(quiet(), time.Now)
+		if err := m.Add(Loop("watch", slow), program, Loop("once", func(context.Context) {})); err != nil {
 			t.Fatal(err)
 		}
 

@@ -28,14 +28,18 @@ type running struct {
 // ErrUnknown is returned for the name of a service that does not exist.
 var ErrUnknown = errors.New("no such service")
 
-// NewManager checks the specs (unique names, known dependencies, no circle)
-// and orders them; nothing starts before [Manager.Run].
-func NewManager(log *slog.Logger, now func() time.Time, specs ...Spec) (*Manager, error) {
-	m := &Manager{log: log, now: now}
+// NewManager returns a manager without services. What a service is made of may already hold it.
+func NewManager(log *slog.Logger, now func() time.Time) *Manager {
+	return &Manager{log: log, now: now}
+}
+
+// Add checks the specs (unique names, known dependencies, no circle) and orders them; nothing
+// starts before [Manager.Run]. Add may be called once, before any other method.
+func (m *Manager) Add(specs ...Spec) error {
 	byName := map[string]Spec{}
 	for _, s := range specs {
 		if _, twice := byName[s.Name]; twice || s.Name == "" || s.Runner == nil {
-			return nil, fmt.Errorf("service %q: name missing or used twice, or no runner", s.Name)
+			return fmt.Errorf("service %q: name missing or used twice, or no runner", s.Name)
 		}
 		byName[s.Name] = s
 	}
@@ -62,17 +66,17 @@ func NewManager(log *slog.Logger, now func() time.Time, specs ...Spec) (*Manager
 		}
 
 		mark[name] = visited
-		m.order = append(m.order, &running{Service: newService(s, log, now), done: make(chan struct{})})
+		m.order = append(m.order, &running{Service: newService(s, m.log, m.now), done: make(chan struct{})})
 		return nil
 	}
 
 	for _, s := range specs {
 		if err := visit(s.Name, ""); err != nil {
-			return nil, err
+			return err
 		}
 	}
 
-	return m, nil
+	return nil
 }
 
 // Run starts all services and blocks until ctx ended and every service has
@@ -180,6 +184,24 @@ func (m *Manager) Restart(name string) error {
 	r.Restart()
 	return nil
 }
+
+// Named is one service of a manager, by its name. The manager need not have it yet.
+type Named struct {
+	Manager *Manager
+	Name    string
+}
+
+// Info returns a snapshot of the service without its events, the zero value if there is no such service.
+func (n Named) Info() Info {
+	r := n.Manager.find(n.Name)
+	if r == nil || r.spec.loop {
+		return Info{}
+	}
+	return r.Info(0)
+}
+
+// Restart ends the run of the service and starts it again; see [Manager.Restart].
+func (n Named) Restart() error { return n.Manager.Restart(n.Name) }
 
 // Output gives the last n lines that a service wrote.
 func (m *Manager) Output(name string, n int) ([]string, error) {

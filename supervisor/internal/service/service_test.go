@@ -69,8 +69,8 @@ func states(events []Event) string {
 
 func start(t *testing.T, specs ...Spec) (*Manager, func() error) {
 	t.Helper()
-	m, err := NewManager(quiet(), time.Now, specs...)
-	if err != nil {
+	m := NewManager(quiet(), time.Now)
+	if err := m.Add(specs...); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -298,7 +298,7 @@ func TestManagerRefusesBadGraphs(t *testing.T) {
 		"name missing":   {{Runner: r}},
 		`"a" needs "zz"`: {{Name: "a", Runner: r, After: []string{"zz"}}},
 	} {
-		if _, err := NewManager(quiet(), time.Now, specs...); err == nil || !strings.Contains(err.Error(), name) {
+		if err := NewManager(quiet(), time.Now).Add(specs...); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}

@@ -1,0 +1,161 @@
+package life
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"saltern/internal/control"
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+)
+
+// role is what a node is for, beside its part in the cluster.
+type role interface {
+	// services lists the services that a node of this role has, in their order of start.
+	services(n *Life) []service.Spec
+	// parts adds to p what only a node of this role serves by the local API, or refuses.
+	parts(n *Life, p api.Parts) api.Parts
+	// newest brings the files from which the node's master serves up to date.
+	newest(ctx context.Context, n *Life) control.Newest
+}
+
+// roleOf returns the role of a node with these settings.
+func roleOf(s *settings.Settings) role {
+	if s.Arbiter {
+		return arbiter{}
+	}
+	return server{}
+}
+
+// server is the role of a node with a master.
+type server struct{}
+
+func (server) services(n *Life) []service.Spec {
+	wait, belongs := n.conditions()
+	begin := start{wait: wait, spoke: n.observer.MasterSpoke}
+	if n.cluster != nil {
+		begin.writeSecret = n.cluster.WriteSecret
+	}
+
+	specs := []service.Spec{n.master.spec(begin), service.Loop("packages", n.packages.run)}
+	specs = append(specs, n.balancerSpecs(belongs)...)
+	if n.virtual != nil {
+		specs = append(specs, n.virtual.spec())
+	}
+
+	if n.cfg.Settings.API.Enabled {
+		specs = append(specs, n.api.spec(belongs))
+	} else {
+		specs = append(specs, n.noAPI())
+	}
+	return append(specs, service.Loop("door", n.door.run))
+}
+
+func (server) parts(n *Life, p api.Parts) api.Parts {
+	masters := n.masters()
+	p.Minions = masters
+	p.LogIns = masters
+	return p
+}
+
+func (server) newest(ctx context.Context, n *Life) control.Newest {
+	if n.volume == nil || n.cfg.Move != nil {
+		return control.Newest{Direct: true}
+	}
+
+	asOf, err := n.volume.Newest(ctx)
+	s := n.cfg.Settings
+	out := control.Newest{AsOf: asOf, Copy: s.MirrorDir(), Source: s.Storage.Path}
+	var unsteady *storage.Unsteady
+	switch {
+	case errors.As(err, &unsteady):
+		out.Except = unsteady.Error()
+	case err != nil:
+		out.Why = err.Error()
+	}
+	return out
+}
+
+// arbiter is the role of a node that decides between the copies of two others and runs no
+// service for minions.
+type arbiter struct{}
+
+func (arbiter) services(n *Life) []service.Spec {
+	if err := noTools(n.cfg.Settings); err != nil {
+		n.cfg.Log.Warn("Salt's tools will not say that this node is the arbiter", "error", err)
+	}
+	return append(n.balancerSpecs(nil), n.noAPI())
+}
+
+func (arbiter) parts(n *Life, p api.Parts) api.Parts {
+	refusal := noMinions{n.member}
+	p.Minions = refusal
+	p.LogIns = refusal
+	return p
+}
+
+func (arbiter) newest(context.Context, *Life) control.Newest { return control.Newest{Direct: true} }
+
+// asArbiter gives the settings of a node that the table of nodes has as arbiter:
+// it runs no load balancer, and no other service for minions.
+func asArbiter(cfg Config) (Config, error) {
+	if !cfg.Settings.Peering.Enabled || !cfg.Settings.OnVolume() {
+		return cfg, nil
+	}
+
+	k, err := nodes.OpenKeeper(cfg.Settings.DataDir, "")
+	if err != nil {
+		return cfg, err
+	}
+
+	t := k.Table()
+	if n, ok := t.Find(cfg.Settings.Node); ok && n.IsArbiter() {
+		s := *cfg.Settings
+		s.Arbiter, s.LB.Enabled = true, false
+		cfg.Settings = &s
+	}
+
+	return cfg, nil
+}
+
+// noTools has Salt's tools say that there is no master here.
+func noTools(s *settings.Settings) error {
+	if err := os.MkdirAll(s.MasterConf(), 0o755); err != nil {
+		return err
+	}
+	text := "this node is the arbiter of cluster " + s.Cluster +
+		" and runs no salt-master; use Salt's tools on another node: applianced nodes lists them\n"
+	_, err := layout.WriteFile(filepath.Join(s.MasterConf(), control.NoMasterFile), []byte(text), 0o644)
+	return err
+}
+
+// noMinions refuses what an arbiter cannot do. It implements api.Minions and api.LogIns.
+type noMinions struct{ member *member.Member }
+
+// Minions implements api.Minions.
+func (n noMinions) Minions(context.Context, bool) (status.MinionList, error) {
+	return status.MinionList{}, member.NoMaster("list minions and keys", n.member.Table())
+}
+
+// ChangeKeys implements api.Minions.
+func (n noMinions) ChangeKeys(context.Context, api.KeyChange) error {
+	return member.NoMaster("change keys", n.member.Table())
+}
+
+// Tokens implements api.LogIns.
+func (n noMinions) Tokens(context.Context) (control.Tokens, error) {
+	return control.Tokens{}, member.NoMaster("list log-ins", n.member.Table())
+}
+
+// RevokeTokens implements api.LogIns.
+func (n noMinions) RevokeTokens(context.Context, control.Revocation) (control.Revoked, error) {
+	return control.Revoked{}, member.NoMaster("end log-ins", n.member.Table())
+}

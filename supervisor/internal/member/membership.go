@@ -1,0 +1,193 @@
+package member
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/storage"
+)
+
+// Membership is what makes a node a member of its cluster, before it does any work for it:
+// its identity, its copy of the table of nodes, the cluster's key and secrets, and what is known
+// of the other nodes and of this one's disk. Its methods are safe for concurrent use.
+type Membership struct {
+	env    Env
+	life   string // tells this supervisor from the one after the next restart
+	id     *nodeapi.Identity
+	keeper *nodes.Keeper
+	peers  *peers
+	shared *shared
+	marks  *witness
+	uses   *keyWatch
+	// removedBefore reports whether the node was told in an earlier life that it was removed.
+	removedBefore func() bool
+
+	mu      sync.Mutex
+	removed string // who said that this node was removed
+}
+
+// Open returns the membership of a node whose settings enable peering. removedBefore reports
+// whether the node was told in an earlier life that it was removed.
+func Open(env Env, removedBefore func() bool) (*Membership, error) {
+	if err := os.MkdirAll(env.Settings.NodeDir(), 0o700); err != nil {
+		return nil, fmt.Errorf("node directory: %w", err)
+	}
+
+	id, err := nodeapi.LoadIdentity(env.Settings.NodeDir())
+	if err != nil {
+		return nil, err
+	}
+
+	keeper, err := nodes.OpenKeeper(env.Settings.DataDir, env.Settings.SharedNodesDir())
+	if err != nil {
+		return nil, err
+	}
+
+	m := &Membership{
+		env:           env,
+		life:          rand.Text(),
+		id:            id,
+		keeper:        keeper,
+		shared:        &shared{env: env, id: id, keeper: keeper, waits: "the shared storage"},
+		removedBefore: removedBefore,
+	}
+
+	m.uses = newKeyWatch(env, id, m.life, keeper)
+	m.peers = &peers{
+		env:    env,
+		id:     m.uses.id,
+		keeper: keeper,
+		uses:   m.uses,
+		told:   m.setRemoved,
+		views:  map[string]*peerView{},
+	}
+
+	m.marks, err = newWitness(env, id.Hash, m.life, keeper, m.peers)
+	return m, err
+}
+
+// Self returns this node's line in the table of nodes, a removed one's as well, and
+// reports whether there is one.
+func (m *Membership) Self() (nodes.Node, bool) {
+	t := m.keeper.Table()
+	return t.ByCertificate(m.id.Hash)
+}
+
+// Heard tells of how many other nodes there are, and when the machine of one of them last sent
+// anything; zero: never in this life.
+func (m *Membership) Heard() (others int, last time.Time) { return m.peers.heard() }
+
+// Removed tells who says that this node was removed; empty: it belongs to its
+// cluster.
+func (m *Membership) Removed() string {
+	if t := m.keeper.Table(); t.WasRemoved(m.id.Hash) {
+		return "the table of nodes says so"
+	}
+	if m.removedBefore() {
+		return "it was told so before"
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.removed == "" {
+		return ""
+	}
+	return m.removed + " says so"
+}
+
+func (m *Membership) setRemoved(by string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removed = by
+}
+
+// Changed is closed at the next change of the table of nodes.
+func (m *Membership) Changed() <-chan struct{} { return m.keeper.Changed() }
+
+// Belongs is what the services of a node of a cluster wait for: that it was not
+// removed.
+func (m *Membership) Belongs() service.Condition {
+	return service.Poll("this node to belong to the cluster", time.Second, time.Second, func(context.Context) error {
+		if why := m.Removed(); why != "" {
+			return fmt.Errorf("it was removed: %s", why)
+		}
+		return nil
+	})
+}
+
+// Ready is what the master waits for: the cluster's key on the shared storage.
+func (m *Membership) Ready() service.Condition {
+	return service.Poll("the shared storage", 200*time.Millisecond, time.Second, func(context.Context) error {
+		if ok, waits := m.shared.ready(); !ok {
+			return errors.New(waits)
+		}
+		return nil
+	})
+}
+
+// Settings are those of the node with the members of the cluster filled in.
+func (m *Membership) Settings() *settings.Settings {
+	c := *m.env.Settings
+	t := m.keeper.Table()
+	for _, o := range t.Serving() {
+		c.Members = append(c.Members,
+			settings.Member{
+				Name:     o.Name,
+				Address:  o.Address,
+				Draining: o.State == nodes.Draining || o.State == nodes.Leaving,
+			})
+	}
+	c.Founds = m.shared.founds()
+	return &c
+}
+
+// Peers are the clients of the other nodes that serve minions, by name.
+func (m *Membership) Peers() map[string]*nodeapi.Client { return m.peers.serving() }
+
+// Key is this node's in the table of nodes.
+func (m *Membership) Key() string { return m.id.Hash }
+
+// Heads are what the other nodes said of their audit records when they answered last, by
+// name, with their keys in the table of nodes.
+func (m *Membership) Heads() map[string]Heads { return m.peers.heads() }
+
+// Authority asks the other nodes for the authority of the storage's certificates.
+func (m *Membership) Authority(ctx context.Context) (storage.Authority, error) {
+	return m.peers.authority(ctx)
+}
+
+// Sign has another node sign this node's certificate for the shared volume. It implements
+// [storage.Certifier].
+func (m *Membership) Sign(ctx context.Context, request []byte) (storage.Signed, error) {
+	return m.peers.signStorage(ctx, request)
+}
+
+// WriteSecret writes the part of the master's configuration that holds the
+// cluster's secret, for the master alone to read.
+func (m *Membership) WriteSecret() error { return m.shared.writeSecret() }
+
+// Copied says why this machine may not act for the node whose key it has, "" when it may.
+func (m *Membership) Copied() string { return m.uses.standing().refusal }
+
+// MayServe reports whether this node's copy of the shared volume may be served, and what
+// that waits for.
+func (m *Membership) MayServe() (may bool, why string) {
+	if s := m.uses.standing(); s.copied {
+		return false, "this machine to be the node's own: " + s.refusal
+	}
+	return m.marks.mayServe()
+}
+
+// Table is the table of nodes.
+func (m *Membership) Table() nodes.Table { return m.keeper.Table() }
+
+// Answers reports whether another node spoke with us just now.
+func (m *Membership) Answers(node string) bool { return m.peers.answers(node) }
