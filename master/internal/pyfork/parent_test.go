@@ -1,0 +1,285 @@
+package pyfork
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
+	"saltern/test/logged"
+)
+
+// ready is what programs of these tests do first; it needs Python's own library only.
+const ready = `
+control = socket.socket(fileno=CONTROL)
+raw = read_frame(lambda size: os.read(0, size), 1 << 26)
+tell(control, op="ready", salt="3008.3")
+`
+
+// python returns a Python; it need not have Salt.
+func python(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath(cmp.Or(os.Getenv("SALTERN_PYTHON"), "python3"))
+	if err != nil {
+		t.Skip("SKIPPED: no Python")
+	}
+	return path
+}
+
+// config is that of a parent with a program, which follows Prelude.
+func config(t *testing.T, program string) Config {
+	t.Helper()
+	return Config{
+		Python:       python(t),
+		Program:      Prelude + program,
+		Settings:     value.NewMap("word", "of the settings"),
+		Env:          []string{"WORD=of the environment", "PATH=" + os.Getenv("PATH")},
+		StartTimeout: time.Minute,
+		Name:         "renderer",
+		Log:          slog.New(slog.DiscardHandler),
+	}
+}
+
+func start(t *testing.T, cfg Config) *Parent {
+	t.Helper()
+	p, err := Start(t.Context(), cfg)
+	check.Must(t, err)
+	t.Cleanup(func() { p.Stop(0) })
+	return p
+}
+
+// TestConversation: a parent gets its settings and environment, says that it is ready, takes an
+// order with a file, and is heard; its end is the end of the control socket.
+func TestConversation(t *testing.T) {
+	t.Parallel()
+	p := start(t, config(t, ready+`
+order, rights, _, _ = socket.recv_fds(control, 1 << 16, 1)
+os.write(rights[0], os.environ["WORD"].encode())
+tell(control, op="forked", worker=7, error=repr(b"of the settings" in raw and b"of the order" in order and os.getcwd() == "/"))
+`))
+	if p.Salt != "3008.3" || !p.Alive() || p.PID() <= 0 {
+		t.Errorf("%+v", p)
+	}
+
+	if score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.PID())); err != nil ||
+		strings.TrimSpace(string(score)) != oomScore {
+		t.Errorf("the kernel kills it at %q, %v", score, err)
+	}
+
+	ours, theirs, err := SocketPair(unix.SOCK_STREAM)
+	check.Must(t, err)
+	defer ours.Close()
+
+	check.Must(t, p.Order(value.NewMap("word", "of the order"), theirs))
+	theirs.Close()
+	m, err := p.Receive()
+	check.Must(t, err)
+
+	if m.Op != "forked" || m.Worker != 7 || m.Error != "True" {
+		t.Errorf("message: %+v", m)
+	}
+
+	if text, err := io.ReadAll(ours); err != nil || string(text) != "of the environment" {
+		t.Errorf("the file: %q, %v", text, err)
+	}
+
+	if m, err := p.Receive(); err == nil {
+		t.Errorf("after its end: %+v", m)
+	}
+
+	<-p.Done()
+	if p.Alive() {
+		t.Error("alive after its end")
+	}
+}
+
+// TestStartThatFails: whoever starts a Python learns whether it will ever start.
+func TestStartThatFails(t *testing.T) {
+	t.Parallel()
+	notes := filepath.Join(t.TempDir(), "notes")
+	check.Must(t, os.WriteFile(notes, nil, 0o600))
+	for _, tt := range []struct {
+		name    string
+		program string
+		change  func(*Config)
+		is      []error
+		not     error
+		text    string
+	}{
+		{
+			name:   "no such program",
+			change: func(c *Config) { c.Python = "/nowhere/python" },
+			is:     []error{fs.ErrNotExist},
+			not:    ErrCut,
+			text:   "find /nowhere/python",
+		},
+		{name: "no program", change: func(c *Config) { c.Python = notes }, is: []error{fs.ErrPermission}, not: ErrCut},
+		{
+			name:    "it says why",
+			program: "tell(socket.socket(fileno=CONTROL), op='failed', error='no such module')",
+			not:     ErrCut,
+			text:    "no such module",
+		},
+		{name: "it has no Salt", program: "sys.exit(3)", is: []error{ErrNoSalt}, not: ErrCut},
+		{name: "it ends by itself", program: "sys.exit(1)", is: []error{errNotReady}, not: ErrCut},
+		{name: "it is killed", program: "os.kill(os.getpid(), signal.SIGKILL)", is: []error{ErrCut}, not: ErrNoSalt},
+		{
+			name:    "it is too slow",
+			program: "signal.pause()",
+			change:  func(c *Config) { c.StartTimeout = 10 * time.Millisecond },
+			is:      []error{ErrCut},
+			not:     ErrNoSalt,
+		},
+		{
+			name:    "it says what nobody understands",
+			program: "socket.socket(fileno=CONTROL).send(b'{')",
+			is:      []error{errNotReady},
+			not:     ErrCut,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t, tt.program+"\n")
+			if tt.change != nil {
+				tt.change(&cfg)
+			}
+
+			p, err := Start(t.Context(), cfg)
+			if err == nil {
+				p.Stop(0)
+				t.Fatal("it has started")
+			}
+
+			for _, want := range tt.is {
+				if !errors.Is(err, want) {
+					t.Errorf("%v is no %v", err, want)
+				}
+			}
+
+			if errors.Is(err, tt.not) {
+				t.Errorf("%v is taken for %v", err, tt.not)
+			}
+
+			if !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("%v does not say %q", err, tt.text)
+			}
+		})
+	}
+}
+
+// TestStartIsCancelled: nobody waits for a Python that is not wanted any more.
+func TestStartIsCancelled(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	up := filepath.Join(t.TempDir(), "up")
+	go func() {
+		await.Within(time.Minute, func() bool { _, err := os.Stat(up); return err == nil })
+		cancel()
+	}()
+
+	began := time.Now()
+	_, err := Start(ctx, config(t, fmt.Sprintf("open(%q, 'w').close()\nsignal.pause()\n", up)))
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error: %v", err)
+	}
+
+	if d := time.Since(began); d > 30*time.Second {
+		t.Errorf("it took %v", d)
+	}
+}
+
+// TestStopEndsTheFamily: Stop ends the workers of a parent too, whatever they ignore, and
+// leaves a parent that ends by itself the time to do so.
+func TestStopEndsTheFamily(t *testing.T) {
+	t.Parallel()
+	p := start(t, config(t, ready+`
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = os.fork()
+if child == 0:
+    signal.pause()
+tell(control, op="forked", worker=child)
+signal.pause()
+`))
+
+	m, err := p.Receive()
+	check.Must(t, err)
+	p.Stop(0)
+	if p.Alive() {
+		t.Error("the parent is alive")
+	}
+
+	await.That(t, "the end of the worker", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.Worker))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+
+	dir := t.TempDir()
+	p = start(t, config(t, ready+fmt.Sprintf(`
+control.recv(1)
+open(%q, "w").close()
+`, filepath.Join(dir, "ended"))))
+
+	p.Stop(time.Minute)
+	if _, err := os.Stat(filepath.Join(dir, "ended")); err != nil {
+		t.Errorf("it had no time to end: %v", err)
+	}
+
+	if err := syscall.Kill(p.PID(), 0); err == nil {
+		t.Error("the process is there after Stop")
+	}
+}
+
+// TestLogOfAParent: what a parent logs is logged here with its level, what it prints counts as
+// little, and what is written at its end is not lost.
+func TestLogOfAParent(t *testing.T) {
+	t.Parallel()
+	var log logged.Buffer
+	cfg := config(t, ready+`
+setup_logging(logging.INFO)
+logging.getLogger("salt.x").warning("a warning")
+os.write(2, b"printed\n")
+logging.getLogger().handlers[0].jid = "20260102030405678901"
+logging.getLogger("salt.y").error("the last word\nTraceback")
+`)
+
+	cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	p := start(t, cfg)
+	<-p.Done()
+	for _, want := range []string{
+		`level=WARN msg="renderer: a warning" logger=salt.x`,
+		`level=DEBUG msg="renderer output" text=printed`,
+		`level=ERROR msg="renderer: the last word" logger=salt.y jid=20260102030405678901`,
+		`level=DEBUG msg="renderer: the last word\nTraceback"`,
+	} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%s is not in\n%s", want, log.String())
+		}
+	}
+}
+
+// TestLogIsBounded: who writes without end is cut off after a number of lines, and the rest is
+// counted.
+func TestLogIsBounded(t *testing.T) {
+	t.Parallel()
+	var log logged.Buffer
+	text := strings.Repeat(`{"level": 30, "logger": "x", "text": "again"}`+"\n", 10*maxLines)
+	relayLog(strings.NewReader(text), "runner", slog.New(slog.NewTextHandler(&log, nil)))
+	if n := strings.Count(log.String(), "runner: again"); n != maxLines {
+		t.Errorf("%d lines, want %d", n, maxLines)
+	}
+}
