@@ -16,10 +16,10 @@ type accessLog struct {
 	file *os.File
 
 	mu        sync.Mutex
-	strangers ratelimit.Bucket // lines that they have caused
+	strangers ratelimit.Bucket // lines caused by strangers
 }
 
-// strangeLines are those of who has proved nothing.
+// strangeLines is the rate of lines of unknown senders.
 func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 2000, PerSecond: 20} }
 
 func openAccessLog(path string) (*accessLog, error) {
@@ -30,8 +30,8 @@ func openAccessLog(path string) (*accessLog, error) {
 	return &accessLog{file: f}, nil
 }
 
-// logAccess writes a line as web servers do. Of those that strangers cause beyond a rate it
-// leaves some out, and says so in the other log.
+// logAccess writes a line as web servers do. Lines that strangers cause beyond a rate are left out,
+// and the other log says so.
 func (s *Server) logAccess(q *request) {
 	if s.access == nil {
 		return

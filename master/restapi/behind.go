@@ -24,11 +24,11 @@ import (
 
 const (
 	headerTime   = 3 * time.Second
-	maxBalancers = 16 << 10 // bytes of the file that names them
+	maxBalancers = 16 << 10 // maxBalancers bounds the file that names the load balancers, in bytes.
 )
 
-// behindBalancers is where salt-api listens for the load balancers, "" where it listens
-// itself: a section that names another host or port means what it says.
+// behindBalancers returns where salt-api listens for the load balancers, or "" where it listens for
+// clients itself: a section that names another host or port is obeyed.
 func behindBalancers(section, given *value.Map) string {
 	at := given.Str("behind")
 	if host, said := section.Get("host"); said && host != given.Value("host") {
@@ -43,8 +43,8 @@ func behindBalancers(section, given *value.Map) string {
 	return at
 }
 
-// balancers knows the load balancers by a file that changes with the cluster. Its
-// methods may be called concurrently.
+// balancers knows the addresses of the load balancers from a file that changes with the cluster.
+// Its methods may be called concurrently.
 type balancers struct {
 	path string
 
@@ -53,13 +53,13 @@ type balancers struct {
 	list []netip.Prefix
 }
 
-// sentBy reports whether a connection comes from one.
+// sentBy reports whether a connection comes from a load balancer.
 func (b *balancers) sentBy(c net.Conn) bool {
 	ap, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	return err == nil && b.contains(ap.Addr())
 }
 
-// contains reports whether an address is that of one. Without the file there is none.
+// contains reports whether an address belongs to a load balancer. Without the file none does.
 func (b *balancers) contains(a netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *Server) listenBehind() (net.Listener, error) {
 	}), nil
 }
 
-// proxiedListener is a listener whose connections have said by a PROXY header whose they are.
+// proxiedListener is a listener whose connections have named their client by a PROXY header.
 type proxiedListener struct {
 	net.Listener
 	bad   func(c net.Conn, err error)
@@ -143,7 +143,7 @@ func (t *proxiedListener) acceptLoop() {
 	}
 }
 
-// readHeader reads a header and hands the connection on.
+// readHeader reads the PROXY header of a connection and hands the connection on.
 func (t *proxiedListener) readHeader(c net.Conn) {
 	_ = c.SetReadDeadline(time.Now().Add(headerTime))
 	client, err := proxyproto.Read(c)
@@ -177,14 +177,14 @@ func (t *proxiedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes the listener; headers that are under way have their time.
+// Close closes the listener. Headers that are being read have their time.
 func (t *proxiedListener) Close() error {
 	err := t.Listener.Close()
 	t.wg.Wait()
 	return err
 }
 
-// proxiedConn is a connection of a client behind a load balancer.
+// proxiedConn is the connection of a client behind a load balancer.
 type proxiedConn struct {
 	net.Conn
 	client net.Addr

@@ -25,30 +25,30 @@ const (
 	bodyRate = 16 << 10
 	bodyStep = 32 << 10 // bytes that are read at once, and set aside
 
-	// maxStranger bounds the body of who has proved nothing where it holds nothing but who
-	// he is: an ID token has 16 KiB.
+	// maxStranger bounds the body of an unknown sender that holds nothing but credentials: an ID
+	// token has 16 KiB.
 	maxStranger = 32 << 10
 )
 
-// Bounds of what a body decodes to, whatever memory there is.
+// Bounds of a decoded body, whatever memory there is.
 const (
 	maxValues = 200_000
 	maxFields = 4096 // of a form
 	maxDepth  = 64
 )
 
-// bodyKind is a content type that is read. What it decodes to takes at most each bytes for each of
-// the values that count finds, and twice its length.
+// bodyKind is a content type that is read. A decoded body takes at most each bytes for each of the
+// values that count finds, and twice its length.
 type bodyKind struct {
 	count  func([]byte) int
 	each   int64
 	decode func([]byte) (any, error)
 }
 
-// bodyKinds are the content types that are read.
+// bodyKinds returns the content types that are read.
 func bodyKinds() map[string]bodyKind {
 	json := countMarks(",:[{")
-	yaml := bodyKind{saltyaml.Estimate, 600, decodeYAML} // of which most is gone when it is decoded
+	yaml := bodyKind{saltyaml.Estimate, 600, decodeYAML} // most of it is freed after decoding
 	return map[string]bodyKind{
 		"application/json":                  {json, 80, decodeJSON},
 		"application/x-yaml":                yaml,
@@ -58,7 +58,7 @@ func bodyKinds() map[string]bodyKind {
 	}
 }
 
-// countMarks counts the bytes with which values may begin.
+// countMarks returns a function that counts the bytes with which values may begin.
 func countMarks(of string) func([]byte) int {
 	return func(b []byte) int {
 		n := 1
@@ -71,12 +71,12 @@ func countMarks(of string) func([]byte) int {
 	}
 }
 
-// memoryCost is what a body and all that it decodes to take of memory at most, in bytes.
+// memoryCost returns at most how many bytes of memory a body takes together with its decoded form.
 func (k bodyKind) memoryCost(b []byte) int64 { return int64(k.count(b))*k.each + 2*int64(len(b)) }
 
-// readBody takes the body of a request in, of at most so many bytes: q.data is what was decoded,
-// q.raw the bytes (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt reads bodies without a
-// Content-Length as none; here those in chunks are read.
+// readBody reads the body of a request, of at most so many bytes. q.data is the decoded body, q.raw
+// the bytes (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt ignores bodies without a
+// Content-Length; here those in chunks are read.
 func (s *Server) readBody(ctx context.Context, q *request, most int64) error {
 	r := q.http
 	if r.Method != http.MethodPost && r.Method != http.MethodPut || r.ContentLength == 0 {
@@ -143,7 +143,7 @@ func (s *Server) receiveBody(ctx context.Context, q *request, most int64) ([]byt
 	}
 }
 
-// setAside waits for memory until the request is answered.
+// setAside waits for memory, which the request holds until it is answered.
 func (s *Server) setAside(ctx context.Context, q *request, n int64) error {
 	if q.memory == nil {
 		q.memory = s.pools.memory.Take(q.holder, q.class, 0)
@@ -166,7 +166,7 @@ func (s *Server) setAside(ctx context.Context, q *request, n int64) error {
 	return nil
 }
 
-// tooLarge refuses a body for its size, or for what it would decode to.
+// tooLarge refuses a body for its size or for the size of its decoded form.
 func (s *Server) tooLarge(q *request) error {
 	s.count.large.Add(1)
 	if q.class != ratelimit.Proven {
@@ -185,7 +185,7 @@ func decodeJSON(b []byte) (any, error) {
 	return v, nil
 }
 
-// decodeYAML lets aliases make no more of a document than it would be without them.
+// decodeYAML reads YAML. Aliases may not make the document larger than it would be without them.
 func decodeYAML(b []byte) (any, error) {
 	limits := saltyaml.Limits{Bytes: len(b), Depth: maxDepth, Nodes: min(2*saltyaml.Estimate(b)+maxDepth, maxValues)}
 	v, err := saltyaml.DecodeWithin(b, "body", limits)
@@ -195,7 +195,7 @@ func decodeYAML(b []byte) (any, error) {
 	return v, nil
 }
 
-// decodeText takes text for JSON, if it is some.
+// decodeText reads text as JSON if it is JSON.
 func decodeText(b []byte) (any, error) {
 	if v, err := value.ParseJSON(b); err == nil {
 		return v, nil
@@ -203,8 +203,8 @@ func decodeText(b []byte) (any, error) {
 	return string(b), nil
 }
 
-// decodeForm reads name=value&…; names that come twice make lists, empty values
-// are left out, kwarg and each arg are read as on the command line.
+// decodeForm reads name=value&…. Names that come twice make lists, empty values are left out, and
+// kwarg and each arg are read as on the command line.
 func decodeForm(b []byte) (any, error) {
 	if bytes.Count(b, []byte("&")) >= maxFields {
 		return nil, &failure{http.StatusBadRequest, "The form has too many fields."}
@@ -248,7 +248,7 @@ func decodeForm(b []byte) (any, error) {
 	return m, nil
 }
 
-// unescape leaves text as it is where it is not escaped rightly, as Python does.
+// unescape leaves text as it is where it is badly escaped, as Python does.
 func unescape(s string) string {
 	if u, err := url.QueryUnescape(s); err == nil {
 		return u

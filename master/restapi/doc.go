@@ -2,8 +2,8 @@
 // (salt/netapi/rest_cherrypy/app.py of 3008.3): log-ins, commands as low data,
 // minions, jobs, keys, hooks and the event bus.
 //
-//	client ── HTTPS ── (load balancer ── PROXY header ──) Server.ServeHTTP ── recognize (whose share) ── guard (token) ── read (body)
-//	  ├─ endpoint ── execute ── run (netapi_enable_clients, credentials) ── enter (worker) ── client.Client ── 4506 of the master, its event socket
+//	client ── HTTPS ── (load balancer ── PROXY header ──) Server.ServeHTTP ── recognize (whose share) ── guard (token) ── readBody
+//	  ├─ endpoint ── execute ── runCommand (netapi_enable_clients, credentials) ── takeWorker ── client.Client ── 4506 of the master, its event socket
 //	  ├─ /hook ── client.Shared.Fire                              (the right of the process, after the check)
 //	  └─ /events, /ws ── hub ── one reader of the event socket for all
 //

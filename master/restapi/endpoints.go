@@ -34,13 +34,13 @@ func welcome(*Server, context.Context, *request) (any, error) {
 	return value.NewMap("return", "Welcome", "clients", value.List(clientNames())), nil
 }
 
-// commands carries out commands with the token of the session.
+// commands runs commands with the token of the session.
 func commands(s *Server, ctx context.Context, q *request) (any, error) {
 	got, err := s.execute(ctx, q, q.lowData(), "", q.token)
 	return result(got), err
 }
 
-// runCommands carries out commands that bring their own credentials.
+// runCommands runs commands that bring their own credentials.
 func runCommands(s *Server, ctx context.Context, q *request) (any, error) {
 	got, err := s.execute(ctx, q, q.lowData(), "", "")
 	return result(got), err
@@ -53,7 +53,7 @@ func showMinions(s *Server, ctx context.Context, q *request) (any, error) {
 	return result(got), err
 }
 
-// argNamed is what follows the endpoint in the path, or the value of a name in the query.
+// argNamed returns the part of the path after the endpoint, or the value of a name in the query.
 func (q *request) argNamed(name string) string {
 	if len(q.args) > 0 {
 		return q.args[0]
@@ -61,7 +61,7 @@ func (q *request) argNamed(name string) string {
 	return q.http.URL.Query().Get(name)
 }
 
-// startJob starts jobs and tells where their returns will be.
+// startJob starts jobs and says where their returns will be.
 func startJob(s *Server, ctx context.Context, q *request) (any, error) {
 	got, err := s.execute(ctx, q, q.lowData(), "local_async", q.token)
 	if err != nil {
@@ -104,7 +104,7 @@ func showJobs(s *Server, ctx context.Context, q *request) (any, error) {
 	return value.NewMap("info", got, "return", []any{returns}), nil
 }
 
-// data is the result of the only wheel function that was called.
+// wheelResult returns the result of the only wheel function that was called.
 func wheelResult(got []any) any {
 	if len(got) == 0 {
 		return value.NewMap()
@@ -123,9 +123,9 @@ func showKeys(s *Server, ctx context.Context, q *request) (any, error) {
 	return result(wheelResult(got)), err
 }
 
-// makeKeys makes the keys of a minion, accepts them and sends them as an archive.
-// The credentials are in the body. Unlike Salt's, an id that has a key already is
-// refused: the archive would hold two empty files.
+// makeKeys generates the keys of a minion, accepts them and sends them as an archive. The
+// credentials are in the body. Unlike Salt, it refuses an id that has a key already: the archive
+// would hold two empty files.
 func makeKeys(s *Server, ctx context.Context, q *request) (any, error) {
 	l, _ := q.lowData().([]any)
 	if len(l) != 1 {
@@ -235,9 +235,8 @@ func (s *Server) revoke(ctx context.Context, token string) error {
 	return nil
 }
 
-// makeToken logs people in as /login does, and gives their tokens as a list. (Salt's has
-// the runner auth.mk_token do it, with name, password and token in its events and in the
-// job cache.)
+// makeToken logs people in as /login does, and returns their tokens as a list. Salt runs
+// auth.mk_token for it, which puts name, password and token into events and the job cache.
 func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 	l, ok := q.lowData().([]any)
 	if !ok {
@@ -280,14 +279,14 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 			return nil, err
 		}
 
-		token.Delete(eauth.RightsField) // is between us and the master
+		token.Delete(eauth.RightsField) // stays between us and the master
 		tokens = append(tokens, token)
 	}
 
 	return tokens, nil
 }
 
-// fireHook fires an event with what was sent, for who may do so.
+// fireHook fires an event with the body, for whoever may do so.
 func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
 	if q.token != "" && !s.hasRight(s.guard.sessionOf(q.token).owner, conf.Hooks) {
 		s.quiet.Warn("a hook is refused: external_auth does not grant @hook", "user",
@@ -317,8 +316,8 @@ func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
 		post = value.NewMap()
 	}
 
-	// Who sends one hook after another finds their events in that order: each answer
-	// says that the bus has the event.
+	// Hooks that are sent one after another become events in that order: an answer means that the
+	// bus has the event.
 	if err := s.shared.Fire(ctx, tag,
 		value.NewMap("body", string(q.raw), "post", post, "headers", headers)); err != nil {
 		s.quiet.Error("the event of a hook was not fired", "tag", tag, "error", err)
@@ -353,8 +352,7 @@ func (s *Server) sendPath(q *request, path string) error {
 	return s.sendFile(q, f)
 }
 
-// staticFile sends a file below static; nothing leads out of that folder, neither
-// dots nor links.
+// staticFile sends a file below static. Neither dots nor links lead out of that folder.
 func (s *Server) staticFile(q *request, name string) error {
 	if slices.Contains(strings.Split(name, "/"), "..") || strings.ContainsAny(name, "\\\x00") {
 		return &failure{code: http.StatusForbidden}

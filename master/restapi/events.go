@@ -23,17 +23,17 @@ const (
 	maxWaitingBytes = 8 << 20
 )
 
-// firstLook is how long a reader waits for the master's bus before it is answered all the
-// same: when the master is back, it gets what comes then.
+// firstLook is how long a reader waits for the master's bus before it gets its answer all the same.
+// When the master is back, the reader gets the events from then on.
 const firstLook = time.Second
 
-// hub reads the master's event bus once for all who want it, and not at all while
-// there is nobody. It is where it is decided who gets which event.
+// hub reads the master's event bus once for all readers, and not at all while there are none. It
+// decides who gets which event.
 type hub struct {
 	dir    string
 	log    *slog.Logger
 	wg     sync.WaitGroup
-	owners owners // of the goroutine that reads
+	owners owners // who started which job; used by the reading goroutine
 
 	mu      sync.Mutex
 	readers map[*eventReader]struct{}
@@ -42,21 +42,21 @@ type hub struct {
 	ended   bool
 }
 
-// eventReader is what waits for one reader. Readers share the text of an event, and one for
-// whom nothing waits holds next to nothing.
+// eventReader holds the events that wait for one reader. Readers share the text of an event, so a
+// reader for whom nothing waits takes next to no memory.
 type eventReader struct {
-	wake  chan struct{}   // something has come, or it is cut
-	cut   func()          // ends a write that is stuck
+	wake  chan struct{}   // an event has come, or the reader is cut
+	cut   func()          // called to end a stuck write
 	reads <-chan struct{} // closed when the hub has reached the bus
 
-	// Of the hub's lock.
+	// Guarded by the hub's lock.
 	sees          view
 	queue         []string // that come next
-	frames, bytes int      // that have not been taken, of the queue and of the last batch
+	frames, bytes int      // not sent yet, in the queue and in the last batch
 	gone, slow    bool
 }
 
-// view is what a reader may see: all events, or those of his own jobs, and of one job
+// view says which events a reader may see: all, or those of his own jobs, and those of one job
 // whoever started it.
 type view struct {
 	all bool
@@ -64,8 +64,7 @@ type view struct {
 	job string // "" for none
 }
 
-// shows reports whether an event may be shown: its tag, and who started the job to which
-// it belongs.
+// shows reports whether an event may be seen, by its tag and by who started its job.
 func (v view) shows(tag string, of jobUser) bool {
 	if v.all || of.isOwnedBy(v.own) {
 		return true
@@ -74,15 +73,15 @@ func (v view) shows(tag string, of jobUser) bool {
 	return v.job != "" && jid == v.job
 }
 
-// newHub makes a hub; ask finds out who started a job, see owners.
+// newHub returns a hub. ask returns who started a job, see owners.
 func newHub(sockDir string, log *slog.Logger, ask func(context.Context, string) (jobUser, error)) *hub {
 	h := &hub{dir: sockDir, log: log, readers: map[*eventReader]struct{}{}}
 	h.owners = owners{users: map[string]jobUser{}, ask: ask, now: time.Now}
 	return h
 }
 
-// addReader adds a reader; nil when the hub has ended. leave must be called for it. cut is
-// called when it is too slow, and must not block.
+// addReader adds a reader, or returns nil when the hub has ended. removeReader must be called for
+// it. cut is called when the reader is too slow, and must not block.
 func (h *hub) addReader(sees view, cut func()) *eventReader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -102,8 +101,8 @@ func (h *hub) addReader(sees view, cut func()) *eventReader {
 	return r
 }
 
-// awaitBus waits until the hub reads the bus, so that who is answered then misses nothing
-// of what he starts next; firstLook bounds it.
+// awaitBus waits until the hub reads the bus, at most firstLook. A client that is answered
+// afterwards misses nothing of what it starts next.
 func (r *eventReader) awaitBus(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstLook)
 	defer cancel()
@@ -113,8 +112,8 @@ func (r *eventReader) awaitBus(ctx context.Context) {
 	}
 }
 
-// setView changes what a reader may see. What waits for one that sees less than before is
-// lost to it.
+// setView changes what a reader may see. A reader that may see less than before loses the events
+// that wait for it.
 func (h *hub) setView(r *eventReader, sees view) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -148,12 +147,12 @@ func (h *hub) cutReader(r *eventReader) {
 func (r *eventReader) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // it will look in any case
 	}
 }
 
-// takeBatch gives a reader all that waits for it; ok is false when it is cut, slow says why.
-// It calls taken for each frame.
+// takeBatch returns the frames that wait for a reader. ok is false when the reader was cut; slow
+// says whether that was for being slow. Call countTaken for each frame.
 func (h *hub) takeBatch(r *eventReader) (frames []string, ok, slow bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,14 +160,14 @@ func (h *hub) takeBatch(r *eventReader) (frames []string, ok, slow bool) {
 	return frames, !r.gone, r.slow
 }
 
-// countTaken tells that a reader has got a frame.
+// countTaken notes that a reader has got a frame.
 func (h *hub) countTaken(r *eventReader, frame string) {
 	h.mu.Lock()
 	r.frames, r.bytes = r.frames-1, r.bytes-len(frame)
 	h.mu.Unlock()
 }
 
-// cutAll cuts all readers; no new ones come.
+// cutAll cuts all readers. No new ones are added.
 func (h *hub) cutAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -182,14 +181,14 @@ func (h *hub) cutAll() {
 	}
 }
 
-// closeAndWait is end, and waits.
+// closeAndWait calls cutAll and waits for the reading goroutine.
 func (h *hub) closeAndWait() {
 	h.cutAll()
 	h.wg.Wait()
 }
 
-// readBus reads events until ctx ends; when the master hangs up it connects anew. It calls
-// reads when it is connected.
+// readBus reads events until ctx ends. When the master hangs up it connects again. It calls reads
+// when it is connected.
 func (h *hub) readBus(ctx context.Context, reads func()) {
 	for ctx.Err() == nil {
 		l, err := event.DialPub(ctx, h.dir)
@@ -216,7 +215,7 @@ func (h *hub) readBus(ctx context.Context, reads func()) {
 	}
 }
 
-// sendToReaders hands an event to all readers who may see it.
+// sendToReaders hands an event to all readers that may see it.
 func (h *hub) sendToReaders(ctx context.Context, e event.Event) {
 	h.owners.hearEvent(e)
 	var of jobUser
@@ -226,7 +225,7 @@ func (h *hub) sendToReaders(ctx context.Context, e event.Event) {
 	h.queueFrame(e.Tag, of, sync.OnceValue(func() string { return sseFrame(e) }))
 }
 
-// limited reports whether there is a reader who does not see all events.
+// limited reports whether some reader may not see all events.
 func (h *hub) limited() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -238,8 +237,8 @@ func (h *hub) limited() bool {
 	return false
 }
 
-// queueFrame queues a frame for all readers who may see it. One that has too much waiting is
-// cut: its client connects anew, and knows that it may have missed something.
+// queueFrame queues a frame for all readers that may see it. Overflow policy: a reader with too
+// much waiting is cut. Its client connects again and knows that it may have missed something.
 func (h *hub) queueFrame(tag string, of jobUser, text func() string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -262,14 +261,14 @@ func (h *hub) queueFrame(tag string, of jobUser, text func() string) {
 	}
 }
 
-// sseFrame is an event in the form of Server-Sent Events, with the line for its tag
-// that Salt adds. JSON has no line breaks; a tag may have them, and would end its line.
+// sseFrame returns an event as a Server-Sent Event, with the line for its tag that Salt adds. JSON
+// has no line breaks; those in a tag would end its line and are replaced.
 func sseFrame(e event.Event) string {
 	tag := strings.NewReplacer("\r", " ", "\n", " ").Replace(e.Tag)
 	return "tag: " + tag + "\ndata: " + asJSON(value.NewMap("tag", e.Tag, "data", e.Data)) + "\n\n"
 }
 
-// streamEvents streams the master's events to whoever has a good token.
+// streamEvents streams the master's events to whoever has a valid token.
 func streamEvents(s *Server, ctx context.Context, q *request) (any, error) {
 	if q.http.URL.RawQuery != "" {
 		return nil, &failure{http.StatusBadRequest,
@@ -284,8 +283,8 @@ func streamEvents(s *Server, ctx context.Context, q *request) (any, error) {
 	return nil, s.listen(ctx, q, audience{token: token}, func(frame string) string { return frame })
 }
 
-// takeSeat takes a place among the readers of events, for which the request gives up that among
-// the requests; free gives it back.
+// takeSeat takes a place among the readers of events. The request gives up its place among the
+// requests for it. Call free in the end.
 func (s *Server) takeSeat(q *request) (free func(), err error) {
 	place := s.pools.readers.Take(q.holder, q.class, 1)
 	if place == nil {
@@ -308,23 +307,21 @@ func (s *Server) tooSlow(q *request) {
 	s.quiet.Warn("a reader of events was too slow and is cut", "peer", q.from)
 }
 
-// audience is a reader of events: his token, which was proven a moment ago, and the job
-// that he follows, if it is one.
+// audience is a reader of events: his proven token, and the job that he follows, or "".
 type audience struct{ token, job string }
 
-// viewOf is what the owner of the token may see now.
+// viewOf returns what the owner of the token may see now.
 func (s *Server) viewOf(a audience) view {
 	who := s.guard.sessionOf(a.token).owner
 	v := view{all: s.hasRight(who, conf.AllEvents), own: who}
 	if a.job != "" && s.hasRight(who, conf.AllJobs) {
-		v.job = a.job // he may look it up, too
+		v.job = a.job // he may look the job up anyway
 	}
 	return v
 }
 
-// hasRight reports whether somebody has a right that is no function. The master says so with
-// each answer about his token; a master of Salt's does not, and what it grants is in the
-// configuration.
+// hasRight reports whether somebody has a right that is no function. Our master sends the rights
+// with each answer about a token; with a master of Salt's they follow from the configuration.
 func (s *Server) hasRight(who owner, right string) bool {
 	words := who.rights
 	if words == nil {
@@ -333,7 +330,7 @@ func (s *Server) hasRight(who owner, right string) bool {
 	return slices.Contains(words, right)
 }
 
-// listen streams events to a reader. pick gives what is sent of a frame, "" for nothing.
+// listen streams events to a reader. pick returns the part of a frame to send, "" for nothing.
 func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(frame string) string) error {
 	free, err := s.takeSeat(q)
 	if err != nil {
@@ -366,7 +363,7 @@ func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(f
 	return nil
 }
 
-// stream sends what comes for a reader as Server-Sent Events.
+// stream sends events to a reader as Server-Sent Events.
 func (s *Server) stream(ctx context.Context, q *request, r *eventReader, a audience, pick func(string) string) {
 	rc := http.NewResponseController(q.w)
 	write := func(text string) bool {
@@ -396,8 +393,8 @@ func (s *Server) stream(ctx context.Context, q *request, r *eventReader, a audie
 	})
 }
 
-// passEvents hands a reader what comes for it until it leaves, is too slow, or its token is
-// not good any more. It sees less, or more, when its owner's rights have changed.
+// passEvents passes events to a reader until it leaves, is too slow, or its token is no longer
+// valid. When the rights of its owner change, so does what it sees.
 func (s *Server) passEvents(ctx context.Context, q *request, r *eventReader, a audience, send func(frame string) bool) {
 	check := time.NewTicker(trustFor)
 	defer check.Stop()

@@ -10,8 +10,8 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of what one reader of formatted events has us remember, and of such readers.
-// Salt's keeps all jobs for as long as the connection lasts.
+// Bounds of what is remembered for one reader of formatted events. Salt keeps all jobs for as long
+// as the connection lasts.
 const (
 	maxFormattedJobs   = 100       // the newest
 	maxFormattedBytes  = 256 << 10 // of their events; the oldest jobs go
@@ -20,16 +20,16 @@ const (
 	grainsAgain        = 20 * time.Second
 )
 
-// formatted is what a client of /ws?format_events has seen: jobs and minions
-// (salt/netapi/rest_cherrypy/event_processor.py SaltInfo). Each event that changes
-// something gives it all of one kind.
+// formatted tracks the jobs and minions that a client of /ws?format_events has seen
+// (salt/netapi/rest_cherrypy/event_processor.py SaltInfo). Each event that changes something sends
+// the client all of one kind.
 type formatted struct {
 	jobs       *value.Map
 	sizes      map[string]int
 	bytes      int
 	minions    *value.Map
-	grainBytes int       // that came for them
-	asked      time.Time // for grains
+	grainBytes int       // of grains that came for the minions
+	asked      time.Time // when grains were last asked for
 	now        func() time.Time
 	// grains starts grains.items on minions, with the right of the client.
 	grains func(ids []string)
@@ -45,8 +45,8 @@ func newFormatted(now func() time.Time, grains func(ids []string)) *formatted {
 	}
 }
 
-// takeEvent gives the messages that an event leads to. text is the event as JSON; one that
-// has not what belongs to its tag leads to none, where Salt's ends the connection.
+// takeEvent returns the messages that follow from an event. text is the event as JSON. An event
+// that lacks what belongs to its tag leads to none, where Salt ends the connection.
 func (f *formatted) takeEvent(text string) (out []string) {
 	v, err := value.ParseJSON([]byte(text))
 	m, ok := v.(*value.Map)
@@ -183,9 +183,8 @@ func (f *formatted) takeKeyAct(data *value.Map) []string {
 	return []string{f.allMinions()}
 }
 
-// takePresent forgets minions that are away, and asks those that are new for their grains.
-// Salt's does so without a pause and for one new minion only, since it names them as a
-// glob.
+// takePresent forgets minions that are away, and asks new ones for their grains. Salt does so
+// without a pause and for one new minion only, since it names them as a glob.
 func (f *formatted) takePresent(data *value.Map) []string {
 	if lacksAny(data, "present") {
 		return nil
@@ -221,7 +220,7 @@ func (f *formatted) takePresent(data *value.Map) []string {
 	return []string{f.allMinions()}
 }
 
-// allMinions are the minions.
+// allMinions returns all minions as a message.
 func (f *formatted) allMinions() string {
 	list := []any{}
 	for id, v := range f.minions.All() {
@@ -233,8 +232,7 @@ func (f *formatted) allMinions() string {
 	return asJSON(value.NewMap("minions", list))
 }
 
-// formattedFor is the formatter of a connection with this token; free gives its place
-// back.
+// formattedFor returns the formatter of a connection with this token. Call free in the end.
 func (s *Server) formattedFor(ctx context.Context, q *request, token string) (f *formatted, free func(), err error) {
 	place := s.pools.formats.Take(q.holder, q.class, 1)
 	if place == nil {

@@ -14,14 +14,14 @@ import (
 	"saltern/master/value"
 )
 
-// job is a command for minions as it was read from low data.
+// job is a command for minions as read from low data.
 type job struct {
 	client.Request
 	full bool // full_return
 }
 
-// jobOf reads a command for minions. The names are those of LocalClient.cmd;
-// whatever else there is goes along with the job (salt/client/__init__.py).
+// jobOf reads a command for minions. Names have the meaning of LocalClient.cmd; all others go along
+// with the job (salt/client/__init__.py).
 func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	rest := low.Clone()
 	take := func(name string) any {
@@ -57,7 +57,7 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	kwarg, _ := take("kwarg").(*value.Map)
 	j.Arg = condition(arg, kwarg)
 
-	n, _ := wholeNumber(take("timeout")) // as Salt, anything else is the default (salt/client/__init__.py _get_timeout)
+	n, _ := wholeNumber(take("timeout")) // as in Salt, anything else means the default
 	gather, _ := wholeNumber(rest.Value("gather_job_timeout"))
 	for name, n := range map[string]int64{"timeout": n, "gather_job_timeout": gather} {
 		if err := s.mayWait(name, float64(n)); err != nil {
@@ -70,8 +70,8 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	return j, nil
 }
 
-// mayWait refuses to wait for longer than callers may ask for, in seconds. A shorter time
-// would look as if the minions had not answered.
+// mayWait refuses a longer wait than callers may ask for, in seconds. A shortened wait would look
+// as if minions had not answered.
 func (s *Server) mayWait(name string, n float64) error {
 	if most := s.opts.MaxTimeout; n > float64(most) {
 		return invalid("%s may be %d seconds at most here (rest_cherrypy: max_timeout): start the job by local_async or runner_async, and look for its end at /jobs or /events.",
@@ -80,16 +80,16 @@ func (s *Server) mayWait(name string, n float64) error {
 	return nil
 }
 
-// invalid says what a caller got wrong.
+// invalid returns a refusal that says what the caller got wrong.
 func invalid(format string, args ...any) error {
 	return &failure{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// seconds is a time of at most a day.
+// seconds returns a time of at most a day.
 func seconds(n int64) time.Duration { return time.Duration(min(max(n, 0), 24*3600)) * time.Second }
 
-// condition makes one list of positional and named arguments
-// (salt/utils/args.py condition_input).
+// condition returns one list of positional and named arguments (salt/utils/args.py
+// condition_input).
 func condition(arg []any, kwarg *value.Map) []any {
 	out := []any{}
 	for _, a := range arg {
@@ -129,7 +129,7 @@ func gather(ctx context.Context, c *client.Client, j job) (any, error) {
 	return all, err
 }
 
-// shownReturn is the value that a minion returned, or with full all about it.
+// shownReturn returns the value that a minion returned, or with full everything about the return.
 func shownReturn(r client.Return, full bool) any {
 	if !full {
 		return r.Ret
@@ -171,7 +171,7 @@ func (s *Server) startLocal(ctx context.Context, in call) (any, error) {
 	return value.NewMap("jid", started.JID, "minions", value.List(started.Minions)), nil
 }
 
-// runSubset runs a command on some minions that have its function.
+// runSubset runs a command on some of the minions that have its function.
 func (s *Server) runSubset(ctx context.Context, in call) (any, error) {
 	n := int64(3)
 	for _, name := range []string{"subset", "sub"} {
@@ -276,7 +276,7 @@ func (s *Server) runBatch(ctx context.Context, in call) ([]any, error) {
 	return out, err
 }
 
-// newJID makes a job id of the time, in UTC (salt/utils/jid.py gen_jid).
+// newJID returns a job id made of the time, in UTC (salt/utils/jid.py gen_jid).
 func newJID(t time.Time) string {
 	t = t.UTC()
 	return t.Format("20060102150405") + fmt.Sprintf("%06d", t.Nanosecond()/1000)

@@ -60,7 +60,7 @@ func handleLogin(s *Server, ctx context.Context, q *request) (any, error) {
 		"user", token.Value("name"), "eauth", token.Value("eauth"), "perms", s.permissions(token))}), nil
 }
 
-// logIn gets a token for somebody who may log in, and notes it.
+// logIn gets a token for somebody who may log in, and remembers it.
 func (s *Server) logIn(
 	ctx context.Context,
 	q *request,
@@ -94,7 +94,7 @@ func (s *Server) logIn(
 	return token, expires, nil
 }
 
-// requestToken asks the master for a token; the answer is empty when it gives none.
+// requestToken asks the master for a token. The answer is empty when the master refuses.
 func (s *Server) requestToken(ctx context.Context, creds *value.Map) (*value.Map, error) {
 	load := creds.Clone()
 	for _, k := range []string{"key", "user", "token"} {
@@ -111,19 +111,19 @@ func (s *Server) requestToken(ctx context.Context, creds *value.Map) (*value.Map
 	return m, client.ErrorIn(m)
 }
 
-// guess is a password, or what stands for one, that is looked at. Once it is known what it
-// was, one of right, wrong and unknown must be called. Until it is wrong it counts for
-// nothing; but an address that has been wrong too often waits before it may guess again,
-// unless it is for somebody who has logged in there before.
+// guess is one check of a password, or of what stands for one. When its outcome is known, one of
+// noteRight, noteWrong and noteUnseen must be called. Until it is wrong it counts for nothing. But
+// an address that has been wrong too often waits before it may guess again, unless the user has
+// logged in from there before.
 type guess struct {
 	s       *Server
 	from    netip.Addr
-	who     holder // at that address
-	counted bool   // as wrong, ahead
+	who     holder // the user at that address
+	counted bool   // charged as wrong in advance
 	turn    *share
 }
 
-// startGuess waits until a password may be looked at.
+// startGuess waits until a password may be checked.
 func (s *Server) startGuess(ctx context.Context, q *request, system, user string) (*guess, error) {
 	g := &guess{s: s, from: q.from, who: holder{system: system, name: username.Fold(user), from: q.from}}
 	now := s.now()
@@ -150,7 +150,7 @@ func (s *Server) startGuess(ctx context.Context, q *request, system, user string
 	return g, nil
 }
 
-// waitPace lets an address that has been wrong too often guess at the pace of its budget.
+// waitPace makes an address that has been wrong too often wait for its budget.
 func (g *guess) waitPace(ctx context.Context) error {
 	wait, ok := g.s.guard.reserve(g.from, queueTime, g.s.now())
 	if !ok {
@@ -166,8 +166,7 @@ func (g *guess) waitPace(ctx context.Context) error {
 	return nil
 }
 
-// releaseTurn notes that the password has been looked at: the next one may be. It may be called
-// again.
+// releaseTurn lets the next password be checked. It may be called again.
 func (g *guess) releaseTurn() { g.turn.Release() }
 
 func (g *guess) noteRight() {
@@ -177,7 +176,7 @@ func (g *guess) noteRight() {
 	}
 }
 
-// noteUnseen is for what nobody has looked at.
+// noteUnseen ends a guess whose password nobody has looked at.
 func (g *guess) noteUnseen() {
 	g.releaseTurn()
 	if g.counted {
@@ -186,7 +185,7 @@ func (g *guess) noteUnseen() {
 	}
 }
 
-// noteWrong counts, and reports whether the address has been wrong too often now.
+// noteWrong counts a wrong password, and reports whether the address has been wrong too often now.
 func (g *guess) noteWrong() (tooMany bool) {
 	g.releaseTurn()
 	g.s.count.wrong.Add(1)
@@ -200,8 +199,8 @@ func (g *guess) noteWrong() (tooMany bool) {
 	return tooMany
 }
 
-// cookie is the session's: scripts cannot read it, other sites cannot send it, and
-// with TLS nobody sends it in the clear.
+// cookie returns the cookie of a session. Scripts cannot read it, other sites cannot send it, and
+// with TLS it is never sent in the clear.
 func (s *Server) cookie(token string, age int, expires time.Time) *http.Cookie {
 	return &http.Cookie{
 		Name:     sessionCookie,
@@ -237,8 +236,8 @@ func (s *Server) mayLogIn(user any, from string) bool {
 	return may
 }
 
-// entriesOf are the entries of a user in api_acl: by his name, by other spellings of it,
-// which a directory takes for the same user, or for everybody else.
+// entriesOf returns the entries of a user in api_acl: by his name, by other spellings of it that a
+// directory takes for the same user, or those for everybody else.
 func entriesOf(users *value.Map, name string) (entries []any) {
 	if ips, ok := users.Get(name); ok {
 		return []any{ips}
@@ -254,10 +253,10 @@ func entriesOf(users *value.Map, name string) (entries []any) {
 	return entries
 }
 
-// permissions are what external_auth grants the owner of a token, sorted and once each, or
-// what the token holds of the systems that say it themselves (salt/netapi/rest_cherrypy/app.py
-// Login.POST). As Salt's sum_permissions does they hold those of "*" also for a user with an
-// entry of his own, for whom the master does not go by them.
+// permissions returns what external_auth grants the owner of a token, sorted and without
+// repetition, or the permissions in the token where the system itself decides
+// (salt/netapi/rest_cherrypy/app.py Login.POST). As Salt's sum_permissions does, it adds those of
+// "*" also for a user with an entry of his own, to whom the master does not apply them.
 func (s *Server) permissions(token *value.Map) any {
 	if kept, ok := token.Get("auth_list"); ok && slices.Contains([]string{"rest", "django"}, token.Str("eauth")) {
 		return kept

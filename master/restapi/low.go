@@ -11,8 +11,8 @@ import (
 	"saltern/master/value"
 )
 
-// clientNames are the clients that /  tells of (salt/netapi/__init__.py CLIENTS;
-// destroy is there by a slip of Salt's, and does nothing here).
+// clientNames returns the clients that / lists (salt/netapi/__init__.py CLIENTS). destroy is in
+// Salt's list by mistake and does nothing here.
 func clientNames() []string {
 	return []string{"destroy", "local", "local_async", "local_batch", "local_subset", "runner",
 		"runner_async", "ssh", "wheel", "wheel_async"}
@@ -25,9 +25,9 @@ type call struct {
 	oldFiles func(client.OldFiles)
 }
 
-// execute carries out the commands of a request one after another, each by the client
-// form unless that is "", each with the token of the session unless that is "", and
-// returns what they gave. An error ends it: what was done before stays done.
+// execute runs the commands of a request one after another and returns their results. form, unless
+// "", is the client of all; token, unless "", is the token of the session for all. An error ends
+// it; the commands before it stay done.
 func (s *Server) execute(ctx context.Context, q *request, low any, form, token string) ([]any, error) {
 	chunks, ok := low.([]any)
 	if !ok {
@@ -72,8 +72,8 @@ func (s *Server) execute(ctx context.Context, q *request, low any, form, token s
 	return out, nil
 }
 
-// runCommand carries out one command (salt/netapi/__init__.py NetapiClient.run). proven
-// says that its token is good.
+// runCommand runs one command (salt/netapi/__init__.py NetapiClient.run). proven: its token is
+// valid.
 func (s *Server) runCommand(ctx context.Context, q *request, low *value.Map, proven bool) ([]any, error) {
 	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
@@ -107,7 +107,7 @@ func (s *Server) runCommand(ctx context.Context, q *request, low *value.Map, pro
 	return s.runByPassword(ctx, q, name, low)
 }
 
-// unknownToken is what Salt's master says of a token that it does not know, to each client.
+// unknownToken returns the words of Salt's master for a token that it does not know, by client.
 func unknownToken(form string) string {
 	if strings.HasPrefix(form, "local") {
 		return "Authentication error occurred."
@@ -115,8 +115,8 @@ func unknownToken(form string) string {
 	return `Authentication failure of type "token" occurred.`
 }
 
-// runByPassword carries out a command that brings a password. It is a guess until the
-// master has answered for the first time; what comes after that is the user's.
+// runByPassword runs a command that brings a password. It counts as a guess until the master's
+// first answer, and as the user's command afterwards.
 func (s *Server) runByPassword(ctx context.Context, q *request, name string, low *value.Map) ([]any, error) {
 	who := owner{name: low.Str("username"), system: low.Str("eauth")}
 	g, err := s.startGuess(ctx, q, who.system, who.name)
@@ -140,7 +140,7 @@ func (s *Server) runByPassword(ctx context.Context, q *request, name string, low
 	return out, err
 }
 
-// allowed is the client of a command, if it is one that may be used.
+// allowed returns the client of a command if it may be used.
 func (s *Server) allowed(low *value.Map) (string, error) {
 	v, _ := low.Get("client")
 	name, _ := v.(string)
@@ -195,7 +195,7 @@ func (s *Server) dispatch(ctx context.Context, name string, c call) ([]any, erro
 		"The client " + name + " is not served by this salt-api; salt-ssh is Python's, and so is the salt-api for it."}
 }
 
-// credentials are those of a command; there are some, see allowed.
+// credentials returns the credentials of a command. There are some, see allowed.
 func credentials(low *value.Map) *value.Map {
 	m := value.NewMap()
 	for _, k := range []string{"token", "username", "password", "eauth"} {

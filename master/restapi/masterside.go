@@ -11,8 +11,8 @@ import (
 	"saltern/master/value"
 )
 
-// runnerCall reads a call of a runner (salt/runner.py _reformat_low): arguments are
-// in arg, in kwarg, and at the top.
+// runnerCall reads a call of a runner (salt/runner.py _reformat_low). Arguments are in arg, in
+// kwarg, and at the top.
 func runnerCall(low *value.Map, own ...string) (fun string, arguments *value.Map) {
 	rest := low.Clone()
 	fun, _ = rest.Value("fun").(string)
@@ -57,7 +57,7 @@ func hasFun(low *value.Map, name string) error {
 	return nil
 }
 
-// callRunner runs a function of the master and waits for it.
+// callRunner calls a runner and waits for it.
 func (s *Server) callRunner(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "runner"); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (s *Server) callRunner(ctx context.Context, in call) (any, error) {
 	return data.Value("return"), nil
 }
 
-// startRunner starts a function of the master.
+// startRunner starts a runner.
 func (s *Server) startRunner(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "runner_async"); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (s *Server) startRunner(ctx context.Context, in call) (any, error) {
 	return value.NewMap("tag", "salt/run/"+jid, "jid", jid), nil
 }
 
-// callWheel calls a function that changes the master.
+// callWheel calls a wheel function.
 func (s *Server) callWheel(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "wheel"); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (s *Server) callWheel(ctx context.Context, in call) (any, error) {
 	}
 
 	load.Set("cmd", "wheel")
-	load.Delete("key") // of a system user; only those of the master's host have one
+	load.Delete("key") // the key of a system user: only users of the master's host have one
 	c := s.clientFor(in)
 	defer c.Close()
 
@@ -145,8 +145,8 @@ func (s *Server) callWheel(ctx context.Context, in call) (any, error) {
 	return nil, &failure{http.StatusServiceUnavailable, "The master refused the call for now: " + value.StrMax(v, 100)}
 }
 
-// startWheel is wheel, and tells only where its end was told. These functions are
-// quick; Salt's answers at once, with a job id under which nothing ever happens.
+// startWheel is callWheel, and returns only where the end of the call was announced. Wheel
+// functions are quick. Salt answers at once, with a job id under which nothing ever happens.
 func (s *Server) startWheel(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "wheel_async"); err != nil {
 		return nil, err

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// oldFilesHeader is in the answer to a command whose minions were served files of before:
+	// oldFilesHeader is set in the answer to a command whose minions were served outdated files:
 	// one for each node and state of its files.
 	oldFilesHeader = "X-Saltern-Old-Files"
-	// maxOldFiles bounds these headers; further ones are left out.
+	// maxOldFiles bounds these headers. Further ones are left out.
 	maxOldFiles = 16
 )
 
-// noteOldFiles says in the answer that minions of a command are served files of before.
+// noteOldFiles adds the header for minions of a command that are served outdated files.
 func (q *request) noteOldFiles(old client.OldFiles) {
 	if q.w == nil || q.code != 0 {
 		return

@@ -18,11 +18,13 @@ import (
 // Options are the section rest_cherrypy of a master's configuration
 // (salt/netapi/rest_cherrypy/app.py) and the options of salt-api beside it.
 type Options struct {
-	Host, RootPrefix   string
-	Port               int
-	Cert, Key, Chain   string // PEM files; Cert is "" with disable_ssl
-	MinionConf         string // the file that is served to everybody as /minion.conf; "" for none
-	Behind, Balancers  string // where the load balancers come, and the file that names them; "" for none
+	Host, RootPrefix string
+	Port             int
+	Cert, Key, Chain string // PEM files; Cert is "" with disable_ssl
+	MinionConf       string // MinionConf is the file that everybody gets as /minion.conf; "" for none.
+	// Behind is the address for the load balancers, Balancers the file that names them; "" for
+	// none.
+	Behind, Balancers  string
 	Debug              bool   // errors say what went wrong
 	AccessFile         string // "" for none
 	Static, StaticPath string // folder, and where it is; Static is "" for none
@@ -48,13 +50,13 @@ type Options struct {
 }
 
 const (
-	usualQueue = 300       // requests that wait; Salt's 30 wait in the kernel, and more beside them
-	usualWait  = 3600      // seconds that a caller may ask to wait for
-	maxWait    = 24 * 3600 // that he may be let
+	// usualQueue is how many requests wait; Salt's 30 wait in the kernel, and more beside them.
+	usualQueue = 300
+	usualWait  = 3600      // usualWait is how many seconds a caller may ask to wait for.
+	maxWait    = 24 * 3600 // maxWait bounds the option for it.
 )
 
-// Read takes the options from a configuration. The error lists all that is wrong
-// with them.
+// Read reads the options of a configuration. The error lists all its faults.
 func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 	section, _ := m.Raw.Get("rest_cherrypy")
 	raw, isMap := section.(*value.Map)
@@ -130,8 +132,8 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 	return o, errors.Join(r.faults...)
 }
 
-// checkConsole finds what the console cannot work with. own is the section as somebody
-// wrote it: a console that only the appliance asks for gives way.
+// checkConsole reports settings with which the console cannot work. own is the section as somebody
+// wrote it: a console that only the appliance turns on is turned off instead.
 func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
 	if !o.Console {
 		if o.ConsoleFirst {
@@ -167,8 +169,8 @@ func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
 	}
 }
 
-// complete gives a section with what the appliance has for what it leaves out. A
-// section that says something of TLS says all of it.
+// complete fills in a section with the settings of the appliance. A section that sets anything
+// about TLS sets all of it.
 func complete(section, given *value.Map) *value.Map {
 	out := &value.Map{}
 	out.Update(section)
@@ -198,7 +200,7 @@ func (o *Options) CheckCertificate() error {
 	return err
 }
 
-// URL is where it is reached.
+// URL returns where salt-api is reached.
 func (o *Options) URL() string {
 	if o.Cert == "" {
 		return "http://" + o.Address() + o.RootPrefix
@@ -206,7 +208,7 @@ func (o *Options) URL() string {
 	return "https://" + o.Address() + o.RootPrefix
 }
 
-// ConsoleURL is where the console is reached; "" if it is off.
+// ConsoleURL returns where the console is reached, or "" when it is off.
 func (o *Options) ConsoleURL() string {
 	if !o.Console {
 		return ""
@@ -214,7 +216,7 @@ func (o *Options) ConsoleURL() string {
 	return strings.TrimSuffix(o.URL(), "/") + console.Dir + "/"
 }
 
-// logRemarks logs what is not as its author may think.
+// logRemarks logs settings that may not do what their author thinks.
 func (o *Options) logRemarks(raw *value.Map, log *slog.Logger) {
 	for _, k := range raw.Keys() {
 		use, why := conf.PartUse("rest_cherrypy", k)
@@ -249,12 +251,12 @@ func (o *Options) logRemarks(raw *value.Map, log *slog.Logger) {
 	}
 }
 
-// Address is where to listen.
+// Address returns where to listen.
 func (o *Options) Address() string {
 	return net.JoinHostPort(strings.Trim(o.Host, "[]"), strconv.Itoa(o.Port))
 }
 
-// reader takes values out of a map and notes what is wrong with them.
+// reader takes values out of a map and collects faults.
 type reader struct {
 	m      *value.Map
 	faults []error
@@ -286,7 +288,7 @@ func (r *reader) pathOf(name string) string {
 	return s
 }
 
-// pathPartOf is one part of the path of a URL.
+// pathPartOf reads one part of the path of a URL.
 func (r *reader) pathPartOf(name, preset string) string {
 	s := strings.Trim(r.textOf(name, preset), "/")
 	if s == "" || strings.Contains(s, "/") {

@@ -15,45 +15,44 @@ import (
 )
 
 const (
-	// maxOwners bounds the jobs whose users are remembered. Overflow policy: the one that
-	// was heard of first is forgotten, and asked for at the master when it is needed.
+	// maxOwners bounds the jobs whose users are remembered. Overflow policy: the oldest is
+	// forgotten, and the master is asked for it when it is needed.
 	maxOwners = 16384
-	// askTime bounds one question for the user of a job.
+	// askTime bounds one question to the master about the user of a job.
 	askTime = time.Second
-	// askAgain is how long nothing is asked after a question without an answer: the
-	// storage of the jobs may hang.
+	// askAgain is how long no question is asked after one without an answer: the storage of the
+	// jobs may hang.
 	askAgain = 10 * time.Second
 )
 
-// questionRate bounds how many jobs nobody has heard of are asked for: minions may make up
-// numbers of jobs. Beyond it, events of such jobs go to those who read all events only.
+// questionRate bounds questions about jobs of which nothing was heard: minions may make up job ids.
+// Beyond it, events of such jobs go only to readers of all events.
 func questionRate() ratelimit.Rate { return ratelimit.Rate{Burst: 100, PerSecond: 20} }
 
 // jobUser is who started a job, a runner or a wheel function.
 type jobUser struct {
 	name, system string
-	// anySystem: a master of Salt started it, which does not say by which system its user
-	// was proven.
+	// anySystem: a master of Salt started it, which does not say which system proved its user.
 	anySystem bool
 }
 
-// isOwnedBy reports whether the job is somebody's own.
+// isOwnedBy reports whether somebody started the job.
 func (u jobUser) isOwnedBy(who owner) bool {
 	return u.name != "" && u.name == who.name && (u.anySystem || u.system != "" && u.system == who.system)
 }
 
-// jobUserOf reads who began it from the event of a beginning, or from the master's answer.
+// jobUserOf reads who started a job from the event of its start, or from the master's answer.
 func jobUserOf(data *value.Map) jobUser {
 	system, said := data.Get(event.EauthField)
 	text, _ := system.(string)
 	return jobUser{name: data.Str("user"), system: text, anySystem: !said}
 }
 
-// partOf finds the job that an event belongs to; tells reports whether the event says who
-// started it. Of returns and progress a minion chooses the data, and they tell nothing.
+// partOf returns the job that an event belongs to. tells: the event says who started it. A minion
+// chooses the data of returns and progress, so those do not tell.
 func partOf(tag string) (jid string, tells bool) {
 	if jobs.Valid(tag) {
-		return tag, false // what Salt's masters fire beside the tags of today
+		return tag, false // tags that Salt's masters still fire beside today's
 	}
 
 	rest, ok := strings.CutPrefix(tag, "salt/")
@@ -79,9 +78,9 @@ func partOf(tag string) (jid string, tells bool) {
 	return "", false
 }
 
-// owners knows whose jobs are under way. Its methods may be called concurrently.
+// owners knows who started the running jobs. Its methods may be called concurrently.
 type owners struct {
-	// ask asks the master who started a job; the zero jobUser is nobody. It may be nil.
+	// ask returns who started a job, or the zero jobUser. It may be nil.
 	ask func(ctx context.Context, jid string) (jobUser, error)
 	now func() time.Time
 
@@ -89,11 +88,11 @@ type owners struct {
 	users      map[string]jobUser
 	order      []string // of users, the oldest first
 	asked      ratelimit.Bucket
-	quietUntil time.Time // until then nothing is asked
+	quietUntil time.Time // nothing is asked until then
 }
 
-// learnUser notes who started a job. Who was the first stays: the number of a job that runs
-// must not become that of somebody else's.
+// learnUser notes who started a job. The first user stays: somebody else must not take over the id
+// of a running job.
 func (o *owners) learnUser(jid string, u jobUser) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,14 +112,15 @@ func (o *owners) learnUser(jid string, u jobUser) {
 	o.users[jid] = u
 }
 
-// hearEvent takes what an event says of who started a job.
+// hearEvent takes from an event who started a job.
 func (o *owners) hearEvent(e event.Event) {
 	if jid, tells := partOf(e.Tag); tells {
 		o.learnUser(jid, jobUserOf(e.Data))
 	}
 }
 
-// lookUp finds who started a job; where that is not known, it counts a question.
+// lookUp returns who started a job. Where that is not known it counts a question; mayAsk: it may be
+// asked.
 func (o *owners) lookUp(jid string) (u jobUser, known, mayAsk bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,15 +134,15 @@ func (o *owners) lookUp(jid string) (u jobUser, known, mayAsk bool) {
 	return jobUser{}, false, o.asked.Take(now, questionRate(), 1)
 }
 
-// askLater ends questions for a while.
+// askLater stops questions for a while.
 func (o *owners) askLater() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.quietUntil = o.now().Add(askAgain)
 }
 
-// userOf is who started the job that an event belongs to; of events of no job, and of jobs
-// that nobody knows, it is nobody.
+// userOf returns who started the job that an event belongs to. For events of no job, and for
+// unknown jobs, it returns the zero jobUser.
 func (o *owners) userOf(ctx context.Context, tag string) jobUser {
 	jid, _ := partOf(tag)
 	if jid == "" {
@@ -166,7 +166,7 @@ func (o *owners) userOf(ctx context.Context, tag string) jobUser {
 	return u
 }
 
-// userOfJob asks the master who started a job, by the key of this program's account.
+// userOfJob asks the master who started a job, with the key of this program's account.
 func (s *Server) userOfJob(ctx context.Context, jid string) (jobUser, error) {
 	c := s.clientFor(call{})
 	defer c.Close()

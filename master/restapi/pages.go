@@ -42,7 +42,7 @@ func (s *Server) newConsole() (*console.Console, error) {
 	}
 
 	if o, asks := s.master.OIDCOptions(); asks {
-		// nobody types its passwords
+		// a system whose passwords nobody types
 		cfg.Systems = slices.DeleteFunc(cfg.Systems, func(name string) bool { return name == "oidc" })
 		if err := s.openOIDC(o, &cfg); err != nil {
 			return nil, err
@@ -52,7 +52,7 @@ func (s *Server) newConsole() (*console.Console, error) {
 	return console.New(cfg)
 }
 
-// serveConsole answers a request for the console. path is what follows /console.
+// serveConsole answers a request for the console. path is the part after /console.
 func (s *Server) serveConsole(q *request, path string) error {
 	if err := s.mayAsk(q); err != nil {
 		return err
@@ -113,14 +113,14 @@ func (s *Server) readForm(ctx context.Context, q *request) (url.Values, error) {
 	return form, nil
 }
 
-// pages is the API as the console uses it for a request.
+// pages is the API for the console, for one request.
 type pages struct {
 	s     *Server
 	q     *request
-	stays bool // the answer goes on for hours
+	stays bool // stays: the answer goes on for hours.
 }
 
-// refusal is an error as the console shows it.
+// refusal returns an error as the console shows it.
 func refusal(err error) error {
 	err = refused(err)
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -188,12 +188,12 @@ func (p *pages) Do(ctx context.Context, token string, low *value.Map) (any, erro
 func (p *pages) Status() *control.Status {
 	st, err := control.ReadStatus(filepath.Join(p.s.master.CacheDir, control.StatusFile))
 	if err != nil {
-		return nil // a master of Python's says nothing of itself
+		return nil // a Python master writes no status
 	}
 	return st
 }
 
-// consoleLogin is who has a token, and what external_auth seems to permit him.
+// consoleLogin returns the owner of a token, and what external_auth seems to permit him.
 func (s *Server) consoleLogin(token string, who owner, expires time.Time) console.Login {
 	perms := s.granted(who)
 	all := s.hasRight(who, conf.AllEvents)
@@ -215,7 +215,7 @@ func (s *Server) consoleLogin(token string, who owner, expires time.Time) consol
 	}
 }
 
-// granted is what external_auth seems to grant somebody, or what his token says.
+// granted returns what external_auth seems to grant somebody, or the permissions in his token.
 func (s *Server) granted(who owner) []any {
 	if who.permissions != nil {
 		return who.permissions
@@ -223,8 +223,7 @@ func (s *Server) granted(who owner) []any {
 	return acl.FillAuthList(s.master.ExternalAuth.Map(who.system), who.name, who.groups, s.master.PermissiveACL)
 }
 
-// conditional reports whether a function of a runner or of wheel is permitted with
-// some arguments.
+// conditional reports whether a function of a runner or of wheel is permitted with some arguments.
 func conditional(perms []any, form, fun string) bool {
 	mod, short, _ := strings.Cut(fun, ".")
 	for _, p := range perms {
@@ -253,7 +252,7 @@ func asList(v any) []any {
 	return []any{v}
 }
 
-// ofMinions reports whether a permission is one of jobs for minions.
+// ofMinions reports whether a permission is for jobs on minions.
 func ofMinions(p any) bool {
 	if s, ok := p.(string); ok {
 		return !strings.HasPrefix(s, "@")
@@ -267,8 +266,8 @@ func ofMinions(p any) bool {
 	return false
 }
 
-// pickFrame is what a page gets of a frame: nothing of events that it does not want, and
-// of a large one its tag and size.
+// pickFrame returns the part of a frame that a page gets: nothing of events that it does not want,
+// and of a large event its tag and size.
 func pickFrame(frame string, want *console.Events) string {
 	first, rest, ok := strings.Cut(frame, "\n")
 	tag, isTag := strings.CutPrefix(first, "tag: ")

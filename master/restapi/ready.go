@@ -16,23 +16,23 @@ import (
 	"saltern/master/client"
 )
 
-// readyPath is where load balancers ask; it is none of Salt's.
+// readyPath is where load balancers ask. Salt has no such path.
 const readyPath = "/readyz"
 
-// minionConfPath is where everybody gets the lines with which a minion finds the cluster;
-// it is none of Salt's.
+// minionConfPath is where everybody gets the lines with which a minion finds the cluster. Salt has
+// no such path.
 const minionConfPath = "/minion.conf"
 
 const (
-	signTimeout  = 3 * time.Second // for the master to give a sign of life
-	signValidFor = time.Second     // for which the last one counts
-	// signUsableFor is for how long what was found tells what to do with connections: a balancer asks more often.
-	// Without one it may be long ago.
+	signTimeout  = 3 * time.Second // the master's time to answer
+	signValidFor = time.Second     // how long an answer counts
+	// signUsableFor is how long an answer still decides about connections: a balancer asks more
+	// often. Without a balancer the last answer may be old.
 	signUsableFor = 20 * time.Second
 )
 
-// life is whether the master lives, as it was found a moment ago. Its methods may be called
-// concurrently: however many ask, the master is asked one question at a time.
+// life caches whether the master answers. Its methods may be called concurrently: however many ask,
+// the master gets one question at a time.
 type life struct {
 	ask    func(ctx context.Context) error
 	now    func() time.Time
@@ -52,13 +52,13 @@ func newLife(ask func(ctx context.Context) error, now func() time.Time) *life {
 	return l
 }
 
-// stop gives up the question under way. Nobody may look afterwards.
+// stop gives up the question under way. awaitSign may not be called afterwards.
 func (l *life) stop() {
 	l.cancel()
 	l.wg.Wait()
 }
 
-// awaitSign returns why the master does not answer, nil if it does. It waits for an answer until
+// awaitSign returns why the master does not answer, or nil if it does. It waits for an answer until
 // ctx ends.
 func (l *life) awaitSign(ctx context.Context) error {
 	for {
@@ -85,7 +85,7 @@ func (l *life) awaitSign(ctx context.Context) error {
 	}
 }
 
-// lastSign returns what look found when it was last asked, a moment ago; it asks nothing.
+// lastSign returns what awaitSign last found, if that is recent. It asks nothing.
 func (l *life) lastSign() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,8 +129,8 @@ func (s *Server) isMarked() bool {
 	return err == nil
 }
 
-// masterIsUp reports whether a command has a chance. A master that does not answer in time may
-// be busy: the command will find out.
+// masterIsUp reports whether a command has a chance. A master that does not answer in time may be
+// busy: the command will find out.
 func (s *Server) masterIsUp(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, signValidFor)
 	defer cancel()
@@ -138,14 +138,14 @@ func (s *Server) masterIsUp(ctx context.Context) bool {
 }
 
 const (
-	// trySessions is how often the folder of sessions is tried, sessionsTake how long that may take until
-	// the disk counts as hung.
+	// trySessions is how often the folder of sessions is tried, sessionsTake after how long its
+	// disk counts as hung.
 	trySessions  = 5 * time.Second
 	sessionsTake = 4 * time.Second
 )
 
-// watchSessions returns a watch of the folder in which log-ins are kept. It logs when that
-// takes no writes, and when it does again. The file is this machine's alone: others may keep
+// watchSessions returns a watch of the folder in which log-ins are kept. It logs when the folder
+// takes no writes, and when it does again. It uses a file of this machine only: others may keep
 // theirs in the same folder.
 func watchSessions(dir, machine string, log *slog.Logger) *writable.Watch {
 	file := filepath.Join(dir, ".try-salt-api-"+machine)
@@ -171,7 +171,8 @@ func watchSessions(dir, machine string, log *slog.Logger) *writable.Watch {
 	}
 }
 
-// unkept returns why log-ins cannot be kept on this node; "": they can, or it is not known yet.
+// unkept returns why log-ins cannot be kept on this node, or "" when they can or it is not known
+// yet.
 func (s *Server) unkept() string {
 	if err := s.sessions.Err(); err != nil {
 		return "the folder of sessions takes no writes: " + writable.Cause(err)
@@ -179,15 +180,15 @@ func (s *Server) unkept() string {
 	return ""
 }
 
-// turnsAway reports whether clients do better on another node: this one keeps no log-ins, or its master
-// no jobs. A balancer passes bytes and sees no requests in them, so it ends only those connections that were silent for
-// ten seconds. On one that is in use each answer says that it is the last.
+// turnsAway reports whether clients do better on another node: this one keeps no log-ins, or its
+// master no jobs. A balancer passes bytes and sees no requests, so it ends only connections that
+// were silent for ten seconds. On a connection in use each answer says that it is the last.
 func (s *Server) turnsAway() bool {
 	return s.unkept() != "" || errors.Is(s.life.lastSign(), client.ErrUnwell)
 }
 
-// readyz says if requests can be answered, and nothing else. That strangers have all that
-// they may is no reason not to be ready.
+// readyz answers whether requests can be served, and nothing else. It is ready even when strangers
+// have used up their share.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), signTimeout+time.Second)
 	defer cancel()

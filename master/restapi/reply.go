@@ -19,8 +19,7 @@ import (
 	"saltern/master/value"
 )
 
-// failure is an error that is shown as a page, with the words of CherryPy where
-// text is empty.
+// failure is an error that is shown as a page. An empty text means CherryPy's words.
 type failure struct {
 	code int
 	text string
@@ -28,7 +27,7 @@ type failure struct {
 
 func (f *failure) Error() string { return cmp.Or(f.text, statusWords(f.code)) }
 
-// statusWords are what CherryPy says of a status by default.
+// statusWords returns CherryPy's default text for a status.
 func statusWords(code int) string {
 	switch code {
 	case http.StatusUnauthorized:
@@ -50,7 +49,7 @@ func statusWords(code int) string {
 	return http.StatusText(code)
 }
 
-// refused turns an error of the master's into what Salt's API answers.
+// refused turns an error of the master into the answer of Salt's API.
 func refused(err error) error {
 	e, known := errors.AsType[*client.Error](err)
 	switch {
@@ -78,8 +77,8 @@ const (
 	typeYAML = "application/x-yaml"
 )
 
-// negotiate chooses the content type of an answer by the header Accept, the
-// client's preference first (cherrypy/lib/cptools.py accept).
+// negotiate chooses the content type of an answer by the header Accept, the client's preference
+// first (cherrypy/lib/cptools.py accept).
 func negotiate(accept string) (string, error) {
 	if strings.TrimSpace(accept) == "" {
 		return typeJSON, nil
@@ -96,7 +95,7 @@ func negotiate(accept string) (string, error) {
 		". But this resource only emits these media types: " + typeJSON + ", " + typeYAML + "."}
 }
 
-// ranges are the media types that a header accepts, the best first.
+// ranges returns the media types that a header accepts, the best first.
 func ranges(accept string) []string {
 	type wish struct {
 		media string
@@ -139,7 +138,7 @@ func asJSON(v any) string {
 	return text
 }
 
-// sendAnswer sends what a handler returned.
+// sendAnswer sends the result of a handler.
 func (s *Server) sendAnswer(q *request, code int, v any) {
 	text := ""
 	if q.format == typeYAML {
@@ -172,8 +171,7 @@ func (s *Server) sendPage(q *request, f *failure) {
 			"</h2>\n<p>"+html.EscapeString(f.Error())+"</p>\n</body>\n</html>\n")
 }
 
-// writeTime is how long a reader may take for its answer, a second more for each
-// 64 KiB of it.
+// writeTime is how long a client may take to read its answer; each 64 KiB of it add a second.
 const writeTime = 30 * time.Second
 
 func (s *Server) sendText(q *request, code int, text string) {
@@ -181,7 +179,7 @@ func (s *Server) sendText(q *request, code int, text string) {
 		time.Duration(len(text)>>16)*time.Second))
 	q.w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	if q.http.ContentLength != 0 && !q.whole && q.http.ProtoMajor < 2 {
-		q.w.Header().Set("Connection", "close") // or the rest of the body would be waited for first
+		q.w.Header().Set("Connection", "close") // otherwise the rest of the body would be read first
 	}
 	q.w.WriteHeader(code)
 	q.code, q.sent = code, len(text)
@@ -192,8 +190,8 @@ func (s *Server) sendText(q *request, code int, text string) {
 	}
 }
 
-// sendError sends an error. What is no refusal is logged, at a limited rate since strangers may
-// cause it, and shown only with debug.
+// sendError sends an error. One that is no refusal is logged, at a limited rate since strangers may
+// cause it, and its text is sent only with debug.
 func (s *Server) sendError(q *request, err error) {
 	err = refused(err)
 	if f, ok := errors.AsType[*failure](err); ok {

@@ -15,30 +15,30 @@ import (
 	"saltern/master/value"
 )
 
-// request is one request on its way.
+// request is one request with its state.
 type request struct {
 	http   *http.Request
 	w      http.ResponseWriter
 	from   netip.Addr
 	args   []string // parts of the path after the endpoint
-	token  string   // that of the session, proven; "" for none
+	token  string   // proven token of the session; "" for none
 	data   any      // the body, decoded
 	raw    []byte   // the body
-	whole  bool     // it was read
+	whole  bool     // the body was read
 	format string   // content type of the answer
 	code   int      // what was sent; 0: nothing yet
 	sent   int      // bytes
-	status int      // of a good answer; 0: 200
+	status int      // status of a successful answer; 0: 200
 
-	class     ratelimit.Class // what is known of who asks
-	holder    holder          // for whom it counts
-	shares    []*share        // what it has until it is answered
-	memory    *share          // one of them: for the body; nil: none yet
-	hasWorker bool            // it has a worker
-	worked    func()          // ends what [httpserver.Working] began; nil: it has not arrived
+	class     ratelimit.Class // what is known of the sender
+	holder    holder          // whose shares it uses
+	shares    []*share        // shares that it holds until it is answered
+	memory    *share          // the one of shares for the body; nil: none yet
+	hasWorker bool            // it holds a worker
+	worked    func()          // ends [httpserver.Working]; nil: the request has not arrived
 }
 
-// lowData is the body as low data: a map is a list of one.
+// lowData returns the body as low data: a map is a list of one.
 func (q *request) lowData() any {
 	if m, ok := q.data.(*value.Map); ok && m.Len() > 0 {
 		return []any{m}
@@ -46,21 +46,21 @@ func (q *request) lowData() any {
 	return q.data
 }
 
-// handler answers a request; done says that it has sent the answer itself.
+// handler answers a request and returns the result to send.
 type handler func(s *Server, ctx context.Context, q *request) (v any, err error)
 
-// endpoint is what a path stands for.
+// endpoint describes one path.
 type endpoint struct {
 	get, post handler
-	// who must be logged in: "all", "post" or "" for nobody. With "read" a token is
-	// taken when there is a good one.
+	// which requests need a log-in: "all", "post" or "" for none. With "read" a valid token is used
+	// if there is one.
 	auth  string
 	parts int      // parts of the path that may follow, -1 for any number
-	names []string // of the query that may be there with GET
+	names []string // names that may stand in the query of a GET
 	raw   bool     // the handlers send their answers themselves
 	stays bool     // answers go on for hours
-	works bool     // POST takes a worker; commands take one by themselves
-	most  int64    // bytes of a body of who has proved nothing
+	works bool     // a POST needs a worker; commands take one by themselves
+	most  int64    // bytes of a body of an unknown sender
 }
 
 func (e endpoint) allowHeader() string {
@@ -130,7 +130,7 @@ func routes(o Options) map[string]endpoint {
 	return all
 }
 
-// routeRequest leads a request to its endpoint.
+// routeRequest passes a request to its endpoint.
 func (s *Server) routeRequest(q *request) error {
 	r, h := q.http, q.w.Header()
 	path, ok := s.stripPrefix(r.URL.Path)
@@ -191,7 +191,7 @@ func (s *Server) routeRequest(q *request) error {
 	return s.serveEndpoint(q, e)
 }
 
-// mayAsk refuses addresses that are not among authorized_ips.
+// mayAsk refuses addresses that are not in authorized_ips.
 func (s *Server) mayAsk(q *request) error {
 	if len(s.opts.IPs) > 0 && !slices.Contains(s.opts.IPs, clientHost(q.http)) {
 		s.quiet.Warn("address is not one of authorized_ips", "peer", q.from)
@@ -200,7 +200,7 @@ func (s *Server) mayAsk(q *request) error {
 	return nil
 }
 
-// serveEndpoint checks who asks and what, and has it answered.
+// serveEndpoint checks the sender and the request, and calls the handler.
 func (s *Server) serveEndpoint(q *request, e endpoint) error {
 	r := q.http
 	if err := s.loggedIn(q, e); err != nil {
@@ -257,7 +257,7 @@ func (s *Server) serveEndpoint(q *request, e endpoint) error {
 	return nil
 }
 
-// loggedIn proves the token of a request where the endpoint wants one.
+// loggedIn proves the token of a request where the endpoint needs one.
 func (s *Server) loggedIn(q *request, e endpoint) error {
 	token := shownToken(q.http)
 	switch {
@@ -274,7 +274,7 @@ func (s *Server) loggedIn(q *request, e endpoint) error {
 	return nil
 }
 
-// stripPrefix takes root_prefix off a path.
+// stripPrefix removes root_prefix from a path.
 func (s *Server) stripPrefix(path string) (string, bool) {
 	prefix := s.opts.RootPrefix
 	if prefix == "/" {
@@ -289,7 +289,7 @@ func (s *Server) stripPrefix(path string) (string, bool) {
 // isBelow reports whether path is dir or below it.
 func isBelow(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// splitPath takes a path apart; empty parts do not count.
+// splitPath splits a path; empty parts do not count.
 func splitPath(path string) (name string, args []string) {
 	for part := range strings.SplitSeq(path, "/") {
 		if part != "" {
@@ -316,7 +316,7 @@ func knowsNames(r *http.Request, names []string) bool {
 	return true
 }
 
-// clientHost is the address that a request comes from.
+// clientHost returns the address that a request comes from.
 func clientHost(r *http.Request) string {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -325,8 +325,8 @@ func clientHost(r *http.Request) string {
 	return ap.Addr().Unmap().WithZone("").String()
 }
 
-// withClientHost is the context of a request, with the address of the client for the
-// master's audit record.
+// withClientHost returns the context of a request with the address of the client, for the master's
+// audit record.
 func withClientHost(r *http.Request) context.Context {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -335,7 +335,7 @@ func withClientHost(r *http.Request) context.Context {
 	return source.With(r.Context(), ap.Addr().Unmap().WithZone(""))
 }
 
-// clientHostOf is that address; "" where it is not known.
+// clientHostOf returns that address, or "" where it is not known.
 func clientHostOf(ctx context.Context) string {
 	if a := source.Of(ctx); a.IsValid() {
 		return a.String()
@@ -343,7 +343,7 @@ func clientHostOf(ctx context.Context) string {
 	return ""
 }
 
-// loginRefused notes that somebody was not let in without the master being asked.
+// loginRefused records a log-in that was refused without asking the master.
 func (s *Server) loginRefused(ctx context.Context, user, why string) {
 	s.audit.Note(audit.Record{
 		Actor:    audit.Actor{User: user, Proof: audit.Unproven, From: clientHostOf(ctx)},
@@ -354,9 +354,9 @@ func (s *Server) loginRefused(ctx context.Context, user, why string) {
 	})
 }
 
-// wantsPage reports whether a browser asks for a page to show. Programs that say nothing of
-// what they accept, and WebSockets, do not (salt/netapi/rest_cherrypy/app.py
-// html_override_tool gives the page to all that do not refuse it).
+// wantsPage reports whether a browser asks for a page to show. Programs that do not say what they
+// accept, and WebSockets, do not (salt/netapi/rest_cherrypy/app.py html_override_tool sends the
+// page to everything that does not refuse it).
 func wantsPage(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Upgrade") != "" {
 		return false
@@ -365,9 +365,8 @@ func wantsPage(r *http.Request) bool {
 	return slices.Contains(wants, "text/html") || slices.Contains(wants, "application/xhtml+xml")
 }
 
-// setCORS sets the headers for scripts of other sites, which cors_origin names. Without
-// them a browser keeps answers from those scripts. (Salt lets any site ask until
-// cors_origin names some.)
+// setCORS sets the headers for scripts of the sites in cors_origin. Without them a browser
+// withholds answers from those scripts. Salt lets any site ask until cors_origin names some.
 func (s *Server) setCORS(q *request) {
 	h, origin := q.w.Header(), q.http.Header.Get("Origin")
 	h.Add("Vary", "Origin")
@@ -389,18 +388,17 @@ func (s *Server) setCORS(q *request) {
 	}
 }
 
-// mayRead reports whether a request does not come from a page of a site that may not
-// ask. Browsers tell; other programs tell nothing. Where a proxy has changed the name of
-// the host, browsers of today still say that the page is of the same origin.
+// mayRead reports whether a request does not come from a page of a site that may not ask. Browsers
+// say where a page is from; other programs say nothing. Where a proxy has changed the name of the
+// host, today's browsers still say that the page has the same origin.
 func (s *Server) mayRead(r *http.Request) bool {
 	return s.ofThisSite(r) || r.Header.Get("Sec-Fetch-Site") == "same-origin"
 }
 
-// lendsItself reports whether a browser would lend the rights of its user to a page of
-// another site that cors_origin does not name. A page of a sibling host is of the same
-// site: the session's cookie goes along with what its scripts send, and a body of
-// text/plain takes no question before. Who shows a token in the header has it from
-// elsewhere, and a link that somebody follows is his own doing.
+// lendsItself reports whether a browser would lend its user's rights to a page of another site that
+// cors_origin does not name. A page of a sibling host is of the same site: its scripts send the
+// session's cookie along, and a body of text/plain needs no preflight. A client that shows a token
+// in the header has it from elsewhere, and a link that somebody follows is his own act.
 func (s *Server) lendsItself(r *http.Request) bool {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	_, err := r.Cookie(sessionCookie)
@@ -410,7 +408,7 @@ func (s *Server) lendsItself(r *http.Request) bool {
 	if r.Header.Get("Origin") != "" {
 		return !s.mayRead(r)
 	}
-	site := r.Header.Get("Sec-Fetch-Site") // of a form, an image, a link
+	site := r.Header.Get("Sec-Fetch-Site") // a request of a form, an image or a link
 	elsewhere := site != "" && site != "same-origin" && site != "none"
 	return elsewhere && !(reads && r.Header.Get("Sec-Fetch-Mode") == "navigate")
 }

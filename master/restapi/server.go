@@ -32,7 +32,7 @@ type Server struct {
 	master *conf.Master
 	opts   Options
 	log    *slog.Logger
-	quiet  *slog.Logger // for lines that strangers can cause
+	quiet  *slog.Logger // takes lines that strangers can cause
 	now    func() time.Time
 	user   string
 	audit  *audit.Log
@@ -41,8 +41,8 @@ type Server struct {
 	pools     pools
 	places    *httpserver.Places // connections
 	balancers *balancers         // of the cluster
-	life      *life              // the master's
-	sessions  *writable.Watch    // of the folder of log-ins
+	life      *life              // whether the master answers
+	sessions  *writable.Watch    // watches the folder of log-ins
 	hub       *hub
 	shared    *client.Shared // of all commands
 
@@ -57,13 +57,13 @@ type Server struct {
 	count   counters
 }
 
-// counters are since the start; see Stats for their meaning.
+// counters count since the start; showStats says what they mean.
 type counters struct {
 	requests, wrong, limited, busy, large, cut, refused, events, unlogged atomic.Uint64
 }
 
-// New makes a server for the master of a configuration. getenv is os.Getenv
-// outside of tests. Close must be called in the end.
+// New returns a server for the master of a configuration. getenv is os.Getenv outside of tests.
+// Close must be called in the end.
 func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string) (*Server, error) {
 	s := &Server{
 		master:    m,
@@ -81,7 +81,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 
 	s.places = s.newPlaces()
 	s.life = newLife(s.pingMaster, s.now)
-	machine, _ := os.Hostname() // without a name: all such machines have one file
+	machine, _ := os.Hostname() // an error leaves it empty: all such machines share one file
 	s.sessions = watchSessions(m.TokenDir, machine, log)
 	s.hub = newHub(m.SockDir, log, s.userOfJob)
 	s.shared = client.NewShared(m.SockDir)
@@ -111,7 +111,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 	return s, nil
 }
 
-// Close ends what New has begun. Serve must have returned.
+// Close ends the parts that New has started. Serve must have returned.
 func (s *Server) Close() {
 	s.hub.closeAndWait()
 	s.life.stop()
@@ -193,9 +193,9 @@ func certificate(o Options) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// streams bound a connection of HTTP/2, by which a browser has one for all its tabs: streams of
-// events are cheap there. Package net/http ends one whose client resets streams faster
-// than their handlers end, or sends headers without end.
+// streams bounds a connection of HTTP/2. A browser has one for all its tabs, in which streams of
+// events are cheap. Package net/http ends a connection whose client resets streams faster than
+// their handlers end, or sends headers without end.
 func streams() *http.HTTP2Config {
 	return &http.HTTP2Config{
 		MaxConcurrentStreams:          100,
@@ -213,7 +213,7 @@ func streams() *http.HTTP2Config {
 // stopTime is how long running answers may take when the program ends.
 const stopTime = 10 * time.Second
 
-// Serve answers on ln until ctx ends, and closes it. It is called once.
+// Serve answers on ln until ctx ends, and closes ln. It is called once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s,
@@ -237,7 +237,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	err := httpserver.Serve(ctx, srv, ln, stopTime)
 	end()
 	beside.Wait()
-	s.sockets.Wait() // the server of HTTP has forgotten them
+	s.sockets.Wait() // http.Server does not track them
 
 	return err
 }

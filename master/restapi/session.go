@@ -15,20 +15,19 @@ import (
 	"saltern/master/value"
 )
 
-// A session is a token of the master: what a client gets at /login is what the
-// master gave out, so it is good at every master of a cluster and after a restart
-// of this program, and there is nothing that could be fixed before a log-in.
-// Salt's keeps a table in memory instead.
+// A session is a token of the master. So it is valid at every master of a cluster and after a
+// restart of this program, and nothing could be fixed before a log-in. Salt keeps a table in memory
+// instead.
 
 const (
 	sessionCookie = "session_id" // of the API; the console has its own
 
-	maxKnown   = 65536 // tokens that are remembered; beyond, any one is forgotten
+	maxKnown   = 65536 // tokens that are remembered. Overflow policy: any one is forgotten
 	trustFor   = 5 * time.Second
-	maxSources = 65536 // beyond, all further sources share one budget
+	maxSources = 65536 // Overflow policy: all further sources share one budget
 )
 
-// wrongRate is what a source may get wrong. What is under way is not wrong yet.
+// wrongRate is how often a source may be wrong. A guess under way is not wrong yet.
 func wrongRate() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.5} }
 
 // session is a token that the master knew.
@@ -37,12 +36,13 @@ type session struct {
 	owner          owner
 }
 
-// owner is whom a token was given to.
+// owner is the user a token belongs to.
 type owner struct {
 	name, system string
 	groups       []string
 	permissions  []any // nil: those of external_auth
-	// rights are words of [conf.Master.Rights]; nil: a master of Salt's has not said them.
+	// rights are words of [conf.Master.Rights]. It may be nil: a master of Salt's does not send
+	// them.
 	rights []string
 }
 
@@ -61,16 +61,16 @@ func ownerOf(token *value.Map) owner {
 	return who
 }
 
-// guard knows tokens that were proven, who has proved something where, and who was wrong
-// how often. Its methods may be called concurrently.
+// guard knows the proven tokens, who has proved something from where, and which sources were wrong.
+// Its methods may be called concurrently.
 type guard struct {
-	sources ratelimit.Lately[netip.Addr] // where somebody has proved something
-	people  ratelimit.Lately[holder]     // who has, and where
+	sources ratelimit.Lately[netip.Addr] // addresses from which somebody proved something
+	people  ratelimit.Lately[holder]     // users who proved something, each at an address
 
 	mu            sync.Mutex
 	known         map[string]session
 	wrongBySource map[netip.Addr]*ratelimit.Bucket
-	sharedBucket  ratelimit.Bucket // of the sources that are too many
+	sharedBucket  ratelimit.Bucket // shared by the sources beyond maxSources
 }
 
 func newGuard() *guard {
@@ -107,16 +107,15 @@ func (g *guard) exhausted(a netip.Addr, now time.Time) bool {
 	return !g.bucket(a, now).Has(now, wrongRate(), 1)
 }
 
-// noteWrong counts something that a source got wrong.
+// noteWrong counts a wrong guess of a source.
 func (g *guard) noteWrong(a netip.Addr, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.bucket(a, now).Charge(now, wrongRate(), 1)
 }
 
-// reserve counts a guess of an exhausted source ahead, and gives the time after which it
-// may be made. When it proves right, forgive takes it back. With more than most to wait
-// nothing is counted.
+// reserve charges a guess of an exhausted source in advance, and returns after which time it may be
+// made. forgive takes the charge back. When the wait would exceed most, nothing is charged.
 func (g *guard) reserve(a netip.Addr, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,15 +129,14 @@ func (g *guard) reserve(a netip.Addr, most time.Duration, now time.Time) (wait t
 	return wait, true
 }
 
-// forgive takes back a guess that was counted.
+// forgive takes back the charge of a guess.
 func (g *guard) forgive(a netip.Addr, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.bucket(a, now).Charge(now, wrongRate(), -1)
 }
 
-// lookUp returns what is known of a token: whether it was good, and whether that
-// was a moment ago.
+// lookUp returns whether a token was valid, and whether it was checked a moment ago.
 func (g *guard) lookUp(token string, now time.Time) (good, fresh bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,7 +144,7 @@ func (g *guard) lookUp(token string, now time.Time) (good, fresh bool) {
 	return ok && now.Before(s.expires), ok && now.Sub(s.asked) < trustFor
 }
 
-// ownerOf is whose a token was that the master knew; it may have been taken back since.
+// ownerOf returns the owner of a token that the master knew. It may have been revoked since.
 func (g *guard) ownerOf(token string, now time.Time) (owner, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,7 +164,7 @@ func (g *guard) learnToken(token string, who owner, expires, now time.Time) {
 	g.known[token] = session{expires, now, who}
 }
 
-// sessionOf is what was learnt of a token; nothing where it was forgotten meanwhile.
+// sessionOf returns the session of a token, or the zero session when it was forgotten meanwhile.
 func (g *guard) sessionOf(token string) session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -179,13 +177,13 @@ func (g *guard) forget(token string) {
 	delete(g.known, token)
 }
 
-// isToken reports whether text has the form of a token; nothing else is asked for.
+// isToken reports whether text has the form of a token. The master is asked about nothing else.
 func isToken(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && len(b) >= 16 && len(b) <= 64
 }
 
-// shownToken is the token that a request shows: the header counts before the cookie.
+// shownToken returns the token that a request shows: the header counts before the cookie.
 func shownToken(r *http.Request) string {
 	if t := r.Header.Get("X-Auth-Token"); t != "" {
 		return t
@@ -196,8 +194,8 @@ func shownToken(r *http.Request) string {
 	return ""
 }
 
-// proveToken reports whether a token is good; the request then counts for its owner. A token that
-// has not been seen lately is asked for at the master.
+// proveToken returns nil when a token is valid; the request then counts for its owner. The master
+// is asked about a token that was not checked lately.
 func (s *Server) proveToken(ctx context.Context, token string, q *request) error {
 	denied := &failure{code: http.StatusUnauthorized}
 	if !isToken(token) {
@@ -235,7 +233,7 @@ func (s *Server) proveToken(ctx context.Context, token string, q *request) error
 	return nil
 }
 
-// askFor asks the master for a token; the answer is empty for one that it does not know.
+// askFor asks the master about a token. The answer is empty for one that it does not know.
 func (s *Server) askFor(ctx context.Context, token string, q *request) (*value.Map, error) {
 	short, cancel := context.WithTimeout(ctx, proofTime)
 	defer cancel()
@@ -252,8 +250,8 @@ func (s *Server) askFor(ctx context.Context, token string, q *request) (*value.M
 	return m, err
 }
 
-// isKept reports whether the file of a token is there, whose owner must not be refused
-// for what others at his address got wrong. It is quick, so that guesses may be many.
+// isKept reports whether there is a file for a token. Its owner must not be refused for the wrong
+// guesses of others at his address. It is quick, so it may be called for many guesses.
 func (s *Server) isKept(token string, now time.Time) bool {
 	tokens, err := eauth.OpenTokens(s.master.TokenDir, "")
 	if err != nil {
@@ -263,7 +261,7 @@ func (s *Server) isKept(token string, now time.Time) bool {
 	return err == nil
 }
 
-// tooMany refuses a source that has been wrong too often, and is wrong again.
+// tooMany refuses a source that has been wrong too often and is wrong again.
 func (s *Server) tooMany(from netip.Addr) error {
 	s.count.limited.Add(1)
 	s.quiet.Warn("too many wrong log-ins of an address; it is refused for a while", "peer", from)
@@ -280,9 +278,9 @@ func timeOf(v any) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// clientFor makes a client of the master that asks by no key of its own. The key of the
-// account, which it can read as tools of the master do, says for which address: without
-// it the master locks nobody out for wrong passwords here.
+// clientFor returns a client of the master that brings no key of its own. The key of the account,
+// which this program can read as tools of the master do, vouches for the address of the client.
+// Without it the master locks nobody out for wrong passwords here.
 func (s *Server) clientFor(in call) *client.Client {
 	m := s.master
 	key, err := client.ReadKey(m.CacheDir, s.user, m.User)

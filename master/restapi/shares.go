@@ -19,21 +19,22 @@ import (
 // the user, wherever he asks from.
 
 const (
-	maxConns     = 1024
-	maxSockets   = maxConns + 256 // those included that have not said whose they are, or are about to be closed
-	maxRequests  = 1024           // under way; readers of events are counted apart
-	maxReaders   = 512            // of events
-	maxFormatted = 8              // of formatted events
-	maxLogins    = 32             // passwords and ID tokens that are looked at
-	maxProofs    = 32             // tokens that the master is asked for
-	maxInLine    = maxRequests    // log-ins, and tokens, that wait for that: they are few already
+	maxConns = 1024
+	// including those that have not named their client yet, or are about to be closed
+	maxSockets   = maxConns + 256
+	maxRequests  = 1024        // at once; readers of events are counted separately
+	maxReaders   = 512         // of events
+	maxFormatted = 8           // of formatted events
+	maxLogins    = 32          // passwords and ID tokens that are checked at once
+	maxProofs    = 32          // tokens about which the master is asked at once
+	maxInLine    = maxRequests // log-ins and tokens that wait; there are no more requests than that
 	queueTime    = 30 * time.Second
-	proofTime    = 10 * time.Second // to wait until a token may be asked for
-	memoryTime   = 10 * time.Second // to wait for memory
+	proofTime    = 10 * time.Second // bounds the wait for a place among the proofs
+	memoryTime   = 10 * time.Second // bounds the wait for memory
 )
 
-// holder is who has a share of something: an address, somebody who has proved who he is,
-// or, of log-ins, somebody at an address.
+// holder is whoever holds a share: an address, a proven user, or, for log-ins, a user at an
+// address.
 type holder struct {
 	system, name string
 	from         netip.Addr
@@ -44,7 +45,7 @@ type (
 	share = ratelimit.Share[holder]
 )
 
-// pools are what requests share.
+// pools are the resources that requests share.
 type pools struct {
 	requests *pool // under way
 	memory   *pool // bytes of bodies, and what they decode to
@@ -75,24 +76,24 @@ func newPools(o Options) pools {
 	}
 }
 
-// userGreed is how many times as many workers as are left one user may have: three fourths
-// of them, if he is alone.
+// userGreed is how many times the free workers one user may hold: three quarters of all if he is
+// alone.
 const userGreed = 3
 
-// usualMemory is what bodies may take together where nobody limits the memory.
+// usualMemory is how many bytes bodies may take together where nobody limits the memory.
 const usualMemory = 96 << 20
 
-// memoryFor is the memory of bodies, given the limit of the runtime's memory and the largest
-// body: a third of the limit at most.
+// memoryFor returns the memory for bodies, given the limit of the runtime's memory and the size of
+// the largest body: at most a third of the limit.
 func memoryFor(limit, body int64) int64 { return min(limit/3, max(usualMemory, 8*body)) }
 
-// FitMemory adapts the memory of bodies to the limit of the runtime's memory.
+// FitMemory adapts the memory for bodies to the limit of the runtime's memory.
 func (s *Server) FitMemory() {
 	s.pools.memory.Resize(ratelimit.Shared(memoryFor(debug.SetMemoryLimit(-1), s.opts.MaxBody)))
 }
 
-// recognize finds out what is known of who sends a request, by the token that it shows
-// or by its address. The token is not proven by that: it was a moment ago.
+// recognize classifies the sender of a request by the token that it shows, or by its address. That
+// does not prove the token: it was proven a moment ago.
 func (s *Server) recognize(q *request) {
 	now := s.now()
 	q.class, q.holder = ratelimit.Stranger, holder{from: q.from}
@@ -107,7 +108,7 @@ func (s *Server) recognize(q *request) {
 	}
 }
 
-// allShown are the tokens that a request shows, wherever one may be.
+// allShown returns all tokens that a request shows, wherever they stand.
 func (s *Server) allShown(r *http.Request) []string {
 	all := []string{shownToken(r)}
 	if s.console != nil {
@@ -119,8 +120,7 @@ func (s *Server) allShown(r *http.Request) []string {
 	return all
 }
 
-// countForOwner notes that a request is that of somebody, and all that it has counts for him
-// from now on.
+// countForOwner moves a request and all its shares to the account of a proven user.
 func (s *Server) countForOwner(q *request, who owner) {
 	q.class, q.holder = ratelimit.Proven, who.holder()
 	for _, share := range q.shares {
@@ -130,7 +130,7 @@ func (s *Server) countForOwner(q *request, who owner) {
 	s.guard.sources.Note(q.from, s.now())
 }
 
-// keepShare has a request hold a share until it is answered.
+// keepShare makes a request hold a share until it is answered.
 func (q *request) keepShare(s *share) { q.shares = append(q.shares, s) }
 
 // noteWorking notes that a request has arrived whole.
@@ -140,7 +140,7 @@ func (q *request) noteWorking() {
 	}
 }
 
-// releaseAll gives back what a request has.
+// releaseAll gives back the shares of a request.
 func (q *request) releaseAll() {
 	for _, share := range q.shares {
 		share.Release()
@@ -154,8 +154,8 @@ func (q *request) releaseAll() {
 	}
 }
 
-// forkForCommand is a request of its own for a command that somebody's stream of events leads to. It
-// must leave.
+// forkForCommand returns a request of its own for a command that somebody's stream of events leads
+// to. releaseAll must be called for it.
 func (q *request) forkForCommand() *request {
 	return &request{
 		http:   q.http,
@@ -166,7 +166,7 @@ func (q *request) forkForCommand() *request {
 	}
 }
 
-// takeWorker waits for a worker, which the request has until it is answered.
+// takeWorker waits for a worker, which the request holds until it is answered.
 func (s *Server) takeWorker(ctx context.Context, q *request) error {
 	if q.hasWorker {
 		return nil
@@ -183,7 +183,7 @@ func (s *Server) takeWorker(ctx context.Context, q *request) error {
 	return nil
 }
 
-// fullAnswer is the answer where somebody waited for a share in vain. err is that of the wait.
+// fullAnswer returns the answer after a vain wait for a share. err comes from the wait.
 func (s *Server) fullAnswer(ctx context.Context, err error, text string) error {
 	if ctx.Err() != nil && !errors.Is(err, ratelimit.ErrFull) {
 		return ctx.Err() // the client has gone
@@ -192,8 +192,8 @@ func (s *Server) fullAnswer(ctx context.Context, err error, text string) error {
 	return &failure{http.StatusServiceUnavailable, text}
 }
 
-// places are the connections. A load balancer of the cluster, which asks whether we
-// serve, is never a stranger, nor is this host, where a proxy may be.
+// newPlaces returns the places of connections. A load balancer of the cluster, which asks whether
+// we serve, is never a stranger, nor is this host, where a proxy may run.
 func (s *Server) newPlaces() *httpserver.Places {
 	return httpserver.NewPlaces(ratelimit.Shared(maxConns), func(source netip.Addr) ratelimit.Class {
 		switch {

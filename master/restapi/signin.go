@@ -12,8 +12,7 @@ import (
 	"saltern/master/restapi/internal/console"
 )
 
-// openOIDC makes what a sign-in with a browser needs; without auth.oidc.redirect there
-// is none.
+// openOIDC prepares sign-ins with a browser. Without auth.oidc.redirect there are none.
 func (s *Server) openOIDC(o oidc.Options, cfg *console.Config) (err error) {
 	if o.Redirect == "" {
 		return nil
@@ -25,7 +24,7 @@ func (s *Server) openOIDC(o oidc.Options, cfg *console.Config) (err error) {
 	return nil
 }
 
-// providerFailed is the answer where the provider, or a setting, is at fault.
+// providerFailed returns the answer for a fault of the provider or of a setting.
 func (p *pages) providerFailed(err error) error {
 	p.s.quiet.Warn("a sign-in with the OpenID provider failed", "error", err)
 	return &console.Refusal{
@@ -43,8 +42,7 @@ func (p *pages) BeginSignIn(ctx context.Context, secret string) (string, error) 
 	return at, nil
 }
 
-// SignIn implements [console.Master]. The ID token logs in as a password does: the
-// master decides.
+// SignIn implements [console.Master]. The ID token logs in as a password does: the master decides.
 func (p *pages) SignIn(ctx context.Context, secret string, answer url.Values) (console.Login, error) {
 	who, err := p.finish(ctx, secret, answer)
 	if err != nil {
@@ -54,7 +52,7 @@ func (p *pages) SignIn(ctx context.Context, secret string, answer url.Values) (c
 	login, err := p.LogIn(ctx, who.User, who.Token, "oidc")
 	if r, refused := errors.AsType[*console.Refusal](err); refused && r.Code == http.StatusUnauthorized &&
 		!p.hasGrant(who) {
-		// The provider has told him already who he is: here it is no secret.
+		// The provider has already told the user who he is, so it is no secret here.
 		return console.Login{}, &console.Refusal{
 			Code: http.StatusForbidden,
 			Text: "You are signed in as " + who.User +
@@ -70,7 +68,7 @@ func (p *pages) hasGrant(who oidc.SignIn) bool {
 	return acl.Grants(p.s.granted(owner{name: who.User, system: "oidc", groups: who.Groups}))
 }
 
-// finish gets the ID token. Who brings what is not good is counted as with passwords.
+// finish gets the ID token. A bad answer counts as a wrong password does.
 func (p *pages) finish(ctx context.Context, secret string, answer url.Values) (oidc.SignIn, error) {
 	s := p.s
 	g, err := s.startGuess(ctx, p.q, "", "")

@@ -16,20 +16,20 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Events over a WebSocket (salt/netapi/rest_cherrypy/app.py WebsocketEndpoint,
-// tools/websockets.py SynchronizingWebsocket): they begin when the client says that it
-// is ready, and each of its messages is answered by one.
+// Events over a WebSocket (salt/netapi/rest_cherrypy/app.py WebsocketEndpoint, tools/websockets.py
+// SynchronizingWebsocket). They begin when the client says that it is ready, and each message of
+// the client gets one answer.
 const (
 	socketReady  = "websocket client ready"
 	socketAnswer = "server received message"
 	maxMessage   = 1 << 10 // bytes of a message of the client
 )
 
-// messageRate are the messages that a client may send.
+// messageRate bounds the messages that a client may send.
 func messageRate() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 1} }
 
-// streamSocket streams the master's events to whoever has a good token, in the path or as
-// with /events, over a WebSocket.
+// streamSocket streams the master's events over a WebSocket to whoever has a valid token, in the
+// path or as with /events.
 func streamSocket(s *Server, ctx context.Context, q *request) (any, error) {
 	r, token := q.http, shownToken(q.http)
 	if len(q.args) > 0 {
@@ -75,7 +75,7 @@ func streamSocket(s *Server, ctx context.Context, q *request) (any, error) {
 	c, err := websocket.Accept(q.w, r,
 		&websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
-		q.code = http.StatusBadRequest // Accept has answered
+		q.code = http.StatusBadRequest // Accept has sent the answer
 		return nil, nil
 	}
 
@@ -97,9 +97,9 @@ func formatEvents(query string) (bool, error) {
 	return asked, nil
 }
 
-// ofThisSite reports whether a request does not come from a page of a site that may
-// not ask. Browsers tell, and hold no answer back from a WebSocket; other programs
-// tell nothing.
+// ofThisSite reports whether a request does not come from a page of a site that may not ask.
+// Browsers say where a page is from, but do not withhold the answers of a WebSocket; other programs
+// say nothing.
 func (s *Server) ofThisSite(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(s.opts.Origins, origin) || slices.Contains(s.opts.Origins, "*") {
@@ -109,8 +109,8 @@ func (s *Server) ofThisSite(r *http.Request) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
-// serveSocket serves one connection until either side ends it. f is nil for events as they
-// are.
+// serveSocket serves one connection until either side ends it. f may be nil: events are sent as
+// they are.
 func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn, token string, f *formatted) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready := make(chan struct{})
@@ -179,8 +179,8 @@ func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn,
 	})
 }
 
-// answerMessages answers what the client says, until it says too much or is gone. That it is ready
-// is answered when events are read.
+// answerMessages answers the messages of a client until it sends too many or hangs up. ready is
+// closed when the client says that it is ready.
 func (s *Server) answerMessages(ctx context.Context, c *websocket.Conn, ready chan<- struct{}) {
 	var said ratelimit.Bucket
 	for {
@@ -206,7 +206,7 @@ func (s *Server) writeMessage(ctx context.Context, c *websocket.Conn, text strin
 	return c.Write(ctx, websocket.MessageText, []byte(text))
 }
 
-// withoutToken takes the token out of the path, which is logged.
+// withoutToken removes the token from the path, which is logged.
 func withoutToken(r *http.Request, args []string) {
 	if len(args) > 0 {
 		r.URL.Path, r.URL.RawPath = "/ws/-", ""

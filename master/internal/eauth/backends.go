@@ -16,7 +16,7 @@ import (
 	"saltern/master/internal/userfile"
 )
 
-// LDAP asks a directory.
+// LDAP checks log-ins with a directory.
 func LDAP(d *ldap.Directory) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		name, groups, err := d.Login(ctx, user, password)
@@ -24,7 +24,7 @@ func LDAP(d *ldap.Directory) Backend {
 	}
 }
 
-// OIDC takes an ID token of an OpenID provider as the password.
+// OIDC accepts an ID token of an OpenID provider as the password.
 func OIDC(p *oidc.Provider) Backend {
 	return func(ctx context.Context, user, token string) (Verdict, error) {
 		ok, groups, err := p.Login(ctx, user, token)
@@ -32,8 +32,7 @@ func OIDC(p *oidc.Provider) Backend {
 	}
 }
 
-// File looks users up in a file. otherwise is asked about a password in a form that is not
-// known here.
+// File looks users up in a file. otherwise is called for a password in an unknown form.
 func File(f *userfile.File, otherwise Backend) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		ok, err := f.Login(user, password)
@@ -44,7 +43,7 @@ func File(f *userfile.File, otherwise Backend) Backend {
 	}
 }
 
-// REST asks an address, which also says what a user may do.
+// REST checks log-ins by asking an address, which also says what a user may do.
 func REST(u *loginurl.URL) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		ok, permissions, err := u.Login(ctx, user, password)
@@ -52,8 +51,8 @@ func REST(u *loginurl.URL) Backend {
 	}
 }
 
-// PAM has the helper at socket, which is root, check passwords of accounts of this host.
-// Where there is no helper, otherwise is asked: Salt's module, which must be root itself.
+// PAM has the helper at socket, which runs as root, check passwords of accounts of this host.
+// Without a helper otherwise is called: Salt's module, which must itself run as root.
 func PAM(socket string, otherwise Backend, log *slog.Logger) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		a, err := pam.Ask(ctx, socket, user, password)
@@ -73,8 +72,8 @@ func PAM(socket string, otherwise Backend, log *slog.Logger) Backend {
 	}
 }
 
-// Auto approves everybody, as Salt's "auto" does. It is for tests; a config
-// that enables it is reported loudly by the master.
+// Auto accepts everybody, as Salt's "auto" does. It is for tests; the master warns of a
+// configuration that enables it.
 func Auto(context.Context, string, string) (Verdict, error) { return Verdict{OK: true}, nil }
 
 // SharedSecret compares the password with the option sharedsecret

@@ -1,10 +1,9 @@
-// Package eauth proves who a local caller is: by the key file of a system
-// user, by user name and password against an external system, or by a token
-// that was given out for the latter. What a proven caller may do is decided
-// by package acl.
+// Package eauth proves who a local caller is: by the key file of a system user, by user name and
+// password against an external system, or by a token that was given out for the latter. Package acl
+// decides what a proven caller may do.
 //
-// Sources: salt/auth/__init__.py (LoadAuth), salt/daemons/masterapi.py
-// (access_keys), salt/master.py (ClearFuncs).
+// Sources: salt/auth/__init__.py (LoadAuth), salt/daemons/masterapi.py (access_keys),
+// salt/master.py (ClearFuncs).
 package eauth
 
 import (
@@ -26,14 +25,14 @@ import (
 	"saltern/master/value"
 )
 
-// Verdict of a backend.
+// Verdict is the answer of a backend.
 type Verdict struct {
 	OK bool
-	// Name is the user as the system has him, where that differs from what he wrote: ALICE
-	// may be alice. All lists go by it. "": as he wrote.
+	// Name is the user as the system spells him, where that differs from what he wrote: ALICE may
+	// be alice. All lists go by it. "" means as he wrote.
 	Name   string
 	Groups []string
-	// Permissions are in the place of what external_auth grants; nil: nothing is said.
+	// Permissions replace those that external_auth grants. It may be nil: external_auth counts.
 	Permissions []any
 }
 
@@ -45,44 +44,44 @@ type Backend func(ctx context.Context, user, password string) (Verdict, error)
 type Config struct {
 	// External is external_auth: system → user or group% → permissions.
 	External *value.Map
-	// Backends by name of the system. Other is asked for systems that have
-	// none of their own; nil refuses them.
+	// Backends are the backends by name of the system. Other is called for all other systems. It
+	// may be nil: they are refused.
 	Backends map[string]Backend
 	Other    func(ctx context.Context, system, user, password string) (Verdict, error)
-	// Module gives the permissions of somebody whose password is proven, in the place of
-	// those of external_auth; nil: nothing is said (eauth_acl_module). It may be nil.
+	// Module returns the permissions of somebody whose password is proven, in place of those of
+	// external_auth, or nil to keep them (eauth_acl_module). It may be nil.
 	Module func(ctx context.Context, system, user, password string) ([]any, error)
-	// KeepACL puts into a token what its owner may do (keep_acl_in_token).
+	// KeepACL stores in a token what its owner may do (keep_acl_in_token).
 	KeepACL bool
-	// PublisherACL is publisher_acl, SudoACL sudo_acl, User the master's user,
-	// Running the one as whom it runs, if that is another.
+	// PublisherACL is publisher_acl, SudoACL sudo_acl. User is the master's user, Running the
+	// account of the process, if that is another.
 	PublisherACL  *value.Map
 	SudoACL       bool
 	User, Running string
 	// Permissions collects what user and groups are granted in the section
 	// of a system (acl.FillAuthList).
 	Permissions func(section *value.Map, user string, groups []string) []any
-	// Grants reports whether permissions permit anything (acl.Grants). Who is granted
-	// nothing is refused as if his password were wrong. Nil: everybody is let in.
+	// Grants reports whether permissions permit anything (acl.Grants). A user without any is
+	// refused as if his password were wrong. It may be nil: everybody is let in.
 	Grants func(permissions []any) bool
-	// Rights are what permissions allow that is no function, in words for the programs of
-	// this project, see [RightsField]. It may be nil: no token says any.
+	// Rights returns which rights permissions give besides functions, as words for the programs of
+	// this project, see [RightsField]. It may be nil: tokens say none.
 	Rights func(permissions []any) []string
-	// Expand changes what was collected, by name of the system.
+	// Expand changes the collected permissions, by name of the system.
 	Expand map[string]func(ctx context.Context, grants []any) []any
 	// UserKeys are the contents of the key files by system user.
 	UserKeys map[string]string
 	Tokens   *Tokens
-	// TokenExpire is the life of a token; ExpireOverride says who may choose another
+	// TokenExpire is the life of a token. ExpireOverride says who may choose another one
 	// (token_expire_user_override): true, or a map of external systems to lists of users.
 	TokenExpire    time.Duration
 	ExpireOverride any
 	Log            *slog.Logger
 	Now            func() time.Time
-	// FailDelay is the least time a failed login takes, against guessing.
+	// FailDelay is the least time that a refused log-in takes, against guessing.
 	FailDelay time.Duration
-	// Lockout refuses after too many wrong passwords; nil never does. Here reports
-	// whether an address is one of this host; nil is [Here].
+	// Lockout refuses log-ins after too many wrong passwords. It may be nil: never. Here reports
+	// whether an address belongs to this host. It may be nil: [Here].
 	Lockout *Lockout
 	Here    func(netip.Addr) bool
 }
@@ -90,17 +89,17 @@ type Config struct {
 // Authenticator checks callers. It is safe for concurrent use.
 type Authenticator struct {
 	cfg          Config
-	logins       *ratelimit.Pool[culprit]     // external systems are slow: bound them
-	people       ratelimit.Lately[culprit]    // users who proved themselves, each at an address
-	sources      ratelimit.Lately[netip.Addr] // where somebody did
+	logins       *ratelimit.Pool[culprit]     // bounds the log-ins at work: external systems are slow
+	people       ratelimit.Lately[culprit]    // users who proved themselves lately, each at an address
+	sources      ratelimit.Lately[netip.Addr] // addresses where somebody did
 	counters     loginCounters
-	ending       context.Context // ends with the master
+	ending       context.Context // ends when the master ends
 	end          context.CancelFunc
 	mu           sync.Mutex
 	slowestCheck time.Duration
 }
 
-// New makes an Authenticator.
+// New returns an Authenticator.
 func New(cfg Config) *Authenticator {
 	if cfg.Here == nil {
 		cfg.Here = Here
@@ -110,7 +109,7 @@ func New(cfg Config) *Authenticator {
 	return a
 }
 
-// Stop sends away all log-ins that wait, and lets no refusal take its time any more.
+// Stop turns away all log-ins that wait, and ends the delay of refusals.
 func (a *Authenticator) Stop() { a.end() }
 
 // Caller is a proven caller.
@@ -119,21 +118,21 @@ type Caller struct {
 	Kind string
 	// Name is the proven name.
 	Name string
-	// Eauth is the system of external authentication that proved it; "" for a key.
+	// Eauth is the external system that proved the caller; "" for a key.
 	Eauth string
-	// All means that the caller needs no permission: he holds the key of root or
-	// of the master's user.
+	// All: the caller needs no permission, because he holds the key of root or of the master's
+	// user.
 	All bool
-	// Permissions is what acl checks otherwise.
+	// Permissions are checked by package acl where All is false.
 	Permissions []any
 }
 
-// Failure tells why a caller was refused, in Salt's words.
+// Failure is a refusal in Salt's words.
 type Failure struct {
 	Name, Message string
-	Busy          bool // it is no refusal: he may try again; see [ErrBusy]
-	// Cause is why nobody has looked at the password, an [Unanswered]; nil: it was refused.
-	// It is not for the caller.
+	Busy          bool // no refusal: he may try again, see [ErrBusy]
+	// Cause is why nobody has checked the password, an [Unanswered]. It may be nil: the password
+	// was refused. It is not for the caller.
 	Cause error
 }
 
@@ -141,7 +140,7 @@ func (f *Failure) Unwrap() error { return f.Cause }
 
 func (f *Failure) Error() string { return f.Message }
 
-// Map is the answer that clients of Salt know.
+// Map returns the answer in the form that clients of Salt know.
 func (f *Failure) Map() *value.Map {
 	m := value.NewMap("error", value.NewMap("name", f.Name, "message", f.Message))
 	if f.Busy {
@@ -150,13 +149,13 @@ func (f *Failure) Map() *value.Map {
 	return m
 }
 
-// Busy is the answer of [ErrBusy]. Salt's tools show the text of this name
+// Busy returns the answer for [ErrBusy]. Salt's tools show the text of this name
 // (salt/client/__init__.py pub).
 func Busy() *Failure {
 	return &Failure{Name: "AuthenticationError", Message: ErrBusy.Error(), Busy: true}
 }
 
-// ErrorName is the class Salt uses for refusals of this kind of login.
+// ErrorName returns Salt's class for refusals of this kind of log-in.
 func ErrorName(kind string) string {
 	switch kind {
 	case "token":
@@ -167,10 +166,9 @@ func ErrorName(kind string) string {
 	return "UserAuthenticationError"
 }
 
-// Check proves the caller of a clear command that is given for an address
-// ([Authenticator.Source]). Token and
-// password are looked for in creds (the load itself, or its kwargs for publish), the
-// key of a system user in load. Both maps lose what is secret in them.
+// Check proves the caller of a clear command, on behalf of an address ([Authenticator.Source]).
+// Token and password are taken from creds (the load itself, or its kwargs for publish), the key of
+// a system user from load. Both maps lose their secrets.
 func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from netip.Addr) (Caller, error) {
 	creds = cmp.Or(creds, value.NewMap())
 	defer func() {
@@ -207,8 +205,8 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (Caller, erro
 	return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.expanded(ctx, t.Eauth, g)}, nil
 }
 
-// tokenOf finds a token that is good, and what its owner is granted today. A token whose
-// owner has lost all that he was granted is as good as none.
+// tokenOf returns a valid token, and what its owner is granted today. A token whose owner has lost
+// all permissions is not valid.
 func (a *Authenticator) tokenOf(token string) (Token, grant, bool) {
 	t, err := a.cfg.Tokens.Get(token, a.cfg.Now())
 	if err != nil {
@@ -222,7 +220,7 @@ func (a *Authenticator) tokenOf(token string) (Token, grant, bool) {
 	return t, g, a.grants(g)
 }
 
-// grantOfToken is what the owner of a token is granted.
+// grantOfToken returns what the owner of a token is granted.
 func (a *Authenticator) grantOfToken(section *value.Map, t Token) grant {
 	if a.cfg.KeepACL {
 		return a.grantOf(section, t.Name, t.Groups, t.Permissions)
@@ -230,14 +228,13 @@ func (a *Authenticator) grantOfToken(section *value.Map, t Token) grant {
 	return a.grantOf(section, t.Name, t.Groups, nil)
 }
 
-// grant is what somebody is granted.
+// grant is the permissions of a user.
 type grant struct {
 	permissions []any
-	said        bool // by the system, a module or a token, in the place of external_auth
+	said        bool // permissions come from the system, a module or a token in place of external_auth
 }
 
-// grantOf is what was said of somebody, or what external_auth grants him and his groups
-// where nothing was said (nil).
+// grantOf returns said, or what external_auth grants a user and his groups when said is nil.
 func (a *Authenticator) grantOf(section *value.Map, name string, groups []string, said []any) grant {
 	if said != nil {
 		return grant{permissions: said, said: true}
@@ -249,8 +246,8 @@ func (a *Authenticator) grants(g grant) bool {
 	return a.cfg.Grants == nil || a.cfg.Grants(g.permissions)
 }
 
-// expanded are the permissions of a grant. Salt expands them for passwords only, so that
-// ldap() targets never count with a token.
+// expanded returns the permissions of a grant, expanded. Salt expands them for passwords only, so
+// that ldap() targets never count with a token.
 func (a *Authenticator) expanded(ctx context.Context, system string, g grant) []any {
 	if expand := a.cfg.Expand[system]; expand != nil && !g.said {
 		return expand(ctx, g.permissions)
@@ -258,7 +255,7 @@ func (a *Authenticator) expanded(ctx context.Context, system string, g grant) []
 	return g.permissions
 }
 
-// section is the part of external_auth for one system.
+// section returns the part of external_auth for one system.
 func (a *Authenticator) section(system string) (*value.Map, bool) {
 	v, ok := a.cfg.External.Get(system)
 	if !ok {
@@ -302,11 +299,10 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 	}, nil
 }
 
-// byKey follows authenticate_key, with a difference: who holds a key is who he
-// is. The names root, sudo_NAME, the master's user and none at all are for the
-// keys of root and of the master's user only, as Salt's clients send them
-// (salt/client/__init__.py __read_master_key); Salt takes any known key.
-// sudo_NAME acts as NAME with sudo_acl. Others need their own key.
+// byKey follows authenticate_key, with a difference: the key decides who somebody is. The names
+// root, sudo_NAME, the master's user and no name at all need the key of root or of the master's
+// user, as Salt's clients send them (salt/client/__init__.py __read_master_key); Salt accepts any
+// known key. sudo_NAME acts as NAME with sudo_acl. Others need their own key.
 func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 	denied := &Failure{Name: "UserAuthenticationError", Message: `Authentication failure of type "user" occurred`}
 	key := load.Str("key")
@@ -349,9 +345,8 @@ func (a *Authenticator) ownerOfKey(key string) (string, bool) {
 	return found, ok
 }
 
-// Knows reports whether a key is that of a system user, a token one that was given out and
-// has not expired, or said what [source.Say] writes with such a key. It says nothing of what
-// their bearer may do.
+// Knows reports whether key belongs to a system user, token is valid, or said was written by
+// [source.Say] with such a key. It does not tell what their bearer may do.
 func (a *Authenticator) Knows(key, token, said string) bool {
 	if key != "" {
 		if _, ok := a.ownerOfKey(key); ok {
@@ -408,14 +403,13 @@ func (a *Authenticator) mayChooseExpire(system, user string) bool {
 	return all
 }
 
-// RightsField is where the master's answers about a token say what its owner may do that
-// is no function: words of acl, for salt-api. It is an addition of ours, which Salt's
-// clients ignore.
+// RightsField is the field in the master's answers about a token with the rights of its owner that
+// are no functions: words of acl, for salt-api. Salt does not have it, and its clients ignore it.
 const RightsField = "saltern_rights"
 
-// MakeToken logs a caller in for an address ([Authenticator.Source]) and gives out a token;
-// the empty text is Salt's refusal (salt/master.py mk_token). The error may be [ErrBusy], or
-// beside the empty text an [Unanswered].
+// MakeToken logs a caller in, on behalf of an address ([Authenticator.Source]), and returns a
+// token. The empty text is Salt's refusal (salt/master.py mk_token). The error may be [ErrBusy], or
+// an [Unanswered] beside the empty text.
 func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from netip.Addr) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
 	proven, err := a.logIn(ctx, login{system, user, load.Str("password"), a.countsAt(from), true})
@@ -441,7 +435,7 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 	if a.cfg.KeepACL {
 		who.Permissions = append([]any{}, a.expanded(ctx, system, proven.grant)...)
 
-		// such as computers, of which a directory has none
+		// such as computers, which a directory may not have
 		if !a.grants(grant{permissions: who.Permissions, said: true}) {
 			a.cfg.Log.Warn("a token of this account would permit nothing, and none is given", "eauth",
 				system, "user", user)
@@ -459,7 +453,7 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 	return a.describe(t, a.grantOfToken(section, t)), nil
 }
 
-// describe is a token as clients see it.
+// describe returns a token as clients see it.
 func (a *Authenticator) describe(t Token, g grant) *value.Map {
 	m := t.Map()
 	if a.cfg.Rights != nil {
@@ -468,7 +462,7 @@ func (a *Authenticator) describe(t Token, g grant) *value.Map {
 	return m
 }
 
-// shownAddr is an address as the list of tokens shows it.
+// shownAddr returns an address as the list of tokens shows it.
 func shownAddr(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
@@ -476,8 +470,8 @@ func shownAddr(a netip.Addr) string {
 	return a.Unmap().String()
 }
 
-// GetToken describes a token; the empty map is Salt's answer for one that is
-// unknown or expired.
+// GetToken returns the description of a token, or Salt's answer for one that is unknown or expired,
+// the empty map.
 func (a *Authenticator) GetToken(load *value.Map) any {
 	if _, ok := load.Get("token"); !ok {
 		return false

@@ -14,14 +14,14 @@ import (
 	"saltern/master/value"
 )
 
-// Lockout refuses log-ins of a user from an address after too many wrong passwords of
-// him from there, whatever the password. Other addresses are not concerned, so that
-// nobody can lock an administrator out from elsewhere; nor are other users of the
-// address. Its methods may be called concurrently.
+// Lockout refuses log-ins of a user from an address after too many of his passwords from there were
+// wrong, whatever the password. Other addresses are not affected, so that nobody can lock an
+// administrator out from elsewhere, and other users of the address are not either. Its methods may
+// be called concurrently.
 type Lockout struct {
-	most int           // wrong passwords; 0: any number
-	lock time.Duration // how long the refusal takes, and how long a wrong password counts
-	tell func(Locked)  // of a new lock; may be nil
+	most int           // wrong passwords until the lock; 0: any number
+	lock time.Duration // how long the lock lasts, and how long a wrong password counts
+	tell func(Locked)  // called for each new lock; may be nil
 
 	mu      sync.Mutex
 	entries map[culprit]*list.Element
@@ -30,11 +30,11 @@ type Lockout struct {
 	stats lockoutCounters
 }
 
-// maxCulprits bounds what is remembered; beyond it the pair that failed longest ago is
-// forgotten, of those that are not locked if there is one among the oldest.
+// maxCulprits bounds the pairs of user and address. Overflow policy: the pair that failed longest
+// ago is forgotten, preferably one among the oldest that is not locked.
 const maxCulprits = 65536
 
-// maxUser bounds the bytes of a name in the event of a lock.
+// maxUser bounds the name in the event of a lock, in bytes.
 const maxUser = 256
 
 // Defaults of saltern_login_failures and saltern_login_lock.
@@ -64,17 +64,16 @@ type Locked struct {
 	Until        time.Time
 }
 
-// LockTag is the tag of the event that tells of a lock, to people and to the other
-// masters of a cluster.
+// LockTag is the tag of the event of a lock, for people and for the other masters of a cluster.
 const LockTag = event.TagLoginLocked
 
-// Map is the data of the event.
+// Map returns the data of the event.
 func (k Locked) Map() *value.Map {
 	return value.NewMap("eauth", k.System, "user", k.User, "address", k.From.String(), "wrong",
 		int64(k.Wrong), "until", k.Until.Unix())
 }
 
-// lockedOf reads the data of the event; an address that cannot be read is not valid.
+// lockedOf reads the data of the event. An address that cannot be read is not valid.
 func lockedOf(m *value.Map) Locked {
 	k := Locked{System: m.Str("eauth"), User: m.Str("user")}
 	k.From, _ = netip.ParseAddr(m.Str("address"))
@@ -89,14 +88,14 @@ type lockoutCounters struct{ locks, refused, evicted atomic.Uint64 }
 // LockoutStats are counted since the start.
 type LockoutStats struct {
 	Locks   uint64 `json:"locks"`   // users locked out at an address
-	Refused uint64 `json:"refused"` // log-ins refused for that
-	Evicted uint64 `json:"evicted"` // pairs of user and address forgotten for lack of room
-	Locked  int    `json:"locked"`  // at the moment
+	Refused uint64 `json:"refused"` // log-ins refused for a lock
+	Evicted uint64 `json:"evicted"` // pairs of user and address forgotten for want of room
+	Locked  int    `json:"locked"`  // locked now
 }
 
-// NewLockout makes a Lockout after most wrong passwords, for the time lock. most 0 and
-// lock 0 are the defaults, a negative most turns it off. tell is called, outside of any
-// lock, for each new lock.
+// NewLockout returns a Lockout that locks for the time lock after most wrong passwords. most 0 and
+// lock 0 mean the defaults; a negative most turns it off. tell is called for each new lock, without
+// a mutex held.
 func NewLockout(most int, lock time.Duration, tell func(Locked)) *Lockout {
 	if most == 0 {
 		most = DefaultFailures
@@ -113,14 +112,14 @@ func NewLockout(most int, lock time.Duration, tell func(Locked)) *Lockout {
 	}
 }
 
-// culpritOf names a pair. Other spellings of a name, which a directory takes for the same user,
-// are the same user.
+// culpritOf returns the pair of a user and an address. Spellings of a name that a directory takes
+// for the same user are the same user.
 func culpritOf(system, user string, from netip.Addr) culprit {
 	return culprit{system, username.Fold(user), ratelimit.Source(from)}
 }
 
-// Refuses reports whether a log-in must be refused without a look at the password. An
-// address that is not valid is nobody's: such log-ins are never refused nor counted.
+// Refuses reports whether a log-in must be refused without a check of the password. Log-ins without
+// a valid address are neither refused nor counted.
 func (l *Lockout) Refuses(system, user string, from netip.Addr, now time.Time) bool {
 	if l == nil || l.most == 0 || !from.IsValid() {
 		return false
@@ -162,7 +161,7 @@ func (l *Lockout) countWrong(c culprit, now time.Time) (Locked, bool) {
 	return Locked{c.system, c.user, c.from, a.wrong, a.locked}, true
 }
 
-// Right forgets what a user got wrong at an address.
+// Right forgets the wrong passwords of a user at an address.
 func (l *Lockout) Right(system, user string, from netip.Addr) {
 	if l == nil || l.most == 0 || !from.IsValid() {
 		return
@@ -175,8 +174,8 @@ func (l *Lockout) Right(system, user string, from netip.Addr) {
 	}
 }
 
-// Adopt takes over a lock that another master of the cluster tells of, as the data of
-// its event. It lasts no longer than one of this master.
+// Adopt takes over a lock of another master of the cluster from the data of its event. It lasts no
+// longer than a lock of this master.
 func (l *Lockout) Adopt(event *value.Map, now time.Time) {
 	k := lockedOf(event)
 	if l == nil || l.most == 0 || !k.From.IsValid() || !now.Before(k.Until) {
@@ -192,7 +191,7 @@ func (l *Lockout) Adopt(event *value.Map, now time.Time) {
 	a.locked = k.Until
 }
 
-// entryFor returns what is known of a pair, and makes room for it. The caller holds mu.
+// entryFor returns the entry of a pair, and makes room for it. The caller holds mu.
 func (l *Lockout) entryFor(c culprit) *attempts {
 	if e := l.entries[c]; e != nil {
 		l.order.MoveToFront(e)

@@ -15,31 +15,30 @@ import (
 	"saltern/master/internal/request"
 )
 
-// Log-ins that are checked at once, and those that wait for it. Each holds a worker of the
-// request port, and refusals are slow on purpose, so that a guesser takes what he can get:
-// strangers share a part, and one address of theirs gets as much of it as is left for
-// others. Addresses at which somebody proved himself lately have a part of their own, and so
-// have those users there.
+// Log-ins that are checked at once, and log-ins that wait. Each holds a worker of the request port,
+// and refusals are slow on purpose, so a guesser takes as many as he can get. Strangers share one
+// part, of which each address gets no more than is left for the others. Addresses at which somebody
+// proved himself lately have a part of their own, and so have those users at them.
 //
-// Overflow policy: a log-in waits, at most loginWait; beyond the bounds of the line it is
-// answered [ErrBusy] at once, which is no refusal: nobody has looked at the password.
+// Overflow policy: a log-in waits at most loginWait. Beyond the bounds of the line it is answered
+// with [ErrBusy] at once, which is no refusal: nobody has checked the password.
 var (
 	loginsAtWork = ratelimit.Bounds{Strangers: 8, Familiar: 12, All: 16}
 	loginsInLine = ratelimit.Bounds{Strangers: 48, Familiar: 96, All: 128}
 )
 
-// loginWait is how long a log-in waits for its turn; tools wait for twice that.
+// loginWait is how long a log-in waits for its turn. Tools wait twice as long.
 const loginWait = 15 * time.Second
 
 var (
-	// ErrBusy means that nobody had time to look at a password.
+	// ErrBusy means that nobody had time to check a password.
 	ErrBusy = errors.New("too many log-ins are under way at once; nobody has looked at the password. Try again in a few seconds")
 	// errWrong means that a log-in was refused; the log says why.
 	errWrong = errors.New("the log-in is refused")
 )
 
-// Unanswered means that the system of a log-in could not be asked, so that nobody has looked
-// at the password. Its text is for log and audit: the caller gets Salt's refusal.
+// Unanswered means that the system of a log-in could not be asked, so nobody has checked the
+// password. Its text is for log and audit: the caller gets Salt's refusal.
 type Unanswered struct {
 	System string
 	Err    error
@@ -54,24 +53,25 @@ func (u *Unanswered) Unwrap() error { return u.Err }
 // login is a log-in by name and password.
 type login struct {
 	system, user, password string
-	from                   netip.Addr // not valid: of nobody in particular
+	from                   netip.Addr // may not be valid: not known
 	forToken               bool       // a token is wanted
 }
 
-// loginCounters are counted since the start.
+// loginCounters count since the start.
 type loginCounters struct{ right, wrong, ungranted, faults, busy atomic.Uint64 }
 
 // Stats of log-ins by name and password since the start.
 type Stats struct {
 	Right uint64 `json:"right"`
 	Wrong uint64 `json:"wrong"` // the system refused name or password
-	// Ungranted had the right password and no permission: they were refused as wrong ones are.
+	// Ungranted are log-ins with the right password and no permission: they were refused like wrong
+	// ones.
 	Ungranted uint64       `json:"ungranted"`
 	Faults    uint64       `json:"faults"`  // the system could not be asked
-	Busy      uint64       `json:"busy"`    // sent away since too many were under way
-	Waiting   int          `json:"waiting"` // now, for those that are under way
+	Busy      uint64       `json:"busy"`    // turned away because too many were under way
+	Waiting   int          `json:"waiting"` // waiting now
 	Lockout   LockoutStats `json:"lockout"` // see Lockout
-	// EndedTokens are those that ended since their user had too many newer ones.
+	// EndedTokens are tokens that were removed because their user had too many newer ones.
 	EndedTokens uint64 `json:"ended_tokens"`
 }
 
@@ -97,7 +97,7 @@ func (a *Authenticator) Stats() Stats {
 	return s
 }
 
-// proven is somebody whose password is right, and to whom something is granted.
+// proven is a user with the right password and some permission.
 type proven struct {
 	grant
 	name   string // as the system has him
@@ -196,8 +196,8 @@ func (a *Authenticator) waitTurn(ctx context.Context, t login) (*ratelimit.Share
 	return a.logins.Wait(ctx, culprit{from: source}, ratelimit.Stranger, 1)
 }
 
-// askModule asks the module in eauth_acl_module, which then counts in the place of the
-// system's own. One that fails says nothing, as in Salt (LoadAuth.__get_acl).
+// askModule asks the module in eauth_acl_module, whose permissions then replace those of the
+// system. A module that fails leaves them, as in Salt (LoadAuth.__get_acl).
 func (a *Authenticator) askModule(ctx context.Context, t login, own []any) []any {
 	if a.cfg.Module == nil {
 		return own
@@ -218,7 +218,7 @@ func (a *Authenticator) lockedOut(t login) bool {
 	return true
 }
 
-// refuseSlowly takes the time of a wrong password.
+// refuseSlowly takes as long as the check of a wrong password.
 func (a *Authenticator) refuseSlowly(ctx context.Context) { a.delayRefusal(ctx, 0, false) }
 
 func (a *Authenticator) askSystem(ctx context.Context, system, user, password string) (Verdict, error) {
@@ -232,8 +232,8 @@ func (a *Authenticator) askSystem(ctx context.Context, system, user, password st
 }
 
 // delayRefusal makes all refusals take about the same time, whatever was wrong
-// (salt/auth/__init__.py time_auth). A system that did not answer is no measure: what
-// comes after an outage would be slow for good.
+// (salt/auth/__init__.py time_auth). The time of a system that did not answer does not count: after
+// an outage every refusal would stay slow.
 func (a *Authenticator) delayRefusal(ctx context.Context, took time.Duration, answered bool) {
 	a.mu.Lock()
 	if answered {

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxPythons bounds how many there are; each takes some 60 MiB. Overflow policy:
-	// further log-ins wait for their turn.
+	// maxPythons bounds the Pythons; each takes some 60 MiB. Overflow policy: further log-ins wait
+	// for their turn.
 	maxPythons = 4
-	// maxVerdict bounds the answer of a login, mostly the names of groups.
+	// maxVerdict bounds the answer to a log-in, mostly names of groups.
 	maxVerdict = 1 << 20
 	// maxAsked bounds how long a module may take for one log-in.
 	maxAsked = time.Minute
-	// idleTime is how long a Python is kept that nobody needs.
+	// idleTime is how long an unused Python is kept.
 	idleTime = 5 * time.Minute
 	// maxServed is how many log-ins one Python serves: modules may leak.
 	maxServed = 1000
@@ -30,18 +30,17 @@ const (
 //go:embed login.py
 var loginScript string
 
-// Python proves log-ins by the modules that Salt's library and the administrator have, in
-// Pythons that are kept for the next log-in: one for each that is under way at the same
-// time, [maxPythons] at most. Names and passwords go through a pipe; Python
-// runs isolated (-I), in the root directory. Its methods may be called concurrently.
-// Close must be called.
+// Python checks log-ins with the modules of Salt's library and of the administrator, in Pythons
+// that are kept for the next log-in: one for each log-in at the same time, at most [maxPythons].
+// Names and passwords go through a pipe. Python runs isolated (-I), in the root directory. Its
+// methods may be called concurrently. Close must be called.
 type Python struct {
 	cfg     pyrunner.KeptConfig
 	conf    string // the master's configuration file
 	layer   string // link to the folder of packages
 	turns   chan struct{}
 	mu      sync.Mutex
-	idle    []worker // the one that was used last is the last
+	idle    []worker // the most recently used last
 	closed  bool
 	cleaner *time.Timer
 }
@@ -54,9 +53,9 @@ type worker struct {
 	used   time.Time
 }
 
-// NewPython prepares to ask Python. pythons are tried in order; none means the usual
-// places. layer, if any, is a folder of packages ([pyrunner.Layer]). No Python starts
-// before the first log-in.
+// NewPython returns a Python. pythons are tried in order; without any the usual places are tried.
+// layer, unless "", is a folder of packages ([pyrunner.Layer]). No Python starts before the first
+// log-in.
 func NewPython(pythons []string, configFile, layer string) *Python {
 	if len(pythons) == 0 {
 		pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
@@ -71,8 +70,8 @@ func NewPython(pythons []string, configFile, layer string) *Python {
 	return p
 }
 
-// Login proves a name and a password. The permissions are those of the module, if it has
-// any of its own ("acl"), or of the module in eauth_acl_module.
+// Login checks a name and a password. The permissions come from the module ("acl"), or else from
+// the module in eauth_acl_module.
 func (p *Python) Login(ctx context.Context, system, user, password string) (Verdict, error) {
 	m, err := p.askPython(ctx, "login", system, user, password)
 	if err != nil {
@@ -81,14 +80,14 @@ func (p *Python) Login(ctx context.Context, system, user, password string) (Verd
 	return Verdict{OK: m.Bool("ok"), Groups: m.Texts("groups"), Permissions: m.List("acl")}, nil
 }
 
-// Permissions are what the module in eauth_acl_module permits somebody whose password was
-// proven elsewhere; nil if it says nothing of him.
+// Permissions returns what the module in eauth_acl_module permits somebody whose password was
+// proven elsewhere, or nil when it has nothing about him.
 func (p *Python) Permissions(ctx context.Context, system, user, password string) ([]any, error) {
 	m, err := p.askPython(ctx, "acl", system, user, password)
 	return m.List("acl"), err
 }
 
-// askPython has one Python answer.
+// askPython asks one Python.
 func (p *Python) askPython(ctx context.Context, what, system, user, password string) (*value.Map, error) {
 	select {
 	case p.turns <- struct{}{}:
@@ -119,7 +118,7 @@ func (p *Python) askPython(ctx context.Context, what, system, user, password str
 	return m, nil
 }
 
-// takeWorker gives the Python that was used last, or a new one.
+// takeWorker returns the Python that was used last, or a new one.
 func (p *Python) takeWorker(ctx context.Context) (worker, error) {
 	layer := pyrunner.Layer(p.layer)
 	for {
@@ -170,7 +169,7 @@ func (p *Python) keepIdle(w worker) {
 	}
 }
 
-// endIdle ends those that were not used since.
+// endIdle ends the Pythons that were not used since a time.
 func (p *Python) endIdle(since time.Time) {
 	p.mu.Lock()
 	var old, young []worker
@@ -193,7 +192,7 @@ func (p *Python) endIdle(since time.Time) {
 	}
 }
 
-// Close ends all Pythons; one that is at work ends when it has answered.
+// Close ends all Pythons. One that is at work ends when it has answered.
 func (p *Python) Close() {
 	p.mu.Lock()
 	p.closed = true

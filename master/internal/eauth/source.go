@@ -9,9 +9,9 @@ import (
 	"saltern/master/value"
 )
 
-// Source is the address for which a command is given: the one that a program with the
-// key of root or the master's user names, which passed it on, else that of the connection.
-// What the command says of it is removed.
+// Source returns the address on whose behalf a command is sent: the one named by a program that
+// passes it on and holds the key of root or of the master's user, else that of the connection. It
+// removes the address from the command.
 func (a *Authenticator) Source(load *value.Map, from netip.Addr) (addr netip.Addr, passed bool) {
 	var keys []string
 	for user, key := range a.cfg.UserKeys {
@@ -25,8 +25,8 @@ func (a *Authenticator) Source(load *value.Map, from netip.Addr) (addr netip.Add
 	return from, false
 }
 
-// countsAt is the address at which a wrong password counts. This host itself is none:
-// many may be behind it, by a salt-api in Python or a web server in front of ours.
+// countsAt returns the address at which a wrong password counts. It is not valid for this host
+// itself, behind which many may be: a salt-api in Python, or a web server in front of ours.
 func (a *Authenticator) countsAt(from netip.Addr) netip.Addr {
 	if a.cfg.Here(from) {
 		return netip.Addr{}
@@ -34,7 +34,7 @@ func (a *Authenticator) countsAt(from netip.Addr) netip.Addr {
 	return from
 }
 
-// Here reports whether an address is one of this host.
+// Here reports whether an address belongs to this host.
 func Here(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	if !a.IsValid() || a.IsLoopback() {

@@ -11,14 +11,13 @@ import (
 	"time"
 )
 
-// defaultUserTokens is that of saltern_user_sessions.
+// defaultUserTokens is the default of saltern_user_sessions.
 const defaultUserTokens = 1000
 
-// tokenLimit bounds the tokens that each user has at once, of a program that logs in for
-// each command and never out. Overflow policy: his oldest end. It knows the tokens that this
-// master has made, and those of the other masters and of earlier lives since [Tokens.Clean]
-// last looked; until the next look there may be as many more of theirs. It is safe for
-// concurrent use.
+// tokenLimit bounds the tokens of each user, for programs that log in for each command and never
+// out. Overflow policy: his oldest tokens are removed. It knows the tokens that this master has
+// made, and those of other masters and earlier lives that [Tokens.Clean] last found; until its next
+// pass there may be as many more of theirs. It is safe for concurrent use.
 type tokenLimit struct {
 	most  int // 0: any number
 	ended atomic.Uint64
@@ -36,8 +35,8 @@ type given struct {
 	start time.Time
 }
 
-// Limit sets how many tokens each user has at once: 0 is the default, negative any number.
-// It is called before the first token is made.
+// Limit sets how many tokens each user has at once: 0 means the default, negative any number. It is
+// called before the first token is made.
 func (t *Tokens) Limit(most int) {
 	if most == 0 {
 		most = defaultUserTokens
@@ -45,9 +44,9 @@ func (t *Tokens) Limit(most int) {
 	t.limit.most = max(most, 0)
 }
 
-// addToken notes a token that was made, and returns those that end by it. gone reports whether a
-// token has ended by itself. It is asked about all tokens of the user once for each tenth of
-// the bound, so that a log-in looks at few files; until then he has a tenth more.
+// addToken adds a new token, and returns those that must be removed. gone reports whether a token
+// no longer exists. It is called for all tokens of the user once for each tenth of the bound, so
+// that a log-in checks few files; until then he may have a tenth more.
 func (l *tokenLimit) addToken(who owner, g given, gone func(token string) bool) (ending []given) {
 	if l.most == 0 {
 		return nil
@@ -68,8 +67,8 @@ func (l *tokenLimit) addToken(who owner, g given, gone func(token string) bool) 
 	return l.cutOldest(who)
 }
 
-// replace takes what the folder held at since in the place of what was known of older
-// tokens, and returns those that end.
+// replace replaces the older known tokens by those that the folder held at since, and returns those
+// that must be removed.
 func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending []given) {
 	if l.most == 0 {
 		return nil
@@ -80,7 +79,7 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 	for who, list := range l.byOwner {
 		for _, g := range list {
 			known := slices.ContainsFunc(found[who], func(f given) bool { return f.token == g.token })
-			if !g.start.Before(since) && !known { // made while the folder was read
+			if !g.start.Before(since) && !known { // tokens made while the folder was read stay
 				found[who] = append(found[who], g)
 			}
 		}
@@ -96,7 +95,7 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 	return ending
 }
 
-// cutOldest takes a user's oldest tokens out, beyond the bound. The caller holds mu.
+// cutOldest removes a user's oldest tokens beyond the bound. The caller holds mu.
 func (l *tokenLimit) cutOldest(who owner) (ending []given) {
 	list := l.byOwner[who]
 	n := max(0, len(list)-l.most)
@@ -104,7 +103,7 @@ func (l *tokenLimit) cutOldest(who owner) (ending []given) {
 	return list[:n]
 }
 
-// removeExcess removes tokens that have gone over the bound.
+// removeExcess removes tokens beyond the bound.
 func (t *Tokens) removeExcess(list []given) error {
 	var errs []error
 	for _, g := range list {
@@ -114,7 +113,7 @@ func (t *Tokens) removeExcess(list []given) error {
 	return errors.Join(errs...)
 }
 
-// isGone reports whether a token has been taken back or has expired and was removed.
+// isGone reports whether a token was revoked, or has expired and was removed.
 func (t *Tokens) isGone(token string) bool {
 	path, err := t.pathOf(token)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"saltern/internal/control"
 )
 
-// maxLooked bounds the tokens that are read for one list: log-ins of programs that never
-// log out fill the folder until they expire.
+// maxLooked bounds the tokens that are read for one list: programs that never log out fill the
+// folder until their tokens expire.
 const maxLooked = 20_000
 
-// LogIns tells who is logged in. It implements control.Master.
+// LogIns returns who is logged in. It implements control.Master.
 func (t *Tokens) LogIns() (control.Tokens, error) {
 	out := control.Tokens{Tokens: []control.Token{}}
 	names, err := t.allByAge()
@@ -29,7 +29,7 @@ func (t *Tokens) LogIns() (control.Tokens, error) {
 	for _, token := range names[out.More:] {
 		tok, node, err := readWhere(filepath.Join(t.dir, token+".p"))
 		if err != nil || !t.now().Before(tok.Expire) {
-			continue // it ended meanwhile, or is none
+			continue // it ended meanwhile, or is no token
 		}
 
 		out.Tokens = append(out.Tokens, control.Token{
@@ -52,7 +52,7 @@ func (t *Tokens) LogIns() (control.Tokens, error) {
 	return out, nil
 }
 
-// EndLogIns takes tokens back. It implements control.Master.
+// EndLogIns revokes tokens. It implements control.Master.
 func (t *Tokens) EndLogIns(r control.Revocation) (out control.Revoked, err error) {
 	if err := r.Check(); err != nil {
 		return out, err
@@ -89,7 +89,7 @@ func (t *Tokens) EndLogIns(r control.Revocation) (out control.Revoked, err error
 	return out, nil
 }
 
-// allByAge are the tokens for which there are files, the oldest file first.
+// allByAge returns the tokens that have files, the oldest file first.
 func (t *Tokens) allByAge() ([]string, error) {
 	entries, err := os.ReadDir(t.dir)
 	if err != nil {

@@ -16,18 +16,18 @@ import (
 	"saltern/master/value"
 )
 
-// Token is a login that was given out.
+// Token is a log-in that was given out.
 type Token struct {
 	Token, Name, Eauth string
 	Start, Expire      time.Time
 	Groups             []string
-	// Permissions are what the owner may do, where the token says it; else nil.
+	// Permissions are the permissions in the token. It may be nil: the token has none.
 	Permissions []any
 	// From is the address of the log-in; "" where it is not known.
 	From string
 }
 
-// Map is the token as clients see it (salt/auth/__init__.py mk_token).
+// Map returns the token as clients see it (salt/auth/__init__.py mk_token).
 func (t Token) Map() *value.Map {
 	m := value.NewMap("start", seconds(t.Start), "expire", seconds(t.Expire), "name", t.Name, "eauth", t.Eauth)
 	if t.Permissions != nil {
@@ -42,9 +42,8 @@ func (t Token) Map() *value.Map {
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
-// Tokens keeps tokens as one file each, mode 0600, in the form that Salt's
-// localfs cache gives them: {"data": …, "_expires": …}.
-// Beside the data stands whence and on which node the log-in was.
+// Tokens keeps tokens as one file each, mode 0600, in the form of Salt's localfs cache: {"data": …,
+// "_expires": …}. Beside the data stand the address and the node of the log-in.
 type Tokens struct {
 	dir, node string
 	now       func() time.Time
@@ -54,11 +53,10 @@ type Tokens struct {
 // errNoToken means that a token is unknown, malformed or expired.
 var errNoToken = errors.New("no such token")
 
-// tokenFile is what the file of a token may hold.
+// tokenFile bounds the file of a token.
 var tokenFile = datafile.Bound{Bytes: 128 << 10, Nodes: 16384}
 
-// OpenTokens makes the directory when it is not there. The tokens that are made are
-// this node's.
+// OpenTokens makes the directory when it is missing. New tokens belong to this node.
 func OpenTokens(dir, node string) (*Tokens, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory for tokens: %w", err)
@@ -66,7 +64,7 @@ func OpenTokens(dir, node string) (*Tokens, error) {
 	return &Tokens{dir: dir, node: node, now: time.Now}, nil
 }
 
-// pathOf refuses whatever is not the hex digest that Make gives out.
+// pathOf refuses everything but the hex digests that Make returns.
 func (t *Tokens) pathOf(token string) (string, error) {
 	if b, err := hex.DecodeString(token); err != nil || len(b) < 16 || len(b) > 64 {
 		return "", errNoToken
@@ -74,8 +72,8 @@ func (t *Tokens) pathOf(token string) (string, error) {
 	return filepath.Join(t.dir, token+".p"), nil
 }
 
-// Make gives out a token for life to the user, system, groups and address in who. When he
-// has too many, his oldest end ([Tokens.Limit]).
+// Make returns a new token with a life for the user, system, groups and address in who. When he has
+// too many, his oldest are removed ([Tokens.Limit]).
 func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, error) {
 	seed := make([]byte, 512)
 	if _, err := rand.Read(seed); err != nil {
@@ -105,8 +103,7 @@ func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, erro
 	return tok, nil
 }
 
-// Get returns a token that is still good; an expired one is refused at once
-// and removed.
+// Get returns a valid token. An expired one is refused and removed.
 func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 	p, err := t.pathOf(token)
 	if err != nil {
@@ -129,7 +126,7 @@ func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 	return tok, nil
 }
 
-// Remove takes a token back; one that is not there is no error.
+// Remove revokes a token. One that is not there is no error.
 func (t *Tokens) Remove(token string) error {
 	p, err := t.pathOf(token)
 	if err != nil {
@@ -141,8 +138,8 @@ func (t *Tokens) Remove(token string) error {
 	return nil
 }
 
-// Clean removes expired tokens, files that cannot be read as tokens, and of users who have
-// too many their oldest ones.
+// Clean removes expired tokens, files that are no tokens, and the oldest tokens of users who have
+// too many.
 func (t *Tokens) Clean(now time.Time) error {
 	found := map[owner][]given{}
 	entries, err := os.ReadDir(t.dir)
@@ -175,6 +172,7 @@ func (t *Tokens) Clean(now time.Time) error {
 
 // fromKey and nodeKey stand beside the data, where Salt looks at nothing.
 const (
+	// fromKey and nodeKey stand beside the data, where Salt does not look.
 	fromKey = "saltern_from"
 	nodeKey = "saltern_node"
 )
@@ -184,7 +182,7 @@ func readToken(path string) (Token, error) {
 	return tok, err
 }
 
-// readWhere reads a token, and on which node it was made.
+// readWhere reads a token and the node on which it was made.
 func readWhere(path string) (Token, string, error) {
 	m, err := tokenFile.ReadMap(path)
 	if err != nil {

@@ -17,16 +17,15 @@ import (
 // maxServers bounds the servers of auth.ldap.uri.
 const maxServers = 16
 
-// server is one of a directory.
+// server is one server of a directory.
 type server struct {
-	name             string // as it was written
+	name             string // as configured
 	network, address string
-	host             string // that its certificate must name
+	host             string // which its certificate must name
 	tls              bool   // from the first byte
 }
 
-// servers reads auth.ldap.uri, where blanks and commas stand between several, as
-// libldap does.
+// servers reads auth.ldap.uri. Blanks and commas separate several servers, as for libldap.
 func servers(uris string) ([]server, error) {
 	var out []server
 	for _, u := range strings.FieldsFunc(uris,
@@ -76,8 +75,8 @@ func serverOf(uri string) (server, error) {
 	}, nil
 }
 
-// dialAny begins a session with the first server that answers. It begins with the one
-// that answered last.
+// dialAny opens a session with the first server that answers. It begins with the one that answered
+// last.
 func (d *Directory) dialAny(ctx context.Context) (*session, error) {
 	first := int(d.preferred.Load())
 	var errs []error
@@ -134,8 +133,8 @@ func (d *Directory) connect(ctx context.Context, srv server) (*session, error) {
 	return newSession(ctx, c, srv.name), nil
 }
 
-// startTLS asks for TLS on a connection (RFC 4511, 4.14). Nothing beyond the answer is
-// read: what somebody slipped in before TLS began does not count as said under it.
+// startTLS asks for TLS on a connection (RFC 4511, 4.14). Nothing beyond the answer is read: bytes
+// that somebody slipped in before TLS began must not count as sent under it.
 func startTLS(ctx context.Context, c net.Conn, name string) error {
 	s := newSession(ctx, c, name)
 	defer func() {
@@ -168,13 +167,13 @@ func startTLS(ctx context.Context, c net.Conn, name string) error {
 	return nil
 }
 
-// oneByte reads one byte at a time, so that no buffer takes more than was asked for.
+// oneByte reads one byte at a time, so that no buffer reads ahead.
 type oneByte struct{ net.Conn }
 
 func (o oneByte) Read(b []byte) (int, error) { return o.Conn.Read(b[:min(1, len(b))]) }
 
-// tlsConfig is what a server must prove: a certificate for its name, of an authority of
-// the system or of saltern_ldap_ca.
+// tlsConfig requires of a server a certificate for its name, from an authority of the system or of
+// saltern_ldap_ca.
 func (d *Directory) tlsConfig(host string) (*tls.Config, error) {
 	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: d.opts.NoVerify}
 	if d.opts.CA == "" || d.opts.NoVerify {

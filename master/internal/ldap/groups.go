@@ -9,16 +9,16 @@ import (
 	ldapv3 "github.com/go-ldap/ldap/v3"
 )
 
-// Bounds of the groups of a user; those beyond do not count, with a line in the log.
-// They end up in the file of a token.
+// Bounds of the groups of a user, which are stored in the file of a token. Further ones do not
+// count, and the log says so.
 const (
 	maxGroups     = 1024
 	maxGroupBytes = 32 << 10 // of all names
 	maxGroupName  = 256
 )
 
-// groups reads the names of a user's groups, as the options say (salt/auth/ldap.py
-// groups). What the directory refuses to search for gives no groups and a warning.
+// groups reads the names of a user's groups, as the options say (salt/auth/ldap.py groups). When
+// the directory refuses the search, there are no groups and a warning.
 func (d *Directory) groups(s *session, user string) ([]string, error) {
 	read := d.groupsListing
 	switch {
@@ -48,7 +48,7 @@ func (d *Directory) groups(s *session, user string) ([]string, error) {
 	return names, nil
 }
 
-// bounded sorts names and leaves out what is too much; all says that nothing was.
+// bounded sorts names and drops those beyond the bounds. all: none was dropped.
 func bounded(names []string) (kept []string, all bool) {
 	slices.Sort(names)
 	size := 0
@@ -64,9 +64,9 @@ func bounded(names []string) (kept []string, all bool) {
 	return kept, true
 }
 
-// groupsListing reads groups that list the name of the user (posixGroup with memberUid), and,
-// when auth.ldap.groupclass finds his own entry, the groups that it lists (memberOf).
-// His own entry is no group: its cn is often his to change. Salt takes it for one.
+// groupsListing returns groups that list the name of the user (posixGroup with memberUid) and, when
+// auth.ldap.groupclass finds his own entry, the groups that it lists (memberOf). His own entry is
+// no group: he may often change its cn. Salt takes it for one.
 func (d *Directory) groupsListing(s *session, user string) ([]string, error) {
 	o := d.opts
 	filter := fmt.Sprintf("(&(%s=%s)(objectClass=%s))", o.AccountAttribute, ldapv3.EscapeFilter(user),
@@ -105,8 +105,8 @@ func (d *Directory) isPerson(e entry) bool {
 	})
 }
 
-// memberOf reads groups that list the entry of the user: Active Directory, and
-// groupOfNames elsewhere. A user who is several has no groups.
+// memberOf reads groups that list the entry of the user: Active Directory, and groupOfNames
+// elsewhere. A user with several entries has no groups.
 func (d *Directory) memberOf(s *session, user string) ([]string, error) {
 	o := d.opts
 	filter := fmt.Sprintf("(&(%s=%s)(objectClass=%s))", o.AccountAttribute, ldapv3.EscapeFilter(user),
@@ -149,7 +149,7 @@ func (d *Directory) memberOf(s *session, user string) ([]string, error) {
 	return names, err
 }
 
-// freeIPA reads groups by a filter; those count that list the user in
+// freeIPA reads groups by a filter. Those count that list the user in
 // auth.ldap.accountattributename or auth.ldap.groupattribute.
 func (d *Directory) freeIPA(s *session, user string) ([]string, error) {
 	o := d.opts
@@ -177,13 +177,13 @@ func (d *Directory) freeIPA(s *session, user string) ([]string, error) {
 	return names, err
 }
 
-// firstOf is a list of the first of values, if there is one.
+// firstOf returns the first value as a list, or an empty list.
 func firstOf(values []string) []string { return values[:min(1, len(values))] }
 
-// nameOf is what the first part of a distinguished name says: "ann" of
-// uid=ann,ou=people. Other text is the name itself; a name whose first part has several
-// values, or none that can be read, is "". (Salt cuts at the first comma and at the last
-// equals sign before it, so that a group called "x=admins" is "admins".)
+// nameOf returns the value of the first part of a distinguished name: "ann" of uid=ann,ou=people.
+// Other text is the name itself. A name whose first part has several values, or none that can be
+// read, becomes "". (Salt cuts at the first comma and at the last equals sign before it, so that a
+// group called "x=admins" is "admins".)
 func nameOf(s string) string {
 	if !strings.ContainsAny(s, "=,") {
 		return s

@@ -15,13 +15,13 @@ import (
 	ldapv3 "github.com/go-ldap/ldap/v3"
 )
 
-// How long things may take.
+// Time limits.
 const (
 	connectTime = 3 * time.Second  // until a session with one server begins
-	loginTime   = 15 * time.Second // a log-in, or a search, with all it asks for
+	loginTime   = 15 * time.Second // a whole log-in or search
 )
 
-// Bounds of what somebody types.
+// Bounds of name and password.
 const (
 	maxName     = 256  // bytes
 	maxPassword = 1024 // bytes
@@ -40,8 +40,8 @@ type Directory struct {
 	computers   computers
 }
 
-// New makes a Directory. The error says which option is wrong. log is for lines that
-// strangers can cause.
+// New returns a Directory. The error says which option is wrong. log takes lines that strangers can
+// cause.
 func New(o Options, log *slog.Logger, now func() time.Time) (*Directory, error) {
 	o = o.withDefaults()
 	p, err := o.makePlan()
@@ -67,7 +67,7 @@ func New(o Options, log *slog.Logger, now func() time.Time) (*Directory, error) 
 	return d, nil
 }
 
-// logWarnings says what is possible and should not stay so.
+// logWarnings warns of insecure options.
 func (d *Directory) logWarnings() {
 	if d.opts.NoVerify {
 		d.log.Warn("log-ins by ldap trust any certificate (auth.ldap.no_verify): whoever is on the way reads passwords")
@@ -89,15 +89,15 @@ func (d *Directory) logWarnings() {
 	}
 }
 
-// Check reports what is wrong with options.
+// Check reports faults of options.
 func Check(o Options) error {
 	_, err := New(o, slog.New(slog.DiscardHandler), time.Now)
 	return err
 }
 
-// Login proves a user by his password, and reads his name as the directory has it, and the
-// names of his groups. name is "" when the directory does not know him or refuses his
-// password; an error says that it could not be asked, which says nothing about the password.
+// Login checks the password of a user, and returns his name as the directory spells it and the
+// names of his groups. name is "" when the directory does not know him or refuses his password. An
+// error means that the directory could not be asked, and tells nothing about the password.
 func (d *Directory) Login(ctx context.Context, user, password string) (name string, groups []string, err error) {
 	if password == "" || len(password) > maxPassword || !plausible(user) {
 		return "", nil, nil
@@ -146,7 +146,7 @@ func plausible(user string) bool {
 		!strings.ContainsFunc(user, unicode.IsControl)
 }
 
-// refusal tells a wrong password from a directory that cannot say.
+// refusal tells a wrong password from a directory that cannot tell.
 func (d *Directory) refusal(err error, user, dn string) error {
 	r, ok := errors.AsType[*resultError](err)
 	if !ok {
@@ -160,7 +160,7 @@ func (d *Directory) refusal(err error, user, dn string) error {
 	return fmt.Errorf("log in to the directory as %.200q: %w", dn, err)
 }
 
-// bindService proves the service account; without one the session becomes nobody's.
+// bindService binds as the service account, or anonymously without one.
 func (d *Directory) bindService(s *session) error {
 	if d.opts.BindPassword == "" {
 		return s.unbind()
@@ -172,7 +172,7 @@ func (d *Directory) bindService(s *session) error {
 	return nil
 }
 
-// findUser returns a user's entry with his names, the zero entry when there is none.
+// findUser returns a user's entry with his names, or the zero entry when there is none.
 func (d *Directory) findUser(s *session, user string) (entry, error) {
 	if d.opts.BindPassword != "" {
 		if err := d.bindService(s); err != nil {
@@ -202,5 +202,5 @@ func (d *Directory) findUser(s *session, user string) (entry, error) {
 	return found[0], nil
 }
 
-// noAttributes asks for the names of entries alone (RFC 4511, 4.5.1.8).
+// noAttributes asks for entries without attributes (RFC 4511, 4.5.1.8).
 const noAttributes = "1.1"

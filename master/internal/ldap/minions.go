@@ -12,22 +12,22 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of what is remembered of ldap(…) targets. Their number is that of the options.
+// Bounds of remembered ldap(…) targets. Their number is fixed by the options.
 const (
-	maxComputers = 20_000           // of one target
+	maxComputers = 20_000           // computers of one target
 	pageSize     = 500              // entries; servers give 500 to 1,000 at once
-	keepFor      = time.Minute      // what was found
-	keepFault    = 10 * time.Second // that nothing could be found
+	keepFor      = time.Minute      // how long a result is remembered
+	keepFault    = 10 * time.Second // how long a failure is remembered
 )
 
-// prefix begins a target that names an entry of the directory.
+// prefix is the beginning of a target that names an entry of the directory.
 const prefix = "ldap("
 
 // IsTarget reports whether a target of external_auth names an entry of a directory.
 func IsTarget(target string) bool { return strings.HasPrefix(target, prefix) }
 
-// computers remembers what ldap(…) targets are. One search at a time has the turn; who
-// waits for it gives up with his context.
+// computers remembers the minions of ldap(…) targets. One search at a time has the turn. Others
+// wait for it until their context ends.
 type computers struct {
 	turn   chan struct{}
 	mu     sync.Mutex
@@ -56,11 +56,10 @@ func (c *computers) remember(base string, l lookup) {
 	c.byBase[base] = l
 }
 
-// Expand puts minions in the place of ldap(…) targets among permissions, as
-// salt/auth/ldap.py process_acl does: those whose id, in lower case and without
-// auth.ldap.minion_stripdomains, is the cn of a computer below the entry. They are one
-// target, so that a job may go to several of them. A target that cannot be resolved
-// grants nothing, with a warning.
+// Expand replaces the ldap(…) targets among permissions by minions, as salt/auth/ldap.py
+// process_acl does: by those whose id, in lower case and without auth.ldap.minion_stripdomains, is
+// the cn of a computer below the entry. They become one target, so that a job may go to several of
+// them. A target that cannot be resolved grants nothing, with a warning.
 func (d *Directory) Expand(ctx context.Context, grants []any) []any {
 	if !slices.ContainsFunc(grants, hasTarget) {
 		return grants
@@ -175,7 +174,7 @@ func (d *Directory) search(ctx context.Context, base string) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// minionOf is the id of the minion on a computer.
+// minionOf returns the id of the minion on a computer.
 func (d *Directory) minionOf(cn string) string {
 	id := strings.ToLower(cn)
 	for _, domain := range d.opts.StripDomains {
@@ -186,8 +185,8 @@ func (d *Directory) minionOf(cn string) string {
 	return id
 }
 
-// plainID reports whether an id stands for itself in a compound target: the directory
-// chooses names of minions, not expressions.
+// plainID reports whether an id stands for itself in a compound target: the directory may name
+// minions, but not write expressions.
 func plainID(id string) bool {
 	return id != "" && len(id) <= maxName && !strings.ContainsFunc(id, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r))

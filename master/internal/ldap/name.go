@@ -15,12 +15,12 @@ import (
 // A directory takes ALICE for alice. What lists of users say of alice would not hold for
 // ALICE: so a user has the name from here on that his entry has.
 
-// namePart is the end of a template's text in front of the name of a user: the attribute
-// that the name is held against, in a filter or in the name of an entry.
+// namePart matches the end of a template's text in front of the user's name: the attribute that is
+// compared with the name, in a filter or in the name of an entry.
 var namePart = regexp.MustCompile(`(?:^|[(,+])\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*$`)
 
-// nameAttributes are the attributes of an entry that the options hold the name of a user
-// against; [noAttributes] when there is none.
+// nameAttributes returns the attributes that the options compare with the name of a user, or
+// [noAttributes] when there is none.
 func (d *Directory) nameAttributes() []string {
 	t := d.plan.filter
 	if d.plan.way == byTemplate {
@@ -37,7 +37,7 @@ func (d *Directory) nameAttributes() []string {
 	}
 
 	if d.plan.way == byTemplate && d.opts.ActiveDirectory {
-		names = append(names, d.opts.AccountAttribute) // its users log in as NAME@DOMAIN as well
+		names = append(names, d.opts.AccountAttribute) // its users also log in as NAME@DOMAIN
 	}
 
 	if len(names) == 0 {
@@ -49,7 +49,7 @@ func (d *Directory) nameAttributes() []string {
 }
 
 // readEntry reads the entry of a user who has logged in by a template, with his names. What the
-// directory does not show him of himself is not there.
+// directory does not show him of himself is missing.
 func (d *Directory) readEntry(s *session, dn, user string) (entry, error) {
 	if d.nameAttributes()[0] == noAttributes {
 		return entry{dn: dn}, nil
@@ -81,8 +81,8 @@ func (d *Directory) readEntry(s *session, dn, user string) (entry, error) {
 	return found[0], nil
 }
 
-// nameIn is the name of a user as his entry has it: the value that the directory has taken
-// for what he wrote. Of an entry that does not show it he has the name that he wrote.
+// nameIn returns the name of a user as his entry spells it: the value that the directory matched
+// with what he wrote, or what he wrote when the entry does not show it.
 func (d *Directory) nameIn(e entry, wrote string) string {
 	for _, attribute := range d.nameAttributes() {
 		for _, v := range e.values(attribute) {

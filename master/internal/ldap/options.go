@@ -11,15 +11,17 @@ import (
 
 // Options are auth.ldap.* of Salt, with Salt's defaults where a field is not set.
 type Options struct {
-	URI                  string // one or more; in place of Server, Port and TLS
-	Server, Port         string
-	TLS, StartTLS        bool
-	NoVerify             bool
-	CA                   string // saltern_ldap_ca: a file of certificates, in place of the system's authorities
-	BaseDN               string
-	BindDN, BindPassword string // a name that may hold {{ username }} without a password, or a service account
+	URI           string // one or more; in place of Server, Port and TLS
+	Server, Port  string
+	TLS, StartTLS bool
+	NoVerify      bool
+	// CA is saltern_ldap_ca: a file of certificates that replaces the system's authorities.
+	CA     string
+	BaseDN string
+	// BindDN is a name that may hold {{ username }} without a password, or a service account.
+	BindDN, BindPassword string
 	Anonymous            bool   // search without a service account
-	Filter               string // that finds a user
+	Filter               string // Filter finds a user.
 	Scope                *int   // of Filter; nil: all below BaseDN
 	GroupOU              *string
 	GroupClass           string
@@ -33,15 +35,15 @@ type Options struct {
 	StripDomains         []string
 }
 
-// loginWay is how a user is proved.
+// loginWay is how the password of a user is checked.
 type loginWay int
 
 const (
-	byTemplate loginWay = iota // his name in binddn
-	bySearch                   // a service account, or nobody, looks for him
+	byTemplate loginWay = iota // binds with his name in binddn
+	bySearch                   // a service account, or an anonymous session, searches for him first
 )
 
-// loginPlan is what the options come to.
+// loginPlan is the checked form of the options.
 type loginPlan struct {
 	way         loginWay
 	bind        template
@@ -51,7 +53,7 @@ type loginPlan struct {
 	groupBase   string
 }
 
-// orPreset gives the default of an option that is not set.
+// orPreset returns the default of an option that is not set.
 func orPreset(s, preset string) string {
 	if s == "" {
 		return preset
@@ -59,7 +61,7 @@ func orPreset(s, preset string) string {
 	return s
 }
 
-// withDefaults sets what salt/auth/ldap.py does in __defopts__.
+// withDefaults sets the defaults of salt/auth/ldap.py, __defopts__.
 func (o Options) withDefaults() Options {
 	o.Server, o.Port = orPreset(o.Server, "localhost"), orPreset(o.Port, "389")
 	o.GroupClass, o.GroupAttribute = orPreset(o.GroupClass, "posixGroup"), orPreset(o.GroupAttribute, "memberOf")
@@ -81,7 +83,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// makePlan makes a plan of the options. Errors say what to write instead.
+// makePlan checks the options. Errors say what to write instead.
 func (o Options) makePlan() (loginPlan, error) {
 	p := loginPlan{scope: 2}
 	if o.StartTLS && o.TLS {
@@ -142,7 +144,7 @@ func (o Options) makePlan() (loginPlan, error) {
 	return p, nil
 }
 
-// maxCA bounds the file of certificates.
+// maxCA bounds the file of certificates, in bytes.
 const maxCA = 4 << 20
 
 func readCA(path string) (*x509.CertPool, error) {

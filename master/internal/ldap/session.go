@@ -16,17 +16,17 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// session is a connection to a directory. It is for one goroutine.
+// session is a connection to a directory, for one goroutine.
 type session struct {
 	net.Conn
-	name      string // of the server, for messages
+	name      string // name of the server, for messages
 	r         *bufio.Reader
 	id        int
-	bytesLeft int // bytes that may still come
+	bytesLeft int // bytes that may still be received
 	stop      func() bool
 }
 
-// newSession makes a session of a connection; it ends with ctx.
+// newSession starts a session on a connection. It ends with ctx.
 func newSession(ctx context.Context, c net.Conn, name string) *session {
 	if d, ok := ctx.Deadline(); ok {
 		_ = c.SetDeadline(d)
@@ -36,7 +36,7 @@ func newSession(ctx context.Context, c net.Conn, name string) *session {
 	return s
 }
 
-// sayGoodbye says good-bye and closes the connection.
+// sayGoodbye sends an unbind and closes the connection.
 func (s *session) sayGoodbye() {
 	s.stop()
 	_ = s.SetWriteDeadline(time.Now().Add(time.Second))
@@ -57,7 +57,7 @@ func (s *session) sendRequest(op, controls func(*cryptobyte.Builder)) error {
 	return nil
 }
 
-// noAnswer says which server does not answer.
+// noAnswer returns an error that names the server.
 func (s *session) noAnswer(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -81,7 +81,7 @@ func (s *session) receive() (message, error) {
 		case m.op == intermediate && m.id == s.id:
 		case m.id == 0 && m.op == extendedAnswer: // notice of disconnection
 			return m, s.noAnswer(fmt.Errorf("it ends the connection: %w", result(m.body)))
-		case m.id < s.id: // of a search that was left
+		case m.id < s.id: // answer to a search that was given up
 		case m.id > s.id:
 			return m, s.noAnswer(errWire)
 		default:
@@ -90,9 +90,8 @@ func (s *session) receive() (message, error) {
 	}
 }
 
-// bindAs proves a name with its password; a refusal of the directory is a
-// *resultError. It never sends an empty password, to which many servers answer with
-// success and no rights (RFC 4513, 5.1.2).
+// bindAs proves a name with its password. A refusal of the directory is a *resultError. It never
+// sends an empty password, which many servers answer with success and no rights (RFC 4513, 5.1.2).
 func (s *session) bindAs(dn, password string) error {
 	if password == "" {
 		return &resultError{invalidCredentials, "the password is empty"}
@@ -135,11 +134,11 @@ type query struct {
 	page   int // entries of a page; 0: all at once
 }
 
-// errMore says that a search finds more entries than were asked for.
+// errMore means that a search finds more entries than were asked for.
 var errMore = errors.New("the directory finds more entries than are accepted")
 
-// search returns what a query finds. With errMore, and when the server's own bound was
-// reached, the entries so far are good. References to other servers are not followed.
+// search returns the entries of a query. With errMore, and when the server's own bound was reached,
+// the entries so far are valid. References to other servers are not followed.
 func (s *session) search(q query) ([]entry, error) {
 	filter, err := compileFilter(q.filter)
 	if err != nil {
@@ -199,7 +198,7 @@ func (s *session) search(q query) ([]entry, error) {
 	}
 }
 
-// appendTo appends the request; filter is packed.
+// appendTo appends the request. filter is packed.
 func (q query) appendTo(b *cryptobyte.Builder, filter []byte) {
 	limit := int64(q.most) + 1
 	if q.page > 0 {
@@ -222,7 +221,7 @@ func (q query) appendTo(b *cryptobyte.Builder, filter []byte) {
 	})
 }
 
-// pageControl appends the control that asks for a page.
+// pageControl returns a function that appends the control for a page.
 func (q query) pageControl(cookie []byte) func(*cryptobyte.Builder) {
 	if q.page == 0 {
 		return nil
@@ -241,8 +240,7 @@ func (q query) pageControl(cookie []byte) func(*cryptobyte.Builder) {
 	}
 }
 
-// compileFilter packs a filter. As libldap does, it takes one without parentheses
-// around it.
+// compileFilter packs a filter. Like libldap it accepts one without outer parentheses.
 func compileFilter(filter string) ([]byte, error) {
 	if !strings.HasPrefix(filter, "(") {
 		filter = "(" + filter + ")"
@@ -254,7 +252,7 @@ func compileFilter(filter string) ([]byte, error) {
 	return p.Bytes(), nil
 }
 
-// unbind makes the session nobody's again, by an anonymous bind (RFC 4513, 5.1.1).
+// unbind makes the session anonymous, by an anonymous bind (RFC 4513, 5.1.1).
 func (s *session) unbind() error {
 	if err := s.sendBind("", ""); err != nil {
 		return err

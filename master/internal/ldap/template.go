@@ -8,8 +8,8 @@ import (
 	ldapv3 "github.com/go-ldap/ldap/v3"
 )
 
-// template is text with places for the name of a user: {{ username }}, which may be
-// followed by |lower or |upper. Salt takes all of Jinja.
+// template is text with places for the name of a user: {{ username }}, which may be followed by
+// |lower or |upper. Salt allows all of Jinja.
 type template struct {
 	parts []string // parts[0] name parts[1] name …
 	cases []string // of each name: "", "lower" or "upper"
@@ -50,8 +50,8 @@ func parseTemplate(option, s string) (template, error) {
 	return t, nil
 }
 
-// parseFilter reads the template of a filter. Blanks between its parts are left out, as
-// libldap does.
+// parseFilter reads the template of a filter. Blanks between its parts are dropped, as libldap
+// does.
 func parseFilter(option, s string) (template, error) {
 	s = strings.TrimSpace(s)
 	s = afterMark.ReplaceAllString(afterGroup.ReplaceAllString(s, ")"), "($1")
@@ -68,7 +68,7 @@ func parseFilter(option, s string) (template, error) {
 // variable reports whether there is a place for a name.
 func (t template) variable() bool { return len(t.cases) > 0 }
 
-// render puts a name into its places, each time through escape.
+// render inserts a name into its places, each time through escape.
 func (t template) render(name string, escape func(string) string) string {
 	var b strings.Builder
 	for i, p := range t.parts {
@@ -90,9 +90,9 @@ func (t template) render(name string, escape func(string) string) string {
 	return b.String()
 }
 
-// renderName puts a name into a template for a bind: a distinguished name, in which it
-// is one value whatever it holds, or a name as Active Directory takes it too
-// (NAME@domain, DOMAIN\NAME).
+// renderName inserts a name into a template for a bind: a distinguished name, in which it is one
+// value whatever it contains, or a name as Active Directory also accepts it (NAME@domain,
+// DOMAIN\NAME).
 func (t template) renderName(name string) string {
 	if strings.Contains(t.parts[0], "=") {
 		return t.render(name, ldapv3.EscapeDN)

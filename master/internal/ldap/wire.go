@@ -14,7 +14,7 @@ import (
 	"saltern/internal/printable"
 )
 
-// Bounds of what a directory sends.
+// Bounds of the directory's messages.
 const (
 	maxMessage = 1 << 20 // bytes
 	maxSession = 8 << 20 // bytes of all messages of a session
@@ -38,12 +38,12 @@ const (
 	sequenceTag, setTag, integerTag, enumTag, octetsTag = 0x30, 0x31, 0x02, 0x0a, 0x04
 )
 
-// errWire says that bytes are not LDAP.
+// errWire means that bytes are not LDAP.
 var errWire = errors.New("what the directory sends is not LDAP")
 
-// element splits the first element off b: its tag, what it holds, and the bytes after
-// it. LDAP uses definite lengths and tags of one byte only (RFC 4511, 5.1); Active
-// Directory writes lengths with leading zeros.
+// element splits the first element off b: its tag, its content, and the bytes after it. LDAP uses
+// only definite lengths and tags of one byte (RFC 4511, 5.1). Active Directory writes lengths with
+// leading zeros.
 func element(b []byte) (tag byte, content, rest []byte, err error) {
 	if len(b) < 2 || b[0]&0x1f == 0x1f {
 		return 0, nil, nil, errWire
@@ -72,7 +72,7 @@ func element(b []byte) (tag byte, content, rest []byte, err error) {
 	return tag, b[:n], b[n:], nil
 }
 
-// elementOf is element for one with a certain tag.
+// elementOf is element for a certain tag.
 func elementOf(b []byte, want byte) (content, rest []byte, err error) {
 	tag, content, rest, err := element(b)
 	if err == nil && tag != want {
@@ -101,11 +101,11 @@ func number(b []byte, want byte) (int, []byte, error) {
 type message struct {
 	id       int
 	op       byte
-	body     []byte // of the operation
+	body     []byte // content of the operation
 	controls []byte
 }
 
-// readMessage reads one message of at most limit bytes and returns how many it took.
+// readMessage reads one message of at most limit bytes and returns its length.
 func readMessage(r *bufio.Reader, limit int) (message, int, error) {
 	head := make([]byte, 2, 6)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -163,10 +163,10 @@ func parseMessage(b []byte) (m message, err error) {
 // A resultError is a refusal of the directory.
 type resultError struct {
 	code int
-	text string // of the directory, safe to show
+	text string // text of the directory, safe to show
 }
 
-// The results that are told apart (RFC 4511, appendix A).
+// Results that are handled differently (RFC 4511, appendix A).
 const (
 	sizeLimitExceeded        = 4
 	constraintViolation      = 19
@@ -178,7 +178,7 @@ const (
 	unwillingToPerform       = 53
 )
 
-// resultNames are those that administrators meet.
+// resultNames are the results that administrators meet.
 var resultNames = map[int]string{
 	1: "operations error", 2: "protocol error", 3: "time limit exceeded", sizeLimitExceeded: "size limit exceeded", 8: "stronger authentication required",
 	10: "referral", 13: "confidentiality required: use TLS", constraintViolation: "constraint violation", noSuchObject: "no such object", invalidDNSyntax: "invalid DN syntax",
@@ -220,13 +220,13 @@ func result(body []byte) error {
 	return &resultError{code, printable.Brief(string(text), 200)}
 }
 
-// entry is one entry that a search found.
+// entry is one entry found by a search.
 type entry struct {
 	dn    string
 	attrs map[string][]string // by names in lower case; values that are no UTF-8 are left out
 }
 
-// values are those of an attribute, whose name is written in any case.
+// values returns the values of an attribute. The case of its name does not matter.
 func (e entry) values(name string) []string { return e.attrs[strings.ToLower(name)] }
 
 func parseEntry(body []byte) (entry, error) {
@@ -276,7 +276,7 @@ func parseEntry(body []byte) (entry, error) {
 // pagedResults is the control of RFC 2696.
 const pagedResults = "1.2.840.113556.1.4.319"
 
-// nextPage is the cookie among the controls of an answer; empty when there are no
+// nextPage returns the cookie among the controls of an answer, or an empty one when there are no
 // more pages.
 func nextPage(controls []byte) ([]byte, error) {
 	for len(controls) > 0 {
@@ -318,7 +318,7 @@ func nextPage(controls []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// buildRequest makes a request.
+// buildRequest packs a request.
 func buildRequest(id int, op func(*cryptobyte.Builder), controls func(*cryptobyte.Builder)) ([]byte, error) {
 	var b cryptobyte.Builder
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {

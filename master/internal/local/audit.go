@@ -17,7 +17,7 @@ import (
 	"saltern/master/value"
 )
 
-// AutosignRecord gives what notes the keys that a rule has accepted or rejected.
+// AutosignRecord returns a function that records the keys that a rule has accepted or rejected.
 func AutosignRecord(log *audit.Log) func(id, rule string, st keys.State, from netip.Addr) {
 	return func(id, rule string, st keys.State, from netip.Addr) {
 		r := audit.Record{
@@ -37,8 +37,8 @@ func AutosignRecord(log *audit.Log) func(id, rule string, st keys.State, from ne
 	}
 }
 
-// BatchRecord gives what notes the batches that the master goes on with for a tool: the
-// first minions have a record of their own, with how it was proven.
+// BatchRecord returns a function that records the batches that the master continues for a tool. The
+// job on the first minions has a record of its own, which says how the caller was proven.
 func BatchRecord(log *audit.Log) func(jid string, kept *value.Map) {
 	return func(jid string, kept *value.Map) {
 		var funs []string
@@ -67,14 +67,14 @@ func BatchRecord(log *audit.Log) func(jid string, kept *value.Map) {
 	}
 }
 
-// origin is what a load says of its caller besides who he is, and from where it came.
+// origin says where a command comes from.
 type origin struct {
 	login     string
 	addr      netip.Addr
 	from, via string // addr as text; what passed the command on
 }
 
-// originOf takes the fields out of a load that only say more about the caller.
+// originOf takes the fields that only describe the caller out of a load.
 func (s *Service) originOf(c *request.Call) origin {
 	addr, passed := s.cfg.Auth.Source(c.Load, c.From.Addr())
 	o := origin{login: c.Load.Str(audit.LoginField), addr: addr, from: addr.Unmap().String()}
@@ -85,7 +85,7 @@ func (s *Service) originOf(c *request.Call) origin {
 	return o
 }
 
-// actorOf is a proven caller.
+// actorOf returns a proven caller for the record.
 func (o origin) actorOf(caller eauth.Caller) audit.Actor {
 	a := audit.Actor{
 		User:    caller.Name,
@@ -113,7 +113,7 @@ func (o origin) actorOf(caller eauth.Caller) audit.Actor {
 	return a
 }
 
-// stranger is a caller who has not proven who he is.
+// stranger returns a caller without proof for the record.
 func (o origin) stranger(user, system string) audit.Actor {
 	return audit.Actor{
 		User:  cmp.Or(user, "UNKNOWN"),
@@ -124,8 +124,8 @@ func (o origin) stranger(user, system string) audit.Actor {
 	}
 }
 
-// loginRefused notes that somebody has not proven who he is; what is what he asked for.
-// creds may be nil, and so may err, the refusal.
+// loginRefused records that somebody has not proven who he is, with the command that he asked for
+// in what. creds may be nil. err, the refusal, may be nil.
 func (s *Service) loginRefused(o origin, load, creds *value.Map, what string, err error) {
 	user := cmp.Or(creds.Str("username"), load.Str("username"), load.Str("user"))
 	s.cfg.Audit.Note(audit.Record{
@@ -138,8 +138,7 @@ func (s *Service) loginRefused(o origin, load, creds *value.Map, what string, er
 	})
 }
 
-// unanswered says of a refusal that nobody has looked at the password, and why; "": somebody
-// has, or it was no password.
+// unanswered returns why nobody has checked a password, or "" when somebody has, or there was none.
 func unanswered(err error) string {
 	if cause, ok := errors.AsType[*eauth.Unanswered](err); ok {
 		return printable.Brief(cause.Error(), maxShown)
@@ -147,12 +146,11 @@ func unanswered(err error) string {
 	return ""
 }
 
-// maxShown bounds the work that the text of a foreign value makes, in bytes.
+// maxShown bounds the text of a foreign value, in bytes.
 const maxShown = 1000
 
-// jobRecord is the record of a job without its result. Arguments are left out: no rule
-// tells which of them are secrets. Who may read the job cache finds them by the job
-// id for as long as that keeps them.
+// jobRecord returns the record of a job without its result. It has no arguments: no rule tells
+// which of them are secrets. Whoever may read the job cache finds them there by the job id.
 func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) audit.Record {
 	return audit.Record{
 		Actor:    o.actorOf(caller),
@@ -162,7 +160,7 @@ func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) a
 	}
 }
 
-// published is the record of a job that was started, or could not be.
+// published returns the record of a job that was started, or could not be.
 func published(r audit.Record, j *launch.Job, err error) audit.Record {
 	r = r.Ended(err)
 	_, refused := errors.AsType[*launch.Refusal](err)
@@ -177,14 +175,13 @@ func published(r audit.Record, j *launch.Job, err error) audit.Record {
 	return r
 }
 
-// followsJob reports whether functions are those by which tools follow a job that is
-// recorded itself.
+// followsJob reports whether tools call these functions to follow a job that has its own record.
 func followsJob(funs []string) bool {
 	return !slices.ContainsFunc(funs, func(f string) bool { return f != "saltutil.find_job" })
 }
 
-// onlyLists reports whether a runner only shows lists. The console calls some for each of
-// its pages, which would bury what somebody did.
+// onlyLists reports whether a runner only shows lists. The console calls some for each of its
+// pages, which would bury the other records.
 func onlyLists(fun string) bool {
 	switch fun {
 	case "presence.minions", "cluster.members", "jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job", "git.status", "appliance.status", "appliance.course", "fileserver.envs", "fileserver.file_list":
@@ -193,7 +190,7 @@ func onlyLists(fun string) bool {
 	return false
 }
 
-// callRecord is the record of a call of a runner or wheel function without its result.
+// callRecord returns the record of a call of a runner or wheel function, without its result.
 func (o origin) callRecord(caller eauth.Caller, form, fun string) audit.Record {
 	return audit.Record{Actor: o.actorOf(caller), Action: form + ".call", Function: fun}
 }
@@ -214,8 +211,8 @@ var keyActions = map[string]string{
 	"key.delete_dict": "key.delete",
 }
 
-// wheelRecord is the record of a call of a wheel function without its result; ok is
-// false for one that is not worth it.
+// wheelRecord returns the record of a call of a wheel function, without its result. ok is false for
+// a call that needs no record.
 func (s *Service) wheelRecord(
 	o origin,
 	caller eauth.Caller,
@@ -231,7 +228,7 @@ func (s *Service) wheelRecord(
 	r.Op = audit.NewOp()
 	module, _, _ := strings.Cut(fun, ".")
 	if !slices.Contains([]string{"key", "config", "file_roots", "pillar_roots", "appliance", "token"}, module) {
-		return r, true // what its arguments are is not known
+		return r, true // its arguments are not known
 	}
 
 	var object any
@@ -241,7 +238,7 @@ func (s *Service) wheelRecord(
 		}
 	}
 
-	if object == nil && len(args) > 0 && module == "key" { // of the others the first may be content
+	if object == nil && len(args) > 0 && module == "key" { // the first argument of the others may be content
 		object = args[0]
 	}
 

@@ -17,7 +17,7 @@ import (
 	"saltern/master/value"
 )
 
-// Callers is who may ask this master for something, and how he proves who he is.
+// Callers proves the callers of this master.
 type Callers struct {
 	Auth    *eauth.Authenticator
 	Tokens  *eauth.Tokens
@@ -25,23 +25,22 @@ type Callers struct {
 	python  *eauth.Python
 }
 
-// Stop sends away the log-ins that wait: they must not keep the master from ending.
+// Stop turns away the log-ins that wait, so that they do not keep the master from ending.
 func (c Callers) Stop() {
 	if c.Auth != nil {
 		c.Auth.Stop()
 	}
 }
 
-// Close ends the programs that proved log-ins.
+// Close ends the programs that check log-ins.
 func (c Callers) Close() {
 	if c.python != nil {
 		c.python.Close()
 	}
 }
 
-// OpenCallers makes the keys of the users of this host and opens what log-ins need.
-// fire tells the bus of users who are locked out; quiet is for lines that strangers can
-// cause.
+// OpenCallers makes the keys of the users of this host and prepares log-ins. fire puts the event of
+// a lock-out on the bus. quiet takes lines that strangers can cause.
 func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, quiet *slog.Logger) (Callers, error) {
 	users := append([]string{c.User, CurrentUser()}, c.PublisherACL.Keys()...)
 	known, err := UserKeys(c.CacheDir, users, c.ClientACLVerify, log)

@@ -33,10 +33,10 @@ type Config struct {
 	Runs         *runner.Runs
 	Wheel        *wheel.Service
 	Background   *background.Pool
-	ReloadKeys   func() error                      // reads the minion keys anew
+	ReloadKeys   func() error                      // reads the minion keys again
 	Settle       func(ctx context.Context) error   // waits for new readers of the event bus
 	Fire         func(tag string, data *value.Map) // puts an event on the bus
-	// why this master can keep no jobs, "": it can; strangers are told it
+	// returns why this master can keep no jobs, or ""; strangers see the text
 	Trouble    func() string
 	Audit      *audit.Log   // nil: no record is kept
 	Log, Quiet *slog.Logger // Quiet is for lines that strangers can cause
@@ -66,7 +66,7 @@ func (s *Service) Methods() request.Table {
 	}
 }
 
-// onPing answers a ping, by which load balancers ask whether minions may be sent here.
+// onPing answers a ping, with which load balancers ask whether minions may be sent here.
 func (s *Service) onPing(_ context.Context, c *request.Call) (any, error) {
 	if trouble := s.cfg.Trouble(); trouble != "" {
 		return value.NewMap("ret", false, "cluster_retry", true, control.PingFault, trouble), nil
@@ -80,9 +80,8 @@ const (
 	maxPongFields = 16
 )
 
-// pongOf answers a ping. Salt's master sends the load back (salt/master.py
-// ClearFuncs.ping); to a load that is not small and flat the answer is what every
-// health check asks.
+// pongOf returns the answer to a ping. Salt's master sends the load back (salt/master.py
+// ClearFuncs.ping). A load that is not small and flat gets the answer for the usual health check.
 func pongOf(load *value.Map) *value.Map {
 	size := 0
 	for k, v := range load.All() {
@@ -104,8 +103,8 @@ func pongOf(load *value.Map) *value.Map {
 	return load
 }
 
-// caller proves who sent a command; the answer and the error are nil when he is who he says.
-// The error may say more than the answer, which is for the caller.
+// caller proves who sent a command. The answer and the error are nil on success. The answer is for
+// the caller; the error may say more.
 func (s *Service) caller(ctx context.Context, o origin, load *value.Map) (eauth.Caller, *value.Map, error) {
 	caller, err := s.cfg.Auth.Check(ctx, load, load, o.addr)
 	if f, ok := errors.AsType[*eauth.Failure](err); ok {
@@ -120,8 +119,8 @@ func (s *Service) caller(ctx context.Context, o origin, load *value.Map) (eauth.
 	return caller, nil, nil
 }
 
-// admitCaller proves the caller of a wheel or runner command and checks that he may
-// call it. The answer is nil when he may.
+// admitCaller proves the caller of a wheel or runner command and checks that he may call it.
+// refusal is nil when he may.
 func (s *Service) admitCaller(
 	ctx context.Context,
 	o origin,
@@ -140,7 +139,7 @@ func (s *Service) admitCaller(
 	}
 	defer func() {
 		if refusal != nil {
-			if o.via != "" { // Salt's words are those for a wrong password
+			if o.via != "" { // Salt's words sound like a wrong password
 				refusal.Set(source.ProvenField, true)
 			}
 			r := o.callRecord(caller, form, fun)
@@ -169,7 +168,7 @@ func (s *Service) admitCaller(
 	return caller, nil
 }
 
-// onLogin gives out a token for a name and a password.
+// onLogin returns a token for a name and a password.
 func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	o := s.originOf(c)
 	system, user := c.Load.Str("eauth"), c.Load.Str("username")
@@ -178,8 +177,8 @@ func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	case errors.Is(err, eauth.ErrBusy) && o.via != "":
 		return eauth.Busy().Map(), nil
 	case errors.Is(err, eauth.ErrBusy):
-		// Salt's tools take any map for a token, and ask with the password after an empty
-		// text (salt/cli/salt.py): that is answered as it should be.
+		// Salt's tools take any map for a token. After an empty text they ask again with the
+		// password (salt/cli/salt.py), and then get the right answer.
 		return "", nil
 	case v == "":
 		s.loginRefused(o, c.Load, nil, "mk_token", err)
@@ -201,8 +200,8 @@ func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	return v, err
 }
 
-// awaitReaders waits until tools that have connected to the event bus hear it; they
-// connect first and then ask for what they want to hear of.
+// awaitReaders waits until tools that have connected to the event bus get events: they connect
+// first, and then ask for something whose events they expect.
 func (s *Service) awaitReaders(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -244,8 +243,8 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	return value.NewMap("tag", run.Tag, "data", data), nil
 }
 
-// onRunner starts a runner and answers at once; the result comes as an event
-// (salt/client/mixins.py asynchronous).
+// onRunner starts a runner and answers at once. The result comes as an event (salt/client/mixins.py
+// asynchronous).
 func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	args, named := runner.LowArguments(load)
@@ -293,8 +292,8 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	return value.NewMap("tag", run.Tag, "jid", run.JID), nil
 }
 
-// onJobUser tells salt-api who started a job, so that it shows people the events of their
-// own. It asks by the key of the master's account; others learn nothing.
+// onJobUser tells salt-api who started a job, so that people see the events of their own jobs.
+// salt-api asks with the key of the master's account. Others learn nothing.
 func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 	who, jid := value.NewMap(), c.Load.Str("jid")
 	_, passed := s.cfg.Auth.Source(c.Load, c.From.Addr())
@@ -319,10 +318,10 @@ func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 	return who, nil
 }
 
-// onRunnerResult gives whole what a runner returned, to the user who started it.
-// Tools ask when the event of its end was trimmed to max_event_size; Salt's
-// salt-run calls runners in its own process and knows no such bound. The answer
-// has no "return" when the result is not kept, or is somebody else's.
+// onRunnerResult returns the whole result of a runner to the user who started it. Tools ask when
+// the event of its end was trimmed to max_event_size. Salt's salt-run calls runners in its own
+// process and knows no such bound. The answer has no "return" when the result is not kept, or
+// belongs to somebody else.
 func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, error) {
 	none, jid := value.NewMap(), c.Load.Str("jid")
 	caller, refusal, _ := s.caller(ctx, s.originOf(c), c.Load)
@@ -341,7 +340,7 @@ func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, err
 	}
 
 	data := rets.Map(s.cfg.Runs.ID).Map("return")
-	system, said := data.Get(event.EauthField) // ann of one system is not ann of another
+	system, said := data.Get(event.EauthField) // ann of one system is another user than ann of another
 	if said && system != caller.Eauth || data.Str("user") != user || !strings.HasPrefix(data.Str("fun"), "runner.") {
 		return none, nil
 	}

@@ -16,25 +16,25 @@ import (
 	"saltern/master/value"
 )
 
-// authorization is Salt's answer to a caller who may not do what he asks.
+// authorization returns Salt's answer to a caller who may not do what he asks.
 func authorization() *value.Map {
 	return (&eauth.Failure{Name: "AuthorizationError", Message: "Authorization error occurred."}).Map()
 }
 
-// invocation is the answer to who asks for something in a way that is not possible.
+// invocation returns the answer to a malformed command.
 func invocation(message string) *value.Map {
 	return (&eauth.Failure{Name: "SaltInvocationError", Message: message}).Map()
 }
 
-// blacklisted reports whether publisher_acl_blacklist names a proven user. Salt looks at the
-// account of the program alone. A directory that hides the entry of a user takes him by any
-// spelling of his name.
+// blacklisted reports whether publisher_acl_blacklist names a proven user. Salt checks only the
+// account of the program. Where a directory hides the entry of a user, his name counts in any
+// spelling.
 func (s *Service) blacklisted(caller eauth.Caller) bool {
 	return s.cfg.Blacklist.Refuses(caller.Name, nil) ||
 		caller.Eauth == "ldap" && s.cfg.Blacklist.Refuses(username.Fold(caller.Name), nil)
 }
 
-// limitedCaller is a caller without all rights as somebody who starts a job.
+// limitedCaller returns a caller without all rights as the starter of a job.
 func limitedCaller(caller eauth.Caller, load *value.Map) launch.Caller {
 	c := launch.Caller{
 		User:        caller.Name,
@@ -96,8 +96,8 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		value.NewMap("jid", j.JID, "minions", j.Minions, "missing", j.Missing)), nil
 }
 
-// prepare makes the job that a proven caller asks for, if he may start it and it is for
-// somebody; otherwise it returns the answer to him, and notes a refusal in the record.
+// prepare returns the job that a proven caller asks for, if he may start it and it has minions.
+// Otherwise it returns the answer to him, and records a refusal.
 func (s *Service) prepare(
 	ctx context.Context,
 	caller eauth.Caller,
@@ -120,7 +120,7 @@ func (s *Service) prepare(
 	}
 
 	if j, err = s.findMinions(ctx, load); err != nil {
-		// As with Salt, a target that cannot be read selects nobody.
+		// As in Salt, a target that cannot be read selects nobody.
 		s.cfg.Quiet.Error("target cannot be read", "user", load.Str("user"), "error", err)
 		return nil, nobody(load.Value("tgt"))
 	}
@@ -138,20 +138,20 @@ func (s *Service) prepare(
 	return j, nil
 }
 
-// findMinions finds the minions of a load.
+// findMinions resolves the target of a load.
 func (s *Service) findMinions(ctx context.Context, load *value.Map) (*launch.Job, error) {
 	j, err := s.cfg.Launch.New(ctx, load)
 	if err != nil || len(j.Minions) > 0 && len(j.Missing) == 0 {
 		return j, err
 	}
-	// Perhaps a key was accepted a moment ago.
+	// A key may have been accepted a moment ago.
 	if err := s.cfg.ReloadKeys(); err != nil {
 		s.cfg.Log.Warn("reading minion keys", "error", err)
 	}
 	return s.cfg.Launch.New(ctx, load)
 }
 
-// refused is the answer to a caller whose job is not permitted, which it notes.
+// refused returns the answer to a caller whose job is not permitted, and records it.
 func (s *Service) refused(
 	ctx context.Context,
 	caller eauth.Caller,
@@ -178,15 +178,15 @@ func (s *Service) refused(
 	return authorization()
 }
 
-// nobody is the answer when a target selects no minion.
+// nobody returns the answer for a target that selects no minion.
 func nobody(tgt any) *value.Map {
 	return value.NewMap("enc", "clear", "load", value.NewMap("jid", nil, "minions", []any{},
 		"error", fmt.Sprintf("Master could not resolve minions for target %s", value.Str(tgt))))
 }
 
-// fireJobError tells the tool that has chosen a job id that there will be no job. Whoever
-// waits for another job is not to hear of it: tools take such an event for one of theirs,
-// and "minions" in it for theirs (salt/client/__init__.py get_iter_returns).
+// fireJobError tells the tool that has chosen a job id that there will be no job. Tools that wait
+// for another job must not see it: they would take the event for one of theirs, and its "minions"
+// for theirs (salt/client/__init__.py get_iter_returns).
 func (s *Service) fireJobError(ctx context.Context, load *value.Map, name, message string) {
 	jid := load.Str("jid")
 	if !jobs.Valid(jid) || !s.cfg.Launch.IsFreeJID(ctx, jid) {

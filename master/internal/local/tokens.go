@@ -12,10 +12,9 @@ import (
 	"saltern/master/value"
 )
 
-// AddTokenRunners adds auth.mk_token and auth.del_token (salt/runners/auth.py). The
-// master does both itself: what Python does of them stands with all arguments in the job
-// cache. Who may call them may log others in by their passwords, with the limits of any
-// log-in.
+// AddTokenRunners adds auth.mk_token and auth.del_token (salt/runners/auth.py). The master does
+// both itself: the arguments of a call in Python stand in the job cache. Whoever may call them may
+// log others in by their passwords, with the limits of any log-in.
 func AddTokenRunners(table *runner.Table, callers Callers, log *audit.Log, now func() time.Time) {
 	t := tokenRunners{callers, log, now}
 	table.Add(tokenMaker, t.makeToken)
@@ -76,7 +75,7 @@ func (t tokenRunners) makeToken(ctx context.Context, _ *runner.Env, args []any, 
 	return token, nil
 }
 
-// removeToken reports whether there was such a token.
+// removeToken removes a token, and reports whether there was one.
 func (t tokenRunners) removeToken(_ context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 	given, ok := named.Get("token")
 	if len(args) == 1 && !ok {

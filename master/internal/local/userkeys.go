@@ -18,15 +18,14 @@ import (
 	"saltern/master/crypt"
 )
 
-// UserKeys reads or makes the key files by which users of this host prove
-// themselves to the master: cachedir/.<user>_key, mode 0600, owned by the
-// user (salt/daemons/masterapi.py access_keys and mk_key). A user that the
-// host does not know is left out when verify is set.
+// UserKeys reads or makes the key files with which users of this host prove themselves to the
+// master: cachedir/.<user>_key, mode 0600, owned by the user (salt/daemons/masterapi.py access_keys
+// and mk_key). With verify, users that the host does not know are left out.
 func UserKeys(cachedir string, users []string, verify bool, log *slog.Logger) (map[string]string, error) {
 	keys := map[string]string{}
 	for _, name := range users {
 		if name == "" || strings.ContainsAny(name, "/\\\x00*?[]()|^$+") {
-			continue // a pattern of publisher_acl, or no user's name at all
+			continue // a pattern of publisher_acl, or no valid user name
 		}
 
 		path := filepath.Join(cachedir, "."+name+"_key")
@@ -96,7 +95,7 @@ func makeUserKey(path, name string, verify bool, log *slog.Logger) (string, erro
 	return k.String(), nil
 }
 
-// CurrentUser is the name of the user that this process runs as.
+// CurrentUser returns the name of the user that runs this process.
 func CurrentUser() string {
 	u, err := user.Current()
 	if err != nil {

@@ -23,11 +23,11 @@ import (
 	"saltern/internal/printable"
 )
 
-// Bounds of what the provider sends, and of how long it may take.
+// Bounds of the provider's answers, and of their time.
 const (
-	fetchTime = 10 * time.Second // one question, or what it says of itself with its keys
+	fetchTime = 10 * time.Second // one question, or its metadata together with its keys
 	maxAnswer = 512 << 10        // bytes of one answer
-	maxKeys   = 64               // of a provider; further ones do not count
+	maxKeys   = 64               // keys of a provider; further ones do not count
 	maxCA     = 4 << 20          // bytes of the file of certificates
 )
 
@@ -37,8 +37,8 @@ const (
 	maxRSA = 8192
 )
 
-// client asks the provider, and nobody else: redirects are not followed. Connections
-// end with their request.
+// client returns a client for the provider only: redirects are not followed, and connections end
+// with their request.
 func (p *Provider) client() (*http.Client, error) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	if p.opts.CA != "" {
@@ -81,14 +81,14 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// view is what a provider said of itself, once. It does not change.
+// view is the provider's metadata and keys at one time. It does not change.
 type view struct {
 	oauth oauth2.Config // without a secret
 	keys  []jose.JSONWebKey
 	at    time.Time
 }
 
-// fetchView asks a provider for what it says of itself, and for its keys.
+// fetchView asks the provider for its metadata and its keys.
 func (p *Provider) fetchView(ctx context.Context) (*view, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
@@ -140,8 +140,7 @@ func (p *Provider) fetchView(ctx context.Context) (*view, error) {
 	return v, err
 }
 
-// keysOf reads the keys with which a provider signs. What is no key for that, is
-// ignored.
+// keysOf reads the signing keys of a provider. Other keys are ignored.
 func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWebKey, error) {
 	const doing = "read the keys of the provider"
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -186,7 +185,7 @@ func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWeb
 	return keys, nil
 }
 
-// signatureCounts reports whether a key is a public one whose signatures count.
+// signatureCounts reports whether a key is a public key whose signatures count.
 func signatureCounts(key any) bool {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
@@ -197,7 +196,7 @@ func signatureCounts(key any) bool {
 	return false
 }
 
-// foreign is an error whose text the provider may have chosen.
+// foreign returns an error whose text the provider may have chosen.
 func foreign(doing string, err error) error {
 	return fmt.Errorf("%s: %s", doing, printable.Brief(err.Error(), 300))
 }

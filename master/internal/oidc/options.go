@@ -12,15 +12,17 @@ import (
 // Options are auth.oidc.*.
 type Options struct {
 	Issuer, ClientID   string
-	Secret, SecretFile string // of the client; none for a public one
+	Secret, SecretFile string // secret of the client; none for a public one
 	Scopes             []string
 	UserClaim          string // names the user
 	GroupsClaim        string
-	CA                 string // a file of certificates, in place of the system's authorities
-	Redirect           string // address of the API as browsers see it; "" for none: no sign-in with a browser
+	CA                 string // CA is a file of certificates that replaces the system's authorities.
+	// Redirect is the address of the API as browsers see it. "": there is no sign-in with a
+	// browser.
+	Redirect string
 }
 
-// withDefaults sets what is not set.
+// withDefaults sets the options that are not set.
 func (o Options) withDefaults() Options {
 	if len(o.Scopes) == 0 {
 		o.Scopes = []string{"openid", "profile", "email"}
@@ -42,7 +44,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Check reports what is wrong with options, and what to write instead.
+// Check reports faults of options, and what to write instead.
 func Check(o Options) error {
 	switch {
 	case o.Issuer == "":
@@ -74,7 +76,7 @@ func Check(o Options) error {
 	return nil
 }
 
-// checkAddress refuses addresses by which tokens would pass a network in the clear.
+// checkAddress refuses addresses for which tokens would cross a network in the clear.
 func checkAddress(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || u.User != nil || u.Fragment != "" {

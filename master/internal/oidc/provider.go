@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// How long what a provider said counts.
+// How long a view counts, and when the provider is asked.
 const (
-	viewFresh       = 10 * time.Minute // then it is asked again
-	viewStale       = time.Hour        // then it does not count, even if the provider does not answer
-	unknownKeyPause = 30 * time.Second // for a token whose key is not known; not sooner after the last time
-	failedPause     = 5 * time.Second  // after a question that failed
+	viewFresh       = 10 * time.Minute // then the provider is asked again
+	viewStale       = time.Hour        // then the view does not count, even if the provider does not answer
+	unknownKeyPause = 30 * time.Second // least time between questions for a token whose key is not known
+	failedPause     = 5 * time.Second  // after a failed question
 
-	othersPatience = 2 * time.Second // with somebody else's question
+	othersPatience = 2 * time.Second // how long to wait for a question of somebody else
 )
 
 // Provider is an OpenID provider. It is safe for concurrent use.
@@ -27,13 +27,13 @@ type Provider struct {
 	now  func() time.Time
 
 	lastView  atomic.Pointer[view]
-	turn      chan struct{} // held by who asks, and around what follows
+	turn      chan struct{} // held while asking; guards the following fields
 	lastAsked time.Time
 	failed    error
 }
 
-// New makes a Provider and asks it nothing. The error says which option is wrong. log is for
-// lines that strangers can cause.
+// New returns a Provider without asking it anything. The error says which option is wrong. log
+// takes lines that strangers can cause.
 func New(o Options, log *slog.Logger, now func() time.Time) (*Provider, error) {
 	if err := Check(o); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func New(o Options, log *slog.Logger, now func() time.Time) (*Provider, error) {
 	return &Provider{opts: o.withDefaults(), log: log, now: now, turn: make(chan struct{}, 1)}, nil
 }
 
-// Place is where sign-ins with a browser are: the host of the provider, and the address at
+// Place returns where sign-ins with a browser happen: the host of the provider, and the address at
 // which they begin.
 func (p *Provider) Place() (host, begin string) {
 	if u, err := url.Parse(p.opts.Issuer); err == nil {
@@ -50,9 +50,9 @@ func (p *Provider) Place() (host, begin string) {
 	return host, p.opts.Redirect + strings.TrimSuffix(Callback, "/done")
 }
 
-// current returns what is known of the provider. lacking is a view that did not have
-// the key of a token; nil for none. While somebody asks already, others take what is
-// known, or wait for a moment: each wait holds one of the log-ins that may be under way.
+// current returns the view of the provider. lacking is a view without the key of a token, or nil.
+// While one caller asks, the others take the view that there is, or wait for a moment: each wait
+// holds one of the log-ins that may be under way.
 func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 	v := p.lastView.Load()
 	select {
@@ -80,7 +80,7 @@ func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 	if p.failed == nil || now.Sub(p.lastAsked) >= failedPause {
 		p.lastAsked = now
 
-		// Who hangs up must not have it fail for those who wait.
+		// A caller that hangs up must not fail the question for those that wait.
 		got, err := p.fetchView(context.WithoutCancel(ctx))
 		p.failed = err
 		if err == nil {

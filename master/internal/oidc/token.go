@@ -21,12 +21,12 @@ import (
 const (
 	maxToken  = 16 << 10        // bytes
 	maxName   = 256             // bytes of the name of a user or a group
-	maxGroups = 1024            // further ones do not count
-	maxAge    = time.Hour       // since it was issued, whatever it says
-	leeway    = 5 * time.Minute // by which the clock of the provider may be fast
+	maxGroups = 1024            // groups; further ones do not count
+	maxAge    = time.Hour       // since it was issued, whatever expiry it names
+	leeway    = 5 * time.Minute // how far the clock of the provider may be ahead
 )
 
-// refusal says why a token does not count, or an answer of the provider to a browser.
+// refusal says why a token, or an answer of the provider by a browser, does not count.
 type refusal struct{ why string }
 
 func (r *refusal) Error() string { return r.why }
@@ -35,21 +35,21 @@ func refuse(format string, args ...any) error {
 	return &refusal{printable.Brief(fmt.Sprintf(format, args...), 300)}
 }
 
-// algorithms are those with which a provider may sign: none with a secret that both
-// sides have, and not without.
+// algorithms returns the algorithms with which a provider may sign: neither one with a shared
+// secret nor "none".
 func algorithms() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
 		jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 }
 
-// identity is who a token is of.
+// identity is the user of a token.
 type identity struct {
 	user   string
 	groups []string
 }
 
-// Login proves a user by his ID token. ok is false when it is not good, or of somebody
-// else; an error says that the provider could not be asked.
+// Login checks the ID token of a user. ok is false when it is invalid or belongs to somebody else.
+// An error means that the provider could not be asked.
 func (p *Provider) Login(ctx context.Context, user, token string) (ok bool, groups []string, err error) {
 	id, err := p.proveToken(ctx, token, "")
 	if err == nil && id.user != user {
@@ -62,8 +62,8 @@ func (p *Provider) Login(ctx context.Context, user, token string) (ok bool, grou
 	return err == nil, id.groups, err
 }
 
-// proveToken reads an ID token (OpenID Connect Core, 3.1.3.7). nonce is that of the sign-in
-// that it is the end of; "" where there was none.
+// proveToken reads an ID token (OpenID Connect Core, 3.1.3.7). nonce is the nonce of the sign-in
+// that it ends; "" without a sign-in.
 func (p *Provider) proveToken(ctx context.Context, token, nonce string) (identity, error) {
 	if len(token) == 0 || len(token) > maxToken {
 		return identity{}, refuse("a token of %d bytes; 1 to %d are possible", len(token), maxToken)
@@ -94,10 +94,10 @@ func (p *Provider) proveToken(ctx context.Context, token, nonce string) (identit
 	}
 }
 
-// keyring verifies signatures by what is known.
+// keyring verifies signatures with the keys of a view.
 type keyring struct {
 	view    *view
-	unknown bool // there was no key of this name
+	unknown bool // no key has this name
 }
 
 // VerifySignature implements [gooidc.KeySet].
@@ -128,7 +128,7 @@ func (k *keyring) VerifySignature(_ context.Context, token string) ([]byte, erro
 	return nil, errors.New("no key of the provider has signed it")
 }
 
-// identity takes from the claims of a proven token who it is of.
+// identity reads the user from the claims of a proven token.
 func (p *Provider) identity(t *gooidc.IDToken, nonce string) (identity, error) {
 	var claims map[string]json.RawMessage
 	if err := t.Claims(&claims); err != nil {
@@ -164,13 +164,13 @@ func (p *Provider) identity(t *gooidc.IDToken, nonce string) (identity, error) {
 	return id, nil
 }
 
-// groups reads the groups claim: a list of names, or one. What is no name of a group is
-// left out; that can only take rights away.
+// groups reads the groups claim: a list of names, or one. Invalid names are dropped, which can only
+// take rights away.
 func (p *Provider) groups(claims map[string]json.RawMessage) []string {
 	raw := claims[p.opts.GroupsClaim]
 	if raw == nil {
 		var elsewhere map[string]json.RawMessage
-		_ = json.Unmarshal(claims["_claim_names"], &elsewhere) // another form names nothing
+		_ = json.Unmarshal(claims["_claim_names"], &elsewhere) // any other form has no groups
 		if elsewhere[p.opts.GroupsClaim] != nil {
 			p.log.Warn("the provider leaves the groups of a user out, since they are too many: have it send those of this client alone",
 				"claim", p.opts.GroupsClaim)
@@ -199,9 +199,9 @@ func (p *Provider) groups(claims map[string]json.RawMessage) []string {
 	return names
 }
 
-// textClaim reads a claim that is text; "" for any other.
+// textClaim reads a claim that is text, or "" for any other.
 func textClaim(raw json.RawMessage) (s string) {
-	_ = json.Unmarshal(raw, &s) // then it is none
+	_ = json.Unmarshal(raw, &s) // otherwise it is no text
 	return s
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// applianceFunctions are ours; Salt has none of these. They ask the supervisor.
+// applianceFunctions returns functions that Salt does not have. They ask the supervisor.
 func applianceFunctions() map[string]function {
 	drain := func(end bool) func(context.Context, *Env, args) (any, error) {
 		return func(ctx context.Context, e *Env, a args) (any, error) {
@@ -39,7 +39,7 @@ func applianceFunctions() map[string]function {
 // maxWord bounds the name of a node or a service.
 const maxWord = 64
 
-// oneWord is an argument that is one word.
+// oneWord returns an argument that is one word.
 func (a args) oneWord(name string) (string, error) {
 	s := a.textOf(name, "")
 	if s == "" || len(s) > maxWord {

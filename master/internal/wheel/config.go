@@ -29,7 +29,7 @@ var confName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$`)
 func updateConfig(_ context.Context, e *Env, a args) (any, error) {
 	name := a.textOf("file_name", "")
 	if !confName.MatchString(name) {
-		return "Invalid path", nil // the answer that callers of Salt's function look for
+		return "Invalid path", nil // the answer that callers of Salt's function expect
 	}
 	if e.ConfigDir == "" {
 		return nil, errors.New("applianced keeps the options of this master, for all nodes: write them below etc/master.d on the shared storage, then run `applianced config apply`")

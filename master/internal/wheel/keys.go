@@ -73,7 +73,8 @@ func keyFunctions() map[string]function {
 			_, pem := e.PublicKey()
 			h := a.textOf("hash_type", e.Keys.HashType)
 			f, err := keys.Fingerprint(pem, h)
-			return value.NewMap("local", value.NewMap("master.pub", f)), err // by this name, whatever the file's is
+			// by this name, whatever the file is called
+			return value.NewMap("local", value.NewMap("master.pub", f)), err
 		}},
 		"key.master_key_str": {nil, 0, func(_ context.Context, e *Env, _ args) (any, error) {
 			name, pem := e.PublicKey()

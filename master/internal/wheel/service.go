@@ -13,19 +13,17 @@ import (
 	"saltern/master/value"
 )
 
-// Service calls the wheel functions of a master, and those that only Python has:
-// an administrator's own.
+// Service calls the wheel functions of a master, and an administrator's own, which only Python has.
 type Service struct {
 	Env    *Env
 	Python *pyrunner.Caller
 	// Runs keeps results, and fires events.
 	Runs *runner.Runs
-	// Wait takes a place among the requests that wait for the work of others;
-	// leave gives it back.
+	// Wait takes a place among the requests that wait for the work of others. leave gives it back.
 	Wait func() (leave func(), ok bool)
 }
 
-// Run is a call of a wheel function that the bus is told of.
+// Run is a call of a wheel function that is announced on the bus.
 type Run struct {
 	JID, Tag string
 	service  *Service
@@ -51,9 +49,9 @@ func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value
 	}
 }
 
-// Do fires the event of the beginning, calls the function, keeps its result, fires the
-// event of its end, and returns what that says, to the caller. err is that of the function,
-// in words that others may see.
+// Do calls the function, fires the events of its start and its end, and keeps its result. It
+// returns the data of the second event for the caller. err is the function's error, in words that
+// others may see.
 func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	fun, runs := r.call.Fun, r.service.Runs
 	data = value.NewMap("fun", "wheel."+fun, "jid", r.JID, "tag", r.Tag, "user", r.by.User, event.EauthField,
@@ -66,7 +64,7 @@ func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	data.Set("return", result)
 	data.Set("success", success)
 	shown := data.Clone()
-	shown.Set("return", r.call.Shown.Result(conf.ShownKeys(result))) // whom it is for has it in the answer
+	shown.Set("return", r.call.Shown.Result(conf.ShownKeys(result))) // the caller has it in the answer
 
 	if Private(fun) && success {
 		shown.Set("return", runner.NotForAll)

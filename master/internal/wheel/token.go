@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// Tokens are the log-ins that the master has given out.
+// Tokens lists and ends log-ins.
 type Tokens interface {
 	LogIns() (control.Tokens, error)
 	EndLogIns(r control.Revocation) (control.Revoked, error)
@@ -17,12 +17,12 @@ type Tokens interface {
 // tokenList is the function whose return only its caller gets.
 const tokenList = "token.list"
 
-// Private tells of functions whose return is for the caller alone: it is neither kept in
-// the job cache nor in the event of their end.
+// Private reports whether the return of a function is for its caller only. It is then neither kept
+// in the job cache nor put in the event of its end.
 func Private(fun string) bool { return fun == tokenList }
 
-// tokenFunctions are ours; Salt has none of these. user and eauth would be the
-// caller's own, so that those of others are owner and system.
+// tokenFunctions returns functions that Salt does not have. Their arguments are called owner and
+// system because user and eauth mean the caller.
 func tokenFunctions() map[string]function {
 	return map[string]function{
 		tokenList: {do: func(_ context.Context, e *Env, _ args) (any, error) {

@@ -1,6 +1,6 @@
-// Package wheel holds the functions that change the master itself, called by
-// authenticated local clients with the clear command "wheel": keys, roots,
-// configuration. Names, parameters and shapes are those of salt/wheel/*.py.
+// Package wheel implements the functions that change the master itself, called by authenticated
+// local clients with the clear command "wheel": keys, roots, configuration. Names, parameters and
+// shapes of answers follow salt/wheel/*.py.
 package wheel
 
 import (
@@ -24,35 +24,35 @@ type Roots interface {
 	Write(ctx context.Context, data, path, saltenv string, index int) (string, error)
 }
 
-// Machines do what an administrator may ask of them through the master.
+// Machines carries out an administrator's orders to the nodes.
 type Machines interface {
 	Drain(ctx context.Context, node string, end bool) error
 	Restart(ctx context.Context, node, service string) error
 }
 
-// Env is what the functions work on.
+// Env holds what the functions work on.
 type Env struct {
 	Keys *keyadmin.Ring
-	// FileRoots and PillarRoots may be nil; their functions are refused then.
+	// FileRoots and PillarRoots may be nil: their functions are refused.
 	FileRoots, PillarRoots Roots
-	// Newest makes the roots as they are now, before they are read. It may be nil: they are.
+	// Newest brings the roots up to date before they are read. It may be nil: they always are.
 	Newest func(ctx context.Context)
 	// Connected returns the ids of connected minions.
 	Connected func() []string
-	// ConfigDir is the folder whose master.d takes config.update_config; "": somebody else
-	// keeps the configuration, and it is refused.
+	// ConfigDir is the folder with master.d, into which config.update_config writes. "": the
+	// configuration is kept elsewhere, and the function is refused.
 	ConfigDir string
 	// DefaultInclude is the option of that name ("master.d/*.conf").
 	DefaultInclude string
-	// Values is the whole configuration for config.values.
+	// Values returns the whole configuration, for config.values.
 	Values func() *value.Map
 	// KeySize is the least size of a generated key in bits.
 	KeySize int
-	// Machines are those that the master runs on.
+	// Machines are the nodes that the master runs on.
 	Machines Machines
-	// Tokens are the log-ins.
+	// Tokens lists and ends log-ins.
 	Tokens Tokens
-	// PublicKey is the one that minions know, and the name of the master's file.
+	// PublicKey returns the public key that minions know, and the name of the master's file.
 	PublicKey func() (name, pem string)
 }
 
@@ -89,10 +89,9 @@ func functionTable() map[string]function {
 	return t
 }
 
-// callNamed runs a function with positional and named arguments. Arguments that
-// the function does not know are refused, as Python does; those of the
-// envelope (names with two underscores and the credentials) must have been
-// taken out before.
+// callNamed calls a function with positional and named arguments. Unknown arguments are refused, as
+// in Python. The caller has removed those of the envelope (names with two underscores, and the
+// credentials).
 func callNamed(ctx context.Context, e *Env, name string, positional []any, named *value.Map) (any, error) {
 	f, ok := functionTable()[name]
 	if !ok {

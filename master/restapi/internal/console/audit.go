@@ -12,15 +12,15 @@ import (
 	"saltern/master/value"
 )
 
-// option is an entry of a list to choose from: its value in the form, and a word.
+// option is an entry of a list to choose from: its value in the form, and its text.
 type option struct{ Value, Word string }
 
-// auditSpans are how far back the page may look.
+// auditSpans returns how far back the page may look.
 func auditSpans() []option {
 	return []option{{"1h", "1 hour"}, {"24h", "1 day"}, {"7d", "7 days"}, {"30d", "30 days"}, {"366d", "all"}}
 }
 
-// auditKinds are kinds of records, by patterns of their actions.
+// auditKinds returns kinds of records, by patterns of their actions.
 func auditKinds() []option {
 	return []option{
 		{"", "all"},
@@ -32,7 +32,7 @@ func auditKinds() []option {
 	}
 }
 
-// chosenOf is what a form chose of a list, or another one.
+// chosenOf returns got if it is in the list, else otherwise.
 func chosenOf(list []option, got, otherwise string) string {
 	if slices.ContainsFunc(list, func(o option) bool { return o.Value == got }) {
 		return got
@@ -50,15 +50,15 @@ type auditPage struct {
 	Since, Kind, User string
 	Spans, Kinds      []option
 	Rows              []auditRow
-	Node              string // whose records these are
-	All               bool   // of all nodes, but for Unasked
+	Node              string // the node of the records
+	All               bool   // the records are of all nodes but Unasked
 	Unasked           []string
 	More              bool
 	Damaged, Lost     int64
 	Cluster           bool
 }
 
-// maxRecords are asked for and shown: the newest.
+// maxRecords is how many records are asked for and shown: the newest.
 const maxRecords = 200
 
 func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
@@ -111,7 +111,7 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "audit", http.StatusOK, page{Title: "Audit", Data: d})
 }
 
-// recordOf reads a record as the runner audit.records gives it.
+// recordOf reads a record as the runner audit.records returns it.
 func recordOf(m *value.Map) (r audit.Record) {
 	r.Time, _ = time.Parse(time.RFC3339Nano, m.Str("time")) // without one it is not shown
 	r.Node = m.Str("node")

@@ -10,38 +10,37 @@ import (
 	"saltern/internal/printable"
 )
 
-// Bounds of what one page shows. Beyond them there are more pages, or a note that
-// says what is left out.
+// Bounds of one page. Beyond them there are more pages, or a note that says what is left out.
 const (
 	perPage     = 50       // keys, minions, jobs
 	perJobPage  = 25       // minions of a job
-	maxJobs     = 500      // the newest that are asked for
-	maxStates   = 100      // of one minion beside others; alone all that a page may have
+	maxJobs     = 500      // jobs that are asked for, the newest
+	maxStates   = 100      // states of one minion among others; alone it may have maxPage
 	maxPage     = 400      // states of a page
 	maxText     = 16 << 10 // bytes of one value
 	maxPageText = 96 << 10 // bytes of all values of a page
 	maxName     = 200      // characters of an id, a name, a cell
 	maxGrains   = 300
-	maxTarget   = 64 << 10 // bytes of what a form says: target, arguments
+	maxTarget   = 64 << 10 // bytes of a field of a form: target, arguments
 	maxArgs     = 200      // lines
-	maxPreview  = 200      // minions that are named before a run
+	maxPreview  = 200      // minions that are listed before a run
 )
 
 // briefName makes foreign text one bounded line.
 func briefName(s string) string { return printable.Brief(s, maxName) }
 
-// budget is what a page may still show of long texts, and of states.
+// budget is how many bytes of long texts, and how many states, a page may still show.
 type budget struct{ left, states int }
 
 func newBudget() *budget { return &budget{maxPageText, maxPage} }
 
-// boundText is a text from elsewhere, within the bounds.
+// boundText is a foreign text within the bounds.
 type boundText struct {
 	Text string
 	Cut  int // bytes that are left out
 }
 
-// boundedText makes a foreign text of several lines safe and charges it.
+// boundedText makes a foreign text of several lines safe, and charges it.
 func (b *budget) boundedText(s string) boundText {
 	limit := min(maxText, max(b.left, 200))
 	t := cutText(s, limit)
@@ -49,7 +48,7 @@ func (b *budget) boundedText(s string) boundText {
 	return boundText{printable.Text(t), len(s) - len(t)}
 }
 
-// cutText is the beginning of a text, at most n bytes and no half character.
+// cutText returns the beginning of a text, at most n bytes, without a half character.
 func cutText(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -67,8 +66,8 @@ type pager struct {
 	Prev, Next   string // addresses; "" for none
 }
 
-// pageOf is the part of a list of n that a query asks for, and its pager. path is the
-// address of the page without its query.
+// pageOf returns the part of a list of n that a query asks for, and its pager. path is the address
+// of the page without its query.
 func pageOf(n, per int, path string, q url.Values) (lo, hi int, p pager) {
 	pages := max((n+per-1)/per, 1)
 	page, err := strconv.Atoi(q.Get("page"))
@@ -105,7 +104,7 @@ func pageOf(n, per int, path string, q url.Values) (lo, hi int, p pager) {
 	return lo, hi, p
 }
 
-// countWord writes a number with its noun.
+// countWord returns a number with its noun.
 func countWord(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -113,7 +112,7 @@ func countWord(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// textLines are the lines of a text that say something.
+// textLines returns the lines of a text that are not empty.
 func textLines(s string) (out []string) {
 	for l := range strings.SplitSeq(strings.ReplaceAll(s, "\r\n", "\n"), "\n") {
 		if l = strings.TrimSpace(l); l != "" {

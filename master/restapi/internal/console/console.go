@@ -32,9 +32,9 @@ type Config struct {
 	Secure  bool     // it is served by TLS
 	Version string   // of the program
 	Cluster bool     // the master is one of several
-	Nodes   bool     // a supervisor watches over it, and can be asked for the nodes
-	Systems []string // names in external_auth, to choose from at the log-in
-	SignIn  SignIn   // beside passwords
+	Nodes   bool     // Nodes: a supervisor watches over the master, and can be asked for the nodes.
+	Systems []string // Systems are the names in external_auth, to choose from at the log-in.
+	SignIn  SignIn   // SignIn is a way to log in besides passwords.
 	Log     *slog.Logger
 	Now     func() time.Time
 }
@@ -51,22 +51,21 @@ type Console struct {
 	routes map[string]route
 }
 
-// asset is a file that browsers keep.
+// asset is a file that browsers cache.
 type asset struct{ kind, text, mark string }
 
-// Login is who asks.
+// Login is a user who is logged in.
 type Login struct {
 	Token, User, System string
 	Expires             time.Time
-	// May reports whether a command of this client and function would be permitted;
-	// with fun "" whether any would. It is a guess that hides buttons: the master decides.
+	// May reports whether a command of this client and function would be permitted; with fun "",
+	// whether any would. It is a guess that hides buttons: the master decides.
 	May func(client, fun string) bool
-	// AllEvents: he reads all events of the master, and not those of his own jobs alone.
+	// AllEvents: he reads all events of the master, not only those of his own jobs.
 	AllEvents bool
 }
 
-// Refusal is an answer that is no fault of the program's: what HTTP calls it, and
-// words for people.
+// Refusal is an answer that is no fault of the program: its HTTP status, and a text for people.
 type Refusal struct {
 	Code int
 	Text string
@@ -74,19 +73,19 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Text }
 
-// Master is the API as the console uses it, for one request. Errors are a [*Refusal]
-// where there is something to tell.
+// Master is the API for the console, for one request. An error is a [*Refusal] where there is
+// something to tell.
 type Master interface {
 	LogIn(ctx context.Context, user, password, system string) (Login, error)
 	Session(ctx context.Context, token string) (Login, error)
-	// BeginSignIn is the address at the provider where a browser with this secret signs in,
-	// and SignIn takes what the provider has it bring.
+	// BeginSignIn returns the address at the provider where a browser with this secret signs in.
+	// SignIn takes the answer of the provider.
 	BeginSignIn(ctx context.Context, secret string) (string, error)
 	SignIn(ctx context.Context, secret string, answer url.Values) (Login, error)
 	LogOut(ctx context.Context, token string) error
-	// Do carries out one command as low data.
+	// Do runs one command as low data.
 	Do(ctx context.Context, token string, low *value.Map) (any, error)
-	// Status is what the master says of itself; nil if it says nothing.
+	// Status returns the status of the master. It may be nil: the master writes none.
 	Status() *control.Status
 }
 
@@ -98,22 +97,22 @@ type Request struct {
 	Form   func() (url.Values, error) // reads the body
 }
 
-// Answer is what to send.
+// Answer is the answer to send.
 type Answer struct {
 	Code   int
 	Header http.Header
 	Body   string
-	Events *Events // not nil: the stream of these events instead of Body
+	Events *Events // Events may be nil; else the stream of these events is sent instead of Body.
 }
 
-// Events are those that a page wants to hear of.
+// Events selects the events that a page wants.
 type Events struct {
 	Token string
-	JID   string // returns of that job only
+	JID   string // only the returns of that job
 	Tag   string // a glob; "" for all
 }
 
-// New makes a console.
+// New returns a Console.
 func New(cfg Config) (*Console, error) {
 	c := &Console{
 		cfg:    cfg,
@@ -166,7 +165,7 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// functions are what templates call to hand several values to a part.
+// functions returns the functions with which templates hand several values to a part.
 func functions() template.FuncMap {
 	type tab struct {
 		Base, Path, Word string
@@ -183,10 +182,10 @@ func functions() template.FuncMap {
 	}
 }
 
-// route is what a path stands for.
+// route describes one path.
 type route struct {
 	get, post func(*Console, context.Context, *visit) (Answer, error)
-	open      bool // for who is not logged in
+	open      bool // needs no log-in
 	section   string
 }
 
@@ -215,7 +214,7 @@ func routes() map[string]route {
 	}
 }
 
-// visit is one request on its way.
+// visit is one request with its state.
 type visit struct {
 	Request
 	query   url.Values
@@ -223,7 +222,7 @@ type visit struct {
 	section string
 }
 
-// runCommand carries out a command with the token of the session.
+// runCommand runs a command with the token of the session.
 func (v *visit) runCommand(ctx context.Context, client, fun string, kv ...any) (any, error) {
 	low := value.NewMap("client", client, "fun", fun)
 	for i := 0; i < len(kv); i += 2 {
@@ -236,7 +235,7 @@ func (v *visit) mayCall(client, fun string) bool {
 	return v.login.May != nil && v.login.May(client, fun)
 }
 
-// IsStream reports whether a path is answered for as long as the browser listens.
+// IsStream reports whether the answer to a path lasts as long as the browser listens.
 func IsStream(path string) bool { return path == "/stream" }
 
 // Serve answers a request.
@@ -262,8 +261,8 @@ func (c *Console) Serve(ctx context.Context, r Request) Answer {
 	return a
 }
 
-// guards are the headers of every answer: nothing from elsewhere is loaded, run or
-// asked, and no other page may hold this one.
+// guards returns the headers of every answer: nothing from elsewhere is loaded, run or asked, and
+// no other page may embed this one.
 func guards() map[string]string {
 	return map[string]string{
 		"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; " +
@@ -325,7 +324,7 @@ func (c *Console) answer(ctx context.Context, v *visit) (Answer, error) {
 	return do(c, ctx, v)
 }
 
-// redirect leads the browser to a page of the console.
+// redirect sends the browser to a page of the console.
 func (c *Console) redirect(to string, q url.Values) Answer {
 	at := c.base + to
 	if len(q) > 0 {
@@ -338,7 +337,7 @@ func (c *Console) redirect(to string, q url.Values) Answer {
 	}
 }
 
-// page is what a template gets.
+// page is the data of a template.
 type page struct {
 	Base, Style, Script string
 	Title, Section      string
@@ -346,13 +345,13 @@ type page struct {
 	User, Role          string // "" for nobody
 	Token               string // of forms
 	May                 rights
-	Refresh             int    // seconds, for who has no scripts; 0: never
-	Next                string // the page that the browser goes on to by itself; "" for none
+	Refresh             int    // seconds, for browsers without scripts; 0: never
+	Next                string // the page to which the browser goes by itself; "" for none
 	Notice, Problem     string
 	Data                any
 }
 
-// rights say which parts of the console are of use to somebody.
+// rights are the parts of the console that are of use to a user.
 type rights struct{ Keys, Minions, Jobs, Run, Events, Files, Audit, Tokens bool }
 
 func (v *visit) rights() rights {
@@ -371,7 +370,7 @@ func (v *visit) rights() rights {
 	}
 }
 
-// roleWord is a word for what somebody may do.
+// roleWord returns a word for what a user may do.
 func (v *visit) roleWord() string {
 	switch {
 	case v.login.Token == "":
@@ -384,7 +383,7 @@ func (v *visit) roleWord() string {
 	return "viewer"
 }
 
-// render makes a page. p needs Title and Data, and what else it wants to say.
+// render renders a page. p needs Title and Data.
 func (c *Console) render(v *visit, template string, code int, p page) (Answer, error) {
 	p.Base = c.base
 	p.Style = c.style
@@ -401,19 +400,20 @@ func (c *Console) render(v *visit, template string, code int, p page) (Answer, e
 	return Answer{Code: code, Body: b.String(), Header: http.Header{"Content-Type": {"text/html; charset=utf-8"}}}, nil
 }
 
-// failed is the page that tells of an error.
+// failed returns the page for an error.
 func (c *Console) failed(v *visit, err error) Answer {
 	r, ok := errors.AsType[*Refusal](err)
 	switch {
 	case !ok && v.HTTP.Context().Err() != nil:
-		r = &Refusal{http.StatusServiceUnavailable, ""} // nobody reads it
+		r = &Refusal{http.StatusServiceUnavailable, ""} // the browser is gone, nobody reads it
 	case !ok:
 		c.cfg.Log.Error("a page of the console failed", "path", v.Path, "error", err)
 		r = &Refusal{http.StatusInternalServerError, "Something went wrong; the log of salt-api says what."}
 	case r.Code == http.StatusUnauthorized && v.login.Token == "" && !IsStream(v.Path):
 		a := c.redirect("/login", nil)
 		if c.cookieOf(v, sessionCookie) != "" {
-			a.Header.Add("Set-Cookie", c.cookie(sessionCookie, "", 0)) // or each page would ask for it again
+			// otherwise each page would ask for it again
+			a.Header.Add("Set-Cookie", c.cookie(sessionCookie, "", 0))
 		}
 		return a
 	}

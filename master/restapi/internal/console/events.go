@@ -10,7 +10,7 @@ import (
 
 type eventsPage struct {
 	Tag, Stream string
-	OwnOnly     bool // of the jobs that he started
+	OwnOnly     bool // only events of the jobs that he started
 }
 
 func showEvents(c *Console, _ context.Context, v *visit) (Answer, error) {
@@ -19,7 +19,7 @@ func showEvents(c *Console, _ context.Context, v *visit) (Answer, error) {
 	return c.render(v, "events", http.StatusOK, page{Title: "Events", Data: d})
 }
 
-// streamEvents is what the script listens to.
+// streamEvents streams events to the script of a page.
 func streamEvents(_ *Console, _ context.Context, v *visit) (Answer, error) {
 	e := &Events{Token: v.login.Token, JID: v.query.Get("jid"), Tag: cutText(v.query.Get("tag"), maxName)}
 	if e.JID != "" && !jobs.Valid(e.JID) {

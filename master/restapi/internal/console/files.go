@@ -20,10 +20,10 @@ const (
 	maxEnvs    = 100
 	maxRemotes = 50
 	maxRefs    = 10 // branches and tags of a remote
-	maxFolders = 20 // above what is shown
+	maxFolders = 20 // folders above the shown one
 	filesPage  = 200
 	maxFile    = 64 << 10 // bytes of a file
-	maxPath    = 4096     // bytes of a path that is asked for
+	maxPath    = 4096     // bytes of a requested path
 )
 
 // fileEntry is a name in a folder, and where it leads.
@@ -37,7 +37,7 @@ type remote struct {
 	URL, Fetched, Age, Fault string
 	Refs                     []ref
 	MoreRefs                 int64
-	Differs                  []string // masters that serve something else
+	Differs                  []string // masters that serve other commits
 }
 
 type ref struct{ Name, Commit string }
@@ -45,12 +45,12 @@ type ref struct{ Name, Commit string }
 type filesOverview struct {
 	Envs    []fileEntry
 	Env     string
-	Up      []fileEntry // the folders above, the root first
+	Up      []fileEntry // the folders above this one, the root first
 	Folder  string      // "" for the root
 	Entries []fileEntry
 	More    int64 // names that the master left out
 	pager
-	Listed    bool // the files may be seen
+	Listed    bool // the user may see the files
 	Remotes   []remote
 	MoreGit   int
 	MayGit    bool
@@ -91,7 +91,7 @@ func showFiles(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "files", http.StatusOK, page{Title: "Files", Data: d})
 }
 
-// listFolder fills in what a folder of an environment holds.
+// listFolder fills in the content of a folder of an environment.
 func (d *filesOverview) listFolder(c *Console, ctx context.Context, v *visit) error {
 	env := cutText(v.query.Get("env"), maxName)
 	folder := strings.Trim(cutText(v.query.Get("dir"), maxPath), "/")
@@ -188,7 +188,7 @@ func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 	return out, 0
 }
 
-// agoWord writes how long ago something was, in its largest unit.
+// agoWord returns how long ago something was, in its largest unit.
 func agoWord(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -254,7 +254,7 @@ type pillarPage struct {
 	More   int
 }
 
-// showPillar renders the pillar of a minion anew. The return is for this page alone.
+// showPillar renders the pillar of a minion. The result is for this page only.
 func showPillar(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	id := v.query.Get("id")
 	if keys.ValidID(id) != nil {

@@ -14,12 +14,12 @@ import (
 	"saltern/master/value"
 )
 
-// minionResult is what one minion returned for a job.
+// minionResult is the return of one minion.
 type minionResult struct {
 	ID     string
 	Word   string // ok, failed, waiting, no return
 	Failed bool
-	States *states // nil: it is no highstate
+	States *states // nil: the return is no highstate
 	Text   boundText
 }
 
@@ -27,23 +27,23 @@ type jobPage struct {
 	job
 	Rows                     []minionResult
 	OK, Failed, Waiting, All int
-	Away                     int    // of those that have not answered, not connected
-	Live                     bool   // more may come
-	Stream                   string // address of the events of the job
-	Again                    string // address of the form to run it again; "" if he may not
+	Away                     int    // waiting minions that are not connected
+	Live                     bool   // more returns may come
+	Stream                   string // address of the job's events
+	Again                    string // address of the form to run it again; "" if the user may not
 	Missing                  bool   // there is no such job
-	Only                     string // the minion that is shown alone; "" for all
+	Only                     string // the only minion to show; "" for all
 	pager
 }
 
 const (
-	// liveFor is how long after its start a job is looked at again and again.
+	// liveFor is how long after its start the page of a job refreshes.
 	liveFor = time.Hour
-	// backFor is how long a minion that is not connected may still get it: what it missed in a
-	// moment without a connection is sent again.
+	// backFor is how long a minion that is not connected may still get a job: what it missed while
+	// it had no connection is sent again.
 	backFor = time.Minute
-	// maxAway is how many minions are looked for that have not answered: with more of them
-	// the job is in full swing.
+	// maxAway bounds the waiting minions that are checked for a connection: with more of them the
+	// job is in full swing.
 	maxAway = 100
 )
 
@@ -70,7 +70,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	d := jobPage{job: jobOf(jid, m)}
 	if e := m.Str("Error"); e != "" {
-		// A job that was started a moment ago may not be there yet.
+		// A job that has just started may not be there yet.
 		d.Missing = true
 	}
 
@@ -119,7 +119,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "job", http.StatusOK, p)
 }
 
-// countResults counts the minions of a job by how they have answered.
+// countResults counts the minions of a job by their answers.
 func (d *jobPage) countResults(rows []minionResult) {
 	d.All = len(rows)
 	for _, r := range rows {
@@ -134,8 +134,8 @@ func (d *jobPage) countResults(rows []minionResult) {
 	}
 }
 
-// jobAge is how long ago a job was started; an hour for one that says no time. Its number is a
-// time, in UTC (salt/utils/jid.py gen_jid).
+// jobAge returns how long ago a job was started, or liveFor when its id is no time. Job ids are
+// times in UTC (salt/utils/jid.py gen_jid).
 func (c *Console) jobAge(jid string) time.Duration {
 	t, err := time.Parse("20060102150405", jid[:14])
 	if err != nil {
@@ -144,8 +144,8 @@ func (c *Console) jobAge(jid string) time.Duration {
 	return c.cfg.Now().Sub(t).Abs()
 }
 
-// markAway says of minions that have not answered that they are not connected, and counts
-// them. In a cluster one that is not here may be at another master.
+// markAway marks waiting minions that are not connected, and counts them. In a cluster a minion
+// that is not connected here may be at another master.
 func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (away int) {
 	heard := minionsByID(ctx, v)
 	for i := range rows {
@@ -164,9 +164,10 @@ func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (
 	return away
 }
 
-// runAgainURL is the address of the form filled with what a job was.
+// runAgainURL returns the address of the form filled in with a job, or "" when that is not
+// possible.
 func (c *Console) runAgainURL(m *value.Map) string {
-	const most = 2048 // bytes that an address may hold of each
+	const most = 2048 // bytes of each field in an address
 	fun, ok := m.Value("Function").(string)
 	tgt, args := targetText(m.Value("Target"), most), m.List("Arguments")
 	if !ok || len(tgt) >= most || len(value.StrMax(args, most)) >= most {
@@ -192,8 +193,8 @@ const (
 	wordWaiting = "waiting"
 )
 
-// results are the minions of a job: those that failed first, then those that have not
-// answered, then the others, each by their names.
+// results returns the minions of a job: first those that failed, then those that have not answered,
+// then the others, each sorted by name.
 func results(m *value.Map) []minionResult {
 	var out []minionResult
 	got := m.Map("Result")
@@ -217,7 +218,7 @@ func results(m *value.Map) []minionResult {
 	return out
 }
 
-// failed reports whether a return is one of a failure.
+// failed reports whether a return is a failure.
 func failed(r *value.Map) bool {
 	if rc, ok := r.Get("retcode"); ok && value.Truth(rc) {
 		return true
@@ -238,7 +239,7 @@ func failed(r *value.Map) bool {
 	return false
 }
 
-// fillFrom makes what is shown of a return.
+// fillFrom fills in a return.
 func (x *minionResult) fillFrom(b *budget, r *value.Map, most int) {
 	if r == nil {
 		return

@@ -14,14 +14,14 @@ import (
 	"saltern/master/value"
 )
 
-// minion is a key and what the master saw of its minion.
+// minion is a key, and what the master knows of its minion.
 type minion struct {
 	ID, Key, Address, Seen string
 	Connected              bool    // to this master
 	heard                  float64 // Unix time in seconds; 0: never
 }
 
-// minionsOf are all minions that have a key (the runner presence.minions).
+// minionsOf returns all minions that have a key (the runner presence.minions).
 func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
 	got, err := v.runCommand(ctx, "runner", "presence.minions")
 	if err != nil {
@@ -59,8 +59,8 @@ func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
 	return out, nil
 }
 
-// placeSubscriptions finds out who holds the subscriptions that say no minion's name: those that
-// were heard last from their address.
+// placeSubscriptions marks minions as connected whose subscriptions carry no id: for each address
+// those that were heard last.
 func placeSubscriptions(all []minion, subscriptions *value.Map) {
 	slots := map[string]int64{}
 	for _, from := range subscriptions.Keys() {
@@ -75,7 +75,7 @@ func placeSubscriptions(all []minion, subscriptions *value.Map) {
 	}
 }
 
-// minionsByID is what is known of minions by id; nothing where that may not be seen.
+// minionsByID returns the known minions by id. It is empty where the user may not see them.
 func minionsByID(ctx context.Context, v *visit) map[string]minion {
 	out := map[string]minion{}
 	if !v.mayCall("runner", "presence.minions") {
@@ -91,7 +91,7 @@ func minionsByID(ctx context.Context, v *visit) map[string]minion {
 	return out
 }
 
-// targetTypes are the kinds of targets that can be chosen, with words for them.
+// targetType is a type of targets, with a word for it.
 type targetType struct{ Name, Word string }
 
 func targetTypes() []targetType {
@@ -112,7 +112,7 @@ func knownType(name string) bool {
 	return slices.ContainsFunc(targetTypes(), func(t targetType) bool { return t.Name == name })
 }
 
-// target is a form's target and its type.
+// target is the target in a form, with its type.
 type target struct {
 	Target, Type string
 	Types        []targetType
@@ -126,7 +126,7 @@ func targetOf(get func(string) string) target {
 	return t
 }
 
-// targetValue is the target as functions take it.
+// targetValue returns the target as functions take it.
 func (t target) targetValue() any {
 	if t.Type == "list" {
 		return value.List(strings.FieldsFunc(t.Target, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }))
@@ -134,8 +134,8 @@ func (t target) targetValue() any {
 	return t.Target
 }
 
-// matched are the ids that a target selects, by what the master knows of all. Names
-// are compared here, all else by the master.
+// matched returns the ids that a target selects. Names are compared here, everything else by the
+// master.
 func (t target) matched(ctx context.Context, v *visit, accepted []minion) (map[string]bool, error) {
 	out := map[string]bool{}
 	switch t.Type {
@@ -179,8 +179,8 @@ type minionRow struct {
 type minionsPage struct {
 	target
 	Rows    []minionRow
-	Grains  bool // they may be seen
-	Cluster bool // others may be connected to another master
+	Grains  bool // the user may see them
+	Cluster bool // minions may be connected to another master
 	pager
 }
 
@@ -226,7 +226,7 @@ func showMinions(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "minions", http.StatusOK, page{Title: "Minions", Data: d, Problem: problem})
 }
 
-// grainsOf is what the master has cached of minions, where that may be seen.
+// grainsOf returns the cached grains of minions, where the user may see them.
 func grainsOf(ctx context.Context, v *visit, list []minion) (*value.Map, error) {
 	if len(list) == 0 || !v.mayCall("runner", "cache.grains") {
 		return nil, nil
@@ -237,13 +237,13 @@ func grainsOf(ctx context.Context, v *visit, list []minion) (*value.Map, error) 
 	}
 	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", ids, "tgt_type", "list")
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
-		return nil, nil // not for him, whatever it looked like
+		return nil, nil // the user may not see them after all
 	}
 	m, _ := got.(*value.Map)
 	return m, err
 }
 
-// firstTrue is the first value that says something; "" for none.
+// firstTrue returns the first value that counts as true, or "".
 func firstTrue(vs ...any) any {
 	for _, v := range vs {
 		if value.Truth(v) {
@@ -253,7 +253,7 @@ func firstTrue(vs ...any) any {
 	return ""
 }
 
-// addresses are some of a minion's own addresses.
+// addresses returns some of a minion's own addresses.
 func addresses(g *value.Map) string {
 	var out []string
 	for _, e := range append(slices.Clone(g.Texts("ipv4")), g.Texts("ipv6")...) {
@@ -276,15 +276,15 @@ type grain struct {
 
 type minionPage struct {
 	minion
-	Known   bool // it has an accepted key
-	Cluster bool // it may be connected to another master
+	Known   bool // the minion has an accepted key
+	Cluster bool // the minion may be connected to another master
 	Grains  []grain
 	More    int  // that are not shown
-	Pillar  bool // it may be shown
+	Pillar  bool // the user may see the pillar
 }
 
-// values are the top of a map from elsewhere, sorted, within the bounds, without some
-// names; more is how many are left out.
+// values returns the top level of a foreign map, sorted, within the bounds, without some names.
+// more is how many are left out.
 func values(m *value.Map, b *budget, without ...string) (out []grain, more int) {
 	names := slices.DeleteFunc(m.Keys(), func(k string) bool { return slices.Contains(without, k) })
 	slices.Sort(names)

@@ -15,23 +15,23 @@ import (
 	"saltern/master/value"
 )
 
-// machines is how the nodes are, for the first page.
+// machines is the state of the nodes for the first page.
 type machines struct {
 	control.Appliance
 	Health  string // a word for a class of the style
 	Space   string
 	Holders string
 	Plots   []plot
-	Unasked []string // nodes whose course is not known, and why
-	Actions bool     // at least one is permitted
+	Unasked []string // nodes without a metrics history, and why
+	Actions bool     // at least one action is permitted
 }
 
-// nodeActions are what may be done with a node: the word in forms, and the function.
+// nodeActions returns the actions for a node: the word in forms, and the function.
 func nodeActions() []option {
 	return []option{{"drain", "appliance.drain"}, {"undrain", "appliance.undrain"}, {"restart", "appliance.restart"}}
 }
 
-// services may be restarted: the name in forms, and a word.
+// services returns the services that may be restarted: the name in forms, and a word.
 func services() []option {
 	return []option{{"master", "salt-master"}, {"lb", "the load balancer"}, {"api", "salt-api, which serves this page"}}
 }
@@ -45,16 +45,17 @@ func wordOf(list []option, of string) string {
 	return ""
 }
 
-// appliance asks how the nodes are.
+// appliance asks for the state of the nodes.
 func appliance(ctx context.Context, v *visit) (a control.Appliance, err error) {
 	err = typedAnswer(ctx, v, "appliance.status", &a)
 	a = a.Clean()
-	// each node lists itself first
+	// each node puts itself first
 	slices.SortFunc(a.Nodes, func(x, y control.NodeState) int { return strings.Compare(x.Name, y.Name) })
 	return a, err
 }
 
-// typedAnswer calls a runner without arguments whose answer has a type of package control.
+// typedAnswer calls a runner without arguments and decodes its answer into a type of package
+// control.
 func typedAnswer(ctx context.Context, v *visit, fun string, out any) error {
 	got, err := v.runCommand(ctx, "runner", fun)
 	if err != nil {
@@ -70,7 +71,8 @@ func typedAnswer(ctx context.Context, v *visit, fun string, out any) error {
 	return nil
 }
 
-// machines are nil where the nodes cannot be asked; why is then said.
+// machines returns the state of the nodes. It may be nil: the nodes cannot be asked; why says the
+// reason.
 func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why string, err error) {
 	a, err := appliance(ctx, v)
 	if err != nil {
@@ -109,7 +111,8 @@ func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why stri
 	return m, "", nil
 }
 
-// toldRefusal is what a refusal tells; untold is another error.
+// toldRefusal returns the text of a refusal for a page. otherThanRefusal returns err unless it is a
+// refusal.
 func toldRefusal(what string, err error) string { return what + ": " + err.Error() }
 
 func otherThanRefusal(err error) error {
@@ -127,7 +130,7 @@ func spaceWord(s control.Space) string {
 		s.Free*100/s.Total)
 }
 
-// bytesWord is a size for people.
+// bytesWord returns a size for people.
 func bytesWord(n float64) string {
 	for _, u := range []string{"B", "KiB", "MiB", "GiB"} {
 		if n < 1024 {
@@ -145,7 +148,7 @@ type nodePage struct {
 	Service  string
 }
 
-// nodeChoice reads what a form wants done with a node, which is one of the cluster's.
+// nodeChoice reads the action on a node from a form. The node must belong to the cluster.
 func nodeChoice(ctx context.Context, v *visit, q url.Values) (p nodePage, err error) {
 	p = nodePage{Action: q.Get("do"), Services: services(), Service: q.Get("service")}
 	fun := wordOf(nodeActions(), p.Action)
@@ -173,7 +176,7 @@ func nodeChoice(ctx context.Context, v *visit, q url.Values) (p nodePage, err er
 	return p, nil
 }
 
-// confirmNode asks whether that is meant.
+// confirmNode asks for confirmation.
 func confirmNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d, err := nodeChoice(ctx, v, v.query)
 	if err != nil {
@@ -183,7 +186,7 @@ func confirmNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		page{Title: strings.ToUpper(d.Action[:1]) + d.Action[1:] + " " + d.Node.Name, Data: d})
 }
 
-// changeNode does what was confirmed.
+// changeNode carries out what was confirmed.
 func changeNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	form, err := v.Form()
 	if err != nil {
@@ -217,7 +220,7 @@ func changeNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.redirect("/", url.Values{"done": {d.Action}, "node": {d.Node.Name}, "service": {d.Service}}), nil
 }
 
-// nodeDoneNotice says what was just done; its words are ours.
+// nodeDoneNotice returns a sentence about the last action. Its words are ours.
 func nodeDoneNotice(q url.Values) string {
 	node := q.Get("node")
 	if !control.PlainName(node) {

@@ -12,27 +12,27 @@ import (
 
 // overviewPage is the first page.
 type overviewPage struct {
-	Keys     *keyCounts // nil: they may not be seen
-	Present  *presence  // nil: it may not be seen
-	Cluster  bool       // of several masters: minions may be connected to another one
-	Machines *machines  // nil: there are none, or they may not be seen
+	Keys     *keyCounts // nil: the user may not see them
+	Present  *presence  // nil: the user may not see it
+	Cluster  bool       // there are several masters: minions may be connected to another one
+	Machines *machines  // nil: there are none, or the user may not see them
 	Master   *masterState
 	Members  []member
 	Jobs     []job
 	MayJobs  bool
-	NotShown []string // what is not there, and why
+	NotShown []string // what is left out, and why
 }
 
 type keyCounts struct{ Accepted, Pending, Rejected, Denied int }
 
 type presence struct{ Connected, Away int }
 
-// masterState is what the master says of itself.
+// masterState is the status of the master.
 type masterState struct {
 	ID       string
 	Since    string
 	Problems []masterProblem
-	Silent   bool // it has said nothing for a while
+	Silent   bool // its status is not recent
 }
 
 type masterProblem struct{ What, Text, Since string }
@@ -55,14 +55,14 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	var all []minion
 	err := error(&Refusal{Code: http.StatusUnauthorized})
-	if v.mayCall("runner", "presence.minions") { // else the refusal stands in the audit record each time
+	if v.mayCall("runner", "presence.minions") { // otherwise each refusal would be recorded in the audit log
 		all, err = minionsOf(ctx, v)
 	}
 
 	switch {
 	case err == nil:
 		d.Keys, d.Present = countKeys(all)
-		d.Master = c.masterState(v.Master.Status()) // the master has let him see as much
+		d.Master = c.masterState(v.Master.Status()) // the master has let the user see it
 	case note("Minions and their presence: external_auth has to permit the runner presence.minions, and netapi_enable_clients runner.",
 		err) != nil:
 		return Answer{}, err
@@ -146,7 +146,7 @@ func (c *Console) masterState(s *control.Status) *masterState {
 	return m
 }
 
-// clockWord writes a time, in UTC like job ids.
+// clockWord returns a time, in UTC like job ids.
 func clockWord(t time.Time) string {
 	if t.IsZero() {
 		return ""

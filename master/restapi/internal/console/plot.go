@@ -10,35 +10,35 @@ import (
 	"saltern/internal/control"
 )
 
-// Bounds and sizes of a plot. They are made here, as SVG, since the page runs nothing.
+// Bounds and sizes of a plot. Plots are SVG made here, since the page runs no scripts.
 const (
 	maxPlotted = 6 // nodes of one plot
 	plotWide   = 480
 	plotHigh   = 96
-	plotTop    = 6 // so that a line at the most is whole
+	plotTop    = 6 // so that a line at the maximum is whole
 	plotSpan   = 24 * time.Hour
 )
 
-// plot is one figure of the nodes in the last day.
+// plot shows one figure of the nodes in the last day.
 type plot struct {
 	ID, Title  string
 	Wide, High int
-	Most       string // what the upper edge stands for
+	Most       string // value of the upper edge
 	Lines      []plotLine
-	Hours      []int // where lines of the grid are, each 6 hours
-	Left       int   // nodes that are not drawn
+	Hours      []int // lines of the grid, one each 6 hours
+	Left       int   // how many nodes are not drawn
 	Words      string
-	Middle     int // height of a line of the grid
+	Middle     int // height of the middle line of the grid
 }
 
-// plotLine is a node in a plot.
+// plotLine is one node in a plot.
 type plotLine struct {
 	Node, Now, Most string
 	Class           int
 	Parts           []string // points of polylines, between gaps
 }
 
-// plotsOf draws what the nodes did up to now.
+// plotsOf returns the plots of the nodes up to now.
 func plotsOf(c control.Course, now time.Time) (out []plot) {
 	for _, f := range []struct {
 		id, title string
@@ -124,7 +124,7 @@ func drawPlot(nodes []control.Series, now time.Time, of func(control.Point) *flo
 	return p
 }
 
-// shortNumber writes a number with three digits or so.
+// shortNumber returns a number with about three digits.
 func shortNumber(v float64) string {
 	switch {
 	case v == math.Trunc(v) && v < 1e15:

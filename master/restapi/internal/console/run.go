@@ -17,16 +17,16 @@ import (
 type runPage struct {
 	target
 	Fun, Arg string
-	// Preview says that Minions are those whom it would reach.
+	// Preview: Minions are those that the job would reach.
 	Preview bool
 	Minions []string
 	N       int
-	Doc     *boundText // of the function; nil: not asked for
-	DocFrom string     // minion that gave it
+	Doc     *boundText // documentation of the function; nil: not asked for
+	DocFrom string     // the minion that sent it
 }
 
-// typedArgs are the arguments of a job as the form takes them, one a line, and whether they
-// can be typed at all.
+// typedArgs returns the arguments of a job as they are typed in the form, one a line. ok is false
+// when they cannot be typed.
 func typedArgs(args []any) (text string, ok bool) {
 	l := argLines(args)
 	text = strings.Join(l, "\n")
@@ -63,7 +63,7 @@ func argLines(args []any) (out []string) {
 	return out
 }
 
-// parsedArgs are the arguments that such lines stand for, as on a command line.
+// parsedArgs returns the arguments that such lines stand for, as on a command line.
 func parsedArgs(lines []string) []any { return client.ParseArgs(lines, nil) }
 
 func runOf(get func(string) string) runPage {
@@ -74,8 +74,8 @@ func runOf(get func(string) string) runPage {
 	}
 }
 
-// prepareRun is the form; with look=1 it says whom the target selects, with doc=1 what
-// the function does.
+// prepareRun shows the form. With look=1 it lists the minions of the target, with doc=1 it shows
+// the documentation of the function.
 func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d, problem := runOf(v.query.Get), ""
 	tell := func(err error) error {
@@ -87,7 +87,7 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return err
 	}
 
-	// by who is here, not by a link elsewhere
+	// from this page, not by a link elsewhere
 	asked := slices.Contains([]string{"", "none", "same-origin"}, v.HTTP.Header.Get("Sec-Fetch-Site"))
 	look, doc := asked && v.query.Get("look") != "", asked && v.query.Get("doc") != ""
 	if (look || doc) && d.Target != "" {
@@ -114,8 +114,8 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "run", http.StatusOK, page{Title: "Run", Data: d, Problem: problem})
 }
 
-// preview are the minions that a target selects. Who may not see what the master has
-// cached of minions asks by a job that does nothing.
+// preview returns the minions of a target. For a user who may not see the cached minions it starts
+// a job that does nothing.
 func (c *Console) preview(ctx context.Context, v *visit, t target) ([]string, error) {
 	if v.mayCall("runner", "presence.minions") &&
 		(t.Type == "glob" || t.Type == "list" || v.mayCall("runner", "cache.grains")) {
@@ -146,7 +146,7 @@ func (c *Console) preview(ctx context.Context, v *visit, t target) ([]string, er
 	return m.Texts("minions"), err
 }
 
-// document gets what the function says of itself from one minion of the target.
+// document asks one minion of the target for the documentation of the function.
 func (d *runPage) document(ctx context.Context, v *visit, ids []string) error {
 	got, err := v.runCommand(ctx, "local", "sys.doc", "tgt", value.List(ids[:1]), "tgt_type", "list", "arg",
 		[]any{d.Fun}, "timeout", int64(10))
@@ -176,7 +176,7 @@ func (d *runPage) document(ctx context.Context, v *visit, ids []string) error {
 	return nil
 }
 
-// startJob starts the job, and leads to its page.
+// startJob starts the job, and redirects to its page.
 func startJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	form, err := v.Form()
 	if err != nil {

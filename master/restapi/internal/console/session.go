@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// The console's cookies are its own: the API takes none of them, and its cookie is not
-// one of them, so that a page elsewhere has nothing to send along to either.
+// The console has its own cookies. The API does not accept them, and the console does not accept
+// the cookie of the API, so that a page elsewhere can make a browser send neither.
 const (
 	sessionCookie = "saltern_console" // the token of the master
-	formCookie    = "saltern_form"    // of the log-in form, before there is a session
+	formCookie    = "saltern_form"    // the secret of the log-in form, before there is a session
 	signInCookie  = "saltern_signin"  // while the browser is at the provider
 	formLife      = 10 * time.Minute
 )
 
-// cookie is one that scripts cannot read, that other sites cannot have sent and that,
-// with TLS, never goes in the clear. That of a sign-in is sent when the provider leads
-// back, and to that page alone.
+// cookie returns a cookie that scripts cannot read, that other sites cannot have sent and that,
+// with TLS, is never sent in the clear. The cookie of a sign-in is sent when the provider leads
+// back, and to that page only.
 func (c *Console) cookie(name, text string, age time.Duration) string {
 	k := http.Cookie{
 		Name:     c.cookieName(name),
@@ -46,7 +46,8 @@ func (c *Console) cookie(name, text string, age time.Duration) string {
 	return k.String()
 }
 
-// cookieName says with TLS that no page in the clear may have set the cookie.
+// cookieName returns the name of a cookie. With TLS its prefix says that no page in the clear may
+// have set it.
 func (c *Console) cookieName(name string) string {
 	if c.cfg.Secure {
 		return "__Secure-" + name
@@ -62,7 +63,7 @@ func (c *Console) cookieOf(v *visit, name string) string {
 	return k.Value
 }
 
-// Token is the token in the cookie of a request, which nobody has looked at; "" for none.
+// Token returns the unchecked token in the cookie of a request, or "".
 func (c *Console) Token(r *http.Request) string {
 	k, err := r.Cookie(c.cookieName(sessionCookie))
 	if err != nil {
@@ -81,8 +82,8 @@ func (c *Console) session(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// formToken is what forms of a session carry. Only who has the session's token can
-// make it, and it does not tell that token; any node of a cluster takes it.
+// formToken returns the token that forms of a session carry. Only the holder of the session's token
+// can make it, and it does not reveal that token. Any node of a cluster accepts it.
 func formToken(secret string) string {
 	m := hmac.New(sha256.New, []byte(secret))
 	m.Write([]byte("form of the console"))
@@ -92,7 +93,7 @@ func formToken(secret string) string {
 var errForm = &Refusal{http.StatusForbidden,
 	"The form does not belong to this session, and nothing was done. Go back, reload the page and send it again."}
 
-// checkForm reads the form of a request and reports whether it is one of its session.
+// checkForm reads the form of a request and checks that it belongs to the session.
 func checkForm(v *visit) error { return checkFormOf(v, v.login.Token) }
 
 func checkFormOf(v *visit, secret string) error {
@@ -106,7 +107,7 @@ func checkFormOf(v *visit, secret string) error {
 	return nil
 }
 
-// logInPage is what the page of the log-in shows.
+// logInPage is the data of the log-in page.
 type logInPage struct {
 	Form         string
 	User, System string
@@ -123,7 +124,7 @@ func askLogIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.logInForm(v, http.StatusOK, "", logInPage{})
 }
 
-// logInForm is the page with the form, and a cookie that goes with it.
+// logInForm returns the page with the form, and the cookie that belongs to it.
 func (c *Console) logInForm(v *visit, code int, problem string, d logInPage) (Answer, error) {
 	secret := c.cookieOf(v, formCookie)
 	if b, err := hex.DecodeString(secret); err != nil || len(b) != 32 {
@@ -140,14 +141,14 @@ func (c *Console) logInForm(v *visit, code int, problem string, d logInPage) (An
 	return a, nil
 }
 
-// newSecret is one that nobody else has.
+// newSecret returns a random secret.
 func newSecret() string {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }
 
-// logIn gets a token of the master. What the browser had before is given up.
+// logIn gets a token of the master. The browser's old token is revoked.
 func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	form, err := v.Form()
 	if err != nil {
@@ -198,7 +199,7 @@ func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return a, nil
 }
 
-// logOut takes the token back, on all masters.
+// logOut revokes the token, on all masters.
 func logOut(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err := v.Master.LogOut(ctx, v.login.Token); err != nil {
 		return Answer{}, err

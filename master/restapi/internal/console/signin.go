@@ -6,17 +6,17 @@ import (
 	"net/http"
 )
 
-// SignIn is the way to log in that leads through an OpenID provider.
+// SignIn is the log-in by an OpenID provider.
 type SignIn struct {
-	Provider string // what people know it by; "" for none
-	Address  string // of the page where it begins; it may be at another name of this host
+	Provider string // its name for people; "" for none
+	Address  string // the page where it begins; it may have another name of this host
 }
 
-// signInPath is where a sign-in begins; the provider leads back to /done below it.
+// signInPath is where a sign-in begins. The provider leads back to /done below it.
 const signInPath = "/oidc"
 
-// beginSignIn leads a browser to the provider. Nothing of the request decides where that
-// is, or where the browser ends up.
+// beginSignIn redirects a browser to the provider. Nothing in the request decides where that is, or
+// where the browser ends up.
 func beginSignIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if _, err := v.Master.Session(ctx, c.cookieOf(v, sessionCookie)); err == nil {
 		return c.redirect("/", nil), nil
@@ -41,9 +41,8 @@ func beginSignIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return a, nil
 }
 
-// endSignIn takes what the provider has a browser bring. The browser goes on by a page
-// of ours: where it comes from another site it does not show the session's cookie, which
-// is Strict, until then.
+// endSignIn takes the answer of the provider from the browser, and sends the browser on by a page
+// of ours: coming from another site it does not send the session's cookie, which is Strict.
 func endSignIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	l, err := v.Master.SignIn(ctx, c.cookieOf(v, signInCookie), v.query)
 	over := c.cookie(signInCookie, "", 0)

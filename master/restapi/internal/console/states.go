@@ -39,8 +39,8 @@ type state struct {
 // diffLine is one line of a difference.
 type diffLine struct{ Class, Text string }
 
-// isHighstate reports whether a return is that of states: a map of tags of four parts
-// to maps with a result (salt/output/highstate.py).
+// isHighstate reports whether a return is that of a state run: a map from tags of four parts to
+// maps with a result (salt/output/highstate.py).
 func isHighstate(m *value.Map) bool {
 	if m.Len() == 0 {
 		return false
@@ -61,9 +61,9 @@ func isHighstate(m *value.Map) bool {
 	return true
 }
 
-// statesOf are the states of a return, those that failed first, then those that
-// changed something or would, then the others, each in the order in which they ran.
-// most are those that are shown.
+// statesOf returns the states of a return: first those that failed, then those that changed
+// something or would, then the others, each in the order in which they ran. At most most of them
+// are shown.
 func statesOf(m *value.Map, b *budget, most int) *states {
 	out := &states{}
 	millis := 0.0
@@ -117,7 +117,7 @@ func number(v any) (float64, bool) {
 
 func stateOf(tag string, ret *value.Map) state {
 	parts := strings.SplitN(tag, "_|-", 4)
-	i := strings.LastIndex(parts[3], "_|-") // a name may hold the separator
+	i := strings.LastIndex(parts[3], "_|-") // the name may contain the separator
 	fun := parts[3]
 	if i >= 0 {
 		parts[2] += "_|-" + fun[:i]
@@ -156,7 +156,7 @@ func stateOf(tag string, ret *value.Map) state {
 	return s
 }
 
-// fillTexts makes the long texts of a state.
+// fillTexts fills in the long texts of a state.
 func (s *state) fillTexts(b *budget) {
 	s.Comment = b.boundedText(value.StrMax(s.ret.Value("comment"), maxText+1))
 	if w := s.ret.Value("warnings"); value.Truth(w) {
@@ -184,8 +184,8 @@ func (s *state) fillTexts(b *budget) {
 	s.Changes = b.boundedText(plainText(changes))
 }
 
-// diffLines marks the lines of a difference. The marks of the text itself stay, so that the
-// colour is not all there is.
+// diffLines marks the lines of a diff. The marks of the text itself stay, so that the colour is not
+// the only sign.
 func diffLines(text string) (out []diffLine) {
 	for l := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 		class := ""

@@ -12,14 +12,14 @@ import (
 	"saltern/master/value"
 )
 
-// tokensPage is who is logged in, or the log-ins that shall end.
+// tokensPage shows who is logged in, or the log-ins to end.
 type tokensPage struct {
 	control.Tokens
-	Own         string // the name of the session's own
-	Revoke      bool   // it is permitted
-	Name, User  string // what shall end: one of both
+	Own         string // the name of the session's own token
+	Revoke      bool   // the user may end log-ins
+	Name, User  string // the token or the user to log out; one of both
 	Eauth       string
-	All, Itself bool // User: all of him; the session is among them
+	All, Itself bool // All: every log-in of User. Itself: this session is among them
 }
 
 // revokeTokens is the function that ends log-ins.
@@ -54,7 +54,7 @@ func showTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "tokens", http.StatusOK, p)
 }
 
-// tokenChoice reads which log-ins a form wants to end: those that exist.
+// tokenChoice reads from a form which log-ins to end. They must exist.
 func tokenChoice(ctx context.Context, v *visit, q url.Values) (d tokensPage, err error) {
 	r := control.Revocation{Name: q.Get("name"), User: q.Get("user"), Eauth: q.Get("eauth")}
 	if err := r.Check(); err != nil {
@@ -86,7 +86,7 @@ func tokenChoice(ctx context.Context, v *visit, q url.Values) (d tokensPage, err
 	return d, nil
 }
 
-// confirmTokens asks whether that is meant.
+// confirmTokens asks for confirmation.
 func confirmTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d, err := tokenChoice(ctx, v, v.query)
 	if err != nil {
@@ -99,7 +99,7 @@ func confirmTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "token", http.StatusOK, page{Title: title, Data: d})
 }
 
-// endTokens does what was confirmed.
+// endTokens carries out what was confirmed.
 func endTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	form, err := v.Form()
 	if err != nil {
