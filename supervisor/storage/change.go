@@ -23,13 +23,13 @@ const (
 	stuckEvery  = 20 * time.Second
 )
 
-// keepChanging keeps what is this node's own, and the pool while this node
+// keepChanging maintains the local parts of this node, and the pool while this node
 // leads.
 func (m *Manager) keepChanging(ctx context.Context) {
 	for {
 		wait := changeEvery
-		if in, leaving := m.member(); in {
-			err := m.change(ctx, leaving)
+		if in, leaving := m.membership(); in {
+			err := m.changeOnce(ctx, leaving)
 			if ctx.Err() != nil {
 				return
 			}
@@ -58,19 +58,19 @@ func (m *Manager) keepChanging(ctx context.Context) {
 	}
 }
 
-func (m *Manager) change(ctx context.Context, leaving bool) error {
+func (m *Manager) changeOnce(ctx context.Context, leaving bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.mu.Lock()
 	d := m.desired()
-	m.stop = cancel
+	m.stopChange = cancel
 	m.mu.Unlock()
 
 	if err := d.Validate(); err != nil {
 		return fmt.Errorf("the table of nodes cannot be carried out: %w", err)
 	}
 
-	if err := m.ownParts(ctx, d); err != nil {
+	if err := m.ensureOwnParts(ctx, d); err != nil {
 		return err
 	}
 
@@ -82,12 +82,12 @@ func (m *Manager) change(ctx context.Context, leaving bool) error {
 		return nil
 	}
 
-	ok, fenced, _ := m.leads()
+	ok, fenced, _ := m.leadership()
 	if !ok {
 		return nil
 	}
 
-	if !fenced { // others may think that they lead, too
+	if !fenced { // another node may lead at the same time
 		plan.Steps = slices.DeleteFunc(slices.Clone(plan.Steps), func(s glusterctl.Step) bool { return s.Destructive })
 		if len(plan.Steps) == 0 {
 			return nil
@@ -100,7 +100,7 @@ func (m *Manager) change(ctx context.Context, leaving bool) error {
 			text += ": " + e.Text
 		}
 
-		m.say(text)
+		m.setDoing(text)
 		if e.State == "done" {
 			m.cfg.Log.Info("storage step done", "step", e.Step.ID)
 		}
@@ -115,16 +115,16 @@ func (m *Manager) change(ctx context.Context, leaving bool) error {
 	}
 
 	if o, oerr := m.ctl.Observe(ctx, d); oerr == nil {
-		m.take(o, true)
+		m.setObservation(o, true)
 	}
 
 	return err
 }
 
-// errHeld: glusterd would serve a copy of which it is not known yet whether it may be.
+// errHeld means that glusterd must not start: it is unknown whether its copy may be served.
 var errHeld = errors.New("the copy of this node may not be served yet")
 
-// mayServe reports whether this node's copy may be served, and why it may not.
+// mayServe reports whether this node's copy may be served, and the reason if not.
 func (m *Manager) mayServe() (bool, string) {
 	if m.cfg.MayServe == nil {
 		return true, ""
@@ -132,8 +132,8 @@ func (m *Manager) mayServe() (bool, string) {
 	return m.cfg.MayServe()
 }
 
-// ownParts are what each node does for itself: names, daemon, brick directory.
-func (m *Manager) ownParts(ctx context.Context, d glusterctl.Desired) error {
+// ensureOwnParts does what each node does for itself: names, daemon, brick directory.
+func (m *Manager) ensureOwnParts(ctx context.Context, d glusterctl.Desired) error {
 	var others []string
 	for _, x := range d.Members {
 		if x.Name == m.cfg.Self && x.Brick != "" {
@@ -160,7 +160,7 @@ func (m *Manager) ownParts(ctx context.Context, d glusterctl.Desired) error {
 		if may, _ := m.mayServe(); !may {
 			return errHeld
 		}
-		m.say("start glusterd on this node")
+		m.setDoing("start glusterd on this node")
 		return m.startDaemon(ctx)
 	}
 
@@ -168,27 +168,27 @@ func (m *Manager) ownParts(ctx context.Context, d glusterctl.Desired) error {
 		return err
 	}
 
-	return m.renew(ctx, d)
+	return m.renewCertificate(ctx, d)
 }
 
 const (
-	// lackLimit is for how long glusterd may lack the volume that the others of its
-	// pool have. It gets it within seconds of meeting them.
+	// lackLimit is how long glusterd may lack the volume that the others of its pool
+	// have. It normally gets the volume within seconds of meeting them.
 	lackLimit = 20 * time.Second
-	// hiddenLimit is for how long the brick of this node may run and not be found. After
-	// a start clients find it within seconds.
+	// hiddenLimit is how long the brick of this node may run without being found. After
+	// a start clients normally find it within seconds.
 	hiddenLimit = time.Minute
-	// startedFor is how long glusterd is left alone after a start for such a reason.
+	// startedFor is the pause between two restarts of glusterd because of a hidden brick.
 	startedFor = 5 * time.Minute
 )
 
-// remindDaemon starts glusterd anew when it has forgotten for long what nothing else
-// reminds it of: the volume, which it gets from the others when it meets them, and without
-// which every change of the volume fails on this node; or where the brick of this node
-// listens, without which nothing heals to it.
+// remindDaemon restarts glusterd when it has lost one of two facts that only a start
+// brings back. Without the volume, which it gets from the others when it meets them, every
+// change of the volume fails on this node. Without the port of this node's brick, nothing
+// heals to it.
 func (m *Manager) remindDaemon(ctx context.Context) error {
 	m.mu.Lock()
-	why := m.forgotten()
+	why := m.takeForgotten()
 	m.mu.Unlock()
 	if why == "" {
 		return nil
@@ -197,34 +197,34 @@ func (m *Manager) remindDaemon(ctx context.Context) error {
 		return errHeld
 	}
 	m.cfg.Log.Warn("glusterd is started anew: "+why, "volume", m.cfg.Volume)
-	m.say("start glusterd anew: " + why)
+	m.setDoing("start glusterd anew: " + why)
 	return m.daemon.start(ctx, true)
 }
 
-// forgotten is what glusterd has forgotten for too long; "": nothing. It counts on a start
-// for that. mu is held.
-func (m *Manager) forgotten() string {
+// takeForgotten returns what glusterd has lacked for too long, or "". It starts the time
+// again, because the caller restarts glusterd. mu is held.
+func (m *Manager) takeForgotten() string {
 	now := m.cfg.Now()
 	switch {
-	case !m.lacking.IsZero() && now.Sub(m.lacking) >= lackLimit:
-		m.lacking = now // what a start brings takes a while, too
+	case !m.lackingSince.IsZero() && now.Sub(m.lackingSince) >= lackLimit:
+		m.lackingSince = now // a start takes a while to bring the volume
 		return "it lacks the volume that the others have"
-	case !m.hidden.IsZero() && now.Sub(m.hidden) >= hiddenLimit:
-		m.hidden = now.Add(startedFor)
+	case !m.hiddenSince.IsZero() && now.Sub(m.hiddenSince) >= hiddenLimit:
+		m.hiddenSince = now.Add(startedFor)
 		return "the copy of this node runs, and it does not tell clients where"
 	}
 	return ""
 }
 
-// say has the report tell what is being done.
-func (m *Manager) say(doing string) {
+// setDoing sets the step that State reports.
+func (m *Manager) setDoing(doing string) {
 	m.mu.Lock()
 	m.doing = doing
 	m.mu.Unlock()
 }
 
-// FreshBrick names a directory under bricks that has never been a copy of
-// volume. bricks must suit disk.CheckRoot.
+// FreshBrick returns a directory under bricks that has never been a copy of volume.
+// bricks must suit disk.CheckRoot.
 func FreshBrick(bricks, volume string) (string, error) { return disk.FreshBrick(bricks, volume) }
 
 func exists(path string) bool {

@@ -19,7 +19,7 @@ func TestClaimAtTheSameMoment(t *testing.T) {
 		for i := range errs {
 			wg.Go(func() {
 				<-start
-				errs[i] = claim(path, fmt.Sprint("node", i))
+				errs[i] = claimVolume(path, fmt.Sprint("node", i))
 			})
 		}
 
@@ -41,7 +41,7 @@ func TestClaimAtTheSameMoment(t *testing.T) {
 			t.Fatal("nobody has it")
 		}
 
-		if err := claim(path, fmt.Sprint("node", won)); err != nil {
+		if err := claimVolume(path, fmt.Sprint("node", won)); err != nil {
 			t.Errorf("again: %v", err)
 		}
 

@@ -13,8 +13,8 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// clearBrick takes the marks off a brick directory. The appliance's service may
-// not do so and has systemd do it: the attributes need CAP_SYS_ADMIN.
+// clearBrick removes glusterd's marks from a brick directory. The attributes need
+// CAP_SYS_ADMIN, which the appliance's service does not have: it asks systemd then.
 func (m *Manager) clearBrick(ctx context.Context, dir string) error {
 	err := disk.ClearBrick(dir)
 	if !errors.Is(err, unix.EPERM) || !systemdRuns() {

@@ -14,22 +14,23 @@ import (
 // Each node writes the time into a file of its own on the volume every
 // clocksEvery; the others compare it with theirs when they see it change.
 const (
-	// A node that answers on its node API is asked for the time there, too; this
-	// is for who does not.
+	// Nodes also compare clocks over the node API. The files cover nodes that do not
+	// answer there.
 	clocksEvery = 20 * time.Second
 	clockFile   = "clock"
-	// skewLimit is what counts as a difference. What a reader sees is a little
-	// old: up to clocksEvery and what the volume keeps in caches.
+	// skewLimit is the smallest difference that counts. A reader sees stamps that are
+	// a little old: up to clocksEvery, and what the volume caches.
 	skewLimit = 5 * time.Second
 )
 
-// clocksReply gives for each other node how far its clock is ahead (+) or
-// behind (-) as of a stamp that is new since the last question.
+// clocksReply has, for each other node with a new stamp since the last question, how far
+// its clock is ahead (+) or behind (-).
 type clocksReply struct {
 	Ahead map[string]time.Duration `json:"ahead,omitempty"`
 }
 
-// clocksChild serves questions: args are the mount point and this node's name.
+// clocksChild compares clocks for each question. args are the mount point and this
+// node's name.
 func clocksChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
@@ -38,8 +39,8 @@ func clocksChild(args []string, in io.Reader, out io.Writer) int {
 	root, self := args[0], args[1]
 	volume := mountRoot{path: root}
 	seen := map[string]time.Time{}
-	return serve(in, out, func([]byte) (any, error) {
-		if err := volume.check(); err != nil {
+	return serveLines(in, out, func([]byte) (any, error) {
+		if err := volume.requireVolume(); err != nil {
 			return nil, err
 		}
 
@@ -102,13 +103,13 @@ func readClock(path string) (time.Time, error) {
 	return t, json.Unmarshal(b, &t)
 }
 
-// clockKept is for how long a difference counts for the copy of files: as long as times
-// that a node with another clock left may be taken for those of a later change.
+// clockKept is how long a difference counts for the copy of files: during that time the
+// file times that a node with a wrong clock left may be taken for those of a later change.
 const clockKept = 10 * time.Minute
 
-// apart returns how far the clocks of nodes, this one's too, are known to differ; 0: within
-// bounds.
-func (m *Manager) apart() time.Duration {
+// clockSpread returns how far the clocks of all nodes, including this one, are known to
+// differ. It returns 0 when they are within bounds.
+func (m *Manager) clockSpread() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var first, last time.Duration
@@ -116,16 +117,16 @@ func (m *Manager) apart() time.Duration {
 		if m.cfg.Now().Sub(c.at) > clockKept {
 			continue
 		}
-		first = max(first, skew(c.ahead))
-		last = min(last, skew(c.ahead))
+		first = max(first, clockSkew(c.ahead))
+		last = min(last, clockSkew(c.ahead))
 	}
 	return first - last
 }
 
-// skew judges the newest difference to a node: 0 when it is within bounds.
+// clockSkew returns the newest difference to a node, or 0 when it is within bounds.
 // A stamp is up to clocksEvery old when it is read, so being behind by that
 // much is normal.
-func skew(ahead time.Duration) time.Duration {
+func clockSkew(ahead time.Duration) time.Duration {
 	if ahead > skewLimit || ahead < -(skewLimit+clocksEvery) {
 		return ahead
 	}

@@ -10,11 +10,11 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// formMark says that this node formed its cluster.
+// formMark is a file that exists if this node formed its cluster.
 const formMark = "forms-the-volume"
 
-// AllowForm remembers that this node forms the cluster: its manager may make
-// the volume, once. The set-up calls it before the first start on a volume.
+// AllowForm records that this node forms the cluster: its manager may create the volume,
+// once. The set-up calls it before the first start on a volume.
 func AllowForm(s *settings.Settings) error {
 	dir := filepath.Join(s.DataDir, "storage")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -27,8 +27,8 @@ func AllowForm(s *settings.Settings) error {
 	return nil
 }
 
-// FromSettings gives the configuration for a node with these settings.
-// executable is applianced itself, which is started as the helper.
+// FromSettings returns the configuration for a node with these settings. executable is
+// applianced itself, which also runs as the helper.
 func FromSettings(s *settings.Settings, executable string, master layout.Account, log *slog.Logger) Config {
 	dir := filepath.Join(s.DataDir, "storage")
 	return Config{

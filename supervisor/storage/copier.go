@@ -24,24 +24,24 @@ import (
 // was copied is remembered by content: a file that was only touched is read
 // but not written again, and a copy that somebody changed is fixed.
 type copier struct {
-	spec   mirrorSpec
-	source mountRoot
-	known  map[string]copied      // by path relative to both roots; nil: not loaded
-	empty  map[string]emptied     // directories of the source without an entry, in the pass before
-	skip   func(path string) bool // what is left out; nil: nothing
-	whole  bool                   // the next pass looks at everything anew
-	each   bool                   // it asks the volume for each file, whatever lists say
-	apart  time.Duration          // how far clocks of nodes are known to differ
+	spec        mirrorSpec
+	source      mountRoot
+	known       map[string]copied      // by path relative to both roots; nil: not loaded
+	emptyDirs   map[string]emptied     // directories of the source without an entry, in the pass before
+	skip        func(path string) bool // reports what is left out; nil: nothing
+	listAll     bool                   // the next pass lists all directories again
+	askEach     bool                   // the next pass asks the volume for each file's attributes
+	clockSpread time.Duration          // how far clocks of nodes are known to differ
 }
 
-// copied is what is known about one file.
+// copied describes one file of the copy.
 type copied struct {
 	Size  int64  `json:"s"`
 	MTime int64  `json:"m"` // of the source, ns
 	CTime int64  `json:"c"` // of the source, ns
 	Hash  string `json:"h"`
 	Local int64  `json:"l"` // modification time of the copy, ns
-	// Read is when it was read, by this node's clock, ns; zero: not known. See early.
+	// Read is when it was read, by this node's clock, ns; zero: not known. See readTooEarly.
 	Read int64 `json:"r,omitempty"`
 }
 
@@ -50,7 +50,7 @@ const stageDir = ".staging"
 
 const indexFile = ".index.json"
 
-func (s mirrorSpec) index() string {
+func (s mirrorSpec) indexPath() string {
 	if s.Index != "" {
 		return s.Index
 	}
@@ -61,22 +61,22 @@ func newCopier(spec mirrorSpec) *copier {
 	return &copier{spec: spec, source: mountRoot{path: spec.Source}}
 }
 
-// mounted refuses a source that is no volume, unless any is allowed.
-func (c *copier) mounted() error {
+// checkSource refuses a source that is no mounted volume, unless Any is set.
+func (c *copier) checkSource() error {
 	if c.spec.Any {
 		return nil
 	}
-	return c.source.check()
+	return c.source.requireVolume()
 }
 
-// pass makes the trees equal once. What it could not read stays as it was, and
-// the pass fails; nothing is removed unless the whole listing was complete.
-func (c *copier) pass() (r mirrorReport, err error) {
-	if err := errors.Join(c.spec.check(), c.mounted()); err != nil {
+// runPass makes the trees equal once. If it cannot read something, that stays as it
+// was and the pass fails. It removes files only after a complete listing.
+func (c *copier) runPass() (r mirrorReport, err error) {
+	if err := errors.Join(c.spec.validate(), c.checkSource()); err != nil {
 		return r, err
 	}
 
-	if err := c.load(); err != nil {
+	if err := c.loadIndex(); err != nil {
 		return r, err
 	}
 
@@ -91,38 +91,38 @@ func (c *copier) pass() (r mirrorReport, err error) {
 	defer dest.Close()
 
 	w := &walk{
-		copier: c,
-		dest:   dest,
-		r:      &r,
-		next:   map[string]copied{},
-		vacant: map[string]emptied{},
+		copier:    c,
+		dest:      dest,
+		report:    &r,
+		copiedNow: map[string]copied{},
+		emptyNow:  map[string]emptied{},
 	}
 	defer w.unstage()
 
-	w.lookAbove()
+	w.listParents()
 	for _, t := range c.spec.Trees {
-		if err := w.dir(t, 0); err != nil && !(younger(t) && errors.Is(err, fs.ErrNotExist)) {
+		if err := w.copyTree(t, 0); err != nil && !(isOptional(t) && errors.Is(err, fs.ErrNotExist)) {
 			return r, err
 		}
 	}
 
-	if err := c.mounted(); err != nil { // it may have gone meanwhile: then nothing may be removed
+	if err := c.checkSource(); err != nil { // it may have gone meanwhile: then nothing may be removed
 		return r, err
 	}
 
-	if err := w.place(); err != nil {
+	if err := w.placeStaged(); err != nil {
 		return r, err
 	}
 
 	for _, t := range c.spec.Trees {
-		if err := w.sweep(t); err != nil && !(younger(t) && errors.Is(err, fs.ErrNotExist)) {
+		if err := w.removeExtra(t); err != nil && !(isOptional(t) && errors.Is(err, fs.ErrNotExist)) {
 			return r, err
 		}
 	}
 
-	c.known, c.empty = w.next, w.vacant
-	if r.Copied+r.Removed > 0 || w.touched {
-		return r, c.save()
+	c.known, c.emptyDirs = w.copiedNow, w.emptyNow
+	if r.Copied+r.Removed > 0 || w.indexChanged {
+		return r, c.saveIndex()
 	}
 
 	return r, nil
@@ -133,25 +133,24 @@ type walk struct {
 	*copier
 	// dest is the copy. Folders in it belong to the master's account, as at the
 	// source: a link that it puts there must not lead root out of the copy.
-	dest    *os.Root
-	r       *mirrorReport
-	next    map[string]copied
-	vacant  map[string]emptied  // what empty is for the next pass
-	touched bool                // the index changed although no file did
-	watch   *room.Watch         // of what is written; nil until something is
-	names   map[string][]string // of each directory of the source
-	here    copyDir             // that of the directory that is listed
-	dirs    []foundDir          // with a stage: to be made
-	staged  []stagedFile        // with a stage: to be put into place
-	// stagedNames counts the files in the stage.
-	stagedNames int
+	dest         *os.Root
+	report       *mirrorReport
+	copiedNow    map[string]copied
+	emptyNow     map[string]emptied  // becomes emptyDirs
+	indexChanged bool                // the index changed, even if no file did
+	watch        *room.Watch         // bounds what is written; nil until the first write
+	names        map[string][]string // of each directory of the source
+	openDir      copyDir             // the counterpart of the directory being listed
+	stagedDirs   []foundDir          // with a stage: directories to create
+	staged       []stagedFile        // with a stage: files to put into place
+	stagedNames  int                 // how many names of the stage are used
 }
 
 // tempPrefix marks files that are being written; they are swept away.
 const tempPrefix = ".mirror-"
 
-// tempFile is the one that is being written without a stage. It lies outside of the trees:
-// no name there can be too long for a prefix, or be the same.
+// tempFile is the file being written when there is no stage. It lies outside of the trees,
+// so that it cannot clash with a name there, and no name is too long for the prefix.
 const tempFile = tempPrefix + "new"
 
 // verify reads every file that was copied and compares it with what was read at
@@ -180,16 +179,16 @@ func (c *copier) verify() error {
 	return nil
 }
 
-// load reads the index once. Without a usable one everything is copied again.
-func (c *copier) load() error {
+// loadIndex reads the index once. Without a usable index everything is copied again.
+func (c *copier) loadIndex() error {
 	if c.known != nil {
 		return nil
 	}
 
 	c.known = map[string]copied{}
-	f, err := os.Open(c.spec.index())
+	f, err := os.Open(c.spec.indexPath())
 	if errors.Is(err, fs.ErrNotExist) {
-		return os.MkdirAll(filepath.Dir(c.spec.index()), 0o755)
+		return os.MkdirAll(filepath.Dir(c.spec.indexPath()), 0o755)
 	}
 	if err != nil {
 		return err
@@ -203,10 +202,10 @@ func (c *copier) load() error {
 	return nil
 }
 
-func (c *copier) save() error {
+func (c *copier) saveIndex() error {
 	b, err := json.Marshal(c.known)
 	if err != nil {
 		return err
 	}
-	return durable.Swap(c.spec.index(), b, 0o600)
+	return durable.Swap(c.spec.indexPath(), b, 0o600)
 }

@@ -29,17 +29,17 @@ func content(path string) string {
 func testCopier(t *testing.T) (c *copier, src, dst string) {
 	t.Helper()
 	src, dst = filepath.Join(t.TempDir(), "volume"), filepath.Join(t.TempDir(), "copy")
-	for _, tree := range mirrored() {
+	for _, tree := range mirroredTrees() {
 		if err := os.MkdirAll(filepath.Join(src, tree), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return newCopier(mirrorSpec{Source: src, Dest: dst, Trees: mirrored(), Any: true}), src, dst
+	return newCopier(mirrorSpec{Source: src, Dest: dst, Trees: mirroredTrees(), Any: true}), src, dst
 }
 
 func pass(t *testing.T, c *copier) mirrorReport {
 	t.Helper()
-	r, err := c.pass()
+	r, err := c.runPass()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestCopyKeepsWhatItHasWithoutASource(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := c.pass(); err == nil {
+	if _, err := c.runPass(); err == nil {
 		t.Error("a pass without a source succeeds")
 	}
 
@@ -155,7 +155,7 @@ func TestCopyKeepsWhatItHasWithoutASource(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := c.pass(); err == nil {
+	if _, err := c.runPass(); err == nil {
 		t.Error("a pass over an empty mount point succeeds")
 	}
 
@@ -164,7 +164,7 @@ func TestCopyKeepsWhatItHasWithoutASource(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := c.pass(); err == nil {
+	if _, err := c.runPass(); err == nil {
 		t.Error("a pass over a local directory succeeds")
 	}
 
@@ -211,7 +211,7 @@ func TestCopyOfEmptyDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	w := walk{copier: c, vacant: map[string]emptied{}}
+	w := walk{copier: c, emptyNow: map[string]emptied{}}
 	if !w.stillEmpty("srv/pillar", fi) {
 		t.Error("an empty directory of old times is listed")
 	}
@@ -220,9 +220,9 @@ func TestCopyOfEmptyDirectories(t *testing.T) {
 		t.Errorf("%v: a directory that has just changed is not listed", err)
 	}
 
-	e := c.empty["srv/pillar"]
+	e := c.emptyDirs["srv/pillar"]
 	e.listed = e.listed.Add(-emptyAnyway)
-	c.empty["srv/pillar"] = e
+	c.emptyDirs["srv/pillar"] = e
 	if w.stillEmpty("srv/pillar", fi) {
 		t.Error("an empty directory is never listed again")
 	}

@@ -20,7 +20,7 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// Where Debian's GlusterFS looks.
+// Paths of Debian's GlusterFS.
 const (
 	daemonConfig = "/etc/glusterfs/glusterd.vol"
 	daemonPID    = "/run/glusterd.pid"
@@ -29,19 +29,18 @@ const (
 // daemon is the local glusterd.
 type daemon struct {
 	runner command.Runner
-	// drop is the directory of the unit's drop-ins; bricks the directory whose
-	// file system glusterd waits for.
+	// bricks is the directory whose file system glusterd waits for.
 	bricks string
-	// allowed is a file that is gone after a reboot: without it systemd does not start
-	// glusterd, which would serve this node's copy before it is known whether that may be.
+	// allowed is a file that is gone after a reboot. Without it systemd does not start
+	// glusterd, which would serve this node's copy before it is known whether it may.
 	allowed string
 }
 
-// start configures and starts glusterd, and starts it anew when it runs with
-// another configuration or has to take a certificate (fresh). Bricks and mounts go on meanwhile. That it answers is
-// the caller's to wait for.
+// start configures and starts glusterd. It restarts a glusterd that runs with another
+// configuration, and always if fresh is set, e.g. for a new certificate. Bricks and mounts
+// go on meanwhile. The caller waits until glusterd answers.
 func (d *daemon) start(ctx context.Context, fresh bool) error {
-	changed, err := configure(daemonConfig, glusterctl.DaemonConfig(0))
+	changed, err := writeIfDifferent(daemonConfig, glusterctl.DaemonConfig(0))
 	if err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
@@ -51,13 +50,13 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
 
-	if err := d.allow(); err != nil {
+	if err := d.allowStart(); err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
 
-	// Not cut short by a new table of nodes, or the end of this life: one that is just
-	// starting cannot be stopped in good order, and would be started anew at once.
-	ctx, cancel := outlive(ctx, jobLimit, startGrace)
+	// A new table of nodes, or the end of this process, must not interrupt the start: a
+	// glusterd that is just starting cannot be stopped cleanly, and would be restarted at once.
+	ctx, cancel := withGrace(ctx, jobLimit, startGrace)
 	defer cancel()
 	if systemdRuns() {
 		return d.startUnit(ctx, changed)
@@ -81,8 +80,8 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 	return nil
 }
 
-// allow lets systemd start glusterd until the next reboot.
-func (d *daemon) allow() error {
+// allowStart lets systemd start glusterd until the next reboot.
+func (d *daemon) allowStart() error {
 	if d.allowed == "" {
 		return nil
 	}
@@ -92,13 +91,13 @@ func (d *daemon) allow() error {
 	return os.WriteFile(d.allowed, nil, 0o600)
 }
 
-// startGrace is how long a start goes on that nobody waits for any more. It takes a second
-// or two; without the other nodes it may take minutes.
+// startGrace is how long a start may go on after its caller has given up. A start takes a
+// second or two, and without the other nodes some minutes.
 const startGrace = 30 * time.Second
 
-// outlive is a context that ends after a limit, or some time after ctx, or when it is
+// withGrace returns a context that ends after limit, or grace after ctx, or when it is
 // cancelled.
-func outlive(ctx context.Context, limit, grace time.Duration) (context.Context, context.CancelFunc) {
+func withGrace(ctx context.Context, limit, grace time.Duration) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := context.AfterFunc(ctx, func() {
 		select {
@@ -107,7 +106,10 @@ func outlive(ctx context.Context, limit, grace time.Duration) (context.Context, 
 		case <-out.Done():
 		}
 	})
-	return out, func() { stop(); cancel() }
+	return out, func() {
+		stop()
+		cancel()
+	}
 }
 
 // stop ends glusterd, not its bricks.
@@ -137,7 +139,7 @@ func (d *daemon) stop(ctx context.Context) error {
 	return fmt.Errorf("stop glusterd: process %d does not end", pid)
 }
 
-// runningDaemon gives the process of glusterd, 0 when there is none.
+// runningDaemon returns the process ID of glusterd, or 0.
 func runningDaemon() int {
 	b, err := os.ReadFile(daemonPID)
 	if err != nil {
@@ -154,9 +156,9 @@ func runningDaemon() int {
 	return pid
 }
 
-// configure writes a file when it differs. A file that is mounted itself cannot
-// be replaced and is written in place.
-func configure(path string, content []byte) (changed bool, err error) {
+// writeIfDifferent writes a file if its content differs. A file that is itself a mount
+// point cannot be replaced; it is written in place.
+func writeIfDifferent(path string, content []byte) (changed bool, err error) {
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
 		return false, nil
 	}
@@ -196,7 +198,7 @@ func setHosts(path, block string) error {
 		text = hostsBegin + "\n" + block + hostsEnd + "\n" + rest
 	}
 
-	if _, err := configure(path, []byte(text)); err != nil {
+	if _, err := writeIfDifferent(path, []byte(text)); err != nil {
 		return fmt.Errorf("names of the nodes: %w", err)
 	}
 

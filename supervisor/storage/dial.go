@@ -20,18 +20,17 @@ const (
 	handshakeTakes = 5 * time.Second
 )
 
-// dial reports whether a glusterd takes connections. In a pool with TLS one that
-// is no member yet counts only when it speaks TLS: a machine's package may have
-// started its glusterd in clear, before the machine has its certificate, and a
-// probe of that one would hang.
-func (m *Manager) dial(ctx context.Context, address string) error {
+// dialMember returns nil if a glusterd takes connections. In a pool with TLS, a glusterd
+// that is no member yet must also speak TLS: the package may have started it in clear,
+// before the machine has its certificate, and a probe of such a peer would hang.
+func (m *Manager) dialMember(ctx context.Context, address string) error {
 	m.mu.Lock()
 	secure := m.table.StorageTLS && m.obs != nil && !m.inPool(address)
 	m.mu.Unlock()
 	return dialDaemon(ctx, net.JoinHostPort(address, glusterctl.Port), secure)
 }
 
-// inPool is called with mu held.
+// inPool reports whether the observed pool has a member with that address. mu is held.
 func (m *Manager) inPool(address string) bool {
 	name := ""
 	for _, n := range m.table.Nodes {
@@ -69,9 +68,11 @@ func dialDaemon(ctx context.Context, address string, secure bool) error {
 	ctx, cancel = context.WithTimeout(ctx, handshakeTakes)
 	defer cancel()
 
-	// Whether the other side is who it should be is glusterd's to check.
-	c := tls.Client(conn,
-		&tls.Config{Certificates: []tls.Certificate{own}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
+	c := tls.Client(conn, &tls.Config{
+		Certificates:       []tls.Certificate{own},
+		InsecureSkipVerify: true, // glusterd verifies its peers itself
+		MinVersion:         tls.VersionTLS12,
+	})
 	if err := c.HandshakeContext(ctx); err != nil {
 		return errors.Join(errors.New("glusterd there does not use TLS yet"), err)
 	}

@@ -22,9 +22,9 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Dissolution takes away what the shared volume has left on this machine beside
-// the copies themselves, so that the machine is new. A glusterd that serves
-// others as well keeps all that is theirs.
+// Dissolution removes the traces of the shared volume from this machine, except the
+// copies themselves, so that the machine is new. A glusterd that also serves others
+// keeps what belongs to them.
 type Dissolution struct {
 	s          *settings.Settings
 	executable string
@@ -33,13 +33,13 @@ type Dissolution struct {
 	log        *slog.Logger
 }
 
-// NewDissolution gives one for a node on a volume; nothing happens yet. The
-// table tells which machines of the pool are the cluster's.
+// NewDissolution returns a dissolution for a node on a volume. It does nothing yet. The
+// table names the machines of the pool that belong to the cluster.
 func NewDissolution(s *settings.Settings, executable string, t nodes.Table, log *slog.Logger) *Dissolution {
 	return &Dissolution{s, executable, glusterctl.DaemonState, t, log}
 }
 
-// Fault tells why it is not possible now; nil when it is.
+// Fault returns why the dissolution is not possible now, or nil.
 func (d *Dissolution) Fault() error {
 	others, err := d.outsiders()
 	if err != nil || len(others) == 0 {
@@ -51,8 +51,8 @@ func (d *Dissolution) Fault() error {
 		return err
 	}
 
-	if i := slices.IndexFunc(hosts, func(h string) bool { return !d.self(h) }); i >= 0 &&
-		slices.ContainsFunc(hosts, d.self) {
+	if i := slices.IndexFunc(hosts, func(h string) bool { return !d.isSelf(h) }); i >= 0 &&
+		slices.ContainsFunc(hosts, d.isSelf) {
 		return fmt.Errorf("glusterd of this machine serves others too (%s), and the volume %s has copies here and on %s; take this node out of its cluster first: applianced leave",
 			strings.Join(others, ", "), d.s.Storage.Volume, hosts[i])
 	}
@@ -60,8 +60,8 @@ func (d *Dissolution) Fault() error {
 	return nil
 }
 
-// Do unmounts the volume and has glusterd forget it. No process of the node may
-// run. It may be repeated.
+// Do unmounts the volume and makes glusterd forget it. No process of the node may run.
+// Do may be repeated.
 func (d *Dissolution) Do(ctx context.Context) error {
 	if err := d.Fault(); err != nil {
 		return err
@@ -77,13 +77,13 @@ func (d *Dissolution) Do(ctx context.Context) error {
 		err = errors.Join(m.mounter.Unmount(ctx, true), d.deleteVolume(ctx), setHosts(hostsPath, ""))
 	} else if err = m.Forget(ctx); err == nil {
 		if systemdRuns() {
-			// Of a glusterd that was just starting systemd knows no process yet, and its
-			// unit leaves alone what it does not know (KillMode=process).
+			// systemd does not know the process of a glusterd that was just starting, and
+			// the unit leaves unknown processes alone (KillMode=process).
 			_, _ = command.Do(ctx, command.Exec{}, "systemctl", "kill", "--signal=KILL", daemonUnit)
 		}
 
 		for _, b := range d.bricks() {
-			for _, pid := range servants(b) { // glusterd leaves them behind
+			for _, pid := range brickProcesses(b) { // glusterd leaves them behind
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
 			}
 		}
@@ -110,17 +110,17 @@ func (d *Dissolution) Do(ctx context.Context) error {
 	return err
 }
 
-// bricks are the directories for copies on this machine.
+// bricks returns the directories for copies on this machine.
 func (d *Dissolution) bricks() []string {
 	list, _ := filepath.Glob(filepath.Join(d.s.Storage.Bricks, d.s.Storage.Volume+"-[0-9]*"))
 	return list
 }
 
-// deleteVolume takes a volume whose copies are all here from a pool that has
-// others; one without a copy here is the other nodes'.
+// deleteVolume deletes the volume if a copy is here; Fault has made sure that then all
+// are. A volume without a copy here belongs to the other nodes.
 func (d *Dissolution) deleteVolume(ctx context.Context) error {
 	hosts, err := d.copies()
-	if err != nil || !slices.ContainsFunc(hosts, d.self) {
+	if err != nil || !slices.ContainsFunc(hosts, d.isSelf) {
 		return err
 	}
 	c := cli.Client{Runner: command.Exec{}}
@@ -130,14 +130,14 @@ func (d *Dissolution) deleteVolume(ctx context.Context) error {
 	return c.Change(ctx, "volume", "delete", d.s.Storage.Volume)
 }
 
-func (d *Dissolution) self(host string) bool {
+func (d *Dissolution) isSelf(host string) bool {
 	n, ok := d.table.Find(d.s.Node)
 	return host == d.s.Node || ok && host == n.Address
 }
 
-// outsiders are the volumes and machines that glusterd knows and that are not
-// the cluster's. They are read from its files, which are there while it is
-// stopped, too (glusterd-store.c).
+// outsiders returns the volumes and machines that glusterd knows and that do not belong
+// to the cluster. It reads glusterd's files, which exist while glusterd is stopped, too
+// (glusterd-store.c).
 func (d *Dissolution) outsiders() (out []string, err error) {
 	volumes, err := os.ReadDir(filepath.Join(d.state, "vols"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -156,7 +156,7 @@ func (d *Dissolution) outsiders() (out []string, err error) {
 	}
 
 	for _, p := range peers {
-		names, err := values(p, "hostname")
+		names, err := readValues(p, "hostname")
 		if err != nil {
 			return nil, err
 		}
@@ -172,9 +172,9 @@ func (d *Dissolution) belongsHere(host string) bool {
 	return slices.ContainsFunc(d.table.Nodes, func(n nodes.Node) bool { return host == n.Name || host == n.Address })
 }
 
-// copies gives the hosts of the copies of the volume, as glusterd knows it.
+// copies returns the hosts of the volume's copies, as glusterd knows them.
 func (d *Dissolution) copies() ([]string, error) {
-	list, err := values(filepath.Join(d.state, "vols", d.s.Storage.Volume, "info"), "brick-")
+	list, err := readValues(filepath.Join(d.state, "vols", d.s.Storage.Volume, "info"), "brick-")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -184,9 +184,9 @@ func (d *Dissolution) copies() ([]string, error) {
 	return list, err
 }
 
-// values reads the values of all keys with a prefix from a file of glusterd's,
-// which has lines KEY=VALUE.
-func values(path, prefix string) ([]string, error) {
+// readValues reads the values of all keys with a prefix from a file of glusterd, whose
+// lines are KEY=VALUE.
+func readValues(path, prefix string) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
 // Package storage keeps a cluster's shared volume: it turns the table of
 // nodes into what [saltern/glusterctl] understands, decides who may change the
-// pool, keeps the mount of this node, and says in plain words how all of it is.
+// pool, keeps the mount of this node, and reports the state in plain words.
 //
 // The way in: [New], [Manager.SetTable] whenever the table of nodes changes,
 // and [Manager.Run]. Every node runs a Manager. Each observes the pool and
@@ -10,8 +10,7 @@
 // made only by that holder, and only when the table says that a node leaves or
 // has a new brick.
 //
-// Nothing in this process touches the volume: whatever does runs in a child
-// (helper.go), because a call on a volume whose servers are gone can hang for
-// ever. Files for minions are copied to this node (mirror.go), so that a
+// This process never touches the volume. Its children do (helper.go), because a
+// call on a volume whose servers are gone can hang for ever. Files for minions are copied to this node (mirror.go), so that a
 // volume that hangs does not stop state runs.
 package storage

@@ -27,7 +27,7 @@ func TestHiddenBrick(t *testing.T) {
 	}}
 
 	look := func(online, found, otherFound bool) string {
-		m.take(&glusterctl.Observation{
+		m.setObservation(&glusterctl.Observation{
 			Volume:    &cli.Volume{Replica: 2, Bricks: []cli.Brick{{Name: "n1:/b/1"}, {Name: "n2:/b/1"}}},
 			Processes: []cli.Process{{Name: "n1:/b/1", Online: online}, {Name: "n2:/b/1", Online: true}},
 			Heal:      []cli.Heal{{Brick: "n1:/b/1", Connected: found}, {Brick: "n2:/b/1", Connected: otherFound}},
@@ -35,7 +35,7 @@ func TestHiddenBrick(t *testing.T) {
 
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return m.forgotten()
+		return m.takeForgotten()
 	}
 
 	wait := func(d time.Duration) { now = now.Add(d) }

@@ -7,9 +7,9 @@ import (
 	"saltern/glusterctl"
 )
 
-// HelperMain is the side of this package that touches the volume. A program
-// that uses a [Manager] calls it with what follows the words of Config.Helper
-// and exits with what it returns:
+// HelperMain is the side of this package that touches the volume. A program that uses a
+// [Manager] calls it with the arguments that follow those of Config.Helper, and exits
+// with the status that it returns:
 //
 //	probe PATH [DIR]     how is the mount?
 //	layout SPEC          make the directories
@@ -41,7 +41,7 @@ func HelperMain(args []string, in io.Reader, out, errOut io.Writer) int {
 		}
 	}
 
-	fmt.Fprintln(errOut,
-		"usage: probe PATH [DIR] | probes PATH DIR | layout SPEC | names VOLUME PATH | clear DIR | lease PATH NODE | mirror SPEC | clocks PATH NODE | copy SPEC | recover SPEC")
+	fmt.Fprintln(errOut, "usage: probe PATH [DIR] | probes PATH DIR | layout SPEC | names VOLUME PATH | clear DIR | "+
+		"lease PATH NODE | mirror SPEC | clocks PATH NODE | copy SPEC | recover SPEC")
 	return 2
 }

@@ -13,9 +13,9 @@ import (
 	"saltern/internal/pause"
 )
 
-// probe looks at the mount. A mount that answers a new call and holds an older
-// one for ever counts as hung too, and is made again.
-func (m *Manager) probe(p *mount.Prober) func(context.Context) mount.Health {
+// probeMount returns a probe of the mount. A mount that answers new calls but holds an
+// older one for ever counts as hung too, so that the keeper mounts it again.
+func (m *Manager) probeMount(p *mount.Prober) func(context.Context) mount.Health {
 	return func(ctx context.Context) mount.Health {
 		h := p.Probe(ctx)
 		for _, w := range []*worker{&m.lease.child, &m.mirror.child, &m.clocks, &m.probes} {
@@ -28,7 +28,7 @@ func (m *Manager) probe(p *mount.Prober) func(context.Context) mount.Health {
 	}
 }
 
-// askProbe has a child that stays look at the mount.
+// askProbe lets the lasting child check the mount.
 func (m *Manager) askProbe(ctx context.Context, limit time.Duration) (h mount.Health, err error) {
 	err = m.probes.ask(ctx, limit, struct{}{}, &h)
 	if errors.Is(err, errHangs) && !errors.Is(err, errStuck) {
@@ -37,12 +37,12 @@ func (m *Manager) askProbe(ctx context.Context, limit time.Duration) (h mount.He
 	return h, err
 }
 
-// wholeProbe is how many looks at a mount that works go to one that writes as well.
+// wholeProbe is how many checks of a working mount there are for each one that writes.
 const wholeProbe = 3
 
-// probesChild looks at the mount at args[0] for each question, and now and then
-// writes in the directory args[1] below it: that is some twenty requests to each
-// brick, and without a quorum of bricks reading fails as well.
+// probesChild checks the mount at args[0] for each question. Only every third check writes
+// in the directory args[1] below it: a write costs some twenty requests to each brick, and
+// without a quorum of bricks reading fails as well.
 func probesChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
@@ -50,7 +50,7 @@ func probesChild(args []string, in io.Reader, out io.Writer) int {
 
 	var whole mount.Health // the newest
 	n := 0
-	return serve(in, out, func([]byte) (any, error) {
+	return serveLines(in, out, func([]byte) (any, error) {
 		n++
 		if n%wholeProbe != 1 && whole.State == mount.OK && whole.Writable {
 			h := mount.Check(args[0], "")
@@ -65,7 +65,7 @@ func probesChild(args []string, in io.Reader, out io.Writer) int {
 	})
 }
 
-// keepMount starts the keeper of the mount when the volume is there.
+// keepMount runs the keeper of the mount once the volume runs.
 func (m *Manager) keepMount(ctx context.Context) {
 	for !m.volumeRuns() {
 		if pause.For(ctx, time.Second) != nil {
@@ -92,10 +92,11 @@ func (m *Manager) healthy() bool {
 	return !q.Known || q.Spare >= 0
 }
 
-// mountWorks reports whether the newest look at the mount was good. The keeper
-// looks every few seconds; before it runs, observations do.
+// mountWorks reports whether the newest check of the mount was good.
 func (m *Manager) mountWorks() bool { return m.health().State == mount.OK && m.health().Layout > 0 }
 
+// health returns the newest check of the mount: the keeper makes one every few seconds, and
+// observations do so before it runs.
 func (m *Manager) health() mount.Health {
 	h, at := m.keeper.Last()
 	m.mu.Lock()

@@ -49,7 +49,7 @@ func TestKeyringIsCopied(t *testing.T) {
 			continue
 		}
 
-		if uid, gid, _ := owner(fi); uid != wanted.UID || gid != wanted.GID {
+		if uid, gid, _ := fileOwner(fi); uid != wanted.UID || gid != wanted.GID {
 			t.Errorf("%q belongs to %d:%d", name, uid, gid)
 		}
 	}
@@ -150,7 +150,7 @@ func TestMasterOpensSecretsWithCopy(t *testing.T) {
 		}
 	}
 
-	for _, tree := range mirrored() {
+	for _, tree := range mirroredTrees() {
 		if err := os.MkdirAll(filepath.Join(src, tree), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestMasterOpensSecretsWithCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	c := newCopier(mirrorSpec{Source: src, Dest: dst, Trees: mirrored(), Any: true, Keys: nobody})
+	c := newCopier(mirrorSpec{Source: src, Dest: dst, Trees: mirroredTrees(), Any: true, Keys: nobody})
 	before, _ := filepath.Glob(filepath.Join(src, secrets.Dir, "*"))
 	for range 3 {
 		r := pass(t, c)

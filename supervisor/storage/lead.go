@@ -9,13 +9,14 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// turnEvery is how long a node may take to bring a volume back that has
-// stopped, before the next one tries.
+// turnEvery is how long a node may try to bring a stopped volume back before the next one
+// tries.
 const turnEvery = 2 * time.Minute
 
-// leads reports whether this node makes the changes of the pool now, and whether
-// nobody else can think the same at the same time (fenced). why says who else.
-func (m *Manager) leads() (ok, fenced bool, why string) {
+// leadership reports whether this node makes the changes of the pool now. fenced reports
+// whether no other node can believe the same at the same time. why says who else makes
+// the changes, or why nobody does.
+func (m *Manager) leadership() (ok, fenced bool, why string) {
 	held, holder := m.lease.held()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -33,8 +34,8 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 		return false, false, "this node has not been taken in yet"
 	}
 
-	// Without the volume there is no lease. What brings the volume back loses
-	// nothing, so the first node that has a majority of the pool does it.
+	// Without the volume there is no lease. Bringing the volume back destroys nothing, so
+	// the first node with a majority of the pool does it.
 	if !stopped(m.obs) {
 		return false, false, "nobody known holds the lease"
 	}
@@ -50,8 +51,8 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 		return false, false, "most nodes are away"
 	}
 
-	// One whose glusterd answers may lack its applianced: the next one waits
-	// longer each.
+	// A node whose glusterd answers may lack its applianced: each node that comes after it
+	// waits one turn longer.
 	turn := time.Duration(0)
 	for _, x := range m.desired().Members {
 		if x.Role == glusterctl.Arbiter {
@@ -62,7 +63,8 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 		}
 
 		if m.obs.Reachable[x.Address] {
-			if turn += turnEvery; m.down.IsZero() || m.cfg.Now().Sub(m.down) < turn {
+			turn += turnEvery
+			if m.stoppedSince.IsZero() || m.cfg.Now().Sub(m.stoppedSince) < turn {
 				return false, false, x.Name + " is there and comes first"
 			}
 		}
@@ -71,7 +73,7 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 	return false, false, "this node makes no changes"
 }
 
-// stopped reports whether the volume takes no writes: it was stopped, or too many
+// stopped reports whether the volume takes no writes, because it was stopped or too many
 // copies are away.
 func stopped(o *glusterctl.Observation) bool {
 	if o.Volume == nil {
@@ -84,13 +86,13 @@ func stopped(o *glusterctl.Observation) bool {
 // mayLead reports whether this node may take the lease: it is a member that
 // stays, and its mount works.
 func (m *Manager) mayLead() bool {
-	in, leaving := m.member()
+	in, leaving := m.membership()
 	return in && !leaving && !m.decidesOnly() && m.mountWorks()
 }
 
-// mayChange is asked before each step.
+// mayChange returns why this node may not make the next step, or nil.
 func (m *Manager) mayChange(ctx context.Context) error {
-	ok, _, why := m.leads()
+	ok, _, why := m.leadership()
 	if !ok {
 		return fmt.Errorf("%w: %s", errNotNow, why)
 	}

@@ -9,26 +9,25 @@ import (
 // The lease says who changes the pool: a lock (flock) on one file of the
 // volume, and a number in that file that its holder counts up every second.
 //
-// The lock alone would do, if it were asked for again and again: GlusterFS ends
-// it on the bricks when a node is lost, and does not tell. But a request for a
-// lock that is on its way when a node vanishes can stop the client for ever
+// The lock alone would do if every node asked for it again and again: GlusterFS
+// ends it on the bricks when a node is lost, and does not tell. But a request for
+// a lock that is on its way when a node vanishes can stop the client for ever
 // (10.3: the thread that ends the requests of the lost brick does not come back
-// from that one, and all others of that moment hang). So a lock is asked for
-// only once by who finds the file without a beat, and the beat is what is looked
-// at every second:
+// from that one, and all others of that moment hang). So a node asks for the lock
+// only once it has found the file without a beat, and reads the beat every second:
 //
 //   - The holder counts on the lease for leaseFor from the moment it began to
-//     write a beat. One that could not write for so long has lost it, and starts
-//     over like anybody else.
+//     write a beat. A holder that could not write for that long has lost the lease
+//     and starts over like any other node.
 //   - Others ask for the lock when they have read the same beat for
 //     leaseSilence, which is longer, in at least leaseReads reads. They read every
 //     other second while it counts, every second when it does not.
 //   - A holder whose applianced ends, or is killed, unlocks the file and writes
 //     that it is free: others ask for the lock when they read that, once.
-//   - A holder that is frozen keeps the lock and counts on nothing: who was
+//   - A frozen holder keeps the lock without using the lease. A node that was
 //     refused the lock leaseRefused times beside the same beat goes on to the next
-//     term, a file of its own that one node alone can make. Before each beat a
-//     holder looks whether there is a later term.
+//     term: another file, which only one node can create. Before each beat a holder
+//     checks whether there is a later term.
 const (
 	leaseFile    = ".storage-lease"
 	leaseEvery   = time.Second
@@ -43,15 +42,15 @@ const (
 type lease struct {
 	child worker
 
-	mu     sync.Mutex
-	until  time.Time // the lease is ours until then
-	holder string    // as the file says
-	files  uint64    // the newest mark of a change of files, as the file says; see mirror.go
-	mine   uint64    // the one that this node tells while it holds the lease
-	told   time.Time // when another holder's beat was read last
+	mu           sync.Mutex
+	heldUntil    time.Time // the lease is ours until then
+	holder       string    // as the file says
+	newestChange uint64    // mark of the newest change of files, as read from the file; see mirror.go
+	ownChange    uint64    // the one that this node tells while it holds the lease
+	otherSeen    time.Time // when another holder's beat was read last
 }
 
-// leaseQuestion carries what the holder tells the others beside its beat.
+// leaseQuestion carries what the holder publishes beside its beat.
 type leaseQuestion struct {
 	Files uint64 `json:"files,omitempty"`
 }
@@ -64,21 +63,21 @@ type leaseReply struct {
 	Fresh bool `json:"fresh,omitempty"`
 }
 
-// keep asks for the lease until ctx ends. wanted reports whether this node may
+// holdWhile asks for the lease until ctx ends. wanted reports whether this node may
 // have it now; gained is called when it has got it.
-func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
+func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()) {
 	defer l.child.finish()
 	tick := time.NewTicker(leaseEvery)
 	defer tick.Stop()
 
-	rest := false // who has just read that the holder lives looks a second later
+	rest := false // the holder has just shown that it lives: skip a second
 	for {
 		switch {
 		case !wanted():
 			rest = false
-			l.child.close() // gives the lock back
+			l.child.stop() // gives the lock back
 			l.mu.Lock()
-			l.until, l.holder = time.Time{}, ""
+			l.heldUntil, l.holder = time.Time{}, ""
 			l.mu.Unlock()
 		case rest:
 			rest = false
@@ -86,16 +85,16 @@ func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
 			asked := time.Now()
 			var r leaseReply
 			l.mu.Lock()
-			q := leaseQuestion{l.mine}
+			q := leaseQuestion{l.ownChange}
 			l.mu.Unlock()
 
 			err := l.child.ask(ctx, leaseHangs, q, &r)
 			l.mu.Lock()
-			before := l.until
+			before := l.heldUntil
 			if err == nil && r.Holder != "" { // a beat that is being written reads as none
-				l.files = r.Files
+				l.newestChange = r.Files
 				if !r.Held {
-					l.told = asked
+					l.otherSeen = asked
 				}
 			}
 
@@ -103,9 +102,9 @@ func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
 			case err != nil:
 				l.holder = ""
 			case r.Held:
-				l.until, l.holder = asked.Add(leaseFor), r.Holder
+				l.heldUntil, l.holder = asked.Add(leaseFor), r.Holder
 			default:
-				l.until, l.holder = time.Time{}, r.Holder
+				l.heldUntil, l.holder = time.Time{}, r.Holder
 			}
 			l.mu.Unlock()
 
@@ -127,21 +126,21 @@ func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
 func (l *lease) held() (bool, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Now().Before(l.until), l.holder
+	return time.Now().Before(l.heldUntil), l.holder
 }
 
-// changed marks that files for minions have changed. The others learn it when
+// markChange marks that files for minions have changed. The others learn it when
 // this node holds the lease.
-func (l *lease) changed(now time.Time) {
+func (l *lease) markChange(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mine = max(l.files+1, l.mine+1, uint64(max(0, now.UnixNano())))
+	l.ownChange = max(l.newestChange+1, l.ownChange+1, uint64(max(0, now.UnixNano())))
 }
 
-// watched gives the newest mark of a change of files, and whether another node
-// looks for changes and tells.
-func (l *lease) watched() (mark uint64, ok bool) {
+// newestMark returns the mark of the newest change of files. ok reports whether
+// another node watches for changes and publishes them.
+func (l *lease) newestMark() (mark uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.files, l.files > 0 && time.Since(l.told) < leaseSilence && !time.Now().Before(l.until)
+	return l.newestChange, l.newestChange > 0 && time.Since(l.otherSeen) < leaseSilence && !time.Now().Before(l.heldUntil)
 }

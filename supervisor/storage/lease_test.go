@@ -36,14 +36,14 @@ func newLeaseWorld(t *testing.T) *leaseWorld {
 		return true, nil
 	}
 
-	w.a = leaseHolder{path: path, self: "a", now: func() time.Time { return w.now }, lock: lock}
-	w.b = leaseHolder{path: path, self: "b", now: w.a.now, lock: lock}
+	w.a = leaseHolder{basePath: path, self: "a", now: func() time.Time { return w.now }, tryLock: lock}
+	w.b = leaseHolder{basePath: path, self: "b", now: w.a.now, tryLock: lock}
 	return w
 }
 
 func (w *leaseWorld) step(t *testing.T, h *leaseHolder) leaseReply {
 	t.Helper()
-	r, err := h.step(leaseQuestion{})
+	r, err := h.answer(leaseQuestion{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +53,8 @@ func (w *leaseWorld) step(t *testing.T, h *leaseHolder) leaseReply {
 func TestLease(t *testing.T) {
 	w := newLeaseWorld(t)
 	asked := 0
-	inner := w.b.lock
-	w.b.lock = func(f *os.File) (bool, error) { asked++; return inner(f) }
+	inner := w.b.tryLock
+	w.b.tryLock = func(f *os.File) (bool, error) { asked++; return inner(f) }
 
 	for range 100 { // the first has it, and the second never asks for the lock
 		if r := w.step(t, &w.a); !r.Held {
@@ -99,7 +99,7 @@ func TestLease(t *testing.T) {
 // it knows that when it thaws.
 func TestLeaseOfAFrozenHolder(t *testing.T) {
 	w := newLeaseWorld(t)
-	c := leaseHolder{path: w.a.path, self: "c", now: w.a.now, lock: w.a.lock}
+	c := leaseHolder{basePath: w.a.basePath, self: "c", now: w.a.now, tryLock: w.a.tryLock}
 	for term := 1; term < 4; term++ {
 		if r := w.step(t, &w.a); !r.Held {
 			t.Fatalf("%+v", r)
@@ -137,14 +137,14 @@ func TestLeaseOfAFrozenHolder(t *testing.T) {
 		}
 
 		// A node that starts now finds the newest term.
-		d := leaseHolder{path: w.a.path, self: "d", now: w.a.now, lock: w.a.lock}
+		d := leaseHolder{basePath: w.a.basePath, self: "d", now: w.a.now, tryLock: w.a.tryLock}
 		if r := w.step(t, &d); r.Held || r.Holder != "b" || d.term != term {
 			t.Fatalf("%+v in term %d", r, d.term)
 		}
 
-		w.b.end()
+		w.b.release()
 		w.locks = map[string]*os.File{}
-		w.b = leaseHolder{path: w.a.path, self: "b", now: w.a.now, lock: w.a.lock}
+		w.b = leaseHolder{basePath: w.a.basePath, self: "b", now: w.a.now, tryLock: w.a.tryLock}
 	}
 }
 
@@ -168,10 +168,10 @@ func TestLeaseGivenBack(t *testing.T) {
 	w := newLeaseWorld(t)
 	w.step(t, &w.a)
 	w.step(t, &w.b)
-	w.a.end()
+	w.a.release()
 	asked := 0
-	inner := w.b.lock
-	w.b.lock = func(f *os.File) (bool, error) { asked++; return inner(f) }
+	inner := w.b.tryLock
+	w.b.tryLock = func(f *os.File) (bool, error) { asked++; return inner(f) }
 
 	for range 5 { // the lock is another's, which has not written yet
 		w.now = w.now.Add(time.Second)
@@ -185,7 +185,7 @@ func TestLeaseGivenBack(t *testing.T) {
 	}
 
 	w.holder = nil
-	w.b = leaseHolder{path: w.b.path, self: "b", now: w.b.now, lock: inner} // its next life
+	w.b = leaseHolder{basePath: w.b.basePath, self: "b", now: w.b.now, tryLock: inner} // its next life
 	if r := w.step(t, &w.b); !r.Held {
 		t.Errorf("not taken at once: %+v", r)
 	}
@@ -196,8 +196,8 @@ func TestLeaseGivenBack(t *testing.T) {
 
 	// One that could not write for long does not speak for who has it now.
 	w.now = w.now.Add(leaseFor + time.Second)
-	w.b.end()
-	if b, err := readBeat(w.b.path); err != nil || b.Free {
+	w.b.release()
+	if b, err := readBeat(w.b.basePath); err != nil || b.Free {
 		t.Errorf("%+v %v", b, err)
 	}
 }
@@ -208,7 +208,7 @@ func TestLeaseTellsOfFiles(t *testing.T) {
 	w := newLeaseWorld(t)
 	tell := func(h *leaseHolder, mark uint64) leaseReply {
 		t.Helper()
-		r, err := h.step(leaseQuestion{mark})
+		r, err := h.answer(leaseQuestion{mark})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,23 +236,23 @@ func TestLeaseTellsOfFiles(t *testing.T) {
 		t.Errorf("after another has taken over: %+v", r)
 	}
 
-	l := lease{files: 5}
-	if _, ok := l.watched(); ok {
+	l := lease{newestChange: 5}
+	if _, ok := l.newestMark(); ok {
 		t.Error("watched although nobody holds the lease")
 	}
 
-	l.told = time.Now()
-	if mark, ok := l.watched(); !ok || mark != 5 {
+	l.otherSeen = time.Now()
+	if mark, ok := l.newestMark(); !ok || mark != 5 {
 		t.Errorf("%d %v", mark, ok)
 	}
 
-	l.changed(time.Unix(0, 3)) // a clock that is behind
-	if mark, _ := l.watched(); mark != 5 || l.mine != 6 {
-		t.Errorf("mark %d, to tell %d", mark, l.mine)
+	l.markChange(time.Unix(0, 3)) // a clock that is behind
+	if mark, _ := l.newestMark(); mark != 5 || l.ownChange != 6 {
+		t.Errorf("mark %d, to tell %d", mark, l.ownChange)
 	}
 
-	l.until = time.Now().Add(time.Hour)
-	if _, ok := l.watched(); ok {
+	l.heldUntil = time.Now().Add(time.Hour)
+	if _, ok := l.newestMark(); ok {
 		t.Error("the holder itself has to look")
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leaseChild serves questions for the lease: args are the mount point and this
+// leaseChild answers questions about the lease. args are the mount point and this
 // node's name.
 func leaseChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
@@ -28,69 +28,74 @@ func leaseChild(args []string, in io.Reader, out io.Writer) int {
 	}
 
 	root := mountRoot{path: args[0]}
-	h := leaseHolder{path: filepath.Join(args[0], leaseFile), self: args[1], now: time.Now, lock: flock}
+	h := leaseHolder{
+		basePath: filepath.Join(args[0], leaseFile),
+		self:     args[1],
+		now:      time.Now,
+		tryLock:  tryFlock,
+	}
 	signal.Ignore(syscall.SIGPIPE) // a parent that was killed while it is answered
-	defer h.end()
+	defer h.release()
 
-	return serve(in, out, func(line []byte) (any, error) {
+	return serveLines(in, out, func(line []byte) (any, error) {
 		var q leaseQuestion
 		if err := json.Unmarshal(line, &q); err != nil {
 			return nil, err
 		}
 
-		if err := root.check(); err != nil {
-			h.drop()
+		if err := root.requireVolume(); err != nil {
+			h.closeLock()
 			return nil, err
 		}
 
-		return h.step(q)
+		return h.answer(q)
 	})
 }
 
 // leaseHolder takes part in the lease, one step for each question.
 type leaseHolder struct {
-	path, self string
-	now        func() time.Time
-	lock       func(*os.File) (bool, error)
+	basePath, self string
+	now            func() time.Time
+	tryLock        func(*os.File) (bool, error)
 
-	term  int       // of the file; see file
-	found bool      // the newest term, at the start
-	kept  *os.File  // held: the lock is ours
-	last  time.Time // begin of the newest beat that was written
-	beat  leaseBeat // ours, or the newest that was read
-	since time.Time // when that was first read
-	reads int       // how often it was read since
-	tried leaseBeat // one that said free, and somebody else was quicker
-	no    int       // how often the lock was refused beside the same beat
+	term        int       // see termFile
+	termKnown   bool      // the newest term was looked for at the start
+	lockFile    *os.File  // open while the lock is ours; nil: it is not
+	lastBeat    time.Time // when the newest beat that we wrote began
+	lastSeen    leaseBeat // the newest beat, ours or another's
+	seenSince   time.Time // when lastSeen was first read
+	readsOfBeat int       // how often lastSeen was read since
+	triedFree   leaseBeat // a free beat after which another node got the lock first
+	refusals    int       // how often the lock was refused beside the same beat
 }
 
-// file is that of a term: the first has no number.
-func (h *leaseHolder) file(term int) string {
+// termFile returns the path of a term's file. That of the first has no number.
+func (h *leaseHolder) termFile(term int) string {
 	if term == 0 {
-		return h.path
+		return h.basePath
 	}
-	return h.path + "." + strconv.Itoa(term)
+	return h.basePath + "." + strconv.Itoa(term)
 }
 
-// newest goes on to the newest term, and reports whether it is another one.
-func (h *leaseHolder) newest() (moved bool, err error) {
-	if !h.found {
-		names, err := filepath.Glob(h.path + ".*")
+// findNewestTerm goes on to the newest term. moved reports whether it is a later one.
+func (h *leaseHolder) findNewestTerm() (moved bool, err error) {
+	if !h.termKnown {
+		names, err := filepath.Glob(h.basePath + ".*")
 		if err != nil {
 			return false, err
 		}
 
 		for _, n := range names {
-			if term, err := strconv.Atoi(strings.TrimPrefix(n, h.path+".")); err == nil {
+			if term, err := strconv.Atoi(strings.TrimPrefix(n, h.basePath+".")); err == nil {
 				h.term = max(h.term, term)
 			}
 		}
 
-		h.found = true
+		h.termKnown = true
 	}
 
 	for {
-		if _, err := os.Lstat(h.file(h.term + 1)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(h.termFile(h.term + 1)); errors.Is(err, fs.ErrNotExist) {
 			return moved, nil
 		} else if err != nil {
 			return moved, fmt.Errorf("look for a later term of the lease: %w", err)
@@ -108,110 +113,121 @@ type leaseBeat struct {
 	Free   bool   `json:"free,omitempty"`  // its writer has given it back
 }
 
-func (h *leaseHolder) drop() {
-	if h.kept != nil {
-		h.kept.Close() // gives the lock back
+func (h *leaseHolder) closeLock() {
+	if h.lockFile != nil {
+		h.lockFile.Close() // gives the lock back
 	}
-	h.kept = nil
+	h.lockFile = nil
 }
 
-// end gives the lease back and says so. Written after the lock is gone, so that
-// who reads it gets the lock; should another have it by then, its next beat
-// takes the word away again.
-func (h *leaseHolder) end() {
-	ours := h.kept != nil && h.now().Sub(h.last) <= leaseFor
-	h.drop()
+// release gives the lease back and writes a free beat. It writes after the lock is
+// gone: a node that reads "free" can lock at once. If another node has the lock by
+// then, its next beat overwrites ours.
+func (h *leaseHolder) release() {
+	ours := h.lockFile != nil && h.now().Sub(h.lastBeat) <= leaseFor
+	h.closeLock()
 	if !ours {
 		return
 	}
-	f, err := os.OpenFile(h.file(h.term), os.O_WRONLY, 0)
+
+	f, err := os.OpenFile(h.termFile(h.term), os.O_WRONLY, 0)
 	if err != nil {
-		return // the others take it after a silence
+		return // the others take over after leaseSilence
 	}
 	defer f.Close()
-	_ = writeBeat(f, leaseBeat{Holder: h.self, Beat: h.beat.Beat + 1, Files: h.beat.Files, Free: true}) // as above
+
+	free := leaseBeat{
+		Holder: h.self,
+		Beat:   h.lastSeen.Beat + 1,
+		Files:  h.lastSeen.Files,
+		Free:   true,
+	}
+	_ = writeBeat(f, free) // best effort, as above
 }
 
-func (h *leaseHolder) step(q leaseQuestion) (leaseReply, error) {
+// answer takes one step: it keeps the lease, or asks for it when its holder has given it
+// back or is silent.
+func (h *leaseHolder) answer(q leaseQuestion) (leaseReply, error) {
 	begin := h.now()
-	if h.kept != nil && begin.Sub(h.last) > leaseFor {
-		h.drop()
-		h.reads = 0
+	if h.lockFile != nil && begin.Sub(h.lastBeat) > leaseFor {
+		h.closeLock()
+		h.readsOfBeat = 0
 	}
 
-	moved, err := h.newest()
+	moved, err := h.findNewestTerm()
 	if moved { // somebody has taken over
-		h.drop()
-		h.reads, h.no = 0, 0
+		h.closeLock()
+		h.readsOfBeat, h.refusals = 0, 0
 	}
 
 	if err != nil {
 		return leaseReply{}, err
 	}
-	if h.kept != nil {
-		return h.write(begin, q)
+	if h.lockFile != nil {
+		return h.countUp(begin, q)
 	}
 
-	b, err := readBeat(h.file(h.term))
+	b, err := readBeat(h.termFile(h.term))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return leaseReply{}, fmt.Errorf("read the lease: %w", err)
 	}
 
 	if err == nil {
-		if b != h.beat {
-			h.no = 0
+		if b != h.lastSeen {
+			h.refusals = 0
 		}
 
-		if b != h.beat || h.reads == 0 {
-			h.beat = b
-			h.since = begin
-			h.reads = 0
+		if b != h.lastSeen || h.readsOfBeat == 0 {
+			h.lastSeen = b
+			h.seenSince = begin
+			h.readsOfBeat = 0
 		}
 
-		h.reads++
-		free := b.Free && b != h.tried
-		silent := h.reads >= leaseReads && begin.Sub(h.since) >= leaseSilence
+		h.readsOfBeat++
+		free := b.Free && b != h.triedFree
+		silent := h.readsOfBeat >= leaseReads && begin.Sub(h.seenSince) >= leaseSilence
 		if !free && !silent {
-			return leaseReply{Holder: b.Holder, Files: b.Files, Fresh: h.reads == 1}, nil
+			return leaseReply{Holder: b.Holder, Files: b.Files, Fresh: h.readsOfBeat == 1}, nil
 		}
 
 		if b.Free {
-			h.tried = b
+			h.triedFree = b
 		}
 	}
 
-	return h.take(begin, q)
+	return h.claimLease(begin, q)
 }
 
-// take asks for the lock, and goes on to the next term when whoever has it is frozen.
-func (h *leaseHolder) take(begin time.Time, q leaseQuestion) (leaseReply, error) {
-	f, err := os.OpenFile(h.file(h.term), os.O_RDWR|os.O_CREATE, 0o600)
+// claimLease asks for the lock, and goes on to the next term when whoever has it is frozen.
+func (h *leaseHolder) claimLease(begin time.Time, q leaseQuestion) (leaseReply, error) {
+	f, err := os.OpenFile(h.termFile(h.term), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return leaseReply{}, fmt.Errorf("open the lease: %w", err)
 	}
 
-	ok, err := h.lock(f)
+	ok, err := h.tryLock(f)
 	if err == nil && ok {
-		h.kept, h.no = f, 0
-		return h.write(begin, q)
+		h.lockFile = f
+		h.refusals = 0
+		return h.countUp(begin, q)
 	}
 
 	f.Close()
-	h.reads = 0 // wait as long again
+	h.readsOfBeat = 0 // wait as long again
 	if err != nil {
 		return leaseReply{}, fmt.Errorf("lock the lease: %w", err)
 	}
 
-	reply := leaseReply{Holder: h.beat.Holder, Files: h.beat.Files}
-	h.no++
-	if h.no < leaseRefused || h.beat.Free {
+	reply := leaseReply{Holder: h.lastSeen.Holder, Files: h.lastSeen.Files}
+	h.refusals++
+	if h.refusals < leaseRefused || h.lastSeen.Free {
 		return reply, nil
 	}
 
-	h.no = 0
-	text, err := h.beat.text()
-	if err == nil { // with the beat of before: its maker locks it, or the others do after a silence
-		_, err = versioned.Create(h.file(h.term+1), text, 0o600)
+	h.refusals = 0
+	text, err := h.lastSeen.padded()
+	if err == nil { // with the last beat: its holder locks it, or another node does after leaseSilence
+		_, err = versioned.Create(h.termFile(h.term+1), text, 0o600)
 	}
 
 	if err != nil {
@@ -219,38 +235,40 @@ func (h *leaseHolder) take(begin time.Time, q leaseQuestion) (leaseReply, error)
 	}
 
 	h.term++
-	return h.take(begin, q)
+	return h.claimLease(begin, q)
 }
 
-// leaseSize is the length of the file: a beat overwrites all of it.
+// leaseSize is the length of the file in bytes: a beat overwrites all of it.
 const leaseSize = 400
 
-func (h *leaseHolder) write(begin time.Time, q leaseQuestion) (leaseReply, error) {
-	next := leaseBeat{Holder: h.self, Beat: h.beat.Beat + 1, Files: max(h.beat.Files, q.Files)}
-	if err := writeBeat(h.kept, next); err != nil {
-		h.drop()
-		h.reads = 0
+// countUp writes the holder's next beat.
+func (h *leaseHolder) countUp(begin time.Time, q leaseQuestion) (leaseReply, error) {
+	next := leaseBeat{Holder: h.self, Beat: h.lastSeen.Beat + 1, Files: max(h.lastSeen.Files, q.Files)}
+	if err := writeBeat(h.lockFile, next); err != nil {
+		h.closeLock()
+		h.readsOfBeat = 0
 		return leaseReply{}, fmt.Errorf("write the lease: %w", err)
 	}
-	h.beat, h.last = next, begin
+	h.lastSeen = next
+	h.lastBeat = begin
 	return leaseReply{Held: true, Holder: h.self, Files: next.Files}, nil
 }
 
 func writeBeat(f *os.File, next leaseBeat) error {
-	b, err := next.text()
+	b, err := next.padded()
 	if err == nil {
 		_, err = f.WriteAt(b, 0)
 	}
 	return err
 }
 
-func (b leaseBeat) text() ([]byte, error) {
+func (b leaseBeat) padded() ([]byte, error) {
 	t, err := json.Marshal(b)
 	return append(t, strings.Repeat(" ", max(0, leaseSize-len(t)))...), err
 }
 
-// readBeat reads what the holder wrote last. A file without a beat is one that
-// somebody is about to write.
+// readBeat reads the newest beat. It returns an empty one while the file has none:
+// its creator is about to write it.
 func readBeat(path string) (leaseBeat, error) {
 	b, _, err := durable.ReadFile(path, 4096, durable.Follow)
 	var r leaseBeat
@@ -263,8 +281,8 @@ func readBeat(path string) (leaseBeat, error) {
 	return r, nil
 }
 
-// flock asks for the lock without waiting for it.
-func flock(f *os.File) (bool, error) {
+// tryFlock asks for the lock without waiting for it.
+func tryFlock(f *os.File) (bool, error) {
 	err := retryIntr(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return false, nil

@@ -24,7 +24,7 @@ func TestFinding26MirrorLinks(t *testing.T) {
 	must(os.Mkdir(filepath.Join(dest, "srv"), 0o755))
 	must(os.Symlink(outside, filepath.Join(dest, "srv", "pillar")))
 	c := newCopier(mirrorSpec{Source: source, Dest: dest, Trees: []string{"srv/pillar"}, Any: true})
-	_, err := c.pass()
+	_, err := c.runPass()
 
 	if e, _ := os.ReadDir(outside); len(e) != 1 {
 		t.Errorf("beside what was there root wrote %v", e)
@@ -41,7 +41,7 @@ func TestFinding26MirrorLinks(t *testing.T) {
 	dest = t.TempDir()
 	must(os.Symlink(outside, filepath.Join(dest, "srv")))
 	c = newCopier(mirrorSpec{Source: source, Dest: dest, Trees: []string{"srv/pillar"}, Any: true})
-	if _, err := c.pass(); err == nil {
+	if _, err := c.runPass(); err == nil {
 		t.Error("root followed a link out of the copy")
 	}
 

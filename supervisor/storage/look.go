@@ -12,15 +12,15 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// keepLooking observes until ctx ends: often what is cheap, now and then, and
-// when something changed, what takes the lock of the pool.
-func (m *Manager) keepLooking(ctx context.Context) {
+// keepObserving observes until ctx ends. Cheap observations are frequent. A full one,
+// which takes the lock of the pool, is rare unless something changed.
+func (m *Manager) keepObserving(ctx context.Context) {
 	for {
-		if in, _ := m.member(); in {
-			m.look(ctx)
+		if in, _ := m.membership(); in {
+			m.observe(ctx)
 		}
 		every := lookEvery
-		if m.calm() {
+		if m.isCalm() {
 			every = calmEvery
 		}
 		if pause.About(ctx, every) != nil {
@@ -29,64 +29,64 @@ func (m *Manager) keepLooking(ctx context.Context) {
 	}
 }
 
-// calm tells that nothing is to be done or expected.
-func (m *Manager) calm() bool {
+// isCalm reports whether no change is planned, under way or expected.
+func (m *Manager) isCalm() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.obs != nil && m.plan.Done() && m.doing == "" && m.fault == "" && !unsettled(m.obs) &&
 		m.obs.Mount != nil && m.obs.Mount.State == mount.OK
 }
 
-// fullAge is how old a full look may be while all is calm: half a minute on the
-// node that makes the changes, since it sees there what to fix, and a minute
+// maxFullAge returns how old a full observation may be while the storage is calm: half a
+// minute on the node that makes the changes, because it acts on it, and a minute
 // elsewhere.
-func (m *Manager) fullAge() time.Duration {
+func (m *Manager) maxFullAge() time.Duration {
 	if held, _ := m.lease.held(); held {
 		return fullEvery
 	}
 	return 2 * fullEvery
 }
 
-// quickLook is what most looks are while nothing happens: it starts no command. It
-// reports whether all was as before, and whether a full look is due.
-func (m *Manager) quickLook(ctx context.Context, d glusterctl.Desired) (same, due bool) {
+// glance observes without starting a command, which is enough while nothing happens. It
+// reports whether all is the same as before, and whether a full observation is due.
+func (m *Manager) glance(ctx context.Context, d glusterctl.Desired) (same, due bool) {
 	h, at := m.keeper.Last()
 	m.mu.Lock()
-	old, age := m.obs, m.cfg.Now().Sub(m.full)
+	old, age := m.obs, m.cfg.Now().Sub(m.fullAt)
 	m.mu.Unlock()
 
 	switch {
 	case old == nil || h.State != mount.OK || time.Since(at) > 2*calmEvery:
 		return false, false
-	case age >= m.fullAge():
+	case age >= m.maxFullAge():
 		return false, true
 	}
 
 	now, same := m.ctl.Glance(ctx, d, old, h)
 	if same {
-		m.take(now, false)
+		m.setObservation(now, false)
 	}
 
 	return same, !same
 }
 
-func (m *Manager) look(ctx context.Context) {
+func (m *Manager) observe(ctx context.Context) {
 	d := m.Desired()
 	due := false
-	if m.calm() {
+	if m.isCalm() {
 		var same bool
-		if same, due = m.quickLook(ctx, d); same {
+		if same, due = m.glance(ctx, d); same {
 			return
 		}
 	}
 
-	_, leaving := m.member()
+	_, leaving := m.membership()
 	m.mu.Lock()
 	none := m.obs == nil
 	m.mu.Unlock()
 
-	if (none || due) && !leaving { // a quick look before it would learn nothing more
-		m.lookAtAll(ctx, d)
+	if (none || due) && !leaving { // a quick observation before it would add nothing
+		m.observeAll(ctx, d)
 		return
 	}
 
@@ -96,30 +96,30 @@ func (m *Manager) look(ctx context.Context) {
 	}
 
 	m.mu.Lock()
-	old, age := m.obs, m.cfg.Now().Sub(m.full)
+	old, age := m.obs, m.cfg.Now().Sub(m.fullAt)
 	m.mu.Unlock()
 
 	if leaving {
-		m.take(known(quick, old), false)
+		m.setObservation(addKnown(quick, old), false)
 		return
 	}
 
-	soon := fullEvery / 2 // one node's looks are enough for all but what differs
+	soon := fullEvery / 2 // the holder of the lease observes more often for all
 	if held, _ := m.lease.held(); held || m.cfg.Form && !m.isFormed() {
 		soon = 2 * lookEvery
 	}
 
-	if age >= fullEvery || differ(old, quick) || age >= soon && unsettled(old) {
-		m.lookAtAll(ctx, d)
+	if age >= fullEvery || hasChanged(old, quick) || age >= soon && unsettled(old) {
+		m.observeAll(ctx, d)
 		return
 	}
 
-	m.take(known(quick, old), false)
+	m.setObservation(addKnown(quick, old), false)
 }
 
-// known adds to a quick look what the one before knows of the bricks, unless
-// they are others now.
-func known(quick, old *glusterctl.Observation) *glusterctl.Observation {
+// addKnown adds to a quick observation what the one before knew of the bricks, unless
+// the volume has other bricks now.
+func addKnown(quick, old *glusterctl.Observation) *glusterctl.Observation {
 	if old == nil || quick.Volume != nil && old.Volume != nil && !slices.Equal(quick.Volume.Bricks, old.Volume.Bricks) {
 		return quick
 	}
@@ -130,27 +130,26 @@ func known(quick, old *glusterctl.Observation) *glusterctl.Observation {
 	return quick
 }
 
-// lookAtAll takes the lock of the pool. A node that leaves does not: who is let
-// go while its glusterd holds that lock leaves it behind with the others for
-// three minutes.
-func (m *Manager) lookAtAll(ctx context.Context, d glusterctl.Desired) {
+// observeAll makes a full observation, which takes the lock of the pool. A node that
+// leaves makes none: if it is let go while its glusterd holds the lock, the lock stays
+// with the others for three minutes.
+func (m *Manager) observeAll(ctx context.Context, d glusterctl.Desired) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.mu.Lock()
-	m.stopLook = cancel
+	m.stopObserving = cancel
 	m.mu.Unlock()
-	if _, leaving := m.member(); leaving {
-		return // since a moment ago
+	if _, leaving := m.membership(); leaving {
+		return // the table has just changed
 	}
 	if o, err := m.ctl.Observe(ctx, d); err == nil {
-		m.take(o, true)
+		m.setObservation(o, true)
 		m.trackHeal(ctx, o)
 	}
 }
 
-// differ reports whether what is cheap to see has changed enough to ask for the
-// rest.
-func differ(a, b *glusterctl.Observation) bool {
+// hasChanged reports whether a quick observation differs enough to make a full one.
+func hasChanged(a, b *glusterctl.Observation) bool {
 	if a.Daemon != b.Daemon || (a.Volume == nil) != (b.Volume == nil) || len(a.Pool) != len(b.Pool) {
 		return true
 	}
@@ -170,7 +169,7 @@ func differ(a, b *glusterctl.Observation) bool {
 	return false
 }
 
-// unsettled: something is on its way that ends by itself.
+// unsettled reports whether something is under way that ends by itself.
 func unsettled(o *glusterctl.Observation) bool {
 	q, h := o.Quorum(), o.HealState()
 	return o.StatusError != "" || q.Known && q.Up < q.Bricks || !h.Pending.Zero()
@@ -182,15 +181,15 @@ func (m *Manager) isFormed() bool {
 	return m.formed
 }
 
-// replan makes the plan of what was seen and what the table wants; it comes after each
-// change of either. mu is held.
+// replan computes the plan from the observation and the table. It must be called after
+// each change of either. mu is held.
 func (m *Manager) replan() {
 	if m.obs != nil {
 		m.plan = m.ctl.Plan(m.obs, m.desired())
 	}
 }
 
-func (m *Manager) take(o *glusterctl.Observation, full bool) {
+func (m *Manager) setObservation(o *glusterctl.Observation, full bool) {
 	m.mu.Lock()
 	first := m.obs == nil
 	m.obs = o
@@ -198,29 +197,29 @@ func (m *Manager) take(o *glusterctl.Observation, full bool) {
 
 	switch {
 	case !stopped(o):
-		m.down = time.Time{}
-	case m.down.IsZero():
-		m.down = m.cfg.Now()
+		m.stoppedSince = time.Time{}
+	case m.stoppedSince.IsZero():
+		m.stoppedSince = m.cfg.Now()
 	}
 
 	switch {
 	case len(o.Elsewhere) == 0:
-		m.lacking = time.Time{}
-	case m.lacking.IsZero():
-		m.lacking = m.cfg.Now()
+		m.lackingSince = time.Time{}
+	case m.lackingSince.IsZero():
+		m.lackingSince = m.cfg.Now()
 	}
 
 	switch {
 	case !slices.ContainsFunc(m.desired().Members, func(x glusterctl.Member) bool {
 		return x.Name == m.cfg.Self && x.Brick != "" && o.Hidden(x.BrickName())
 	}):
-		m.hidden = time.Time{}
-	case m.hidden.IsZero():
-		m.hidden = m.cfg.Now()
+		m.hiddenSince = time.Time{}
+	case m.hiddenSince.IsZero():
+		m.hiddenSince = m.cfg.Now()
 	}
 
 	if full {
-		m.full = m.cfg.Now()
+		m.fullAt = m.cfg.Now()
 	}
 
 	made := !m.formed && o.Volume != nil && o.Mount != nil && o.Mount.State == mount.OK && o.Mount.Layout > 0
@@ -230,7 +229,7 @@ func (m *Manager) take(o *glusterctl.Observation, full bool) {
 	m.mu.Unlock()
 
 	if first {
-		m.poke() // what is to be done waits for it
+		m.wakeChanging() // it waits for the first observation
 	}
 
 	if made {
@@ -244,16 +243,16 @@ func (m *Manager) take(o *glusterctl.Observation, full bool) {
 	}
 }
 
-// trackHeal looks for entries that do not heal, when there are any.
+// trackHeal looks for entries that stay unhealed, if any wait to be healed.
 func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 	h := o.HealState()
 	m.mu.Lock()
-	due := m.cfg.Now().Sub(m.tracked) >= stuckEvery
+	due := m.cfg.Now().Sub(m.trackedAt) >= stuckEvery
 	m.mu.Unlock()
 
 	if h.Pending.Zero() {
 		m.mu.Lock()
-		m.stuck, m.tracked = nil, time.Time{}
+		m.stuck, m.trackedAt = nil, time.Time{}
 		m.tracker = glusterctl.HealTracker{}
 		m.mu.Unlock()
 		return
@@ -265,7 +264,7 @@ func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 
 	q := o.Quorum()
 	if held, _ := m.lease.held(); held && q.Known && q.Up == q.Bricks {
-		// The daemons look by themselves when a brick comes up, and every minute,
+		// The heal daemons start by themselves when a brick comes up, and every minute,
 		// and sometimes miss what was written just then.
 		_ = m.ctl.StartHeal(ctx, m.cfg.Volume) // refused while one of them is missing
 	}
@@ -277,6 +276,6 @@ func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tracked = m.cfg.Now()
-	m.stuck = m.tracker.Update(m.tracked, list)
+	m.trackedAt = m.cfg.Now()
+	m.stuck = m.tracker.Update(m.trackedAt, list)
 }

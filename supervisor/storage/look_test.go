@@ -103,7 +103,7 @@ func TestLeavingNodeTakesNoLock(t *testing.T) {
 	}
 
 	m := fresh(nodes.Member)
-	m.look(t.Context())
+	m.observe(t.Context())
 	if q := m.obs.Quorum(); len(run.locking()) < 2 || !q.Known || q.Up != 3 {
 		t.Fatalf("a member does not look at the bricks: %+v", q)
 	}
@@ -111,7 +111,7 @@ func TestLeavingNodeTakesNoLock(t *testing.T) {
 	m.SetTable(table(nodes.Leaving))
 	for range 3 {
 		now = now.Add(time.Hour)
-		m.look(t.Context())
+		m.observe(t.Context())
 		if cmds := run.locking(); len(cmds) > 0 {
 			t.Errorf("one that leaves runs %q", cmds)
 		}
@@ -122,7 +122,7 @@ func TestLeavingNodeTakesNoLock(t *testing.T) {
 	}
 
 	do("volume", "replace-brick", "cluster", "node3:/b/1", "node4:/b/1", "commit", "force")
-	m.look(t.Context())
+	m.observe(t.Context())
 	if b := m.obs.Volume.Bricks[2].Name; b != "node4:/b/1" || len(run.locking()) > 0 {
 		t.Errorf("another copy: %s, %q", b, run.said)
 	}
@@ -134,7 +134,7 @@ func TestLeavingNodeTakesNoLock(t *testing.T) {
 	}
 
 	m = fresh(nodes.Leaving)
-	m.look(t.Context())
+	m.observe(t.Context())
 	if m.obs == nil || m.obs.Volume == nil || len(run.locking()) > 0 {
 		t.Errorf("the first look of one that leaves: %+v %q", m.obs, run.said)
 	}
@@ -147,7 +147,7 @@ func TestLeavingNodeTakesNoLock(t *testing.T) {
 		}
 	}
 
-	m.look(t.Context())
+	m.observe(t.Context())
 	if cmds := run.locking(); len(cmds) != 1 {
 		t.Errorf("it goes on with %q", cmds)
 	}

@@ -20,8 +20,8 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// layoutVersion is the version of the tree on the volume that this program
-// makes and needs.
+// layoutVersion is the version of the volume's tree that this program creates and
+// needs.
 const layoutVersion = 1
 
 // Config is what a [Manager] works with.
@@ -32,72 +32,72 @@ type Config struct {
 	// Volume is the name of the volume, Mount where it is mounted.
 	Volume string
 	Mount  string
-	// Dir is on this node's own disk: what has to be remembered without the
-	// volume. Mirror is the copy of the files for minions, there as well.
+	// Dir keeps on this node's own disk what must be known without the volume.
+	// Mirror is the copy of the files for minions, on the same disk.
 	Dir    string
 	Mirror string
 	// Bricks is the directory for this node's copies.
 	Bricks string
 	// Helper starts a child of this program that ends in [HelperMain].
 	Helper []string
-	// UID and GID of the master process, which owns what it writes.
+	// UID and GID are the account of the master process, which owns its files.
 	UID, GID int
-	// Form tells that this node formed the cluster: it may create the volume
-	// once. All others only ever join one.
+	// Form reports whether this node formed the cluster: it may create the volume
+	// once. All other nodes only join.
 	Form bool
-	// TwoCopies allows two nodes to hold two copies without a third that decides.
+	// TwoCopies allows two nodes to hold two copies without an arbiter.
 	TwoCopies bool
-	// Others are asked for certificates in a cluster whose table wants TLS. It may be
-	// nil: nobody can be asked.
+	// Others signs certificates in a cluster whose table wants TLS. It may be nil:
+	// this node cannot ask anyone.
 	Others Certifier
-	// Allowed is a file that is there while glusterd may run, and gone after a reboot.
+	// Allowed is a file that exists while glusterd may run. It is gone after a reboot.
 	Allowed string
-	// MayServe is asked before glusterd starts, which serves this node's copy; why is what
-	// that waits for. nil: it may.
+	// MayServe reports whether this node's copy may be served, which glusterd does once
+	// it starts; why names the reason for waiting. It may be nil: the copy may be served.
 	MayServe func() (may bool, why string)
-	// Lead is asked before each change, beside the lease; nil: nobody is asked.
+	// Lead may refuse a change, in addition to the lease. It may be nil.
 	Lead func(ctx context.Context) error
-	// Mirrored is called when files for minions have changed in the copy; it must
-	// not block. nil: nobody.
+	// Mirrored is called when files for minions have changed in the copy. It must not
+	// block. It may be nil.
 	Mirrored func()
-	// Now is the clock; nil: time.Now.
+	// Now is the clock. It may be nil: time.Now.
 	Now func() time.Time
 }
 
 // Manager keeps the storage of one node. Its methods are safe for concurrent
 // use and never wait for the volume.
 type Manager struct {
-	cfg     Config
-	timers  glusterctl.Timers
-	ctl     *glusterctl.Controller
-	mounter *mount.Mounter
-	keeper  *mount.Keeper
-	daemon  *daemon
-	lease   lease
-	mirror  mirror
-	clocks  worker
-	probes  worker
-	wake    chan struct{} // something changed: look at once
-	renewed time.Time     // when the certificate was looked at; keepChanging's alone
-	asked   time.Time     // when another node was asked for the authority; keepChanging's alone
+	cfg       Config
+	timers    glusterctl.Timers
+	ctl       *glusterctl.Controller
+	mounter   *mount.Mounter
+	keeper    *mount.Keeper
+	daemon    *daemon
+	lease     lease
+	mirror    mirror
+	clocks    worker
+	probes    worker
+	wake      chan struct{} // wakes keepChanging
+	renewedAt time.Time     // when the certificate was looked at; keepChanging's alone
+	askedAt   time.Time     // when another node was asked for the authority; keepChanging's alone
 
-	mu       sync.Mutex
-	table    nodes.Table
-	stop     context.CancelFunc // ends the change under way
-	stopLook context.CancelFunc // ends the full look under way
-	obs      *glusterctl.Observation
-	full     time.Time       // of the newest full look in obs
-	down     time.Time       // since when the volume takes no writes; zero: it does
-	lacking  time.Time       // since when glusterd lacks the volume that others of its pool have; zero: it does not
-	hidden   time.Time       // since when this node's brick runs and is not found; zero: it is found
-	plan     glusterctl.Plan // of table and obs; empty without obs
-	doing    string
-	fault    string // of the last change or local step
-	stuck    []glusterctl.Stuck
-	tracker  glusterctl.HealTracker
-	tracked  time.Time
-	ahead    map[string]clockDiff
-	formed   bool // the volume has been made once; this node never makes another
+	mu            sync.Mutex
+	table         nodes.Table
+	stopChange    context.CancelFunc // ends the change under way
+	stopObserving context.CancelFunc // ends the full look under way
+	obs           *glusterctl.Observation
+	fullAt        time.Time       // of the newest full look in obs
+	stoppedSince  time.Time       // since when the volume takes no writes; zero: it does
+	lackingSince  time.Time       // since when glusterd lacks the volume that others of its pool have; zero: it does not
+	hiddenSince   time.Time       // since when this node's brick runs and is not found; zero: it is found
+	plan          glusterctl.Plan // of table and obs; empty without obs
+	doing         string
+	fault         string // of the last change or local step
+	stuck         []glusterctl.Stuck
+	tracker       glusterctl.HealTracker
+	trackedAt     time.Time
+	ahead         map[string]clockDiff
+	formed        bool // the volume has been made once; this node never makes another
 }
 
 type clockDiff struct {
@@ -105,7 +105,7 @@ type clockDiff struct {
 	at    time.Time
 }
 
-// New makes a manager; nothing happens before Run.
+// New creates a manager. It does nothing before Run.
 func New(cfg Config) *Manager {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
@@ -140,7 +140,7 @@ func New(cfg Config) *Manager {
 	}
 
 	m.keeper = &mount.Keeper{
-		Probe:   m.probe(prober),
+		Probe:   m.probeMount(prober),
 		Mount:   m.mounter.Mount,
 		Unmount: m.mounter.Unmount,
 		Log:     cfg.Log,
@@ -152,23 +152,23 @@ func New(cfg Config) *Manager {
 	m.lease.child.command = m.helper("lease", cfg.Mount, cfg.Self)
 	m.probes.command = m.helper("probes", cfg.Mount, probeDir(cfg.Self))
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
-	m.mirror.soon = make(chan struct{}, 1)
-	m.mirror.unsure = func() bool { return !m.calm() }
-	m.mirror.apart = m.apart
+	m.mirror.passWanted = make(chan struct{}, 1)
+	m.mirror.attributesMayLack = func() bool { return !m.isCalm() }
+	m.mirror.clockSpread = m.clockSpread
 	m.mirror.child.command = m.helper("mirror", mirrorSpec{
 		Source: cfg.Mount,
 		Dest:   cfg.Mirror,
-		Trees:  mirrored(),
+		Trees:  mirroredTrees(),
 		Keys:   &account{cfg.UID, cfg.GID},
 		Stage:  stageDir,
-	}.text())
+	}.argument())
 
 	m.ctl = glusterctl.New(glusterctl.Config{
 		Log:         cfg.Log,
 		Mounter:     m.mounter,
 		Prober:      prober,
 		Helper:      cfg.Helper,
-		Dial:        m.dial,
+		Dial:        m.dialMember,
 		ClearBrick:  m.clearBrick,
 		Tree:        func(nodes []string) layout.Tree { return layout.Cluster(cfg.UID, cfg.GID, nodes...) },
 		StartDaemon: m.startDaemon,
@@ -178,34 +178,34 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Refresh returns when this node's copy of files and options is as the volume is
-// now, but for files that are being written: these are as they were before. When the
-// volume does not answer until ctx ends, it says so.
+// Refresh waits until this node's copy of files and options equals the volume at the
+// time of the call. Files that are being written stay as they were before. Refresh
+// returns an error if the volume does not answer until ctx ends.
 func (m *Manager) Refresh(ctx context.Context) error {
-	err := m.mirror.fresh(ctx)
+	err := m.mirror.waitForNew(ctx)
 	if _, unsteady := errors.AsType[*Unsteady](err); unsteady {
 		return nil
 	}
 	return err
 }
 
-// Newest makes this node's copy of files and options as the volume is now, and
-// returns as of when the copy is. The error says why that is an older time: the
-// volume did not answer within some seconds, or a pass failed; or, as [Unsteady], which
-// files are older all the same. Any number of callers share one pass.
+// Newest updates this node's copy of files and options from the volume, and returns the
+// time of which the copy is. The error says why that is older than the call: the volume
+// did not answer within some seconds, or a pass failed. An [Unsteady] names files that
+// are older than asOf. Any number of callers share one pass.
 func (m *Manager) Newest(ctx context.Context) (asOf time.Time, err error) {
 	return m.mirror.newest(ctx)
 }
 
-// probeDir is where on the volume the probes of a node write.
+// probeDir is the directory on the volume where the probes of a node write.
 func probeDir(node string) string { return "nodes/" + node + "/probe" }
 
 func (m *Manager) helper(args ...string) []string { return append(slices.Clone(m.cfg.Helper), args...) }
 
 func (m *Manager) formedMark() string { return filepath.Join(m.cfg.Dir, "volume-made") }
 
-// SetTable gives the members that the pool should have. A change under way
-// that the new table does not want is stopped between two steps.
+// SetTable sets the members that the pool should have. It stops a change under way
+// between two steps.
 func (m *Manager) SetTable(t nodes.Table) {
 	m.mu.Lock()
 	if reflect.DeepEqual(m.table, t) {
@@ -215,26 +215,26 @@ func (m *Manager) SetTable(t nodes.Table) {
 
 	m.table = t
 	m.replan()
-	if m.stop != nil {
-		m.stop()
+	if m.stopChange != nil {
+		m.stopChange()
 	}
 
-	if n, ok := t.Find(m.cfg.Self); ok && n.State == nodes.Leaving && m.stopLook != nil {
-		m.stopLook()
+	if n, ok := t.Find(m.cfg.Self); ok && n.State == nodes.Leaving && m.stopObserving != nil {
+		m.stopObserving()
 	}
 	m.mu.Unlock()
 
-	m.poke()
+	m.wakeChanging()
 }
 
-func (m *Manager) poke() {
+func (m *Manager) wakeChanging() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Desired is what the table asks for, as glusterctl understands it.
+// Desired returns what the table asks for, as glusterctl understands it.
 func (m *Manager) Desired() glusterctl.Desired {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -260,7 +260,7 @@ func (m *Manager) desired() glusterctl.Desired {
 		switch {
 		case n.State == nodes.Removed, n.State == nodes.Leaving && n.Name != m.cfg.Self:
 			continue
-		case n.State == nodes.Leaving: // it may look on until the others have let it go
+		case n.State == nodes.Leaving: // it observes until the others have let it go
 			role = glusterctl.Client
 		case role == "":
 			role = glusterctl.Client
@@ -280,18 +280,18 @@ func (m *Manager) desired() glusterctl.Desired {
 	return d
 }
 
-// member reports whether this node belongs to the cluster by the table, and
-// whether it goes.
-func (m *Manager) member() (in, leaving bool) {
+// membership reports whether the table lists this node as a member, and whether it
+// leaves.
+func (m *Manager) membership() (in, leaving bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, ok := m.table.Find(m.cfg.Self)
 	return ok && n.State != nodes.Removed, ok && n.State == nodes.Leaving
 }
 
-// decidesOnly reports whether this node is the arbiter: it copies no files for
-// minions, and leaves changes of the pool to the nodes with the data. When these
-// are lost the volume has stopped, and there is nothing that it could change.
+// decidesOnly reports whether this node is the arbiter. An arbiter copies no files for
+// minions and leaves changes of the pool to the nodes with the data: when these are
+// lost, the volume has stopped, and the arbiter could change nothing.
 func (m *Manager) decidesOnly() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -299,7 +299,7 @@ func (m *Manager) decidesOnly() bool {
 	return ok && n.IsArbiter()
 }
 
-// serves reports whether this node serves minions, by the table.
+// serves reports whether this node serves minions according to the table.
 func (m *Manager) serves() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -307,17 +307,17 @@ func (m *Manager) serves() bool {
 	return ok && n.Serves() && n.State != nodes.Leaving
 }
 
-// Run keeps the storage until ctx ends; the volume stays mounted then.
+// Run keeps the storage until ctx ends. It leaves the volume mounted.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	defer m.probes.close()
+	defer m.probes.stop()
 	defer wg.Wait()
 
-	wg.Go(func() { m.lease.keep(ctx, m.mayLead, m.poke) })
+	wg.Go(func() { m.lease.holdWhile(ctx, m.mayLead, m.wakeChanging) })
 	wg.Go(func() {
-		m.mirror.keep(ctx, m.cfg.Now, func() bool { return !m.decidesOnly() && m.mountWorks() },
-			m.lease.watched, func(r mirrorReport) {
-				m.lease.changed(m.cfg.Now())
+		m.mirror.keepCopying(ctx, m.cfg.Now, func() bool { return !m.decidesOnly() && m.mountWorks() },
+			m.lease.newestMark, func(r mirrorReport) {
+				m.lease.markChange(m.cfg.Now())
 				m.cfg.Log.Info("files for minions copied", "copied", r.Copied, "removed", r.Removed, "bytes", r.Bytes)
 				if m.cfg.Mirrored != nil {
 					m.cfg.Mirrored()
@@ -327,20 +327,20 @@ func (m *Manager) Run(ctx context.Context) error {
 
 	wg.Go(func() { m.keepClocks(ctx) })
 	wg.Go(func() { m.keepMount(ctx) })
-	wg.Go(func() { m.keepLooking(ctx) })
+	wg.Go(func() { m.keepObserving(ctx) })
 	m.keepChanging(ctx)
 
 	return nil
 }
 
-// hangLimit is for how long a call on the volume may hang while others are
-// answered: longer than the volume's own limit for requests that nobody
-// answers (network.frame-timeout, 30 s, looked at every 10 s).
+// hangLimit is how long a call on the volume may hang while it answers others. It is
+// longer than the volume's own limit for unanswered requests (network.frame-timeout,
+// 30 s, checked every 10 s).
 const hangLimit = 60 * time.Second
 
-// Forget makes this node's storage forget its cluster, so that it can join one
-// as a new machine: the volume is unmounted and glusterd loses its identity.
-// Copies in bricks stay where they are. Run must have ended.
+// Forget removes the cluster from this node's storage, so that it can join one as a
+// new machine: it unmounts the volume and removes glusterd's identity. Copies in
+// bricks stay where they are. Run must have ended.
 func (m *Manager) Forget(ctx context.Context) error {
 	err := m.mounter.Unmount(ctx, true)
 	if serr := m.daemon.stop(ctx); serr != nil {
@@ -350,8 +350,8 @@ func (m *Manager) Forget(ctx context.Context) error {
 		remove(m.formedMark()), m.forgetIdentity())
 }
 
-// FreshBrick names a directory for a new copy on this node, one that has never
-// been one, and is not among others.
+// FreshBrick returns a directory for a new copy on this node. It has never held a copy,
+// and is not among others.
 func (m *Manager) FreshBrick(others ...string) (string, error) {
 	return disk.FreshBrick(m.cfg.Bricks, m.cfg.Volume, others...)
 }
@@ -361,18 +361,18 @@ func (m *Manager) startDaemon(ctx context.Context) error {
 	if err := setHosts(hostsPath, glusterctl.HostsBlock(d.Members)); err != nil {
 		return err
 	}
-	if err := m.identify(ctx, d); err != nil {
+	if err := m.ensureCertificate(ctx, d); err != nil {
 		return err
 	}
-	if err := m.daemon.start(ctx, exists(m.startAnew())); err != nil {
+	if err := m.daemon.start(ctx, exists(m.restartMark())); err != nil {
 		return err
 	}
-	return remove(m.startAnew())
+	return remove(m.restartMark())
 }
 
 // keepClocks compares clocks with the other nodes.
 func (m *Manager) keepClocks(ctx context.Context) {
-	defer m.clocks.close()
+	defer m.clocks.stop()
 	for pause.About(ctx, clocksEvery) == nil {
 		if !m.mountWorks() {
 			continue

@@ -29,7 +29,7 @@ import (
 // it, from the volume. The directory stays as it was, under its new name.
 type Migration struct {
 	from, to string
-	pki      string // for what this node alone keeps
+	pki      string // where this node keeps its own keys
 	helper   []string
 	index    string
 	self     string
@@ -37,8 +37,8 @@ type Migration struct {
 	log      *slog.Logger
 }
 
-// moved are the parts of the directory that go to the volume.
-func moved() []string { return append(mirrored(), "pki", "cache/jobs") }
+// movedTrees returns the parts of the directory that go to the volume.
+func movedTrees() []string { return append(mirroredTrees(), "pki", "cache/jobs") }
 
 // ownKey reports whether a file of pki is a key of the master itself; in a
 // cluster it stays with its node.
@@ -47,16 +47,15 @@ func ownKey(name string) bool {
 	return (ext == ".pem" || ext == ".pub") && strings.TrimSuffix(name, ext) != "cluster"
 }
 
-// aside is what the directory is called afterwards.
-const aside = ".before-volume"
+// movedSuffix is added to the name of the directory after the move.
+const movedSuffix = ".before-volume"
 
-// localDir is where a node without a volume keeps what is shared.
+// localDir returns where a node without a volume keeps the files that clusters share.
 func localDir(s *settings.Settings) string { return filepath.Join(s.DataDir, "cluster") }
 
-// PendingMigration gives the move that this node has before it; nil when there
-// is none: it does not use a volume, has no directory from before, or did not
-// form the cluster (what is in the directory of a node that joins is not the
-// cluster's).
+// PendingMigration returns the move that this node still has to make. It returns nil if
+// the node does not use a volume, has no directory from before, or did not form the
+// cluster (the directory of a node that joins does not hold the cluster's data).
 func PendingMigration(s *settings.Settings, executable string, log *slog.Logger) *Migration {
 	from := localDir(s)
 	dir := filepath.Join(s.DataDir, "storage")
@@ -77,7 +76,7 @@ func PendingMigration(s *settings.Settings, executable string, log *slog.Logger)
 	}
 }
 
-// Before gives the settings of the node as it was, for the time of the move.
+// Before returns the settings of the node as they were, for the time of the move.
 func (m *Migration) Before(s *settings.Settings) *settings.Settings {
 	b := *s
 	b.Storage.Kind, b.Storage.Path = settings.LocalStorage, m.from
@@ -87,31 +86,32 @@ func (m *Migration) Before(s *settings.Settings) *settings.Settings {
 // From is the directory that is moved.
 func (m *Migration) From() string { return m.from }
 
-// quiet is how few changed files in one pass are left to the last one.
-const quiet = 20
+// quietChanges is the number of changed files at which Copy ends: the last pass copies
+// those that remain.
+const quietChanges = 20
 
-// copyLimit is for one pass.
+// copyLimit bounds one pass.
 const copyLimit = time.Hour
 
 // Copy copies while the node serves, until a pass changes little or ctx ends.
 func (m *Migration) Copy(ctx context.Context) error {
-	for range 10 { // a directory that changes for ever ends in a longer stop
-		r, err := m.pass(ctx, false)
+	for range 10 { // if the directory keeps changing, Finish takes longer
+		r, err := m.runPass(ctx, false)
 		if err != nil {
 			return err
 		}
 		m.log.Info("directory copied to the volume", "path", m.from, "copied", r.Copied, "bytes", r.Bytes,
 			"removed", r.Removed)
-		if r.Copied+r.Removed+r.Changing <= quiet {
+		if r.Copied+r.Removed+r.Changing <= quietChanges {
 			return nil
 		}
 	}
 	return nil
 }
 
-// Finish makes the move. The master must not run.
+// Finish completes the move. The master must not run.
 func (m *Migration) Finish(ctx context.Context) error {
-	r, err := m.pass(ctx, true)
+	r, err := m.runPass(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -125,9 +125,9 @@ func (m *Migration) Finish(ctx context.Context) error {
 		}
 	}
 
-	to := m.from + aside
+	to := m.from + movedSuffix
 	for n := 2; exists(to); n++ {
-		to = fmt.Sprintf("%s%s-%d", m.from, aside, n)
+		to = fmt.Sprintf("%s%s-%d", m.from, movedSuffix, n)
 	}
 
 	if err := os.Rename(m.from, to); err != nil {
@@ -142,15 +142,14 @@ func (m *Migration) Finish(ctx context.Context) error {
 	return nil
 }
 
-// keepOwnKeys copies the master's own keys to where a node with a volume keeps
-// them.
+// keepOwnKeys copies the master's own keys to where a node with a volume keeps them.
 func (m *Migration) keepOwnKeys() error {
 	if err := os.MkdirAll(m.pki, 0o700); err != nil {
 		return err
 	}
 
 	if fi, err := os.Stat(filepath.Join(m.from, "pki")); err == nil {
-		if err := ownerOf(m.pki, fi); err != nil {
+		if err := takeOwner(m.pki, fi); err != nil {
 			return err
 		}
 	}
@@ -187,9 +186,9 @@ func (m *Migration) keepOwnKeys() error {
 	return nil
 }
 
-// ownerOf gives a folder the owner and mode of like.
-func ownerOf(dir string, like fs.FileInfo) error {
-	if uid, gid, ok := owner(like); ok && os.Geteuid() == 0 {
+// takeOwner gives a folder the owner and mode of like.
+func takeOwner(dir string, like fs.FileInfo) error {
+	if uid, gid, ok := fileOwner(like); ok && os.Geteuid() == 0 {
 		if err := os.Lchown(dir, uid, gid); err != nil {
 			return err
 		}
@@ -208,11 +207,11 @@ func copyKey(src, dst string) error {
 		return err
 	}
 
-	// The folder may belong to the master's account: the file is made anew under
-	// a name that nobody knows before, and gets its owner while it is open.
+	// The folder may belong to the master's account: the file is created under a name
+	// that nobody can guess, and gets its owner while it is open.
 	return durable.ReplaceWith(dst, func(f *os.File) error {
 		err := durable.Fill(f, key, fi.Mode().Perm())
-		if uid, gid, ok := owner(fi); ok && err == nil && os.Geteuid() == 0 {
+		if uid, gid, ok := fileOwner(fi); ok && err == nil && os.Geteuid() == 0 {
 			err = f.Chown(uid, gid)
 		}
 		return err
@@ -227,11 +226,11 @@ type moveSpec struct {
 	Own    bool   `json:"own"` // leave out the master's own keys
 }
 
-func (m *Migration) pass(ctx context.Context, verify bool) (r mirrorReport, err error) {
+func (m *Migration) runPass(ctx context.Context, verify bool) (r mirrorReport, err error) {
 	spec := moveSpec{mirrorSpec{
 		Source:  m.from,
 		Dest:    m.to,
-		Trees:   moved(),
+		Trees:   movedTrees(),
 		Index:   m.index,
 		OnlyOwn: true,
 		Any:     true,
@@ -256,14 +255,14 @@ func (m *Migration) pass(ctx context.Context, verify bool) (r mirrorReport, err 
 	return r, nil
 }
 
-// contentFile says whose data a volume holds.
+// contentFile names the node whose data the volume holds.
 const contentFile = ".content.json"
 
 type contentMark struct {
 	Node string `json:"node"`
 }
 
-// copyMain is the child's side: it copies to the volume, once.
+// copyMain is the child's side of a pass: it copies to the volume once.
 func copyMain(args []string, out, errOut io.Writer) int {
 	var spec moveSpec
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil {
@@ -271,7 +270,7 @@ func copyMain(args []string, out, errOut io.Writer) int {
 		return 2
 	}
 
-	r, err := move(spec, onVolume)
+	r, err := copyToVolume(spec, requireVolume)
 	if err == nil {
 		err = json.NewEncoder(out).Encode(r)
 	}
@@ -284,26 +283,28 @@ func copyMain(args []string, out, errOut io.Writer) int {
 	return 0
 }
 
-func move(spec moveSpec, target func(string) error) (r mirrorReport, err error) {
+func copyToVolume(spec moveSpec, target func(string) error) (r mirrorReport, err error) {
 	if err := target(spec.Dest); err != nil {
 		return r, err
 	}
 
-	if err := claim(filepath.Join(spec.Dest, contentFile), spec.Node); err != nil {
+	if err := claimVolume(filepath.Join(spec.Dest, contentFile), spec.Node); err != nil {
 		return r, err
 	}
 
 	c := newCopier(spec.mirrorSpec)
 
-	// The master's own keys are no business of the others.
-	if spec.Own {
-		c.skip = func(p string) bool { dir, name := filepath.Split(p); return dir == "pki/" && ownKey(name) }
+	if spec.Own { // the other nodes must not get the master's own keys
+		c.skip = func(p string) bool {
+			dir, name := filepath.Split(p)
+			return dir == "pki/" && ownKey(name)
+		}
 	}
 
 	trees := spec.Trees
 	c.spec.Trees = slices.DeleteFunc(slices.Clone(trees),
 		func(t string) bool { return !exists(filepath.Join(spec.Source, t)) })
-	r, err = c.pass()
+	r, err = c.runPass()
 	if err != nil || !spec.Verify {
 		return r, err
 	}
@@ -311,10 +312,10 @@ func move(spec moveSpec, target func(string) error) (r mirrorReport, err error) 
 	return r, c.verify()
 }
 
-// claim writes down that the volume holds the data of node, and refuses a volume that
-// holds those of another. Of two nodes that claim it at the same moment one is refused.
-func claim(path, node string) error {
-	err := heldBy(path, node)
+// claimVolume records that the volume holds the data of node. It refuses a volume that holds
+// the data of another node. Of two nodes that claim the volume at once, one is refused.
+func claimVolume(path, node string) error {
+	err := checkClaim(path, node)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -338,11 +339,11 @@ func claim(path, node string) error {
 		return err
 	}
 
-	return heldBy(path, node)
+	return checkClaim(path, node)
 }
 
-// heldBy returns nil if a claim is that of node, and fs.ErrNotExist if there is none.
-func heldBy(path, node string) error {
+// checkClaim returns nil if node has claimed the volume, and fs.ErrNotExist if no node has.
+func checkClaim(path, node string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err

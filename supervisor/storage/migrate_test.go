@@ -18,7 +18,7 @@ func testMove(t *testing.T) (spec moveSpec, src, dst string) {
 	if err := os.MkdirAll(dst, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c.spec.OnlyOwn, c.spec.Index, c.spec.Trees = true, filepath.Join(t.TempDir(), "moved.json"), moved()
+	c.spec.OnlyOwn, c.spec.Index, c.spec.Trees = true, filepath.Join(t.TempDir(), "moved.json"), movedTrees()
 	for _, p := range []string{"pki/minions/a", "pki/minions_pre/b", "pki/cluster.pem", "pki/master.pem",
 		"pki/node1.pub", "srv/salt/top.sls", "srv/pillar/p.sls", "etc/master.d/x.conf"} {
 		put(t, filepath.Join(src, p), "content of "+p)
@@ -30,7 +30,7 @@ func anywhere(string) error { return nil }
 
 func TestMove(t *testing.T) {
 	spec, src, dst := testMove(t)
-	if _, err := move(spec, anywhere); err != nil {
+	if _, err := copyToVolume(spec, anywhere); err != nil {
 		t.Fatal(err)
 	}
 
@@ -42,7 +42,7 @@ func TestMove(t *testing.T) {
 
 	put(t, filepath.Join(dst, "pki/peers/node2.pub"), "made on the volume")
 	spec.Verify = true
-	if _, err := move(spec, anywhere); err != nil {
+	if _, err := copyToVolume(spec, anywhere); err != nil {
 		t.Fatal(err)
 	}
 
@@ -68,7 +68,7 @@ func TestMove(t *testing.T) {
 	// The volume lost something between the copy and the look at it.
 	put(t, filepath.Join(dst, "pki/minions/a"), "Content of pki/minions/a")
 	c := newCopier(spec.mirrorSpec)
-	if err := c.load(); err != nil {
+	if err := c.loadIndex(); err != nil {
 		t.Fatal(err)
 	}
 
@@ -77,12 +77,12 @@ func TestMove(t *testing.T) {
 	}
 
 	spec.Node = "node2"
-	if _, err := move(spec, anywhere); err == nil || !strings.Contains(err.Error(), `"node1"`) {
+	if _, err := copyToVolume(spec, anywhere); err == nil || !strings.Contains(err.Error(), `"node1"`) {
 		t.Errorf("another node's data on the volume: %v", err)
 	}
 
 	spec.Node = "node1"
-	if _, err := move(spec, onVolume); err == nil {
+	if _, err := copyToVolume(spec, requireVolume); err == nil {
 		t.Error("moved to a local directory")
 	}
 }

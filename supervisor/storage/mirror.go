@@ -23,14 +23,14 @@ type mirrorSpec struct {
 	Trees  []string `json:"trees"`  // relative to both
 	// Index is where what was copied is remembered; empty: in Dest.
 	Index string `json:"index,omitempty"`
-	// OnlyOwn removes from Dest nothing but what was copied there before.
+	// OnlyOwn restricts removals from Dest to what was copied there before.
 	OnlyOwn bool `json:"onlyOwn,omitempty"`
-	// Keys is who owns the keyring in Dest, whatever its owner in Source; nil: the same.
+	// Keys owns the keyring in Dest. It may be nil: the owner is the same as in Source.
 	Keys *account `json:"keys,omitempty"`
 	// Any allows a source that is no volume.
 	Any bool `json:"any,omitempty"`
 	// Stage is a directory of Dest, outside of the trees, where new files wait until all
-	// that has changed is there; empty: each comes into place by itself.
+	// changes are there. It may be empty: each file comes into place by itself.
 	Stage string `json:"stage,omitempty"`
 }
 
@@ -40,17 +40,17 @@ type account struct {
 	GID int `json:"gid"`
 }
 
-// mirrored are the trees that a node copies: files and pillars for minions, the
+// mirroredTrees returns the trees that a node copies: files and pillars for minions, the
 // administrator's options of the master, the keys of secrets in pillars, and packages for Python.
-func mirrored() []string {
+func mirroredTrees() []string {
 	return []string{"srv/salt", "srv/pillar", "etc/master.d", secrets.Dir, python.Dir}
 }
 
-// younger reports whether a tree may be missing: volumes of before have none.
-func younger(tree string) bool { return tree == secrets.Dir || tree == python.Dir }
+// isOptional reports whether a tree may be missing: older volumes do not have it.
+func isOptional(tree string) bool { return tree == secrets.Dir || tree == python.Dir }
 
-// keyPart splits off what a path is below the keyring. gpg works in the copy of
-// it: what gpg makes there is neither copied nor removed.
+// keyPart returns the part of a path below the keyring. gpg works in the copy of the
+// keyring: the files that it creates there are neither copied nor removed.
 func keyPart(rel string) (part string, in bool) {
 	if rel == secrets.Dir {
 		return "", true
@@ -58,8 +58,8 @@ func keyPart(rel string) (part string, in bool) {
 	return strings.CutPrefix(rel, secrets.Dir+"/")
 }
 
-// foreign reports whether a path is gpg's own business.
-func foreign(rel string) bool {
+// ownedByGPG reports whether gpg created a path for itself.
+func ownedByGPG(rel string) bool {
 	part, in := keyPart(rel)
 	return in && part != "" && !secrets.Part(part)
 }
@@ -71,41 +71,40 @@ const (
 	mirrorMaxDepth   = 64
 )
 
-// mirrorReport is what one pass did.
+// mirrorReport counts the work of one pass.
 type mirrorReport struct {
 	Files   int   `json:"files"`
 	Copied  int   `json:"copied"`
 	Removed int   `json:"removed"`
 	Bytes   int64 `json:"bytes"` // copied
-	// Changing are files that changed while they were read; they are taken in
-	// the next pass.
+	// Changing counts files that changed while they were read. The next pass tries
+	// them again.
 	Changing int `json:"changing,omitempty"`
-	// Example is one of them.
+	// Example is one of the files of Changing.
 	Example string `json:"example,omitempty"`
-	// Skipped are files that are neither regular, directory nor link, and those
-	// beyond the limits.
+	// Skipped counts entries that are neither file, directory nor link, and those beyond
+	// the limits.
 	Skipped int `json:"skipped,omitempty"`
 }
 
-// The pace of passes: mirrorEvery when a pass is quick, and never more than a
-// sixth of the time spent in passes. That is for the holder of the lease, which
-// marks every change beside its beat. The others make a pass when they see a new
-// mark, and every mirrorAnyway: a pass of N files is work for all bricks, and
-// would be made by each node.
+// The pace of passes. The holder of the lease starts a pass every mirrorEvery, spends
+// no more than a sixth of the time in passes, and marks every change beside its beat.
+// The other nodes start a pass when they see a new mark, and every mirrorAnyway: a pass
+// costs all bricks, so not every node should make one every time.
 const (
 	mirrorEvery  = 2 * time.Second
 	mirrorAnyway = 30 * time.Second
 	mirrorLook   = 500 * time.Millisecond // at the mark
 	mirrorRest   = 5
 	mirrorMost   = time.Minute
-	// mirrorFirst is for the first pass, which copies everything, mirrorPass for
-	// those after it.
+	// mirrorFirst limits the first pass, which copies everything, mirrorPass the later
+	// ones.
 	mirrorFirst = 30 * time.Minute
 	mirrorPass  = 2 * time.Minute
-	// mirrorStale is when an old copy becomes a problem.
+	// mirrorStale is the age at which a copy becomes a problem.
 	mirrorStale = 30 * time.Second
-	// Who asks for the files of now waits for newestLeast, or for as long as newestPasses
-	// passes of the length of the last one take, newestMost at most.
+	// A caller of newest waits for newestPasses times the length of the last pass, at
+	// least newestLeast and at most newestMost.
 	newestLeast  = 5 * time.Second
 	newestPasses = 3
 	newestMost   = 30 * time.Second
@@ -113,16 +112,16 @@ const (
 
 // mirrorQuestion asks the child for a pass.
 type mirrorQuestion struct {
-	// Whole lists all directories, also those that seem to be empty still.
-	Whole bool `json:"whole,omitempty"`
-	// Each asks the volume for the attributes of each file: lists may lack them.
-	Each bool `json:"each,omitempty"`
-	// Apart is how far the clocks of nodes are known to differ.
-	Apart time.Duration `json:"apart,omitempty"`
+	// ListAll also lists directories that seem to be still empty.
+	ListAll bool `json:"whole,omitempty"`
+	// AskEach asks the volume for the attributes of each file, because lists may lack them.
+	AskEach bool `json:"each,omitempty"`
+	// ClockSpread is how far the clocks of the nodes are known to differ.
+	ClockSpread time.Duration `json:"apart,omitempty"`
 }
 
-// Unsteady is in the chain when a pass copied all that is new but for files that are being
-// written: they are in the copy as they were before.
+// Unsteady is the error of a pass that left out files because they are being written. The
+// copy has them as they were before.
 type Unsteady struct {
 	Files   int
 	Example string // one of them
@@ -139,75 +138,75 @@ func (u *Unsteady) Error() string {
 // maxExample bounds the name of a file in a message, in bytes.
 const maxExample = 200
 
-// errAway is the outcome of a pass that was not made.
+// errAway is the outcome of a pass that did not start.
 var errAway = errors.New("the shared volume is not mounted, or does not answer")
 
-// mirrorPace is how often passes are made.
+// mirrorPace is how often passes start, and how often the mark is read between them.
 type mirrorPace struct{ every, anyway, look time.Duration }
 
 // mirror is the parent's side: it keeps this node's copy of what the volume
 // holds for minions, so that a volume that hangs does not stop state runs.
 type mirror struct {
-	child  worker
-	pace   mirrorPace           // zero: as above
-	soon   chan struct{}        // a pass is wanted at once; nil: never
-	unsure func() bool          // whether lists may lack attributes of files; nil: never
-	apart  func() time.Duration // how far clocks of nodes differ; nil: not at all
+	child             worker
+	pace              mirrorPace           // zero: as above
+	passWanted        chan struct{}        // a pass is wanted at once; nil: never
+	attributesMayLack func() bool          // whether lists may lack attributes of files; nil: never
+	clockSpread       func() time.Duration // how far clocks of nodes differ; nil: not at all
 
-	mu      sync.Mutex
-	last    time.Time // end of the newest complete pass
-	asOf    time.Time // its begin: what was written before is in the copy
-	took    time.Duration
-	report  mirrorReport
-	fault   string
-	asked   int           // the newest pass that somebody waits for, as of begun
-	begun   int           // passes, also those that were not made
-	since   time.Time     // when the pass under way began; zero: there is none
-	ended   int           // the newest pass that is over, as of begun
-	outcome error         // of the newest pass that is over
-	over    chan struct{} // closed when the pass under way is over; nil: nobody waits
+	mu          sync.Mutex
+	completedAt time.Time // end of the newest complete pass
+	asOf        time.Time // its begin: what was written before is in the copy
+	lastTook    time.Duration
+	report      mirrorReport
+	fault       string
+	wantedPass  int           // the newest pass that somebody waits for, as of begun
+	passesBegun int           // passes, also those that were not made
+	beganAt     time.Time     // when the pass under way began; zero: there is none
+	passesEnded int           // the newest pass that is over, as of begun
+	lastOutcome error         // of the newest pass that is over
+	passOver    chan struct{} // closed when the pass under way is over; nil: nobody waits
 }
 
-// rest waits for d, or until a pass is wanted, which it reports.
-func (m *mirror) rest(ctx context.Context, d time.Duration) (wanted bool, err error) {
+// waitForPass waits for d, or until a pass is wanted. wanted reports the latter.
+func (m *mirror) waitForPass(ctx context.Context, d time.Duration) (wanted bool, err error) {
 	select {
 	case <-ctx.Done():
 		return false, ctx.Err()
-	case <-m.soon:
+	case <-m.passWanted:
 		return true, nil
 	case <-time.After(d):
 		return false, nil
 	}
 }
 
-// fresh returns when a pass is over that began after it was called. All who call it
-// during one pass share the next one.
-func (m *mirror) fresh(ctx context.Context) error {
+// waitForNew waits for the end of a pass that begins after the call. All calls during
+// one pass share the next one.
+func (m *mirror) waitForNew(ctx context.Context) error {
 	m.mu.Lock()
-	next := m.begun + 1
-	m.asked = next
+	next := m.passesBegun + 1
+	m.wantedPass = next
 	m.mu.Unlock()
 
 	for {
 		select {
-		case m.soon <- struct{}{}:
+		case m.passWanted <- struct{}{}:
 		default:
 		}
 
 		m.mu.Lock()
-		if m.ended >= next {
+		if m.passesEnded >= next {
 			defer m.mu.Unlock()
-			if m.outcome != nil {
-				return fmt.Errorf("copy the files from the shared volume: %w", m.outcome)
+			if m.lastOutcome != nil {
+				return fmt.Errorf("copy the files from the shared volume: %w", m.lastOutcome)
 			}
 			return nil
 		}
 
-		if m.over == nil {
-			m.over = make(chan struct{})
+		if m.passOver == nil {
+			m.passOver = make(chan struct{})
 		}
 
-		over := m.over
+		over := m.passOver
 		m.mu.Unlock()
 		select {
 		case <-over:
@@ -217,13 +216,13 @@ func (m *mirror) fresh(ctx context.Context) error {
 	}
 }
 
-// newest is fresh within a time that suits the length of passes. It returns as of when
-// the copy is, with an error when that is not the time of the call, or not for all files
-// ([Unsteady]).
+// newest calls waitForNew with a limit that suits the length of passes. It returns the
+// time of which the copy is. The error says why that is older than the call, or names
+// files that are older ([Unsteady]).
 func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 	m.mu.Lock()
-	limit := min(max(newestLeast, newestPasses*m.took), newestMost)
-	overdue := !m.since.IsZero() && time.Since(m.since) > limit
+	limit := min(max(newestLeast, newestPasses*m.lastTook), newestMost)
+	overdue := !m.beganAt.IsZero() && time.Since(m.beganAt) > limit
 	m.mu.Unlock()
 
 	if overdue {
@@ -231,7 +230,7 @@ func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 	} else {
 		within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("its files were not copied within %v", limit))
 		defer cancel()
-		err = m.fresh(within)
+		err = m.waitForNew(within)
 	}
 
 	m.mu.Lock()
@@ -239,63 +238,65 @@ func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 	return m.asOf, err
 }
 
-// begin counts a pass. whole reports whether somebody waits for it.
-func (m *mirror) begin(now time.Time) (limit time.Duration, whole bool) {
+// beginPass counts a pass and returns its time limit. whole reports whether a caller
+// waits for it.
+func (m *mirror) beginPass(now time.Time) (limit time.Duration, whole bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.begun++
-	m.since = now
+	m.passesBegun++
+	m.beganAt = now
 	limit = mirrorPass
-	if m.last.IsZero() {
+	if m.completedAt.IsZero() {
 		limit = mirrorFirst
 	}
-	return limit, m.asked >= m.begun
+	return limit, m.wantedPass >= m.passesBegun
 }
 
-// end tells those who wait how a pass was, and keeps what is to be reported of it.
-func (m *mirror) end(begun, now time.Time, r mirrorReport, err error) (first bool) {
+// endPass wakes the callers that wait for a pass, and records its outcome. first reports
+// whether no pass was completed before.
+func (m *mirror) endPass(begun, now time.Time, r mirrorReport, err error) (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	first = m.last.IsZero()
-	m.ended = m.begun
-	m.outcome = err
+	first = m.completedAt.IsZero()
+	m.passesEnded = m.passesBegun
+	m.lastOutcome = err
 	if err == nil && r.Changing > 0 {
-		m.outcome = &Unsteady{r.Changing, r.Example}
+		m.lastOutcome = &Unsteady{r.Changing, r.Example}
 	}
 
-	m.since = time.Time{}
-	if m.over != nil {
-		close(m.over)
-		m.over = nil
+	m.beganAt = time.Time{}
+	if m.passOver != nil {
+		close(m.passOver)
+		m.passOver = nil
 	}
 
 	switch {
-	case errors.Is(err, errAway): // others say so
+	case errors.Is(err, errAway): // the mount's own problem reports it
 	case err != nil:
 		m.fault = err.Error()
 	default:
 		m.fault = ""
-		m.last = now
+		m.completedAt = now
 		m.report = r
-		m.took = time.Since(begun)
-		m.asOf = now.Add(-m.took)
+		m.lastTook = time.Since(begun)
+		m.asOf = now.Add(-m.lastTook)
 	}
 
 	return first
 }
 
-// keep makes passes until ctx ends, while wanted says that the volume is there.
-// watched gives the mark of the newest change, and whether another node looks
-// for changes (see lease.watched). changed is called after a pass that changed
-// something and after the first.
-func (m *mirror) keep(
+// keepCopying starts passes until ctx ends, while wanted reports that the volume is there.
+// watched returns the mark of the newest change, and whether another node watches for
+// changes (see lease.newestMark). keepCopying calls changed after the first pass, and
+// after each pass that changed something.
+func (m *mirror) keepCopying(
 	ctx context.Context,
 	now func() time.Time,
 	wanted func() bool,
 	watched func() (uint64, bool),
 	changed func(mirrorReport),
 ) {
-	defer m.child.close()
+	defer m.child.stop()
 	p := m.pace
 	if p == (mirrorPace{}) {
 		p = mirrorPace{mirrorEvery, mirrorAnyway, mirrorLook}
@@ -304,12 +305,12 @@ func (m *mirror) keep(
 	for {
 		wait, mark := p.every, uint64(0)
 		select {
-		case <-m.soon: // whoever wants the pass that begins now
+		case <-m.passWanted: // satisfied by the pass that begins now
 		default:
 		}
 
 		begun := time.Now()
-		limit, whole := m.begin(begun)
+		limit, whole := m.beginPass(begun)
 		if wanted() {
 			mark, _ = watched()
 			var r mirrorReport
@@ -319,20 +320,20 @@ func (m *mirror) keep(
 				wait, mark = p.every, 0
 			}
 
-			first := m.end(begun, now(), r, err)
+			first := m.endPass(begun, now(), r, err)
 			if err == nil && (first || r.Copied+r.Removed > 0) {
 				changed(r)
 			}
 		} else {
-			m.end(begun, now(), mirrorReport{}, errAway)
+			m.endPass(begun, now(), mirrorReport{}, errAway)
 		}
 
-		again, err := m.rest(ctx, wait)
+		again, err := m.waitForPass(ctx, wait)
 		for end := time.Now().Add(p.anyway - wait); err == nil && !again && time.Now().Before(end); {
 			if next, ok := watched(); !ok || next != mark {
 				break
 			}
-			again, err = m.rest(ctx, p.look)
+			again, err = m.waitForPass(ctx, p.look)
 		}
 
 		if err != nil {
@@ -341,26 +342,28 @@ func (m *mirror) keep(
 	}
 }
 
-// question asks the child for a pass; whole: somebody waits for it.
+// question returns the child's order for a pass. whole reports whether a caller waits
+// for it.
 func (m *mirror) question(whole bool) mirrorQuestion {
 	q := mirrorQuestion{
-		Whole: whole,
-		Each:  whole && m.unsure != nil && m.unsure(),
+		ListAll: whole,
+		AskEach: whole && m.attributesMayLack != nil && m.attributesMayLack(),
 	}
-	if m.apart != nil {
-		q.Apart = m.apart()
+	if m.clockSpread != nil {
+		q.ClockSpread = m.clockSpread()
 	}
 	return q
 }
 
-// get gives the end of the newest pass, what it did, and why there is no newer.
-func (m *mirror) get() (time.Time, mirrorReport, string) {
+// state returns the end of the newest complete pass, its report, and why there is no
+// newer one.
+func (m *mirror) state() (time.Time, mirrorReport, string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.last, m.report, m.fault
+	return m.completedAt, m.report, m.fault
 }
 
-// mirrorChild makes one pass for each question.
+// mirrorChild runs one pass for each question.
 func mirrorChild(args []string, in io.Reader, out, errOut io.Writer) int {
 	var spec mirrorSpec
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil {
@@ -369,21 +372,21 @@ func mirrorChild(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 
 	c := newCopier(spec)
-	return serve(in, out, func(line []byte) (any, error) {
+	return serveLines(in, out, func(line []byte) (any, error) {
 		var q mirrorQuestion
 		if err := json.Unmarshal(line, &q); err != nil {
 			return nil, err
 		}
 
-		c.whole = q.Whole
-		c.each = q.Each
-		c.apart = q.Apart
-		return c.pass()
+		c.listAll = q.ListAll
+		c.askEach = q.AskEach
+		c.clockSpread = q.ClockSpread
+		return c.runPass()
 	})
 }
 
-// text is the specification as an argument of the child.
-func (s mirrorSpec) text() string {
+// argument returns the specification as an argument of the child.
+func (s mirrorSpec) argument() string {
 	b, err := json.Marshal(s)
 	if err != nil { // strings and booleans only
 		return ""
@@ -391,8 +394,8 @@ func (s mirrorSpec) text() string {
 	return string(b)
 }
 
-// check refuses a specification that leads out of its roots.
-func (s mirrorSpec) check() error {
+// validate refuses a specification that leads out of its roots.
+func (s mirrorSpec) validate() error {
 	for _, t := range s.Trees {
 		if !filepath.IsLocal(t) || filepath.Clean(t) != t || t == "." {
 			return fmt.Errorf("copy: %q is no directory of the tree", t)

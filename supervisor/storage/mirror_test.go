@@ -28,7 +28,7 @@ func TestMirrorPace(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		m.keep(ctx, time.Now, func() bool { passes.Add(1); return true }, func() (uint64, bool) {
+		m.keepCopying(ctx, time.Now, func() bool { passes.Add(1); return true }, func() (uint64, bool) {
 			looks.Add(1)
 			return mark.Load(), !alone.Load()
 		}, func(mirrorReport) {})
@@ -72,15 +72,15 @@ func TestMirrorFresh(t *testing.T) {
 
 	from, to := t.TempDir(), t.TempDir()
 	spec := mirrorSpec{Source: from, Dest: to, Trees: []string{"etc/master.d"}, Any: true}
-	m := mirror{soon: make(chan struct{}, 1), pace: mirrorPace{time.Hour, time.Hour, time.Hour},
-		child: worker{command: []string{self, "as-helper", "mirror", spec.text()}}}
+	m := mirror{passWanted: make(chan struct{}, 1), pace: mirrorPace{time.Hour, time.Hour, time.Hour},
+		child: worker{command: []string{self, "as-helper", "mirror", spec.argument()}}}
 	var there atomic.Bool
 	there.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		m.keep(ctx, time.Now, there.Load, func() (uint64, bool) { return 0, true }, func(mirrorReport) {})
+		m.keepCopying(ctx, time.Now, there.Load, func() (uint64, bool) { return 0, true }, func(mirrorReport) {})
 	}()
 	defer func() { cancel(); <-ended }()
 
@@ -94,7 +94,7 @@ func TestMirrorFresh(t *testing.T) {
 		}
 
 		limit, stop := context.WithTimeout(ctx, 20*time.Second)
-		err := m.fresh(limit)
+		err := m.waitForNew(limit)
 		stop()
 		b, rerr := os.ReadFile(to + "/etc/master.d/a.conf")
 		if err != nil || rerr != nil || string(b) != text {
@@ -106,7 +106,7 @@ func TestMirrorFresh(t *testing.T) {
 	limit, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
 
-	if err := m.fresh(limit); err == nil {
+	if err := m.waitForNew(limit); err == nil {
 		t.Error("fresh without a volume")
 	}
 }

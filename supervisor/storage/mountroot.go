@@ -9,7 +9,7 @@ import (
 // mountRoot is a directory where a volume is mounted. It is for one goroutine.
 type mountRoot struct {
 	path  string
-	known mountMark // of the volume that was found there; zero: none yet
+	known mountMark // of the volume found there; zero: none yet
 }
 
 // mountMark tells one mount from another, and from the directory below it.
@@ -18,10 +18,10 @@ type mountMark struct {
 	major, minor uint32
 }
 
-// check refuses a directory that is not the root of a mounted volume: what is
-// written there would land on the local disk. While the same mount is there it
-// asks the kernel alone: statfs(2) is a question to all bricks.
-func (m *mountRoot) check() error {
+// requireVolume fails for a directory that is not the root of a mounted volume: writes
+// there would land on the local disk. While the mount stays the same it only asks the
+// kernel, because statfs(2) asks all bricks.
+func (m *mountRoot) requireVolume() error {
 	mark, err := markOf(m.path)
 	if err == nil && mark == m.known && mark.id != 0 {
 		return nil
@@ -37,13 +37,13 @@ func (m *mountRoot) check() error {
 	}
 
 	if err == nil {
-		m.known = mark // as of before: what has been mounted since is asked again
+		m.known = mark // read before statfs(2): a mount that came between is checked again
 	}
 
 	return nil
 }
 
-// markOf gives the mark of the mount at path (statx(2), with what the kernel knows).
+// markOf returns the mark of the mount at path. It asks the kernel only (statx(2)).
 func markOf(path string) (mountMark, error) {
 	var st unix.Statx_t
 	err := retryIntr(func() error {
@@ -55,8 +55,8 @@ func markOf(path string) (mountMark, error) {
 	return mountMark{st.Mnt_id, st.Dev_major, st.Dev_minor}, nil
 }
 
-// onVolume is check for who looks once.
-func onVolume(path string) error {
+// requireVolume is mountRoot.requireVolume for a single check.
+func requireVolume(path string) error {
 	m := mountRoot{path: path}
-	return m.check()
+	return m.requireVolume()
 }

@@ -14,7 +14,7 @@ import (
 
 func TestMountRoot(t *testing.T) {
 	m := mountRoot{path: t.TempDir()}
-	if err := m.check(); err == nil {
+	if err := m.requireVolume(); err == nil {
 		t.Error("a plain directory is taken for a volume")
 	}
 
@@ -24,7 +24,7 @@ func TestMountRoot(t *testing.T) {
 	}
 
 	m.known = here
-	if err := m.check(); err != nil {
+	if err := m.requireVolume(); err != nil {
 		t.Errorf("the same mount is asked again: %v", err)
 	}
 
@@ -34,12 +34,12 @@ func TestMountRoot(t *testing.T) {
 	}
 
 	m.known = other
-	if err := m.check(); err == nil || m.known != (mountMark{}) {
+	if err := m.requireVolume(); err == nil || m.known != (mountMark{}) {
 		t.Errorf("%v, %+v: another mount is taken for the one of before", err, m.known)
 	}
 
 	m.path += "/gone"
-	if err := m.check(); err == nil {
+	if err := m.requireVolume(); err == nil {
 		t.Error("a directory that is not there is taken for a volume")
 	}
 }

@@ -35,15 +35,15 @@ func runMirror(t *testing.T, m *mirror) (from, to string) {
 
 	spec := mirrorSpec{Source: from, Dest: to, Trees: []string{"srv/salt", "srv/pillar"}, Any: true, Stage: stageDir}
 	if m.child.command == nil {
-		m.child.command = []string{self, "as-helper", "mirror", spec.text()}
+		m.child.command = []string{self, "as-helper", "mirror", spec.argument()}
 	}
 
-	m.soon = make(chan struct{}, 1)
+	m.passWanted = make(chan struct{}, 1)
 	m.pace = mirrorPace{time.Hour, time.Hour, time.Hour}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		m.keep(t.Context(), time.Now, func() bool { return true }, func() (uint64, bool) { return 0, true },
+		m.keepCopying(t.Context(), time.Now, func() bool { return true }, func() (uint64, bool) { return 0, true },
 			func(mirrorReport) {})
 	}()
 
@@ -230,7 +230,7 @@ func TestSameTimesAfterAnEarlyRead(t *testing.T) {
 	}
 
 	k := c.known["srv/salt/f"]
-	k.MTime, k.CTime = fi.ModTime().UnixNano(), ctime(fi) // as if they had been these already
+	k.MTime, k.CTime = fi.ModTime().UnixNano(), changeTime(fi) // as if they had been these already
 	c.known["srv/salt/f"] = k
 	pass(t, c)
 
@@ -267,7 +267,7 @@ func TestSameTimesWithClocksApart(t *testing.T) {
 				CTime: now.Add(-row.changed).UnixNano(),
 				Read:  now.Add(-row.read).UnixNano(),
 			}
-			if got := k.early(now, row.apart); got != row.early {
+			if got := k.readTooEarly(now, row.apart); got != row.early {
 				t.Errorf("early: %v, want %v", got, row.early)
 			}
 		})
@@ -290,7 +290,7 @@ func TestSameTimesFromTheFuture(t *testing.T) {
 
 	k := c.known["srv/salt/f"]
 	k.MTime = fi.ModTime().UnixNano()
-	k.CTime = ctime(fi)
+	k.CTime = changeTime(fi)
 	k.Read = k.CTime - int64(3*time.Minute)
 	c.known["srv/salt/f"] = k
 	pass(t, c)
@@ -319,7 +319,7 @@ func TestClocksApart(t *testing.T) {
 			for i, c := range row.ahead {
 				m.ahead[fmt.Sprint(i)] = c
 			}
-			if got := m.apart(); got != row.want {
+			if got := m.clockSpread(); got != row.want {
 				t.Errorf("%v, want %v", got, row.want)
 			}
 		})
@@ -369,7 +369,7 @@ func TestPipeInTheCopy(t *testing.T) {
 
 		done := make(chan error, 1)
 		go func() {
-			_, err := c.pass()
+			_, err := c.runPass()
 			done <- err
 		}()
 
@@ -406,8 +406,8 @@ func TestCopyComesInTheOrderOfChanges(t *testing.T) {
 	defer dest.Close()
 
 	var r mirrorReport
-	w := &walk{copier: c, dest: dest, r: &r, next: map[string]copied{}, vacant: map[string]emptied{}}
-	if err := w.dir("srv/salt", 0); err != nil {
+	w := &walk{copier: c, dest: dest, report: &r, copiedNow: map[string]copied{}, emptyNow: map[string]emptied{}}
+	if err := w.copyTree("srv/salt", 0); err != nil {
 		t.Fatal(err)
 	}
 
@@ -469,7 +469,7 @@ func waitForTick(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ctime(fi)
+		return changeTime(fi)
 	}
 	first := now()
 	await.That(t, "files get a later time", func() bool { return now() > first })
@@ -484,12 +484,12 @@ func TestNewestOfAHangingVolume(t *testing.T) {
 
 	m := mirror{child: worker{command: []string{self, "as-helper", "hangs"}}}
 	runMirror(t, &m)
-	if !await.Within(time.Minute, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return !m.since.IsZero() }) {
+	if !await.Within(time.Minute, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return !m.beganAt.IsZero() }) {
 		t.Fatal("no pass began")
 	}
 
 	m.mu.Lock()
-	m.since = m.since.Add(-newestLeast)
+	m.beganAt = m.beganAt.Add(-newestLeast)
 	m.mu.Unlock()
 
 	asked := time.Now()
@@ -575,14 +575,14 @@ func TestRefreshWhileAFileIsWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var m Manager
-			m.mirror.soon = make(chan struct{}, 1)
+			m.mirror.passWanted = make(chan struct{}, 1)
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				<-m.mirror.soon
+				<-m.mirror.passWanted
 				now := time.Now()
-				m.mirror.begin(now)
-				m.mirror.end(now, now, mirrorReport{Changing: 1, Example: "srv/salt/big.iso"}, row.pass)
+				m.mirror.beginPass(now)
+				m.mirror.endPass(now, now, mirrorReport{Changing: 1, Example: "srv/salt/big.iso"}, row.pass)
 			}()
 
 			if err := m.Refresh(t.Context()); !errors.Is(err, row.want) {
@@ -599,13 +599,13 @@ func TestRefreshWhileAFileIsWritten(t *testing.T) {
 func TestPassAsksForEachFileWhenListsMayLackThem(t *testing.T) {
 	for _, unsure := range []bool{false, true} {
 		m := mirror{
-			unsure: func() bool { return unsure },
-			apart:  func() time.Duration { return time.Minute },
+			attributesMayLack: func() bool { return unsure },
+			clockSpread:       func() time.Duration { return time.Minute },
 		}
-		if got, want := m.question(true), (mirrorQuestion{Whole: true, Each: unsure, Apart: time.Minute}); got != want {
+		if got, want := m.question(true), (mirrorQuestion{ListAll: true, AskEach: unsure, ClockSpread: time.Minute}); got != want {
 			t.Errorf("unsure %v, for somebody who waits: %+v", unsure, got)
 		}
-		if got := m.question(false); got != (mirrorQuestion{Apart: time.Minute}) {
+		if got := m.question(false); got != (mirrorQuestion{ClockSpread: time.Minute}) {
 			t.Errorf("unsure %v, nobody waits: %+v", unsure, got)
 		}
 	}

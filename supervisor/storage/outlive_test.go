@@ -11,7 +11,7 @@ import (
 func TestOutlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		out, end := outlive(ctx, time.Hour, 30*time.Second)
+		out, end := withGrace(ctx, time.Hour, 30*time.Second)
 		defer end()
 
 		cancel()
@@ -29,7 +29,7 @@ func TestOutlive(t *testing.T) {
 
 		ctx, cancel = context.WithCancel(t.Context())
 		defer cancel()
-		out, end = outlive(ctx, time.Hour, time.Hour)
+		out, end = withGrace(ctx, time.Hour, time.Hour)
 		end()
 
 		if out.Err() == nil {

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// owner gives the account and group of a file.
-func owner(fi fs.FileInfo) (uid, gid int, ok bool) {
+// fileOwner returns the account and group of a file.
+func fileOwner(fi fs.FileInfo) (uid, gid int, ok bool) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0, 0, false
@@ -14,8 +14,8 @@ func owner(fi fs.FileInfo) (uid, gid int, ok bool) {
 	return int(st.Uid), int(st.Gid), true
 }
 
-// ctime gives the time of the last change of a file or its attributes, in ns.
-func ctime(fi fs.FileInfo) int64 {
+// changeTime returns the time of the last change of a file or its attributes, in ns.
+func changeTime(fi fs.FileInfo) int64 {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0

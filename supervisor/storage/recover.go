@@ -22,17 +22,16 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Recovery makes a new cluster's volume of one node out of the copy that this
-// node has of a volume whose other copies are lost. The copy becomes a directory
-// of the node's own; from there a [Migration] brings it onto the new volume
-// while the node serves. The old copy stays as it is.
+// Recovery creates a volume for a new cluster of one node from this node's copy of a volume
+// whose other copies are lost. The copy becomes a local directory; a [Migration] then brings
+// it onto the new volume while the node serves. The old copy stays as it is.
 type Recovery struct {
 	s          *settings.Settings
 	executable string
 	log        *slog.Logger
 }
 
-// NewRecovery gives a recovery for a node on a volume; nothing happens yet.
+// NewRecovery returns a recovery for a node on a volume. It does nothing yet.
 func NewRecovery(s *settings.Settings, executable string, log *slog.Logger) *Recovery {
 	return &Recovery{s, executable, log}
 }
@@ -48,8 +47,8 @@ type recoverSpec struct {
 	Index string `json:"index"`
 }
 
-// Copy takes what the brick holds, whole or not at all. It may be repeated. The
-// volume must not be written to meanwhile.
+// Copy copies the content of the brick completely or not at all. Nobody may write to the
+// volume meanwhile. Copy may be repeated.
 func (r *Recovery) Copy(ctx context.Context, brick string) error {
 	if r.Ready() {
 		return nil
@@ -80,14 +79,14 @@ func (r *Recovery) Copy(ctx context.Context, brick string) error {
 	return durable.SyncDir(filepath.Dir(dest))
 }
 
-// Switch has this node forget the old pool and allows it to make a new volume
-// with a brick that it names. The node's services must not run.
+// Switch makes this node forget the old pool and allows it to create a new volume. It
+// returns the brick for that. The node's services must not run.
 func (r *Recovery) Switch(ctx context.Context, old string) (brick string, err error) {
 	m := New(FromSettings(r.s, r.executable, layout.Account{}, r.log))
 	if err := m.Forget(ctx); err != nil {
 		return "", fmt.Errorf("forget the lost volume: %w", err)
 	}
-	for _, pid := range servants(old) { // glusterd leaves them behind
+	for _, pid := range brickProcesses(old) { // glusterd leaves them behind
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
 	}
 	if err := AllowForm(r.s); err != nil {
@@ -96,13 +95,12 @@ func (r *Recovery) Switch(ctx context.Context, old string) (brick string, err er
 	return m.FreshBrick()
 }
 
-// servants are the processes of GlusterFS that serve a brick, or heal what is on
-// it. Another brick's are left alone, and so are those of containers; healing has one
-// process for all volumes.
-func servants(brick string) (pids []int) {
+// brickProcesses returns the processes of GlusterFS that serve a brick, and those that heal:
+// one process heals all volumes. It leaves out processes of other bricks and of containers.
+func brickProcesses(brick string) (pids []int) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
-		if contained(d) {
+		if inContainer(d) {
 			continue
 		}
 
@@ -129,9 +127,9 @@ func servants(brick string) (pids []int) {
 	return pids
 }
 
-// contained reports whether a process, by its folder in /proc, is in a container: it has
-// numbers in more spaces than this one (NSpid in proc_pid_status(5)).
-func contained(dir string) bool {
+// inContainer reports whether the process with that folder in /proc runs in a container: it
+// then has IDs in more namespaces than this one (NSpid in proc_pid_status(5)).
+func inContainer(dir string) bool {
 	b, err := os.ReadFile(filepath.Join(dir, "status"))
 	if err != nil {
 		return false // it has ended
@@ -144,7 +142,7 @@ func contained(dir string) bool {
 	return false
 }
 
-// recoverMain is the child's side of Copy.
+// recoverMain is the child's side of Recovery.Copy. It returns the exit status.
 func recoverMain(args []string, errOut io.Writer) int {
 	var spec recoverSpec
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil || !filepath.IsAbs(spec.Dest) ||
@@ -173,7 +171,7 @@ func takeBrick(spec recoverSpec) error {
 		Dest:   spec.Dest,
 		Index:  spec.Index,
 		Any:    true,
-		Trees:  slices.DeleteFunc(moved(), func(t string) bool { return !exists(filepath.Join(spec.Brick, t)) }),
+		Trees:  slices.DeleteFunc(movedTrees(), func(t string) bool { return !exists(filepath.Join(spec.Brick, t)) }),
 	})
 
 	for _, d := range []string{spec.Dest, filepath.Join(spec.Dest, "srv"), filepath.Join(spec.Dest, "etc"),
@@ -187,7 +185,7 @@ func takeBrick(spec recoverSpec) error {
 		return err
 	}
 
-	if _, err := c.pass(); err != nil {
+	if _, err := c.runPass(); err != nil {
 		return err
 	}
 

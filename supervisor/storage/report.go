@@ -11,12 +11,12 @@ import (
 	"saltern/supervisor/status"
 )
 
-// State gives the newest state. It never waits.
+// State returns the newest state. It never waits.
 func (m *Manager) State() State {
 	h := m.health()
 	held, holder := m.lease.held()
-	leads, _, why := m.leads()
-	mirrorAt, _, mirrorFault := m.mirror.get()
+	leads, _, why := m.leadership()
+	mirrorAt, _, mirrorFault := m.mirror.state()
 	_, blocked := m.mayServe()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,7 @@ func (m *Manager) State() State {
 	d := m.desired()
 	if m.obs != nil {
 		s.At = m.obs.At
-		m.describe(&s, d)
+		m.describeObservation(&s, d)
 	}
 
 	s.Waiting = m.waiting(h, blocked, why, mirrorAt, mirrorFault)
@@ -53,8 +53,8 @@ func (m *Manager) State() State {
 	return s
 }
 
-// describe fills in what the observation says.
-func (m *Manager) describe(s *State, d glusterctl.Desired) {
+// describeObservation fills in the parts of the state that come from the observation.
+func (m *Manager) describeObservation(s *State, d glusterctl.Desired) {
 	for _, x := range d.Members {
 		y := Member{Name: x.Name, Reachable: m.obs.Reachable[x.Address]}
 		if x.Name == m.cfg.Self {
@@ -105,13 +105,13 @@ func (m *Manager) describe(s *State, d glusterctl.Desired) {
 	s.Heal = Heal{Pending: hs.Pending.N, SplitBrain: hs.SplitBrain.N, Known: hs.Pending.Known}
 }
 
-// waiting says what is missing before the storage can be used.
-// held is why glusterd may not start; "": it may.
+// waiting returns what the storage waits for, or "" when it can be used. held is why
+// glusterd may not start; "" means that it may.
 func (m *Manager) waiting(h mount.Health, held, why string, mirrorAt time.Time, mirrorFault string) string {
 	because := func(s string) string {
 		switch {
 		case m.doing != "":
-			s += "; under way: " + m.doing // by itself: nobody has to do it
+			s += "; under way: " + m.doing // no administrator has to act
 		case m.fault != "":
 			s += " (" + m.fault + ")"
 		case len(m.plan.Refused) > 0:
@@ -156,24 +156,37 @@ func (m *Manager) waiting(h mount.Health, held, why string, mirrorAt time.Time, 
 	return ""
 }
 
-// codes of glusterctl's problems in the words of the status.
-func codes() map[string]status.Code {
+// statusCodes returns the status code for each problem of glusterctl.
+func statusCodes() map[string]status.Code {
 	return map[string]status.Code{
-		"storage.volume_full": status.VolumeFull, "storage.volume_low": status.VolumeLow,
-		"storage.mount_absent": status.VolumeAbsent, "storage.mount_stale": status.VolumeAbsent, "storage.mount_failed": status.VolumeAbsent,
-		"storage.mount_foreign": status.VolumeAbsent, "storage.mount_hung": status.VolumeHangs,
-		"storage.daemon_down": status.StorageDaemon, "storage.disowned": status.StorageRejected,
-		"storage.peer_rejected": status.StoragePeerAway, "storage.peer_down": status.StoragePeerAway, "storage.peer_silent": status.StoragePeerAway,
-		"storage.peer_missing": status.StoragePeerAway,
-		"storage.no_volume":    status.VolumeStopped, "storage.volume_unknown": status.VolumeStopped, "storage.volume_stopped": status.VolumeStopped,
-		"storage.no_quorum": status.VolumeNoQuorum, "storage.brick_down": status.BrickDown, "storage.healing_off": status.HealStuck,
-		"storage.brick_full": status.BrickFull, "storage.brick_low": status.VolumeLow, "storage.split_brain": status.SplitBrain,
-		"storage.auth_open": status.StorageOpen, "storage.tls_off": status.StorageOpen,
+		"storage.volume_full":    status.VolumeFull,
+		"storage.volume_low":     status.VolumeLow,
+		"storage.mount_absent":   status.VolumeAbsent,
+		"storage.mount_stale":    status.VolumeAbsent,
+		"storage.mount_failed":   status.VolumeAbsent,
+		"storage.mount_foreign":  status.VolumeAbsent,
+		"storage.mount_hung":     status.VolumeHangs,
+		"storage.daemon_down":    status.StorageDaemon,
+		"storage.disowned":       status.StorageRejected,
+		"storage.peer_rejected":  status.StoragePeerAway,
+		"storage.peer_down":      status.StoragePeerAway,
+		"storage.peer_silent":    status.StoragePeerAway,
+		"storage.peer_missing":   status.StoragePeerAway,
+		"storage.no_volume":      status.VolumeStopped,
+		"storage.volume_unknown": status.VolumeStopped,
+		"storage.volume_stopped": status.VolumeStopped,
+		"storage.no_quorum":      status.VolumeNoQuorum,
+		"storage.brick_down":     status.BrickDown,
+		"storage.healing_off":    status.HealStuck,
+		"storage.brick_full":     status.BrickFull,
+		"storage.brick_low":      status.VolumeLow,
+		"storage.split_brain":    status.SplitBrain,
+		"storage.auth_open":      status.StorageOpen,
+		"storage.tls_off":        status.StorageOpen,
 	}
 }
 
-// findings puts everything that is wrong into the words of the status. Called
-// with mu held.
+// findings returns everything that is wrong as findings of the status. mu is held.
 func (m *Manager) findings(
 	h mount.Health,
 	d glusterctl.Desired,
@@ -189,12 +202,12 @@ func (m *Manager) findings(
 			o.Mount = &h
 		}
 
-		byCode := codes()
+		byCode := statusCodes()
 		for _, p := range glusterctl.Assess(&o, d) {
 			c, ok := byCode[p.Code]
 			if !ok || !m.formed && (c == status.VolumeAbsent || c == status.VolumeStopped ||
 				c == status.StoragePeerAway || c == status.StorageDaemon) {
-				continue // it is being made
+				continue // the volume is still being created
 			}
 
 			subject := p.Subject
@@ -230,7 +243,7 @@ func (m *Manager) findings(
 	}
 
 	for n, c := range m.ahead {
-		if x := skew(c.ahead); x != 0 && m.cfg.Now().Sub(c.at) < time.Minute {
+		if x := clockSkew(c.ahead); x != 0 && m.cfg.Now().Sub(c.at) < time.Minute {
 			word := "ahead of"
 			if x < 0 {
 				x, word = -x, "behind"

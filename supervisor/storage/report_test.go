@@ -67,7 +67,7 @@ func good(t *testing.T) *Manager {
 	}
 
 	m.obs, m.formed = o, true
-	m.mirror.last = now
+	m.mirror.completedAt = now
 	return m
 }
 
@@ -130,7 +130,10 @@ func TestFindings(t *testing.T) {
 			"SCA-427 node2", "1m0s behind"},
 		{"an old stamp", func(m *Manager) { m.ahead["node2"] = clockDiff{-8 * time.Second, m.cfg.Now()} }, "", ""},
 		{"an old copy",
-			func(m *Manager) { m.mirror.last = m.cfg.Now().Add(-5 * time.Minute); m.mirror.fault = "too many files" },
+			func(m *Manager) {
+				m.mirror.completedAt = m.cfg.Now().Add(-5 * time.Minute)
+				m.mirror.fault = "too many files"
+			},
 			"SCA-428", "too many files"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -165,7 +168,7 @@ func TestCodesExist(t *testing.T) {
 	for _, k := range status.Kinds() {
 		known[k.Code] = true
 	}
-	for from, c := range codes() {
+	for from, c := range statusCodes() {
 		if !known[c] {
 			t.Errorf("%s leads to %s, which does not exist", from, c)
 		}
@@ -192,10 +195,10 @@ func TestWaiting(t *testing.T) {
 		{"no own directories", func(m *Manager) { m.obs.Mount.Nodes = nil }, "this node's directories"},
 		{"read-only", func(m *Manager) { m.obs.Mount.Writable = false }, "take writes"},
 		{"an arbiter needs no copy", func(m *Manager) {
-			m.mirror.last = time.Time{}
+			m.mirror.completedAt = time.Time{}
 			m.table.Nodes[0].Storage = nodes.ArbiterStorage
 		}, ""},
-		{"no copy", func(m *Manager) { m.mirror.last = time.Time{} }, "first copy"},
+		{"no copy", func(m *Manager) { m.mirror.completedAt = time.Time{} }, "first copy"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := good(t)
@@ -217,8 +220,8 @@ func TestLeads(t *testing.T) {
 		ok, fence bool
 	}{
 		{"nobody holds the lease", func(*Manager) {}, false, false},
-		{"holds the lease", func(m *Manager) { m.lease.until = time.Now().Add(time.Hour) }, true, true},
-		{"held until just now", func(m *Manager) { m.lease.until = time.Now().Add(-time.Millisecond) }, false, false},
+		{"holds the lease", func(m *Manager) { m.lease.heldUntil = time.Now().Add(time.Hour) }, true, true},
+		{"held until just now", func(m *Manager) { m.lease.heldUntil = time.Now().Add(-time.Millisecond) }, false, false},
 		{"another does", func(m *Manager) { m.lease.holder = "node2"; stopped(m) }, false, false},
 		{"forms", func(m *Manager) {
 			m.cfg.Form = true
@@ -234,12 +237,12 @@ func TestLeads(t *testing.T) {
 		}, false, false},
 		{"the second, and the first has not done it for long", func(m *Manager) {
 			stopped(m)
-			m.cfg.Self, m.down = "node2", m.cfg.Now().Add(-turnEvery)
+			m.cfg.Self, m.stoppedSince = "node2", m.cfg.Now().Add(-turnEvery)
 			m.obs.Reachable["10.0.0.1"] = true
 		}, true, false},
 		{"the third then", func(m *Manager) {
 			stopped(m)
-			m.cfg.Self, m.down = "node3", m.cfg.Now().Add(-turnEvery)
+			m.cfg.Self, m.stoppedSince = "node3", m.cfg.Now().Add(-turnEvery)
 			m.obs.Reachable["10.0.0.1"] = true
 		}, false, false},
 		{"the second, and the first is away", func(m *Manager) {
@@ -265,7 +268,7 @@ func TestLeads(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := good(t)
 			tt.spoil(m)
-			if ok, fence, why := m.leads(); ok != tt.ok || fence != tt.fence {
+			if ok, fence, why := m.leadership(); ok != tt.ok || fence != tt.fence {
 				t.Errorf("leads %v, fenced %v (%s)", ok, fence, why)
 			}
 		})
@@ -340,7 +343,7 @@ func TestDoneFollows(t *testing.T) {
 		change func(*Manager, *glusterctl.Observation)
 		plan   string
 	}{
-		{"the look", func(m *Manager, o *glusterctl.Observation) { m.take(o, false) }, "they are not set"},
+		{"the look", func(m *Manager, o *glusterctl.Observation) { m.setObservation(o, false) }, "they are not set"},
 		{"the table", func(m *Manager, _ *glusterctl.Observation) {
 			t := m.table
 			t.Nodes = append(slices.Clone(t.Nodes),

@@ -20,7 +20,7 @@ func TestMirrorKeepsRoom(t *testing.T) {
 	pass(t, c)
 	put(t, filepath.Join(src, "srv/salt/a-big"), strings.Repeat("x", 24<<20))
 
-	if r, err := c.pass(); !errors.Is(err, room.ErrFull) {
+	if r, err := c.runPass(); !errors.Is(err, room.ErrFull) {
 		t.Errorf("%+v %v", r, err)
 	}
 

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// asideMark is between the name of a copy that was set aside and the time of that.
+	// asideMark stands between the name of a copy that was set aside and the time.
 	asideMark = ".before-"
 	asideTime = "20060102T150405"
-	// maxAside is how many copies stay that were set aside; an older one is removed for
+	// maxAside is how many copies that were set aside are kept. The oldest makes room for
 	// the next.
 	maxAside = 2
 )
 
-// Copies are the directories under bricks with something of a volume in them, also those
-// that no table of nodes names: glusterd serves whatever its own files name.
+// Copies returns the directories under bricks that hold a copy of the volume, even if no
+// table of nodes names them: glusterd serves whatever its own files name.
 func Copies(bricks, volume string) []string {
 	dirs, _ := filepath.Glob(filepath.Join(bricks, volume+"-*"))
 	return slices.DeleteFunc(dirs, func(dir string) bool {
@@ -33,7 +33,7 @@ func Copies(bricks, volume string) []string {
 	})
 }
 
-// KeptCopies are those that were set aside and not deleted yet, the oldest first.
+// KeptCopies returns the copies that were set aside and not deleted yet, the oldest first.
 func KeptCopies(bricks, volume string) []string {
 	dirs, _ := filepath.Glob(filepath.Join(bricks, volume+"-*"+asideMark+"*"))
 	slices.SortFunc(dirs, func(a, b string) int {
@@ -44,7 +44,7 @@ func KeptCopies(bricks, volume string) []string {
 
 func isAside(dir string) bool { return timeOfAside(dir) != "" }
 
-// timeOfAside returns when a copy was set aside; "": it was not.
+// timeOfAside returns when a copy was set aside, or "".
 func timeOfAside(dir string) string {
 	name := filepath.Base(dir)
 	at := len(name) - len(asideTime)
@@ -54,14 +54,14 @@ func timeOfAside(dir string) string {
 	return name[at:]
 }
 
-// Serves reports whether a copy under bricks is being served by this machine.
+// Serves reports whether this machine serves a copy under bricks.
 func Serves(bricks, volume string) bool {
-	return slices.ContainsFunc(Copies(bricks, volume), func(dir string) bool { return len(bricksServed(dir)) > 0 })
+	return slices.ContainsFunc(Copies(bricks, volume), func(dir string) bool { return len(servingProcesses(dir)) > 0 })
 }
 
-// bricksServed are the processes that serve a brick; those that heal are not among them.
-func bricksServed(brick string) (pids []int) {
-	for _, pid := range servants(brick) {
+// servingProcesses returns the processes that serve a brick, without those that heal it.
+func servingProcesses(brick string) (pids []int) {
+	for _, pid := range brickProcesses(brick) {
 		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && string(comm) == "glusterfsd\n" {
 			pids = append(pids, pid)
 		}
@@ -69,9 +69,9 @@ func bricksServed(brick string) (pids []int) {
 	return pids
 }
 
-// SetAside renames every copy of this node, so that nothing serves them or heals from
-// them any more. It ends glusterd before, and whatever serves the copies. It may be
-// repeated. A gate must keep glusterd from starting meanwhile (Config.MayServe).
+// SetAside renames every copy of this node, so that nothing serves them or heals from them
+// any more. Before that it ends glusterd and the processes that serve the copies.
+// Config.MayServe must keep glusterd from starting meanwhile. SetAside may be repeated.
 func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 	copies := Copies(m.cfg.Bricks, m.cfg.Volume)
 	if len(copies) == 0 {
@@ -83,15 +83,15 @@ func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 	}
 
 	for _, dir := range copies {
-		if err := endServants(ctx, dir); err != nil {
+		if err := endBrickProcesses(ctx, dir); err != nil {
 			return fmt.Errorf("set %s aside: %w", dir, err)
 		}
 	}
 
-	m.dropKept(len(copies))
+	m.removeOldest(len(copies))
 	for _, dir := range copies {
-		if err := os.Rename(dir, dir+asideMark+
-			now.UTC().Format(asideTime)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := os.Rename(dir, dir+asideMark+now.UTC().Format(asideTime))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("set %s aside: %w", dir, err)
 		}
 	}
@@ -99,8 +99,9 @@ func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 	return durable.SyncDir(m.cfg.Bricks)
 }
 
-// dropKept removes the oldest copies that were set aside, so that there is room for more.
-func (m *Manager) dropKept(more int) {
+// removeOldest removes the oldest copies that were set aside, so that more new ones fit
+// within maxAside.
+func (m *Manager) removeOldest(more int) {
 	kept := KeptCopies(m.cfg.Bricks, m.cfg.Volume)
 	for _, dir := range kept[:min(len(kept), max(0, len(kept)+more-maxAside))] {
 		m.cfg.Log.Warn("an older copy that was set aside is removed", "path", dir)
@@ -110,14 +111,14 @@ func (m *Manager) dropKept(more int) {
 	}
 }
 
-// endServants ends the processes that serve a brick or heal from it.
-func endServants(ctx context.Context, brick string) error {
-	if len(bricksServed(brick)) == 0 {
-		return nil // who heals does so by the processes that serve
+// endBrickProcesses ends the processes that serve a brick or heal from it.
+func endBrickProcesses(ctx context.Context, brick string) error {
+	if len(servingProcesses(brick)) == 0 {
+		return nil // healing needs the serving processes
 	}
 
 	for range 100 {
-		pids := servants(brick)
+		pids := brickProcesses(brick)
 		if len(pids) == 0 {
 			return nil
 		}

@@ -86,7 +86,7 @@ func TestSetAside(t *testing.T) {
 
 // TestContained: processes of containers are not this machine's.
 func TestContained(t *testing.T) {
-	if contained("/proc/self") {
+	if inContainer("/proc/self") {
 		t.Error("this process")
 	}
 
@@ -100,7 +100,7 @@ func TestContained(t *testing.T) {
 		_ = cmd.Wait()
 	}()
 
-	if !contained(fmt.Sprintf("/proc/%d", cmd.Process.Pid)) {
+	if !inContainer(fmt.Sprintf("/proc/%d", cmd.Process.Pid)) {
 		t.Error("a process in a namespace of its own")
 	}
 }

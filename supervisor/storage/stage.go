@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// With a stage nothing of the copy is touched before all that has changed lies on this
-// node's disk. Then it comes into place in the order in which it was changed, so that
-// a reader sees a file that refers to another one no sooner than that other one.
+// With a stage, a pass first brings all changes to this node's disk. Then it puts them into
+// place in the order in which they were made, so that a reader never sees a file before
+// another one to which it refers.
 
 // foundDir is a directory of the source.
 type foundDir struct {
@@ -25,8 +25,8 @@ type stagedFile struct {
 	changed  int64 // at the source, ns
 }
 
-// temp names a place for a new version of a file or link.
-func (w *walk) temp() (string, error) {
+// tempPath returns the path where a new version of a file or link is written.
+func (w *walk) tempPath() (string, error) {
 	if w.spec.Stage == "" {
 		return tempFile, nil
 	}
@@ -42,8 +42,8 @@ func (w *walk) temp() (string, error) {
 	return filepath.Join(w.spec.Stage, strconv.Itoa(w.stagedNames)), nil
 }
 
-// put makes tmp the new dst, with a stage later.
-func (w *walk) put(tmp, dst string, changed int64) error {
+// replaceOrStage renames tmp to dst, or notes that for later when there is a stage.
+func (w *walk) replaceOrStage(tmp, dst string, changed int64) error {
 	if w.spec.Stage == "" {
 		return w.replaceBy(tmp, dst)
 	}
@@ -51,12 +51,12 @@ func (w *walk) put(tmp, dst string, changed int64) error {
 	return nil
 }
 
-// place puts what was staged into place.
-func (w *walk) place() error { return w.placeEach(func(stagedFile) {}) }
+// placeStaged puts what was staged into place.
+func (w *walk) placeStaged() error { return w.placeEach(func(stagedFile) {}) }
 
-// placeEach is place; placed is told of each file.
+// placeEach puts what was staged into place, and calls placed after each file.
 func (w *walk) placeEach(placed func(stagedFile)) error {
-	for _, d := range w.dirs {
+	for _, d := range w.stagedDirs {
 		if err := w.makeDir(d.rel, d.like); err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (w *walk) placeEach(placed func(stagedFile)) error {
 	return nil
 }
 
-// unstage removes what is left of the stage; what cannot be removed is when it is used next.
+// unstage removes what is left of the stage. The next use of the stage removes the rest.
 func (w *walk) unstage() {
 	switch {
 	case w.spec.Stage == "":
@@ -83,17 +83,17 @@ func (w *walk) unstage() {
 	}
 }
 
-// lookAbove lists the directories above the trees. The kernel believes what it knows
-// of a name for a second, and takes it anew from a list.
-func (w *walk) lookAbove() {
-	if !w.whole {
+// listParents lists the directories above the trees, because a list refreshes the names
+// that the kernel caches for a second.
+func (w *walk) listParents() {
+	if !w.listAll {
 		return
 	}
 	looked := map[string]bool{}
 	for _, t := range w.spec.Trees {
 		for up := filepath.Dir(t); !looked[up]; up = filepath.Dir(up) {
 			looked[up] = true
-			_, _ = os.ReadDir(filepath.Join(w.spec.Source, up)) // what fails here fails again below
+			_, _ = os.ReadDir(filepath.Join(w.spec.Source, up)) // a fault shows again when the tree is copied
 		}
 	}
 }

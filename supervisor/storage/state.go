@@ -8,31 +8,30 @@ import (
 	"saltern/supervisor/status"
 )
 
-// State is how the storage of this node is. It is a copy: nobody changes it
-// afterwards.
+// State describes the storage of this node. It is a copy that does not change afterwards.
 type State struct {
 	At time.Time `json:"at"` // of the newest observation; zero before the first
-	// Ready: the volume is mounted here and takes writes, its directories are
-	// made, and the files for minions have been copied to this node once.
+	// Ready reports whether the volume is mounted here and takes writes, its directories
+	// exist, and the files for minions have been copied to this node once.
 	Ready bool `json:"ready"`
-	// Waiting says in words what Ready waits for; empty when it is.
+	// Waiting says what Ready waits for. It is empty when Ready is true.
 	Waiting string `json:"waiting,omitempty"`
-	// Leads reports whether this node makes the changes of the pool, Leader which
-	// node does as far as is known.
+	// Leads reports whether this node makes the changes of the pool. Leader names the
+	// node that does, if known.
 	Leads  bool   `json:"leads"`
 	Leader string `json:"leader,omitempty"`
-	// Doing is the step that is being made by this node; empty: none.
+	// Doing is the step that this node is making, or "".
 	Doing string `json:"doing,omitempty"`
-	// Plan is what would still be done, as text; empty: nothing.
+	// Plan describes the steps that remain and the warnings. It may be empty.
 	Plan string `json:"plan,omitempty"`
-	// Done tells that the pool is as the table wants it.
+	// Done reports whether the pool is as the table wants it.
 	Done bool `json:"done"`
 
 	Problems []status.Finding `json:"problems,omitempty"`
 
 	Bricks []Brick `json:"bricks,omitempty"`
-	// Spare is how many more bricks may be lost before the volume stops; -1:
-	// it has stopped, or it is not known.
+	// Spare is how many more bricks may be lost before the volume stops. It is -1 when the
+	// volume has stopped, or the number is not known.
 	Spare int   `json:"spare"`
 	Heal  Heal  `json:"heal"`
 	Space Space `json:"space"`
@@ -52,14 +51,14 @@ type Brick struct {
 	Free    uint64 `json:"freeBytes,omitempty"`
 }
 
-// Heal is what copies still have to give each other.
+// Heal counts the entries that copies still have to bring to each other.
 type Heal struct {
 	Pending    int  `json:"pending"`
 	SplitBrain int  `json:"splitBrain"`
 	Known      bool `json:"known"`
 }
 
-// Space of the volume as its mount tells it; all 0 when that is not known.
+// Space of the volume as seen by its mount. All values are 0 when it is not known.
 type Space struct {
 	Total      uint64 `json:"totalBytes"`
 	Free       uint64 `json:"freeBytes"`
@@ -83,8 +82,8 @@ type Member struct {
 	Reachable bool   `json:"reachable"` // its glusterd's port answers
 }
 
-// LetGo reports whether the pool is done with a node that was removed: a machine
-// of the same name would be taken for it earlier.
+// LetGo reports whether the pool has finished the removal of a node. Before that, the pool
+// would take a machine of the same name for the old node.
 func (s *State) LetGo(node string) bool { return !s.Holds(node) && s.Done }
 
 // Holds reports whether the volume counts on a copy on that node.

@@ -17,14 +17,14 @@ import (
 const (
 	daemonUnit = "glusterd.service"
 	dropIn     = "/etc/systemd/system/glusterd.service.d/saltern.conf"
-	// jobLimit is for one job of systemd; glusterd without quorum takes long.
+	// jobLimit bounds one job of systemd. glusterd takes long without quorum.
 	jobLimit = 3 * time.Minute
 )
 
 func systemdRuns() bool { return util.IsRunningSystemd() }
 
 func (d *daemon) startUnit(ctx context.Context, restart bool) error {
-	fresh, err := configure(dropIn, []byte(glusterctl.UnitDropIn(d.bricks, d.allowed)))
+	fresh, err := writeIfDifferent(dropIn, []byte(glusterctl.UnitDropIn(d.bricks, d.allowed)))
 	if err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
@@ -47,15 +47,34 @@ func (d *daemon) startUnit(ctx context.Context, restart bool) error {
 		})
 }
 
+// mountUnitText takes the daemon's unit, the source, the mount point and the options.
+const mountUnitText = `# Written by applianced.
+[Unit]
+Description=The cluster's shared volume
+After=%s
+DefaultDependencies=no
+Conflicts=umount.target
+Before=umount.target
+
+[Mount]
+What=%s
+Where=%s
+Type=glusterfs
+Options=%s
+TimeoutSec=90
+LazyUnmount=yes
+ForceUnmount=yes
+`
+
 func mountUnit(point string) string { return unit.UnitNamePathEscape(point) + ".mount" }
 
-// detachUnit takes the mount of attachUnit away.
+// detachUnit unmounts what attachUnit has mounted.
 func detachUnit(ctx context.Context, point string) error {
 	return systemd.Stop(ctx, jobLimit, mountUnit(point))
 }
 
-// attachUnit mounts through a mount unit, so that the client's process belongs
-// to systemd and lives on when this one is started anew.
+// attachUnit mounts through a mount unit, so that the client's process belongs to systemd
+// and survives a restart of this one.
 func attachUnit(ctx context.Context, source, point, options string) error {
 	name := mountUnit(point)
 	opts := "_netdev"
@@ -63,9 +82,8 @@ func attachUnit(ctx context.Context, source, point, options string) error {
 		opts += "," + options
 	}
 
-	text := fmt.Sprintf("# Written by applianced.\n[Unit]\nDescription=The cluster's shared volume\nAfter=%s\nDefaultDependencies=no\nConflicts=umount.target\nBefore=umount.target\n\n"+
-		"[Mount]\nWhat=%s\nWhere=%s\nType=glusterfs\nOptions=%s\nTimeoutSec=90\nLazyUnmount=yes\nForceUnmount=yes\n", daemonUnit, source, point, opts)
-	fresh, err := configure(filepath.Join("/etc/systemd/system", name), []byte(text))
+	text := fmt.Sprintf(mountUnitText, daemonUnit, source, point, opts)
+	fresh, err := writeIfDifferent(filepath.Join("/etc/systemd/system", name), []byte(text))
 	if err != nil {
 		return fmt.Errorf("write the mount unit: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// WriteText prints a state for people.
+// WriteText writes a state as text for an administrator.
 func WriteText(w io.Writer, s State) {
 	head := "READY"
 	if !s.Ready {
@@ -41,7 +41,7 @@ func WriteText(w io.Writer, s State) {
 
 	switch {
 	case len(s.Bricks) > 1:
-		fmt.Fprintf(w, "healing  %s\nmargin   %s\n", heal, margin(s.Spare))
+		fmt.Fprintf(w, "healing  %s\nmargin   %s\n", heal, marginText(s.Spare))
 	case len(s.Bricks) == 1:
 		fmt.Fprintln(w, "margin   one copy only")
 	}
@@ -85,7 +85,7 @@ func WriteText(w io.Writer, s State) {
 	}
 }
 
-func margin(spare int) string {
+func marginText(spare int) string {
 	switch {
 	case spare < 0:
 		return "none: the volume has stopped, or it is not known"

@@ -18,23 +18,21 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// With TLS every connection of the pool is encrypted and wants a certificate of
-// the pool's own authority: between clients and bricks with a name that is a
-// member's (auth.ssl-allow), between glusterds with any name. The node that forms
-// the cluster makes the authority. A node that joins makes a key, and a node that
-// serves signs its certificate over the node API, before its glusterd starts and is
-// taken into the pool.
+// With TLS every connection of the pool is encrypted and needs a certificate of the pool's
+// own authority: between clients and bricks with the name of a member (auth.ssl-allow),
+// between glusterds with any name. The node that forms the cluster creates the authority.
+// A node that joins creates a key, and a node that serves signs its certificate over the
+// node API, before the new node's glusterd starts and joins the pool.
 //
-// Once a node serves, it gets the authority's key as well, so that each of them can take
-// in a new one and renew its own certificate when no other node answers. An arbiter never
-// has it.
+// A node that serves also gets the authority's key, so that it can admit a new node and
+// renew its own certificate when no other node answers. An arbiter never gets the key.
 
 const (
 	tlsDir        = "tls"
 	authorityCert = "authority.pem"
 	authorityKey  = "authority.key"
-	// renewBefore is how long before its end a certificate is replaced. Processes
-	// take a new one at their next start.
+	// renewBefore is how long before its end a certificate is replaced. Processes use the
+	// new one from their next start.
 	renewBefore = 365 * 24 * time.Hour
 )
 
@@ -50,7 +48,7 @@ type Authority struct {
 // errNoAuthority means that this node has no authority of the pool, or not yet.
 var errNoAuthority = errors.New("this node has no authority for the storage's certificates")
 
-// Authority gives the pool's authority for a node that joins.
+// Authority returns the pool's authority for a node that joins.
 func (m *Manager) Authority() (Authority, error) { return readAuthority(m.cfg.Dir) }
 
 func readAuthority(dir string) (a Authority, err error) {
@@ -67,9 +65,9 @@ func readAuthority(dir string) (a Authority, err error) {
 	return a, nil
 }
 
-// write keeps the authority on this node's disk; the certificate comes first,
-// who finds the key finds both.
-func (a Authority) write(dir string) error {
+// save writes the authority to this node's disk. It writes the certificate first: if the
+// key is there, both are.
+func (a Authority) save(dir string) error {
 	dir = filepath.Join(dir, tlsDir)
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -89,9 +87,9 @@ type Signed struct{ Cert, Authority []byte }
 
 // Certifier asks the other nodes of the cluster.
 type Certifier interface {
-	// Sign has this node's request (PKCS #10, PEM) for a certificate signed.
+	// Sign asks another node to sign this node's request (PKCS #10, PEM).
 	Sign(ctx context.Context, request []byte) (Signed, error)
-	// Authority gets the authority, for a node that serves.
+	// Authority asks another node for the authority. This node must serve.
 	Authority(ctx context.Context) (Authority, error)
 }
 
@@ -101,29 +99,29 @@ func (m *Manager) Sign(request []byte, node string) (Signed, error) {
 	if err != nil {
 		return Signed{}, err
 	}
-	c, err := a.pair().SignRequest(request, node, rand.Reader, m.cfg.Now())
+	c, err := a.asPair().SignRequest(request, node, rand.Reader, m.cfg.Now())
 	if err != nil {
 		return Signed{}, fmt.Errorf("certificate of the storage for %s: %w", node, err)
 	}
 	return Signed{Cert: c, Authority: a.Cert}, nil
 }
 
-// identify sees to it that GlusterFS of this node has a certificate, if the
-// cluster wants that.
-func (m *Manager) identify(ctx context.Context, d glusterctl.Desired) error {
+// ensureCertificate makes sure that GlusterFS of this node has a certificate, if the
+// cluster uses TLS.
+func (m *Manager) ensureCertificate(ctx context.Context, d glusterctl.Desired) error {
 	if !d.TLS {
 		return nil
 	}
 
-	if err := m.certify(ctx, certificateDir(cert.Dir), d); err != nil {
+	if err := m.ensureCertificateIn(ctx, certificateDir(cert.Dir), d); err != nil {
 		return fmt.Errorf("certificate of the storage: %w", err)
 	}
 	if exists(filepath.Join(glusterctl.DaemonState, secureAccess)) {
 		return nil
 	}
 
-	// A glusterd that runs already was started by the package, in clear.
-	if err := os.WriteFile(m.startAnew(), nil, 0o600); err != nil {
+	// If glusterd runs already, the package has started it in clear.
+	if err := os.WriteFile(m.restartMark(), nil, 0o600); err != nil {
 		return err
 	}
 
@@ -134,10 +132,10 @@ func (m *Manager) identify(ctx context.Context, d glusterctl.Desired) error {
 	return glusterctl.EncryptManagement(glusterctl.DaemonState)
 }
 
-// certify puts this node's certificate into dir, unless a good one is there: by the
-// authority of this node's disk, a new one on the node that forms the pool, or by another
-// node.
-func (m *Manager) certify(ctx context.Context, dir string, d glusterctl.Desired) error {
+// ensureCertificateIn puts this node's certificate into dir, unless a good one is there. The
+// authority on this node's disk signs it; the node that forms the pool creates one first.
+// A node without the authority asks another node.
+func (m *Manager) ensureCertificateIn(ctx context.Context, dir string, d glusterctl.Desired) error {
 	a, err := readAuthority(m.cfg.Dir)
 	if errors.Is(err, errNoAuthority) && d.Form {
 		a, err = m.makeAuthority(d)
@@ -153,24 +151,24 @@ func (m *Manager) certify(ctx context.Context, dir string, d glusterctl.Desired)
 	if err := installCertificate(dir, a, d.Self, m.cfg.Now()); err != nil {
 		return err
 	}
-	if m.decidesOnly() { // of a version before, or a node that was one with data
+	if m.decidesOnly() { // left by an older version, or from a time as a node with data
 		return remove(filepath.Join(m.cfg.Dir, tlsDir, authorityKey))
 	}
 
 	return nil
 }
 
-// makeAuthority makes the authority of a new pool.
+// makeAuthority creates the authority of a new pool.
 func (m *Manager) makeAuthority(d glusterctl.Desired) (Authority, error) {
 	pair, err := cert.New(d.Volume, rand.Reader, m.cfg.Now())
 	if err != nil {
 		return Authority{}, err
 	}
 	a := Authority{Cert: pair.Cert, Key: pair.Key}
-	return a, a.write(m.cfg.Dir)
+	return a, a.save(m.cfg.Dir)
 }
 
-// askForCertificate has another node sign a certificate, unless a good one is there.
+// askForCertificate asks another node to sign a certificate, unless a good one is there.
 func (m *Manager) askForCertificate(ctx context.Context, dir string, d glusterctl.Desired) error {
 	path := filepath.Join(m.cfg.Dir, tlsDir, authorityCert)
 	authority, _, err := durable.ReadFile(path, maxPEM, durable.Follow)
@@ -200,7 +198,7 @@ func (m *Manager) askForCertificate(ctx context.Context, dir string, d glusterct
 		return fmt.Errorf("another node's answer: %w", err)
 	}
 
-	if err := place(dir, signed.Authority, cert.Pair{Cert: signed.Cert, Key: key}); err != nil {
+	if err := placeCertificate(dir, signed.Authority, cert.Pair{Cert: signed.Cert, Key: key}); err != nil {
 		return err
 	}
 
@@ -212,13 +210,13 @@ func (m *Manager) askForCertificate(ctx context.Context, dir string, d glusterct
 	return err
 }
 
-// askEvery is between questions for the authority by a node that has none yet.
+// askEvery is the pause between two questions for the authority by a node without one.
 const askEvery = time.Minute
 
-// getAuthority gets the authority's key for a node that serves and has none yet. Without
-// it the node works; it is asked for again.
+// getAuthority fetches the authority's key for a node that serves and has none yet. The node
+// works without it and tries again later.
 func (m *Manager) getAuthority(ctx context.Context) {
-	if m.cfg.Others == nil || !m.serves() || m.cfg.Now().Sub(m.asked) < askEvery {
+	if m.cfg.Others == nil || !m.serves() || m.cfg.Now().Sub(m.askedAt) < askEvery {
 		return
 	}
 
@@ -226,7 +224,7 @@ func (m *Manager) getAuthority(ctx context.Context) {
 		return
 	}
 
-	m.asked = m.cfg.Now()
+	m.askedAt = m.cfg.Now()
 
 	a, err := m.cfg.Others.Authority(ctx)
 	if err == nil {
@@ -238,7 +236,7 @@ func (m *Manager) getAuthority(ctx context.Context) {
 	}
 }
 
-// keepAuthority writes down the authority if it is the one that signed our certificate.
+// keepAuthority saves the authority if it is the one that signed this node's certificate.
 func (m *Manager) keepAuthority(a Authority) error {
 	known, _, err := durable.ReadFile(filepath.Join(m.cfg.Dir, tlsDir, authorityCert), maxPEM, durable.Follow)
 	if err != nil {
@@ -247,31 +245,33 @@ func (m *Manager) keepAuthority(a Authority) error {
 	if !bytes.Equal(known, a.Cert) {
 		return errors.New("another node has another authority of the storage's certificates")
 	}
-	if _, err := a.pair().Issue(m.cfg.Self, rand.Reader, m.cfg.Now()); err != nil {
+	if _, err := a.asPair().Issue(m.cfg.Self, rand.Reader, m.cfg.Now()); err != nil {
 		return fmt.Errorf("another node's authority: %w", err)
 	}
-	return a.write(m.cfg.Dir)
+	return a.save(m.cfg.Dir)
 }
 
-// startAnew is there while glusterd has to be started anew to use TLS.
-func (m *Manager) startAnew() string { return filepath.Join(m.cfg.Dir, tlsDir, "start-glusterd-anew") }
+// restartMark returns the path of a file that exists while glusterd must restart to use TLS.
+func (m *Manager) restartMark() string {
+	return filepath.Join(m.cfg.Dir, tlsDir, "start-glusterd-anew")
+}
 
-// renewEvery is how often a node that runs looks at its certificate.
+// renewEvery is how often a running node checks its certificate.
 const renewEvery = time.Hour
 
-// renew replaces a certificate that ends soon. What runs takes it at its next
-// start. It is called by keepChanging alone.
-func (m *Manager) renew(ctx context.Context, d glusterctl.Desired) error {
+// renewCertificate replaces a certificate that ends soon. Running processes use the new one
+// from their next start. Only keepChanging calls it.
+func (m *Manager) renewCertificate(ctx context.Context, d glusterctl.Desired) error {
 	if !d.TLS {
 		return nil
 	}
 	m.getAuthority(ctx)
-	if m.cfg.Now().Sub(m.renewed) < renewEvery {
+	if m.cfg.Now().Sub(m.renewedAt) < renewEvery {
 		return nil
 	}
-	err := m.identify(ctx, d)
+	err := m.ensureCertificate(ctx, d)
 	if err == nil {
-		m.renewed = m.cfg.Now()
+		m.renewedAt = m.cfg.Now()
 	}
 	return err
 }
@@ -280,10 +280,10 @@ func (m *Manager) renew(ctx context.Context, d glusterctl.Desired) error {
 // glusterctl.EncryptManagement.
 const secureAccess = "secure-access"
 
-func (a Authority) pair() cert.Pair { return cert.Pair{Cert: a.Cert, Key: a.Key} }
+func (a Authority) asPair() cert.Pair { return cert.Pair{Cert: a.Cert, Key: a.Key} }
 
-// certificateDir is where the files go that GlusterFS reads in dir: where its
-// link leads when dir is read-only, as in the image.
+// certificateDir returns the directory of the files that GlusterFS reads in dir. If dir has
+// links, as in the image, where it is read-only, that is where they lead.
 func certificateDir(dir string) string {
 	if to, err := os.Readlink(filepath.Join(dir, "glusterfs.pem")); err == nil && filepath.IsAbs(to) {
 		return filepath.Dir(to)
@@ -291,24 +291,24 @@ func certificateDir(dir string) string {
 	return dir
 }
 
-// installCertificate issues a certificate for this node and puts it where
-// GlusterFS looks, unless a good one is there.
+// installCertificate issues a certificate for this node and puts it where GlusterFS reads
+// it, unless a good one is there.
 func installCertificate(dir string, a Authority, self string, now time.Time) error {
 	if goodCertificate(dir, a.Cert, self, now) {
 		return nil
 	}
-	p, err := a.pair().Issue(self, rand.Reader, now)
+	p, err := a.asPair().Issue(self, rand.Reader, now)
 	if err != nil {
 		return err
 	}
-	return place(dir, a.Cert, p)
+	return placeCertificate(dir, a.Cert, p)
 }
 
-// goodCertificate reports whether dir has this node's certificate of that authority, which
+// goodCertificate reports whether dir has a certificate of this node by that authority that
 // does not end soon.
 func goodCertificate(dir string, authority []byte, self string, now time.Time) bool {
 	read := func(name string) []byte {
-		// what cannot be read is made anew
+		// an unreadable file counts as missing
 		b, _, _ := durable.ReadFile(filepath.Join(dir, name), maxPEM, durable.Follow)
 		return b
 	}
@@ -318,8 +318,8 @@ func goodCertificate(dir string, authority []byte, self string, now time.Time) b
 		cert.Verify(authority, have, self, now) == nil && cert.Matches(have, read("glusterfs.key"))
 }
 
-// place writes a certificate where GlusterFS looks.
-func place(dir string, authority []byte, p cert.Pair) error {
+// placeCertificate writes a certificate where GlusterFS reads it.
+func placeCertificate(dir string, authority []byte, p cert.Pair) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -331,7 +331,7 @@ func place(dir string, authority []byte, p cert.Pair) error {
 	return err
 }
 
-// forgetIdentity removes what makes this node a member of a pool with TLS.
+// forgetIdentity removes this node's certificates and its authority, if it has one.
 func (m *Manager) forgetIdentity() error {
 	authority, _, err := durable.ReadFile(filepath.Join(m.cfg.Dir, tlsDir, authorityCert), maxPEM, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -351,8 +351,7 @@ func (m *Manager) forgetIdentity() error {
 	return errors.Join(append(faults, err)...)
 }
 
-// CertificateEnds tells until when the certificate that GlusterFS of this machine
-// has is good.
+// CertificateEnds returns when the certificate of this machine's GlusterFS ends.
 func CertificateEnds() (time.Time, error) {
 	b, _, err := durable.ReadFile(filepath.Join(certificateDir(cert.Dir), "glusterfs.pem"), maxPEM, durable.Follow)
 	if err != nil {

@@ -41,7 +41,7 @@ func TestAuthority(t *testing.T) {
 	first := New(Config{Dir: t.TempDir(), Self: "node1"})
 	dir := t.TempDir()
 	want := glusterctl.Desired{Volume: "cluster", Self: "node1", TLS: true}
-	if err := first.certify(ctx, dir, want); !errors.Is(err, errNoAuthority) {
+	if err := first.ensureCertificateIn(ctx, dir, want); !errors.Is(err, errNoAuthority) {
 		t.Errorf("nobody forms and nobody can be asked: %v", err)
 	}
 
@@ -50,7 +50,7 @@ func TestAuthority(t *testing.T) {
 	}
 
 	want.Form = true
-	if err := first.certify(ctx, dir, want); err != nil {
+	if err := first.ensureCertificateIn(ctx, dir, want); err != nil {
 		t.Fatal(err)
 	}
 
@@ -60,7 +60,7 @@ func TestAuthority(t *testing.T) {
 	}
 
 	want.Form = false
-	if err := first.certify(ctx, dir, want); err != nil {
+	if err := first.ensureCertificateIn(ctx, dir, want); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
 
@@ -91,7 +91,7 @@ func TestAuthority(t *testing.T) {
 		},
 	} {
 		others.sign = sign
-		if err := joiner.certify(ctx, theirs, want); err == nil || exists(filepath.Join(theirs, "glusterfs.pem")) {
+		if err := joiner.ensureCertificateIn(ctx, theirs, want); err == nil || exists(filepath.Join(theirs, "glusterfs.pem")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestAuthority(t *testing.T) {
 	others.sign = func(r []byte) (Signed, error) { return first.Sign(r, "node2") }
 	others.signed = 0
 	for range 2 {
-		if err := joiner.certify(ctx, theirs, want); err != nil {
+		if err := joiner.ensureCertificateIn(ctx, theirs, want); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestAuthority(t *testing.T) {
 		t.Error("rubbish was taken for an authority")
 	}
 
-	others.authority, joiner.asked = first.Authority, time.Time{}
+	others.authority, joiner.askedAt = first.Authority, time.Time{}
 	joiner.getAuthority(ctx)
 	if st, err := os.Stat(key); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the authority's key: %v, %v", st, err)
@@ -141,7 +141,7 @@ func TestAuthority(t *testing.T) {
 
 	// A node that becomes an arbiter gives the key up and keeps its certificate.
 	joiner.SetTable(table(nodes.Member, "arbiter"))
-	if err := joiner.certify(ctx, theirs, want); err != nil || exists(key) ||
+	if err := joiner.ensureCertificateIn(ctx, theirs, want); err != nil || exists(key) ||
 		!goodCertificate(theirs, a.Cert, "node2", now) {
 		t.Errorf("as an arbiter: %v, the key is there: %v", err, exists(key))
 	}

@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (w *walk) dir(rel string, depth int) error {
+func (w *walk) copyTree(rel string, depth int) error {
 	if depth > mirrorMaxDepth {
-		w.r.Skipped++
+		w.report.Skipped++
 		return nil
 	}
 
@@ -36,7 +36,7 @@ func (w *walk) dir(rel string, depth int) error {
 	}
 
 	if w.spec.Stage != "" {
-		w.dirs = append(w.dirs, foundDir{rel, fi})
+		w.stagedDirs = append(w.stagedDirs, foundDir{rel, fi})
 	} else if err := w.makeDir(rel, fi); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (w *walk) dir(rel string, depth int) error {
 		return nil
 	}
 
-	leave := w.enter(rel)
+	leave := w.openCopyDir(rel)
 	defer leave()
 	listed := time.Now()
 	entries, err := readDir(src)
@@ -59,24 +59,24 @@ func (w *walk) dir(rel string, depth int) error {
 	}
 
 	if len(entries) == 0 {
-		w.vacant[rel] = emptied{fi.ModTime().UnixNano(), ctime(fi), listed}
+		w.emptyNow[rel] = emptied{fi.ModTime().UnixNano(), changeTime(fi), listed}
 	}
 
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
-		w.r.Files++
-		if w.r.Files > mirrorMaxEntries || w.r.Bytes > mirrorMaxBytes {
+		w.report.Files++
+		if w.report.Files > mirrorMaxEntries || w.report.Bytes > mirrorMaxBytes {
 			return fmt.Errorf("more than %d files or %d GiB: this is not copied", mirrorMaxEntries, mirrorMaxBytes>>30)
 		}
 
 		p := path.Join(rel, e.Name())
-		if w.skip != nil && w.skip(p) || foreign(p) {
+		if w.skip != nil && w.skip(p) || ownedByGPG(p) {
 			continue
 		}
 
-		taken, err := w.entry(p, e.Type(), depth)
-		if changed(err) {
-			taken, err = w.again(p, depth)
+		taken, err := w.copyEntry(p, e.Type(), depth)
+		if hasVanished(err) {
+			taken, err = w.retryEntry(p, depth)
 		}
 
 		if err != nil {
@@ -92,32 +92,33 @@ func (w *walk) dir(rel string, depth int) error {
 	return nil
 }
 
-// entry copies one entry of a directory, and reports whether the copy has it.
-func (w *walk) entry(p string, kind fs.FileMode, depth int) (taken bool, err error) {
+// copyEntry copies one entry of a directory, and reports whether the copy has it.
+func (w *walk) copyEntry(p string, kind fs.FileMode, depth int) (taken bool, err error) {
 	switch {
 	case kind.IsDir():
-		err = w.dir(p, depth+1)
+		err = w.copyTree(p, depth+1)
 	case kind&fs.ModeSymlink != 0:
-		err = w.link(p)
+		err = w.copyLink(p)
 	case kind.IsRegular():
-		err = w.file(p)
+		err = w.copyFile(p)
 	default:
-		w.r.Skipped++
+		w.report.Skipped++
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// changed reports whether an entry was removed, or replaced, since it was listed.
-func changed(err error) bool {
+// hasVanished reports whether an entry was removed, or replaced, since it was listed.
+func hasVanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR)
 }
 
-// again copies an entry that has changed since it was listed, when a new list has it
-// still. What changes once more stays as it is in the copy until the next pass.
-func (w *walk) again(p string, depth int) (taken bool, err error) {
+// retryEntry lists the directory again and copies an entry that has changed since the
+// first list. An entry that changes once more stays as it is in the copy until the next
+// pass.
+func (w *walk) retryEntry(p string, depth int) (taken bool, err error) {
 	entries, err := readDir(filepath.Join(w.spec.Source, path.Dir(p)))
-	if changed(err) {
+	if hasVanished(err) {
 		return false, nil // with its directory
 	}
 	if err != nil {
@@ -129,15 +130,15 @@ func (w *walk) again(p string, depth int) (taken bool, err error) {
 		return false, nil
 	}
 
-	taken, err = w.entry(p, entries[i].Type(), depth)
-	if !changed(err) {
+	taken, err = w.copyEntry(p, entries[i].Type(), depth)
+	if !hasVanished(err) {
 		return taken, err
 	}
 
-	w.r.Changing++
-	w.r.Example = p
+	w.report.Changing++
+	w.report.Example = p
 	if k, known := w.known[p]; known {
-		w.next[p] = k
+		w.copiedNow[p] = k
 	}
 
 	return true, nil
@@ -145,32 +146,32 @@ func (w *walk) again(p string, depth int) (taken bool, err error) {
 
 // emptied is a directory of the source that had no entry.
 type emptied struct {
-	mtime, ctime int64     // ns
-	listed       time.Time // when
+	mtime, ctime int64 // ns
+	listed       time.Time
 }
 
-// The times of a directory tell of a new entry, but for one that comes at once after
-// another change, or from a node whose clock is behind: the volume never puts them
-// back. So what has changed of late is listed in each pass, and all now and then.
-// Listing asks all bricks several times.
+// A new entry changes the times of its directory, unless it comes right after another
+// change, or from a node whose clock is behind: the volume never puts times back. So each
+// pass lists the directories that changed less than emptySettled ago, and every directory
+// each emptyAnyway. Listing is expensive: it asks all bricks several times.
 const (
 	emptySettled = time.Minute
 	emptyAnyway  = 30 * time.Second
 )
 
-// stillEmpty reports whether a directory that was empty has not changed since.
+// stillEmpty reports whether a directory that was empty is known to be unchanged.
 func (w *walk) stillEmpty(rel string, fi fs.FileInfo) bool {
-	e, ok := w.empty[rel]
+	e, ok := w.emptyDirs[rel]
 	now := time.Now()
-	ok = ok && !w.whole && fi.ModTime().UnixNano() == e.mtime && ctime(fi) == e.ctime &&
+	ok = ok && !w.listAll && fi.ModTime().UnixNano() == e.mtime && changeTime(fi) == e.ctime &&
 		now.Sub(fi.ModTime()) > emptySettled && now.Sub(e.listed) < emptyAnyway
 	if ok {
-		w.vacant[rel] = e
+		w.emptyNow[rel] = e
 	}
 	return ok
 }
 
-// readDir lists a directory. GlusterFS sometimes says ESTALE for one that was
+// readDir lists a directory. GlusterFS sometimes fails with ESTALE for one that was
 // just replaced.
 func readDir(p string) (entries []fs.DirEntry, err error) {
 	err = durable.RetryStale(50*time.Millisecond, func() (err error) {
@@ -203,10 +204,10 @@ func (w *walk) makeDir(dst string, like fs.FileInfo) error {
 	return w.sameOwner(dst, dst, like, have)
 }
 
-// sameOwner gives dst the owner and mode of like, and what is in the keyring those
-// that gpg takes. rel is its place in the tree; have is what dst is, nil: not known.
+// sameOwner gives dst the owner and mode of like. In the keyring it sets those that gpg
+// accepts. rel is the place of dst in the tree. have describes dst and may be nil.
 func (w *walk) sameOwner(dst, rel string, like, have fs.FileInfo) error {
-	uid, gid, ok := owner(like)
+	uid, gid, ok := fileOwner(like)
 	if !ok {
 		return nil
 	}
@@ -220,7 +221,7 @@ func (w *walk) sameOwner(dst, rel string, like, have fs.FileInfo) error {
 	}
 
 	if have != nil {
-		if u, g, ok := owner(have); ok && u == uid && g == gid && have.Mode() == mode {
+		if u, g, ok := fileOwner(have); ok && u == uid && g == gid && have.Mode() == mode {
 			return nil
 		}
 	}
@@ -234,7 +235,7 @@ func (w *walk) sameOwner(dst, rel string, like, have fs.FileInfo) error {
 	return w.dest.Chmod(dst, mode.Perm())
 }
 
-func (w *walk) link(rel string) error {
+func (w *walk) copyLink(rel string) error {
 	src, dst := filepath.Join(w.spec.Source, rel), rel
 	to, err := os.Readlink(src)
 	if err != nil {
@@ -242,10 +243,12 @@ func (w *walk) link(rel string) error {
 	}
 
 	// An absolute link into the volume would make the copy hang with it.
-	if in, ok := strings.CutPrefix(to, w.spec.Source+
-		"/"); ok && slices.ContainsFunc(w.spec.Trees,
-		func(t string) bool { return in == t || strings.HasPrefix(in, t+"/") }) {
-		to = filepath.Join(w.spec.Dest, in)
+	below, onVolume := strings.CutPrefix(to, w.spec.Source+"/")
+	isCopied := onVolume && slices.ContainsFunc(w.spec.Trees, func(tree string) bool {
+		return below == tree || strings.HasPrefix(below, tree+"/")
+	})
+	if isCopied {
+		to = filepath.Join(w.spec.Dest, below)
 	}
 
 	if have, err := w.dest.Readlink(dst); err == nil && have == to {
@@ -257,7 +260,7 @@ func (w *walk) link(rel string) error {
 		return err
 	}
 
-	tmp, err := w.temp()
+	tmp, err := w.tempPath()
 	if err != nil {
 		return err
 	}
@@ -267,11 +270,11 @@ func (w *walk) link(rel string) error {
 		return err
 	}
 
-	w.r.Copied++
-	return w.put(tmp, dst, ctime(fi))
+	w.report.Copied++
+	return w.replaceOrStage(tmp, dst, changeTime(fi))
 }
 
-// replaceBy renames tmp to dst, also where a directory was.
+// replaceBy renames tmp to dst, even if dst is a directory.
 func (w *walk) replaceBy(tmp, dst string) error {
 	err := w.dest.Rename(tmp, dst)
 	if fi, lerr := w.dest.Lstat(dst); err != nil && lerr == nil && fi.IsDir() {
@@ -282,9 +285,9 @@ func (w *walk) replaceBy(tmp, dst string) error {
 	return err
 }
 
-func (w *walk) file(rel string) error {
+func (w *walk) copyFile(rel string) error {
 	src := filepath.Join(w.spec.Source, rel)
-	if w.each {
+	if w.askEach {
 		askAttributes(src)
 	}
 
@@ -294,12 +297,12 @@ func (w *walk) file(rel string) error {
 	}
 
 	k, known := w.known[rel]
-	have, herr := w.lookAtCopy(rel)
+	have, herr := w.statCopy(rel)
 	intact := herr == nil && have.Mode().IsRegular() && known && have.Size() == k.Size &&
 		have.ModTime().UnixNano() == k.Local
-	unchanged := fi.Size() == k.Size && fi.ModTime().UnixNano() == k.MTime && ctime(fi) == k.CTime
-	if intact && unchanged && !k.early(time.Now(), w.apart) {
-		w.next[rel] = k
+	unchanged := fi.Size() == k.Size && fi.ModTime().UnixNano() == k.MTime && changeTime(fi) == k.CTime
+	if intact && unchanged && !k.readTooEarly(time.Now(), w.clockSpread) {
+		w.copiedNow[rel] = k
 		return w.sameOwner(rel, rel, fi, have)
 	}
 
@@ -309,31 +312,32 @@ func (w *walk) file(rel string) error {
 	}
 
 	for range times {
-		whole, err := w.read(rel, k, intact)
+		whole, err := w.copyContent(rel, k, intact)
 		if whole || err != nil {
 			return err
 		}
 	}
 
-	w.r.Changing++
-	w.r.Example = rel
+	w.report.Changing++
+	w.report.Example = rel
 	if known && herr == nil { // the old one stays for now
-		w.next[rel] = k
+		w.copiedNow[rel] = k
 	}
 
 	return nil
 }
 
 const (
-	// readTimes is how often a file is read in one pass, at most, because it changes meanwhile.
+	// readTimes is how often one pass reads a file that changes meanwhile.
 	readTimes = 3
-	// readAgainMost is up to which size: a larger one takes long to write as well.
+	// readAgainMost is the largest file that is read again: larger ones also take long to
+	// write.
 	readAgainMost = 64 << 20
 )
 
-// read copies a file, and reports whether it stayed as it was meanwhile. k is what is
-// known of the copy, which is intact or not.
-func (w *walk) read(rel string, k copied, intact bool) (whole bool, err error) {
+// copyContent copies a file. whole reports whether the source stayed unchanged meanwhile.
+// k describes the copy; intact reports whether the copy still matches k.
+func (w *walk) copyContent(rel string, k copied, intact bool) (whole bool, err error) {
 	f, fi, err := openRegular(filepath.Join(w.spec.Source, rel))
 	if err != nil {
 		return false, err
@@ -341,13 +345,13 @@ func (w *walk) read(rel string, k copied, intact bool) (whole bool, err error) {
 	defer f.Close()
 
 	forgetPages(f)
-	tmp, err := w.temp()
+	tmp, err := w.tempPath()
 	if err != nil {
 		return false, err
 	}
 
 	opened := time.Now()
-	hash, n, err := w.fetch(f, tmp, rel, fi)
+	hash, n, err := w.writeCopy(f, tmp, rel, fi)
 	if err != nil {
 		_ = w.dest.Remove(tmp)
 		return false, err
@@ -359,12 +363,14 @@ func (w *walk) read(rel string, k copied, intact bool) (whole bool, err error) {
 		return false, nil
 	}
 
-	k.Size, k.MTime, k.CTime = fi.Size(), fi.ModTime().UnixNano(), ctime(fi)
+	k.Size = fi.Size()
+	k.MTime = fi.ModTime().UnixNano()
+	k.CTime = changeTime(fi)
 	k.Read = opened.UnixNano()
 	if intact && k.Hash == hash {
-		w.touched = true
+		w.indexChanged = true
 		_ = w.dest.Remove(tmp)
-		w.next[rel] = k
+		w.copiedNow[rel] = k
 		return true, w.sameOwner(rel, rel, fi, nil)
 	}
 
@@ -375,19 +381,19 @@ func (w *walk) read(rel string, k copied, intact bool) (whole bool, err error) {
 	}
 
 	k.Local = have.ModTime().UnixNano()
-	if err := w.put(tmp, rel, k.CTime); err != nil {
+	if err := w.replaceOrStage(tmp, rel, k.CTime); err != nil {
 		return false, err
 	}
 
-	w.next[rel] = k
-	w.r.Copied++
-	w.r.Bytes += n
+	w.copiedNow[rel] = k
+	w.report.Copied++
+	w.report.Bytes += n
 	return true, nil
 }
 
-// askAttributes has the kernel ask the volume for the attributes of a file, which it
-// otherwise believes for a second. A list of the directory brings them, but while copies
-// are healed not those of all files (afr_readdir_transform_entries in GlusterFS's
+// askAttributes makes the kernel ask the volume for the attributes of a file, which it
+// otherwise caches for a second. A list of the directory brings the attributes as well,
+// but not of all files while copies heal (afr_readdir_transform_entries in GlusterFS's
 // xlators/cluster/afr/src/afr-dir-read.c).
 func askAttributes(path string) {
 	var st unix.Statx_t
@@ -395,14 +401,14 @@ func askAttributes(path string) {
 	_ = unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st)
 }
 
-// forgetPages has the kernel forget what it knows of the contents of a file. GlusterFS lets
-// it keep that from one open to the next while it knows of no change (fuse_fd_cbk in
-// xlators/mount/fuse/src/fuse-bridge.c), and it may hear of a change too late.
+// forgetPages drops the cached contents of a file from the kernel. GlusterFS keeps them
+// from one open to the next while it knows of no change (fuse_fd_cbk in
+// xlators/mount/fuse/src/fuse-bridge.c), and it may learn of a change too late.
 func forgetPages(f *os.File) {
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // advice: nothing follows from a refusal
 }
 
-// openRegular opens a file that may have become something else meanwhile.
+// openRegular opens a file. It fails with fs.ErrNotExist if that is something else by now.
 func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -416,25 +422,26 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	return nil, nil, errors.Join(err, fs.ErrNotExist)
 }
 
-// earlyFor covers how far apart the clocks of nodes are although nobody notices; what is
-// noticed is added.
-const earlyFor = skewLimit
+// settleFor covers a difference between clocks of nodes that is too small to be noticed.
+// Known differences are added.
+const settleFor = skewLimit
 
-// early reports whether a file was read so soon after its last change that its times may be
-// those of a later one, too, so that it has to be read again. The volume takes the times of a
-// change from the node that makes it, and never puts them back: a change by a node whose clock
-// is behind leaves those of the change before, for as long as the clocks differ.
-// apart is how far clocks are known to differ.
-func (k copied) early(now time.Time, apart time.Duration) bool {
+// readTooEarly reports whether a file must be read again, because it was read so soon after
+// its last change that a later change may have left the same times. The volume takes the
+// times of a change from the node that makes it, and never puts them back: a change by a
+// node whose clock is behind leaves the times of the change before, for as long as the
+// clocks differ. apart is how far clocks are known to differ.
+func (k copied) readTooEarly(now time.Time, apart time.Duration) bool {
 	settled := time.Duration(k.Read - k.CTime)
 	clockPutBack := k.Read > now.UnixNano() // this node's: when it was read is not known
-	return settled < earlyFor+apart || clockPutBack
+	return settled < settleFor+apart || clockPutBack
 }
 
-// fetch copies f to tmp with the mode, owner and time of like; rel is its place in the tree.
-func (w *walk) fetch(f *os.File, tmp, rel string, like fs.FileInfo) (hash string, n int64, err error) {
+// writeCopy copies f to tmp with the mode, owner and time of like. rel is the place of f
+// in the tree.
+func (w *walk) writeCopy(f *os.File, tmp, rel string, like fs.FileInfo) (hash string, n int64, err error) {
 	_ = w.dest.Remove(tmp)
-	watch, err := w.room()
+	watch, err := w.watchRoom()
 	if err != nil {
 		return "", 0, err
 	}
@@ -465,9 +472,9 @@ func (w *walk) fetch(f *os.File, tmp, rel string, like fs.FileInfo) (hash string
 	return hex.EncodeToString(sum.Sum(nil)), n, err
 }
 
-// room begins to watch the room of the copy when the first file is written: a pass that
-// writes nothing, or only removes, needs none.
-func (w *walk) room() (*room.Watch, error) {
+// watchRoom returns the watch of the room of the copy. It starts the watch at the first
+// write: a pass that writes nothing needs none.
+func (w *walk) watchRoom() (*room.Watch, error) {
 	if w.watch != nil {
 		return w.watch, nil
 	}
@@ -478,8 +485,8 @@ func (w *walk) room() (*room.Watch, error) {
 	return watch, err
 }
 
-// mirrorKeep is what a copy leaves free: less than is usual, since without the files for
-// minions a node cannot serve while the volume is away.
+// mirrorKeep returns the room that a copy leaves free. It is less than usual, because a node
+// without the files for minions cannot serve while the volume is away.
 func mirrorKeep() room.Keep { return room.Keep{Bytes: 64 << 20, Files: 2000} }
 
 // copyDir is a directory of the copy.
@@ -488,30 +495,30 @@ type copyDir struct {
 	root *os.Root // nil: the copy does not have it
 }
 
-// enter opens a directory of the copy until leave is called, for lookAtCopy. What else may lie there
-// is not opened: a pipe would wait for a writer.
-func (w *walk) enter(rel string) (leave func()) {
-	above := w.here
-	w.here = copyDir{rel: rel}
+// openCopyDir opens a directory of the copy for statCopy, until leave is called. It opens
+// nothing but a directory: to open a pipe would wait for a writer.
+func (w *walk) openCopyDir(rel string) (leave func()) {
+	above := w.openDir
+	w.openDir = copyDir{rel: rel}
 	if fi, err := w.dest.Lstat(rel); err == nil && fi.IsDir() {
 		if root, err := w.dest.OpenRoot(rel); err == nil {
-			w.here.root = root
+			w.openDir.root = root
 		}
 	}
 
 	return func() {
-		if w.here.root != nil {
-			_ = w.here.root.Close() // it was only read
+		if w.openDir.root != nil {
+			_ = w.openDir.root.Close() // it was only read
 		}
-		w.here = above
+		w.openDir = above
 	}
 }
 
-// lookAtCopy is Lstat in the copy. From its directory that is one step: a path is opened
-// directory by directory, which for each file was most of what a pass costs on this node.
-func (w *walk) lookAtCopy(rel string) (fs.FileInfo, error) {
-	if w.here.root != nil && w.here.rel == path.Dir(rel) {
-		return w.here.root.Lstat(path.Base(rel))
+// statCopy is Lstat in the copy. It starts from the open directory: os.Root opens a longer
+// path directory by directory, which was most of the cost of a pass on this node.
+func (w *walk) statCopy(rel string) (fs.FileInfo, error) {
+	if w.openDir.root != nil && w.openDir.rel == path.Dir(rel) {
+		return w.openDir.root.Lstat(path.Base(rel))
 	}
 	return w.dest.Lstat(rel)
 }
@@ -526,8 +533,8 @@ func (w *walk) readCopy(rel string) ([]fs.DirEntry, error) {
 	return dir.ReadDir(-1)
 }
 
-// sweep removes from the copy what the source does not have.
-func (w *walk) sweep(rel string) error {
+// removeExtra removes from the copy what the source does not have.
+func (w *walk) removeExtra(rel string) error {
 	entries, err := w.readCopy(rel)
 	if err != nil {
 		return err
@@ -542,7 +549,7 @@ func (w *walk) sweep(rel string) error {
 		p := path.Join(rel, e.Name())
 		if !keep[e.Name()] {
 			if _, ours := w.known[p]; w.spec.OnlyOwn && !ours ||
-				foreign(p) && !strings.HasPrefix(e.Name(), tempPrefix) {
+				ownedByGPG(p) && !strings.HasPrefix(e.Name(), tempPrefix) {
 				continue
 			}
 
@@ -550,12 +557,12 @@ func (w *walk) sweep(rel string) error {
 				return err
 			}
 
-			w.r.Removed++
+			w.report.Removed++
 			continue
 		}
 
 		if _, listed := w.names[p]; listed && e.IsDir() {
-			if err := w.sweep(p); err != nil {
+			if err := w.removeExtra(p); err != nil {
 				return err
 			}
 		}

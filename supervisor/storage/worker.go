@@ -14,36 +14,36 @@ import (
 	"time"
 )
 
-// worker is a child process that touches the volume for us. It is asked one
-// thing at a time. When it does not answer in time it is killed and given up;
-// a child that hangs in the kernel goes away only when the volume answers or
-// its connection is aborted, and until then no second one is started.
+// worker is a child process that touches the volume for this one. It takes one
+// question at a time. If it does not answer in time, the worker kills it. A child
+// that hangs in the kernel ends only when the volume answers or its connection is
+// aborted, and the worker starts no other child until then.
 type worker struct {
 	command []string
 
-	mu   sync.Mutex // one question at a time
-	live *liveChild
-	gone chan struct{} // of a child given up: closed when it is reaped; nil: none
+	mu     sync.Mutex // one question at a time
+	child  *liveChild
+	reaped chan struct{} // closed when a killed child has ended; nil: there is none
 
-	stuckMu sync.Mutex
-	stuck   time.Time // since when a child that was given up has not gone away; zero: none
+	stuckMu    sync.Mutex
+	stuckSince time.Time // when the child was killed that has not ended yet; zero: there is none
 }
 
-// hangsFor tells for how long a child that was killed has not gone away: it is
-// inside a call on the volume that does not end.
+// hangsFor returns for how long a killed child has not ended, because it is inside a
+// call on the volume. It returns 0 when there is none.
 func (w *worker) hangsFor() time.Duration {
 	w.stuckMu.Lock()
 	defer w.stuckMu.Unlock()
-	if w.stuck.IsZero() {
+	if w.stuckSince.IsZero() {
 		return 0
 	}
-	return time.Since(w.stuck)
+	return time.Since(w.stuckSince)
 }
 
 func (w *worker) setStuck(t time.Time) {
 	w.stuckMu.Lock()
 	defer w.stuckMu.Unlock()
-	w.stuck = t
+	w.stuckSince = t
 }
 
 type liveChild struct {
@@ -53,11 +53,10 @@ type liveChild struct {
 	done  chan struct{} // reaped
 }
 
-// errHangs is in the chain when the child, or one before it, hangs on the
-// volume.
+// errHangs is in the chain when this child or an earlier one hangs on the volume.
 var errHangs = errors.New("the volume does not answer")
 
-// errStuck: nothing was asked, since the child before hangs still.
+// errStuck means that the question was not asked, because an earlier child still hangs.
 var errStuck = fmt.Errorf("%w: it holds a call of before", errHangs)
 
 // maxAnswer bounds one line of an answer.
@@ -68,18 +67,18 @@ const maxAnswer = 1 << 20
 func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.gone != nil {
+	if w.reaped != nil {
 		select {
-		case <-w.gone:
-			w.gone = nil
+		case <-w.reaped:
+			w.reaped = nil
 		default:
 			return errStuck
 		}
 	}
 
-	if w.live == nil {
+	if w.child == nil {
 		var err error
-		if w.live, err = start(w.command); err != nil {
+		if w.child, err = startChild(w.command); err != nil {
 			return err
 		}
 	}
@@ -90,7 +89,7 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 	}
 
 	sent := make(chan error, 1)
-	live := w.live
+	live := w.child
 	go func() {
 		_, err := live.in.Write(append(q, '\n'))
 		sent <- err
@@ -102,7 +101,7 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 	case line, ok := <-live.lines:
 		<-sent
 		if !ok {
-			w.drop()
+			w.kill()
 			return errors.New("the helper ended")
 		}
 
@@ -110,7 +109,7 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 			Error string `json:"error"`
 		}
 		if err := errors.Join(json.Unmarshal(line, &fault), json.Unmarshal(line, reply)); err != nil {
-			w.drop()
+			w.kill()
 			return fmt.Errorf("the helper answered with something else: %w", err)
 		}
 		if fault.Error != "" {
@@ -119,61 +118,61 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 
 		return nil
 	case <-timer.C:
-		w.drop()
+		w.kill()
 		return fmt.Errorf("%w: no answer within %v", errHangs, limit)
 	case <-ctx.Done():
-		w.drop()
+		w.kill()
 		return ctx.Err()
 	}
 }
 
-// drop kills the child and remembers it until it is reaped.
-func (w *worker) drop() {
-	if w.live == nil {
+// kill kills the child and remembers it until it has ended.
+func (w *worker) kill() {
+	if w.child == nil {
 		return
 	}
-	_ = syscall.Kill(-w.live.cmd.Process.Pid, syscall.SIGKILL) // it may be gone
-	_ = w.live.in.Close()
-	w.gone = w.live.done
-	w.live = nil
+	_ = syscall.Kill(-w.child.cmd.Process.Pid, syscall.SIGKILL) // it may be gone
+	_ = w.child.in.Close()
+	w.reaped = w.child.done
+	w.child = nil
 	w.setStuck(time.Now())
 	go func(done <-chan struct{}) { // ends with the child
 		<-done
 		w.setStuck(time.Time{})
-	}(w.gone)
+	}(w.reaped)
 }
 
-// finish lets the child end by itself, as it does without a parent, and ends it
-// when it takes longer than a moment.
+// finish closes the child's input and gives it a second to end by itself before it
+// kills it.
 func (w *worker) finish() {
 	w.mu.Lock()
-	if w.live != nil {
-		_ = w.live.in.Close()
+	if w.child != nil {
+		_ = w.child.in.Close()
 		select {
-		case <-w.live.done:
-			w.live = nil
+		case <-w.child.done:
+			w.child = nil
 		case <-time.After(time.Second):
 		}
 	}
 	w.mu.Unlock()
-	w.close()
+	w.stop()
 }
 
-// close ends the child. It waits a little, but not for one that hangs.
-func (w *worker) close() {
+// stop kills the child and waits up to two seconds for its end.
+func (w *worker) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.drop()
-	if w.gone == nil {
+	w.kill()
+	if w.reaped == nil {
 		return
 	}
 	select {
-	case <-w.gone:
+	case <-w.reaped:
 	case <-time.After(2 * time.Second):
 	}
 }
 
-func start(command []string) (*liveChild, error) {
+func startChild(command []string) (*liveChild, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd.Dir = "/"
@@ -211,9 +210,9 @@ func start(command []string) (*liveChild, error) {
 	return c, nil
 }
 
-// serve is the child's side: one line in, one line out, until the parent is
-// gone.
-func serve(in io.Reader, out io.Writer, answer func(line []byte) (any, error)) int {
+// serveLines is the child's side: it answers each line of in with a line, until in
+// ends. It returns the exit status.
+func serveLines(in io.Reader, out io.Writer, answer func(line []byte) (any, error)) int {
 	s := bufio.NewScanner(in)
 	s.Buffer(nil, maxAnswer)
 	for s.Scan() {

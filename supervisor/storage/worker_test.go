@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	}
 
 	if len(os.Args) > 1 && os.Args[1] == "as-helper" {
-		os.Exit(serve(os.Stdin, os.Stdout, func(line []byte) (any, error) {
+		os.Exit(serveLines(os.Stdin, os.Stdout, func(line []byte) (any, error) {
 			switch s := string(line); {
 			case strings.Contains(s, "hang"):
 				_, _ = io.Copy(io.Discard, os.Stdin) // an empty select may be found to be a deadlock
@@ -47,7 +47,7 @@ func TestWorker(t *testing.T) {
 	}
 
 	w := worker{command: []string{self, "as-helper"}}
-	defer w.close()
+	defer w.stop()
 	ask := func(q string, limit time.Duration) (int, error) {
 		var r struct{ PID int }
 		err := w.ask(context.Background(), limit, q, &r)
