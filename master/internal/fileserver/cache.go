@@ -10,26 +10,26 @@ import (
 	"saltern/master/value"
 )
 
-// maxCachedLists bounds the list cache: with __env__ any name that a minion
-// makes up is an environment. When it is full, lists are built each time.
+// maxCachedLists bounds the list cache: with __env__ any name that a minion makes up is an
+// environment. Overflow policy: lists are built each time.
 const maxCachedLists = 200
 
-// maxCachedNames bounds the names in lists of Updaters, which do not age; those used
-// longest ago go first. One name takes some 100 bytes.
+// maxCachedNames bounds the names in lists of Updaters, which do not age. Overflow policy: the
+// lists used longest ago go first. One name takes some 100 bytes.
 const maxCachedNames = 400000
 
 type listKey struct{ backend, env string }
 
-// cachedList is a listing as it goes on the wire, sorted.
+// cachedList is a listing in wire form, sorted.
 type cachedList struct {
 	files, dirs, emptyDirs []any
 	links                  *value.Map
-	made                   time.Time  // begin of the walk
-	at                     []dirState // the directories as they were; nil: not known
+	made                   time.Time  // when the walk began
+	at                     []dirState // state of the directories; nil: not known
 	known                  bool       // the backend has the environment
-	version                string     // of an Updater
+	version                string     // version of an Updater
 	used                   time.Time
-	looked                 time.Time // when the directories were found unchanged; under Server.mu
+	looked                 time.Time // when the directories were last found unchanged; guarded by Server.mu
 }
 
 func (c *cachedList) names() int {
@@ -66,12 +66,12 @@ func (s *Server) listing(ctx context.Context, b Backend, env string, since time.
 		if err != nil || updates || !c.made.Before(since) {
 			return c, err
 		}
-		// It was begun for somebody who needs less.
+		// The running walk was begun before since.
 	}
 }
 
-// isCurrent reports whether a list is of a time: it was made or looked at since then, or no
-// directory of it has changed.
+// isCurrent reports whether a list is as new as since: it was made or checked since then, or none
+// of its directories has changed.
 func (s *Server) isCurrent(c *cachedList, since time.Time) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -94,12 +94,12 @@ func (s *Server) isCurrent(c *cachedList, since time.Time) bool {
 	return true
 }
 
-// walkFor makes a list. All who need one at the same time get one.
+// walkFor makes a list. Callers at the same time share one.
 func (s *Server) walkFor(ctx context.Context, b Backend, key listKey, version string) (*cachedList, error) {
 	v, err, _ := s.lists.Do(key.backend+"\x00"+version+"\x00"+key.env, func() (any, error) {
 		begun := s.cfg.Now()
 
-		// Others may wait for this walk, so it does not end with ctx.
+		// Others may wait for this walk, so ctx does not end it.
 		l, err := b.List(context.WithoutCancel(ctx), key.env)
 		if err != nil {
 			return nil, err

@@ -11,25 +11,24 @@ import (
 	"saltern/master/value"
 )
 
-// Chunk is a part of a file that is read when it is packed, straight into the
-// buffer that is sent. It keeps the file open and a turn at the disk taken
-// until Close. It is used by one goroutine.
+// Chunk is a part of a file. It is read when it is packed, straight into the buffer that is sent.
+// Until Close it holds the open file and a turn at the disk. It is used by one goroutine.
 type Chunk struct {
 	file   Handle
 	path   string // on this disk
 	rel    string // as minions name it
 	offset int64
-	size   int // bytes that the file had there when it was opened
+	size   int // bytes that the file had from offset when it was opened
 	level  int // of gzip; 0: none
 	leave  func()
 }
 
-// missing is the answer for what cannot be served. An empty chunk ends the
-// transfer as well, so a disk error must not look like one.
+// missing returns the answer for a file that cannot be served. An empty chunk ends a transfer as
+// well, so a disk error must not look like one.
 func missing() *value.Map { return value.NewMap("data", "", "dest", "") }
 
-// Serve answers _serve_file: with a *Chunk, which the caller must close, or
-// with a map. The same holds for the result and errors as with Call.
+// Serve answers _serve_file with a *Chunk, which the caller must close, or with a map. Result and
+// errors are otherwise as for Call.
 func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 	leave, err := s.waitTurn(ctx, "_serve_file")
 	if err != nil {
@@ -59,8 +58,8 @@ func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 	return v, nil
 }
 
-// openChunk opens what a load of _serve_file asks for; nil when there is none, and
-// the answer to give instead.
+// openChunk opens the file in a load of _serve_file. The chunk is nil when there is none; the map
+// is then the answer.
 func (s *Server) openChunk(ctx context.Context, load *value.Map) (*Chunk, *value.Map, error) {
 	loc, ok := load.Int("loc")
 	if !ok || loc < 0 {
@@ -101,7 +100,7 @@ func (c *Chunk) readInto(b []byte) (int, error) {
 	return n, nil
 }
 
-// asMap is the answer as a map.
+// asMap returns the answer as a map.
 func (c *Chunk) asMap() (any, error) {
 	buf := make([]byte, c.size)
 	n, err := c.readInto(buf)
@@ -130,7 +129,7 @@ func (c *Chunk) asMap() (any, error) {
 	return ret, nil
 }
 
-// Packed pieces of an answer: a map of two, and its keys.
+// Packed parts of an answer: the head of a map of two, and its keys.
 const (
 	packedData = "\x82\xa4data"
 	packedDest = "\xa4dest"
@@ -142,8 +141,8 @@ func (c *Chunk) PackedSize() int {
 	return len(packedData) + rawHead + c.size + len(packedDest) + rawHead + len(c.rel)
 }
 
-// AppendPacked reads the file and appends the answer in packed form, as the
-// map with data and dest would be packed. head appends the head of n packed bytes.
+// AppendPacked reads the file and appends the answer, packed as the map with data and dest would
+// be. head appends the head of n packed bytes.
 func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([]byte, error) {
 	if need := c.PackedSize(); cap(dst)-len(dst) < need {
 		dst = append(make([]byte, 0, len(dst)+need), dst...)
@@ -151,8 +150,7 @@ func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([
 
 	dst = append(dst, packedData...)
 
-	// Room for the longest head; only a short chunk has a shorter one and
-	// must be moved.
+	// Leave room for the longest head. Only a short chunk has a shorter one and must be moved.
 	start := len(dst)
 	data := dst[start+rawHead : start+rawHead+c.size]
 	n, err := c.readInto(data)
@@ -172,7 +170,7 @@ func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([
 	return append(dst, c.rel...), nil
 }
 
-// Close ends the use of the file.
+// Close closes the file and gives back the turn.
 func (c *Chunk) Close() error {
 	if c.leave != nil {
 		defer c.leave()

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// errUnsupportedBackend says that the configuration names a file server
-// backend that this master does not have.
+// errUnsupportedBackend means that the configuration names a file server backend that this master
+// does not have.
 var errUnsupportedBackend = errors.New("file server backend is not supported")
 
-// Config is what a Server needs to know. Names in brackets are Salt's
-// options; the zero value of a field is Salt's default unless said otherwise.
+// Config configures a Server. Names in brackets are Salt's options; the zero value of a field is
+// Salt's default unless said otherwise.
 type Config struct {
 	Roots          map[string][]string // environment → directories, in order of search (file_roots)
 	Backends       []string            // fileserver_backend; empty: roots
@@ -26,14 +26,16 @@ type Config struct {
 	IgnoreSymlinks bool                // fileserver_ignoresymlinks
 	HashType       string              // hash_type; empty: sha256
 	BufferSize     int                 // file_buffer_size in bytes; 0: 1 MiB
-	// how long a list is kept whose directories do not change; 0: 20 s, negative: not at all
+	// ListCacheTime is how long a list is kept whose directories do not change; 0: 20 s, negative:
+	// not at all.
 	ListCacheTime time.Duration
 	Cachedir      string         // cachedir: files of minions are below <Cachedir>/minions
-	Recv          RecvConfig     // what minions may send
+	Recv          RecvConfig     // Recv limits what minions may send.
 	MinionFS      MinionFSConfig // used when Backends names minionfs
-	MaxConcurrent int            // requests that touch the disk at once; more wait; 0: 64
-	// Since is the time of which the lists that a minion gets have to be; "" is the master
-	// itself. nil: the time of the request.
+	// MaxConcurrent is how many requests touch the disk at once; others wait; 0: 64.
+	MaxConcurrent int
+	// Since returns how new the lists for a minion must be; "" is the master itself. It may be nil:
+	// as new as the request.
 	Since func(minion string) time.Time
 	Log   *slog.Logger     // nil: no log
 	Now   func() time.Time // nil: time.Now
@@ -55,14 +57,14 @@ type MinionFSConfig struct {
 	Blacklist  []string // minionfs_blacklist
 }
 
-// File is what a backend found. Path is on the master, Rel below its root.
+// File is a file found by a backend. Path is on the master, Rel below its root.
 type File struct {
 	Path, Rel string
 	Stat      Stat
-	ModeOnly  bool // minions are told of Stat the mode only, as by Salt's gitfs
+	ModeOnly  bool // ModeOnly: minions get only the mode of Stat, as from Salt's gitfs.
 }
 
-// statFor is what minions are told.
+// statFor returns the part of Stat that minions get.
 func (f File) statFor() []any {
 	if f.ModeOnly {
 		return []any{f.Stat[0]}
@@ -89,28 +91,28 @@ type Backend interface {
 	Name() string
 	// Envs lists the environments.
 	Envs() []string
-	// Find looks a file up; ok is false when there is none.
+	// Find looks a file up. ok is false when there is none.
 	Find(ctx context.Context, q Query) (f File, ok bool, err error)
 	// Open is Find that also opens the file.
 	Open(ctx context.Context, q Query) (h Handle, f File, ok bool, err error)
 	// List reads the content of an environment, uncached. It returns nil
 	// when the backend does not have the environment.
 	List(ctx context.Context, saltenv string) (*Listing, error)
-	// Times maps every file to its modification time, for Update.
+	// Times returns the modification time of every file, for Update.
 	Times(ctx context.Context) (map[string]int64, error)
 }
 
-// Updater is a backend that has to fetch what is new.
+// Updater is a backend that must fetch changes.
 type Updater interface {
 	// Update fetches, and reports whether anything changed.
 	Update(ctx context.Context) (changed bool, err error)
-	// Version changes when what List gives may have changed. As long as it does
-	// not, a list does not age.
+	// Version changes when the result of List may have changed. As long as it does not, a list does
+	// not age.
 	Version() string
 }
 
-// unsupported are backends that Salt has and this master has not, by all the
-// names that Salt accepts.
+// unsupported are backends of Salt that this master does not have, by all the names that Salt
+// accepts.
 var unsupported = []string{"hg", "hgfs", "svn", "svnfs", "s3fs", "s3", "azurefs", "azure"}
 
 func (c *Config) setDefaults() {
@@ -151,7 +153,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// backends makes the configured backends. All faults are reported at once.
+// backends makes the configured backends. It reports all faults at once.
 func (c *Config) backends(ig *Ignore) (out []Backend, err error) {
 	var errs []error
 	for _, name := range c.Backends {

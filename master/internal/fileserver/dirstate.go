@@ -8,15 +8,15 @@ import (
 	"saltern/master/internal/fileserver/regular"
 )
 
-// dirState is a directory as it was when it was listed. A new, renamed or removed entry
-// changes its times.
+// dirState is the state of a directory when it was listed. A new, renamed or removed entry changes
+// its times.
 type dirState struct {
 	path  string
 	there bool
 	id    regular.ID
 }
 
-// noteDir adds a directory, with nil one that is not there.
+// noteDir adds a directory. fi may be nil: it does not exist.
 func (l *Listing) noteDir(dir string, fi fs.FileInfo) {
 	d := dirState{path: dir}
 	if fi != nil {
@@ -25,7 +25,7 @@ func (l *Listing) noteDir(dir string, fi fs.FileInfo) {
 	l.dirs = append(l.dirs, d)
 }
 
-// stateOr is fi, or nil when it could not be had.
+// stateOr returns fi, or nil on an error.
 func stateOr(fi fs.FileInfo, err error) fs.FileInfo {
 	if err != nil {
 		return nil
@@ -33,8 +33,8 @@ func stateOr(fi fs.FileInfo, err error) fs.FileInfo {
 	return fi
 }
 
-// settledDirs are the directories of a walk, or nil when one of them had changed so
-// shortly before that its times may not tell of the next change.
+// settledDirs returns the directories of a walk, or nil when one had changed so shortly before that
+// its times may not show the next change.
 func settledDirs(dirs []dirState, begun time.Time) []dirState {
 	for _, d := range dirs {
 		if d.there && begun.UnixNano()-d.id.Newest() <= int64(settled) {
@@ -44,7 +44,7 @@ func settledDirs(dirs []dirState, begun time.Time) []dirState {
 	return dirs
 }
 
-// unchanged reports whether directories are known, and as they were.
+// unchanged reports whether directories are known and have not changed.
 func unchanged(dirs []dirState) bool {
 	for _, d := range dirs {
 		fi, err := os.Stat(d.path)

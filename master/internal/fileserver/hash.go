@@ -18,11 +18,11 @@ import (
 	"saltern/master/internal/fileserver/regular"
 )
 
-// maxHashes bounds the cache of hashes; the least recently used goes first.
+// maxHashes bounds the cache of hashes. Overflow policy: the least recently used goes first.
 const maxHashes = 50000
 
-// settled is how long ago a file must have changed for its hash to be kept:
-// two changes within one tick of the file system's clock look the same.
+// settled is how old the last change of a file must be for its hash to be kept: two changes within
+// one tick of the file system's clock look the same.
 const settled = 100 * time.Millisecond
 
 type hasher struct {
@@ -61,8 +61,7 @@ func newHasher(name string, now func() time.Time) (*hasher, error) {
 	}, nil
 }
 
-// sumOf returns the hash of an open file. Equal requests at the same time read
-// the file once.
+// sumOf returns the hash of an open file. Callers at the same time share one reading of it.
 func (h *hasher) sumOf(f Handle, path string) (string, error) {
 	osf, _ := f.(*os.File)
 	if osf == nil {

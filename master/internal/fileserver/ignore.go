@@ -28,7 +28,7 @@ func NewIgnore(regexes, globs []string, log *slog.Logger) *Ignore {
 			continue
 		}
 
-		// Look-around and other things that only a backtracking engine has.
+		// Look-around and other constructs that only a backtracking engine has.
 		re, err := regexp2.Compile(expr, regexp2.None)
 		if err != nil {
 			log.Warn("skipping a file_ignore_regex that does not compile", "regex", expr, "error", err)
@@ -38,7 +38,7 @@ func NewIgnore(regexes, globs []string, log *slog.Logger) *Ignore {
 		re.MatchTimeout = 100 * time.Millisecond
 		ig.find = append(ig.find, func(s string) bool {
 			ok, err := re.MatchString(s)
-			return ok || err != nil // in doubt a file stays hidden
+			return ok || err != nil // on an error the file stays hidden
 		})
 	}
 

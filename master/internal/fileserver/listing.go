@@ -14,8 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of one environment: entries that are listed, and directories inside
-// directories.
+// Limits of one environment: entries in a listing, and depth of directories.
 const (
 	maxListing   = 1 << 20
 	maxWalkDepth = 100
@@ -27,10 +26,10 @@ var errTooMany = errors.New("the environment has too many files to list")
 type Listing struct {
 	Files, Dirs, EmptyDirs map[string]struct{}
 	Links                  map[string]string // link → its target as written
-	dirs                   []dirState        // what was listed; nil: not known
+	dirs                   []dirState        // the listed directories; nil: not known
 }
 
-// NewListing makes an empty one.
+// NewListing returns an empty Listing.
 func NewListing() *Listing {
 	return &Listing{map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}, map[string]string{}, nil}
 }
@@ -90,7 +89,7 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 	if e.IsDir() || isLink && isDir(full) {
 		if isLink && !r.follow {
 			fi, err := os.Stat(full)
-			l.noteDir(full, stateOr(fi, err)) // it is not entered
+			l.noteDir(full, stateOr(fi, err)) // a link is not entered
 		}
 		if isEmptyDir(full) {
 			l.EmptyDirs[rel] = struct{}{}
@@ -106,8 +105,8 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 		return
 	}
 
-	// A target that starts with .. is taken from the link itself, not from
-	// its directory: minions depend on the outcome, so it is kept.
+	// A target that starts with .. is resolved from the link itself, not from its directory. That
+	// is Salt's behaviour, on which minions depend.
 	base := filepath.Dir(full)
 	if strings.HasPrefix(dest, "..") {
 		base = full
@@ -124,16 +123,15 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 	}
 }
 
-// walker goes through a tree top down, as os.walk does: links to directories
-// count as directories and are entered only when follow is set. A directory
-// that contains itself by a link is entered once.
+// walker walks a tree top down, as os.walk does: links to directories count as directories and are
+// entered only when follow is set. A directory that contains itself by a link is entered once.
 type walker struct {
 	ctx    context.Context
 	follow bool
 	prune  func(name string) bool // directories not to enter; may be nil
 	visit  func(parent string, dirs, files []fs.DirEntry)
-	// listing is told of a directory before it is listed, with nil when it is not there.
-	// It may be nil.
+	// listing is called with a directory before it is listed; fi is nil when it does not exist. It
+	// may be nil.
 	listing func(dir string, fi fs.FileInfo)
 	seen    int
 }
@@ -213,8 +211,7 @@ func isEmptyDir(dir string) bool {
 	return len(names) == 0
 }
 
-// realpath resolves links as far as the path exists (Python's
-// os.path.realpath).
+// realpath resolves links as far as the path exists (Python's os.path.realpath).
 func realpath(p string) string {
 	p = filepath.Clean(p)
 	rest := ""

@@ -17,9 +17,8 @@ import (
 )
 
 // minionFS serves files that minions pushed, as <mountpoint>/<id>/<path>
-// (salt/fileserver/minionfs.py). Links are never followed out of a minion's
-// directory, and top.sls is never served: a minion must not be able to write
-// the states of others.
+// (salt/fileserver/minionfs.py). It never follows links out of a minion's directory, and never
+// serves top.sls: a minion must not write the states of others.
 type minionFS struct {
 	dir        string
 	env, mount string
@@ -181,5 +180,5 @@ func (m *minionFS) List(ctx context.Context, env string) (*Listing, error) {
 	return out, nil
 }
 
-// Times is empty: what minions push changes all the time, and lists age.
+// Times returns nothing: minions push all the time, and lists age.
 func (m *minionFS) Times(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }

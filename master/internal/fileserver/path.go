@@ -7,14 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxPath bounds names that come from minions, in bytes.
+// maxPath bounds names from minions, in bytes.
 const maxPath = 4096
 
-// parseQuery turns the path and environment of a request into a Query, with
-// Salt's rules (salt/fileserver/__init__.py find_file, salt/utils/url.py): a
-// leading pipe means that the rest is a plain name; otherwise a question mark
-// starts options. ok is false for everything that cannot name a file below a
-// root.
+// parseQuery turns the path and environment of a request into a Query, by Salt's rules
+// (salt/fileserver/__init__.py find_file, salt/utils/url.py). After a leading pipe the rest is a
+// plain name; otherwise a question mark starts options. ok is false for everything that cannot name
+// a file below a root.
 func parseQuery(p, saltenv string) (q Query, ok bool) {
 	q = Query{Saltenv: saltenv, Index: -1}
 	if len(p) > maxPath || !utf8.ValidString(p) || strings.ContainsRune(p, 0) {
@@ -59,8 +58,8 @@ func validEnv(env string) bool {
 		!strings.ContainsAny(env, "/\\\x00\n\r")
 }
 
-// textOf is Python's str() for the few types that an environment name or a
-// path may come as; ok is false for others.
+// textOf is Python's str() for the few types of an environment name or a path. ok is false for
+// others.
 func textOf(v any) (s string, ok bool) {
 	switch v := v.(type) {
 	case string:

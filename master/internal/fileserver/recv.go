@@ -19,7 +19,7 @@ import (
 	"saltern/master/value"
 )
 
-// Limits of pushed names, and of the table of what minions use.
+// Limits of pushed names, and of the table of usage.
 const (
 	maxComponents = 64
 	maxUsage      = 20000
@@ -38,7 +38,7 @@ type receiver struct {
 	usage map[string]*usage
 }
 
-// usage is what one minion has stored; it is counted again when it is old.
+// usage is what one minion has stored. An old entry is counted again.
 type usage struct {
 	bytes   int64
 	entries int
@@ -55,9 +55,9 @@ func newReceiver(c *Config) *receiver {
 	}
 }
 
-// Recv stores one chunk of a file pushed by a minion (_file_recv,
-// salt/master.py). The result is false for everything that is refused: the
-// minion then stops sending. Chunks may be sent again but leave no gap.
+// Recv stores one chunk of a file pushed by a minion (_file_recv, salt/master.py). The result is
+// false for everything that is refused: the minion then stops sending. Chunks may be repeated but
+// leave no gap.
 func (s *Server) Recv(ctx context.Context, id string, load *value.Map) (bool, error) {
 	r := s.recv
 	if !r.cfg.Enabled || !validMinionID(id) {
@@ -221,8 +221,8 @@ func (r *receiver) usageOf(id string, root *os.Root) *usage {
 	return u
 }
 
-// pushedName joins the components of a pushed path. ok is false for any that
-// is not a relative name below its directory.
+// pushedName joins the components of a pushed path. ok is false unless it is a relative name below
+// its directory.
 func pushedName(parts []any) (name string, ok bool) {
 	if len(parts) == 0 || len(parts) > maxComponents {
 		return "", false
@@ -253,8 +253,7 @@ func pushedName(parts []any) (name string, ok bool) {
 	return name, true
 }
 
-// validMinionID is the last line of defence: ids are validated where a
-// request enters the master.
+// validMinionID checks an id once more: ids are validated where a request enters the master.
 func validMinionID(id string) bool {
 	return id != "" && len(id) <= 255 && id != "." && id != ".." && !strings.ContainsAny(id, "/\\\x00\n")
 }

@@ -14,8 +14,7 @@ import (
 	"saltern/master/value"
 )
 
-// errUnknownCommand is returned by Call for a command that is not the file
-// server's.
+// errUnknownCommand is returned by Call for a command that is not for the file server.
 var errUnknownCommand = errors.New("not a command of the file server")
 
 // Server answers file requests. Make it with New.
@@ -30,11 +29,11 @@ type Server struct {
 
 	mu     sync.Mutex
 	cached map[listKey]*cachedList
-	times  map[string]map[string]int64 // backend → file → mtime, of the last Update
+	times  map[string]map[string]int64 // backend → file → mtime at the last Update
 }
 
-// New makes a Server. It fails when the configuration names a backend or
-// hash type that does not exist here.
+// New returns a Server. It fails when the configuration names a backend or hash type that does not
+// exist here.
 func New(cfg Config) (*Server, error) {
 	cfg.setDefaults()
 	ig := NewIgnore(cfg.IgnoreRegex, cfg.IgnoreGlob, cfg.Log)
@@ -60,11 +59,10 @@ func New(cfg Config) (*Server, error) {
 	}, nil
 }
 
-// Call answers one request of the minion with this (already proven) id. The
-// result is what goes into the reply; it may share storage with caches and
-// must not be changed. What does not exist or is not allowed is Salt's empty
-// answer, not an error; errors are faults of the disk, ctx ending while the
-// request waits its turn, and ErrUnknownCommand.
+// Call answers one request of the minion with this (already proven) id. The result goes into the
+// reply. It may share storage with caches and must not be changed. For what does not exist or is
+// not allowed it is Salt's empty answer, not an error. Errors are faults of the disk, ctx ending
+// while the request waits for its turn, and errUnknownCommand.
 func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any, error) {
 	if cmd == "_file_envs" {
 		back, _ := load.Get("back")
@@ -135,9 +133,8 @@ func (s *Server) dispatch(ctx context.Context, cmd, id string, load *value.Map) 
 	return nil, errUnknownCommand
 }
 
-// chooseBackends applies Salt's rules for naming backends: a list or a text with
-// commas; names that all start with a minus are taken away from the enabled
-// ones (Fileserver.backends).
+// chooseBackends applies Salt's rules for names of backends: a list, or a text with commas. Names
+// that all start with a minus are excluded from the enabled ones (Fileserver.backends).
 func (s *Server) chooseBackends(back any) []Backend {
 	var names []string
 	switch v := back.(type) {
@@ -157,7 +154,7 @@ func (s *Server) chooseBackends(back any) []Backend {
 		return s.backends
 	}
 
-	for i, n := range names { // the names of before 2018.3
+	for i, n := range names { // names from before 2018.3
 		switch strings.TrimPrefix(n, "-") {
 		case "git", "minion":
 			names[i] += "fs"
@@ -249,7 +246,7 @@ func (s *Server) hashAndStat(ctx context.Context, load *value.Map) (sum, stat an
 // Stats are counters since the start, for metrics.
 type Stats struct {
 	HashHits, HashMisses uint64
-	Busy                 int // requests that touch the disk now
+	Busy                 int // requests that are touching the disk
 }
 
 // Stats returns the counters.

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// sharedWrite bounds a write to shared storage, and the wait for those before it.
+// sharedWrite bounds a write to shared storage, and the wait for the writes before it.
 const sharedWrite = 10 * time.Second
 
 // Shared is a Tree that this node reads from a copy. It is written on the storage from which all
-// nodes copy, since what is written into the copy is gone with the next pass.
+// nodes copy: what is written into the copy is gone with the next pass.
 type Shared struct {
 	Tree
-	// Source returns where a directory of the copy is on that storage. The error says why
+	// Source returns the place of a directory of the copy on that storage. The error says why
 	// nothing can be written there now.
 	Source func(ctx context.Context, dir string) (string, error)
-	// Newest makes the copy as the storage is now; the error says why it is older.
+	// Newest brings the copy up to date. The error says why it is older.
 	Newest func(ctx context.Context) error
-	// turn is full while a file is written.
+	// turn holds a token while a file is written.
 	turn chan struct{}
 }
 
-// NewShared makes a Shared.
+// NewShared returns a Shared.
 func NewShared(
 	t Tree,
 	source func(context.Context, string) (string, error),
@@ -66,8 +66,8 @@ func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (s
 	return "Wrote data to file " + dest, nil
 }
 
-// writeShared replaces a file, one at a time: a storage that hangs holds one goroutine, which ends
-// when the supervisor takes the mount away.
+// writeShared replaces a file, one at a time. A storage that hangs holds one goroutine, which ends
+// when the supervisor unmounts it.
 func (s *Shared) writeShared(ctx context.Context, dir, rel, data string) error {
 	wait, cancel := context.WithTimeout(ctx, sharedWrite)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 // size, and the times of access, modification and change in whole seconds.
 type Stat [10]int64
 
-// List is the form that goes on the wire.
+// List returns the wire form.
 func (s Stat) List() []any { return value.List(s[:]) }
 
 func statOf(fi fs.FileInfo) Stat {

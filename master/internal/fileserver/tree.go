@@ -15,18 +15,18 @@ import (
 	"saltern/master/value"
 )
 
-// maxEdit bounds files that are read or written by the wheel functions.
+// maxEdit bounds files that wheel functions read or write, in bytes.
 const maxEdit = 16 << 20
 
-// Tree is the wheel functions file_roots.* and pillar_roots.* (salt/wheel):
-// looking at and editing the files of environments. Its callers are
-// administrators, but paths are still kept below the roots.
+// Tree implements the wheel functions file_roots.* and pillar_roots.* (salt/wheel), which show and
+// edit the files of environments. Their callers are administrators, but paths are still kept below
+// the roots.
 type Tree struct {
 	Roots map[string][]string // environment → directories
 }
 
-// Find returns the files with this relative path, one map of path → "txt"
-// or "bin" for each root that has it.
+// Find returns the files with this relative path: for each root that has it a map of path → "txt"
+// or "bin".
 func (t Tree) Find(rel, env string) []any {
 	out := []any{}
 	for _, root := range t.Roots[env] {
@@ -43,8 +43,8 @@ func (t Tree) Find(rel, env string) []any {
 	return out
 }
 
-// Read returns the text files with this relative path, one map of path →
-// content for each root that has it.
+// Read returns the text files with this relative path: for each root that has it a map of path →
+// content.
 func (t Tree) Read(rel, env string) []any {
 	out := []any{}
 	for _, root := range t.Roots[env] {
@@ -77,9 +77,8 @@ func (t Tree) readBelow(root, rel string) (full string, data []byte, ok bool) {
 	return full, data[:n], true
 }
 
-// Write replaces a file below root number index of an environment and returns Salt's
-// sentence about the outcome, also when that was refused. The error says why the file could
-// not be written.
+// Write replaces a file below root number index of an environment and returns Salt's sentence about
+// the outcome, also for a refusal. The error says why the file could not be written.
 func (t Tree) Write(_ context.Context, data, rel, env string, index int) (string, error) {
 	dir, refusal := t.rootDir(data, rel, env, index)
 	if refusal != "" {
@@ -96,7 +95,8 @@ func (t Tree) Write(_ context.Context, data, rel, env string, index int) (string
 	return "Wrote data to file " + dest, nil
 }
 
-// rootDir returns the directory below which Write writes, or why it does not, in Salt's words.
+// rootDir returns the directory below which Write writes, or why it does not write, in Salt's
+// words.
 func (t Tree) rootDir(data, rel, env string, index int) (dir, refusal string) {
 	dirs, ok := t.Roots[env]
 	switch {
@@ -112,8 +112,8 @@ func (t Tree) rootDir(data, rel, env string, index int) (dir, refusal string) {
 	return dirs[index], ""
 }
 
-// replaceBelow puts the data into a new file below dir and renames it, so that no minion is
-// served half of it.
+// replaceBelow writes the data to a new file below dir and renames it, so that no minion gets half
+// of it.
 func replaceBelow(dir, rel, data string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -203,8 +203,8 @@ func (t Tree) ListRoots(ctx context.Context) (*value.Map, error) {
 	return out, nil
 }
 
-// isBinary is Salt's guess (salt/utils/stringutils.py): a NUL, or more than
-// three in ten bytes that are no text. The end of b may cut a character.
+// isBinary is Salt's guess (salt/utils/stringutils.py): a NUL, or more than three in ten bytes that
+// are no text. b may end within a character.
 func isBinary(b []byte) bool {
 	isText := utf8.Valid(b)
 	for cut := 1; !isText && cut < utf8.UTFMax && cut < len(b); cut++ {

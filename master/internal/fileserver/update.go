@@ -11,18 +11,18 @@ import (
 	"saltern/master/value"
 )
 
-// Changes is what Update saw in one backend.
+// Changes lists what Update found in one backend.
 type Changes struct {
 	Backend                  string
 	Added, Removed, Modified []string
-	fetched, new             bool // by an Updater, which does not tell of files
+	fetched, new             bool // set by an Updater, which does not list files
 }
 
-// Changed reports whether there was any.
+// Changed reports whether there was any change.
 func (c Changes) Changed() bool { return c.new || len(c.Added)+len(c.Removed)+len(c.Modified) > 0 }
 
-// Event is the data of the event fileserver/<backend>/update
-// (fileserver_events, salt/fileserver/roots.py update).
+// Event returns the data of the event fileserver/<backend>/update (fileserver_events,
+// salt/fileserver/roots.py update).
 func (c Changes) Event() *value.Map {
 	if c.fetched {
 		return value.NewMap("changed", c.new, "backend", c.Backend)
@@ -32,9 +32,9 @@ func (c Changes) Event() *value.Map {
 			value.List(c.Added)), "backend", c.Backend)
 }
 
-// Update walks the backends and compares modification times with the last
-// call; the first call only takes note. Backends that changed lose their
-// cached lists. back names backends as in Salt's runner; nil: all.
+// Update walks the backends and compares modification times with the last call; the first call only
+// stores them. Backends that changed lose their cached lists. back names backends as in Salt's
+// runner; nil: all.
 func (s *Server) Update(ctx context.Context, back any) (out []Changes, err error) {
 	var errs []error
 	for _, b := range s.chooseBackends(back) {
@@ -91,9 +91,9 @@ func (c *Changes) compare(old, now map[string]int64) {
 	slices.Sort(c.Modified)
 }
 
-// Locate finds the file of a URL such as salt://reactor/r.sls, with ?saltenv= for
-// another environment than base, for the master's own use. path is where the file
-// is on this host; ok is false when no backend has it.
+// Locate finds the file of a URL such as salt://reactor/r.sls, with ?saltenv= for another
+// environment than base, for the master's own use. path is the file on this host. ok is false when
+// no backend has it.
 func (s *Server) Locate(ctx context.Context, url string) (path string, ok bool, err error) {
 	rel, ok := strings.CutPrefix(url, "salt://")
 	if !ok {
@@ -119,9 +119,8 @@ func (s *Server) ClearCache(back any) []string {
 	return out
 }
 
-// ClearFileListCache forgets the lists of some environments (all: nil) and
-// returns backend → environments whose list was dropped (runner
-// fileserver.clear_file_list_cache).
+// ClearFileListCache forgets the lists of some environments (all: nil) and returns backend →
+// environments whose lists were dropped (runner fileserver.clear_file_list_cache).
 func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string {
 	chosen := s.chooseBackends(back)
 	out := map[string][]string{}

@@ -18,9 +18,9 @@ import (
 // maxKey bounds the file of a private key.
 const maxKey = 1 << 20
 
-// startAgent serves the key of a remote that has a passphrase to ssh, which
-// cannot be told a passphrase in any other way without a program that says it.
-// The socket is empty when there is none. stop ends it and waits.
+// startAgent serves the key of a remote that has a passphrase to ssh: the only other way to pass
+// ssh a passphrase is a program that prints it. The socket is empty when there is no such key. stop
+// ends the agent and waits for it.
 func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err error) {
 	if r.Passphrase == "" || r.PrivKey == "" || r.transport != "ssh" {
 		return "", func() {}, nil

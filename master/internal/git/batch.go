@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Batch is all remotes that a store shall have. It is for one goroutine.
+// Batch is the list of remotes for a store. It is for one goroutine.
 type Batch struct {
 	store   *Store
 	entries []*entryOf
@@ -20,13 +20,12 @@ type entryOf struct {
 	settings
 }
 
-// Batch begins one without remotes. Nothing changes before Commit.
+// Batch returns an empty Batch. Nothing changes before Commit.
 func (s *Store) Batch() *Batch { return &Batch{store: s} }
 
-// Add gives the repository of a remote; equal remotes share one, which is fetched
-// as often as the more frequent of them. expect are branches and tags that the
-// configuration names: a remote without one of them is at fault. What was fetched
-// before serves at once.
+// Add returns the repository of a remote. Equal remotes share one, which is fetched at the shorter
+// of their intervals. expect are branches and tags that the configuration names: it is a fault when
+// the remote lacks one. A snapshot from an earlier fetch is served at once.
 func (b *Batch) Add(ctx context.Context, remote Remote, expect ...string) (*Repository, error) {
 	if err := remote.normalize(); err != nil {
 		return nil, err
@@ -65,7 +64,7 @@ func (b *Batch) Add(ctx context.Context, remote Remote, expect ...string) (*Repo
 	return e.repo, nil
 }
 
-// openRepository makes the repository of a new remote.
+// openRepository opens the repository of a new remote.
 func (s *Store) openRepository(ctx context.Context, dir string, e *entryOf) *Repository {
 	r := &Repository{
 		store:     s,
@@ -89,7 +88,7 @@ func (s *Store) openRepository(ctx context.Context, dir string, e *entryOf) *Rep
 	return r
 }
 
-// addMissing adds names that are not there.
+// addMissing appends the names that are not in the list yet.
 func addMissing(to, names []string) []string {
 	to = slices.Clone(to)
 	for _, n := range names {
@@ -110,8 +109,8 @@ func (b *Batch) Drop() {
 	}
 }
 
-// Commit makes the remotes of the batch those of the store. Others leave it: their
-// copies are removed when nobody reads from them any more.
+// Commit makes the remotes of the batch those of the store. The copies of all others are removed
+// when nobody reads from them any more.
 func (b *Batch) Commit() {
 	s := b.store
 	s.mu.Lock()
@@ -133,6 +132,6 @@ func (b *Batch) Commit() {
 	s.repos = repos
 	select {
 	case s.changed <- struct{}{}:
-	default: // Run has not seen the last one yet
+	default: // Run has not taken the last signal yet
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"saltern/internal/room"
 )
 
-// blobs keeps files that were read on disk, by id: what is served is then an
-// ordinary file that never changes. Those used longest ago go first.
+// blobs keeps files that were read on disk, by id, so that ordinary files that never change are
+// served. Those used longest ago go first.
 type blobs struct {
 	dir    string
 	limits Limits
@@ -38,7 +38,7 @@ func newBlobs(dir string, limits Limits) *blobs {
 
 func (b *blobs) pathOf(id string) string { return filepath.Join(b.dir, id[:2], id) }
 
-// Open opens a file of a repository by its id. Nobody writes to what it gives.
+// Open opens a file of a repository by its id. The file must not be written to.
 func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
 	if !objectID.MatchString(id) {
 		return nil, fmt.Errorf("open object %.80q: %w", id, errMissing)
@@ -51,7 +51,7 @@ func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
 			if err == nil || try > 0 {
 				return f, err
 			}
-			b.forget(id) // somebody removed it
+			b.forget(id) // somebody removed the file
 		}
 
 		// Others may wait for it, so it does not end with ctx.
@@ -85,7 +85,7 @@ func (b *blobs) forget(id string) {
 	}
 }
 
-// fetchBlob writes a file and makes room.
+// fetchBlob writes a file and makes room for it.
 func (b *blobs) fetchBlob(ctx context.Context, r *Repository, id string) error {
 	if b.markUsed(id) {
 		return nil

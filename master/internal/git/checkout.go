@@ -21,9 +21,8 @@ import (
 	"saltern/internal/room"
 )
 
-// checkouts keeps whole trees on disk, by the id of the tree: what templates
-// import from must be files. They never change; those that nobody used for a
-// while go when there are too many.
+// checkouts keeps whole trees on disk, by the id of the tree: templates can import only from files.
+// Trees never change. Unused ones are removed when there are too many.
 type checkouts struct {
 	dir    string
 	limits Limits
@@ -40,19 +39,19 @@ type keptTreeDir struct {
 	size int64
 }
 
-// keepTreeFor is how long a tree stays that was asked for, whatever others need: longer
-// than a request takes.
+// keepTreeFor is how long a requested tree stays, whatever room others need: longer than a request
+// takes.
 const keepTreeFor = 3 * time.Minute
 
 func newCheckouts(dir string, limits Limits, now func() time.Time) *checkouts {
 	return &checkouts{dir: dir, limits: limits, now: now, kept: map[string]*keptTreeDir{}}
 }
 
-// blockSize is what a file takes at least.
+// blockSize is the least space of a file on disk, in bytes.
 const blockSize = 4096
 
-// Checkout gives a directory with the files of a tree, for as long as it is used
-// again every few minutes. Links that could lead out of it are left out.
+// Checkout returns a directory with the files of a tree. It stays as long as it is used every few
+// minutes. Links that could lead out of it are left out.
 func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err error) {
 	c := r.store.checkouts
 	dir = filepath.Join(c.dir, root)
@@ -93,8 +92,7 @@ func (c *checkouts) markUsed(id string) bool {
 	return ok
 }
 
-// makeRoom removes trees that are not in use until there is room for one more, and
-// reports whether there is.
+// makeRoom removes unused trees until there is room for one more, and reports whether there is.
 func (c *checkouts) makeRoom() bool {
 	c.dropOldest(c.now().Add(-keepTreeFor), func() bool { return c.size >= c.limits.Work || len(c.kept) >= c.limits.Checkouts })
 	c.mu.Lock()
@@ -189,9 +187,8 @@ func (c *checkouts) writeFile(
 	return size, err
 }
 
-// linkStaysInside reports whether a link at a path stays below the root. Only parts at
-// the beginning of its target may lead upwards: these begin at a real directory,
-// whereas a later one could come after another link.
+// linkStaysInside reports whether a link at a path stays below the root. Only leading parts of its
+// target may go upwards: those start in a real directory, but later ones could follow another link.
 func linkStaysInside(at, target string) bool {
 	if target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0) {
 		return false
@@ -214,8 +211,8 @@ func linkStaysInside(at, target string) bool {
 	return up <= strings.Count(at, "/")
 }
 
-// Mount gives a directory in which a directory of a tree is found below a path:
-// what [Repository.Checkout] gave for the tree, joined with root.
+// Mount returns a directory in which a directory of a tree appears below a path: the result of
+// [Repository.Checkout] for the tree, joined with root.
 func (r *Repository) Mount(tree, root, at string) (dir string, err error) {
 	c := r.store.checkouts
 	sum := sha256.Sum256([]byte(root + "\x00" + at))
@@ -242,8 +239,7 @@ func (c *checkouts) dropUnused(since time.Time) {
 	c.dropOldest(since, func() bool { return c.size > c.limits.Work/2 || len(c.kept) > c.limits.Checkouts/2 })
 }
 
-// dropOldest removes trees, those used longest ago first, that nobody has used since and
-// while more holds.
+// dropOldest removes trees that nobody has used since, oldest first, while more holds.
 func (c *checkouts) dropOldest(since time.Time, more func() bool) {
 	c.mu.Lock()
 	ids := slices.SortedFunc(maps.Keys(c.kept), func(a, b string) int { return c.kept[a].used.Compare(c.kept[b].used) })

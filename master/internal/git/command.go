@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// inheritedEnv are the variables of this process that git, ssh and curl are given.
+// inheritedEnv returns the variables of this process that git, ssh and curl get.
 func inheritedEnv() []string {
 	return []string{"PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
 		"http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"}
 }
 
-// localEnv is the environment of git when it speaks no protocol.
+// localEnv returns the environment of a git that speaks no protocol.
 func localEnv() []string {
 	out := []string{"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_PROTOCOL_FROM_USER=0",
 		"GIT_NO_REPLACE_OBJECTS=1",
@@ -25,7 +25,7 @@ func localEnv() []string {
 	return out
 }
 
-// localOptions are those of every call: nothing of a repository is run.
+// localOptions returns the options of every call: nothing in a repository is executed.
 func localOptions(dir string) []string {
 	argv := []string{"git", "--no-pager"}
 	if dir != "" {
@@ -36,8 +36,8 @@ func localOptions(dir string) []string {
 		"-c", "fetch.writeCommitGraph=false", "-c", "transfer.bundleURI=false", "-c", "core.alternateRefsCommand=")
 }
 
-// remoteCommand are the environment and options of git when it speaks to a remote:
-// secrets are in the environment, which others do not see.
+// remoteCommand returns command line and environment of a git that speaks to a remote. Secrets are
+// in the environment, which other users cannot see.
 func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []string) {
 	allowed := r.transport
 	if allowed == "http" {
@@ -57,7 +57,7 @@ func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []strin
 		}
 
 		if r.Password != "" {
-			// For this host alone, whatever it redirects to.
+			// For this host only, wherever it redirects to.
 			host, _, _ := strings.Cut(strings.TrimPrefix(r.address, r.transport+"://"), "/")
 			argv = append(argv, "-c", "credential.helper=",
 				"-c", "credential."+r.transport+"://"+host+
@@ -68,7 +68,7 @@ func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []strin
 		ssh := "ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -o ServerAliveCountMax=4 -o ForwardAgent=no -o ClearAllForwardings=yes -o PermitLocalCommand=no"
 		switch {
 		case agent != "":
-			ssh += " -o IdentityFile=none" // the agent has the one key
+			ssh += " -o IdentityFile=none" // the agent holds the only key
 		case r.PrivKey != "":
 			ssh += " -o IdentitiesOnly=yes -i " + shellQuote(strings.ReplaceAll(r.PrivKey, "%", "%%"))
 		}
@@ -91,5 +91,5 @@ func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []strin
 	return argv, env
 }
 
-// shellQuote is a word for a shell.
+// shellQuote quotes a word for a shell.
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

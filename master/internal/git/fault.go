@@ -13,14 +13,14 @@ type Kind string
 // The kinds of faults.
 const (
 	Unreachable    Kind = "unreachable"    // no connection, no answer, no repository there
-	Authentication Kind = "authentication" // the remote does not let us in
-	HostKey        Kind = "host key"       // its key or certificate is not trusted
-	RefGone        Kind = "ref gone"       // it has no branch or tag of that name, or none at all
-	TooLarge       Kind = "too large"      // more than is taken
-	Broken         Kind = "broken"         // our copy, or git itself
+	Authentication Kind = "authentication" // the remote refuses our credentials
+	HostKey        Kind = "host key"       // the remote's key or certificate is not trusted
+	RefGone        Kind = "ref gone"       // the remote has no branch or tag of that name, or none at all
+	TooLarge       Kind = "too large"      // beyond a bound of Limits
+	Broken         Kind = "broken"         // our copy, or git itself, is broken
 )
 
-// Fault is what went wrong with a remote. Its text has no password.
+// Fault is an error of a remote. Its text has no password.
 type Fault struct {
 	Kind Kind
 	Text string // one line
@@ -30,14 +30,14 @@ type Fault struct {
 
 func (f *Fault) Error() string { return string(f.Kind) + ": " + f.Text }
 
-// errTooLarge is in the chain of faults of limits.
+// errTooLarge is in the chain of faults of bounds.
 func tooLarge(text string) error { return &Fault{Kind: TooLarge, Text: text} }
 
-// ErrNoRoom means that this master has no room for a tree now. It has later, when some
-// are not in use any more.
+// ErrNoRoom means that this master has no room for a tree now. Later, when other trees are unused,
+// it may have.
 var ErrNoRoom = errors.New("no room for one more tree of files")
 
-// KindOf is the kind of a fault in the chain of err; empty: another error.
+// KindOf returns the kind of a fault in the chain of err, or "" for any other error.
 func KindOf(err error) Kind {
 	var f *Fault
 	if errors.As(err, &f) {
@@ -46,8 +46,8 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-// faultOf sorts what git said by its words in the C locale (remote-curl.c,
-// connect.c, credential.c) and those of OpenSSH and libcurl.
+// faultOf sorts an error output of git by its words in the C locale (remote-curl.c, connect.c,
+// credential.c) and by those of OpenSSH and libcurl.
 func faultOf(said string) *Fault {
 	low := strings.ToLower(said)
 	has := func(words ...string) bool {
@@ -78,8 +78,8 @@ func faultOf(said string) *Fault {
 	return &Fault{kind, briefOf(said), corrupt}
 }
 
-// briefOf is the telling part of what git said: its lines without the advice
-// that comes after the fault.
+// briefOf returns the important lines of an error output of git: those without the advice after the
+// fault.
 func briefOf(said string) string {
 	var out []string
 	for line := range strings.Lines(said) {

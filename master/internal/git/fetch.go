@@ -18,11 +18,10 @@ import (
 	"saltern/internal/room"
 )
 
-// maxPacks is how many packs a repository may have before they are made one.
+// maxPacks is how many packs a repository may have before they are joined.
 const maxPacks = 40
 
-// refresh makes a new snapshot if the remote has anything new. The caller has
-// the turn.
+// refresh makes a new snapshot if the remote has anything new. The caller holds fetchTurn.
 func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 	set := r.settings.Load()
 	agent, stop, err := startAgent(ctx, &set.Remote)
@@ -99,7 +98,7 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 	return changed, set.missingRef(s)
 }
 
-// missingRef is the fault of a snapshot without a ref that the configuration names.
+// missingRef returns the fault of a snapshot that lacks a ref named in the configuration.
 func (set *settings) missingRef(s *Snapshot) error {
 	for _, name := range set.expect {
 		_, branch := s.Branch(name)
@@ -113,7 +112,7 @@ func (set *settings) missingRef(s *Snapshot) error {
 	return nil
 }
 
-// listRefs asks the remote for its refs. listed stands for the answer.
+// listRefs asks the remote for its refs. listed is a digest of the answer.
 func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) (listed, format string, err error) {
 	argv, env := set.remoteCommand("", agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "ls-remote", "--quiet")
@@ -148,7 +147,7 @@ func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) 
 	return hex.EncodeToString(h.Sum(nil)), format, nil
 }
 
-// runGit runs git to its end and gives what it printed.
+// runGit runs git to its end and returns its output.
 func runGit(ctx context.Context, limit time.Duration, env, argv []string, most int) ([]byte, error) {
 	out, err := command.Exec{Limit: limit, MaxOutput: most, Env: env}.Run(ctx, argv)
 	switch {
@@ -167,7 +166,7 @@ func runGit(ctx context.Context, limit time.Duration, env, argv []string, most i
 	return out.Stdout, nil
 }
 
-// prepare makes an empty repository, if there is none.
+// prepare makes an empty repository if there is none.
 func (r *Repository) prepare(ctx context.Context, format string) error {
 	if _, err := os.Stat(filepath.Join(r.bareDir(), "HEAD")); err == nil {
 		return nil
@@ -182,8 +181,8 @@ func (r *Repository) prepare(ctx context.Context, format string) error {
 
 var errLacking = errors.New("objects are missing")
 
-// refetchEmpty fetches into an empty repository. If that fails the damaged one is put back:
-// it still has something.
+// refetchEmpty fetches into an empty repository. When that fails the damaged one is put back: it
+// still serves something.
 func (r *Repository) refetchEmpty(get func() error) error {
 	aside := r.bareDir() + ".damaged"
 	if err := os.RemoveAll(aside); err != nil {
@@ -198,13 +197,13 @@ func (r *Repository) refetchEmpty(get func() error) error {
 		return errors.Join(err, os.RemoveAll(r.bareDir()), os.Rename(aside, r.bareDir()))
 	}
 
-	r.reader.close() // it has the damaged one open
+	r.reader.close() // the reader has the damaged one open
 	r.lacking.Store(false)
-	_ = os.RemoveAll(aside) // the next time removes it, too
+	_ = os.RemoveAll(aside) // the next call removes it otherwise
 	return nil
 }
 
-// fetchRefs gets refs with their objects, and stops when it is too much or nothing
+// fetchRefs fetches refs with their objects. It stops when they exceed a bound, or when nothing
 // arrives any more.
 func (r *Repository) fetchRefs(ctx context.Context, set *settings, agent string, refspecs ...string) error {
 	argv, env := set.remoteCommand(r.bareDir(), agent, r.store.cfg.KnownHosts)
@@ -239,7 +238,7 @@ func (r *Repository) fetchRefs(ctx context.Context, set *settings, agent string,
 	return err
 }
 
-// watchFetch cancels a fetch that takes too much, or that stands still.
+// watchFetch cancels a fetch that exceeds a bound or stands still.
 func (r *Repository) watchFetch(ctx context.Context, cancel context.CancelCauseFunc) {
 	t := time.NewTicker(250 * time.Millisecond)
 	defer t.Stop()
@@ -279,12 +278,12 @@ func sizeOf(dir string) (size int64) {
 				size += fi.Size()
 			}
 		}
-		return nil // files come and go meanwhile
+		return nil // files may appear and vanish meanwhile
 	})
 	return size
 }
 
-// takeSnapshot makes a snapshot of the refs that are here.
+// takeSnapshot makes a snapshot of the local refs.
 func (r *Repository) takeSnapshot(ctx context.Context) (*Snapshot, error) {
 	limits := &r.store.limits
 	argv := append(localOptions(r.bareDir()), "for-each-ref", "--format=%(objectname) %(refname)",
@@ -349,12 +348,12 @@ func (r *Repository) peelTag(ctx context.Context, id string) (string, error) {
 	return "", errors.New("a tag names tags without end")
 }
 
-// repack makes many packs one, and checks what all takes.
+// repack joins many packs into one, and checks the size of the whole.
 func (r *Repository) repack(ctx context.Context) error {
 	packs, _ := filepath.Glob(filepath.Join(r.bareDir(), "objects/pack/*.pack"))
 	limit := r.store.limits.Size
 	if len(packs) > maxPacks || sizeOf(r.bareDir()) > limit {
-		expire := "1.hour.ago" // what serves may need what no ref leads to any more
+		expire := "1.hour.ago" // the served snapshot may need objects that no ref leads to any more
 		if r.Snapshot() == nil {
 			expire = "now"
 		}
@@ -377,12 +376,12 @@ func (r *Repository) repack(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unlock removes what a fetch that was killed left behind: nobody but this
-// process changes the repository, one fetch at a time.
+// unlock removes the locks of a fetch that was killed: only this process changes the repository,
+// one fetch at a time.
 func (r *Repository) unlock() {
 	for _, pattern := range []string{"*.lock", "gc.pid", "objects/pack/tmp_*", "objects/pack/.tmp-*",
 		"objects/tmp_objdir-*", "objects/incoming-*", "objects/*/tmp_obj_*", "objects/info/*.lock"} {
-		found, _ := filepath.Glob(filepath.Join(r.bareDir(), pattern)) // the pattern is right
+		found, _ := filepath.Glob(filepath.Join(r.bareDir(), pattern)) // the pattern is valid
 		for _, path := range found {
 			if os.RemoveAll(path) == nil {
 				r.store.cfg.Log.Debug("removed what a fetch left behind", "path", path)

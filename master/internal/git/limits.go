@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Limits of a Store. The zero value of each is its default.
+// Limits of a Store. A zero value means the default.
 type Limits struct {
 	Refs      int           // of one remote; 20,000
 	Size      int64         // of one repository on disk, in bytes; 4 GiB

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// killOrphanFetches kills what a process of ours that was killed has left running on the
-// repositories below dir: each leads a process group of its own. It must have ended
-// before the first fetch.
+// killOrphanFetches kills fetches that an earlier process left running on the repositories below
+// dir when it was killed: each leads a process group of its own. They must have ended before the
+// first fetch.
 func killOrphanFetches(dir string) {
 	mark := []byte("--git-dir=" + filepath.Join(dir, "remotes") + "/")
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

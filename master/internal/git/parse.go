@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// mode of an entry in a tree; git writes no others.
+// mode is the mode of an entry in a tree. git writes no others.
 type mode uint32
 
 const (
@@ -45,9 +45,8 @@ func (t *tree) findEntry(name string) (entry, bool) {
 
 var errTree = errors.New("a tree object cannot be read")
 
-// parseTree reads a tree object: mode in octal, a space, a name, a zero byte and
-// an id of idSize bytes, again and again. Names that could lead elsewhere, and
-// those that are no text, are left out.
+// parseTree reads a tree object: mode in octal, a space, a name, a zero byte and an id of idSize
+// bytes, repeated. Names that could lead elsewhere, and those that are no text, are left out.
 func parseTree(b []byte, idSize int) (*tree, error) {
 	t := &tree{}
 	for len(b) > 0 {
@@ -72,7 +71,7 @@ func parseTree(b []byte, idSize int) (*tree, error) {
 		switch e.mode {
 		case modeDir, modeFile, modeExec, modeLink, modeSubmodule:
 		default:
-			// Old programs wrote other permissions.
+			// Old versions of git wrote other permissions.
 			switch e.mode &^ 0o7777 {
 			case modeDir:
 				e.mode = modeDir
@@ -99,13 +98,13 @@ func parseTree(b []byte, idSize int) (*tree, error) {
 	return t, nil
 }
 
-// plainName reports whether a name in a tree may be one of a file.
+// plainName reports whether a name in a tree may be a file name.
 func plainName(n string) bool {
 	return n != "" && n != "." && n != ".." && len(n) <= maxName && !strings.ContainsAny(n, "/\x00") &&
 		!strings.EqualFold(n, ".git") && utf8.ValidString(n)
 }
 
-// parseCommit finds the tree of a commit object, in its first line.
+// parseCommit returns the tree of a commit object, from its first line.
 func parseCommit(b []byte) (string, error) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	id, ok := strings.CutPrefix(string(line), "tree ")
@@ -115,7 +114,7 @@ func parseCommit(b []byte) (string, error) {
 	return id, nil
 }
 
-// parseTagged finds what an annotated tag names, in its first line.
+// parseTagged returns the target of an annotated tag, from its first line.
 func parseTagged(b []byte) (string, error) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	id, ok := strings.CutPrefix(string(line), "object ")
@@ -148,12 +147,12 @@ func parseHeader(line string) (h header, err error) {
 	return h, nil
 }
 
-// namedRef is a ref and what it points to.
+// namedRef is a ref and its target.
 type namedRef struct{ id, name string }
 
-// parseRefs reads lines of an id, a space or tab, and the name of a ref, as `git
-// ls-remote` and `git for-each-ref` write them. Names that are no text are left
-// out; more than most are an error.
+// parseRefs reads lines of an id, a space or tab, and the name of a ref, as `git ls-remote` and
+// `git for-each-ref` write them. Names that are no text are left out. More than most refs are an
+// error.
 func parseRefs(b []byte, most int) (out []namedRef, err error) {
 	for line := range strings.Lines(string(b)) {
 		line = strings.TrimSuffix(line, "\n")

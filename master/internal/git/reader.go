@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// reader is one `git cat-file --batch` of a repository: started when an object is
-// asked for, asked one thing at a time, stopped when it idles or hangs. It sees
-// what is fetched while it runs.
+// reader is one `git cat-file --batch` of a repository. It is started for the first object, gets
+// one request at a time, and is stopped when it is idle or hangs. It sees what is fetched while it
+// runs.
 type reader struct {
 	dir   string
 	limit time.Duration // for one object
-	turn  chan struct{} // holds one token; whoever has it may use what is below
+	turn  chan struct{} // holds one token, which guards the fields below
 
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -33,8 +33,8 @@ func newReader(dir string, limit time.Duration) *reader {
 
 var errMissing = errors.New("the object is not there")
 
-// readObject asks for an object and gives its content to take. name is an id, or an id
-// with ^{commit} or ^{tree}. An object of more than most bytes is not read.
+// readObject reads an object and passes its content to take. name is an id, or an id with ^{commit}
+// or ^{tree}. An object of more than most bytes is not read.
 func (r *reader) readObject(ctx context.Context, name string, most int64, take func(h header, body io.Reader) error) error {
 	select {
 	case <-r.turn:
@@ -44,7 +44,7 @@ func (r *reader) readObject(ctx context.Context, name string, most int64, take f
 	}
 
 	h, err := r.requestObject(name)
-	if err != nil && !h.missing { // it may have ended meanwhile
+	if err != nil && !h.missing { // the process may have ended meanwhile
 		r.stopProcess()
 		h, err = r.requestObject(name)
 	}
@@ -126,13 +126,13 @@ func (r *reader) startProcess() error {
 	return nil
 }
 
-// killWhenLate ends a process that hangs.
+// killWhenLate returns a timer that kills the process when it hangs.
 func (r *reader) killWhenLate() *time.Timer {
 	p := r.cmd.Process
 	return time.AfterFunc(r.limit, func() { _ = p.Kill() }) // it may be gone
 }
 
-// stopProcess ends the process. The caller has the turn.
+// stopProcess ends the process. The caller holds the turn.
 func (r *reader) stopProcess() {
 	if r.cmd == nil {
 		return
@@ -145,7 +145,7 @@ func (r *reader) stopProcess() {
 	r.out = nil
 }
 
-// stopIdle stops a process that nobody asked for a while.
+// stopIdle stops a process that was not used since a time.
 func (r *reader) stopIdle(since time.Time) {
 	select {
 	case <-r.turn:
@@ -157,18 +157,17 @@ func (r *reader) stopIdle(since time.Time) {
 	}
 }
 
-// close waits for whoever reads, and stops the process. Whoever reads later starts
-// another one.
+// close waits for the current read and stops the process. A later read starts another one.
 func (r *reader) close() {
 	<-r.turn
 	r.stopProcess()
 	r.turn <- struct{}{}
 }
 
-// isMissing reports whether an object is not there.
+// isMissing reports whether an error means that an object is missing.
 func isMissing(err error) bool { return errors.Is(err, errMissing) }
 
-// readWhole is a whole object of one of the kinds.
+// readWhole reads a whole object.
 func (r *reader) readWhole(ctx context.Context, name string, most int64) (h header, b []byte, err error) {
 	err = r.readObject(ctx, name, most, func(got header, body io.Reader) (err error) {
 		h = got

@@ -14,21 +14,20 @@ import (
 	"saltern/internal/printable"
 )
 
-// Remote is a repository elsewhere, and how it is fetched. It comes from the
-// administrator's configuration.
+// Remote is a remote repository, and how it is fetched. It comes from the administrator's
+// configuration.
 type Remote struct {
 	URL      string // https, http, ssh, git, file, user@host:path, or a path on this disk
 	Refspecs []string
 	Depth    int // commits of each ref; 0: all
-	// Commits are ids that the configuration names, to be fetched if no ref leads
-	// to them.
+	// Commits are ids that the configuration names. They are fetched if no ref leads to them.
 	Commits []string
 
 	User, Password     string // of http and https
-	InsecureAuth       bool   // send them over http
+	InsecureAuth       bool   // send user and password over http
 	PubKey, PrivKey    string // files, of ssh
 	Passphrase         string // of PrivKey
-	SkipVerify         bool   // take any certificate
+	SkipVerify         bool   // accept any certificate
 	Proxy              string // of http and https
 	Interval           time.Duration
 	address, transport string
@@ -45,16 +44,16 @@ var (
 	objectID = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 )
 
-// DefaultRefspecs are Salt's (salt/config/__init__.py, gitfs_refspecs).
+// DefaultRefspecs returns Salt's (salt/config/__init__.py, gitfs_refspecs).
 func DefaultRefspecs() []string {
 	return []string{"+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"}
 }
 
-// Check refuses what is no remote, as [Store.Add] does.
+// Check refuses an invalid remote, as [Store.Add] does.
 func (r *Remote) Check() error { return r.normalize() }
 
-// normalize splits the URL and refuses what is no remote. A password in the URL
-// moves to Password: the URL is an argument of a program, which all see.
+// normalize splits the URL, sets defaults, and refuses an invalid remote. A password in the URL
+// moves to Password: the URL becomes an argument of a program, which all users see.
 func (r *Remote) normalize() error {
 	if len(r.Refspecs) == 0 {
 		r.Refspecs = DefaultRefspecs()
@@ -108,7 +107,7 @@ func (r *Remote) locate() error {
 
 	u, err := url.Parse(r.URL)
 	if err != nil {
-		return errors.New("this URL cannot be read") // its text holds the URL, and so a password
+		return errors.New("this URL cannot be read") // the text of err holds the URL, and perhaps a password
 	}
 
 	switch r.transport = strings.ToLower(u.Scheme); r.transport {
@@ -153,12 +152,12 @@ func (r *Remote) locate() error {
 	return nil
 }
 
-// Shown is the URL without a password.
+// Shown returns the URL without a password.
 func (r *Remote) Shown() string {
 	return printable.Brief(strings.TrimPrefix(r.address, "file://"), 300)
 }
 
-// dirName names the directory of the remote: another one is fetched anew.
+// dirName names the directory of the remote. A remote that differs in it is fetched from the start.
 func (r *Remote) dirName() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "1\x00%s\x00%s\x00%d\x00%s", r.address, r.User, r.Depth, strings.Join(r.Refspecs, "\x00"))

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// settings are what may change while a repository is in use.
+// settings may change while a repository is in use.
 type settings struct {
 	Remote
 	expect []string // branches or tags that the configuration names
@@ -19,14 +19,14 @@ type settings struct {
 // Repository is the copy of one remote.
 type Repository struct {
 	store    *Store
-	dir      string // holds the bare repository and the snapshot
+	dir      string // directory of the bare repository and the snapshot
 	reader   *reader
 	url      string // without a password
 	settings atomic.Pointer[settings]
 
 	served atomic.Pointer[Snapshot]
-	// lacking is set when an object of a snapshot is not there: the next fetch
-	// begins with an empty repository.
+	// lacking is set when an object of a snapshot is missing: the next fetch begins with an empty
+	// repository.
 	lacking   atomic.Bool
 	snapshots atomic.Uint64
 	fetchTurn chan struct{} // holds one token: the right to change the repository
@@ -36,11 +36,11 @@ type Repository struct {
 	mu         sync.Mutex
 	started    uint64 // fetches
 	fetching   bool
-	ended      uint64 // number of the last one that has ended
-	lastErr    error  // of that one
+	ended      uint64 // number of the last fetch that has ended
+	lastErr    error  // lastErr is the outcome of that fetch.
 	failures   int    // in a row
 	fault      *Fault
-	faultSince time.Time // of the fault
+	faultSince time.Time // when the fault began
 	fetched    time.Time // last success
 	next       time.Time
 }
@@ -48,14 +48,14 @@ type Repository struct {
 func (r *Repository) bareDir() string      { return filepath.Join(r.dir, "repo") }
 func (r *Repository) snapshotFile() string { return filepath.Join(r.dir, "snapshot") }
 
-// Snapshot is what is in service; nil: nothing has been fetched yet.
+// Snapshot returns the snapshot in service. It may be nil: nothing was fetched yet.
 func (r *Repository) Snapshot() *Snapshot { return r.served.Load() }
 
-// URL is that of the remote, without a password.
+// URL returns the URL of the remote, without a password.
 func (r *Repository) URL() string { return r.url }
 
-// Ready waits for the first fetch of this process to end, if nothing is in
-// service yet, and gives what is: nil if the fetch failed or ctx ends.
+// Ready waits for the first fetch of this process to end if nothing is in service yet. It returns
+// the snapshot in service, or nil when the fetch failed or ctx ends.
 func (r *Repository) Ready(ctx context.Context) *Snapshot {
 	if s := r.Snapshot(); s != nil {
 		return s
@@ -67,7 +67,7 @@ func (r *Repository) Ready(ctx context.Context) *Snapshot {
 	return r.Snapshot()
 }
 
-// Status is how it stands with a repository.
+// Status is the state of a repository.
 type Status struct {
 	URL      string
 	Snapshot *Snapshot     // nil: none
@@ -76,10 +76,10 @@ type Status struct {
 	Interval time.Duration // between fetches
 	Fetching bool
 	Fault    *Fault    // nil: the last fetch succeeded
-	Since    time.Time // of the fault
+	Since    time.Time // when the fault began
 }
 
-// Status returns how it stands.
+// Status returns the state.
 func (r *Repository) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +95,8 @@ func (r *Repository) Status() Status {
 	}
 }
 
-// Fetch fetches now, and reports whether there was anything new. Calls at the
-// same time share a fetch that begins after all of them.
+// Fetch fetches now, and reports whether there was anything new. Calls at the same time share a
+// fetch that begins after all of them.
 func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 	r.mu.Lock()
 	want := r.started + 1
@@ -111,7 +111,7 @@ func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 	}
 
 	r.mu.Lock()
-	if r.ended >= want { // somebody else's began after this call
+	if r.ended >= want { // a fetch of somebody else began after this call
 		err := r.lastErr
 		r.mu.Unlock()
 		return r.Snapshot() != before, err
@@ -184,8 +184,8 @@ func (r *Repository) noteFetch(n uint64, err error) {
 	r.fault = f
 }
 
-// Resolve finds the tree of a commit by its id, or by the first seven digits of
-// it or more. ok is false when there is none.
+// Resolve returns the tree of a commit by its id, or by at least its first seven digits. ok is
+// false when there is none.
 func (r *Repository) Resolve(ctx context.Context, id string) (tree string, ok bool, err error) {
 	if r.Snapshot() == nil || len(id) < 7 || len(id) > 64 || strings.Trim(id, "0123456789abcdef") != "" {
 		return "", false, nil
@@ -201,7 +201,7 @@ func (r *Repository) Resolve(ctx context.Context, id string) (tree string, ok bo
 	return tree, err == nil, err
 }
 
-// loadServed puts the last good snapshot into service, if its trees are there.
+// loadServed puts the last good snapshot into service if its trees are there.
 func (r *Repository) loadServed(ctx context.Context) error {
 	s, err := loadSnapshot(r.snapshotFile())
 	if err != nil {

@@ -11,22 +11,22 @@ import (
 	"saltern/internal/durable"
 )
 
-// Ref is a branch or tag and the commit to which it leads.
+// Ref is a branch or tag and its commit.
 type Ref struct {
 	Name   string `json:"name"` // refs/remotes/origin/x or refs/tags/x
 	Commit string `json:"commit"`
 	Tree   string `json:"tree"`
 }
 
-// Snapshot is what a repository had when it was fetched. It never changes.
+// Snapshot holds the refs of a repository when it was fetched. It never changes.
 type Snapshot struct {
 	Refs    []Ref     `json:"refs"`    // by name
-	Listed  string    `json:"listed"`  // what the remote answered when asked for its refs, hashed
-	Fetched time.Time `json:"fetched"` // when it was made
-	Seq     uint64    `json:"-"`       // grows with each one of a repository in this process
+	Listed  string    `json:"listed"`  // digest of the remote's list of refs
+	Fetched time.Time `json:"fetched"` // when the snapshot was made
+	Seq     uint64    `json:"-"`       // grows with each snapshot of a repository in this process
 }
 
-// maxSnapshot bounds its file.
+// maxSnapshot bounds the file of a snapshot, in bytes.
 const maxSnapshot = 16 << 20
 
 func (s *Snapshot) findRef(name string) (Ref, bool) {
@@ -40,16 +40,16 @@ func (s *Snapshot) findRef(name string) (Ref, bool) {
 	return s.Refs[i], true
 }
 
-// Branch finds a branch of the remote. A nil snapshot has none.
+// Branch returns a branch of the remote. A nil snapshot has none.
 func (s *Snapshot) Branch(name string) (Ref, bool) { return s.findRef("refs/remotes/origin/" + name) }
 
-// Tag finds a tag.
+// Tag returns a tag.
 func (s *Snapshot) Tag(name string) (Ref, bool) { return s.findRef("refs/tags/" + name) }
 
-// Branches and tags with the names by which they are found.
+// Branches returns the names of the branches.
 func (s *Snapshot) Branches() []string { return s.namesBelow("refs/remotes/origin/") }
 
-// Tags lists the names of tags.
+// Tags returns the names of the tags.
 func (s *Snapshot) Tags() []string { return s.namesBelow("refs/tags/") }
 
 func (s *Snapshot) namesBelow(prefix string) (out []string) {
@@ -72,7 +72,7 @@ func (s *Snapshot) saveTo(path string) error {
 	return durable.Replace(path, b, 0o600)
 }
 
-// loadSnapshot reads what save wrote, and checks it as if a stranger had.
+// loadSnapshot reads what saveTo wrote, and checks it as if a stranger had written it.
 func loadSnapshot(path string) (*Snapshot, error) {
 	b, err := durable.Read(path, maxSnapshot)
 	if err != nil {

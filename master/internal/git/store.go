@@ -19,15 +19,15 @@ import (
 
 // Config of a Store.
 type Config struct {
-	Dir string // of which the Store is the only user
-	// KnownHosts is a file with keys of ssh servers in place of the account's, beside
-	// the host's; empty: the account's.
+	Dir string // Dir is used by the Store only.
+	// KnownHosts is a file with keys of ssh servers that replaces the account's, besides the
+	// host's. Empty: the account's.
 	KnownHosts string
 	Limits     Limits
-	// Prepare, if any, is called with each new snapshot when it serves; the fetch
-	// ends after it.
+	// Prepare is called with each new snapshot when it is served. The fetch ends after it. It may
+	// be nil.
 	Prepare func(ctx context.Context, r *Repository, s *Snapshot)
-	// Fetched, if any, is called when a fetch has ended.
+	// Fetched is called when a fetch has ended. It may be nil.
 	Fetched func(r *Repository, changed bool, err error)
 	Log     *slog.Logger
 	Now     func() time.Time
@@ -36,11 +36,11 @@ type Config struct {
 // maxFetches is how many remotes are fetched at a time.
 const maxFetches = 4
 
-// unused is how long a process or a tree on disk stays that nobody uses.
+// unusedFor is how long an unused process or tree on disk stays.
 const unusedFor = 10 * time.Minute
 
-// Store holds the repositories. Give it remotes by a [Batch], then Run it; Close
-// ends its processes.
+// Store holds the repositories. Give it remotes by a [Batch], then Run it. Close ends its
+// processes.
 type Store struct {
 	cfg       Config
 	limits    Limits
@@ -48,17 +48,17 @@ type Store struct {
 	trees     *treeCache
 	blobs     *blobs
 	checkouts *checkouts
-	removals  sync.WaitGroup // removal of what the last process kept
+	removals  sync.WaitGroup // removal of the last process's files
 
-	changed chan struct{} // the remotes are others
+	changed chan struct{} // signals that the remotes have changed
 
 	mu              sync.Mutex
 	repos           []*Repository
-	former, leaving []*Repository // no longer in the store
+	former, leaving []*Repository // repositories that were removed from the store
 }
 
-// Open makes a Store in a directory, without the network. What the last process
-// kept there of files is removed: after a loss of power it may be torn.
+// Open returns a Store in a directory, without the network. Files that the last process kept there
+// are removed: after a power loss they may be torn.
 func Open(cfg Config) (*Store, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
@@ -102,21 +102,20 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Repositories are those that were added.
+// Repositories returns all repositories.
 func (s *Store) Repositories() []*Repository {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.repos)
 }
 
-// Run removes the copies of remotes that are not in the store, and fetches until
-// ctx ends.
+// Run removes the copies of remotes that are not in the store, and fetches until ctx ends.
 func (s *Store) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	stop := func() {}
 	follow := func() {
-		stop() // all begin anew: what is fetched and how may have changed
+		stop() // all loops restart: remotes and their settings may have changed
 		var own context.Context
 		own, stop = context.WithCancel(ctx)
 		for _, r := range s.Repositories() {
@@ -125,7 +124,7 @@ func (s *Store) Run(ctx context.Context) {
 	}
 
 	select {
-	case <-s.changed: // by the first batch
+	case <-s.changed: // the first batch has sent the signal
 	default:
 	}
 
@@ -176,8 +175,8 @@ func (s *Store) removeForeign() {
 	}
 }
 
-// closeLeaving closes and removes repositories that left the store before the last call:
-// whoever read from them has ended.
+// closeLeaving closes and removes repositories that left the store before the last call: nobody
+// reads from them any more.
 func (s *Store) closeLeaving() {
 	s.mu.Lock()
 	gone := s.leaving
@@ -191,18 +190,17 @@ func (s *Store) closeLeaving() {
 	}
 }
 
-// slowest is the pause between fetches of a remote that fails again and again, if
-// its interval is not longer.
+// maxRetryPause bounds the pause between fetches of a remote that fails repeatedly, if its interval
+// is not longer.
 const maxRetryPause = 2 * time.Minute
 
-// fetchLoop fetches again and again: after a fault sooner at first, then less and less
-// often.
+// fetchLoop fetches again and again: after a fault sooner at first, then less and less often.
 func (r *Repository) fetchLoop(ctx context.Context) {
 	for {
 		_, _ = r.Fetch(ctx) // noted
 		r.mu.Lock()
 		wait := r.settings.Load().Interval
-		if r.failures > 0 && r.fault.Kind != RefGone { // which was a fetch that worked
+		if r.failures > 0 && r.fault.Kind != RefGone { // that fetch worked
 			slow := max(wait, maxRetryPause)
 			wait = min(wait, 15*time.Second)
 			for range min(r.failures-1, 10) {
@@ -220,7 +218,7 @@ func (r *Repository) fetchLoop(ctx context.Context) {
 	}
 }
 
-// Close ends the processes, when nobody reads any more.
+// Close ends the processes when nobody reads any more.
 func (s *Store) Close() {
 	s.mu.Lock()
 	all := slices.Concat(s.repos, s.former, s.leaving)
@@ -231,8 +229,8 @@ func (s *Store) Close() {
 	s.removals.Wait()
 }
 
-// ClearFiles forgets files and trees that were read, and reports whether there
-// were any. Repositories stay: they are fetched again from where they are.
+// ClearFiles forgets cached files and trees, and reports whether there were any. Repositories stay:
+// the files are read from them again.
 func (s *Store) ClearFiles() bool {
 	n := s.blobs.removeAll()
 	s.trees.clear()

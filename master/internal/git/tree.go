@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// treeCache keeps trees that were read, those used last, up to a size.
+// treeCache keeps recently used trees, up to a size.
 type treeCache struct {
 	mu    sync.Mutex
 	limit int64
@@ -84,7 +84,7 @@ func (s *Store) readTree(ctx context.Context, r *Repository, id string) (*tree, 
 	return t, nil
 }
 
-// noteMissing notes that an object is missing of what a snapshot has.
+// noteMissing notes that an object of a snapshot is missing.
 func (r *Repository) noteMissing(err error) {
 	if isMissing(err) && r.Snapshot() != nil && !r.lacking.Swap(true) {
 		r.store.cfg.Log.Error("copy of a git remote lacks an object; it is fetched anew next time", "url",
@@ -95,10 +95,10 @@ func (r *Repository) noteMissing(err error) {
 // Entry is a file in a tree.
 type Entry struct {
 	ID   string
-	Mode int64 // as git has it: 0100644, 0100755, 0120000
+	Mode int64 // as in git: 0100644, 0100755, 0120000
 }
 
-// entryAt finds what has a path in a tree. Links on the way are not followed.
+// entryAt returns the entry at a path in a tree. Links on the way are not followed.
 func (r *Repository) entryAt(ctx context.Context, root, p string) (e entry, ok bool, err error) {
 	e = entry{id: root, mode: modeDir}
 	if p == "" {
@@ -123,13 +123,12 @@ func (r *Repository) entryAt(ctx context.Context, root, p string) (e entry, ok b
 	return e, true, nil
 }
 
-// maxLinks is how many links are followed (salt/utils/gitfs.py
-// SYMLINK_RECURSE_DEPTH).
+// maxLinks is how many links are followed (salt/utils/gitfs.py SYMLINK_RECURSE_DEPTH).
 const maxLinks = 100
 
-// Find looks a file up. Where a path ends at a link, what it points to is looked
-// up in the same tree, as if it began at the link's directory; a link never
-// leads out of the tree (salt/utils/gitfs.py find_file).
+// Find looks a file up. Where a path ends at a link, the link's target is looked up in the same
+// tree, starting at the link's directory. A link never leads out of the tree (salt/utils/gitfs.py
+// find_file).
 func (r *Repository) Find(ctx context.Context, root, p string) (f Entry, ok bool, err error) {
 	for range maxLinks {
 		if len(p) > maxPath || p == "" {
@@ -163,19 +162,19 @@ func (r *Repository) Find(ctx context.Context, root, p string) (f Entry, ok bool
 	return f, false, nil
 }
 
-// Target is where a link points to.
+// Target returns the target of a link.
 func (r *Repository) Target(ctx context.Context, id string) (string, error) {
 	_, b, err := r.reader.readWhole(ctx, id, maxLink)
 	return string(b), err
 }
 
-// Subtree finds a directory; an empty path is the root.
+// Subtree returns a directory. An empty path is the root.
 func (r *Repository) Subtree(ctx context.Context, root, p string) (id string, ok bool, err error) {
 	e, ok, err := r.entryAt(ctx, root, strings.Trim(path.Clean("/"+p), "/"))
 	return e.id, ok && e.mode == modeDir, err
 }
 
-// Item is what Walk visits.
+// Item is one file or directory in a Walk.
 type Item struct {
 	Path string // below the root of the walk
 	ID   string
@@ -184,8 +183,8 @@ type Item struct {
 	Exec bool
 }
 
-// Walk visits all below a directory, directories before what they hold, by name.
-// Submodules are left out. A tree with too many entries is a [Fault].
+// Walk visits everything below a directory by name, directories before their content. Submodules
+// are left out. A tree with too many entries is a [Fault].
 func (r *Repository) Walk(ctx context.Context, root string, visit func(Item) error) error {
 	n := 0
 	return r.walkTree(ctx, root, "", 0, &n, visit)

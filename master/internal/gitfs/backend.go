@@ -18,7 +18,7 @@ import (
 // Backend is the file server backend gitfs. It is safe for concurrent use.
 type Backend struct {
 	remotes atomic.Pointer[[]*remote]
-	changes atomic.Uint64 // of remotes
+	changes atomic.Uint64 // counts changes of remotes
 	update  func(ctx context.Context) (changed bool, err error)
 }
 
@@ -28,16 +28,16 @@ type remote struct {
 	global map[string]gitremote.Env
 	revmap map[string][]string // ref → environments
 	repo   *git.Repository
-	last   atomic.Pointer[envSet] // of the last snapshot that was asked about
+	last   atomic.Pointer[envSet] // environments of the last snapshot
 }
 
-// envSet are the environments of a snapshot that are exposed.
+// envSet holds the exposed environments of a snapshot.
 type envSet struct {
 	snapshot *git.Snapshot
 	envs     map[string]struct{}
 }
 
-// New makes the backend and adds its remotes to a batch. update fetches them.
+// New returns a backend and adds its remotes to a batch. update fetches them.
 func New(
 	ctx context.Context,
 	batch *git.Batch,
@@ -60,13 +60,13 @@ func New(
 	return b, nil
 }
 
-// Replace serves the remotes of another one from now on.
+// Replace replaces the remotes by those of another backend.
 func (b *Backend) Replace(other *Backend) {
 	b.remotes.Store(other.remotes.Load())
 	b.changes.Add(1)
 }
 
-// Repositories are those of its remotes.
+// Repositories returns the repositories of its remotes.
 func (b *Backend) Repositories() (out []*git.Repository) {
 	for _, r := range *b.remotes.Load() {
 		out = append(out, r.repo)
@@ -97,8 +97,8 @@ func (r *remote) mapEnvs() {
 	}
 }
 
-// expected are refs without which a remote serves nothing or less than was asked
-// for. The base is none of them: a remote may serve other environments alone.
+// expected returns the refs without which a remote serves nothing, or less than was asked for. The
+// base is not among them: a remote may serve other environments only.
 func (r *remote) expected() (out []string) {
 	if r.AllSaltenvs != nil {
 		return []string{*r.AllSaltenvs}
@@ -112,7 +112,7 @@ func (r *remote) expected() (out []string) {
 	return out
 }
 
-// refOf is the branch, tag or commit of an environment; ok is false when it has none
+// refOf returns the branch, tag or commit of an environment. ok is false when it has none
 // (GitProvider.ref).
 func (r *remote) refOf(env string) (ref string, ok bool) {
 	if r.AllSaltenvs != nil {
@@ -164,7 +164,7 @@ func (r *remote) exposed(env string) bool {
 	return !any(r.Blacklist) && (len(r.Whitelist) == 0 || any(r.Whitelist))
 }
 
-// exposedEnvs are the environments of the snapshot in service that are exposed
+// exposedEnvs returns the exposed environments of the snapshot in service
 // (GitProvider._get_envs_from_ref_paths, GitFS.envs).
 func (r *remote) exposedEnvs() map[string]struct{} {
 	s := r.repo.Snapshot()
@@ -215,7 +215,7 @@ func (r *remote) exposedEnvs() map[string]struct{} {
 	return out
 }
 
-// treeOf finds the tree of an environment (GitProvider.get_tree).
+// treeOf returns the tree of an environment (GitProvider.get_tree).
 func (r *remote) treeOf(ctx context.Context, env string) (id string, ok bool, err error) {
 	s := r.repo.Snapshot()
 	ref, has := r.refOf(env)
@@ -261,7 +261,7 @@ func (b *Backend) Envs() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// isKnownEnv reports whether an environment is one of the list, or may be a commit.
+// isKnownEnv reports whether an environment is listed, or may be a commit.
 func (b *Backend) isKnownEnv(env string) bool {
 	if gitremote.IsHex(env) {
 		return true
@@ -272,11 +272,11 @@ func (b *Backend) isKnownEnv(env string) bool {
 	})
 }
 
-// serves reports whether a remote is asked for an environment, which is known or not: one
-// with a fallback serves any.
+// serves reports whether a remote may serve an environment. known: it is a known one. A remote with
+// a fallback serves any.
 func (r *remote) serves(known bool) bool { return known || r.Fallback != "" }
 
-// Version changes when what List would give may have changed.
+// Version changes when the result of List may have changed.
 func (b *Backend) Version() string {
 	var v strings.Builder
 	fmt.Fprint(&v, b.changes.Load(), ":")
@@ -416,5 +416,5 @@ func (r *remote) addToListing(ctx context.Context, env string, links bool, out *
 	})
 }
 
-// Times is empty: what is new comes by Update.
+// Times returns nothing: changes come by Update.
 func (*Backend) Times(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// Dirs gives an environment as directories, in the order in which remotes are
-// asked, for programs that read files from the disk. They never change, and stay
-// for minutes after the last call.
+// Dirs returns an environment as directories, in the order in which remotes are searched, for
+// programs that read files from the disk. The directories never change, and stay for minutes after
+// the last call.
 func (b *Backend) Dirs(ctx context.Context, env string) (out []string, err error) {
 	known := b.isKnownEnv(env)
 	for _, r := range *b.remotes.Load() {

@@ -2,14 +2,14 @@ package gitpillar
 
 import _ "embed"
 
-// Python is the text of a function git_pillars(opts, entries), after which Salt's own
-// git_pillar reads the directories of [ForPython] and fetches nothing.
+// Python is the text of a function git_pillars(opts, entries). It makes Salt's own git_pillar read
+// the directories of [ForPython] and fetch nothing.
 //
 //go:embed stub.py
 var Python string
 
-// ForPython is the directories of one git entry in ext_pillar as Python's git_pillars
-// takes them.
+// ForPython returns the directories of one git entry in ext_pillar in the form of Python's
+// git_pillars.
 func ForPython(roots []Root) []any {
 	out := []any{}
 	for _, r := range roots {

@@ -22,16 +22,16 @@ import (
 // firstFetch is how long a pillar waits for a repository that was never fetched.
 const firstFetch = 20 * time.Second
 
-// dynamic is the branch of a remote whose branches are environments.
+// dynamicBranch is the branch name of a remote whose branches are environments.
 const dynamicBranch = "__env__"
 
-// Source is the git pillars of a configuration. It is safe for concurrent use.
+// Source serves the git pillars of a configuration. It is safe for concurrent use.
 type Source struct {
-	entries atomic.Pointer[[][]*remote] // of each git entry in ext_pillar
+	entries atomic.Pointer[[][]*remote] // the remotes of each git entry in ext_pillar
 	log     *slog.Logger
 
 	mu       sync.Mutex
-	prepared map[*git.Repository]*git.Snapshot // the last that Prepare was given
+	prepared map[*git.Repository]*git.Snapshot // the last snapshot that Prepare got
 }
 
 type remote struct {
@@ -43,10 +43,10 @@ type remote struct {
 type Root struct {
 	Env     string // pillar environment
 	Dir     string
-	Mounted bool // other roots of the environment may use it; it has no top file
+	Mounted bool // other roots of the environment may use it, and it has no top file
 }
 
-// Entries are the values of the git pillars in the option ext_pillar, in order.
+// Entries returns the values of the git pillars in the option ext_pillar, in order.
 func Entries(extPillar []any) (out []any) {
 	for _, e := range extPillar {
 		m, _ := e.(*value.Map)
@@ -57,8 +57,8 @@ func Entries(extPillar []any) (out []any) {
 	return out
 }
 
-// New reads the git pillars of the option ext_pillar and adds their remotes to a
-// batch. All faults are joined.
+// New reads the git pillars of the option ext_pillar and adds their remotes to a batch. It joins
+// all faults.
 func New(
 	ctx context.Context,
 	batch *git.Batch,
@@ -105,8 +105,7 @@ func New(
 	return s, errors.Join(errs...)
 }
 
-// Replace uses the remotes of another one from now on. It must have as many git
-// entries.
+// Replace replaces the remotes by those of another Source, which must have as many git entries.
 func (s *Source) Replace(other *Source) {
 	s.entries.Store(other.entries.Load())
 	used := s.Repositories()
@@ -115,10 +114,10 @@ func (s *Source) Replace(other *Source) {
 	maps.DeleteFunc(s.prepared, func(r *git.Repository, _ *git.Snapshot) bool { return !slices.Contains(used, r) })
 }
 
-// Len is the number of git entries in ext_pillar.
+// Len returns the number of git entries in ext_pillar.
 func (s *Source) Len() int { return len(*s.entries.Load()) }
 
-// Repositories are those of its remotes, each once.
+// Repositories returns the repositories of its remotes, each once.
 func (s *Source) Repositories() (out []*git.Repository) {
 	for _, l := range *s.entries.Load() {
 		for _, r := range l {
@@ -136,7 +135,7 @@ type Remote struct {
 	Repository            *git.Repository
 }
 
-// Remotes lists all remotes.
+// Remotes returns all remotes.
 func (s *Source) Remotes() (out []Remote) {
 	for _, l := range *s.entries.Load() {
 		for _, r := range l {
@@ -146,7 +145,7 @@ func (s *Source) Remotes() (out []Remote) {
 	return out
 }
 
-// expected are the refs that a remote must have.
+// expected returns the refs that a remote must have.
 func (r *remote) expected() []string {
 	switch {
 	case r.Fallback != "" || gitremote.IsCommit(r.Branch):
@@ -154,13 +153,13 @@ func (r *remote) expected() []string {
 	case r.Branch == dynamicBranch && r.AllSaltenvs != nil:
 		return []string{*r.AllSaltenvs}
 	case r.Branch == dynamicBranch:
-		return nil // base may be missing
+		return nil // the base may be missing
 	}
 	return []string{r.Branch}
 }
 
-// Prepare checks out what pillars will ask for, which may take a while, and then has
-// pillars compiled from the snapshot.
+// Prepare checks out what pillars will ask for, which may take a while. From then on pillars are
+// compiled from the snapshot.
 func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Snapshot) {
 	for _, l := range *s.entries.Load() {
 		for _, r := range l {
@@ -187,7 +186,7 @@ func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Sn
 	}
 }
 
-// snapshot is what pillars are compiled from; nil: nothing was fetched.
+// snapshot returns the snapshot for pillars. It may be nil: nothing was fetched.
 func (s *Source) snapshot(ctx context.Context, repo *git.Repository) *git.Snapshot {
 	s.mu.Lock()
 	snap := s.prepared[repo]
@@ -200,7 +199,7 @@ func (s *Source) snapshot(ctx context.Context, repo *git.Repository) *git.Snapsh
 	return repo.Ready(ctx)
 }
 
-// targetOf is the branch or tag of a remote for a minion's environments
+// targetOf returns the branch or tag of a remote for a minion's environments
 // (GitProvider.get_checkout_target).
 func (r *remote) targetOf(pillarenv, saltenv string) string {
 	if r.Branch != dynamicBranch {
@@ -215,7 +214,7 @@ func (r *remote) targetOf(pillarenv, saltenv string) string {
 	return r.Base
 }
 
-// envOf is the pillar environment of a remote (GitPillar.checkout).
+// envOf returns the pillar environment of a remote (GitPillar.checkout).
 func (r *remote) envOf(pillarenv, saltenv string) string {
 	switch target := r.targetOf(pillarenv, saltenv); {
 	case r.Branch == dynamicBranch && r.AllSaltenvs != nil:
@@ -231,8 +230,8 @@ func (r *remote) envOf(pillarenv, saltenv string) string {
 	}
 }
 
-// treeOf finds the tree of a branch or tag, or of the fallback (GitPython.checkout).
-// A commit must be named by the configuration.
+// treeOf returns the tree of a branch or tag, or of the fallback (GitPython.checkout). A commit
+// counts only when the configuration names it.
 func (r *remote) treeOf(ctx context.Context, s *git.Snapshot, target string) (string, bool, error) {
 	for _, name := range []string{target, r.Fallback} {
 		if name == "" {
@@ -254,19 +253,19 @@ func (r *remote) treeOf(ctx context.Context, s *git.Snapshot, target string) (st
 	return "", false, nil
 }
 
-// errUnfetched means that the first fetch goes on.
+// errUnfetched means that the first fetch has not ended.
 var errUnfetched = errors.New("it has not been fetched yet")
 
-// Unable reports whether an error of Roots says that this master could not give them
-// now, rather than what is wrong with a repository.
+// Unable reports whether an error of Roots means that this master could not provide them now, not
+// that a repository is at fault.
 func Unable(err error) bool {
 	return errors.Is(err, errUnfetched) || errors.Is(err, git.ErrNoRoom) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Roots gives the directories of the git entry number n in ext_pillar for a minion
-// with these environments. A remote without the branch is left out, as in Salt; one
-// that was never fetched is an error, since a pillar without it is not whole.
+// Roots returns the directories of the git entry number n in ext_pillar for a minion with these
+// environments. A remote without the branch is left out, as in Salt. One that was never fetched is
+// an error, since the pillar would be incomplete.
 func (s *Source) Roots(ctx context.Context, n int, pillarenv, saltenv string) (out []Root, err error) {
 	var errs []error
 	for _, r := range (*s.entries.Load())[n] {

@@ -11,20 +11,19 @@ import (
 	"saltern/master/value"
 )
 
-// Role is for what a remote is used.
+// Role says for what a remote is used.
 type Role string
 
-// The roles, by the beginning of the names of their options.
+// The roles, named by the prefix of their options.
 const (
 	Files  Role = "gitfs"
 	Pillar Role = "git_pillar"
 )
 
-// Env is what differs in one environment (the option saltenv of gitfs). A nil
-// field is not set.
+// Env holds the settings of one environment (the option saltenv of gitfs). A nil field is not set.
 type Env struct{ Ref, Root, Mountpoint *string }
 
-// Remote is a remote with its options. Its fields are the options of that name.
+// Remote is a remote with its options. Its fields are named like the options.
 type Remote struct {
 	git.Remote
 	ID   string // as configured: URL, or branch and URL; may hold a password
@@ -45,12 +44,12 @@ type Defaults struct {
 	Global map[string]Env // gitfs_saltenv
 }
 
-// authParams are options of either role (salt/utils/gitfs.py AUTH_PARAMS).
+// authParams returns the options that both roles have (salt/utils/gitfs.py AUTH_PARAMS).
 func authParams() []string {
 	return []string{"user", "password", "pubkey", "privkey", "passphrase", "insecure_auth"}
 }
 
-// params are what a remote of the role may have.
+// params returns the options that a remote of the role may have.
 func (r Role) params() []string {
 	own := []string{"base", "fallback", "root", "ssl_verify", "refspecs", "proxy", "ref_types",
 		"disable_saltenv_mapping", "depth", "name", "mountpoint", "all_saltenvs"}
@@ -62,7 +61,7 @@ func (r Role) params() []string {
 	return append(own, authParams()...)
 }
 
-// Parse reads one entry of the list of remotes: a text, or a map of one key.
+// Parse reads one entry of the list of remotes: a text, or a map with one key.
 func (d *Defaults) Parse(role Role, entry any) (r Remote, err error) {
 	r = d.Remote
 	r.Refspecs, r.RefTypes = slices.Clone(r.Refspecs), slices.Clone(r.RefTypes)
@@ -131,7 +130,7 @@ func cutSpace(s string) (before, after string, ok bool) {
 	return s[:i], strings.TrimSpace(s[i:]), true
 }
 
-// urlForMessage is the URL for a message, without a password.
+// urlForMessage returns the URL for a message, without a password.
 func (r *Remote) urlForMessage() string {
 	url := r.URL
 	if url == "" {
@@ -204,7 +203,7 @@ func (r *Remote) setOption(name string, v any) (err error) {
 	return err
 }
 
-// finish checks what was set and cleans paths.
+// finish checks the options and cleans paths.
 func (r *Remote) finish() (err error) {
 	for i, t := range r.RefTypes {
 		if r.RefTypes[i] = strings.ToLower(t); !slices.Contains([]string{"branch", "tag", "sha"}, r.RefTypes[i]) {
@@ -220,7 +219,7 @@ func (r *Remote) finish() (err error) {
 		return fmt.Errorf("mountpoint: %w", err)
 	}
 
-	// Ids of commits that the configuration names are fetched.
+	// Commits that the configuration names are fetched.
 	refs := []string{r.Base, r.Fallback, r.Branch}
 	if r.AllSaltenvs != nil {
 		refs = append(refs, *r.AllSaltenvs)

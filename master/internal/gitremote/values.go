@@ -10,7 +10,7 @@ import (
 	"saltern/master/value"
 )
 
-// Text is Python's str() of an option (enforce_types).
+// Text returns Python's str() of an option (enforce_types).
 func Text(v any) string {
 	if v == nil {
 		return ""
@@ -18,7 +18,7 @@ func Text(v any) string {
 	return value.Str(v)
 }
 
-// Texts is a list of texts, which may be written as one text with commas.
+// Texts returns a list of texts, which may be written as one text with commas.
 func Texts(v any) (out []string) {
 	l, ok := v.([]any)
 	if !ok {
@@ -47,7 +47,7 @@ func number(v any) (int64, error) {
 	return 0, errors.New("this is not a number")
 }
 
-// flattenMaps makes one map of a list of maps, or gives a map as it is (salt/utils/data.py
+// flattenMaps joins a list of maps into one map, or returns a map as it is (salt/utils/data.py
 // repack_dictlist).
 func flattenMaps(v any) (*value.Map, error) {
 	out := value.NewMap()
@@ -69,7 +69,7 @@ func flattenMaps(v any) (*value.Map, error) {
 	return out, nil
 }
 
-// Envs reads the option saltenv: what differs in an environment.
+// Envs reads the option saltenv: the settings of environments.
 func Envs(v any) (map[string]Env, error) {
 	all, err := flattenMaps(v)
 	if err != nil {
@@ -111,7 +111,7 @@ func Envs(v any) (map[string]Env, error) {
 	return out, nil
 }
 
-// stripProto is a mountpoint without salt:// (salt/utils/url.py strip_proto).
+// stripProto returns a mountpoint without salt:// (salt/utils/url.py strip_proto).
 func stripProto(s string) string {
 	if _, after, ok := strings.Cut(s, "://"); ok {
 		return after
@@ -119,7 +119,7 @@ func stripProto(s string) string {
 	return s
 }
 
-// cleanFolder is a path below a root, without slashes at its ends.
+// cleanFolder returns a path below a root, without slashes at its ends.
 func cleanFolder(p string) (string, error) {
 	if len(p) > 4096 || strings.ContainsAny(p, "\x00\n") {
 		return "", errors.New("this is not a path")
@@ -132,12 +132,12 @@ func cleanFolder(p string) (string, error) {
 	return strings.Trim(path.Clean("/"+p), "/"), nil
 }
 
-// IsHex reports whether a name could be the id of a commit or a part of one.
+// IsHex reports whether a name could be a commit id or a part of one.
 func IsHex(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }
 
-// IsCommit reports whether a name is the whole id of a commit.
+// IsCommit reports whether a name is a whole commit id.
 func IsCommit(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }

@@ -1,11 +1,11 @@
-// Package newest sees to it that a job is served the files that were there when it began.
+// Package newest makes sure that a job is served files as new as its start.
 //
-// On a shared volume the master serves from a copy on its own disk, so that a volume that
-// hangs stops no state runs. The supervisor makes the copy. Before the master reads it for
-// somebody, it asks whether it is of the time that he needs: a job that began, a minion
-// that signed in (salt-call does, and no job begins then), and never longer ago than a
-// bound. All who need the copy at the same time share one question, and one pass over the
-// volume. When the volume does not answer, the copy of before is served, and that is said.
+// On a shared volume the master serves from a copy on its own disk, so that a volume that hangs
+// stops no state runs. The supervisor makes the copy. Before the master reads it for somebody, it
+// asks whether the copy is as new as required: as the start of a job, or as the sign-in of a minion
+// (salt-call signs in, and starts no job), and never older than a bound. All that need the copy at
+// the same time share one question, and one pass over the volume. When the volume does not answer,
+// the old copy is served, and a warning says so.
 package newest
 
 import (
@@ -22,22 +22,23 @@ import (
 )
 
 const (
-	// latelyLeast is how old the copy may be for whoever needs it at no given time, or
-	// latelyAsks times what the last question took, latelyMost at most: so much of the
-	// time is left to others.
+	// latelyLeast is how old the copy may be where no time is required. It is extended to
+	// latelyAsks times the duration of the last question, latelyMost at most: so much of the time
+	// is left to others.
 	latelyLeast = 2 * time.Second
 	latelyAsks  = 6
 	latelyMost  = 30 * time.Second
-	// askAgain is how long nobody waits again after the volume did not answer.
+	// askAgain is how long nobody waits after the volume did not answer.
 	askAgain = 10 * time.Second
-	// toldAgain is when it is said once more that a minion is served the copy of before,
+	// toldAgain is after how long the warning that a minion is served an old copy is repeated
 	// within the same job.
 	toldAgain = 30 * time.Second
-	// maxMinions bounds each of the two memories of minions. When one is full it is
-	// forgotten: who signed in is served by the last job's time, and is told once more.
+	// maxMinions bounds each of the two maps of minions. Overflow policy: the map is cleared. A
+	// minion that signed in is then served by the time of the last job, and the warning is
+	// repeated.
 	maxMinions = 100_000
-	// maxWaiting requests of minions wait at once. One more is not answered; its minion
-	// asks again.
+	// maxWaiting bounds the requests of minions that wait. Overflow policy: one more gets no
+	// answer, and its minion asks again.
 	maxWaiting = 20_000
 )
 
@@ -45,17 +46,17 @@ var errWaiting = errors.New("too many requests wait for the newest files")
 
 // Config of a Service.
 type Config struct {
-	// Ask has the supervisor copy what is new. nil: there is no copy.
+	// Ask asks the supervisor to copy changes. It may be nil: there is no copy.
 	Ask func(ctx context.Context, q control.NewestQuestion) (control.Newest, error)
 	// Fire puts an event on the bus.
 	Fire func(tag string, data *value.Map)
-	// Node is this node's name, as administrators know it.
+	// Node is the name of this node for administrators.
 	Node string
 	Now  func() time.Time
 	Log  *slog.Logger
 }
 
-// Service knows of when the copy is. It is safe for concurrent use.
+// Service knows how new the copy is. It is safe for concurrent use.
 type Service struct {
 	cfg  Config
 	end  context.CancelFunc
@@ -63,44 +64,44 @@ type Service struct {
 	work sync.WaitGroup
 
 	mu       sync.Mutex
-	direct   bool                 // there is no copy
+	direct   bool                 // files are served without a copy
 	job      time.Time            // when the newest job began
-	signedIn map[string]time.Time // minions
-	asOf     time.Time            // of the copy
-	copy     string               // where it is; empty: not known
-	source   string               // of what it is a copy
-	took     time.Duration        // the last question
-	asking   *question            // under way; nil: none
+	signedIn map[string]time.Time // when minions signed in
+	asOf     time.Time            // how new the copy is
+	copy     string               // path of the copy; empty: not known
+	source   string               // path of the original
+	took     time.Duration        // duration of the last question
+	asking   *question            // question under way; nil: none
 	old      *Old                 // why the copy is not newer; nil: the last question was answered
-	except   *Old                 // which files of it are older all the same; nil: none
-	failed   time.Time            // when that was found
-	waiting  int                  // requests of minions
-	toldOld  map[string]time.Time // minions of which was said that they are served an old copy
+	except   *Old                 // files that are older all the same; nil: none
+	failed   time.Time            // when old was set
+	waiting  int                  // waiting requests of minions
+	toldOld  map[string]time.Time // minions for which a warning was fired
 	warnings warnings
 	stats    control.Files // but for AsOf and Old
 }
 
-// question is one that is under way.
+// question is a question under way.
 type question struct {
 	begun time.Time
 	over  chan struct{}
 }
 
-// Old says that somebody is served files of before.
+// Old says that somebody is served outdated files.
 type Old struct {
-	AsOf time.Time // of which time the files are; zero: not known
+	AsOf time.Time // how new the files are; zero: not known
 	Why  string
-	Few  bool // only the files that Why names are older
+	Few  bool // only the files named in Why are older
 }
 
-// New makes a Service.
+// New returns a Service.
 func New(cfg Config) *Service {
 	s := &Service{cfg: cfg, direct: cfg.Ask == nil, signedIn: map[string]time.Time{}, toldOld: map[string]time.Time{}}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	return s
 }
 
-// Close ends the question under way, and fires the warnings that wait.
+// Close ends the question under way, and fires the waiting warnings.
 func (s *Service) Close() {
 	s.mu.Lock()
 	s.end()
@@ -108,7 +109,7 @@ func (s *Service) Close() {
 	s.work.Wait()
 }
 
-// Stats tells of the copy; nil: there is none.
+// Stats returns the state of the copy. It may be nil: there is none.
 func (s *Service) Stats() *control.Files {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +124,8 @@ func (s *Service) Stats() *control.Files {
 	return &stats
 }
 
-// readsNothing are functions that the tools call again and again while they wait for a
-// job. They read no files.
+// readsNothing reports whether a function is one that tools call repeatedly while they wait for a
+// job. Those read no files.
 func readsNothing(fun string) bool {
 	return fun == "saltutil.find_job" || fun == "saltutil.running" || fun == "test.ping"
 }
@@ -139,7 +140,7 @@ func (s *Service) JobBegan(fun string) {
 	s.job = s.cfg.Now()
 }
 
-// SignedIn notes that a minion, or a tool on it, began to speak with this master.
+// SignedIn notes that a minion, or a tool on it, signed in.
 func (s *Service) SignedIn(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +150,8 @@ func (s *Service) SignedIn(id string) {
 	s.signedIn[id] = s.cfg.Now()
 }
 
-// Since is the time of which a minion's files have to be: of the newest job, of its own
-// sign-in, or Lately. For the master itself, "", it is Now.
+// Since returns how new the files for a minion must be: as the newest job, its own sign-in, or
+// Lately. For the master itself, "", it is Now.
 func (s *Service) Since(minion string) time.Time {
 	if minion == "" {
 		return s.Now()
@@ -171,8 +172,7 @@ func (s *Service) sinceFor(minion string) time.Time {
 	return since
 }
 
-// Lately is the time of which files have to be for what happens all the time, such as
-// reactions.
+// Lately returns how new files must be for events that happen all the time, such as reactions.
 func (s *Service) Lately() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *Service) lately() time.Time {
 	return s.cfg.Now().Add(-min(max(latelyLeast, latelyAsks*s.took), latelyMost))
 }
 
-// Now is the time of which files have to be for a person who waits for them.
+// Now returns how new files must be for a person who waits for them.
 func (s *Service) Now() time.Time { return s.cfg.Now() }
 
 // Due reports whether Serve would have to wait.
@@ -194,7 +194,7 @@ func (s *Service) Due(minion string, since time.Time) bool {
 	return !known || old != nil && s.isUntold(minion)
 }
 
-// knownNow returns what Await returns when nothing has to be asked.
+// knownNow returns the result of Await if no question is needed.
 func (s *Service) knownNow(since time.Time) (old *Old, known bool) {
 	switch {
 	case s.direct, s.ctx.Err() != nil:
@@ -207,8 +207,8 @@ func (s *Service) knownNow(since time.Time) (old *Old, known bool) {
 	return nil, false
 }
 
-// Await returns when the copy is of a time, or why it, or a file of it, is older. It waits as
-// long as the supervisor needs, see [control.NewestTakes], and until ctx ends.
+// Await returns when the copy is as new as since, or returns why it, or a file of it, is older. It
+// waits as long as the supervisor needs, see [control.NewestTakes], and until ctx ends.
 func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 	for waits := uint64(1); ; waits = 0 {
 		s.mu.Lock()
@@ -229,12 +229,12 @@ func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 		select {
 		case <-q.over:
 		case <-ctx.Done():
-			return nil // who asked has gone
+			return nil // the caller has gone
 		}
 	}
 }
 
-// Renew makes the copy as the shared volume is now. The error says why that is not possible.
+// Renew brings the copy up to date with the shared volume. The error says why that is not possible.
 func (s *Service) Renew(ctx context.Context) error {
 	old := s.Await(ctx, s.Now())
 	switch {
@@ -246,8 +246,8 @@ func (s *Service) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Source returns where a directory of the copy is on the shared volume, and what is not in the
-// copy as it is. The error says why the volume does not answer.
+// Source returns the place of a directory of the copy on the shared volume, or a directory outside
+// the copy unchanged. The error says why the volume does not answer.
 func (s *Service) Source(ctx context.Context, dir string) (string, error) {
 	if err := s.Renew(ctx); err != nil {
 		return "", err
@@ -270,7 +270,7 @@ func (s *Service) Source(ctx context.Context, dir string) (string, error) {
 	return filepath.Join(s.source, rel), nil
 }
 
-// Enter takes a place among the requests that wait, until leave is called.
+// Enter takes a place among the waiting requests, until leave is called.
 func (s *Service) Enter() (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,7 +286,7 @@ func (s *Service) Enter() (leave func(), err error) {
 	}, nil
 }
 
-// startQuestion begins a question; with mu held.
+// startQuestion begins a question. The caller holds mu.
 func (s *Service) startQuestion() *question {
 	q := &question{begun: s.cfg.Now(), over: make(chan struct{})}
 	s.asking = q
@@ -344,9 +344,9 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 	}
 }
 
-// Serve is Await for a request of a minion. When its files are old, the event
-// [event.TagOldFiles] says so before Serve returns, once for each job. One event tells of
-// all minions that were found within warnEvery.
+// Serve is Await for a request of a minion. When its files are old, the event [event.TagOldFiles]
+// says so before Serve returns, once for each job. One event covers all minions that were found
+// within warnEvery.
 func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	old := s.Await(ctx, since)
 	if old == nil {
@@ -378,15 +378,15 @@ func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	}
 }
 
-// isUntold reports whether nobody was told yet that a minion is served old files for the
-// newest job; with mu held.
+// isUntold reports whether no warning was fired yet that a minion is served old files for the
+// newest job. The caller holds mu.
 func (s *Service) isUntold(minion string) bool {
 	last := s.toldOld[minion]
 	return last.Before(s.job) || last.Before(s.signedIn[minion]) || s.cfg.Now().Sub(last) >= toldAgain
 }
 
-// Data is what an event says of old files; minion is who is served them, "": a runner reads
-// them. The event about minions has more of them in "minions", see warnings.
+// Data returns the data of an event about old files. minion is the minion that is served them; "":
+// a runner reads them. The event about minions lists more of them in "minions", see warnings.
 func (s *Service) Data(old *Old, minion string) *value.Map {
 	data := value.NewMap("node", s.cfg.Node, "why", old.Why, "as_of", "")
 	if minion != "" {

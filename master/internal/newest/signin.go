@@ -8,11 +8,11 @@ import (
 	"saltern/master/value"
 )
 
-// Noting notes who signs in.
+// Noting is a request.Auth that notes which minions sign in.
 type Noting struct {
 	request.Auth
 	Service *Service
-	Known   func(minion string) bool // it has a key
+	Known   func(minion string) bool // reports whether a minion has a key
 }
 
 // SignIn implements request.Auth.

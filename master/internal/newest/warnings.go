@@ -8,29 +8,29 @@ import (
 )
 
 const (
-	// warnEvery is the least time between two events about the same fault: their number
-	// does not grow with the minions that meet it. The first one comes at once.
+	// warnEvery is the least time between two events about the same fault, so that their number
+	// does not grow with the minions. The first one is fired at once.
 	warnEvery = 250 * time.Millisecond
-	// warnMost bounds the minions of one event; further ones follow in the next.
+	// warnMost bounds the minions of one event. Further ones follow in the next.
 	warnMost = 1000
 )
 
-// warnings collects which minions are served old files, for few events about many.
+// warnings collects the minions that are served old files, to fire few events about many.
 type warnings struct {
-	waiting []*warning // one for each fault
-	fired   time.Time  // when the last ones were; zero: never
-	timed   bool       // a goroutine fires those that wait
+	waiting []*warning // one warning for each fault
+	fired   time.Time  // when the last ones were fired; zero: never
+	timed   bool       // a goroutine will fire the waiting ones
 }
 
-// warning is an event that is not fired yet.
+// warning is an event that was not fired yet.
 type warning struct {
-	old     *Old // with the oldest time of all
+	old     *Old // of the minion with the oldest files
 	minions []any
-	fired   chan struct{} // closed when it was
+	fired   chan struct{} // closed when it was fired
 }
 
-// addWarning has an event tell that a minion is served old files. due: the caller fires it, with
-// fireWarnings; otherwise that happens by itself. mu is held.
+// addWarning adds a minion to the warning about its old files. due: the caller must fire it, with
+// fireWarnings; otherwise a goroutine does. The caller holds mu.
 func (s *Service) addWarning(old *Old, minion string) (w *warning, due bool) {
 	w = s.warnings.warningFor(old)
 	w.minions = append(w.minions, minion)
@@ -74,7 +74,7 @@ func (ws *warnings) warningFor(old *Old) *warning {
 	return w
 }
 
-// fireWarnings fires what waits.
+// fireWarnings fires the waiting warnings.
 func (s *Service) fireWarnings() {
 	s.mu.Lock()
 	waiting := s.warnings.waiting

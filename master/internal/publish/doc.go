@@ -1,13 +1,10 @@
-// Package publish sends jobs to minions: it seals a load with the publish key,
-// signs it, wraps it and hands it to the PUB socket (salt/channel/server.py,
-// PubServerChannel.wrap_payload).
+// Package publish sends jobs to minions. It seals a load with the publish key, signs it, wraps it
+// and hands it to the PUB socket (salt/channel/server.py, PubServerChannel.wrap_payload).
 //
-// A load is encrypted and signed once, however many minions there are. Minions
-// drop a load whose serial is not above the last one they saw under the same
-// key, so loads reach the socket in the order in which their serials were
-// drawn, although they are signed side by side.
+// A load is encrypted and signed once, however many minions there are. Minions drop a load whose
+// serial is not above the last one they saw under the same key, so loads reach the socket in the
+// order of their serials, although they are signed in parallel.
 //
-// The last publishes are remembered for a while, so that a minion whose
-// connection was cut at the wrong moment can be given what it missed; see
-// Recent and Resend. Nothing is sent again on its own account.
+// The last publishes are remembered for a while, so that a minion whose connection was cut can get
+// what it missed; see Recent and Resend. This package sends nothing again by itself.
 package publish

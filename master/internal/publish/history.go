@@ -9,16 +9,15 @@ import (
 	"saltern/master/value"
 )
 
-// Recent is a publish that is remembered. Its parts are shared and must not be
-// changed.
+// Recent is a remembered publish. Its parts are shared and must not be changed.
 type Recent struct {
-	At      time.Time // when it was published here, the last time
-	Born    time.Time // when it was published first, here or by another master
-	Passed  int       // other publications between the two, where it came late
+	At      time.Time // when it was last published here
+	Born    time.Time // when it was first published, here or by another master
+	Passed  int       // other publications in between, if it came late
 	JID     string
-	Load    *value.Map // as it was given to Publish
+	Load    *value.Map // Load is the load that Publish got.
 	Matched []string
-	// payload is what was sent under key, when it had no serial: then it may
+	// payload is the message that was sent under key. It is kept only without a serial: then it may
 	// be sent again as it is.
 	payload []byte
 	key     crypt.Key
@@ -26,9 +25,9 @@ type Recent struct {
 	seq     uint64
 }
 
-// history keeps recent publishes. Overflow policy: the oldest go first, when
-// there are more than count, or more than bytes of payload, or they are older
-// than age. The newest is dropped at once when it alone exceeds bytes.
+// history keeps recent publishes. Overflow policy: the oldest are dropped when there are more than
+// count, or more than bytes of payload, or when they are older than age. The newest is dropped at
+// once when it alone exceeds bytes.
 type history struct {
 	count int
 	age   time.Duration
@@ -40,7 +39,7 @@ type history struct {
 	seq  uint64
 }
 
-// addRecent remembers r; forget takes it back.
+// addRecent remembers r. forget undoes it.
 func (h *history) addRecent(r Recent) (forget func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,7 +63,7 @@ func (h *history) remove(seq uint64) {
 	})
 }
 
-// dropOld drops what is too old or too much. h.mu is held.
+// dropOld drops what is beyond the bounds. The caller holds h.mu.
 func (h *history) dropOld(now time.Time) {
 	n := 0
 	for n < len(h.list) && (len(h.list)-n > h.count || h.used > h.bytes || now.Sub(h.list[n].At) > h.age) {

@@ -17,22 +17,21 @@ import (
 
 // Config configures a Publisher.
 type Config struct {
-	// Keys gives the publish key and the next serial under it, together. A
-	// serial of 0 is left out of the load, as it must be where several masters
-	// publish with one key. Required.
+	// Keys returns the publish key and the next serial under it, together. A serial of 0 is left
+	// out of the load, which is required where several masters publish with one key. Required.
 	Keys func() (key crypt.Key, serial int64, err error)
-	// Sign signs with the key that minions know as the master's. nil leaves
-	// publishes unsigned (Salt's sign_pub_messages: False).
+	// Sign signs with the key that minions know as the master's. It may be nil: publishes are not
+	// signed (Salt's sign_pub_messages: False).
 	Sign func(algo string, data []byte) ([]byte, error)
 	// Algorithm is Salt's publish_signing_algorithm. Default PKCS1v15-SHA1.
 	Algorithm string
 	// Pub is the socket. Required.
 	Pub Socket
-	// Filtering is Salt's zmq_filtering: loads with a list of minions go out
-	// under each one's topic, all others under "broadcast".
+	// Filtering is Salt's zmq_filtering: loads with a list of minions are sent under each one's
+	// topic, all others under "broadcast".
 	Filtering bool
-	// OrderMasters is Salt's order_masters: with Filtering, syndics get what
-	// goes to lists of minions as well.
+	// OrderMasters is Salt's order_masters: with Filtering, syndics also get loads for lists of
+	// minions.
 	OrderMasters bool
 
 	// KeepCount, KeepAge and KeepBytes bound the memory of recent publishes.
@@ -44,7 +43,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Socket is what a Publisher needs of a *zmtp.Pub.
+// Socket is the part of a *zmtp.Pub that a Publisher uses.
 type Socket interface {
 	Publish(ctx context.Context, frames ...[]byte) error
 	SendTo(ctx context.Context, id uint64, frames ...[]byte) bool
@@ -58,16 +57,16 @@ type Publisher struct {
 	history history
 
 	mu   sync.Mutex
-	last chan struct{} // closed when the load drawn last has been sent
+	last chan struct{} // closed when the load with the last serial was sent
 
 	timesMu   sync.Mutex
 	times     [maxTimes]time.Time // of the last publications, in a ring
-	timeCount int                 // all that were ever put there
+	timeCount int                 // count of all times ever stored
 
 	published, resent, failed atomic.Uint64
 }
 
-// New makes a Publisher.
+// New returns a Publisher.
 func New(cfg Config) (*Publisher, error) {
 	if cfg.Keys == nil || cfg.Pub == nil {
 		return nil, errors.New("publish: no keys or no socket")
@@ -96,18 +95,17 @@ type Stats struct {
 	Kept      int    // recent publishes in memory
 }
 
-// Publish sends load to the minions. matched are the ids that the target was
-// resolved to; only Filtering uses them. load is not changed; the values in it
-// must not be changed while it may be sent again (KeepAge). A serial in it, as one from
-// another master has, is replaced by our own. When Publish returns, the load
-// is with the shards of the socket: no minion is waited for.
+// Publish sends load to the minions. matched are the ids that the target was resolved to; only
+// Filtering uses them. load is not changed; its values must not be changed while it may be sent
+// again (KeepAge). A serial in it, as in a load from another master, is replaced by ours. When
+// Publish returns, the load is with the shards of the socket: no minion is waited for.
 func (p *Publisher) Publish(ctx context.Context, load *value.Map, matched []string) error {
 	kept := Recent{JID: load.Str("jid"), Load: load.Clone(), Matched: matched}
 	return p.publish(ctx, kept, kept)
 }
 
-// Republish publishes as to all, and remembers r as published now. r is a publication of before
-// for whom it may still concern, as is r or what [Publisher.Narrow] made of it.
+// Republish publishes to all, and remembers r as published now. r is an earlier publication. as is
+// r, or [Publisher.Narrow] of it for the minions that it still concerns.
 func (p *Publisher) Republish(ctx context.Context, r, as Recent) error {
 	r.payload = nil
 	return p.publish(ctx, r, as)
@@ -117,8 +115,8 @@ func (p *Publisher) Republish(ctx context.Context, r, as Recent) error {
 func (p *Publisher) publish(ctx context.Context, kept, as Recent) error {
 	topics := p.topicsOf(as.Load, as.Matched)
 	err := p.sendInOrder(ctx, as, func(payload []byte, key crypt.Key, serial int64) (err error) {
-		// Remembered first: a minion that comes while this is going out must
-		// find it in one place or the other. It ignores a second copy.
+		// It is remembered first: a minion that subscribes while this is going out must find it in
+		// one place or the other. It ignores a second copy.
 		r := kept
 		r.At = p.cfg.Now()
 		r.size = len(payload)
@@ -170,7 +168,7 @@ func (p *Publisher) noteTime(at time.Time) {
 	p.timeCount++
 }
 
-// Passed counts what was published after a time, up to maxTimes.
+// Passed counts the publications after a time, up to maxTimes.
 func (p *Publisher) Passed(since time.Time) int {
 	p.timesMu.Lock()
 	defer p.timesMu.Unlock()
@@ -183,15 +181,13 @@ func (p *Publisher) Passed(since time.Time) int {
 	return n
 }
 
-// errGone says that the connection to send to does not exist any more, or has
-// no room.
+// errGone means that the connection no longer exists, or has no room.
 var errGone = errors.New("publish: subscriber is gone or its queue is full")
 
-// Resend sends a recent publish to one subscriber, by its zmtp.Peer.ID. It is
-// sealed anew with the key and serial of now, since the minion drops what is
-// older than the last load it saw; that another minion never sees this serial
-// does no harm. Where publishes have no serial it is sent as it was. A minion
-// ignores a job id that it has run already.
+// Resend sends a recent publish to one subscriber, by its zmtp.Peer.ID. It is sealed again with the
+// current key and serial, since the minion drops what is older than the last load it saw. That
+// other minions never see this serial does no harm. Without serials it is sent as it was. A minion
+// ignores a job id that it has already run.
 func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) error {
 	err := p.sendInOrder(ctx, r, func(payload []byte, _ crypt.Key, _ int64) error {
 		frames := [][]byte{payload}
@@ -212,8 +208,8 @@ func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) err
 	return err
 }
 
-// Narrow is a recent publish for another target, which ids match. It may be sent again as often
-// as r.
+// Narrow returns a recent publish for another target, which matches ids. It may be sent again as
+// often as r.
 func (p *Publisher) Narrow(r Recent, tgt any, typ string, ids []string) (Recent, error) {
 	load := r.Load.Clone()
 	load.Set("tgt", tgt)
@@ -234,14 +230,13 @@ func (p *Publisher) Narrow(r Recent, tgt any, typ string, ids []string) (Recent,
 	return r, nil
 }
 
-// Recent returns the publishes since a time, oldest first, as far as they are
-// kept.
+// Recent returns the remembered publishes since a time, oldest first.
 func (p *Publisher) Recent(since time.Time) []Recent {
 	return p.history.recentSince(since, p.cfg.Now())
 }
 
-// sendInOrder wraps a load and gives it to out, when its turn has come. A payload
-// that r has is taken if its key is in force still.
+// sendInOrder wraps a load and passes it to out when its turn has come. The payload in r is used if
+// its key is still in force.
 func (p *Publisher) sendInOrder(ctx context.Context, r Recent, out func([]byte, crypt.Key, int64) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("publish: %w", err)
@@ -278,8 +273,7 @@ func (p *Publisher) sendInOrder(ctx context.Context, r Recent, out func([]byte, 
 	return nil
 }
 
-// wrapLoad makes the payload: the sealed load and a signature over it, in the
-// order of fields that Salt sends.
+// wrapLoad returns the payload: the sealed load and a signature over it, in Salt's order of fields.
 func (p *Publisher) wrapLoad(load *value.Map, key crypt.Key, serial int64) ([]byte, error) {
 	load = load.Clone()
 	load.Delete("serial") // so that ours comes last

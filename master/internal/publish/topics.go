@@ -14,17 +14,15 @@ const (
 	topicSyndic    = "syndic"
 )
 
-// topicOf is what a minion with zmq_filtering subscribes to besides "broadcast":
-// the SHA-1 of its id in hexadecimal. Topics match by prefix; the hash keeps
-// ids that begin alike apart.
+// topicOf returns the topic of a minion with zmq_filtering besides "broadcast": the SHA-1 of its id
+// in hexadecimal. Topics match by prefix; the hash keeps apart ids that begin alike.
 func topicOf(id string) string {
 	sum := sha1.Sum([]byte(id))
 	return hex.EncodeToString(sum[:])
 }
 
-// topicsOf lists the topics of a load, with the same choice as Salt: the ids of
-// a list target, the matched ids of a glob or pcre, "broadcast" for everything
-// else and for an empty list.
+// topicsOf returns the topics of a load, chosen as in Salt: the ids of a list target, the matched
+// ids of a glob or pcre, and "broadcast" for everything else and for an empty list.
 func (p *Publisher) topicsOf(load *value.Map, matched []string) [][]byte {
 	if !p.cfg.Filtering {
 		return nil

@@ -42,7 +42,7 @@ func Check(c *conf.Master) error {
 	return errors.Join(errs...)
 }
 
-// fileRemotes are the remotes of gitfs, and what environments have in all of them.
+// fileRemotes returns the remotes of gitfs, and the settings of environments in all of them.
 func fileRemotes(c *conf.Master) (remotes []gitremote.Remote, global map[string]gitremote.Env, err error) {
 	defaults, err := filesDefaults(c)
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"saltern/master/internal/git"
 )
 
-// maxAsked is how many requests to fetch are under way at a time; more are refused.
+// maxAsked is how many requests to fetch run at a time. Overflow policy: more are refused.
 const maxAsked = 16
 
-// fetchRequest is a request to fetch some remotes.
+// fetchRequest asks to fetch some remotes.
 type fetchRequest struct {
 	want func(*git.Repository) bool
 	done chan struct{} // closed when it is done
 }
 
-// Git tells how it stands with all remotes, for the supervisor.
+// Git returns the state of all remotes, for the supervisor.
 func (s *Service) Git() control.Git {
 	out := control.Git{Remotes: []control.GitRemote{}}
 	if s.store == nil {
@@ -65,9 +65,8 @@ func (s *Service) Git() control.Git {
 	return out
 }
 
-// FetchGit fetches the remotes of that URL or name, all if it is empty, and tells how
-// they are when they have been fetched, or after [control.GitTakes]: the fetch goes
-// on.
+// FetchGit fetches the remotes with that URL or name, or all if it is empty. It returns their state
+// when they are fetched, or after [control.GitTakes]; the fetch then continues.
 func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, error) {
 	want := func(r *git.Repository) bool { return remote == "" || sameRemote(r.URL(), remote) }
 	any := false
@@ -91,7 +90,7 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 	}
 
 	a := fetchRequest{want, make(chan struct{})}
-	s.fetchRequests <- a // has room for all tokens
+	s.fetchRequests <- a // has room for all requests
 	ctx, cancel := context.WithTimeout(ctx, control.GitTakes)
 	defer cancel()
 
@@ -110,16 +109,15 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 	return out, nil
 }
 
-// sameRemote reports whether a URL without a password is what somebody calls a
-// remote: its URL, with .git and a user or not, in either form of ssh; or its last
-// part.
+// sameRemote reports whether somebody's name for a remote fits a URL without a password: the URL
+// itself, with or without .git and a user, in either form of ssh, or its last part.
 func sameRemote(shown, called string) bool {
 	return hostAndPath(shown) == hostAndPath(called) ||
 		called != "" && !strings.ContainsAny(called, "/:") &&
 			path.Base(hostAndPath(shown)) == strings.TrimSuffix(called, ".git")
 }
 
-// hostAndPath is the host and path of a URL.
+// hostAndPath returns host and path of a URL.
 func hostAndPath(u string) string {
 	if p, err := url.Parse(u); err == nil && p.Host != "" {
 		u = p.Hostname() + "/" + strings.TrimPrefix(p.Path, "/")

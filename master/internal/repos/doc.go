@@ -1,4 +1,4 @@
-// Package repos is the git repositories of a master: it reads the options of gitfs
-// and git_pillar, opens one store for both, fetches, tells of faults, and answers
-// the runners about them.
+// Package repos manages the git repositories of a master: it reads the options of gitfs and
+// git_pillar, opens one store for both, fetches, reports faults, and answers the runners about
+// them.
 package repos

@@ -9,8 +9,8 @@ import (
 	"saltern/master/internal/git"
 )
 
-// faults are what is reported for each kind of a remote's fault. The rest concerns
-// our own copy, and is reported by what it is for.
+// faults maps the kinds of a remote's faults to the reported ones. All other kinds concern our own
+// copy, and are reported by its use.
 func faults() map[git.Kind]control.Fault {
 	return map[git.Kind]control.Fault{
 		git.Unreachable: control.GitAwayFault, git.Authentication: control.GitLoginFault, git.HostKey: control.GitHostKeyFault,
@@ -20,7 +20,7 @@ func faults() map[git.Kind]control.Fault {
 
 // reportFaults reports the faults of all remotes, and the end of those that are over.
 func (s *Service) reportFaults() {
-	s.telling.Lock() // else an older view could be the last word
+	s.telling.Lock() // otherwise an older state could be reported last
 	defer s.telling.Unlock()
 	found := map[control.Fault][]string{control.GitPillarFault: nil, control.GitFilesFault: nil}
 	for _, what := range faults() {
@@ -54,7 +54,7 @@ func (s *Service) reportFaults() {
 	}
 }
 
-// joined is the first of some texts, and how many more there are; nil for none.
+// joined returns the first of some texts and the number of the others, or nil without any.
 func joined(texts []string) error {
 	switch len(texts) {
 	case 0:
@@ -65,7 +65,7 @@ func joined(texts []string) error {
 	return fmt.Errorf("%s (and %d more)", texts[0], len(texts)-1)
 }
 
-// usesOf tells what a repository is for.
+// usesOf reports for what a repository is used.
 func (s *Service) usesOf(r *git.Repository) (files, pillars bool) {
 	return s.files != nil && slices.Contains(s.files.Repositories(), r), s.pillars != nil &&
 		slices.Contains(s.pillars.Repositories(), r)

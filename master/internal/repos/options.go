@@ -7,7 +7,7 @@ import (
 	"saltern/master/internal/gitremote"
 )
 
-// filesDefaults are the options gitfs_….
+// filesDefaults reads the options gitfs_….
 func filesDefaults(c *conf.Master) (*gitremote.Defaults, error) {
 	d := &gitremote.Defaults{}
 	d.Base = c.GitfsBase
@@ -42,7 +42,7 @@ func filesDefaults(c *conf.Master) (*gitremote.Defaults, error) {
 	return d, nil
 }
 
-// pillarDefaults are the options git_pillar_….
+// pillarDefaults reads the options git_pillar_….
 func pillarDefaults(c *conf.Master) *gitremote.Defaults {
 	d := &gitremote.Defaults{}
 	d.Base = c.GitPillarBase

@@ -8,9 +8,9 @@ import (
 	"saltern/master/value"
 )
 
-// FileOptions are the options by which Salt's library finds on this disk what gitfs
-// serves in base and in one more environment: file_roots and fileserver_backend. It
-// is empty without gitfs.
+// FileOptions returns the options with which Salt's library finds on this disk what gitfs serves in
+// base and in one more environment: file_roots and fileserver_backend. They are empty without
+// gitfs.
 func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 	out := value.NewMap()
 	if s.files == nil {
@@ -62,8 +62,8 @@ func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 	return out
 }
 
-// PillarRoots are the directories of each git entry in ext_pillar, for Salt's own
-// Pillar class, see [gitpillar.ForPython].
+// PillarRoots returns the directories of each git entry in ext_pillar, for Salt's own Pillar class,
+// see [gitpillar.ForPython].
 func (s *Service) PillarRoots(ctx context.Context, pillarenv, saltenv string) []any {
 	out := []any{}
 	if s.pillars == nil {
@@ -79,7 +79,7 @@ func (s *Service) PillarRoots(ctx context.Context, pillarenv, saltenv string) []
 	return out
 }
 
-// ForPython gives both to Salt's library.
+// ForPython returns both for Salt's library.
 func (s *Service) ForPython(ctx context.Context, saltenv, pillarenv string) (options *value.Map, pillars []any) {
 	return s.FileOptions(ctx, saltenv), s.PillarRoots(ctx, pillarenv, saltenv)
 }

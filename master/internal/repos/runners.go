@@ -19,7 +19,7 @@ import (
 
 // Events among the masters of a cluster.
 const (
-	// Serving tells the commits that a master serves.
+	// Serving carries the commits that a master serves.
 	Serving = event.TagGitServing
 	// Fetch asks all masters to fetch.
 	Fetch = event.TagGitFetch
@@ -27,11 +27,11 @@ const (
 	Reload = event.TagGitReload
 )
 
-// Bounds of what peers tell.
+// Bounds of the events of peers.
 const (
 	maxPeers   = 64
 	maxRemotes = 1000
-	maxRefs    = 20 // that are told of one remote
+	maxRefs    = 20 // refs of one remote in an event
 )
 
 // AddRunners adds git.status, git.fetch, git.reload, git_pillar.update and cache.clear_git_lock.
@@ -67,8 +67,8 @@ func (s *Service) updateFiles(ctx context.Context) (changed bool, err error) {
 	return s.store.FetchAll(ctx, func(r *git.Repository) bool { return slices.Contains(files, r) })
 }
 
-// updatePillars is the runner git_pillar.update (salt/runners/git_pillar.py): True
-// for a remote with something new, None without, False for one that failed.
+// updatePillars is the runner git_pillar.update (salt/runners/git_pillar.py): True for a remote
+// with something new, None without, False for one that failed.
 func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 	filter := []string{named.Str("branch"), named.Str("repo")}
 	for i, v := range args[:min(len(args), 2)] {
@@ -113,7 +113,7 @@ func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, 
 	return nil, &runner.Exception{Name: "SaltRunnerError", Message: "No git_pillar remotes are configured"}
 }
 
-// askPeers asks the other masters to fetch, too.
+// askPeers asks the other masters to fetch.
 func (s *Service) askPeers() { s.cfg.Fire(Fetch, value.NewMap("id", s.cfg.Options.ID)) }
 
 // Peer takes an event of another master.
@@ -127,7 +127,7 @@ func (s *Service) Peer(peer, tag string, data *value.Map) {
 	case Fetch:
 		select {
 		case s.fetchAgain <- struct{}{}:
-		default: // one is asked for
+		default: // a fetch is already requested
 		}
 	case Serving:
 		remotes := data.Map("remotes")
@@ -138,8 +138,8 @@ func (s *Service) Peer(peer, tag string, data *value.Map) {
 	}
 }
 
-// takeServing takes what another master serves. What has become another there is fetched
-// here as well, so that the masters do not differ until the interval is over.
+// takeServing takes the commits that another master serves. A remote that has changed there is
+// fetched here as well, so that the masters do not differ until the interval is over.
 func (s *Service) takeServing(peer string, remotes *value.Map) {
 	if s.store == nil {
 		return
@@ -156,7 +156,7 @@ func (s *Service) takeServing(peer string, remotes *value.Map) {
 	for _, r := range s.store.Repositories() {
 		theirs := remotes.Map(r.URL()).Str("state")
 		if theirs == "" || known && theirs == before.Map(r.URL()).Str("state") {
-			continue // said once is enough: it may have other options
+			continue // fetch once only: that master may have other options
 		}
 		if snap := r.Snapshot(); snap != nil && digest(snap) != theirs {
 			s.behind[r] = true
@@ -171,7 +171,7 @@ func (s *Service) takeServing(peer string, remotes *value.Map) {
 	}
 }
 
-// catchUp fetches what other masters have and this one had not.
+// catchUp fetches what other masters have and this one lacks.
 func (s *Service) catchUp(ctx context.Context) {
 	s.mu.Lock()
 	behind := s.behind
@@ -180,8 +180,8 @@ func (s *Service) catchUp(ctx context.Context) {
 	_, _ = s.store.FetchAll(ctx, func(r *git.Repository) bool { return behind[r] }) // faults are noted
 }
 
-// serving is what this master serves: of each remote a digest of all refs, and the
-// commits of the first ones.
+// serving returns what this master serves: for each remote a digest of all refs, and the commits of
+// the first ones.
 func (s *Service) serving() *value.Map {
 	out := value.NewMap()
 	for _, r := range s.store.Repositories() {
@@ -204,7 +204,7 @@ func (s *Service) serving() *value.Map {
 	return value.NewMap("remotes", out)
 }
 
-// digest stands for all refs of a snapshot and their commits.
+// digest returns a digest of all refs of a snapshot and their commits.
 func digest(snap *git.Snapshot) string {
 	h := sha256.New()
 	for _, ref := range snap.Refs {
@@ -213,8 +213,8 @@ func digest(snap *git.Snapshot) string {
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
-// status is the answer of git.status: each remote, and what the other masters serve
-// of it. Masters with the same state serve the same commits.
+// status returns the answer of git.status: each remote, and what the other masters serve of it.
+// Masters with the same state serve the same commits.
 func (s *Service) status() *value.Map {
 	out := value.NewMap()
 	if s.store == nil {

@@ -19,8 +19,7 @@ import (
 	"saltern/master/value"
 )
 
-// tellEvery is how often faults that last are reported again, so that they stay
-// listed.
+// tellEvery is how often lasting faults are reported again, so that they stay listed.
 const tellEvery = time.Minute
 
 // Config of a Service.
@@ -34,26 +33,26 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Service is safe for concurrent use. Without git in the configuration it does
-// nothing.
+// Service manages the repositories. It is safe for concurrent use. Without git in the configuration
+// it does nothing.
 type Service struct {
 	cfg           Config
 	store         *git.Store
 	files         *gitfs.Backend
 	pillars       *gitpillar.Source
-	fetchAgain    chan struct{}     // a peer asks for a fetch
-	reloadAgain   chan struct{}     // a peer read its options again
-	fetchRequests chan fetchRequest // the supervisor asks for a fetch
-	requestSlots  chan struct{}     // a token for each of these that is under way
+	fetchAgain    chan struct{}     // a peer has asked for a fetch
+	reloadAgain   chan struct{}     // a peer has read its options again
+	fetchRequests chan fetchRequest // requests of the supervisor to fetch
+	requestSlots  chan struct{}     // a token for each such request under way
 
 	reload  sync.Mutex // held while options are read again
 	telling sync.Mutex // held while faults are reported
 
-	follow chan struct{} // behind has something
+	follow chan struct{} // signals that behind is not empty
 
 	mu     sync.Mutex
 	peers  map[string]*value.Map    // what other masters serve
-	behind map[*git.Repository]bool // others have what this one has not
+	behind map[*git.Repository]bool // repositories of which others serve newer commits
 }
 
 // Open reads the options and opens the store, without the network.
@@ -143,9 +142,8 @@ func (s *Service) buildFiles(ctx context.Context, batch *git.Batch, c *conf.Mast
 	return gitfs.New(ctx, batch, remotes, global, s.updateFiles)
 }
 
-// Reload reads the options of gitfs and git_pillar anew, and uses them if they are
-// right. Which backends there are, and how many git entries ext_pillar has, stays
-// until a restart.
+// Reload reads the options of gitfs and git_pillar again, and applies them if they are valid. The
+// set of backends, and the number of git entries in ext_pillar, stay until a restart.
 func (s *Service) Reload(ctx context.Context) error {
 	c, err := conf.Load(s.cfg.Options.Path)
 	if err != nil {
@@ -186,7 +184,7 @@ func (s *Service) Reload(ctx context.Context) error {
 	return nil
 }
 
-// Backends are the file server backends that come from git.
+// Backends returns the file server backends that serve git.
 func (s *Service) Backends() []fileserver.Backend {
 	if s.files == nil {
 		return nil
@@ -194,7 +192,7 @@ func (s *Service) Backends() []fileserver.Backend {
 	return []fileserver.Backend{s.files}
 }
 
-// Pillars is the source of git pillars; nil: there are none.
+// Pillars returns the source of git pillars. It may be nil: there are none.
 func (s *Service) Pillars() *gitpillar.Source { return s.pillars }
 
 // Run fetches until ctx ends.
@@ -215,7 +213,7 @@ func (s *Service) Run(ctx context.Context) {
 			return
 		case <-t.C:
 			s.reportFaults()
-			if !s.cfg.Alone { // for those that have come since
+			if !s.cfg.Alone { // for masters that have come since
 				s.cfg.Fire(Serving, s.serving())
 			}
 		case <-s.reloadAgain:
@@ -236,7 +234,7 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// Close ends what reads the repositories.
+// Close ends the processes that read the repositories.
 func (s *Service) Close() {
 	if s != nil && s.store != nil {
 		s.store.Close()

@@ -9,14 +9,14 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// kinds of messages between masters: a list of the kind and what belongs to it.
+// Kinds of messages between masters: a list of the kind and its arguments.
 const (
 	kindHave int64 = iota + 1 // entries, each a list of bank, id, At, Base, Gone and data or nil
 	kindSum                   // the sums of all buckets, 8 bytes each
-	kindList                  // buckets, a byte each, whose entries are asked for
-	kindWant                  // bank and id, in turn, of entries that are asked for
-	kindDone                  // what was asked for has been sent
-	kindMeet                  // kindSum of who begins a connection, answered by kindSum
+	kindList                  // buckets, a byte each, whose entries are requested
+	kindWant                  // bank and id, in turn, of requested entries
+	kindDone                  // the answer is complete
+	kindMeet                  // kindSum of the master that begins a connection, answered by kindSum
 )
 
 var errMessage = errors.New("bad message")
@@ -37,7 +37,7 @@ type message struct {
 	keys    []entryKey
 }
 
-// packMessage gives nil for what cannot be packed, which is nothing that this package sends.
+// packMessage returns nil for a message that cannot be packed, which this package never sends.
 func packMessage(kind int64, parts ...any) []byte {
 	b, err := wire.Pack(append([]any{kind}, parts...))
 	if err != nil {

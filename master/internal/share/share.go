@@ -1,21 +1,21 @@
-// Package share gives all masters of a cluster what one of them was told: grains,
-// pillars and mines of minions, and tokens, in the files of Salt's own cache.
+// Package share gives all masters of a cluster what one of them was told: grains, pillars and mines
+// of minions, and tokens, in the files of Salt's own cache.
 //
 //	cache (a change here) ── Changed ─ have ──► peers ─ Take ─ cache
 //	connected, every 30 s ── sum ──► peer ── list ──► have ──► want ──► have … done
 //	connected ◄── sum ── peer
 //
-// A change is sent to all peers at once. Nothing waits for that, and nothing is
-// repeated: when a connection begins, and every half minute, each master tells the
-// sums of its entries, and a peer with others asks for the list of those buckets and
-// then for what it has not, some at a time. So each master only ever fetches. Which of
-// two entries counts is decided by their versions, see package cache.
+// A change is sent to all peers at once. Nothing waits for that, and nothing is repeated. When a
+// connection begins, and every half minute, each master sends the sums of its entries. A peer with
+// other sums requests the lists of those buckets, and then the entries that it lacks, some at a
+// time. So each master only ever fetches. The versions of two entries decide which one counts, see
+// package cache.
 //
 // # Bounds and what happens beyond them
 //
 //	changes that wait to be sent    65,536 entries; more are left to the comparison
 //	messages of peers               64 MiB; more are dropped, and left to the comparison
-//	entries asked for at once       128 of a peer; the others wait for those
+//	entries requested at once       128 of a peer; the others wait for those
 package share
 
 import (
@@ -34,27 +34,27 @@ const (
 	maxIncoming = 64 << 20
 	maxAsked    = 128
 	maxListed   = 1000
-	maxInline   = 256 << 10 // bytes of data in one message, unless a single entry has more
+	maxInline   = 256 << 10 // bytes of data in one message, except for a single larger entry
 	maxAnswer   = 8 << 20   // bytes of data in the answer to one question
 )
 
 const (
 	compareEvery = 30 * time.Second
-	tickEvery    = 500 * time.Millisecond // also the look at tokens
-	answerWait   = 10 * time.Second       // for anything of what was asked
+	tickEvery    = 500 * time.Millisecond // also checks tokens
+	answerWait   = 10 * time.Second       // for any part of the answer
 )
 
 // Config of a Share. All fields are required.
 type Config struct {
 	Store *cache.Store
-	// Send sends bytes to a peer, "" to all, and reports whether there was room. It
-	// must not block.
+	// Send sends bytes to a peer, or to all for "", and reports whether there was room. It must not
+	// block.
 	Send func(peer string, b []byte) bool
 	Log  *slog.Logger
 }
 
-// Share is one master's part. Make it with New, then call Run. The other methods may
-// be called concurrently, also before Run.
+// Share is one master's part in the exchange. Make it with New, then call Run. The other methods
+// may be called concurrently, also before Run.
 type Share struct {
 	cfg   Config
 	in    chan incoming
@@ -63,9 +63,9 @@ type Share struct {
 
 	mu       sync.Mutex
 	changed  map[entryKey]struct{}
-	newPeers map[string]struct{} // peers that have just been connected
+	newPeers map[string]struct{} // peers that were just connected
 
-	pulls  map[string]*pull // of Run's goroutine
+	pulls  map[string]*pull // used by Run's goroutine only
 	failed bool
 	count  counters
 }
@@ -77,24 +77,24 @@ type incoming struct {
 	b    []byte
 }
 
-// pull is what is to be fetched from a peer.
+// pull is a fetch of entries from a peer.
 type pull struct {
 	want     []entryKey // in the order of asking
 	pending  map[entryKey]struct{}
 	asked    []entryKey
 	since    time.Time // last answer, or question
-	answered bool      // some of what was asked
+	answered bool      // part of the answer has come
 }
 
 // Status are counters since the start.
 type Status struct {
 	Sent  uint64 // changes, once for all peers
-	Taken uint64 // entries of peers that count here
+	Taken uint64 // entries of peers that replaced ours
 	Lost  uint64 // changes and messages that were left to the comparison
 	Bad   uint64 // messages that could not be read
 }
 
-// New makes a Share and has the store tell it of changes.
+// New returns a Share. From then on the store reports changes to it.
 func New(cfg Config) (*Share, error) {
 	s := &Share{
 		cfg:      cfg,
@@ -107,7 +107,7 @@ func New(cfg Config) (*Share, error) {
 	return s, cfg.Store.Share(s.noteChange)
 }
 
-// Status tells what was done.
+// Status returns the counters.
 func (s *Share) Status() Status {
 	return Status{s.count.sent.Load(), s.count.taken.Load(), s.count.lost.Load(), s.count.bad.Load()}
 }
@@ -130,7 +130,7 @@ func (s *Share) wakeRun() {
 	}
 }
 
-// Connected has the entries compared with a peer's. It does not block.
+// Connected schedules a comparison with a peer. It does not block.
 func (s *Share) Connected(peer string) {
 	s.mu.Lock()
 	s.newPeers[peer] = struct{}{}
@@ -151,7 +151,7 @@ func (s *Share) Receive(peer string, b []byte) {
 	s.count.lost.Add(1)
 }
 
-// Run carries data until ctx ends.
+// Run exchanges data until ctx ends.
 func (s *Share) Run(ctx context.Context) {
 	compare, tick := time.NewTicker(compareEvery), time.NewTicker(tickEvery)
 	defer compare.Stop()
@@ -180,7 +180,7 @@ func (s *Share) Run(ctx context.Context) {
 	}
 }
 
-// SendLast sends the changes of the last moment, after Run has ended.
+// SendLast sends the last changes, after Run has ended.
 func (s *Share) SendLast() { s.sendChanges() }
 
 // report logs the first of several faults of the disk.
@@ -199,7 +199,7 @@ func (s *Share) sendMessage(peer string, b []byte) bool {
 	return ok
 }
 
-// sendChanges sends what has changed, and greets.
+// sendChanges sends changed entries, and sums to new peers.
 func (s *Share) sendChanges() {
 	s.mu.Lock()
 	changed, greet := s.changed, s.newPeers
@@ -220,7 +220,7 @@ func (s *Share) sendChanges() {
 	s.sendEntries("", list, 0)
 }
 
-// sendEntries sends entries with their data, of at most most bytes unless it is 0.
+// sendEntries sends entries with their data, up to most bytes unless it is 0.
 func (s *Share) sendEntries(peer string, list []entryKey, most int) {
 	var batch []cache.Entry
 	size, all := 0, 0
@@ -251,7 +251,7 @@ func (s *Share) sendEntries(peer string, list []entryKey, most int) {
 	flush()
 }
 
-// handle does what a message of a peer asks for.
+// handle handles a message of a peer.
 func (s *Share) handle(m incoming) {
 	msg, err := parseMessage(m.b)
 	if err != nil {
@@ -265,7 +265,7 @@ func (s *Share) handle(m incoming) {
 		s.takeEntries(m.peer, msg.entries)
 	case kindSum, kindMeet:
 		ours := s.cfg.Store.Sums()
-		if msg.kind == kindMeet { // they may have come while it had no way to ask
+		if msg.kind == kindMeet { // changes may have come while it could not ask
 			s.sendMessage(m.peer, sumMessage(kindSum, ours))
 		}
 
@@ -295,7 +295,7 @@ func (s *Share) handle(m incoming) {
 	}
 }
 
-// takeEntries takes entries of a peer, and asks for those whose data it has not sent.
+// takeEntries takes entries of a peer, and requests those whose data it has not sent.
 func (s *Share) takeEntries(peer string, entries []cache.Entry) {
 	p := s.pulls[peer]
 	for _, e := range entries {
@@ -333,8 +333,8 @@ func (s *Share) takeEntries(peer string, entries []cache.Entry) {
 	}
 }
 
-// endQuestion goes on when a question was answered. What of it did not come is asked for
-// again, unless nothing came: then the peer has it no more.
+// endQuestion continues after the answer to a question. Missing entries are requested again, unless
+// nothing came: then the peer no longer has them.
 func (s *Share) endQuestion(peer string) {
 	p := s.pulls[peer]
 	if p == nil {

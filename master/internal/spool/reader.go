@@ -12,21 +12,21 @@ import (
 	"strings"
 )
 
-// Reader gets the records of a spool in their order. It is for one goroutine; Waiting and
-// Lost may be called concurrently.
+// Reader reads the records of a spool in order. It is for one goroutine; Waiting and Lost may be
+// called concurrently.
 type Reader struct {
 	spool *Spool
-	path  string // of the file of its place
+	path  string // path of the file with its place
 	ready chan struct{}
 
-	// Under the lock of the spool.
+	// Guarded by the lock of the spool.
 	next uint64 // number of the next record
 	lost uint64
-	file *os.File // of its place; nil: not open yet
+	file *os.File // file of its place; nil: not open yet
 }
 
-// Reader adds a reader, or finds the place of one of an earlier life. A new one begins with
-// what is appended from now on.
+// Reader adds a reader, or continues one of an earlier life at its place. A new one begins with the
+// next record that is appended.
 func (s *Spool) Reader(name string) (*Reader, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,21 +46,21 @@ func (s *Spool) Reader(name string) (*Reader, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the place of a reader of the spool: %w", err)
 	default:
-		r.next = parsePlace(string(text)) // 0, and so all there is, when it was not written whole
+		r.next = parsePlace(string(text)) // 0, which means all records, when it was not written whole
 	}
 
 	if len(s.segments) > 0 {
 		r.next = max(r.next, s.segments[0].first)
 	}
 
-	s.next = max(s.next, r.next) // a power cut may have taken records that were read
+	s.next = max(s.next, r.next) // a power cut may have taken records that were already read
 	s.readers = append(s.readers, r)
 	r.signalReady()
 	return r, nil
 }
 
-// Forget removes the places of all readers but those that are open, whom nobody will advance
-// any more, and what only they had not read.
+// Forget removes the places of all readers that are not open, and the records that only they had
+// not read. Nobody will advance them any more.
 func (s *Spool) Forget() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,8 @@ func (s *Spool) Forget() error {
 	return err
 }
 
-// formatPlace is the text of a place: of one length, so that it is written over in one piece.
+// formatPlace returns the text of a place. It has a fixed length, so that it is overwritten in one
+// piece.
 func formatPlace(number uint64) string {
 	text := fmt.Sprintf("%020d", number)
 	return fmt.Sprintf("%s %08x\n", text, crc32.Checksum([]byte(text), castagnoli))
@@ -90,7 +91,7 @@ func parsePlace(text string) (number uint64) {
 	return number
 }
 
-// writePlace writes the place down; the lock is held.
+// writePlace writes the place. The caller holds the lock.
 func (r *Reader) writePlace() error {
 	if r.file == nil {
 		file, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE, 0o600)
@@ -110,26 +111,26 @@ func (r *Reader) signalReady() {
 	}
 }
 
-// Ready receives when there may be records that were not there at the last Read.
+// Ready returns a channel that receives when there may be records that the last Read did not see.
 func (r *Reader) Ready() <-chan struct{} { return r.ready }
 
-// Waiting is the number of records that were not read.
+// Waiting returns the number of unread records.
 func (r *Reader) Waiting() uint64 {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
 	return r.spool.next - r.next
 }
 
-// Lost is the number of records that made room for others before they were read, or were
-// damaged, since the spool was opened.
+// Lost returns the number of records since the spool was opened that were dropped before they were
+// read, or were damaged.
 func (r *Reader) Lost() uint64 {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
 	return r.lost
 }
 
-// Enough reports whether so many records wait, or so many bytes, or half of what the spool
-// holds: for more, older ones might have to make room.
+// Enough reports whether so many records wait, or so many bytes, or half of what the spool holds:
+// more might push out older ones.
 func (r *Reader) Enough(records int, bytes int64) bool {
 	s := r.spool
 	s.mu.Lock()
@@ -153,14 +154,15 @@ func (r *Reader) Enough(records int, bytes int64) bool {
 	return waiting >= min(bytes, s.cfg.Bytes/2)
 }
 
-// Read returns the next records, at most so many, until there are so many bytes, and the number
-// that Advance takes when they are done with. There may be fewer before records that are lost.
-// None: nobody has appended any.
+// Read returns the next records, at most so many and until there are so many bytes, and the number
+// to pass to Advance when they are done. There may be fewer in front of lost records. It returns
+// none when none was appended.
 func (r *Reader) Read(most int, bytes int64) (records [][]byte, end uint64, err error) {
 	return r.ReadFrom(0, most, bytes)
 }
 
-// ReadFrom is Read from the record of a number on; of one that is read already: from the next.
+// ReadFrom is Read from the record of that number on, or from the next unread one when that was
+// read already.
 func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byte, end uint64, err error) {
 	s := r.spool
 	s.mu.Lock()
@@ -175,7 +177,7 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 		g := s.segmentAt(at)
 		if g == nil || g.first > at {
 			if len(records) > 0 {
-				break // the next call skips what is not there
+				break // the next call skips the missing records
 			}
 			at = r.skipMissing(at, g)
 			continue
@@ -204,9 +206,9 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 	return records, at, nil
 }
 
-// skipMissing leaves out records that are in no segment: a power cut may take some. g is the segment
-// that follows, nil: none does. Those behind others that are not done with are counted later, by
-// Advance. The lock is held.
+// skipMissing skips records that are in no segment: a power cut may take some. g is the segment
+// that follows. It may be nil: none does. Those behind unfinished ones are counted later, by
+// Advance. The caller holds the lock.
 func (r *Reader) skipMissing(number uint64, g *segment) (next uint64) {
 	next = r.spool.next
 	if g != nil {
@@ -219,9 +221,10 @@ func (r *Reader) skipMissing(number uint64, g *segment) (next uint64) {
 	return next
 }
 
-// cutDamaged takes the records from a number on, which are damaged, out of a segment. The lock is held.
+// cutDamaged removes the records from a number on, which are damaged, from a segment. The caller
+// holds the lock.
 func (s *Spool) cutDamaged(g *segment, number uint64) error {
-	if g == s.lastSegment() && s.active != nil { // what is written next goes to another one
+	if g == s.lastSegment() && s.active != nil { // the next record goes to another segment
 		if err := s.endSegment(); err != nil {
 			return err
 		}
@@ -230,7 +233,7 @@ func (s *Spool) cutDamaged(g *segment, number uint64) error {
 	return nil
 }
 
-// missing counts the records of a range that are in no segment. The lock is held.
+// missing counts the records of a range that are in no segment. The caller holds the lock.
 func (s *Spool) missing(from, end uint64) uint64 {
 	missing := end - from
 	for _, g := range s.segments {
@@ -241,8 +244,8 @@ func (s *Spool) missing(from, end uint64) uint64 {
 	return missing
 }
 
-// segmentAt finds the segment of a record, or the first one after it; nil: there is none. The
-// lock is held.
+// segmentAt returns the segment of a record, or the first one after it. It may return nil: there is
+// none. The caller holds the lock.
 func (s *Spool) segmentAt(number uint64) *segment {
 	i := slices.IndexFunc(s.segments, func(g *segment) bool { return number < g.endNumber() })
 	if i < 0 {
@@ -251,7 +254,7 @@ func (s *Spool) segmentAt(number uint64) *segment {
 	return s.segments[i]
 }
 
-// readSegment reads records of one segment, one at least. Those before an error are good.
+// readSegment reads records of one segment, at least one. Those returned with an error are valid.
 func (s *Spool) readSegment(g *segment, number uint64, most int, bytes int64) (records [][]byte, err error) {
 	file, err := os.Open(s.segmentPath(g.first))
 	if errors.Is(err, os.ErrNotExist) {
@@ -282,7 +285,7 @@ func (s *Spool) readSegment(g *segment, number uint64, most int, bytes int64) (r
 	return records, nil
 }
 
-// Advance notes that all records before the number are done with.
+// Advance notes that all records before the number are done.
 func (r *Reader) Advance(end uint64) error {
 	s := r.spool
 	s.mu.Lock()
@@ -292,7 +295,7 @@ func (r *Reader) Advance(end uint64) error {
 		return os.ErrClosed
 	}
 	if end <= r.next {
-		return nil // they made room for others meanwhile
+		return nil // they were dropped meanwhile
 	}
 
 	r.lost += s.missing(r.next, end)

@@ -1,17 +1,16 @@
 // Package spool keeps records on disk for readers that may be away for hours.
 //
 // Promises:
-//
 //   - Append writes the record before it returns, so that the end of the process does not
-//     take it; with Config.Durable it is synced as well, one sync for all who wait.
-//   - Every reader gets all records in their order, from where it was when it was last
-//     advanced. A process that ends between reading and Advance reads them once more.
-//   - What the spool holds is bounded. Overflow policy: the oldest segment goes, and each
+//     take it. With Config.Durable it is also synced, one sync for all who wait.
+//   - Every reader gets all records in order, from the place where it was last
+//     advanced. After a process ends between reading and Advance, it reads them once more.
+//   - The size of the spool is bounded. Overflow policy: the oldest segment goes, and each
 //     reader counts what it lost (Reader.Lost). Append never waits for a reader.
 //
-// A record is a big-endian length, a CRC-32C of the length and the bytes, and the bytes. A segment is a
-// file named by the number of its first record; records are numbered through all segments. The place of a
-// reader is the number of the next record, in a file of its own.
+// A record is a big-endian length, a CRC-32C of the length and the bytes, and the bytes. A segment
+// is a file named by the number of its first record; records are numbered through all segments. The
+// place of a reader is the number of its next record, in a file of its own.
 package spool
 
 import (
@@ -37,8 +36,8 @@ var errRecord = errors.New("it is damaged")
 
 const (
 	headSize = 8
-	// segments are how many there are, at least, when the spool is full: with the oldest goes
-	// this part of what waits.
+	// segments is the least number of segments of a full spool: dropping the oldest loses this part
+	// of what waits.
 	segments       = 16
 	largestSegment = 8 << 20
 	segmentSuffix  = ".records"
@@ -57,13 +56,13 @@ type Config struct {
 // Spool is open. All methods may be called concurrently.
 type Spool struct {
 	cfg     Config
-	syncing sync.Mutex // is taken before mu
+	syncing sync.Mutex // taken before mu
 
 	mu       sync.Mutex
 	segments []*segment // oldest first; the last is written to
 	active   *os.File   // nil: the next Append begins a segment
 	next     uint64     // number of the next record
-	synced   uint64     // records before this number are
+	synced   uint64     // records before this number are synced
 	bytes    int64
 	readers  []*Reader
 	closed   bool
@@ -75,16 +74,16 @@ type segment struct {
 	size    int64
 }
 
-// endNumber is the number after that of its last record.
+// endNumber returns the number after its last record.
 func (g *segment) endNumber() uint64 { return g.first + uint64(len(g.offsets)) }
 
-// addRecord notes a record of so many bytes, its head included.
+// addRecord adds a record of so many bytes, its head included.
 func (g *segment) addRecord(size int64) {
 	g.offsets = append(g.offsets, uint32(g.size))
 	g.size += size
 }
 
-// Open opens the spool in a folder, which no other process may have open.
+// Open opens the spool in a folder. No other process may have it open.
 func Open(cfg Config) (*Spool, error) {
 	s := &Spool{cfg: cfg}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -96,7 +95,7 @@ func Open(cfg Config) (*Spool, error) {
 		return nil, fmt.Errorf("list the spool: %w", err)
 	}
 
-	for _, entry := range entries { // in the order of their names, which is that of the numbers
+	for _, entry := range entries { // in the order of their names, and so of their numbers
 		number, ok := strings.CutSuffix(entry.Name(), segmentSuffix)
 		first, err := strconv.ParseUint(number, 10, 64)
 		if !ok || err != nil {
@@ -131,7 +130,7 @@ func scanSegment(path string, first uint64) (*segment, error) {
 		switch {
 		case err == nil:
 		case errors.Is(err, errRecord), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return g, nil // a write that was cut short
+			return g, nil // the last write was cut short
 		default:
 			return nil, err
 		}
@@ -165,8 +164,8 @@ func readRecord(file io.ReaderAt, offset, most int64) ([]byte, error) {
 	return record, nil
 }
 
-// checksum is that of a record. With its length: of zeros, which a power cut leaves at the end
-// of a file, that of no bytes would be right.
+// checksum returns the checksum of a record. It covers the length: otherwise zeros, which a power
+// cut leaves at the end of a file, would be a valid empty record.
 func checksum(length, record []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, record)
 }
@@ -244,7 +243,7 @@ func (s *Spool) writeRecord(packed []byte) (number uint64, err error) {
 
 func (s *Spool) lastSegment() *segment { return s.segments[len(s.segments)-1] }
 
-// beginSegment makes a segment; mu is held.
+// beginSegment makes a segment. The caller holds mu.
 func (s *Spool) beginSegment() error {
 	file, err := os.OpenFile(s.segmentPath(s.next), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -267,7 +266,7 @@ func (s *Spool) beginSegment() error {
 	return nil
 }
 
-// endSegment ends the segment that is written to; mu is held.
+// endSegment closes the segment that is written to. The caller holds mu.
 func (s *Spool) endSegment() error {
 	if s.cfg.Durable {
 		if err := s.active.Sync(); err != nil {
@@ -313,7 +312,8 @@ func (s *Spool) syncTo(number uint64) error {
 	return nil
 }
 
-// dropOldest removes the oldest segment; mu is held. Readers that have not read it lose it.
+// dropOldest removes the oldest segment. Readers that have not read it lose it. The caller holds
+// mu.
 func (s *Spool) dropOldest(overflow bool) {
 	g := s.segments[0]
 	s.segments = s.segments[1:]
@@ -327,7 +327,7 @@ func (s *Spool) dropOldest(overflow bool) {
 	}
 }
 
-// dropRead removes segments that all readers have read; mu is held.
+// dropRead removes segments that all readers have read. The caller holds mu.
 func (s *Spool) dropRead() {
 	for len(s.segments) > 1 {
 		end := s.segments[0].endNumber()
@@ -338,7 +338,7 @@ func (s *Spool) dropRead() {
 	}
 }
 
-// Close ends all use. Readers keep their places.
+// Close closes the spool. Readers keep their places.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

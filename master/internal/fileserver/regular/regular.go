@@ -1,8 +1,7 @@
 // Package regular opens regular files, and only those.
 //
-// Names of files come from minions and from trees that administrators edit,
-// so what is behind a name may be a FIFO without a writer or a device. None
-// of the functions here waits for one or touches one.
+// Names of files come from minions and from trees that administrators edit, so a name may lead to a
+// FIFO without a writer or to a device. No function here waits for one or touches one.
 package regular
 
 import (
@@ -13,19 +12,19 @@ import (
 	"syscall"
 )
 
-// ID is what must stay the same for two readings of a file to give the same
-// bytes. Two changes within one tick of the file system's clock look the
-// same, so an ID must not be relied on while the change is young: see Newest.
+// ID identifies a version of a file: two readings with the same ID give the same bytes. Two changes
+// within one tick of the file system's clock look the same, so an ID must not be relied on while
+// the change is young: see Newest.
 type ID struct {
 	Dev, Ino     uint64
 	Size         int64
 	Mtime, Ctime int64 // Unix, nanoseconds
 }
 
-// Newest is the later of the two times, in Unix nanoseconds.
+// Newest returns the later of the two times, in Unix nanoseconds.
 func (id ID) Newest() int64 { return max(id.Mtime, id.Ctime) }
 
-// IDOf returns the ID of a file; ok is false when the system does not tell.
+// IDOf returns the ID of a file. ok is false when the system does not provide it.
 func IDOf(fi fs.FileInfo) (id ID, ok bool) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -34,11 +33,11 @@ func IDOf(fi fs.FileInfo) (id ID, ok bool) {
 	return ID{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}, true
 }
 
-// Flags are to be added when a regular file is expected: opening a FIFO
-// returns at once, and a terminal does not become the controlling one.
+// Flags must be added when a regular file is opened: opening a FIFO then returns at once, and a
+// terminal does not become the controlling one.
 const Flags = syscall.O_NONBLOCK | syscall.O_NOCTTY
 
-// Open opens a file for reading; what is not a regular file does not exist.
+// Open opens a file for reading. What is not a regular file does not exist.
 func Open(path string) (*os.File, fs.FileInfo, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -67,8 +66,8 @@ func Check(f *os.File) (*os.File, fs.FileInfo, error) {
 	return f, fi, nil
 }
 
-// Missing sorts the ways in which a name does not lead to a readable file
-// from faults of the disk.
+// Missing reports whether an error means that a name does not lead to a readable file, as opposed
+// to a fault of the disk.
 func Missing(err error) bool {
 	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP,
 		syscall.ENAMETOOLONG, syscall.EINVAL, syscall.ENXIO} {
