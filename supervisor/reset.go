@@ -45,7 +45,7 @@ type order struct {
 	Answers bool `json:"answers"`
 }
 
-// resetter takes orders for a reset and carries them out. It implements api.Reset.
+// resetter takes orders for a reset and carries them out.
 type resetter struct {
 	opt   Options
 	setup *setup.Machine
@@ -81,7 +81,7 @@ func (o *order) settings(hostname string) (*settings.Settings, error) {
 	return settings.Parse(o.Settings, "settings of the node", hostname)
 }
 
-// PlanReset implements api.Reset.
+// PlanReset returns what a reset would do.
 func (r *resetter) PlanReset() (api.ResetPlan, error) {
 	_, cfg, err := r.toReset()
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *resetter) PlanReset() (api.ResetPlan, error) {
 	return out, nil
 }
 
-// Reset implements api.Reset.
+// Reset orders a reset.
 func (r *resetter) Reset() error { return r.order(true) }
 
 // Undo implements setup.World.
@@ -153,7 +153,7 @@ func (r *resetter) order(answers bool) error {
 	return nil
 }
 
-// Resetting implements api.Reset.
+// Resetting returns how far the reset is.
 func (r *resetter) Resetting() (api.Resetting, error) {
 	o, err := r.ordered()
 	r.mu.Lock()

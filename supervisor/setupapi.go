@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"saltern/internal/rpc"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/datadisk"
 	"saltern/supervisor/internal/life"
@@ -135,7 +136,30 @@ type guide struct {
 	lost    func() (address string, lost bool) // see [life.Life.AddressLost]
 }
 
-// Progress implements api.Setup.
+// register adds the methods of the set-up to h.
+func (g guide) register(h *rpc.Handlers) {
+	rpc.Handle(h, api.ReadSetup, func(context.Context, rpc.None) (setup.Progress, error) { return g.Progress(), nil })
+	rpc.Handle(h, api.ReadFacts, func(ctx context.Context, _ rpc.None) (setup.Facts, error) { return g.look(ctx), nil })
+	rpc.Handle(h, api.CheckAnswers, func(ctx context.Context, a setup.Answers) (setup.Validation, error) {
+		return g.Validate(ctx, a), nil
+	})
+	rpc.Handle(h, api.RunPreflight, g.Preflight)
+	rpc.Handle(h, api.StartSetup, rpc.Order(func(ctx context.Context, a setup.Answers) error {
+		return g.Start(ctx, api.ClientToken(ctx), a)
+	}))
+	rpc.Handle(h, api.RetrySetup, rpc.Order(func(ctx context.Context, _ rpc.None) error {
+		return g.Retry(api.ClientToken(ctx))
+	}))
+	rpc.Handle(h, api.LeaveSetup, rpc.Order(func(ctx context.Context, _ rpc.None) error {
+		return g.Back(api.ClientToken(ctx))
+	}))
+	rpc.Handle(h, api.TryNetwork, g.tryNetwork)
+	rpc.Handle(h, api.ClaimSetup, func(ctx context.Context, q setup.ClaimRequest) (setup.Claim, error) {
+		return g.Claim(api.ClientToken(ctx), q), nil
+	})
+}
+
+// Progress returns where the set-up stands.
 func (g guide) Progress() setup.Progress {
 	p := g.Machine.Progress()
 	if !g.Active() { // somebody wrote appliance.yaml
@@ -144,24 +168,21 @@ func (g guide) Progress() setup.Progress {
 	return p
 }
 
-// Facts implements api.Setup.
-func (g guide) Facts(ctx context.Context) setup.Facts { return g.look(ctx) }
-
-// Network implements api.Setup.
-func (g guide) Network(ctx context.Context, token, action string, n setup.Network) (setup.Trial, error) {
-	if err := g.May(token); err != nil {
+// tryNetwork does a step of a trial of a network configuration.
+func (g guide) tryNetwork(ctx context.Context, q api.NetworkRequest) (setup.Trial, error) {
+	if err := g.May(api.ClientToken(ctx)); err != nil {
 		return setup.Trial{}, err
 	}
 
-	switch action {
+	switch q.Action {
 	case "look":
 		return g.network.Look(), nil
 	case "try":
-		v := setup.ValidateNetwork(n, g.look(ctx))
+		v := setup.ValidateNetwork(q.Network, g.look(ctx))
 		if err := setup.Faults(v); err != nil {
 			return setup.Trial{}, fmt.Errorf("%w: %s", api.ErrState, settings.OneLine(err))
 		}
-		return g.network.Try(ctx, n)
+		return g.network.Try(ctx, q.Network)
 	case "confirm":
 		if own, lost := g.lost(); lost {
 			return setup.Trial{}, fmt.Errorf(
@@ -173,5 +194,5 @@ func (g guide) Network(ctx context.Context, token, action string, n setup.Networ
 		return g.network.Revert(ctx)
 	}
 
-	return setup.Trial{}, fmt.Errorf("%w: %.20q is not known: try, look, confirm or revert", api.ErrState, action)
+	return setup.Trial{}, fmt.Errorf("%w: %.20q is not known: try, look, confirm or revert", api.ErrState, q.Action)
 }

@@ -43,7 +43,8 @@ func TestNetworkKeepsTheNodesAddress(t *testing.T) {
 		"127.0.0.1":  "nothing is being tried",
 	} {
 		cfg.Peering.Address = address
-		if _, err := s.parts().Setup.Network(t.Context(), "", "confirm", setup.Network{}); !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), want) {
+		_, err := s.guide().tryNetwork(t.Context(), api.NetworkRequest{Action: "confirm"})
+		if !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}

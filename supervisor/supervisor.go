@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"saltern/internal/audit"
+	"saltern/internal/rpc"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/datadisk"
 	"saltern/supervisor/internal/life"
@@ -180,11 +181,14 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	parts := s.parts()
-	parts.Record = record(&base, s.opt.Log)
-	defer parts.Record.Close()
+	served := api.Config{
+		Handlers: s.handlers(),
+		Record:   record(&base, s.opt.Log),
+		Admin:    base.Users.Admin,
+	}
+	defer served.Record.Close()
 
-	return s.serveAPI(ctx, cancel, s.opt.socket(&base), base.Users.Admin, parts, func(ctx context.Context) {
+	return s.serveAPI(ctx, cancel, s.opt.socket(&base), served, func(ctx context.Context) {
 		s.opt.Notify.Notify("READY=1\n" + systemd.Status(fault.Error()))
 		tick := time.NewTicker(configPoll)
 		defer tick.Stop()
@@ -210,9 +214,8 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, differs error, m *life.Move) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	parts := s.parts()
-	parts.Record = record(cfg, s.opt.Log)
-	defer parts.Record.Close()
+	records := record(cfg, s.opt.Log)
+	defer records.Close()
 
 	n, err := life.New(life.Config{
 		Settings:   cfg,
@@ -229,7 +232,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 		InImage:    s.opt.InImage,
 		Setup:      s.setup,
 		Recovery:   s.recovery,
-		Record:     parts.Record,
+		Record:     records,
 		Differs:    differs,
 		Move:       m,
 		Leave:      func() { cancel(life.ErrReload) },
@@ -255,8 +258,16 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 	s.node = n
 	s.mu.Unlock()
 
+	served := api.Config{
+		Handlers: s.handlers(),
+		Settings: cfg,
+		Record:   records,
+		Admin:    cfg.Users.Admin,
+	}
+	n.Register(served.Handlers)
+
 	var stopped error
-	err = s.serveAPI(ctx, cancel, s.opt.socket(cfg), cfg.Users.Admin, n.Parts(parts), func(ctx context.Context) {
+	err = s.serveAPI(ctx, cancel, s.opt.socket(cfg), served, func(ctx context.Context) {
 		var asked sync.WaitGroup
 		asked.Go(func() {
 			select {
@@ -289,9 +300,30 @@ func record(cfg *settings.Settings, log *slog.Logger) *audit.Log {
 	})
 }
 
-// parts are what the local API serves of every machine.
-func (s *Supervisor) parts() api.Parts {
-	return api.Parts{Node: s, Setup: guide{s.setup, s.network, s.facts, s.Status, s.addressLost}, Reset: s.reset}
+// handlers are the functions for the methods of the local API that every machine has.
+func (s *Supervisor) handlers() *rpc.Handlers {
+	h := &rpc.Handlers{}
+	rpc.Handle(h, api.ReadStatus, func(context.Context, rpc.None) (status.Document, error) {
+		return s.Status(), nil
+	})
+	rpc.Handle(h, api.ReadConfig, func(context.Context, rpc.None) (api.ConfigText, error) {
+		text, err := s.Config()
+		return api.ConfigText{Text: string(text)}, err
+	})
+	rpc.Handle(h, api.CheckConfig, rpc.Order(func(_ context.Context, text []byte) error { return s.CheckConfig(text) }))
+	rpc.Handle(h, api.SetConfig, rpc.Order(func(_ context.Context, text []byte) error { return s.SetConfig(text) }))
+	rpc.Handle(h, api.Reload, rpc.Order(func(context.Context, rpc.None) error { return s.Reload() }))
+
+	rpc.Handle(h, api.PlanReset, func(context.Context, rpc.None) (api.ResetPlan, error) { return s.reset.PlanReset() })
+	rpc.Handle(h, api.ResetNode, rpc.Order(func(context.Context, rpc.None) error { return s.reset.Reset() }))
+	rpc.Handle(h, api.ReadReset, func(context.Context, rpc.None) (api.Resetting, error) { return s.reset.Resetting() })
+
+	s.guide().register(h)
+	return h
+}
+
+func (s *Supervisor) guide() guide {
+	return guide{s.setup, s.network, s.facts, s.Status, s.addressLost}
 }
 
 // serveAPI serves the socket while body runs and returns when both have
@@ -300,11 +332,12 @@ func (s *Supervisor) parts() api.Parts {
 func (s *Supervisor) serveAPI(
 	ctx context.Context,
 	cancel context.CancelCauseFunc,
-	socket, admin string,
-	parts api.Parts,
+	socket string,
+	served api.Config,
 	body func(context.Context),
 ) error {
-	srv := api.NewServer(parts, admin, s.opt.Log)
+	served.Log = s.opt.Log
+	srv := api.NewServer(served)
 	ln, err := srv.Listen(socket)
 	if err != nil {
 		return err
@@ -333,7 +366,7 @@ func (s *Supervisor) serveAPI(
 	return nil
 }
 
-// Status implements api.Node.
+// Status returns the status document of the node, or of a machine that has none.
 func (s *Supervisor) Status() status.Document {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,8 +385,8 @@ func (s *Supervisor) Status() status.Document {
 	}.Document(s.board, s.opt.Now())
 }
 
-// Reload implements api.Node: the file is checked first, and the running node
-// goes on if it is wrong.
+// Reload starts the node again with the configuration file. The file is checked first, and the
+// running node goes on if it is wrong.
 func (s *Supervisor) Reload() error {
 	cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
 	if err == nil {
@@ -398,7 +431,7 @@ func (s *Supervisor) leave(why error) {
 	}
 }
 
-// Config implements api.Node.
+// Config returns the text of the configuration file; none: empty.
 func (s *Supervisor) Config() ([]byte, error) {
 	b, err := os.ReadFile(s.opt.ConfigPath)
 	if errors.Is(err, os.ErrNotExist) {
@@ -407,7 +440,7 @@ func (s *Supervisor) Config() ([]byte, error) {
 	return b, err
 }
 
-// CheckConfig implements api.Node.
+// CheckConfig checks a configuration. An error is [api.ErrConfig].
 func (s *Supervisor) CheckConfig(text []byte) error {
 	name := filepath.Base(s.opt.ConfigPath)
 	cfg, err := settings.Parse(text, name, s.opt.Hostname)
@@ -420,7 +453,7 @@ func (s *Supervisor) CheckConfig(text []byte) error {
 	return nil
 }
 
-// SetConfig implements api.Node.
+// SetConfig checks a configuration, replaces the file and starts the node again.
 func (s *Supervisor) SetConfig(text []byte) error {
 	if err := s.CheckConfig(text); err != nil {
 		return err

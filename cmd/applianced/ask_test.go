@@ -79,7 +79,6 @@ func TestConfigCheck(t *testing.T) {
 
 // told is a supervisor that only has a status.
 type told struct {
-	api.Node
 	mu    sync.Mutex
 	asked int
 	over  context.CancelFunc // called when it is asked for the third time
@@ -111,7 +110,7 @@ func TestStatusWatch(t *testing.T) {
 	defer cancel()
 	socket := filepath.Join(t.TempDir(), "s")
 	node := &told{over: cancel}
-	server := api.NewServer(api.Parts{Node: node}, "", slog.New(slog.DiscardHandler))
+	server := api.NewServer(api.Config{Handlers: shownHandlers(node.Status), Log: slog.New(slog.DiscardHandler)})
 	l, err := server.Listen(socket)
 	if err != nil {
 		t.Fatal(err)

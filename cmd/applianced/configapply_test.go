@@ -12,19 +12,26 @@ import (
 	"sync"
 	"testing"
 
+	"saltern/internal/rpc"
 	"saltern/supervisor/api"
 	"saltern/supervisor/options"
 )
 
 // applies is a supervisor whose rolls come to what the test says, at the second look.
 type applies struct {
-	api.Node
 	check, roll options.Result
 	busy        bool
 
 	mu    sync.Mutex
 	asked []api.ApplyRequest
 	looks int
+}
+
+func (s *applies) handlers() *rpc.Handlers {
+	h := &rpc.Handlers{}
+	rpc.Handle(h, api.ApplyOptions, rpc.Order(s.Apply))
+	rpc.Handle(h, api.ReadOptionsRoll, func(context.Context, rpc.None) (options.Progress, error) { return s.Applying(), nil })
+	return h
 }
 
 func (s *applies) Apply(_ context.Context, q api.ApplyRequest) error {
@@ -108,7 +115,7 @@ func TestConfigApply(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
-			srv := api.NewServer(api.Parts{Node: c.s, Options: c.s}, "", slog.New(slog.DiscardHandler))
+			srv := api.NewServer(api.Config{Handlers: c.s.handlers(), Log: slog.New(slog.DiscardHandler)})
 			ln, err := srv.Listen(socket)
 			if err != nil {
 				t.Fatal(err)

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"saltern/internal/rpc"
 	"saltern/supervisor/api"
 	"saltern/supervisor/nodes"
 )
 
 // turns is a supervisor that knows of turns only.
 type turns struct {
-	api.Node
 	busy     int // so often another node has the turn
 	sessions int // leave one at a look
 	needed   string
@@ -25,6 +25,18 @@ type turns struct {
 	mine     bool
 	ended    int
 	force    bool
+}
+
+func (s *turns) handlers() *rpc.Handlers {
+	h := &rpc.Handlers{}
+	rpc.Handle(h, api.ReadTurn, rpc.Question(s.Turn))
+	rpc.Handle(h, api.ChangeTurn, rpc.Order(func(ctx context.Context, q api.ClusterRequest) error {
+		if q.End {
+			return s.EndTurn(ctx)
+		}
+		return s.TakeTurn(ctx, q.Force)
+	}))
+	return h
 }
 
 func (s *turns) Turn(context.Context) (api.Turn, error) {
@@ -65,7 +77,7 @@ func TestRestartInTurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
-			srv := api.NewServer(api.Parts{Node: &c.s, Turns: &c.s}, "", slog.New(slog.DiscardHandler))
+			srv := api.NewServer(api.Config{Handlers: c.s.handlers(), Log: slog.New(slog.DiscardHandler)})
 			ln, err := srv.Listen(socket)
 			if err != nil {
 				t.Fatal(err)

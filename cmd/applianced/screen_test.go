@@ -14,6 +14,7 @@ import (
 
 	"github.com/hinshun/vt10x"
 
+	"saltern/internal/rpc"
 	"saltern/supervisor/api"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
@@ -22,7 +23,7 @@ import (
 )
 
 // shownNode is a node whose status is longer than a window.
-type shownNode struct{ api.Node }
+type shownNode struct{}
 
 func (shownNode) Status() status.Document {
 	at := time.Unix(1_700_000_000, 0)
@@ -61,7 +62,7 @@ func (shownNode) Status() status.Document {
 }
 
 // shownSetup is a machine that is not set up.
-type shownSetup struct{ api.Setup }
+type shownSetup struct{}
 
 func (shownSetup) Progress() setup.Progress {
 	return setup.Progress{State: status.SetupNew, Steps: []setup.Step{}}
@@ -77,11 +78,32 @@ func (shownSetup) Claim(_ string, q setup.ClaimRequest) setup.Claim {
 	return setup.Claim{Mine: true, Owner: q.Name}
 }
 
+// handlers are those of the set-up that the wizard begins with.
+func (s shownSetup) handlers() *rpc.Handlers {
+	h := shownHandlers(shownNode{}.Status)
+	rpc.Handle(h, api.ReadSetup, func(context.Context, rpc.None) (setup.Progress, error) { return s.Progress(), nil })
+	rpc.Handle(h, api.ReadFacts, func(ctx context.Context, _ rpc.None) (setup.Facts, error) { return s.Facts(ctx), nil })
+	rpc.Handle(h, api.CheckAnswers, func(ctx context.Context, a setup.Answers) (setup.Validation, error) {
+		return s.Validate(ctx, a), nil
+	})
+	rpc.Handle(h, api.ClaimSetup, func(_ context.Context, q setup.ClaimRequest) (setup.Claim, error) {
+		return s.Claim("", q), nil
+	})
+	return h
+}
+
+// shownHandlers are those of a supervisor that only has a status.
+func shownHandlers(document func() status.Document) *rpc.Handlers {
+	h := &rpc.Handlers{}
+	rpc.Handle(h, api.ReadStatus, func(context.Context, rpc.None) (status.Document, error) { return document(), nil })
+	return h
+}
+
 // served gives the socket of a supervisor that ends with the test.
-func served(t *testing.T, parts api.Parts) string {
+func served(t *testing.T, handlers *rpc.Handlers) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
-	server := api.NewServer(parts, "", slog.New(slog.DiscardHandler))
+	server := api.NewServer(api.Config{Handlers: handlers, Log: slog.New(slog.DiscardHandler)})
 	l, err := server.Listen(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +146,7 @@ func windowed(width, height int) []string {
 // TestWatchFitsTheWindow: status --watch has the answer in sight in a window of any
 // size. (m22)
 func TestWatchFitsTheWindow(t *testing.T) {
-	socket := served(t, api.Parts{Node: shownNode{}})
+	socket := served(t, shownHandlers(shownNode{}.Status))
 	for _, term := range []string{"linux", "vt220", "xterm"} {
 		t.Run(term, func(t *testing.T) {
 			t.Parallel()
@@ -147,7 +169,7 @@ func TestWatchFitsTheWindow(t *testing.T) {
 // TestStatusEndsWithTheAnswer: a status that is longer than the window has the answer
 // once more where one looks; one that is not has it once. (m22)
 func TestStatusEndsWithTheAnswer(t *testing.T) {
-	socket := served(t, api.Parts{Node: shownNode{}})
+	socket := served(t, shownHandlers(shownNode{}.Status))
 	for _, x := range []struct{ height, answers int }{{20, 2}, {60, 1}} {
 		t.Run(fmt.Sprint(x.height), func(t *testing.T) {
 			s := onScreen(t, screen.Options{Term: "linux", Width: 80, Height: x.height}, "--socket", socket, "status")
@@ -164,7 +186,7 @@ func TestStatusEndsWithTheAnswer(t *testing.T) {
 // TestPagesOfTheProgram: the console page and the wizard, as the program draws them,
 // are the same after Ctrl-L, which draws them anew. (B1)
 func TestPagesOfTheProgram(t *testing.T) {
-	socket := served(t, api.Parts{Node: shownNode{}, Setup: shownSetup{}})
+	socket := served(t, shownSetup{}.handlers())
 	type stroke struct{ key, comes string }
 	for verb, x := range map[string]struct {
 		begins  string

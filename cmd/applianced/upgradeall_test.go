@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/internal/rpc"
 	"saltern/supervisor/api"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
@@ -22,12 +23,18 @@ import (
 
 // rollouts is a supervisor whose upgrades come to what the test says.
 type rollouts struct {
-	api.Node
 	check, roll rollout.Result
 	refusal     string
 
 	mu    sync.Mutex
 	asked []api.UpgradeRequest
+}
+
+func (s *rollouts) handlers() *rpc.Handlers {
+	h := &rpc.Handlers{}
+	rpc.Handle(h, api.UpgradeNodes, rpc.Order(s.Upgrade))
+	rpc.Handle(h, api.ReadUpgrade, func(context.Context, rpc.None) (rollout.Progress, error) { return s.Upgrading(), nil })
+	return h
 }
 
 func (s *rollouts) Upgrade(_ context.Context, q api.UpgradeRequest) error {
@@ -160,7 +167,7 @@ func TestUpgradeAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
-			srv := api.NewServer(api.Parts{Node: c.s, Upgrades: c.s}, "", slog.New(slog.DiscardHandler))
+			srv := api.NewServer(api.Config{Handlers: c.s.handlers(), Log: slog.New(slog.DiscardHandler)})
 			ln, err := srv.Listen(socket)
 			if err != nil {
 				t.Fatal(err)

@@ -16,7 +16,6 @@ import (
 
 // rising is a supervisor whose node gets better with each question.
 type rising struct {
-	api.Node
 	mu    sync.Mutex
 	next  []status.Health
 	setup int // answers during which the set-up has not ended
@@ -78,8 +77,11 @@ func TestStatusWait(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() {
 				time.Sleep(c.late)
-				server := api.NewServer(api.Parts{Node: &rising{next: c.next, setup: c.setup}}, "",
-					slog.New(slog.DiscardHandler))
+				node := &rising{next: c.next, setup: c.setup}
+				server := api.NewServer(api.Config{
+					Handlers: shownHandlers(node.Status),
+					Log:      slog.New(slog.DiscardHandler),
+				})
 				l, err := server.Listen(socket)
 				if err == nil {
 					err = server.Serve(served, l)

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/internal/rpc"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"
 	"saltern/test/await"
@@ -50,13 +51,45 @@ func (f *fakeNode) SetConfig(t []byte) error {
 	return nil
 }
 
+// handlers registers the methods of a node with its services.
+func (f *fakeNode) handlers() *rpc.Handlers { return register(f) }
+
+// servedNode is what the tests' nodes have.
+type servedNode interface {
+	Status() status.Document
+	Output(name string, lines int) ([]string, error)
+	Restart(name string) error
+	Reload() error
+	Config() ([]byte, error)
+	CheckConfig(text []byte) error
+	SetConfig(text []byte) error
+}
+
+func register(n servedNode) *rpc.Handlers {
+	h := &rpc.Handlers{}
+	rpc.Handle(h, ReadStatus, func(context.Context, rpc.None) (status.Document, error) { return n.Status(), nil })
+	rpc.Handle(h, ReadOutput, func(_ context.Context, q OutputRequest) (OutputLines, error) {
+		lines, err := n.Output(q.Service, q.Lines)
+		return OutputLines{lines}, err
+	})
+	rpc.Handle(h, RestartService, rpc.Order(func(_ context.Context, name string) error { return n.Restart(name) }))
+	rpc.Handle(h, Reload, rpc.Order(func(context.Context, rpc.None) error { return n.Reload() }))
+	rpc.Handle(h, ReadConfig, func(context.Context, rpc.None) (ConfigText, error) {
+		text, err := n.Config()
+		return ConfigText{string(text)}, err
+	})
+	rpc.Handle(h, CheckConfig, rpc.Order(func(_ context.Context, text []byte) error { return n.CheckConfig(text) }))
+	rpc.Handle(h, SetConfig, rpc.Order(func(_ context.Context, text []byte) error { return n.SetConfig(text) }))
+	return h
+}
+
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 func serve(t *testing.T, dir string) (string, *fakeNode) {
 	t.Helper()
 	path := filepath.Join(dir, "a.sock")
 	n := &fakeNode{}
-	s := NewServer(Parts{Node: n, Services: n}, "", quiet())
+	s := NewServer(Config{Handlers: n.handlers(), Log: quiet()})
 	ln, err := s.Listen(path)
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +165,7 @@ func TestNotRunning(t *testing.T) {
 func TestListenReplacesOnlyADeadSocket(t *testing.T) {
 	dir := t.TempDir()
 	path, _ := serve(t, dir)
-	s := NewServer(Parts{Node: &fakeNode{}}, "", quiet())
+	s := NewServer(Config{Handlers: &rpc.Handlers{}, Log: quiet()})
 	if _, err := s.Listen(path); err == nil || !strings.Contains(err.Error(), "another supervisor") {
 		t.Errorf("live socket: %v", err)
 	}
@@ -176,7 +209,7 @@ func TestAttack32OtherUser(t *testing.T) {
 		t.Fatalf("mode %v %v", fi.Mode(), err)
 	}
 
-	s := NewServer(Parts{Node: n, Services: n}, "", quiet())
+	s := NewServer(Config{Handlers: n.handlers(), Log: quiet()})
 	for _, c := range []struct {
 		uid  uint32
 		want bool

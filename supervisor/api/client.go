@@ -2,29 +2,33 @@ package api
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
 	"os"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/internal/localsock"
+	"saltern/internal/rpc"
+	"saltern/supervisor/history"
+	"saltern/supervisor/options"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+	"saltern/supervisor/upgrade/rollout"
 )
 
 // Client talks to the supervisor on the same machine. It is safe for
 // concurrent use.
 type Client struct {
 	socket string
-	token  string // tells this client from others, see Setup
-	http   localsock.Client
+	rpc    rpc.Client
 }
 
 // ErrNotRunning means that nobody listens on the socket.
@@ -58,7 +62,7 @@ func (c *conn) note(err error) {
 // maxAnswer bounds what is read from the supervisor.
 const maxAnswer = 96 << 20
 
-// NewClient gives a client for the socket at path. Nothing is dialled yet.
+// NewClient returns a client for the socket at path. Nothing is dialled yet.
 func NewClient(socket string) *Client {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -69,121 +73,334 @@ func NewClient(socket string) *Client {
 			}
 			return &conn{Conn: c}, nil
 		},
-		MaxIdleConns: 1, IdleConnTimeout: 10 * time.Second,
+		MaxIdleConns:    1,
+		IdleConnTimeout: 10 * time.Second,
 	}
 
 	return &Client{
 		socket: socket,
-		token:  newToken(),
-		http: localsock.Client{
-			MaxAnswer: maxAnswer,
-			HTTP:      &http.Client{Transport: t, Timeout: preflightTakes + 20*time.Second},
+		rpc: rpc.Client{
+			Socket: localsock.Client{MaxAnswer: maxAnswer, HTTP: &http.Client{Transport: t}},
+			Host:   "applianced",
+			Header: http.Header{http.CanonicalHeaderKey(tokenHeader): {rand.Text()}},
 		},
 	}
 }
 
+// call asks for a method. A context that ends earlier than the method may take bounds it.
+func call[In, Out any](ctx context.Context, c *Client, m *rpc.Method[In, Out], in In) (Out, error) {
+	var used *conn
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) { used, _ = i.Conn.(*conn) },
+	})
+
+	out, err := rpc.Call(ctx, &c.rpc, m, in)
+	if err == nil {
+		return out, nil
+	}
+
+	if refusal, ok := errors.AsType[*rpc.Error](err); ok {
+		return out, refusal
+	}
+	if unreadable, ok := errors.AsType[*rpc.AnswerError](err); ok {
+		return out, fmt.Errorf("answer of applianced: %w", unreadable)
+	}
+
+	op, failed := errors.AsType[*net.OpError](err)
+	switch {
+	case failed && op.Op == "dial":
+		err = fmt.Errorf("%w (%s: %w)", ErrNotRunning, c.socket, op.Err)
+	case used != nil && used.ended.Load(): // it ended meanwhile, perhaps to start again
+		err = fmt.Errorf("%w any more (%s: %w)", ErrNotRunning, c.socket, err)
+	default:
+		err = fmt.Errorf("ask applianced: %w", err)
+	}
+	return out, err
+}
+
+// order asks for a method that has no answer.
+func order[In any](ctx context.Context, c *Client, m *rpc.Method[In, rpc.None], in In) error {
+	_, err := call(ctx, c, m, in)
+	return err
+}
+
 // Status fetches the status document.
-func (c *Client) Status(ctx context.Context) (d status.Document, err error) {
-	err = c.do(ctx, http.MethodGet, "/v1/status", nil, &d)
+func (c *Client) Status(ctx context.Context) (status.Document, error) {
+	d, err := call(ctx, c, ReadStatus, rpc.None{})
 	if err == nil && d.Schema != status.Schema {
 		err = fmt.Errorf("status document has schema %d, this program knows %d", d.Schema, status.Schema)
 	}
 	return d, err
 }
 
-// Output gives the last lines a service wrote.
+// Config returns the text of the configuration file.
+func (c *Client) Config(ctx context.Context) ([]byte, error) {
+	answer, err := call(ctx, c, ReadConfig, rpc.None{})
+	return []byte(answer.Text), err
+}
+
+// SetConfig replaces the configuration. A wrong one is refused and changes nothing.
+func (c *Client) SetConfig(ctx context.Context, text []byte) error {
+	return order(ctx, c, SetConfig, text)
+}
+
+// CheckConfig checks a configuration and does not use it.
+func (c *Client) CheckConfig(ctx context.Context, text []byte) error {
+	return order(ctx, c, CheckConfig, text)
+}
+
+// Reload makes the node start again with its configuration file.
+func (c *Client) Reload(ctx context.Context) error {
+	return order(ctx, c, Reload, rpc.None{})
+}
+
+// Output returns the last lines that a service wrote.
 func (c *Client) Output(ctx context.Context, service string, lines int) ([]string, error) {
-	var a struct{ Lines []string }
-	err := c.do(ctx, http.MethodGet, "/v1/services/"+url.PathEscape(service)+"/log?lines="+strconv.Itoa(lines), nil, &a)
-	return a.Lines, err
+	answer, err := call(ctx, c, ReadOutput, OutputRequest{service, lines})
+	return answer.Lines, err
+}
+
+// Log returns a page of what a service wrote.
+func (c *Client) Log(ctx context.Context, service string, q LogQuery) (LogPage, error) {
+	return call(ctx, c, ReadLog, LogRequest{service, q})
 }
 
 // Restart restarts a service.
 func (c *Client) Restart(ctx context.Context, service string) error {
-	return c.do(ctx, http.MethodPost, "/v1/services/"+url.PathEscape(service)+"/restart", nil, nil)
+	return order(ctx, c, RestartService, service)
 }
 
-// Reload makes the node start anew with its configuration file.
-func (c *Client) Reload(ctx context.Context) error {
-	return c.do(ctx, http.MethodPost, "/v1/reload", nil, nil)
+// Storage returns the state of the shared volume as the node sees it.
+func (c *Client) Storage(ctx context.Context) (storage.State, error) {
+	return call(ctx, c, ReadStorage, rpc.None{})
 }
 
-// Config gives the text of the configuration file.
-func (c *Client) Config(ctx context.Context) ([]byte, error) {
-	var a struct{ Text string }
-	err := c.do(ctx, http.MethodGet, "/v1/config", nil, &a)
-	return []byte(a.Text), err
+// Events returns what this node saw.
+func (c *Client) Events(ctx context.Context, q history.Query) ([]history.Event, error) {
+	answer, err := call(ctx, c, ListEvents, q)
+	return answer.Events, err
 }
 
-// CheckConfig has a configuration checked without using it.
-func (c *Client) CheckConfig(ctx context.Context, text []byte) error {
-	return c.do(ctx, http.MethodPost, "/v1/config/check", text, nil)
+// History asks all nodes what they saw.
+func (c *Client) History(ctx context.Context, q history.Query) (history.List, error) {
+	return call(ctx, c, ListHistory, q)
 }
 
-// SetConfig replaces the configuration; a wrong one is refused and changes
-// nothing.
-func (c *Client) SetConfig(ctx context.Context, text []byte) error {
-	return c.do(ctx, http.MethodPut, "/v1/config", text, nil)
+// Audit asks all nodes what was done by whom.
+func (c *Client) Audit(ctx context.Context, q audit.Query) (audit.List, error) {
+	return call(ctx, c, ListRecords, q)
 }
 
-// answerTakes bounds ordinary requests.
-const answerTakes = 10 * time.Second
+// JoinString returns the line with which another node joins. It is a secret.
+func (c *Client) JoinString(ctx context.Context) (string, error) {
+	answer, err := call(ctx, c, ShowJoinString, rpc.None{})
+	return answer.JoinString, err
+}
 
-func (c *Client) do(ctx context.Context, method, path string, body []byte, into any) error {
-	if _, ok := ctx.Deadline(); !ok && !strings.HasPrefix(path, "/v1/setup/") {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, answerTakes)
-		defer cancel()
+// Drain gives a node no new minions and moves its old ones slowly; end ends that.
+func (c *Client) Drain(ctx context.Context, node string, end bool) error {
+	return order(ctx, c, DrainNode, ClusterRequest{Node: node, End: end})
+}
+
+// Leave takes this node out of the cluster.
+func (c *Client) Leave(ctx context.Context) error {
+	return order(ctx, c, LeaveCluster, rpc.None{})
+}
+
+// Remove takes another node out of the cluster; force: even if it answers.
+func (c *Client) Remove(ctx context.Context, node string, force bool) error {
+	return order(ctx, c, RemoveNode, ClusterRequest{Node: node, Force: force})
+}
+
+// Ping tries everything that this node needs of another one.
+func (c *Client) Ping(ctx context.Context, node string) ([]setup.Check, error) {
+	return call(ctx, c, PingNode, ClusterRequest{Node: node})
+}
+
+// Recover begins to make a cluster of its own of this node; Recovering tells how far it is.
+func (c *Client) Recover(ctx context.Context, force bool) error {
+	return order(ctx, c, RecoverNode, ClusterRequest{Force: force})
+}
+
+// Recovering returns how far a recovery is.
+func (c *Client) Recovering(ctx context.Context) (Recovering, error) {
+	return call(ctx, c, ReadRecovery, rpc.None{})
+}
+
+// RotateSecret gives the cluster a new secret and returns the nodes that do not have it yet, see
+// [RotateSecret].
+func (c *Client) RotateSecret(ctx context.Context, force bool) ([]string, error) {
+	answer, err := call(ctx, c, RotateSecret, ClusterRequest{Force: force})
+	return answer.Without, err
+}
+
+// TakeKey puts the key of that hash, which lies beside the cluster's, in its place, see
+// [TakeClusterKey].
+func (c *Client) TakeKey(ctx context.Context, hash string) error {
+	return order(ctx, c, TakeClusterKey, ClusterRequest{Key: hash})
+}
+
+// ClusterKeys returns the cluster's key and the one that lies beside it.
+func (c *Client) ClusterKeys(ctx context.Context) (ClusterKeys, error) {
+	return call(ctx, c, ReadClusterKeys, rpc.None{})
+}
+
+// NewKey lays a new key beside the cluster's, unless one lies there. Nobody uses it before
+// TakeKey.
+func (c *Client) NewKey(ctx context.Context) (ClusterKeys, error) {
+	return call(ctx, c, MakeClusterKey, rpc.None{})
+}
+
+// Fit asks whether the node may have the virtual address; an error that is [ErrState] says
+// why not.
+func (c *Client) Fit(ctx context.Context) error {
+	return order(ctx, c, CheckVirtual, rpc.None{})
+}
+
+// SetVirtual gives the cluster another virtual address; empty: none.
+func (c *Client) SetVirtual(ctx context.Context, address string) error {
+	return order(ctx, c, SetVirtual, VirtualRequest{address})
+}
+
+// Turn asks where the cluster stands with restarts.
+func (c *Client) Turn(ctx context.Context) (Turn, error) {
+	return call(ctx, c, ReadTurn, rpc.None{})
+}
+
+// TakeTurn takes the turn for this node, and drains it. An error that is [ErrState] says who has
+// it, or why this node is needed.
+func (c *Client) TakeTurn(ctx context.Context, force bool) error {
+	return order(ctx, c, ChangeTurn, ClusterRequest{Force: force})
+}
+
+// EndTurn gives the turn back.
+func (c *Client) EndTurn(ctx context.Context) error {
+	return order(ctx, c, ChangeTurn, ClusterRequest{End: true})
+}
+
+// Apply begins to give all nodes the master's options of now, one after another.
+func (c *Client) Apply(ctx context.Context, q ApplyRequest) error {
+	return order(ctx, c, ApplyOptions, q)
+}
+
+// Applying returns how far that is.
+func (c *Client) Applying(ctx context.Context) (options.Progress, error) {
+	return call(ctx, c, ReadOptionsRoll, rpc.None{})
+}
+
+// Upgrade begins to give all nodes a version of the system, one after another.
+func (c *Client) Upgrade(ctx context.Context, q UpgradeRequest) error {
+	return order(ctx, c, UpgradeNodes, q)
+}
+
+// Upgrading returns how far that is.
+func (c *Client) Upgrading(ctx context.Context) (rollout.Progress, error) {
+	return call(ctx, c, ReadUpgrade, rpc.None{})
+}
+
+// Backups returns how the scheduled backups are.
+func (c *Client) Backups(ctx context.Context) (status.BackupList, error) {
+	return call(ctx, c, ListBackups, rpc.None{})
+}
+
+// MakeBackup begins a backup of the node.
+func (c *Client) MakeBackup(ctx context.Context) error {
+	return order(ctx, c, MakeBackup, rpc.None{})
+}
+
+// Minions asks what all nodes know of their minions; finger: with the fingerprints of the keys.
+func (c *Client) Minions(ctx context.Context, finger bool) (status.MinionList, error) {
+	return call(ctx, c, ListMinions, MinionsRequest{finger})
+}
+
+// ChangeKeys accepts, rejects or deletes at most [MaxKeys] keys.
+func (c *Client) ChangeKeys(ctx context.Context, q KeyChange) error {
+	return order(ctx, c, ChangeKeys, q)
+}
+
+// Tokens returns who is logged in, by the tokens of the masters.
+func (c *Client) Tokens(ctx context.Context) (control.Tokens, error) {
+	return call(ctx, c, ListTokens, rpc.None{})
+}
+
+// RevokeTokens ends log-ins.
+func (c *Client) RevokeTokens(ctx context.Context, r control.Revocation) (control.Revoked, error) {
+	return call(ctx, c, RevokeTokens, r)
+}
+
+// Git asks for the git remotes of all nodes; fetch: after those of that URL or name, "" for
+// all, were fetched.
+func (c *Client) Git(ctx context.Context, fetch bool, remote string) (status.GitList, error) {
+	if fetch {
+		return call(ctx, c, FetchGit, GitRequest{remote})
 	}
-
-	var used *conn
-	ctx = httptrace.WithClientTrace(ctx,
-		&httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { used, _ = i.Conn.(*conn) }})
-	b, err := c.http.Do(ctx, method, "applianced"+path,
-		http.Header{http.CanonicalHeaderKey(tokenHeader): {c.token}}, body)
-	var no *localsock.Refusal
-	var op *net.OpError
-	switch {
-	case err == nil:
-	case errors.As(err, &no):
-		return refusal(no)
-	case errors.As(err, &op) && op.Op == "dial":
-		return fmt.Errorf("%w (%s: %w)", ErrNotRunning, c.socket, op.Err)
-	case used != nil && used.ended.Load(): // it ended meanwhile, perhaps to start anew
-		return fmt.Errorf("%w any more (%s: %w)", ErrNotRunning, c.socket, err)
-	default:
-		return fmt.Errorf("ask applianced: %w", err)
-	}
-
-	if into == nil {
-		return nil
-	}
-
-	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("answer of applianced: %w", err)
-	}
-
-	return nil
+	return call(ctx, c, ReadGit, rpc.None{})
 }
 
-func refusal(no *localsock.Refusal) error {
-	var e struct{ Error string }
-	if json.Unmarshal(no.Body, &e) != nil || e.Error == "" {
-		e.Error = no.Status
-	}
-	switch no.Code {
-	case http.StatusUnprocessableEntity:
-		return &refused{e.Error, ErrConfig}
-	case http.StatusConflict:
-		return &refused{e.Error, ErrState}
-	}
-	return errors.New(e.Error)
+// Schedule returns the masters' schedule.
+func (c *Client) Schedule(ctx context.Context) (status.Schedule, error) {
+	return call(ctx, c, ReadSchedule, rpc.None{})
 }
 
-type refused struct {
-	text string
-	kind error
+// PlanReset returns what a reset would do.
+func (c *Client) PlanReset(ctx context.Context) (ResetPlan, error) {
+	return call(ctx, c, PlanReset, rpc.None{})
 }
 
-func (r *refused) Error() string        { return r.text }
-func (r *refused) Is(target error) bool { return target == r.kind }
+// Reset begins to make this machine new; Resetting tells how far that is.
+func (c *Client) Reset(ctx context.Context) error {
+	return order(ctx, c, ResetNode, rpc.None{})
+}
+
+// Resetting returns how far a reset is.
+func (c *Client) Resetting(ctx context.Context) (Resetting, error) {
+	return call(ctx, c, ReadReset, rpc.None{})
+}
+
+// SetupProgress returns where the set-up stands.
+func (c *Client) SetupProgress(ctx context.Context) (setup.Progress, error) {
+	return call(ctx, c, ReadSetup, rpc.None{})
+}
+
+// SetupFacts returns what the machine has.
+func (c *Client) SetupFacts(ctx context.Context) (setup.Facts, error) {
+	return call(ctx, c, ReadFacts, rpc.None{})
+}
+
+// SetupValidate checks answers and tries nothing.
+func (c *Client) SetupValidate(ctx context.Context, a setup.Answers) (setup.Validation, error) {
+	return call(ctx, c, CheckAnswers, a)
+}
+
+// SetupPreflight checks answers against the world. It takes up to a minute.
+func (c *Client) SetupPreflight(ctx context.Context, a setup.Answers) ([]setup.Check, error) {
+	return call(ctx, c, RunPreflight, a)
+}
+
+// SetupStart begins the set-up; SetupProgress tells how it goes.
+func (c *Client) SetupStart(ctx context.Context, a setup.Answers) error {
+	return order(ctx, c, StartSetup, a)
+}
+
+// SetupRetry tries again what failed.
+func (c *Client) SetupRetry(ctx context.Context) error {
+	return order(ctx, c, RetrySetup, rpc.None{})
+}
+
+// SetupBack gives up a set-up that has not made this machine part of a cluster yet; the state is
+// new then.
+func (c *Client) SetupBack(ctx context.Context) error {
+	return order(ctx, c, LeaveSetup, rpc.None{})
+}
+
+// SetupNetwork tries (action try), looks at (look), keeps (confirm) or takes back (revert) a network
+// configuration. Without a confirmation it is taken back after setup.TrialLasts. Only try uses
+// the network.
+func (c *Client) SetupNetwork(ctx context.Context, action string, n setup.Network) (setup.Trial, error) {
+	return call(ctx, c, TryNetwork, NetworkRequest{action, n})
+}
+
+// SetupClaim asks who leads the set-up, or to lead it.
+func (c *Client) SetupClaim(ctx context.Context, q setup.ClaimRequest) (setup.Claim, error) {
+	return call(ctx, c, ClaimSetup, q)
+}

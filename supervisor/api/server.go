@@ -1,39 +1,9 @@
-// Package api is the supervisor's local API: HTTP and JSON over a unix
-// socket. The command line, the console page and the set-up wizard use it and
-// nothing else.
-//
-//	GET  /v1/status                     the status document (package status)
-//	GET  /v1/config                     text of the configuration file
-//	PUT  /v1/config                     check and replace it; the node starts anew with it
-//	POST /v1/config/check               check only
-//	POST /v1/reload                     start anew with the file as it is
-//	GET  /v1/services/{name}/log?lines= last lines a child wrote
-//	POST /v1/services/{name}/restart
-//	GET  /v1/storage                    the shared volume as this node sees it
-//	     /v1/setup...                   the set-up, see [Setup]
-//	     /v1/cluster...                 the cluster's nodes, see [Cluster]
-//	     /v1/fit, /v1/cluster/virtual   the virtual address, see [Virtual]
-//	     /v1/reset                      all that the node has made is removed, see [Reset]
-//	     /v1/options/apply              the master's options of all nodes, see [Options]
-//	     /v1/backup                     scheduled backups, see [Backups]
-//	     /v1/upgrade                    the system of all nodes, see [Upgrades]
-//	     /v1/minions, /v1/keys          minions and their keys, see [Minions]
-//	     /v1/tokens                     who is logged in to the API, see [LogIns]
-//	     /v1/events, /v1/history        what this node, and all nodes, saw; see [Events]
-//	     /v1/audit                      the audit record of all nodes, see [Audit]
-//	     /v1/tool                       Salt's tools by another node's master, see [Tools]
-//
-// Every caller's credentials are checked (SO_PEERCRED): root, the
-// supervisor's own user, and members of the admin group. Faults come as
-// {"error": "..."} with a fitting HTTP status.
 package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -48,49 +18,38 @@ import (
 	"saltern/internal/audit"
 	"saltern/internal/httpserver"
 	"saltern/internal/localsock"
+	"saltern/internal/rpc"
 	"saltern/supervisor/internal/service"
+	"saltern/supervisor/settings"
 	"saltern/supervisor/sharedfault"
-	"saltern/supervisor/status"
 )
-
-// Node is what every machine answers, set up or not. The methods of all parts
-// may be called at the same time.
-type Node interface {
-	Status() status.Document
-	Reload() error
-	Config() ([]byte, error)
-	CheckConfig(text []byte) error
-	SetConfig(text []byte) error
-}
-
-// Services are the services of the node.
-type Services interface {
-	Output(name string, lines int) ([]string, error)
-	Restart(name string) error
-}
-
-// ErrConfig marks a configuration that was refused; the caller gets its text.
-var ErrConfig = errors.New("configuration refused")
 
 const (
-	maxConns  = 64      // at the same time; further ones are closed at once
-	maxBody   = 1 << 20 // of a request
+	maxConns  = 64 // at the same time; further ones are closed at once
 	maxHeader = 16 << 10
-	maxLines  = 200
 )
+
+// Config says what a server serves, and to whom.
+type Config struct {
+	// Handlers are the functions of the node for the methods of [Table].
+	Handlers *rpc.Handlers
+	// Settings word the faults of the node's shared storage. It may be nil: the node has none.
+	Settings *settings.Settings
+	// Record is where the requests of callers are written down. It may be nil: nowhere.
+	Record *audit.Log
+	// Admin is a group whose members may call, besides root and our own user. One that is
+	// empty or unknown adds nobody.
+	Admin string
+	Log   *slog.Logger
+}
 
 // Server listens on the socket.
 type Server struct {
-	parts Parts
-	log   *slog.Logger
-	admin string // group name, may be empty
+	cfg Config
 }
 
-// NewServer gives a server for the parts of a node. Members of the group admin may use it
-// besides root and our own user; an empty or unknown group adds nobody.
-func NewServer(parts Parts, admin string, log *slog.Logger) *Server {
-	return &Server{parts: parts.filled(), log: log, admin: admin}
-}
+// NewServer returns a server. Nothing is opened before Listen.
+func NewServer(cfg Config) *Server { return &Server{cfg} }
 
 // Listen makes the socket with mode 0660 (owner: us, group: admin if it
 // exists). A socket file that nobody listens on is replaced; one that answers
@@ -116,10 +75,10 @@ func (s *Server) Listen(path string) (net.Listener, error) {
 }
 
 func (s *Server) adminGID() (int, bool) {
-	if s.admin == "" {
+	if s.cfg.Admin == "" {
 		return 0, false
 	}
-	g, err := user.LookupGroup(s.admin)
+	g, err := user.LookupGroup(s.cfg.Admin)
 	if err != nil {
 		return 0, false
 	}
@@ -138,7 +97,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    maxHeader,
 		ConnContext:       withPeer,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
 
 	err := httpserver.Serve(ctx, srv, ln, 2*time.Second)
@@ -150,107 +109,58 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 }
 
 func (s *Server) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status",
-		func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.parts.Node.Status(), nil) })
-	mux.HandleFunc("GET /v1/storage", s.storage)
-	mux.HandleFunc("GET /v1/services/{name}/log", s.output)
-	mux.HandleFunc("POST /v1/services/{name}/restart", func(w http.ResponseWriter, r *http.Request) {
-		s.answer(w, struct{}{}, s.parts.Services.Restart(r.PathValue("name")))
-	})
-	mux.HandleFunc("POST /v1/reload",
-		func(w http.ResponseWriter, _ *http.Request) { s.answer(w, struct{}{}, s.parts.Node.Reload()) })
-	mux.HandleFunc("GET /v1/config", func(w http.ResponseWriter, _ *http.Request) {
-		text, err := s.parts.Node.Config()
-		s.answer(w, map[string]string{"text": string(text)}, err)
-	})
-
-	mux.HandleFunc("PUT /v1/config", s.config(s.parts.Node.SetConfig))
-	mux.HandleFunc("POST /v1/config/check", s.config(s.parts.Node.CheckConfig))
-	s.logRoutes(mux, s.parts.Logs)
-	s.eventRoutes(mux, s.parts.Events)
-	s.clusterRoutes(mux, s.parts.Cluster)
-	s.recoveryRoutes(mux, s.parts.Recovery)
-	s.virtualRoutes(mux, s.parts.Virtual)
-	s.turnRoutes(mux, s.parts.Turns)
-	s.optionsRoutes(mux, s.parts.Options)
-	s.backupRoutes(mux, s.parts.Backups)
-	s.upgradeRoutes(mux, s.parts.Upgrades)
-	s.minionRoutes(mux, s.parts.Minions)
-	s.gitRoutes(mux, s.parts.Git)
-	s.scheduleRoutes(mux, s.parts.Schedule)
-	s.tokenRoutes(mux, s.parts.LogIns)
-	s.toolRoutes(mux, s.parts.Tools)
-
-	if s.parts.Setup != nil {
-		s.setupRoutes(mux, s.parts.Setup)
+	methods := rpc.Server{
+		Table:      Table,
+		Handlers:   s.cfg.Handlers,
+		Strict:     true,
+		Unreadable: "request cannot be read: ",
+		Explain:    s.explain,
+		Permit:     permit,
+		Context:    withToken,
+		Actor:      actor,
+		Record:     s.cfg.Record,
+		Log:        s.cfg.Log.With("api", "local"),
 	}
-
-	if s.parts.Reset != nil {
-		s.resetRoutes(mux, s.parts.Reset)
-	}
-
-	s.auditRoutes(mux, s.parts.Audit)
-	return s.guard(s.audited(mux))
+	return s.guard(methods.Handler())
 }
 
-func (s *Server) output(w http.ResponseWriter, r *http.Request) {
-	n := 50
-	if t := r.URL.Query().Get("lines"); t != "" {
-		var err error
-		if n, err = strconv.Atoi(t); err != nil || n < 0 {
-			fail(w, http.StatusBadRequest, "lines is not a number")
-			return
-		}
-	}
-	lines, err := s.parts.Services.Output(r.PathValue("name"), min(n, maxLines))
-	s.answer(w, map[string][]string{"lines": lines}, err)
-}
-
-func (s *Server) config(do func([]byte) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-		if err != nil {
-			fail(w, http.StatusRequestEntityTooLarge, "configuration too large or cut short")
-			return
-		}
-		s.answer(w, struct{}{}, do(text))
-	}
-}
-
-func (s *Server) answer(w http.ResponseWriter, v any, err error) {
+// explain words an error for the caller. What the shared storage said goes to the log.
+func (s *Server) explain(err error) *rpc.Error {
+	code := rpc.CodeFailed
 	switch {
-	case err == nil:
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(v); err != nil {
-			s.log.Debug("local API: answer not sent", "error", err)
-		}
-	case errors.Is(err, service.ErrUnknown):
-		fail(w, http.StatusNotFound, s.words(err))
+	case errors.Is(err, service.ErrUnknown), errors.Is(err, errNoVolume):
+		code = rpc.CodeNotFound
 	case errors.Is(err, ErrConfig):
-		fail(w, http.StatusUnprocessableEntity, s.words(err))
+		code = rpc.CodeConfig
 	case errors.Is(err, ErrState):
-		fail(w, http.StatusConflict, s.words(err))
-	default:
-		fail(w, http.StatusInternalServerError, s.words(err))
+		code = rpc.CodeState
 	}
+
+	text, stored := sharedfault.Words(err, s.cfg.Settings)
+	if !stored {
+		return &rpc.Error{Code: code, Text: err.Error()}
+	}
+	s.cfg.Log.Warn("the shared storage failed a request of the local API", "error", err)
+	return &rpc.Error{Code: code, Text: text}
 }
 
-// words are what the caller reads of an error; what the shared storage said goes to the
-// log.
-func (s *Server) words(err error) string {
-	text, is := sharedfault.Words(err, s.parts.Settings)
-	if !is {
-		return err.Error()
-	}
-	s.log.Warn("the shared storage failed a request of the local API", "error", err)
-	return text
+type tokenKey struct{}
+
+// tokenHeader carries a client's token.
+const tokenHeader = "X-Setup-Token"
+
+const maxToken = 64
+
+func withToken(r *http.Request) context.Context {
+	token := r.Header.Get(tokenHeader)
+	return context.WithValue(r.Context(), tokenKey{}, token[:min(len(token), maxToken)])
 }
 
-func fail(w http.ResponseWriter, code int, msg string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": msg})
+// ClientToken returns the random token of the client that calls. It tells clients of the
+// set-up from each other.
+func ClientToken(ctx context.Context) string {
+	token, _ := ctx.Value(tokenKey{}).(string)
+	return token
 }
 
 type peerKey struct{}
@@ -260,32 +170,51 @@ type peer struct {
 	err  error
 }
 
-// withPeer notes who connected.
+// withPeer adds to the context who connected.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	var p peer
 	p.cred, p.err = localsock.Peer(c)
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// guard lets only permitted peers through to next.
+// peerOf returns who calls; false: nobody knows.
+func peerOf(r *http.Request) (unix.Ucred, bool) {
+	p, ok := r.Context().Value(peerKey{}).(peer)
+	return p.cred, ok && p.err == nil
+}
+
+func actor(r *http.Request) audit.Actor {
+	caller, _ := peerOf(r)
+	return audit.PeerProcess(int(caller.Pid), int(caller.Uid))
+}
+
+// permit refuses what only root may ask for.
+func permit(r *http.Request, _ rpc.Role) *rpc.Error {
+	caller, known := peerOf(r)
+	if !known || caller.Uid != 0 && int(caller.Uid) != os.Geteuid() {
+		return &rpc.Error{Code: rpc.CodeNotPermitted, Text: "only root can ask another node"}
+	}
+	return nil
+}
+
+// guard lets only permitted callers through to next.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, ok := r.Context().Value(peerKey{}).(peer)
-		if !ok || p.err != nil || !s.allowed(p.cred) {
-			s.log.Warn("local API: caller refused", "peer", fmt.Sprintf("%+v", p.cred), "path", r.URL.Path)
-			s.parts.Record.Note(audit.Record{
-				Actor:    audit.PeerProcess(int(p.cred.Pid), int(p.cred.Uid)),
-				Action:   "api.call",
-				Object:   r.Method + " " + r.URL.Path,
-				Result:   audit.Refused,
-				Stranger: true,
-			})
-
-			fail(w, http.StatusForbidden, "not permitted")
+		caller, known := peerOf(r)
+		if known && s.allowed(caller) {
+			next.ServeHTTP(w, r)
 			return
 		}
 
-		next.ServeHTTP(w, r)
+		s.cfg.Log.Warn("local API: caller refused", "peer", fmt.Sprintf("%+v", caller), "path", r.URL.Path)
+		s.cfg.Record.Note(audit.Record{
+			Actor:    actor(r),
+			Action:   "api.call",
+			Object:   r.Method + " " + r.URL.Path,
+			Result:   audit.Refused,
+			Stranger: true,
+		})
+		rpc.Refuse(w, &rpc.Error{Code: rpc.CodeNotPermitted, Text: "not permitted"})
 	})
 }
 

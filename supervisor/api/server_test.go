@@ -33,7 +33,7 @@ func TestStorageAwayInWords(t *testing.T) {
 		&fs.PathError{Op: "open", Path: "/srv/cluster/nodes/.nodes.json.after-tmp-761700366", Err: syscall.ENOTCONN})
 	n := &awayNode{err: err}
 	path := filepath.Join(t.TempDir(), "a.sock")
-	server := NewServer(Parts{Node: n, Services: n, Settings: &s}, "", quiet())
+	server := NewServer(Config{Handlers: register(n), Settings: &s, Log: quiet()})
 	ln, listenErr := server.Listen(path)
 	if listenErr != nil {
 		t.Fatal(listenErr)

@@ -17,10 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/internal/control/toolrun"
+	"saltern/internal/rpc"
 )
 
 // neighbours run tools: the first word says how.
 type neighbours struct{ ended chan struct{} }
+
+func (n neighbours) handlers() *rpc.Handlers {
+	h := &rpc.Handlers{}
+	rpc.Handle(h, RunTool, func(ctx context.Context, q toolrun.Request) (rpc.Stream, error) {
+		node, frames, err := n.RunTool(ctx, q)
+		return ToolAnswer(node, frames), err
+	})
+	return h
+}
 
 func (n neighbours) RunTool(ctx context.Context, r toolrun.Request) (string, io.ReadCloser, error) {
 	switch r.Words[0] {
@@ -46,7 +56,7 @@ func (n neighbours) RunTool(ctx context.Context, r toolrun.Request) (string, io.
 func TestTools(t *testing.T) {
 	n := neighbours{make(chan struct{})}
 	path := filepath.Join(t.TempDir(), "a.sock")
-	s := NewServer(Parts{Node: &fakeNode{}, Tools: n}, "", quiet())
+	s := NewServer(Config{Handlers: n.handlers(), Log: quiet()})
 	ln, err := s.Listen(path)
 	if err != nil {
 		t.Fatal(err)
@@ -109,9 +119,12 @@ func TestTools(t *testing.T) {
 // The group of the administrators may use the local API; only root has another node
 // asked with the rights of the master's account.
 func TestToolsOfRootOnly(t *testing.T) {
-	s := NewServer(Parts{Node: &fakeNode{}, Tools: neighbours{}}, "", quiet())
-	mux := http.NewServeMux()
-	s.toolRoutes(mux, s.parts.Tools)
+	mux := (&rpc.Server{
+		Table:    Table,
+		Handlers: neighbours{}.handlers(),
+		Permit:   permit,
+		Log:      quiet(),
+	}).Handler()
 	for uid, want := range map[int]int{
 		54321:        http.StatusForbidden,
 		0:            http.StatusConflict,

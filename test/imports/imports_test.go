@@ -83,8 +83,15 @@ func violation(from, to string) string {
 		return "the audit record knows nobody whose acts it keeps"
 	}
 
+	if from == "internal/rpc" {
+		if slices.Contains([]string{"internal/audit", "internal/httpserver", "internal/localsock"}, to) {
+			return ""
+		}
+		return "the contract layer knows no contract"
+	}
+
 	if in(from, "internal/control") {
-		if slices.Contains([]string{"internal/durable", "internal/localsock", "internal/printable"}, to) || in(to, "internal/control") {
+		if slices.Contains([]string{"internal/durable", "internal/localsock", "internal/printable", "internal/rpc"}, to) || in(to, "internal/control") {
 			return ""
 		}
 		return "the contract between master and supervisor knows neither"
@@ -200,6 +207,9 @@ func TestRules(t *testing.T) {
 		{"saltern/test/load/proxybench", "saltern/lbproxy", true},
 		{"saltern/internal/audit", "saltern/internal/printable", false},
 		{"saltern/internal/audit", "saltern/internal/control", true},
+		{"saltern/internal/rpc", "saltern/internal/localsock", false},
+		{"saltern/internal/rpc", "saltern/internal/control", true},
+		{"saltern/internal/control", "saltern/internal/rpc", false},
 		{"saltern/master/conf", "saltern/internal/audit", false},
 		{"saltern/master", "saltern/internal/control", false},
 		{"saltern/supervisor", "saltern/internal/control", false},

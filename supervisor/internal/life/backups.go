@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// backups has backups made by this node. It implements api.Backups.
+// backups makes the backups of this node.
 type backups struct{ *backupplan.Keeper }
 
 // newBackups gives the backups of a node with these settings; nil: it makes none.
@@ -54,10 +54,10 @@ func (b *backups) facts() (*status.Backup, []status.Finding) {
 	return b.State(), b.Findings()
 }
 
-// Backups implements api.Backups.
+// Backups returns how the scheduled backups are.
 func (b *backups) Backups() (status.BackupList, error) { return b.List(), nil }
 
-// MakeBackup implements api.Backups.
+// MakeBackup begins a backup. It is refused with [api.ErrState] while one is under way.
 func (b *backups) MakeBackup() error {
 	err := b.Start()
 	if errors.Is(err, backupplan.ErrRunning) {

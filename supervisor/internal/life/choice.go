@@ -343,7 +343,7 @@ type services struct {
 	choice *choice
 }
 
-// Restart implements api.Services.
+// Restart restarts a service.
 func (s services) Restart(name string) error {
 	if name == status.MasterService {
 		s.choice.forget()

@@ -13,7 +13,7 @@ import (
 	"saltern/supervisor/nodeapi"
 )
 
-// histories are what this node saw, and what the others saw. It implements api.Events.
+// histories are what this node saw, and what the others saw.
 type histories struct {
 	*observe.Observer
 	node  string
@@ -23,7 +23,7 @@ type histories struct {
 // historyTakes bounds the question to all nodes.
 const historyTakes = 20 * time.Second
 
-// History implements api.Events: it asks all nodes at once.
+// History asks all nodes at once.
 func (h histories) History(ctx context.Context, q history.Query) (list history.List, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, historyTakes)
 	defer cancel()

@@ -6,13 +6,13 @@ import (
 	"saltern/supervisor/internal/service"
 )
 
-// logs reads what the services have written; it implements api.Logs.
+// logs reads what the services have written, from any place on.
 type logs struct {
 	*service.Manager
 	of *child.Programs
 }
 
-// Log implements api.Logs.
+// Log returns a page of what a service has written.
 func (l logs) Log(name string, q api.LogQuery) (api.LogPage, error) {
 	if _, err := l.Output(name, 0); err != nil {
 		return api.LogPage{}, err

@@ -7,44 +7,145 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/internal/control/toolrun"
+	"saltern/internal/rpc"
 	"saltern/supervisor/api"
+	"saltern/supervisor/history"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/salttools"
+	"saltern/supervisor/options"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+	"saltern/supervisor/upgrade/rollout"
 	"saltern/supervisor/webhook"
 )
 
-// Parts adds what this life serves by the local API to p.
-func (n *Life) Parts(p api.Parts) api.Parts {
-	p.Services = services{n.manager, n.trial}
-	p.Logs = logs{n.manager, n.programs}
-	p.Events = histories{n.observer, n.cfg.Settings.Node, n.records.peers}
-	p.Recovery = n.recoverer
-	p.Settings = n.cfg.Settings
-	p.Options = n.rolls
-	p.Audit = n.records
-	p.Upgrades = n.upgrades
+// Register adds to h the functions of this life for the methods of the local API. What the
+// node does not have is left out: the method's row says what it needs.
+func (n *Life) Register(h *rpc.Handlers) {
+	n.registerServices(h)
+	n.registerHistory(h)
+	n.registerRolls(h)
+	n.registerMasters(h)
+	n.role.register(n, h)
 
+	rpc.Handle(h, api.RecoverNode, rpc.Order(func(ctx context.Context, q api.ClusterRequest) error {
+		return n.recoverer.Recover(ctx, q.Force)
+	}))
+	rpc.Handle(h, api.ReadRecovery, func(context.Context, rpc.None) (api.Recovering, error) {
+		return n.recoverer.Recovering()
+	})
 	if n.volume != nil {
-		p.Storage = n.volume
+		rpc.Handle(h, api.ReadStorage, func(context.Context, rpc.None) (storage.State, error) {
+			return n.volume.State(), nil
+		})
 	}
-
 	if n.member != nil {
-		verbs := member.Verbs{Member: n.member}
-		p.Turns = verbs
-		p.Virtual = n.virtual
-		p.Tools = verbs
-		p.Cluster = clusterVerbs{verbs, n.cfg.Setup.JoinString}
+		n.registerCluster(h, member.Verbs{Member: n.member})
+		n.registerVirtual(h)
 	}
+}
 
-	masters := n.masters()
-	p.Git = masters
-	p.Schedule = masters
+func (n *Life) registerServices(h *rpc.Handlers) {
+	running := services{n.manager, n.trial}
+	written := logs{n.manager, n.programs}
+	rpc.Handle(h, api.ReadOutput, func(_ context.Context, q api.OutputRequest) (api.OutputLines, error) {
+		lines, err := running.Output(q.Service, q.Lines)
+		return api.OutputLines{Lines: lines}, err
+	})
+	rpc.Handle(h, api.ReadLog, func(_ context.Context, q api.LogRequest) (api.LogPage, error) {
+		return written.Log(q.Service, q.LogQuery)
+	})
+	rpc.Handle(h, api.RestartService, rpc.Order(func(_ context.Context, service string) error {
+		return running.Restart(service)
+	}))
+}
+
+func (n *Life) registerHistory(h *rpc.Handlers) {
+	seen := histories{n.observer, n.cfg.Settings.Node, n.records.peers}
+	rpc.Handle(h, api.ListEvents, func(_ context.Context, q history.Query) (api.EventList, error) {
+		events, err := seen.Events(q)
+		return api.EventList{Events: events}, err
+	})
+	rpc.Handle(h, api.ListHistory, seen.History)
+	rpc.Handle(h, api.ListRecords, n.records.Audit)
+}
+
+// registerRolls registers what all nodes take one after another, and backups.
+func (n *Life) registerRolls(h *rpc.Handlers) {
+	rpc.Handle(h, api.ApplyOptions, rpc.Order(n.rolls.Apply))
+	rpc.Handle(h, api.ReadOptionsRoll, func(context.Context, rpc.None) (options.Progress, error) {
+		return n.rolls.Applying(), nil
+	})
+	rpc.Handle(h, api.UpgradeNodes, rpc.Order(n.upgrades.Upgrade))
+	rpc.Handle(h, api.ReadUpgrade, func(context.Context, rpc.None) (rollout.Progress, error) {
+		return n.upgrades.Upgrading(), nil
+	})
 
 	if n.backups != nil {
-		p.Backups = n.backups
+		rpc.Handle(h, api.ListBackups, func(context.Context, rpc.None) (status.BackupList, error) {
+			return n.backups.Backups()
+		})
+		rpc.Handle(h, api.MakeBackup, rpc.Order(func(context.Context, rpc.None) error { return n.backups.MakeBackup() }))
 	}
+}
 
-	return n.role.parts(n, p)
+// registerMasters registers what the masters of all nodes are asked.
+func (n *Life) registerMasters(h *rpc.Handlers) {
+	masters := n.masters()
+	rpc.Handle(h, api.ReadGit, func(ctx context.Context, _ rpc.None) (status.GitList, error) {
+		return masters.Git(ctx, false, "")
+	})
+	rpc.Handle(h, api.FetchGit, func(ctx context.Context, q api.GitRequest) (status.GitList, error) {
+		return masters.Git(ctx, true, q.Remote)
+	})
+	rpc.Handle(h, api.ReadSchedule, rpc.Question(masters.Schedule))
+}
+
+func (n *Life) registerCluster(h *rpc.Handlers, verbs member.Verbs) {
+	rpc.Handle(h, api.ShowJoinString, func(context.Context, rpc.None) (api.JoinLine, error) {
+		line, err := joinString(verbs, n.cfg.Setup.JoinString)
+		return api.JoinLine{JoinString: line}, err
+	})
+	rpc.Handle(h, api.DrainNode, rpc.Order(func(ctx context.Context, q api.ClusterRequest) error {
+		return verbs.Drain(ctx, q.Node, q.End)
+	}))
+	rpc.Handle(h, api.LeaveCluster, rpc.Order(func(ctx context.Context, _ rpc.None) error { return verbs.Leave(ctx) }))
+	rpc.Handle(h, api.RemoveNode, rpc.Order(func(ctx context.Context, q api.ClusterRequest) error {
+		return verbs.Remove(ctx, q.Node, q.Force)
+	}))
+	rpc.Handle(h, api.PingNode, func(ctx context.Context, q api.ClusterRequest) ([]setup.Check, error) {
+		return verbs.Ping(ctx, q.Node)
+	})
+	rpc.Handle(h, api.RotateSecret, func(ctx context.Context, q api.ClusterRequest) (api.Rotated, error) {
+		without, err := verbs.RotateSecret(ctx, q.Force)
+		return api.Rotated{Without: without}, err
+	})
+	rpc.Handle(h, api.TakeClusterKey, rpc.Order(func(ctx context.Context, q api.ClusterRequest) error {
+		return verbs.TakeKey(ctx, q.Key)
+	}))
+	rpc.Handle(h, api.ReadClusterKeys, func(context.Context, rpc.None) (api.ClusterKeys, error) { return verbs.Keys() })
+	rpc.Handle(h, api.MakeClusterKey, rpc.Question(verbs.NewKey))
+
+	rpc.Handle(h, api.ReadTurn, rpc.Question(verbs.Turn))
+	rpc.Handle(h, api.ChangeTurn, rpc.Order(func(ctx context.Context, q api.ClusterRequest) error {
+		if q.End {
+			return verbs.EndTurn(ctx)
+		}
+		return verbs.TakeTurn(ctx, q.Force)
+	}))
+	rpc.Handle(h, api.RunTool, func(ctx context.Context, q toolrun.Request) (rpc.Stream, error) {
+		node, frames, err := verbs.RunTool(ctx, q)
+		return api.ToolAnswer(node, frames), err
+	})
+}
+
+func (n *Life) registerVirtual(h *rpc.Handlers) {
+	rpc.Handle(h, api.CheckVirtual, rpc.Order(func(context.Context, rpc.None) error { return n.virtual.Fit() }))
+	rpc.Handle(h, api.SetVirtual, rpc.Order(func(ctx context.Context, q api.VirtualRequest) error {
+		return n.virtual.SetVirtual(ctx, q.Address)
+	}))
 }
 
 // masters returns the masters of all nodes.
@@ -76,17 +177,11 @@ func (n *Life) serveWebhook(ctx context.Context) {
 	})
 }
 
-// clusterVerbs are a member's, and the line with which another node joins.
-type clusterVerbs struct {
-	member.Verbs
-	joinString func() (string, error)
-}
-
-// JoinString implements api.Cluster. Another node may just have changed the
-// cluster's secret, and this one not have looked since.
-func (v clusterVerbs) JoinString() (string, error) {
-	if err := v.LookForSecret(); err != nil {
+// joinString returns the line with which another node joins. Another node may just have changed
+// the cluster's secret without this one having seen it.
+func joinString(verbs member.Verbs, line func() (string, error)) (string, error) {
+	if err := verbs.LookForSecret(); err != nil {
 		return "", fmt.Errorf("%w: %w", api.ErrState, err)
 	}
-	return v.joinString()
+	return line()
 }

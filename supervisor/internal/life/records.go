@@ -53,7 +53,7 @@ func (r *ownRecords) read(ctx context.Context, q audit.Query) (p audit.Page, err
 	return a.page, a.err
 }
 
-// Audit implements api.Audit: it asks all nodes at once.
+// Audit asks all nodes at once for their records.
 func (r *records) Audit(ctx context.Context, q audit.Query) (audit.List, error) {
 	ctx, cancel := context.WithTimeout(ctx, recordsTake+time.Second)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"saltern/internal/control"
+	"saltern/internal/rpc"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/service"
@@ -21,8 +22,8 @@ import (
 type role interface {
 	// services lists the services that a node of this role has, in their order of start.
 	services(n *Life) []service.Spec
-	// parts adds to p what only a node of this role serves by the local API, or refuses.
-	parts(n *Life, p api.Parts) api.Parts
+	// register adds to h what only a node of this role serves by the local API, or refuses.
+	register(n *Life, h *rpc.Handlers)
 	// newest brings the files from which the node's master serves up to date.
 	newest(ctx context.Context, n *Life) control.Newest
 }
@@ -59,11 +60,14 @@ func (server) services(n *Life) []service.Spec {
 	return append(specs, service.Loop("door", n.door.run))
 }
 
-func (server) parts(n *Life, p api.Parts) api.Parts {
+func (server) register(n *Life, h *rpc.Handlers) {
 	masters := n.masters()
-	p.Minions = masters
-	p.LogIns = masters
-	return p
+	rpc.Handle(h, api.ListMinions, func(ctx context.Context, q api.MinionsRequest) (status.MinionList, error) {
+		return masters.Minions(ctx, q.Finger)
+	})
+	rpc.Handle(h, api.ChangeKeys, rpc.Order(masters.ChangeKeys))
+	rpc.Handle(h, api.ListTokens, rpc.Question(masters.Tokens))
+	rpc.Handle(h, api.RevokeTokens, masters.RevokeTokens)
 }
 
 func (server) newest(ctx context.Context, n *Life) control.Newest {
@@ -95,11 +99,20 @@ func (arbiter) services(n *Life) []service.Spec {
 	return append(n.balancerSpecs(nil), n.noAPI())
 }
 
-func (arbiter) parts(n *Life, p api.Parts) api.Parts {
-	refusal := noMinions{n.member}
-	p.Minions = refusal
-	p.LogIns = refusal
-	return p
+// register registers refusals that name the nodes with a master.
+func (arbiter) register(n *Life, h *rpc.Handlers) {
+	rpc.Handle(h, api.ListMinions, func(context.Context, api.MinionsRequest) (status.MinionList, error) {
+		return status.MinionList{}, member.NoMaster("list minions and keys", n.member.Table())
+	})
+	rpc.Handle(h, api.ChangeKeys, rpc.Order(func(context.Context, api.KeyChange) error {
+		return member.NoMaster("change keys", n.member.Table())
+	}))
+	rpc.Handle(h, api.ListTokens, func(context.Context, rpc.None) (control.Tokens, error) {
+		return control.Tokens{}, member.NoMaster("list log-ins", n.member.Table())
+	})
+	rpc.Handle(h, api.RevokeTokens, func(context.Context, control.Revocation) (control.Revoked, error) {
+		return control.Revoked{}, member.NoMaster("end log-ins", n.member.Table())
+	})
 }
 
 func (arbiter) newest(context.Context, *Life) control.Newest { return control.Newest{Direct: true} }
@@ -135,27 +148,4 @@ func noTools(s *settings.Settings) error {
 		" and runs no salt-master; use Salt's tools on another node: applianced nodes lists them\n"
 	_, err := layout.WriteFile(filepath.Join(s.MasterConf(), control.NoMasterFile), []byte(text), 0o644)
 	return err
-}
-
-// noMinions refuses what an arbiter cannot do. It implements api.Minions and api.LogIns.
-type noMinions struct{ member *member.Member }
-
-// Minions implements api.Minions.
-func (n noMinions) Minions(context.Context, bool) (status.MinionList, error) {
-	return status.MinionList{}, member.NoMaster("list minions and keys", n.member.Table())
-}
-
-// ChangeKeys implements api.Minions.
-func (n noMinions) ChangeKeys(context.Context, api.KeyChange) error {
-	return member.NoMaster("change keys", n.member.Table())
-}
-
-// Tokens implements api.LogIns.
-func (n noMinions) Tokens(context.Context) (control.Tokens, error) {
-	return control.Tokens{}, member.NoMaster("list log-ins", n.member.Table())
-}
-
-// RevokeTokens implements api.LogIns.
-func (n noMinions) RevokeTokens(context.Context, control.Revocation) (control.Revoked, error) {
-	return control.Revoked{}, member.NoMaster("end log-ins", n.member.Table())
 }

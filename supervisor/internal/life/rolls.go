@@ -11,9 +11,8 @@ import (
 	"saltern/supervisor/options"
 )
 
-// rolls has all nodes take the master's options, one roll at a time. It implements
-// api.Options. A roll goes on when whoever asked for it is gone; it ends with this
-// life, and may then be begun anew.
+// rolls gives all nodes the master's options, one roll at a time. A roll goes on when whoever
+// asked for it is gone; it ends with this life, and may then be begun again.
 type rolls struct {
 	env     child.Env
 	own     options.Node
@@ -44,7 +43,7 @@ func newRolls(env child.Env, own options.Node, cluster optionsCluster) *rolls {
 // maxSteps bounds what is kept of one roll: a few lines for each of 64 nodes.
 const maxSteps = 1000
 
-// Apply implements api.Options.
+// Apply begins a roll. It is refused with [api.ErrState] while another one is under way.
 func (r *rolls) Apply(ctx context.Context, q api.ApplyRequest) error {
 	if q.Limit < options.MinLimit || q.Limit > options.MaxLimit {
 		return fmt.Errorf("%w: a master is given %s to %s to serve, not %s", api.ErrState, options.MinLimit,
@@ -75,7 +74,7 @@ func (r *rolls) Apply(ctx context.Context, q api.ApplyRequest) error {
 	}
 }
 
-// Applying implements api.Options.
+// Applying returns how far the roll is.
 func (r *rolls) Applying() options.Progress {
 	r.mu.Lock()
 	defer r.mu.Unlock()

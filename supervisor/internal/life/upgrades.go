@@ -15,9 +15,9 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// upgrades brings a version of the system to all nodes, one upgrade at a time. It
-// implements api.Upgrades. An upgrade goes on when whoever asked for it is gone; it ends
-// with this life, and may then be begun anew.
+// upgrades brings a version of the system to all nodes, one upgrade at a time. An
+// upgrade goes on when whoever asked for it is gone; it ends with this life, and may then be
+// begun again.
 type upgrades struct {
 	env    child.Env
 	system *system
@@ -34,7 +34,8 @@ type upgradeRequest struct {
 	ended chan rollout.Result // takes the result without waiting
 }
 
-// Upgrade implements api.Upgrades.
+// Upgrade begins an upgrade. It is refused with [api.ErrState] while another one is under way,
+// and for a file that is not signed.
 func (u *upgrades) Upgrade(ctx context.Context, q api.UpgradeRequest) error {
 	if !filepath.IsAbs(q.Path) {
 		return fmt.Errorf("%w: the path of the file is not absolute", api.ErrState)
@@ -110,7 +111,7 @@ func (u *upgrades) proven(open func() (io.ReadCloser, error)) (bundle.Manifest, 
 	return b.Manifest, nil
 }
 
-// Upgrading implements api.Upgrades.
+// Upgrading returns how far the upgrade is.
 func (u *upgrades) Upgrading() rollout.Progress {
 	u.mu.Lock()
 	defer u.mu.Unlock()

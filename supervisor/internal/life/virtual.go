@@ -215,7 +215,7 @@ func listens(cfg *settings.Settings, a netip.Addr) error {
 		strings.Join(cfg.Front.Addresses, ", "))
 }
 
-// Fit implements api.Virtual: whether this node may have the virtual address.
+// Fit returns an error that says why this node may not have the virtual address.
 func (v *virtual) Fit() error {
 	if v.env.Settings.Arbiter {
 		return member.NoMaster("have the virtual address", v.member.Table())
@@ -264,8 +264,7 @@ func fit(d status.Document, now time.Time) error {
 	return nil
 }
 
-// SetVirtual implements api.Virtual: another virtual address for the cluster;
-// empty: none.
+// SetVirtual gives the cluster another virtual address; empty: none.
 func (v *virtual) SetVirtual(ctx context.Context, address string) error {
 	t := v.member.Table()
 	if v.env.Settings.Arbiter {

@@ -19,7 +19,7 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// volume keeps the shared volume. It implements api.StorageNode.
+// volume keeps the shared volume.
 type volume struct {
 	*storage.Manager
 	table string // this node's copy of the table of nodes
@@ -128,9 +128,6 @@ func (v *volume) manager() *storage.Manager {
 	}
 	return v.Manager
 }
-
-// Storage implements api.StorageNode.
-func (v *volume) Storage() (storage.State, bool) { return v.State(), true }
 
 // MoveAgain is the pause after a move that failed; the node serves meanwhile.
 const MoveAgain = time.Minute

@@ -19,11 +19,10 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Verbs are what an administrator may ask of a member: most of api.Cluster, and
-// api.Turns.
+// Verbs are what an administrator may ask of a member by the local API.
 type Verbs struct{ *Member }
 
-// Drain implements api.Cluster.
+// Drain gives a node no new minions; end: again.
 func (m Verbs) Drain(ctx context.Context, node string, end bool) error {
 	if m.env.Settings.Arbiter {
 		return m.peers.noMaster("drain a node")
@@ -66,8 +65,8 @@ func (m *Membership) Change(ctx context.Context, f func(*nodes.Table) error) err
 	return err
 }
 
-// Remove implements api.Cluster: the node's key is refused from now on, its
-// master is taken out, and the cluster's secret changes.
+// Remove takes a node out of the cluster: its key is refused from now on, its master is taken
+// out, and the cluster's secret changes. force does so even if the node answers.
 func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)
@@ -143,8 +142,8 @@ func takeOut(ctx context.Context, master Master, r control.Removal) error {
 	return nil
 }
 
-// Leave implements api.Cluster. The others take this node out; it stops
-// serving when it hears of that.
+// Leave takes this node out of the cluster: the others do it, and this node stops serving when
+// it hears of that.
 func (m Verbs) Leave(ctx context.Context) error {
 	self, _ := m.Self()
 	t := m.keeper.Table()
@@ -189,7 +188,7 @@ func (m Verbs) Leave(ctx context.Context) error {
 	}
 }
 
-// Ping implements api.Cluster.
+// Ping tries everything that this node needs of another one.
 func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)

@@ -38,7 +38,7 @@ const (
 	keyLook = 2 * time.Second
 )
 
-// TakeKey implements api.Cluster. It takes the turn to restart masters and keeps it, for
+// TakeKey puts the key of that hash, which lies beside the cluster's, in its place. It takes the turn to restart masters and keeps it, for
 // the roll that follows. It may be called again after whatever interrupted it.
 func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	if m.env.Settings.Arbiter {
@@ -96,7 +96,7 @@ func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	}
 }
 
-// Keys implements api.Cluster.
+// Keys returns the cluster's key and the one that lies beside it.
 func (m Verbs) Keys() (keys api.ClusterKeys, err error) {
 	key, err := host{m.Member}.ClusterKey()
 	if err != nil {
@@ -128,7 +128,7 @@ func shownKey(key *nodeapi.ClusterKey, path string) api.ClusterKey {
 	return api.ClusterKey{Hash: key.Hash, Finger: key.Finger(), Path: path}
 }
 
-// NewKey implements api.Cluster. The private half is in place last: who finds it finds both.
+// NewKey lays a new key beside the cluster's, unless one lies there. The private half is in place last: who finds it finds both.
 func (m Verbs) NewKey(context.Context) (api.ClusterKeys, error) {
 	if m.env.Settings.Arbiter {
 		return api.ClusterKeys{}, m.peers.noMaster("make a key of the cluster")

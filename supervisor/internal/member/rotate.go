@@ -25,7 +25,7 @@ import (
 // cluster by its key, not by the secret. Removing a node makes a new secret at
 // once, and an end of a change under way.
 
-// RotateSecret implements api.Cluster. It may be called again after whatever
+// RotateSecret gives the cluster a new secret. It may be called again after whatever
 // interrupted it. force goes on without nodes that cannot be reached.
 func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, err error) {
 	if m.env.Settings.Arbiter {

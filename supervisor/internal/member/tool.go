@@ -13,8 +13,10 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// RunTool implements api.Tools: it asks the other nodes one after the other, and the
-// next one only after an answer that the tool has not run.
+// RunTool runs a tool on another node, and returns the node's name and the tool's frames, which
+// end with ctx. It asks one node after the other, and the next one only after an answer that the
+// tool has not run. An error that is [api.ErrState] says that no node has run it; after another
+// one nobody knows.
 func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, frames io.ReadCloser, err error) {
 	var why []string
 	for _, n := range m.peers.able() {

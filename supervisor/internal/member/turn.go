@@ -34,7 +34,7 @@ type turns struct {
 	returning service.Worker // gives the turn back after a restart
 }
 
-// Turn implements api.Turns.
+// Turn returns where the cluster stands with restarts.
 func (m Verbs) Turn(context.Context) (api.Turn, error) {
 	t := m.keeper.Table()
 	if self, ok := m.Self(); !ok || self.State == nodes.Removed || len(t.Peers(self.Name)) == 0 {
@@ -51,7 +51,7 @@ func (m Verbs) Turn(context.Context) (api.Turn, error) {
 	return out, nil
 }
 
-// TakeTurn implements api.Turns.
+// TakeTurn takes the turn for this node, and drains it.
 func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 	if err := m.turns.refused(); err != nil && !force {
 		return fmt.Errorf("%w: %w", api.ErrState, err)
@@ -72,7 +72,7 @@ func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 	return err
 }
 
-// EndTurn implements api.Turns.
+// EndTurn gives the turn back.
 func (m Verbs) EndTurn(ctx context.Context) error { return m.turns.end(ctx, false) }
 
 // end gives the turn back, if this node has it, for that purpose.

@@ -98,8 +98,7 @@ func New(executable string, log *slog.Logger) *Recovery {
 	return &Recovery{executable: executable, log: log}
 }
 
-// Worker does what of a recovery is done while the node runs. It implements
-// api.Recovery.
+// Worker does what of a recovery is done while the node runs.
 type Worker struct {
 	*Recovery
 	Settings *settings.Settings
@@ -108,7 +107,7 @@ type Worker struct {
 	Serving  func() bool // minions are answered
 }
 
-// Recover implements api.Cluster.
+// Recover begins to make this node a cluster of its own; force: even if other nodes answer.
 func (w Worker) Recover(ctx context.Context, force bool) error {
 	m, cfg := w.Member, w.Settings
 	if m == nil {
@@ -169,7 +168,7 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 	return r.write(cfg)
 }
 
-// Recovering implements api.Cluster.
+// Recovering returns how far a recovery is.
 func (w Worker) Recovering() (api.Recovering, error) {
 	r, err := read(w.Settings)
 	if err != nil || r == nil {

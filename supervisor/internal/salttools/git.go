@@ -27,7 +27,8 @@ func (t Tools) Git(ctx context.Context, fetch bool, remote string) (status.GitVi
 	return status.ViewOfGit(g), nil
 }
 
-// Git implements api.Git: it asks the masters of all nodes at once.
+// Git asks the masters of all nodes at once for their git remotes; fetch: after they fetched the
+// one of that URL or name, "": all.
 func (c Cluster) Git(ctx context.Context, fetch bool, remote string) (status.GitList, error) {
 	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
 	defer cancel()

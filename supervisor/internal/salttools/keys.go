@@ -33,8 +33,7 @@ var (
 // at most 64 KiB.
 const atOnce = 250
 
-// ChangeKeys implements api.Minions. Changes are made by salt-key, so that
-// events and reactors see the same as when it is called by hand.
+// ChangeKeys accepts, rejects or deletes keys. salt-key makes the changes, so that events and reactors see the same as when it is called by hand.
 func (c Cluster) ChangeKeys(ctx context.Context, q api.KeyChange) error {
 	options, err := keyOptions(q)
 	if err != nil {

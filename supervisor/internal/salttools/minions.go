@@ -17,7 +17,7 @@ import (
 // minionsTakes bounds the question to one node.
 const minionsTakes = 15 * time.Second
 
-// Cluster are the minions of all masters of a cluster. It implements api.Minions.
+// Cluster asks the masters of all nodes of a cluster.
 type Cluster struct {
 	Node string // this one's name
 	Own  Tools
@@ -26,7 +26,8 @@ type Cluster struct {
 	Peers      func() map[string]*nodeapi.Client // of the other nodes; nil: the node is alone
 }
 
-// Minions implements api.Minions: it asks the masters of all nodes.
+// Minions asks the masters of all nodes for their minions; finger: with the fingerprints of the
+// keys.
 func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, error) {
 	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
 	defer cancel()

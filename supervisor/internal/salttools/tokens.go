@@ -9,13 +9,13 @@ import (
 	"saltern/supervisor/api"
 )
 
-// Tokens implements api.LogIns. The masters of a cluster share their tokens, so that
-// one master knows all.
+// Tokens returns who is logged in. The masters of a cluster share their tokens, so that one
+// master knows all.
 func (c Cluster) Tokens(ctx context.Context) (control.Tokens, error) {
 	return c.Own.Control.Tokens(ctx)
 }
 
-// RevokeTokens implements api.LogIns.
+// RevokeTokens ends log-ins.
 func (c Cluster) RevokeTokens(ctx context.Context, r control.Revocation) (control.Revoked, error) {
 	if err := r.Check(); err != nil {
 		return control.Revoked{}, fmt.Errorf("%w: %w", api.ErrState, err)

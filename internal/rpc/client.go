@@ -1,0 +1,101 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"saltern/internal/localsock"
+)
+
+// Client asks one server. It is safe for concurrent use.
+type Client struct {
+	Socket localsock.Client
+	// Host names the server in the requests.
+	Host string
+	// Header goes with each request. It may be nil.
+	Header http.Header
+}
+
+// Call asks the server for a method and waits for [Row.Takes] and [Slack] at most. A refusal
+// is an *[Error]; other errors come from the connection, or are an [*AnswerError].
+func Call[In, Out any](ctx context.Context, c *Client, m *Method[In, Out], in In) (out Out, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.Takes+Slack)
+	defer cancel()
+
+	target, body, err := m.request(in)
+	if err != nil {
+		return out, fmt.Errorf("encode the request: %w", err)
+	}
+
+	b, err := c.Socket.Do(ctx, m.Verb(), c.Host+target, c.Header, body)
+	if refusal, ok := errors.AsType[*localsock.Refusal](err); ok {
+		return out, decodeError(refusal)
+	}
+	if err != nil {
+		return out, err
+	}
+
+	if _, silent := any(out).(None); silent {
+		return out, nil
+	}
+	err = json.Unmarshal(b, &out)
+	if err != nil {
+		var none Out
+		return none, &AnswerError{err}
+	}
+	return out, nil
+}
+
+// AnswerError is an answer that cannot be read.
+type AnswerError struct{ Err error }
+
+// Error returns the reason.
+func (e *AnswerError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *AnswerError) Unwrap() error { return e.Err }
+
+// request returns the path with its query, and the body.
+func (m *Method[In, Out]) request(in In) (target string, body []byte, err error) {
+	switch {
+	case m.Form != nil:
+		return m.fill(m.Form.Write(in)), nil, nil
+	case m.Body != nil:
+		return m.path(), m.Body.Write(in), nil
+	case m.Verb() == http.MethodGet:
+		return m.path(), nil, nil
+	}
+	body, err = json.Marshal(in)
+	return m.path(), body, err
+}
+
+// fill puts values into the path, and the others into a query.
+func (m *Method[In, Out]) fill(values url.Values) string {
+	target := m.path()
+	for _, name := range places(target) {
+		target = strings.Replace(target, "{"+name+"}", url.PathEscape(values.Get(name)), 1)
+		values.Del(name)
+	}
+	if len(values) > 0 {
+		target += "?" + values.Encode()
+	}
+	return target
+}
+
+// decodeError returns what an answer other than 200 says.
+func decodeError(answer *localsock.Refusal) *Error {
+	refusal := Error{}
+	_ = json.Unmarshal(answer.Body, &refusal) // else the status must do
+	if refusal.Text == "" {
+		refusal.Text = answer.Status
+	}
+	if refusal.Code == "" {
+		refusal.Code = codeOf(answer.Code)
+	}
+	return &refusal
+}

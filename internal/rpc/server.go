@@ -1,0 +1,289 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	"saltern/internal/audit"
+	"saltern/internal/httpserver"
+)
+
+const (
+	// Slack is how much longer than [Row.Takes] a client waits, so that it hears why the
+	// server gave up.
+	Slack = 5 * time.Second
+	// writeTakes bounds the time in which a client takes an answer.
+	writeTakes = 20 * time.Second
+)
+
+// Server answers the methods of a table.
+type Server struct {
+	Table    *Table
+	Handlers *Handlers
+	// Strict refuses fields of a request that the method does not know.
+	Strict bool
+	// Unreadable begins the text for a body that cannot be read.
+	Unreadable string
+	// Explain words an error of a handler. It may be nil: [Explain] does.
+	Explain func(error) *Error
+	// Permit refuses callers who do not have a role. It may be nil: no row has one.
+	Permit func(*http.Request, Role) *Error
+	// Context adds what handlers need to know of a request. It may be nil.
+	Context func(*http.Request) context.Context
+	// Actor tells who calls. It may be nil: then nothing is recorded here.
+	Actor func(*http.Request) audit.Actor
+	// Record is the audit record. It may be nil.
+	Record *audit.Log
+	Log    *slog.Logger
+}
+
+// endpoint answers one request. slots has room for [Row.AtOnce] calls, or is nil.
+type endpoint func(s *Server, slots chan struct{}, w http.ResponseWriter, r *http.Request)
+
+// Handler returns the handler of all routes of the table.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, e := range s.Table.rows {
+		answer := e.absent
+		if own := s.Handlers.byRoute[e.row.Route]; own != nil {
+			answer = own
+		}
+
+		var slots chan struct{}
+		if e.row.AtOnce > 0 {
+			slots = make(chan struct{}, e.row.AtOnce)
+		}
+
+		mux.HandleFunc(e.row.Route, func(w http.ResponseWriter, r *http.Request) { answer(s, slots, w, r) })
+	}
+	return mux
+}
+
+func (m *Method[In, Out]) endpoint(do func(context.Context, In) (Out, error)) endpoint {
+	return func(s *Server, slots chan struct{}, w http.ResponseWriter, r *http.Request) {
+		refusal := s.admit(&m.Row, slots, r)
+		if refusal == nil && slots != nil {
+			defer func() { <-slots }()
+		}
+
+		var in In
+		if refusal == nil {
+			in, refusal = m.read(s, w, r)
+		}
+
+		ctx := r.Context()
+		if s.Context != nil {
+			ctx = s.Context(r)
+		}
+		ctx, record := m.begin(ctx, s, in, r)
+
+		var out Out
+		if refusal == nil {
+			m.extendAnswer(w)
+			ctx, cancel := m.bounded(ctx)
+			defer cancel()
+
+			var err error
+			out, err = do(ctx, in)
+			if err != nil {
+				refusal = s.explain(err)
+			}
+		}
+
+		s.reply(w, out, refusal)
+		if record != nil {
+			s.Record.Note(outcome(*record, refusal, m.GoesOn))
+		}
+	}
+}
+
+// admit refuses callers without the method's role, and calls above its bound. Without a
+// refusal the call has a slot.
+func (s *Server) admit(row *Row, slots chan struct{}, r *http.Request) *Error {
+	if row.Role != "" {
+		refusal := s.Permit(r, row.Role)
+		if refusal != nil {
+			return refusal
+		}
+	}
+
+	if slots == nil {
+		return nil
+	}
+	select {
+	case slots <- struct{}{}:
+		return nil
+	default:
+		return &Error{Code: CodeBusy, Text: row.Busy}
+	}
+}
+
+// read reads the request.
+func (m *Method[In, Out]) read(s *Server, w http.ResponseWriter, r *http.Request) (in In, refusal *Error) {
+	body := http.MaxBytesReader(w, r.Body, m.Bound)
+	var err error
+	switch {
+	case m.Form != nil:
+		in, err = m.Form.Read(m.values(r))
+	case m.Body != nil:
+		in, err = m.Body.Read(body)
+	case m.Bound > 0:
+		decoder := json.NewDecoder(body)
+		if s.Strict {
+			decoder.DisallowUnknownFields()
+		}
+		err = decoder.Decode(&in)
+		if err != nil {
+			return in, &Error{Code: CodeBadRequest, Text: s.Unreadable + err.Error()}
+		}
+	}
+
+	if err == nil {
+		return in, nil
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return in, e
+	}
+	return in, &Error{Code: CodeBadRequest, Text: err.Error()}
+}
+
+// values returns the query of a request with the values in its path.
+func (m *Method[In, Out]) values(r *http.Request) map[string][]string {
+	values := r.URL.Query()
+	for _, name := range places(m.path()) {
+		values.Set(name, r.PathValue(name))
+	}
+	return values
+}
+
+// places returns the names in braces of a path.
+func places(path string) (names []string) {
+	for part := range strings.SplitSeq(path, "/") {
+		if strings.HasPrefix(part, "{") {
+			names = append(names, strings.Trim(part, "{}"))
+		}
+	}
+	return names
+}
+
+// begin adds the caller to the context of what is more than a look, and writes down that the
+// work begins. The record is nil for what is not written down.
+func (m *Method[In, Out]) begin(
+	ctx context.Context,
+	s *Server,
+	in In,
+	r *http.Request,
+) (context.Context, *audit.Record) {
+	if s.Actor == nil || m.Audit == "" && r.Method == http.MethodGet {
+		return ctx, nil
+	}
+
+	actor := s.Actor(r)
+	ctx = audit.WithActor(ctx, actor)
+
+	var subject Subject
+	if m.Subject != nil {
+		subject = m.Subject(in)
+	}
+	if m.Audit == "" || subject.Dry {
+		return ctx, nil
+	}
+
+	record := audit.Record{
+		Actor:  actor,
+		Action: m.Audit,
+		Object: subject.Object,
+		Detail: subject.Detail,
+		Op:     audit.NewOp(),
+		Result: audit.Asked,
+	}
+	if subject.Action != "" {
+		record.Action = subject.Action
+	}
+
+	s.Record.Write(ctx, record)
+	return ctx, &record
+}
+
+// outcome returns the record of how what was asked for has ended.
+func outcome(record audit.Record, refusal *Error, goesOn bool) audit.Record {
+	record.Time = time.Time{}
+	switch {
+	case refusal != nil && refusal.Code.Status() >= http.StatusInternalServerError:
+		record.Result = audit.Failed
+	case refusal != nil:
+		record.Result = audit.Refused
+	case goesOn:
+		record.Result = audit.Started
+	default:
+		record.Result = audit.OK
+	}
+
+	if refusal != nil {
+		record.Detail = refusal.Text
+	}
+	return record
+}
+
+// extendAnswer lets the connection last as long as the work and its answer, whatever the
+// server's own bound is.
+func (m *Method[In, Out]) extendAnswer(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(m.Takes + writeTakes))
+}
+
+// bounded returns the context of the work. A stream goes on as long as somebody reads.
+func (m *Method[In, Out]) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	var out Out
+	if _, streams := any(out).(Stream); streams {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, m.Takes)
+}
+
+func (s *Server) explain(err error) *Error {
+	if s.Explain != nil {
+		return s.Explain(err)
+	}
+	return Explain(err)
+}
+
+// reply answers with out, or with a refusal.
+func (s *Server) reply(w http.ResponseWriter, out any, refusal *Error) {
+	if refusal != nil {
+		Refuse(w, refusal)
+		return
+	}
+	if stream, ok := out.(Stream); ok {
+		s.stream(w, stream)
+		return
+	}
+
+	w.Header().Set("Content-Type", "application/json")
+	err := json.NewEncoder(w).Encode(out)
+	if err != nil { // the client may have gone
+		s.Log.Debug("an answer was not sent", "error", err)
+	}
+}
+
+// Refuse answers a request with a refusal.
+func Refuse(w http.ResponseWriter, refusal *Error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(refusal.Code.Status())
+	_ = json.NewEncoder(w).Encode(refusal) // the client may have gone
+}
+
+func (s *Server) stream(w http.ResponseWriter, stream Stream) {
+	defer stream.Body.Close()
+	maps.Copy(w.Header(), stream.Header)
+	_, err := io.Copy(httpserver.Stream(w, stream.Stall), stream.Body)
+	if err != nil {
+		s.Log.Debug("an answer was cut", "error", err)
+	}
+}

@@ -1,0 +1,660 @@
+package api
+
+import (
+	"time"
+
+	"saltern/internal/audit"
+	"saltern/internal/control"
+	"saltern/internal/control/toolrun"
+	"saltern/internal/rpc"
+	"saltern/supervisor/history"
+	"saltern/supervisor/options"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+	"saltern/supervisor/upgrade/rollout"
+)
+
+// Table has every method of a node.
+var Table = &rpc.Table{}
+
+// Bounds of requests and of work.
+const (
+	maxBody     = 1 << 20
+	answerTakes = 10 * time.Second // of what a node knows
+	asksOthers  = 60 * time.Second // of a question to all nodes or about all minions, or a change of many keys
+	changeTakes = 75 * time.Second // of a change of the cluster
+	setupTakes  = 60 * time.Second // of a step of the set-up: it talks to other machines
+	toolTakes   = 90 * time.Second // of the search for a node that runs a tool
+)
+
+// onlyRoot may ask for what has all rights of the master's account on another node.
+const onlyRoot rpc.Role = "root"
+
+// Why a method has no audit record of its own, or no command.
+const (
+	onlyLooks   = "it changes nothing"
+	onlyTries   = "it changes nothing: it checks what it is given"
+	forConsole  = "the console page uses it"
+	forWizard   = "the wizard uses it"
+	partOfOther = "it belongs to the set-up that was recorded"
+)
+
+// The node and its configuration.
+
+// ReadStatus returns the status document.
+var ReadStatus = rpc.Add(Table, rpc.Method[rpc.None, status.Document]{Row: rpc.Row{
+	Route:     "GET /v1/status",
+	Takes:     answerTakes,
+	Unaudited: onlyLooks,
+	Command:   "applianced status",
+}})
+
+// ReadConfig returns the text of the configuration file.
+var ReadConfig = rpc.Add(Table, rpc.Method[rpc.None, ConfigText]{Row: rpc.Row{
+	Route:     "GET /v1/config",
+	Takes:     answerTakes,
+	Unaudited: onlyLooks,
+	NoCommand: "the file can be read",
+}})
+
+// SetConfig checks a configuration and replaces the file; the node starts again with it.
+var SetConfig = rpc.Add(Table, rpc.Method[[]byte, rpc.None]{
+	Row: rpc.Row{
+		Route:     "PUT /v1/config",
+		Bound:     maxBody,
+		Takes:     answerTakes,
+		Audit:     "config.set",
+		GoesOn:    true,
+		NoCommand: "the file can be changed; applianced reload follows it",
+	},
+	Body: configText,
+})
+
+// CheckConfig checks a configuration and does not use it.
+var CheckConfig = rpc.Add(Table, rpc.Method[[]byte, rpc.None]{
+	Row: rpc.Row{
+		Route:     "POST /v1/config/check",
+		Bound:     maxBody,
+		Takes:     answerTakes,
+		Unaudited: onlyTries,
+		NoCommand: "applianced config check needs no supervisor",
+	},
+	Body: configText,
+})
+
+// Reload starts the node again with the configuration file as it is.
+var Reload = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
+	Route:   "POST /v1/reload",
+	Takes:   answerTakes,
+	Audit:   "node.reload",
+	GoesOn:  true,
+	Command: "applianced reload",
+}})
+
+// Services of the node.
+
+// ReadOutput returns the last lines that a service wrote.
+var ReadOutput = rpc.Add(Table, rpc.Method[OutputRequest, OutputLines]{
+	Row: rpc.Row{
+		Route:     "GET /v1/services/{name}/log",
+		Takes:     answerTakes,
+		Unaudited: onlyLooks,
+		NoCommand: forConsole,
+	},
+	Form:   outputForm,
+	Absent: noOutput,
+})
+
+// ReadLog returns a page of what a service wrote.
+var ReadLog = rpc.Add(Table, rpc.Method[LogRequest, LogPage]{
+	Row: rpc.Row{
+		Route:     "GET /v1/services/{name}/log/page",
+		Takes:     answerTakes,
+		Unaudited: onlyLooks,
+		Command:   "applianced logs",
+	},
+	Form:   logForm,
+	Absent: noLog,
+})
+
+// RestartService restarts the service of that name.
+var RestartService = rpc.Add(Table, rpc.Method[string, rpc.None]{
+	Row: rpc.Row{
+		Route:   "POST /v1/services/{name}/restart",
+		Takes:   answerTakes,
+		Audit:   "service.restart",
+		GoesOn:  true,
+		Command: "applianced restart",
+	},
+	Form:    serviceForm,
+	Subject: func(service string) rpc.Subject { return rpc.Subject{Object: service} },
+	Absent:  noRestart,
+})
+
+// ReadStorage returns the shared volume as this node sees it.
+var ReadStorage = rpc.Add(Table, rpc.Method[rpc.None, storage.State]{Row: rpc.Row{
+	Route:     "GET /v1/storage",
+	Takes:     answerTakes,
+	Needs:     errNoVolume,
+	Unaudited: onlyLooks,
+	Command:   "applianced storage status",
+}})
+
+// What happened.
+
+// ListEvents returns what this node saw.
+var ListEvents = rpc.Add(Table, rpc.Method[history.Query, EventList]{
+	Row: rpc.Row{
+		Route:     "GET /v1/events",
+		Takes:     answerTakes,
+		Needs:     errNew,
+		Unaudited: onlyLooks,
+		Command:   "applianced events",
+	},
+	Form: historyForm,
+})
+
+// ListHistory returns what all nodes saw.
+var ListHistory = rpc.Add(Table, rpc.Method[history.Query, history.List]{
+	Row: rpc.Row{
+		Route:     "GET /v1/history",
+		Takes:     asksOthers,
+		Needs:     errNew,
+		Unaudited: onlyLooks,
+		Command:   "applianced history",
+	},
+	Form: historyForm,
+})
+
+// ListRecords returns what all nodes have written down of who did what.
+var ListRecords = rpc.Add(Table, rpc.Method[audit.Query, audit.List]{
+	Row: rpc.Row{
+		Route:     "GET /v1/audit",
+		Takes:     asksOthers,
+		Needs:     errNew,
+		Unaudited: onlyLooks,
+		Command:   "applianced audit",
+	},
+	Form: auditForm,
+})
+
+// Nodes of the cluster.
+
+// ShowJoinString returns the line with which another node joins.
+var ShowJoinString = rpc.Add(Table, rpc.Method[rpc.None, JoinLine]{Row: rpc.Row{
+	Route:   "GET /v1/cluster/join-string",
+	Takes:   answerTakes,
+	Needs:   errAlone,
+	Audit:   "secret.show",
+	Command: "applianced join-string",
+}})
+
+// DrainNode gives Node no new minions; End: again.
+var DrainNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
+	Row: rpc.Row{
+		Route:   "POST /v1/cluster/drain",
+		Bound:   maxBody,
+		Takes:   changeTakes,
+		Needs:   errAlone,
+		Audit:   "node.drain",
+		Command: "applianced drain",
+	},
+	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("node.undrain") },
+})
+
+// LeaveCluster takes this node out of the cluster.
+var LeaveCluster = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
+	Route:   "POST /v1/cluster/leave",
+	Takes:   changeTakes,
+	Needs:   errAlone,
+	Audit:   "node.leave",
+	Command: "applianced leave",
+}})
+
+// RemoveNode takes Node out of the cluster; Force: even if it answers.
+var RemoveNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
+	Row: rpc.Row{
+		Route:   "POST /v1/cluster/remove",
+		Bound:   maxBody,
+		Takes:   changeTakes,
+		Needs:   errAlone,
+		Audit:   "node.remove",
+		Command: "applianced remove",
+	},
+	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("") },
+})
+
+// PingNode tries everything that this node needs of Node.
+var PingNode = rpc.Add(Table, rpc.Method[ClusterRequest, []setup.Check]{Row: rpc.Row{
+	Route:     "POST /v1/cluster/ping",
+	Bound:     maxBody,
+	Takes:     changeTakes,
+	Needs:     errAlone,
+	Unaudited: onlyLooks,
+	Command:   "applianced ping",
+}})
+
+// RecoverNode begins to make this node a cluster of its own; Force: even if others answer.
+var RecoverNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
+	Row: rpc.Row{
+		Route:   "POST /v1/cluster/recover",
+		Bound:   maxBody,
+		Takes:   changeTakes,
+		Needs:   errAlone,
+		Audit:   "cluster.recover",
+		GoesOn:  true,
+		Command: "applianced recover",
+	},
+	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("") },
+})
+
+// ReadRecovery returns how far a recovery is.
+var ReadRecovery = rpc.Add(Table, rpc.Method[rpc.None, Recovering]{Row: rpc.Row{
+	Route:     "GET /v1/cluster/recover",
+	Takes:     answerTakes,
+	Needs:     errNew,
+	Unaudited: onlyLooks,
+	Command:   "applianced recover",
+}})
+
+// RotateSecret gives the cluster a new secret. It may be called again after an error. Force
+// does not wait for nodes that cannot be reached; the answer names them.
+var RotateSecret = rpc.Add(Table, rpc.Method[ClusterRequest, Rotated]{
+	Row: rpc.Row{
+		Route:   "POST /v1/cluster/rotate",
+		Bound:   maxBody,
+		Takes:   changeTakes,
+		Needs:   errAlone,
+		Audit:   "secret.rotate",
+		Command: "applianced secret rotate",
+	},
+	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("") },
+})
+
+// TakeClusterKey puts the key of the hash Key, which lies beside the cluster's, in its place.
+// The masters take it when they start. It may be called again after an error.
+var TakeClusterKey = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{Row: rpc.Row{
+	Route:   "POST /v1/cluster/key",
+	Bound:   maxBody,
+	Takes:   changeTakes,
+	Needs:   errAlone,
+	Audit:   "cluster.key",
+	Command: "applianced cluster-key take",
+}})
+
+// ReadClusterKeys returns the cluster's key and the one that lies beside it.
+var ReadClusterKeys = rpc.Add(Table, rpc.Method[rpc.None, ClusterKeys]{Row: rpc.Row{
+	Route:     "GET /v1/cluster/key",
+	Takes:     answerTakes,
+	Needs:     errAlone,
+	Unaudited: onlyLooks,
+	Command:   "applianced cluster-key",
+}})
+
+// MakeClusterKey lays a new key beside the cluster's, unless one lies there.
+var MakeClusterKey = rpc.Add(Table, rpc.Method[rpc.None, ClusterKeys]{Row: rpc.Row{
+	Route:   "POST /v1/cluster/newkey",
+	Takes:   changeTakes,
+	Needs:   errAlone,
+	Audit:   "cluster.newkey",
+	Command: "applianced cluster-key new",
+}})
+
+// The virtual address and restarts.
+
+// CheckVirtual returns an error that says why the node may not have the virtual address.
+var CheckVirtual = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
+	Route:     "GET /v1/fit",
+	Takes:     answerTakes,
+	Needs:     errAlone,
+	Unaudited: onlyLooks,
+	Command:   "applianced virtual-address",
+}})
+
+// SetVirtual gives the cluster another virtual address.
+var SetVirtual = rpc.Add(Table, rpc.Method[VirtualRequest, rpc.None]{
+	Row: rpc.Row{
+		Route:   "POST /v1/cluster/virtual",
+		Bound:   maxBody,
+		Takes:   changeTakes,
+		Needs:   errAlone,
+		Audit:   "address.set",
+		Command: "applianced virtual-address",
+	},
+	Subject: func(q VirtualRequest) rpc.Subject { return rpc.Subject{Object: q.Address} },
+})
+
+// ReadTurn returns where the cluster stands with restarts.
+var ReadTurn = rpc.Add(Table, rpc.Method[rpc.None, Turn]{
+	Row: rpc.Row{
+		Route:     "GET /v1/cluster/turn",
+		Takes:     answerTakes,
+		Unaudited: onlyLooks,
+		Command:   "applianced reboot",
+	},
+	Absent: noTurn,
+})
+
+// ChangeTurn takes the turn for this node, and drains it; End: gives it back. A refusal says
+// who has it, or why this node is needed.
+var ChangeTurn = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
+	Row: rpc.Row{
+		Route:   "POST /v1/cluster/turn",
+		Bound:   maxBody,
+		Takes:   changeTakes,
+		Needs:   errAlone,
+		Audit:   "turn.take",
+		Command: "applianced reboot",
+	},
+	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("turn.give") },
+})
+
+// What all nodes take, one after another.
+
+// ApplyOptions begins to give all nodes the master's options of now.
+var ApplyOptions = rpc.Add(Table, rpc.Method[ApplyRequest, rpc.None]{
+	Row: rpc.Row{
+		Route:   "POST /v1/options/apply",
+		Bound:   maxBody,
+		Takes:   answerTakes,
+		Needs:   errNew,
+		Audit:   "config.apply",
+		GoesOn:  true,
+		Command: "applianced config apply",
+	},
+	Subject: func(q ApplyRequest) rpc.Subject { return rpc.Subject{Detail: forced(q.Force), Dry: q.Dry} },
+})
+
+// ReadOptionsRoll returns how far that is.
+var ReadOptionsRoll = rpc.Add(Table, rpc.Method[rpc.None, options.Progress]{
+	Row: rpc.Row{
+		Route:     "GET /v1/options/apply",
+		Takes:     answerTakes,
+		Unaudited: onlyLooks,
+		Command:   "applianced config apply",
+	},
+	Absent: noRoll,
+})
+
+// UpgradeNodes begins to give all nodes a version of the system.
+var UpgradeNodes = rpc.Add(Table, rpc.Method[UpgradeRequest, rpc.None]{
+	Row: rpc.Row{
+		Route:   "POST /v1/upgrade",
+		Bound:   maxBody,
+		Takes:   answerTakes,
+		Needs:   errNew,
+		Audit:   "cluster.upgrade",
+		GoesOn:  true,
+		Command: "applianced upgrade",
+	},
+	Subject: func(q UpgradeRequest) rpc.Subject { return rpc.Subject{Dry: q.Dry} },
+})
+
+// ReadUpgrade returns how far that is.
+var ReadUpgrade = rpc.Add(Table, rpc.Method[rpc.None, rollout.Progress]{
+	Row: rpc.Row{
+		Route:     "GET /v1/upgrade",
+		Takes:     answerTakes,
+		Unaudited: onlyLooks,
+		Command:   "applianced upgrade",
+	},
+	Absent: noUpgrade,
+})
+
+// Backups.
+
+// ListBackups returns how the scheduled backups are.
+var ListBackups = rpc.Add(Table, rpc.Method[rpc.None, status.BackupList]{Row: rpc.Row{
+	Route:     "GET /v1/backup",
+	Takes:     answerTakes,
+	Needs:     errNoBackups,
+	Unaudited: onlyLooks,
+	Command:   "applianced backup list",
+}})
+
+// MakeBackup begins a backup of this node. It is refused while the node makes one.
+var MakeBackup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
+	Route:   "POST /v1/backup",
+	Takes:   answerTakes,
+	Needs:   errNoBackups,
+	Audit:   "backup.make",
+	GoesOn:  true,
+	Command: "applianced backup now",
+}})
+
+// Minions, and what the masters know.
+
+// ListMinions returns what all nodes know of their minions.
+var ListMinions = rpc.Add(Table, rpc.Method[MinionsRequest, status.MinionList]{
+	Row: rpc.Row{
+		Route:     "GET /v1/minions",
+		Takes:     asksOthers,
+		Needs:     errNew,
+		Unaudited: onlyLooks,
+		Command:   "applianced minions",
+	},
+	Form: minionsForm,
+})
+
+// ChangeKeys accepts, rejects or deletes keys.
+var ChangeKeys = rpc.Add(Table, rpc.Method[KeyChange, rpc.None]{Row: rpc.Row{
+	Route:     "POST /v1/keys",
+	Bound:     maxBody,
+	Takes:     asksOthers,
+	Needs:     errNew,
+	Unaudited: "salt-key, which changes the keys, writes it down",
+	Command:   "applianced keys accept",
+}})
+
+// ListTokens returns who is logged in to the API, by the tokens of all masters.
+var ListTokens = rpc.Add(Table, rpc.Method[rpc.None, control.Tokens]{Row: rpc.Row{
+	Route:     "GET /v1/tokens",
+	Takes:     answerTakes,
+	Needs:     errNew,
+	Unaudited: onlyLooks,
+	Command:   "applianced tokens",
+}})
+
+// RevokeTokens ends log-ins.
+var RevokeTokens = rpc.Add(Table, rpc.Method[control.Revocation, control.Revoked]{
+	Row: rpc.Row{
+		Route:   "POST /v1/tokens/revoke",
+		Bound:   maxBody,
+		Takes:   answerTakes,
+		Needs:   errNew,
+		Audit:   "token.revoke",
+		Command: "applianced tokens revoke",
+	},
+	Subject: func(q control.Revocation) rpc.Subject { return rpc.Subject{Object: q.User + q.Name} },
+})
+
+// ReadGit returns the git remotes of all nodes.
+var ReadGit = rpc.Add(Table, rpc.Method[rpc.None, status.GitList]{Row: rpc.Row{
+	Route:     "GET /v1/git",
+	Takes:     asksOthers,
+	Needs:     errNew,
+	Unaudited: onlyLooks,
+	Command:   "applianced git",
+}})
+
+// FetchGit makes all nodes fetch, and returns how their remotes are after it, or after
+// [control.GitTakes].
+var FetchGit = rpc.Add(Table, rpc.Method[GitRequest, status.GitList]{
+	Row: rpc.Row{
+		Route:   "POST /v1/git/fetch",
+		Bound:   maxBody,
+		Takes:   asksOthers,
+		Needs:   errNew,
+		Audit:   "git.fetch",
+		Command: "applianced git fetch",
+	},
+	Subject: func(q GitRequest) rpc.Subject { return rpc.Subject{Object: q.Remote} },
+})
+
+// ReadSchedule returns the entries of the masters' schedule and their next runs.
+var ReadSchedule = rpc.Add(Table, rpc.Method[rpc.None, status.Schedule]{Row: rpc.Row{
+	Route:     "GET /v1/schedule",
+	Takes:     asksOthers,
+	Needs:     errNew,
+	Unaudited: onlyLooks,
+	Command:   "applianced schedule",
+}})
+
+// RunTool runs one of Salt's tools on another node, when this node's master does not answer.
+// The tool has all rights there that the master's account has. The answer is frames. A refusal
+// with [rpc.CodeState] says that no node has run it; after another one nobody knows.
+var RunTool = rpc.Add(Table, rpc.Method[toolrun.Request, rpc.Stream]{
+	Row: rpc.Row{
+		Route:     "POST " + toolrun.Path,
+		Bound:     toolrun.MaxBytes + 1,
+		Takes:     toolTakes,
+		AtOnce:    toolrun.MaxRuns,
+		Busy:      "too many tools of this node ask other nodes already",
+		Role:      onlyRoot,
+		Needs:     errAlone,
+		Audit:     "tool.run",
+		NoCommand: "Salt's tools ask by themselves",
+	},
+	Body: &rpc.Body[toolrun.Request]{Read: toolrun.Read},
+})
+
+// A reset of the machine.
+
+// PlanReset returns what a reset would remove.
+var PlanReset = rpc.Add(Table, rpc.Method[rpc.None, ResetPlan]{Row: rpc.Row{
+	Route:     "GET /v1/reset/plan",
+	Takes:     answerTakes,
+	Needs:     errNew,
+	Unaudited: onlyLooks,
+	Command:   "applianced reset",
+}})
+
+// ResetNode begins to remove all that the node has made.
+var ResetNode = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
+	Route:   "POST /v1/reset",
+	Takes:   answerTakes,
+	Needs:   errNew,
+	Audit:   "node.reset",
+	GoesOn:  true,
+	Command: "applianced reset",
+}})
+
+// ReadReset returns how far that is.
+var ReadReset = rpc.Add(Table, rpc.Method[rpc.None, Resetting]{Row: rpc.Row{
+	Route:     "GET /v1/reset",
+	Takes:     answerTakes,
+	Needs:     errNew,
+	Unaudited: onlyLooks,
+	Command:   "applianced reset",
+}})
+
+// The set-up. The token of a client tells who leads it, see [ClientToken]; what changes
+// something is refused to others while a claim is held.
+
+// ReadSetup returns where the set-up stands.
+var ReadSetup = rpc.Add(Table, rpc.Method[rpc.None, setup.Progress]{Row: rpc.Row{
+	Route:     "GET /v1/setup",
+	Takes:     setupTakes,
+	Needs:     errNew,
+	Unaudited: onlyLooks,
+	Command:   "applianced setup progress",
+}})
+
+// ReadFacts returns what the machine has.
+var ReadFacts = rpc.Add(Table, rpc.Method[rpc.None, setup.Facts]{Row: rpc.Row{
+	Route:     "GET /v1/setup/facts",
+	Takes:     setupTakes,
+	Needs:     errNew,
+	Unaudited: onlyLooks,
+	NoCommand: forWizard,
+}})
+
+// CheckAnswers checks answers and tries nothing.
+var CheckAnswers = rpc.Add(Table, rpc.Method[setup.Answers, setup.Validation]{Row: rpc.Row{
+	Route:     "POST /v1/setup/validate",
+	Bound:     maxBody,
+	Takes:     setupTakes,
+	Needs:     errNew,
+	Unaudited: onlyTries,
+	NoCommand: forWizard,
+}})
+
+// RunPreflight checks answers against the world.
+var RunPreflight = rpc.Add(Table, rpc.Method[setup.Answers, []setup.Check]{Row: rpc.Row{
+	Route:     "POST /v1/setup/preflight",
+	Bound:     maxBody,
+	Takes:     setupTakes,
+	Needs:     errNew,
+	Unaudited: onlyTries,
+	NoCommand: forWizard,
+}})
+
+// StartSetup begins the set-up.
+var StartSetup = rpc.Add(Table, rpc.Method[setup.Answers, rpc.None]{Row: rpc.Row{
+	Route:   "POST /v1/setup/start",
+	Bound:   maxBody,
+	Takes:   setupTakes,
+	Needs:   errNew,
+	Audit:   "node.setup",
+	GoesOn:  true,
+	Command: "applianced setup start",
+}})
+
+// RetrySetup tries again what failed.
+var RetrySetup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
+	Route:     "POST /v1/setup/retry",
+	Takes:     setupTakes,
+	Needs:     errNew,
+	Unaudited: partOfOther,
+	Command:   "applianced setup retry",
+}})
+
+// LeaveSetup gives up a set-up that has not made this machine part of a cluster yet.
+var LeaveSetup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
+	Route:   "POST /v1/setup/back",
+	Takes:   setupTakes,
+	Needs:   errNew,
+	Audit:   "setup.back",
+	Command: "applianced setup back",
+}})
+
+// TryNetwork is a step of a trial of a network configuration.
+var TryNetwork = rpc.Add(Table, rpc.Method[NetworkRequest, setup.Trial]{
+	Row: rpc.Row{
+		Route:     "POST /v1/setup/network",
+		Bound:     maxBody,
+		Takes:     setupTakes,
+		Needs:     errNew,
+		Audit:     "setup.network",
+		NoCommand: forWizard,
+	},
+	Subject: func(q NetworkRequest) rpc.Subject { return rpc.Subject{Object: q.Action} },
+})
+
+// ClaimSetup asks who leads the set-up, or to lead it.
+var ClaimSetup = rpc.Add(Table, rpc.Method[setup.ClaimRequest, setup.Claim]{Row: rpc.Row{
+	Route:     "POST /v1/setup/claim",
+	Bound:     maxBody,
+	Takes:     setupTakes,
+	Needs:     errNew,
+	Unaudited: "it changes only who leads the wizard",
+	NoCommand: forWizard,
+}})
+
+// subject is what the audit record says of a change of the cluster. end is the action for one
+// that ends something.
+func (q ClusterRequest) subject(end string) rpc.Subject {
+	s := rpc.Subject{Object: q.Node, Detail: forced(q.Force)}
+	if q.End {
+		s.Action = end
+	}
+	return s
+}
+
+func forced(force bool) string {
+	if force {
+		return "with force"
+	}
+	return ""
+}
