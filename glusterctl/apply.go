@@ -59,8 +59,8 @@ const maxRuns = 3
 // [*StepError] when a step failed. progress may be nil; it is called from this
 // goroutine.
 func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event)) error {
-	c.apply.Lock()
-	defer c.apply.Unlock()
+	c.applying.Lock()
+	defer c.applying.Unlock()
 	if progress == nil {
 		progress = func(Event) {}
 	}
@@ -100,7 +100,7 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			// glusterd says "done" before a brick that it started has reported to
 			// it: look again before doing it again.
 			last = ""
-			if err := c.pause(ctx); err != nil {
+			if err := c.pauseBetweenTries(ctx); err != nil {
 				return stopped(s, err)
 			}
 			continue
@@ -121,7 +121,7 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			c.cfg.Log.Info("storage step", "step", s.ID, "what", s.What, "why", s.Why)
 		}
 
-		err = c.run(ctx, d, s, progress)
+		err = c.runStep(ctx, d, s, progress)
 		if ctx.Err() != nil {
 			return stopped(s, ctx.Err())
 		}
@@ -147,7 +147,7 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			failing, since = s.ID, c.cfg.Now()
 		}
 
-		if !c.again(ctx, d, s, kind, since) {
+		if !c.retryStep(ctx, d, s, kind, since) {
 			failed := &StepError{s, err, nextFor(s, kind)}
 			if startsBricks(s, obs) {
 				return failed
@@ -158,7 +158,7 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 
 		progress(Event{s, "retry", err.Error()})
 		c.cfg.Log.Info("storage step is tried again", "step", s.ID, "error", err)
-		if err := c.pause(ctx); err != nil {
+		if err := c.pauseBetweenTries(ctx); err != nil {
 			return stopped(s, err)
 		}
 	}
@@ -171,10 +171,10 @@ func startsBricks(s Step, obs *Observation) bool {
 		func(b cli.Brick) bool { return slices.Contains(s.Targets, b.Name) })
 }
 
-// again reports whether a step that failed is tried once more. Whatever glusterd
+// retryStep reports whether a step that failed is tried once more. Whatever glusterd
 // said, what counts is whether the step is still needed: the next round sees
 // that. But a refusal that will not pass by itself is looked at once more only.
-func (c *Controller) again(ctx context.Context, d Desired, s Step, kind cli.Kind, since time.Time) bool {
+func (c *Controller) retryStep(ctx context.Context, d Desired, s Step, kind cli.Kind, since time.Time) bool {
 	if kind.Retry() {
 		return c.cfg.Now().Sub(since) < c.cfg.RetryFor
 	}
@@ -187,8 +187,8 @@ func stopped(s Step, err error) error {
 	return &StepError{s, err, "run it again: what was done is kept"}
 }
 
-// pause waits between tries: 1 to 3 s, so that two writers do not keep in step.
-func (c *Controller) pause(ctx context.Context) error {
+// pauseBetweenTries waits between tries: 1 to 3 s, so that two writers do not keep in step.
+func (c *Controller) pauseBetweenTries(ctx context.Context) error {
 	return c.cfg.Sleep(ctx, time.Second+time.Duration(c.cfg.Jitter()*float64(2*time.Second)))
 }
 

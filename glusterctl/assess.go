@@ -94,7 +94,7 @@ func Assess(o *Observation, d Desired) (out []Problem) {
 	}
 
 	for _, m := range d.others() {
-		p, known := o.peer(m.Name, m.Address)
+		p, known := o.peerNamed(m.Name, m.Address)
 		switch {
 		case known && p.State == cli.PeerRejected:
 			say(Critical, "peer_rejected", "reset the storage of "+m.Name+" and let it join again",

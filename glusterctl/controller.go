@@ -66,20 +66,20 @@ type Config struct {
 // Controller observes and changes one volume from one node. Observe may be
 // called by several goroutines; Apply runs one plan at a time.
 type Controller struct {
-	cfg    Config
-	client *cli.Client
-	apply  sync.Mutex
+	cfg      Config
+	client   *cli.Client
+	applying sync.Mutex
 }
 
 // New makes a controller.
 func New(cfg Config) *Controller {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Dial == nil {
-		cfg.Dial = dial
+		cfg.Dial = dialGlusterd
 	}
 
 	if cfg.Alive == nil {
-		cfg.Alive = alive
+		cfg.Alive = isAlive
 	}
 
 	cfg.RetryFor = cmp.Or(cfg.RetryFor, 200*time.Second)
@@ -124,7 +124,7 @@ func (c *Controller) HealEntries(ctx context.Context, volume string) ([]cli.Heal
 	return c.client.HealEntries(ctx, volume)
 }
 
-func dial(ctx context.Context, address string) error {
+func dialGlusterd(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	var d net.Dialer

@@ -173,7 +173,7 @@ func (d Desired) Validate() error {
 		bad("%d arbiters: one at most", arbiters)
 	}
 
-	if d.self().Name == "" {
+	if d.selfMember().Name == "" {
 		bad("this node (%q) is not a member", d.Self)
 	}
 
@@ -208,7 +208,7 @@ func unsafePath(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-", r))
 }
 
-func (d Desired) self() Member {
+func (d Desired) selfMember() Member {
 	i := slices.IndexFunc(d.Members, func(m Member) bool { return m.Name == d.Self })
 	if i < 0 {
 		return Member{}

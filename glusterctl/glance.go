@@ -21,7 +21,7 @@ func (c *Controller) Glance(ctx context.Context, d Desired, o *Observation, h mo
 		return nil, false
 	}
 
-	self := d.self().Address
+	self := d.selfMember().Address
 	now := *o
 	now.At = c.cfg.Now()
 	now.Mount = &h
@@ -33,7 +33,7 @@ func (c *Controller) Glance(ctx context.Context, d Desired, o *Observation, h mo
 		}
 	}
 
-	c.reach(ctx, addresses, &now)
+	c.probeAddresses(ctx, addresses, &now)
 	if ctx.Err() != nil || !now.Reachable[self] {
 		return nil, false
 	}
@@ -54,8 +54,8 @@ func (c *Controller) Glance(ctx context.Context, d Desired, o *Observation, h mo
 	return &now, true
 }
 
-// alive reports whether a brick or self-heal daemon of this machine still runs.
-func alive(p cli.Process) bool {
+// isAlive reports whether a brick or self-heal daemon of this machine still runs.
+func isAlive(p cli.Process) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID))
 	return err == nil && strings.HasPrefix(string(b), "glusterfs")
 }

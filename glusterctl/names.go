@@ -37,9 +37,9 @@ type namesReply struct {
 	Torn []string `json:"torn,omitempty"`
 }
 
-// torn looks every name on the volume up, in a child, and gives those of which
+// tornNames looks every name on the volume up, in a child, and gives those of which
 // the copies hold different files. Without a mount or a helper it gives none.
-func (c *Controller) torn(ctx context.Context, d Desired) ([]string, error) {
+func (c *Controller) tornNames(ctx context.Context, d Desired) ([]string, error) {
 	if d.Mount == "" || len(c.cfg.Helper) == 0 {
 		return nil, nil
 	}

@@ -120,8 +120,8 @@ func (o *Observation) selfUUID() string {
 	return ""
 }
 
-// peer finds the pool entry of a machine by any of its names.
-func (o *Observation) peer(names ...string) (cli.Peer, bool) {
+// peerNamed finds the pool entry of a machine by any of its names.
+func (o *Observation) peerNamed(names ...string) (cli.Peer, bool) {
 	for _, p := range o.Pool {
 		if p.Self {
 			continue

@@ -69,7 +69,7 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 	var vols []cli.Volume
 	var wg sync.WaitGroup
 	wg.Go(func() { vols, err = c.client.Volumes(ctx) })
-	c.reach(ctx, addresses, o)
+	c.probeAddresses(ctx, addresses, o)
 	c.askOthers(ctx, d, o)
 	wg.Wait()
 
@@ -100,7 +100,7 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 // maxDials bounds connections at once.
 const maxDials = 16
 
-func (c *Controller) reach(ctx context.Context, addresses []string, o *Observation) {
+func (c *Controller) probeAddresses(ctx context.Context, addresses []string, o *Observation) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, maxDials)
@@ -135,14 +135,14 @@ func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
 	lists, faults := make([][]cli.Peer, len(others)), make([]error, len(others))
 	var wg sync.WaitGroup
 	for i, m := range others {
-		if _, known := o.peer(m.Name, m.Address); known && o.Reachable[m.Address] {
+		if _, known := o.peerNamed(m.Name, m.Address); known && o.Reachable[m.Address] {
 			wg.Go(func() { lists[i], faults[i] = c.client.PoolListOf(ctx, m.Name) })
 		}
 	}
 
 	wg.Wait()
 	for i, m := range others {
-		peer, known := o.peer(m.Name, m.Address)
+		peer, known := o.peerNamed(m.Name, m.Address)
 		if !known || !o.Reachable[m.Address] {
 			continue
 		}
@@ -183,7 +183,7 @@ func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
 // that we lack.
 func (c *Controller) askForVolume(ctx context.Context, d Desired, o *Observation) {
 	for _, m := range d.others() {
-		if peer, known := o.peer(m.Name, m.Address); !known || peer.State != cli.PeerInCluster ||
+		if peer, known := o.peerNamed(m.Name, m.Address); !known || peer.State != cli.PeerInCluster ||
 			!o.Reachable[m.Address] {
 			continue
 		}
@@ -288,8 +288,8 @@ func (c *Controller) sameEntries(ctx context.Context, volume string) bool {
 	return first != nil
 }
 
-// quote makes a path one word of a shell, and harmless on a terminal.
-func quote(s string) string {
+// shellQuote makes a path one word of a shell, and harmless on a terminal.
+func shellQuote(s string) string {
 	plain := !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 			strings.ContainsRune("/._-+@%:,", r))

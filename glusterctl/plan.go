@@ -17,56 +17,56 @@ import (
 // Steps after the first assume that the ones before did their work; Apply
 // makes a new plan after each of them, so nothing rests on that assumption.
 func NewPlan(obs *Observation, d Desired) Plan {
-	p := &planner{obs: obs, d: d, plan: Plan{Desired: d}}
-	p.run()
+	p := &planner{observed: obs, desired: d, plan: Plan{Desired: d}}
+	p.planAll()
 	return p.plan
 }
 
 // planner carries a model of the pool from step to step.
 type planner struct {
-	obs  *Observation
-	d    Desired
-	plan Plan
+	observed *Observation
+	desired  Desired
+	plan     Plan
 
-	joined map[string]bool // members that are in the pool, or will be
-	alive  map[string]bool // members that take part now, or will
-	vol    *cli.Volume     // a copy that follows the steps
-	down   map[string]bool // bricks that do not run
-	upOK   bool            // it is known which bricks run
-	healed bool            // all bricks run and nothing is to be healed
+	joined      map[string]bool // members that are in the pool, or will be
+	present     map[string]bool // members that take part now, or will
+	volume      *cli.Volume     // a copy that follows the steps
+	down        map[string]bool // bricks that do not run
+	bricksKnown bool            // it is known which bricks run
+	healed      bool            // all bricks run and nothing is to be healed
 }
 
-func (p *planner) step(s Step) { p.plan.Steps = append(p.plan.Steps, s) }
+func (p *planner) addStep(s Step) { p.plan.Steps = append(p.plan.Steps, s) }
 
 func (p *planner) refuse(code, next, format string, args ...any) {
 	p.plan.Refused = append(p.plan.Refused, Finding{Code: code, What: fmt.Sprintf(format, args...), Next: next})
 }
 
-func (p *planner) warn(code, next, format string, args ...any) {
+func (p *planner) addWarning(code, next, format string, args ...any) {
 	p.plan.Warnings = append(p.plan.Warnings, Finding{Code: code, What: fmt.Sprintf(format, args...), Next: next})
 }
 
-func (p *planner) run() {
-	if err := p.d.Validate(); err != nil {
+func (p *planner) planAll() {
+	if err := p.desired.Validate(); err != nil {
 		p.refuse("storage.invalid", "correct the configuration", "the desired state is not valid: %s",
 			strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
 
-	if !p.daemon() || !p.pool() {
+	if !p.daemon() || !p.planPool() {
 		return
 	}
-	if p.obs.VolumeError != "" {
+	if p.observed.VolumeError != "" {
 		p.refuse("storage.volume_unknown", "look at the log of glusterd, then try again",
-			"the configuration of volume %s cannot be read: %s", p.d.Volume, p.obs.VolumeError)
+			"the configuration of volume %s cannot be read: %s", p.desired.Volume, p.observed.VolumeError)
 		return
 	}
 
-	if p.obs.Volume == nil {
-		if !p.form() {
+	if p.observed.Volume == nil {
+		if !p.planVolume() {
 			return
 		}
-	} else if !p.adopt() {
+	} else if !p.adoptVolume() {
 		return
 	}
 
@@ -75,45 +75,45 @@ func (p *planner) run() {
 	}
 
 	p.options()
-	p.start()
+	p.planStart()
 
 	// Copies may take long to move. Where the volume is mounted new members get
 	// their directories before that, and can use it meanwhile.
-	mounted := p.obs.Mount != nil && p.obs.Mount.State == mount.OK
+	mounted := p.observed.Mount != nil && p.observed.Mount.State == mount.OK
 	if mounted {
-		p.mount()
+		p.planMount()
 	}
 
 	p.bricks()
 	p.options()
 	if !mounted {
-		p.mount()
+		p.planMount()
 	}
 
 	p.detach()
 }
 
 func (p *planner) daemon() bool {
-	if p.obs.Daemon == "" {
+	if p.observed.Daemon == "" {
 		return true
 	}
-	p.step(Step{
+	p.addStep(Step{
 		ID:      "start-daemon",
 		Kind:    StartDaemon,
 		What:    "start glusterd on this node",
-		Why:     "it does not answer: " + p.obs.Daemon,
-		Targets: []string{p.d.Self},
+		Why:     "it does not answer: " + p.observed.Daemon,
+		Targets: []string{p.desired.Self},
 	})
 	p.plan.Incomplete = true
 	return false
 }
 
-// form plans a new volume. It begins with as many copies as there are data
+// planVolume plans a new volume. It begins with as many copies as there are data
 // members that answer, under the rules of [planner.choose].
-func (p *planner) form() bool {
-	if !p.d.Form {
+func (p *planner) planVolume() bool {
+	if !p.desired.Form {
 		p.refuse("storage.no_volume", "join this node to its cluster again, or form a new one",
-			"volume %s does not exist on this node", p.d.Volume)
+			"volume %s does not exist on this node", p.desired.Volume)
 		return false
 	}
 
@@ -131,7 +131,7 @@ func (p *planner) form() bool {
 		return false
 	}
 
-	args := []string{"volume", "create", p.d.Volume}
+	args := []string{"volume", "create", p.desired.Volume}
 	if len(bricks) > 1 {
 		args = append(args, "replica", fmt.Sprint(len(bricks)))
 	}
@@ -142,17 +142,17 @@ func (p *planner) form() bool {
 
 	args = append(args, "transport", "tcp")
 	names := brickNames(bricks)
-	p.step(Step{
-		ID:      "create " + p.d.Volume,
+	p.addStep(Step{
+		ID:      "create " + p.desired.Volume,
 		Kind:    Create,
-		What:    fmt.Sprintf("create volume %s with %s", p.d.Volume, copies(len(bricks)-arbiters, arbiters)),
+		What:    fmt.Sprintf("create volume %s with %s", p.desired.Volume, copies(len(bricks)-arbiters, arbiters)),
 		Why:     "it does not exist yet",
 		Command: append(args, names...),
 		Targets: names,
 	})
 
-	p.vol = &cli.Volume{
-		Name:     p.d.Volume,
+	p.volume = &cli.Volume{
+		Name:     p.desired.Volume,
 		State:    cli.Created,
 		Dist:     1,
 		Replica:  len(bricks),
@@ -162,24 +162,24 @@ func (p *planner) form() bool {
 	}
 
 	if len(bricks) > 1 {
-		p.vol.Options[granularOption] = "on"
+		p.volume.Options[granularOption] = "on"
 	}
 
 	p.down = map[string]bool{}
-	p.upOK = true
+	p.bricksKnown = true
 	p.healed = true
 	return true
 }
 
-// adopt takes the volume that exists as the start of the model.
-func (p *planner) adopt() bool {
-	v := *p.obs.Volume
+// adoptVolume takes the volume that exists as the start of the model.
+func (p *planner) adoptVolume() bool {
+	v := *p.observed.Volume
 	v.Options, v.Bricks = maps.Clone(v.Options), slices.Clone(v.Bricks)
 	if v.Options == nil {
 		v.Options = map[string]string{}
 	}
 
-	p.vol = &v
+	p.volume = &v
 	plain := v.Type == "Distribute" && len(v.Bricks) == 1
 	replicated := v.Type == "Replicate" && v.Dist == 1 && v.Replica == len(v.Bricks) && v.Replica <= maxReplica
 	if !plain && !replicated {
@@ -190,17 +190,18 @@ func (p *planner) adopt() bool {
 	}
 
 	p.down = map[string]bool{}
-	p.upOK = v.State == cli.Started
+	p.bricksKnown = v.State == cli.Started
 	for _, b := range v.Bricks {
-		up, known := p.obs.brickState(b)
+		up, known := p.observed.brickState(b)
 		if !known {
-			p.upOK = false
+			p.bricksKnown = false
 		} else if !up {
 			p.down[b.Name] = true
 		}
 	}
 
-	p.healed = p.upOK && len(p.down) == 0 && p.obs.HealState().Pending.Zero() && p.obs.HealState().SplitBrain.Zero()
+	p.healed = p.bricksKnown && len(p.down) == 0 && p.observed.HealState().Pending.Zero() &&
+		p.observed.HealState().SplitBrain.Zero()
 	return true
 }
 

@@ -20,8 +20,8 @@ func (p *planner) choose(has func(Member) bool) []Member {
 
 	var data, arbiter []Member
 	for _, first := range []bool{true, false} {
-		for _, m := range p.d.Members {
-			if has(m) != first || !first && !p.alive[m.Name] {
+		for _, m := range p.desired.Members {
+			if has(m) != first || !first && !p.present[m.Name] {
 				continue
 			}
 
@@ -40,17 +40,17 @@ func (p *planner) choose(has func(Member) bool) []Member {
 		return data[:maxReplica]
 	case len(data) == 2 && len(arbiter) > 0:
 		return append(data, arbiter[0])
-	case len(data) == 2 && p.d.TwoCopies:
-		p.warn("storage.two_nodes", "add a third node, or a small one as arbiter",
+	case len(data) == 2 && p.desired.TwoCopies:
+		p.addWarning("storage.two_nodes", "add a third node, or a small one as arbiter",
 			"two copies without an arbiter: when %s is lost the volume stops until it is back",
 			data[0].Name)
 	case len(data) == 2 && held < 2:
-		p.warn("storage.standby", "add a third node, or a small one as arbiter; or ask for two copies",
+		p.addWarning("storage.standby", "add a third node, or a small one as arbiter; or ask for two copies",
 			"%s holds the only copy; %s holds none, because two copies cannot tell which of them is right",
 			data[0].Name, data[1].Name)
 		return data[:1]
 	case len(data) == 2:
-		p.warn("storage.two_nodes", "add a third node, or a small one as arbiter",
+		p.addWarning("storage.two_nodes", "add a third node, or a small one as arbiter",
 			"two copies are left: when %s is lost the volume stops until it is back", data[0].Name)
 	}
 
@@ -63,8 +63,8 @@ func (p *planner) bricks() {
 	kept := map[string]bool{} // members with a brick that stays
 	holder := map[string]bool{}
 	var remove []cli.Brick
-	for _, b := range p.vol.Bricks {
-		if m := p.owner(b); m != nil && m.Role != Client && b.Arbiter == (m.Role == Arbiter) {
+	for _, b := range p.volume.Bricks {
+		if m := p.ownerOf(b); m != nil && m.Role != Client && b.Arbiter == (m.Role == Arbiter) {
 			holder[m.Name] = true
 			_, path, _ := cli.SplitBrick(b.Name)
 			kept[m.Name] = path == m.Brick
@@ -74,7 +74,7 @@ func (p *planner) bricks() {
 	target := p.choose(func(m Member) bool { return holder[m.Name] })
 	var add []Member
 	for _, m := range target {
-		if !p.alive[m.Name] {
+		if !p.present[m.Name] {
 			kept[m.Name] = true // nothing can be done on it now
 		}
 		if !kept[m.Name] {
@@ -82,8 +82,8 @@ func (p *planner) bricks() {
 		}
 	}
 
-	for _, b := range p.vol.Bricks {
-		m := p.owner(b)
+	for _, b := range p.volume.Bricks {
+		m := p.ownerOf(b)
 		if m == nil || !kept[m.Name] || !slices.ContainsFunc(target, func(t Member) bool { return t.Name == m.Name }) {
 			remove = append(remove, b)
 		}
@@ -94,19 +94,20 @@ func (p *planner) bricks() {
 	}
 
 	// Arbiters go first and come last: there is no volume of one copy and an arbiter.
-	slices.SortStableFunc(remove, func(a, b cli.Brick) int { return order(b.Arbiter) - order(a.Arbiter) })
-	slices.SortStableFunc(add, func(a, b Member) int { return order(a.Role == Arbiter) - order(b.Role == Arbiter) })
+	slices.SortStableFunc(remove, func(a, b cli.Brick) int { return replicaOrder(b.Arbiter) - replicaOrder(a.Arbiter) })
+	slices.SortStableFunc(add,
+		func(a, b Member) int { return replicaOrder(a.Role == Arbiter) - replicaOrder(b.Role == Arbiter) })
 
 	for len(add) > 0 || len(remove) > 0 {
-		b, m := p.pair(remove, add)
-		newHost := slices.IndexFunc(add, func(m Member) bool { return !p.holds(m) })
+		b, m := p.pairBrick(remove, add)
+		newHost := slices.IndexFunc(add, func(m Member) bool { return !p.hasBrick(m) })
 		ok := false
 		switch {
 		case b >= 0:
 			ok = p.replace(remove[b], add[m])
 			remove, add = slices.Delete(remove, b, b+1), slices.Delete(add, m, m+1)
-		case newHost >= 0 && p.vol.Replica < maxReplica:
-			ok = p.add(add[newHost])
+		case newHost >= 0 && p.volume.Replica < maxReplica:
+			ok = p.addMember(add[newHost])
 			add = slices.Delete(add, newHost, newHost+1)
 		case len(remove) == 2 && len(add) == 0 && remove[0].Arbiter:
 			ok = p.removeBoth(remove[0], remove[1])
@@ -127,8 +128,8 @@ func (p *planner) bricks() {
 	p.record(false)
 }
 
-// pair finds a brick and the member that takes its place.
-func (p *planner) pair(remove []cli.Brick, add []Member) (b, m int) {
+// pairBrick finds a brick and the member that takes its place.
+func (p *planner) pairBrick(remove []cli.Brick, add []Member) (b, m int) {
 	for b, old := range remove {
 		if m := slices.IndexFunc(add, func(m Member) bool { return p.mayReplace(old, m) }); m >= 0 {
 			return b, m
@@ -137,15 +138,15 @@ func (p *planner) pair(remove []cli.Brick, add []Member) (b, m int) {
 	return -1, -1
 }
 
-// holds reports whether m has a brick of the volume.
-func (p *planner) holds(m Member) bool {
-	return slices.ContainsFunc(p.vol.Bricks, func(b cli.Brick) bool {
-		o := p.owner(b)
+// hasBrick reports whether m has a brick of the volume.
+func (p *planner) hasBrick(m Member) bool {
+	return slices.ContainsFunc(p.volume.Bricks, func(b cli.Brick) bool {
+		o := p.ownerOf(b)
 		return o != nil && o.Name == m.Name
 	})
 }
 
-func order(last bool) int {
+func replicaOrder(last bool) int {
 	if last {
 		return 1
 	}
@@ -155,23 +156,23 @@ func order(last bool) int {
 // mayReplace: a brick is replaced in one move when there is no room for one
 // more copy, when it does not run, or when the new one is on the same machine.
 func (p *planner) mayReplace(b cli.Brick, m Member) bool {
-	if p.vol.Replica == 1 || b.Arbiter != (m.Role == Arbiter) {
+	if p.volume.Replica == 1 || b.Arbiter != (m.Role == Arbiter) {
 		return false
 	}
-	if o := p.owner(b); o != nil && o.Role == m.Role || p.holds(m) {
+	if o := p.ownerOf(b); o != nil && o.Role == m.Role || p.hasBrick(m) {
 		return o != nil && o.Name == m.Name
 	}
-	return p.vol.Replica == maxReplica || p.down[b.Name]
+	return p.volume.Replica == maxReplica || p.down[b.Name]
 }
 
 func (p *planner) replace(old cli.Brick, m Member) bool {
-	proof, ok := p.safe(old, "replace")
+	proof, ok := p.proofFor(old, "replace")
 	if !ok {
 		return false
 	}
 
 	why := "its node is to leave"
-	if o := p.owner(old); o != nil {
+	if o := p.ownerOf(old); o != nil {
 		why = o.Name + " has a new brick directory"
 	}
 
@@ -179,45 +180,45 @@ func (p *planner) replace(old cli.Brick, m Member) bool {
 		why += " and the brick does not run"
 	}
 
-	p.step(Step{
+	p.addStep(Step{
 		ID:          "replace-brick " + old.Name + " " + m.BrickName(),
 		Kind:        ReplaceBrick,
 		What:        "replace " + old.Name + " by " + m.BrickName(),
 		Why:         why,
-		Command:     []string{"volume", "replace-brick", p.d.Volume, old.Name, m.BrickName(), "commit", "force"},
+		Command:     []string{"volume", "replace-brick", p.desired.Volume, old.Name, m.BrickName(), "commit", "force"},
 		Destructive: true,
 		Proof:       proof,
 		Targets:     []string{old.Name, m.BrickName()},
 	})
 
-	i := slices.IndexFunc(p.vol.Bricks, func(b cli.Brick) bool { return b.Name == old.Name })
-	p.vol.Bricks[i] = cli.Brick{Name: m.BrickName(), Arbiter: old.Arbiter}
+	i := slices.IndexFunc(p.volume.Bricks, func(b cli.Brick) bool { return b.Name == old.Name })
+	p.volume.Bricks[i] = cli.Brick{Name: m.BrickName(), Arbiter: old.Arbiter}
 	delete(p.down, old.Name)
 	p.changed()
 
 	return true
 }
 
-func (p *planner) add(m Member) bool {
+func (p *planner) addMember(m Member) bool {
 	if !p.needAllUp("adding " + m.BrickName()) {
 		return false
 	}
-	if m.Role == Arbiter && p.vol.Replica != 2 {
+	if m.Role == Arbiter && p.volume.Replica != 2 {
 		p.refuse("storage.no_brick", "add a second data member", "an arbiter needs two data members")
 		return false
 	}
 
 	p.waitHealed("the new copy is made from complete ones")
 	p.record(true)
-	n := p.vol.Replica + 1
-	cmd := []string{"volume", "add-brick", p.d.Volume, "replica", fmt.Sprint(n)}
+	n := p.volume.Replica + 1
+	cmd := []string{"volume", "add-brick", p.desired.Volume, "replica", fmt.Sprint(n)}
 	what := fmt.Sprintf("add %s as copy %d", m.BrickName(), n)
 	if m.Role == Arbiter {
 		cmd = append(cmd, "arbiter", "1")
 		what = "add " + m.BrickName() + " as arbiter"
 	}
 
-	p.step(Step{
+	p.addStep(Step{
 		ID:      "add-brick " + m.BrickName(),
 		Kind:    AddBrick,
 		What:    what,
@@ -226,49 +227,49 @@ func (p *planner) add(m Member) bool {
 		Targets: []string{m.BrickName()},
 	})
 
-	p.vol.Bricks = append(p.vol.Bricks, cli.Brick{Name: m.BrickName(), Arbiter: m.Role == Arbiter})
-	p.vol.Replica = n
+	p.volume.Bricks = append(p.volume.Bricks, cli.Brick{Name: m.BrickName(), Arbiter: m.Role == Arbiter})
+	p.volume.Replica = n
 	p.changed()
 	return true
 }
 
 func (p *planner) remove(b cli.Brick) bool {
-	if len(p.vol.Bricks) == 1 {
+	if len(p.volume.Bricks) == 1 {
 		p.refuse("storage.last_copy", "add a data member that takes the data over first", "%s is the only copy", b.Name)
 		return false
 	}
-	if p.vol.Arbiters > 0 && !b.Arbiter {
+	if p.volume.Arbiters > 0 && !b.Arbiter {
 		p.refuse("storage.unsafe_removal", "add a data member that replaces it, or let the arbiter go first",
 			"%s cannot go while an arbiter decides between it and the other copy", b.Name)
 		return false
 	}
 
-	proof, ok := p.safe(b, "remove")
+	proof, ok := p.proofFor(b, "remove")
 	if !ok {
 		return false
 	}
 
-	n := p.vol.Replica - 1
+	n := p.volume.Replica - 1
 	why := "its node is to leave and nobody takes its place"
 	if b.Arbiter {
 		why = "it is not needed any more"
 	}
 
-	p.step(Step{
+	p.addStep(Step{
 		ID:          "remove-brick " + b.Name,
 		Kind:        RemoveBrick,
-		What:        fmt.Sprintf("give up %s; %s stay", b.Name, copies(n-p.vol.Arbiters+order(b.Arbiter), 0)),
+		What:        fmt.Sprintf("give up %s; %s stay", b.Name, copies(n-p.volume.Arbiters+replicaOrder(b.Arbiter), 0)),
 		Why:         why,
-		Command:     []string{"volume", "remove-brick", p.d.Volume, "replica", fmt.Sprint(n), b.Name, "force"},
+		Command:     []string{"volume", "remove-brick", p.desired.Volume, "replica", fmt.Sprint(n), b.Name, "force"},
 		Destructive: true,
 		Proof:       proof,
 		Targets:     []string{b.Name},
 	})
 
-	p.vol.Bricks = slices.DeleteFunc(p.vol.Bricks, func(x cli.Brick) bool { return x.Name == b.Name })
-	p.vol.Replica = n
+	p.volume.Bricks = slices.DeleteFunc(p.volume.Bricks, func(x cli.Brick) bool { return x.Name == b.Name })
+	p.volume.Replica = n
 	if b.Arbiter {
-		p.vol.Arbiters = 0
+		p.volume.Arbiters = 0
 	}
 
 	wasDown := p.down[b.Name]
@@ -284,26 +285,27 @@ func (p *planner) remove(b cli.Brick) bool {
 // arbiter alone cannot go first: of two copies the first must run, and once it is
 // gone nobody can say any more whether the other one is complete.
 func (p *planner) removeBoth(arbiter, b cli.Brick) bool {
-	proof, ok := p.safe(b, "remove")
+	proof, ok := p.proofFor(b, "remove")
 	if !ok {
 		return false
 	}
 
 	names := []string{b.Name, arbiter.Name}
-	p.step(Step{
+	p.addStep(Step{
 		ID:          "remove-brick " + strings.Join(names, ","),
 		Kind:        RemoveBrick,
 		What:        "give up " + b.Name + " and the arbiter " + arbiter.Name + "; 1 copy stays",
 		Why:         "its node is to leave, and an arbiter needs two copies",
-		Command:     []string{"volume", "remove-brick", p.d.Volume, "replica", "1", names[0], names[1], "force"},
+		Command:     []string{"volume", "remove-brick", p.desired.Volume, "replica", "1", names[0], names[1], "force"},
 		Destructive: true,
 		Proof:       proof,
 		Targets:     names,
 	})
 
-	p.vol.Bricks = slices.DeleteFunc(p.vol.Bricks, func(x cli.Brick) bool { return slices.Contains(names, x.Name) })
-	p.vol.Replica = 1
-	p.vol.Arbiters = 0
+	p.volume.Bricks = slices.DeleteFunc(p.volume.Bricks,
+		func(x cli.Brick) bool { return slices.Contains(names, x.Name) })
+	p.volume.Replica = 1
+	p.volume.Arbiters = 0
 	p.healed = true
 	delete(p.down, b.Name)
 
@@ -319,24 +321,24 @@ func (p *planner) changed() {
 
 // waitHealed plans waiting unless it is known that there is nothing to heal.
 func (p *planner) waitHealed(why string) {
-	if p.healed || p.vol.Replica == 1 {
+	if p.healed || p.volume.Replica == 1 {
 		return
 	}
-	p.step(Step{
-		ID:      "wait-heal " + strings.Join(brickNames(p.vol.Bricks), ","),
+	p.addStep(Step{
+		ID:      "wait-heal " + strings.Join(brickNames(p.volume.Bricks), ","),
 		Kind:    WaitHeal,
 		What:    "wait until all copies are equal",
 		Why:     why,
-		Targets: brickNames(p.vol.Bricks),
+		Targets: brickNames(p.volume.Bricks),
 	})
 	p.healed = len(p.down) == 0
 }
 
 // needAllUp refuses when a brick is down, or when that is not known.
 func (p *planner) needAllUp(what string) bool {
-	if !p.upOK {
+	if !p.bricksKnown {
 		p.refuse("storage.status_unknown", "try again when all nodes answer",
-			"%s has to wait: it is not known which bricks run (%s)", what, p.obs.StatusError)
+			"%s has to wait: it is not known which bricks run (%s)", what, p.observed.StatusError)
 		return false
 	}
 	if len(p.down) > 0 {
@@ -350,13 +352,13 @@ func (p *planner) needAllUp(what string) bool {
 // record plans remembering that all copies are complete, see proof.go. A single
 // copy needs that only when it is about to get company.
 func (p *planner) record(growing bool) {
-	if p.vol.Replica == 1 && !growing || len(p.down) > 0 {
+	if p.volume.Replica == 1 && !growing || len(p.down) > 0 {
 		return
 	}
 
-	now := slices.Sorted(slices.Values(brickNames(p.vol.Bricks)))
-	if value := strings.Join(now, ","); p.vol.Options[completeOption] != value {
-		if !p.upOK {
+	now := slices.Sorted(slices.Values(brickNames(p.volume.Bricks)))
+	if value := strings.Join(now, ","); p.volume.Options[completeOption] != value {
+		if !p.bricksKnown {
 			p.plan.Incomplete = true
 			return
 		}
@@ -366,15 +368,15 @@ func (p *planner) record(growing bool) {
 			return
 		}
 
-		p.step(Step{
+		p.addStep(Step{
 			ID:      "record " + value,
 			Kind:    Record,
 			What:    "remember that " + strings.Join(now, ", ") + " are complete",
 			Why:     "when one of them is lost, this proves that the others have everything",
-			Command: []string{"volume", "set", p.d.Volume, completeOption, value},
+			Command: []string{"volume", "set", p.desired.Volume, completeOption, value},
 			Targets: now,
 		})
 
-		p.vol.Options[completeOption] = value
+		p.volume.Options[completeOption] = value
 	}
 }

@@ -13,34 +13,34 @@ import (
 // its own takes the lock of the pool and makes all clients load a new graph.
 func (p *planner) options() {
 	var allow, names []string
-	for _, m := range p.d.Members {
+	for _, m := range p.desired.Members {
 		allow, names = append(allow, m.Address), append(names, m.Name)
 	}
 
-	want := p.d.options(p.vol.Replica, len(p.joined), allow, names)
-	cmd := []string{"volume", "set", p.d.Volume}
+	want := p.desired.options(p.volume.Replica, len(p.joined), allow, names)
+	cmd := []string{"volume", "set", p.desired.Volume}
 	var pairs, why []string
 	for _, k := range slices.Sorted(maps.Keys(want)) {
-		have, set := p.vol.Options[k]
+		have, set := p.volume.Options[k]
 		if equalOption(k, have, want[k]) || !set && want[k] == "none" {
 			continue
 		}
-		if (k == "client.ssl" || k == "server.ssl") && p.vol.State == cli.Started {
+		if (k == "client.ssl" || k == "server.ssl") && p.volume.State == cli.Started {
 			p.refuse("storage.tls_late",
 				"TLS is decided when the cluster is formed; to change it, stop the volume by hand",
-				"%s is %q and cannot be set while volume %s runs", k, have, p.vol.Name)
+				"%s is %q and cannot be set while volume %s runs", k, have, p.volume.Name)
 			continue
 		}
 
 		if k == granularOption {
-			if p.vol.State == cli.Started && p.healed { // its command wants both
-				p.vol.Options[k] = want[k]
-				p.step(Step{
+			if p.volume.State == cli.Started && p.healed { // its command wants both
+				p.volume.Options[k] = want[k]
+				p.addStep(Step{
 					ID:      "set " + k,
 					Kind:    SetOption,
 					What:    "heal directories name by name",
 					Why:     "it is not set",
-					Command: []string{"volume", "heal", p.d.Volume, "granular-entry-heal", want[k]},
+					Command: []string{"volume", "heal", p.desired.Volume, "granular-entry-heal", want[k]},
 				})
 			}
 
@@ -52,7 +52,7 @@ func (p *planner) options() {
 		}
 
 		pairs, cmd = append(pairs, k+"="+want[k]), append(cmd, k, want[k])
-		p.vol.Options[k] = want[k]
+		p.volume.Options[k] = want[k]
 	}
 
 	if len(pairs) == 0 {
@@ -63,12 +63,12 @@ func (p *planner) options() {
 		why = []string{"they are not set"}
 	}
 
-	what := fmt.Sprintf("set %d options of volume %s", len(pairs), p.d.Volume)
+	what := fmt.Sprintf("set %d options of volume %s", len(pairs), p.desired.Volume)
 	if len(pairs) == 1 {
 		what = "set " + pairs[0]
 	}
 
-	p.step(Step{
+	p.addStep(Step{
 		ID:      "set " + strings.Join(pairs, " "),
 		Kind:    SetOption,
 		What:    what,
@@ -77,18 +77,18 @@ func (p *planner) options() {
 	})
 }
 
-func (p *planner) start() {
-	if p.vol.State != cli.Started {
-		p.step(Step{
-			ID:      "start " + p.d.Volume,
+func (p *planner) planStart() {
+	if p.volume.State != cli.Started {
+		p.addStep(Step{
+			ID:      "start " + p.desired.Volume,
 			Kind:    StartVolume,
-			What:    "start volume " + p.d.Volume,
-			Why:     "it is " + p.vol.State.String(),
-			Command: []string{"volume", "start", p.d.Volume},
+			What:    "start volume " + p.desired.Volume,
+			Why:     "it is " + p.volume.State.String(),
+			Command: []string{"volume", "start", p.desired.Volume},
 		})
 
-		wasStopped := p.vol.State == cli.Stopped
-		p.vol.State = cli.Started
+		wasStopped := p.volume.State == cli.Stopped
+		p.volume.State = cli.Started
 		if wasStopped { // which bricks come up, and what they lack, is seen then
 			p.plan.Incomplete = true
 		}
@@ -96,18 +96,18 @@ func (p *planner) start() {
 		return
 	}
 
-	bricks, processes := p.idle()
-	if len(processes) == 0 || !p.upOK {
+	bricks, processes := p.idleProcesses()
+	if len(processes) == 0 || !p.bricksKnown {
 		return
 	}
 
 	what := strings.Join(processes, ", ")
-	p.step(Step{
+	p.addStep(Step{
 		ID:      "start-bricks " + what,
 		Kind:    StartBricks,
 		What:    "start " + what,
 		Why:     "the node is there, what serves its copy does not run",
-		Command: []string{"volume", "start", p.d.Volume, "force"},
+		Command: []string{"volume", "start", p.desired.Volume, "force"},
 		Targets: processes,
 	})
 
@@ -116,25 +116,25 @@ func (p *planner) start() {
 	}
 }
 
-// idle returns the bricks of members that take part and that do not run, and all processes of
+// idleProcesses returns the bricks of members that take part and that do not run, and all processes of
 // these members that do not run, as people read them: their self-heal daemons as well. Nobody
 // but the command that starts bricks starts one of those that has ended.
-func (p *planner) idle() (bricks, processes []string) {
-	for _, b := range p.vol.Bricks {
-		m := p.owner(b)
+func (p *planner) idleProcesses() (bricks, processes []string) {
+	for _, b := range p.volume.Bricks {
+		m := p.ownerOf(b)
 		_, path, _ := cli.SplitBrick(b.Name)
-		if p.down[b.Name] && m != nil && p.alive[m.Name] && path == m.Brick {
+		if p.down[b.Name] && m != nil && p.present[m.Name] && path == m.Brick {
 			bricks = append(bricks, b.Name)
 		}
 	}
 
 	processes = slices.Clone(bricks)
 
-	for _, process := range p.obs.Processes {
+	for _, process := range p.observed.Processes {
 		if process.Name != "" || process.Online {
 			continue
 		}
-		if m := p.member(process.HostUUID, ""); m != nil && p.alive[m.Name] {
+		if m := p.member(process.HostUUID, ""); m != nil && p.present[m.Name] {
 			processes = append(processes, "the self-heal daemon of "+m.Name)
 		}
 	}

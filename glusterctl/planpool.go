@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// pool brings the members together. It returns false when nothing more can be
+// planPool brings the members together. It returns false when nothing more can be
 // planned before the pool has changed.
-func (p *planner) pool() bool {
-	if p.obs.PoolError != "" {
-		p.step(Step{
+func (p *planner) planPool() bool {
+	if p.observed.PoolError != "" {
+		p.addStep(Step{
 			ID:   "wait-pool",
 			Kind: WaitPool,
 			What: "wait until the list of pool members is settled",
-			Why:  p.obs.PoolError,
+			Why:  p.observed.PoolError,
 		})
 
 		p.plan.Incomplete = true
@@ -23,9 +23,9 @@ func (p *planner) pool() bool {
 
 	// A machine that went away without a word holds up every command that needs
 	// the lock of the pool until glusterd has noticed.
-	for _, peer := range p.obs.Pool {
+	for _, peer := range p.observed.Pool {
 		if !peer.Self && peer.Connected && p.unreachable(peer) {
-			p.step(Step{
+			p.addStep(Step{
 				ID:      "wait-pool " + peer.Hostname,
 				Kind:    WaitPool,
 				What:    "wait until glusterd has noticed that " + peer.Hostname + " is away",
@@ -41,40 +41,41 @@ func (p *planner) pool() bool {
 		return false
 	}
 
-	if n := len(p.obs.Disowned); n > 0 && !slices.ContainsFunc(p.d.others(), func(m Member) bool {
-		return p.obs.Reachable[m.Address] && !slices.Contains(p.obs.Disowned, m.Name)
+	if n := len(p.observed.Disowned); n > 0 && !slices.ContainsFunc(p.desired.others(), func(m Member) bool {
+		return p.observed.Reachable[m.Address] && !slices.Contains(p.observed.Disowned, m.Name)
 	}) {
 		p.refuse("storage.disowned",
 			"if this node was removed on purpose, reset its storage daemon and let it join as a new one",
-			"%s no longer count(s) this node as a member", strings.Join(p.obs.Disowned, ", "))
+			"%s no longer count(s) this node as a member", strings.Join(p.observed.Disowned, ", "))
 		return false
 	}
 
-	p.joined, p.alive = map[string]bool{p.d.Self: true}, map[string]bool{p.d.Self: true}
+	p.joined = map[string]bool{p.desired.Self: true}
+	p.present = map[string]bool{p.desired.Self: true}
 	var wait []string
-	for _, m := range p.d.others() {
-		peer, known := p.obs.peer(m.Name, m.Address)
-		reach := p.obs.Reachable[m.Address]
+	for _, m := range p.desired.others() {
+		peer, known := p.observed.peerNamed(m.Name, m.Address)
+		reach := p.observed.Reachable[m.Address]
 		switch {
 		case known && peer.State == cli.PeerRejected:
 			p.refuse("storage.peer_rejected",
 				"on "+m.Name+", if it holds no copy that is needed: reset its storage daemon and let it join as a new node",
 				"%s is rejected: its configuration differs from the pool's", m.Name)
 		case known && peer.State == cli.PeerInCluster && peer.Connected:
-			p.joined[m.Name], p.alive[m.Name] = true, true
-			if slices.Contains(p.obs.Unsure, m.Name) {
+			p.joined[m.Name], p.present[m.Name] = true, true
+			if slices.Contains(p.observed.Unsure, m.Name) {
 				wait = append(wait, m.Name)
 			}
 		case known && reach:
-			p.joined[m.Name], p.alive[m.Name] = true, true
+			p.joined[m.Name], p.present[m.Name] = true, true
 			wait = append(wait, m.Name)
 		case known:
 			p.joined[m.Name] = true
-			p.warn("storage.peer_down", "bring it back, or remove it",
+			p.addWarning("storage.peer_down", "bring it back, or remove it",
 				"%s is away: its glusterd does not answer", m.Name)
 		case reach:
-			p.joined[m.Name], p.alive[m.Name] = true, true
-			p.step(Step{
+			p.joined[m.Name], p.present[m.Name] = true, true
+			p.addStep(Step{
 				ID:      "probe " + m.Name,
 				Kind:    Probe,
 				What:    "take " + m.Name + " into the pool",
@@ -85,21 +86,21 @@ func (p *planner) pool() bool {
 
 			wait = append(wait, m.Name)
 		default:
-			p.warn("storage.member_unreachable",
+			p.addWarning("storage.member_unreachable",
 				"check that the machine is on, that glusterd runs on it, and that port 24007 is open between the nodes",
 				"%s (%s) is not in the pool and does not answer", m.Name, m.Address)
 		}
 	}
 
-	for _, peer := range p.obs.Pool {
+	for _, peer := range p.observed.Pool {
 		if !peer.Self && p.member(peer.UUID, peer.Hostname) == nil && !p.leaving(peer) {
-			p.warn("storage.unknown_peer", "if it should not be there: name it as leaving",
+			p.addWarning("storage.unknown_peer", "if it should not be there: name it as leaving",
 				"the pool has a member that is not in the configuration: %s", peer.Hostname)
 		}
 	}
 
 	if len(wait) > 0 {
-		p.step(Step{
+		p.addStep(Step{
 			ID:      "wait-peers " + strings.Join(wait, ","),
 			Kind:    WaitPeers,
 			What:    "wait until " + strings.Join(wait, ", ") + " and all others count each other as members",
@@ -113,12 +114,12 @@ func (p *planner) pool() bool {
 
 func (p *planner) unreachable(peer cli.Peer) bool {
 	for _, n := range append([]string{peer.Hostname}, peer.Names...) {
-		if ok, tried := p.obs.Reachable[n]; tried {
+		if ok, tried := p.observed.Reachable[n]; tried {
 			return !ok
 		}
 	}
 	if m := p.member(peer.UUID, peer.Hostname); m != nil {
-		if ok, tried := p.obs.Reachable[m.Address]; tried {
+		if ok, tried := p.observed.Reachable[m.Address]; tried {
 			return !ok
 		}
 	}
@@ -126,7 +127,7 @@ func (p *planner) unreachable(peer cli.Peer) bool {
 }
 
 func (p *planner) leaving(peer cli.Peer) bool {
-	return slices.ContainsFunc(p.d.Leaving, func(l string) bool {
+	return slices.ContainsFunc(p.desired.Leaving, func(l string) bool {
 		return l == peer.Hostname || l == peer.UUID || slices.Contains(peer.Names, l)
 	})
 }
@@ -134,27 +135,27 @@ func (p *planner) leaving(peer cli.Peer) bool {
 // member finds the member that a brick or peer belongs to, by the UUID of its
 // glusterd or by name; nil if there is none.
 func (p *planner) member(uuid, host string) *Member {
-	for i, m := range p.d.Members {
+	for i, m := range p.desired.Members {
 		if host == m.Name || host == m.Address {
-			return &p.d.Members[i]
+			return &p.desired.Members[i]
 		}
 		if uuid == "" {
 			continue
 		}
 
-		if m.Name == p.d.Self {
-			if uuid == p.obs.selfUUID() {
-				return &p.d.Members[i]
+		if m.Name == p.desired.Self {
+			if uuid == p.observed.selfUUID() {
+				return &p.desired.Members[i]
 			}
-		} else if peer, ok := p.obs.peer(m.Name, m.Address); ok && peer.UUID == uuid {
-			return &p.d.Members[i]
+		} else if peer, ok := p.observed.peerNamed(m.Name, m.Address); ok && peer.UUID == uuid {
+			return &p.desired.Members[i]
 		}
 	}
 
 	return nil
 }
 
-func (p *planner) owner(b cli.Brick) *Member {
+func (p *planner) ownerOf(b cli.Brick) *Member {
 	host, _, _ := cli.SplitBrick(b.Name)
 	return p.member(b.HostUUID, host)
 }
@@ -163,12 +164,12 @@ func (p *planner) owner(b cli.Brick) *Member {
 // no change then and has stopped the bricks (cluster.server-quorum-type server,
 // more than half of the pool).
 func (p *planner) quorum() bool {
-	if p.vol.Options["cluster.server-quorum-type"] != "server" {
+	if p.volume.Options["cluster.server-quorum-type"] != "server" {
 		return true
 	}
 
 	up, away := 0, []string{}
-	for _, peer := range p.obs.Pool {
+	for _, peer := range p.observed.Pool {
 		if peer.Self || peer.Connected {
 			up++
 		} else {
@@ -176,29 +177,29 @@ func (p *planner) quorum() bool {
 		}
 	}
 
-	if 2*up > len(p.obs.Pool) {
+	if 2*up > len(p.observed.Pool) {
 		return true
 	}
 
 	p.refuse("storage.no_quorum", "bring at least one of them back; the rest follows by itself",
 		"only %d of %d pool members are there (%s away): the volume has stopped and cannot be changed", up,
-		len(p.obs.Pool), strings.Join(away, ", "))
+		len(p.observed.Pool), strings.Join(away, ", "))
 	return false
 }
 
 func (p *planner) detach() {
-	for _, peer := range p.obs.Pool {
+	for _, peer := range p.observed.Pool {
 		if peer.Self || !p.leaving(peer) {
 			continue
 		}
-		if slices.ContainsFunc(p.vol.Bricks, func(b cli.Brick) bool {
+		if slices.ContainsFunc(p.volume.Bricks, func(b cli.Brick) bool {
 			host, _, _ := cli.SplitBrick(b.Name)
 			return b.HostUUID == peer.UUID || host == peer.Hostname || slices.Contains(peer.Names, host)
 		}) {
 			continue // why its brick stays has been said
 		}
 
-		p.step(Step{
+		p.addStep(Step{
 			ID:          "detach " + peer.Hostname,
 			Kind:        Detach,
 			What:        "let " + peer.Hostname + " go from the pool",

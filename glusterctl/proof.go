@@ -32,12 +32,12 @@ import (
 //
 // An operator can overrule this brick by brick, see Desired.AcceptLoss.
 
-// safe gives the proof for giving up x, planning to wait for it where waiting
+// proofFor gives the proof for giving up x, planning to wait for it where waiting
 // is all that is needed. When there is none, it refuses.
-func (p *planner) safe(x cli.Brick, verb string) (string, bool) {
+func (p *planner) proofFor(x cli.Brick, verb string) (string, bool) {
 	unsafe := func(next, format string, args ...any) (string, bool) {
-		if slices.Contains(p.d.AcceptLoss, x.Name) {
-			p.warn("storage.accepted_loss", "none: this was accepted",
+		if slices.Contains(p.desired.AcceptLoss, x.Name) {
+			p.addWarning("storage.accepted_loss", "none: this was accepted",
 				"to "+verb+" "+x.Name+" may lose data: "+format, args...)
 			return "NONE: the loss of " + x.Name + " was accepted by name", true
 		}
@@ -45,12 +45,13 @@ func (p *planner) safe(x cli.Brick, verb string) (string, bool) {
 		return "", false
 	}
 
-	if !p.upOK {
-		return unsafe("try again when all nodes answer", "it is not known which bricks run (%s)", p.obs.StatusError)
+	if !p.bricksKnown {
+		return unsafe("try again when all nodes answer", "it is not known which bricks run (%s)",
+			p.observed.StatusError)
 	}
 
 	var rest []cli.Brick
-	for _, b := range p.vol.Bricks {
+	for _, b := range p.volume.Bricks {
 		if b.Name == x.Name {
 			continue
 		}
@@ -64,7 +65,7 @@ func (p *planner) safe(x cli.Brick, verb string) (string, bool) {
 		return unsafe("add a data member that takes the data over first", "it is the only copy")
 	}
 
-	if s := p.obs.HealState(); s.SplitBrain.N > 0 {
+	if s := p.observed.HealState(); s.SplitBrain.N > 0 {
 		return unsafe("resolve the split-brain first", "%d entries are in split-brain", s.SplitBrain.N)
 	}
 	if !p.down[x.Name] {
@@ -72,7 +73,7 @@ func (p *planner) safe(x cli.Brick, verb string) (string, bool) {
 		return "all copies are equal before it goes", true
 	}
 
-	known := p.obs.complete()
+	known := p.observed.complete()
 	for _, b := range rest {
 		if !slices.Contains(known, b.Name) {
 			return unsafe("bring "+x.Name+" back and wait until all copies are equal",
@@ -80,23 +81,23 @@ func (p *planner) safe(x cli.Brick, verb string) (string, bool) {
 		}
 	}
 
-	if q := p.obs.Volume.Options["cluster.quorum-type"]; p.vol.Replica > 1 && q != "auto" {
+	if q := p.observed.Volume.Options["cluster.quorum-type"]; p.volume.Replica > 1 && q != "auto" {
 		return unsafe("bring it back", "cluster.quorum-type was %q, so that one copy alone could be written", q)
 	}
 
 	switch {
-	case p.vol.Replica == 3 && p.vol.Arbiters == 0:
+	case p.volume.Replica == 3 && p.volume.Arbiters == 0:
 		return "the other two were recorded as complete, both run, and no write was answered by one copy alone", true
-	case p.vol.Replica == 3 && x.Arbiter:
+	case p.volume.Replica == 3 && x.Arbiter:
 		return "it holds no data, and both copies run", true
-	case p.vol.Replica == 3:
-		if !p.obs.SameEntries {
+	case p.volume.Replica == 3:
+		if !p.observed.SameEntries {
 			return unsafe("wait a minute and try again",
 				"the arbiter and the remaining copy do not list the same pending entries")
 		}
 		return "the remaining copy was recorded as complete and the arbiter blames it for nothing", true
-	case p.vol.Bricks[0].Name != x.Name:
-		return p.vol.Bricks[0].Name + " is the first brick: no write was answered without it", true
+	case p.volume.Bricks[0].Name != x.Name:
+		return p.volume.Bricks[0].Name + " is the first brick: no write was answered without it", true
 	}
 
 	return unsafe("bring it back; or accept the loss by name",

@@ -14,13 +14,13 @@ import (
 	"saltern/internal/command"
 )
 
-// run carries one step out.
-func (c *Controller) run(ctx context.Context, d Desired, s Step, progress func(Event)) error {
+// runStep carries one step out.
+func (c *Controller) runStep(ctx context.Context, d Desired, s Step, progress func(Event)) error {
 	switch s.Kind {
 	case StartDaemon:
 		return c.startDaemon(ctx, s, progress)
 	case WaitPool:
-		return c.poll(ctx, s, progress, c.cfg.RetryFor, func() (bool, string) {
+		return c.pollUntil(ctx, s, progress, c.cfg.RetryFor, func() (bool, string) {
 			o, err := c.ObserveQuick(ctx, d)
 			if err != nil {
 				return false, err.Error()
@@ -37,7 +37,7 @@ func (c *Controller) run(ctx context.Context, d Desired, s Step, progress func(E
 		}
 		return c.client.Change(ctx, s.Command...)
 	case WaitPeers:
-		return c.poll(ctx, s, progress, c.cfg.RetryFor,
+		return c.pollUntil(ctx, s, progress, c.cfg.RetryFor,
 			func() (bool, string) { return c.peersSettled(ctx, d, s.Targets) })
 	case WaitHeal:
 		return c.waitHeal(ctx, d, s, progress)
@@ -49,7 +49,7 @@ func (c *Controller) run(ctx context.Context, d Desired, s Step, progress func(E
 	case MakeLayout:
 		return c.makeLayout(ctx, d)
 	case Record:
-		if err := c.agree(ctx, d, s, progress); err != nil {
+		if err := c.settleNames(ctx, d, s, progress); err != nil {
 			return err
 		}
 		return c.client.Change(ctx, s.Command...)
@@ -71,9 +71,9 @@ func (w waiting) Unwrap() []error { return []error{w.error, command.ErrTimeout} 
 
 var errTakesLong = errors.New("it takes too long")
 
-// poll asks until done says so; text is what is waited for. The last text is
+// pollUntil asks until done says so; text is what is waited for. The last text is
 // in the error.
-func (c *Controller) poll(
+func (c *Controller) pollUntil(
 	ctx context.Context,
 	s Step,
 	progress func(Event),
@@ -109,7 +109,7 @@ func (c *Controller) startDaemon(ctx context.Context, s Step, progress func(Even
 		}
 	}
 	// It answers 2 to 17 s after its start, later without quorum.
-	return c.poll(ctx, s, progress, time.Minute, func() (bool, string) {
+	return c.pollUntil(ctx, s, progress, time.Minute, func() (bool, string) {
 		_, err := c.client.PoolList(ctx)
 		if err != nil && cli.KindOf(err) != cli.PoolUnknown {
 			return false, err.Error()
@@ -131,7 +131,7 @@ func (c *Controller) peersSettled(ctx context.Context, d Desired, names []string
 		if !slices.Contains(names, m.Name) {
 			continue
 		}
-		p, ok := o.peer(m.Name, m.Address)
+		p, ok := o.peerNamed(m.Name, m.Address)
 		if !ok || p.State != cli.PeerInCluster || !p.Connected {
 			return false, m.Name + " is not a full member yet"
 		}
@@ -208,7 +208,7 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 // leaves behind. It looks anew: the mark may be of a change that another node
 // was making when this one asked.
 func (c *Controller) clearLeftover(ctx context.Context, d Desired, s Step) bool {
-	self := d.self()
+	self := d.selfMember()
 	if !slices.Contains(s.Targets, self.BrickName()) || self.Brick == "" {
 		return false
 	}

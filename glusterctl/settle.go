@@ -47,7 +47,7 @@ func (c *Controller) settle(ctx context.Context, d Desired, bricks []string) {
 			if slices.Contains(known, h.Brick) && strings.HasPrefix(e.Path, "/") &&
 				!slices.Contains(tried, e.Path) && len(tried) < mostSettled {
 				tried = append(tried, e.Path)
-				c.take(ctx, d, source, e.Path)
+				c.takeCopy(ctx, d, source, e.Path)
 			}
 		}
 	}
@@ -69,19 +69,19 @@ func (c *Controller) source(ctx context.Context, d Desired, bricks []string) (st
 	return bricks[i], complete
 }
 
-// take has the copy of one brick win. It is refused for everything that only
+// takeCopy has the copy of one brick win. It is refused for everything that only
 // waits to be healed.
-func (c *Controller) take(ctx context.Context, d Desired, source, path string) {
+func (c *Controller) takeCopy(ctx context.Context, d Desired, source, path string) {
 	if err := c.client.TakeFrom(ctx, d.Volume, source, path); err == nil {
 		c.cfg.Log.Info("a new copy of the volume had another file by this name; the older copies win",
 			"path", path, "brick", source)
 	}
 }
 
-// agree looks every name up before new copies are recorded as complete. It
+// settleNames looks every name up before new copies are recorded as complete. It
 // settles those of which they hold another file; the error says that this was
 // needed, and passes.
-func (c *Controller) agree(ctx context.Context, d Desired, s Step, progress func(Event)) error {
+func (c *Controller) settleNames(ctx context.Context, d Desired, s Step, progress func(Event)) error {
 	source, _ := c.source(ctx, d, s.Targets)
 	if source == "" {
 		return nil
@@ -92,7 +92,7 @@ func (c *Controller) agree(ctx context.Context, d Desired, s Step, progress func
 		return err
 	}
 
-	torn, err := c.torn(ctx, d)
+	torn, err := c.tornNames(ctx, d)
 	if err != nil {
 		return waiting{err}
 	}
@@ -101,8 +101,8 @@ func (c *Controller) agree(ctx context.Context, d Desired, s Step, progress func
 	}
 
 	for _, path := range torn {
-		c.take(ctx, d, source, path)
+		c.takeCopy(ctx, d, source, path)
 	}
 
-	return waiting{fmt.Errorf("the copies hold different files by the name of %s", quote(torn[0]))}
+	return waiting{fmt.Errorf("the copies hold different files by the name of %s", shellQuote(torn[0]))}
 }

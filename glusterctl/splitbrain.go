@@ -47,7 +47,7 @@ func (c *Controller) SplitBrains(ctx context.Context, volume string) ([]SplitBra
 
 	list := make([]SplitBrain, 0, len(out))
 	for _, s := range out {
-		what := quote(s.Path)
+		what := shellQuote(s.Path)
 		if strings.HasPrefix(s.Path, "<gfid:") {
 			what = "gfid:" + s.GFID
 		}

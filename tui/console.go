@@ -133,8 +133,8 @@ func (c *Console) refresh() tea.Cmd {
 	}
 }
 
-// pause is the time to the next refresh.
-func (c *Console) pause() time.Duration {
+// refreshDelay is the time to the next refresh.
+func (c *Console) refreshDelay() time.Duration {
 	if c.err == nil && c.doc.Health == status.Healthy && time.Since(c.pressed) >= calmAfter {
 		return refreshCalm
 	}
@@ -148,14 +148,14 @@ const secretsFor = 2 * time.Minute
 func (c *Console) hideSecrets() {
 	if (c.view == joining || c.view == keysView) && time.Since(c.pressed) >= secretsFor {
 		c.ask = nil
-		c.show(overview)
+		c.showView(overview)
 	}
 }
 
 // touched notes a key. Somebody who comes to a page that is asked for rarely
 // sees the present.
 func (c *Console) touched() tea.Cmd {
-	calm := c.pause() == refreshCalm
+	calm := c.refreshDelay() == refreshCalm
 	c.pressed = time.Now()
 	if !calm {
 		return nil
@@ -188,7 +188,7 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if c.view == network {
 			c.lines = networkLines(msg.facts)
 			if msg.err != nil {
-				c.lines = wrap(msg.err.Error(), c.size.body().width)
+				c.lines = wrapWords(msg.err.Error(), c.size.bodySize().width)
 			}
 		}
 	case refreshNow:
@@ -201,21 +201,21 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		c.seen = true
 		c.hideSecrets()
 		if msg.chain == c.chain {
-			return c, tea.Tick(c.pause(), func(time.Time) tea.Msg { return refreshNow{msg.chain} })
+			return c, tea.Tick(c.refreshDelay(), func(time.Time) tea.Msg { return refreshNow{msg.chain} })
 		}
 	case linesMsg:
 		c.busy = ""
 		if msg.view == c.view {
 			c.lines = msg.lines
 			if msg.err != nil {
-				c.lines = wrap(msg.err.Error(), c.size.body().width)
+				c.lines = wrapWords(msg.err.Error(), c.size.bodySize().width)
 			}
 			if c.view == logs {
 				c.from = len(c.lines) // the newest
 			}
 		}
 	case keysAdded: // the page was left meanwhile
-		c.message = c.added(msg)
+		c.message = c.wordAdded(msg)
 	case passwordSet:
 		c.message = c.newPassword(msg)
 	case keysRead:
@@ -225,16 +225,16 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case doneMsg:
 		c.busy, c.message = "", msg.text
 		if msg.err != nil {
-			c.message = clean(msg.err.Error())
+			c.message = cleanLine(msg.err.Error())
 		}
 	case tea.KeyPressMsg:
-		return c, tea.Batch(c.key(msg.String()), again)
+		return c, tea.Batch(c.handleKey(msg.String()), again)
 	}
 
 	return c, nil
 }
 
-func (c *Console) key(key string) tea.Cmd {
+func (c *Console) handleKey(key string) tea.Cmd {
 	if q := c.ask; q != nil {
 		switch key {
 		case "y", "Y":
@@ -259,7 +259,7 @@ func (c *Console) key(key string) tea.Cmd {
 		}
 	}
 
-	page := c.size.body().height - 2
+	page := c.size.bodySize().height - 2
 	switch key {
 	case "ctrl+c":
 		return c.ending(Leave)()
@@ -267,7 +267,7 @@ func (c *Console) key(key string) tea.Cmd {
 		if c.view == overview && key == "q" {
 			return c.ending(Leave)()
 		}
-		c.show(overview)
+		c.showView(overview)
 		return nil
 	case "down":
 		c.from++
@@ -303,7 +303,7 @@ func (c *Console) key(key string) tea.Cmd {
 
 // network shows the interfaces as they are now.
 func (c *Console) network() tea.Cmd {
-	c.show(network)
+	c.showView(network)
 	c.facts = setup.Facts{}
 	return func() tea.Msg {
 		f, err := c.api.SetupFacts(c.ctx)
@@ -311,7 +311,7 @@ func (c *Console) network() tea.Cmd {
 	}
 }
 
-func (c *Console) show(v consoleView) {
+func (c *Console) showView(v consoleView) {
 	c.view = v
 	c.from = 0
 	c.lines = nil
@@ -321,9 +321,9 @@ func (c *Console) show(v consoleView) {
 func (c *Console) menuKey(key string) tea.Cmd {
 	switch key {
 	case "1":
-		c.show(details)
+		c.showView(details)
 	case "2":
-		return c.logs("master")
+		return c.readLogs("master")
 	case "3":
 		return c.network()
 	case "4":
@@ -331,11 +331,11 @@ func (c *Console) menuKey(key string) tea.Cmd {
 			c.busy = "Writing a support bundle ..."
 			return func() tea.Msg {
 				path, err := c.support(c.ctx)
-				return doneMsg{"Written: " + clean(path), err}
+				return doneMsg{"Written: " + cleanLine(path), err}
 			}
 		})
 	case "5":
-		c.show(restarts)
+		c.showView(restarts)
 	case "6":
 		c.confirm("Shut down this machine? Its minions go to other nodes, if there are any. (y/n)", c.ending(PowerOff))
 	case "7":
@@ -383,15 +383,15 @@ func (c *Console) ending(a Action) func() tea.Cmd {
 	}
 }
 
-func (c *Console) logs(service string) tea.Cmd {
-	c.show(logs)
+func (c *Console) readLogs(service string) tea.Cmd {
+	c.showView(logs)
 	c.busy = "Reading ..."
-	width := c.size.body().width
+	width := c.size.bodySize().width
 	return func() tea.Msg {
 		got, err := c.api.Output(c.ctx, service, 200)
 		lines := []string{"The last lines of " + service + ":"}
 		for _, l := range got {
-			lines = append(lines, wrap(l, width)...)
+			lines = append(lines, wrapWords(l, width)...)
 		}
 		return linesMsg{logs, lines, err}
 	}
@@ -400,9 +400,9 @@ func (c *Console) logs(service string) tea.Cmd {
 func (c *Console) logKey(key string) tea.Cmd {
 	switch key {
 	case "1":
-		return c.logs("master")
+		return c.readLogs("master")
 	case "2":
-		return c.logs("lb")
+		return c.readLogs("lb")
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ type keyAccepted struct {
 func (c *Console) pending() tea.Cmd {
 	return c.afterProof("A minion whose key is accepted gets pillars and files, and runs what it is told.",
 		func() tea.Cmd {
-			c.show(keysView)
+			c.showView(keysView)
 			return c.readKeys()
 		})
 }
@@ -61,7 +61,7 @@ func (c *Console) keysRead(m keysRead) {
 // keysKey handles a key of this view. It reports whether it took it.
 func (c *Console) keysKey(key string) (tea.Cmd, bool) {
 	k := &c.keys
-	page := c.size.body().height - keysAround
+	page := c.size.bodySize().height - keysAround
 	switch key {
 	case "down":
 		k.at++
@@ -97,22 +97,23 @@ func (c *Console) accept() {
 		return
 	}
 	m := c.keys.list[c.keys.at]
-	c.ask = &question{fmt.Sprintf("Accept %s with the key %s? (y/n)", clean(m.ID), clean(m.Finger)), func() tea.Cmd {
-		c.busy = "Accepting the key ..."
-		return func() tea.Msg {
-			// Another key under the same name stays as it is.
-			err := c.api.ChangeKeys(c.ctx, api.KeyChange{Verb: "accept", IDs: []string{m.ID}, Finger: m.Finger})
-			return keyAccepted{m.ID, err}
-		}
-	}}
+	c.ask = &question{fmt.Sprintf("Accept %s with the key %s? (y/n)", cleanLine(m.ID), cleanLine(m.Finger)),
+		func() tea.Cmd {
+			c.busy = "Accepting the key ..."
+			return func() tea.Msg {
+				// Another key under the same name stays as it is.
+				err := c.api.ChangeKeys(c.ctx, api.KeyChange{Verb: "accept", IDs: []string{m.ID}, Finger: m.Finger})
+				return keyAccepted{m.ID, err}
+			}
+		}}
 }
 
 // keyAccepted says how it went, and reads the keys again where they are shown.
 func (c *Console) keyAccepted(m keyAccepted) tea.Cmd {
 	c.busy = ""
-	message := clean(m.id) + " is accepted."
+	message := cleanLine(m.id) + " is accepted."
 	if m.err != nil {
-		message = clean(m.err.Error())
+		message = cleanLine(m.err.Error())
 	}
 	var again tea.Cmd
 	if c.view == keysView {
@@ -129,29 +130,29 @@ const keysAround = 6
 // keyLines are the keys, with all that is known of the one chosen.
 func (c *Console) keyLines() []string {
 	k := c.keys
-	width := c.size.body().width
+	width := c.size.bodySize().width
 	switch {
 	case !k.read:
 		return nil
 	case k.err != nil:
-		return wrap(k.err.Error(), width)
+		return wrapWords(k.err.Error(), width)
 	case len(k.list) == 0:
 		return []string{"No minion waits for its key to be accepted."}
 	}
 
 	lines := []string{fmt.Sprintf("Keys that wait to be accepted: %d of %d", k.at+1, len(k.list)), ""}
-	room := max(1, c.size.body().height-keysAround)
+	room := max(1, c.size.bodySize().height-keysAround)
 	from := max(0, min(k.at-room/2, len(k.list)-room))
 	for i := from; i < min(from+room, len(k.list)); i++ {
 		mark := "  "
 		if i == k.at {
 			mark = "> "
 		}
-		lines = append(lines, clip(mark+clean(k.list[i].ID), width))
+		lines = append(lines, clipLine(mark+cleanLine(k.list[i].ID), width))
 	}
 
 	m := k.list[k.at]
-	text := "from " + clean(m.Address)
+	text := "from " + cleanLine(m.Address)
 	if m.Address == "" {
 		text = "from an unknown address"
 	}
@@ -161,5 +162,5 @@ func (c *Console) keyLines() []string {
 	}
 
 	lines = append(lines, "", text)
-	return append(lines, fingerLines(clean(m.Finger))...)
+	return append(lines, fingerLines(cleanLine(m.Finger))...)
 }

@@ -31,7 +31,7 @@ func (c *Console) BeforeLogin() { c.stranger = true }
 
 // proofField asks for the administrator's password.
 func (c *Console) proofField(w *Wizard, f *fieldMaker) huh.Field {
-	account := clean(c.access.Account())
+	account := cleanLine(c.access.Account())
 	return f.secret("password", "Password of "+account, "because nobody has logged in at this console",
 		&w.draft.password)
 }
@@ -81,7 +81,7 @@ func (c *Console) refused(w *Wizard, field string, err error) tea.Cmd {
 	if errors.Is(err, ErrPassword) {
 		field = "password"
 	}
-	return p.show(w, []setup.Fault{{Field: field, Message: err.Error()}})
+	return p.showFaults(w, []setup.Fault{{Field: field, Message: err.Error()}})
 }
 
 // passwordSet ends the change of the administrator's password.
@@ -95,7 +95,7 @@ func (c *Console) setPassword() tea.Cmd {
 	proof := c.access.NeedsPassword()
 	return c.askOn(&formPage{
 		name: "New password",
-		intro: "The password of " + clean(c.access.Account()) +
+		intro: "The password of " + cleanLine(c.access.Account()) +
 			" is for logging in at this console, and for sudo. SSH takes keys only.",
 		fields: func(w *Wizard, f *fieldMaker) (list []huh.Field) {
 			if proof {
@@ -133,7 +133,7 @@ func (c *Console) changed(w *Wizard, field string, err error, said string) tea.C
 		return c.refused(w, field, err)
 	}
 	c.changing = nil
-	c.show(overview)
+	c.showView(overview)
 	c.message = said
 	return nil
 }
@@ -141,16 +141,16 @@ func (c *Console) changed(w *Wizard, field string, err error, said string) tea.C
 // newPassword words how the change ended.
 func (c *Console) newPassword(m passwordSet) string {
 	if m.err != nil {
-		return clean(m.err.Error())
+		return cleanLine(m.err.Error())
 	}
-	return clean(c.access.Account()) + " has the new password."
+	return cleanLine(c.access.Account()) + " has the new password."
 }
 
 // joinString shows how the next node joins.
 func (c *Console) joinString() tea.Cmd {
 	return c.afterProof("The join string holds the cluster's secret: whoever has it can make a machine a node.",
 		func() tea.Cmd {
-			return c.read(joining, func(ctx context.Context) ([]string, error) {
+			return c.readView(joining, func(ctx context.Context) ([]string, error) {
 				line, err := c.api.JoinString(ctx)
 				if err != nil {
 					return nil, err
@@ -163,21 +163,21 @@ func (c *Console) joinString() tea.Cmd {
 // joinLines are a join string and what it is for.
 func joinLines(line string) []string {
 	lines := []string{"The next node joins with this secret string:", ""}
-	for s := clean(line); s != ""; {
+	for s := cleanLine(line); s != ""; {
 		n := min(len(s), minWidth-6)
 		lines = append(lines, "    "+s[:n])
 		s = s[n:]
 	}
 	lines = append(lines, "")
 	return append(lines,
-		wrap("It is one line, broken here for the screen; line breaks do no harm. It holds the cluster's secret. Esc takes it from the screen.",
+		wrapWords("It is one line, broken here for the screen; line breaks do no harm. It holds the cluster's secret. Esc takes it from the screen.",
 			minWidth-2)...)
 }
 
 // minionLines shows what a minion is configured with.
 func (c *Console) minionLines() tea.Cmd {
 	d := c.doc
-	return c.read(minionConf, func(ctx context.Context) ([]string, error) {
+	return c.readView(minionConf, func(ctx context.Context) ([]string, error) {
 		p, err := c.api.SetupProgress(ctx)
 		if err != nil {
 			return nil, err
@@ -187,14 +187,14 @@ func (c *Console) minionLines() tea.Cmd {
 		ports := setup.Ports{Publish: d.Front.PublishPort, Request: d.Front.RequestPort}
 		switch {
 		case d.Arbiter():
-			return wrap("This node is the cluster's arbiter and serves no minions: look on another node.",
+			return wrapWords("This node is the cluster's arbiter and serves no minions: look on another node.",
 				minWidth-2), nil
 		case p.Done != nil:
 			conf = p.Done.MinionConf
 		case d.Virtual != nil:
 			conf = setup.MinionConf([]string{d.Virtual.Address}, "", ports)
 		case len(d.Front.Addresses) == 0:
-			return wrap("The addresses for minions are not known yet.", minWidth-2), nil
+			return wrapWords("The addresses for minions are not known yet.", minWidth-2), nil
 		default:
 			conf = setup.MinionConf(d.Front.Addresses, "", ports)
 		}
@@ -203,9 +203,9 @@ func (c *Console) minionLines() tea.Cmd {
 	})
 }
 
-// read shows a view whose lines come from what it asks.
-func (c *Console) read(v consoleView, ask func(context.Context) ([]string, error)) tea.Cmd {
-	c.show(v)
+// readView shows a view whose lines come from what it asks.
+func (c *Console) readView(v consoleView, ask func(context.Context) ([]string, error)) tea.Cmd {
+	c.showView(v)
 	c.busy = "Reading ..."
 	return func() tea.Msg {
 		lines, err := ask(c.ctx)

@@ -22,7 +22,7 @@ func (c *Console) View() tea.View {
 func (c *Console) screen() string {
 	heading := "Saltern"
 	if c.doc.Node != "" {
-		heading += "  " + clip(clean(c.doc.Node), 30)
+		heading += "  " + clipLine(cleanLine(c.doc.Node), 30)
 	}
 
 	message := c.message
@@ -41,23 +41,23 @@ func (c *Console) screen() string {
 		}
 
 		if message == "" {
-			message = w.note()
+			message = w.pageNote()
 		}
 
-		where, body, keys := w.page()
-		return frame(c.size, heading, where, body, message, keys)
+		where, body, keys := w.renderPage()
+		return drawFrame(c.size, heading, where, body, message, keys)
 	}
 
 	if c.helping {
-		return frame(c.size, heading, "Help", c.helpBody(), message, "any key: back to the page")
+		return drawFrame(c.size, heading, "Help", c.helpBody(), message, "any key: back to the page")
 	}
 
-	where := clip(clean(c.doc.Version), 36)
+	where := clipLine(cleanLine(c.doc.Version), 36)
 	if c.seen && c.err == nil {
 		where += "  " + c.doc.Time.UTC().Format("15:04 UTC")
 	}
 
-	return frame(c.size, heading, where, c.body(), message, c.footer())
+	return drawFrame(c.size, heading, where, c.renderBody(), message, c.footer())
 }
 
 const menu = `1 status details   4 support bundle   7 log in             m lines for minions
@@ -74,8 +74,8 @@ const restartMenu = `
  2 restart the load balancer    minions reconnect by themselves
  3 restart this machine`
 
-func (c *Console) body() string {
-	b := c.size.body()
+func (c *Console) renderBody() string {
+	b := c.size.bodySize()
 	switch c.view {
 	case restarts:
 		return restartMenu
@@ -108,21 +108,21 @@ func (c *Console) body() string {
 // statusLines is the status in lines that fit the width: as many as there are with room
 // 0, else worded so briefly that they fit into room, where there is a status.
 func (c *Console) statusLines(room int) []string {
-	width := c.size.body().width
+	width := c.size.bodySize().width
 	switch {
 	case !c.seen:
 		return []string{"", "Reading how this node is ..."}
 	case errors.Is(c.err, api.ErrNotRunning):
 		text := "The supervisor does not run. It starts again by itself in a moment; if it does not, restart the machine (5)."
-		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap(text, width)...)
+		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrapWords(text, width)...)
 	case c.err != nil:
 		return append([]string{"", bold.Render("UNKNOWN"), ""},
-			wrap("The supervisor cannot be asked: "+c.err.Error(), width)...)
+			wrapWords("The supervisor cannot be asked: "+c.err.Error(), width)...)
 	}
 
 	lines := status.Fit(c.doc, status.Room{Width: width, Lines: room, Rest: "press 1"}, c.accessLines(width)...)
 	for i, l := range lines {
-		lines[i] = clean(l)
+		lines[i] = cleanLine(l)
 	}
 
 	lines[0] = bold.Render(lines[0])
@@ -156,7 +156,7 @@ func (c *Console) footer() string {
 func (c *Console) helpBody() string {
 	var b strings.Builder
 	for _, text := range consoleHelp[c.view] {
-		b.WriteString("\n" + paragraph("", text, c.size.body().width) + "\n")
+		b.WriteString("\n" + paragraph("", text, c.size.bodySize().width) + "\n")
 	}
 	return b.String()
 }

@@ -78,20 +78,20 @@ func newDraft(f setup.Facts) draft {
 // answers puts the draft into the form that the supervisor understands.
 // Fields of ways not taken are left out.
 func (d *draft) answers() setup.Answers {
-	a := setup.Answers{Mode: setup.Join, Node: trim(d.node), Address: trim(d.peerAddress)}
+	a := setup.Answers{Mode: setup.Join, Node: trimSpace(d.node), Address: trimSpace(d.peerAddress)}
 	a.Admin.Password = d.password
 	a.Admin.SSHKeys = setup.SplitKeys(d.sshKey)
 	a.Network = d.network()
-	a.Network.Hostname = trim(d.hostname)
+	a.Network.Hostname = trimSpace(d.hostname)
 
 	switch {
 	case d.mode == string(setup.Form):
 		a.Mode = setup.Form
-		a.Cluster, a.Secret, a.Virtual = trim(d.cluster), d.secret, trim(d.virtual)
+		a.Cluster, a.Secret, a.Virtual = trimSpace(d.cluster), d.secret, trimSpace(d.virtual)
 	case d.how == byString:
-		a.JoinString = trim(d.joinString)
+		a.JoinString = trimSpace(d.joinString)
 	default:
-		a.Cluster, a.Peers, a.Secret = trim(d.cluster), setup.SplitWords(d.peers), d.secret
+		a.Cluster, a.Peers, a.Secret = trimSpace(d.cluster), setup.SplitWords(d.peers), d.secret
 	}
 
 	a.API = d.api && !d.arbiter()
@@ -106,7 +106,7 @@ func (d *draft) answers() setup.Answers {
 		}
 	case sharedDir:
 		if !d.arbiter() { // chosen before it was to be one
-			a.Storage = setup.Storage{Kind: "directory", Path: trim(d.sharedDir)}
+			a.Storage = setup.Storage{Kind: "directory", Path: trimSpace(d.sharedDir)}
 		}
 	default:
 		a.DataDisk, a.EraseDisk = d.storage, d.erase
@@ -126,7 +126,7 @@ func (d *draft) network() setup.Network {
 	}
 	n.Interface, n.Method = d.iface, d.method
 	if d.method == methodStatic {
-		n.Address, n.Gateway = trim(d.fixed.address), trim(d.fixed.gateway)
+		n.Address, n.Gateway = trimSpace(d.fixed.address), trimSpace(d.fixed.gateway)
 		n.DNS = setup.SplitWords(d.fixed.dns)
 		n.Search = setup.SplitWords(d.fixed.search)
 		n.NTP = setup.SplitWords(d.fixed.ntp)
@@ -134,4 +134,4 @@ func (d *draft) network() setup.Network {
 	return n
 }
 
-func trim(s string) string { return strings.TrimSpace(s) }
+func trimSpace(s string) string { return strings.TrimSpace(s) }

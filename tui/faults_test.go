@@ -206,7 +206,7 @@ func TestEveryFieldHasItsFault(t *testing.T) {
 		w.draft = newDraft(w.facts)
 		w.draft.mode = string(mode)
 
-		for _, p := range pages() {
+		for _, p := range wizardPages() {
 			f, ok := p.(*formPage)
 			if !ok {
 				continue

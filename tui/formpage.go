@@ -58,26 +58,26 @@ type textField struct {
 // fieldMaker makes fields that show their fault.
 type fieldMaker struct{ p *formPage }
 
-func (f *fieldMaker) note(field, hint string) string {
+func (f *fieldMaker) hintFor(field, hint string) string {
 	if m := f.p.faults[field]; m != "" {
-		return "! " + strings.Join(wrap(m, 70), "\n  ")
+		return "! " + strings.Join(wrapWords(m, 70), "\n  ")
 	}
 	return hint
 }
 
-func (f *fieldMaker) input(field, title, hint string, v *string) *huh.Input {
-	i := huh.NewInput().Key(field).Title(title).Description(f.note(field, hint)).CharLimit(maxInput).Prompt("> ").Value(v)
+func (f *fieldMaker) newInput(field, title, hint string, v *string) *huh.Input {
+	i := huh.NewInput().Key(field).Title(title).Description(f.hintFor(field, hint)).CharLimit(maxInput).Prompt("> ").Value(v)
 	f.p.texts = append(f.p.texts, textField{i, v})
 	return i
 }
 
 func (f *fieldMaker) secret(field, title, hint string, v *string) *huh.Input {
-	i := f.input(field, title, hint, v)
+	i := f.newInput(field, title, hint, v)
 	if f.p.hidden == nil {
 		f.p.hidden = map[string]*huh.Input{}
 	}
 	f.p.hidden[field] = i
-	return i.EchoMode(f.p.echo())
+	return i.EchoMode(f.p.echoMode())
 }
 
 // choice offers options. Of many it shows some, around the one chosen, and says how many
@@ -87,7 +87,7 @@ func (f *fieldMaker) choice(field, title, hint string, v *string, options ...huh
 	if many && hint == "" {
 		hint = fmt.Sprintf("%d to choose from; arrows show more", len(options))
 	}
-	list := huh.NewSelect[string]().Key(field).Title(title).Description(f.note(field, hint)).Options(options...).Value(v)
+	list := huh.NewSelect[string]().Key(field).Title(title).Description(f.hintFor(field, hint)).Options(options...).Value(v)
 	if many {
 		return list.Height(mostOptions + 2) // and title and description
 	}
@@ -98,31 +98,31 @@ func (f *fieldMaker) choice(field, title, hint string, v *string, options ...huh
 const mostOptions = 7
 
 func (f *fieldMaker) yesNo(field, title, hint string, v *bool) *huh.Select[bool] {
-	return huh.NewSelect[bool]().Key(field).Title(title).Description(f.note(field, hint)).
+	return huh.NewSelect[bool]().Key(field).Title(title).Description(f.hintFor(field, hint)).
 		Options(huh.NewOption("no", false), huh.NewOption("yes", true)).Value(v)
 }
 
-func (p *formPage) title() string { return p.name }
+func (p *formPage) heading() string { return p.name }
 
 func (p *formPage) applies(w *Wizard) bool { return p.when == nil || p.when(w) }
 
-func (p *formPage) enter(w *Wizard) tea.Cmd {
+func (p *formPage) opened(w *Wizard) tea.Cmd {
 	p.faults, p.shown = nil, false
 	if p.prepare != nil {
 		p.prepare(w)
 	}
-	return p.build(w)
+	return p.buildForm(w)
 }
 
-func (p *formPage) echo() huh.EchoMode {
+func (p *formPage) echoMode() huh.EchoMode {
 	if p.shown {
 		return huh.EchoModeNormal
 	}
 	return huh.EchoModePassword
 }
 
-// note is what is said of the line of text with the cursor; empty elsewhere.
-func (p *formPage) note(w *Wizard) string {
+// fieldNote is what is said of the line of text with the cursor; empty elsewhere.
+func (p *formPage) fieldNote(w *Wizard) string {
 	field := p.form.GetFocusedField()
 	i := p.hidden[field.GetKey()]
 	if i == nil {
@@ -139,16 +139,16 @@ func (p *formPage) note(w *Wizard) string {
 		return "Nothing is typed here. Ctrl-T shows what you type."
 	case !p.shown:
 		return fmt.Sprintf("%d characters are typed here. Ctrl-T shows them.", n)
-	case n > w.size.body().width-8: // the field has no room for all of it
+	case n > w.size.bodySize().width-8: // the field has no room for all of it
 		return fmt.Sprintf("%d characters, Ctrl-T hides them: %s", n, v)
 	}
 
 	return fmt.Sprintf("%d characters are typed here. Ctrl-T hides them.", n)
 }
 
-// build makes the form anew from the draft, with the faults known, and puts
+// buildForm makes the form anew from the draft, with the faults known, and puts
 // the cursor on the first faulty field.
-func (p *formPage) build(w *Wizard) tea.Cmd {
+func (p *formPage) buildForm(w *Wizard) tea.Cmd {
 	p.hidden, p.texts = nil, nil
 	fields := p.fields(w, &fieldMaker{p})
 	p.own = nil
@@ -173,18 +173,18 @@ func (p *formPage) build(w *Wizard) tea.Cmd {
 }
 
 func (p *formPage) resize(w *Wizard) {
-	b := w.size.body()
-	p.form.WithWidth(b.width).WithHeight(max(3, b.height-strings.Count(p.head(w), "\n")))
+	b := w.size.bodySize()
+	p.form.WithWidth(b.width).WithHeight(max(3, b.height-strings.Count(p.renderHead(w), "\n")))
 	for _, f := range p.texts { // a line finds out what of a long text it shows when it is given it
 		f.input.Value(f.text)
 	}
 }
 
-// head is what stands above the form.
-func (p *formPage) head(w *Wizard) string {
+// renderHead is what stands above the form.
+func (p *formPage) renderHead(w *Wizard) string {
 	head := "\n"
 	if p.intro != "" {
-		head += paragraph("", p.intro, w.size.body().width) + "\n\n"
+		head += paragraph("", p.intro, w.size.bodySize().width) + "\n\n"
 	}
 	if p.facts != nil {
 		if lines := p.facts(w); len(lines) > 0 {
@@ -208,7 +208,7 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		return p.complete(w)
 	case tea.KeyPressMsg:
 		if msg.String() == "esc" {
-			return w.back()
+			return w.goBack()
 		}
 		w.message = ""
 		p.held++
@@ -226,7 +226,7 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	case input.Text:
 		return p.insert(w, string(msg))
 	case tea.KeyPressMsg:
-		if cmd, taken := p.move(w, msg.String()); taken {
+		if cmd, taken := p.handleMoveKey(w, msg.String()); taken {
 			return cmd
 		}
 	}
@@ -235,10 +235,10 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	return tea.Batch(cmd, w.layOut())
 }
 
-// move handles the keys that lead from field to field, and the one that shows
+// handleMoveKey handles the keys that lead from field to field, and the one that shows
 // what is hidden. The form would move, too, but one message later: what is typed
 // on meanwhile would go into the field before.
-func (p *formPage) move(w *Wizard, key string) (tea.Cmd, bool) {
+func (p *formPage) handleMoveKey(w *Wizard, key string) (tea.Cmd, bool) {
 	at := slices.Index(p.own, p.form.GetFocusedField().GetKey())
 	_, line := p.form.GetFocusedField().(*huh.Input)
 	last := len(p.own) - 1
@@ -246,14 +246,14 @@ func (p *formPage) move(w *Wizard, key string) (tea.Cmd, bool) {
 	case key == "ctrl+t":
 		p.shown = !p.shown
 		for _, i := range p.hidden {
-			i.EchoMode(p.echo())
+			i.EchoMode(p.echoMode())
 		}
 		_, cmd := p.form.Update(nil) // which draws it anew
 		return cmd, true
 	case key == "ctrl+v":
 		return nil, true // the field would ask a program of the desktop
 	case key == "enter" && at == last && p.unfinished != nil && p.unfinished(w):
-		return p.hold(), true
+		return p.holdEnter(), true
 	case key == "enter" && at == last:
 		return p.complete(w), true
 	case key == "enter", key == "tab", key == "down" && line:
@@ -278,8 +278,8 @@ type heldEnter struct{ count int }
 // what is pasted, the end of a line is Enter, and the next line comes at once.
 const holdFor = 300 * time.Millisecond
 
-// hold waits for what may come behind an Enter.
-func (p *formPage) hold() tea.Cmd {
+// holdEnter waits for what may come behind an Enter.
+func (p *formPage) holdEnter() tea.Cmd {
 	count := p.held
 	return tea.Tick(holdFor, func(time.Time) tea.Msg { return heldEnter{count} })
 }
@@ -293,40 +293,40 @@ func (p *formPage) complete(w *Wizard) tea.Cmd {
 	case p.done == nil:
 		return w.validate() // all faults are shown at once
 	case len(p.early) > 0:
-		return p.show(w, p.early)
+		return p.showFaults(w, p.early)
 	}
 	return p.done(w)
 }
 
 func (p *formPage) validated(w *Wizard, msg validated) tea.Cmd {
 	if msg.err != nil {
-		w.message = "The answers could not be checked: " + clean(msg.err.Error())
-		return p.build(w)
+		w.message = "The answers could not be checked: " + cleanLine(msg.err.Error())
+		return p.buildForm(w)
 	}
-	return p.show(w, slices.Concat(p.early, msg.faults))
+	return p.showFaults(w, slices.Concat(p.early, msg.faults))
 }
 
-// show goes on when none of the faults is this page's.
-func (p *formPage) show(w *Wizard, faults []setup.Fault) tea.Cmd {
+// showFaults goes on when none of the faults is this page's.
+func (p *formPage) showFaults(w *Wizard, faults []setup.Fault) tea.Cmd {
 	p.faults = map[string]string{}
 	for _, f := range faults {
 		if p.passes != nil && p.passes(w, f.Field) {
 			continue
 		}
-		p.mark(f)
+		p.markFault(f)
 	}
 	if len(p.faults) == 0 {
 		return w.forward()
 	}
 	w.message = "Please correct what is marked with an exclamation mark."
-	return p.build(w)
+	return p.buildForm(w)
 }
 
-// mark notes a fault at the first field that it is about: all of those of a field
+// markFault notes a fault at the first field that it is about: all of those of a field
 // itself, but one of those that are shown in the place of another field's.
-func (p *formPage) mark(f setup.Fault) {
+func (p *formPage) markFault(f setup.Fault) {
 	for _, name := range p.own {
-		own, old := about(f.Field, name), p.faults[name]
+		own, old := isAbout(f.Field, name), p.faults[name]
 		switch {
 		case !own && p.places[f.Field] != name:
 			continue
@@ -339,23 +339,23 @@ func (p *formPage) mark(f setup.Fault) {
 	}
 }
 
-func (p *formPage) view(w *Wizard) string { return p.head(w) + p.form.View() }
+func (p *formPage) render(w *Wizard) string { return p.renderHead(w) + p.form.View() }
 
-func (p *formPage) keys(w *Wizard) string {
+func (p *formPage) keyHelp(w *Wizard) string {
 	move := "Tab, arrows: move"
 	if w.typing() {
 		move = "Tab, Up: move"
 	}
 	back := "Esc: back"
-	if w.first() && !w.within {
+	if w.onFirstPage() && !w.within {
 		back = ""
 	}
 	return footer("Enter: next", move, helpKeys, back, "Ctrl-C: leave")
 }
 
-// about reports whether a fault of field belongs to the field named: it is the
+// isAbout reports whether a fault of field belongs to the field named: it is the
 // same, one of its parts (storage.path, peers[1]), or what it is part of.
-func about(field, name string) bool {
+func isAbout(field, name string) bool {
 	return field == name || strings.HasPrefix(field, name+"[") || strings.HasPrefix(field, name+".") ||
 		strings.HasPrefix(name, field+".")
 }

@@ -13,9 +13,9 @@ const (
 	handedStorage = "storage"
 )
 
-// texts are the answers that another terminal may have, by name. Passwords, the secret and
+// textAnswers are the answers that another terminal may have, by name. Passwords, the secret and
 // the join string stay where they were typed, and so does the consent to erase a disk.
-func (d *draft) texts() map[string]*string {
+func (d *draft) textAnswers() map[string]*string {
 	return map[string]*string{
 		"mode":                  &d.mode,
 		"interface":             &d.iface,
@@ -41,19 +41,19 @@ func (d *draft) texts() map[string]*string {
 // handed is what another terminal gets that takes over.
 func (d *draft) handed() setup.Draft {
 	out := setup.Draft{handedAPI: strconv.FormatBool(d.api)}
-	for name, text := range d.texts() {
+	for name, text := range d.textAnswers() {
 		out[name] = *text
 	}
 	return out
 }
 
-// take puts what another terminal has handed over in the place of what was typed here.
+// takeHandedOver puts what another terminal has handed over in the place of what was typed here.
 // It reports whether there was anything.
-func (d *draft) take(from setup.Draft) bool {
+func (d *draft) takeHandedOver(from setup.Draft) bool {
 	if len(from) == 0 {
 		return false
 	}
-	for name, text := range d.texts() {
+	for name, text := range d.textAnswers() {
 		if value, ok := from[name]; ok {
 			*text = value
 		}

@@ -128,7 +128,7 @@ func (w *Wizard) helpTitle() string {
 	if w.following() {
 		return followingTitle
 	}
-	return w.pages[w.at].title()
+	return w.pages[w.at].heading()
 }
 
 // helpText is the help for a page, in lines of at most width.
@@ -140,15 +140,15 @@ func helpText(title string, width int) string {
 	return b.String()
 }
 
-// page is the page at hand as it is drawn, or its help: its place, itself, and
+// renderPage is the page at hand as it is drawn, or its help: its place, itself, and
 // its keys.
-func (w *Wizard) page() (where, body, keys string) {
+func (w *Wizard) renderPage() (where, body, keys string) {
 	p := w.pages[w.at]
 	if w.helping {
 		title := w.helpTitle()
-		return "Help: " + title, helpText(title, w.size.body().width), "any key: back to the page"
+		return "Help: " + title, helpText(title, w.size.bodySize().width), "any key: back to the page"
 	}
-	return w.where(p), p.view(w), p.keys(w)
+	return w.wordPlace(p), p.render(w), p.keyHelp(w)
 }
 
 // consoleHelp is what the views of the console page say when they are asked for help.

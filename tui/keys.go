@@ -49,10 +49,10 @@ func (c *Console) Offer(a Access) { c.access = a }
 func (c *Console) addKey() tea.Cmd {
 	proof := c.access.NeedsPassword()
 	return c.askOn(&formPage{name: "Add an SSH key",
-		intro: "Whoever has the private key can log in over SSH as " + clean(c.access.Account()) +
+		intro: "Whoever has the private key can log in over SSH as " + cleanLine(c.access.Account()) +
 			". Where no key can be pasted, give the https address where a Git server has yours.",
 		fields: func(w *Wizard, f *fieldMaker) []huh.Field {
-			list := []huh.Field{f.input("key", "SSH public key, or address",
+			list := []huh.Field{f.newInput("key", "SSH public key, or address",
 				"a line as in ~/.ssh/id_ed25519.pub, or https://...", &w.draft.sshKey)}
 			if proof {
 				list = append(list, c.proofField(w, f))
@@ -62,7 +62,7 @@ func (c *Console) addKey() tea.Cmd {
 		check: func(w *Wizard) []setup.Fault { return keyFaults(w.draft.sshKey) },
 		done: func(w *Wizard) tea.Cmd {
 			w.busy = "Adding the key ..."
-			key, password := trim(w.draft.sshKey), w.draft.password
+			key, password := trimSpace(w.draft.sshKey), w.draft.password
 			return func() tea.Msg {
 				n, err := c.access.Add(c.ctx, key, password)
 				return keysAdded{askedBy{w}, n, err}
@@ -83,11 +83,11 @@ func (c *Console) within(w *Wizard, pages ...page) tea.Cmd {
 	w.within = true
 	w.claim.Mine, w.leading = true, true // the set-up is over: there is nothing to lead
 	c.changing = w
-	return w.show()
+	return w.openPage()
 }
 
 func keyFaults(typed string) []setup.Fault {
-	if strings.HasPrefix(trim(typed), "https://") {
+	if strings.HasPrefix(trimSpace(typed), "https://") {
 		return nil
 	}
 	if _, err := setup.ReadKeys(strings.NewReader(typed)); err != nil {
@@ -96,15 +96,15 @@ func keyFaults(typed string) []setup.Fault {
 	return nil
 }
 
-// added words how the adding of keys ended.
-func (c *Console) added(m keysAdded) string {
+// wordAdded words how the adding of keys ended.
+func (c *Console) wordAdded(m keysAdded) string {
 	switch {
 	case m.err != nil:
-		return clean(m.err.Error())
+		return cleanLine(m.err.Error())
 	case m.keys == 1:
-		return "The key can log in now as " + clean(c.access.Account()) + "."
+		return "The key can log in now as " + cleanLine(c.access.Account()) + "."
 	}
-	return fmt.Sprintf("%d keys can log in now as %s.", m.keys, clean(c.access.Account()))
+	return fmt.Sprintf("%d keys can log in now as %s.", m.keys, cleanLine(c.access.Account()))
 }
 
 // accessLines say how to log in to this node.
@@ -112,7 +112,7 @@ func (c *Console) accessLines(width int) []string {
 	address := ""
 	for _, n := range c.doc.Nodes {
 		if n.This {
-			address = clean(n.Address)
+			address = cleanLine(n.Address)
 		}
 	}
 
@@ -123,10 +123,10 @@ func (c *Console) accessLines(width int) []string {
 		return []string{"this node has the address " + address}
 	}
 
-	text := "ssh " + clean(c.access.Account()) + "@" + address
-	if key := clean(c.access.HostKey()); key != "" {
+	text := "ssh " + cleanLine(c.access.Account()) + "@" + address
+	if key := cleanLine(c.access.HostKey()); key != "" {
 		text += ", key " + key
 	}
 
-	return wrap(text, width)
+	return wrapWords(text, width)
 }

@@ -19,9 +19,9 @@ func TestFinding24ConsoleLogin(t *testing.T) {
 		c.facts = setup.Facts{Managed: true}
 		for _, keys := range [][]string{{"4"}, {"6"}, {"5", "1"}, {"5", "2"}, {"5", "3"}} {
 			c.ask, c.message = nil, ""
-			c.show(overview)
+			c.showView(overview)
 			for _, k := range keys {
-				c.key(k)
+				c.handleKey(k)
 			}
 
 			if (c.ask == nil) != locked || (c.message == lockedText) != locked {
@@ -29,7 +29,7 @@ func TestFinding24ConsoleLogin(t *testing.T) {
 			}
 
 			c.ask = nil
-			c.key("y")
+			c.handleKey("y")
 			if locked && c.Action() != Leave {
 				t.Errorf("%v: ends with %v", keys, c.Action())
 			}
@@ -39,7 +39,7 @@ func TestFinding24ConsoleLogin(t *testing.T) {
 		c.message = ""
 		c.view = network
 		if locked {
-			if cmd := c.key("c"); cmd != nil || c.message != lockedText {
+			if cmd := c.handleKey("c"); cmd != nil || c.message != lockedText {
 				t.Errorf("the network: %q", c.message)
 			}
 		}

@@ -39,17 +39,17 @@ func holdModes(in, out *os.File) (*modes, error) {
 		return nil, fmt.Errorf("modes of the terminal: %w", err)
 	}
 	m.before, m.beforeOut = *before, *beforeOut
-	return m, m.set()
+	return m, m.putInForce()
 }
 
-// set puts the modes in force.
-func (m *modes) set() error {
+// putInForce puts the modes in force.
+func (m *modes) putInForce() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := m.beforeOut
-	drawn(&out)
+	setOutputModes(&out)
 	in := m.before
-	drawn(&in) // most often the same terminal
+	setOutputModes(&in) // most often the same terminal
 	in.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 	in.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 	in.Cc[unix.VMIN], in.Cc[unix.VTIME] = 1, 0
@@ -62,8 +62,8 @@ func (m *modes) set() error {
 	return nil
 }
 
-// drawn sets what is done with that what is written.
-func drawn(t *unix.Termios) {
+// setOutputModes sets what is done with that what is written.
+func setOutputModes(t *unix.Termios) {
 	t.Oflag &^= unix.OLCUC | unix.OCRNL | unix.ONOCR | unix.ONLRET
 	t.Oflag |= unix.OPOST | unix.ONLCR
 }
@@ -87,7 +87,7 @@ func (m *modes) afterStop(ctx context.Context, repaint func()) {
 		case <-ctx.Done():
 			return
 		case <-continued:
-			_ = m.set() // a terminal that is gone ends the program anyway
+			_ = m.putInForce() // a terminal that is gone ends the program anyway
 			repaint()
 		}
 	}

@@ -17,12 +17,12 @@ func networkPages() []page {
 // changedPage is where a change of the network leads to; nobody sees it.
 type changedPage struct{}
 
-func (*changedPage) title() string                   { return "Network" }
+func (*changedPage) heading() string                 { return "Network" }
 func (*changedPage) applies(*Wizard) bool            { return true }
 func (*changedPage) update(*Wizard, tea.Msg) tea.Cmd { return nil }
-func (*changedPage) view(*Wizard) string             { return "" }
-func (*changedPage) keys(*Wizard) string             { return "" }
-func (*changedPage) enter(w *Wizard) tea.Cmd {
+func (*changedPage) render(*Wizard) string           { return "" }
+func (*changedPage) keyHelp(*Wizard) string          { return "" }
+func (*changedPage) opened(w *Wizard) tea.Cmd {
 	text := "Nothing was changed."
 	if w.draft.method != methodKeep {
 		text = "The network is as you confirmed it."
@@ -60,9 +60,9 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 		c.message = msg.text
 		return c.endChange(), true
 	case keysAdded:
-		return c.changed(w, "key", msg.err, c.added(msg)), true
+		return c.changed(w, "key", msg.err, c.wordAdded(msg)), true
 	case tea.KeyPressMsg:
-		if key := msg.String(); !w.helping && (key == "ctrl+c" || key == "esc" && w.first()) {
+		if key := msg.String(); !w.helping && (key == "ctrl+c" || key == "esc" && w.onFirstPage()) {
 			c.message = "Nothing was changed."
 			if p, ok := w.pages[w.at].(*trialPage); ok && p.trial.Active && p.confirmed == nil {
 				c.message = "The former network is being restored."

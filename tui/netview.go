@@ -9,7 +9,7 @@ import (
 
 // networkLines words the machine's network as it is now.
 func networkLines(f setup.Facts) []string {
-	lines := []string{"Host name  " + clean(f.Hostname), ""}
+	lines := []string{"Host name  " + cleanLine(f.Hostname), ""}
 	for _, i := range f.Interfaces {
 		lines = append(lines, interfaceLines("", i, f)...)
 	}
@@ -34,8 +34,9 @@ func interfaceLines(label string, i setup.Interface, f setup.Facts) []string {
 	}
 
 	indent := strings.Repeat(" ", len(label)+11)
-	line := func(text string) string { return clip(text, minWidth-2) }
-	lines := []string{line(fmt.Sprintf("%s%-10s %s  MTU %d  %s", label, clean(i.Name), clean(i.MAC), i.MTU, state))}
+	line := func(text string) string { return clipLine(text, minWidth-2) }
+	lines := []string{line(fmt.Sprintf("%s%-10s %s  MTU %d  %s", label, cleanLine(i.Name), cleanLine(i.MAC),
+		i.MTU, state))}
 	for n, a := range i.Addresses {
 		how := ""
 		switch {
@@ -46,7 +47,7 @@ func interfaceLines(label string, i setup.Interface, f setup.Facts) []string {
 			how = "  fixed"
 		}
 
-		lines = append(lines, line(indent+clean(a)+how))
+		lines = append(lines, line(indent+cleanLine(a)+how))
 	}
 
 	if len(i.Addresses) == 0 {
@@ -59,16 +60,16 @@ func interfaceLines(label string, i setup.Interface, f setup.Facts) []string {
 
 	gateway := "none"
 	if i.Gateway != "" {
-		gateway = clean(i.Gateway)
+		gateway = cleanLine(i.Gateway)
 	}
 
 	lines = append(lines, line(indent+"gateway "+gateway))
 	if len(f.DNS) > 0 {
-		lines = append(lines, line(indent+"name servers "+clean(strings.Join(f.DNS, ", "))))
+		lines = append(lines, line(indent+"name servers "+cleanLine(strings.Join(f.DNS, ", "))))
 	}
 
 	if len(f.Search) > 0 {
-		lines = append(lines, line(indent+"search domains "+clean(strings.Join(f.Search, ", "))))
+		lines = append(lines, line(indent+"search domains "+cleanLine(strings.Join(f.Search, ", "))))
 	}
 
 	return lines

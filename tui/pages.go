@@ -20,8 +20,8 @@ func namesMachine(w *Wizard) bool { return w.facts.Appliance }
 
 func always(*Wizard) bool { return true }
 
-// pages are the wizard's, in their order.
-func pages() []page {
+// wizardPages are the wizard's, in their order.
+func wizardPages() []page {
 	return []page{
 		&formPage{name: "Welcome", fields: modeFields, facts: unusedLines,
 			intro: "This machine becomes a node of a Salt master that keeps working when a node is lost. Nothing is changed until you have seen all answers once more."},
@@ -134,16 +134,16 @@ func unusedLines(w *Wizard) []string {
 		return nil
 	}
 
-	width := w.size.body().width
+	width := w.size.bodySize().width
 	const shown = 2
-	lines := wrap("Not used: "+unused[0], width)
+	lines := wrapWords("Not used: "+unused[0], width)
 	if len(lines) > shown {
 		lines = lines[:shown]
-		lines[shown-1] = clip(lines[shown-1]+" ...", width)
+		lines[shown-1] = clipLine(lines[shown-1]+" ...", width)
 	}
 
 	if len(lines) > shown-1 || len(unused) > 1 {
-		lines = append(lines, clip(fmt.Sprintf("All of it (%d): applianced setup progress", len(unused)), width))
+		lines = append(lines, clipLine(fmt.Sprintf("All of it (%d): applianced setup progress", len(unused)), width))
 	}
 
 	return lines
@@ -162,15 +162,15 @@ func presentNetwork(w *Wizard) []string {
 func networkFields(w *Wizard, f *fieldMaker) []huh.Field {
 	var options []huh.Option[string]
 	for _, i := range w.facts.Interfaces {
-		line := clean(i.Name) + "  " + clean(i.MAC)
+		line := cleanLine(i.Name) + "  " + cleanLine(i.MAC)
 		switch {
 		case len(i.Addresses) > 0:
-			line += "  " + clean(strings.Join(i.Addresses, ", "))
+			line += "  " + cleanLine(strings.Join(i.Addresses, ", "))
 		case !i.Up:
 			line += "  no cable"
 		}
 
-		options = append(options, huh.NewOption(clip(line, 70), i.Name))
+		options = append(options, huh.NewOption(clipLine(line, 70), i.Name))
 	}
 
 	method := f.choice("network.method", "Addresses", "", &w.draft.method,
@@ -239,12 +239,12 @@ func isLoopback(address string) bool {
 
 func staticFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{
-		f.input("network.address", "Address with prefix length", "for example 10.0.0.11/24", &w.draft.fixed.address),
-		f.input("network.gateway", "Gateway", "for example 10.0.0.1; empty: none", &w.draft.fixed.gateway),
-		f.input("network.dns", "Name servers", "addresses, separated by commas; empty: none", &w.draft.fixed.dns),
-		f.input("network.search", "Search domains",
+		f.newInput("network.address", "Address with prefix length", "for example 10.0.0.11/24", &w.draft.fixed.address),
+		f.newInput("network.gateway", "Gateway", "for example 10.0.0.1; empty: none", &w.draft.fixed.gateway),
+		f.newInput("network.dns", "Name servers", "addresses, separated by commas; empty: none", &w.draft.fixed.dns),
+		f.newInput("network.search", "Search domains",
 			"for names without dots, for example example.org; empty: none", &w.draft.fixed.search),
-		f.input("network.ntp", "Time servers",
+		f.newInput("network.ntp", "Time servers",
 			"addresses or names, separated by commas; empty: those of the image", &w.draft.fixed.ntp),
 	}
 }
@@ -255,7 +255,7 @@ func adminFields(w *Wizard, f *fieldMaker) []huh.Field {
 		without = "all empty: no change"
 	}
 	return []huh.Field{
-		f.input("admin.ssh_keys", "SSH public key",
+		f.newInput("admin.ssh_keys", "SSH public key",
 			"one line that begins with ssh-ed25519, ssh-rsa or ecdsa-...; may be empty", &w.draft.sshKey),
 		f.secret("admin.password", "Password", "for the console, at least 8 characters; "+without, &w.draft.password),
 		f.secret("again", "Password once more", "", &w.draft.again),
@@ -279,14 +279,15 @@ func adminFaults(w *Wizard) (faults []setup.Fault) {
 
 func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {
 	fields := []huh.Field{
-		f.input("node", "Name of this node",
+		f.newInput("node", "Name of this node",
 			"unique in the cluster, for example sca-1; it cannot be changed later", &w.draft.node),
-		f.input("address", "Address for the other nodes",
+		f.newInput("address", "Address for the other nodes",
 			"an IP address of this machine; empty: "+w.defaultAddress(), &w.draft.peerAddress),
 	}
 	if namesMachine(w) {
 		fields = append(fields,
-			f.input("network.hostname", "Host name of this machine", "empty: the name of this node", &w.draft.hostname))
+			f.newInput("network.hostname", "Host name of this machine", "empty: the name of this node",
+				&w.draft.hostname))
 	}
 	return fields
 }
@@ -294,13 +295,13 @@ func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {
 // defaultAddress words what is taken when no address is given.
 func (w *Wizard) defaultAddress() string {
 	if a := setup.DefaultAddress(w.draft.network(), w.facts); a != "" {
-		return clean(a)
+		return cleanLine(a)
 	}
 	return "that of the default route"
 }
 
 func formFields(w *Wizard, f *fieldMaker) []huh.Field {
-	first := f.input("cluster_id", "Name of the cluster",
+	first := f.newInput("cluster_id", "Name of the cluster",
 		"letters, digits, dots and dashes, for example prod-eu; empty: saltern", &w.draft.cluster)
 	return append(append([]huh.Field{first}, w.nodeFields(f)...),
 		f.secret("secret", "Secret of the cluster", "empty: one is generated, and shown at the end", &w.draft.secret))
@@ -325,8 +326,9 @@ func joinUnfinished(w *Wizard) bool {
 
 func joinPeersFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{
-		f.input("cluster_id", "Name of the cluster", "as it was given on its first node; empty: any", &w.draft.cluster),
-		f.input("peers", "Nodes of the cluster", "addresses or names, separated by commas; one is enough",
+		f.newInput("cluster_id", "Name of the cluster", "as it was given on its first node; empty: any",
+			&w.draft.cluster),
+		f.newInput("peers", "Nodes of the cluster", "addresses or names, separated by commas; one is enough",
 			&w.draft.peers),
 		f.secret("secret", "Secret of the cluster", "not shown while you type", &w.draft.secret),
 	}
@@ -343,13 +345,13 @@ func storageFields(w *Wizard, f *fieldMaker) []huh.Field {
 func storageChoices(w *Wizard) []huh.Option[string] {
 	var options, full []huh.Option[string]
 	for _, d := range w.facts.Disks {
-		line := fmt.Sprintf("disk %s, %s %s", clean(d.Path), status.Size(d.Size), clean(d.Model))
+		line := fmt.Sprintf("disk %s, %s %s", cleanLine(d.Path), status.Size(d.Size), cleanLine(d.Model))
 		if d.Empty {
-			options = append(options, huh.NewOption(clip(strings.TrimSpace(line), 72), d.Path))
+			options = append(options, huh.NewOption(clipLine(strings.TrimSpace(line), 72), d.Path))
 			continue
 		}
-		line += " (not empty: " + clean(d.Why) + ")"
-		full = append(full, huh.NewOption(clip(line, 72), d.Path))
+		line += " (not empty: " + cleanLine(d.Why) + ")"
+		full = append(full, huh.NewOption(clipLine(line, 72), d.Path))
 	}
 
 	system := "the system disk (for trials and small clusters)"
@@ -393,19 +395,19 @@ func eraseFields(w *Wizard, f *fieldMaker) []huh.Field {
 	why := "something"
 	for _, d := range w.facts.Disks {
 		if d.Path == w.draft.storage {
-			why = clean(d.Why)
+			why = cleanLine(d.Why)
 		}
 	}
-	return []huh.Field{f.yesNo("erase_data_disk", "Erase "+clean(w.draft.storage)+"?",
+	return []huh.Field{f.yesNo("erase_data_disk", "Erase "+cleanLine(w.draft.storage)+"?",
 		"It has on it: "+why+". All of it would be lost.", &w.draft.erase)}
 }
 
 func sharedFields(w *Wizard, f *fieldMaker) []huh.Field {
-	return []huh.Field{f.input("storage", "Directory", "an absolute path, mounted on all nodes", &w.draft.sharedDir)}
+	return []huh.Field{f.newInput("storage", "Directory", "an absolute path, mounted on all nodes", &w.draft.sharedDir)}
 }
 
 func virtualFields(w *Wizard, f *fieldMaker) []huh.Field {
-	return []huh.Field{f.input("virtual_address", "Virtual address",
+	return []huh.Field{f.newInput("virtual_address", "Virtual address",
 		"a free IP address of the same network; empty: none", &w.draft.virtual)}
 }
 

@@ -142,7 +142,7 @@ func TestLongLinesStayLines(t *testing.T) {
 		p.keys("esc", "enter")
 		lines("on the way back")
 		w := p.m.(*Wizard)
-		w.pages[w.at].(*formPage).show(w, []setup.Fault{{Field: "admin.ssh_keys", Message: "is wrong"}})
+		w.pages[w.at].(*formPage).showFaults(w, []setup.Fault{{Field: "admin.ssh_keys", Message: "is wrong"}})
 		lines("as soon as it has a fault of its own")
 	})
 }

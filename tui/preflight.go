@@ -25,10 +25,10 @@ type preflighted struct {
 	err    error
 }
 
-func (p *preflightPage) title() string          { return "Checks" }
+func (p *preflightPage) heading() string        { return "Checks" }
 func (p *preflightPage) applies(w *Wizard) bool { return true }
 
-func (p *preflightPage) enter(w *Wizard) tea.Cmd {
+func (p *preflightPage) opened(w *Wizard) tea.Cmd {
 	p.checks = nil
 	p.done = false
 	p.from = 0
@@ -62,7 +62,7 @@ func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		p.done = msg.err == nil
 		switch {
 		case msg.err != nil:
-			w.message = "The checks could not be run: " + clean(msg.err.Error())
+			w.message = "The checks could not be run: " + cleanLine(msg.err.Error())
 		case p.passed() && slices.ContainsFunc(p.checks, func(c setup.Check) bool { return c.Result == setup.Warn }):
 			w.message = "The set-up can go on. Look at the warnings first."
 		case p.passed():
@@ -73,10 +73,10 @@ func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	case tea.KeyPressMsg:
 		switch key := msg.String(); {
 		case key == "esc":
-			return w.back()
+			return w.goBack()
 		case w.busy != "":
 		case key == "r":
-			return w.show()
+			return w.openPage()
 		case key == "enter" && p.passed():
 			return w.forward()
 		case key == "down":
@@ -97,12 +97,12 @@ func looksAt(w *Wizard) string {
 	return "Looking at this machine's memory, disks, clock, addresses and ports, at the way to the other nodes, and at the cluster's version and proof."
 }
 
-func (p *preflightPage) view(w *Wizard) string {
+func (p *preflightPage) render(w *Wizard) string {
 	if w.busy != "" {
-		return "\n" + paragraph("", looksAt(w), w.size.body().width)
+		return "\n" + paragraph("", looksAt(w), w.size.bodySize().width)
 	}
 
-	b := w.size.body()
+	b := w.size.bodySize()
 	var lines []string
 	for _, c := range p.checks {
 		text := c.What
@@ -133,7 +133,7 @@ func scrolled(lines []string, from *int, room int) string {
 	return strings.Join(part, "\n")
 }
 
-func (p *preflightPage) keys(*Wizard) string {
+func (p *preflightPage) keyHelp(*Wizard) string {
 	if p.passed() {
 		return footer("Enter: next", "r: check again", helpKeys, "Esc: back", "Ctrl-C: leave")
 	}

@@ -23,9 +23,9 @@ type told struct {
 	err  error
 }
 
-func (p *progressPage) title() string         { return progressTitle }
-func (p *progressPage) applies(*Wizard) bool  { return true }
-func (p *progressPage) enter(*Wizard) tea.Cmd { p.from = 0; return nil }
+func (p *progressPage) heading() string        { return progressTitle }
+func (p *progressPage) applies(*Wizard) bool   { return true }
+func (p *progressPage) opened(*Wizard) tea.Cmd { p.from = 0; return nil }
 
 func (p *progressPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
@@ -36,18 +36,18 @@ func (p *progressPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 
 		w.busy = ""
 		if msg.err != nil {
-			w.message = clean(msg.err.Error())
+			w.message = cleanLine(msg.err.Error())
 		}
 
-		return w.poll(setup.Begin, false)
+		return w.pollSetup(setup.Begin, false)
 	case tea.KeyPressMsg:
-		return p.key(w, msg.String())
+		return p.handleKey(w, msg.String())
 	}
 
 	return nil
 }
 
-func (p *progressPage) key(w *Wizard, key string) tea.Cmd {
+func (p *progressPage) handleKey(w *Wizard, key string) tea.Cmd {
 	f := w.progress.Failure
 	turn := w.turn
 	switch {
@@ -69,18 +69,18 @@ func (p *progressPage) key(w *Wizard, key string) tea.Cmd {
 	return nil
 }
 
-func (p *progressPage) view(w *Wizard) string {
-	b := w.size.body()
-	text := w.steps()
+func (p *progressPage) render(w *Wizard) string {
+	b := w.size.bodySize()
+	text := w.wordSteps()
 	if w.Ready() && w.began { // the last screen of a terminal that watched stays drawn for a moment
-		text = w.done()
+		text = w.renderDone()
 	}
 	return "\n" + scrolled(strings.Split(text, "\n"), &p.from, b.height-1)
 }
 
-// steps words the steps and the failure, if any.
-func (w *Wizard) steps() string {
-	lines := ProgressLines(w.progress, w.size.body().width)
+// wordSteps words the steps and the failure, if any.
+func (w *Wizard) wordSteps() string {
+	lines := ProgressLines(w.progress, w.size.bodySize().width)
 	lines[0] = bold.Render(lines[0])
 	return strings.Join(lines, "\n")
 }
@@ -98,7 +98,7 @@ var stateWords = map[status.Setup]string{
 
 // ProgressLines words where the set-up stands, in lines of at most width.
 func ProgressLines(p setup.Progress, width int) []string {
-	state := cmp.Or(stateWords[p.State], clean(string(p.State)))
+	state := cmp.Or(stateWords[p.State], cleanLine(string(p.State)))
 	lines := []string{"State: " + state, ""}
 	for _, s := range p.Steps {
 		mark, text := stepMark(s.State), s.Name
@@ -148,11 +148,11 @@ func stepMark(state string) string {
 	return ""
 }
 
-// done is the last page.
-func (w *Wizard) done() string {
-	width := w.size.body().width
+// renderDone is the last page.
+func (w *Wizard) renderDone() string {
+	width := w.size.bodySize().width
 	d := w.progress.Done
-	lines := []string{bold.Render("This node is " + clean(string(w.progress.State)) + ".")}
+	lines := []string{bold.Render("This node is " + cleanLine(string(w.progress.State)) + ".")}
 	if d == nil {
 		return lines[0]
 	}
@@ -169,11 +169,12 @@ func (w *Wizard) done() string {
 	}
 
 	if d.States != "" {
-		lines = append(lines, "", paragraph("States go to  ", clean(d.States)+", pillars to "+clean(d.Pillars), width))
+		lines = append(lines, "",
+			paragraph("States go to  ", cleanLine(d.States)+", pillars to "+cleanLine(d.Pillars), width))
 	}
 
 	if d.Console != "" {
-		lines = append(lines, "", paragraph("Browsers use  ", clean(d.Console), width))
+		lines = append(lines, "", paragraph("Browsers use  ", cleanLine(d.Console), width))
 	}
 
 	if d.JoinString == "" {
@@ -181,7 +182,7 @@ func (w *Wizard) done() string {
 			paragraph("", "No other node can join: keys and files are on this machine's disk alone.", width))
 	} else {
 		lines = append(lines, "", "The next node joins with this secret string (later: applianced join-string):")
-		for s := clean(d.JoinString); s != ""; {
+		for s := cleanLine(d.JoinString); s != ""; {
 			n := min(len(s), width-4)
 			lines = append(lines, "    "+s[:n])
 			s = s[n:]
@@ -205,12 +206,12 @@ func (w *Wizard) done() string {
 // confLines are lines of a file, indented.
 func confLines(text string) (lines []string) {
 	for _, l := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
-		lines = append(lines, "    "+clip(clean(l), minWidth-6))
+		lines = append(lines, "    "+clipLine(cleanLine(l), minWidth-6))
 	}
 	return lines
 }
 
-func (p *progressPage) keys(w *Wizard) string {
+func (p *progressPage) keyHelp(w *Wizard) string {
 	f := w.progress.Failure
 	switch {
 	case w.Ready():

@@ -24,10 +24,10 @@ type startedMsg struct {
 	err  error
 }
 
-func (p *reviewPage) title() string          { return "Review" }
+func (p *reviewPage) heading() string        { return "Review" }
 func (p *reviewPage) applies(w *Wizard) bool { return true }
 
-func (p *reviewPage) enter(w *Wizard) tea.Cmd {
+func (p *reviewPage) opened(w *Wizard) tea.Cmd {
 	p.faults, p.valid = nil, false
 	return w.validate()
 }
@@ -37,7 +37,7 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	case validated:
 		p.faults, p.valid = msg.faults, msg.err == nil && len(msg.faults) == 0
 		if msg.err != nil {
-			w.message = "The answers could not be checked: " + clean(msg.err.Error())
+			w.message = "The answers could not be checked: " + cleanLine(msg.err.Error())
 		}
 	case startedMsg:
 		if msg.turn != w.turn {
@@ -46,7 +46,7 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 
 		w.busy = ""
 		if msg.err != nil {
-			w.message = "Not started: " + clean(msg.err.Error())
+			w.message = "Not started: " + cleanLine(msg.err.Error())
 			return nil
 		}
 
@@ -56,12 +56,12 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		w.draft.password = ""
 		w.draft.again = ""
 
-		return w.poll(setup.Begin, false)
+		return w.pollSetup(setup.Begin, false)
 	case tea.KeyPressMsg:
 		switch {
 		case w.busy != "":
 		case msg.String() == "esc":
-			return w.back()
+			return w.goBack()
 		case msg.String() == "enter" && p.valid: // it leads through all pages: it would start by accident
 			w.message = "Press s to start the set-up."
 		case p.valid && (msg.String() == "s" || msg.String() == "S"):
@@ -76,8 +76,8 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-func (p *reviewPage) view(w *Wizard) string {
-	width := w.size.body().width
+func (p *reviewPage) render(w *Wizard) string {
+	width := w.size.bodySize().width
 	if len(p.faults) > 0 {
 		lines := []string{"", "These answers contradict each other:", ""}
 		for _, f := range p.faults {
@@ -127,9 +127,9 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 
 	switch {
 	case a.DataDisk != "" && a.EraseDisk:
-		row("Data disk", sized(a.DataDisk, f)+": ALL DATA ON IT IS ERASED")
+		row("Data disk", wordDisk(a.DataDisk, f)+": ALL DATA ON IT IS ERASED")
 	case a.DataDisk != "":
-		row("Data disk", sized(a.DataDisk, f)+": will be formatted")
+		row("Data disk", wordDisk(a.DataDisk, f)+": will be formatted")
 	case a.Storage.Kind == "directory":
 		row("Shared directory", a.Storage.Path)
 	case d.arbiter():
@@ -168,8 +168,8 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	return rows
 }
 
-// sized is a disk with its size and model.
-func sized(path string, f setup.Facts) string {
+// wordDisk is a disk with its size and model.
+func wordDisk(path string, f setup.Facts) string {
 	for _, d := range f.Disks {
 		if d.Path == path {
 			return strings.TrimSpace(path + ", " + status.Size(d.Size) + " " + d.Model)
@@ -182,12 +182,12 @@ func sized(path string, f setup.Facts) string {
 func keyName(line string) string {
 	k, err := setup.ParseSSHKey(line)
 	if err != nil {
-		return clip(err.Error(), 48)
+		return clipLine(err.Error(), 48)
 	}
-	return strings.TrimSpace(k.Fingerprint + " " + clip(k.Comment, 24))
+	return strings.TrimSpace(k.Fingerprint + " " + clipLine(k.Comment, 24))
 }
 
-func (p *reviewPage) keys(w *Wizard) string {
+func (p *reviewPage) keyHelp(w *Wizard) string {
 	if !p.valid {
 		return footer("Enter: check again", helpKeys, "Esc: back", "Ctrl-C: leave")
 	}

@@ -34,7 +34,7 @@ func (t Terminal) Name() string {
 	if err != nil || !strings.HasPrefix(name, "/dev/") {
 		return "terminal"
 	}
-	return clean(strings.TrimPrefix(name, "/dev/"))
+	return cleanLine(strings.TrimPrefix(name, "/dev/"))
 }
 
 // Frames a second: the program wakes up for each, whether there is something to draw
@@ -68,7 +68,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 		tea.WithContext(ctx),
 		tea.WithInput(nil), // the keys are ours: see package input
 		tea.WithOutput(t.Out),
-		tea.WithEnvironment(t.env()),
+		tea.WithEnvironment(t.drawingEnv()),
 		tea.WithColorProfile(colorprofile.Ascii),
 		tea.WithFPS(fps),
 		tea.WithFilter(repaint.filter),
@@ -121,10 +121,10 @@ func (t Terminal) guardSize() error {
 	return nil
 }
 
-// env is the environment as the drawing library shall see it. With SSH_TTY it
+// drawingEnv is the environment as the drawing library shall see it. With SSH_TTY it
 // does not ask the terminal what it can do: a serial line without a listener
 // never answers, and an old terminal would show the question.
-func (t Terminal) env() []string {
+func (t Terminal) drawingEnv() []string {
 	env := append([]string{}, t.Env...)
 	term := ""
 	for _, e := range env {

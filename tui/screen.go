@@ -26,24 +26,24 @@ var (
 // size is that of the terminal, never smaller than one cell.
 type size struct{ width, height int }
 
-// body is the room of a page inside the frame. On a screen that is too small
+// bodySize is the room of a page inside the frame. On a screen that is too small
 // nothing of it is drawn, but it must be right when the screen grows again.
-func (s size) body() size {
+func (s size) bodySize() size {
 	return size{max(s.width, minWidth) - 2, max(s.height, minHeight) - frameLines}
 }
 
-// fits reports whether pages can be drawn as they are meant.
-func (s size) fits() bool { return s.width >= minWidth && s.height >= minHeight }
+// fitsPages reports whether pages can be drawn as they are meant.
+func (s size) fitsPages() bool { return s.width >= minWidth && s.height >= minHeight }
 
 // maxMessage is how many lines what just happened may take.
 const maxMessage = 4
 
-// frame draws a page: what it is, where in the order it stands, its body, a
+// drawFrame draws a page: what it is, where in the order it stands, its body, a
 // line for what just happened and one for the keys. A message that does not fit
 // into a line takes more of them from the end of the body: what to do next
 // stands at its end.
-func frame(s size, heading, where, body, message, keys string) string {
-	if !s.fits() {
+func drawFrame(s size, heading, where, body, message, keys string) string {
+	if !s.fitsPages() {
 		return tooSmall(s)
 	}
 
@@ -51,12 +51,12 @@ func frame(s size, heading, where, body, message, keys string) string {
 	gap := max(1, s.width-1-len(heading)-len(where))
 	lines := []string{bold.Render(heading) + strings.Repeat(" ", gap) + where, rule}
 	inner := strings.Split(strings.TrimRight(body, " \n"), "\n")
-	said := wrap(message, s.width-2)
+	said := wrapWords(message, s.width-2)
 	if len(said) > maxMessage {
-		said = append(said[:maxMessage-1], clip(strings.Join(said[maxMessage-1:], " "), s.width-2))
+		said = append(said[:maxMessage-1], clipLine(strings.Join(said[maxMessage-1:], " "), s.width-2))
 	}
 
-	room := s.body().height - len(said) + 1
+	room := s.bodySize().height - len(said) + 1
 	if len(inner) > room {
 		inner = append(inner[:room-1], "  ...")
 	}
@@ -66,7 +66,7 @@ func frame(s size, heading, where, body, message, keys string) string {
 	}
 
 	for _, l := range inner {
-		lines = append(lines, strings.TrimRight(" "+ascii(l), " "))
+		lines = append(lines, strings.TrimRight(" "+toASCII(l), " "))
 	}
 
 	lines = append(lines, rule)
@@ -74,7 +74,7 @@ func frame(s size, heading, where, body, message, keys string) string {
 		lines = append(lines, strings.TrimRight(" "+l, " "))
 	}
 
-	lines = append(lines, clip(" "+keys, s.width-1))
+	lines = append(lines, clipLine(" "+keys, s.width-1))
 	return strings.Join(lines, "\n")
 }
 
@@ -85,13 +85,13 @@ func footer(keys ...string) string {
 
 // tooSmall is what a terminal gets that is smaller than the pages.
 func tooSmall(s size) string {
-	lines := wrap("This terminal is too small. Make it 80 columns by 24 rows, or larger.", max(10, s.width-1))
+	lines := wrapWords("This terminal is too small. Make it 80 columns by 24 rows, or larger.", max(10, s.width-1))
 	return strings.Join(lines[:min(len(lines), max(1, s.height))], "\n")
 }
 
-// clip cuts a line of plain ASCII text to width: between two words, where that keeps
+// clipLine cuts a line of plain ASCII text to width: between two words, where that keeps
 // most of it.
-func clip(l string, width int) string {
+func clipLine(l string, width int) string {
 	const cut = "..."
 	if len(l) <= width {
 		return l
@@ -103,10 +103,10 @@ func clip(l string, width int) string {
 	return kept + cut
 }
 
-// ascii replaces what is not ASCII in a line that is drawn: a question mark for each
+// toASCII replaces what is not ASCII in a line that is drawn: a question mark for each
 // column. A terminal without UTF-8 would show other columns than the drawing library
 // has in mind.
-func ascii(l string) string {
+func toASCII(l string) string {
 	if strings.IndexFunc(l, func(r rune) bool { return r > '~' }) < 0 {
 		return l
 	}
@@ -121,8 +121,8 @@ func ascii(l string) string {
 	return b.String()
 }
 
-// clean makes text from outside fit for the screen: one line, printable ASCII.
-func clean(s string) string {
+// cleanLine makes text from outside fit for the screen: one line, printable ASCII.
+func cleanLine(s string) string {
 	s = ansi.Strip(strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(s))
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -132,10 +132,10 @@ func clean(s string) string {
 	}, s)
 }
 
-// wrap breaks cleaned text at spaces, and words longer than a line anywhere.
-func wrap(s string, width int) (lines []string) {
+// wrapWords breaks cleaned text at spaces, and words longer than a line anywhere.
+func wrapWords(s string, width int) (lines []string) {
 	line := ""
-	for _, word := range strings.Fields(clean(s)) {
+	for _, word := range strings.Fields(cleanLine(s)) {
 		for len(word) > width {
 			if line != "" {
 				lines, line = append(lines, line), ""
@@ -163,6 +163,6 @@ func wrap(s string, width int) (lines []string) {
 // paragraph wraps s and puts indent before the first line and as many spaces
 // before the others.
 func paragraph(indent, s string, width int) string {
-	lines := wrap(s, width-len(indent))
+	lines := wrapWords(s, width-len(indent))
 	return indent + strings.Join(lines, "\n"+strings.Repeat(" ", len(indent)))
 }

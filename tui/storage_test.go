@@ -67,10 +67,10 @@ func TestArbiter(t *testing.T) {
 	}
 
 	applies := []string{}
-	for _, p := range pages() {
-		if p.applies(w) && (p.title() == "Storage" || p.title() == "Shared directory" ||
-			p.title() == "Virtual address") {
-			applies = append(applies, p.title())
+	for _, p := range wizardPages() {
+		if p.applies(w) && (p.heading() == "Storage" || p.heading() == "Shared directory" ||
+			p.heading() == "Virtual address") {
+			applies = append(applies, p.heading())
 		}
 	}
 
@@ -94,7 +94,7 @@ func TestArbiter(t *testing.T) {
 		Done:  &setup.Done{Arbiter: true, JoinString: "sca1", BackUp: []string{}},
 	}
 
-	if text := w.done(); strings.Contains(text, "Minions use") || !strings.Contains(text, "arbiter") {
+	if text := w.renderDone(); strings.Contains(text, "Minions use") || !strings.Contains(text, "arbiter") {
 		t.Error(text)
 	}
 }

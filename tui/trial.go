@@ -34,22 +34,22 @@ type lookMsg struct {
 	trial setup.Trial
 }
 
-func (p *trialPage) title() string { return "Network, on trial" }
+func (p *trialPage) heading() string { return "Network, on trial" }
 
 func (p *trialPage) applies(w *Wizard) bool {
 	return w.facts.Managed && w.draft.method != methodKeep
 }
 
-func (p *trialPage) enter(w *Wizard) tea.Cmd {
+func (p *trialPage) opened(w *Wizard) tea.Cmd {
 	p.trial, p.ended = setup.Trial{}, false
 	if n := w.draft.network(); p.confirmed != nil && fmt.Sprint(*p.confirmed) == fmt.Sprint(n) {
 		return nil
 	}
 	p.confirmed = nil
-	return p.tell(w, "try")
+	return p.sendAction(w, "try")
 }
 
-func (p *trialPage) tell(w *Wizard, action string) tea.Cmd {
+func (p *trialPage) sendAction(w *Wizard, action string) tea.Cmd {
 	w.busy = map[string]string{
 		"try":     "Setting up the network ...",
 		"confirm": "Keeping the network ...",
@@ -68,14 +68,14 @@ func (p *trialPage) tell(w *Wizard, action string) tea.Cmd {
 	}
 }
 
-func (p *trialPage) tick(w *Wizard) tea.Cmd {
+func (p *trialPage) nextTick(w *Wizard) tea.Cmd {
 	turn := w.turn
 	return tea.Tick(time.Second, func(time.Time) tea.Msg { return trialTick{turn} })
 }
 
-// look asks what the trial has brought until now. Without an answer the page
+// askTrial asks what the trial has brought until now. Without an answer the page
 // stays as it is.
-func (p *trialPage) look(w *Wizard) tea.Cmd {
+func (p *trialPage) askTrial(w *Wizard) tea.Cmd {
 	turn := w.turn
 	return func() tea.Msg {
 		t, err := w.api.SetupNetwork(w.ctx, "look", setup.Network{})
@@ -86,24 +86,24 @@ func (p *trialPage) look(w *Wizard) tea.Cmd {
 	}
 }
 
-func (p *trialPage) left() time.Duration { return time.Until(p.trial.Until).Round(time.Second) }
+func (p *trialPage) timeLeft() time.Duration { return time.Until(p.trial.Until).Round(time.Second) }
 
 func (p *trialPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case trialMsg:
 		if msg.turn == w.turn {
-			return p.told(w, msg)
+			return p.handleAnswer(w, msg)
 		}
 	case trialTick:
 		if msg.turn != w.turn || !p.trial.Active || p.confirmed != nil {
 			return nil
 		}
-		if p.left() <= 0 {
+		if p.timeLeft() <= 0 {
 			p.trial.Active, p.ended = false, true
 			return nil
 		}
 
-		return tea.Batch(p.tick(w), p.look(w))
+		return tea.Batch(p.nextTick(w), p.askTrial(w))
 	case lookMsg:
 		if msg.turn == w.turn && p.trial.Active && p.confirmed == nil && w.busy == "" {
 			p.trial.Addresses, p.trial.Reach = msg.trial.Addresses, msg.trial.Reach
@@ -112,16 +112,16 @@ func (p *trialPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 			}
 		}
 	case tea.KeyPressMsg:
-		return p.key(w, msg.String())
+		return p.handleKey(w, msg.String())
 	}
 
 	return nil
 }
 
-func (p *trialPage) told(w *Wizard, msg trialMsg) tea.Cmd {
+func (p *trialPage) handleAnswer(w *Wizard, msg trialMsg) tea.Cmd {
 	w.busy = ""
 	if msg.err != nil {
-		w.message = clean(msg.err.Error())
+		w.message = cleanLine(msg.err.Error())
 		p.ended = true
 		return nil
 	}
@@ -129,7 +129,7 @@ func (p *trialPage) told(w *Wizard, msg trialMsg) tea.Cmd {
 	p.trial = msg.trial
 	switch msg.action {
 	case "try":
-		return p.tick(w)
+		return p.nextTick(w)
 	case "confirm":
 		n := w.draft.network()
 		p.confirmed = &n
@@ -140,29 +140,29 @@ func (p *trialPage) told(w *Wizard, msg trialMsg) tea.Cmd {
 	}
 
 	p.ended = true
-	return w.back()
+	return w.goBack()
 }
 
-func (p *trialPage) key(w *Wizard, key string) tea.Cmd {
+func (p *trialPage) handleKey(w *Wizard, key string) tea.Cmd {
 	switch {
 	case w.busy != "":
 	case key == "enter" && p.confirmed != nil:
 		return w.forward()
 	case key == "enter" && p.trial.Active:
-		return p.tell(w, "confirm")
+		return p.sendAction(w, "confirm")
 	case key == "r" && p.ended:
-		return w.show()
+		return w.openPage()
 	case key == "esc" && p.trial.Active && p.confirmed == nil:
-		return p.tell(w, "revert")
+		return p.sendAction(w, "revert")
 	case key == "esc":
-		return w.back()
+		return w.goBack()
 	}
 
 	return nil
 }
 
-func (p *trialPage) view(w *Wizard) string {
-	width := w.size.body().width
+func (p *trialPage) render(w *Wizard) string {
+	width := w.size.bodySize().width
 	switch {
 	case w.busy != "":
 		return "\n" + w.busy
@@ -170,12 +170,12 @@ func (p *trialPage) view(w *Wizard) string {
 		return "\nThe network is as you confirmed it."
 	case p.trial.Active:
 		text := "\n" + paragraph("", "The new network is in force. The interface has now:", width) + "\n\n"
-		for _, l := range append(p.addresses(), p.reach()...) {
-			text += "    " + clip(l, width-4) + "\n"
+		for _, l := range append(p.addresses(), p.wordReachable()...) {
+			text += "    " + clipLine(l, width-4) + "\n"
 		}
 
 		text += "\n" + paragraph("",
-			fmt.Sprintf("It is taken back in %d seconds unless you press Enter.", int(p.left().Seconds())),
+			fmt.Sprintf("It is taken back in %d seconds unless you press Enter.", int(p.timeLeft().Seconds())),
 			width)
 		if p.trial.Message != "" {
 			text += "\n\n" + paragraph("", p.trial.Message, width)
@@ -184,14 +184,14 @@ func (p *trialPage) view(w *Wizard) string {
 		return text
 	}
 
-	return "\n" + strings.Join(wrap("The network is as it was before. Press r to try again, or Esc to change it.",
+	return "\n" + strings.Join(wrapWords("The network is as it was before. Press r to try again, or Esc to change it.",
 		width),
 		"\n")
 }
 
 func (p *trialPage) addresses() (lines []string) {
 	for _, a := range p.trial.Addresses {
-		lines = append(lines, clean(a))
+		lines = append(lines, cleanLine(a))
 	}
 	if len(lines) == 0 {
 		return []string{"no address"}
@@ -199,15 +199,15 @@ func (p *trialPage) addresses() (lines []string) {
 	return lines
 }
 
-// reach are lines about what of the network answers.
-func (p *trialPage) reach() (lines []string) {
+// wordReachable are lines about what of the network answers.
+func (p *trialPage) wordReachable() (lines []string) {
 	if p.trial.Reach == nil {
 		return []string{"Trying the gateway, name servers and time servers ..."}
 	}
 
 	widest := 0
 	for _, r := range p.trial.Reach {
-		name := strings.TrimSpace(r.What + " " + clean(r.Address))
+		name := strings.TrimSpace(r.What + " " + cleanLine(r.Address))
 		widest = max(widest, len(name))
 		lines = append(lines, name)
 	}
@@ -217,13 +217,13 @@ func (p *trialPage) reach() (lines []string) {
 		switch {
 		case r.Answers:
 		case r.Detail != "":
-			answer = "NO ANSWER: " + clean(r.Detail)
+			answer = "NO ANSWER: " + cleanLine(r.Detail)
 		default:
 			answer = "NO ANSWER"
 		}
 
 		if r.Address == "" {
-			answer = clean(r.Detail)
+			answer = cleanLine(r.Detail)
 		}
 
 		lines[i] = fmt.Sprintf("%-*s  %s", widest, lines[i], answer)
@@ -232,7 +232,7 @@ func (p *trialPage) reach() (lines []string) {
 	return lines
 }
 
-func (p *trialPage) keys(*Wizard) string {
+func (p *trialPage) keyHelp(*Wizard) string {
 	switch {
 	case p.trial.Active && p.confirmed == nil:
 		return footer("Enter: KEEP IT", "Esc: take it back", helpKeys, "Ctrl-C: leave")

@@ -20,12 +20,12 @@ const pollEvery = 2 * time.Second
 
 // page is one screen of the wizard.
 type page interface {
-	title() string
+	heading() string
 	applies(w *Wizard) bool
-	enter(w *Wizard) tea.Cmd
+	opened(w *Wizard) tea.Cmd
 	update(w *Wizard, msg tea.Msg) tea.Cmd
-	view(w *Wizard) string
-	keys(w *Wizard) string
+	render(w *Wizard) string
+	keyHelp(w *Wizard) string
 }
 
 // Wizard is the first-boot wizard as a bubbletea model. It is used by one
@@ -74,7 +74,7 @@ func NewWizard(ctx context.Context, s Supervisor, name string) *Wizard {
 		api:   s,
 		name:  name,
 		size:  size{minWidth, minHeight},
-		pages: pages(),
+		pages: wizardPages(),
 		at:    -1,
 	}
 }
@@ -154,10 +154,10 @@ type validated struct {
 type pollNow struct{}
 
 // Init implements tea.Model.
-func (w *Wizard) Init() tea.Cmd { return w.poll(setup.Watch, true) }
+func (w *Wizard) Init() tea.Cmd { return w.pollSetup(setup.Watch, true) }
 
-// poll asks for progress, claim and, at first, facts.
-func (w *Wizard) poll(lead setup.Lead, again bool) tea.Cmd {
+// pollSetup asks for progress, claim and, at first, facts.
+func (w *Wizard) pollSetup(lead setup.Lead, again bool) tea.Cmd {
 	first := w.at < 0
 	q := setup.ClaimRequest{Name: w.name, Lead: lead}
 	if w.claim.Mine && w.leading && !w.started() {
@@ -195,7 +195,7 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 		w.size = size{msg.Width, msg.Height}
 	case pollNow:
-		return w, w.poll(setup.Watch, true)
+		return w, w.pollSetup(setup.Watch, true)
 	case polled:
 		cmd := w.polled(msg)
 		if msg.again {
@@ -210,7 +210,7 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case laidOut:
 		w.message = fmt.Sprintf("The keyboard is %s now (%s).", msg.title, msg.place)
 		if msg.err != nil {
-			w.message = clean(msg.err.Error())
+			w.message = cleanLine(msg.err.Error())
 		}
 		w.laying = false
 		return w, w.layOut()
@@ -218,12 +218,12 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if cmd, taken := w.globalKey(msg); taken {
 			return w, cmd
 		}
-		return w, w.typed(msg)
+		return w, w.handleInput(msg)
 	case tea.PasteMsg, input.Text:
 		if w.ask != nil || w.helping {
 			return w, nil
 		}
-		return w, w.typed(msg)
+		return w, w.handleInput(msg)
 	}
 
 	if w.at < 0 || w.following() {
@@ -233,16 +233,16 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return w, w.pages[w.at].update(w, msg)
 }
 
-// typed gives the page what somebody typed or pasted, who leads from then on if nobody
+// handleInput gives the page what somebody typed or pasted, who leads from then on if nobody
 // does.
-func (w *Wizard) typed(msg tea.Msg) tea.Cmd {
+func (w *Wizard) handleInput(msg tea.Msg) tea.Cmd {
 	if w.at < 0 || w.following() {
 		return nil
 	}
 	cmd := w.pages[w.at].update(w, msg)
 	if w.claim.Owner == "" && !w.leading {
 		w.leading = true
-		return tea.Batch(w.poll(setup.Begin, false), cmd)
+		return tea.Batch(w.pollSetup(setup.Begin, false), cmd)
 	}
 	return cmd
 }
@@ -273,7 +273,7 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		return nil, true
 	case w.at >= 0 && w.following():
 		if key == "t" || key == "T" {
-			w.ask = &question{w.takingOver(), func() tea.Cmd { return w.poll(setup.Take, false) }}
+			w.ask = &question{w.takingOver(), func() tea.Cmd { return w.pollSetup(setup.Take, false) }}
 		}
 		return nil, true
 	}
@@ -284,7 +284,7 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 // leaving words what leaving means now.
 func (w *Wizard) leaving() string {
 	switch {
-	case w.at >= 0 && w.pages[w.at].title() == progressTitle && !w.Ready():
+	case w.at >= 0 && w.pages[w.at].heading() == progressTitle && !w.Ready():
 		return "Leave this page? The set-up continues by itself. (y/n)"
 	case w.Ready():
 		return "Leave this page? (y/n)"
@@ -341,7 +341,7 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 			w.at = len(w.pages) - 1
 		}
 
-		return w.show()
+		return w.openPage()
 	}
 
 	last := len(w.pages) - 1
@@ -351,14 +351,14 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	case w.started() && w.at != last:
 		// By another terminal or by configuration from outside.
 		w.at = last
-		return w.show()
+		return w.openPage()
 	case !w.started() && w.at == last && w.busy == "":
 		w.at = 0
-		return w.show()
+		return w.openPage()
 	case w.claim.Mine && !led:
-		cmd := w.show()
-		if w.draft.take(p.claim.Draft) {
-			cmd = w.show()
+		cmd := w.openPage()
+		if w.draft.takeHandedOver(p.claim.Draft) {
+			cmd = w.openPage()
 			w.message = "What was answered on the other terminal is here, but for passwords and secrets."
 		}
 		return cmd
@@ -372,13 +372,13 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	return nil
 }
 
-// show enters the page at hand.
-func (w *Wizard) show() tea.Cmd {
+// openPage enters the page at hand.
+func (w *Wizard) openPage() tea.Cmd {
 	w.turn++
 	w.busy = ""
 	w.message = ""
 	w.helping = false
-	return w.pages[w.at].enter(w)
+	return w.pages[w.at].opened(w)
 }
 
 // forward goes to the next page that applies.
@@ -389,21 +389,21 @@ func (w *Wizard) forward() tea.Cmd {
 			break
 		}
 	}
-	return w.show()
+	return w.openPage()
 }
 
-// back goes to the page before, if there is one.
-func (w *Wizard) back() tea.Cmd {
+// goBack goes to the page before, if there is one.
+func (w *Wizard) goBack() tea.Cmd {
 	for i := w.at - 1; i >= 0; i-- {
 		if w.pages[i].applies(w) {
 			w.at = i
-			return w.show()
+			return w.openPage()
 		}
 	}
 	return nil
 }
 
-func (w *Wizard) first() bool {
+func (w *Wizard) onFirstPage() bool {
 	return !slices.ContainsFunc(w.pages[:w.at], func(p page) bool { return p.applies(w) })
 }
 

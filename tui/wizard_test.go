@@ -354,16 +354,16 @@ func TestHelp(t *testing.T) {
 		p.has("> a?b", "Administrator (2 of 8)")
 	})
 
-	for _, x := range append(pages(), networkPages()[:3]...) {
-		room := size{minWidth, minHeight}.body()
-		if text := helpText(x.title(), room.width); text == "" || strings.Count(text, "\n") > room.height {
-			t.Errorf("%s: help of %d lines", x.title(), strings.Count(text, "\n"))
+	for _, x := range append(wizardPages(), networkPages()[:3]...) {
+		room := size{minWidth, minHeight}.bodySize()
+		if text := helpText(x.heading(), room.width); text == "" || strings.Count(text, "\n") > room.height {
+			t.Errorf("%s: help of %d lines", x.heading(), strings.Count(text, "\n"))
 		}
 	}
 
 	for view := overview; view <= joining; view++ {
 		c := Console{size: size{minWidth, minHeight}, view: view}
-		if text := c.helpBody(); text == "" || strings.Count(text, "\n") > c.size.body().height {
+		if text := c.helpBody(); text == "" || strings.Count(text, "\n") > c.size.bodySize().height {
 			t.Errorf("view %d of the console: help of %d lines", view, strings.Count(text, "\n"))
 		}
 	}
@@ -593,7 +593,7 @@ func TestReadyAlone(t *testing.T) {
 			size:     size{80, 24},
 			progress: setup.Progress{State: status.SetupReady, Done: &setup.Done{JoinString: join}},
 		}
-		if page := w.done(); !strings.Contains(page, words) {
+		if page := w.renderDone(); !strings.Contains(page, words) {
 			t.Errorf("join string %q: no %q in\n%s", join, words, page)
 		}
 	}
@@ -739,9 +739,9 @@ func TestChecksSayWhatTheyLookAt(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			w := &Wizard{busy: "Checking ...", size: size{80, 24}}
 			w.draft.mode = string(mode)
-			text := (&preflightPage{}).view(w)
+			text := (&preflightPage{}).render(w)
 			for l := range strings.Lines(text) {
-				if got := ansi.StringWidth(strings.TrimRight(l, "\n")); got > w.size.body().width {
+				if got := ansi.StringWidth(strings.TrimRight(l, "\n")); got > w.size.bodySize().width {
 					t.Errorf("%d columns: %q", got, l)
 				}
 			}

@@ -15,8 +15,8 @@ func (w *Wizard) View() tea.View {
 
 func (w *Wizard) screen() string {
 	heading := "Saltern set-up"
-	if v := clean(w.facts.Version); v != "" {
-		heading += "  " + clip(v, 30)
+	if v := cleanLine(w.facts.Version); v != "" {
+		heading += "  " + clipLine(v, 30)
 	}
 
 	message := w.message
@@ -32,32 +32,32 @@ func (w *Wizard) screen() string {
 	}
 
 	if w.at < 0 {
-		return frame(w.size, heading, "", "\nReading what this machine has ...", message, "Ctrl-C: leave")
+		return drawFrame(w.size, heading, "", "\nReading what this machine has ...", message, "Ctrl-C: leave")
 	}
 
 	if message == "" && !w.following() {
-		message = w.note()
+		message = w.pageNote()
 	}
 
 	if w.following() && !w.helping {
-		return frame(w.size, heading, followingTitle+" "+clean(w.claim.Owner), w.followed(), message,
+		return drawFrame(w.size, heading, followingTitle+" "+cleanLine(w.claim.Owner), w.followed(), message,
 			footer("t: take over", helpKeys, "Ctrl-C: leave"))
 	}
 
-	where, body, keys := w.page()
-	return frame(w.size, heading, where, body, message, keys)
+	where, body, keys := w.renderPage()
+	return drawFrame(w.size, heading, where, body, message, keys)
 }
 
-// note is what is said of the field at hand while there is nothing else to say.
-func (w *Wizard) note() string {
+// pageNote is what is said of the field at hand while there is nothing else to say.
+func (w *Wizard) pageNote() string {
 	if f, ok := w.pages[w.at].(*formPage); ok && !w.helping {
-		return f.note(w)
+		return f.fieldNote(w)
 	}
 	return ""
 }
 
-// where words the page's place in the order.
-func (w *Wizard) where(p page) string {
+// wordPlace words the page's place in the order.
+func (w *Wizard) wordPlace(p page) string {
 	n, all := 0, 0
 	for i, q := range w.pages[:len(w.pages)-1] {
 		if !q.applies(w) {
@@ -70,15 +70,15 @@ func (w *Wizard) where(p page) string {
 	}
 
 	if w.at == len(w.pages)-1 {
-		return p.title()
+		return p.heading()
 	}
 
-	return p.title() + pageOf(n, all)
+	return p.heading() + pageOf(n, all)
 }
 
 // terminalName words the device of a terminal for people who do not know such names.
 func terminalName(device string) string {
-	device = clean(device)
+	device = cleanLine(device)
 	switch {
 	case strings.HasPrefix(device, "ttyS"):
 		return "the serial line (" + device + ")"
@@ -92,9 +92,9 @@ func terminalName(device string) string {
 func (w *Wizard) followed() string {
 	head := "\n" + paragraph("", "The set-up is being done on "+terminalName(w.claim.Owner)+" since "+
 		w.claim.Since.UTC().Format("15:04 UTC")+
-		". This terminal shows how it goes, and can take over.", w.size.body().width) + "\n\n"
+		". This terminal shows how it goes, and can take over.", w.size.bodySize().width) + "\n\n"
 	if !w.started() {
 		return head + "The questions are being answered there."
 	}
-	return head + w.steps()
+	return head + w.wordSteps()
 }

@@ -68,13 +68,13 @@ to be missing, and a part is proven by nothing: see what is printed.`,
 	cmd.Flags().BoolVar(&v.asJSON, "json", false, "print what was found (schema 1) for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v.in, v.out, v.errOut = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-		return v.run(cmd.Context())
+		return v.verifyRecords(cmd.Context())
 	}
 
 	return cmd
 }
 
-func (v *auditVerifier) run(ctx context.Context) error {
+func (v *auditVerifier) verifyRecords(ctx context.Context) error {
 	folders, told, asked, err := v.sources(ctx)
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func (v *auditVerifier) sources(ctx context.Context) (folders []audit.Folder, to
 		return nil, nil, false, err
 	}
 
-	told, asked, err = v.told(ctx, s, key)
+	told, asked, err = v.toldChains(ctx, s, key)
 	return folders, told, asked, err
 }
 
@@ -166,8 +166,8 @@ func nodeKey(s *settings.Settings) (string, error) {
 	return id.Hash, nil
 }
 
-// told is what this node's supervisor and the other nodes have written down of its chains.
-func (v *auditVerifier) told(
+// toldChains is what this node's supervisor and the other nodes have written down of its chains.
+func (v *auditVerifier) toldChains(
 	ctx context.Context,
 	s *settings.Settings,
 	key string,

@@ -133,14 +133,14 @@ func takeClusterKey(
 // rollMasters has the masters of all nodes take what is new, one after the other, and
 // returns the nodes that could not be reached.
 func rollMasters(ctx context.Context, client *api.Client, errOut io.Writer) (left []options.NodeResult, err error) {
-	a := &apply{
+	a := &optionsApply{
 		q:      api.ApplyRequest{Force: true, Limit: options.UsualTime},
 		asJSON: true,
 		out:    io.Discard,
 		errOut: errOut,
 	}
 
-	r, err := a.run(ctx, client, false)
+	r, err := a.applyOptions(ctx, client, false)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w; next: applianced config apply", err)

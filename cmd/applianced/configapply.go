@@ -19,8 +19,8 @@ import (
 // applyLook is how often it is asked how far the nodes are.
 const applyLook = 300 * time.Millisecond
 
-// apply has all nodes take the master's options.
-type apply struct {
+// optionsApply has all nodes take the master's options.
+type optionsApply struct {
 	q      api.ApplyRequest
 	asJSON bool
 	out    io.Writer
@@ -28,7 +28,7 @@ type apply struct {
 }
 
 func applyCommand(f *flags) *cobra.Command {
-	a := &apply{}
+	a := &optionsApply{}
 	var dry bool
 	cmd := &cobra.Command{
 		Use:   "apply",
@@ -66,14 +66,14 @@ the last lines say what is in force where.`,
 		a.out, a.errOut = cmd.OutOrStdout(), cmd.ErrOrStderr()
 		c := f.client()
 		if dry || !*yes {
-			p, err := a.run(cmd.Context(), c, true)
+			p, err := a.applyOptions(cmd.Context(), c, true)
 			if err != nil || dry || p.Result == nil || !p.Result.Code.Good() {
-				return a.end(p, err)
+				return a.printOutcome(p, err)
 			}
 
 			restarts := p.Result.Names(options.Before)
 			if len(restarts) == 0 { // also ends what a roll before has left
-				return a.end(a.run(cmd.Context(), c, false))
+				return a.printOutcome(a.applyOptions(cmd.Context(), c, false))
 			}
 
 			effect := fmt.Sprintf("The masters of %s are restarted, one after the other, to take the options of now.",
@@ -83,14 +83,14 @@ the last lines say what is in force where.`,
 			}
 		}
 
-		return a.end(a.run(cmd.Context(), c, false))
+		return a.printOutcome(a.applyOptions(cmd.Context(), c, false))
 	}
 
 	return cmd
 }
 
-// run begins and follows it to its end.
-func (a *apply) run(ctx context.Context, c *api.Client, dry bool) (p options.Progress, err error) {
+// applyOptions begins and follows it to its end.
+func (a *optionsApply) applyOptions(ctx context.Context, c *api.Client, dry bool) (p options.Progress, err error) {
 	q := a.q
 	q.Dry = dry
 	if err := c.Apply(ctx, q); err != nil {
@@ -100,7 +100,7 @@ func (a *apply) run(ctx context.Context, c *api.Client, dry bool) (p options.Pro
 	return follower[options.Progress]{
 		ask:   c.Applying,
 		every: applyLook,
-		steps: a.steps(),
+		steps: a.stepsWriter(),
 		state: func(p options.Progress) ([]string, bool) { return p.Lines, p.Running },
 		failed: func(_ options.Progress, err error) error {
 			if ctx.Err() != nil {
@@ -108,19 +108,19 @@ func (a *apply) run(ctx context.Context, c *api.Client, dry bool) (p options.Pro
 			}
 			return fmt.Errorf("follow how the options are applied: %w; the masters may go on: run it again", err)
 		},
-	}.run(ctx)
+	}.followToEnd(ctx)
 }
 
-// steps is where the steps are told: not between the lines of a document.
-func (a *apply) steps() io.Writer {
+// stepsWriter is where the steps are told: not between the lines of a document.
+func (a *optionsApply) stepsWriter() io.Writer {
 	if a.asJSON {
 		return a.errOut
 	}
 	return a.out
 }
 
-// end prints what came of it.
-func (a *apply) end(p options.Progress, err error) error {
+// printOutcome prints what came of it.
+func (a *optionsApply) printOutcome(p options.Progress, err error) error {
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 func eventsCommand(f *flags) *cobra.Command {
-	var asked asksEvents
+	var asked eventFlags
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print what happened to this node and its cluster",
@@ -31,9 +31,9 @@ Times are UTC. About the last 5,000 events are kept; they survive restarts and u
   applianced events --since "2026-11-21 22:40" --json | jq -r '.[] | select(.code == "SCA-104") | .time'`,
 	}
 
-	asked.flags(cmd)
+	asked.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		q, err := asked.query(time.Now())
+		q, err := asked.parseQuery(time.Now())
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ Times are UTC. About the last 5,000 events are kept; they survive restarts and u
 }
 
 func historyCommand(f *flags) *cobra.Command {
-	var asked asksEvents
+	var asked eventFlags
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Print what happened to the cluster, as all nodes saw it",
@@ -66,9 +66,9 @@ Times are UTC, by each node's own clock. Exit status 2: a node could not be aske
   applianced history -n 200 --json | jq -r '.[] | select(.kind == "virtual") | .time + " " + .text'`,
 	}
 
-	asked.flags(cmd)
+	asked.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		q, err := asked.query(time.Now())
+		q, err := asked.parseQuery(time.Now())
 		if err != nil {
 			return err
 		}
@@ -94,14 +94,14 @@ Times are UTC, by each node's own clock. Exit status 2: a node could not be aske
 	return cmd
 }
 
-// asksEvents are the flags of both.
-type asksEvents struct {
+// eventFlags are the flags of both.
+type eventFlags struct {
 	last  int
 	since string
 	json  bool
 }
 
-func (a *asksEvents) flags(cmd *cobra.Command) {
+func (a *eventFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().IntVarP(&a.last, "lines", "n", 30, "how many")
 	cmd.Flags().StringVar(&a.since, "since", "",
 		`print all from a time on: a duration ("30m", "7d"), or a local time ("2026-11-21 22:40")`)
@@ -109,7 +109,7 @@ func (a *asksEvents) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("since", "lines")
 }
 
-func (a *asksEvents) query(now time.Time) (q history.Query, err error) {
+func (a *eventFlags) parseQuery(now time.Time) (q history.Query, err error) {
 	q.Last = a.last
 	if a.since != "" {
 		q.Last = history.MaxEvents

@@ -20,8 +20,8 @@ type follower[P any] struct {
 	steps  io.Writer // where lines are told as they come
 }
 
-// run returns when it has ended.
-func (f follower[P]) run(ctx context.Context) (last P, err error) {
+// followToEnd returns when it has ended.
+func (f follower[P]) followToEnd(ctx context.Context) (last P, err error) {
 	for told := 0; ; {
 		now, err := f.ask(ctx)
 		if err == nil {

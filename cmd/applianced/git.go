@@ -199,7 +199,7 @@ func writeGit(w io.Writer, blocks []gitBlock, now time.Time) error {
 		fmt.Fprintln(tw, "  NODE\tSERVES\tFETCHED\tNEXT\tSTATE")
 		for _, r := range b.nodes {
 			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s\n", printable.Clean(r.node), gitRefs(r.GitRemote),
-				ago(r.Fetched, now), ahead(r.Next, now), gitState(r.GitRemote, now))
+				wordSince(r.Fetched, now), wordUntil(r.Next, now), gitState(r.GitRemote, now))
 		}
 
 		if err := tw.Flush(); err != nil {
@@ -225,7 +225,7 @@ func gitRefs(r status.GitRemote) string {
 	return cmp.Or(text, "-")
 }
 
-func ahead(t *time.Time, now time.Time) string {
+func wordUntil(t *time.Time, now time.Time) string {
 	switch {
 	case t == nil:
 		return "-"

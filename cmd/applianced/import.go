@@ -95,13 +95,13 @@ look at.`,
 	cmd.Flags().BoolVar(&m.asJSON, "json", false, "print the report (schema 1) for machines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		m.out, m.errOut, m.in = cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.InOrStdin()
-		return m.run(cmd.Context(), args[0])
+		return m.runImport(cmd.Context(), args[0])
 	}
 
 	return cmd
 }
 
-func (m *importer) run(ctx context.Context, source string) error {
+func (m *importer) runImport(ctx context.Context, source string) error {
 	s, err := settings.Load(m.f.config, hostname())
 	if err != nil {
 		return fmt.Errorf("%w; set this node up first: applianced setup", err)
@@ -120,7 +120,7 @@ func (m *importer) run(ctx context.Context, source string) error {
 	m.stamp = time.Now().UTC().Format("20060102T150405Z")
 	m.request.Settings = s
 	m.report = importReport{Schema: 1, Source: source, DryRun: m.dry}
-	tree, notes, err := m.tree(ctx, source)
+	tree, notes, err := m.openSource(ctx, source)
 
 	if m.treeToClean != "" {
 		defer os.RemoveAll(m.treeToClean)
@@ -138,7 +138,7 @@ func (m *importer) run(ctx context.Context, source string) error {
 
 	p.Notes = append(notes, p.Notes...)
 	if m.dry || p.Refused() {
-		return m.end(p)
+		return m.printReport(p)
 	}
 
 	if m.report.Kept, err = p.Apply(ctx, m.stamp); err != nil {
@@ -146,15 +146,15 @@ func (m *importer) run(ctx context.Context, source string) error {
 	}
 
 	m.report.Done = true
-	if err := m.serve(ctx, s, p); err != nil {
+	if err := m.restartMaster(ctx, s, p); err != nil {
 		return err
 	}
 
-	return m.end(p)
+	return m.printReport(p)
 }
 
-// tree opens the source; an archive is unpacked first.
-func (m *importer) tree(ctx context.Context, source string) (*adopt.Tree, []adopt.Note, error) {
+// openSource opens the source; an archive is unpacked first.
+func (m *importer) openSource(ctx context.Context, source string) (*adopt.Tree, []adopt.Note, error) {
 	in := m.in
 	if source != "-" {
 		fi, err := os.Stat(source)
@@ -218,8 +218,8 @@ func (m *importer) others(ctx context.Context, s *settings.Settings) error {
 	return nil
 }
 
-// roll has the masters of all nodes take what was imported, one after the other.
-func (m *importer) roll(ctx context.Context, s *settings.Settings, p *adopt.Plan) error {
+// rollMasters has the masters of all nodes take what was imported, one after the other.
+func (m *importer) rollMasters(ctx context.Context, s *settings.Settings, p *adopt.Plan) error {
 	client := m.f.client()
 	_, err := os.Stat(filepath.Join(s.SharedPKIDir(), setup.NextKey+".pem"))
 	if p.Rekeyed || !m.request.WithoutKey && err == nil {
@@ -241,17 +241,17 @@ func (m *importer) roll(ctx context.Context, s *settings.Settings, p *adopt.Plan
 	return nil
 }
 
-// serve has the master take what was imported.
-func (m *importer) serve(ctx context.Context, s *settings.Settings, p *adopt.Plan) error {
+// restartMaster has the master take what was imported.
+func (m *importer) restartMaster(ctx context.Context, s *settings.Settings, p *adopt.Plan) error {
 	if m.request.Beside {
-		return m.roll(ctx, s, p)
+		return m.rollMasters(ctx, s, p)
 	}
 
 	client := m.f.client()
 	restart := func() error { return client.Restart(ctx, "master") }
 	if s.Peering.Enabled {
 		if !m.request.WithoutKey {
-			if err := rekey(ctx, s); err != nil {
+			if err := adoptRestoredKey(ctx, s); err != nil {
 				return fmt.Errorf("import: keys and files are in place, the table of nodes is not: %w; run the same command again",
 					err)
 			}
@@ -261,13 +261,13 @@ func (m *importer) serve(ctx context.Context, s *settings.Settings, p *adopt.Pla
 			restart = func() error { return client.Reload(ctx) }
 		} else {
 			restart = func() error { return nil }
-			m.next("applianced config apply     # the masters take the options, one after the other")
+			m.addNextStep("applianced config apply     # the masters take the options, one after the other")
 		}
 	}
 
 	switch err := restart(); {
 	case errors.Is(err, api.ErrNotRunning):
-		m.next("systemctl start applianced")
+		m.addNextStep("systemctl start applianced")
 	case err != nil:
 		return fmt.Errorf("all is in place; restart the master: %w; next: applianced restart master", err)
 	}
@@ -275,10 +275,10 @@ func (m *importer) serve(ctx context.Context, s *settings.Settings, p *adopt.Pla
 	return nil
 }
 
-func (m *importer) next(step string) { m.report.Next = append(m.report.Next, step) }
+func (m *importer) addNextStep(step string) { m.report.Next = append(m.report.Next, step) }
 
-// end prints the report.
-func (m *importer) end(p *adopt.Plan) error {
+// printReport prints the report.
+func (m *importer) printReport(p *adopt.Plan) error {
 	r := &m.report
 	r.Fingerprint, r.Counts, r.Bytes, r.Refused = p.Fingerprint, p.Counts(), p.Bytes(), p.Refusals
 	var more int
@@ -289,21 +289,21 @@ func (m *importer) end(p *adopt.Plan) error {
 	switch {
 	case p.Refused():
 	case r.DryRun:
-		m.next("stop the old master, then the same command without --dry-run")
+		m.addNextStep("stop the old master, then the same command without --dry-run")
 		if p.Rekeyed && m.request.Beside {
-			m.next("the masters of all nodes then take the key and the options, one after the other")
+			m.addNextStep("the masters of all nodes then take the key and the options, one after the other")
 		}
 	default:
-		m.next("give this node the address that the minions know, or change it in DNS")
-		m.next("applianced status            # then: salt '*' test.ping")
-		m.next("salt '*' saltutil.refresh_pillar   # for targets by grains and pillars")
+		m.addNextStep("give this node the address that the minions know, or change it in DNS")
+		m.addNextStep("applianced status            # then: salt '*' test.ping")
+		m.addNextStep("salt '*' saltutil.refresh_pillar   # for targets by grains and pillars")
 	}
 
 	if m.asJSON {
 		if err := writeJSON(m.out, r); err != nil {
 			return err
 		}
-	} else if err := m.print(p); err != nil {
+	} else if err := m.printPlan(p); err != nil {
 		return err
 	}
 
@@ -326,7 +326,7 @@ func (m *importer) end(p *adopt.Plan) error {
 	return nil
 }
 
-func (m *importer) print(p *adopt.Plan) error {
+func (m *importer) printPlan(p *adopt.Plan) error {
 	r := m.report
 	for _, n := range r.Notes {
 		kind := "look at"

@@ -104,7 +104,7 @@ func writeKeys(w io.Writer, list status.MinionList, now time.Time) error {
 	fmt.Fprintln(tw, "KEY\tMINION\tADDRESS\tLAST HEARD\tFINGERPRINT")
 	for _, m := range list.Minions {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable.Clean(m.Key), printable.Clean(m.ID),
-			cmp.Or(printable.Clean(m.Address), "-"), ago(m.Seen, now),
+			cmp.Or(printable.Clean(m.Address), "-"), wordSince(m.Seen, now),
 			cmp.Or(printable.Clean(m.Finger), "-"))
 	}
 	return tw.Flush()
@@ -115,11 +115,11 @@ type keyChoice struct {
 	verb, state, finger string
 	names               []string
 	dry                 bool
-	unseen
+	unseenFor
 }
 
-// from are the states that a verb takes keys from.
-func from(verb string) []string {
+// statesFor are the states that a verb takes keys from.
+func statesFor(verb string) []string {
 	return map[string][]string{
 		"accept": {"pending", "rejected"},
 		"reject": {"pending", "accepted"},
@@ -130,7 +130,7 @@ func from(verb string) []string {
 // chosen leaves the keys in the list that are meant. With names, each must be there.
 func (k keyChoice) chosen(list status.MinionList) (status.MinionList, error) {
 	list.Minions = slices.DeleteFunc(list.Minions, func(m status.Minion) bool {
-		return !slices.Contains(from(k.verb), m.Key) || k.state != "" && m.Key != k.state ||
+		return !slices.Contains(statesFor(k.verb), m.Key) || k.state != "" && m.Key != k.state ||
 			k.finger != "" && !strings.EqualFold(m.Finger, k.finger) ||
 			len(k.names) > 0 && !slices.Contains(k.names, m.ID)
 	})
@@ -153,7 +153,7 @@ func keyVerb(f *flags, verb, short, long string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               verb + " [MINION...]",
 		Short:             short,
-		ValidArgsFunction: f.keysIn(from(verb)...),
+		ValidArgsFunction: f.keysIn(statesFor(verb)...),
 		Long: long + ` A name without a key
 changes nothing at all; for patterns there is salt-key. --dry-run shows the keys
 that are meant and changes nothing.`,
@@ -191,14 +191,14 @@ nothing is known, unless --never-seen is given. All nodes must answer.`
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		k.names = args
-		return k.run(cmd, f.client(), *yes)
+		return k.changeKeys(cmd, f.client(), *yes)
 	}
 
 	return cmd
 }
 
-// find gives the keys that are meant, by what all nodes know.
-func (k keyChoice) find(cmd *cobra.Command, c *api.Client) (status.MinionList, error) {
+// findKeys gives the keys that are meant, by what all nodes know.
+func (k keyChoice) findKeys(cmd *cobra.Command, c *api.Client) (status.MinionList, error) {
 	list, err := c.Minions(cmd.Context(), true)
 	if err == nil {
 		list, err = k.chosen(list)
@@ -208,12 +208,12 @@ func (k keyChoice) find(cmd *cobra.Command, c *api.Client) (status.MinionList, e
 		return list, err
 	}
 
-	if err := k.check(list); err != nil {
+	if err := k.checkKnown(list); err != nil {
 		return list, err
 	}
 
-	meant, unknown := k.left(list.Minions, time.Now())
-	fmt.Fprint(cmd.ErrOrStderr(), k.note(unknown, *list.Since))
+	meant, unknown := k.selectUnseen(list.Minions, time.Now())
+	fmt.Fprint(cmd.ErrOrStderr(), k.noteUnknown(unknown, *list.Since))
 	list.Minions = meant
 	if len(meant) == 0 {
 		return list, fmt.Errorf("nothing was changed: of these keys there is none whose minion was not seen for that long")
@@ -222,11 +222,11 @@ func (k keyChoice) find(cmd *cobra.Command, c *api.Client) (status.MinionList, e
 	return list, nil
 }
 
-func (k keyChoice) run(cmd *cobra.Command, c *api.Client, yes bool) error {
+func (k keyChoice) changeKeys(cmd *cobra.Command, c *api.Client, yes bool) error {
 	changes, effect := map[string][]string{k.state: k.names}, ""
 	ids := k.names
 	if k.dry || k.state != "" || k.finger != "" || k.since > 0 {
-		list, err := k.find(cmd, c)
+		list, err := k.findKeys(cmd, c)
 		if err != nil {
 			return err
 		}

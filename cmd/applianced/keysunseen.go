@@ -12,8 +12,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// unseen are keys of minions that nobody has heard for a while.
-type unseen struct {
+// unseenFor are keys of minions that nobody has heard for a while.
+type unseenFor struct {
 	since time.Duration // 0: it does not matter
 	never bool          // those of which nothing is known as well
 }
@@ -39,8 +39,8 @@ func (v ageValue) Set(text string) error {
 	return nil
 }
 
-// check reports why it cannot be said who was not heard.
-func (u unseen) check(list status.MinionList) error {
+// checkKnown reports why it cannot be said who was not heard.
+func (u unseenFor) checkKnown(list status.MinionList) error {
 	if len(list.Unasked) > 0 {
 		return fmt.Errorf("nothing was changed: %s may have heard the minions, and does not answer; next: applianced status",
 			printable.Clean(strings.Join(slices.Sorted(maps.Keys(list.Unasked)), ", ")))
@@ -51,9 +51,9 @@ func (u unseen) check(list status.MinionList) error {
 	return nil
 }
 
-// left leaves the keys in a list that are meant, and counts those that nothing is known
+// selectUnseen leaves the keys in a list that are meant, and counts those that nothing is known
 // of and that stay for it.
-func (u unseen) left(list []status.Minion, now time.Time) (meant []status.Minion, unknown int) {
+func (u unseenFor) selectUnseen(list []status.Minion, now time.Time) (meant []status.Minion, unknown int) {
 	for _, m := range list {
 		switch {
 		case m.Connected:
@@ -66,8 +66,8 @@ func (u unseen) left(list []status.Minion, now time.Time) (meant []status.Minion
 	return meant, unknown
 }
 
-// note says what stays for want of knowledge; "" for nothing.
-func (u unseen) note(unknown int, since time.Time) string {
+// noteUnknown says what stays for want of knowledge; "" for nothing.
+func (u unseenFor) noteUnknown(unknown int, since time.Time) string {
 	if unknown == 0 {
 		return ""
 	}

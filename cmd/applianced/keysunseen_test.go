@@ -33,12 +33,12 @@ func TestUnseenKeys(t *testing.T) {
 	}{
 		{"30d", false, "old just", 1}, {"30d", true, "old just unknown", 0}, {"12h", false, "new old just", 1}, {"365d", false, "", 1}, {"720h", false, "old just", 1},
 	} {
-		u := unseen{never: c.never}
+		u := unseenFor{never: c.never}
 		if err := (ageValue{&u.since}).Set(c.age); err != nil {
 			t.Fatal(err)
 		}
 
-		meant, unknown := u.left(list, now)
+		meant, unknown := u.selectUnseen(list, now)
 		var ids []string
 		for _, m := range meant {
 			ids = append(ids, m.ID)
@@ -48,13 +48,13 @@ func TestUnseenKeys(t *testing.T) {
 			t.Errorf("%s: %q, %d unknown", c.age, got, unknown)
 		}
 
-		if note := u.note(unknown, now); (note != "") != (unknown > 0) {
+		if note := u.noteUnknown(unknown, now); (note != "") != (unknown > 0) {
 			t.Errorf("%s: %s", c.age, note)
 		}
 	}
 
-	u := unseen{since: time.Hour}
-	if err := u.check(status.MinionList{Since: at(3)}); err != nil {
+	u := unseenFor{since: time.Hour}
+	if err := u.checkKnown(status.MinionList{Since: at(3)}); err != nil {
 		t.Error(err)
 	}
 
@@ -62,7 +62,7 @@ func TestUnseenKeys(t *testing.T) {
 		"keeps no record":       {},
 		"n2, n3 may have heard": {Since: at(3), Unasked: map[string]string{"n3": "x", "n2": "y"}},
 	} {
-		if err := u.check(l); err == nil || !strings.Contains(err.Error(), want) {
+		if err := u.checkKnown(l); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

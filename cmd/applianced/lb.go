@@ -83,10 +83,10 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 		return lbproxy.Serve(ctx, cfg, newLog(lossyPipe(cmd.ErrOrStderr()), level, format))
 	}
 
-	cmd.AddCommand(l.statusCommand(), l.verb("drain",
+	cmd.AddCommand(l.statusCommand(), l.newVerb("drain",
 		"Give a master no new minions and move its old ones slowly", (*lbproxy.Client).Drain),
-		l.verb("undrain", "Use a master again: ends drain and maint", (*lbproxy.Client).Undrain),
-		l.verb("maint", "Give a master no new minions and check it no more; those it has stay (see cut)",
+		l.newVerb("undrain", "Use a master again: ends drain and maint", (*lbproxy.Client).Undrain),
+		l.newVerb("maint", "Give a master no new minions and check it no more; those it has stay (see cut)",
 			(*lbproxy.Client).Maint), l.cutCommand(), l.weightCommand())
 
 	return cmd
@@ -117,7 +117,7 @@ func (l *lbFlags) client() *lbproxy.Client {
 	return lbproxy.NewClient(s.LBSocket())
 }
 
-func (l *lbFlags) verb(name, short string, do func(*lbproxy.Client, context.Context, string) error) *cobra.Command {
+func (l *lbFlags) newVerb(name, short string, do func(*lbproxy.Client, context.Context, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:     name + " BACKEND",
 		Short:   short,

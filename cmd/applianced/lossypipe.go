@@ -22,38 +22,38 @@ func lossyPipe(w io.Writer) io.Writer {
 	if fl, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || fl&unix.O_NONBLOCK == 0 {
 		return w
 	}
-	return &dropper{fd: fd}
+	return &lossyWriter{fd: fd}
 }
 
-// dropper writes to a non-blocking pipe. A line of up to 4096 bytes is written
+// lossyWriter writes to a non-blocking pipe. A line of up to 4096 bytes is written
 // whole or not at all (pipe(7), PIPE_BUF). It is safe for concurrent use.
-type dropper struct {
+type lossyWriter struct {
 	fd int
 
 	mu      sync.Mutex
 	dropped int
 }
 
-func (d *dropper) Write(b []byte) (int, error) {
+func (d *lossyWriter) Write(b []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.dropped > 0 {
 		note := fmt.Appendf(nil, "%d lines were left out: nobody read them\n", d.dropped)
-		if !d.put(note) {
+		if !d.putBytes(note) {
 			d.dropped++
 			return len(b), nil
 		}
 		d.dropped = 0
 	}
 
-	if !d.put(b) {
+	if !d.putBytes(b) {
 		d.dropped++
 	}
 
 	return len(b), nil
 }
 
-func (d *dropper) put(b []byte) bool {
+func (d *lossyWriter) putBytes(b []byte) bool {
 	for {
 		n, err := unix.Write(d.fd, b)
 		switch {

@@ -19,7 +19,7 @@ func TestDropper(t *testing.T) {
 	defer unix.Close(p[0])
 
 	defer unix.Close(p[1])
-	d := &dropper{fd: p[1]}
+	d := &lossyWriter{fd: p[1]}
 	const lines = 10000
 	for i := range lines {
 		if n, err := fmt.Fprintf(d, "line %d\n", i); n < 6 || err != nil {

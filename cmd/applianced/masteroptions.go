@@ -64,7 +64,7 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 	})
 	defer slow.Stop()
 
-	lines := from.lines()
+	lines := from.optionLines()
 	all := new(multierror.Error)
 	for _, f := range layout.CheckUserConf(s, s.UserConfDir()) {
 		if f.Option != "" && !f.Allowed {
@@ -150,8 +150,8 @@ func (f *flags) checkOptions(stderr io.Writer) error {
 	return err
 }
 
-// lines are those of the options of the master.
-func (o optionsOf) lines() map[string]int {
+// optionLines are those of the options of the master.
+func (o optionsOf) optionLines() map[string]int {
 	lines := map[string]int{}
 	var doc yaml.Node
 	if yaml.Unmarshal(o.text, &doc) != nil || len(doc.Content) == 0 {
@@ -161,7 +161,7 @@ func (o optionsOf) lines() map[string]int {
 	for _, above := range o.above {
 		n := doc.Content[0]
 		for _, key := range above {
-			n = child(n, key)
+			n = mapValue(n, key)
 		}
 
 		if n == nil || n.Kind != yaml.MappingNode {
@@ -176,8 +176,8 @@ func (o optionsOf) lines() map[string]int {
 	return lines
 }
 
-// child is the value of a key of a map; nil if n is none, or has no such key.
-func child(n *yaml.Node, key string) *yaml.Node {
+// mapValue is the value of a key of a map; nil if n is none, or has no such key.
+func mapValue(n *yaml.Node, key string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil
 	}

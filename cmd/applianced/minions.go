@@ -91,12 +91,12 @@ func writeMinions(w io.Writer, list status.MinionList, now time.Time) error {
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable.Clean(m.ID), state,
 			cmp.Or(printable.Clean(m.Node), "-"), cmp.Or(printable.Clean(m.Address), "-"),
-			ago(m.Seen, now))
+			wordSince(m.Seen, now))
 	}
 	return tw.Flush()
 }
 
-func ago(t *time.Time, now time.Time) string {
+func wordSince(t *time.Time, now time.Time) string {
 	if t == nil {
 		return "-"
 	}

@@ -41,14 +41,14 @@ func (f *flags) packages() (python.Place, error) {
 // maxRequirements bounds a file of requirements, in bytes.
 const maxRequirements = 1 << 20
 
-// additionFlags are those of python add.
-type additionFlags struct {
+// packageFlags are those of python add.
+type packageFlags struct {
 	from, index, file string
 	hashes            []string
 }
 
 func pythonAdd(f *flags) *cobra.Command {
-	var a additionFlags
+	var a packageFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "add [NAME[==VERSION] | FILE.whl]...", Short: "Add Python packages on all nodes",
@@ -112,7 +112,7 @@ within 30 seconds; nothing is restarted.`,
 }
 
 // addition reads what is to be added.
-func (a additionFlags) addition(args []string) (python.Addition, error) {
+func (a packageFlags) addition(args []string) (python.Addition, error) {
 	add := python.Addition{From: a.from, Index: a.index}
 	if a.from != "" && a.index != "" {
 		return add, misused("add: --from looks into a folder and --index into an index; give one of them")

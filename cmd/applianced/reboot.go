@@ -19,21 +19,21 @@ const (
 	turnEnd   = 15 * time.Second // to give the turn back
 )
 
-// restart is a restart of the machine that disturbs its cluster least.
-type restart struct {
-	wait  time.Duration // for the turn
-	drain time.Duration // for minions to leave
-	force bool
-	out   io.Writer
-	look  time.Duration // between questions
-	boot  func() error
+// restartTurn is a restart of the machine that disturbs its cluster least.
+type restartTurn struct {
+	wait     time.Duration // for the turn
+	drain    time.Duration // for minions to leave
+	force    bool
+	out      io.Writer
+	askEvery time.Duration // between questions
+	boot     func() error
 }
 
-func newRestart() *restart {
-	return &restart{look: 2 * time.Second, boot: func() error { return systemctl("reboot") }}
+func newRestart() *restartTurn {
+	return &restartTurn{askEvery: 2 * time.Second, boot: func() error { return systemctl("reboot") }}
 }
 
-func (r *restart) flags(cmd *cobra.Command) {
+func (r *restartTurn) addFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&r.wait, "wait", 0, "wait so long until no other node restarts and all of them are well")
 	cmd.Flags().DurationVar(&r.drain, "drain", turnDrain, "wait so long at most for minions to move to other nodes")
 }
@@ -54,18 +54,18 @@ another.`,
 		Example: "  applianced reboot\n  applianced reboot --wait 1h",
 	}
 
-	r.flags(cmd)
+	r.addFlags(cmd)
 	cmd.Flags().BoolVar(&r.force, "force", false, "even if the cluster is not well or another node restarts")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r.out = cmd.OutOrStdout()
-		return r.run(cmd.Context(), f.client())
+		return r.restartNode(cmd.Context(), f.client())
 	}
 
 	return cmd
 }
 
-// run ends with the restart.
-func (r *restart) run(ctx context.Context, c *api.Client) error {
+// restartNode ends with the restart.
+func (r *restartTurn) restartNode(ctx context.Context, c *api.Client) error {
 	t, err := c.Turn(ctx)
 	if err != nil && !r.force {
 		return fmt.Errorf("restart: the cluster cannot be asked: %w (--force restarts all the same)", err)
@@ -74,11 +74,11 @@ func (r *restart) run(ctx context.Context, c *api.Client) error {
 		return r.boot()
 	}
 
-	if err := r.take(ctx, c); err != nil {
+	if err := r.takeTurn(ctx, c); err != nil {
 		return err
 	}
 
-	if err := r.leave(ctx, c); err != nil {
+	if err := r.awaitMinionsLeft(ctx, c); err != nil {
 		back, stop := context.WithTimeout(context.WithoutCancel(ctx), turnEnd)
 		defer stop()
 		return errors.Join(err, c.EndTurn(back))
@@ -87,8 +87,8 @@ func (r *restart) run(ctx context.Context, c *api.Client) error {
 	return r.boot()
 }
 
-// take takes the turn, and waits for it if that is wanted.
-func (r *restart) take(ctx context.Context, c *api.Client) error {
+// takeTurn takes the turn, and waits for it if that is wanted.
+func (r *restartTurn) takeTurn(ctx context.Context, c *api.Client) error {
 	end := time.Now().Add(r.wait)
 	told := ""
 	for {
@@ -107,15 +107,15 @@ func (r *restart) take(ctx context.Context, c *api.Client) error {
 			fmt.Fprintf(r.out, "waiting: %s\n", told)
 		}
 
-		if err := pause.For(ctx, r.look); err != nil {
+		if err := pause.For(ctx, r.askEvery); err != nil {
 			return err
 		}
 	}
 }
 
-// leave waits until the minions have moved to other nodes, and looks once more
+// awaitMinionsLeft waits until the minions have moved to other nodes, and looks once more
 // whether these are there.
-func (r *restart) leave(ctx context.Context, c *api.Client) error {
+func (r *restartTurn) awaitMinionsLeft(ctx context.Context, c *api.Client) error {
 	end := time.Now().Add(r.drain)
 	for told := false; ; told = true {
 		t, err := c.Turn(ctx)
@@ -137,7 +137,7 @@ func (r *restart) leave(ctx context.Context, c *api.Client) error {
 			fmt.Fprintf(r.out, "%d minions move to other nodes, for %s at most\n", t.Sessions, r.drain)
 		}
 
-		if err := pause.For(ctx, r.look); err != nil {
+		if err := pause.For(ctx, r.askEvery); err != nil {
 			return err
 		}
 	}

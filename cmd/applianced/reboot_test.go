@@ -62,17 +62,17 @@ func (s *turns) EndTurn(context.Context) error {
 func TestRestartInTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		s     turns
-		r     restart
+		r     restartTurn
 		fault string
 		ended int
 	}{
 		"alone":            {s: turns{alone: true}},
-		"its turn":         {s: turns{sessions: 3}, r: restart{drain: time.Minute}},
-		"minions stay":     {s: turns{sessions: 1000}, r: restart{drain: 5 * time.Millisecond}},
+		"its turn":         {s: turns{sessions: 3}, r: restartTurn{drain: time.Minute}},
+		"minions stay":     {s: turns{sessions: 1000}, r: restartTurn{drain: 5 * time.Millisecond}},
 		"another's turn":   {s: turns{busy: 1}, fault: "has the turn"},
-		"waits":            {s: turns{busy: 3}, r: restart{wait: time.Minute}},
-		"waits in vain":    {s: turns{busy: 1 << 30}, r: restart{wait: 20 * time.Millisecond}, fault: "waited for"},
-		"by force":         {s: turns{busy: 1 << 30, needed: "n2 is away"}, r: restart{force: true}},
+		"waits":            {s: turns{busy: 3}, r: restartTurn{wait: time.Minute}},
+		"waits in vain":    {s: turns{busy: 1 << 30}, r: restartTurn{wait: 20 * time.Millisecond}, fault: "waited for"},
+		"by force":         {s: turns{busy: 1 << 30, needed: "n2 is away"}, r: restartTurn{force: true}},
 		"lost a node then": {s: turns{needed: "n2 is away"}, fault: "n2 is away", ended: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,9 +89,9 @@ func TestRestartInTurn(t *testing.T) {
 			booted := 0
 			var out bytes.Buffer
 			c.r.out = &out
-			c.r.look = time.Millisecond
+			c.r.askEvery = time.Millisecond
 			c.r.boot = func() error { booted++; return nil }
-			err = c.r.run(ctx, api.NewClient(socket))
+			err = c.r.restartNode(ctx, api.NewClient(socket))
 			stop()
 
 			if err := <-done; err != nil {
@@ -109,7 +109,7 @@ func TestRestartInTurn(t *testing.T) {
 		})
 	}
 
-	if err := (&restart{boot: func() error { return nil }}).run(t.Context(),
+	if err := (&restartTurn{boot: func() error { return nil }}).restartNode(t.Context(),
 		api.NewClient(filepath.Join(t.TempDir(), "none"))); !errors.Is(err, api.ErrNotRunning) {
 		t.Errorf("without a supervisor: %v", err)
 	}

@@ -127,7 +127,7 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 	client := api.NewClient(f.apiSocket())
 	restart := func() error { return client.Restart(cmd.Context(), "master") }
 	if s.Peering.Enabled {
-		if err := rekey(cmd.Context(), s); err != nil {
+		if err := adoptRestoredKey(cmd.Context(), s); err != nil {
 			return fmt.Errorf("restore: keys and files are in place, the table of nodes is not: %w", err)
 		}
 		restart = func() error { return client.Reload(cmd.Context()) }
@@ -161,9 +161,9 @@ func aloneInCluster(s *settings.Settings) error {
 	return nil
 }
 
-// rekey brings the table of nodes in line with the cluster's key that was
+// adoptRestoredKey brings the table of nodes in line with the cluster's key that was
 // restored.
-func rekey(ctx context.Context, s *settings.Settings) error {
+func adoptRestoredKey(ctx context.Context, s *settings.Settings) error {
 	text, err := durable.Read(filepath.Join(s.SharedPKIDir(), "cluster.pem"), maxSecretFile)
 	if err != nil {
 		return err

@@ -90,7 +90,7 @@ takes its place and no connection is refused.`,
 			Notify:     systemd.NewUnit(),
 			OnTrial:    onTrial(log),
 			InImage:    layout.InImage(""),
-			Renew:      func() { renew(exe, log) },
+			Renew:      func() { execNewer(exe, log) },
 		})
 
 		hup := make(chan os.Signal, 1)
@@ -121,9 +121,9 @@ takes its place and no connection is refused.`,
 	return cmd
 }
 
-// renew puts the program at path into the place of this process if it is
+// execNewer puts the program at path into the place of this process if it is
 // another one by now. Systemd sees the same process.
-func renew(path string, log *slog.Logger) {
+func execNewer(path string, log *slog.Logger) {
 	now, err := os.Stat(path)
 	if err != nil {
 		log.Error("our own program", "path", path, "error", err)

@@ -255,7 +255,7 @@ func TestWatchShowsFullLines(t *testing.T) {
 
 		full++
 		s := screen.New(t, screen.Options{Term: "linux", Width: width, Height: 24})
-		if err := draw(s.Tty(), shownNode{}.Status(), nil); err != nil {
+		if err := drawStatus(s.Tty(), shownNode{}.Status(), nil); err != nil {
 			t.Fatal(err)
 		}
 

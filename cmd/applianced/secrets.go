@@ -109,7 +109,7 @@ backups of the cluster.`,
 		}
 
 		for _, k := range keys {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", k.Fingerprint, users(k))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", k.Fingerprint, wordUsers(k))
 			if k.State != secrets.Ready {
 				fmt.Fprintf(cmd.ErrOrStderr(),
 					"the key opens what was encrypted before, but nothing new: %s\n", k.State)
@@ -167,7 +167,7 @@ func secretsList(f *flags) *cobra.Command {
 				here = "yes"
 			}
 
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", k.Fingerprint, k.State, expires, here, users(k))
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", k.Fingerprint, k.State, expires, here, wordUsers(k))
 		}
 
 		return tw.Flush()
@@ -176,7 +176,7 @@ func secretsList(f *flags) *cobra.Command {
 	return cmd
 }
 
-func users(k secrets.Key) string { return printable.Clean(strings.Join(k.Users, ", ")) }
+func wordUsers(k secrets.Key) string { return printable.Clean(strings.Join(k.Users, ", ")) }
 
 func secretsPublic(f *flags) *cobra.Command {
 	var asJSON bool
@@ -200,7 +200,7 @@ or a part of its user; it may be left out when there is one.`,
 
 		k, text, err := p.Public(cmd.Context(), strings.Join(args, ""))
 		if err != nil {
-			return which(err)
+			return wordWhichKey(err)
 		}
 		if asJSON {
 			return writeJSON(cmd.OutOrStdout(), map[string]string{"fingerprint": k.Fingerprint, "public": text})
@@ -255,7 +255,7 @@ when it is opened.`,
 
 		k, message, err := p.Encrypt(cmd.Context(), key, value)
 		if err != nil {
-			return which(err)
+			return wordWhichKey(err)
 		}
 		if asJSON {
 			return writeJSON(cmd.OutOrStdout(), map[string]string{"fingerprint": k.Fingerprint, "message": message})
@@ -299,18 +299,18 @@ remembers (gpg_cache_ttl, a day); applianced restart master ends that too.`,
 
 		k, err := p.Remove(cmd.Context(), args[0])
 		if err != nil {
-			return which(err)
+			return wordWhichKey(err)
 		}
 
-		fmt.Fprintf(cmd.OutOrStdout(), "%s  %s is removed\n", k.Fingerprint, users(k))
+		fmt.Fprintf(cmd.OutOrStdout(), "%s  %s is removed\n", k.Fingerprint, wordUsers(k))
 		return nil
 	}
 
 	return cmd
 }
 
-// which says how a key is named to who has to name one.
-func which(err error) error {
+// wordWhichKey says how a key is named to who has to name one.
+func wordWhichKey(err error) error {
 	if errors.Is(err, secrets.ErrWhich) {
 		return misused("%w; see: applianced secrets list", err)
 	}
@@ -332,7 +332,7 @@ func (f *flags) secretKeys(cmd *cobra.Command, args []string, _ string) ([]cobra
 	if p, err := f.keyring(); err == nil && len(args) == 0 {
 		keys, _ := p.List(cmd.Context())
 		for _, k := range keys {
-			out = append(out, cobra.CompletionWithDesc(k.Fingerprint, users(k)))
+			out = append(out, cobra.CompletionWithDesc(k.Fingerprint, wordUsers(k)))
 		}
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp

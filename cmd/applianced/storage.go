@@ -214,7 +214,7 @@ Exit codes: 0 done, 1 failed or cannot tell, 2 something is left to do.`,
 				<-ended
 			}()
 
-			ask = m.state
+			ask = m.readState
 		}
 
 		return follow(ctx, cmd.OutOrStdout(), ask, limit, stay && table != "")
@@ -223,14 +223,14 @@ Exit codes: 0 done, 1 failed or cannot tell, 2 something is left to do.`,
 	return cmd
 }
 
-// alone is a manager without a supervisor.
-type alone struct {
+// standalone is a manager without a supervisor.
+type standalone struct {
 	manager *storage.Manager
 	table   string
 	seen    string
 }
 
-func aloneManager(f *flags, table string, form bool, errOut io.Writer) (*alone, error) {
+func aloneManager(f *flags, table string, form bool, errOut io.Writer) (*standalone, error) {
 	cfg, err := settings.Load(f.config, hostname())
 	if err != nil {
 		return nil, err
@@ -251,14 +251,14 @@ func aloneManager(f *flags, table string, form bool, errOut io.Writer) (*alone, 
 
 	c := storage.FromSettings(cfg, exe, master, slog.New(slog.NewTextHandler(errOut, nil)))
 	c.Form = c.Form || form
-	a := &alone{manager: storage.New(c), table: table}
-	_, err = a.state(context.Background())
+	a := &standalone{manager: storage.New(c), table: table}
+	_, err = a.readState(context.Background())
 
 	return a, err
 }
 
-// state reads the table again when it has changed.
-func (a *alone) state(context.Context) (storage.State, error) {
+// readState reads the table again when it has changed.
+func (a *standalone) readState(context.Context) (storage.State, error) {
 	b, err := os.ReadFile(a.table)
 	if err != nil {
 		return storage.State{}, fmt.Errorf("table of nodes: %w", err)

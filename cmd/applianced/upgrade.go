@@ -29,7 +29,7 @@ const (
 func upgradeCommand(f *flags) *cobra.Command {
 	var all bool
 	var sys upgrade.System
-	u := upgradeAll{look: upgradeLook}
+	u := upgradeAll{askEvery: upgradeLook}
 	r := newRestart()
 	one := upgradeOne{sys: &sys, restart: r}
 	cmd := &cobra.Command{
@@ -77,7 +77,7 @@ coming.`,
 	cmd.Flags().BoolVar(&u.dry, "dry-run", false, "with --all: say what would be done, no more")
 	cmd.Flags().BoolVar(&u.yes, "yes", false, "with --all: do not ask (needed where there is no terminal)")
 	cmd.Flags().BoolVar(&u.asJSON, "json", false, "with --all: print the result (schema 1) for machines")
-	r.flags(cmd)
+	r.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if all {
 			for _, alone := range []string{"reboot", "force", "allow-downgrade", "allow-http", "wait", "drain"} {
@@ -88,14 +88,14 @@ coming.`,
 			}
 
 			u.path = args[0]
-			return u.run(cmd, f.client())
+			return u.upgradeNodes(cmd, f.client())
 		}
 
 		if u.dry || u.yes || u.asJSON {
 			return misused("upgrade: --dry-run, --yes and --json are for --all")
 		}
 
-		return one.run(cmd, args[0], f.client())
+		return one.upgradeNode(cmd, args[0], f.client())
 	}
 
 	cmd.AddCommand(upgradeStatusCommand(&sys), upgradeCheckCommand(f, &sys), upgradeBackCommand(&sys),
@@ -108,10 +108,10 @@ type upgradeOne struct {
 	reboot, force, older, plain bool
 
 	sys     *upgrade.System
-	restart *restart
+	restart *restartTurn
 }
 
-func (o *upgradeOne) run(cmd *cobra.Command, from string, c *api.Client) error {
+func (o *upgradeOne) upgradeNode(cmd *cobra.Command, from string, c *api.Client) error {
 	if _, err := o.sys.Status(); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (o *upgradeOne) run(cmd *cobra.Command, from string, c *api.Client) error {
 		return err
 	}
 
-	in, err := open(cmd.Context(), from, o.plain)
+	in, err := openVersion(cmd.Context(), from, o.plain)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (o *upgradeOne) run(cmd *cobra.Command, from string, c *api.Client) error {
 	if o.reboot {
 		fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot\n", m.Version)
 		o.restart.out, o.restart.force = cmd.OutOrStdout(), o.force
-		return o.restart.run(cmd.Context(), c)
+		return o.restart.restartNode(cmd.Context(), c)
 	}
 
 	_, err = fmt.Fprintf(cmd.OutOrStdout(),
@@ -189,9 +189,9 @@ func sysLog(line string) {
 	_ = w.Close()
 }
 
-// open gives a file, or what an address answers; plain: also one without
+// openVersion gives a file, or what an address answers; plain: also one without
 // encryption, and one that another address leads to.
-func open(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
+func openVersion(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
 	if !strings.HasPrefix(from, "http://") && !strings.HasPrefix(from, "https://") {
 		f, err := os.Open(from)
 		if err != nil {

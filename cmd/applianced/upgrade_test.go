@@ -20,10 +20,10 @@ import (
 func TestFinding21PlainHTTP(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "bundle") }))
 	defer s.Close()
-	if r, err := open(t.Context(), s.URL, false); err == nil || !strings.Contains(err.Error(), "--allow-http") {
+	if r, err := openVersion(t.Context(), s.URL, false); err == nil || !strings.Contains(err.Error(), "--allow-http") {
 		t.Errorf("%v %v", r, err)
 	}
-	r, err := open(t.Context(), s.URL, true)
+	r, err := openVersion(t.Context(), s.URL, true)
 	if err != nil {
 		t.Fatal(err)
 	}

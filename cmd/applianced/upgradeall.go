@@ -22,17 +22,17 @@ const upgradeLook = time.Second
 
 // upgradeAll has all nodes take a version.
 type upgradeAll struct {
-	path   string
-	yes    bool
-	dry    bool
-	asJSON bool
-	look   time.Duration
-	out    io.Writer
-	errOut io.Writer
+	path     string
+	yes      bool
+	dry      bool
+	asJSON   bool
+	askEvery time.Duration
+	out      io.Writer
+	errOut   io.Writer
 }
 
-// run asks what would be done and whether to do it, and does it.
-func (u *upgradeAll) run(cmd *cobra.Command, c *api.Client) error {
+// upgradeNodes asks what would be done and whether to do it, and does it.
+func (u *upgradeAll) upgradeNodes(cmd *cobra.Command, c *api.Client) error {
 	if strings.Contains(u.path, "://") {
 		return misused("upgrade --all takes a file, not an address: fetch it first, it is handed to the other nodes")
 	}
@@ -46,7 +46,7 @@ func (u *upgradeAll) run(cmd *cobra.Command, c *api.Client) error {
 	if u.dry || !u.yes {
 		p, err := u.follow(cmd.Context(), c, true)
 		if err != nil || u.dry || p.Result == nil || !p.Result.Code.Good() {
-			return u.end(p, err)
+			return u.printOutcome(p, err)
 		}
 
 		var names []string
@@ -65,7 +65,7 @@ func (u *upgradeAll) run(cmd *cobra.Command, c *api.Client) error {
 		}
 	}
 
-	return u.end(u.follow(cmd.Context(), c, false))
+	return u.printOutcome(u.follow(cmd.Context(), c, false))
 }
 
 // follow begins and follows it to its end.
@@ -76,8 +76,8 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 
 	return follower[rollout.Progress]{
 		ask:   c.Upgrading,
-		every: u.look,
-		steps: u.steps(),
+		every: u.askEvery,
+		steps: u.stepsWriter(),
 		state: func(p rollout.Progress) ([]string, bool) { return p.Lines, p.Running },
 		failed: func(last rollout.Progress, err error) error {
 			switch {
@@ -91,19 +91,19 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 
 			return fmt.Errorf("follow the upgrade: %w; it may go on: applianced upgrade --all --dry-run FILE", err)
 		},
-	}.run(ctx)
+	}.followToEnd(ctx)
 }
 
-// steps is where the steps are told: not between the lines of a document.
-func (u *upgradeAll) steps() io.Writer {
+// stepsWriter is where the steps are told: not between the lines of a document.
+func (u *upgradeAll) stepsWriter() io.Writer {
 	if u.asJSON {
 		return u.errOut
 	}
 	return u.out
 }
 
-// end prints what came of it.
-func (u *upgradeAll) end(p rollout.Progress, err error) error {
+// printOutcome prints what came of it.
+func (u *upgradeAll) printOutcome(p rollout.Progress, err error) error {
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.D
 			last = exitError(status.ExitUnknown)
 		}
 
-		if err := draw(terminal, d, err); err != nil {
+		if err := drawStatus(terminal, d, err); err != nil {
 			return err
 		}
 
@@ -107,9 +107,9 @@ func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.D
 	}
 }
 
-// draw puts a status into the window, over what is there. The last line is left to the
+// drawStatus puts a status into the window, over what is there. The last line is left to the
 // cursor. asked is why there is no status.
-func draw(terminal *os.File, d status.Document, asked error) error {
+func drawStatus(terminal *os.File, d status.Document, asked error) error {
 	width, height := windowOf(terminal)
 	var lines []string
 	if asked != nil {

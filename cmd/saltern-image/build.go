@@ -65,7 +65,7 @@ func buildCommand() *cobra.Command {
 It runs as root, and mounts nothing outside of mount namespaces of its own.`,
 	}
 
-	b.add(cmd)
+	b.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&b.out, "out", "dist", "folder of the results")
 	f.StringSliceVar(&b.formats, "format", []string{"qcow2", "ova"},
@@ -77,12 +77,12 @@ It runs as root, and mounts nothing outside of mount namespaces of its own.`,
 		"private key (ed25519, PEM) that signs upgrades; its public half is trusted by the image")
 	f.IntVar(&b.next, "next", 0,
 		"promise that the next upgrade is there within so many days: nodes tell when it is not (0: no promise)")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return b.run(cmd) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return b.buildImages(cmd) }
 
 	return cmd
 }
 
-func (b *build) run(cmd *cobra.Command) error {
+func (b *build) buildImages(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	for _, f := range b.formats {
 		if formats[f] == "" {
@@ -111,7 +111,7 @@ func (b *build) run(cmd *cobra.Command) error {
 	}
 
 	began := time.Now()
-	if o, err = b.dated(cmd, o); err != nil {
+	if o, err = b.withTime(cmd, o); err != nil {
 		return err
 	}
 
@@ -275,13 +275,13 @@ func (b *build) format(
 	switch format {
 	case "qcow2":
 		out = filepath.Join(b.out, "saltern-cloud.qcow2")
-		err = qcow2(ctx, raw, out)
+		err = convertToQCOW2(ctx, raw, out)
 	case "vhd":
 		out = filepath.Join(b.out, "saltern-cloud.vhd")
 		err = vhd.Build(out, raw, "saltern "+o.Version, o.Epoch)
 	case "box":
 		out = filepath.Join(b.out, "saltern-libvirt.box")
-		if err = qcow2(ctx, raw, between); err == nil {
+		if err = convertToQCOW2(ctx, raw, between); err == nil {
 			err = box.Libvirt(out, between, b.size, o.Epoch)
 		}
 	case "ova":
@@ -312,8 +312,8 @@ func archive(out, raw string, o tree.Options) ova.Options {
 	}
 }
 
-// qcow2 compresses a disk for QEMU from 5.1 on.
-func qcow2(ctx context.Context, raw, out string) error {
+// convertToQCOW2 compresses a disk for QEMU from 5.1 on.
+func convertToQCOW2(ctx context.Context, raw, out string) error {
 	cmd := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", "-o",
 		"compression_type=zstd", raw, out)
 	if text, err := cmd.CombinedOutput(); err != nil {
@@ -344,7 +344,7 @@ type common struct {
 	at epoch
 }
 
-func (c *common) add(cmd *cobra.Command) {
+func (c *common) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&c.o.Programs, "programs", "bin", "folder with applianced, salt-master and salt")
 	f.StringVar(&c.o.Work, "work", "", "folder for what lies between (default: a temporary one)")
@@ -353,7 +353,7 @@ func (c *common) add(cmd *cobra.Command) {
 	f.StringVar(&c.o.Security, "security-mirror", tree.DebianSecurity, "Debian's archive of security updates")
 	f.StringVar(&c.o.Version, "version", release.Version(), "version of the image")
 	f.BoolVar(&c.o.Python, "python", true, "with Salt's Python library, for templates in pillars")
-	c.at.add(cmd)
+	c.at.addFlags(cmd)
 }
 
 // epoch is the time of everything inside. Programs and packages have one each, and the
@@ -363,7 +363,7 @@ type epoch struct {
 	commit int64 // of the programs, likewise
 }
 
-func (e *epoch) add(cmd *cobra.Command) {
+func (e *epoch) addFlags(cmd *cobra.Command) {
 	given, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
 	if err != nil {
 		given = 0
@@ -374,9 +374,9 @@ func (e *epoch) add(cmd *cobra.Command) {
 	f.Int64Var(&e.commit, "commit-time", 0, "time of the commit that the programs are made from, in seconds since 1970")
 }
 
-// time returns the time of everything inside, where newest is that of the newest package
+// buildTime returns the time of everything inside, where newest is that of the newest package
 // (zero: there is none, or it is not known), and in words what it comes from.
-func (e *epoch) time(newest time.Time) (at time.Time, from string, err error) {
+func (e *epoch) buildTime(newest time.Time) (at time.Time, from string, err error) {
 	commit := time.Unix(e.commit, 0).UTC()
 	switch {
 	case e.given != 0:
@@ -422,13 +422,13 @@ func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 	return o, done, nil
 }
 
-// dated gives options the time of everything inside, and says which it is.
-func (c *common) dated(cmd *cobra.Command, o tree.Options) (tree.Options, error) {
+// withTime gives options the time of everything inside, and says which it is.
+func (c *common) withTime(cmd *cobra.Command, o tree.Options) (tree.Options, error) {
 	newest, err := tree.Packages(cmd.Context(), o)
 	if err != nil {
 		return o, err
 	}
-	at, from, err := c.at.time(newest)
+	at, from, err := c.at.buildTime(newest)
 	o.Epoch = at
 	if err == nil {
 		o.Log.Info("time of everything inside", "time", at.Format(time.RFC3339), "from", from)

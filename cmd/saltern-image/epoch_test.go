@@ -30,7 +30,7 @@ func TestImageIsAsOldAsItsNewestPart(t *testing.T) {
 				newest = time.Unix(c.newest, 0)
 			}
 
-			at, from, err := (&epoch{given: c.given, commit: c.commit}).time(newest)
+			at, from, err := (&epoch{given: c.given, commit: c.commit}).buildTime(newest)
 			if (err != nil) != (c.want == 0) || err == nil && at.Unix() != c.want {
 				t.Errorf("%v %s %v, want %d", at, from, err, c.want)
 			}
@@ -39,7 +39,7 @@ func TestImageIsAsOldAsItsNewestPart(t *testing.T) {
 
 	t.Setenv("SOURCE_DATE_EPOCH", "")
 	var e epoch
-	e.add(&cobra.Command{})
+	e.addFlags(&cobra.Command{})
 	if e.given != 0 {
 		t.Errorf("without SOURCE_DATE_EPOCH it is %d", e.given)
 	}

@@ -47,10 +47,10 @@ needs root, mmdebstrap and Debian 12.`,
 		"version of the image, which is called saltern:VERSION in the layout")
 	f.StringVar(&out, "out", "dist/oci", "folder of the layout")
 	f.StringVar(&archive, "archive", "", "also write the layout as one file (oci-archive)")
-	c.at.add(cmd)
+	c.at.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
-		if o.Created, _, err = c.at.time(time.Time{}); err != nil {
+		if o.Created, _, err = c.at.buildTime(time.Time{}); err != nil {
 			return err
 		}
 

@@ -21,7 +21,7 @@ func treeCommand() *cobra.Command {
 		Long: "tree makes WORK/tree, without a kernel, and prints its path. systemd-nspawn boots it.",
 	}
 
-	c.add(cmd)
+	c.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if c.o.Work == "" {
 			return errors.New("tree: say where: --work FOLDER")
@@ -34,7 +34,7 @@ func treeCommand() *cobra.Command {
 		}
 
 		o.NoKernels = true
-		if o, err = c.dated(cmd, o); err != nil {
+		if o, err = c.withTime(cmd, o); err != nil {
 			return err
 		}
 

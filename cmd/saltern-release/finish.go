@@ -33,7 +33,7 @@ func finishCommand() *cobra.Command {
 	var r finish
 	cmd := &cobra.Command{
 		Use: "finish FOLDER", Short: "Write notes, list of contents, licenses and digests into a folder of files", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return r.run(args[0]) },
+		RunE: func(_ *cobra.Command, args []string) error { return r.finishRelease(args[0]) },
 	}
 
 	f := cmd.Flags()
@@ -50,7 +50,7 @@ func finishCommand() *cobra.Command {
 	return cmd
 }
 
-func (r *finish) run(dir string) error {
+func (r *finish) finishRelease(dir string) error {
 	r.Time = time.Unix(r.epoch, 0)
 	var key ed25519.PrivateKey
 	if r.sign != "" {
@@ -63,7 +63,7 @@ func (r *finish) run(dir string) error {
 		}
 	}
 
-	paths, err := r.built()
+	paths, err := r.builtPrograms()
 	if err != nil {
 		return err
 	}
@@ -109,9 +109,9 @@ func (r *finish) run(dir string) error {
 	return sums.Write(dir, key)
 }
 
-// built gives the paths of all programs and notes the Go that built them, which must
+// builtPrograms gives the paths of all programs and notes the Go that built them, which must
 // be one.
-func (r *finish) built() (paths []string, err error) {
+func (r *finish) builtPrograms() (paths []string, err error) {
 	for _, arch := range r.arch {
 		for _, p := range programs {
 			path := filepath.Join(r.programs, arch, p)

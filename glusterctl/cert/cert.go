@@ -55,7 +55,7 @@ func New(pool string, random io.Reader, now time.Time) (Pair, error) {
 	t.BasicConstraintsValid = true
 	t.MaxPathLenZero = true
 	t.KeyUsage = x509.KeyUsageCertSign
-	return sign(t, nil, nil, random)
+	return signCert(t, nil, nil, random)
 }
 
 // Issue makes a certificate for a member.
@@ -64,7 +64,7 @@ func (ca Pair) Issue(member string, random io.Reader, now time.Time) (Pair, erro
 	if err != nil {
 		return Pair{}, err
 	}
-	return sign(t, parent, key, random)
+	return signCert(t, parent, key, random)
 }
 
 // memberTemplate is what is signed for a member, and with what.
@@ -73,7 +73,7 @@ func (ca Pair) memberTemplate(
 	random io.Reader,
 	now time.Time,
 ) (t, parent *x509.Certificate, key crypto.Signer, err error) {
-	parent, key, err = ca.parse()
+	parent, key, err = ca.parsePair()
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("issue a certificate for %s: the authority: %w", member, err)
 	}
@@ -170,7 +170,7 @@ const (
 // IssueServer makes a certificate for a server of HTTPS with these host names and IP
 // addresses.
 func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now time.Time) (Pair, error) {
-	parent, key, err := ca.parse()
+	parent, key, err := ca.parsePair()
 	if err != nil {
 		return Pair{}, fmt.Errorf("issue a certificate for %s: the authority: %w", name, err)
 	}
@@ -191,7 +191,7 @@ func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now ti
 
 	t.KeyUsage = x509.KeyUsageDigitalSignature
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	return sign(t, parent, key, random)
+	return signCert(t, parent, key, random)
 }
 
 // Serves reports whether a server's certificate is good at a time for all of these
@@ -256,7 +256,7 @@ func template(name string, random io.Reader, now time.Time, life time.Duration) 
 	}, nil
 }
 
-func sign(t, parent *x509.Certificate, parentKey crypto.Signer, random io.Reader) (Pair, error) {
+func signCert(t, parent *x509.Certificate, parentKey crypto.Signer, random io.Reader) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), random)
 	if err != nil {
 		return Pair{}, fmt.Errorf("make a key: %w", err)
@@ -282,7 +282,7 @@ func sign(t, parent *x509.Certificate, parentKey crypto.Signer, random io.Reader
 	}, nil
 }
 
-func (ca Pair) parse() (*x509.Certificate, crypto.Signer, error) {
+func (ca Pair) parsePair() (*x509.Certificate, crypto.Signer, error) {
 	cert, err := parseCert(ca.Cert)
 	if err != nil {
 		return nil, nil, err
@@ -347,7 +347,7 @@ func Verify(authority, member []byte, name string, now time.Time) error {
 
 // Matches reports whether a key belongs to a certificate.
 func Matches(cert, key []byte) bool {
-	c, k, err := Pair{Cert: cert, Key: key}.parse()
+	c, k, err := Pair{Cert: cert, Key: key}.parsePair()
 	if err != nil {
 		return false
 	}

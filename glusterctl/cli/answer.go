@@ -34,7 +34,7 @@ func parseAnswer(argv []string, out command.Output) (answer, error) {
 		}
 	}
 
-	root, err := parse(b)
+	root, err := parseXML(b)
 	if err != nil {
 		return answer{}, fmt.Errorf("read the answer of %s: %w", strings.Join(argv, " "), err)
 	}
@@ -44,13 +44,13 @@ func parseAnswer(argv []string, out command.Output) (answer, error) {
 	}
 
 	a := answer{root: root}
-	if a.ret, err = strconv.Atoi(root.str("opRet")); err != nil {
+	if a.ret, err = strconv.Atoi(root.textAt("opRet")); err != nil {
 		return answer{}, fmt.Errorf("read the answer of %s: no opRet", strings.Join(argv, " "))
 	}
 
-	a.errno, _ = strconv.Atoi(root.str("opErrno")) // absent: 0
-	if a.text = root.str("opErrstr"); a.text == "" {
-		a.text = root.str("output")
+	a.errno, _ = strconv.Atoi(root.textAt("opErrno")) // absent: 0
+	if a.text = root.textAt("opErrstr"); a.text == "" {
+		a.text = root.textAt("output")
 	}
 
 	a.text = oneLine(a.text)

@@ -37,7 +37,7 @@ const (
 // script): four fifths of what a question costs. Nothing here is about it.
 const withoutPython = "PYTHON=true"
 
-func (c *Client) call(ctx context.Context, d time.Duration, global, args []string) (answer, error) {
+func (c *Client) callOnce(ctx context.Context, d time.Duration, global, args []string) (answer, error) {
 	if c.Timeout > 0 {
 		d = c.Timeout
 	}
@@ -59,11 +59,11 @@ func (c *Client) call(ctx context.Context, d time.Duration, global, args []strin
 	return parseAnswer(argv, out)
 }
 
-func (c *Client) ask(ctx context.Context, args ...string) (answer, error) {
-	return c.call(ctx, questionTimeout, nil, args)
+func (c *Client) askXML(ctx context.Context, args ...string) (answer, error) {
+	return c.callOnce(ctx, questionTimeout, nil, args)
 }
 
-func wrap(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
+func wrapError(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
 
 // PoolList lists all members, the machine asked included.
 func (c *Client) PoolList(ctx context.Context) ([]Peer, error) { return c.poolList(ctx, nil) }
@@ -76,16 +76,16 @@ func (c *Client) PoolListOf(ctx context.Context, host string) ([]Peer, error) {
 }
 
 func (c *Client) poolList(ctx context.Context, global []string) ([]Peer, error) {
-	a, err := c.call(ctx, questionTimeout, global, []string{"pool", "list"})
+	a, err := c.callOnce(ctx, questionTimeout, global, []string{"pool", "list"})
 	if err != nil {
 		if refusal, ok := errors.AsType[*Error](err); ok && refusal.Ret == -22 {
 			refusal.Kind = PoolUnknown
 		}
-		return nil, wrap("list the pool", err)
+		return nil, wrapError("list the pool", err)
 	}
 	peers, err := readPeers(a)
 	if err != nil {
-		return nil, wrap("list the pool", err)
+		return nil, wrapError("list the pool", err)
 	}
 	return peers, nil
 }
@@ -100,13 +100,13 @@ func (c *Client) VolumesOf(ctx context.Context, host string) ([]Volume, error) {
 }
 
 func (c *Client) volumes(ctx context.Context, global []string) ([]Volume, error) {
-	a, err := c.call(ctx, questionTimeout, global, []string{"volume", "info"})
+	a, err := c.callOnce(ctx, questionTimeout, global, []string{"volume", "info"})
 	if err != nil {
-		return nil, wrap("list volumes", err)
+		return nil, wrapError("list volumes", err)
 	}
 	vols, err := readVolumes(a)
 	if err != nil {
-		return nil, wrap("list volumes", err)
+		return nil, wrapError("list volumes", err)
 	}
 	return vols, nil
 }
@@ -124,42 +124,42 @@ func (c *Client) StatusDetail(ctx context.Context, volume string) ([]Process, er
 }
 
 func (c *Client) status(ctx context.Context, volume string, more ...string) ([]Process, error) {
-	a, err := c.ask(ctx, append([]string{"volume", "status", volume}, more...)...)
+	a, err := c.askXML(ctx, append([]string{"volume", "status", volume}, more...)...)
 	if err != nil {
-		return nil, wrap("volume status", err)
+		return nil, wrapError("volume status", err)
 	}
 	ps, err := readStatus(a, volume)
 	if err != nil {
-		return nil, wrap("volume status", err)
+		return nil, wrapError("volume status", err)
 	}
 	return ps, nil
 }
 
 // HealSummary counts what is to be healed, brick by brick.
 func (c *Client) HealSummary(ctx context.Context, volume string) ([]Heal, error) {
-	return c.heal(ctx, volume, "summary")
+	return c.healInfo(ctx, volume, "summary")
 }
 
 // HealEntries lists what is to be healed. With thousands of entries it is
 // slow: ask for the summary where counts are enough.
 func (c *Client) HealEntries(ctx context.Context, volume string) ([]Heal, error) {
-	return c.heal(ctx, volume)
+	return c.healInfo(ctx, volume)
 }
 
 // SplitBrain lists what copies disagree on and nobody but an administrator can
 // decide.
 func (c *Client) SplitBrain(ctx context.Context, volume string) ([]Heal, error) {
-	return c.heal(ctx, volume, "split-brain")
+	return c.healInfo(ctx, volume, "split-brain")
 }
 
-func (c *Client) heal(ctx context.Context, volume string, more ...string) ([]Heal, error) {
-	a, err := c.ask(ctx, append([]string{"volume", "heal", volume, "info"}, more...)...)
+func (c *Client) healInfo(ctx context.Context, volume string, more ...string) ([]Heal, error) {
+	a, err := c.askXML(ctx, append([]string{"volume", "heal", volume, "info"}, more...)...)
 	if err != nil {
-		return nil, wrap("heal info", err)
+		return nil, wrapError("heal info", err)
 	}
 	hs, err := readHeal(a)
 	if err != nil {
-		return nil, wrap("heal info", err)
+		return nil, wrapError("heal info", err)
 	}
 	return hs, nil
 }
@@ -167,12 +167,12 @@ func (c *Client) heal(ctx context.Context, volume string, more ...string) ([]Hea
 // Change runs a command that changes something. A refusal whose text says that
 // it is so already is no error. [KindOf] sorts the errors.
 func (c *Client) Change(ctx context.Context, args ...string) error {
-	_, err := c.call(ctx, changeTimeout, nil, args)
+	_, err := c.callOnce(ctx, changeTimeout, nil, args)
 	if err != nil && KindOf(err) == Done {
 		return nil
 	}
 	if err != nil {
-		return wrap(strings.Join(args[:min(2, len(args))], " "), err)
+		return wrapError(strings.Join(args[:min(2, len(args))], " "), err)
 	}
 	return nil
 }
@@ -181,14 +181,14 @@ func (c *Client) Change(ctx context.Context, args ...string) error {
 // cannot be healed. Everything else is refused. What it did is told as plain
 // text (glfsheal, 10.3).
 func (c *Client) TakeFrom(ctx context.Context, volume, brick, path string) error {
-	_, err := c.call(ctx, changeTimeout, nil,
+	_, err := c.callOnce(ctx, changeTimeout, nil,
 		[]string{"volume", "heal", volume, "split-brain", "source-brick", brick, path})
 	if e, ok := errors.AsType[*Error](err); ok && e.Exit == 0 &&
 		(strings.Contains(e.Text, "split-brain resolved for") || strings.HasPrefix(e.Text, "Healed ")) {
 		return nil
 	}
 	if err != nil {
-		return wrap("settle a split-brain", err)
+		return wrapError("settle a split-brain", err)
 	}
 	return nil
 }

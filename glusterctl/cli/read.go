@@ -14,12 +14,12 @@ const (
 )
 
 func readPeers(a answer) ([]Peer, error) {
-	list := a.root.at("peerStatus")
+	list := a.root.childAt("peerStatus")
 	if list == nil {
 		return nil, errors.New("no peerStatus")
 	}
 
-	els := list.all("peer")
+	els := list.children("peer")
 	if len(els) > maxPeers {
 		return nil, fmt.Errorf("%d peers", len(els))
 	}
@@ -27,13 +27,13 @@ func readPeers(a answer) ([]Peer, error) {
 	peers := make([]Peer, 0, len(els))
 	for _, e := range els {
 		p := Peer{
-			UUID:      e.str("uuid"),
-			Hostname:  e.str("hostname"),
-			Connected: e.str("connected") == "1",
-			StateText: oneLine(e.str("stateStr")),
+			UUID:      e.textAt("uuid"),
+			Hostname:  e.textAt("hostname"),
+			Connected: e.textAt("connected") == "1",
+			StateText: oneLine(e.textAt("stateStr")),
 		}
 
-		for _, h := range e.at("hostnames").all("hostname") {
+		for _, h := range e.childAt("hostnames").children("hostname") {
 			p.Names = append(p.Names, h.text)
 		}
 
@@ -41,7 +41,7 @@ func readPeers(a answer) ([]Peer, error) {
 			return nil, errors.New("a peer without uuid or name")
 		}
 
-		if st := e.str("state"); st != "" {
+		if st := e.textAt("state"); st != "" {
 			n, err := strconv.Atoi(st)
 			if err != nil {
 				return nil, fmt.Errorf("state of peer %s: %q", oneLine(p.Hostname), st)
@@ -49,7 +49,7 @@ func readPeers(a answer) ([]Peer, error) {
 			p.State = n
 		}
 
-		p.Self = p.Hostname == "localhost" && e.at("state") == nil
+		p.Self = p.Hostname == "localhost" && e.childAt("state") == nil
 		peers = append(peers, p)
 	}
 
@@ -57,47 +57,47 @@ func readPeers(a answer) ([]Peer, error) {
 }
 
 func readVolumes(a answer) ([]Volume, error) {
-	list := a.root.at("volInfo", "volumes")
+	list := a.root.childAt("volInfo", "volumes")
 	if list == nil {
 		return nil, errors.New("no volInfo")
 	}
 
-	els := list.all("volume")
+	els := list.children("volume")
 	if len(els) > maxVolume {
 		return nil, fmt.Errorf("%d volumes", len(els))
 	}
 
 	vols := make([]Volume, 0, len(els))
 	for _, e := range els {
-		v := Volume{Name: e.str("name"), ID: e.str("id"), Type: e.str("typeStr"), Options: map[string]string{}}
+		v := Volume{Name: e.textAt("name"), ID: e.textAt("id"), Type: e.textAt("typeStr"), Options: map[string]string{}}
 		var state int
 		for _, f := range []struct {
 			name string
 			to   *int
 		}{{"status", &state}, {"distCount", &v.Dist}, {"replicaCount", &v.Replica}, {"arbiterCount", &v.Arbiters}} {
-			n, err := strconv.Atoi(e.str(f.name))
+			n, err := strconv.Atoi(e.textAt(f.name))
 			if err != nil || n < 0 {
-				return nil, fmt.Errorf("volume %s: %s is %q", oneLine(v.Name), f.name, e.str(f.name))
+				return nil, fmt.Errorf("volume %s: %s is %q", oneLine(v.Name), f.name, e.textAt(f.name))
 			}
 			*f.to = n
 		}
 
 		v.State = VolumeState(state)
-		for _, b := range e.at("bricks").all("brick") {
-			br := Brick{Name: b.str("name"), HostUUID: b.str("hostUuid"), Arbiter: b.str("isArbiter") == "1"}
+		for _, b := range e.childAt("bricks").children("brick") {
+			br := Brick{Name: b.textAt("name"), HostUUID: b.textAt("hostUuid"), Arbiter: b.textAt("isArbiter") == "1"}
 			if host, path, ok := SplitBrick(br.Name); !ok || host == "" || path == "" {
 				return nil, fmt.Errorf("volume %s: brick %q", oneLine(v.Name), br.Name)
 			}
 			v.Bricks = append(v.Bricks, br)
 		}
 
-		if n, err := strconv.Atoi(e.str("brickCount")); err != nil || n != len(v.Bricks) || n == 0 || v.Name == "" {
+		if n, err := strconv.Atoi(e.textAt("brickCount")); err != nil || n != len(v.Bricks) || n == 0 || v.Name == "" {
 			return nil, fmt.Errorf("volume %s: %s bricks announced, %d listed", oneLine(v.Name),
-				oneLine(e.str("brickCount")), len(v.Bricks))
+				oneLine(e.textAt("brickCount")), len(v.Bricks))
 		}
 
-		for _, o := range e.at("options").all("option") {
-			v.Options[o.str("name")] = o.str("value")
+		for _, o := range e.childAt("options").children("option") {
+			v.Options[o.textAt("name")] = o.textAt("value")
 		}
 
 		vols = append(vols, v)
@@ -116,31 +116,31 @@ func SplitBrick(name string) (host, path string, ok bool) {
 const healDaemon = "Self-heal Daemon"
 
 func readStatus(a answer, volume string) ([]Process, error) {
-	for _, v := range a.root.at("volStatus", "volumes").all("volume") {
-		if v.str("volName") != volume {
+	for _, v := range a.root.childAt("volStatus", "volumes").children("volume") {
+		if v.textAt("volName") != volume {
 			continue
 		}
 
 		var out []Process
-		for _, n := range v.all("node") {
-			p := Process{HostUUID: n.str("peerid"), Online: n.str("status") == "1"}
-			if n.str("hostname") != healDaemon {
-				p.Name = n.str("hostname") + ":" + n.str("path")
+		for _, n := range v.children("node") {
+			p := Process{HostUUID: n.textAt("peerid"), Online: n.textAt("status") == "1"}
+			if n.textAt("hostname") != healDaemon {
+				p.Name = n.textAt("hostname") + ":" + n.textAt("path")
 			}
 
-			p.Port, _ = strconv.Atoi(n.str("port")) // "N/A" when it does not run
-			if pid, err := strconv.Atoi(n.str("pid")); err == nil && pid > 0 {
+			p.Port, _ = strconv.Atoi(n.textAt("port")) // "N/A" when it does not run
+			if pid, err := strconv.Atoi(n.textAt("pid")); err == nil && pid > 0 {
 				p.PID = pid
 			}
 
-			if n.at("sizeTotal") != nil {
+			if n.childAt("sizeTotal") != nil {
 				var err1, err2 error
-				p.Total, err1 = strconv.ParseUint(n.str("sizeTotal"), 10, 64)
-				p.Free, err2 = strconv.ParseUint(n.str("sizeFree"), 10, 64)
+				p.Total, err1 = strconv.ParseUint(n.textAt("sizeTotal"), 10, 64)
+				p.Free, err2 = strconv.ParseUint(n.textAt("sizeFree"), 10, 64)
 				p.Sized = err1 == nil && err2 == nil
-				p.Inodes, _ = strconv.ParseUint(n.str("inodesTotal"), 10, 64)
-				p.InodesFree, _ = strconv.ParseUint(n.str("inodesFree"), 10, 64)
-				p.FileSystem, p.MountOption = oneLine(n.str("fsName")), oneLine(n.str("mntOptions"))
+				p.Inodes, _ = strconv.ParseUint(n.textAt("inodesTotal"), 10, 64)
+				p.InodesFree, _ = strconv.ParseUint(n.textAt("inodesFree"), 10, 64)
+				p.FileSystem, p.MountOption = oneLine(n.textAt("fsName")), oneLine(n.textAt("mntOptions"))
 			}
 
 			out = append(out, p)
@@ -155,23 +155,23 @@ func readStatus(a answer, volume string) ([]Process, error) {
 // readHeal reads the three forms of `heal info`. What is not a number is
 // unknown: the count of a brick that is away is "-", or glued into its status.
 func readHeal(a answer) ([]Heal, error) {
-	list := a.root.at("healInfo", "bricks")
+	list := a.root.childAt("healInfo", "bricks")
 	if list == nil {
 		return nil, errors.New("no healInfo")
 	}
 
 	var out []Heal
-	for _, b := range list.all("brick") {
-		h := Heal{Brick: b.str("name"), Status: oneLine(b.str("status"))}
+	for _, b := range list.children("brick") {
+		h := Heal{Brick: b.textAt("name"), Status: oneLine(b.textAt("status"))}
 		h.Connected = h.Status == "Connected"
-		h.Total = count(b, "totalNumberOfEntries")
+		h.Total = countOf(b, "totalNumberOfEntries")
 		if !h.Total.Known {
-			h.Total = count(b, "numberOfEntries")
+			h.Total = countOf(b, "numberOfEntries")
 		}
 
-		h.Pending = count(b, "numberOfEntriesInHealPending")
-		h.SplitBrain = count(b, "numberOfEntriesInSplitBrain")
-		for _, f := range b.all("file") {
+		h.Pending = countOf(b, "numberOfEntriesInHealPending")
+		h.SplitBrain = countOf(b, "numberOfEntriesInSplitBrain")
+		for _, f := range b.children("file") {
 			h.Entries = append(h.Entries, HealEntry{Path: f.text, GFID: f.attr})
 		}
 
@@ -189,7 +189,7 @@ func readHeal(a answer) ([]Heal, error) {
 	return out, nil
 }
 
-func count(e *element, name string) Count {
-	n, err := strconv.Atoi(e.str(name))
+func countOf(e *element, name string) Count {
+	n, err := strconv.Atoi(e.textAt(name))
 	return Count{N: max(n, 0), Known: err == nil && n >= 0}
 }

@@ -28,9 +28,9 @@ type element struct {
 	kids []*element
 }
 
-// parse reads one document within the bounds. File names are what clients of
+// parseXML reads one document within the bounds. File names are what clients of
 // the volume chose, so bytes that XML forbids are replaced, not refused.
-func parse(b []byte) (*element, error) {
+func parseXML(b []byte) (*element, error) {
 	if len(b) > maxAnswer {
 		return nil, fmt.Errorf("answer of %d bytes is larger than %d", len(b), maxAnswer)
 	}
@@ -123,9 +123,9 @@ func forbidden(r rune) bool {
 	return r < 0x20 && r != '\t' && r != '\n' && r != '\r' || r == 0xFFFE || r == 0xFFFF || r == utf8.RuneError
 }
 
-// at follows the names down, taking the first child of each; nil if there is
+// childAt follows the names down, taking the first child of each; nil if there is
 // none. It is safe to call on nil.
-func (e *element) at(names ...string) *element {
+func (e *element) childAt(names ...string) *element {
 	for _, n := range names {
 		if e == nil {
 			return nil
@@ -145,7 +145,7 @@ func (e *element) at(names ...string) *element {
 	return e
 }
 
-func (e *element) all(name string) []*element {
+func (e *element) children(name string) []*element {
 	if e == nil {
 		return nil
 	}
@@ -158,9 +158,9 @@ func (e *element) all(name string) []*element {
 	return out
 }
 
-// str is the text of the element below, "" if there is none.
-func (e *element) str(names ...string) string {
-	if k := e.at(names...); k != nil {
+// textAt is the text of the element below, "" if there is none.
+func (e *element) textAt(names ...string) string {
+	if k := e.childAt(names...); k != nil {
 		return k.text
 	}
 	return ""

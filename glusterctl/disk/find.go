@@ -73,21 +73,21 @@ func (f Finder) Find() ([]Disk, error) {
 			continue
 		}
 
-		d := Disk{Name: name, Path: "/dev/" + name, Model: attr(sys, name, "device/model")}
-		sectors, err := strconv.ParseUint(attr(sys, name, "size"), 10, 54)
+		d := Disk{Name: name, Path: "/dev/" + name, Model: readAttr(sys, name, "device/model")}
+		sectors, err := strconv.ParseUint(readAttr(sys, name, "size"), 10, 54)
 		if err != nil || sectors == 0 {
 			continue
 		}
 
 		d.Size = sectors * 512 // always in 512-byte units
-		d.Used = f.used(sys, d, mounts)
+		d.Used = f.usedBy(sys, d, mounts)
 		out = append(out, d)
 	}
 
 	return out, nil
 }
 
-func attr(sys fs.FS, name, file string) string {
+func readAttr(sys fs.FS, name, file string) string {
 	b, err := fs.ReadFile(sys, path.Join("block", name, file))
 	if err != nil {
 		return ""
@@ -100,13 +100,13 @@ func attr(sys fs.FS, name, file string) string {
 	}, strings.TrimSpace(string(b)))
 }
 
-func (f Finder) used(sys fs.FS, d Disk, mounts []byte) string {
+func (f Finder) usedBy(sys fs.FS, d Disk, mounts []byte) string {
 	switch {
 	case d.Size < minSize:
 		return fmt.Sprintf("smaller than %d MiB", minSize>>20)
-	case attr(sys, d.Name, "ro") == "1":
+	case readAttr(sys, d.Name, "ro") == "1":
 		return "read-only"
-	case attr(sys, d.Name, "removable") == "1":
+	case readAttr(sys, d.Name, "removable") == "1":
 		return "removable"
 	}
 
@@ -125,7 +125,7 @@ func (f Finder) used(sys fs.FS, d Disk, mounts []byte) string {
 		}
 	}
 
-	if dev := attr(sys, d.Name, "dev"); dev != "" {
+	if dev := readAttr(sys, d.Name, "dev"); dev != "" {
 		for line := range strings.Lines(string(mounts)) {
 			if w := strings.Fields(line); len(w) > 4 && w[2] == dev {
 				return "mounted at " + w[4]
@@ -133,15 +133,15 @@ func (f Finder) used(sys fs.FS, d Disk, mounts []byte) string {
 		}
 	}
 
-	if err := f.empty(d); err != nil {
+	if err := f.checkEmpty(d); err != nil {
 		return err.Error()
 	}
 
 	return ""
 }
 
-// empty reads both ends of a disk.
-func (f Finder) empty(d Disk) error {
+// checkEmpty reads both ends of a disk.
+func (f Finder) checkEmpty(d Disk) error {
 	open := f.Open
 	if open == nil {
 		// O_EXCL on a block device fails while the kernel uses it.

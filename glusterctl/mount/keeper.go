@@ -27,9 +27,9 @@ type Keeper struct {
 	// nil means yes.
 	Healthy func() bool
 
-	mu   sync.Mutex
-	last Health
-	at   time.Time
+	mu     sync.Mutex
+	last   Health
+	lastAt time.Time
 }
 
 // maxBackOff bounds the time between tries to mount.
@@ -40,7 +40,7 @@ const maxBackOff = time.Minute
 func (k *Keeper) Last() (Health, time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.last, k.at
+	return k.last, k.lastAt
 }
 
 // Run watches until ctx ends. It does not unmount at the end.
@@ -61,7 +61,7 @@ func (k *Keeper) Run(ctx context.Context) {
 
 		now := time.Now()
 		k.mu.Lock()
-		k.last, k.at = h, now
+		k.last, k.lastAt = h, now
 		k.mu.Unlock()
 
 		if h.State != state {

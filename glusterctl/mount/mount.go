@@ -71,8 +71,8 @@ type Entry struct {
 	Minor               uint32 // of the device: the number of the FUSE connection
 }
 
-// find returns the topmost mount at point in a mountinfo table (proc(5)).
-func find(table io.Reader, point string) (Entry, bool, error) {
+// findMount returns the topmost mount at point in a mountinfo table (proc(5)).
+func findMount(table io.Reader, point string) (Entry, bool, error) {
 	var found Entry
 	var ok bool
 	s := bufio.NewScanner(table)
@@ -167,7 +167,7 @@ func (m *Mounter) SetOthers(names []string) {
 	m.Others = names
 }
 
-func (m *Mounter) run(ctx context.Context, argv ...string) error {
+func (m *Mounter) runCommand(ctx context.Context, argv ...string) error {
 	d := m.Timeout
 	d = cmp.Or(d, 30*time.Second)
 	ctx, cancel := context.WithTimeout(ctx, d)
@@ -198,7 +198,7 @@ func (m *Mounter) Entry() (Entry, bool, error) {
 		return Entry{}, false, fmt.Errorf("read mountinfo: %w", err)
 	}
 	defer t.Close()
-	return find(t, m.Point)
+	return findMount(t, m.Point)
 }
 
 // errForeign is in the chain when something else is mounted at the point.
@@ -285,7 +285,7 @@ func (m *Mounter) attach(ctx context.Context, source, point, options string) err
 	if options != "" {
 		argv = append(argv, "-o", options)
 	}
-	return m.run(ctx, append(argv, source, point)...)
+	return m.runCommand(ctx, append(argv, source, point)...)
 }
 
 // immutable is FS_IMMUTABLE_FL of linux/fs.h.
@@ -353,7 +353,10 @@ func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
 
 		detach := m.Detach
 		if detach == nil {
-			detach = func(ctx context.Context, point string) error { return m.run(ctx, "umount", "-l", "-c", point) }
+			detach = func(ctx context.Context, point string) error {
+				return m.runCommand(ctx, "umount", "-l",
+					"-c", point)
+			}
 		}
 
 		if err := detach(ctx, m.Point); err != nil {

@@ -35,7 +35,7 @@ func TestFind(t *testing.T) {
 		"/srv/other":      {"/srv/other", FSType, "node1:cluster", 46},
 		"/srv":            {},
 	} {
-		got, ok, err := find(strings.NewReader(table), point)
+		got, ok, err := findMount(strings.NewReader(table), point)
 		if err != nil || got != want || ok != (want.Point != "") {
 			t.Errorf("%s: %+v %v %v", point, got, ok, err)
 		}
@@ -46,7 +46,7 @@ func FuzzFind(f *testing.F) {
 	f.Add([]byte(table))
 	f.Add([]byte("1 2 0:x / /srv/\\04 - - "))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		e, ok, err := find(bytes.NewReader(b), "/srv/cluster")
+		e, ok, err := findMount(bytes.NewReader(b), "/srv/cluster")
 		if ok && (err != nil || e.Point != "/srv/cluster") {
 			t.Errorf("%+v %v", e, err)
 		}

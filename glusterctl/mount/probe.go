@@ -25,7 +25,7 @@ import (
 func Check(path, writeDir string) Health {
 	start := time.Now()
 	var st unix.Statfs_t
-	if err := retry(func() error { return unix.Statfs(path, &st) }); err != nil {
+	if err := retryInterrupted(func() error { return unix.Statfs(path, &st) }); err != nil {
 		return failed("statfs", err)
 	}
 
@@ -64,7 +64,7 @@ func failed(what string, err error) Health {
 	return Health{State: state, Text: what + ": " + err.Error()}
 }
 
-func retry(f func() error) error {
+func retryInterrupted(f func() error) error {
 	for {
 		if err := f(); !errors.Is(err, unix.EINTR) {
 			return err
@@ -131,8 +131,8 @@ type Prober struct {
 	// no answer in time; after any other one Command is started. nil: always Command.
 	Ask func(ctx context.Context, limit time.Duration) (Health, error)
 
-	mu  sync.Mutex
-	now *probing // under way; nil: none
+	mu       sync.Mutex
+	underWay *probing // under way; nil: none
 }
 
 // probing is one probe that several callers may wait for.
@@ -145,7 +145,7 @@ type probing struct {
 // asks while a probe is under way is given its result.
 func (p *Prober) Probe(ctx context.Context) Health {
 	p.mu.Lock()
-	if one := p.now; one != nil {
+	if one := p.underWay; one != nil {
 		p.mu.Unlock()
 		select {
 		case <-one.done:
@@ -156,23 +156,23 @@ func (p *Prober) Probe(ctx context.Context) Health {
 	}
 
 	one := &probing{done: make(chan struct{})}
-	p.now = one
+	p.underWay = one
 	p.mu.Unlock()
 
-	one.health = p.probe(ctx)
+	one.health = p.probeOnce(ctx)
 	if one.health.State == Stale {
 		one.health.Ended = p.Mounter.clientEnded()
 	}
 
 	p.mu.Lock()
-	p.now = nil
+	p.underWay = nil
 	p.mu.Unlock()
 
 	close(one.done)
 	return one.health
 }
 
-func (p *Prober) probe(ctx context.Context) Health {
+func (p *Prober) probeOnce(ctx context.Context) Health {
 	e, ok, err := p.Mounter.Entry()
 	switch {
 	case err != nil:

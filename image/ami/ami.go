@@ -103,7 +103,7 @@ func (c *Client) Upload(
 
 	body := map[string]any{"VolumeSize": img.VolumeGiB, "Description": img.Description, "Timeout": 60,
 		"Tags": []map[string]string{{"Key": "Name", "Value": img.Name}}}
-	if err := c.ebs(ctx, http.MethodPost, "/snapshots", nil, body, &start); err != nil {
+	if err := c.callEBS(ctx, http.MethodPost, "/snapshots", nil, body, &start); err != nil {
 		return "", "", fmt.Errorf("ami: begin a snapshot: %w", err)
 	}
 	if start.BlockSize != blockSize || start.SnapshotID == "" {
@@ -120,7 +120,7 @@ func (c *Client) Upload(
 		return "", start.SnapshotID, fmt.Errorf("ami: complete snapshot %s: %w", start.SnapshotID, err)
 	}
 
-	if err := c.await(ctx, start.SnapshotID); err != nil {
+	if err := c.awaitSnapshot(ctx, start.SnapshotID); err != nil {
 		return "", start.SnapshotID, fmt.Errorf("ami: %w", err)
 	}
 
@@ -164,7 +164,7 @@ func (c *Client) blocks(ctx context.Context, id string, disk io.ReaderAt, size i
 				"X-Amz-Checksum-Algorithm": {"SHA256"},
 			}
 
-			if err := c.ebs(ctx, http.MethodPut,
+			if err := c.callEBS(ctx, http.MethodPut,
 				"/snapshots/"+url.PathEscape(id)+"/blocks/"+strconv.FormatInt(n, 10), h, *buf, nil); err != nil {
 				return fmt.Errorf("send block %d: %w", n, err)
 			}
@@ -203,16 +203,16 @@ func (c *Client) complete(ctx context.Context, id string, sums map[int64][32]byt
 		"X-Amz-Checksum-Algorithm":          {"SHA256"},
 		"X-Amz-Checksum-Aggregation-Method": {"LINEAR"},
 	}
-	return c.ebs(ctx, http.MethodPost, "/snapshots/completion/"+url.PathEscape(id), h, nil, nil)
+	return c.callEBS(ctx, http.MethodPost, "/snapshots/completion/"+url.PathEscape(id), h, nil, nil)
 }
 
-// await waits until EC2 has the snapshot.
-func (c *Client) await(ctx context.Context, id string) error {
+// awaitSnapshot waits until EC2 has the snapshot.
+func (c *Client) awaitSnapshot(ctx context.Context, id string) error {
 	for {
 		var r struct {
 			States []string `xml:"snapshotSet>item>status"`
 		}
-		if err := c.ec2(ctx, url.Values{"Action": {"DescribeSnapshots"}, "SnapshotId.1": {id}}, &r); err != nil {
+		if err := c.callEC2(ctx, url.Values{"Action": {"DescribeSnapshots"}, "SnapshotId.1": {id}}, &r); err != nil {
 			return fmt.Errorf("ask for snapshot %s: %w", id, err)
 		}
 
@@ -244,7 +244,7 @@ func (c *Client) register(ctx context.Context, snapshot string, img Image) (stri
 	var r struct {
 		Image string `xml:"imageId"`
 	}
-	if err := c.ec2(ctx, v, &r); err != nil {
+	if err := c.callEC2(ctx, v, &r); err != nil {
 		return "", err
 	}
 	if r.Image == "" {

@@ -28,8 +28,8 @@ const maxAnswer = 1 << 20
 // tries is how often a request is made when the service is busy or away.
 const tries = 6
 
-// ebs asks the EBS direct APIs: body is bytes, something for JSON, or nil.
-func (c *Client) ebs(ctx context.Context, method, path string, h http.Header, body, answer any) error {
+// callEBS asks the EBS direct APIs: body is bytes, something for JSON, or nil.
+func (c *Client) callEBS(ctx context.Context, method, path string, h http.Header, body, answer any) error {
 	var payload []byte
 	kind := "application/octet-stream"
 	switch b := body.(type) {
@@ -44,7 +44,7 @@ func (c *Client) ebs(ctx context.Context, method, path string, h http.Header, bo
 		kind = "application/json"
 	}
 
-	text, err := c.ask(ctx, "ebs", method, c.cfg.EBS+path, kind, h, payload)
+	text, err := c.signedRequest(ctx, "ebs", method, c.cfg.EBS+path, kind, h, payload)
 	if err != nil || answer == nil {
 		return err
 	}
@@ -52,10 +52,10 @@ func (c *Client) ebs(ctx context.Context, method, path string, h http.Header, bo
 	return json.Unmarshal(text, answer)
 }
 
-// ec2 asks EC2's query API.
-func (c *Client) ec2(ctx context.Context, v url.Values, answer any) error {
+// callEC2 asks EC2's query API.
+func (c *Client) callEC2(ctx context.Context, v url.Values, answer any) error {
 	v.Set("Version", "2016-11-15")
-	text, err := c.ask(ctx, "ec2", http.MethodPost, c.cfg.EC2+"/",
+	text, err := c.signedRequest(ctx, "ec2", http.MethodPost, c.cfg.EC2+"/",
 		"application/x-www-form-urlencoded; charset=utf-8", nil, []byte(v.Encode()))
 	if err != nil {
 		return err
@@ -63,10 +63,10 @@ func (c *Client) ec2(ctx context.Context, v url.Values, answer any) error {
 	return xml.Unmarshal(text, answer)
 }
 
-// ask makes a signed request, again with growing pauses while the service is
+// signedRequest makes a signed request, again with growing pauses while the service is
 // busy, broken or out of reach. All requests may be repeated: blocks are
 // written by number.
-func (c *Client) ask(
+func (c *Client) signedRequest(
 	ctx context.Context,
 	service, method, address, kind string,
 	h http.Header,
@@ -74,7 +74,7 @@ func (c *Client) ask(
 ) ([]byte, error) {
 	wait := c.cfg.Pause
 	for n := 1; ; n++ {
-		text, again, err := c.once(ctx, service, method, address, kind, h, payload)
+		text, again, err := c.requestOnce(ctx, service, method, address, kind, h, payload)
 		if err == nil || !again || n == tries || ctx.Err() != nil {
 			return text, err
 		}
@@ -85,7 +85,7 @@ func (c *Client) ask(
 	}
 }
 
-func (c *Client) once(
+func (c *Client) requestOnce(
 	ctx context.Context,
 	service, method, address, kind string,
 	h http.Header,

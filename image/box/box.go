@@ -31,9 +31,9 @@ const maxDescriptor = 1 << 20
 
 // A member is a file of an archive.
 type member struct {
-	name string
-	size int64
-	r    io.Reader
+	name   string
+	size   int64
+	reader io.Reader
 }
 
 // Libvirt packs a qcow2 disk, whose size in GiB is what a machine gets.
@@ -55,7 +55,7 @@ func Libvirt(out, qcow2 string, gib int, epoch time.Time) error {
 	}
 
 	files = append(files, member{"box.img", fi.Size(), disk})
-	return pack(out, files, epoch)
+	return writeBox(out, files, epoch)
 }
 
 // mac is the address of the first interface, which VirtualBox's provider asks for.
@@ -93,7 +93,7 @@ func VirtualBox(out, ova string, epoch time.Time) error {
 			}
 			files = append(files, member{"box.ovf", int64(len(text)), bytes.NewReader(text)})
 		case ".vmdk": // the last one, which is read as it is packed
-			return pack(out, append(files, member{h.Name, h.Size, t}), epoch)
+			return writeBox(out, append(files, member{h.Name, h.Size, t}), epoch)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func described(metadata map[string]any, more string) ([]member, error) {
 	}, nil
 }
 
-func pack(out string, files []member, epoch time.Time) error {
+func writeBox(out string, files []member, epoch time.Time) error {
 	part := out + ".part"
 	f, err := os.Create(part)
 	if err != nil {
@@ -128,7 +128,7 @@ func pack(out string, files []member, epoch time.Time) error {
 			Format:  tar.FormatUSTAR,
 		}))
 		if err == nil {
-			_, err = io.Copy(t, m.r)
+			_, err = io.Copy(t, m.reader)
 		}
 	}
 

@@ -198,12 +198,12 @@ func Open(r io.Reader, keys []ed25519.PublicKey) (*Reader, error) {
 	}
 
 	t := tar.NewReader(r)
-	text, err := small(t, "manifest.json", maxManifest)
+	text, err := readSmall(t, "manifest.json", maxManifest)
 	if err != nil {
 		return nil, err
 	}
 
-	sigText, err := small(t, "manifest.sig", maxSignature)
+	sigText, err := readSmall(t, "manifest.sig", maxSignature)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func Open(r io.Reader, keys []ed25519.PublicKey) (*Reader, error) {
 	return b, b.Manifest.Check()
 }
 
-func small(t *tar.Reader, name string, limit int64) ([]byte, error) {
+func readSmall(t *tar.Reader, name string, limit int64) ([]byte, error) {
 	h, err := t.Next()
 	if err != nil {
 		return nil, fmt.Errorf("bundle: this is no bundle of a version: %w", err)
@@ -253,21 +253,21 @@ func (b *Reader) Next() (Part, io.Reader, error) {
 	if h.Name != p.Name || h.Typeflag != tar.TypeReg || h.Size != p.Size {
 		return p, nil, fmt.Errorf("bundle: %s is not as the manifest says", p.Name)
 	}
-	return p, &proven{r: b.tar, part: p, sum: sha256.New()}, nil
+	return p, &proven{reader: b.tar, part: p, sum: sha256.New()}, nil
 }
 
 type proven struct {
-	r    io.Reader
-	part Part
-	n    int64
-	sum  hash.Hash
+	reader io.Reader
+	part   Part
+	read   int64
+	sum    hash.Hash
 }
 
 func (p *proven) Read(b []byte) (int, error) {
-	n, err := p.r.Read(b)
+	n, err := p.reader.Read(b)
 	p.sum.Write(b[:n])
-	p.n += int64(n)
-	if err == io.EOF && (p.n != p.part.Size || hex.EncodeToString(p.sum.Sum(nil)) != p.part.SHA256) {
+	p.read += int64(n)
+	if err == io.EOF && (p.read != p.part.Size || hex.EncodeToString(p.sum.Sum(nil)) != p.part.SHA256) {
 		return n, fmt.Errorf("bundle: %s is damaged: its digest is not that of the manifest", p.part.Name)
 	}
 	return n, err

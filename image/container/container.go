@@ -42,8 +42,8 @@ type Options struct {
 // pythonSuffix ends the name of an image with Python.
 const pythonSuffix = "-python"
 
-// ref is the image's name in its layout.
-func (o Options) ref() string {
+// imageName is the image's name in its layout.
+func (o Options) imageName() string {
 	if o.Below != "" {
 		return "saltern:" + o.Version + pythonSuffix
 	}
@@ -59,7 +59,7 @@ var (
 // Image gives the image. Its layers name the programs' files, which must stay until
 // it is written.
 func Image(o Options) (oci.Image, error) {
-	base, err := o.base()
+	base, err := o.baseLayer()
 	if err != nil {
 		return oci.Image{}, err
 	}
@@ -78,7 +78,7 @@ func Image(o Options) (oci.Image, error) {
 		lower = [][]oci.Entry{below, base}
 	}
 
-	img := oci.Image{Ref: o.ref(), Created: o.Created,
+	img := oci.Image{Ref: o.imageName(), Created: o.Created,
 		Labels: map[string]string{
 			"org.opencontainers.image.title":       "Saltern",
 			"org.opencontainers.image.description": "Node of a Salt master cluster for minions 3006, 3007 and 3008, with salt-api and Salt's tools",
@@ -110,8 +110,8 @@ func Image(o Options) (oci.Image, error) {
 	return img, nil
 }
 
-// base is the layer that all kinds of machines share.
-func (o Options) base() ([]oci.Entry, error) {
+// baseLayer is the layer that all kinds of machines share.
+func (o Options) baseLayer() ([]oci.Entry, error) {
 	certificates, err := bundle(o.Certificates)
 	if err != nil {
 		return nil, err

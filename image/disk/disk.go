@@ -73,7 +73,7 @@ func layout() (parts []Partition) {
 		parts = append(parts, Partition{
 			Name:  p.name,
 			Type:  p.kind,
-			ID:    guid(p.name),
+			ID:    nameGUID(p.name),
 			First: at,
 			Count: n,
 		})
@@ -115,7 +115,7 @@ func Build(ctx context.Context, o Options) (err error) {
 	}
 	defer os.Remove(part) // nothing is there after the rename
 
-	if err = errors.Join(b.fill(ctx, f), f.Close()); err == nil {
+	if err = errors.Join(b.fillDisk(ctx, f), f.Close()); err == nil {
 		err = os.Rename(part, o.Out)
 	}
 
@@ -126,17 +126,17 @@ func Build(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-func (b *builder) fill(ctx context.Context, f *os.File) error {
+func (b *builder) fillDisk(ctx context.Context, f *os.File) error {
 	if err := f.Truncate(b.Size); err != nil {
 		return err
 	}
 
 	parts := layout()
-	if err := gpt(f, uint64(b.Size)/Sector, guid("disk"), parts); err != nil {
+	if err := writeGPT(f, uint64(b.Size)/Sector, nameGUID("disk"), parts); err != nil {
 		return err
 	}
 
-	core, efi, err := b.grub(ctx)
+	core, efi, err := b.makeGrub(ctx)
 	if err != nil {
 		return err
 	}
@@ -146,24 +146,24 @@ func (b *builder) fill(ctx context.Context, f *os.File) error {
 		return err
 	}
 
-	if err := bios(f, parts[0].First, parts[0].Count, loader); err != nil {
+	if err := placeBIOS(f, parts[0].First, parts[0].Count, loader); err != nil {
 		return err
 	}
 
-	esp, err := b.esp(ctx, efi, parts)
+	esp, err := b.makeESP(ctx, efi, parts)
 	if err != nil {
 		return err
 	}
 
-	data, err := b.data(ctx)
+	data, err := b.makeData(ctx)
 	if err != nil {
 		return err
 	}
 
-	return errors.Join(place(f, parts[1], esp), place(f, parts[2], b.Root), place(f, parts[4], data))
+	return errors.Join(copyInto(f, parts[1], esp), copyInto(f, parts[2], b.Root), copyInto(f, parts[4], data))
 }
 
-func (b *builder) run(ctx context.Context, name string, args ...string) error {
+func (b *builder) runCommand(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	epoch := fmt.Sprint(b.Epoch.Unix())
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+
@@ -175,14 +175,14 @@ func (b *builder) run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// esp makes the EFI system partition.
-func (b *builder) esp(ctx context.Context, efi string, parts []Partition) (string, error) {
+// makeESP makes the EFI system partition.
+func (b *builder) makeESP(ctx context.Context, efi string, parts []Partition) (string, error) {
 	img := filepath.Join(b.work, "esp")
 	if err := sparse(img, espSize*mib); err != nil {
 		return "", err
 	}
 
-	if err := b.run(ctx, "mkfs.vfat", "--invariant", "-F", "32", "-n", "ESP", "-i", espID, img); err != nil {
+	if err := b.runCommand(ctx, "mkfs.vfat", "--invariant", "-F", "32", "-n", "ESP", "-i", espID, img); err != nil {
 		return "", err
 	}
 
@@ -210,7 +210,7 @@ func (b *builder) esp(ctx context.Context, efi string, parts []Partition) (strin
 	}
 
 	for _, d := range []string{"EFI", "EFI/BOOT", "grub", "a", "b"} {
-		if err := b.run(ctx, "mmd", "-i", img, "::"+d); err != nil {
+		if err := b.runCommand(ctx, "mmd", "-i", img, "::"+d); err != nil {
 			return "", err
 		}
 	}
@@ -227,7 +227,7 @@ func (b *builder) esp(ctx context.Context, efi string, parts []Partition) (strin
 		if err := os.Chtimes(f[0], b.Epoch, b.Epoch); err != nil {
 			return "", err
 		}
-		if err := b.run(ctx, "mcopy", "-m", "-i", img, f[0], "::"+f[1]); err != nil {
+		if err := b.runCommand(ctx, "mcopy", "-m", "-i", img, f[0], "::"+f[1]); err != nil {
 			return "", err
 		}
 	}
@@ -235,20 +235,20 @@ func (b *builder) esp(ctx context.Context, efi string, parts []Partition) (strin
 	return img, nil
 }
 
-// data makes the empty file system for the node's state.
-func (b *builder) data(ctx context.Context) (string, error) {
+// makeData makes the empty file system for the node's state.
+func (b *builder) makeData(ctx context.Context) (string, error) {
 	img := filepath.Join(b.work, "data")
 	if err := sparse(img, dataSize*mib); err != nil {
 		return "", err
 	}
-	id := guid("datafs").String()
+	id := nameGUID("datafs").String()
 	// Inodes and descriptors enough to grow to 1 TiB while mounted.
-	return img, b.run(ctx, "mke2fs", "-q", "-t", "ext4", "-L", "data", "-U", id, "-i", "16384", "-m", "1",
+	return img, b.runCommand(ctx, "mke2fs", "-q", "-t", "ext4", "-L", "data", "-U", id, "-i", "16384", "-m", "1",
 		"-E", "hash_seed="+id+",root_owner=0:0", img)
 }
 
-// place copies a file into a partition; blocks of zeroes stay holes.
-func place(disk *os.File, p Partition, path string) error {
+// copyInto copies a file into a partition; blocks of zeroes stay holes.
+func copyInto(disk *os.File, p Partition, path string) error {
 	in, err := os.Open(path)
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func TestGPT(t *testing.T) {
 	}
 
 	parts := layout()
-	if err := gpt(f, uint64(size)/Sector, guid("disk"), parts); err != nil {
+	if err := writeGPT(f, uint64(size)/Sector, nameGUID("disk"), parts); err != nil {
 		t.Fatal(err)
 	}
 
@@ -73,7 +73,7 @@ func TestGPTRefuses(t *testing.T) {
 		"empty":        {{Name: "a", First: 2048}},
 		"name":         {{Name: strings.Repeat("a", 37), First: 2048, Count: 1}},
 	} {
-		if gpt(f, 1<<16, GUID{}, parts) == nil {
+		if writeGPT(f, 1<<16, GUID{}, parts) == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}
@@ -81,20 +81,20 @@ func TestGPTRefuses(t *testing.T) {
 
 func TestGUID(t *testing.T) {
 	g := mustGUID("C12A7328-F81F-11D2-BA4B-00A0C93EC93B")
-	if g.String() != "c12a7328-f81f-11d2-ba4b-00a0c93ec93b" || GUID(g.wire()).wire() != [16]byte(g) {
+	if g.String() != "c12a7328-f81f-11d2-ba4b-00a0c93ec93b" || GUID(g.diskOrder()).diskOrder() != [16]byte(g) {
 		t.Errorf("%s", g)
 	}
-	if w := g.wire(); w[0] != 0x28 || w[3] != 0xc1 || w[8] != 0xba {
+	if w := g.diskOrder(); w[0] != 0x28 || w[3] != 0xc1 || w[8] != 0xba {
 		t.Errorf("on disk: %x", w)
 	}
-	if a, again := guid("a"), guid("a"); a == guid("b") || a != again || a[6]>>4 != 5 {
-		t.Errorf("made of names: %s %s", guid("a"), guid("b"))
+	if a, again := nameGUID("a"), nameGUID("a"); a == nameGUID("b") || a != again || a[6]>>4 != 5 {
+		t.Errorf("made of names: %s %s", nameGUID("a"), nameGUID("b"))
 	}
 }
 
 // TestConfig: both versions, the ladder of tries, nothing left to fill in.
 func TestConfig(t *testing.T) {
-	text := config(guid("root-a"), guid("root-b"), "extra=1")
+	text := config(nameGUID("root-a"), nameGUID("root-b"), "extra=1")
 
 	// The screen is as GRUB leaves it until the console is there, for most of a minute.
 	if said, boots := strings.Index(text, "echo \"Starting."), strings.Index(text, "\tlinux "); said < 0 ||
@@ -102,7 +102,7 @@ func TestConfig(t *testing.T) {
 		t.Errorf("nothing says that the start takes a while:\n%s", text)
 	}
 
-	for _, want := range []string{guid("root-a").String(), guid("root-b").String(), "extra=1",
+	for _, want := range []string{nameGUID("root-a").String(), nameGUID("root-b").String(), "extra=1",
 		"saltern.slot=$1", "set flag=saltern.try", "save_env"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
@@ -245,7 +245,7 @@ func readGPT(r io.ReaderAt) ([]Partition, error) {
 
 		// The order on disk is its own inverse.
 		parts = append(parts,
-			Partition{Name: string(utf16.Decode(name)), Type: GUID(e[:16]).wire(), ID: GUID(e[16:32]).wire(),
+			Partition{Name: string(utf16.Decode(name)), Type: GUID(e[:16]).diskOrder(), ID: GUID(e[16:32]).diskOrder(),
 				First: get.Uint64(e[32:]), Count: get.Uint64(e[40:]) - get.Uint64(e[32:]) + 1})
 	}
 

@@ -34,9 +34,9 @@ var (
 	typeVar  = mustGUID("4D21B016-B534-45C2-A9FB-5C16E091FD2D")
 )
 
-// guid makes an identifier from a name (RFC 9562, version 5, in a name space
+// nameGUID makes an identifier from a name (RFC 9562, version 5, in a name space
 // of ours), so that two builds agree.
-func guid(name string) GUID {
+func nameGUID(name string) GUID {
 	space := mustGUID("9B7E1D64-3C5A-4F0B-8A4E-5A17E2D0C0DE")
 	sum := sha1.Sum(append(space[:], name...))
 	var g GUID
@@ -59,8 +59,8 @@ func (g GUID) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", g[:4], g[4:6], g[6:8], g[8:10], g[10:])
 }
 
-// wire is the order on disk: the first three fields have their low byte first.
-func (g GUID) wire() [16]byte {
+// diskOrder is the order on disk: the first three fields have their low byte first.
+func (g GUID) diskOrder() [16]byte {
 	return [16]byte{g[3], g[2], g[1], g[0], g[5], g[4], g[7], g[6], g[8], g[9], g[10], g[11], g[12], g[13],
 		g[14], g[15]}
 }
@@ -72,9 +72,9 @@ type Partition struct {
 	First, Count uint64
 }
 
-// gpt writes a protective MBR and both copies of the table to a disk of so
+// writeGPT writes a protective MBR and both copies of the table to a disk of so
 // many sectors. The MBR's first 440 bytes are left as they are.
-func gpt(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
+func writeGPT(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 	if sectors < 2*gptFirst || len(parts) > gptEntries {
 		return errors.New("disk: too small, or too many partitions")
 	}
@@ -90,7 +90,7 @@ func gpt(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 
 		at = p.First + p.Count
 		e := table[i*gptEntrySize:][:gptEntrySize]
-		kind, own := p.Type.wire(), p.ID.wire()
+		kind, own := p.Type.diskOrder(), p.ID.diskOrder()
 		copy(e, kind[:])
 		copy(e[16:], own[:])
 		binary.LittleEndian.PutUint64(e[32:], p.First)
@@ -111,7 +111,7 @@ func gpt(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 		put.PutUint64(h[32:], other)
 		put.PutUint64(h[40:], gptFirst)
 		put.PutUint64(h[48:], last)
-		disk := id.wire()
+		disk := id.diskOrder()
 		copy(h[56:], disk[:])
 		put.PutUint64(h[72:], entries)
 		put.PutUint32(h[80:], gptEntries)

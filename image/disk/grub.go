@@ -77,9 +77,9 @@ func config(a, b GUID, more string) string {
 	return r.Replace(grubCfg)
 }
 
-// grub makes the boot loader's two programs. Both find their configuration by
+// makeGrub makes the boot loader's two programs. Both find their configuration by
 // the volume number of the EFI system partition.
-func (b *builder) grub(ctx context.Context) (core, efi string, err error) {
+func (b *builder) makeGrub(ctx context.Context) (core, efi string, err error) {
 	early := filepath.Join(b.work, "early.cfg")
 	text := "search.fs_uuid " + espID[:4] + "-" + espID[4:] +
 		" root\nset prefix=($root)/grub\nconfigfile /grub/grub.cfg\n"
@@ -89,17 +89,17 @@ func (b *builder) grub(ctx context.Context) (core, efi string, err error) {
 	core, efi = filepath.Join(b.work, "core.img"), filepath.Join(b.work, "BOOTX64.EFI")
 	make := func(format, out string, more ...string) error {
 		args := []string{"-O", format, "-c", early, "-p", "/grub", "-o", out}
-		return b.run(ctx, "grub-mkimage", append(append(args, more...), grubModules...)...)
+		return b.runCommand(ctx, "grub-mkimage", append(append(args, more...), grubModules...)...)
 	}
 	return core, efi, errors.Join(make("i386-pc", core, "biosdisk"), make("x86_64-efi", efi, "efi_gop", "efi_uga"))
 }
 
-// bios places the BIOS's part: the first sector's code, which loads core.img
+// placeBIOS places the BIOS's part: the first sector's code, which loads core.img
 // from the sector lba. What grub-bios-setup would do (GRUB 2.06,
 // util/setup.c): at 0x5c of the boot sector the place of core.img, at 0x66 two
 // NOPs so that the BIOS's drive number is believed, at 0x1f4 of core.img's
 // first sector the list of the blocks that follow.
-func bios(disk *os.File, lba uint64, maxSectors uint64, core []byte) error {
+func placeBIOS(disk *os.File, lba uint64, maxSectors uint64, core []byte) error {
 	boot, err := os.ReadFile(filepath.Join(grubDir, "i386-pc/boot.img"))
 	if err != nil {
 		return err

@@ -27,8 +27,8 @@ var errFull = errors.New("grub environment: the variables do not fit into 1024 b
 // Env are the variables of a block.
 type Env map[string]string
 
-// parse reads a block. A backslash keeps the character that follows.
-func parse(b []byte) (Env, error) {
+// parseBlock reads a block. A backslash keeps the character that follows.
+func parseBlock(b []byte) (Env, error) {
 	if len(b) != size || !bytes.HasPrefix(b, []byte(signature)) {
 		return nil, errors.New("grub environment: not an environment block of 1024 bytes")
 	}
@@ -101,7 +101,7 @@ func Load(path string) (Env, error) {
 	if n != size {
 		return nil, errors.Join(fmt.Errorf("grub environment: %s has not 1024 bytes", path), err)
 	}
-	return parse(b[:n])
+	return parseBlock(b[:n])
 }
 
 // Save replaces the file's content in place: the block is smaller than a

@@ -23,7 +23,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("%v: %d bytes, %v", e, len(b), err)
 		}
 
-		got, err := parse(b)
+		got, err := parseBlock(b)
 		if err != nil || !reflect.DeepEqual(got, e) {
 			t.Errorf("%v became %v, %v", e, got, err)
 		}
@@ -46,7 +46,7 @@ func TestParseRefuses(t *testing.T) {
 		"nothing": nil, "short": []byte(signature), "no signature": full("slot=a\n"), "no =": full(signature + "slot\n"),
 		"no end": []byte(signature + strings.Repeat("a", size-len(signature))),
 	} {
-		if e, err := parse(b); err == nil {
+		if e, err := parseBlock(b); err == nil {
 			t.Errorf("%s: %v", name, e)
 		}
 	}
@@ -85,12 +85,12 @@ func FuzzParse(f *testing.F) {
 	b, _ := Env{"slot": "a", "next": "b"}.Bytes()
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := parse(b)
+		e, err := parseBlock(b)
 		if err != nil {
 			return
 		}
 		if again, err := e.Bytes(); err == nil {
-			if e2, err := parse(again); err != nil || !reflect.DeepEqual(e, e2) {
+			if e2, err := parseBlock(again); err != nil || !reflect.DeepEqual(e, e2) {
 				t.Errorf("%v %v %v", e, e2, err)
 			}
 		}

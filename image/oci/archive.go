@@ -34,7 +34,7 @@ func Archive(out, dir string, at time.Time) error {
 			e = Entry{Path: e.Path, Mode: fs.ModeDir | 0o755}
 		}
 
-		return e.write(t, at)
+		return e.writeTo(t, at)
 	})
 	if err := errors.Join(err, t.Close(), f.Close()); err != nil {
 		return fmt.Errorf("oci: archive %s: %w", dir, err)

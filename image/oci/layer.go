@@ -61,8 +61,8 @@ func (e Entry) header(size int64, at time.Time) (*tar.Header, error) {
 	return h, nil
 }
 
-// open gives what a regular file holds, and how much.
-func (e Entry) open() (io.ReadCloser, int64, error) {
+// openFile gives what a regular file holds, and how much.
+func (e Entry) openFile() (io.ReadCloser, int64, error) {
 	if e.Source == "" {
 		return io.NopCloser(bytes.NewReader(e.Data)), int64(len(e.Data)), nil
 	}
@@ -89,7 +89,7 @@ func writeLayer(w io.Writer, entries []Entry, at time.Time) (diffID string, err 
 		if i > 0 && entries[i-1].Path == e.Path {
 			return "", fmt.Errorf("oci: %s is there twice", e.Path)
 		}
-		if err := e.write(t, at); err != nil {
+		if err := e.writeTo(t, at); err != nil {
 			return "", err
 		}
 	}
@@ -101,8 +101,8 @@ func writeLayer(w io.Writer, entries []Entry, at time.Time) (diffID string, err 
 	return digest(sum), nil
 }
 
-func (e Entry) write(t *tar.Writer, at time.Time) error {
-	r, size, err := e.open()
+func (e Entry) writeTo(t *tar.Writer, at time.Time) error {
+	r, size, err := e.openFile()
 	if err != nil {
 		return err
 	}

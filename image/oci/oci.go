@@ -88,7 +88,7 @@ func Write(dir string, img Image) error {
 		return fmt.Errorf("oci: %s is not empty; remove it or name another folder", dir)
 	}
 
-	l := layout{blobs: filepath.Join(dir, "blobs", "sha256"), img: img}
+	l := layout{blobs: filepath.Join(dir, "blobs", "sha256"), image: img}
 	if err := os.MkdirAll(l.blobs, 0o755); err != nil {
 		return fmt.Errorf("oci: %w", err)
 	}
@@ -104,7 +104,7 @@ func Write(dir string, img Image) error {
 
 	// The index of the layout names one index with all kinds of machines, so that
 	// who asks for the name gets the right one.
-	named, err := l.json(mediaIndex, all)
+	named, err := l.writeJSON(mediaIndex, all)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func Write(dir string, img Image) error {
 // layout is one that is being written.
 type layout struct {
 	blobs string
-	img   Image
+	image Image
 }
 
 // platform writes the blobs of the image for one kind of machine.
@@ -135,10 +135,10 @@ func (l layout) platform(p Platform) (descriptor, error) {
 	var layers []descriptor
 	var diffIDs []string
 	var history []map[string]any
-	at := l.img.Created.UTC()
+	at := l.image.Created.UTC()
 	for _, entries := range p.Layers {
 		diffID := ""
-		d, err := l.blob(mediaLayer, func(w io.Writer) (err error) {
+		d, err := l.writeBlob(mediaLayer, func(w io.Writer) (err error) {
 			diffID, err = writeLayer(w, entries, at)
 			return err
 		})
@@ -150,9 +150,9 @@ func (l layout) platform(p Platform) (descriptor, error) {
 		history = append(history, map[string]any{"created": at, "created_by": "saltern-image oci"})
 	}
 
-	c := l.img.Config
-	c.Labels = maps.Clone(l.img.Labels)
-	config, err := l.json(mediaConfig, map[string]any{
+	c := l.image.Config
+	c.Labels = maps.Clone(l.image.Labels)
+	config, err := l.writeJSON(mediaConfig, map[string]any{
 		"architecture": p.Architecture, "os": "linux", "created": at, "config": c, "history": history,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": diffIDs},
 	})
@@ -160,31 +160,31 @@ func (l layout) platform(p Platform) (descriptor, error) {
 		return descriptor{}, err
 	}
 
-	d, err := l.json(mediaManifest, manifest{
+	d, err := l.writeJSON(mediaManifest, manifest{
 		SchemaVersion: 2,
 		MediaType:     mediaManifest,
 		Config:        &config,
 		Layers:        layers,
-		Annotations:   l.img.Labels,
+		Annotations:   l.image.Labels,
 	})
 
 	d.Platform = &platform{Architecture: p.Architecture, OS: "linux"}
 	return d, err
 }
 
-func (l layout) json(mediaType string, v any) (descriptor, error) {
+func (l layout) writeJSON(mediaType string, v any) (descriptor, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return descriptor{}, fmt.Errorf("oci: %w", err)
 	}
-	return l.blob(mediaType, func(w io.Writer) error {
+	return l.writeBlob(mediaType, func(w io.Writer) error {
 		_, err := w.Write(b)
 		return err
 	})
 }
 
-// blob writes what a function writes as a blob, which is called after its digest.
-func (l layout) blob(mediaType string, write func(io.Writer) error) (descriptor, error) {
+// writeBlob writes what a function writes as a blob, which is called after its digest.
+func (l layout) writeBlob(mediaType string, write func(io.Writer) error) (descriptor, error) {
 	f, err := os.CreateTemp(l.blobs, "new-")
 	if err != nil {
 		return descriptor{}, fmt.Errorf("oci: %w", err)

@@ -102,7 +102,7 @@ func Build(ctx context.Context, o Options) error {
 		return fmt.Errorf("ova: %w", err)
 	}
 
-	return o.pack([]entry{
+	return o.writeArchive([]entry{
 		{o.Name + ".ovf", int64(len(ovf)), bytes.NewReader(ovf)},
 		{o.Name + ".mf", int64(len(manifest)), strings.NewReader(manifest)},
 		{m.Disk, size, disk},
@@ -153,14 +153,14 @@ func populatedSize(path string) (total int64, err error) {
 }
 
 type entry struct {
-	name string
-	size int64
-	r    io.Reader
+	name   string
+	size   int64
+	reader io.Reader
 }
 
-// pack writes the archive: descriptor first, as DSP0243 wants, then manifest
+// writeArchive writes the archive: descriptor first, as DSP0243 wants, then manifest
 // and disk.
-func (o Options) pack(entries []entry) error {
+func (o Options) writeArchive(entries []entry) error {
 	part := o.Out + ".part"
 	f, err := os.Create(part)
 	if err != nil {
@@ -178,7 +178,7 @@ func (o Options) pack(entries []entry) error {
 			Format:  tar.FormatUSTAR,
 		}))
 		if err == nil {
-			_, err = io.Copy(t, e.r)
+			_, err = io.Copy(t, e.reader)
 		}
 	}
 

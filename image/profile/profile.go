@@ -137,7 +137,7 @@ func Overlay() (out []File, err error) {
 		}
 
 		p = strings.TrimPrefix(p, "overlay/")
-		out = append(out, File{Path: p, Mode: mode(p), Content: b})
+		out = append(out, File{Path: p, Mode: modeOf(p), Content: b})
 		return nil
 	})
 	if err != nil {
@@ -164,7 +164,7 @@ func Overlay() (out []File, err error) {
 	return out, nil
 }
 
-func mode(p string) fs.FileMode {
+func modeOf(p string) fs.FileMode {
 	dir := path.Dir(p)
 	switch {
 	case strings.HasPrefix(p, "usr/libexec/"), strings.HasPrefix(p, "etc/update-motd.d/"), strings.HasPrefix(p, "etc/initramfs-tools/hooks/"),

@@ -32,8 +32,8 @@ type Package struct {
 	License string // as declared, an expression of SPDX; empty: not looked for
 }
 
-// purl gives the package URL (github.com/package-url/purl-spec).
-func (p Package) purl() string {
+// packageURL gives the package URL (github.com/package-url/purl-spec).
+func (p Package) packageURL() string {
 	esc := func(s string) string { return strings.ReplaceAll(url.PathEscape(s), "+", "%2B") }
 	switch p.Kind {
 	case "deb":
@@ -224,7 +224,7 @@ func Document(name, version, license string, created time.Time, list []Package) 
 	fmt.Fprintln(h, name, version, created.Unix()) // no two documents have one namespace
 
 	for _, p := range list {
-		u := p.purl()
+		u := p.packageURL()
 		fmt.Fprintln(h, u)
 		sum := sha256.Sum256([]byte(u))
 		id := "SPDXRef-" + p.Kind + "-" + notID.ReplaceAllString(p.Name, "-") + "-" + hex.EncodeToString(sum[:4])

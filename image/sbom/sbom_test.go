@@ -68,7 +68,7 @@ func TestDocument(t *testing.T) {
 
 	var names []string
 	for _, p := range list {
-		names = append(names, p.purl())
+		names = append(names, p.packageURL())
 	}
 
 	for _, want := range []string{"pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64&distro=bookworm",

@@ -36,9 +36,9 @@ var leftOut = []string{"path-exclude=/usr/share/man/*", "path-exclude=/usr/share
 	"path-exclude=/usr/share/info/*",
 	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright", "path-exclude=/usr/share/lintian/*"}
 
-// store gives the folder of the packages, which is named by the hash of its
+// findStore gives the folder of the packages, which is named by the hash of its
 // recipe. Without kernels it is one with them, if there is one already.
-func (b *builder) store() (dir string, list []string, flavours map[string]profile.Flavour, err error) {
+func (b *builder) findStore() (dir string, list []string, flavours map[string]profile.Flavour, err error) {
 	if b.container {
 		list, err = profile.ContainerPackages()
 		return b.storeOf(list, nil), list, nil, err
@@ -94,7 +94,7 @@ func Packages(ctx context.Context, o Options) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	dir, err := b.fetch(ctx)
+	dir, err := b.fetchPackages(ctx)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("tree: packages: %w", err)
 	}
@@ -170,7 +170,7 @@ func noteNewest(stamp, file string) string {
 // is kept in Cache under the hash of its recipe, with the kernels' packages
 // beside it; remove the cache for newer ones.
 func (b *builder) packages(ctx context.Context) error {
-	dir, err := b.fetch(ctx)
+	dir, err := b.fetchPackages(ctx)
 	if err != nil {
 		return err
 	}
@@ -181,13 +181,13 @@ func (b *builder) packages(ctx context.Context) error {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return err
 	}
-	return b.run(ctx, "tar", "-xpf", filepath.Join(dir, "base.tar"), "-C", b.dir, "--numeric-owner",
+	return b.runCommand(ctx, "tar", "-xpf", filepath.Join(dir, "base.tar"), "-C", b.dir, "--numeric-owner",
 		"--xattrs", "--xattrs-include=*")
 }
 
-// fetch returns the folder of the packages, after they were fetched.
-func (b *builder) fetch(ctx context.Context) (string, error) {
-	dir, list, flavours, err := b.store()
+// fetchPackages returns the folder of the packages, after they were fetched.
+func (b *builder) fetchPackages(ctx context.Context) (string, error) {
+	dir, list, flavours, err := b.findStore()
 	if err != nil {
 		return "", err
 	}
@@ -253,7 +253,7 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 	args = append(args, noteNewest(stamp, filepath.Join(part, newestFile)), profile.Suite,
 		filepath.Join(part, "base.tar"))
 	command := append([]string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", packagesEpoch), "mmdebstrap"}, args...)
-	if err := b.run(ctx, "env", append(command, b.sources()...)...); err != nil {
+	if err := b.runCommand(ctx, "env", append(command, b.sources()...)...); err != nil {
 		return err
 	}
 
@@ -266,7 +266,7 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 
 // kernel installs the kernel's packages; the initial RAM disk comes later.
 func (b *builder) kernel(ctx context.Context, f profile.Flavour) error {
-	dir, _, _, err := b.store()
+	dir, _, _, err := b.findStore()
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (b *builder) kernel(ctx context.Context, f profile.Flavour) error {
 		return errors.Join(err, fmt.Errorf("no packages of kernel %s in %s", f.Name, dir))
 	}
 
-	release, err := os.OpenFile(b.path("usr/lib/os-release"), os.O_APPEND|os.O_WRONLY, 0)
+	release, err := os.OpenFile(b.pathOf("usr/lib/os-release"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -293,7 +293,7 @@ func (b *builder) kernel(ctx context.Context, f profile.Flavour) error {
 	}
 
 	args = append(args, "-i")
-	in := b.path("var/cache/apt/kernel")
+	in := b.pathOf("var/cache/apt/kernel")
 	for _, d := range debs {
 		if err := copyFile(d, filepath.Join(in, filepath.Base(d)), 0o644); err != nil {
 			return err
@@ -306,7 +306,7 @@ func (b *builder) kernel(ctx context.Context, f profile.Flavour) error {
 
 // initrd makes /boot/initrd.img-VERSION with the profile's hooks.
 func (b *builder) initrd(ctx context.Context) error {
-	modules := newest(b.path("lib/modules/*"))
+	modules := newest(b.pathOf("lib/modules/*"))
 	if modules == "" {
 		return errors.New("no kernel in the tree")
 	}

@@ -29,7 +29,7 @@ func (b *builder) python(ctx context.Context) error {
 		return nil
 	}
 
-	version := filepath.Base(newest(b.path("usr/lib/python3.*")))
+	version := filepath.Base(newest(b.pathOf("usr/lib/python3.*")))
 	out, err := b.output(ctx, "python3", "-c", "import sys; print('python%d.%d' % sys.version_info[:2])")
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (b *builder) python(ctx context.Context) error {
 
 	req := filepath.Join(b.Work, "requirements.txt")
 	venv := filepath.Join(b.Work, "pip")
-	site := b.path(filepath.Join(pythonHome, "lib", version, "site-packages"))
+	site := b.pathOf(filepath.Join(pythonHome, "lib", version, "site-packages"))
 	if err := errors.Join(os.MkdirAll(b.Work, 0o755), os.WriteFile(req, text, 0o644),
 		os.MkdirAll(site, 0o755)); err != nil {
 		return err
@@ -59,13 +59,13 @@ func (b *builder) python(ctx context.Context) error {
 	}
 
 	if _, err := os.Stat(kept); err == nil {
-		if err := b.run(ctx, "tar", "-xpf", kept, "-C", b.dir, "--numeric-owner"); err != nil {
+		if err := b.runCommand(ctx, "tar", "-xpf", kept, "-C", b.dir, "--numeric-owner"); err != nil {
 			return err
 		}
 		return b.pythonEnvironment(version)
 	}
 
-	if err := b.run(ctx, "python3", "-m", "venv", venv); err != nil {
+	if err := b.runCommand(ctx, "python3", "-m", "venv", venv); err != nil {
 		return err
 	}
 
@@ -76,7 +76,7 @@ func (b *builder) python(ctx context.Context) error {
 		args = append(args, "--cache-dir", filepath.Join(b.Cache, "pip"))
 	}
 
-	if err := b.run(ctx, "env", args...); err != nil {
+	if err := b.runCommand(ctx, "env", args...); err != nil {
 		return err
 	}
 
@@ -92,7 +92,8 @@ func (b *builder) python(ctx context.Context) error {
 		return err
 	}
 
-	if err := b.run(ctx, "tar", "-cf", kept+".part", "-C", b.dir, "--numeric-owner", pythonHome+"/lib"); err != nil {
+	if err := b.runCommand(ctx, "tar", "-cf", kept+".part", "-C", b.dir, "--numeric-owner",
+		pythonHome+"/lib"); err != nil {
 		return err
 	}
 
@@ -102,7 +103,7 @@ func (b *builder) python(ctx context.Context) error {
 // pythonStore gives the path where the installed library is kept: with the
 // packages that compiled it, by the hash of what was asked for.
 func (b *builder) pythonStore(requirements []byte) (string, error) {
-	dir, _, _, err := b.store()
+	dir, _, _, err := b.findStore()
 	sum := sha256.Sum256(requirements)
 	return filepath.Join(dir, "python-"+hex.EncodeToString(sum[:8])+".tar"), err
 }
@@ -123,25 +124,25 @@ func nameless(site string) error {
 
 // pythonEnvironment makes a virtual environment of the folder.
 func (b *builder) pythonEnvironment(version string) error {
-	bin := b.path(filepath.Join(pythonHome, "bin"))
+	bin := b.pathOf(filepath.Join(pythonHome, "bin"))
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
 	}
 
 	err := errors.Join(
-		link("/usr/bin/"+version, filepath.Join(bin, "python3")),
-		link("python3", filepath.Join(bin, "python")),
-		b.write(filepath.Join(pythonHome, "pyvenv.cfg"),
+		makeLink("/usr/bin/"+version, filepath.Join(bin, "python3")),
+		makeLink("python3", filepath.Join(bin, "python")),
+		b.writeFile(filepath.Join(pythonHome, "pyvenv.cfg"),
 			"home = /usr/bin\ninclude-system-site-packages = false\n", 0o644),
 		// Where the renderers look first, as with Salt's own packages.
-		link("/"+pythonHome, b.path("opt/saltstack/salt")),
-		b.write("etc/profile.d/saltern.sh", "export SALTERN_PYTHON_SALT_RUN=/"+pythonHome+"/bin/salt-run\n", 0o644),
+		makeLink("/"+pythonHome, b.pathOf("opt/saltstack/salt")),
+		b.writeFile("etc/profile.d/saltern.sh", "export SALTERN_PYTHON_SALT_RUN=/"+pythonHome+"/bin/salt-run\n", 0o644),
 	)
 
 	for name, function := range tools {
 		text := "#!/" + pythonHome + "/bin/python3\nimport sys\nfrom salt.scripts import " + function +
 			"\nsys.exit(" + function + "())\n"
-		err = errors.Join(err, b.write(filepath.Join(pythonHome, "bin", name), text, 0o755))
+		err = errors.Join(err, b.writeFile(filepath.Join(pythonHome, "bin", name), text, 0o755))
 	}
 
 	return err

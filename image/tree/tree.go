@@ -80,9 +80,9 @@ func Build(ctx context.Context, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return b.dir, b.steps(ctx, []step{
+	return b.dir, b.runSteps(ctx, []step{
 		{"packages", b.packages}, {"files", b.overlay}, {"programs", b.programs}, {"python", b.python},
-		{"identity", b.identity}, {"units", b.units}, {"clean", b.clean},
+		{"identity", b.identity}, {"units", b.enableUnits}, {"clean", b.removeLeftovers},
 	})
 }
 
@@ -95,7 +95,7 @@ func Container(ctx context.Context, o Options) (string, error) {
 		return "", err
 	}
 	b.container = true
-	return b.dir, b.steps(ctx, []step{{"packages", b.packages}, {"python", b.python}, {"clean", b.clean}})
+	return b.dir, b.runSteps(ctx, []step{{"packages", b.packages}, {"python", b.python}, {"clean", b.removeLeftovers}})
 }
 
 // WithKernel copies the tree that Build made and adds a kernel; it gives the
@@ -106,15 +106,15 @@ func WithKernel(ctx context.Context, o Options, f profile.Flavour) (string, erro
 		return "", err
 	}
 
-	return b.dir, b.steps(ctx, []step{
+	return b.dir, b.runSteps(ctx, []step{
 		{"copy", func(ctx context.Context) error {
 			if err := os.RemoveAll(b.dir); err != nil {
 				return err
 			}
-			return b.run(ctx, "cp", "-a", filepath.Join(b.Work, "tree"), b.dir)
+			return b.runCommand(ctx, "cp", "-a", filepath.Join(b.Work, "tree"), b.dir)
 		}},
 		{"kernel", func(ctx context.Context) error { return b.kernel(ctx, f) }},
-		{"initrd", b.initrd}, {"clean", b.clean},
+		{"initrd", b.initrd}, {"clean", b.removeLeftovers},
 	})
 }
 
@@ -131,7 +131,7 @@ func newBuilder(o Options, name string) (*builder, error) {
 	return &builder{Options: o, dir: filepath.Join(work, name)}, nil
 }
 
-func (b *builder) steps(ctx context.Context, steps []step) error {
+func (b *builder) runSteps(ctx context.Context, steps []step) error {
 	for _, s := range steps {
 		began := time.Now()
 		if err := s.do(ctx); err != nil {
@@ -142,9 +142,9 @@ func (b *builder) steps(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// run runs a program with the build's environment; its output is in the error
+// runCommand runs a program with the build's environment; its output is in the error
 // when it fails.
-func (b *builder) run(ctx context.Context, name string, args ...string) error {
+func (b *builder) runCommand(ctx context.Context, name string, args ...string) error {
 	_, err := b.output(ctx, name, args...)
 	return err
 }
@@ -167,14 +167,14 @@ func (b *builder) output(ctx context.Context, name string, args ...string) ([]by
 // it: they live in a mount namespace of its own.
 func (b *builder) chroot(ctx context.Context, args ...string) error {
 	script := `mount -t proc proc "$1/proc" && mount --bind /dev "$1/dev" && root=$1 && shift && exec chroot "$root" "$@"`
-	return b.run(ctx, "unshare",
+	return b.runCommand(ctx, "unshare",
 		append([]string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", b.dir}, args...)...)
 }
 
-func (b *builder) path(p string) string { return filepath.Join(b.dir, p) }
+func (b *builder) pathOf(p string) string { return filepath.Join(b.dir, p) }
 
-func (b *builder) write(p, text string, mode fs.FileMode) error {
-	full := b.path(p)
+func (b *builder) writeFile(p, text string, mode fs.FileMode) error {
+	full := b.pathOf(p)
 	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 		return err
 	}
@@ -199,18 +199,18 @@ func (b *builder) overlay(ctx context.Context) error {
 	}
 
 	for _, f := range files {
-		if err := b.write(f.Path, string(f.Content), f.Mode); err != nil {
+		if err := b.writeFile(f.Path, string(f.Content), f.Mode); err != nil {
 			return err
 		}
 	}
 
 	for name, pem := range b.Keys {
-		if err := b.write("usr/lib/saltern/upgrade-keys/"+name, string(pem), 0o644); err != nil {
+		if err := b.writeFile("usr/lib/saltern/upgrade-keys/"+name, string(pem), 0o644); err != nil {
 			return err
 		}
 	}
 
-	release, err := os.ReadFile(b.path("usr/lib/os-release"))
+	release, err := os.ReadFile(b.pathOf("usr/lib/os-release"))
 	if err != nil {
 		return err
 	}
@@ -218,13 +218,13 @@ func (b *builder) overlay(ctx context.Context) error {
 	text := strings.TrimRight(string(release), "\n") + "\nIMAGE_ID=saltern\nIMAGE_VERSION=" + b.Version +
 		"\nIMAGE_CREATED=" + b.Epoch.UTC().Format(time.RFC3339) + "\n"
 	return errors.Join(
-		b.write("usr/lib/os-release", text, 0o644),
-		b.write("etc/hostname", "saltern\n", 0o644),
-		b.write("etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n", 0o644),
-		b.write("etc/issue", "Saltern \\n \\l\n\n", 0o644),
-		b.write("etc/motd", fmt.Sprintf(motd, b.Version), 0o644),
-		b.write("etc/default/locale", "LANG=C.UTF-8\n", 0o644),
-		b.write("etc/fstab", "# The state partition is mounted by the initial RAM disk.\n", 0o644),
+		b.writeFile("usr/lib/os-release", text, 0o644),
+		b.writeFile("etc/hostname", "saltern\n", 0o644),
+		b.writeFile("etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n", 0o644),
+		b.writeFile("etc/issue", "Saltern \\n \\l\n\n", 0o644),
+		b.writeFile("etc/motd", fmt.Sprintf(motd, b.Version), 0o644),
+		b.writeFile("etc/default/locale", "LANG=C.UTF-8\n", 0o644),
+		b.writeFile("etc/fstab", "# The state partition is mounted by the initial RAM disk.\n", 0o644),
 		b.chroot(ctx, "systemd-sysusers"),
 	)
 }
@@ -232,28 +232,28 @@ func (b *builder) overlay(ctx context.Context) error {
 // programs installs ours.
 func (b *builder) programs(ctx context.Context) error {
 	for _, p := range programs {
-		if err := copyFile(filepath.Join(b.Programs, p), b.path("usr/bin/"+p), 0o755); err != nil {
+		if err := copyFile(filepath.Join(b.Programs, p), b.pathOf("usr/bin/"+p), 0o755); err != nil {
 			return fmt.Errorf("%w (make build makes it)", err)
 		}
 	}
 
 	// The load balancer is the supervisor's program under a name of its own, by which
 	// its AppArmor profile knows it.
-	_ = os.Remove(b.path("usr/bin/saltern-lb"))
-	if err := os.Link(b.path("usr/bin/applianced"), b.path("usr/bin/saltern-lb")); err != nil {
+	_ = os.Remove(b.pathOf("usr/bin/saltern-lb"))
+	if err := os.Link(b.pathOf("usr/bin/applianced"), b.pathOf("usr/bin/saltern-lb")); err != nil {
 		return err
 	}
 
 	for _, l := range links {
-		_ = os.Remove(b.path("usr/bin/" + l))
-		if err := os.Symlink("salt", b.path("usr/bin/"+l)); err != nil {
+		_ = os.Remove(b.pathOf("usr/bin/" + l))
+		if err := os.Symlink("salt", b.pathOf("usr/bin/"+l)); err != nil {
 			return err
 		}
 	}
 
 	// GlusterFS looks for its certificates in a folder of the read-only system.
 	for _, f := range []string{"glusterfs.pem", "glusterfs.key", "glusterfs.ca"} {
-		if err := os.Symlink("/etc/ssl/"+f, b.path("usr/lib/ssl/"+f)); err != nil {
+		if err := os.Symlink("/etc/ssl/"+f, b.pathOf("usr/lib/ssl/"+f)); err != nil {
 			return err
 		}
 	}
@@ -264,7 +264,7 @@ func (b *builder) programs(ctx context.Context) error {
 	}
 
 	// Salt's tools look there; the node's configuration is generated.
-	return os.Symlink("/var/lib/saltern/etc/salt", b.path("etc/salt"))
+	return os.Symlink("/var/lib/saltern/etc/salt", b.pathOf("etc/salt"))
 }
 
 // masked units are never started: others do their work here, or nobody should.
@@ -272,9 +272,9 @@ var masked = []string{"systemd-networkd-wait-online.service", "systemd-firstboot
 	"apt-daily-upgrade.timer",
 	"dpkg-db-backup.timer", "glustereventsd.service", "vgauth.service", "debug-shell.service", "ctrl-alt-del.target"}
 
-// units turns on exactly what the preset names, whatever the packages chose.
-func (b *builder) units(ctx context.Context) error {
-	etc := b.path("etc/systemd/system")
+// enableUnits turns on exactly what the preset names, whatever the packages chose.
+func (b *builder) enableUnits(ctx context.Context) error {
+	etc := b.pathOf("etc/systemd/system")
 	remove := func(patterns ...string) error {
 		for _, pattern := range patterns {
 			found, err := filepath.Glob(filepath.Join(etc, pattern))
@@ -301,7 +301,7 @@ func (b *builder) units(ctx context.Context) error {
 	}
 
 	for _, u := range masked {
-		if err := errors.Join(remove("*/"+u), link("/dev/null", filepath.Join(etc, u))); err != nil {
+		if err := errors.Join(remove("*/"+u), makeLink("/dev/null", filepath.Join(etc, u))); err != nil {
 			return err
 		}
 	}
@@ -314,7 +314,7 @@ func (b *builder) identity(context.Context) error {
 	for _, pattern := range []string{"etc/ssh/ssh_host_*", "var/lib/dbus/machine-id",
 		"var/lib/glusterd/glusterd.info", "var/lib/systemd/random-seed",
 		"var/lib/systemd/catalog/database", "etc/ssl/private/*"} {
-		found, err := filepath.Glob(b.path(pattern))
+		found, err := filepath.Glob(b.pathOf(pattern))
 		if err != nil {
 			return err
 		}
@@ -328,23 +328,23 @@ func (b *builder) identity(context.Context) error {
 
 	for _, d := range []string{"data", "efi", "srv/cluster", "var/lib/saltern", "var/home", "etc/saltern",
 		"etc/ssh/authorized_keys.d"} {
-		if err := os.MkdirAll(b.path(d), 0o755); err != nil {
+		if err := os.MkdirAll(b.pathOf(d), 0o755); err != nil {
 			return err
 		}
 	}
 
-	if err := os.RemoveAll(b.path("home")); err != nil {
+	if err := os.RemoveAll(b.pathOf("home")); err != nil {
 		return err
 	}
 
 	return errors.Join(
-		b.write("etc/machine-id", "", 0o444),
-		os.Symlink("/var/home", b.path("home")),
-		os.Symlink(layout.Files+"/salt", b.path("srv/salt")),
-		os.Symlink(layout.Files+"/pillar", b.path("srv/pillar")),
-		link("/etc/machine-id", b.path("var/lib/dbus/machine-id")),
-		link("../run/systemd/resolve/stub-resolv.conf", b.path("etc/resolv.conf")),
-		link("../proc/self/mounts", b.path("etc/mtab")),
+		b.writeFile("etc/machine-id", "", 0o444),
+		os.Symlink("/var/home", b.pathOf("home")),
+		os.Symlink(layout.Files+"/salt", b.pathOf("srv/salt")),
+		os.Symlink(layout.Files+"/pillar", b.pathOf("srv/pillar")),
+		makeLink("/etc/machine-id", b.pathOf("var/lib/dbus/machine-id")),
+		makeLink("../run/systemd/resolve/stub-resolv.conf", b.pathOf("etc/resolv.conf")),
+		makeLink("../proc/self/mounts", b.pathOf("etc/mtab")),
 	)
 }
 
@@ -354,14 +354,14 @@ func (b *builder) identity(context.Context) error {
 // glusterd.c).
 var geoReplication = []string{"usr/lib/*/glusterfs/gsyncd", "usr/lib/*/glusterfs/python/syncdaemon"}
 
-// clean removes what the running system never reads and what differs from
+// removeLeftovers removes what the running system never reads and what differs from
 // build to build.
-func (b *builder) clean(context.Context) error {
+func (b *builder) removeLeftovers(context.Context) error {
 	for _, pattern := range append([]string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/man/*",
 		"var/cache/debconf/*-old", "var/lib/dpkg/*-old", "var/log/*", "tmp/*", "run/*",
 		"var/cache/ldconfig/aux-cache", "etc/*-", "etc/apt/apt.conf.d/*mmdebstrap", "etc/apt/sources.list.d/*", "etc/.pwd.lock",
 		"var/tmp/*", "root/.*", "vmlinuz*", "initrd.img*", "boot/System.map*", "usr/share/doc/*/changelog*"}, geoReplication...) {
-		found, err := filepath.Glob(b.path(pattern))
+		found, err := filepath.Glob(b.pathOf(pattern))
 		if err != nil {
 			return err
 		}
@@ -379,7 +379,7 @@ func (b *builder) clean(context.Context) error {
 	return nil
 }
 
-func link(to, at string) error {
+func makeLink(to, at string) error {
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 		return err
 	}

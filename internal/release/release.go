@@ -19,14 +19,14 @@ const Unknown = "devel"
 // else the commit; [Unknown] when there is none of them.
 func Version() string {
 	info, _ := debug.ReadBuildInfo()
-	return of(version, info)
+	return releaseOf(version, info)
 }
 
 // pseudo is the end of a version that go makes up for a commit without a tag
 // (golang.org/ref/mod#pseudo-versions).
 var pseudo = regexp.MustCompile(`[-.]\d{14}-([0-9a-f]{12})(\+dirty)?$`)
 
-func of(told string, info *debug.BuildInfo) string {
+func releaseOf(told string, info *debug.BuildInfo) string {
 	if told != "" {
 		return told
 	}

@@ -29,7 +29,7 @@ func TestVersion(t *testing.T) {
 		{"", build("(devel)", "", ""), Unknown},
 		{"", nil, Unknown},
 	} {
-		if got := of(tt.told, tt.info); got != tt.want {
+		if got := releaseOf(tt.told, tt.info); got != tt.want {
 			t.Errorf("%q %+v: %s, want %s", tt.told, tt.info, got, tt.want)
 		}
 	}

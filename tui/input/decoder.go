@@ -73,7 +73,7 @@ func (d *Decoder) Feed(p []byte, now time.Time) []tea.Msg {
 	d.out = nil
 	d.expire(now)
 	for _, b := range p {
-		d.take(b, now)
+		d.takeByte(b, now)
 		d.last = now
 	}
 	return d.out
@@ -82,7 +82,7 @@ func (d *Decoder) Feed(p []byte, now time.Time) []tea.Msg {
 // Deadline is when Expire is to be called, unless something is fed before; zero:
 // nothing is waited for.
 func (d *Decoder) Deadline() time.Time {
-	if wait := d.waits(); wait > 0 {
+	if wait := d.pauseLeft(); wait > 0 {
 		return d.last.Add(wait)
 	}
 	return time.Time{}
@@ -96,7 +96,7 @@ func (d *Decoder) Expire(now time.Time) []tea.Msg {
 	return d.out
 }
 
-func (d *Decoder) waits() time.Duration {
+func (d *Decoder) pauseLeft() time.Duration {
 	switch {
 	case d.state == escape:
 		return escapeWait
@@ -109,7 +109,7 @@ func (d *Decoder) waits() time.Duration {
 }
 
 func (d *Decoder) expire(now time.Time) {
-	wait := d.waits()
+	wait := d.pauseLeft()
 	if wait == 0 || now.Sub(d.last) < wait {
 		return
 	}
@@ -119,28 +119,28 @@ func (d *Decoder) expire(now time.Time) {
 	case pasting:
 		d.endPaste()
 	}
-	d.begin(ground)
+	d.enterState(ground)
 	d.partial = nil
 }
 
-// begin goes to a state in which nothing has come yet.
-func (d *Decoder) begin(s state) {
+// enterState goes to a state in which nothing has come yet.
+func (d *Decoder) enterState(s state) {
 	d.state = s
 	d.seq = d.seq[:0]
 	d.escapes = 0
 	d.skip = 0
 }
 
-func (d *Decoder) press(k tea.KeyPressMsg) { d.out = append(d.out, k) }
+func (d *Decoder) emitKey(k tea.KeyPressMsg) { d.out = append(d.out, k) }
 
 func (d *Decoder) pressEscapes() {
 	for range d.escapes {
-		d.press(tea.KeyPressMsg{Code: tea.KeyEscape})
+		d.emitKey(tea.KeyPressMsg{Code: tea.KeyEscape})
 	}
 }
 
-// take moves on by one byte.
-func (d *Decoder) take(b byte, now time.Time) {
+// takeByte moves on by one byte.
+func (d *Decoder) takeByte(b byte, now time.Time) {
 	switch d.state {
 	case pasting:
 		d.takePasted(b)
@@ -152,7 +152,7 @@ func (d *Decoder) take(b byte, now time.Time) {
 		d.takeEscaped(b, now)
 		return
 	case stringEsc:
-		d.begin(ground)
+		d.enterState(ground)
 		if b != '\\' { // no ST: the string ends, and another sequence begins
 			d.state, d.escapes = escape, 1
 			d.takeEscaped(b, now)
@@ -169,7 +169,7 @@ func (d *Decoder) take(b byte, now time.Time) {
 	// Within a sequence a control character ends it (ECMA-48 5.4 has none there),
 	// and is what it is by itself.
 	if b < ' ' || b >= 0x7f {
-		d.begin(ground)
+		d.enterState(ground)
 		d.takeGround(b)
 		return
 	}
@@ -182,28 +182,28 @@ func (d *Decoder) takeSequence(b byte) {
 	switch d.state {
 	case designate:
 		if b >= '0' {
-			d.begin(ground)
+			d.enterState(ground)
 		}
 	case ss2:
-		d.begin(ground)
+		d.enterState(ground)
 	case ss3:
 		if b >= '0' && b <= ';' {
-			d.keep(b)
+			d.keepByte(b)
 			return
 		}
 		d.pressKnown(keypad[b], d.seq)
-		d.begin(ground)
+		d.enterState(ground)
 	case linuxKey:
 		d.pressKnown(linuxKeys[b], nil)
-		d.begin(ground)
+		d.enterState(ground)
 	case csi:
 		switch {
 		case b < '@':
-			d.keep(b)
+			d.keepByte(b)
 		case b == '[' && len(d.seq) == 0:
-			d.begin(linuxKey)
+			d.enterState(linuxKey)
 		case b == 'M' && len(d.seq) == 0:
-			d.begin(mouseX10)
+			d.enterState(mouseX10)
 			d.skip = 3
 		default:
 			d.endControl(b)
@@ -211,9 +211,9 @@ func (d *Decoder) takeSequence(b byte) {
 	}
 }
 
-// keep remembers a byte of a sequence. One that grows too long to mean anything is
+// keepByte remembers a byte of a sequence. One that grows too long to mean anything is
 // remembered as that: maxSequence bytes are no known sequence.
-func (d *Decoder) keep(b byte) {
+func (d *Decoder) keepByte(b byte) {
 	if len(d.seq) < maxSequence {
 		d.seq = append(d.seq, b)
 	}
@@ -229,32 +229,32 @@ func (d *Decoder) takeEscaped(b byte, now time.Time) {
 		d.pressEscapes()
 		d.escapes = 1
 	case b == '[':
-		d.begin(csi)
+		d.enterState(csi)
 	case b == 'O':
-		d.begin(ss3)
+		d.enterState(ss3)
 	case b == 'N':
-		d.begin(ss2)
+		d.enterState(ss2)
 	case b == 'P', b == ']', b == '_', b == '^', b == 'X':
-		d.begin(controlStr)
+		d.enterState(controlStr)
 	case b == '\t':
-		d.begin(ground)
-		d.press(tea.KeyPressMsg{Code: tea.KeyTab, Mod: tea.ModShift}) // the Linux console's, by its keymaps
-	case !meta, b == ctrl('c'):
+		d.enterState(ground)
+		d.emitKey(tea.KeyPressMsg{Code: tea.KeyTab, Mod: tea.ModShift}) // the Linux console's, by its keymaps
+	case !meta, b == ctrlByte('c'):
 		d.pressEscapes()
-		d.begin(ground)
+		d.enterState(ground)
 		d.takeGround(b)
 	case b >= ' ' && b < '0':
-		d.begin(designate)
+		d.enterState(designate)
 	case b >= '0' && b < 0x7f:
-		d.begin(ground)
-		d.press(tea.KeyPressMsg{Code: rune(b), Mod: tea.ModAlt})
+		d.enterState(ground)
+		d.emitKey(tea.KeyPressMsg{Code: rune(b), Mod: tea.ModAlt})
 	case b == 0x7f, b == '\b':
-		d.begin(ground)
-		d.press(tea.KeyPressMsg{Code: tea.KeyBackspace, Mod: tea.ModAlt})
+		d.enterState(ground)
+		d.emitKey(tea.KeyPressMsg{Code: tea.KeyBackspace, Mod: tea.ModAlt})
 	case b >= 0x80:
-		d.begin(ss2) // Alt and a character that is not ASCII: without its first byte nothing is left of it
+		d.enterState(ss2) // Alt and a character that is not ASCII: without its first byte nothing is left of it
 	default:
-		d.begin(ground)
+		d.enterState(ground)
 	}
 }
 
@@ -266,9 +266,9 @@ func (d *Decoder) takeString(b byte, now time.Time) {
 	case b == esc:
 		d.state = stringEsc
 	case b == '\a', b == 0x9c: // xterm ends OSC with BEL; ST of eight bits
-		d.begin(ground)
+		d.enterState(ground)
 	case b < ' ' && (b < '\b' || b > '\r'):
-		d.begin(ground)
+		d.enterState(ground)
 		d.takeGround(b)
 	}
 }
@@ -278,7 +278,7 @@ func (d *Decoder) takeString(b byte, now time.Time) {
 func (d *Decoder) takeMouse(b byte) {
 	if b < ' ' {
 		d.partial = nil
-		d.begin(ground)
+		d.enterState(ground)
 		d.takeGround(b)
 		return
 	}
@@ -296,7 +296,7 @@ func (d *Decoder) takeMouse(b byte) {
 
 	d.skip--
 	if d.skip == 0 {
-		d.begin(ground)
+		d.enterState(ground)
 	}
 }
 
@@ -312,13 +312,13 @@ func (d *Decoder) takeGround(b byte) {
 	switch {
 	case wasCR && (b == '\n' || b == 0): // the other half of a line's end: CR LF, telnet's CR NUL
 	case b == esc:
-		d.begin(escape)
+		d.enterState(escape)
 		d.escapes = 1
 	case b >= 0x80:
 		d.takeC1(rune(b))
 	default:
 		if k, ok := single(b); ok {
-			d.press(k)
+			d.emitKey(k)
 		}
 	}
 }
@@ -328,13 +328,13 @@ func (d *Decoder) takeGround(b byte) {
 func (d *Decoder) takeC1(r rune) {
 	switch r {
 	case 0x8e:
-		d.begin(ss2)
+		d.enterState(ss2)
 	case 0x8f:
-		d.begin(ss3)
+		d.enterState(ss3)
 	case 0x90, 0x98, 0x9d, 0x9e, 0x9f:
-		d.begin(controlStr)
+		d.enterState(controlStr)
 	case 0x9b:
-		d.begin(csi)
+		d.enterState(csi)
 	}
 }
 
@@ -357,7 +357,7 @@ func (d *Decoder) takeRune(b byte) {
 	case r >= 0x80 && r < 0xa0:
 		d.takeC1(r)
 	case unicode.IsGraphic(r):
-		d.press(tea.KeyPressMsg{Code: r, Text: string(r)})
+		d.emitKey(tea.KeyPressMsg{Code: r, Text: string(r)})
 	}
 }
 
@@ -370,7 +370,7 @@ func single(b byte) (tea.KeyPressMsg, bool) {
 		return tea.KeyPressMsg{Code: tea.KeyEnter}, true
 	case b == 0x7f, b == '\b':
 		return tea.KeyPressMsg{Code: tea.KeyBackspace}, true
-	case b > 0 && b <= ctrl('z'):
+	case b > 0 && b <= ctrlByte('z'):
 		return tea.KeyPressMsg{Code: rune(b) + 'a' - 1, Mod: tea.ModCtrl}, true
 	case b >= ' ' && b < 0x7f:
 		return tea.KeyPressMsg{Code: rune(b), Text: string(rune(b))}, true
@@ -378,5 +378,5 @@ func single(b byte) (tea.KeyPressMsg, bool) {
 	return tea.KeyPressMsg{}, false // NUL and Ctrl with a sign, which mean nothing here
 }
 
-// ctrl is what Ctrl and a letter send.
-func ctrl(letter byte) byte { return letter & 0x1f }
+// ctrlByte is what Ctrl and a letter send.
+func ctrlByte(letter byte) byte { return letter & 0x1f }

@@ -91,14 +91,14 @@ func (d *Decoder) pressKnown(k known, params []byte) {
 		k.text = ""
 	}
 
-	d.press(tea.KeyPressMsg{Code: k.code, Text: k.text, Mod: mod})
+	d.emitKey(tea.KeyPressMsg{Code: k.code, Text: k.text, Mod: mod})
 }
 
 // endControl ends a control sequence with its final byte.
 func (d *Decoder) endControl(final byte) {
 	params := d.seq
 	whole := len(params) < maxSequence
-	d.begin(ground)
+	d.enterState(ground)
 	numbers, ok := parameters(params)
 	switch {
 	case !whole, !ok:
@@ -127,7 +127,7 @@ func (d *Decoder) endTilde(numbers []int) {
 
 	switch {
 	case numbers[0] == 200:
-		d.begin(pasting)
+		d.enterState(pasting)
 		d.paste = d.paste[:0]
 	case numbers[0] == 27 && len(numbers) == 3: // xterm, modifyOtherKeys
 		d.pressCode([]int{numbers[2], numbers[1]})
@@ -156,7 +156,7 @@ func (d *Decoder) pressCode(numbers []int) {
 
 	b := byte(numbers[0])
 	if b == esc {
-		d.press(tea.KeyPressMsg{Code: tea.KeyEscape, Mod: mod})
+		d.emitKey(tea.KeyPressMsg{Code: tea.KeyEscape, Mod: mod})
 		return
 	}
 
@@ -175,7 +175,7 @@ func (d *Decoder) pressCode(numbers []int) {
 		}
 	}
 
-	d.press(k)
+	d.emitKey(k)
 }
 
 // modifier reads xterm's number for modifiers: 1 and a bit for each of Shift, Alt and

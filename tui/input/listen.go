@@ -30,7 +30,7 @@ func Listen(ctx context.Context, f *os.File, send func(tea.Msg)) error {
 	chunks := make(chan chunk, ahead)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- read(ctx, r, chunks)
+		ended <- readChunks(ctx, r, chunks)
 		close(chunks)
 	}()
 
@@ -56,8 +56,8 @@ type chunk struct {
 // where they are made and not in a busy program. Further ones stay with the kernel.
 const ahead = 64
 
-// read passes on what comes, until an error.
-func read(ctx context.Context, r io.Reader, chunks chan<- chunk) error {
+// readChunks passes on what comes, until an error.
+func readChunks(ctx context.Context, r io.Reader, chunks chan<- chunk) error {
 	for {
 		buf := make([]byte, 4096)
 		n, err := r.Read(buf)
@@ -82,15 +82,15 @@ func decode(chunks <-chan chunk, send func(tea.Msg)) {
 	defer pause.Stop()
 
 	for {
-		c, ok := next(chunks, pause.C)
+		c, ok := nextChunk(chunks, pause.C)
 		if !ok {
 			return
 		}
 
-		messages := d.fed(c)
+		messages := d.feedChunk(c)
 		for more := len(chunks); more > 0 && ok; more-- { // what came while the program was busy
 			if c, ok = <-chunks; ok {
-				messages = append(messages, d.fed(c)...)
+				messages = append(messages, d.feedChunk(c)...)
 			}
 		}
 
@@ -105,8 +105,8 @@ func decode(chunks <-chan chunk, send func(tea.Msg)) {
 	}
 }
 
-// fed feeds a chunk, or ends what has paused for too long if it has no bytes.
-func (d *Decoder) fed(c chunk) []tea.Msg {
+// feedChunk feeds a chunk, or ends what has paused for too long if it has no bytes.
+func (d *Decoder) feedChunk(c chunk) []tea.Msg {
 	if len(c.bytes) == 0 {
 		return d.Expire(time.Now())
 	}
@@ -147,9 +147,9 @@ func together(messages []tea.Msg) (out []tea.Msg) {
 	return out
 }
 
-// next waits for a chunk or the end of a pause, which is a chunk without bytes. It
+// nextChunk waits for a chunk or the end of a pause, which is a chunk without bytes. It
 // reports false when there are no more chunks.
-func next(chunks <-chan chunk, pause <-chan time.Time) (c chunk, ok bool) {
+func nextChunk(chunks <-chan chunk, pause <-chan time.Time) (c chunk, ok bool) {
 	select {
 	case c, ok = <-chunks:
 		return c, ok

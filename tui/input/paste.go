@@ -23,7 +23,7 @@ func (d *Decoder) takePasted(b byte) {
 	if b == '~' && bytes.HasSuffix(d.paste, []byte(pasteEnd)) {
 		d.paste = d.paste[:len(d.paste)-len(pasteEnd)]
 		d.endPaste()
-		d.begin(ground)
+		d.enterState(ground)
 	}
 }
 

@@ -179,7 +179,7 @@ func look(t testing.TB, dir string, q Request) *Plan {
 
 func apply(t testing.TB, p *Plan, stamp string) string {
 	t.Helper()
-	unlock, err := Lock(p.q.Settings)
+	unlock, err := Lock(p.request.Settings)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,14 +111,14 @@ func makeStage(parent, name string) (string, error) {
 // kept; kept is empty when nothing was. Until all is staged nothing of the node is
 // changed. After an error a part may be in place: the same import finishes it.
 func (p *Plan) Apply(ctx context.Context, stamp string) (kept string, err error) {
-	s := p.q.Settings
+	s := p.request.Settings
 	if p.Refused() {
 		return "", errors.New("import: it is refused")
 	}
 
 	before := filepath.Join(s.StorageDir(), ".before-import-"+stamp)
 	if len(p.items) > 0 {
-		if err := p.put(ctx, stamp, before); err != nil {
+		if err := p.putItems(ctx, stamp, before); err != nil {
 			return keptIn(before), err
 		}
 	}
@@ -137,8 +137,8 @@ func keptIn(dir string) string {
 	return dir
 }
 
-func (p *Plan) put(ctx context.Context, stamp, before string) error {
-	s := p.q.Settings
+func (p *Plan) putItems(ctx context.Context, stamp, before string) error {
+	s := p.request.Settings
 	if err := room.Check(s.StorageDir(), p.bytes, int64(len(p.items)), room.Usual()); err != nil {
 		return fmt.Errorf("import: %w; nothing was changed", err)
 	}
@@ -158,7 +158,7 @@ func (p *Plan) put(ctx context.Context, stamp, before string) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("import: %w; nothing was changed", err)
 		}
-		if err := p.stage(stage, it, master); err != nil {
+		if err := p.stageItem(stage, it, master); err != nil {
 			return fmt.Errorf("import: %w; nothing was changed", err)
 		}
 	}
@@ -177,7 +177,7 @@ func (p *Plan) put(ctx context.Context, stamp, before string) error {
 
 // keepKey copies the cluster's key, which the nodes replace, to what is kept.
 func (p *Plan) keepKey(before string) error {
-	if !p.q.Beside || !p.Rekeyed {
+	if !p.request.Beside || !p.Rekeyed {
 		return nil
 	}
 
@@ -187,7 +187,7 @@ func (p *Plan) keepKey(before string) error {
 	}
 
 	for _, name := range []string{"cluster.pub", "cluster.pem"} {
-		text, err := durable.Read(filepath.Join(p.q.Settings.SharedPKIDir(), name), maxPrivate)
+		text, err := durable.Read(filepath.Join(p.request.Settings.SharedPKIDir(), name), maxPrivate)
 		if err == nil {
 			err = durable.Replace(filepath.Join(to, name), text, 0o400)
 		}
@@ -199,7 +199,7 @@ func (p *Plan) keepKey(before string) error {
 	return nil
 }
 
-func (p *Plan) stage(stage string, it *item, master layout.Account) error {
+func (p *Plan) stageItem(stage string, it *item, master layout.Account) error {
 	to := filepath.Join(stage, filepath.FromSlash(it.to))
 	dirs := fs.FileMode(0o755)
 	if strings.HasPrefix(it.to, "pki/") {
@@ -239,8 +239,8 @@ func (p *Plan) stage(stage string, it *item, master layout.Account) error {
 
 // adoptKeyring brings the keys of gpg. A fault is a note: all else is in place.
 func (p *Plan) adoptKeyring(ctx context.Context) {
-	s, c := p.q.Settings, p.count(GPG)
-	at, _, err := p.t.resolve(p.keyring)
+	s, c := p.request.Settings, p.countOf(GPG)
+	at, _, err := p.tree.resolve(p.keyring)
 	var master layout.Account
 	if err == nil {
 		master, err = layout.FindAccount(s.Users.Master)
@@ -257,11 +257,11 @@ func (p *Plan) adoptKeyring(ctx context.Context) {
 			GID:    master.GID,
 		}
 
-		_, err = place.Adopt(ctx, filepath.Join(p.t.root.Name(), at))
+		_, err = place.Adopt(ctx, filepath.Join(p.tree.root.Name(), at))
 	}
 
 	if err != nil {
 		c.Left, c.New = c.New, 0
-		p.note(Note{File: p.keyring, Text: fmt.Sprintf("the keys of gpg are not imported: %v", err)})
+		p.addNotes(Note{File: p.keyring, Text: fmt.Sprintf("the keys of gpg are not imported: %v", err)})
 	}
 }

@@ -21,11 +21,11 @@ const (
 
 // confFile is one file of options of the other master.
 type confFile struct {
-	path  string // there
-	class int
-	text  []byte
-	opts  *value.Map
-	lines map[string]int
+	path    string // there
+	class   int
+	text    []byte
+	options *value.Map
+	lines   map[string]int
 }
 
 // confs are all of them, in the order in which a master reads them.
@@ -39,17 +39,17 @@ type confs struct {
 func readConfs(t *Tree, dir string) (*confs, error) {
 	c := &confs{all: &value.Map{}}
 	main := path.Join(dir, "master")
-	m, err := c.read(t, main, classMain)
+	m, err := c.readFile(t, main, classMain)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 
 	include, also := any("master.d/*.conf"), any(nil)
 	if m != nil {
-		if v, ok := m.opts.Get("default_include"); ok {
+		if v, ok := m.options.Get("default_include"); ok {
 			include = v
 		}
-		also, _ = m.opts.Get("include")
+		also, _ = m.options.Get("include")
 	}
 
 	if err := c.include(t, include, dir, classDefault); err != nil {
@@ -65,13 +65,13 @@ func readConfs(t *Tree, dir string) (*confs, error) {
 	}
 
 	for _, f := range c.files {
-		c.all.Update(f.opts)
+		c.all.Update(f.options)
 	}
 
 	return c, nil
 }
 
-func (c *confs) read(t *Tree, name string, class int) (*confFile, error) {
+func (c *confs) readFile(t *Tree, name string, class int) (*confFile, error) {
 	if slices.ContainsFunc(c.files, func(f *confFile) bool { return f.path == name }) {
 		return nil, nil
 	}
@@ -79,7 +79,7 @@ func (c *confs) read(t *Tree, name string, class int) (*confFile, error) {
 		return nil, fmt.Errorf("read the options: more than %d files", maxConfs)
 	}
 
-	text, err := t.read(name, maxOptions)
+	text, err := t.readFile(name, maxOptions)
 	if err != nil {
 		return nil, fmt.Errorf("read the options in %s: %w", name, err)
 	}
@@ -90,15 +90,15 @@ func (c *confs) read(t *Tree, name string, class int) (*confFile, error) {
 	}
 
 	f := &confFile{
-		path:  name,
-		class: class,
-		text:  text,
-		opts:  &value.Map{},
-		lines: saltyaml.Lines(text),
+		path:    name,
+		class:   class,
+		text:    text,
+		options: &value.Map{},
+		lines:   saltyaml.Lines(text),
 	}
 
 	if m, ok := v.(*value.Map); ok {
-		f.opts = m
+		f.options = m
 	} else if value.Truth(v) {
 		return nil, fmt.Errorf("read the options: %s:1: it is no list of options, name: value", name)
 	}
@@ -129,12 +129,12 @@ func (c *confs) include(t *Tree, v any, dir string, class int) error {
 			p = path.Join(dir, p)
 		}
 
-		for _, name := range t.glob(p) {
+		for _, name := range t.globPaths(p) {
 			if _, fi, err := t.resolve(name); err != nil || !fi.Mode().IsRegular() {
 				continue
 			}
 
-			f, err := c.read(t, name, class)
+			f, err := c.readFile(t, name, class)
 			if err != nil {
 				return err
 			}
@@ -142,7 +142,7 @@ func (c *confs) include(t *Tree, v any, dir string, class int) error {
 				continue
 			}
 
-			if more, ok := f.opts.Get("include"); ok {
+			if more, ok := f.options.Get("include"); ok {
 				if err := c.include(t, more, path.Dir(name), class); err != nil {
 					return err
 				}
@@ -153,45 +153,45 @@ func (c *confs) include(t *Tree, v any, dir string, class int) error {
 	return nil
 }
 
-// text is the value of an option that is a text, and its default.
-func (c *confs) text(option, preset string) string {
+// textOption is the value of an option that is a text, and its default.
+func (c *confs) textOption(option, preset string) string {
 	if s := c.all.Str(option); s != "" {
 		return s
 	}
 	return preset
 }
 
-// path is that of an option whose value is a path: below root_dir, as Salt puts it.
-func (c *confs) path(option, preset string) string {
-	p := c.text(option, preset)
-	if root := c.text("root_dir", "/"); p != "" && root != "/" &&
+// pathOption is that of an option whose value is a path: below root_dir, as Salt puts it.
+func (c *confs) pathOption(option, preset string) string {
+	p := c.textOption(option, preset)
+	if root := c.textOption("root_dir", "/"); p != "" && root != "/" &&
 		!strings.HasPrefix(p, strings.TrimSuffix(root, "/")+"/") {
 		p = path.Join(root, p)
 	}
 	return p
 }
 
-// line is where an option stands that counts.
-func (c *confs) line(option string) (file string, line int) {
+// lineOf is where an option stands that counts.
+func (c *confs) lineOf(option string) (file string, line int) {
 	for _, f := range slices.Backward(c.files) {
-		if _, ok := f.opts.Get(option); ok {
+		if _, ok := f.options.Get(option); ok {
 			return f.path, f.lines[option]
 		}
 	}
 	return "", 0
 }
 
-// note makes a note about an option where it stands.
-func (c *confs) note(option, format string, args ...any) Note {
-	file, line := c.line(option)
+// noteAt makes a note about an option where it stands.
+func (c *confs) noteAt(option, format string, args ...any) Note {
+	file, line := c.lineOf(option)
 	return Note{File: file, Line: line, Option: option, Text: fmt.Sprintf(format, args...)}
 }
 
-// later finds an option in a file of a later class.
-func (c *confs) later(f *confFile, option string) (file string, line int, ok bool) {
+// foundLater finds an option in a file of a later class.
+func (c *confs) foundLater(f *confFile, option string) (file string, line int, ok bool) {
 	for _, g := range c.files {
 		if g.class > f.class {
-			if _, there := g.opts.Get(option); there {
+			if _, there := g.options.Get(option); there {
 				return g.path, g.lines[option], true
 			}
 		}

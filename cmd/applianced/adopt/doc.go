@@ -54,7 +54,7 @@ const (
 	GPG        Kind = "gpg keys"
 )
 
-func kinds() []Kind {
+func allKinds() []Kind {
 	return []Kind{MasterKey, SigningKey, Accepted, Pending, Rejected, Denied, Options, Lists, States, Pillars, GPG}
 }
 

@@ -31,10 +31,10 @@ type Exported struct {
 
 // exporter writes a tree for a master in Python.
 type exporter struct {
-	s    *settings.Settings
-	node *Tree
-	out  *os.Root
-	sum  Exported
+	settings *settings.Settings
+	node     *Tree
+	out      *os.Root
+	summary  Exported
 }
 
 // Export writes what the node's master has, below dir, as a master in Python reads it
@@ -61,17 +61,17 @@ func Export(ctx context.Context, s *settings.Settings, dir string) (Exported, er
 	}
 	defer out.Close()
 
-	x := &exporter{s: s, node: node, out: out}
-	for _, step := range []func(context.Context) error{x.key, x.minions, x.options, x.files} {
+	x := &exporter{settings: s, node: node, out: out}
+	for _, step := range []func(context.Context) error{x.writeKey, x.minions, x.options, x.writeFiles} {
 		if err := step(ctx); err != nil {
-			return x.sum, fmt.Errorf("export: %w; %s is incomplete, remove it", err, dir)
+			return x.summary, fmt.Errorf("export: %w; %s is incomplete, remove it", err, dir)
 		}
 	}
 
-	return x.sum, nil
+	return x.summary, nil
 }
 
-func (x *exporter) write(name string, r io.Reader, mode fs.FileMode) error {
+func (x *exporter) writeFile(name string, r io.Reader, mode fs.FileMode) error {
 	if err := x.out.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
@@ -89,53 +89,53 @@ func (x *exporter) write(name string, r io.Reader, mode fs.FileMode) error {
 		err = f.Sync()
 	}
 
-	x.sum.Files++
-	x.sum.Bytes += n
+	x.summary.Files++
+	x.summary.Bytes += n
 	return errors.Join(err, f.Close())
 }
 
-func (x *exporter) text(name string, text []byte, mode fs.FileMode) error {
-	return x.write(name, strings.NewReader(string(text)), mode)
+func (x *exporter) writeText(name string, text []byte, mode fs.FileMode) error {
+	return x.writeFile(name, strings.NewReader(string(text)), mode)
 }
 
 const exportPKI = "etc/salt/pki/master"
 
-// key writes the pair that minions know, and the one that signs it.
-func (x *exporter) key(context.Context) error {
-	p := &Plan{q: Request{Settings: x.s}, node: x.node}
+// writeKey writes the pair that minions know, and the one that signs it.
+func (x *exporter) writeKey(context.Context) error {
+	p := &Plan{request: Request{Settings: x.settings}, node: x.node}
 	name := "cluster"
-	if !x.s.Peering.Enabled {
+	if !x.settings.Peering.Enabled {
 		name = p.ownNames()[0]
 	}
 
-	k, err := p.own(name)
+	k, err := p.ownKey(name)
 	if err != nil {
 		return err
 	}
 
-	x.sum.Fingerprint = fingerprint(k.public)
-	if err := x.text(exportPKI+"/master.pem", k.text, 0o400); err != nil {
+	x.summary.Fingerprint = fingerprint(k.public)
+	if err := x.writeText(exportPKI+"/master.pem", k.text, 0o400); err != nil {
 		return err
 	}
 
-	if err := x.text(exportPKI+"/master.pub", k.public, 0o644); err != nil {
+	if err := x.writeText(exportPKI+"/master.pub", k.public, 0o644); err != nil {
 		return err
 	}
 
-	own, err := Open(x.s.PKIDir())
+	own, err := Open(x.settings.PKIDir())
 	if err != nil {
 		return err
 	}
 	defer own.Close()
 
 	for name, mode := range map[string]fs.FileMode{"master_sign.pem": 0o400, "master_sign.pub": 0o644} {
-		text, err := own.read(name, maxPrivate)
+		text, err := own.readFile(name, maxPrivate)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 
 		if err == nil {
-			err = x.text(exportPKI+"/"+name, text, mode)
+			err = x.writeText(exportPKI+"/"+name, text, mode)
 		}
 
 		if err != nil {
@@ -152,7 +152,7 @@ func (x *exporter) minions(ctx context.Context) error {
 		return err
 	}
 
-	x.sum.Notes = append(x.sum.Notes, r.notes...)
+	x.summary.Notes = append(x.summary.Notes, r.notes...)
 	for _, s := range append(states(), keys.Denied) {
 		if err := x.out.MkdirAll(path.Join(exportPKI, s.Dir()), 0o700); err != nil {
 			return err
@@ -161,7 +161,7 @@ func (x *exporter) minions(ctx context.Context) error {
 
 	for _, list := range []map[string]*minionKey{r.known, r.denied} {
 		for id, k := range list {
-			if err := x.text(path.Join(exportPKI, k.state.Dir(), id), k.text, 0o644); err != nil {
+			if err := x.writeText(path.Join(exportPKI, k.state.Dir(), id), k.text, 0o644); err != nil {
 				return err
 			}
 		}
@@ -173,12 +173,12 @@ func (x *exporter) minions(ctx context.Context) error {
 // options writes those of appliance.yaml and the administrator's files, without those
 // that only this master knows, and with the paths of the other place.
 func (x *exporter) options(context.Context) error {
-	text, err := yaml.Marshal(x.s.Master.Options)
+	text, err := yaml.Marshal(x.settings.Master.Options)
 	if err != nil {
 		return err
 	}
 
-	if len(x.s.Master.Options) == 0 {
+	if len(x.settings.Master.Options) == 0 {
 		text = nil
 	}
 
@@ -186,7 +186,7 @@ func (x *exporter) options(context.Context) error {
 		return err
 	}
 
-	names, err := x.node.list("etc/master.d")
+	names, err := x.node.listNames("etc/master.d")
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (x *exporter) options(context.Context) error {
 			continue
 		}
 
-		text, err := x.node.read("etc/master.d/"+n, maxOptions)
+		text, err := x.node.readFile("etc/master.d/"+n, maxOptions)
 		if err == nil {
 			err = x.optionFile("etc/master.d/"+n, "etc/salt/master.d/"+n, text)
 		}
@@ -215,39 +215,39 @@ func (x *exporter) optionFile(from, to string, text []byte) error {
 		return err
 	}
 
-	f := &confFile{path: from, text: text, opts: &value.Map{}, lines: saltyaml.Lines(text)}
+	f := &confFile{path: from, text: text, options: &value.Map{}, lines: saltyaml.Lines(text)}
 	if m, ok := v.(*value.Map); ok {
-		f.opts = m
+		f.options = m
 	}
 
 	out := &optionFile{name: to, from: f, drop: map[string]string{}, change: map[string]any{}}
-	for _, name := range f.opts.Keys() {
+	for _, name := range f.options.Keys() {
 		if strings.HasPrefix(name, "saltern_") {
 			out.drop[name] = "Salt's master does not know it"
 			continue
 		}
 
-		moved := &paths{o: &sorter{t: x.node, roots: x.places()}}
-		v, _ := f.opts.Get(name)
+		moved := &paths{sorter: &sorter{tree: x.node, roots: x.places()}}
+		v, _ := f.options.Get(name)
 		if w := moved.change(v, 0); len(moved.found) > 0 {
 			out.change[name] = w
 		}
 	}
 
-	if err := out.write(); err != nil {
+	if err := out.writeText(); err != nil {
 		return err
 	}
 
 	head := "# Exported from " + from + " by applianced export.\n"
 	_, rest, _ := strings.Cut(string(out.text), "\n")
-	return x.text(to, []byte(head+rest), 0o600)
+	return x.writeText(to, []byte(head+rest), 0o600)
 }
 
 // places are where this master reads files, and where the other one will.
 func (x *exporter) places() (out []*root) {
 	for from, to := range map[string]string{
-		x.s.FileRoot(): "/srv/salt", x.s.PillarRoot(): "/srv/pillar", x.s.UserConfDir(): "/etc/salt/master.d", x.s.GPGDir(): "/etc/salt/gpgkeys",
-		filepath.Join(x.s.StorageDir(), "srv"): "/srv", x.s.EditConfDir(): "/etc/salt/master.d", x.s.SharedGPGDir(): "/etc/salt/gpgkeys",
+		x.settings.FileRoot(): "/srv/salt", x.settings.PillarRoot(): "/srv/pillar", x.settings.UserConfDir(): "/etc/salt/master.d", x.settings.GPGDir(): "/etc/salt/gpgkeys",
+		filepath.Join(x.settings.StorageDir(), "srv"): "/srv", x.settings.EditConfDir(): "/etc/salt/master.d", x.settings.SharedGPGDir(): "/etc/salt/gpgkeys",
 	} {
 		out = append(out, &root{dir: from, served: to})
 	}
@@ -255,31 +255,31 @@ func (x *exporter) places() (out []*root) {
 	return out
 }
 
-// files writes states, pillars, lists beside the options, and the keyring.
-func (x *exporter) files(ctx context.Context) error {
-	scan := &scanner{ctx: ctx, t: x.node, seen: map[string]string{}, left: map[Kind]int{}}
+// writeFiles writes states, pillars, lists beside the options, and the keyring.
+func (x *exporter) writeFiles(ctx context.Context) error {
+	scan := &scanner{ctx: ctx, tree: x.node, seen: map[string]string{}, leftOut: map[Kind]int{}}
 	for _, r := range []*root{
 		{dir: "srv/salt", to: "srv/salt"},
 		{dir: "srv/pillar", to: "srv/pillar"},
 		{dir: "etc/master.d", to: "etc/salt/master.d"},
 		{dir: secrets.Dir, to: "etc/salt/gpgkeys"},
 	} {
-		if !x.node.there(r.dir) {
+		if !x.node.exists(r.dir) {
 			continue
 		}
-		if err := scan.root(r); err != nil {
+		if err := scan.scanRoot(r); err != nil {
 			return err
 		}
 	}
 
-	x.sum.Notes = append(x.sum.Notes, scan.notes...)
+	x.summary.Notes = append(x.summary.Notes, scan.notes...)
 	for _, it := range scan.items {
 		if rel, ok := strings.CutPrefix(it.to, "etc/salt/gpgkeys/"); ok && !secrets.Part(rel) ||
 			path.Dir(it.to) == "etc/salt/master.d" && strings.HasSuffix(it.to, ".conf") {
 			continue
 		}
 
-		f, _, err := x.node.open(it.from)
+		f, _, err := x.node.openFile(it.from)
 		if err != nil {
 			return err
 		}
@@ -289,7 +289,7 @@ func (x *exporter) files(ctx context.Context) error {
 			mode &= 0o700
 		}
 
-		if err := errors.Join(x.write(it.to, f, mode), f.Close()); err != nil {
+		if err := errors.Join(x.writeFile(it.to, f, mode), f.Close()); err != nil {
 			return err
 		}
 	}

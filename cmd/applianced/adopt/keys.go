@@ -37,20 +37,20 @@ func kindOf(s keys.State) Kind {
 
 // keyring are the keys of minions below one pki_dir.
 type keyring struct {
-	known  map[string]*minionKey // accepted, pending or rejected
-	denied map[string]*minionKey
-	notes  []Note
-	left   map[Kind]int
+	known   map[string]*minionKey // accepted, pending or rejected
+	denied  map[string]*minionKey
+	notes   []Note
+	leftOut map[Kind]int
 }
 
 // readKeys reads the keys of minions in all states. Those that no minion can use are
 // left out, with a note.
 func readKeys(ctx context.Context, t *Tree, pki string) (*keyring, error) {
-	r := &keyring{known: map[string]*minionKey{}, denied: map[string]*minionKey{}, left: map[Kind]int{}}
+	r := &keyring{known: map[string]*minionKey{}, denied: map[string]*minionKey{}, leftOut: map[Kind]int{}}
 	n := 0
 	for _, state := range append(states(), keys.Denied) {
 		dir := path.Join(pki, state.Dir())
-		names, err := t.list(dir)
+		names, err := t.listNames(dir)
 		if err != nil {
 			return nil, fmt.Errorf("read the keys of minions: %w", err)
 		}
@@ -65,36 +65,36 @@ func readKeys(ctx context.Context, t *Tree, pki string) (*keyring, error) {
 				return nil, fmt.Errorf("read the keys of minions: more than %d", maxKeys)
 			}
 
-			r.take(t, state, dir, id)
+			r.takeKey(t, state, dir, id)
 		}
 	}
 
 	return r, nil
 }
 
-func (r *keyring) skip(state keys.State, file, why string) {
-	r.left[kindOf(state)]++
+func (r *keyring) skipFile(state keys.State, file, why string) {
+	r.leftOut[kindOf(state)]++
 	r.notes = append(r.notes, Note{File: file, Text: "left out: " + why})
 }
 
-func (r *keyring) take(t *Tree, state keys.State, dir, id string) {
+func (r *keyring) takeKey(t *Tree, state keys.State, dir, id string) {
 	if id[0] == '.' { // Salt's own
 		return
 	}
 
 	if err := keys.ValidID(id); err != nil {
-		r.skip(state, dir, "a file in it is no minion's: "+err.Error())
+		r.skipFile(state, dir, "a file in it is no minion's: "+err.Error())
 		return
 	}
 
 	file := path.Join(dir, id)
-	text, err := t.read(file, maxKeyFile)
+	text, err := t.readFile(file, maxKeyFile)
 	if err == nil {
 		_, err = crypt.ParsePublic(text)
 	}
 
 	if err != nil {
-		r.skip(state, file, "it is no key that a minion can use: "+err.Error())
+		r.skipFile(state, file, "it is no key that a minion can use: "+err.Error())
 		return
 	}
 
@@ -125,7 +125,7 @@ type pair struct {
 // no such pair.
 func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 	p := &pair{from: path.Join(dir, name+".pem")}
-	text, err := t.read(p.from, maxPrivate)
+	text, err := t.readFile(p.from, maxPrivate)
 	if err != nil {
 		return nil, fmt.Errorf("read the key of the master: %w", err)
 	}
@@ -144,7 +144,7 @@ func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 	}
 
 	own := crypt.Bounds{Min: 1, Max: 1 << 16}
-	if pub, err := t.read(path.Join(dir, name+".pub"), maxKeyFile); err == nil {
+	if pub, err := t.readFile(path.Join(dir, name+".pub"), maxKeyFile); err == nil {
 		if k, err := own.ParsePublic(pub); err == nil && k.Equal(&p.key.PublicKey) {
 			p.public = pub
 			return p, nil
@@ -158,13 +158,13 @@ func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 
 // identity reads the key by which minions know a master: the cluster's, or its own.
 func identity(t *Tree, c *confs) (p *pair, cluster bool, err error) {
-	if c.text("cluster_id", "") != "" {
-		p, err := readPair(t, c.path("cluster_pki_dir", c.path("pki_dir", defaultPKI)), "cluster",
-			c.text("cluster_key_pass", ""))
+	if c.textOption("cluster_id", "") != "" {
+		p, err := readPair(t, c.pathOption("cluster_pki_dir", c.pathOption("pki_dir", defaultPKI)), "cluster",
+			c.textOption("cluster_key_pass", ""))
 		return p, true, err
 	}
-	for _, name := range []string{"master", path.Base(c.text("id", "master"))} {
-		p, err = readPair(t, c.path("pki_dir", defaultPKI), name, c.text("key_pass", ""))
+	for _, name := range []string{"master", path.Base(c.textOption("id", "master"))} {
+		p, err = readPair(t, c.pathOption("pki_dir", defaultPKI), name, c.textOption("key_pass", ""))
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -176,9 +176,9 @@ const defaultPKI = "/etc/salt/pki/master"
 
 // minionsOf is where the keys of minions are.
 func minionsOf(c *confs) string {
-	pki := c.path("pki_dir", defaultPKI)
-	if c.text("cluster_id", "") != "" {
-		return c.path("cluster_pki_dir", pki)
+	pki := c.pathOption("pki_dir", defaultPKI)
+	if c.textOption("cluster_id", "") != "" {
+		return c.pathOption("cluster_pki_dir", pki)
 	}
 	return pki
 }

@@ -19,9 +19,9 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// keys looks at the keys of the master and of its minions.
-func (p *Plan) keys(ctx context.Context, c *confs) error {
-	there, err := readKeys(ctx, p.t, minionsOf(c))
+// planKeys looks at the keys of the master and of its minions.
+func (p *Plan) planKeys(ctx context.Context, c *confs) error {
+	there, err := readKeys(ctx, p.tree, minionsOf(c))
 	if err != nil {
 		return err
 	}
@@ -33,9 +33,9 @@ func (p *Plan) keys(ctx context.Context, c *confs) error {
 		}
 	}
 
-	p.note(there.notes...)
-	for k, n := range there.left {
-		p.count(k).Left += n
+	p.addNotes(there.notes...)
+	for k, n := range there.leftOut {
+		p.countOf(k).Left += n
 	}
 
 	if err := p.master(c, here, there); err != nil {
@@ -63,7 +63,7 @@ func (p *Plan) minion(id string, k, here *minionKey) {
 		mode: 0o644,
 	}
 
-	c := p.count(it.kind)
+	c := p.countOf(it.kind)
 	switch {
 	case here == nil:
 		c.New++
@@ -80,18 +80,18 @@ func (p *Plan) minion(id string, k, here *minionKey) {
 		p.conflict(it, "another key is %s here", here.state)
 	}
 
-	p.place(it)
+	p.compareItem(it)
 }
 
 // master looks at the key by which minions know their master, and at the one that
 // signs it.
 func (p *Plan) master(c *confs, here, there *keyring) error {
-	k, cluster, err := identity(p.t, c)
+	k, cluster, err := identity(p.tree, c)
 	switch {
-	case p.q.WithoutKey:
+	case p.request.WithoutKey:
 		if err == nil {
-			p.count(MasterKey).Left++
-			p.note(Note{
+			p.countOf(MasterKey).Left++
+			p.addNotes(Note{
 				File: k.from,
 				Text: "left out (--without-key): minions refuse this node until their pki/minion/minion_master.pub is removed",
 			})
@@ -115,7 +115,7 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 
 	p.KeyHash = named.Hash
 	if k.opened {
-		p.note(Note{
+		p.addNotes(Note{
 			File: k.from,
 			Text: "it had a passphrase; on the appliance it is in clear, for the master and root alone",
 			Info: true,
@@ -123,12 +123,12 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 	}
 
 	names := []string{"cluster"}
-	if !p.q.Settings.Peering.Enabled {
+	if !p.request.Settings.Peering.Enabled {
 		names = p.ownNames()
 	}
 
-	count := p.count(MasterKey)
-	old, err := p.own(names[0])
+	count := p.countOf(MasterKey)
+	old, err := p.ownKey(names[0])
 	switch {
 	case err == nil && old.key.Equal(k.key):
 		count.Same++
@@ -144,17 +144,17 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 		p.foreign(here, there, err == nil)
 	}
 
-	if p.Rekeyed && p.q.Beside {
+	if p.Rekeyed && p.request.Beside {
 		names = []string{setup.NextKey}
 	}
 
 	for _, n := range names {
-		p.half(n+".pem", k.text, 0o400, p.Rekeyed)
-		p.half(n+".pub", k.public, 0o644, p.Rekeyed)
+		p.placeHalf(n+".pem", k.text, 0o400, p.Rekeyed)
+		p.placeHalf(n+".pub", k.public, 0o644, p.Rekeyed)
 	}
 
-	if cluster && !p.q.Settings.Peering.Enabled {
-		p.note(Note{File: k.from, Text: "the key of a cluster becomes that of this one node", Info: true})
+	if cluster && !p.request.Settings.Peering.Enabled {
+		p.addNotes(Note{File: k.from, Text: "the key of a cluster becomes that of this one node", Info: true})
 	}
 
 	return p.signing(c)
@@ -163,7 +163,7 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 // ownNames are those of the key of a master that is alone: as it names it, and the name
 // that tools know, which is a link to the first where the master has made it.
 func (p *Plan) ownNames() []string {
-	name := strings.TrimSuffix(p.q.Settings.Node, "_master")
+	name := strings.TrimSuffix(p.request.Settings.Node, "_master")
 	if p.node != nil {
 		if fi, err := p.node.root.Lstat("pki/master.pem"); err == nil && fi.Mode()&fs.ModeSymlink != 0 {
 			return []string{name}
@@ -172,8 +172,8 @@ func (p *Plan) ownNames() []string {
 	return []string{name, "master"}
 }
 
-// own reads the key of this node.
-func (p *Plan) own(name string) (*pair, error) {
+// ownKey reads the key of this node.
+func (p *Plan) ownKey(name string) (*pair, error) {
 	if p.node == nil {
 		return nil, fs.ErrNotExist
 	}
@@ -184,8 +184,8 @@ func (p *Plan) own(name string) (*pair, error) {
 	return k, err
 }
 
-// half places a file of the master's pair where it is another.
-func (p *Plan) half(name string, text []byte, mode fs.FileMode, rekeyed bool) {
+// placeHalf places a file of the master's pair where it is another.
+func (p *Plan) placeHalf(name string, text []byte, mode fs.FileMode, rekeyed bool) {
 	it := &item{
 		kind: MasterKey,
 		to:   path.Join("pki", name),
@@ -196,7 +196,7 @@ func (p *Plan) half(name string, text []byte, mode fs.FileMode, rekeyed bool) {
 	if same, there, err := p.compare(it); err == nil && same || there && !rekeyed && path.Ext(name) == ".pem" {
 		return
 	}
-	p.place(it)
+	p.compareItem(it)
 }
 
 // foreign says what stands against another key here.
@@ -217,37 +217,37 @@ func (p *Plan) signing(c *confs) error {
 		return nil
 	}
 
-	pki := c.path("pki_dir", defaultPKI)
-	name := path.Base(c.text("master_sign_key_name", "master_sign"))
-	text, err := p.t.read(path.Join(pki, name+".pem"), maxPrivate)
+	pki := c.pathOption("pki_dir", defaultPKI)
+	name := path.Base(c.textOption("master_sign_key_name", "master_sign"))
+	text, err := p.tree.readFile(path.Join(pki, name+".pem"), maxPrivate)
 	if err == nil {
-		_, err = crypt.ParsePrivate(text, c.text("signing_key_pass", ""))
+		_, err = crypt.ParsePrivate(text, c.textOption("signing_key_pass", ""))
 	}
 
 	if err != nil {
-		p.count(SigningKey).Left++
-		p.note(c.note("master_sign_pubkey", "the signing key is left out, the master makes a new one: %v", err))
+		p.countOf(SigningKey).Left++
+		p.addNotes(c.noteAt("master_sign_pubkey", "the signing key is left out, the master makes a new one: %v", err))
 		return nil
 	}
 
-	if p.q.Settings.Peering.Enabled {
-		p.count(SigningKey).Left++
-		p.note(c.note("master_sign_pubkey",
+	if p.request.Settings.Peering.Enabled {
+		p.countOf(SigningKey).Left++
+		p.addNotes(c.noteAt("master_sign_pubkey",
 			"the signing key is left out: in a cluster each node has its own, in %s. Copy %s and .pub there on every node, for the master's account, before minions come",
-			p.q.Settings.PKIDir(), path.Join(pki, name+".pem")))
+			p.request.Settings.PKIDir(), path.Join(pki, name+".pem")))
 		return nil
 	}
 
 	files := []string{name + ".pem", name + ".pub"}
 	if v, _ := c.all.Get("master_use_pubkey_signature"); value.Truth(v) {
-		files = append(files, path.Base(c.text("master_pubkey_signature", "master_pubkey_signature")))
+		files = append(files, path.Base(c.textOption("master_pubkey_signature", "master_pubkey_signature")))
 	}
 
 	for i, f := range files {
-		text, err := p.t.read(path.Join(pki, f), maxPrivate)
+		text, err := p.tree.readFile(path.Join(pki, f), maxPrivate)
 		if err != nil {
-			p.count(SigningKey).Left++
-			p.note(Note{File: path.Join(pki, f), Text: fmt.Sprintf("left out: %v", err)})
+			p.countOf(SigningKey).Left++
+			p.addNotes(Note{File: path.Join(pki, f), Text: fmt.Sprintf("left out: %v", err)})
 			continue
 		}
 
@@ -256,7 +256,7 @@ func (p *Plan) signing(c *confs) error {
 			mode = 0o400
 		}
 
-		if err := p.add(&item{kind: SigningKey, to: path.Join("pki", f), text: text, mode: mode}); err != nil {
+		if err := p.addItem(&item{kind: SigningKey, to: path.Join("pki", f), text: text, mode: mode}); err != nil {
 			return err
 		}
 	}
@@ -266,15 +266,15 @@ func (p *Plan) signing(c *confs) error {
 
 // options looks at options, roots and lists.
 func (p *Plan) options(ctx context.Context, c *confs) error {
-	s := p.q.Settings
-	roots, extra, notes := findRoots(p.t, c, s)
-	p.note(notes...)
-	if err := p.lists(c, extra); err != nil {
+	s := p.request.Settings
+	roots, extra, notes := findRoots(p.tree, c, s)
+	p.addNotes(notes...)
+	if err := p.planLists(c, extra); err != nil {
 		return err
 	}
 
-	o := &sorter{s: s, c: c, t: p.t, roots: roots}
-	if err := o.sort(); err != nil {
+	o := &sorter{settings: s, confs: c, tree: p.tree, roots: roots}
+	if err := o.sortOptions(); err != nil {
 		return err
 	}
 
@@ -292,17 +292,17 @@ func (p *Plan) options(ctx context.Context, c *confs) error {
 			})
 	}
 
-	if err := o.try(); err != nil {
+	if err := o.tryOptions(); err != nil {
 		return err
 	}
 
-	p.note(o.notes...)
+	p.addNotes(o.notes...)
 	for _, f := range o.files {
 		if len(f.text) == 0 {
 			continue
 		}
 
-		if err := p.add(&item{
+		if err := p.addItem(&item{
 			kind:  Options,
 			to:    "etc/master.d/" + f.name,
 			text:  f.text,
@@ -313,32 +313,32 @@ func (p *Plan) options(ctx context.Context, c *confs) error {
 		}
 	}
 
-	if o.left > 0 {
-		p.count(Options).Left += o.left
+	if o.leftOut > 0 {
+		p.countOf(Options).Left += o.leftOut
 	}
 
-	return p.files(ctx, roots)
+	return p.planFiles(ctx, roots)
 }
 
-// files looks at the files of the roots.
-func (p *Plan) files(ctx context.Context, roots []*root) error {
-	x := &scanner{ctx: ctx, t: p.t, seen: map[string]string{}, left: map[Kind]int{}}
+// planFiles looks at the files of the roots.
+func (p *Plan) planFiles(ctx context.Context, roots []*root) error {
+	x := &scanner{ctx: ctx, tree: p.tree, seen: map[string]string{}, leftOut: map[Kind]int{}}
 	for _, r := range roots {
-		if err := x.root(r); err != nil {
+		if err := x.scanRoot(r); err != nil {
 			return fmt.Errorf("read %s: %w", r.dir, err)
 		}
 	}
 
-	p.note(x.notes...)
-	for k, n := range x.left {
-		p.count(k).Left += n
+	p.addNotes(x.notes...)
+	for k, n := range x.leftOut {
+		p.countOf(k).Left += n
 	}
 
 	for _, it := range x.items {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := p.add(it); err != nil {
+		if err := p.addItem(it); err != nil {
 			return err
 		}
 	}
@@ -346,51 +346,51 @@ func (p *Plan) files(ctx context.Context, roots []*root) error {
 	return nil
 }
 
-// lists looks at the lists that accept or reject minions, and sets the options that
+// planLists looks at the lists that accept or reject minions, and sets the options that
 // name them.
-func (p *Plan) lists(c *confs, extra *value.Map) error {
+func (p *Plan) planLists(c *confs, extra *value.Map) error {
 	for option, to := range map[string]string{
 		"autosign_file":   "import-autosign.list",
 		"autoreject_file": "import-autoreject.list",
 	} {
-		from := c.path(option, "")
+		from := c.pathOption(option, "")
 		if from == "" {
 			continue
 		}
 
-		text, err := p.t.read(from, maxAutosign)
+		text, err := p.tree.readFile(from, maxAutosign)
 		if err != nil {
-			p.count(Lists).Left++
-			p.note(c.note(option, "left out: %v", err))
+			p.countOf(Lists).Left++
+			p.addNotes(c.noteAt(option, "left out: %v", err))
 			continue
 		}
 
-		extra.Set(option, filepath.Join(p.q.Settings.UserConfDir(), to))
-		if err := p.add(&item{kind: Lists, to: "etc/master.d/" + to, text: text, mode: 0o644}); err != nil {
+		extra.Set(option, filepath.Join(p.request.Settings.UserConfDir(), to))
+		if err := p.addItem(&item{kind: Lists, to: "etc/master.d/" + to, text: text, mode: 0o644}); err != nil {
 			return err
 		}
 	}
 
-	dir := c.path("autosign_grains_dir", "")
+	dir := c.pathOption("autosign_grains_dir", "")
 	if dir == "" {
 		return nil
 	}
 
-	names, err := p.t.list(dir)
+	names, err := p.tree.listNames(dir)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", dir, err)
 	}
 
-	extra.Set("autosign_grains_dir", filepath.Join(p.q.Settings.UserConfDir(), grainsDir))
+	extra.Set("autosign_grains_dir", filepath.Join(p.request.Settings.UserConfDir(), grainsDir))
 	for _, n := range names[:min(len(names), maxListed)] {
-		text, err := p.t.read(path.Join(dir, n), maxAutosign)
+		text, err := p.tree.readFile(path.Join(dir, n), maxAutosign)
 		if err != nil {
-			p.count(Lists).Left++
-			p.note(Note{File: path.Join(dir, n), Text: fmt.Sprintf("left out: %v", err)})
+			p.countOf(Lists).Left++
+			p.addNotes(Note{File: path.Join(dir, n), Text: fmt.Sprintf("left out: %v", err)})
 			continue
 		}
 
-		if err := p.add(&item{
+		if err := p.addItem(&item{
 			kind: Lists,
 			to:   path.Join("etc/master.d", grainsDir, n),
 			text: text,

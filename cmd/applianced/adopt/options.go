@@ -27,13 +27,13 @@ type optionFile struct {
 
 // sorter sorts the options of the other master.
 type sorter struct {
-	s     *settings.Settings
-	c     *confs
-	t     *Tree
-	roots []*root
-	notes []Note
-	left  int // options that are left out
-	files []*optionFile
+	settings *settings.Settings
+	confs    *confs
+	tree     *Tree
+	roots    []*root
+	notes    []Note
+	leftOut  int // options that are left out
+	files    []*optionFile
 }
 
 // elsewhere are options whose content is brought in another form.
@@ -58,7 +58,7 @@ func ownedOptions(s *settings.Settings) []string {
 	return c.ManagedHere()
 }
 
-func (o *sorter) note(f *confFile, option string, info bool, format string, args ...any) {
+func (o *sorter) noteOption(f *confFile, option string, info bool, format string, args ...any) {
 	o.notes = append(o.notes, Note{
 		File:   f.path,
 		Line:   f.lines[option],
@@ -68,17 +68,17 @@ func (o *sorter) note(f *confFile, option string, info bool, format string, args
 	})
 }
 
-// sort makes the files of the appliance.
-func (o *sorter) sort() error {
-	owned, brought := ownedOptions(o.s), elsewhere()
-	for _, f := range o.c.files {
+// sortOptions makes the files of the appliance.
+func (o *sorter) sortOptions() error {
+	owned, brought := ownedOptions(o.settings), elsewhere()
+	for _, f := range o.confs.files {
 		out := &optionFile{name: f.target(), from: f, drop: map[string]string{}, change: map[string]any{}}
 		for n := 2; slices.ContainsFunc(o.files, func(g *optionFile) bool { return g.name == out.name }); n++ {
 			out.name = strings.TrimSuffix(f.target(), ".conf") + fmt.Sprintf("-%d.conf", n)
 		}
 
-		for _, name := range f.opts.Keys() {
-			v, _ := f.opts.Get(name)
+		for _, name := range f.options.Keys() {
+			v, _ := f.options.Get(name)
 			o.option(f, out, name, v, owned, brought)
 		}
 
@@ -86,7 +86,7 @@ func (o *sorter) sort() error {
 	}
 
 	for _, f := range o.files {
-		if err := f.write(); err != nil {
+		if err := f.writeText(); err != nil {
 			return err
 		}
 	}
@@ -95,7 +95,7 @@ func (o *sorter) sort() error {
 }
 
 func (o *sorter) option(f *confFile, out *optionFile, name string, v any, owned []string, brought map[string]string) {
-	if file, line, ok := o.c.later(f, name); ok {
+	if file, line, ok := o.confs.foundLater(f, name); ok {
 		out.drop[name] = fmt.Sprintf("%s:%d says it again", file, line)
 		return
 	}
@@ -105,52 +105,54 @@ func (o *sorter) option(f *confFile, out *optionFile, name string, v any, owned 
 		out.drop[name] = "what is included is brought in files of its own"
 	case slices.Contains(owned, name):
 		out.drop[name] = "the appliance sets it"
-		o.note(f, name, true, "left out: the appliance sets it itself")
+		o.noteOption(f, name, true, "left out: the appliance sets it itself")
 	case brought[name] != "":
 		out.drop[name] = brought[name]
-		o.note(f, name, true, "%s", brought[name])
-	case slices.Contains(settings.Insecure(), name) && value.Truth(v) && !slices.Contains(o.s.AllowInsecure, name):
+		o.noteOption(f, name, true, "%s", brought[name])
+	case slices.Contains(settings.Insecure(), name) && value.Truth(v) &&
+		!slices.Contains(o.settings.AllowInsecure, name):
 		out.drop[name] = "it lets every minion in"
-		o.note(f, name, false,
+		o.noteOption(f, name, false,
 			"left out: it lets every minion in; if you mean it, add it to allow_insecure in appliance.yaml and to etc/master.d")
-		o.left++
-	case name == "master_use_pubkey_signature" && o.s.Peering.Enabled && value.Truth(v):
+		o.leftOut++
+	case name == "master_use_pubkey_signature" && o.settings.Peering.Enabled && value.Truth(v):
 		out.drop[name] = "in a cluster each node has a signing key of its own"
-		o.note(f, name, false, "left out: in a cluster each node has a signing key of its own")
-		o.left++
+		o.noteOption(f, name, false, "left out: in a cluster each node has a signing key of its own")
+		o.leftOut++
 	default:
-		o.keep(f, out, name, v)
+		o.keepOption(f, out, name, v)
 	}
 }
 
-// keep takes an option; paths in it that are brought to another place are changed.
-func (o *sorter) keep(f *confFile, out *optionFile, name string, v any) {
-	moved := &paths{o: o}
+// keepOption takes an option; paths in it that are brought to another place are changed.
+func (o *sorter) keepOption(f *confFile, out *optionFile, name string, v any) {
+	moved := &paths{sorter: o}
 	w := moved.change(v, 0)
 	if len(moved.found) > 0 {
 		out.change[name] = w
-		o.note(f, name, true, "paths are changed to where the files are brought: %s", strings.Join(moved.found, ", "))
+		o.noteOption(f, name, true, "paths are changed to where the files are brought: %s",
+			strings.Join(moved.found, ", "))
 	}
 
 	for _, p := range moved.lost {
-		o.note(f, name, false,
+		o.noteOption(f, name, false,
 			"it names %s, which is not imported: bring it to the nodes, or below a root, and change the option",
 			p)
 	}
 
 	switch kind, why := conf.Use(name); kind {
 	case "":
-		o.note(f, name, true, "it is not known: kept for templates and modules of your own")
+		o.noteOption(f, name, true, "it is not known: kept for templates and modules of your own")
 	case "python":
-		o.note(f, name, true, "it is used by Salt's library in the Python that the master starts")
+		o.noteOption(f, name, true, "it is used by Salt's library in the Python that the master starts")
 	case "other":
-		o.note(f, name, true, "another program of Salt uses it: %s", why)
+		o.noteOption(f, name, true, "another program of Salt uses it: %s", why)
 	}
 }
 
 // paths changes and finds paths in the value of an option.
 type paths struct {
-	o           *sorter
+	sorter      *sorter
 	found, lost []string
 }
 
@@ -161,7 +163,7 @@ func (p *paths) change(v any, depth int) any {
 
 	switch v := v.(type) {
 	case string:
-		return p.text(v)
+		return p.movedText(v)
 	case []any:
 		out := make([]any, len(v))
 		for i, e := range v {
@@ -179,12 +181,12 @@ func (p *paths) change(v any, depth int) any {
 	return v
 }
 
-func (p *paths) text(s string) string {
+func (p *paths) movedText(s string) string {
 	if !path.IsAbs(s) || len(s) > 4096 || strings.ContainsAny(s, "\n\x00") {
 		return s
 	}
 
-	for _, r := range p.o.roots {
+	for _, r := range p.sorter.roots {
 		if r.dir == "/" {
 			continue
 		}
@@ -194,7 +196,7 @@ func (p *paths) text(s string) string {
 		}
 	}
 
-	if (p.o.t.there(s) || plainPath(s)) && s != "/" && !slices.Contains(p.lost, s) {
+	if (p.sorter.tree.exists(s) || plainPath(s)) && s != "/" && !slices.Contains(p.lost, s) {
 		p.lost = append(p.lost, s)
 	}
 
@@ -210,10 +212,10 @@ func plainPath(s string) bool {
 	})
 }
 
-// write makes the text: that of the other master without what is left out, or, where
+// writeText makes the text: that of the other master without what is left out, or, where
 // that does not come to the same, the values alone.
-func (f *optionFile) write() error {
-	want := f.from.opts.Clone()
+func (f *optionFile) writeText() error {
+	want := f.from.options.Clone()
 	for name := range f.drop {
 		want.Delete(name)
 	}
@@ -228,7 +230,7 @@ func (f *optionFile) write() error {
 		return nil
 	}
 
-	text, err := f.cut(head)
+	text, err := f.cutLines(head)
 	if err == nil {
 		if v, derr := saltyaml.Decode(text, f.name); derr == nil && value.Equal(v, want) {
 			f.text = text
@@ -245,8 +247,8 @@ func (f *optionFile) write() error {
 	return nil
 }
 
-// cut takes the lines of options that are left out or changed from the text.
-func (f *optionFile) cut(head string) ([]byte, error) {
+// cutLines takes the lines of options that are left out or changed from the text.
+func (f *optionFile) cutLines(head string) ([]byte, error) {
 	lines := bytes.SplitAfter(f.from.text, []byte("\n"))
 	starts := slices.Sorted(maps.Values(f.from.lines))
 	out := bytes.NewBufferString(head)

@@ -43,12 +43,12 @@ type item struct {
 
 // Plan is what an import would do.
 type Plan struct {
-	q      Request
-	t      *Tree
-	node   *Tree // the storage of this node; nil when there is none yet
-	items  []*item
-	counts map[Kind]*Count
-	bytes  int64
+	request Request
+	tree    *Tree
+	node    *Tree // the storage of this node; nil when there is none yet
+	items   []*item
+	counts  map[Kind]*Count
+	bytes   int64
 	// keyring is the folder of gpg in the tree; empty: none.
 	keyring string
 
@@ -65,11 +65,11 @@ type Plan struct {
 }
 
 // Refused reports whether nothing may be imported.
-func (p *Plan) Refused() bool { return len(p.Refusals) > 0 || len(p.Conflicts) > 0 && !p.q.Force }
+func (p *Plan) Refused() bool { return len(p.Refusals) > 0 || len(p.Conflicts) > 0 && !p.request.Force }
 
 // Counts gives the numbers of the kinds of which there is something.
 func (p *Plan) Counts() (out []Count) {
-	for _, k := range kinds() {
+	for _, k := range allKinds() {
 		if c := p.counts[k]; c != nil {
 			out = append(out, *c)
 		}
@@ -82,7 +82,7 @@ func (p *Plan) Bytes() int64 { return p.bytes }
 
 // Look reads the tree and compares it with the node. It writes nothing.
 func Look(ctx context.Context, t *Tree, q Request) (*Plan, error) {
-	p := &Plan{q: q, t: t, counts: map[Kind]*Count{}}
+	p := &Plan{request: q, tree: t, counts: map[Kind]*Count{}}
 	dir := q.ConfigDir
 	if dir == "" {
 		dir = "/etc/salt"
@@ -102,7 +102,7 @@ func Look(ctx context.Context, t *Tree, q Request) (*Plan, error) {
 		return nil, err
 	}
 
-	for _, step := range []func(context.Context, *confs) error{p.keys, p.options, p.gpg} {
+	for _, step := range []func(context.Context, *confs) error{p.planKeys, p.options, p.planKeyring} {
 		if err := step(ctx, c); err != nil {
 			return nil, err
 		}
@@ -111,22 +111,22 @@ func Look(ctx context.Context, t *Tree, q Request) (*Plan, error) {
 	return p, nil
 }
 
-func (p *Plan) count(k Kind) *Count {
+func (p *Plan) countOf(k Kind) *Count {
 	if p.counts[k] == nil {
 		p.counts[k] = &Count{Kind: k}
 	}
 	return p.counts[k]
 }
 
-func (p *Plan) note(list ...Note) { p.Notes = append(p.Notes, list...) }
+func (p *Plan) addNotes(list ...Note) { p.Notes = append(p.Notes, list...) }
 
-// add compares an item with what the node has in its place.
-func (p *Plan) add(it *item) error {
+// addItem compares an item with what the node has in its place.
+func (p *Plan) addItem(it *item) error {
 	if it.from == "" {
 		it.size = int64(len(it.text))
 	}
 
-	c := p.count(it.kind)
+	c := p.countOf(it.kind)
 	same, there, err := p.compare(it)
 	switch {
 	case err != nil:
@@ -141,7 +141,7 @@ func (p *Plan) add(it *item) error {
 		c.New++
 	}
 
-	p.place(it)
+	p.compareItem(it)
 	return nil
 }
 
@@ -149,7 +149,7 @@ func (p *Plan) conflict(it *item, format string, args ...any) {
 	p.Conflicts = append(p.Conflicts, Note{File: it.to, Text: fmt.Sprintf(format, args...)})
 }
 
-func (p *Plan) place(it *item) {
+func (p *Plan) compareItem(it *item) {
 	p.bytes += it.size
 	p.items = append(p.items, it)
 }
@@ -161,9 +161,9 @@ func (p *Plan) compare(it *item) (same, there bool, err error) {
 		return false, false, nil
 	}
 
-	f, fi, err := p.node.open(it.to)
+	f, fi, err := p.node.openFile(it.to)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, p.node.there(it.to), nil
+		return false, p.node.exists(it.to), nil
 	}
 	if err != nil {
 		return false, true, err
@@ -180,7 +180,7 @@ func (p *Plan) compare(it *item) (same, there bool, err error) {
 	}
 	defer content.Close()
 
-	same, err = equal(f, content)
+	same, err = sameContent(f, content)
 	return same, true, err
 }
 
@@ -189,11 +189,11 @@ func (p *Plan) content(it *item) (io.ReadCloser, error) {
 	if it.from == "" {
 		return io.NopCloser(bytes.NewReader(it.text)), nil
 	}
-	f, _, err := p.t.open(it.from)
+	f, _, err := p.tree.openFile(it.from)
 	return f, err
 }
 
-func equal(a, b io.Reader) (bool, error) {
+func sameContent(a, b io.Reader) (bool, error) {
 	x, y := make([]byte, 64<<10), make([]byte, 64<<10)
 	for {
 		n, err := io.ReadFull(a, x)
@@ -202,7 +202,7 @@ func equal(a, b io.Reader) (bool, error) {
 			return false, nil
 		}
 
-		end, end2 := ended(err), ended(err2)
+		end, end2 := contextEnded(err), contextEnded(err2)
 		switch {
 		case end && end2:
 			return true, nil
@@ -214,14 +214,14 @@ func equal(a, b io.Reader) (bool, error) {
 	}
 }
 
-func ended(err error) bool {
+func contextEnded(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// gpg finds the keyring.
-func (p *Plan) gpg(_ context.Context, c *confs) error {
-	dir := c.path("gpg_keydir", "/etc/salt/gpgkeys")
-	names, err := p.t.list(path.Join(dir, "private-keys-v1.d"))
+// planKeyring finds the keyring.
+func (p *Plan) planKeyring(_ context.Context, c *confs) error {
+	dir := c.pathOption("gpg_keydir", "/etc/salt/gpgkeys")
+	names, err := p.tree.listNames(path.Join(dir, "private-keys-v1.d"))
 	if err != nil {
 		return fmt.Errorf("look for keys of gpg: %w", err)
 	}
@@ -231,19 +231,19 @@ func (p *Plan) gpg(_ context.Context, c *confs) error {
 		switch {
 		case !strings.HasSuffix(name, ".key"):
 			continue
-		case p.node != nil && p.node.there(path.Join("etc/gpgkeys/private-keys-v1.d", name)):
-			p.count(GPG).Same++
+		case p.node != nil && p.node.exists(path.Join("etc/gpgkeys/private-keys-v1.d", name)):
+			p.countOf(GPG).Same++
 		default:
-			p.count(GPG).New++
+			p.countOf(GPG).New++
 			p.keyring = dir
 		}
 
 		n++
 	}
 
-	if p.t.there(path.Join(dir, "secring.gpg")) && n == 0 {
-		p.count(GPG).Left++
-		p.note(Note{
+	if p.tree.exists(path.Join(dir, "secring.gpg")) && n == 0 {
+		p.countOf(GPG).Left++
+		p.addNotes(Note{
 			File: path.Join(dir, "secring.gpg"),
 			Text: "left out: it is of GnuPG 1; export the keys there (gpg --export-secret-keys) and give them to applianced secrets import",
 		})

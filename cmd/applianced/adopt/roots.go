@@ -49,7 +49,7 @@ func findRoots(t *Tree, c *confs, s *settings.Settings) (roots []*root, options 
 			env, ok := k.(string)
 			if !ok || env == "__env__" || backup.CheckName(env) != nil || strings.ContainsAny(env, `/\ `) {
 				notes = append(notes,
-					c.note(o.name, "the environment %.60q is left out: bring its files by hand", fmt.Sprint(k)))
+					c.noteAt(o.name, "the environment %.60q is left out: bring its files by hand", fmt.Sprint(k)))
 				continue
 			}
 
@@ -68,7 +68,7 @@ func findRoots(t *Tree, c *confs, s *settings.Settings) (roots []*root, options 
 
 			for _, d := range missing {
 				if given.Len() > 0 && !slices.Contains(o.preset, any(d)) {
-					notes = append(notes, c.note(o.name, "%s of the environment %s is not in the tree", d, env))
+					notes = append(notes, c.noteAt(o.name, "%s of the environment %s is not in the tree", d, env))
 				}
 			}
 		}
@@ -98,7 +98,7 @@ func rootDirs(t *Tree, v any) (dirs, missing []string) {
 
 		found := []string{path.Clean(s)}
 		if strings.ContainsAny(s, "*?[") {
-			found = t.glob(s)
+			found = t.globPaths(s)
 		}
 
 		for _, d := range found {
@@ -115,27 +115,27 @@ func rootDirs(t *Tree, v any) (dirs, missing []string) {
 
 // scanner collects the files of roots.
 type scanner struct {
-	ctx   context.Context
-	t     *Tree
-	seen  map[string]string // where a file goes: where it comes from
-	items []*item
-	notes []Note
-	left  map[Kind]int
-	bytes int64
-	count int
+	ctx     context.Context
+	tree    *Tree
+	seen    map[string]string // where a file goes: where it comes from
+	items   []*item
+	notes   []Note
+	leftOut map[Kind]int
+	bytes   int64
+	count   int
 }
 
-func (x *scanner) skip(r *root, name, why string) {
-	x.left[r.kind]++
+func (x *scanner) skipFile(r *root, name, why string) {
+	x.leftOut[r.kind]++
 	if len(x.notes) < maxListed {
 		x.notes = append(x.notes, Note{File: name, Text: "left out: " + why})
 	}
 }
 
-// root takes all files of a root. Of a file that several roots of an environment have,
+// scanRoot takes all files of a root. Of a file that several roots of an environment have,
 // the first counts, as for Salt's file server.
-func (x *scanner) root(r *root) error {
-	at, _, err := x.t.resolve(r.dir)
+func (x *scanner) scanRoot(r *root) error {
+	at, _, err := x.tree.resolve(r.dir)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (x *scanner) root(r *root) error {
 
 // folder takes what is in a folder; above are the folders on the way, without links.
 func (x *scanner) folder(r *root, dir, rel string, above []string) error {
-	names, err := x.t.list(dir)
+	names, err := x.tree.listNames(dir)
 	if err != nil {
 		return err
 	}
@@ -161,28 +161,28 @@ func (x *scanner) folder(r *root, dir, rel string, above []string) error {
 
 		name, to := path.Join(dir, n), path.Join(r.to, rel, n)
 		if err := backup.CheckName(to); err != nil {
-			x.skip(r, dir, "something in it "+err.Error())
+			x.skipFile(r, dir, "something in it "+err.Error())
 			continue
 		}
 
-		at, fi, err := x.t.resolve(name)
+		at, fi, err := x.tree.resolve(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			x.skip(r, name, "it is a link to nothing in the tree")
+			x.skipFile(r, name, "it is a link to nothing in the tree")
 		case err != nil:
-			x.skip(r, name, err.Error())
+			x.skipFile(r, name, err.Error())
 		case fi.IsDir() && slices.Contains(above, at):
-			x.skip(r, name, "it is a link to a folder above it")
+			x.skipFile(r, name, "it is a link to a folder above it")
 		case fi.IsDir() && len(above) >= maxDepth-4:
-			x.skip(r, name, "it lies too deep")
+			x.skipFile(r, name, "it lies too deep")
 		case fi.IsDir():
 			if err := x.folder(r, name, path.Join(rel, n), append(slices.Clone(above), at)); err != nil {
 				return err
 			}
 		case !fi.Mode().IsRegular():
-			x.skip(r, name, "it is neither a file nor a folder")
+			x.skipFile(r, name, "it is neither a file nor a folder")
 		default:
-			if err := x.file(r, name, to, fi); err != nil {
+			if err := x.scanFile(r, name, to, fi); err != nil {
 				return err
 			}
 		}
@@ -191,7 +191,7 @@ func (x *scanner) folder(r *root, dir, rel string, above []string) error {
 	return nil
 }
 
-func (x *scanner) file(r *root, name, to string, fi fs.FileInfo) error {
+func (x *scanner) scanFile(r *root, name, to string, fi fs.FileInfo) error {
 	if first, ok := x.seen[to]; ok {
 		if first != name {
 			x.notes = append(x.notes,

@@ -66,11 +66,11 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 	}
 
 	u := &unpacker{
-		root:    root,
-		left:    l.Bytes,
-		folders: map[string]bool{},
-		entries: l.Entries,
-		watch:   watch,
+		root:      root,
+		bytesLeft: l.Bytes,
+		folders:   map[string]bool{},
+		entries:   l.Entries,
+		watch:     watch,
 	}
 
 	end := &ending{r: r}
@@ -95,7 +95,7 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 			return nil, fmt.Errorf("read the archive: it holds more than %d files", l.Entries)
 		}
 
-		err = u.take(h, t)
+		err = u.unpackEntry(h, t)
 		switch {
 		case errors.Is(err, room.ErrFull):
 			return nil, fmt.Errorf("unpack the archive: %w; make room, or pack less of the other master", err)
@@ -123,22 +123,22 @@ func (e *ending) Read(b []byte) (int, error) {
 }
 
 type unpacker struct {
-	root    *os.Root
-	left    int64           // bytes of files
-	folders map[string]bool // that were made
-	entries int             // folders are made at most
-	watch   *room.Watch
-	notes   []Note
+	root      *os.Root
+	bytesLeft int64           // bytes of files
+	folders   map[string]bool // that were made
+	entries   int             // folders are made at most
+	watch     *room.Watch
+	notes     []Note
 }
 
-func (u *unpacker) skip(name, why string) {
+func (u *unpacker) skipEntry(name, why string) {
 	if len(u.notes) < maxListed {
 		u.notes = append(u.notes, Note{File: "/" + name, Text: "left out: " + why})
 	}
 }
 
-// plain is a name of the archive without what makes it absolute.
-func plain(name string) (string, error) {
+// plainName is a name of the archive without what makes it absolute.
+func plainName(name string) (string, error) {
 	name = strings.TrimLeft(strings.TrimPrefix(name, "./"), "/")
 	name = strings.TrimSuffix(name, "/")
 	if name != "" && name != "." && !backup.Plain(name) {
@@ -147,14 +147,14 @@ func plain(name string) (string, error) {
 	return name, nil
 }
 
-func (u *unpacker) take(h *tar.Header, r io.Reader) error {
-	name, err := plain(h.Name)
+func (u *unpacker) unpackEntry(h *tar.Header, r io.Reader) error {
+	name, err := plainName(h.Name)
 	if err != nil || name == "" || name == "." || passedOver(name) {
 		return err
 	}
 
 	if err := backup.CheckName(name); err != nil {
-		u.skip(path.Dir(name), "something in it "+err.Error())
+		u.skipEntry(path.Dir(name), "something in it "+err.Error())
 		return nil
 	}
 	if h.Typeflag == tar.TypeDir {
@@ -171,24 +171,24 @@ func (u *unpacker) take(h *tar.Header, r io.Reader) error {
 
 	switch h.Typeflag {
 	case tar.TypeReg:
-		err = u.file(name, h, r)
+		err = u.unpackFile(name, h, r)
 	case tar.TypeSymlink:
 		if h.Linkname == "" || len(h.Linkname) > 4096 || strings.Contains(h.Linkname, "\x00") {
 			return fmt.Errorf("the link %q leads nowhere", name)
 		}
 		err = u.root.Symlink(h.Linkname, name)
 	case tar.TypeLink:
-		to, perr := plain(h.Linkname)
+		to, perr := plainName(h.Linkname)
 		if perr != nil {
 			return perr
 		}
 
 		if err = u.root.Link(to, name); errors.Is(err, fs.ErrNotExist) {
-			u.skip(name, "it is another name of a file that is not in the archive")
+			u.skipEntry(name, "it is another name of a file that is not in the archive")
 			err = nil
 		}
 	default:
-		u.skip(name, "it is neither a file nor a folder nor a link")
+		u.skipEntry(name, "it is neither a file nor a folder nor a link")
 	}
 
 	if errors.Is(err, fs.ErrExist) {
@@ -230,11 +230,11 @@ func (u *unpacker) folder(name string) error {
 	return err
 }
 
-func (u *unpacker) file(name string, h *tar.Header, r io.Reader) error {
-	if h.Size < 0 || h.Size > maxFile || h.Size > u.left {
+func (u *unpacker) unpackFile(name string, h *tar.Header, r io.Reader) error {
+	if h.Size < 0 || h.Size > maxFile || h.Size > u.bytesLeft {
 		return fmt.Errorf("%q is too large: %d bytes", name, h.Size)
 	}
-	u.left -= h.Size
+	u.bytesLeft -= h.Size
 	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

@@ -161,12 +161,12 @@ func TestTreeStaysInside(t *testing.T) {
 		"/etc":          "",
 		"/etc/secret/x": "",
 	} {
-		if b, err := tree.read(name, 100); string(b) != want || err == nil != (want != "") {
+		if b, err := tree.readFile(name, 100); string(b) != want || err == nil != (want != "") {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
 	}
 
-	if _, err := tree.read("/etc/secret", 3); err == nil {
+	if _, err := tree.readFile("/etc/secret", 3); err == nil {
 		t.Error("a file is read beyond its bound")
 	}
 }
@@ -233,18 +233,18 @@ func FuzzOptions(f *testing.F) {
 
 		s := settings.Default("n1")
 		o := &sorter{
-			s:     &s,
-			c:     c,
-			t:     tree,
-			roots: []*root{{kind: States, env: "base", dir: "/srv/salt", served: "/x/srv/salt"}},
+			settings: &s,
+			confs:    c,
+			tree:     tree,
+			roots:    []*root{{kind: States, env: "base", dir: "/srv/salt", served: "/x/srv/salt"}},
 		}
 
-		if err := o.sort(); err != nil {
+		if err := o.sortOptions(); err != nil {
 			return
 		}
 
 		for _, out := range o.files {
-			want := out.from.opts.Clone()
+			want := out.from.options.Clone()
 			for n := range out.drop {
 				want.Delete(n)
 			}

@@ -76,8 +76,8 @@ func (t *Tree) resolve(name string) (string, fs.FileInfo, error) {
 	return at, fi, err
 }
 
-// open opens a regular file.
-func (t *Tree) open(name string) (*os.File, fs.FileInfo, error) {
+// openFile opens a regular file.
+func (t *Tree) openFile(name string) (*os.File, fs.FileInfo, error) {
 	at, _, err := t.resolve(name)
 	if err != nil {
 		return nil, nil, err
@@ -101,9 +101,9 @@ func (t *Tree) open(name string) (*os.File, fs.FileInfo, error) {
 	return f, fi, nil
 }
 
-// read reads a regular file of at most limit bytes.
-func (t *Tree) read(name string, limit int64) ([]byte, error) {
-	f, _, err := t.open(name)
+// readFile reads a regular file of at most limit bytes.
+func (t *Tree) readFile(name string, limit int64) ([]byte, error) {
+	f, _, err := t.openFile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +115,8 @@ func (t *Tree) read(name string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// list gives the names in a folder, sorted; none when there is no such folder.
-func (t *Tree) list(name string) ([]string, error) {
+// listNames gives the names in a folder, sorted; none when there is no such folder.
+func (t *Tree) listNames(name string) ([]string, error) {
 	at, fi, err := t.resolve(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !fi.IsDir() {
 		return nil, nil
@@ -143,8 +143,8 @@ func (t *Tree) list(name string) ([]string, error) {
 	return names, nil
 }
 
-// glob gives the paths that fit a pattern, sorted as Salt reads them.
-func (t *Tree) glob(pattern string) (out []string) {
+// globPaths gives the paths that fit a pattern, sorted as Salt reads them.
+func (t *Tree) globPaths(pattern string) (out []string) {
 	out = []string{"/"}
 	for _, part := range strings.Split(strings.Trim(path.Clean("/"+pattern), "/"), "/") {
 		var next []string
@@ -154,7 +154,7 @@ func (t *Tree) glob(pattern string) (out []string) {
 				continue
 			}
 
-			names, _ := t.list(dir)
+			names, _ := t.listNames(dir)
 			for _, n := range names {
 				if ok, err := path.Match(part, n); err == nil && ok && (n[0] != '.' || part[0] == '.') &&
 					len(next) < maxEntries {
@@ -169,8 +169,8 @@ func (t *Tree) glob(pattern string) (out []string) {
 	return slices.DeleteFunc(out, func(p string) bool { _, _, err := t.resolve(p); return err != nil })
 }
 
-// there reports whether something is at a path.
-func (t *Tree) there(name string) bool {
+// exists reports whether something is at a path.
+func (t *Tree) exists(name string) bool {
 	_, _, err := t.resolve(name)
 	return err == nil
 }

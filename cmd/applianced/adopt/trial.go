@@ -16,10 +16,10 @@ import (
 // maxTrials bounds how often options are tried: each time one fault at least is gone.
 const maxTrials = 50
 
-// try has the master's own code read what its configuration will be: the appliance's,
+// tryOptions has the master's own code read what its configuration will be: the appliance's,
 // the administrator's files that are there, and those that are imported. An imported
 // option with which it would not start is left out.
-func (o *sorter) try() error {
+func (o *sorter) tryOptions() error {
 	for range maxTrials {
 		again, err := o.tryOnce()
 		if err != nil || !again {
@@ -41,7 +41,7 @@ func (o *sorter) tryOnce() (again bool, err error) {
 		return false, fmt.Errorf("check the options: %w", err)
 	}
 
-	cfg, err := (&conf.Loader{User: o.s.Users.Master, Tool: true}).Load(filepath.Join(dir, "master"))
+	cfg, err := (&conf.Loader{User: o.settings.Users.Master, Tool: true}).Load(filepath.Join(dir, "master"))
 	if err == nil {
 		o.remarks(cfg.Notes, include)
 		return false, nil
@@ -67,7 +67,7 @@ func (o *sorter) tryOnce() (again bool, err error) {
 
 // together writes the configuration as it will be.
 func (o *sorter) together(dir, include string) error {
-	main, err := layout.MasterConfig(o.s, o.s.Users.Master, include)
+	main, err := layout.MasterConfig(o.settings, o.settings.Users.Master, include)
 	if err == nil {
 		err = os.Mkdir(include, 0o700)
 	}
@@ -79,7 +79,7 @@ func (o *sorter) together(dir, include string) error {
 		return err
 	}
 
-	there, _ := filepath.Glob(filepath.Join(o.s.EditConfDir(), "*.conf"))
+	there, _ := filepath.Glob(filepath.Join(o.settings.EditConfDir(), "*.conf"))
 	for _, f := range there[:min(len(there), maxConfs)] {
 		b, _, err := durable.ReadFile(f, maxOptions, durable.Follow)
 		if err == nil {
@@ -102,8 +102,8 @@ func (o *sorter) together(dir, include string) error {
 	return nil
 }
 
-// of finds the imported file of a fault or note.
-func (o *sorter) of(file, include string) *optionFile {
+// importedFile finds the imported file of a fault or note.
+func (o *sorter) importedFile(file, include string) *optionFile {
 	if filepath.Dir(file) != include {
 		return nil
 	}
@@ -116,27 +116,27 @@ func (o *sorter) of(file, include string) *optionFile {
 
 // refuse leaves an option out.
 func (o *sorter) refuse(fault *conf.Fault, include string) bool {
-	f := o.of(fault.Path, include)
+	f := o.importedFile(fault.Path, include)
 	if f == nil || fault.Option == "" {
 		return false
 	}
-	if _, has := f.from.opts.Get(fault.Option); !has || f.drop[fault.Option] != "" {
+	if _, has := f.from.options.Get(fault.Option); !has || f.drop[fault.Option] != "" {
 		return false
 	}
 	f.drop[fault.Option] = "the master does not start with it"
 	delete(f.change, fault.Option)
-	o.note(f.from, fault.Option, false, "left out, the master does not start with it: %v", fault.Err)
-	o.left++
-	return f.write() == nil
+	o.noteOption(f.from, fault.Option, false, "left out, the master does not start with it: %v", fault.Err)
+	o.leftOut++
+	return f.writeText() == nil
 }
 
 // remarks takes what the master says of the imported options.
 func (o *sorter) remarks(notes []conf.Note, include string) {
 	for _, n := range notes {
-		f := o.of(n.Path, include)
+		f := o.importedFile(n.Path, include)
 		if f == nil || n.Level < slog.LevelInfo {
 			continue
 		}
-		o.note(f.from, n.Option, n.Level < slog.LevelWarn, "%s", n.Text)
+		o.noteOption(f.from, n.Option, n.Level < slog.LevelWarn, "%s", n.Text)
 	}
 }

@@ -41,7 +41,7 @@ func Write(dir string, key ed25519.PrivateKey) error {
 			return fmt.Errorf("sums: %q in %s is no file of a release", f.Name(), dir)
 		}
 
-		sum, err := of(filepath.Join(dir, f.Name()))
+		sum, err := sumOf(filepath.Join(dir, f.Name()))
 		if err != nil {
 			return fmt.Errorf("sums: %w", err)
 		}
@@ -71,7 +71,7 @@ func Write(dir string, key ed25519.PrivateKey) error {
 	return nil
 }
 
-func of(path string) ([]byte, error) {
+func sumOf(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
