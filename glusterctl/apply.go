@@ -11,16 +11,16 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// Event tells what Apply is doing.
+// Event reports the progress of Apply.
 type Event struct {
 	Step Step
 	// State is "start", "wait", "retry" or "done".
 	State string
-	// Text says what is waited for, or why a step is tried again.
+	// Text says what Apply waits for, or why it tries a step again.
 	Text string
 }
 
-// StepError is a step that did not work.
+// StepError is the failure of a step.
 type StepError struct {
 	Step Step
 	Err  error
@@ -33,7 +33,7 @@ func (e *StepError) Error() string {
 
 func (e *StepError) Unwrap() error { return e.Err }
 
-// RefusedError is a plan that cannot be carried out to its end.
+// RefusedError means that a plan cannot be carried out completely.
 type RefusedError struct{ Findings []Finding }
 
 func (e *RefusedError) Error() string {
@@ -44,19 +44,17 @@ func (e *RefusedError) Error() string {
 	return "storage: " + strings.Join(s, "; ")
 }
 
-// ErrNotApproved is in the chain when reality has moved since the plan was made
-// and a step that takes something away is needed that the plan did not have.
+// ErrNotApproved is in the chain when the pool has changed since the plan was made, and a
+// destructive step is needed that was not in the plan.
 var ErrNotApproved = errors.New("the step was not in the plan that was approved")
 
-// maxRuns is how often one step may run without having an effect; between two
-// runs is a pause.
+// maxRuns is how often one step may run without an effect. Apply pauses between two runs.
 const maxRuns = 3
 
-// Apply carries a plan out. After each step it observes and plans again, so it
-// can be stopped at any moment and called again; the plan given decides only
-// which destructive steps are allowed. It returns nil when the desired state is
-// reached, a [*RefusedError] when something keeps the rest from being done, a
-// [*StepError] when a step failed. progress may be nil; it is called from this
+// Apply carries a plan out. After each step it observes and plans again, so it can be stopped at
+// any moment and called again. The given plan only decides which destructive steps are allowed. It
+// returns nil when the desired state is reached, a [*RefusedError] when something prevents the
+// rest, and a [*StepError] when a step failed. progress may be nil; it is called from this
 // goroutine.
 func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event)) error {
 	c.applying.Lock()
@@ -72,10 +70,10 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 	}
 
 	runs := map[string]int{}
-	var last string    // step that just ran
-	var failing string // step that is being tried again
+	var last string    // the step that ran last
+	var failing string // the step that is tried again
 	var since time.Time
-	var healers error // why self-heal daemons that do not start are left as they are; nil: none is
+	var healers error // why self-heal daemons do not start; nil when that has not happened
 	for {
 		obs, err := c.observe(ctx, d, look{running: true})
 		if err != nil {
@@ -164,16 +162,16 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 	}
 }
 
-// startsBricks reports whether a step does more than to start self-heal daemons. One that does not
-// start must not keep nodes from coming, from leaving, and from getting another disk.
+// startsBricks reports whether a step starts more than self-heal daemons. A self-heal daemon that
+// does not start must not keep nodes from joining, from leaving, or from getting another disk.
 func startsBricks(s Step, obs *Observation) bool {
 	return s.Kind != StartBricks || slices.ContainsFunc(obs.Volume.Bricks,
 		func(b cli.Brick) bool { return slices.Contains(s.Targets, b.Name) })
 }
 
-// retryStep reports whether a step that failed is tried once more. Whatever glusterd
-// said, what counts is whether the step is still needed: the next round sees
-// that. But a refusal that will not pass by itself is looked at once more only.
+// retryStep reports whether a failed step is tried again. Whatever glusterd has said, the next
+// round sees whether the step is still needed. A refusal that will not pass by itself is tried
+// again only once.
 func (c *Controller) retryStep(ctx context.Context, d Desired, s Step, kind cli.Kind, since time.Time) bool {
 	if kind.Retry() {
 		return c.cfg.Now().Sub(since) < c.cfg.RetryFor
@@ -182,17 +180,17 @@ func (c *Controller) retryStep(ctx context.Context, d Desired, s Step, kind cli.
 	return err == nil && !slices.ContainsFunc(NewPlan(obs, d).Steps, func(x Step) bool { return x.ID == s.ID })
 }
 
-// stopped is the error of a step during which ctx ended.
+// stopped returns the error of a step during which ctx ended.
 func stopped(s Step, err error) error {
 	return &StepError{s, err, "run it again: what was done is kept"}
 }
 
-// pauseBetweenTries waits between tries: 1 to 3 s, so that two writers do not keep in step.
+// pauseBetweenTries waits 1 to 3 s at random, so that two writers do not keep in step.
 func (c *Controller) pauseBetweenTries(ctx context.Context) error {
 	return c.cfg.Sleep(ctx, time.Second+time.Duration(c.cfg.Jitter()*float64(2*time.Second)))
 }
 
-// nextFor says what an administrator can do about a step that failed.
+// nextFor says what an administrator can do about a failed step.
 func nextFor(s Step, k cli.Kind) string {
 	switch k {
 	case cli.Busy:

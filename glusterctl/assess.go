@@ -11,13 +11,13 @@ import (
 	"saltern/glusterctl/mount"
 )
 
-// Severity of a problem.
+// Severity is how serious a problem is.
 type Severity string
 
 // Severities.
 const (
-	Warning  Severity = "warning"  // serving, but less safe than it should be
-	Critical Severity = "critical" // not serving, or about to lose data
+	Warning  Severity = "warning"  // the volume serves, but is less safe than it should be
+	Critical Severity = "critical" // the volume does not serve, or may lose data
 )
 
 // Problem is one thing that is wrong now, for the status.
@@ -26,15 +26,15 @@ type Problem struct {
 	Severity Severity `json:"severity"`
 }
 
-// Quorum is how much more may fail.
+// Quorum is how many more bricks may fail.
 type Quorum struct {
 	Bricks int  `json:"bricks"` // of the volume, arbiter included
 	Up     int  `json:"up"`
-	Spare  int  `json:"spare"` // bricks that may still be lost without a stop
+	Spare  int  `json:"spare"` // bricks that may fail before the volume stops
 	Known  bool `json:"known"`
 }
 
-// Quorum counts the bricks that run against what a write needs.
+// Quorum compares the bricks that run with those that a write needs.
 func (o *Observation) Quorum() Quorum {
 	q := Quorum{}
 	if o.Volume == nil || o.Processes == nil {
@@ -49,7 +49,7 @@ func (o *Observation) Quorum() Quorum {
 	}
 
 	need := q.Bricks/2 + 1
-	if q.Bricks == 2 { // the first one is enough
+	if q.Bricks == 2 { // the first brick is enough
 		need = 1
 		if q.Up > 0 {
 			if up, _ := o.brickState(o.Volume.Bricks[0]); !up {
@@ -60,20 +60,20 @@ func (o *Observation) Quorum() Quorum {
 
 	q.Spare = q.Up - need
 	if q.Bricks == 2 && q.Up == 2 {
-		q.Spare = 0 // losing the first one stops the volume
+		q.Spare = 0 // losing the first brick stops the volume
 	}
 
 	return q
 }
 
-// Marks at which space and inodes are reported, in percent free.
+// The limits below which space and inodes are reported, in percent free.
 const (
 	lowPercent  = 10
 	fullPercent = 2
 )
 
-// Assess names everything that is wrong with the storage, causes before
-// consequences. It is a pure function of what was observed and desired.
+// Assess returns everything that is wrong with the storage, causes before consequences. It is a
+// pure function of the observed and the desired state.
 func Assess(o *Observation, d Desired) (out []Problem) {
 	say := func(sev Severity, code, next, format string, args ...any) *Problem {
 		out = append(out,
@@ -123,7 +123,7 @@ func Assess(o *Observation, d Desired) (out []Problem) {
 	return out
 }
 
-// sayFunc adds a problem; what it gives is valid until the next one.
+// sayFunc adds a problem and returns it. The pointer is valid until the next call.
 type sayFunc func(sev Severity, code, next, format string, args ...any) *Problem
 
 func assessMount(o *Observation, say sayFunc) {
@@ -140,7 +140,7 @@ func assessMount(o *Observation, say sayFunc) {
 		}
 
 		switch {
-		case !h.Writable && strings.HasPrefix(h.Text, "write: "): // the bricks keep something back, or have a quota
+		case !h.Writable && strings.HasPrefix(h.Text, "write: "): // the bricks reserve space, or have a quota
 			say(Critical, "volume_full", "delete what is not needed, or give the nodes larger disks",
 				"the volume takes no more data: %s, with %.1f %% of space or inodes free", h.Text, free)
 		case h.Total > 0 && free < fullPercent:
@@ -244,8 +244,7 @@ func percent(part, whole uint64) float64 {
 	return 100 * float64(part) / float64(whole)
 }
 
-// HealTracker remembers since when entries wait for healing. Not for several
-// goroutines at once.
+// HealTracker remembers since when entries wait for healing. Only one goroutine may use it.
 type HealTracker struct {
 	// Patience is how long an entry may wait while all bricks run; 0 means 10 min.
 	Patience time.Duration
@@ -253,7 +252,7 @@ type HealTracker struct {
 	since map[cli.HealEntry]time.Time
 }
 
-// maxTracked bounds what is remembered; what is beyond is not tracked.
+// maxTracked bounds how many entries are tracked. Further ones are ignored.
 const maxTracked = 10_000
 
 // Stuck is an entry that does not heal.
@@ -262,9 +261,8 @@ type Stuck struct {
 	Since time.Time `json:"since"`
 }
 
-// Update takes a list of entries (cli.Client.HealEntries) and gives those that
-// have been in every list for longer than Patience. While a brick is away
-// waiting is normal, and the time starts anew.
+// Update takes a list of entries (cli.Client.HealEntries) and returns those that were in every list
+// for longer than Patience. While a brick is away, waiting is normal, and the time starts again.
 func (t *HealTracker) Update(now time.Time, bricks []cli.Heal) []Stuck {
 	patience := t.Patience
 	patience = cmp.Or(patience, 10*time.Minute)

@@ -21,57 +21,55 @@ import (
 // Port of glusterd.
 const Port = "24007"
 
-// Config is what a [Controller] works with.
+// Config holds the settings of a [Controller].
 type Config struct {
 	Log *slog.Logger
 	// Runner runs commands; nil means command.Exec.
 	Runner command.Runner
-	// Dial tries a TCP connection to address:24007; nil means a real one, one
-	// second.
+	// Dial tries a TCP connection to address:24007. nil means a real one, for one second at
+	// most.
 	Dial func(ctx context.Context, address string) error
-	// Alive reports whether a brick or self-heal daemon of this machine runs; nil
-	// means to look for its process.
+	// Alive reports whether a brick or self-heal daemon of this machine runs. nil means that
+	// its process is looked for.
 	Alive func(cli.Process) bool
-	// Mounter and Prober of this node's mount; nil when there is none.
+	// Mounter and Prober are for this node's mount. They may be nil: there is none.
 	Mounter *mount.Mounter
 	Prober  *mount.Prober
-	// Tree gives the directories of the volume for these nodes. Helper starts a
-	// child of this program that ends in [HelperMain]; the tree is made there,
-	// because the volume may hang.
+	// Tree returns the directories of the volume for these nodes. Helper starts a child of this
+	// program that calls [HelperMain]. The child creates the tree, because the volume may hang.
 	Tree   func(nodes []string) layout.Tree
 	Helper []string
-	// ClearBrick takes glusterd's marks off a directory without content; nil:
+	// ClearBrick removes glusterd's marks from an empty directory. nil means
 	// [disk.ClearBrick], which needs CAP_SYS_ADMIN.
 	ClearBrick func(ctx context.Context, dir string) error
-	// StartDaemon starts the local glusterd; nil: somebody else does.
+	// StartDaemon starts the local glusterd. It may be nil: another program starts it.
 	StartDaemon func(ctx context.Context) error
-	// Lead is asked before each change whether this node may still make changes;
-	// nil means always.
+	// Lead reports before each change whether this node may still make changes. It may be nil:
+	// always.
 	Lead func(ctx context.Context) error
 
-	// RetryFor is how long one step is tried again when it is refused for reasons
-	// that pass; 0 means 200 s, a little more than glusterd keeps the lock of a
-	// peer that vanished.
+	// RetryFor is how long a step is tried again that is refused for a passing reason. 0 means
+	// 200 s, a little longer than glusterd keeps the lock of a peer that has vanished.
 	RetryFor time.Duration
-	// HealFor is how long healing may take without any progress; 0 means 30 min.
+	// HealFor is how long healing may make no progress. 0 means 30 min.
 	HealFor time.Duration
-	// Sleep waits between tries; nil means a timer. Jitter gives a number in
-	// [0, 1); nil means math/rand.
+	// Sleep waits between tries; nil means a timer. Jitter returns a number in [0, 1); nil means
+	// math/rand.
 	Sleep  func(ctx context.Context, d time.Duration) error
 	Jitter func() float64
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Controller observes and changes one volume from one node. Observe may be
-// called by several goroutines; Apply runs one plan at a time.
+// Controller observes and changes one volume from one node. Several goroutines may call Observe.
+// Apply runs one plan at a time.
 type Controller struct {
 	cfg      Config
 	client   *cli.Client
 	applying sync.Mutex
 }
 
-// New makes a controller.
+// New creates a controller.
 func New(cfg Config) *Controller {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Dial == nil {
@@ -96,17 +94,16 @@ func New(cfg Config) *Controller {
 		cfg.Now = time.Now
 	}
 
-	client := &cli.Client{Runner: cfg.Runner} // it has a default of its own
+	client := &cli.Client{Runner: cfg.Runner} // the client has its own default
 	cfg.Runner = cmp.Or[command.Runner](cfg.Runner, command.Exec{})
 	return &Controller{cfg: cfg, client: client}
 }
 
-// Plan is [NewPlan].
+// Plan calls [NewPlan].
 func (c *Controller) Plan(obs *Observation, d Desired) Plan { return NewPlan(obs, d) }
 
-// Probe takes a machine into the pool. It is no fault when it is a member
-// already; one that does not answer is not asked, because glusterd would wait
-// two minutes for it.
+// Probe adds a machine to the pool. A machine that is a member already is not an error. A machine
+// that does not answer is not asked, because glusterd would wait two minutes for it.
 func (c *Controller) Probe(ctx context.Context, m Member) error {
 	if err := c.cfg.Dial(ctx, m.Address); err != nil {
 		return fmt.Errorf("reach glusterd of %s: %w", m.Name, err)
@@ -114,12 +111,12 @@ func (c *Controller) Probe(ctx context.Context, m Member) error {
 	return c.client.Change(ctx, "peer", "probe", m.Name)
 }
 
-// StartHeal has the self-heal daemons look now for what is to be healed.
+// StartHeal makes the self-heal daemons look for entries to heal now.
 func (c *Controller) StartHeal(ctx context.Context, volume string) error {
 	return c.client.Change(ctx, "volume", "heal", volume)
 }
 
-// HealEntries lists what is to be healed on each brick.
+// HealEntries lists the entries to heal on each brick.
 func (c *Controller) HealEntries(ctx context.Context, volume string) ([]cli.Heal, error) {
 	return c.client.HealEntries(ctx, volume)
 }

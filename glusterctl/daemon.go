@@ -12,14 +12,13 @@ import (
 	"time"
 )
 
-// DaemonState is where glusterd keeps what it knows.
+// DaemonState is the directory of glusterd's own state.
 const DaemonState = "/var/lib/glusterd"
 
-// DaemonConfig is the content of /etc/glusterfs/glusterd.vol. Without the ping
-// and user timeouts glusterd does not notice for minutes that a peer vanished,
-// and every command that needs the lock of the pool hangs as long. Bricks
-// listen on ports from 49152 to lastPort (0: 60999, as Debian has it), so that a
-// firewall can name them.
+// DaemonConfig returns the content of /etc/glusterfs/glusterd.vol. Without the ping and user
+// timeouts glusterd takes minutes to notice that a peer has vanished, and every command that needs
+// the lock of the pool hangs as long. Bricks listen on ports from 49152 to lastPort, so that a
+// firewall can name them. 0 means 60999, as in Debian.
 func DaemonConfig(lastPort int) []byte {
 	lastPort = cmp.Or(lastPort, 60999)
 	return fmt.Appendf(nil, `# Written by the appliance: changes here are lost.
@@ -40,33 +39,30 @@ end-volume
 `, DaemonState, Port, lastPort)
 }
 
-// UnitDropIn is a drop-in for glusterd.service. As Debian ships it, a restart
-// of glusterd takes the bricks of the node down with it; brickMount is where
-// the file system of the bricks is mounted. Debian's unit is ordered before
-// network-online.target, so nothing here may come after that.
+// UnitDropIn returns a drop-in for glusterd.service. With Debian's unit alone, a restart of
+// glusterd stops the bricks of the node as well. brickMount is the mount point of the bricks' file
+// system. Debian's unit is ordered before network-online.target, so nothing here may come after
+// that.
 func UnitDropIn(brickMount, allowed string) string {
 	return "[Unit]\nAfter=network.target time-sync.target\nRequiresMountsFor=" + brickMount +
 		"\nConditionPathExists=" + allowed + "\n\n" +
 		"[Service]\nKillMode=process\nRestart=on-failure\nRestartSec=2\nTimeoutStartSec=180\nExecStopPost=-/bin/sh -c '" + endLeftOver + "'\n"
 }
 
-// endLeftOver is for the shell of a unit. Since the unit kills the process alone that
-// systemd knows, a glusterd that is stopped while it starts, or takes too long to, is left
-// over: it holds the port, every later start fails, and what it works on may be removed
-// under it. It is ended, for ten seconds at most; those outside this unit, of containers,
-// are let be.
+// endLeftOver is a shell command for the unit. The unit kills only the process that systemd knows.
+// So a glusterd that is stopped during its start, or takes too long to stop, may stay: it holds the
+// port, every later start fails, and its files may be removed under it. The command ends it, within
+// ten seconds at most. It leaves processes outside this unit, as those of containers, alone.
 const endLeftOver = `for i in $$(seq 100); do ` +
 	`l=; for p in $$(pgrep -x glusterd); do if cmp -s /proc/$$p/cgroup /proc/self/cgroup; then l="$$l $$p"; fi; done; ` +
 	`[ "$$l" ] || exit 0; kill $$l; sleep 0.1; done`
 
-// keepOnReset are parts of DaemonState that belong to the package, not to a
-// pool.
+// keepOnReset are parts of DaemonState that belong to the package, not to a pool.
 var keepOnReset = [...]string{"hooks", "groups", "secure-access"}
 
-// ResetDaemon makes the glusterd of this node forget its pool and its identity,
-// so that it can join one as a new machine. glusterd must not run. Data in
-// bricks is not touched. The caller has to know that the pool does not count on
-// this node any more: no member lists it, see [Observation].Disowned.
+// ResetDaemon makes the glusterd of this node forget its pool and its identity, so that it can join
+// a pool as a new machine. glusterd must not run. Data in bricks stays. The caller knows that the
+// pool does not count on this node any more: no member lists it, see [Observation].Disowned.
 func ResetDaemon(state string) error {
 	entries, err := os.ReadDir(state)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -87,9 +83,8 @@ func ResetDaemon(state string) error {
 	return nil
 }
 
-// EncryptManagement makes the connections between glusterds use TLS from their
-// next start on. All nodes have to do so before they first meet: one that does
-// not can talk to none of the others.
+// EncryptManagement makes the connections between glusterds use TLS from their next start on. All
+// nodes must do so before they first meet: a node that does not cannot talk to the others.
 func EncryptManagement(state string) error {
 	f, err := os.OpenFile(filepath.Join(state, "secure-access"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -98,8 +93,8 @@ func EncryptManagement(state string) error {
 	return f.Close()
 }
 
-// HostsBlock is what all members have in /etc/hosts, so that each resolves every
-// name, its own included, to the address used in the pool.
+// HostsBlock returns the lines that all members have in /etc/hosts, so that each resolves every
+// name, including its own, to the address in the pool.
 func HostsBlock(members []Member) string {
 	var b strings.Builder
 	for _, m := range members {
@@ -110,7 +105,7 @@ func HostsBlock(members []Member) string {
 	return b.String()
 }
 
-// ProbeTimeout is how long a probe of the mount may take before the mount
-// counts as hung: the longest stall that is normal when a node is lost (one and
-// three quarters of the ping timeout) and a little more.
+// ProbeTimeout returns how long a probe of the mount may take before the mount counts as hung. It
+// is a little longer than the longest normal stall when a node is lost, one and three quarters of
+// the ping timeout.
 func (t Timers) ProbeTimeout() time.Duration { return t.Ping*7/4 + 3*time.Second }

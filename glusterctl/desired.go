@@ -13,58 +13,53 @@ import (
 	"time"
 )
 
-// Role says what a member brings to the volume.
+// Role is what a member contributes to the volume.
 type Role string
 
 // Roles of members.
 const (
-	Data    Role = "data"    // a full copy, if one is needed
-	Arbiter Role = "arbiter" // names only: decides for two data members
-	Client  Role = "client"  // no brick: uses the volume
+	Data    Role = "data"    // a full copy, if another one is needed
+	Arbiter Role = "arbiter" // names only: the third vote beside two data members
+	Client  Role = "client"  // no brick: only uses the volume
 )
 
 // Member is one machine of the pool.
 type Member struct {
-	// Name is how all members call it: in probes, bricks and certificates. It
-	// must resolve to Address on every member, on itself as well (not to
-	// 127.0.1.1).
+	// Name is its name in probes, bricks and certificates. It must resolve to Address on every
+	// member, including itself (not to 127.0.1.1).
 	Name string `json:"name"`
 	// Address is its IP address on the network of the pool.
 	Address string `json:"address"`
 	Role    Role   `json:"role"`
-	// Brick is the directory for its copy, on a file system that is not the
-	// root. It must never have been a brick before (see disk.FreshBrick): a
-	// member that comes back with an empty disk gets a new name here, and the
-	// plan then replaces the old brick.
+	// Brick is the directory of its copy, not on the root file system. It must never have been a
+	// brick before (see disk.FreshBrick): a member that returns with an empty disk gets a new
+	// name here, and the plan then replaces the old brick.
 	Brick string `json:"brick,omitempty"`
 }
 
-// BrickName is host:/path as glusterd writes it.
+// BrickName returns the brick as glusterd writes it: host:/path.
 func (m Member) BrickName() string { return m.Name + ":" + m.Brick }
 
-// Timers decide how long a node that vanished without a word holds up the
-// others.
+// Timers decide how long a node that has vanished silently delays the others.
 type Timers struct {
-	// Ping is how long a client waits for a brick that does not answer; the
-	// longest stall of a write is about one and a half times as long. Under 5 s
-	// a loaded network flaps.
+	// Ping is how long a client waits for a brick that does not answer. The longest stall of a
+	// write is about one and a half times as long. Below 5 s a loaded network flaps.
 	Ping time.Duration `json:"ping"`
-	// UserTimeout and the keepalive values end the connections of a lost node
-	// and with them its locks.
+	// UserTimeout and the keepalive values end the connections of a lost node, and so its
+	// locks.
 	UserTimeout       time.Duration `json:"userTimeout"`
 	KeepaliveTime     time.Duration `json:"keepaliveTime"`
 	KeepaliveInterval time.Duration `json:"keepaliveInterval"`
 	KeepaliveCount    int           `json:"keepaliveCount"`
 }
 
-// DefaultTimers hold a write up for less than 8 s, and free the locks of a lost
-// node after about as long (gluster's own: 73 s and 38 s or more).
+// DefaultTimers delay a write by less than 8 s, and release the locks of a lost node after about as
+// long (gluster's defaults: 73 s and 38 s or more).
 //
-// Ping alone does not do that: it ends a connection after one to two times its
-// value, and looks at the process on the other side, so that a short one cuts
-// nodes off that are only busy. The user timeout ends a connection on which data
-// is on its way, keepalive an idle one; both ask the other side's kernel, which
-// answers under load as well.
+// Ping alone does not achieve that. It ends a connection after one to two times its value. It also
+// depends on the process at the other side, so a short value cuts off nodes that are only busy. The
+// user timeout ends a connection with data on its way, keepalive an idle one. Both depend on the
+// other side's kernel, which answers under load as well.
 func DefaultTimers() Timers {
 	return Timers{
 		Ping:              5 * time.Second,
@@ -75,40 +70,39 @@ func DefaultTimers() Timers {
 	}
 }
 
-// maxReplica is the largest number of copies: each write goes to all of them,
-// and three survive the loss of any one without losing the majority.
+// maxReplica is the largest number of copies. Each write goes to all of them, and three survive the
+// loss of any one without losing the majority.
 const maxReplica = 3
 
-// Desired is what the pool should be. The order of Members is the order in
-// which they are given copies.
+// Desired is the wanted state of the pool. Members get copies in the order of Members.
 type Desired struct {
 	Volume string `json:"volume"`
-	// Self is the Name of the member this runs on.
+	// Self is the Name of this node.
 	Self    string   `json:"self"`
 	Members []Member `json:"members"`
-	// Leaving are names or addresses of pool members to be let go. A pool member
-	// that is in neither list is left alone and reported.
+	// Leaving are names or addresses of pool members to detach. A pool member that is in neither
+	// list stays, and is reported.
 	Leaving []string `json:"leaving,omitempty"`
-	// Form allows a volume to be created. Only the node that forms the cluster
-	// sets it; elsewhere a missing volume is a fault.
+	// Form allows Apply to create the volume. Only the node that forms the cluster sets it; on
+	// other nodes a missing volume is a fault.
 	Form bool `json:"form,omitempty"`
-	// TwoCopies allows two data members without an arbiter to hold two copies.
-	// With the first of them lost the volume stops until it is back; without
-	// this option there is one copy until a third member joins.
+	// TwoCopies allows two copies on two data members without an arbiter. When the first of them
+	// is lost, the volume stops until it is back. Without this option there is one copy until a
+	// third member joins.
 	TwoCopies bool `json:"twoCopies,omitempty"`
-	// AcceptLoss names bricks (host:/path) that may be given up although the
-	// data may not be complete without them. Operators write it by hand.
+	// AcceptLoss names bricks (host:/path) that may be removed although the data may be
+	// incomplete without them. Operators write it by hand.
 	AcceptLoss []string `json:"acceptLoss,omitempty"`
-	// TLS encrypts data connections, and only members' certificates are
-	// accepted. It is decided when the volume is formed.
+	// TLS encrypts data connections and accepts only members' certificates. It is fixed when the
+	// volume is formed.
 	TLS    bool   `json:"tls,omitempty"`
 	Timers Timers `json:"timers"`
-	// Options are further volume options; they win over ours.
+	// Options are further volume options. They override ours.
 	Options map[string]string `json:"options,omitempty"`
-	// Mount is where this node mounts the volume; "" means not at all.
+	// Mount is where this node mounts the volume. "" means that it does not.
 	Mount string `json:"mount,omitempty"`
-	// Layout is the version of the tree that the forming node makes on the
-	// volume; 0 means none.
+	// Layout is the version of the tree that the forming node creates on the volume. 0 means
+	// none.
 	Layout int `json:"layout,omitempty"`
 }
 
@@ -118,8 +112,8 @@ var (
 	optionRE = regexp.MustCompile(`^[a-z][a-z0-9._-]{1,127}$`)
 )
 
-// Validate reports everything that is wrong with d at once. Names become
-// arguments of commands, so nothing that could be an option passes.
+// Validate returns all faults of d at once. Names become arguments of commands, so it refuses names
+// that could be options.
 func (d Desired) Validate() error {
 	var faults []error
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -216,23 +210,22 @@ func (d Desired) selfMember() Member {
 	return d.Members[i]
 }
 
-// others are the members other than this node.
+// others returns the members other than this node.
 func (d Desired) others() []Member {
 	return slices.DeleteFunc(slices.Clone(d.Members), func(m Member) bool { return m.Name == d.Self })
 }
 
-// completeOption remembers in the configuration of the volume, which all
-// members hold, which bricks had everything at a moment when all were up and
-// nothing was to be healed. See proof.go.
+// completeOption is an option in the configuration of the volume, which all members hold. It lists
+// the bricks that were complete at a moment when all bricks ran and there was nothing to heal. See
+// proof.go.
 const completeOption = "user.glusterctl-complete"
 
-// granularOption cannot be set like others: `volume heal … granular-entry-heal
-// enable` is its command.
+// granularOption has a command of its own: `volume heal … granular-entry-heal enable`.
 const granularOption = "cluster.granular-entry-heal"
 
-// options are the settings of the volume for so many copies and pool members.
-// Every key that may ever be set is always there: a value that is not needed
-// has its default, so that it is set back.
+// options returns the settings of the volume for that many copies and pool members. It always
+// contains every key that may ever be set, with its default if no other value is needed, so that an
+// old value is reset.
 func (d Desired) options(replica, poolSize int, allow, names []string) map[string]string {
 	sec := func(t time.Duration) string { return strconv.Itoa(int(t / time.Second)) }
 	o := map[string]string{
@@ -243,17 +236,16 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 		"server.keepalive-interval":     sec(d.Timers.KeepaliveInterval),
 		"server.keepalive-count":        strconv.Itoa(d.Timers.KeepaliveCount),
 		"storage.health-check-interval": "10",
-		// Requests that were on their way to a brick when its node vanished are
-		// sometimes never answered by the client (seen with 10.3: two of three
-		// bricks had answered a statfs, the third was gone, the call hung). Only this
-		// timeout ends them; its default is half an hour.
+		// The client sometimes never answers requests that were on their way to a brick when its
+		// node vanished (seen with 10.3: two of three bricks had answered a statfs, the third
+		// was gone, the call hung). Only this timeout ends them; its default is half an hour.
 		"network.frame-timeout": "30",
-		// How often the self-heal daemon looks by itself; its default is 10 minutes.
+		// How often the self-heal daemon looks without being asked. The default is 10 minutes.
 		"cluster.heal-timeout": "60",
-		// A client believes attributes and contents of files that it has seen for a second,
-		// even when a list of their directory has just brought other ones: a file that two
-		// nodes write in turn would be as its first writer left it. See mdc_inode_iatt_get
-		// and __qr_cache_is_fresh in GlusterFS's xlators/performance.
+		// A client caches attributes and contents of files for a second, even when a list of their
+		// directory has just brought newer ones. When two nodes write a file in turn, a node
+		// could still see the first version. See mdc_inode_iatt_get and __qr_cache_is_fresh in
+		// GlusterFS's xlators/performance.
 		"performance.md-cache-timeout":         "0",
 		"performance.quick-read-cache-timeout": "0",
 		"diagnostics.client-log-level":         "WARNING",
@@ -268,12 +260,12 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 	}
 
 	if replica >= 3 {
-		// A node that loses its cable while it replaces a file may leave another file
-		// by that name on its own copy, which nobody was told is stored. With 10.3
-		// opening it then gives EIO everywhere and healing never ends ("Gfid
-		// mismatch", afr_gfid_split_brain_source in GlusterFS's
-		// xlators/cluster/afr/src/afr-self-heal-common.c). What was acknowledged two
-		// copies have; they win. An arbiter has a vote as well, but gives no content.
+		// A node that loses its cable while it replaces a file may leave a different file of that
+		// name on its own copy, although that write was never acknowledged. With 10.3 opening
+		// the file then fails with EIO everywhere, and healing never ends ("Gfid mismatch",
+		// afr_gfid_split_brain_source in GlusterFS's
+		// xlators/cluster/afr/src/afr-self-heal-common.c). An acknowledged write is on two
+		// copies, so the majority wins. An arbiter has a vote as well, but no content.
 		o["cluster.favorite-child-policy"] = "majority"
 	}
 
@@ -290,8 +282,8 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 	return o
 }
 
-// equalOption compares what is set with what is wanted; gluster keeps words as
-// they were given.
+// equalOption compares a value that is set with the wanted one. gluster keeps words as they were
+// given.
 func equalOption(key, have, want string) bool {
 	if key == "auth.allow" || key == "auth.ssl-allow" {
 		a, b := strings.Split(have, ","), strings.Split(want, ",")

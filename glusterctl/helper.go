@@ -16,15 +16,14 @@ type layoutSpec struct {
 	Tree   layout.Tree `json:"tree"`
 }
 
-// HelperMain is the side of this package that touches the volume. A program
-// that uses [Controller] or mount.Prober calls it when it is started with
-// certain first words, e.g. `applianced storage helper …`, gives it the rest,
-// and exits with what it returns:
+// HelperMain is the part of this package that touches the volume. A program that uses [Controller]
+// or mount.Prober calls it when it is started with certain first words, e.g. `applianced storage
+// helper …`, passes the other words, and exits with the returned status:
 //
-//	probe PATH [DIR]    how is the mount? (JSON on out)
-//	layout SPEC         make the directories
-//	names VOLUME PATH   of which names the copies hold different files (JSON on out)
-//	clear DIR           take glusterd's marks off a directory without content
+//	probe PATH [DIR]    print the health of the mount (JSON on out)
+//	layout SPEC         create the directories
+//	names VOLUME PATH   print the names whose copies hold different files (JSON on out)
+//	clear DIR           remove glusterd's marks from an empty directory
 func HelperMain(args []string, out, errOut io.Writer) int {
 	if len(args) == 0 {
 		fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC | names VOLUME PATH | clear DIR")

@@ -19,26 +19,26 @@ import (
 )
 
 const (
-	// mostNames bounds how many names are looked up; what is beyond is trusted.
+	// mostNames bounds how many names are looked up. Further ones are trusted.
 	mostNames = 1 << 20
-	// namesRest is longer than anybody keeps what the list of a directory told of
-	// a name (entry-timeout of the mount and performance.md-cache-timeout, 1 s
-	// each): a look after it is a question to all copies.
+	// namesRest is longer than any cache keeps what a list of the directory has said about a
+	// name (entry-timeout of the mount and performance.md-cache-timeout, 1 s each). A look-up
+	// after it asks all copies.
 	namesRest   = 2500 * time.Millisecond
 	namesAtOnce = 8
 	namesLimit  = 15 * time.Minute
 )
 
-// namesReply is what the helper that looks names up prints.
+// namesReply is the output of the helper that looks up names.
 type namesReply struct {
 	Looked int `json:"looked"`
-	// Torn are names of which the copies hold different files (EIO), below the
-	// root, mostSettled at most.
+	// Torn are names, relative to the root, whose copies hold different files (EIO), mostSettled
+	// at most.
 	Torn []string `json:"torn,omitempty"`
 }
 
-// tornNames looks every name on the volume up, in a child, and gives those of which
-// the copies hold different files. Without a mount or a helper it gives none.
+// tornNames looks up every name on the volume, in a child, and returns those whose copies hold
+// different files. Without a mount or a helper it returns none.
 func (c *Controller) tornNames(ctx context.Context, d Desired) ([]string, error) {
 	if d.Mount == "" || len(c.cfg.Helper) == 0 {
 		return nil, nil
@@ -59,8 +59,7 @@ func (c *Controller) tornNames(ctx context.Context, d Desired) ([]string, error)
 	return r.Torn, nil
 }
 
-// namesOf is the child's side: it looks up what is below the root of a mounted
-// volume.
+// namesOf is the child's part: it looks up every name below the root of a mounted volume.
 func namesOf(volume, root string) (namesReply, error) {
 	m := mount.Mounter{Volume: volume, Point: root}
 	e, ok, err := m.Entry()
@@ -76,12 +75,12 @@ func namesOf(volume, root string) (namesReply, error) {
 	})
 }
 
-// lookUp lists a tree, rests, and then looks at each name of it.
+// lookUp lists a tree, rests, and then looks up each name.
 func lookUp(root string, rest time.Duration, lstat func(string) error) (r namesReply, err error) {
 	var all []string
 	note := func(path string, err error) error {
 		switch {
-		case err == nil, errors.Is(err, fs.ErrNotExist): // it went meanwhile
+		case err == nil, errors.Is(err, fs.ErrNotExist): // removed meanwhile
 			return nil
 		case !errors.Is(err, syscall.EIO):
 			return err

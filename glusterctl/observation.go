@@ -9,45 +9,43 @@ import (
 	"saltern/glusterctl/mount"
 )
 
-// Observation is the state of the pool as seen from this node at one moment.
-// Parts that could not be learned are nil or unknown, with the reason beside
-// them; nothing is guessed.
+// Observation is the state of the pool as seen from this node at one moment. Parts that are unknown
+// are nil or marked as unknown, with the reason beside them. Nothing is guessed.
 type Observation struct {
 	At time.Time `json:"at"`
-	// Daemon is "" when the local glusterd answers, else why not.
+	// Daemon is why the local glusterd does not answer, or "".
 	Daemon string `json:"daemon,omitempty"`
-	// Pool lists all members, this one included; nil when PoolError is set.
+	// Pool lists all members, including this one. It is nil when PoolError is set.
 	Pool      []cli.Peer `json:"pool,omitempty"`
 	PoolError string     `json:"poolError,omitempty"`
-	// Reachable tells for each address or name that was tried whether port
-	// 24007 took a connection.
+	// Reachable says for each address or name that was tried whether port 24007 accepted a
+	// connection.
 	Reachable map[string]bool `json:"reachable,omitempty"`
-	// Disowned are members of the pool whose glusterd answers and does not list
-	// this node.
+	// Disowned are members of the pool whose glusterd answers but does not list this node.
 	Disowned []string `json:"disowned,omitempty"`
 	// Unsure are members whose glusterd answers but does not count all other
 	// members as full ones yet.
 	Unsure []string `json:"unsure,omitempty"`
-	// Volume is the configuration of the volume; nil when there is none.
+	// Volume is the configuration of the volume, nil when there is none.
 	Volume      *cli.Volume `json:"volume,omitempty"`
 	VolumeError string      `json:"volumeError,omitempty"`
-	// Elsewhere are members of the pool whose glusterd has the volume while ours
-	// has not. glusterds give each other their volumes when they meet, and now
-	// and then one that meets two others at once keeps nothing (10.3).
+	// Elsewhere are members of the pool whose glusterd has the volume while ours has not.
+	// glusterds exchange their volumes when they meet, but sometimes one that meets two others
+	// at once keeps none (10.3).
 	Elsewhere []string `json:"elsewhere,omitempty"`
 	// Others are the names of other volumes.
 	Others []string `json:"others,omitempty"`
 	// Processes are bricks and self-heal daemons of machines that answer.
 	Processes   []cli.Process `json:"processes,omitempty"`
 	StatusError string        `json:"statusError,omitempty"`
-	// Heal is what is to be healed; nil when HealError is set or the volume has
-	// one copy only.
+	// Heal are the entries to heal. It is nil when HealError is set or the volume has only one
+	// copy.
 	Heal      []cli.Heal `json:"heal,omitempty"`
 	HealError string     `json:"healError,omitempty"`
-	// SameEntries tells that all bricks that answer list the same pending
-	// entries; false when it was not asked.
+	// SameEntries says that all bricks that answer list the same pending entries. It is false
+	// when they were not asked.
 	SameEntries bool `json:"sameEntries,omitempty"`
-	// Mount is the mount on this node; nil when none is wanted.
+	// Mount is the mount on this node, nil when none is wanted.
 	Mount *mount.Health `json:"mount,omitempty"`
 }
 
@@ -59,9 +57,8 @@ type HealState struct {
 	Away []string `json:"away,omitempty"`
 }
 
-// HealState adds up Heal. Counts are known only when every brick was asked;
-// the count of each copy is taken, so a file missing on one of three brings
-// two.
+// HealState adds up Heal. Counts are known only when every brick was asked. It adds the count of
+// each copy, so a file that is missing on one of three bricks counts twice.
 func (o *Observation) HealState() (s HealState) {
 	if o.Volume != nil && o.Volume.Replica == 1 && len(o.Volume.Bricks) == 1 {
 		s.Pending.Known, s.SplitBrain.Known = true, true
@@ -92,17 +89,16 @@ func (o *Observation) HealState() (s HealState) {
 	return s
 }
 
-// Hidden reports whether a brick runs and no client finds it: glusterd says that it is
-// online, and who asks glusterd where it is does not get to it. That lasts when glusterd
-// has started the brick twice at the same time, as it does when it meets two others at
-// once (seen with 10.3): it keeps no port of the one that runs. Glusterd started anew
+// Hidden reports whether a brick runs but no client finds it: glusterd says that it is online, but
+// does not know its port. That happens when glusterd has started the brick twice at the same time,
+// as when it meets two others at once (seen with 10.3). It lasts until glusterd restarts, which
 // learns the port from the brick.
 func (o *Observation) Hidden(brick string) bool {
 	up, known := o.brickState(cli.Brick{Name: brick})
 	return up && known && slices.Contains(o.HealState().Away, brick)
 }
 
-// complete gives the bricks that were recorded as complete.
+// complete returns the bricks that were recorded as complete.
 func (o *Observation) complete() []string {
 	if o.Volume == nil || o.Volume.Options[completeOption] == "" {
 		return nil
@@ -120,7 +116,7 @@ func (o *Observation) selfUUID() string {
 	return ""
 }
 
-// peerNamed finds the pool entry of a machine by any of its names.
+// peerNamed returns the pool entry of a machine by any of its names.
 func (o *Observation) peerNamed(names ...string) (cli.Peer, bool) {
 	for _, p := range o.Pool {
 		if p.Self {

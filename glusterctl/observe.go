@@ -12,26 +12,23 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// Observe looks at the pool, the volume and the mount. d says which members
-// and which volume matter. It changes nothing and takes a few seconds at most
-// while all peers answer; parts that cannot be learned carry the reason. The
-// error is set only when ctx ended.
+// Observe looks at the pool, the volume and the mount. d says which members and which volume
+// matter. It changes nothing and takes a few seconds at most while all peers answer. Parts that are
+// unknown carry the reason. The error is set only when ctx ended.
 //
-// Commands that need the lock of the pool (which bricks run) are left out while
-// a peer is connected in glusterd's opinion and silent in ours: they would hang
-// and leave the lock behind.
+// It leaves out commands that need the lock of the pool (which bricks run) while a peer is
+// connected according to glusterd but silent to us: they would hang and leave the lock behind.
 func (c *Controller) Observe(ctx context.Context, d Desired) (*Observation, error) {
 	return c.observe(ctx, d, look{running: true, sizes: true})
 }
 
-// look says what is asked for besides what is cheap.
+// look selects the expensive parts of an observation.
 type look struct {
-	running bool // which bricks run, what is to be healed
+	running bool // which bricks run, and the entries to heal
 	sizes   bool // space of the bricks
 }
 
-// ObserveQuick leaves out what takes locks or asks bricks: running bricks and
-// what is to be healed.
+// ObserveQuick leaves out what takes locks or asks bricks: running bricks and entries to heal.
 func (c *Controller) ObserveQuick(ctx context.Context, d Desired) (*Observation, error) {
 	return c.observe(ctx, d, look{})
 }
@@ -65,7 +62,7 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 		}
 	}
 
-	// Each question is a process of its own; on a busy machine they add up.
+	// Each question starts a process; on a busy machine they add up.
 	var vols []cli.Volume
 	var wg sync.WaitGroup
 	wg.Go(func() { vols, err = c.client.Volumes(ctx) })
@@ -97,7 +94,7 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 	return o, ctx.Err()
 }
 
-// maxDials bounds connections at once.
+// maxDials bounds concurrent connections.
 const maxDials = 16
 
 func (c *Controller) probeAddresses(ctx context.Context, addresses []string, o *Observation) {
@@ -118,8 +115,8 @@ func (c *Controller) probeAddresses(ctx context.Context, addresses []string, o *
 	wg.Wait()
 }
 
-// askOthers asks the glusterds of the other members what they think of the
-// pool: whether we belong to it, and whether all count each other as members.
+// askOthers asks the glusterds of the other members whether this node belongs to the pool, and
+// whether all count each other as members.
 func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
 	self := o.selfUUID()
 	if self == "" {
@@ -179,8 +176,8 @@ func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
 	}
 }
 
-// askForVolume asks the other members of our pool whether they have the volume
-// that we lack.
+// askForVolume asks the other members of the pool whether they have the volume that this node
+// lacks.
 func (c *Controller) askForVolume(ctx context.Context, d Desired, o *Observation) {
 	for _, m := range d.others() {
 		if peer, known := o.peerNamed(m.Name, m.Address); !known || peer.State != cli.PeerInCluster ||
@@ -194,7 +191,7 @@ func (c *Controller) askForVolume(ctx context.Context, d Desired, o *Observation
 	}
 }
 
-// running asks which bricks run and what is to be healed.
+// running asks which bricks run and which entries must be healed.
 func (c *Controller) running(ctx context.Context, d Desired, o *Observation, sizes bool) {
 	for _, p := range o.Pool {
 		if p.Self || !p.Connected {
@@ -257,7 +254,7 @@ func (c *Controller) running(ctx context.Context, d Desired, o *Observation, siz
 	}
 }
 
-// sameEntries compares the lists of pending entries of the bricks that answer.
+// sameEntries reports whether the bricks that answer list the same pending entries.
 func (c *Controller) sameEntries(ctx context.Context, volume string) bool {
 	hs, err := c.client.HealEntries(ctx, volume)
 	if err != nil {
@@ -288,7 +285,7 @@ func (c *Controller) sameEntries(ctx context.Context, volume string) bool {
 	return first != nil
 }
 
-// shellQuote makes a path one word of a shell, and harmless on a terminal.
+// shellQuote makes a path one word of a shell, and safe for a terminal.
 func shellQuote(s string) string {
 	plain := !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||

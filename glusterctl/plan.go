@@ -10,12 +10,11 @@ import (
 	"saltern/glusterctl/mount"
 )
 
-// NewPlan says what to do, and in which order, so that what was observed
-// becomes what is desired. It does nothing itself and asks nobody: the same
-// arguments give the same plan.
+// NewPlan returns the steps from the observed to the desired state, in order. It is a pure
+// function: the same arguments give the same plan.
 //
-// Steps after the first assume that the ones before did their work; Apply
-// makes a new plan after each of them, so nothing rests on that assumption.
+// Each step assumes that the steps before it did their work. Apply makes a new plan after each
+// step, so nothing depends on that assumption.
 func NewPlan(obs *Observation, d Desired) Plan {
 	p := &planner{observed: obs, desired: d, plan: Plan{Desired: d}}
 	p.planAll()
@@ -28,12 +27,12 @@ type planner struct {
 	desired  Desired
 	plan     Plan
 
-	joined      map[string]bool // members that are in the pool, or will be
-	present     map[string]bool // members that take part now, or will
-	volume      *cli.Volume     // a copy that follows the steps
+	joined      map[string]bool // members that are in the pool, or will be after the steps so far
+	present     map[string]bool // members that take part, or will after the steps so far
+	volume      *cli.Volume     // a copy that the steps change
 	down        map[string]bool // bricks that do not run
-	bricksKnown bool            // it is known which bricks run
-	healed      bool            // all bricks run and nothing is to be healed
+	bricksKnown bool            // down is known
+	healed      bool            // all bricks run and there is nothing to heal
 }
 
 func (p *planner) addStep(s Step) { p.plan.Steps = append(p.plan.Steps, s) }
@@ -77,8 +76,8 @@ func (p *planner) planAll() {
 	p.options()
 	p.planStart()
 
-	// Copies may take long to move. Where the volume is mounted new members get
-	// their directories before that, and can use it meanwhile.
+	// Moving copies may take long. New members get their directories before, so that they can
+	// use the mounted volume meanwhile.
 	mounted := p.observed.Mount != nil && p.observed.Mount.State == mount.OK
 	if mounted {
 		p.planMount()
@@ -108,8 +107,8 @@ func (p *planner) daemon() bool {
 	return false
 }
 
-// planVolume plans a new volume. It begins with as many copies as there are data
-// members that answer, under the rules of [planner.choose].
+// planVolume plans a new volume, with as many copies as data members answer, under the rules of
+// [planner.choose].
 func (p *planner) planVolume() bool {
 	if !p.desired.Form {
 		p.refuse("storage.no_volume", "join this node to its cluster again, or form a new one",
@@ -171,7 +170,7 @@ func (p *planner) planVolume() bool {
 	return true
 }
 
-// adoptVolume takes the volume that exists as the start of the model.
+// adoptVolume makes the existing volume the start of the model.
 func (p *planner) adoptVolume() bool {
 	v := *p.observed.Volume
 	v.Options, v.Bricks = maps.Clone(v.Options), slices.Clone(v.Bricks)

@@ -9,10 +9,9 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// choose picks the members that hold the bricks: those that do already, then
-// in the order of the configuration those that answer. Three data members make
-// three copies. Two make two copies only with an arbiter or when that was
-// asked for; but copies that are there are not given up for that reason.
+// choose returns the members that hold the bricks: those that have one, then those that answer, in
+// the order of the configuration. Three data members make three copies. Two make two copies only
+// with an arbiter or when TwoCopies is set. But existing copies are not removed for that reason.
 func (p *planner) choose(has func(Member) bool) []Member {
 	if has == nil {
 		has = func(Member) bool { return false }
@@ -57,10 +56,10 @@ func (p *planner) choose(has func(Member) bool) []Member {
 	return data
 }
 
-// bricks moves copies: what is to be added and removed, in an order in which
-// the number of complete copies falls only when that was asked for.
+// bricks plans additions and removals of copies, in an order in which the number of complete copies
+// falls only when that is wanted.
 func (p *planner) bricks() {
-	kept := map[string]bool{} // members with a brick that stays
+	kept := map[string]bool{} // members whose brick stays
 	holder := map[string]bool{}
 	var remove []cli.Brick
 	for _, b := range p.volume.Bricks {
@@ -75,7 +74,7 @@ func (p *planner) bricks() {
 	var add []Member
 	for _, m := range target {
 		if !p.present[m.Name] {
-			kept[m.Name] = true // nothing can be done on it now
+			kept[m.Name] = true // the member is away: its brick cannot change now
 		}
 		if !kept[m.Name] {
 			add = append(add, m)
@@ -90,10 +89,10 @@ func (p *planner) bricks() {
 	}
 
 	if p.plan.Incomplete && (len(add) > 0 || len(remove) > 0) {
-		return // the volume has to be seen running first
+		return // the volume must run first
 	}
 
-	// Arbiters go first and come last: there is no volume of one copy and an arbiter.
+	// Arbiters leave first and join last: a volume cannot have one copy and an arbiter.
 	slices.SortStableFunc(remove, func(a, b cli.Brick) int { return replicaOrder(b.Arbiter) - replicaOrder(a.Arbiter) })
 	slices.SortStableFunc(add,
 		func(a, b Member) int { return replicaOrder(a.Role == Arbiter) - replicaOrder(b.Role == Arbiter) })
@@ -128,7 +127,7 @@ func (p *planner) bricks() {
 	p.record(false)
 }
 
-// pairBrick finds a brick and the member that takes its place.
+// pairBrick returns the indices of a brick and of the member that takes its place.
 func (p *planner) pairBrick(remove []cli.Brick, add []Member) (b, m int) {
 	for b, old := range remove {
 		if m := slices.IndexFunc(add, func(m Member) bool { return p.mayReplace(old, m) }); m >= 0 {
@@ -153,8 +152,8 @@ func replicaOrder(last bool) int {
 	return 0
 }
 
-// mayReplace: a brick is replaced in one move when there is no room for one
-// more copy, when it does not run, or when the new one is on the same machine.
+// mayReplace reports whether a brick is replaced in one move: when there is no room for another
+// copy, when the brick does not run, or when the new one is on the same machine.
 func (p *planner) mayReplace(b cli.Brick, m Member) bool {
 	if p.volume.Replica == 1 || b.Arbiter != (m.Role == Arbiter) {
 		return false
@@ -275,15 +274,15 @@ func (p *planner) remove(b cli.Brick) bool {
 	wasDown := p.down[b.Name]
 	delete(p.down, b.Name)
 	if wasDown {
-		p.changed() // what was waiting for the brick is to be forgotten
+		p.changed() // entries that waited for the brick are forgotten
 	}
 
 	return true
 }
 
-// removeBoth gives up the arbiter and one of the two copies in one command. The
-// arbiter alone cannot go first: of two copies the first must run, and once it is
-// gone nobody can say any more whether the other one is complete.
+// removeBoth plans the removal of the arbiter and one of two copies in one command. The arbiter
+// alone cannot leave first: with two copies the first must run, and without the arbiter nobody
+// knows whether the other copy is complete.
 func (p *planner) removeBoth(arbiter, b cli.Brick) bool {
 	proof, ok := p.proofFor(b, "remove")
 	if !ok {
@@ -312,14 +311,14 @@ func (p *planner) removeBoth(arbiter, b cli.Brick) bool {
 	return true
 }
 
-// changed adds what follows each change of bricks: heal, then remember.
+// changed plans what follows each change of bricks: heal, then record.
 func (p *planner) changed() {
 	p.healed = false
 	p.waitHealed("each copy has to be complete before anything else may be lost")
 	p.record(false)
 }
 
-// waitHealed plans waiting unless it is known that there is nothing to heal.
+// waitHealed plans to wait, unless it is known that there is nothing to heal.
 func (p *planner) waitHealed(why string) {
 	if p.healed || p.volume.Replica == 1 {
 		return
@@ -334,7 +333,7 @@ func (p *planner) waitHealed(why string) {
 	p.healed = len(p.down) == 0
 }
 
-// needAllUp refuses when a brick is down, or when that is not known.
+// needAllUp refuses when a brick is down or its state is unknown.
 func (p *planner) needAllUp(what string) bool {
 	if !p.bricksKnown {
 		p.refuse("storage.status_unknown", "try again when all nodes answer",
@@ -349,8 +348,8 @@ func (p *planner) needAllUp(what string) bool {
 	return true
 }
 
-// record plans remembering that all copies are complete, see proof.go. A single
-// copy needs that only when it is about to get company.
+// record plans to record that all copies are complete, see proof.go. A single copy needs that only
+// when another one joins it.
 func (p *planner) record(growing bool) {
 	if p.volume.Replica == 1 && !growing || len(p.down) > 0 {
 		return

@@ -9,8 +9,8 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// options plans the settings that differ, all in one command: each command of
-// its own takes the lock of the pool and makes all clients load a new graph.
+// options plans the settings that differ, in one command: each command takes the lock of the pool
+// and makes all clients load a new graph.
 func (p *planner) options() {
 	var allow, names []string
 	for _, m := range p.desired.Members {
@@ -33,7 +33,7 @@ func (p *planner) options() {
 		}
 
 		if k == granularOption {
-			if p.volume.State == cli.Started && p.healed { // its command wants both
+			if p.volume.State == cli.Started && p.healed { // the command needs both
 				p.volume.Options[k] = want[k]
 				p.addStep(Step{
 					ID:      "set " + k,
@@ -89,7 +89,7 @@ func (p *planner) planStart() {
 
 		wasStopped := p.volume.State == cli.Stopped
 		p.volume.State = cli.Started
-		if wasStopped { // which bricks come up, and what they lack, is seen then
+		if wasStopped { // which bricks run, and what they lack, is known only afterwards
 			p.plan.Incomplete = true
 		}
 
@@ -116,9 +116,9 @@ func (p *planner) planStart() {
 	}
 }
 
-// idleProcesses returns the bricks of members that take part and that do not run, and all processes of
-// these members that do not run, as people read them: their self-heal daemons as well. Nobody
-// but the command that starts bricks starts one of those that has ended.
+// idleProcesses returns the bricks of present members that do not run, and all processes of these
+// members that do not run, including self-heal daemons, as texts for people. A process that has
+// ended is started only by the command that starts bricks.
 func (p *planner) idleProcesses() (bricks, processes []string) {
 	for _, b := range p.volume.Bricks {
 		m := p.ownerOf(b)

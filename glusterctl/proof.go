@@ -6,34 +6,33 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// When may a copy be given up?
+// When may a copy be removed?
 //
-// A brick that runs: when all bricks run and nothing is to be healed. Then any
-// one of them is enough.
+// A brick that runs: when all bricks run and there is nothing to heal. Then any one of them is
+// enough.
 //
-// A brick that does not run cannot be compared with the others, so the proof
-// has to come from the past. When all bricks run and nothing is to be healed,
-// their names are written into the configuration of the volume
-// (completeOption), which every member keeps. From that moment on the quorum
-// rule (cluster.quorum-type auto, always set) does the rest:
+// A brick that does not run cannot be compared with the others, so the proof must come from the
+// past. When all bricks run and there is nothing to heal, their names are written into the
+// configuration of the volume (completeOption), which every member keeps. From then on the quorum
+// rule (cluster.quorum-type auto, always set) makes this safe:
 //
-//   - three copies: a write is answered only when two have it, so the two that
-//     remain hold, between them, everything; and both run now.
+//   - three copies: a write is answered only when two have it. So the two that
+//     remain, which both run now, hold everything between them.
 //   - two copies: a write is answered only when the *first* brick has it. The
 //     second may go, the first may not.
 //   - two copies and an arbiter: the arbiter may go. A copy may go only when
-//     the arbiter blames the other copy for nothing: when both list the same
-//     pending entries, all of which the lost one causes.
+//     the arbiter has nothing pending for the other copy: when both list the
+//     same pending entries, which are then all caused by the lost copy.
 //
 // A brick that was added or replaced is not in the list until it has been
 // healed and every name has been looked up (settle.go). So a fresh, empty brick
-// never counts as a copy. Whether x itself is in the list does not matter: what
-// counts is who remains.
+// never counts as a copy. Whether the removed brick itself is in the list does not matter:
+// only those that remain count.
 //
 // An operator can overrule this brick by brick, see Desired.AcceptLoss.
 
-// proofFor gives the proof for giving up x, planning to wait for it where waiting
-// is all that is needed. When there is none, it refuses.
+// proofFor returns the proof that x may be removed. If it is enough to wait for that, it plans to
+// wait. If there is no proof, it refuses.
 func (p *planner) proofFor(x cli.Brick, verb string) (string, bool) {
 	unsafe := func(next, format string, args ...any) (string, bool) {
 		if slices.Contains(p.desired.AcceptLoss, x.Name) {

@@ -14,7 +14,7 @@ import (
 	"saltern/internal/command"
 )
 
-// runStep carries one step out.
+// runStep carries out one step.
 func (c *Controller) runStep(ctx context.Context, d Desired, s Step, progress func(Event)) error {
 	switch s.Kind {
 	case StartDaemon:
@@ -30,8 +30,8 @@ func (c *Controller) runStep(ctx context.Context, d Desired, s Step, progress fu
 			return !waits, s.Why
 		})
 	case Probe:
-		// A probe of a silent address blocks for two minutes and leaves the list
-		// of peers unusable.
+		// A probe of a silent address blocks for two minutes and leaves the list of peers
+		// unusable.
 		if err := c.cfg.Dial(ctx, s.Targets[1]); err != nil {
 			return fmt.Errorf("reach glusterd of %s: %w", s.Targets[0], waiting{err})
 		}
@@ -64,15 +64,15 @@ func (c *Controller) runStep(ctx context.Context, d Desired, s Step, progress fu
 	}
 }
 
-// waiting marks an error as one that passes.
+// waiting marks an error as a passing one.
 type waiting struct{ error }
 
 func (w waiting) Unwrap() []error { return []error{w.error, command.ErrTimeout} }
 
 var errTakesLong = errors.New("it takes too long")
 
-// pollUntil asks until done says so; text is what is waited for. The last text is
-// in the error.
+// pollUntil asks until done returns true. done also returns what it waits for; the last such text
+// is in the error.
 func (c *Controller) pollUntil(
 	ctx context.Context,
 	s Step,
@@ -108,7 +108,7 @@ func (c *Controller) startDaemon(ctx context.Context, s Step, progress func(Even
 			return fmt.Errorf("start glusterd: %w", err)
 		}
 	}
-	// It answers 2 to 17 s after its start, later without quorum.
+	// glusterd answers 2 to 17 s after its start, later without quorum.
 	return c.pollUntil(ctx, s, progress, time.Minute, func() (bool, string) {
 		_, err := c.client.PoolList(ctx)
 		if err != nil && cli.KindOf(err) != cli.PoolUnknown {
@@ -144,18 +144,18 @@ func (c *Controller) peersSettled(ctx context.Context, d Desired, names []string
 	return true, ""
 }
 
-// waitHeal starts healing and watches it. It gives up when nothing moves for
-// HealFor, when a brick goes away, or at a split-brain.
+// waitHeal starts healing and watches it. It gives up when there is no progress for HealFor, when a
+// brick goes away, or at a split-brain.
 func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress func(Event)) error {
 	best := -1
 	since := c.cfg.Now()
 	last := ""
 	for i := 0; ; i++ {
-		if i%20 == 1 { // not at once: mostly it is done by itself
-			_ = c.client.Change(ctx, "volume", "heal", d.Volume) // refused while a self-heal daemon is missing
+		if i%20 == 1 { // not at once: usually it heals without being asked
+			_ = c.client.Change(ctx, "volume", "heal", d.Volume) // glusterd refuses it while a self-heal daemon is missing
 		}
 
-		if i%10 == 9 { // it lasts
+		if i%10 == 9 { // healing takes long
 			c.settle(ctx, d, s.Targets)
 		}
 
@@ -203,10 +203,9 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 	}
 }
 
-// clearLeftover takes the mark of a volume off a brick directory of this node
-// that is empty and that no volume lists: what a create that failed half-way
-// leaves behind. It looks anew: the mark may be of a change that another node
-// was making when this one asked.
+// clearLeftover removes the mark of a volume from a brick directory of this node that is empty and
+// that no volume lists: the leftover of a create that failed half-way. It observes again first: the
+// mark may belong to a change that another node was making at that moment.
 func (c *Controller) clearLeftover(ctx context.Context, d Desired, s Step) bool {
 	self := d.selfMember()
 	if !slices.Contains(s.Targets, self.BrickName()) || self.Brick == "" {
@@ -241,7 +240,7 @@ func (c *Controller) clearLeftover(ctx context.Context, d Desired, s Step) bool 
 	return true
 }
 
-// makeLayout lets a child make the tree, since the volume may hang.
+// makeLayout creates the tree in a child, since the volume may hang.
 func (c *Controller) makeLayout(ctx context.Context, d Desired) error {
 	if c.cfg.Tree == nil || len(c.cfg.Helper) == 0 {
 		return errNoHelper

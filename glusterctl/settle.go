@@ -11,25 +11,23 @@ import (
 const (
 	// mostSettled bounds what one call of settle tries.
 	mostSettled = 64
-	// graphRest is how long clients are given to take up a new copy.
+	// graphRest is how long clients get to start using a new copy.
 	graphRest = 3 * time.Second
 )
 
-// settle has the copies that were complete before a new one was added win where
-// the new one has another file by the same name.
+// settle makes the complete copies win where a new copy has another file of the same name.
 //
-// That happens while a volume grows: a client learns of the new copy a moment
-// after the daemons that heal do. A file that it replaces in between, once the
-// one before has been healed, is replaced on the old copies only. The two differ
-// in their GFIDs then, and opening the file gives EIO. When the folder was being
-// healed at that moment, healing never ends; when it had been, nothing notes it:
-// no list of what is to be healed has it, nor does healing everything see it
-// (10.3). No command lists it as split-brain. So it is looked for among what
-// waits to be healed, and every name is looked up before a copy is recorded as
-// complete (agree).
+// That happens while a volume grows. A client learns of the new copy a moment after the self-heal
+// daemons do. A file that it replaces in between, after the old file was healed, is replaced on the
+// old copies only. The GFIDs of the two files differ then, and opening the file fails with EIO. If
+// the folder was being healed at that moment, healing never ends. If the folder had been healed
+// before, nothing records the difference: it is in no list of entries to heal, and healing
+// everything does not find it either (10.3). No command lists it as split-brain. So settle looks
+// for it among the entries to heal, and settleNames looks up every name before a copy is recorded
+// as complete.
 //
-// A copy that is not recorded as complete has nothing that the others lack, see
-// proof.go; where all are, nothing is done.
+// A copy that is not recorded as complete has nothing that the others lack, see proof.go. When all
+// copies are recorded, settle does nothing.
 func (c *Controller) settle(ctx context.Context, d Desired, bricks []string) {
 	source, known := c.source(ctx, d, bricks)
 	if source == "" {
@@ -53,8 +51,8 @@ func (c *Controller) settle(ctx context.Context, d Desired, bricks []string) {
 	}
 }
 
-// source gives a copy that is recorded as complete, and all of them, when
-// another of bricks is not; else "".
+// source returns a copy that is recorded as complete, and all such copies, when another of
+// bricks is not. Otherwise it returns "".
 func (c *Controller) source(ctx context.Context, d Desired, bricks []string) (string, []string) {
 	o, err := c.ObserveQuick(ctx, d)
 	if err != nil {
@@ -69,8 +67,8 @@ func (c *Controller) source(ctx context.Context, d Desired, bricks []string) (st
 	return bricks[i], complete
 }
 
-// takeCopy has the copy of one brick win. It is refused for everything that only
-// waits to be healed.
+// takeCopy makes the copy of one brick win. glusterd refuses it for entries that only wait to be
+// healed.
 func (c *Controller) takeCopy(ctx context.Context, d Desired, source, path string) {
 	if err := c.client.TakeFrom(ctx, d.Volume, source, path); err == nil {
 		c.cfg.Log.Info("a new copy of the volume had another file by this name; the older copies win",
@@ -78,9 +76,8 @@ func (c *Controller) takeCopy(ctx context.Context, d Desired, source, path strin
 	}
 }
 
-// settleNames looks every name up before new copies are recorded as complete. It
-// settles those of which they hold another file; the error says that this was
-// needed, and passes.
+// settleNames looks up every name before new copies are recorded as complete. It settles names of
+// which the new copies hold another file. Then it returns a passing error, which says so.
 func (c *Controller) settleNames(ctx context.Context, d Desired, s Step, progress func(Event)) error {
 	source, _ := c.source(ctx, d, s.Targets)
 	if source == "" {

@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// SplitBrain lists the entries on which the copies disagree, each with the
-// commands that settle it.
+// SplitBrain is an entry on which the copies disagree, with the commands that settle it.
 type SplitBrain struct {
 	Path   string   `json:"path"`
 	GFID   string   `json:"gfid"`
 	Bricks []string `json:"bricks"`
-	// Resolve are commands of which one is to be chosen: the first takes the
-	// copy written last, the others the copy of one brick.
+	// Resolve are the alternative commands: the first takes the copy that was written last, the
+	// others take the copy of one brick.
 	Resolve []string `json:"resolve"`
 }
 
-// SplitBrains asks for the entries in split-brain.
+// SplitBrains returns the entries in split-brain.
 func (c *Controller) SplitBrains(ctx context.Context, volume string) ([]SplitBrain, error) {
 	hs, err := c.client.SplitBrain(ctx, volume)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind of a step.
+// Kind is the kind of a step.
 type Kind string
 
 // Kinds of steps.
@@ -23,59 +23,57 @@ const (
 	ReplaceBrick Kind = "replace-brick" // move one copy
 	RemoveBrick  Kind = "remove-brick"  // one copy less
 	WaitHeal     Kind = "wait-heal"     // until all copies are equal
-	Record       Kind = "record"        // remember that they are
+	Record       Kind = "record"        // record that all copies are equal
 	Mount        Kind = "mount"         // mount on this node
 	MakeLayout   Kind = "make-layout"   // first directories on the volume
-	Detach       Kind = "detach"        // let a machine go
+	Detach       Kind = "detach"        // remove a machine from the pool
 )
 
-// Step is one thing to do.
+// Step is one action of a plan.
 type Step struct {
 	// ID is the same in every plan that contains this step.
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
 	What string `json:"what"`
 	Why  string `json:"why"`
-	// Command is what gluster is asked to do, without its general options;
-	// empty for steps that are no gluster command.
+	// Command is the gluster command without its general options. It is empty for other steps.
 	Command []string `json:"command,omitempty"`
-	// Destructive steps take a copy away or let a machine go. They are run only
-	// when the plan that was approved contains them.
+	// Destructive steps remove a copy or a machine. They run only if the approved plan contains
+	// them.
 	Destructive bool `json:"destructive,omitempty"`
 	// Proof is why a destructive step loses nothing.
 	Proof string `json:"proof,omitempty"`
 
-	// Targets are the members or bricks the step is about.
+	// Targets are the members or bricks that the step changes.
 	Targets []string `json:"targets,omitempty"`
 }
 
-// Finding is something that keeps a plan from being complete, or that somebody
-// should know.
+// Finding is something that prevents a complete plan, or that somebody should know.
 type Finding struct {
 	Code string `json:"code"` // stable, e.g. storage.member_unreachable
 	What string `json:"what"`
 	Next string `json:"next"` // what to do about it
-	// Subject is the member or brick that it is about, if it is about one.
+	// Subject is the member or brick concerned, if there is one.
 	Subject string `json:"subject,omitempty"`
 }
 
-// Plan is an ordered list of steps from what is to what should be.
+// Plan is an ordered list of steps from the observed to the desired state.
 type Plan struct {
 	Desired Desired `json:"desired"`
 	Steps   []Step  `json:"steps"`
-	// Refused are steps that are wanted but not safe, and faults that stop the
-	// plan; what depends on them is not in Steps.
+	// Refused are wanted steps that are not safe, and faults that stop the plan. Steps that
+	// depend on them are not in Steps.
 	Refused  []Finding `json:"refused,omitempty"`
 	Warnings []Finding `json:"warnings,omitempty"`
-	// Incomplete: what comes after the last step can be said only then; without a
-	// step, only when it is known which bricks run.
+	// Incomplete means that the steps after the last one can be planned only when it is done.
+	// Without a step it means that it must be known first which bricks run.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
-// Done reports whether everything is as desired.
+// Done reports whether the pool is in the desired state.
 func (p Plan) Done() bool { return len(p.Steps) == 0 && len(p.Refused) == 0 && !p.Incomplete }
 
-// Text prints the plan for people.
+// Text returns the plan as text for people.
 func (p Plan) Text(w io.Writer) error {
 	var b strings.Builder
 	switch {

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acceptTurn bounds how many connections a listener gives before sessions
-// have their turn; listeners are level-triggered, so the rest comes next.
+// acceptTurn bounds how many connections a listener accepts before sessions have their turn.
+// Listeners are level-triggered, so the next turn accepts the rest.
 const acceptTurn = 64
 
-// reservedFDs stay out of the budget: listeners, logs, admin, checks, pipes.
+// reservedFDs are left out of the budget: for listeners, logs, the admin socket, checks and pipes.
 const reservedFDs = 64 + 2*pipesMax
 
 // listener is a listening socket, watched by the first loop.
@@ -21,7 +21,7 @@ type listener struct {
 	addr     netip.AddrPort
 }
 
-// budget counts descriptors of sessions. Safe for concurrent use.
+// budget counts the descriptors that sessions may still open. It is safe for concurrent use.
 type budget struct{ left, size atomic.Int64 }
 
 func (b *budget) setSize(n int64) { b.left.Store(n); b.size.Store(n) }
@@ -36,7 +36,7 @@ func (b *budget) reserve(n int64) bool {
 
 func (b *budget) giveBack(n int64) { b.left.Add(n) }
 
-// listen watches a listener; the loop's goroutine only.
+// listen starts to accept from a listener. Only the loop's goroutine calls it.
 func (l *loop) listen(ln *listener) error {
 	at := int32(specialList + len(l.listeners))
 	if err := l.watchSocket(ln.fd, at, tagSpecial, 0, unix.EPOLLIN); err != nil {
@@ -68,8 +68,8 @@ func (l *loop) acceptFrom(ln *listener) {
 		case unix.EAGAIN:
 			return
 		case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
-			// The budget should have prevented this. Make room to refuse one,
-			// or the waiting connection would wake the loop for ever.
+			// The budget should have prevented this. Refuse one connection with the
+			// spare descriptor, or it would wake the loop for ever.
 			l.proxy.logFault("accept", e)
 			if !l.proxy.refuseOne(ln.fd) {
 				return
@@ -93,7 +93,7 @@ func (l *loop) admitConnection(fe *frontend, fd int, from netip.AddrPort) {
 		why = refusedMax
 	case !l.proxy.budget.reserve(2):
 		why = refusedDescriptors
-	case fe.behindProxy(a): // its client is judged when the header tells of it
+	case fe.behindProxy(a): // readHeader applies the limits when it knows the client
 	default:
 		if why = l.proxy.applySourceLimits(fe, fd, a, l.now); why != refusals {
 			l.proxy.budget.giveBack(2)
@@ -126,24 +126,23 @@ func (l *loop) admitConnection(fe *frontend, fd int, from netip.AddrPort) {
 		return
 	}
 
-	// Bounded by the descriptor budget, which this session has taken from.
+	// The budget of descriptors bounds the other loop's inbox.
 	if !at.runLater(func() { s.acceptedAt = max(s.acceptedAt, at.now); at.beginSession(s) }) {
 		l.beginSession(s)
 	}
 }
 
-// noteClient notes that a client's machine has sent something.
+// noteClient records that the session's client has sent something, unless it is on this machine.
 func (l *loop) noteClient(s *session) {
 	if !s.localClient {
 		l.lastHeard.Store(l.now)
 	}
 }
 
-// applySourceLimits applies the limits of sources to a connection that has its descriptors;
-// refusals means that it is let in. A fourth of all descriptors stays for known
-// sources and this machine. Of the rest an unknown source may take what is left
-// for the others, so one gets a half at most, the next one a half of the other
-// half, and there is always room for one that comes with a few.
+// applySourceLimits applies the limits of sources to a connection that has its descriptors. It
+// returns refusals when the connection may stay. A fourth of all descriptors is reserved for known
+// sources and this machine. Of the rest, one unknown source gets at most half of what is left, the
+// next one half of the remaining half, so that a source with a few connections always finds room.
 func (p *Proxy) applySourceLimits(fe *frontend, fd int, a netip.Addr, now int64) refusal {
 	if fe.sources == nil {
 		return refusals
@@ -158,7 +157,7 @@ func (p *Proxy) applySourceLimits(fe *frontend, fd int, a netip.Addr, now int64)
 		case !st.known && room > 0:
 			st.roomShare = max(room, leastShare)
 		case localAddr(fd).Addr() == a.Unmap():
-			st.local = true // this machine, by another of its addresses
+			st.local = true // this machine, from another of its addresses
 		default:
 			return refusedReserve
 		}

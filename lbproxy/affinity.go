@@ -8,12 +8,12 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Balance source is weighted rendezvous hashing: each pair of a source and a backend
-// has a number, and the backend with the highest one gets the source. All balancers
-// of a cluster choose alike, without a table, and a backend that goes or comes moves
-// only the sources that it had or gets.
+// Balance source is weighted rendezvous hashing. Each pair of a source and a backend has a
+// score, and the backend with the highest score gets the source. So all balancers of a cluster
+// choose the same backend without a table, and a backend that comes or goes moves only its own
+// sources.
 
-// affinity is the number of a source with a backend of weight w.
+// affinity returns the score of a source at a backend of weight w.
 func affinity(source, seed uint64, w int64) float64 {
 	// The upper 53 bits as a number in (0, 1).
 	u := (float64(spreadBits(source^seed)>>11) + 0.5) / (1 << 53)
@@ -33,7 +33,7 @@ func seedOf(name string) uint64 {
 	return spreadBits(h.Sum64())
 }
 
-// sourceHash is the same for all addresses that count as one source.
+// sourceHash returns the hash of an address. All addresses that count as one source have the same.
 func sourceHash(a netip.Addr) uint64 {
 	b := ratelimit.Source(a).As16()
 	h := fnv.New64a()

@@ -54,7 +54,7 @@ func (p *Proxy) AddBackend(cfg Backend) error {
 	return nil
 }
 
-// startCheckers begins the checks of the backends there are.
+// startCheckers starts the checks of all backends.
 func (p *Proxy) startCheckers(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +64,7 @@ func (p *Proxy) startCheckers(ctx context.Context) {
 	}
 }
 
-// watchBackend starts a checker for each member; p.mu is held.
+// watchBackend starts a checker for each member. The caller holds p.mu.
 func (p *Proxy) watchBackend(b *backend) {
 	if p.ctx.Err() != nil {
 		return
@@ -124,9 +124,8 @@ func (p *Proxy) backendNamed(name string) (*backend, error) {
 	return nil, fmt.Errorf("backend %q: %w", name, errNoBackend)
 }
 
-// Drain stops new sessions to a backend and moves those it has: request
-// sessions when they are between requests, publish sessions paced by
-// Rebalance.Rate, never inside a frame.
+// Drain stops new sessions to a backend and moves its sessions to others: request sessions between
+// two requests, publish sessions at the pace of Rebalance.Rate, never inside a frame.
 func (p *Proxy) Drain(name string) error {
 	return p.changeBackend(name, "drain", func(b *backend) { b.draining.Store(true) })
 }
@@ -136,8 +135,8 @@ func (p *Proxy) Undrain(name string) error {
 	return p.changeBackend(name, "undrain", func(b *backend) { b.draining.Store(false); b.maintenance.Store(false) })
 }
 
-// Maint stops new sessions and health checks of a backend; the sessions it has
-// stay. Drain or Cut them as well if they should go.
+// Maint stops new sessions and health checks of a backend. Its sessions stay; Drain or Cut ends
+// them.
 func (p *Proxy) Maint(name string) error {
 	return p.changeBackend(name, "maint", func(b *backend) { b.maintenance.Store(true) })
 }
@@ -160,8 +159,8 @@ func (p *Proxy) changeBackend(name, what string, f func(*backend)) error {
 	return nil
 }
 
-// RemoveBackend takes a master out: its sessions are drained and it disappears
-// when they have gone, or at once with force, which cuts them.
+// RemoveBackend drains a master and removes it when it has no sessions. With force it cuts the
+// sessions and removes the master at once.
 func (p *Proxy) RemoveBackend(name string, force bool) error {
 	err := p.changeBackend(name, "remove", func(b *backend) { b.removing.Store(true) })
 	if err != nil {
@@ -174,7 +173,7 @@ func (p *Proxy) RemoveBackend(name string, force bool) error {
 	return err
 }
 
-// dropRemoved forgets backends that are being removed and have no session.
+// dropRemoved removes backends that are being removed and have no session.
 func (p *Proxy) dropRemoved() {
 	for _, name := range p.takeRemoved() {
 		p.log.Info("backend removed", "backend", name)
@@ -238,9 +237,9 @@ func (p *Proxy) Cut(name, frontend string) (int, error) {
 	return n, nil
 }
 
-// cutWhere moves to another backend, or closes, up to limit (no limit if negative)
-// open sessions for which f is true and returns how many. It waits for the loops;
-// never call it from one.
+// cutWhere moves to another backend, or closes, open sessions for which f is true, and returns how
+// many. limit is the most; a negative one means no limit. It waits for the loops, so a loop must
+// not call it.
 func (p *Proxy) cutWhere(why ending, limit int, f func(s *session, now int64) bool) (int, error) {
 	n := 0
 	for _, l := range p.allLoops() {

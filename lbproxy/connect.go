@@ -26,12 +26,12 @@ func (l *loop) startDial(s *session) {
 	l.dialNext(s)
 }
 
-// queueTimer appends to a queue. Headers and dials share the queue of limits with
-// two different delays, so an entry may be put off to keep the order.
+// queueTimer appends a deadline to a queue. Headers and dials share a queue although their delays
+// differ, so an entry may be moved to a later time to keep the queue in order.
 func (l *loop) queueTimer(q *[]timer, s *session, delay int64) {
 	at := l.now + delay
 	if n := len(*q); n > 0 && (*q)[n-1].at > at {
-		at = (*q)[n-1].at // keeps the queue in order; late, never early
+		at = (*q)[n-1].at // late, never early
 	}
 	*q = append(*q, timer{at: at, slot: s.slot, gen: s.gen})
 	l.armFor(at)
@@ -43,8 +43,8 @@ func (l *loop) armFor(at int64) {
 	}
 }
 
-// dialNext tries members until one is connected or on its way. It fills the main
-// place, or the second one if the first is taken.
+// dialNext dials members until one is connected or being connected. The dial takes the main place
+// of the session, or the alternative place when the main one is taken.
 func (l *loop) dialNext(s *session) {
 	for {
 		m := s.frontend.chooseMember(s.tried, l.now, s.client.addr())
@@ -75,7 +75,7 @@ func (l *loop) dialNext(s *session) {
 		switch e {
 		case 0, unix.EINPROGRESS:
 		case unix.EADDRNOTAVAIL, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.EACCES:
-			// Our own machine's trouble: no mark against the backend.
+			// The fault is on this machine: it does not count against the backend.
 			closeSocket(fd)
 			m.sessionLeft(0, 0)
 			l.proxy.logFault("connect to backend "+m.backend.name, e)
@@ -114,7 +114,7 @@ func (l *loop) dialNext(s *session) {
 	}
 }
 
-// dialEvent looks at the outcome of a dial.
+// dialEvent handles the outcome of a dial.
 func (l *loop) dialEvent(s *session, tag int8, ev uint32) {
 	fd := s.fd[sideBackend]
 	if tag != s.dialTag {
@@ -138,7 +138,7 @@ func (l *loop) dialEvent(s *session, tag int8, ev uint32) {
 
 	e := sockErr(int(fd))
 	if e == 0 {
-		e = unix.ECONNRESET // it answered and went within one turn
+		e = unix.ECONNRESET // the backend accepted and closed within one turn
 	}
 
 	m := l.dropDial(s, tag)
@@ -146,8 +146,8 @@ func (l *loop) dialEvent(s *session, tag int8, ev uint32) {
 	l.dialNext(s)
 }
 
-// dropDial closes one of the dials of a session; the other one, if any,
-// becomes the main one.
+// dropDial closes one dial of a session and returns its member. The other dial, if any, takes the
+// main place.
 func (l *loop) dropDial(s *session, tag int8) (m *member) {
 	if tag == s.dialTag {
 		closeSocket(int(s.fd[sideBackend]))
@@ -170,8 +170,8 @@ func (l *loop) dropDial(s *session, tag int8) (m *member) {
 	return m
 }
 
-// hedgeDial runs when a dial has been silent for the hedge time: another backend
-// is dialled beside it. With two silent dials the older one is given up.
+// hedgeDial dials a second backend because the first has been silent for Connect.Hedge. When two
+// dials are silent, it gives up the older one first.
 func (l *loop) hedgeDial(s *session) {
 	if s.state != stateDialing || s.fd[sideBackend] < 0 {
 		return
@@ -179,7 +179,7 @@ func (l *loop) hedgeDial(s *session) {
 
 	if s.altFD >= 0 {
 		if !s.frontend.hasAlternative(s.tried) {
-			return // nobody else: wait for these two
+			return // there is no third backend: wait for these two
 		}
 		l.dropDial(s, s.dialTag).lostRace()
 	}
@@ -197,14 +197,14 @@ func (l *loop) hedgeDial(s *session) {
 	}
 }
 
-// expireConnect runs when a session has been without a backend for too long.
+// expireConnect ends what has taken too long: a header, a dial, or the greeting of another master.
 func (l *loop) expireConnect(s *session) {
 	if s.state == stateHeader {
 		l.closeSession(s, endHeaderTimeout)
 		return
 	}
 	if l.now-max(s.acceptedAt, s.connectedAt) < int64(l.proxy.cfg.Connect.Timeout) {
-		return // the limit of what came in time; what follows has its own
+		return // this limit belonged to a step that was done in time; the current step has its own
 	}
 	if s.state == stateGreeting {
 		s.member.lostRace()
@@ -221,7 +221,7 @@ func (l *loop) expireConnect(s *session) {
 	l.closeSession(s, endConnectTimeout)
 }
 
-// adoptDial makes the dial on side the backend of the session.
+// adoptDial makes the dial with that tag the backend of the session.
 func (l *loop) adoptDial(s *session, tag int8) {
 	if s.altFD >= 0 {
 		loser := s.dialTag
@@ -244,8 +244,8 @@ func (l *loop) adoptDial(s *session, tag int8) {
 
 	switch s.frontend.mode {
 	case Publish:
-		s.half[sideClient].tracker.state = trackLost // nobody asks about minions' PONGs
-	case API: // no ZMTP, and no other backend could go on with it
+		s.half[sideClient].tracker.state = trackLost // nothing depends on the PONGs of minions
+	case API: // not ZMTP, and another backend could not continue the session
 		s.half[sideClient].tracker.state, s.half[sideBackend].tracker.state = trackLost, trackLost
 		s.prelude = pinned
 	}
@@ -258,7 +258,7 @@ func (l *loop) adoptDial(s *session, tag int8) {
 	l.pumpBoth(s)
 }
 
-// readHeader collects a PROXY v2 header without taking a byte behind it.
+// readHeader collects a PROXY v2 header. It reads no byte behind the header.
 func (l *loop) readHeader(s *session) {
 	if s.proxyHeader == nil {
 		b := make([]byte, 0, proxyproto.Fixed)
@@ -319,7 +319,7 @@ func (l *loop) readHeader(s *session) {
 		s.source, s.counted = s.client, true
 	}
 
-	s.half[sideClient].readable = true // the header hid what came behind it
+	s.half[sideClient].readable = true // bytes may wait behind the header
 	s.acceptedAt = l.now
 	l.startDial(s)
 }

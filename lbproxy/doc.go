@@ -1,13 +1,11 @@
 // Package lbproxy is the TCP proxy in front of the salt-masters of a cluster.
 //
-// It listens on the two ports minions know (publish 4505, request 4506), and on that
-// of Salt's API if it is told to, and joins each connection to one of the masters
-// behind it. It forwards bytes and
-// never speaks for a master: a ZeroMQ hop would break Salt's request routing.
-// What makes it aware of Salt is around the byte stream: health checks that ask
-// a master for its own ping, hedged connects, cutting of sessions whose master
-// is gone, or giving them to another without the client noticing (transfer.go),
-// and paced rebalancing of the publish port after a master returns.
+// It listens on the two ports that minions use (publish 4505, request 4506), and on that of Salt's
+// API if it is configured, and joins each connection to one of the masters behind it. It forwards
+// bytes and never speaks for a master: a ZeroMQ hop would break Salt's request routing. What it
+// knows of Salt is around the byte stream: health checks that ask a master for its own ping, hedged
+// connects, cutting sessions whose master is gone or moving them to another without the client
+// noticing (transfer.go), and paced rebalancing of the publish port after a master returns.
 //
 // # Shape
 //
@@ -19,7 +17,7 @@
 //   - one checker goroutine per backend and port (health.go),
 //   - one manager goroutine (manager.go) that ticks once a second: drain,
 //     rebalance, removal, number of loops,
-//   - one session log writer (sessionlog.go), so that a slow log never holds a loop,
+//   - one session log writer (sessionlog.go), so that a slow log never blocks a loop,
 //   - one watch of this machine's addresses (leave.go) that cuts sessions to one
 //     that has left,
 //   - the admin server on a unix socket (admin.go).

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// frontend is one service: listeners, limits and the members to choose from.
+// frontend is one service: its listeners, its limits, and the members to choose from.
 type frontend struct {
 	proxy   *Proxy
 	cfg     Frontend
@@ -18,13 +18,13 @@ type frontend struct {
 	accepted     atomic.Uint64
 	refused      [refusals]atomic.Uint64
 	ended        [endings]atomic.Uint64
-	notListening atomic.Pointer[error] // why a listener of the API is not open yet; nil: all are
+	notListening atomic.Pointer[error] // why a listener of the API is not open yet; nil when all are open
 
 	mu      sync.Mutex
-	members []*member // nil where one was removed; the place is its idx
+	members []*member // by member.index; nil where a member was removed
 }
 
-// refusal says why a connection was not let in.
+// refusal is why a connection was refused.
 type refusal uint8
 
 const (
@@ -40,7 +40,7 @@ var refusalNames = [refusals]string{"acl", "source-limit", "max-sessions", "desc
 
 func (r refusal) String() string { return refusalNames[r] }
 
-// admits applies allow and deny.
+// admits reports whether Allow and Deny let an address in.
 func (f *frontend) admits(a netip.Addr) bool {
 	if contains(f.cfg.Deny, a) {
 		return false
@@ -61,13 +61,13 @@ func (f *frontend) sessionClosed(s *session) {
 	}
 }
 
-// addMember gives a member a free place; false when all are taken.
+// addMember gives a member a free index. It returns false when there is none.
 func (f *frontend) addMember(m *member) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	// Whose turn is first among equals is left to chance: several proxies with
-	// few sessions each would else all begin with the same master.
+	// A random start among equals: otherwise several proxies with few sessions each
+	// would all begin with the same master.
 	m.credit = rand.Int64N(int64(m.backend.weight.Load()) * 1000)
 	for i, old := range f.members {
 		if old == nil {
@@ -94,8 +94,8 @@ func (f *frontend) removeMember(m *member) {
 	}
 }
 
-// tierOf says how good a member is: 0 is best, -1 never. Only what is up gets
-// new sessions; when nothing is, the one last seen up is tried.
+// tierOf returns how good a member is: 0 is best, -1 means never. While a member is up, only
+// members that are up get new sessions. When none is, the one that was up last is tried.
 func (f *frontend) tierOf(m *member) int {
 	if m.backend.closedToNew() {
 		return -1
@@ -107,8 +107,8 @@ func (f *frontend) tierOf(m *member) int {
 
 	switch m.State() {
 	case Up:
-		// Subscribers are better off where requests are answered too, and so is the
-		// API, whose commands go to the master beside it.
+		// A master that answers no requests serves subscribers badly. So does the API
+		// beside it, whose commands go to that master.
 		for _, o := range m.backend.members {
 			if st := o.State(); f.mode != Request && o != m && o.frontend.mode == Request &&
 				(st == Down || st == Joining || st == Unwell) {
@@ -123,14 +123,14 @@ func (f *frontend) tierOf(m *member) int {
 	return 3
 }
 
-// chooseMember chooses a member that is not in tried for a client and counts a session on
-// it, or returns nil.
+// chooseMember chooses a member that is not in tried for a client, and counts a session on it. It
+// returns nil when there is none.
 func (f *frontend) chooseMember(tried uint64, now int64, client netip.Addr) *member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	// Each is judged once: a state that changes meanwhile must not leave the
-	// client with nobody.
+	// Look at each member once: a state that changes meanwhile must not leave the
+	// client without a member.
 	level := 4
 	var tiers [maxBackends]int8
 	for i, m := range f.members {
@@ -164,7 +164,7 @@ func (f *frontend) chooseMember(tried uint64, now int64, client netip.Addr) *mem
 		total += w
 		m.credit += w
 		switch {
-		case level == 3: // all down: the last known good one
+		case level == 3: // all are down: the one that was up last
 			if best == nil || m.lastUp.Load() > best.lastUp.Load() {
 				best = m
 			}
@@ -177,7 +177,7 @@ func (f *frontend) chooseMember(tried uint64, now int64, client netip.Addr) *mem
 				best = m
 			}
 		default:
-			// Fewest sessions per weight; equals take turns by weight.
+			// Fewest sessions per weight. Equals take turns, in proportion to their weights.
 			v := (m.sessions.Load() + 1) * 1e9 / w
 			if best == nil || v < score || (v == score && m.credit > best.credit) {
 				best, score = m, v
@@ -188,7 +188,7 @@ func (f *frontend) chooseMember(tried uint64, now int64, client netip.Addr) *mem
 	best.credit = max(best.credit-total, -8*total)
 	for _, m := range f.members {
 		if m != nil {
-			m.credit = min(m.credit, 8*total) // what it was not given does not pile up
+			m.credit = min(m.credit, 8*total) // bounds what accumulates while a member cannot be chosen
 		}
 	}
 
@@ -196,10 +196,10 @@ func (f *frontend) chooseMember(tried uint64, now int64, client netip.Addr) *mem
 	return best
 }
 
-// hasAlternative says whether pick would find a member worth hedging to.
+// hasAlternative reports whether a member that is not in tried is worth a hedged dial.
 func (f *frontend) hasAlternative(tried uint64) bool { return f.hasBetterThan(3, tried) }
 
-// hasBetterThan reports whether a member that is not in tried is of a better tier than that.
+// hasBetterThan reports whether a member that is not in tried has a better tier.
 func (f *frontend) hasBetterThan(tier int, tried uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

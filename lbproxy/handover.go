@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handoverLimit bounds the whole conversation of a hand-over.
+// handoverLimit bounds the whole exchange of a hand-over.
 const handoverLimit = 10 * time.Second
 
 // maxListeners bounds the descriptors in one hand-over (SCM_MAX_FD is 253).
 const maxListeners = 64
 
-// Handover is a hand-over in progress, at the new process.
+// Handover is a hand-over in progress, in the new process.
 type Handover struct {
 	// Files are the listening sockets; give them to [Proxy.Inherit].
 	Files []*os.File
 	conn  *net.UnixConn
 }
 
-// TakeOver asks the proxy at the hand-over socket for its listening sockets.
-// Both processes listen until [Handover.Done]; no connection is refused in
-// between, because the sockets and their queues are shared.
+// takeOver asks the proxy at the hand-over socket for its listening sockets. Both processes listen
+// until [Handover.Done]. No connection is refused meanwhile, because the processes share the
+// sockets and their queues.
 func takeOver(ctx context.Context, path string) (*Handover, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
@@ -81,8 +81,8 @@ func (h *Handover) receive() error {
 	return nil
 }
 
-// Done tells the old process that the new one is serving: it stops accepting,
-// and ends when its sessions have.
+// Done tells the old process that the new one is serving. The old one then stops accepting, and
+// exits when its sessions have ended.
 func (h *Handover) Done() error {
 	defer h.conn.Close()
 	if err := h.conn.SetDeadline(time.Now().Add(handoverLimit)); err != nil {
@@ -106,7 +106,7 @@ func (h *Handover) Done() error {
 	return nil
 }
 
-// Abort gives up: the old process goes on as before.
+// Abort gives up the hand-over: the old process continues as before.
 func (h *Handover) Abort() {
 	for _, f := range h.Files {
 		f.Close()
@@ -114,7 +114,7 @@ func (h *Handover) Abort() {
 	h.conn.Close()
 }
 
-// serveHandover gives the listeners to one process at a time.
+// serveHandover hands the listeners over, to one process at a time.
 func (p *Proxy) serveHandover(ctx context.Context, ln net.Listener) {
 	var once sync.Once
 	for {

@@ -9,31 +9,30 @@ import (
 	"time"
 )
 
-// passiveFall is how many certain failures of the data path in a row (refused,
-// no route) take a port down without waiting for a check.
+// passiveFall is how many certain failures of the data path in a row (refused, no route) take a
+// port down without a check.
 const passiveFall = 3
 
-// maxStarved is how many checks in a row may be set aside because this machine
-// was too busy to judge.
+// maxStarved is how many checks in a row may be set aside because this machine was too busy.
 const maxStarved = 5
 
-// errStarved marks a check whose limit struck much too late: it was we who did
-// not get to run, and nothing is known of the backend.
+// errStarved marks a check whose limit fired much too late: this process did not get to run, so the
+// check says nothing about the backend.
 var errStarved = errors.New("check set aside: this machine is starved")
 
-// verdict is what the results so far say about a port. It does no I/O and
-// asks no clock.
+// verdict derives the state of a port from the results of its checks. It does no I/O and reads no
+// clock.
 type verdict struct {
 	rise, fall int
 
 	state         State
-	goodInRow     int // results in a row like the last one
+	goodInRow     int // good results in a row
 	badInRow      int
-	notReadyInRow int   // in a row that answer, and want nobody now
-	lastBad       grade // of the last bad result
+	notReadyInRow int   // results in a row of a master that answers but accepts no sessions
+	lastBad       grade // grade of the last bad result
 }
 
-// applyGrade takes one result and says whether the state changed.
+// applyGrade adds one result and reports whether the state changed.
 func (v *verdict) applyGrade(g grade) bool {
 	was := v.state
 	switch g {
@@ -41,7 +40,7 @@ func (v *verdict) applyGrade(g grade) bool {
 		v.goodInRow++
 		v.badInRow = 0
 		v.notReadyInRow = 0
-		// The first result ever counts at once: nobody waits for a rise then.
+		// The very first result decides alone.
 		if v.goodInRow >= v.rise || v.state == Unknown {
 			v.state = Up
 		}
@@ -68,7 +67,7 @@ func (v *verdict) applyGrade(g grade) bool {
 	return v.state != was
 }
 
-// changing says that the results disagree with the state: check fast.
+// changing reports whether the last results contradict the state. Checks are more frequent then.
 func (v *verdict) changing() bool {
 	switch v.state {
 	case Up:
@@ -81,7 +80,7 @@ func (v *verdict) changing() bool {
 	return true
 }
 
-// checker watches one member.
+// checker checks one member.
 type checker struct {
 	member *member
 	cfg    *Health
@@ -175,7 +174,7 @@ func (c *checker) applyEvidence(seen evidence) {
 	}
 }
 
-// checkOnce does a single check with its limit.
+// checkOnce does one check within its limit.
 func (c *checker) checkOnce(ctx context.Context) error {
 	c.mu.Lock()
 	limit := min(max(c.cfg.Timeout, 4*c.smoothedTime), 5*c.cfg.Timeout)
@@ -186,7 +185,7 @@ func (c *checker) checkOnce(ctx context.Context) error {
 	began := c.clock()
 	err := c.probe(ctx)
 	if errors.Is(err, errShut) && c.member.heardWithin(c.clock(), c.cfg.Silence) {
-		// It serves the sessions it has: it is at its bound, not gone.
+		// The backend serves its sessions: it is at its bound, not gone.
 		err = fmt.Errorf("%w: %w", errFull, err)
 	}
 
@@ -211,7 +210,8 @@ func (c *checker) checkOnce(ctx context.Context) error {
 	return err
 }
 
-// applyResult takes one outcome into the verdict and passes changes on.
+// applyResult adds one result to the verdict, logs a change and tells judged. With force the result
+// alone takes the port down.
 func (c *checker) applyResult(err error, badSince int64, force bool) {
 	g := gradeOf(err)
 	c.mu.Lock()

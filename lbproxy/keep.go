@@ -6,34 +6,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bounds of what is kept of sessions.
+// Bounds of what is kept of sessions.
 const (
 	maxPrelude      = 4 << 10  // of one client
-	maxPreludes     = 16 << 20 // of all clients of a loop; those that say the same count once
+	maxPreludes     = 16 << 20 // of all clients of a loop; equal preludes count once
 	maxSpareReplays = 256
-	maxSpareReplay  = 16 << 10 // bytes of room that an unused keep may have
+	maxSpareReplay  = 16 << 10 // capacity in bytes that an unused replay may keep
 )
 
-// prelude is what a client says before its first message: its greeting, READY
-// and, of a subscriber, its subscriptions. A master that takes a session over
-// is told it. Sessions whose clients say the same share one.
+// prelude holds what a client says before its first message: its greeting, READY and, of a
+// subscriber, its subscriptions. A master that takes a session over gets it first. Sessions whose
+// clients say the same share one prelude.
 type prelude struct {
-	said string // "" when the client is not understood: its session stays where it is
+	said string // "" when the client was not understood: its session stays at its master
 	uses int
 }
 
-// replay is what a session holds in addition while it may be needed by another
-// master: a request that waits for its answer, a frame that has begun.
+// replay is what a session holds in addition while another master may need it: a request that waits
+// for its answer, or an incomplete frame.
 type replay struct {
-	fromClient []byte // said by the client since its prelude, or the prelude until it is whole
-	incomplete bool   // it was too much: up does not have it all
-	moving     bool   // another master is being asked, see transfer.go
-	toMaster   []byte // what that master is to be told yet
-	greeting   []byte // what it has said of its greeting and READY
+	fromClient []byte // bytes since the prelude, or of the prelude until it is complete
+	incomplete bool   // fromClient lacks bytes: there were too many
+	moving     bool   // another master is taking the session over, see transfer.go
+	toMaster   []byte // bytes still to be sent to that master
+	greeting   []byte // what that master has sent of its greeting and READY
 }
 
-// keepClientBytes takes what the client has said. It is called after the tracker has
-// seen it; b is nil for bytes that nobody has seen.
+// keepClientBytes keeps what the client has sent. The tracker has seen the bytes already. b is nil
+// for bytes that went through a pipe unseen.
 func (l *loop) keepClientBytes(s *session, b []byte) {
 	request := s.frontend.mode == Request
 	if s.prelude != nil && (s.prelude.said == "" || request && !s.outstanding()) {
@@ -85,11 +85,11 @@ func (l *loop) keepClientBytes(s *session, b []byte) {
 	case !s.outstanding():
 		l.releaseReplay(s)
 	case s.half[sideClient].tracker.messages-s.half[sideBackend].tracker.messages > 1:
-		l.giveUpRequest(s) // several at once: which of them have an answer is not known
+		l.giveUpRequest(s) // several requests at once: which of them have an answer is unknown
 	}
 }
 
-// extendPrelude makes the first n bytes that are kept part of the session's prelude.
+// extendPrelude moves the first n kept bytes to the session's prelude.
 func (l *loop) extendPrelude(s *session, n int) {
 	k := s.replay
 	said := string(k.fromClient[:n])
@@ -115,7 +115,7 @@ func (l *loop) extendPrelude(s *session, n int) {
 	l.proxy.counters.keptBytes.Add(-int64(n))
 }
 
-// dropPrelude takes the session's prelude from it.
+// dropPrelude releases the session's prelude.
 func (l *loop) dropPrelude(s *session) {
 	p := s.prelude
 	s.prelude = nil
@@ -129,7 +129,8 @@ func (l *loop) dropPrelude(s *session) {
 	}
 }
 
-var pinned = &prelude{} // of clients that are not understood
+// pinned is the prelude of clients that were not understood.
+var pinned = &prelude{}
 
 // pinToMaster leaves a session at its master for good.
 func (l *loop) pinToMaster(s *session) {
@@ -138,8 +139,7 @@ func (l *loop) pinToMaster(s *session) {
 	l.releaseReplay(s)
 }
 
-// giveUpRequest gives up what is kept of a request; its session can be moved again
-// when the answer has passed.
+// giveUpRequest discards the kept request. The session can move again when the answer has passed.
 func (l *loop) giveUpRequest(s *session) {
 	l.proxy.counters.requestsNotKept.Add(1)
 	if s.prelude == nil || s.frontend.mode == Publish {
@@ -151,8 +151,8 @@ func (l *loop) giveUpRequest(s *session) {
 	k.fromClient, k.incomplete = nil, true
 }
 
-// collectSubscriptions adds what a subscriber asks for to its prelude; other frames
-// are forgotten.
+// collectSubscriptions adds a subscriber's subscriptions to its prelude and discards its other
+// frames.
 func (l *loop) collectSubscriptions(s *session) {
 	k := s.replay
 	for len(k.fromClient) > 0 {
@@ -194,7 +194,7 @@ func (l *loop) newReplay() *replay {
 	return &replay{}
 }
 
-// releaseReplay forgets what is kept beside the prelude.
+// releaseReplay discards what is kept beside the prelude.
 func (l *loop) releaseReplay(s *session) {
 	k := s.replay
 	if k == nil {
@@ -208,8 +208,8 @@ func (l *loop) releaseReplay(s *session) {
 	}
 }
 
-// preludeLen returns how long a greeting of the NULL mechanism and the READY
-// after it are, 0 while they are not whole; ok is false when they are something else.
+// preludeLen returns the length of a greeting of the NULL mechanism and the READY behind it, 0
+// while they are incomplete. ok is false when b begins with something else.
 func preludeLen(b []byte) (n int, ok bool) {
 	if len(b) < greetingLen {
 		return 0, true
@@ -229,8 +229,8 @@ func preludeLen(b []byte) (n int, ok bool) {
 	return greetingLen + n, true
 }
 
-// firstFrame returns the body of the first frame and the length of the whole
-// frame, 0 while it is not whole. Long frames are not looked for.
+// firstFrame returns the body of the first frame and the length of the whole frame, 0 while it is
+// incomplete. ok is false for a long frame, which is not expected here.
 func firstFrame(b []byte) (body []byte, n int, ok bool) {
 	if len(b) > 0 && b[0]&^(flagMore|flagCommand) != 0 {
 		return nil, 0, false
@@ -242,15 +242,14 @@ func firstFrame(b []byte) (body []byte, n int, ok bool) {
 	return b[2:n], n, true
 }
 
-// isCommand reports whether the body of a command frame is that command.
+// isCommand reports whether body is the body of the command called name.
 func isCommand(body []byte, name string) bool {
 	return len(body) > len(name) && int(body[0]) == len(name) && string(body[1:1+len(name)]) == name
 }
 
-// repeatable reports whether a request that a master may have seen may be asked of
-// another one as well. Salt's minions send sealed requests, and repeat them
-// themselves when no answer comes; what is sent in the clear is a sign-in or
-// comes from a tool, whose jobs must not be published twice.
+// repeatable reports whether a request that one master may have seen may be sent to another one.
+// Minions send sealed requests, and repeat them when no answer comes. A clear request is a sign-in,
+// or comes from a tool, whose jobs must not be published twice.
 func repeatable(request []byte) bool {
 	at := bytes.Index(request, []byte("enc"))
 	if at < 0 {
@@ -271,8 +270,8 @@ func repeatable(request []byte) bool {
 	return signIn && !bytes.Contains(request, []byte("publish"))
 }
 
-// renewEvents has events of descriptors that the session has closed go to nobody, and
-// those of its client come again.
+// renewEvents makes late events of closed descriptors miss the session, and asks epoll for the
+// client's events once more.
 func (l *loop) renewEvents(s *session) bool {
 	sl := &l.slots[s.slot]
 	sl.gen++

@@ -9,30 +9,28 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// knownFor is how long a source stays known after a master last answered one
-// of its minions. Minions to whom nobody gives a job may be quiet for days.
+// knownFor is how long a source stays known after a master last answered one of its minions.
+// Minions that get no jobs may be quiet for days.
 const knownFor = 7 * 24 * time.Hour
 
-// proofEvery is after how many seconds a session tells again that it is answered.
+// proofEvery is how many seconds pass before a session records another sealed answer.
 const proofEvery = 3600
 
-// knownSources holds the sources behind which there is an accepted minion. Safe for
-// concurrent use; all frontends of a proxy share it.
+// knownSources holds the sources of accepted minions. It is safe for concurrent use; all frontends
+// of a proxy share it.
 //
-// The proxy only sees bytes. What it goes by is the answer of a master on the
-// request port: a stranger gets maps (sign-in, ping) and plain texts ("bad
-// load"), but only a request sealed with the session key of an accepted minion
-// is answered by a sealed blob (salt/channel/server.py handle_message), see
-// sealedAnswer. A stranger cannot have one made.
+// The proxy only sees bytes. Its evidence is the answer of a master on the request port. A stranger
+// gets maps (sign-in, ping) and plain texts ("bad load"). Only a request sealed with the session
+// key of an accepted minion is answered by a sealed blob (salt/channel/server.py handle_message),
+// see sealedAnswer. A stranger cannot provoke one.
 //
-// What a stranger can still do: hold as many sessions as an unknown source may,
-// from each address he has, up to the part of the descriptors that unknown
-// sources share; and whoever shares the address (NAT, /64) of an accepted
-// minion has the limits of a known source. Known sources, loopback and sessions
-// that exist lose nothing by either.
+// What a stranger can still do: from each of his addresses he can hold as many sessions as an
+// unknown source may, up to the descriptors that unknown sources share. Whoever shares the address
+// (NAT, /64) of an accepted minion has the limits of a known source. Neither takes anything from
+// known sources, loopback and existing sessions.
 type knownSources struct {
 	mu     sync.Mutex
-	proofs map[netip.Addr]int64 // clock of the last proof; below zero before a hand-over
+	proofs map[netip.Addr]int64 // clock of the last proof; negative when it comes from an earlier process
 	limit  int
 }
 
@@ -47,8 +45,8 @@ func (k *knownSources) contains(a netip.Addr, now int64) bool {
 	return ok && now-at < int64(knownFor)
 }
 
-// add notes a proof. A full table gives up the entry that comes first in an
-// order that nobody can choose.
+// add records a proof. A full table forgets the first entry in Go's random order of maps, which
+// nobody can choose.
 func (k *knownSources) add(a netip.Addr, at int64) {
 	a = ratelimit.Source(a)
 	k.mu.Lock()
@@ -74,7 +72,7 @@ func (k *knownSources) count() int {
 	return len(k.proofs)
 }
 
-// knownSource is an entry as one process tells it to the next.
+// knownSource is an entry as one process passes it to the next.
 type knownSource struct {
 	Source netip.Addr    `json:"source"`
 	Age    time.Duration `json:"age_ns"`
@@ -90,7 +88,7 @@ func (k *knownSources) entries(now int64) []knownSource {
 	return out
 }
 
-// inherit takes over what an earlier process knew.
+// inherit adds what an earlier process knew.
 func (k *knownSources) inherit(list []knownSource, now int64) {
 	for _, s := range list {
 		if s.Source.IsValid() && s.Age >= 0 && s.Age < knownFor {
@@ -99,11 +97,10 @@ func (k *knownSources) inherit(list []knownSource, now int64) {
 	}
 }
 
-// sealedAnswer reports whether the first bytes of a payload of size bytes are
-// those of an answer to an encrypted request: packed bytes (msgpack's raw or
-// bin) of at least an initialisation vector, a block and a HMAC (salt/crypt.py
-// Crypticle), of which the first are random. Texts of masters to strangers are
-// plain ASCII; 24 random bytes are so once in 10^10.
+// sealedAnswer reports whether b begins the answer to an encrypted request, in a payload of size
+// bytes: packed bytes (msgpack's raw or bin) of at least an initialisation vector, a block and a
+// HMAC (salt/crypt.py Crypticle). Its first bytes are random. A master answers strangers in plain
+// ASCII; 24 random bytes are all ASCII once in 10^10.
 func sealedAnswer(b []byte, size uint64) bool {
 	if len(b) == 0 || size < 64 {
 		return false

@@ -15,17 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settleFor is how long an address has to be gone until its sessions are cut:
-// programs that configure networks take addresses away and give them back. Masters send
-// again what was published meanwhile (master/internal/presence, cutMargin).
+// settleFor is how long an address must be gone before its sessions are cut: programs that
+// configure networks remove addresses and add them again. Masters send again what was published
+// meanwhile (master/internal/presence, cutMargin).
 const settleFor = time.Second
 
-// watchAddresses starts to watch this machine's addresses: the sessions to one
-// that leaves it are cut, because a virtual address has moved to another
-// machine and nothing of them gets through any more. What it gives does so
-// until its ctx ends. The kernel tells of changes (rtnetlink(7),
-// RTMGRP_IPV4_IFADDR); where it cannot be asked, that is logged and such
-// sessions last until the client gives up.
+// watchAddresses starts to watch this machine's addresses. When an address leaves, a virtual
+// address has moved to another machine, and no packet of its sessions arrives any more: they are
+// cut. The returned function does this until its ctx ends. The kernel reports changes
+// (rtnetlink(7), RTMGRP_IPV4_IFADDR). Where it cannot be asked, that is logged, and such sessions
+// last until the client gives up.
 func (p *Proxy) watchAddresses() (run func(ctx context.Context)) {
 	f, err := addressEvents()
 	if err == nil {
@@ -39,6 +38,7 @@ func (p *Proxy) watchAddresses() (run func(ctx context.Context)) {
 	return func(context.Context) {}
 }
 
+// followAddresses cuts the sessions of addresses that leave. had are the addresses at the start.
 func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.Addr]bool) {
 	events := make(chan struct{}, 1)
 	ended := make(chan struct{})
@@ -49,10 +49,10 @@ func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.A
 
 	go func() {
 		defer close(ended)
-		b := make([]byte, 4<<10) // what the messages say does not count, only that there are some
+		b := make([]byte, 4<<10) // only the arrival of a message matters
 		for {
 			_, err := f.Read(b)
-			if err != nil && !errors.Is(err, unix.ENOBUFS) { // some were lost
+			if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: messages were lost, so something changed
 				if !errors.Is(err, os.ErrClosed) {
 					p.log.Warn("sessions to an address that leaves this machine will not be cut any more", "error", err)
 				}
@@ -77,7 +77,7 @@ func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.A
 			return
 		}
 
-		select { // what was told meanwhile is seen now
+		select { // the list below covers what was reported meanwhile
 		case <-events:
 		default:
 		}
@@ -97,8 +97,7 @@ func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.A
 	}
 }
 
-// addressEvents is a socket that gets a message for each address that comes
-// and goes.
+// addressEvents opens a socket that gets a message for each address that comes or goes.
 func addressEvents() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -115,7 +114,7 @@ func addressEvents() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "netlink"), nil
 }
 
-// hostAddresses are those of all interfaces.
+// hostAddresses returns the addresses of all interfaces.
 func hostAddresses() (map[netip.Addr]bool, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
@@ -132,13 +131,13 @@ func hostAddresses() (map[netip.Addr]bool, error) {
 	return out, nil
 }
 
-// cutLocal closes all sessions that clients opened to one of these addresses
-// of this machine. Masters are told as of any cut.
+// cutLocal closes all sessions whose clients connected to one of these addresses. Masters learn of
+// it as of any cut.
 func (p *Proxy) cutLocal(gone map[netip.Addr]bool) {
 	n, err := p.cutWhere(endCut, -1, func(s *session, _ int64) bool {
 		sa, err := unix.Getsockname(int(s.fd[sideClient]))
 		if err != nil {
-			return false // it is ending
+			return false // the session is ending
 		}
 
 		switch a := sa.(type) {

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// manage runs once a tick until ctx ends, a loop fails, or the listeners have
-// been handed over.
+// manage does the work of each tick until ctx ends, a loop fails or the listeners were handed over.
 func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 	t := time.NewTicker(p.tick)
 	defer t.Stop()
@@ -36,8 +35,8 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 		p.dropRemoved()
 		p.listenAgain()
 
-		// A second loop only for lasting load: two loops from the start cost more
-		// per message than one.
+		// A second loop is added for lasting load only: two loops cost more per message
+		// than one.
 		any := false
 		for _, l := range p.allLoops() {
 			b := l.busyTime.Load()
@@ -62,31 +61,32 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 	}
 }
 
-// cutFailed is the two-stage cut, done when a port goes down and after each
-// further bad check. A session that got bytes since the checks began to fail is
-// left alone unless it then stays silent for Health.Silence, which is longer
-// than a ZMTP heartbeat may be. Of the others:
-// when connects are refused or find no route the master is gone and they all go
-// at once. Checks that time out are weak evidence, since it may be us or the
-// network between: then they go only if no session of the port got a byte, and
-// those that once had an answer only if another master is there to take them:
-// cut without one, minions would come back to the same slow master, which then
-// has their handshakes to do as well.
+// cutFailed ends sessions of a port that is down. It runs when the port goes down and after each
+// further bad check.
+//
+// A session that got bytes since the checks began to fail is left alone until it has been silent
+// for Health.Silence, which is longer than the interval of ZMTP heartbeats. The other sessions go
+// at once when connects are refused or find no route, because the master is gone.
+//
+// Checks that time out are weak evidence: the fault may be ours or the network's. Then the other
+// sessions go only if no session of the port got a byte. Those that once had an answer also stay
+// until another master can take them. Otherwise the minions would come back to the same slow
+// master, which would have their handshakes to do as well.
 func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	if p.cfg.Health.KeepSessions || m.sessions.Load() == 0 {
 		return
 	}
 
-	// Bytes may have come while the first bad check was already waiting.
+	// Bytes may have come while the first bad check waited already.
 	fresh := since + int64(p.cfg.Health.FastInter)
 	all := g == gradeGone || m.lastHeard.Load() < fresh
 	elsewhere := g == gradeGone || m.frontend.hasAlternative(1<<m.index)
 	n, _ := p.cutWhere(endDown, -1, func(s *session, now int64) bool {
 		if s.member != m || s.half[sideBackend].holdsBytes() {
-			return false // its silence is the client's doing, which has a limit of its own
+			return false // the client accepts no bytes; Stall limits that
 		}
 		if s.half[sideBackend].bytes == 0 {
-			// A connect proves a kernel, not a master; give it a moment to speak.
+			// An accepted connect proves a kernel, not a master: give it a moment to speak.
 			return all && now-s.connectedAt > int64(p.cfg.Health.Timeout)
 		}
 
@@ -98,8 +98,8 @@ func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	}
 }
 
-// drainTick moves sessions off members that are drained or removed, and off those
-// of an unwell master while another is well.
+// drainTick moves sessions away from members that are drained or removed, and from those of an
+// unwell master while another master is well.
 func (p *Proxy) drainTick(fe *frontend) {
 	for _, m := range fe.currentMembers() {
 		leaving := m.backend.draining.Load() || m.backend.removing.Load()
@@ -123,14 +123,14 @@ func (p *Proxy) drainTick(fe *frontend) {
 	}
 }
 
-// cutsPerTick is the paced number of cuts for a frontend with n sessions.
+// cutsPerTick returns how many sessions a frontend with n sessions may lose in one tick.
 func (p *Proxy) cutsPerTick(n int64) int {
 	return max(1, int(float64(n)*p.cfg.Rebalance.Rate*p.tick.Seconds()+0.5))
 }
 
-// rebalanceTick relieves members that have more than their share because
-// another one joined or came back: balancing acts on arrivals only, and
-// publish sessions hardly ever arrive.
+// rebalanceTick moves sessions away from the member furthest above its share, because another one
+// joined or came back. Choosing members affects new sessions only, and publish sessions hardly ever
+// begin.
 func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 	if p.cfg.Rebalance.Off || fe.mode != Publish {
 		return
@@ -144,7 +144,7 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 			continue
 		}
 		if now-m.upAt.Load() < int64(p.cfg.Rebalance.Delay) && m.upAt.Load() > 0 {
-			return // let it settle
+			return // it came up a moment ago: wait
 		}
 
 		members = append(members, m)
@@ -177,8 +177,8 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 	p.counters.rebalanced.Add(uint64(n))
 }
 
-// cutOldest closes up to limit sessions of a member, those opened first, but
-// only such as are between frames and quiet.
+// cutOldest moves or closes up to limit sessions of a member, those opened first, and returns how
+// many. It takes only sessions that are quiet and between frames. A negative limit means no limit.
 func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 	quiet := int64(p.cfg.Rebalance.Quiet)
 	mine := func(s *session, now int64) bool { return s.member == m && s.cuttable(now, quiet) }
@@ -187,7 +187,7 @@ func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 		return n
 	}
 
-	// First find how old the oldest are, then cut those.
+	// Find out first when the oldest sessions began, then cut those.
 	var opened []int64
 	for _, l := range p.allLoops() {
 		l.runAndWait(func() {
@@ -210,17 +210,17 @@ func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 	return n
 }
 
-// patientFor is how long a hand-over waits for request sessions to be quiet for
-// Rebalance.Quiet; after that any pause will do. streamsFor is how long sessions of
-// the API may go on that are never quiet, as those of readers of events.
+// patientFor is how long a hand-over waits for request sessions to be quiet for Rebalance.Quiet;
+// after that any pause is enough. streamsFor is how long sessions of the API that are never quiet,
+// as those of readers of events, may continue.
 const (
 	patientFor = 30 * time.Second
 	streamsFor = 10 * time.Minute
 )
 
-// windDown ends the sessions after the listeners have closed: requests may
-// finish, publish sessions are spread over the time there is. A hand-over has
-// all the time it wants; a stopped context has Config.Stop.
+// windDown ends the sessions after the listeners have closed. Requests may finish, and cuts of
+// publish sessions are spread over the time that is left: after a hand-over as long as they need,
+// when ctx has ended Config.Stop.
 func (p *Proxy) windDown(ctx context.Context) {
 	step := min(p.tick, 100*time.Millisecond)
 	t := time.NewTicker(step)
@@ -247,7 +247,7 @@ func (p *Proxy) windDown(ctx context.Context) {
 
 		pace := p.cfg.Rebalance.Rate * step.Seconds() * float64(left)
 
-		// Who asks comes back at once, unlike subscribers, who take seconds.
+		// Senders of requests come back at once, subscribers after seconds.
 		requests := int(10*pace) + 1
 		if deadline != 0 {
 			remain := float64(deadline-p.clock()) / float64(step)
@@ -258,8 +258,8 @@ func (p *Proxy) windDown(ctx context.Context) {
 			requests = -1
 		}
 
-		// A request may be on its way to a session that is just being cut. While
-		// there is time, those are chosen that have been quiet for longer.
+		// A request may be on its way to a session that is being cut. While there is
+		// time, choose sessions that have been quiet for longer.
 		need := quiet
 		if deadline != 0 || p.clock()-began > int64(patientFor) {
 			need = min(quiet, int64(step))

@@ -9,13 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is what a backend's port is to the balancer.
+// State is the state of a backend's port.
 type State int32
 
-// A port starts Unknown, which counts as up for choosing only when nothing
-// else is up. Joining is a master that answers but is not ready yet. Unwell is one
-// that answers and says that it can keep no jobs: its sessions are moved to others, and
-// new ones come to it only while no other is up.
+// A port starts Unknown: it gets sessions only when no other port is up. Joining is a master that
+// answers but is not ready yet. Unwell is a master that says it cannot store jobs: its sessions
+// move to others, and it gets new ones only while no other port is up.
 const (
 	Unknown State = iota
 	Up
@@ -28,10 +27,10 @@ var stateNames = [...]string{"unknown", "up", "joining", "down", "unwell"}
 
 func (s State) String() string { return stateNames[s] }
 
-// MarshalText makes states words in JSON.
+// MarshalText makes JSON contain the state as a word.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads such a word.
+// UnmarshalText reads the word of a state. An unknown word becomes Unknown.
 func (s *State) UnmarshalText(b []byte) error {
 	for i, n := range stateNames {
 		if n == string(b) {
@@ -43,7 +42,7 @@ func (s *State) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// backend is one master with its member in each frontend.
+// backend is one master, with a member for each frontend.
 type backend struct {
 	name string
 	cfg  Backend
@@ -55,48 +54,49 @@ type backend struct {
 	members     []*member // fixed once the backend is in the list
 }
 
-// closedToNew says that an administrator wants no new sessions here.
+// closedToNew reports whether an administrator allows no new sessions here.
 func (b *backend) closedToNew() bool {
 	return b.draining.Load() || b.maintenance.Load() || b.removing.Load()
 }
 
-// unwell reports whether the master says that it can keep no jobs.
+// unwell reports whether the master says that it cannot store jobs.
 func (b *backend) unwell() bool {
 	return slices.ContainsFunc(b.members, func(m *member) bool { return m.State() == Unwell })
 }
 
-// member is one backend in one frontend. All fields are atomic or fixed.
+// member is one backend in one frontend. Its fields are atomic or never change, unless a comment
+// says otherwise.
 type member struct {
 	frontend *frontend
 	backend  *backend
 	addr     netip.AddrPort
-	index    uint // in the frontend's set of tried members
+	index    uint // in frontend.members, and the bit in session.tried
 
-	sendsHeader bool   // its connections begin with a PROXY header
+	sendsHeader bool   // connections to it begin with a PROXY header
 	seed        uint64 // of its name, for Balance source
 
 	state     atomic.Int32
 	upAt      atomic.Int64 // clock when it last came up
 	lastUp    atomic.Int64 // clock when it was last seen up
-	lastHeard atomic.Int64 // clock of the last bytes from any session of it
+	lastHeard atomic.Int64 // clock of the last bytes in any session
 	racesLost atomic.Int32 // races lost in a row
 	sessions  atomic.Int64
-	evidence  chan evidence // evidence for the checker; full means it is on its way
+	evidence  chan evidence // for the checker; when it is full, the checker is about to look anyway
 
 	sessionsTotal, bytesUp, bytesDown, refusals, resets, cuts atomic.Uint64
 
-	credit int64 // smooth round robin, under frontend.mu
+	credit int64 // of smooth round robin; guarded by frontend.mu
 }
 
-// evidence is evidence from the data path.
+// evidence is a failure that the data path has seen.
 type evidence struct {
 	err     error
-	certain bool // refused, reset, no route: certain, not merely late
+	certain bool // refused, reset or no route, as opposed to late
 }
 
 func (m *member) State() State { return State(m.state.Load()) }
 
-// effectiveWeight is the weight in thousandths, ramped after coming up.
+// effectiveWeight returns the weight in thousandths. It rises slowly after the member came up.
 func (m *member) effectiveWeight(now int64) int64 {
 	w := int64(m.backend.weight.Load()) * 1000
 	ramp := int64(m.frontend.proxy.cfg.Health.SlowStart)
@@ -106,14 +106,14 @@ func (m *member) effectiveWeight(now int64) int64 {
 	return max(w, 1)
 }
 
-// sessionLeft takes a session off, or a dial that came to nothing.
+// sessionLeft counts the end of a session, or of a dial that failed, and the bytes it moved.
 func (m *member) sessionLeft(up, down uint64) {
 	m.sessions.Add(-1)
 	m.bytesUp.Add(up)
 	m.bytesDown.Add(down)
 }
 
-// noteBytes notes bytes from the backend, ten times a second at most.
+// noteBytes records that bytes came from the backend, ten times a second at most.
 func (m *member) noteBytes(now int64) {
 	if last := m.lastHeard.Load(); last == 0 || now-last > int64(100*time.Millisecond) {
 		m.lastHeard.Store(max(now, 1))
@@ -130,7 +130,7 @@ func (m *member) dialWon() {
 	m.racesLost.Store(0)
 }
 
-// lostRace counts a dial that stayed silent; two in a row ask for a check.
+// lostRace counts a dial that stayed silent. Two in a row make the checker look.
 func (m *member) lostRace() {
 	if m.racesLost.Add(1) >= 2 {
 		m.racesLost.Store(0)
@@ -138,8 +138,8 @@ func (m *member) lostRace() {
 	}
 }
 
-// dialRefused counts a dial that failed. A reset may come from a master that is at
-// its bound, and proves nothing while its sessions get bytes.
+// dialRefused counts a dial that failed. A reset may come from a master that is at its bound: it
+// proves nothing while the sessions of the master get bytes.
 func (m *member) dialRefused(e unix.Errno) {
 	m.refusals.Add(1)
 	p := m.frontend.proxy

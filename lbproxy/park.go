@@ -10,33 +10,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lingerFor is how long a loop that has just worked waits for more in the
-// kernel before it parks. It must stay well under the 10 ms after which the
-// runtime asks a goroutine to make room.
+// lingerFor is how long a loop waits for more events in the kernel before it parks. It must stay
+// well under the 10 ms after which the runtime preempts a goroutine.
 const lingerFor = 4 * time.Millisecond
 
-// gate is how a loop sleeps. There are two ways, for two kinds of load.
+// gate is how a loop sleeps, in two ways for two kinds of load.
 //
-// A loop without work is parked in the runtime's poller, like any goroutine
-// that waits for a connection: that costs nothing while nothing comes, but each
-// waking goes through the runtime's scheduler and three calls to epoll, which
-// together cost as much as moving a small message. So after work the loop first
-// lingers: it waits in epoll for a few milliseconds, in a raw system call. The
-// runtime does not learn of it and leaves the processor with the loop; it is
-// the bound that makes this right, because a collection has to wait for it (a
-// little: the runtime also sends the thread a signal, which ends the wait).
+// A loop without work is parked in the runtime's poller, like any goroutine that waits for a
+// connection. That costs nothing while no event comes. But each wake-up goes through the runtime's
+// scheduler and three calls of epoll, which together cost as much as moving a small message. So
+// after work a loop first lingers: it waits in epoll for a few milliseconds, in a raw system call.
+// The runtime does not notice and leaves the processor with the loop. The short limit makes this
+// acceptable, because a garbage collection has to wait for the loop. (It waits less: the runtime
+// also sends the thread a signal, which ends the call.)
 //
-// While a loop lingers nobody else may be woken by its events. The runtime
-// therefore watches not the loop's epoll descriptor but one between, in which
-// the loop's is switched on only while it is parked.
+// While a loop lingers, its events must not wake another goroutine. So the runtime does not watch
+// the loop's epoll descriptor but one in between, in which the loop's descriptor is enabled only
+// while the loop is parked.
 type gate struct {
-	fd     int // an epoll descriptor that holds the loop's
+	fd     int // the epoll descriptor in between
 	file   *os.File
 	open   bool
-	linger time.Duration // 0: never
+	linger time.Duration // 0 means that the loop parks at once
 }
 
-// newGate makes a gate for the epoll descriptor ep, shut.
+// newGate returns a shut gate for the epoll descriptor ep.
 func newGate(ep int) (gate, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -52,11 +50,10 @@ func newGate(ep int) (gate, error) {
 	return gate{fd: fd}, nil
 }
 
-// setOpen opens the gate before the loop parks or shuts it after. The kernel does
-// not tell of what came while the gate was shut when the gate still holds the
-// loop's descriptor as ready from the time before (ep_modify wakes nobody for
-// an entry that is in the ready list), so opening looks itself: with again the
-// loop must not park.
+// setOpen opens the gate before the loop parks, or shuts it afterwards. When again is true, the
+// loop must not park: events came while the gate was shut. The kernel does not report those if the
+// gate still holds the loop's descriptor as ready from before (ep_modify wakes nobody for an entry
+// in the ready list), so setOpen looks itself.
 func (g *gate) setOpen(ep int, open bool) (again bool, err error) {
 	if g.open != open {
 		if err := g.switchTo(ep, open); err != nil {
@@ -95,40 +92,39 @@ func (g *gate) close() {
 	g.fd = -1
 }
 
-// mayLinger says whether n loops may hold a processor while they wait: only if
-// one is left for everything else.
+// mayLinger reports whether n loops may occupy a processor while they wait: only if one is left for
+// everything else.
 func mayLinger(n int) bool { return runtime.GOMAXPROCS(0) > n }
 
-// gatherFor is how long a loop lets messages gather when they come in quick
-// succession; the kernel adds about 50 microseconds.
+// gatherFor is how long a loop lets messages gather when they come in quick succession. The kernel
+// adds about 50 microseconds.
 const gatherFor = 100 * time.Microsecond
 
 const (
-	gatherGap   = 50 * time.Microsecond // waits shorter than this are quick succession
+	gatherGap   = 50 * time.Microsecond // shorter waits count as quick succession
 	gatherAfter = 16                    // such waits in a row
-	gatherLeast = 4                     // fewer than this many gathered were not worth the pause
-	gatherRest  = 256                   // waits before it is tried again
+	gatherLeast = 4                     // fewer events than this were not worth the pause
+	gatherRest  = 256                   // waits before gathering is tried again
 )
 
-// pace decides when to let messages gather. A broadcast reaches the proxy as
-// thousands of small messages one after the other: taking each as it comes
-// costs a sleep and a waking for each. A lone client that sends its next request
-// as soon as it has an answer looks the same at first; there, nothing gathers,
-// and pace leaves it alone.
+// pace decides when to let messages gather. A broadcast reaches the proxy as thousands of small
+// messages one after the other: taking each as it comes would cost a sleep and a wake-up each. A
+// lone client that sends its next request after each answer looks the same at first. There nothing
+// gathers, so pace stops for a while.
 type pace struct {
 	quick  int // waits in a row that ended at once
 	rest   int // waits until gathering may be tried again
 	active bool
-	paused bool // before the wait that comes
+	paused bool // before the next wait
 }
 
-// shouldGather says whether to pause before the next wait.
+// shouldGather reports whether to pause before the next wait.
 func (p *pace) shouldGather() bool {
 	p.paused = p.active
 	return p.active
 }
 
-// noteWait takes the outcome of a wait: how long it was, and how many events.
+// noteWait records how long a wait was, and how many events it brought.
 func (p *pace) noteWait(d time.Duration, n int) {
 	switch {
 	case p.paused:

@@ -5,11 +5,11 @@ import "golang.org/x/sys/unix"
 const (
 	pipeSize  = 1 << 20
 	pipesKept = 16 // idle pipes kept by a loop
-	pipesMax  = 64 // pipes of a loop in all; further bulk is copied
+	pipesMax  = 64 // most pipes of a loop; further bulk is copied
 )
 
-// pipe holds spliced bytes on their way; n of them now. Splice goes only into
-// an empty pipe, so that EAGAIN always means "the source is dry".
+// pipe holds n spliced bytes. Splice fills an empty pipe only, so that EAGAIN always means that the
+// source is dry.
 type pipe struct{ r, w, n int }
 
 func (p *pipe) close() {
@@ -17,13 +17,13 @@ func (p *pipe) close() {
 	unix.Close(p.w)
 }
 
-// pipePool belongs to one loop.
+// pipePool holds the unused pipes of one loop.
 type pipePool struct {
 	idle  []*pipe
 	total int
 }
 
-// get returns nil when no pipe is to be had; the caller copies then.
+// get returns a pipe. It returns nil when there is none; then the caller copies.
 func (pp *pipePool) get() *pipe {
 	if n := len(pp.idle); n > 0 {
 		p := pp.idle[n-1]
@@ -40,13 +40,13 @@ func (pp *pipePool) get() *pipe {
 		return nil
 	}
 
-	// The size is a wish: without the right to it the pipe keeps 64 KiB.
+	// Without the right to a larger size the pipe keeps 64 KiB.
 	_, _ = unix.FcntlInt(uintptr(fd[0]), unix.F_SETPIPE_SZ, pipeSize)
 	pp.total++
 	return &pipe{r: fd[0], w: fd[1]}
 }
 
-// put takes a pipe back; one with bytes left in it is closed, never reused.
+// put returns a pipe to the pool. It closes a pipe that still holds bytes.
 func (pp *pipePool) put(p *pipe) {
 	if p == nil {
 		return

@@ -18,19 +18,18 @@ import (
 	"saltern/master/value"
 )
 
-// maxProbeFrame bounds a frame that a check reads: READY and the answer to a
-// ping are far smaller.
+// maxProbeFrame bounds a frame that a check reads. READY and the answer to a ping are far smaller.
 const maxProbeFrame = 16 << 10
 
-// maxProbeFrames bounds how many frames (heartbeats, say) a check reads while
-// it waits for the one it wants.
+// maxProbeFrames bounds how many frames, heartbeats for example, a check reads before the expected
+// one.
 const maxProbeFrames = 16
 
 const (
-	// pingFault is the field of an answer to a ping in which a master of ours says what is
-	// wrong with it: control.PingFault, which this package does not import.
+	// pingFault is the field in which a master of ours answers a ping with its trouble. It is
+	// control.PingFault, which this package does not import.
 	pingFault = "saltern_fault"
-	// maxTrouble bounds what it says, in bytes.
+	// maxTrouble bounds the text of that trouble, in bytes.
 	maxTrouble = 200
 )
 
@@ -50,10 +49,10 @@ type grade uint8
 
 const (
 	gradeUp      grade = iota
-	gradeJoining       // lives, and is not ready or full
-	gradeSilent        // too late, or not what was expected: weak evidence
-	gradeGone          // connect refused, no route: strong evidence
-	gradeUnwell        // lives, and says what is wrong with it
+	gradeJoining       // answers, but is not ready, or full
+	gradeSilent        // answers too late, or unexpectedly: weak evidence
+	gradeGone          // refuses connects, or has no route: strong evidence
+	gradeUnwell        // answers with its trouble
 )
 
 // markShut marks the error of a connection that was closed right after it was made.
@@ -64,15 +63,15 @@ func markShut(err error) error {
 	return err
 }
 
-// connectError is a dial that failed, as opposed to a connection that broke.
+// connectError is a failed dial, as opposed to a connection that broke.
 type connectError struct{ err error }
 
 func (e connectError) Error() string { return "connect: " + e.err.Error() }
 func (e connectError) Unwrap() error { return e.err }
 
-// gradeOf sorts the error of a check. Only a dial that the other host or the
-// network refused is strong evidence: a master that is starting, stopping or
-// overloaded may well accept and then close.
+// gradeOf returns the grade of a check's error. Only a dial that the other host or the network
+// refused is strong evidence: a master that is starting, stopping or overloaded may well accept and
+// then close.
 func gradeOf(err error) grade {
 	var ce connectError
 	switch {
@@ -89,12 +88,12 @@ func gradeOf(err error) grade {
 	return gradeSilent
 }
 
-// prober does the checks of one kind.
+// prober checks one port. It belongs to one checker.
 type prober struct {
 	check  Check
 	send   string
 	expect string
-	header bool // begin with a PROXY header, as sessions do
+	header bool // connections begin with a PROXY header, as those of sessions
 	dial   func(ctx context.Context, addr string) (net.Conn, error)
 	reuse  reuse
 }
@@ -111,7 +110,7 @@ func (pr *prober) probe(ctx context.Context, addr string, mode Mode) error {
 	return err
 }
 
-// probeFresh checks with a connection of its own.
+// probeFresh checks with a new connection.
 func (pr *prober) probeFresh(ctx context.Context, addr string, mode Mode) error {
 	c, err := pr.dial(ctx, addr)
 	if err != nil {
@@ -180,9 +179,9 @@ func exchange(c io.ReadWriter, send, expect string) error {
 	return nil
 }
 
-// zmtpProbe does the ZMTP handshake as SUB or REQ and, when asked to, a Salt
-// ping. Greeting and READY go out together, the ping only after the peer's
-// READY: libzmq drops a peer that sends all three in one segment.
+// zmtpProbe does the ZMTP handshake as SUB or REQ and, with ping, a Salt ping. It sends greeting
+// and READY together, but the ping only after the peer's READY: libzmq drops a peer that sends all
+// three in one segment.
 func zmtpProbe(c io.Writer, r *bufio.Reader, mode Mode, ping bool) error {
 	kind := "SUB"
 	if mode == Request {
@@ -223,8 +222,8 @@ func zmtpProbe(c io.Writer, r *bufio.Reader, mode Mode, ping bool) error {
 	return askPing(c, r)
 }
 
-// socketType finds the Socket-Type among READY's properties: a name with a
-// length of one byte, a value with a length of four.
+// socketType returns the Socket-Type among READY's properties. A property has a name with a length
+// of one byte, and a value with a length of four.
 func socketType(b []byte) string {
 	for len(b) > 0 {
 		n := int(b[0])
@@ -247,7 +246,7 @@ func socketType(b []byte) string {
 	return ""
 }
 
-// socketFits says whether a socket of that type is what a master has on the port.
+// socketFits reports whether a master has a socket of that type on the port.
 func socketFits(kind string, mode Mode) bool {
 	if mode == Publish {
 		return kind == "PUB" || kind == "XPUB"
@@ -274,8 +273,7 @@ func readGreeting(r *bufio.Reader) error {
 	return nil
 }
 
-// readReply reads frames until a whole message is there, answers PINGs and
-// returns the last frame of the message.
+// readReply reads one whole message, answers PINGs, and returns the message's last frame.
 func readReply(w io.Writer, r *bufio.Reader) ([]byte, error) {
 	for range maxProbeFrames {
 		flags, body, err := readFrame(r)
@@ -296,7 +294,7 @@ func readReply(w io.Writer, r *bufio.Reader) ([]byte, error) {
 	return nil, fmt.Errorf("%w: more than %d frames", errProtocol, maxProbeFrames)
 }
 
-// readFrame reads one ZMTP frame with a bound on its size.
+// readFrame reads one ZMTP frame of at most maxProbeFrame bytes.
 func readFrame(r *bufio.Reader) (flags byte, body []byte, err error) {
 	if flags, err = r.ReadByte(); err != nil {
 		return 0, nil, err
@@ -347,15 +345,15 @@ func appendReady(b []byte, kind string) []byte {
 	return binary.BigEndian.AppendUint32(b, 0)
 }
 
-// pingRequest is {"enc":"clear","load":{"cmd":"ping"},"version":3}. Without
-// the version a master logs a rejected sign-in for each check.
+// pingRequest returns {"enc":"clear","load":{"cmd":"ping"},"version":3}. Without the version a
+// master logs a rejected sign-in for each check.
 func pingRequest() []byte {
 	return []byte("\x83\xa3enc\xa5clear\xa4load\x81\xa3cmd\xa4ping\xa7version\x03")
 }
 
-// pingAnswer judges the answer: the load itself comes back, in the envelope
-// of a clear reply or bare. A cluster member that is not ready says
-// cluster_retry instead, and one of ours says so with what is wrong with it.
+// pingAnswer judges the answer to a ping. A ready master sends the load back, bare or in the
+// envelope of a clear reply. A member of a cluster that is not ready answers cluster_retry. A
+// master of ours that is unwell answers with its trouble.
 func pingAnswer(b []byte) error {
 	v, err := msgpack.Decode(b, msgpack.Limits{Depth: 8, Nodes: 256})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors of the live changes, for callers that branch on them.
+// Errors of changes to a running proxy.
 var (
 	errNoBackend  = errors.New("no such backend")
 	errNoFrontend = errors.New("no such frontend")
@@ -25,8 +25,8 @@ var (
 	errStopped    = errors.New("the load balancer has stopped")
 )
 
-// Proxy is a running or not yet running proxy. Its methods are safe for
-// concurrent use; Run may be called once.
+// Proxy is a proxy, running or not. Its methods are safe for concurrent use. Run may be called
+// once.
 type Proxy struct {
 	cfg        Config
 	log        *slog.Logger
@@ -45,16 +45,16 @@ type Proxy struct {
 	ready   chan struct{} // closed when listening
 	retire  chan struct{} // closed by a hand-over
 	spareMu sync.Mutex
-	spareFD int // a descriptor kept to be able to refuse
+	spareFD int // a descriptor to accept and close a connection with when no other is left
 
 	mu           sync.Mutex
 	backends     []*backend
 	checkers     map[*member]*runningCheck
 	inheritedFDs []int
-	inherits     bool // listeners were inherited: the admin sockets are taken over too
+	inherits     bool // listeners were inherited; so the admin sockets are taken over too
 	listeners    []*listener
-	unopened     []*listener    // of the API, not open yet; the manager's once it runs
-	metrics      net.Listener   // of Admin.Metrics, nil if none
+	unopened     []*listener    // listeners of the API that are not open yet; used by the manager only once it runs
+	metrics      net.Listener   // of Admin.Metrics; may be nil
 	wg           sync.WaitGroup // checkers, loops
 	ctx          context.Context
 	retired      bool
@@ -68,8 +68,8 @@ type runningCheck struct {
 type counters struct {
 	hedges, loopFaults, rebalanced atomic.Uint64
 	transferred                    atomic.Uint64 // sessions given to another backend
-	requestsNotKept                atomic.Uint64 // requests that were too much to be kept
-	keptBytes                      atomic.Int64  // bytes
+	requestsNotKept                atomic.Uint64 // requests that were too large to keep
+	keptBytes                      atomic.Int64  // bytes of requests that are kept now
 }
 
 const (
@@ -78,8 +78,7 @@ const (
 	stateStopped
 )
 
-// New prepares a proxy; nothing is opened before Run. The configuration is
-// validated (and defaulted) here too, so a literal Config will do.
+// New prepares a proxy. It opens nothing before Run. It validates cfg and sets the defaults.
 func New(cfg Config, log *slog.Logger) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("load balancer's configuration: %w", err)
@@ -119,10 +118,9 @@ func New(cfg Config, log *slog.Logger) (*Proxy, error) {
 	return p, nil
 }
 
-// Run listens and serves until ctx ends, then lets requests finish, cuts
-// publish sessions spread over Config.Stop, and returns when everything it
-// started has ended. It also returns when [takeOver] has moved the listeners to
-// another process and the sessions left here have ended.
+// Run listens and serves until ctx ends. Then it lets requests finish, cuts publish sessions spread
+// over Config.Stop, and returns when everything it started has ended. It also returns when
+// [takeOver] has moved the listeners to another process and the remaining sessions have ended.
 func (p *Proxy) Run(ctx context.Context) error {
 	if !p.state.CompareAndSwap(stateNew, stateRunning) {
 		return errors.New("run the load balancer: it ran before")
@@ -188,7 +186,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 	first.runAndWait(first.unlisten)
 	if p.metrics != nil {
-		_ = p.metrics.Close() // the heir waits for the address
+		_ = p.metrics.Close() // the new process waits for the address
 	}
 
 	if err == nil {
@@ -205,7 +203,7 @@ func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 
 func (p *Proxy) allLoops() []*loop { return *p.loops.Load() }
 
-// addLoop starts another loop; the manager and Run only.
+// addLoop starts another loop. Only Run and the manager call it.
 func (p *Proxy) addLoop(faults chan<- error) error {
 	old := p.allLoops()
 	l, err := newLoop(p, len(old))
@@ -250,7 +248,7 @@ func (p *Proxy) stopLoops() {
 	p.wg.Wait()
 }
 
-// leastLoaded chooses the loop for a new session; l is the one that accepted it.
+// leastLoaded returns the loop for a new session. l is the loop that accepted it.
 func (p *Proxy) leastLoaded(l *loop) *loop {
 	all := p.allLoops()
 	if len(all) == 1 {
@@ -265,7 +263,7 @@ func (p *Proxy) leastLoaded(l *loop) *loop {
 	return best
 }
 
-// setBudget raises the descriptor limit as far as allowed and keeps a spare.
+// setBudget raises the limit of descriptors as far as allowed, and opens the spare descriptor.
 func (p *Proxy) setBudget() {
 	var lim unix.Rlimit
 	size := int64(1024)
@@ -308,7 +306,7 @@ func (p *Proxy) closeSpare() {
 	}
 }
 
-// refuseOne takes a connection in with the spare descriptor and closes it.
+// refuseOne accepts a connection with the spare descriptor and closes it.
 func (p *Proxy) refuseOne(ln int) bool {
 	p.closeSpare()
 	defer p.openSpare()
@@ -320,14 +318,13 @@ func (p *Proxy) refuseOne(ln int) bool {
 	return true
 }
 
-// logFault logs trouble of our own, once a second for each kind. Loops use it, so
-// it only leaves a line for the log writer.
+// logFault logs a fault of this process, once a second for each kind. It does not block a loop: the
+// log's own goroutine writes the line.
 func (p *Proxy) logFault(what string, err error) { p.sessionLog.queueFault(what, err) }
 
-// Inherit gives listening sockets of an earlier process to use instead of
-// opening new ones: those bound to a configured address are taken, others are
-// closed at Run. Call it before Run. The files are closed; their descriptors
-// are duplicated.
+// Inherit passes listening sockets of an earlier process to use instead of new ones. Run uses those
+// that are bound to a configured address and closes the others. Call it before Run. It closes the
+// files and keeps duplicates of their descriptors.
 func (p *Proxy) Inherit(files []*os.File) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -347,8 +344,8 @@ func (p *Proxy) Inherit(files []*os.File) error {
 	return errs
 }
 
-// Listeners returns duplicates of the listening sockets, for handing over.
-// The caller closes them. Empty before Run listens.
+// Listeners returns duplicates of the listening sockets, to hand them over. The caller closes them.
+// It returns none before Run listens.
 func (p *Proxy) Listeners() ([]*os.File, error) {
 	select {
 	case <-p.ready:
@@ -407,7 +404,7 @@ func (p *Proxy) openListeners() error {
 				}
 
 				err = fmt.Errorf("frontend %s: %w", fe.cfg.Name, err)
-				if fe.mode == API && !inherited { // minions do not wait for it
+				if fe.mode == API && !inherited { // minions can do without the API for a while
 					p.log.Warn("the API is not served there yet", "addr", s, "error", err)
 					fe.notListening.Store(&err)
 					p.unopened = append(p.unopened, &listener{frontend: fe, addr: ap})
@@ -430,8 +427,8 @@ func (p *Proxy) openListeners() error {
 	return errs
 }
 
-// listenAgain opens the listeners of the API whose addresses were not free. The
-// manager only.
+// listenAgain opens the listeners of the API whose addresses were in use. Only the manager calls
+// it.
 func (p *Proxy) listenAgain() {
 	first := p.allLoops()[0]
 	p.unopened = slices.DeleteFunc(p.unopened, func(ln *listener) bool {

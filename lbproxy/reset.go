@@ -2,11 +2,10 @@ package lbproxy
 
 import "golang.org/x/sys/unix"
 
-// resetOnCut has the closing of a publish session's backend socket reset the
-// connection when the session was cut here, not ended by its client. A master
-// of Saltern tells the two apart: a minion that was cut may have missed a job
-// until it is back, and gets it then; one that went by itself does not. The
-// minion has nothing under way on such a connection.
+// resetOnCut makes a publish session that is cut end with a reset at its backend, not with an end
+// of stream as when the client leaves. A master of Saltern tells the two apart: a minion that was
+// cut may miss a job until it is back, and gets it then. A minion that left by itself does not.
+// Such a connection has no request under way.
 func (s *session) resetOnCut(why ending) {
 	if s.frontend.mode != Publish || s.fd[sideBackend] < 0 {
 		return

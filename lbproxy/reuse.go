@@ -11,38 +11,35 @@ import (
 	"time"
 )
 
-// A check of the request port of a master that is well uses the connection of the
-// check before: connecting and shaking hands each second costs both sides more than
-// all else that they do while nothing happens. On the publish port a connection that
-// stays would count as a minion's, for whoever looks at the port.
+// While a master is well, checks of its request port share a connection: a handshake each second
+// would cost both sides more than all else that they do while nothing happens. Checks of the
+// publish port do not: whoever counts the connections there would take it for a minion's.
 const (
-	// holdAfter is how many checks in a row must have been good with connections of
-	// their own.
+	// holdAfter is how many checks with new connections must be good in a row first.
 	holdAfter = 2
-	// holdFor is for how many checks more a connection is used: that new ones are
-	// accepted has to be seen as well.
+	// holdFor is how many checks reuse a connection before the next one dials, to test
+	// that the backend still accepts.
 	holdFor = 3
-	// holdInter is the longest time between checks with which a connection is kept:
-	// masters give up who does not answer their own PINGs.
+	// holdInter is the longest interval of checks at which connections are reused: masters
+	// drop a peer that leaves their own PINGs unanswered.
 	holdInter = 2 * time.Second
 )
 
-// reuse keeps the connection of a check for the next ones. It belongs to one
-// checker.
+// reuse keeps the connection of one check for the next checks. It belongs to one checker.
 type reuse struct {
-	off        bool // a publish port, checks that are too rare, or PINGs stay unanswered
-	proven     bool // it has answered on a connection that was kept
-	used       bool // the last check did so
-	goodInRow  int  // checks in a row with connections of their own
-	checksLeft int  // checks that may use conn
+	off        bool // never reuse: a publish port, rare checks, or a master that does not answer PINGs
+	proven     bool // the backend has answered on a kept connection
+	used       bool // the last check used a kept connection
+	goodInRow  int  // good checks in a row with new connections
+	checksLeft int  // how many more checks may use conn
 	conn       net.Conn
 	reader     *bufio.Reader
 }
 
-// errAnew: nothing is known; the check needs a connection of its own.
+// errNoConnection means that the check needs a new connection. It says nothing about the backend.
 var errNoConnection = errors.New("the connection that was kept has ended")
 
-// probeKept checks on the connection that was kept, if there is one.
+// probeKept checks with the kept connection, if there is one.
 func (h *reuse) probeKept(ctx context.Context, mode Mode, ping bool) error {
 	c, r := h.conn, h.reader
 	if c == nil {
@@ -83,7 +80,7 @@ func (h *reuse) probeKept(ctx context.Context, mode Mode, ping bool) error {
 	return errNoConnection
 }
 
-// keepConnection takes the connection of a check that was good; it reports whether it did.
+// keepConnection keeps the connection of a good check for the next ones. It reports whether it did.
 func (h *reuse) keepConnection(c net.Conn, r *bufio.Reader) bool {
 	h.goodInRow++
 	if h.off || h.goodInRow < holdAfter {
@@ -102,8 +99,8 @@ func (h *reuse) close() {
 	h.conn, h.reader = nil, nil
 }
 
-// limitTo ends calls on c with ctx. free takes that back and reports whether it
-// was in time.
+// limitTo makes calls on c fail when ctx ends. free undoes that and reports whether ctx had not
+// ended.
 func limitTo(ctx context.Context, c net.Conn) (free func() bool, err error) {
 	d, _ := ctx.Deadline() // the zero time means none
 	if err := c.SetDeadline(d); err != nil {
@@ -112,7 +109,7 @@ func limitTo(ctx context.Context, c net.Conn) (free func() bool, err error) {
 	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) }), nil
 }
 
-// askPing does a Salt ping on a connection whose handshake is done.
+// askPing sends a Salt ping on a connection whose handshake is complete, and judges the answer.
 func askPing(w io.Writer, r *bufio.Reader) error {
 	msg := appendFrame(nil, flagMore, nil)
 	msg = appendFrame(msg, 0, pingRequest())
@@ -126,7 +123,7 @@ func askPing(w io.Writer, r *bufio.Reader) error {
 	return pingAnswer(payload)
 }
 
-// askPong sends a PING of ZMTP (RFC 37), without a TTL, and waits for its PONG.
+// askPong sends a PING of ZMTP (RFC 37), without a TTL, and waits for the PONG.
 func askPong(w io.Writer, r *bufio.Reader) error {
 	if _, err := w.Write(appendFrame(nil, flagCommand, []byte("\x04PING\x00\x00lb"))); err != nil {
 		return fmt.Errorf("send PING: %w", err)
@@ -152,8 +149,8 @@ func askPong(w io.Writer, r *bufio.Reader) error {
 	return fmt.Errorf("%w: more than %d frames", errProtocol, maxProbeFrames)
 }
 
-// answerPing answers a command if it is a PING: RFC 37 has a TTL of two bytes in
-// it and a context to send back.
+// answerPing answers a command if it is a PING. A PING holds a TTL of two bytes and a context,
+// which the PONG sends back (RFC 37).
 func answerPing(w io.Writer, body []byte) error {
 	if len(body) < 7 || string(body[:5]) != "\x04PING" {
 		return nil

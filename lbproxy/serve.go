@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// Serve runs a proxy with this configuration until ctx ends, in the place of
-// one that runs with the same hand-over socket, if there is one: it takes over
-// the listening sockets and what administrators had set (drain, maint,
-// weights); the earlier process lets its sessions go and ends. No connection is
-// refused meanwhile. Without an earlier one it is [New] and [Proxy.Run].
+// Serve runs a proxy with this configuration until ctx ends. If a proxy runs with the same
+// hand-over socket, Serve takes its place: it takes over the listening sockets and what
+// administrators had set (drain, maint, weights). The earlier process finishes its sessions and
+// exits. No connection is refused meanwhile. Without an earlier process Serve is [New] and
+// [Proxy.Run].
 //
-// An earlier process that does not answer is not waited for longer than 10 s;
-// its ports are then in use, which is the error returned.
+// Serve waits at most 10 s for an earlier process that does not answer. Its ports are in use then,
+// which is the error that Serve returns.
 func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	p, err := New(cfg, log)
 	if err != nil {
@@ -29,7 +29,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	h, err := takeOver(ctx, p.cfg.Admin.Handover)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return p.Run(ctx) // nobody there
+		return p.Run(ctx) // no earlier process
 	case err != nil:
 		p.log.Warn("no hand-over from the running load balancer", "error", err)
 		return p.Run(ctx)
@@ -64,7 +64,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return err
 }
 
-// adoptSettings takes over what administrators set at the earlier proxy.
+// adoptSettings copies what administrators have set at the earlier proxy.
 func (p *Proxy) adoptSettings(ctx context.Context, c *Client) {
 	st, err := c.Status(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *Proxy) adoptSettings(ctx context.Context, c *Client) {
 
 	var list []knownSource
 	if err := c.do(ctx, http.MethodGet, "known", nil, &list); err != nil {
-		// an earlier release
+		// the earlier process is of a release without this request
 		p.log.Info("the running load balancer does not tell which sources are known", "error", err)
 	}
 
@@ -82,7 +82,7 @@ func (p *Proxy) adoptSettings(ctx context.Context, c *Client) {
 	for _, b := range st.Backends {
 		own, err := p.backendNamed(b.Name)
 		if err != nil || b.Removing {
-			continue // it is not configured any more
+			continue // this configuration does not have the backend
 		}
 
 		own.draining.Store(b.Drain)

@@ -14,7 +14,7 @@ const (
 	logDelay = 50 * time.Millisecond
 )
 
-// logRecord is a session line before it is written.
+// logRecord is a line of the session log before it is written.
 type logRecord struct {
 	at          int64
 	client      netip.AddrPort
@@ -25,8 +25,8 @@ type logRecord struct {
 	refusal     refusal
 	up          uint64
 	down        uint64
-	connectTime int64 // accepted to connected
-	lifetime    int64 // accepted to closed
+	connectTime int64 // nanoseconds from accepted to connected; -1 when that is unknown
+	lifetime    int64 // nanoseconds from accepted to closed
 	count       uint64
 	err         error
 }
@@ -38,11 +38,11 @@ const (
 	recordMoved
 	recordClose
 	recordRefused
-	recordFault // fe says what went wrong
+	recordFault // subject says what went wrong
 )
 
-// sessionLog takes lines from the loops without waiting and writes them from
-// a goroutine of its own: a pipe to a slow journal must not hold up a loop.
+// sessionLog takes lines from the loops without waiting, and writes them in a goroutine of its own:
+// a slow journal must not hold up a loop.
 type sessionLog struct {
 	log     *slog.Logger
 	base    time.Time
@@ -52,13 +52,13 @@ type sessionLog struct {
 	wake    chan struct{}
 
 	mu            sync.Mutex
-	strangers     source // the bucket of lines about strangers
-	skipped       uint64 // such lines since the last one that was taken
+	strangers     source // token bucket of lines about unknown sources
+	skipped       uint64 // such lines that were left out since the last one that was written
 	lines         []logRecord
 	spare         []logRecord
-	refusalLogged [refusals]int64  // when the last such line was taken
-	refusedSince  [refusals]uint64 // refused since
-	faults        map[string]int64 // when the last fault of each kind was taken
+	refusalLogged [refusals]int64  // clock of the last line, by reason
+	refusedSince  [refusals]uint64 // connections refused since that line
+	faults        map[string]int64 // clock of the last line of each fault
 }
 
 func newSessionLog(log *slog.Logger, base time.Time, which string) *sessionLog {
@@ -72,15 +72,15 @@ func newSessionLog(log *slog.Logger, base time.Time, which string) *sessionLog {
 	}
 }
 
-// Lines about sessions of sources that are not known: so many a second, and so
-// many at once. A stranger would else write over what the log has of others.
+// How many lines about sessions of unknown sources are written each second, and at once. Without
+// a limit a stranger could flood the log until lines about others are rotated away.
 const (
 	strangeRate  = 20
 	strangeBurst = 2000
 )
 
-// admitLine reports whether a line about a session is to be written, and how many
-// were left out before it.
+// admitLine reports whether a line about a session is to be written, and how many such lines were
+// left out before it.
 func (g *sessionLog) admitLine(s *session, l *loop) (bool, uint64) {
 	if a := s.client.addr(); s.provenAt != 0 || a.IsLoopback() || !l.proxy.cfg.Health.checksSalt() ||
 		l.proxy.known.contains(a, l.now) {
@@ -90,7 +90,7 @@ func (g *sessionLog) admitLine(s *session, l *loop) (bool, uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := &g.strangers
-	if b.sessions == 0 { // the first one
+	if b.sessions == 0 { // the bucket is new
 		b.sessions = 1
 		b.tokens = strangeBurst
 		b.tokensAt = l.now
@@ -112,6 +112,7 @@ func (g *sessionLog) admitLine(s *session, l *loop) (bool, uint64) {
 
 func (g *sessionLog) wanted(m Mode) bool { return g.all || (g.publish && m == Publish) }
 
+// queueLine queues a line, or counts it as dropped when the queue is full.
 func (g *sessionLog) queueLine(r *logRecord) {
 	g.mu.Lock()
 	if len(g.lines) >= logQueue {
@@ -132,11 +133,11 @@ func (g *sessionLog) queueLine(r *logRecord) {
 	}
 }
 
-// sessionOpened writes the line of a publish session when it begins: it may last for
-// weeks, and its end is too late to learn of it.
+// sessionOpened writes a line when a publish session begins: it may last for weeks, so a line at
+// its end comes too late.
 func (g *sessionLog) sessionOpened(s *session, l *loop) { g.queueSession(s, l, recordOpen) }
 
-// sessionMoved writes the line of a publish session that another backend has now.
+// sessionMoved writes a line when a publish session was moved to another backend.
 func (g *sessionLog) sessionMoved(s *session, l *loop) { g.queueSession(s, l, recordMoved) }
 
 func (g *sessionLog) queueSession(s *session, l *loop, kind recordKind) {
@@ -190,7 +191,7 @@ func (g *sessionLog) sessionClosed(s *session, l *loop, was sessionState) {
 	g.queueLine(&r)
 }
 
-// connectTime is how long it took to connect the client, -1 when that is no longer known.
+// connectTime returns the nanoseconds from accepted to connected, -1 when they are no longer known.
 func (s *session) connectTime() int64 {
 	if s.moved {
 		return -1
@@ -198,7 +199,8 @@ func (s *session) connectTime() int64 {
 	return s.connectedAt - s.acceptedAt
 }
 
-// connectionRefused takes one line per second and reason; the count says how many more.
+// connectionRefused writes one line per second and reason. Its count includes the refusals without
+// a line.
 func (g *sessionLog) connectionRefused(fe *frontend, from netip.AddrPort, why refusal) {
 	now := int64(time.Since(g.base))
 	g.mu.Lock()
@@ -222,10 +224,10 @@ func (g *sessionLog) connectionRefused(fe *frontend, from netip.AddrPort, why re
 	})
 }
 
-// maxFaults bounds the table of faults; kinds carry a backend's name at most.
+// maxFaults bounds the table of faults. A fault's text holds at most the name of a backend.
 const maxFaults = 1024
 
-// queueFault takes one line per second and kind of trouble.
+// queueFault queues one line per second and kind of fault.
 func (g *sessionLog) queueFault(what string, err error) {
 	now := int64(time.Since(g.base))
 	g.mu.Lock()
@@ -242,7 +244,7 @@ func (g *sessionLog) queueFault(what string, err error) {
 	g.queueLine(&logRecord{at: now, subject: what, kind: recordFault, err: err})
 }
 
-// run writes until ctx ends, then what is left.
+// run writes queued lines until ctx ends, then those that are left.
 func (g *sessionLog) run(ctx context.Context) {
 	for {
 		select {
@@ -253,7 +255,7 @@ func (g *sessionLog) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(logDelay): // a few at a time cost less than each alone
+		case <-time.After(logDelay): // writing several lines at a time costs less
 		}
 		g.writeQueued()
 	}
@@ -299,7 +301,7 @@ func (g *sessionLog) writeLine(r *logRecord) {
 		msg = "session refused"
 	}
 
-	// The time is that of the event, not of the writing.
+	// The time of the event, not of the writing.
 	rec := slog.NewRecord(g.base.Add(time.Duration(r.at)), slog.LevelInfo, msg, 0)
 	rec.AddAttrs(slog.String("client", r.client.String()), slog.String("frontend", r.subject))
 	if r.kind == recordRefused {
@@ -320,5 +322,5 @@ func (g *sessionLog) writeLine(r *logRecord) {
 			slog.Int64("ms", r.lifetime/1e6), slog.String("reason", r.why.String()))
 	}
 
-	_ = g.log.Handler().Handle(ctx, rec) // nowhere to report it to
+	_ = g.log.Handler().Handle(ctx, rec) // a failure could only be logged
 }

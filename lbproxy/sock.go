@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is the part of the system call interface the data path uses. One
-// call, one system call: callers handle EINTR, EAGAIN and short counts. Each
-// is a RawSyscall, which keeps the processor and must therefore never block
-// (epollWait: for a few milliseconds at most): every socket here is
-// non-blocking and every call says so once more by flag.
-// Tests put interruptions in between.
+// kernel is the part of the system call interface that the data path uses. One call is one system
+// call: callers handle EINTR, EAGAIN and short counts. Each is a RawSyscall, which keeps the
+// processor and therefore must never block (epollWait: for a few milliseconds at most). So every
+// socket is non-blocking, and every call asks for that once more by flag. Tests interrupt calls by
+// their own kernel.
 type kernel interface {
 	recv(fd int, p []byte, flags int) (int, unix.Errno)
 	send(fd int, p []byte) (int, unix.Errno)
@@ -76,13 +75,13 @@ func (linux) epollWait(ep int, ev []unix.EpollEvent, limit time.Duration) (int, 
 	return int(n), e
 }
 
-// pause may end early.
+// pause sleeps for d at most; a signal ends it early.
 func (linux) pause(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
-// addrOf reads a kernel socket address; ports are in network order there.
+// addrOf returns the address in a kernel's socket address, whose port is in network order.
 func addrOf(sa *unix.RawSockaddrAny) netip.AddrPort {
 	switch sa.Addr.Family {
 	case unix.AF_INET:
@@ -106,14 +105,14 @@ func fillAddr(sa *unix.RawSockaddrAny, ap netip.AddrPort) uint32 {
 	return unix.SizeofSockaddrInet6
 }
 
-// swapPort turns a port between host and network order, either way.
+// swapPort converts a port between host and network order, in either direction.
 func swapPort(p uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], p)
 	return binary.NativeEndian.Uint16(b[:])
 }
 
-// sockErr fetches and clears the pending error of a socket.
+// sockErr returns and clears the pending error of a socket.
 func sockErr(fd int) unix.Errno {
 	v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil {
@@ -148,27 +147,26 @@ func newTCP(ap netip.AddrPort) (int, error) {
 	return int(fd), nil
 }
 
-// noDelay cannot fail on a TCP socket.
+// noDelay turns TCP_NODELAY on, which cannot fail on a TCP socket.
 func noDelay(fd int) {
 	one := int32(1)
 	_, _, _ = unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY,
 		uintptr(unsafe.Pointer(&one)), 4, 0)
 }
 
-// endStream passes an end of stream on. ENOTCONN says that the other side is
-// gone already; its own event says so too.
+// endStream ends the stream to the peer. ENOTCONN means that the peer is gone already, which its
+// own event reports too.
 func endStream(fd int) {
 	_, _, _ = unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
 }
 
-// closeSocket closes a socket of a session; without SO_LINGER that never
-// waits, and close(2) must not be repeated whatever it says.
+// closeSocket closes a socket of a session. Without SO_LINGER that never waits, and close(2) must
+// not be repeated whatever it returns.
 func closeSocket(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// keepaliveOpts sets keepalive and user timeout. Sockets accepted from a
-// listener inherit them from it (tcp(7)), so there it costs nothing per
-// connection; backend sockets get them at their first sweep, so that short
-// connections never pay.
+// keepaliveOpts sets keepalive and the user timeout. Accepted sockets inherit them from their
+// listener (tcp(7)), so they cost nothing per connection. Backend sockets get them at their first
+// sweep, so that short connections never pay.
 func keepaliveOpts(fd int, k Keepalive) error {
 	for _, o := range []struct{ level, name, v int }{
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
@@ -184,7 +182,7 @@ func keepaliveOpts(fd int, k Keepalive) error {
 	return nil
 }
 
-// listenTCP opens a listening socket of our own making.
+// listenTCP opens a listening socket.
 func listenTCP(ap netip.AddrPort, backlog int, k Keepalive) (int, error) {
 	fd, err := newTCP(ap)
 	if err != nil {

@@ -10,13 +10,12 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// maxSources bounds the table of sources. When it is full and nothing in it
-// can be forgotten, further sources share one entry: they are limited
-// together, and the table does not grow.
+// maxSources bounds the table of sources. When it is full and no entry can be forgotten, further
+// sources share one entry and its limits.
 const maxSources = 65536
 
 // Defaults of the limits of a source. They leave room for all minions behind a
-// NAT gateway that reconnect at once. A source that is known (see [known]) may
+// NAT gateway that reconnect at once. A source that is known (see [knownSources]) may
 // have knownFactor times as much; loopback is not limited by defaults.
 const (
 	defaultPerSource = 20000
@@ -25,20 +24,20 @@ const (
 	knownFactor      = 10
 )
 
-// leastShare is what a source may have however little room there is.
+// leastShare is how many sessions an unknown source may always have.
 const leastShare = 16
 
-// limitedFor is how long a refused source stays in the status, and
-// maxLimited how many of them it shows.
+// limitedFor is how long a refused source stays in the status, and maxLimited how many
+// sources the status shows.
 const (
 	limitedFor = 5 * time.Minute
 	maxLimited = 16
 )
 
-// source counts one IPv4 address or one IPv6 /64.
+// source holds the counters of one IPv4 address or one IPv6 /64.
 type source struct {
 	tokens      float64
-	tokensAt    int64 // nanoseconds, when tokens was right
+	tokensAt    int64 // clock when tokens was computed
 	sessions    int
 	refused     uint64
 	lastRefusal int64 // clock of the last refusal
@@ -53,14 +52,14 @@ type sources struct {
 	byAdministrator bool
 	table           map[netip.Addr]*source
 	limit           int
-	overflowUses    uint64 // how often the overflow entry was used
+	overflowUses    uint64 // how often a new source had to share the overflow entry
 
 	overflow source
 }
 
-// newSources reads the limits of a frontend. Numbers that the administrator
-// gave hold for every source. The defaults adapt, and salt says whether there
-// are any: of other protocols it cannot be known who is proven.
+// newSources returns the limits of a frontend, nil when there are none. Numbers that the
+// administrator gave hold for every source. The defaults adapt to what is known of a source. They
+// apply with salt only: with other protocols it is unknown who is proven.
 func newSources(f *Frontend, salt bool) *sources {
 	s := &sources{
 		rate:            f.Rate,
@@ -89,13 +88,13 @@ func newSources(f *Frontend, salt bool) *sources {
 
 // standing is what is known of a source when it connects.
 type standing struct {
-	known     bool  // see [known]
+	known     bool  // see [knownSources]
 	local     bool  // of this machine
-	roomShare int64 // sessions it may have because of the room there is; 0: as many as it likes
+	roomShare int64 // most sessions that it may have, given the free descriptors; 0 means no limit
 }
 
-// admitSession counts one connection in; false means refuse it. A true must be paid
-// back by done.
+// admitSession counts a session of a source, or returns false to refuse it. Each true must be
+// followed by one sessionEnded.
 func (s *sources) admitSession(a netip.Addr, now int64, st standing) bool {
 	if s == nil {
 		return true
@@ -159,7 +158,7 @@ func (s *sources) entryOf(k netip.Addr, now int64) *source {
 	return e
 }
 
-// sessionEnded is called when a connection let in has closed.
+// sessionEnded takes back what admitSession has counted.
 func (s *sources) sessionEnded(a netip.Addr) {
 	if s == nil {
 		return
@@ -173,7 +172,7 @@ func (s *sources) sessionEnded(a netip.Addr) {
 	}
 }
 
-// forgetIdle forgets sources without connections whose bucket is full again.
+// forgetIdle removes sources without sessions whose bucket is full again.
 func (s *sources) forgetIdle(now int64) {
 	if s == nil {
 		return
@@ -192,18 +191,18 @@ func (e *source) limited(now int64) bool {
 	return e.refused > 0 && now-e.lastRefusal < int64(limitedFor)
 }
 
-// LimitedSource is a source that was refused connections lately.
+// LimitedSource is a source whose connections were refused lately.
 type LimitedSource struct {
-	// Source is an IPv4 address or the network of an IPv6 /64; "others" for
-	// those that share an entry because the table is full.
+	// Source is an IPv4 address, the network of an IPv6 /64, or "others" for all sources
+	// that share an entry because the table is full.
 	Source   string    `json:"source"`
 	Sessions int       `json:"sessions"`
 	Refused  uint64    `json:"refused"` // since it was first seen
 	Last     time.Time `json:"last"`
 }
 
-// limited lists those that were refused lately, the worst first, and how many
-// there are in all.
+// limited returns the sources that were refused lately, the worst first, and the number of all of
+// them.
 func (s *sources) limited(now int64, base time.Time) (list []LimitedSource, n int) {
 	if s == nil {
 		return nil, 0

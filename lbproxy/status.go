@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Status is what the admin API tells: everything as of one moment, counters
-// since start.
+// Status is the answer of the admin API: the state at one moment, and counters since the start.
 type Status struct {
 	Version  int         `json:"version"` // of this document: 1
 	Started  time.Time   `json:"started"`
@@ -17,11 +16,11 @@ type Status struct {
 	LogDrops uint64      `json:"log_lines_dropped"`
 	Hedges   uint64      `json:"hedged_connects"`
 	Moved    uint64      `json:"sessions_rebalanced"`
-	Given    uint64      `json:"sessions_moved"` // to another backend, their clients kept
+	Given    uint64      `json:"sessions_moved"` // to another backend, without closing the client's connection
 	Kept     int64       `json:"kept_bytes"`     // of requests that wait for their answers
 	Unkept   uint64      `json:"requests_not_kept"`
-	Known    int         `json:"known_sources"` // with minions that a master has accepted
-	// Heard is when a client of another machine last connected or sent something; zero: never.
+	Known    int         `json:"known_sources"` // of minions that a master has accepted
+	// Heard is when a client on another machine last connected or sent something. It is zero when none did.
 	Heard     time.Time        `json:"heard,omitzero"`
 	Frontends []FrontendStatus `json:"frontends"`
 	Backends  []BackendStatus  `json:"backends"`
@@ -38,7 +37,7 @@ type FrontendStatus struct {
 	Name   string   `json:"name"`
 	Mode   Mode     `json:"mode"`
 	Listen []string `json:"listen"`
-	// why it does not listen where it should, as far as it may do without
+	// Unheard is why a listener that may open later is not open yet, or "".
 	Unheard  string            `json:"unheard,omitempty"`
 	Sessions int64             `json:"sessions"`
 	Accepted uint64            `json:"accepted"`
@@ -63,7 +62,7 @@ type BackendStatus struct {
 	Ports    []PortStatus `json:"ports"`
 }
 
-// PortStatus is one master in one frontend.
+// PortStatus is one master at one frontend.
 type PortStatus struct {
 	Frontend  string        `json:"frontend"`
 	Address   string        `json:"address"`
@@ -82,7 +81,7 @@ type PortStatus struct {
 	Cuts      uint64        `json:"cuts"`
 }
 
-// ForAPI reports whether a port is one of Salt's API: minions do not need it.
+// ForAPI reports whether a port belongs to Salt's API, which minions do not need.
 func (s *Status) ForAPI(p PortStatus) bool {
 	return slices.ContainsFunc(s.Frontends,
 		func(fe FrontendStatus) bool { return fe.Name == p.Frontend && fe.Mode == API })

@@ -2,8 +2,8 @@ package lbproxy
 
 import "time"
 
-// sweepSessions walks the session table once every ten ticks, a tenth at a time, and
-// applies the limits of silence. There is no timer per session.
+// sweepSessions applies the limits of silence. Each tick covers a tenth of the session table, so
+// there is no timer per session.
 func (l *loop) sweepSessions() {
 	n := len(l.slots)
 	part := n/10 + 1
@@ -36,7 +36,7 @@ func (l *loop) enforceLimits(s *session) {
 		}
 	}
 
-	// Who asks the API proves himself to it, which sends away who does not.
+	// The API authenticates its clients itself.
 	if why := l.unprovenEnding(s); s.frontend.mode != API && why != endings {
 		l.closeSession(s, why)
 		return
@@ -58,14 +58,13 @@ func (l *loop) enforceLimits(s *session) {
 	}
 }
 
-// unprovenAge is how many times as long as it may be silent a session of an
-// unknown source may be there at all: nothing that a subscriber sends proves
-// anything, and a quiet minion alone behind its address may not ask for long; a
-// stranger could send a byte now and then.
+// unprovenAge is how many times the limit of silence a session of an unknown source may last in
+// all. Nothing that a subscriber sends proves its source, and a minion alone behind its address may
+// be quiet for long. A stranger could send a byte now and then.
 const unprovenAge = 12
 
-// unprovenEnding reports why a session that has proved nothing is to end; endings
-// means that it may stay. Minions make another connection when they need one.
+// unprovenEnding returns why a session of an unknown source must end, or endings when it may stay.
+// Minions connect again when they need a connection.
 func (l *loop) unprovenEnding(s *session) ending {
 	c := &l.proxy.cfg.Connect
 	if c.Handshake > 0 && s.half[sideClient].bytes < greetingLen && l.now-s.connectedAt >= int64(c.Handshake) {
@@ -78,14 +77,14 @@ func (l *loop) unprovenEnding(s *session) ending {
 	limit := int64(c.Unproven)
 	silent := s.frontend.mode == Request && l.now-max(s.half[sideClient].lastRead, s.half[sideBackend].lastRead) >= limit
 
-	// Spread, or a herd that came at once would be cut at once.
+	// Spread by slot: connections that came together must not be cut together.
 	old := l.now-s.connectedAt >= limit*unprovenAge+limit*int64(s.slot%64)/16
 	switch a := s.source.addr(); {
 	case !silent && !old, a.IsLoopback(), l.proxy.known.contains(a, l.now):
 		return endings
 	case s.frontend.mode == Request:
 		if s.outstanding() && s.half[sideClient].tracker.betweenMessages() {
-			return endings // a whole request waits for the master
+			return endings // a complete request waits for the master
 		}
 	case !s.cuttable(l.now, int64(l.proxy.cfg.Rebalance.Quiet)):
 		return endings
@@ -94,7 +93,7 @@ func (l *loop) unprovenEnding(s *session) ending {
 	return endUnproven
 }
 
-// eachOpen calls f for the open sessions of this loop; f may close them.
+// eachOpen calls f for each open session of this loop. f may close sessions.
 func (l *loop) eachOpen(f func(*session)) {
 	for i := range l.slots {
 		if s := l.slots[i].session; s != nil && s.state == stateOpen {

@@ -8,21 +8,20 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// A session whose master is gone, drained or relieved is given to another one
-// without its client noticing:
+// A session whose master is gone, drained or relieved moves to another master without its client
+// noticing:
 //
 //	open → (old connection closed) → dialing → greeting → open
 //
-// The new master is told what the client said at the beginning (its prelude)
-// and the request that has no answer yet. What the master says in greeting was
-// said to the client long ago and is kept from it. A client that has heard nothing
-// yet begins with the new master instead, with what it has said so far. This works
-// between two messages to the client only; in the middle of one, or of the greeting,
-// the session ends, and the client comes back by itself.
+// The new master gets the client's prelude and the request that has no answer yet. Its greeting is
+// not passed on, because the client has had one from the first master. If the client has received
+// nothing yet, the session simply begins at the new master with what the client has sent so far.
+// A session can move only between two messages to the client. Within a message, or within the
+// greeting, the session ends, and the client connects again.
 
-// restFor is how long a session that its master ended stays with the next one before
-// it is moved again because that one ended it as well: they may have their reasons. A
-// session that was moved to relieve a master, or to empty it, is not meant.
+// restFor is how long a session that its master ended stays with the next master at least. If that
+// one ends the session too within this time, the session is not moved again: both masters may have
+// their reasons. It does not apply to sessions that were moved to drain or relieve a master.
 const restFor = 5 * time.Second
 
 // movable reports whether another master could go on with the session.
@@ -43,17 +42,16 @@ func (s *session) movable() bool {
 	case k.incomplete:
 		return false
 	case s.frontend.mode == Publish || up.tracker.messages == down.tracker.messages:
-		return true // no whole message of the client is kept
+		return true // no complete message of the client is kept
 	}
 
 	return repeatable(k.fromClient)
 }
 
-// toldNothing reports whether the client has heard nothing of any master yet.
+// toldNothing reports whether the client has received no byte yet.
 func (s *session) toldNothing() bool { return s.half[sideBackend].bytes == 0 }
 
-// transfer gives the session to another master, and reports whether there is
-// one that could take it.
+// transfer moves the session to another master. It reports whether there is one that could take it.
 func (l *loop) transfer(s *session, why ending) bool {
 	if l.proxy.cfg.Move.Off || !s.movable() || !s.frontend.hasAlternative(1<<s.member.index) {
 		return false
@@ -71,7 +69,7 @@ func (l *loop) transfer(s *session, why ending) bool {
 	s.replay.moving = true
 	s.moved = true
 	s.endedByMaster = byMaster
-	l.dropHeld(&s.half[sideClient]) // it is kept
+	l.dropHeld(&s.half[sideClient]) // the replay has these bytes
 	s.half[sideClient].peeking = false
 	s.half[sideClient].stuckSince = 0
 	s.half[sideClient].refused = false
@@ -86,8 +84,8 @@ func (l *loop) transfer(s *session, why ending) bool {
 	return l.leaveMaster(s)
 }
 
-// leaveMaster closes the connection to the session's master and has another one
-// dialled in the next turn: who calls may be in the middle of this one.
+// leaveMaster closes the connection to the session's master. The next turn dials another one,
+// because the caller may be in the middle of this turn.
 func (l *loop) leaveMaster(s *session) bool {
 	closeSocket(int(s.fd[sideBackend]))
 	s.member.sessionLeft(0, 0) // the bytes are counted where the session ends
@@ -115,7 +113,7 @@ func (l *loop) resumeTransfer(s *session) {
 	}
 }
 
-// beginGreeting begins the conversation with the new master.
+// beginGreeting starts the conversation with the new master.
 func (l *loop) beginGreeting(s *session) {
 	k := s.replay
 	s.state = stateGreeting
@@ -145,18 +143,18 @@ func (l *loop) beginGreeting(s *session) {
 	l.exchangeGreeting(s)
 }
 
-// appendHeader appends the PROXY header, by which a master of ours knows that a minion may not have
-// got what the last one has published since it was heard.
+// appendHeader appends the PROXY header. For a session that moves it tells a master of ours how
+// long the minion may have missed what was published.
 func (s *session) appendHeader(b []byte, silent time.Duration) []byte {
 	client, here := s.client.addrPort(), localAddr(int(s.fd[sideClient]))
 	if s.toldNothing() {
-		return proxyproto.Append(b, client, here) // it begins
+		return proxyproto.Append(b, client, here) // a new session
 	}
 	return proxyproto.AppendMoved(b, client, here, silent)
 }
 
-// exchangeGreeting says what the client has said, and takes the master's greeting. It
-// reads no byte behind that.
+// exchangeGreeting sends what the client has said, and reads the master's greeting. It reads no
+// byte behind the greeting.
 func (l *loop) exchangeGreeting(s *session) {
 	k, up := s.replay, &s.half[sideClient]
 	for len(k.toMaster) > 0 && up.writable {
@@ -198,15 +196,15 @@ func (l *loop) exchangeGreeting(s *session) {
 	}
 
 	if minorMark(k.greeting[11]) != s.half[sideBackend].tracker.marks&(markMinorOne|markMinorOther) {
-		l.tryNextMaster(s) // the client speaks to it as to a master of another version
+		l.tryNextMaster(s) // the client speaks the version of its first master
 		return
 	}
 
 	l.finishTransfer(s)
 }
 
-// helloRest returns how many bytes of a greeting and READY are to come for
-// certain; ok is false when they are something else.
+// helloRest returns how many bytes of a greeting and READY are certainly still to come. ok is false
+// when b begins with something else.
 func helloRest(b []byte) (n int, ok bool) {
 	if len(b) < greetingLen+2 {
 		var t tracker
@@ -222,7 +220,7 @@ func helloRest(b []byte) (n int, ok bool) {
 	return greetingLen + 2 + int(b[greetingLen+1]) - len(b), true
 }
 
-// finishTransfer lets the bytes pass again.
+// finishTransfer lets bytes pass again.
 func (l *loop) finishTransfer(s *session) {
 	k := s.replay
 	up := &s.half[sideClient]
@@ -244,7 +242,7 @@ func (l *loop) finishTransfer(s *session) {
 	l.pumpBoth(s)
 }
 
-// tryNextMaster tries the next master.
+// tryNextMaster gives up the new master and dials the next one.
 func (l *loop) tryNextMaster(s *session) {
 	s.member.sessionReset()
 	l.leaveMaster(s)

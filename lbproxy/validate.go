@@ -19,13 +19,13 @@ import (
 // maxConfigSize bounds a configuration file before it is parsed.
 const maxConfigSize = 1 << 20
 
-// maxBackends is the width of a session's set of tried members.
+// maxBackends is the number of bits in a session's set of tried members.
 const maxBackends = 64
 
 var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$`)
 
-// LoadConfig reads a YAML or JSON file. Unknown keys are faults; all faults of
-// a file are in the one error, which is a *multierror.Error.
+// LoadConfig reads a YAML or JSON file. Unknown keys are errors. The error is a *multierror.Error
+// with all faults of the file.
 func LoadConfig(path string) (Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -46,7 +46,7 @@ func LoadConfig(path string) (Config, error) {
 	return cfg, nil
 }
 
-// ParseConfig is LoadConfig on bytes.
+// ParseConfig parses and validates the text of a configuration, see [LoadConfig].
 func ParseConfig(b []byte) (cfg Config, err error) {
 	if len(b) > maxConfigSize {
 		return cfg, fmt.Errorf("larger than %d bytes", maxConfigSize)
@@ -78,8 +78,7 @@ func setDefault[T int | int64 | uint32 | float64 | time.Duration](p *T, v T) {
 	}
 }
 
-// Validate sets the defaults and returns every fault found, as one
-// *multierror.Error, or nil.
+// Validate sets the defaults. It returns all faults as one *multierror.Error, or nil.
 func (c *Config) Validate() error {
 	c.setDefaults()
 	var all *multierror.Error

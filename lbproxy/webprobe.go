@@ -16,19 +16,19 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// webProbe asks salt-api whether it is ready: GET /readyz, in TLS if that is what is
-// spoken there. What answers is not proved, as it is not for masters: nothing is told
-// to it, and clients prove it themselves. It belongs to one checker.
+// webProbe asks salt-api whether it is ready: GET /readyz, with TLS if the port speaks TLS. It does
+// not verify the certificate, just as checks do not verify masters: it sends nothing secret, and
+// clients verify the server themselves. It belongs to one checker.
 type webProbe struct {
 	addr         string
-	plain        bool // TLS is not spoken there
-	checksOnConn int  // checks since a connection was made
+	plain        bool // the port does not speak TLS
+	checksOnConn int  // checks on the current connection
 	transport    *http.Transport
 }
 
 const (
 	maxReadyz   = 4 << 10
-	readyzStays = 4 // checks that share a connection: that new ones are accepted has to be seen as well
+	readyzStays = 4 // checks that share a connection; then a new one tests that the server still accepts
 )
 
 func newWebProbe(addr string, header bool, dial func(ctx context.Context, addr string) (net.Conn, error)) *webProbe {
@@ -68,7 +68,7 @@ func (w *webProbe) probe(ctx context.Context) error {
 	}
 
 	err := w.askReadyz(ctx)
-	if w.schemeMistaken(err) { // somebody has changed disable_ssl
+	if w.schemeMistaken(err) { // disable_ssl was changed
 		w.plain = !w.plain
 		err = w.askReadyz(ctx)
 	}
@@ -80,7 +80,7 @@ func (w *webProbe) probe(ctx context.Context) error {
 	return err
 }
 
-// schemeMistaken reports whether the error may be because of TLS, or the lack of it.
+// schemeMistaken reports whether the error may come from using TLS, or not using it.
 func (w *webProbe) schemeMistaken(err error) bool {
 	if w.plain {
 		return errors.Is(err, errProtocol)

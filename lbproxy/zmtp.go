@@ -20,31 +20,31 @@ const (
 	trackFlags
 	trackLen
 	trackBody
-	trackLost // not ZMTP 3: boundaries are unknown for good
+	trackLost // not ZMTP 3: the boundaries of frames are unknown for good
 )
 
-// tracker follows one direction of a ZMTP connection and knows whether a
-// frame or a message has begun and not ended. It keeps no bytes, allocates
-// nothing and accepts anything: what is not ZMTP 3 only makes it lost.
+// tracker follows one direction of a ZMTP connection, to know whether a frame or a message is
+// incomplete. It keeps no bytes, allocates nothing and accepts any input: bytes that are not ZMTP 3
+// put it into the state trackLost.
 type tracker struct {
 	remaining  uint64 // bytes of the body, or of the greeting, still to come
-	messages   uint32 // whole messages, commands not counted; wraps
+	messages   uint32 // complete messages, without commands; wraps around
 	state      trackState
 	flags      uint8
-	lengthLeft uint8 // length bytes still to come
+	lengthLeft uint8 // bytes of the length still to come
 	marks      mark
 }
 
-// mark is a set of things that a tracker remembers, in one byte: a session has
-// two trackers, and there are tens of thousands of sessions.
+// mark is a set of facts that a tracker remembers in one byte: a session has two trackers, and
+// there are tens of thousands of sessions.
 type mark uint8
 
 const (
 	markMore       mark = 1 << iota // inside a message of several frames
 	markFresh                       // no byte of the body has been seen
-	markSeal                        // an answer was sealed, see sealedAnswer; whoever reads it resets it
+	markSeal                        // an answer was sealed, see sealedAnswer; its reader clears it
 	markMinorOne                    // the greeting was of version 3.1
-	markMinorOther                  // or of a later one
+	markMinorOther                  // the greeting was of a later version
 )
 
 func (m mark) has(x mark) bool { return m&x != 0 }
@@ -56,7 +56,7 @@ func (m *mark) set(x mark, on bool) {
 	}
 }
 
-// feed takes the bytes that passed.
+// feed parses the bytes that passed.
 func (t *tracker) feed(b []byte) {
 	for len(b) > 0 {
 		switch t.state {
@@ -139,7 +139,7 @@ func (t *tracker) feed(b []byte) {
 	}
 }
 
-// minorMark is the mark of a minor version.
+// minorMark returns the mark of a minor version.
 func minorMark(v byte) mark {
 	switch v {
 	case 0:
@@ -150,10 +150,10 @@ func minorMark(v byte) mark {
 	return markMinorOther
 }
 
-// giveUp gives up for good.
+// giveUp stops following the stream.
 func (t *tracker) giveUp() { *t = tracker{state: trackLost, messages: t.messages} }
 
-// passBody takes n bytes of a body, which may have moved unseen through a pipe.
+// passBody counts n bytes of a body. They may have passed unseen through a pipe.
 func (t *tracker) passBody(n uint64) {
 	t.remaining -= n
 	if n > 0 {
@@ -175,7 +175,7 @@ func (t *tracker) passBody(n uint64) {
 	}
 }
 
-// unseenBytes says how many bytes may pass without being shown to feed.
+// unseenBytes returns how many of the next bytes feed need not see.
 func (t *tracker) unseenBytes() uint64 {
 	switch t.state {
 	case trackLost:
@@ -186,9 +186,9 @@ func (t *tracker) unseenBytes() uint64 {
 	return 0
 }
 
-// betweenMessages says that no frame and no message is in progress; lost trackers
-// cannot tell and say false.
+// betweenMessages reports whether no frame and no message is incomplete. It is false when that is
+// unknown.
 func (t *tracker) betweenMessages() bool { return t.state == trackFlags && !t.marks.has(markMore) }
 
-// followsZMTP says that the direction has been ZMTP 3 so far and past its greeting.
+// followsZMTP reports whether the direction is past its greeting and was ZMTP 3 so far.
 func (t *tracker) followsZMTP() bool { return t.state != trackLost && t.state != trackGreeting }

@@ -15,10 +15,10 @@ import (
 const (
 	refreshEvery = 3 * time.Second
 	refreshCalm  = 10 * time.Second
-	calmAfter    = time.Minute // since the last key
+	calmAfter    = time.Minute // without a key
 )
 
-// Action is what the console page ends with; the command carries it out.
+// Action is how the console page ends. The command carries it out.
 type Action string
 
 // The actions.
@@ -29,37 +29,37 @@ const (
 	PowerOff Action = "shut down the machine"
 )
 
-// Console is the page of a node that is set up, as a bubbletea model: status,
-// and a menu by number. It is used by one goroutine, bubbletea's.
+// Console is the page of a node that is set up, as a bubbletea model: its status and a menu by
+// number. Only bubbletea's goroutine uses it.
 type Console struct {
 	ctx     context.Context
 	api     Supervisor
-	support func(context.Context) (string, error) // writes a bundle, gives its path
+	support func(context.Context) (string, error) // writes a support bundle and returns its path
 	size    size
-	access  Access // nil: none is offered
-	locked  bool   // who stands here has not logged in, and has to for any change
-	// stranger tells that who stands here has not logged in.
+	access  Access // may be nil: the page offers no access
+	locked  bool   // changes need a login, and the user has not logged in
+	// stranger is true while the user has not logged in.
 	stranger bool
 
 	doc  status.Document
 	err  error
-	seen bool // doc or err is an answer
+	seen bool // doc or err comes from an answer
 
-	pressed time.Time // the last key
-	chain   int       // of refreshes; those of another one end
+	pressed time.Time // when the last key came
+	chain   int       // number of the chain of refreshes; older chains end
 
 	view    consoleView
 	helping bool
 	keys    pendingKeys
-	lines   []string // of the view, when it is not made from the status
+	lines   []string // of a view that does not come from the status
 	from    int
 	busy    string
 	message string
 	ask     *question
 	action  Action
 
-	facts    setup.Facts // of the view network
-	changing *Wizard     // of the network, nil: no change is under way
+	facts    setup.Facts // of the network view
+	changing *Wizard     // a change of the network; nil while there is none
 }
 
 type consoleView int
@@ -75,8 +75,7 @@ const (
 	joining
 )
 
-// NewConsole gives the console page. support writes a support bundle and
-// gives its path.
+// NewConsole creates the console page. support writes a support bundle and returns its path.
 func NewConsole(ctx context.Context, s Supervisor, support func(context.Context) (string, error)) *Console {
 	return &Console{
 		ctx:     ctx,
@@ -87,12 +86,13 @@ func NewConsole(ctx context.Context, s Supervisor, support func(context.Context)
 	}
 }
 
-// Lock leaves of the page what shows something: changes want a login first.
+// Lock removes what changes something from the page: a user who wants to change something must log
+// in first.
 func (c *Console) Lock() { c.locked = true }
 
 const lockedText = "This needs the administrator. Log in (7), then: sudo applianced console"
 
-// Action is what was chosen when the page ended.
+// Action returns what was chosen when the page ended.
 func (c *Console) Action() Action { return c.action }
 
 type statusMsg struct {
@@ -103,20 +103,20 @@ type statusMsg struct {
 
 type refreshNow struct{ chain int }
 
-// factsMsg are for the view network.
+// factsMsg brings the facts for the network view.
 type factsMsg struct {
 	facts setup.Facts
 	err   error
 }
 
-// linesMsg are lines for a view that was asked for.
+// linesMsg brings the lines of a view.
 type linesMsg struct {
 	view  consoleView
 	lines []string
 	err   error
 }
 
-// doneMsg says how something went that was asked for.
+// doneMsg brings the outcome of a request.
 type doneMsg struct {
 	text string
 	err  error
@@ -133,7 +133,7 @@ func (c *Console) refresh() tea.Cmd {
 	}
 }
 
-// refreshDelay is the time to the next refresh.
+// refreshDelay returns the time to the next refresh.
 func (c *Console) refreshDelay() time.Duration {
 	if c.err == nil && c.doc.Health == status.Healthy && time.Since(c.pressed) >= calmAfter {
 		return refreshCalm
@@ -141,10 +141,10 @@ func (c *Console) refreshDelay() time.Duration {
 	return refreshEvery
 }
 
-// secretsFor is how long a view that wanted the administrator stays without a key.
+// secretsFor is how long a view that needed the administrator's password stays open without a key.
 const secretsFor = 2 * time.Minute
 
-// hideSecrets leaves such a view when nobody is there any more.
+// hideSecrets closes such a view when nobody has pressed a key for that long.
 func (c *Console) hideSecrets() {
 	if (c.view == joining || c.view == keysView) && time.Since(c.pressed) >= secretsFor {
 		c.ask = nil
@@ -152,8 +152,8 @@ func (c *Console) hideSecrets() {
 	}
 }
 
-// touched notes a key. Somebody who comes to a page that is asked for rarely
-// sees the present.
+// touched records a key. It refreshes a page that was refreshed rarely, so that the user sees the
+// present state.
 func (c *Console) touched() tea.Cmd {
 	calm := c.refreshDelay() == refreshCalm
 	c.pressed = time.Now()
@@ -211,10 +211,10 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 				c.lines = wrapWords(msg.err.Error(), c.size.bodySize().width)
 			}
 			if c.view == logs {
-				c.from = len(c.lines) // the newest
+				c.from = len(c.lines) // shows the newest lines
 			}
 		}
-	case keysAdded: // the page was left meanwhile
+	case keysAdded: // the user has left the page meanwhile
 		c.message = c.wordAdded(msg)
 	case passwordSet:
 		c.message = c.newPassword(msg)
@@ -355,7 +355,7 @@ func (c *Console) menuKey(key string) tea.Cmd {
 	return nil
 }
 
-// forAccess does what is about the administrator's account, where there is one.
+// forAccess handles the choices about the administrator's account, if the page offers access.
 func (c *Console) forAccess(do func() tea.Cmd) tea.Cmd {
 	switch {
 	case c.access == nil:
@@ -367,7 +367,7 @@ func (c *Console) forAccess(do func() tea.Cmd) tea.Cmd {
 	return nil
 }
 
-// confirm asks before anything that changes something.
+// confirm asks before an action that changes something.
 func (c *Console) confirm(text string, yes func() tea.Cmd) {
 	if c.locked {
 		c.message = lockedText

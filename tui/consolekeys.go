@@ -12,27 +12,27 @@ import (
 	"saltern/supervisor/status"
 )
 
-// pendingKeys is the view of the keys of minions that wait for an administrator.
+// pendingKeys is the view of the pending keys of minions.
 type pendingKeys struct {
 	list []status.Minion
 	err  error
-	at   int // the one chosen
+	at   int // index of the chosen key
 	read bool
 }
 
-// keysRead is what came of looking for them.
+// keysRead brings the pending keys.
 type keysRead struct {
 	list []status.Minion
 	err  error
 }
 
-// keyAccepted ends the acceptance of a key.
+// keyAccepted brings the outcome of accepting a key.
 type keyAccepted struct {
 	id  string
 	err error
 }
 
-// pending shows the keys that wait.
+// pending shows the pending keys.
 func (c *Console) pending() tea.Cmd {
 	return c.afterProof("A minion whose key is accepted gets pillars and files, and runs what it is told.",
 		func() tea.Cmd {
@@ -58,7 +58,7 @@ func (c *Console) keysRead(m keysRead) {
 	c.keys.at = max(0, min(c.keys.at, len(m.list)-1))
 }
 
-// keysKey handles a key of this view. It reports whether it took it.
+// keysKey handles a key in this view. It reports whether it did.
 func (c *Console) keysKey(key string) (tea.Cmd, bool) {
 	k := &c.keys
 	page := c.size.bodySize().height - keysAround
@@ -84,14 +84,14 @@ func (c *Console) keysKey(key string) (tea.Cmd, bool) {
 	return nil, true
 }
 
-// fingerLines are a fingerprint in two lines, as long as each other.
+// fingerLines returns a fingerprint as two lines of the same length.
 func fingerLines(finger string) []string {
 	const label = "fingerprint "
 	half := (len(finger) + 1) / 2
 	return []string{label + finger[:half], strings.Repeat(" ", len(label)) + finger[half:]}
 }
 
-// accept asks whether the chosen key is to be accepted.
+// accept asks whether to accept the chosen key.
 func (c *Console) accept() {
 	if len(c.keys.list) == 0 {
 		return
@@ -101,14 +101,14 @@ func (c *Console) accept() {
 		func() tea.Cmd {
 			c.busy = "Accepting the key ..."
 			return func() tea.Msg {
-				// Another key under the same name stays as it is.
+				// The fingerprint makes sure that another key of the same name stays pending.
 				err := c.api.ChangeKeys(c.ctx, api.KeyChange{Verb: "accept", IDs: []string{m.ID}, Finger: m.Finger})
 				return keyAccepted{m.ID, err}
 			}
 		}}
 }
 
-// keyAccepted says how it went, and reads the keys again where they are shown.
+// keyAccepted shows the outcome, and reads the keys again if they are shown.
 func (c *Console) keyAccepted(m keyAccepted) tea.Cmd {
 	c.busy = ""
 	message := cleanLine(m.id) + " is accepted."
@@ -123,11 +123,10 @@ func (c *Console) keyAccepted(m keyAccepted) tea.Cmd {
 	return again
 }
 
-// keysAround is how many lines stand around the keys: a head, and what is said of the
-// one chosen.
+// keysAround is how many lines surround the keys: a heading, and the details of the chosen key.
 const keysAround = 6
 
-// keyLines are the keys, with all that is known of the one chosen.
+// keyLines returns the pending keys, and the details of the chosen one.
 func (c *Console) keyLines() []string {
 	k := c.keys
 	width := c.size.bodySize().width

@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// pageReply is what came of a page with questions. Another page may be shown by then.
+// pageReply brings the answer to a page with questions. The user may be on another page by then.
 type pageReply interface{ askedOn() *Wizard }
 
 // askedBy is the page of a [pageReply].
@@ -18,15 +18,15 @@ type askedBy struct{ page *Wizard }
 
 func (a askedBy) askedOn() *Wizard { return a.page }
 
-// proved ends the question for the administrator's password.
+// proved brings the outcome of checking the administrator's password.
 type proved struct {
+	// askedBy returns the page that asked.
 	askedBy
 	err  error
 	then func() tea.Cmd
 }
 
-// BeforeLogin tells that whoever uses the page has not logged in. It is called before
-// the page runs.
+// BeforeLogin says that the user has not logged in. Call it before the page runs.
 func (c *Console) BeforeLogin() { c.stranger = true }
 
 // proofField asks for the administrator's password.
@@ -36,8 +36,8 @@ func (c *Console) proofField(w *Wizard, f *fieldMaker) huh.Field {
 		&w.draft.password)
 }
 
-// afterProof does what an administrator may do alone: at once for who has logged in, else
-// after the password of the account. what says what it is for.
+// afterProof runs what only an administrator may do: at once when the user has logged in, otherwise
+// after the password of the account. what names the reason for the question.
 func (c *Console) afterProof(what string, then func() tea.Cmd) tea.Cmd {
 	switch {
 	case c.locked, c.access == nil && c.stranger:
@@ -61,7 +61,7 @@ func (c *Console) afterProof(what string, then func() tea.Cmd) tea.Cmd {
 	})
 }
 
-// proved shows what was wrong, or goes on.
+// proved shows a refusal, or continues.
 func (c *Console) proved(w *Wizard, m proved) tea.Cmd {
 	if m.err != nil {
 		return c.refused(w, "password", m.err)
@@ -70,8 +70,7 @@ func (c *Console) proved(w *Wizard, m proved) tea.Cmd {
 	return m.then()
 }
 
-// refused shows an error at a field of the page at hand: at the password's if that was
-// wrong.
+// refused shows an error at a field of the current page: at the password if that was wrong.
 func (c *Console) refused(w *Wizard, field string, err error) tea.Cmd {
 	p, ok := w.pages[w.at].(*formPage)
 	if !ok {
@@ -84,13 +83,13 @@ func (c *Console) refused(w *Wizard, field string, err error) tea.Cmd {
 	return p.showFaults(w, []setup.Fault{{Field: field, Message: err.Error()}})
 }
 
-// passwordSet ends the change of the administrator's password.
+// passwordSet brings the outcome of changing the administrator's password.
 type passwordSet struct {
 	askedBy
 	err error
 }
 
-// setPassword asks for another password of the administrator.
+// setPassword asks for a new password of the administrator.
 func (c *Console) setPassword() tea.Cmd {
 	proof := c.access.NeedsPassword()
 	return c.askOn(&formPage{
@@ -127,7 +126,7 @@ func newPasswordFaults(w *Wizard) (faults []setup.Fault) {
 	return faults
 }
 
-// changed shows at its field what was wrong, or ends the page and says how it ended.
+// changed shows a refusal at its field, or closes the page and says how the change ended.
 func (c *Console) changed(w *Wizard, field string, err error, said string) tea.Cmd {
 	if err != nil {
 		return c.refused(w, field, err)
@@ -138,7 +137,7 @@ func (c *Console) changed(w *Wizard, field string, err error, said string) tea.C
 	return nil
 }
 
-// newPassword words how the change ended.
+// newPassword words the outcome of the change.
 func (c *Console) newPassword(m passwordSet) string {
 	if m.err != nil {
 		return cleanLine(m.err.Error())
@@ -146,7 +145,7 @@ func (c *Console) newPassword(m passwordSet) string {
 	return cleanLine(c.access.Account()) + " has the new password."
 }
 
-// joinString shows how the next node joins.
+// joinString shows how another node joins.
 func (c *Console) joinString() tea.Cmd {
 	return c.afterProof("The join string holds the cluster's secret: whoever has it can make a machine a node.",
 		func() tea.Cmd {
@@ -160,7 +159,7 @@ func (c *Console) joinString() tea.Cmd {
 		})
 }
 
-// joinLines are a join string and what it is for.
+// joinLines returns a join string and explains its use.
 func joinLines(line string) []string {
 	lines := []string{"The next node joins with this secret string:", ""}
 	for s := cleanLine(line); s != ""; {
@@ -174,7 +173,7 @@ func joinLines(line string) []string {
 			minWidth-2)...)
 }
 
-// minionLines shows what a minion is configured with.
+// minionLines shows the configuration of a minion.
 func (c *Console) minionLines() tea.Cmd {
 	d := c.doc
 	return c.readView(minionConf, func(ctx context.Context) ([]string, error) {
@@ -203,7 +202,7 @@ func (c *Console) minionLines() tea.Cmd {
 	})
 }
 
-// readView shows a view whose lines come from what it asks.
+// readView opens a view and reads its lines with ask.
 func (c *Console) readView(v consoleView, ask func(context.Context) ([]string, error)) tea.Cmd {
 	c.showView(v)
 	c.busy = "Reading ..."

@@ -105,8 +105,8 @@ func (c *Console) renderBody() string {
 	return strings.Join(shown, "\n") + "\n\n" + choices
 }
 
-// statusLines is the status in lines that fit the width: as many as there are with room
-// 0, else worded so briefly that they fit into room, where there is a status.
+// statusLines returns the status in lines of the page's width: all lines when room is 0, otherwise
+// a text short enough for room lines, where there is a status.
 func (c *Console) statusLines(room int) []string {
 	width := c.size.bodySize().width
 	switch {
@@ -152,7 +152,7 @@ func (c *Console) footer() string {
 	return footer(scroll, helpKeys, back)
 }
 
-// helpBody is the help for the view at hand.
+// helpBody returns the help for the current view.
 func (c *Console) helpBody() string {
 	var b strings.Builder
 	for _, text := range consoleHelp[c.view] {

@@ -6,7 +6,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// The ways to join, and the kinds of storage that are offered beside disks.
+// The ways to join, and the kinds of storage besides disks.
 const (
 	byString = "string"
 	byPeers  = "peers"
@@ -21,14 +21,14 @@ const (
 	sharedDir  = "directory"
 )
 
-// draft is what was typed so far, field by field.
+// draft holds the answers so far, field by field, as they were typed.
 type draft struct {
 	mode   string
 	layout string // of the keyboard
 
 	iface, method string
 	fixed         fixedAddress
-	offered       fixedAddress // what was filled in before anybody typed
+	offered       fixedAddress // the values that prefill offered
 
 	sshKey, password, again string
 
@@ -46,10 +46,10 @@ type draft struct {
 	api     bool
 }
 
-// fixedAddress is the page of a fixed address as it is typed.
+// fixedAddress is the page of a fixed address, as typed.
 type fixedAddress struct{ address, gateway, dns, search, ntp string }
 
-// newDraft starts from what the machine has.
+// newDraft returns a draft with what the machine has.
 func newDraft(f setup.Facts) draft {
 	d := draft{
 		mode:     string(setup.Form),
@@ -75,8 +75,7 @@ func newDraft(f setup.Facts) draft {
 	return d
 }
 
-// answers puts the draft into the form that the supervisor understands.
-// Fields of ways not taken are left out.
+// answers converts the draft for the supervisor. It leaves out fields of ways that were not taken.
 func (d *draft) answers() setup.Answers {
 	a := setup.Answers{Mode: setup.Join, Node: trimSpace(d.node), Address: trimSpace(d.peerAddress)}
 	a.Admin.Password = d.password
@@ -105,7 +104,7 @@ func (d *draft) answers() setup.Answers {
 			a.Storage.Kind = "local"
 		}
 	case sharedDir:
-		if !d.arbiter() { // chosen before it was to be one
+		if !d.arbiter() { // an arbiter has none, even if it was chosen before
 			a.Storage = setup.Storage{Kind: "directory", Path: trimSpace(d.sharedDir)}
 		}
 	default:
@@ -115,8 +114,7 @@ func (d *draft) answers() setup.Answers {
 	return a
 }
 
-// arbiter reports whether the machine is to be the arbiter of the cluster that it
-// joins.
+// arbiter reports whether the machine joins the cluster as its arbiter.
 func (d *draft) arbiter() bool { return d.mode == joinAsArbiter }
 
 func (d *draft) network() setup.Network {

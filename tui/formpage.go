@@ -14,48 +14,47 @@ import (
 	"saltern/tui/input"
 )
 
-// maxInput bounds what a field takes: the longest are SSH keys.
+// maxInput bounds the text of a field. SSH keys are the longest.
 const maxInput = 16 << 10
 
-// formPage asks for some answers. When its form is complete the supervisor
-// validates all answers; faults of this page's fields keep it open and are
-// shown at the fields.
+// formPage asks for some answers. When its form is complete, the supervisor validates all answers.
+// Faults in fields of this page keep the page open and are shown at the fields.
 type formPage struct {
 	name   string
 	intro  string
-	facts  func(w *Wizard) []string // lines below the intro; nil: none
-	tight  func(w *Wizard) bool     // no empty lines between the fields; nil: there are some
+	facts  func(w *Wizard) []string // lines below the intro; may be nil
+	tight  func(w *Wizard) bool     // whether to leave out the empty lines between fields; may be nil
 	fields func(w *Wizard, f *fieldMaker) []huh.Field
-	// prepare fills in what is known before the page is shown. It may be nil.
+	// prepare fills in what is known before the page opens. It may be nil.
 	prepare func(w *Wizard)
-	when    func(w *Wizard) bool // nil: always
+	when    func(w *Wizard) bool // whether the page applies; may be nil: always
 	check   func(w *Wizard) []setup.Fault
-	done    func(w *Wizard) tea.Cmd // nil: the supervisor validates all answers
-	// places says at which field of this page a fault of another one is shown.
+	done    func(w *Wizard) tea.Cmd // may be nil: the supervisor validates all answers
+	// places maps fields of other pages to the field here that shows their faults.
 	places map[string]string
-	// passes names faults that a later page asks about.
+	// passes reports whether a later page deals with faults of a field.
 	passes func(w *Wizard, field string) bool
-	// unfinished reports whether what is typed cannot be all: Enter may be the end of
-	// a line in the middle of it. It may be nil: Enter ends it.
+	// unfinished reports whether the text is certainly incomplete: Enter may be the end of a line
+	// within it. It may be nil: Enter always ends the text.
 	unfinished func(w *Wizard) bool
 
 	form   *huh.Form
 	own    []string // the fields on the page, in their order
 	texts  []textField
 	hidden map[string]*huh.Input
-	shown  bool // what is typed in hidden fields
+	shown  bool // whether hidden fields show their text
 	faults map[string]string
-	early  []setup.Fault // what check has found
-	held   int           // counts Enters that wait for more to come; see hold
+	early  []setup.Fault // the faults that check has found
+	held   int           // counts held Enters; see holdEnter
 }
 
-// textField is a line of text, and where it is kept.
+// textField is a line of text and the place of its value.
 type textField struct {
 	input *huh.Input
 	text  *string
 }
 
-// fieldMaker makes fields that show their fault.
+// fieldMaker creates fields that show their faults.
 type fieldMaker struct{ p *formPage }
 
 func (f *fieldMaker) hintFor(field, hint string) string {
@@ -80,8 +79,8 @@ func (f *fieldMaker) secret(field, title, hint string, v *string) *huh.Input {
 	return i.EchoMode(f.p.echoMode())
 }
 
-// choice offers options. Of many it shows some, around the one chosen, and says how many
-// there are.
+// choice returns a field with options. If there are many, it shows some around the chosen one, and
+// how many there are.
 func (f *fieldMaker) choice(field, title, hint string, v *string, options ...huh.Option[string]) *huh.Select[string] {
 	many := len(options) > mostOptions
 	if many && hint == "" {
@@ -121,7 +120,7 @@ func (p *formPage) echoMode() huh.EchoMode {
 	return huh.EchoModePassword
 }
 
-// fieldNote is what is said of the line of text with the cursor; empty elsewhere.
+// fieldNote returns a note about the text field with the cursor, or "".
 func (p *formPage) fieldNote(w *Wizard) string {
 	field := p.form.GetFocusedField()
 	i := p.hidden[field.GetKey()]
@@ -139,15 +138,15 @@ func (p *formPage) fieldNote(w *Wizard) string {
 		return "Nothing is typed here. Ctrl-T shows what you type."
 	case !p.shown:
 		return fmt.Sprintf("%d characters are typed here. Ctrl-T shows them.", n)
-	case n > w.size.bodySize().width-8: // the field has no room for all of it
+	case n > w.size.bodySize().width-8: // the text is wider than the field
 		return fmt.Sprintf("%d characters, Ctrl-T hides them: %s", n, v)
 	}
 
 	return fmt.Sprintf("%d characters are typed here. Ctrl-T hides them.", n)
 }
 
-// buildForm makes the form anew from the draft, with the faults known, and puts
-// the cursor on the first faulty field.
+// buildForm creates the form from the draft and the known faults, and puts the cursor on the first
+// faulty field.
 func (p *formPage) buildForm(w *Wizard) tea.Cmd {
 	p.hidden, p.texts = nil, nil
 	fields := p.fields(w, &fieldMaker{p})
@@ -175,12 +174,12 @@ func (p *formPage) buildForm(w *Wizard) tea.Cmd {
 func (p *formPage) resize(w *Wizard) {
 	b := w.size.bodySize()
 	p.form.WithWidth(b.width).WithHeight(max(3, b.height-strings.Count(p.renderHead(w), "\n")))
-	for _, f := range p.texts { // a line finds out what of a long text it shows when it is given it
+	for _, f := range p.texts { // a field computes which part of a long text it shows when the text is set
 		f.input.Value(f.text)
 	}
 }
 
-// renderHead is what stands above the form.
+// renderHead returns the lines above the form.
 func (p *formPage) renderHead(w *Wizard) string {
 	head := "\n"
 	if p.intro != "" {
@@ -203,7 +202,7 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		return nil
 	case heldEnter:
 		if msg.count != p.held || w.busy != "" {
-			return nil // more has come
+			return nil // more keys came
 		}
 		return p.complete(w)
 	case tea.KeyPressMsg:
@@ -235,9 +234,8 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	return tea.Batch(cmd, w.layOut())
 }
 
-// handleMoveKey handles the keys that lead from field to field, and the one that shows
-// what is hidden. The form would move, too, but one message later: what is typed
-// on meanwhile would go into the field before.
+// handleMoveKey handles the keys that move between fields, and the key that shows hidden text. The
+// form would move one message later: text typed meanwhile would go into the previous field.
 func (p *formPage) handleMoveKey(w *Wizard, key string) (tea.Cmd, bool) {
 	at := slices.Index(p.own, p.form.GetFocusedField().GetKey())
 	_, line := p.form.GetFocusedField().(*huh.Input)
@@ -248,10 +246,10 @@ func (p *formPage) handleMoveKey(w *Wizard, key string) (tea.Cmd, bool) {
 		for _, i := range p.hidden {
 			i.EchoMode(p.echoMode())
 		}
-		_, cmd := p.form.Update(nil) // which draws it anew
+		_, cmd := p.form.Update(nil) // redraws the form
 		return cmd, true
 	case key == "ctrl+v":
-		return nil, true // the field would ask a program of the desktop
+		return nil, true // the field would run a program of the desktop
 	case key == "enter" && at == last && p.unfinished != nil && p.unfinished(w):
 		return p.holdEnter(), true
 	case key == "enter" && at == last:
@@ -271,14 +269,14 @@ func (p *formPage) handleMoveKey(w *Wizard, key string) (tea.Cmd, bool) {
 	return nil, false
 }
 
-// heldEnter is an Enter that nothing came behind.
+// heldEnter is an Enter that was held: no key followed it.
 type heldEnter struct{ count int }
 
-// holdFor is how long an Enter waits for more to come. Where a terminal does not tell
-// what is pasted, the end of a line is Enter, and the next line comes at once.
+// holdFor is how long an Enter is held. Where a terminal does not mark a paste, the end of each
+// pasted line is an Enter, and the next line follows at once.
 const holdFor = 300 * time.Millisecond
 
-// holdEnter waits for what may come behind an Enter.
+// holdEnter waits for a key behind an Enter.
 func (p *formPage) holdEnter() tea.Cmd {
 	count := p.held
 	return tea.Tick(holdFor, func(time.Time) tea.Msg { return heldEnter{count} })
@@ -291,7 +289,7 @@ func (p *formPage) complete(w *Wizard) tea.Cmd {
 	}
 	switch {
 	case p.done == nil:
-		return w.validate() // all faults are shown at once
+		return w.validate() // shows all faults at once
 	case len(p.early) > 0:
 		return p.showFaults(w, p.early)
 	}
@@ -306,7 +304,7 @@ func (p *formPage) validated(w *Wizard, msg validated) tea.Cmd {
 	return p.showFaults(w, slices.Concat(p.early, msg.faults))
 }
 
-// showFaults goes on when none of the faults is this page's.
+// showFaults shows the faults of this page, or continues when there are none.
 func (p *formPage) showFaults(w *Wizard, faults []setup.Fault) tea.Cmd {
 	p.faults = map[string]string{}
 	for _, f := range faults {
@@ -322,8 +320,8 @@ func (p *formPage) showFaults(w *Wizard, faults []setup.Fault) tea.Cmd {
 	return p.buildForm(w)
 }
 
-// markFault notes a fault at the first field that it is about: all of those of a field
-// itself, but one of those that are shown in the place of another field's.
+// markFault records a fault at the first field that it belongs to. All faults of a field itself are
+// recorded, but only one that is shown in the place of another field's.
 func (p *formPage) markFault(f setup.Fault) {
 	for _, name := range p.own {
 		own, old := isAbout(f.Field, name), p.faults[name]
@@ -353,8 +351,8 @@ func (p *formPage) keyHelp(w *Wizard) string {
 	return footer("Enter: next", move, helpKeys, back, "Ctrl-C: leave")
 }
 
-// isAbout reports whether a fault of field belongs to the field named: it is the
-// same, one of its parts (storage.path, peers[1]), or what it is part of.
+// isAbout reports whether a fault of field belongs to the field called name: it is the same field,
+// one of its parts (storage.path, peers[1]), or the whole to which it belongs.
 func isAbout(field, name string) bool {
 	return field == name || strings.HasPrefix(field, name+"[") || strings.HasPrefix(field, name+".") ||
 		strings.HasPrefix(name, field+".")

@@ -6,15 +6,16 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Names of what is handed over from one terminal to another that is no text of the draft.
+// Names of the answers, besides texts of the draft, that one terminal hands to another.
 const (
 	handedAPI     = "api"
 	handedFixed   = "fixed."
 	handedStorage = "storage"
 )
 
-// textAnswers are the answers that another terminal may have, by name. Passwords, the secret and
-// the join string stay where they were typed, and so does the consent to erase a disk.
+// textAnswers returns the answers that another terminal may have, by name. Passwords, the secret
+// and the join string stay on the terminal where they were typed. So does the consent to erase a
+// disk.
 func (d *draft) textAnswers() map[string]*string {
 	return map[string]*string{
 		"mode":                  &d.mode,
@@ -38,7 +39,7 @@ func (d *draft) textAnswers() map[string]*string {
 	}
 }
 
-// handed is what another terminal gets that takes over.
+// handed returns the answers for the terminal that takes over.
 func (d *draft) handed() setup.Draft {
 	out := setup.Draft{handedAPI: strconv.FormatBool(d.api)}
 	for name, text := range d.textAnswers() {
@@ -47,8 +48,8 @@ func (d *draft) handed() setup.Draft {
 	return out
 }
 
-// takeHandedOver puts what another terminal has handed over in the place of what was typed here.
-// It reports whether there was anything.
+// takeHandedOver replaces what was typed here by what another terminal handed over. It reports
+// whether there was anything.
 func (d *draft) takeHandedOver(from setup.Draft) bool {
 	if len(from) == 0 {
 		return false

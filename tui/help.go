@@ -6,8 +6,7 @@ import (
 	"charm.land/huh/v2"
 )
 
-// help is what each page says when it is asked for help: a paragraph for each
-// of its fields or keys.
+// help is the text of each page's help: a paragraph for each of its fields or keys.
 var help = map[string][]string{
 	"Welcome": {
 		"Form a new cluster on the first machine. It generates the cluster's key and secret, and serves minions at once. One node alone works; a second one can join at any time.",
@@ -95,7 +94,7 @@ var help = map[string][]string{
 	},
 }
 
-// typing reports whether the keys go into a line of text.
+// typing reports whether keys go into a text field.
 func (w *Wizard) typing() bool {
 	p, ok := w.pages[w.at].(*formPage)
 	if !ok {
@@ -105,25 +104,25 @@ func (w *Wizard) typing() bool {
 	return line
 }
 
-// helpKeys name the keys that ask for help on every page. Some programs keep F1 for
-// themselves: browsers, and windows of terminals.
+// helpKeys names the keys that open the help on every page. Browsers and terminal windows keep F1
+// for themselves.
 const helpKeys = "F1, Ctrl-G: help"
 
-// isHelp reports whether a key asks for help; a question mark may belong to what is
-// being typed.
+// isHelp reports whether a key opens the help. While the user is typing text, a question mark may
+// be part of it.
 func isHelp(key string, typing bool) bool {
 	return key == "f1" || key == "ctrl+g" || key == "?" && !typing
 }
 
-// asksHelp reports whether a key asks for the help of the page at hand.
+// asksHelp reports whether a key opens the help of the current page.
 func (w *Wizard) asksHelp(key string) bool {
 	return w.at >= 0 && len(help[w.helpTitle()]) > 0 && isHelp(key, !w.following() && w.typing())
 }
 
-// followingTitle is the title of the page of a terminal that does not lead.
+// followingTitle is the title of the page on a terminal that does not lead.
 const followingTitle = "Following"
 
-// helpTitle is the title by which the help for the page at hand is found.
+// helpTitle returns the title under which the help of the current page is found.
 func (w *Wizard) helpTitle() string {
 	if w.following() {
 		return followingTitle
@@ -131,7 +130,7 @@ func (w *Wizard) helpTitle() string {
 	return w.pages[w.at].heading()
 }
 
-// helpText is the help for a page, in lines of at most width.
+// helpText returns the help of a page, in lines of at most width.
 func helpText(title string, width int) string {
 	var b strings.Builder
 	for _, text := range help[title] {
@@ -140,8 +139,7 @@ func helpText(title string, width int) string {
 	return b.String()
 }
 
-// renderPage is the page at hand as it is drawn, or its help: its place, itself, and
-// its keys.
+// renderPage returns the current page, or its help: its place, its body and its keys.
 func (w *Wizard) renderPage() (where, body, keys string) {
 	p := w.pages[w.at]
 	if w.helping {
@@ -151,7 +149,7 @@ func (w *Wizard) renderPage() (where, body, keys string) {
 	return w.wordPlace(p), p.render(w), p.keyHelp(w)
 }
 
-// consoleHelp is what the views of the console page say when they are asked for help.
+// consoleHelp is the text of the help for each view of the console page.
 var consoleHelp = map[consoleView][]string{
 	overview: {
 		"The page shows how this node is: the answer, its addresses, the nodes of the cluster, what is wrong and what to do. It is read again by itself.",

@@ -12,30 +12,30 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Access is how administrators get into this machine, and lets more keys do so.
+// Access is how administrators log in to this machine, and how more keys get access.
 type Access interface {
-	// Account is the account that SSH keys log in as.
+	// Account returns the name of the account that SSH keys log in to.
 	Account() string
-	// HostKey is the fingerprint of the machine's own SSH key; empty when it is
-	// not known.
+	// HostKey returns the fingerprint of the machine's own SSH key, or "" when it is
+	// unknown.
 	HostKey() string
-	// NeedsPassword reports whether whoever stands here has to prove with the
-	// account's password that he may add a key.
+	// NeedsPassword reports whether the user must give the account's password to add a
+	// key.
 	NeedsPassword() bool
-	// Prove checks the account's password, where NeedsPassword. A wrong one is an
+	// Prove checks the account's password if NeedsPassword. A wrong one returns
 	// [ErrPassword].
 	Prove(ctx context.Context, password string) error
-	// Add lets a public key, or all those at an https address, log in; it gives
-	// their number. It proves first.
+	// Add allows a public key, or all keys at an https address, to log in, and returns
+	// their number. It checks the password first.
 	Add(ctx context.Context, key, password string) (int, error)
-	// SetPassword gives the account another password. It proves first.
+	// SetPassword sets a new password of the account. It checks the old one first.
 	SetPassword(ctx context.Context, password, fresh string) error
 }
 
-// ErrPassword says that the password of the account is another one.
+// ErrPassword means that the password of the account is wrong.
 var ErrPassword = errors.New("the password is wrong, or the account has none")
 
-// keysAdded ends the adding of a key from the console page.
+// keysAdded brings the outcome of adding keys.
 type keysAdded struct {
 	askedBy
 	keys int
@@ -81,7 +81,7 @@ func (c *Console) within(w *Wizard, pages ...page) tea.Cmd {
 	w.at = 0
 	w.size = c.size
 	w.within = true
-	w.claim.Mine, w.leading = true, true // the set-up is over: there is nothing to lead
+	w.claim.Mine, w.leading = true, true // the set-up is over: no other terminal can lead
 	c.changing = w
 	return w.openPage()
 }
@@ -96,7 +96,7 @@ func keyFaults(typed string) []setup.Fault {
 	return nil
 }
 
-// wordAdded words how the adding of keys ended.
+// wordAdded words the outcome of adding keys.
 func (c *Console) wordAdded(m keysAdded) string {
 	switch {
 	case m.err != nil:
@@ -107,7 +107,7 @@ func (c *Console) wordAdded(m keysAdded) string {
 	return fmt.Sprintf("%d keys can log in now as %s.", m.keys, cleanLine(c.access.Account()))
 }
 
-// accessLines say how to log in to this node.
+// accessLines explains how to log in to this node.
 func (c *Console) accessLines(width int) []string {
 	address := ""
 	for _, n := range c.doc.Nodes {

@@ -12,22 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// modes are the modes of a terminal that a page is drawn on. Each key arrives by
-// itself and unchanged; of a line feed that is written the kernel makes CR LF, as the
-// drawing library expects where the keys are not its own. LF alone would keep the column
-// on some lines and not on others: on a serial line that ends at another terminal, such
-// as that of qemu -nographic, that one adds a CR.
+// modes are the modes of a terminal on which a page is drawn. Each key arrives immediately and
+// unchanged. The kernel turns each line feed that is written into CR LF, as the drawing library
+// expects when it does not read the keys itself. With LF alone, some lines would keep the column
+// and others not: on a serial line that ends at another terminal, as that of qemu -nographic, the
+// other terminal adds a CR.
 type modes struct {
 	mu     sync.Mutex
 	in     *os.File
 	out    *os.File
-	before unix.Termios // of in
-	// beforeOut are those of out.
+	before unix.Termios // the modes of in
+	// beforeOut are the modes of out.
 	beforeOut unix.Termios
 }
 
-// holdModes sets the modes of a terminal whose keys are read from in, and which is
-// written to by out.
+// holdModes sets the modes of a terminal whose keys come from in, and to which out writes.
 func holdModes(in, out *os.File) (*modes, error) {
 	m := &modes{in: in, out: out}
 	before, err := unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS)
@@ -42,14 +41,14 @@ func holdModes(in, out *os.File) (*modes, error) {
 	return m, m.putInForce()
 }
 
-// putInForce puts the modes in force.
+// putInForce sets the modes.
 func (m *modes) putInForce() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := m.beforeOut
 	setOutputModes(&out)
 	in := m.before
-	setOutputModes(&in) // most often the same terminal
+	setOutputModes(&in) // usually the same terminal
 	in.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 	in.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 	in.Cc[unix.VMIN], in.Cc[unix.VTIME] = 1, 0
@@ -62,13 +61,13 @@ func (m *modes) putInForce() error {
 	return nil
 }
 
-// setOutputModes sets what is done with that what is written.
+// setOutputModes changes the output modes in t.
 func setOutputModes(t *unix.Termios) {
 	t.Oflag &^= unix.OLCUC | unix.OCRNL | unix.ONOCR | unix.ONLRET
 	t.Oflag |= unix.OPOST | unix.ONLCR
 }
 
-// restore brings back the modes from before. The terminal may be gone.
+// restore sets the modes from before. The terminal may be gone.
 func (m *modes) restore() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,8 +75,8 @@ func (m *modes) restore() {
 	_ = unix.IoctlSetTermios(int(m.in.Fd()), unix.TCSETS, &m.before)
 }
 
-// afterStop sets the modes again whenever the process goes on after a stop, and calls
-// repaint: a shell had the terminal meanwhile. It returns when ctx ends.
+// afterStop sets the modes again and calls repaint whenever the process continues after a stop,
+// because a shell used the terminal meanwhile. It returns when ctx ends.
 func (m *modes) afterStop(ctx context.Context, repaint func()) {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
@@ -87,7 +86,7 @@ func (m *modes) afterStop(ctx context.Context, repaint func()) {
 		case <-ctx.Done():
 			return
 		case <-continued:
-			_ = m.putInForce() // a terminal that is gone ends the program anyway
+			_ = m.putInForce() // if the terminal is gone, the program ends anyway
 			repaint()
 		}
 	}

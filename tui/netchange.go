@@ -6,15 +6,15 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// networkChanged ends a change of the network from the console page.
+// networkChanged brings the outcome of changing the network from the console page.
 type networkChanged struct{ text string }
 
-// networkPages are those of the wizard that are about the network alone.
+// networkPages returns the wizard's pages about the network.
 func networkPages() []page {
 	return []page{networkPage(), fixedPage(), &trialPage{}, &changedPage{}}
 }
 
-// changedPage is where a change of the network leads to; nobody sees it.
+// changedPage follows the last page of a change of the network. Nobody sees it.
 type changedPage struct{}
 
 func (*changedPage) heading() string                 { return "Network" }
@@ -37,8 +37,7 @@ func (c *Console) changeNetwork(f setup.Facts) tea.Cmd {
 	return c.within(w, networkPages()...)
 }
 
-// inChange gives a message to the change under way; it reports whether it took
-// it.
+// inChange passes a message to the current change. It reports whether there was one.
 func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	w := c.changing
 	if w == nil {
@@ -46,7 +45,7 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	}
 
 	if reply, ok := msg.(pageReply); ok && reply.askedOn() != w {
-		return nil, false // that page was left
+		return nil, false // the user has left that page
 	}
 
 	switch msg := msg.(type) {
@@ -80,8 +79,7 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	return cmd, true
 }
 
-// endChange goes back to where the change began: to the network as it is, or to
-// the menu.
+// endChange returns to where the change began: to the network view or to the menu.
 func (c *Console) endChange() tea.Cmd {
 	c.changing = nil
 	if c.view != network {

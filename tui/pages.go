@@ -14,13 +14,13 @@ import (
 
 func forming(w *Wizard) bool { return w.draft.mode == string(setup.Form) }
 
-// namesMachine reports whether the machine gets a host name here: that of an appliance
-// is its node's unless another one is typed.
+// namesMachine reports whether the wizard asks for the host name. An appliance takes the name of
+// its node unless another one is typed.
 func namesMachine(w *Wizard) bool { return w.facts.Appliance }
 
 func always(*Wizard) bool { return true }
 
-// wizardPages are the wizard's, in their order.
+// wizardPages returns the pages of the wizard in their order.
 func wizardPages() []page {
 	return []page{
 		&formPage{name: "Welcome", fields: modeFields, facts: unusedLines,
@@ -126,8 +126,8 @@ func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 			&w.draft.layout, layouts...)}
 }
 
-// unusedLines words the first of what was given with this machine and is not
-// used: whoever prepared it wonders why the wizard asks.
+// unusedLines words the first of the settings that came with this machine and are not used: whoever
+// prepared the machine wonders why the wizard asks.
 func unusedLines(w *Wizard) []string {
 	unused := w.progress.Unused
 	if len(unused) == 0 {
@@ -149,7 +149,7 @@ func unusedLines(w *Wizard) []string {
 	return lines
 }
 
-// presentNetwork words what the chosen interface has now.
+// presentNetwork words the current addresses of the chosen interface.
 func presentNetwork(w *Wizard) []string {
 	for _, i := range w.facts.Interfaces {
 		if i.Name == w.draft.iface {
@@ -185,8 +185,8 @@ func networkFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{f.choice("network.interface", "Interface", "", &w.draft.iface, options...), method}
 }
 
-// prefill offers what the interface has now as its fixed address, unless something else
-// was typed.
+// prefill offers the current address of the interface as its fixed one, unless something else was
+// typed.
 func prefill(w *Wizard) {
 	d := &w.draft
 	if d.fixed != d.offered {
@@ -199,7 +199,7 @@ func prefill(w *Wizard) {
 	}
 }
 
-// presentAddress is what an interface has now.
+// presentAddress returns the current address of an interface.
 func presentAddress(f setup.Facts, iface string) (now fixedAddress) {
 	for _, i := range f.Interfaces {
 		if i.Name == iface {
@@ -214,8 +214,7 @@ func presentAddress(f setup.Facts, iface string) (now fixedAddress) {
 	return now
 }
 
-// mainAddress is the first of an interface's addresses with a network, one of IPv4 if
-// there is any.
+// mainAddress returns the first address with a network of an interface, of IPv4 if there is one.
 func mainAddress(all []string) (main string) {
 	for _, s := range all {
 		p, err := netip.ParsePrefix(s)
@@ -292,7 +291,7 @@ func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {
 	return fields
 }
 
-// defaultAddress words what is taken when no address is given.
+// defaultAddress words which address is used when none is given.
 func (w *Wizard) defaultAddress() string {
 	if a := setup.DefaultAddress(w.draft.network(), w.facts); a != "" {
 		return cleanLine(a)
@@ -318,7 +317,7 @@ func joinStringFields(w *Wizard, f *fieldMaker) []huh.Field {
 		"begins with sca2.; not shown while you type or paste", &w.draft.joinString)}
 }
 
-// joinUnfinished reports whether more of the join string may follow.
+// joinUnfinished reports whether the join string is incomplete.
 func joinUnfinished(w *Wizard) bool {
 	_, err := setup.ParseJoin(w.draft.joinString)
 	return err != nil && w.draft.joinString != ""
@@ -378,10 +377,10 @@ func storageChoices(w *Wizard) []huh.Option[string] {
 	}
 
 	options = append(options, huh.NewOption(system, systemDisk), huh.NewOption(directory, sharedDir))
-	return append(options, full...) // last: to choose one is rarely meant
+	return append(options, full...) // last, because they are rarely meant
 }
 
-// eraseNeeded reports whether the disk chosen has something on it.
+// eraseNeeded reports whether the chosen disk must be erased first.
 func eraseNeeded(w *Wizard) bool {
 	for _, d := range w.facts.Disks {
 		if d.Path == w.draft.storage {

@@ -9,9 +9,8 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// pastes say what becomes of line ends in what is pasted into a field: text that was
-// copied from a terminal is broken where that had no more room. Into other fields the
-// lines go with a blank between them.
+// pastes are the fields that treat line ends in pasted text in a special way: text copied from a
+// terminal is broken at the margin. In other fields a blank replaces each line end.
 var pastes = map[string]func(string) (text, note string){
 	"join":           joinPasted,
 	"secret":         unbroken,
@@ -26,7 +25,7 @@ var pastes = map[string]func(string) (text, note string){
 	"peers":          listPasted,
 }
 
-// pasted puts what was pasted into the field with the cursor.
+// pasted inserts pasted text into the field with the cursor.
 func (p *formPage) pasted(w *Wizard, msg tea.PasteMsg) tea.Cmd {
 	text, note := msg.Content, ""
 	if arrange := pastes[p.form.GetFocusedField().GetKey()]; arrange != nil {
@@ -37,7 +36,7 @@ func (p *formPage) pasted(w *Wizard, msg tea.PasteMsg) tea.Cmd {
 	return cmd
 }
 
-// insert puts text into the line with the cursor, if there is one.
+// insert inserts text into the text field with the cursor, if there is one.
 func (p *formPage) insert(w *Wizard, text string) tea.Cmd {
 	if !w.typing() {
 		return nil
@@ -47,21 +46,21 @@ func (p *formPage) insert(w *Wizard, text string) tea.Cmd {
 	return cmd
 }
 
-// unbroken joins lines without anything between them.
+// unbroken joins lines without a separator.
 func unbroken(text string) (string, string) {
 	return strings.NewReplacer("\n", "", "\t", "").Replace(text), ""
 }
 
-// joinPasted takes all blanks out: a join string has none.
+// joinPasted removes all blanks: a join string has none.
 func joinPasted(text string) (string, string) { return strings.Join(strings.Fields(text), ""), "" }
 
-// listPasted makes a list of lines.
+// listPasted turns lines into a list.
 func listPasted(text string) (string, string) {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\t' }), ", "), ""
 }
 
-// keyPasted joins the lines of an SSH public key. Of several keys it takes the first:
-// the field has room for one line.
+// keyPasted joins the lines of an SSH public key. Of several keys it takes the first, because the
+// field holds one.
 func keyPasted(text string) (key, note string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -78,14 +77,14 @@ func keyPasted(text string) (key, note string) {
 	return key, ""
 }
 
-// beginsKey reports whether a line begins with the type of an SSH key, as no other
-// line of one does.
+// beginsKey reports whether a line begins with the type of an SSH key, which only the first line of
+// a key does.
 func beginsKey(line string) bool {
 	kinds := []string{"ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-"}
 	return slices.ContainsFunc(kinds, func(kind string) bool { return strings.HasPrefix(line, kind) })
 }
 
-// joinKey joins two lines of a key: with a blank where only that makes a key of them.
+// joinKey joins two lines of a key, with a blank if only that makes a key.
 func joinKey(first, second string) string {
 	whole := []string{first + second, first + " " + second}
 	i := slices.IndexFunc(whole, func(s string) bool {

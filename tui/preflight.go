@@ -11,12 +11,11 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// preflightPage has the answers checked against the world before anything is
-// changed.
+// preflightPage checks the answers against the world before anything is changed.
 type preflightPage struct {
 	checks []setup.Check
 	done   bool
-	from   int // first line shown
+	from   int // index of the first line shown
 }
 
 type preflighted struct {
@@ -40,7 +39,7 @@ func (p *preflightPage) opened(w *Wizard) tea.Cmd {
 	}
 }
 
-// passed reports whether the set-up may go on.
+// passed reports whether the set-up may continue.
 func (p *preflightPage) passed() bool {
 	for _, c := range p.checks {
 		if c.Result == setup.Fail {
@@ -89,7 +88,7 @@ func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-// looksAt says what the checks are about.
+// looksAt words what the checks examine.
 func looksAt(w *Wizard) string {
 	if forming(w) {
 		return "Looking at this machine's memory, disks, clock, addresses and ports."
@@ -120,7 +119,7 @@ func (p *preflightPage) render(w *Wizard) string {
 	return "\n" + scrolled(lines, &p.from, b.height-1)
 }
 
-// scrolled gives the lines from *from on that fit, and keeps *from in range.
+// scrolled returns the lines that fit, beginning with *from, and keeps *from in range.
 func scrolled(lines []string, from *int, room int) string {
 	*from = max(0, min(*from, len(lines)-room))
 	if len(lines) <= room {

@@ -13,11 +13,11 @@ import (
 
 const progressTitle = "Set-up"
 
-// progressPage shows how the set-up goes, why it stopped, or what to do with
-// the node that is ready.
+// progressPage shows the progress of the set-up, why it stopped, or what to do with the node that
+// is ready.
 type progressPage struct{ from int }
 
-// told is the answer to retry and back.
+// told brings the answer to retry and back.
 type told struct {
 	turn int
 	err  error
@@ -72,7 +72,7 @@ func (p *progressPage) handleKey(w *Wizard, key string) tea.Cmd {
 func (p *progressPage) render(w *Wizard) string {
 	b := w.size.bodySize()
 	text := w.wordSteps()
-	if w.Ready() && w.began { // the last screen of a terminal that watched stays drawn for a moment
+	if w.Ready() && w.began { // a terminal that only watched keeps its last screen for a moment
 		text = w.renderDone()
 	}
 	return "\n" + scrolled(strings.Split(text, "\n"), &p.from, b.height-1)
@@ -85,7 +85,7 @@ func (w *Wizard) wordSteps() string {
 	return strings.Join(lines, "\n")
 }
 
-// stateWords are the states that do not say enough by their names.
+// stateWords explains the states whose names do not say enough.
 var stateWords = map[status.Setup]string{
 	status.SetupNew:       "not set up",
 	status.SetupPreflight: "checking the answers",
@@ -96,7 +96,7 @@ var stateWords = map[status.Setup]string{
 	status.SetupRemoved:   "removed from its cluster",
 }
 
-// ProgressLines words where the set-up stands, in lines of at most width.
+// ProgressLines words the progress of the set-up, in lines of at most width.
 func ProgressLines(p setup.Progress, width int) []string {
 	state := cmp.Or(stateWords[p.State], cleanLine(string(p.State)))
 	lines := []string{"State: " + state, ""}
@@ -148,7 +148,7 @@ func stepMark(state string) string {
 	return ""
 }
 
-// renderDone is the last page.
+// renderDone returns the last page.
 func (w *Wizard) renderDone() string {
 	width := w.size.bodySize().width
 	d := w.progress.Done
@@ -203,7 +203,7 @@ func (w *Wizard) renderDone() string {
 	return strings.Join(lines, "\n")
 }
 
-// confLines are lines of a file, indented.
+// confLines returns the lines of a file, indented.
 func confLines(text string) (lines []string) {
 	for _, l := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
 		lines = append(lines, "    "+clipLine(cleanLine(l), minWidth-6))

@@ -13,7 +13,7 @@ import (
 
 func pageOf(n, all int) string { return fmt.Sprintf("  (%d of %d)", n, all) }
 
-// reviewPage shows all answers once more. Only here something is started.
+// reviewPage shows all answers once more. Only this page starts the set-up.
 type reviewPage struct {
 	faults []setup.Fault
 	valid  bool
@@ -62,7 +62,7 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		case w.busy != "":
 		case msg.String() == "esc":
 			return w.goBack()
-		case msg.String() == "enter" && p.valid: // it leads through all pages: it would start by accident
+		case msg.String() == "enter" && p.valid: // Enter leads through all pages: it would start the set-up by accident
 			w.message = "Press s to start the set-up."
 		case p.valid && (msg.String() == "s" || msg.String() == "S"):
 			w.busy = "Starting ..."
@@ -92,7 +92,7 @@ func (p *reviewPage) render(w *Wizard) string {
 	return strings.Join(lines, "\n")
 }
 
-// summary words the answers; secrets are not among them.
+// summary words the answers, without secrets.
 func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	row := func(name, value string) {
 		if value != "" {
@@ -168,7 +168,7 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	return rows
 }
 
-// wordDisk is a disk with its size and model.
+// wordDisk words a disk with its size and model.
 func wordDisk(path string, f setup.Facts) string {
 	for _, d := range f.Disks {
 		if d.Path == path {
@@ -178,7 +178,7 @@ func wordDisk(path string, f setup.Facts) string {
 	return path
 }
 
-// keyName is the fingerprint and comment of an SSH public key.
+// keyName returns the fingerprint and comment of an SSH public key.
 func keyName(line string) string {
 	k, err := setup.ParseSSHKey(line)
 	if err != nil {

@@ -22,13 +22,13 @@ type Terminal struct {
 	Out *os.File
 	Env []string
 
-	fps int // 0: as the page needs
+	fps int // frames a second; 0 means as the page needs
 }
 
 // ErrNoTerminal means that the program does not run on a terminal.
 var ErrNoTerminal = errors.New("this needs a terminal")
 
-// Name is what the terminal is called: "tty1", "ttyS0", "pts/3".
+// Name returns the name of the terminal: "tty1", "ttyS0", "pts/3".
 func (t Terminal) Name() string {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.In.Fd()))
 	if err != nil || !strings.HasPrefix(name, "/dev/") {
@@ -37,15 +37,14 @@ func (t Terminal) Name() string {
 	return cleanLine(strings.TrimPrefix(name, "/dev/"))
 }
 
-// Frames a second: the program wakes up for each, whether there is something to draw
-// or not. The page of the console runs for ever, and is used by single keys.
+// Frames a second. The program wakes up for each frame, even when there is nothing to draw. The
+// console page runs for ever, and its users press single keys.
 const (
 	frames        = 10
 	consoleFrames = 4
 )
 
-// Run draws the model until it quits or ctx ends, or the line is hung up. It returns
-// the last model.
+// Run draws the model until it quits, ctx ends or the line is hung up. It returns the last model.
 func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	if err := t.guardSize(); err != nil {
 		return m, err
@@ -66,7 +65,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	repaint := repainter{send: func(msg tea.Msg) { p.Send(msg) }}
 	p = tea.NewProgram(m,
 		tea.WithContext(ctx),
-		tea.WithInput(nil), // the keys are ours: see package input
+		tea.WithInput(nil), // package input reads the keys
 		tea.WithOutput(t.Out),
 		tea.WithEnvironment(t.drawingEnv()),
 		tea.WithColorProfile(colorprofile.Ascii),
@@ -80,7 +79,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	var heard error
 	others.Go(func() {
 		heard = input.Listen(besides, t.In, p.Send)
-		p.Quit() // nobody can type any more
+		p.Quit() // no key can come any more
 	})
 
 	others.Go(func() { modes.afterStop(besides, func() { p.Send(t.resumed()) }) })
@@ -98,8 +97,8 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	return last, heard
 }
 
-// guardSize gives a terminal without a size, as serial lines are, one of
-// 80x24: nothing would be drawn otherwise.
+// guardSize sets the size of a terminal that has none, as serial lines, to 80x24. Otherwise nothing
+// would be drawn.
 func (t Terminal) guardSize() error {
 	if _, err := unix.IoctlGetTermios(int(t.In.Fd()), unix.TCGETS); err != nil {
 		return fmt.Errorf("%w: standard input is none", ErrNoTerminal)
@@ -121,9 +120,9 @@ func (t Terminal) guardSize() error {
 	return nil
 }
 
-// drawingEnv is the environment as the drawing library shall see it. With SSH_TTY it
-// does not ask the terminal what it can do: a serial line without a listener
-// never answers, and an old terminal would show the question.
+// drawingEnv returns the environment for the drawing library. With SSH_TTY set, the library asks
+// the terminal no questions: a serial line without a listener never answers, and an old terminal
+// would show the question.
 func (t Terminal) drawingEnv() []string {
 	env := append([]string{}, t.Env...)
 	term := ""

@@ -8,14 +8,14 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// The smallest screen that all pages fit on; also what is assumed of a
-// terminal that does not tell its size.
+// The smallest screen that fits all pages. It is also the assumed size of a terminal that does not
+// report one.
 const (
 	minWidth  = 80
 	minHeight = 24
 )
 
-// frameLines are the lines around a body: heading, rule, rule, message, keys.
+// frameLines is how many lines surround a body: heading, rule, rule, message, keys.
 const frameLines = 5
 
 var (
@@ -23,25 +23,24 @@ var (
 	reverse = lipgloss.NewStyle().Reverse(true)
 )
 
-// size is that of the terminal, never smaller than one cell.
+// size is the size of the terminal, at least one cell.
 type size struct{ width, height int }
 
-// bodySize is the room of a page inside the frame. On a screen that is too small
-// nothing of it is drawn, but it must be right when the screen grows again.
+// bodySize returns the room for a page inside the frame. A screen that is too small does not show
+// the page, but the page must be right when the screen grows again.
 func (s size) bodySize() size {
 	return size{max(s.width, minWidth) - 2, max(s.height, minHeight) - frameLines}
 }
 
-// fitsPages reports whether pages can be drawn as they are meant.
+// fitsPages reports whether the screen is large enough for pages.
 func (s size) fitsPages() bool { return s.width >= minWidth && s.height >= minHeight }
 
-// maxMessage is how many lines what just happened may take.
+// maxMessage is how many lines a message may occupy.
 const maxMessage = 4
 
-// drawFrame draws a page: what it is, where in the order it stands, its body, a
-// line for what just happened and one for the keys. A message that does not fit
-// into a line takes more of them from the end of the body: what to do next
-// stands at its end.
+// drawFrame draws a page: its heading, its place in the order, its body, a message and the keys. A
+// message that is longer than a line takes lines from the end of the body, because its end says
+// what to do next.
 func drawFrame(s size, heading, where, body, message, keys string) string {
 	if !s.fitsPages() {
 		return tooSmall(s)
@@ -78,19 +77,18 @@ func drawFrame(s size, heading, where, body, message, keys string) string {
 	return strings.Join(lines, "\n")
 }
 
-// footer is a line of keys; those that are empty are left out.
+// footer returns a line of keys, without the empty ones.
 func footer(keys ...string) string {
 	return strings.Join(slices.DeleteFunc(keys, func(k string) bool { return k == "" }), "   ")
 }
 
-// tooSmall is what a terminal gets that is smaller than the pages.
+// tooSmall is the text for a terminal that is smaller than the pages.
 func tooSmall(s size) string {
 	lines := wrapWords("This terminal is too small. Make it 80 columns by 24 rows, or larger.", max(10, s.width-1))
 	return strings.Join(lines[:min(len(lines), max(1, s.height))], "\n")
 }
 
-// clipLine cuts a line of plain ASCII text to width: between two words, where that keeps
-// most of it.
+// clipLine cuts a line of plain ASCII to width, between two words if that keeps most of the line.
 func clipLine(l string, width int) string {
 	const cut = "..."
 	if len(l) <= width {
@@ -103,9 +101,8 @@ func clipLine(l string, width int) string {
 	return kept + cut
 }
 
-// toASCII replaces what is not ASCII in a line that is drawn: a question mark for each
-// column. A terminal without UTF-8 would show other columns than the drawing library
-// has in mind.
+// toASCII replaces what is not ASCII by a question mark for each column. A terminal without UTF-8
+// would otherwise use other columns than the drawing library assumes.
 func toASCII(l string) string {
 	if strings.IndexFunc(l, func(r rune) bool { return r > '~' }) < 0 {
 		return l
@@ -121,7 +118,7 @@ func toASCII(l string) string {
 	return b.String()
 }
 
-// cleanLine makes text from outside fit for the screen: one line, printable ASCII.
+// cleanLine makes text from outside safe for the screen: one line of printable ASCII.
 func cleanLine(s string) string {
 	s = ansi.Strip(strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(s))
 	return strings.Map(func(r rune) rune {
@@ -132,7 +129,7 @@ func cleanLine(s string) string {
 	}, s)
 }
 
-// wrapWords breaks cleaned text at spaces, and words longer than a line anywhere.
+// wrapWords breaks cleaned text at spaces, and words that are longer than a line anywhere.
 func wrapWords(s string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(cleanLine(s)) {
@@ -160,8 +157,7 @@ func wrapWords(s string, width int) (lines []string) {
 	return lines
 }
 
-// paragraph wraps s and puts indent before the first line and as many spaces
-// before the others.
+// paragraph wraps s. It puts indent before the first line, and as many spaces before the others.
 func paragraph(indent, s string, width int) string {
 	lines := wrapWords(s, width-len(indent))
 	return indent + strings.Join(lines, "\n"+strings.Repeat(" ", len(indent)))

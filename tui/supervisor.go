@@ -8,8 +8,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Supervisor is what the pages ask and tell. *api.Client implements it; tests
-// of single pages use a scripted one.
+// Supervisor is what the pages need of the supervisor. *api.Client implements it. Tests of single
+// pages use a scripted one.
 type Supervisor interface {
 	Status(ctx context.Context) (status.Document, error)
 	Output(ctx context.Context, service string, lines int) ([]string, error)

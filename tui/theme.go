@@ -6,8 +6,8 @@ import (
 	"charm.land/lipgloss/v2"
 )
 
-// plainTheme draws forms with bold and reverse only: no colour, no box glyph. A
-// tight one has no empty lines between the fields.
+// plainTheme returns a theme with bold and reverse only: no colour, no box glyphs. A tight theme
+// has no empty lines between fields.
 func plainTheme(tight bool) huh.Theme {
 	separator := "\n\n"
 	if tight {
@@ -38,8 +38,7 @@ func plainStyles(separator string) *huh.Styles {
 	return t
 }
 
-// formKeys are the keys inside a form: those inside a field. Moving between
-// fields is the page's.
+// formKeys returns the keys inside a field. The page itself moves between fields.
 func formKeys() *huh.KeyMap {
 	k := huh.NewDefaultKeyMap()
 	none := key.NewBinding(key.WithDisabled())

@@ -10,25 +10,25 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// trialPage tries a new network configuration. It is kept only when the
-// administrator confirms it in time.
+// trialPage tries a new network configuration, which stays only if the administrator confirms it in
+// time.
 type trialPage struct {
 	trial     setup.Trial
-	confirmed *setup.Network // what was confirmed last
-	ended     bool           // taken back
+	confirmed *setup.Network // the configuration that was confirmed last
+	ended     bool           // the trial was undone
 }
 
 type trialMsg struct {
 	turn   int
 	action string
 	trial  setup.Trial
-	facts  *setup.Facts // of the machine with what was kept, if it tells them
+	facts  *setup.Facts // of the machine after the confirmation; may be nil
 	err    error
 }
 
 type trialTick struct{ turn int }
 
-// lookMsg is what a trial has brought.
+// lookMsg brings the state of a trial.
 type lookMsg struct {
 	turn  int
 	trial setup.Trial
@@ -73,8 +73,7 @@ func (p *trialPage) nextTick(w *Wizard) tea.Cmd {
 	return tea.Tick(time.Second, func(time.Time) tea.Msg { return trialTick{turn} })
 }
 
-// askTrial asks what the trial has brought until now. Without an answer the page
-// stays as it is.
+// askTrial asks for the state of the trial. Without an answer the page stays as it is.
 func (p *trialPage) askTrial(w *Wizard) tea.Cmd {
 	turn := w.turn
 	return func() tea.Msg {
@@ -107,7 +106,7 @@ func (p *trialPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	case lookMsg:
 		if msg.turn == w.turn && p.trial.Active && p.confirmed == nil && w.busy == "" {
 			p.trial.Addresses, p.trial.Reach = msg.trial.Addresses, msg.trial.Reach
-			if !msg.trial.Active { // a supervisor that was started anew has taken it back
+			if !msg.trial.Active { // a supervisor that has restarted has undone the trial
 				p.trial.Active, p.ended = false, true
 			}
 		}
@@ -199,7 +198,7 @@ func (p *trialPage) addresses() (lines []string) {
 	return lines
 }
 
-// wordReachable are lines about what of the network answers.
+// wordReachable words what of the network answers.
 func (p *trialPage) wordReachable() (lines []string) {
 	if p.trial.Reach == nil {
 		return []string{"Trying the gateway, name servers and time servers ..."}

@@ -14,8 +14,8 @@ import (
 	"saltern/tui/input"
 )
 
-// pollEvery is how often the supervisor is asked where the set-up stands, and
-// the claim to lead it is renewed (package setup keeps a claim several times as long).
+// pollEvery is how often the wizard asks the supervisor for the progress of the set-up and renews
+// its claim to lead it. A claim lasts several times as long (package setup).
 const pollEvery = 2 * time.Second
 
 // page is one screen of the wizard.
@@ -28,46 +28,45 @@ type page interface {
 	keyHelp(w *Wizard) string
 }
 
-// Wizard is the first-boot wizard as a bubbletea model. It is used by one
-// goroutine, bubbletea's.
+// Wizard is the first-boot wizard as a bubbletea model. Only bubbletea's goroutine uses it.
 type Wizard struct {
 	ctx  context.Context
 	api  Supervisor
 	name string // of this terminal: "tty1"
 
-	keys  Keyboard // nil: this terminal has none whose layout can be set
+	keys  Keyboard // may be nil: this terminal has no keyboard whose layout can be set
 	size  size
 	facts setup.Facts
 	draft draft
-	// checked are the answers as the supervisor completed them last.
+	// checked are the answers as the supervisor last completed them.
 	checked setup.Answers
 
 	pages []page
-	at    int // -1 until facts and progress are known
-	turn  int // grows with every page shown: answers for an earlier one are dropped
+	at    int // index in pages; -1 until facts and progress are known
+	turn  int // grows with every page: answers for an earlier page are dropped
 
 	progress setup.Progress
 	claim    setup.Claim
-	leading  bool  // this terminal was typed at and has asked to lead
-	began    bool  // the set-up was started here: only then its secret is shown at the end
-	lost     error // the supervisor does not answer
+	leading  bool  // a key was typed here, so this terminal has claimed to lead
+	began    bool  // this terminal has started the set-up: only then it shows the secret at the end
+	lost     error // why the supervisor does not answer; may be nil
 
-	laid    string // the layout of the keyboard that was set last
-	laying  bool   // it is being set
-	busy    string // what is being waited for
+	laid    string // the keyboard layout that was set last
+	laying  bool   // a layout is being set
+	busy    string // what the wizard waits for
 	message string
 	ask     *question
 	helping bool // help is shown in the place of the page
-	within  bool // these are pages of the console, which Esc leads back to
+	within  bool // the pages belong to the console page, to which Esc returns
 }
 
-// question is asked before something that cannot be taken back.
+// question is asked before an action that cannot be undone.
 type question struct {
 	text string
 	yes  func() tea.Cmd
 }
 
-// NewWizard gives the wizard for a terminal called name. ctx ends its requests.
+// NewWizard creates the wizard for the terminal called name. ctx ends its requests.
 func NewWizard(ctx context.Context, s Supervisor, name string) *Wizard {
 	return &Wizard{
 		ctx:   ctx,
@@ -79,29 +78,28 @@ func NewWizard(ctx context.Context, s Supervisor, name string) *Wizard {
 	}
 }
 
-// Layout is a layout of keys: "de", "German".
+// Layout is a keyboard layout: "de", "German".
 type Layout struct{ Name, Title string }
 
-// Keyboard is that of the machine's own screen.
+// Keyboard is the keyboard at the machine's own screen.
 type Keyboard interface {
 	Layouts() []Layout
 	Now() string
 	Set(ctx context.Context, name string) error
 }
 
-// AtKeyboard offers the layouts of a keyboard. It is called before the wizard
-// runs.
+// AtKeyboard makes the wizard offer the layouts of a keyboard. Call it before the wizard runs.
 func (w *Wizard) AtKeyboard(k Keyboard) { w.keys = k }
 
-// laidOut is what came of setting a layout.
+// laidOut brings the outcome of setting a layout.
 type laidOut struct {
 	title string
 	place string // among the layouts: "3 of 21"
 	err   error
 }
 
-// layOut sets the layout that was chosen last, if it is another one. They are
-// set one after the other, so that the last one stays.
+// layOut sets the layout that was chosen last, if it is a new one. Layouts are set one after the
+// other, so that the last one stays.
 func (w *Wizard) layOut() tea.Cmd {
 	name := w.draft.layout
 	if w.keys == nil || w.laying || name == w.laid {
@@ -122,10 +120,10 @@ func (w *Wizard) layOut() tea.Cmd {
 	}
 }
 
-// Ready reports whether the machine is set up, which ends the wizard's duty.
+// Ready reports whether the machine is set up, which ends the wizard's work.
 func (w *Wizard) Ready() bool { return SetUp(w.progress.State) }
 
-// SetUp reports whether a state is one of a machine that is set up.
+// SetUp reports whether a machine in this state is set up.
 func SetUp(s status.Setup) bool {
 	switch s {
 	case status.SetupReady, status.SetupDegraded, status.SetupDraining, status.SetupRemoved:
@@ -134,16 +132,16 @@ func SetUp(s status.Setup) bool {
 	return false
 }
 
-// polled is where things stand at the supervisor.
+// polled brings the supervisor's state of the set-up.
 type polled struct {
 	progress setup.Progress
 	claim    setup.Claim
 	facts    *setup.Facts
-	again    bool // the next poll hangs on this one
+	again    bool // this answer starts the next poll
 	err      error
 }
 
-// validated is the supervisor's word on the draft.
+// validated brings the supervisor's judgement of the draft.
 type validated struct {
 	turn   int
 	faults []setup.Fault
@@ -188,7 +186,7 @@ func (w *Wizard) pollLater() tea.Cmd {
 func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case cursor.BlinkMsg:
-		return w, nil // a cursor that blinks is traffic on a serial line
+		return w, nil // a blinking cursor would cause traffic on a serial line
 	case tea.WindowSizeMsg:
 		if msg.Width <= 0 || msg.Height <= 0 {
 			return w, nil
@@ -233,8 +231,8 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return w, w.pages[w.at].update(w, msg)
 }
 
-// handleInput gives the page what somebody typed or pasted, who leads from then on if nobody
-// does.
+// handleInput passes typed or pasted text to the page. If nobody leads, this terminal leads from
+// now on.
 func (w *Wizard) handleInput(msg tea.Msg) tea.Cmd {
 	if w.at < 0 || w.following() {
 		return nil
@@ -281,7 +279,7 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	return nil, false
 }
 
-// leaving words what leaving means now.
+// leaving words what leaving means at present.
 func (w *Wizard) leaving() string {
 	switch {
 	case w.at >= 0 && w.pages[w.at].heading() == progressTitle && !w.Ready():
@@ -297,7 +295,7 @@ func (w *Wizard) leaving() string {
 	return "Leave the set-up? Nothing has been changed; what you typed is lost. (y/n)"
 }
 
-// takingOver words what taking over means now.
+// takingOver words what taking over means at present.
 func (w *Wizard) takingOver() string {
 	if w.started() {
 		return "Take over the set-up from " + terminalName(w.claim.Owner) + "? (y/n)"
@@ -308,7 +306,7 @@ func (w *Wizard) takingOver() string {
 // following reports whether another terminal leads.
 func (w *Wizard) following() bool { return !w.claim.Mine }
 
-// started reports whether the machine is past the answers.
+// started reports whether the set-up has started.
 func (w *Wizard) started() bool { return w.progress.State != status.SetupNew && w.progress.State != "" }
 
 func (w *Wizard) polled(p polled) tea.Cmd {
@@ -325,7 +323,7 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	}
 
 	if w.Ready() && !w.began {
-		return tea.Quit // nobody here waits for the last page
+		return tea.Quit // this terminal has not started the set-up
 	}
 
 	if p.facts != nil {
@@ -349,7 +347,7 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	case w.at < 0:
 		return nil
 	case w.started() && w.at != last:
-		// By another terminal or by configuration from outside.
+		// Another terminal or configuration from outside has started it.
 		w.at = last
 		return w.openPage()
 	case !w.started() && w.at == last && w.busy == "":
@@ -366,13 +364,13 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 		w.turn++
 		w.busy, w.message = "", ""
 	case told != len(w.progress.Unused):
-		return w.pages[w.at].update(w, tea.WindowSizeMsg{}) // its head has other lines now
+		return w.pages[w.at].update(w, tea.WindowSizeMsg{}) // the page's head has changed
 	}
 
 	return nil
 }
 
-// openPage enters the page at hand.
+// openPage opens the current page.
 func (w *Wizard) openPage() tea.Cmd {
 	w.turn++
 	w.busy = ""
@@ -381,7 +379,7 @@ func (w *Wizard) openPage() tea.Cmd {
 	return w.pages[w.at].opened(w)
 }
 
-// forward goes to the next page that applies.
+// forward opens the next page that applies.
 func (w *Wizard) forward() tea.Cmd {
 	for i := w.at + 1; i < len(w.pages); i++ {
 		if w.pages[i].applies(w) {
@@ -392,7 +390,7 @@ func (w *Wizard) forward() tea.Cmd {
 	return w.openPage()
 }
 
-// goBack goes to the page before, if there is one.
+// goBack opens the previous page, if there is one.
 func (w *Wizard) goBack() tea.Cmd {
 	for i := w.at - 1; i >= 0; i-- {
 		if w.pages[i].applies(w) {
@@ -407,7 +405,7 @@ func (w *Wizard) onFirstPage() bool {
 	return !slices.ContainsFunc(w.pages[:w.at], func(p page) bool { return p.applies(w) })
 }
 
-// validate has the whole draft checked; the page gets a validated message.
+// validate asks the supervisor to check the whole draft. The page gets a validated message.
 func (w *Wizard) validate() tea.Cmd {
 	w.busy = "Checking the answers ..."
 	turn, a := w.turn, w.draft.answers()

@@ -48,7 +48,7 @@ func (w *Wizard) screen() string {
 	return drawFrame(w.size, heading, where, body, message, keys)
 }
 
-// pageNote is what is said of the field at hand while there is nothing else to say.
+// pageNote returns a note about the current field while there is no other message.
 func (w *Wizard) pageNote() string {
 	if f, ok := w.pages[w.at].(*formPage); ok && !w.helping {
 		return f.fieldNote(w)
@@ -76,7 +76,7 @@ func (w *Wizard) wordPlace(p page) string {
 	return p.heading() + pageOf(n, all)
 }
 
-// terminalName words the device of a terminal for people who do not know such names.
+// terminalName describes the device of a terminal for users who do not know such names.
 func terminalName(device string) string {
 	device = cleanLine(device)
 	switch {
@@ -88,7 +88,7 @@ func terminalName(device string) string {
 	return device
 }
 
-// followed is what a terminal shows that does not lead.
+// followed returns the page of a terminal that does not lead.
 func (w *Wizard) followed() string {
 	head := "\n" + paragraph("", "The set-up is being done on "+terminalName(w.claim.Owner)+" since "+
 		w.claim.Since.UTC().Format("15:04 UTC")+

@@ -1,8 +1,7 @@
-// Package cert is the certificate authority of one storage pool. GlusterFS
-// checks that the other side's certificate is signed by the authority and that
-// its common name is on a list, nothing else; so the authority signs the
-// members of one pool and nothing besides. Another authority, made in the same way,
-// signs what the nodes of a cluster serve by HTTPS.
+// Package cert is the certificate authority of one storage pool. GlusterFS only checks that the
+// authority has signed the peer's certificate and that its common name is on a list. So the
+// authority signs the members of one pool and nothing else. Another authority of the same kind
+// signs the HTTPS servers of a cluster.
 package cert
 
 import (
@@ -25,13 +24,12 @@ import (
 	"saltern/internal/durable"
 )
 
-// Dir is where Debian's build of GlusterFS looks for glusterfs.pem, .key and
-// .ca (not /etc/ssl). With the files missing everything starts, and every mount
-// fails.
+// Dir is where Debian's build of GlusterFS looks for glusterfs.pem, .key and .ca (not /etc/ssl).
+// Without the files everything starts, but every mount fails.
 const Dir = "/usr/lib/ssl"
 
-// Lifetimes. A certificate is good from long before it was made, for nodes whose
-// clocks are wrong: what counts is who signed it.
+// Lifetimes. A certificate is valid from long before it was made, for nodes whose clocks are wrong:
+// the signature is what counts.
 const (
 	authorityLife = 20 * 365 * 24 * time.Hour
 	memberLife    = 5 * 365 * 24 * time.Hour
@@ -44,8 +42,8 @@ type Pair struct {
 	Key  []byte
 }
 
-// New makes an authority for the pool of this name. random and now come from
-// the caller; random must be a source of secrets (crypto/rand.Reader).
+// New creates the authority of the pool called name. random must be a source of secrets
+// (crypto/rand.Reader).
 func New(pool string, random io.Reader, now time.Time) (Pair, error) {
 	t, err := template(pool, random, now, authorityLife)
 	if err != nil {
@@ -58,7 +56,7 @@ func New(pool string, random io.Reader, now time.Time) (Pair, error) {
 	return signCert(t, nil, nil, random)
 }
 
-// Issue makes a certificate for a member.
+// Issue creates the key and the certificate of a member.
 func (ca Pair) Issue(member string, random io.Reader, now time.Time) (Pair, error) {
 	t, parent, key, err := ca.memberTemplate(member, random, now)
 	if err != nil {
@@ -67,7 +65,7 @@ func (ca Pair) Issue(member string, random io.Reader, now time.Time) (Pair, erro
 	return signCert(t, parent, key, random)
 }
 
-// memberTemplate is what is signed for a member, and with what.
+// memberTemplate returns the certificate of a member before it is signed, and what signs it.
 func (ca Pair) memberTemplate(
 	member string,
 	random io.Reader,
@@ -96,8 +94,8 @@ func (ca Pair) memberTemplate(
 	return t, parent, key, nil
 }
 
-// Request makes a key for a member and a request for its certificate (PKCS #10), both in
-// PEM. The key is a secret and stays where it is.
+// Request creates the key of a member and a request for its certificate (PKCS #10), both in PEM.
+// The key is a secret and stays where it is.
 func Request(member string, random io.Reader) (request, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), random)
 	if err != nil {
@@ -121,8 +119,8 @@ func Request(member string, random io.Reader) (request, key []byte, err error) {
 
 const requestBlock = "CERTIFICATE REQUEST"
 
-// SignRequest makes the certificate for a request. Of the request only the key counts: it
-// may come from anybody, and the caller knows that it is from this member.
+// SignRequest creates the certificate for a request. It uses only the key of the request, which may
+// come from anybody: the caller knows that it comes from this member.
 func (ca Pair) SignRequest(
 	request []byte,
 	member string,
@@ -161,13 +159,13 @@ func (ca Pair) SignRequest(
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// Lifetimes of a certificate for HTTPS, of which clients check more.
+// Lifetimes of a certificate for HTTPS. Clients there check more.
 const (
 	serverLife     = 397 * 24 * time.Hour
 	serverBackdate = 24 * time.Hour
 )
 
-// IssueServer makes a certificate for a server of HTTPS with these host names and IP
+// IssueServer creates the key and the certificate of an HTTPS server with these host names and IP
 // addresses.
 func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now time.Time) (Pair, error) {
 	parent, key, err := ca.parsePair()
@@ -194,8 +192,8 @@ func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now ti
 	return signCert(t, parent, key, random)
 }
 
-// Serves reports whether a server's certificate is good at a time for all of these
-// host names and IP addresses, for who trusts the authority.
+// Serves reports whether the server's certificate is valid at now for all of these host names and
+// IP addresses, for clients that trust the authority.
 func Serves(authority, server []byte, hosts []string, at time.Time) error {
 	ca, err := parseCert(authority)
 	if err != nil {
@@ -223,11 +221,10 @@ func Serves(authority, server []byte, hosts []string, at time.Time) error {
 	return nil
 }
 
-// Join gives certificate and key as one text, and Split takes it apart.
+// Join returns certificate and key as one text. Split separates them.
 func (ca Pair) Join() []byte { return slices.Concat(ca.Cert, ca.Key) }
 
-// Split is the counterpart of Join. It reports whether certificate and key belong
-// together.
+// Split separates what Join has joined. It reports whether certificate and key belong together.
 func Split(text []byte) (p Pair, ok bool) {
 	b, rest := pem.Decode(text)
 	if b == nil {
@@ -318,8 +315,8 @@ func parseCert(b []byte) (*x509.Certificate, error) {
 	return c, nil
 }
 
-// Verify reports whether member's certificate is good at this time: signed by the
-// authority and in that name.
+// Verify reports whether a member's certificate is valid at this time: signed by the authority,
+// with the member's name.
 func Verify(authority, member []byte, name string, now time.Time) error {
 	ca, err := parseCert(authority)
 	if err != nil {
@@ -355,7 +352,7 @@ func Matches(cert, key []byte) bool {
 	return ok && pub.Equal(c.PublicKey)
 }
 
-// Expires gives the end of a certificate.
+// Expires returns the end of a certificate's validity.
 func Expires(cert []byte) (time.Time, error) {
 	c, err := parseCert(cert)
 	if err != nil {
@@ -364,8 +361,8 @@ func Expires(cert []byte) (time.Time, error) {
 	return c.NotAfter, nil
 }
 
-// Install writes what a member needs into dir (see [Dir]), each file in one
-// step, the key first and readable by root only.
+// Install writes the files of a member into dir (see [Dir]). It replaces each file atomically, the
+// key first, which only root can read.
 func Install(dir string, authority []byte, member Pair) error {
 	for _, f := range []struct {
 		name    string

@@ -15,12 +15,12 @@ import (
 // cliOutput/{opRet,opErrno,opErrstr,output} (gluster cli/src/cli-xml-output.c).
 type answer struct {
 	ret, errno int
-	text       string // opErrstr, or output where that is empty
+	text       string // opErrstr, or output if that is empty
 	root       *element
 }
 
-// parseAnswer reads the output of a command. Plain text, which some failures
-// are in spite of --xml, is an [*Error] with Ret -1.
+// parseAnswer reads the output of a command. Plain text, which some failures are in spite of --xml,
+// becomes an [*Error] with Ret -1.
 func parseAnswer(argv []string, out command.Output) (answer, error) {
 	b := bytes.TrimSpace(out.Stdout)
 	if len(b) == 0 || b[0] != '<' {
@@ -77,18 +77,18 @@ func firstText(parts ...[]byte) string {
 	return "no answer"
 }
 
-// oneLine makes what gluster says fit for one line of a log.
+// oneLine makes gluster's text fit into one line of a log.
 func oneLine(s string) string { return printable.Brief(s, 2048) }
 
-// Kind sorts what glusterd refuses.
+// Kind is the meaning of a refusal.
 type Kind int
 
 // Kinds of refusals.
 const (
-	Refused     Kind = iota // look again, then it is the operator's turn
-	Done                    // what was asked for is so already
+	Refused     Kind = iota // none of the others: observe again, then ask the operator
+	Done                    // the change was made already
 	Busy                    // another change is running: try again
-	Waiting                 // a peer, the quorum or glusterd itself is not there yet
+	Waiting                 // a peer, the quorum or glusterd itself is not ready yet
 	Conflict                // the other machine belongs to another pool
 	BrickInUse              // a brick directory carries the mark of a volume
 	RootDisk                // a brick directory is on the root file system
@@ -98,11 +98,10 @@ const (
 	PoolUnknown             // the list of peers is not settled (opRet -22)
 )
 
-// Retry reports whether the same command may succeed later without anybody
-// doing anything.
+// Retry reports whether the same command may succeed later by itself.
 func (k Kind) Retry() bool { return k == Busy || k == Waiting || k == DaemonDown || k == PoolUnknown }
 
-// Error is a refusal.
+// Error is a refusal of glusterd.
 type Error struct {
 	Command    []string
 	Exit       int
@@ -116,9 +115,8 @@ func (e *Error) Error() string {
 		e.Errno, e.Exit)
 }
 
-// KindOf gives the kind of an error of this package; a command that did not
-// end in time counts as Waiting, since glusterd may go on with it and keep
-// its lock.
+// KindOf returns the kind of an error of this package. A command that did not end in time counts as
+// Waiting, since glusterd may still be working on it and keep its lock.
 func KindOf(err error) Kind {
 	var e *Error
 	switch {
@@ -130,7 +128,7 @@ func KindOf(err error) Kind {
 	return Refused
 }
 
-// texts maps a part of a text to its kind. The first that fits counts.
+// texts maps parts of texts to kinds. The first match counts.
 // Source: the texts of glusterd 10.3, see testdata.
 var texts = [...]struct {
 	part string
@@ -157,7 +155,7 @@ var texts = [...]struct {
 	{"already started", Done},
 	{"is not in the started state", Done},
 	{"has been unsuccessful", Refused},
-	{"granular entry heal on volume", Done}, // said with opRet -1, once it is done
+	{"granular entry heal on volume", Done}, // gluster answers a repeated enable with opRet -1
 	{"only volumes of replicate", NotReplica},
 	{"is not of type replicate", NotReplica},
 	{"does not exist", NoVolume},

@@ -12,16 +12,16 @@ import (
 	"saltern/internal/command"
 )
 
-// Client runs the gluster command. It has no state; several goroutines may
-// use it at once, but changes to a pool should come from one writer at a time
-// (they do not queue, they are refused).
+// Client runs the gluster command. It has no state. Several goroutines may use it at once, but only
+// one writer should change a pool at a time: glusterd refuses concurrent changes instead of
+// queueing them.
 type Client struct {
 	// Runner runs the command; nil means [command.Exec] with [withoutPython].
 	Runner command.Runner
 	// Program is the gluster command; "" means "gluster".
 	Program string
-	// Timeout is what the command is told to wait for glusterd; five seconds
-	// later it is killed. 0 means 20 s for questions and 120 s for changes.
+	// Timeout is how long the command waits for glusterd. Five seconds later it is
+	// killed. 0 means 20 s for questions and 120 s for changes.
 	Timeout time.Duration
 }
 
@@ -31,10 +31,10 @@ const (
 	killAfter       = 5 * time.Second
 )
 
-// withoutPython keeps the command from asking Python at each start whether there
-// is geo-replication (cli_cmd_check_gsync_exists_cbk in GlusterFS's
-// cli/src/cli-cmd-volume.c runs `gsyncd --version`, and that $PYTHON with a
-// script): four fifths of what a question costs. Nothing here is about it.
+// withoutPython keeps the command from asking Python at each start whether there is geo-replication
+// (cli_cmd_check_gsync_exists_cbk in GlusterFS's cli/src/cli-cmd-volume.c runs `gsyncd --version`,
+// which runs $PYTHON with a script). That takes four fifths of the time of a question, and nothing
+// here needs it.
 const withoutPython = "PYTHON=true"
 
 func (c *Client) callOnce(ctx context.Context, d time.Duration, global, args []string) (answer, error) {
@@ -65,12 +65,12 @@ func (c *Client) askXML(ctx context.Context, args ...string) (answer, error) {
 
 func wrapError(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
 
-// PoolList lists all members, the machine asked included.
+// PoolList lists all members, including the machine that is asked.
 func (c *Client) PoolList(ctx context.Context) ([]Peer, error) { return c.poolList(ctx, nil) }
 
-// PoolListOf asks the glusterd of another machine, which answers questions of
-// this kind to anybody who reaches its port 24007. Look first whether that
-// port answers: a silent machine holds the command until its deadline.
+// PoolListOf asks the glusterd of another machine. It answers such questions to anybody who reaches
+// its port 24007. Check first whether that port answers: a silent machine holds the command until
+// its deadline.
 func (c *Client) PoolListOf(ctx context.Context, host string) ([]Peer, error) {
 	return c.poolList(ctx, []string{"--remote-host=" + host})
 }
@@ -90,8 +90,8 @@ func (c *Client) poolList(ctx context.Context, global []string) ([]Peer, error) 
 	return peers, nil
 }
 
-// Volumes lists the configuration of all volumes. It needs no lock in the
-// pool and answers while peers are away.
+// Volumes lists the configuration of all volumes. It needs no lock in the pool, and glusterd
+// answers while peers are away.
 func (c *Client) Volumes(ctx context.Context) ([]Volume, error) { return c.volumes(ctx, nil) }
 
 // VolumesOf asks the glusterd of another machine; see [Client.PoolListOf].
@@ -111,9 +111,9 @@ func (c *Client) volumes(ctx context.Context, global []string) ([]Volume, error)
 	return vols, nil
 }
 
-// Status lists bricks and self-heal daemons of a started volume. It takes the
-// lock of the pool: with a peer that vanished it hangs until its deadline and
-// leaves the lock behind, so look at the peers' ports first.
+// Status lists bricks and self-heal daemons of a started volume. It takes the lock of the pool.
+// With a peer that has vanished it hangs until its deadline and leaves the lock behind, so check
+// the ports of the peers first.
 func (c *Client) Status(ctx context.Context, volume string) ([]Process, error) {
 	return c.status(ctx, volume)
 }
@@ -135,19 +135,18 @@ func (c *Client) status(ctx context.Context, volume string, more ...string) ([]P
 	return ps, nil
 }
 
-// HealSummary counts what is to be healed, brick by brick.
+// HealSummary returns the number of entries to heal on each brick.
 func (c *Client) HealSummary(ctx context.Context, volume string) ([]Heal, error) {
 	return c.healInfo(ctx, volume, "summary")
 }
 
-// HealEntries lists what is to be healed. With thousands of entries it is
-// slow: ask for the summary where counts are enough.
+// HealEntries lists the entries to heal. With thousands of entries it is slow: use the summary if
+// numbers are enough.
 func (c *Client) HealEntries(ctx context.Context, volume string) ([]Heal, error) {
 	return c.healInfo(ctx, volume)
 }
 
-// SplitBrain lists what copies disagree on and nobody but an administrator can
-// decide.
+// SplitBrain lists the entries on which the copies disagree and only an administrator can decide.
 func (c *Client) SplitBrain(ctx context.Context, volume string) ([]Heal, error) {
 	return c.healInfo(ctx, volume, "split-brain")
 }
@@ -164,8 +163,8 @@ func (c *Client) healInfo(ctx context.Context, volume string, more ...string) ([
 	return hs, nil
 }
 
-// Change runs a command that changes something. A refusal whose text says that
-// it is so already is no error. [KindOf] sorts the errors.
+// Change runs a command that changes something. A refusal that means "it is so already" is not an
+// error. [KindOf] sorts the errors.
 func (c *Client) Change(ctx context.Context, args ...string) error {
 	_, err := c.callOnce(ctx, changeTimeout, nil, args)
 	if err != nil && KindOf(err) == Done {
@@ -177,9 +176,8 @@ func (c *Client) Change(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// TakeFrom has the copy on one brick of a file win whose copies differ and
-// cannot be healed. Everything else is refused. What it did is told as plain
-// text (glfsheal, 10.3).
+// TakeFrom makes the copy on one brick win for a file whose copies differ and cannot be healed.
+// glusterd refuses it for other files. Its answer is plain text (glfsheal, 10.3).
 func (c *Client) TakeFrom(ctx context.Context, volume, brick, path string) error {
 	_, err := c.callOnce(ctx, changeTimeout, nil,
 		[]string{"volume", "heal", volume, "split-brain", "source-brick", brick, path})

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Bounds of lists: far above what a pool can be.
+// Bounds of lists, far above those of any pool.
 const (
 	maxPeers  = 256
 	maxVolume = 256
@@ -106,13 +106,13 @@ func readVolumes(a answer) ([]Volume, error) {
 	return vols, nil
 }
 
-// SplitBrick takes host:/path apart.
+// SplitBrick separates host and path of a brick.
 func SplitBrick(name string) (host, path string, ok bool) {
 	host, path, ok = strings.Cut(name, ":/")
 	return host, "/" + path, ok && path != ""
 }
 
-// healDaemon is the host name that `volume status` gives to self-heal daemons.
+// healDaemon is the host name of self-heal daemons in `volume status`.
 const healDaemon = "Self-heal Daemon"
 
 func readStatus(a answer, volume string) ([]Process, error) {
@@ -152,8 +152,8 @@ func readStatus(a answer, volume string) ([]Process, error) {
 	return nil, fmt.Errorf("volume %s is not in the answer", volume)
 }
 
-// readHeal reads the three forms of `heal info`. What is not a number is
-// unknown: the count of a brick that is away is "-", or glued into its status.
+// readHeal reads the three forms of `heal info`. A count that is not a number is unknown: for a
+// brick that is away it is "-", or part of the status.
 func readHeal(a answer) ([]Heal, error) {
 	list := a.root.childAt("healInfo", "bricks")
 	if list == nil {

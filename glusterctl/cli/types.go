@@ -1,19 +1,18 @@
 package cli
 
-// Peer is one member of the pool as glusterd sees it.
+// Peer is one member of the pool as glusterd reports it.
 type Peer struct {
 	UUID      string   `json:"uuid"`
-	Hostname  string   `json:"hostname"`            // "localhost" for the machine asked
-	Names     []string `json:"names,omitempty"`     // every name or address it is known by
+	Hostname  string   `json:"hostname"`            // "localhost" for the machine that was asked
+	Names     []string `json:"names,omitempty"`     // all its names and addresses
 	Self      bool     `json:"self,omitempty"`      // the machine that was asked
-	Connected bool     `json:"connected"`           // lags behind a lost cable by many seconds
+	Connected bool     `json:"connected"`           // follows a lost cable only after many seconds
 	State     int      `json:"state"`               // 3 is a full member; 0 for Self
 	StateText string   `json:"stateText,omitempty"` // "Peer in Cluster", "Peer Rejected" …
 }
 
-// PeerInCluster is the state of a full member (glusterd-sm.h,
-// GD_FRIEND_STATE_BEFRIENDED); PeerRejected the one of a peer whose
-// configuration differs.
+// PeerInCluster is the state of a full member (glusterd-sm.h, GD_FRIEND_STATE_BEFRIENDED),
+// PeerRejected that of a peer whose configuration differs.
 const (
 	PeerInCluster = 3
 	PeerRejected  = 6
@@ -41,8 +40,7 @@ func (s VolumeState) String() string {
 	return "unknown"
 }
 
-// Volume is the configuration of a volume, as `volume info` tells it; it says
-// nothing of what runs.
+// Volume is the configuration of a volume, from `volume info`. It does not say which bricks run.
 type Volume struct {
 	Name     string            `json:"name"`
 	ID       string            `json:"id"`
@@ -62,8 +60,8 @@ type Brick struct {
 	Arbiter  bool   `json:"arbiter,omitempty"`
 }
 
-// Process is one line of `volume status`: a brick or a self-heal daemon.
-// Those of a machine that is away are missing from the answer.
+// Process is one line of `volume status`: a brick or a self-heal daemon. The answer lacks those of
+// a machine that is away.
 type Process struct {
 	Name     string `json:"name"` // host:/path for a brick, "" for a self-heal daemon
 	HostUUID string `json:"hostUUID"`
@@ -81,7 +79,7 @@ type Process struct {
 	MountOption string `json:"mountOptions,omitempty"`
 }
 
-// Count is a number that may be unknown, which is never the same as 0.
+// Count is a number that may be unknown. Unknown is not 0.
 type Count struct {
 	N     int  `json:"n"`
 	Known bool `json:"known"`
@@ -90,7 +88,7 @@ type Count struct {
 // Zero reports whether the count is known to be 0.
 func (c Count) Zero() bool { return c.Known && c.N == 0 }
 
-// Heal is what one brick has to give to others, from `heal info`.
+// Heal is how many entries one brick must give to others, from `heal info`.
 type Heal struct {
 	Brick      string      `json:"brick"` // host:/path
 	Connected  bool        `json:"connected"`
@@ -101,7 +99,7 @@ type Heal struct {
 	Entries    []HealEntry `json:"entries,omitempty"`
 }
 
-// HealEntry is one file or directory that copies do not agree on yet.
+// HealEntry is one file or directory whose copies differ for now.
 type HealEntry struct {
 	Path string `json:"path"` // "/a/b", or "<gfid:…>" where no name is known
 	GFID string `json:"gfid"`

@@ -28,8 +28,8 @@ type element struct {
 	kids []*element
 }
 
-// parseXML reads one document within the bounds. File names are what clients of
-// the volume chose, so bytes that XML forbids are replaced, not refused.
+// parseXML reads one document within the bounds. Clients of the volume choose file names, so it
+// replaces bytes that XML forbids instead of refusing them.
 func parseXML(b []byte) (*element, error) {
 	if len(b) > maxAnswer {
 		return nil, fmt.Errorf("answer of %d bytes is larger than %d", len(b), maxAnswer)
@@ -105,8 +105,7 @@ func parseXML(b []byte) (*element, error) {
 	return root, nil
 }
 
-// sanitize replaces what may not stand in XML 1.0: invalid UTF-8 and control
-// characters.
+// sanitize replaces what XML 1.0 does not allow: invalid UTF-8 and control characters.
 func sanitize(b []byte) []byte {
 	if utf8.Valid(b) && bytes.IndexFunc(b, forbidden) < 0 {
 		return b
@@ -123,8 +122,8 @@ func forbidden(r rune) bool {
 	return r < 0x20 && r != '\t' && r != '\n' && r != '\r' || r == 0xFFFE || r == 0xFFFF || r == utf8.RuneError
 }
 
-// childAt follows the names down, taking the first child of each; nil if there is
-// none. It is safe to call on nil.
+// childAt follows the names down, to the first child of each. It returns nil if there is none, and
+// may be called on nil.
 func (e *element) childAt(names ...string) *element {
 	for _, n := range names {
 		if e == nil {
@@ -158,7 +157,7 @@ func (e *element) children(name string) []*element {
 	return out
 }
 
-// textAt is the text of the element below, "" if there is none.
+// textAt returns the text of the element below, "" if there is none.
 func (e *element) textAt(names ...string) string {
 	if k := e.childAt(names...); k != nil {
 		return k.text

@@ -1,6 +1,6 @@
-// Package disk finds an empty disk for a brick, makes a file system on it, and
-// prepares brick directories. Whatever holds data is left alone: a disk counts
-// as empty only when its first and last mebibyte are zero and nobody uses it.
+// Package disk finds an empty disk for a brick, creates a file system on it, and prepares brick
+// directories. It does not touch data: a disk counts as empty only if its first and last mebibyte
+// are zero and nobody uses it.
 package disk
 
 import (
@@ -19,9 +19,9 @@ import (
 var marks = [...]string{"trusted.glusterfs.volume-id", "trusted.gfid", "trusted.glusterfs.dht",
 	"trusted.glusterfs.mdata"}
 
-// FreshBrick names a directory under root that has never been a brick, is not among
-// others, and is not the beginning of another name there and a point:
-// root/volume-1, -2 and so on. It makes nothing; root must suit [CheckRoot].
+// FreshBrick returns the name of a directory under root that has never been a brick: root/volume-1,
+// -2 and so on. The name is not among others, and no existing name consists of it, a point and
+// more. FreshBrick creates nothing. root must pass [CheckRoot].
 func FreshBrick(root, volume string, others ...string) (string, error) {
 	if err := CheckRoot(root); err != nil {
 		return "", err
@@ -45,12 +45,12 @@ func FreshBrick(root, volume string, others ...string) (string, error) {
 	return "", fmt.Errorf("find a brick directory: %s is full of old ones", root)
 }
 
-// errRootDisk is in the chain when a brick would be on the root file system,
-// which glusterd refuses and which is never forced.
+// errRootDisk is in the chain when a brick would be on the root file system. glusterd refuses that,
+// and it is never forced.
 var errRootDisk = errors.New("it is on the root file system")
 
-// CheckRoot reports whether bricks may live under dir. For a directory that is
-// still to be made it looks at the nearest one above it that is there.
+// CheckRoot reports whether bricks may live under dir. For a directory that does not exist yet it
+// checks the nearest existing one above it.
 func CheckRoot(dir string) error {
 	var d, r unix.Stat_t
 	err := unix.Stat(dir, &d)
@@ -76,11 +76,11 @@ func CheckRoot(dir string) error {
 	return nil
 }
 
-// errNotEmpty is in the chain when something would be lost.
+// errNotEmpty is in the chain when data would be lost.
 var errNotEmpty = errors.New("it is not empty")
 
-// ClearBrick takes glusterd's marks off a directory that holds nothing but
-// them. The caller has to know that no volume lists it.
+// ClearBrick removes glusterd's marks from a directory that holds nothing else. The caller knows
+// that no volume lists it.
 func ClearBrick(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

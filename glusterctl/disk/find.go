@@ -24,29 +24,29 @@ type Disk struct {
 	Path  string `json:"path"` // /dev/sdb
 	Size  uint64 `json:"size"` // bytes
 	Model string `json:"model,omitempty"`
-	// Used says why the disk is not free; "" when it is empty.
+	// Used says why the disk is not free, or "" when it is empty.
 	Used string `json:"used,omitempty"`
 }
 
 // minSize is the smallest disk that is offered for bricks.
 const minSize = 1 << 30
 
-// edge is how much of both ends has to be zero: partition tables, LVM, MD (all
-// versions), ZFS, Btrfs and file systems have their marks there.
+// edge is how many bytes at both ends must be zero: partition tables, LVM, MD (all versions), ZFS,
+// Btrfs and file systems have their marks there.
 const edge = 1 << 20
 
-// Finder looks for disks. The zero value looks at this machine.
+// Finder finds disks. The zero value looks at this machine.
 type Finder struct {
-	Sys  fs.FS                                        // nil: /sys
-	Open func(name string) (io.ReadSeekCloser, error) // nil: /dev/NAME, exclusively
-	// Mounts is mountinfo's content; nil reads /proc/self/mountinfo.
+	Sys  fs.FS                                        // nil means /sys
+	Open func(name string) (io.ReadSeekCloser, error) // nil means /dev/NAME, exclusively
+	// Mounts is the content of mountinfo. nil means /proc/self/mountinfo.
 	Mounts []byte
 }
 
-// ignored are kinds of block devices that are never a data disk.
+// ignored are the kinds of block devices that are never data disks.
 var ignored = []string{"loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "mtd"}
 
-// Find lists all disks, those in use with the reason.
+// Find lists all disks. Disks in use have a reason.
 func (f Finder) Find() ([]Disk, error) {
 	sys := f.Sys
 	if sys == nil {
@@ -140,7 +140,7 @@ func (f Finder) usedBy(sys fs.FS, d Disk, mounts []byte) string {
 	return ""
 }
 
-// checkEmpty reads both ends of a disk.
+// checkEmpty reads both ends of a disk. It returns an error unless they are zero.
 func (f Finder) checkEmpty(d Disk) error {
 	open := f.Open
 	if open == nil {
@@ -173,9 +173,9 @@ func (f Finder) checkEmpty(d Disk) error {
 	return nil
 }
 
-// Format makes an xfs on a disk for bricks: on one that is empty, looked at
-// again right before, or, with wipe, on whatever was there, which is the
-// administrator's word and lost. label is at most 12 characters.
+// Format creates an xfs for bricks on a disk that is empty, which it checks again right before.
+// With wipe it overwrites whatever is on the disk: the administrator has said so. label has at most
+// 12 characters.
 func (f Finder) Format(ctx context.Context, r command.Runner, d Disk, label string, wipe bool) error {
 	if !wipe {
 		all, err := f.Find()

@@ -1,11 +1,9 @@
-// Package layout makes the first directories on a shared volume.
+// Package layout creates the first directories on a shared volume.
 //
-// Two nodes that make the same directory at the same moment leave a GlusterFS
-// volume with entries that never heal. So there is a rule: no directory that
-// two nodes may create. The forming node makes the tree once, and writes its
-// version into a file at the end; all others read that version and make
-// nothing. Directories of single nodes are made for them by the one node that
-// makes the changes of the pool at that time.
+// Two nodes that create the same directory at the same moment leave a GlusterFS volume with entries
+// that never heal. So no two nodes may create the same directory. The forming node creates the tree
+// once and finally writes its version into a file. All others read that version and create nothing.
+// The directories of single nodes are created by the one node that changes the pool at that time.
 package layout
 
 import (
@@ -21,7 +19,7 @@ import (
 	"saltern/internal/durable"
 )
 
-// marker is the file that says that the tree is complete, and its version.
+// marker is the file that says that the tree is complete, and which version it has.
 const marker = ".layout.json"
 
 // Dir is one directory.
@@ -32,27 +30,27 @@ type Dir struct {
 	GID  int         `json:"gid"`
 }
 
-// Tree is what is to be on the volume.
+// Tree is the set of directories of the volume.
 type Tree struct {
 	Version int   `json:"version"` // from 1
 	Dirs    []Dir `json:"dirs"`    // parents first
-	// Nodes are those that have directories of their own among Dirs.
+	// Nodes are the nodes that have directories of their own among Dirs.
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// errNewer is in the chain when the volume has a later version than is known.
+// errNewer is in the chain when the volume has a later version than this program knows.
 var errNewer = errors.New("the volume was made by a newer version")
 
-// Info is what the marker says.
+// Info is the content of the marker.
 type Info struct {
 	Version int      `json:"version"` // 0: the tree was never finished
 	Nodes   []string `json:"nodes,omitempty"`
 }
 
-// maxMarker is many times what the names of a pool take.
+// maxMarker is far above the size of all names of a pool.
 const maxMarker = 64 << 10
 
-// Read reads the marker at root; there is none on a new volume.
+// Read reads the marker at root. A new volume has none.
 func Read(root string) (Info, error) {
 	b, _, err := durable.ReadFile(filepath.Join(root, marker), maxMarker, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +66,7 @@ func Read(root string) (Info, error) {
 	return m, nil
 }
 
-// Validate refuses a tree that reaches outside of its root or is out of order.
+// Validate refuses a tree that reaches outside its root or is out of order.
 func (t Tree) Validate() error {
 	if t.Version < 1 {
 		return fmt.Errorf("version %d of the tree: from 1", t.Version)
@@ -91,9 +89,9 @@ func (t Tree) Validate() error {
 	return nil
 }
 
-// Make makes the tree at root, or what of it is not there yet. Only one node
-// may do so, and it may do so again after it was stopped half-way: what exists
-// keeps its content; mode and owner are set. The marker is written last.
+// Make creates the tree at root, or the rest of it. Only one node may do so. It may do so again
+// after it was stopped half-way: existing files keep their content; mode and owner are set. It
+// writes the marker last.
 func Make(root string, t Tree) error {
 	if err := t.Validate(); err != nil {
 		return err
@@ -157,7 +155,7 @@ func makeDir(r *os.Root, d Dir) error {
 		}
 	}
 
-	return r.Chmod(d.Path, d.Mode.Perm()) // after the owner: chown drops bits
+	return r.Chmod(d.Path, d.Mode.Perm()) // after the owner, because chown clears bits
 }
 
 func writeMarker(r *os.Root, content []byte) error {
@@ -183,9 +181,9 @@ func writeMarker(r *os.Root, content []byte) error {
 	return err
 }
 
-// Cluster is the tree of a cluster's shared volume: keys, files, pillars,
-// configuration, and what has to be seen by all nodes. uid and gid are those of
-// the master process; nodes get a directory each that only they write to.
+// Cluster returns the tree of a cluster's shared volume: keys, files, pillars, configuration, and
+// what all nodes must see. uid and gid are those of the master process. Each node gets a directory
+// to which only it writes.
 func Cluster(uid, gid int, nodes ...string) Tree {
 	t := Tree{Version: 1}
 	add := func(mode fs.FileMode, u, g int, paths ...string) {

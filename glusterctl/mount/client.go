@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// clients gives the processes that serve the mount at point: glusterfs with
-// the point as its last argument.
+// clients returns the processes that serve the mount at point: glusterfs with the point as its last
+// argument.
 func clients(proc, point string) ([]int, error) {
 	proc = cmp.Or(proc, "/proc")
 	entries, err := os.ReadDir(proc)
@@ -46,11 +46,10 @@ func (m *Mounter) clientEnded() bool {
 	return err == nil && len(found) == 0
 }
 
-// killClients ends the client of this mount, and with it every call that waits
-// for it.
+// killClients ends the client of this mount, and so every call that waits for it.
 func (m *Mounter) killClients() {
-	found, _ := clients(m.Processes, m.Point) // the mount's connection is aborted as well
+	found, _ := clients(m.Processes, m.Point) // if the look-up fails, aborting the connection is enough
 	for _, pid := range found {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+		_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended
 	}
 }

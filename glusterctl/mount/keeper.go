@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Keeper watches a mount and makes it again when it was lost, when its client
-// died, and when it hangs for longer than the volume may.
+// Keeper watches a mount. It mounts again when the mount was lost, when its client died, and when
+// it hangs for too long.
 type Keeper struct {
 	Probe   func(context.Context) Health
 	Mount   func(context.Context) error
@@ -17,14 +17,14 @@ type Keeper struct {
 	Log     *slog.Logger
 	// Every is the time between probes; 0 means 5 s.
 	Every time.Duration
-	// Patience is how long a mount may be stale or hung before it is made again;
-	// 0 means 30 s. One whose client has ended is made again at once. A mount that hangs because the volume
-	// lost its quorum comes back by itself, so Healthy is asked first. A new mount that hangs as well has
-	// twice the time, and so on, up to ten times: on a machine that is merely slow each new mount is more
-	// work.
+	// Patience is how long a mount may be stale or hung before it is mounted again. 0 means
+	// 30 s. A mount whose client has ended is mounted again at once. A mount that hangs because
+	// the volume has lost its quorum comes back by itself, so Healthy is asked first. A new
+	// mount that hangs as well gets twice the time, and so on, up to ten times: on a slow
+	// machine each new mount is additional work.
 	Patience time.Duration
-	// Healthy reports whether the volume would serve a new mount: its bricks run.
-	// nil means yes.
+	// Healthy reports whether the volume would serve a new mount: its bricks run. It may be
+	// nil: always.
 	Healthy func() bool
 
 	mu     sync.Mutex
@@ -35,22 +35,22 @@ type Keeper struct {
 // maxBackOff bounds the time between tries to mount.
 const maxBackOff = time.Minute
 
-// Last gives the newest health and when it was learned; the zero time before
-// the first probe. Any goroutine may call it, it never waits.
+// Last returns the newest health and the time at which it was learned, which is zero before the
+// first probe. Any goroutine may call it; it never waits.
 func (k *Keeper) Last() (Health, time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.last, k.lastAt
 }
 
-// Run watches until ctx ends. It does not unmount at the end.
+// Run watches the mount until ctx ends. It does not unmount at the end.
 func (k *Keeper) Run(ctx context.Context) {
 	every, patience := k.Every, k.Patience
 	every = cmp.Or(every, 5*time.Second)
 	patience = cmp.Or(patience, 30*time.Second)
 	var badSince, goodSince time.Time
 	var notBefore time.Time
-	hung := patience // for how long it may hang
+	hung := patience // how long the mount may hang
 	backOff := every
 	state := State("")
 	for {
@@ -92,8 +92,8 @@ func (k *Keeper) Run(ctx context.Context) {
 				limit = hung
 			}
 
-			// One that hangs for very long is taken away whatever the volume says: every
-			// look at it leaves a process behind that cannot end.
+			// A mount that hangs for very long is unmounted whatever the volume says: every probe
+			// of it leaves a process that cannot end.
 			bad := now.Sub(badSince)
 			due := h.State == Absent || h.Ended ||
 				bad >= limit && (k.Healthy == nil || k.Healthy() || bad >= 10*patience)
@@ -116,7 +116,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// remake reports whether there is a new mount.
+// remake mounts again. It reports whether there is a new mount.
 func (k *Keeper) remake(ctx context.Context, was State) bool {
 	if was != Absent {
 		k.Log.Warn("mount is taken away to be made again", "state", string(was))

@@ -1,11 +1,9 @@
-// Package mount mounts a GlusterFS volume, tells how the mount is without ever
-// waiting for it, and keeps it mounted.
+// Package mount mounts a GlusterFS volume, reports the health of the mount without ever waiting for
+// it, and keeps it mounted.
 //
-// A call on a mount whose servers are gone can hang for ever and cannot be
-// interrupted. So nothing here touches the mount point from this process:
-// [Prober] runs a child that does, and gives the child up when it does not
-// come back. What the kernel knows without asking anybody is read from
-// /proc/self/mountinfo.
+// A call on a mount whose servers are gone can hang for ever and cannot be interrupted. So this
+// process never touches the mount point: [Prober] runs a child that does, and abandons a child that
+// does not return. What the kernel itself knows comes from /proc/self/mountinfo.
 package mount
 
 import (
@@ -27,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FSType is what mountinfo calls a mounted volume.
+// FSType is the type of a mounted volume in mountinfo.
 const FSType = "fuse.glusterfs"
 
 // State of a mount.
@@ -37,30 +35,30 @@ type State string
 const (
 	OK      State = "ok"
 	Absent  State = "absent"  // nothing is mounted there
-	Foreign State = "foreign" // something else is
-	Hung    State = "hung"    // it does not answer in time
-	Stale   State = "stale"   // ENOTCONN and its like: its client process is gone, or has no server
-	Failed  State = "failed"  // it answers with another error
+	Foreign State = "foreign" // something else is mounted there
+	Hung    State = "hung"    // the mount does not answer in time
+	Stale   State = "stale"   // ENOTCONN or similar: the client process is gone, or has no server
+	Failed  State = "failed"  // the mount answers with another error
 )
 
-// Health is what is known about a mount.
+// Health is the state of a mount.
 type Health struct {
 	State State  `json:"state"`
 	Text  string `json:"text,omitempty"`
-	// Ended reports of a stale mount that its client process is gone: it does not
-	// come back by itself.
+	// Ended says that the client process of a stale mount is gone: the mount does not recover
+	// by itself.
 	Ended bool `json:"ended,omitempty"`
-	// Latency of a lookup, a write, a rename and a removal together.
+	// Latency is the time of a lookup, a write, a rename and a removal together.
 	Latency time.Duration `json:"latency,omitempty"`
-	// Total and Free in bytes, Inodes likewise; 0 when unknown.
+	// Total and Free are bytes. They and the numbers of inodes are 0 when unknown.
 	Total      uint64 `json:"total,omitempty"`
 	Free       uint64 `json:"free,omitempty"`
 	Inodes     uint64 `json:"inodes,omitempty"`
 	InodesFree uint64 `json:"inodesFree,omitempty"`
 	// Writable reports whether the write of the probe succeeded.
 	Writable bool `json:"writable,omitempty"`
-	// Layout is the version of the tree on the volume, 0 means none, and Nodes
-	// are those that have directories in it.
+	// Layout is the version of the tree on the volume, 0 if there is none. Nodes are the nodes
+	// that have directories in it.
 	Layout int      `json:"layout,omitempty"`
 	Nodes  []string `json:"nodes,omitempty"`
 }
@@ -105,7 +103,7 @@ func findMount(table io.Reader, point string) (Entry, bool, error) {
 	return found, ok, nil
 }
 
-// unescape undoes \040 and its like.
+// unescape decodes \040 and similar sequences.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -127,34 +125,34 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// Mounter mounts and unmounts one volume at one point. Mount, Unmount and
-// SetOthers may be called by several goroutines; one works at a time.
+// Mounter mounts and unmounts one volume at one point. Several goroutines may call Mount, Unmount
+// and SetOthers; one works at a time.
 type Mounter struct {
 	Runner command.Runner // nil: command.Exec
 	Volume string
 	Point  string
-	// Server is this node's own name; Others are asked for the volume's
-	// configuration when it does not answer.
+	// Server is this node's own name. When it does not answer, the client asks Others for the
+	// volume's configuration.
 	Server string
 	Others []string
-	// Options are added, e.g. "log-level=WARNING".
+	// Options are further mount options, e.g. "log-level=WARNING".
 	Options []string
 	// Timeout of one command; 0 means 30 s.
 	Timeout time.Duration
 	// Table opens mountinfo; nil means /proc/self/mountinfo.
 	Table func() (io.ReadCloser, error)
-	// Prepare makes the mount point before the first mount; nil means a directory
-	// in which nobody can write while nothing is mounted.
+	// Prepare creates the mount point before the first mount. nil means a directory to which
+	// nobody can write while nothing is mounted.
 	Prepare func(point string) error
 	// Connections is the directory of FUSE connections; "" means
 	// /sys/fs/fuse/connections.
 	Connections string
-	// Attach mounts instead of mount(8), e.g. through systemd: the client must
-	// outlive the process that mounts. nil: mount(8).
+	// Attach mounts, e.g. through systemd, because the client must outlive the process that
+	// mounts. nil means mount(8).
 	Attach func(ctx context.Context, source, point, options string) error
-	// Detach takes away what Attach mounted; nil: umount(8), lazily.
+	// Detach unmounts what Attach has mounted. nil means umount(8), lazily.
 	Detach func(ctx context.Context, point string) error
-	// Processes is where processes are looked up; "" means /proc.
+	// Processes is the directory of processes. "" means /proc.
 	Processes string
 
 	mu sync.Mutex
@@ -187,7 +185,7 @@ func (m *Mounter) runCommand(ctx context.Context, argv ...string) error {
 	return nil
 }
 
-// Entry looks what is mounted at the point. It does not touch the mount.
+// Entry returns what is mounted at the point. It does not touch the mount.
 func (m *Mounter) Entry() (Entry, bool, error) {
 	open := m.Table
 	if open == nil {
@@ -204,8 +202,8 @@ func (m *Mounter) Entry() (Entry, bool, error) {
 // errForeign is in the chain when something else is mounted at the point.
 var errForeign = errors.New("something else is mounted there")
 
-// Mount mounts the volume. It is no fault when it is mounted already; whether
-// it answers is the [Prober]'s to say.
+// Mount mounts the volume. A volume that is mounted already is not an error. Only the [Prober]
+// knows whether the mount answers.
 func (m *Mounter) Mount(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -253,8 +251,8 @@ func (m *Mounter) Mount(ctx context.Context) error {
 	return nil
 }
 
-// RemovePoint removes a mount point that nothing is mounted on, if nothing is in
-// it. One that is not there, or that may not be removed, is no fault.
+// RemovePoint removes an empty mount point on which nothing is mounted. One that does not exist, or
+// may not be removed, is not an error.
 func RemovePoint(point string) error {
 	d, err := os.OpenFile(point, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -291,9 +289,9 @@ func (m *Mounter) attach(ctx context.Context, source, point, options string) err
 // immutable is FS_IMMUTABLE_FL of linux/fs.h.
 const immutable = 0x10
 
-// prepare makes the mount point. Without a mount nobody can write there, so
-// that nothing lands on the local disk by mistake: it has no permissions, and is
-// immutable where the file system knows that (which stops root too).
+// prepare creates the mount point. Nobody can write to it while nothing is mounted, so that no file
+// lands on the local disk by mistake: it has no permissions, and is immutable where the file system
+// supports that (which stops root, too).
 func prepare(point string) error {
 	if err := os.MkdirAll(filepath.Dir(point), 0o755); err != nil {
 		return fmt.Errorf("make the mount point: %w", err)
@@ -309,7 +307,7 @@ func prepare(point string) error {
 
 	d, err := os.Open(point)
 	if err != nil {
-		return nil // not root: the permissions have to do
+		return nil // not root: only the permissions protect it
 	}
 	defer d.Close()
 
@@ -326,9 +324,8 @@ func sameVolume(source, volume string) bool {
 	return ok && strings.TrimPrefix(v, "/") == volume
 }
 
-// Unmount takes the mount away even if it hangs: what waits for it is first
-// told that the connection is gone (ENOTCONN or ECONNABORTED), then the point
-// is detached. It is no fault when nothing is mounted.
+// Unmount removes the mount even if it hangs. Calls that wait for it first fail with ENOTCONN or
+// ECONNABORTED, then the point is detached. It is not an error when nothing is mounted.
 func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -344,8 +341,8 @@ func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
 		if abort {
 			dir := m.Connections
 			dir = cmp.Or(dir, "/sys/fs/fuse/connections")
-			// Where this file is not there, or not ours to write, the calls that hang end
-			// with the client process.
+			// If this file does not exist, or is not ours to write, hanging calls end with the
+			// client process.
 			if err := os.WriteFile(fmt.Sprintf("%s/%d/abort", dir, e.Minor), []byte("1"), 0); err != nil {
 				m.killClients()
 			}

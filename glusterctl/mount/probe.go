@@ -18,10 +18,9 @@ import (
 	"saltern/internal/command"
 )
 
-// Check looks at path from this process and may hang for as long as the file
-// system does: it is what the child of a [Prober] runs. writeDir, relative to
-// path, is a directory of this node alone where the probe may write; when it
-// is "" or does not exist nothing is written.
+// Check examines path in this process. It may hang for as long as the file system does: the child
+// of a [Prober] calls it. writeDir, relative to path, is a directory of this node alone in which
+// the probe may write. When it is "" or does not exist, nothing is written.
 func Check(path, writeDir string) Health {
 	start := time.Now()
 	var st unix.Statfs_t
@@ -41,7 +40,7 @@ func Check(path, writeDir string) Health {
 		switch err := writeProbe(filepath.Join(path, writeDir)); {
 		case errors.Is(err, os.ErrNotExist):
 		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-			h.Text = "write: " + err.Error() // it answers; that it is full is seen from the numbers
+			h.Text = "write: " + err.Error() // the mount answers; the numbers show whether it is full
 		case err != nil:
 			f := failed("write", err)
 			h.State, h.Text = f.State, f.Text
@@ -90,15 +89,15 @@ func writeProbe(dir string) error {
 	}
 
 	if err != nil {
-		_ = os.Remove(name) // it is not renamed; the fault is told
+		_ = os.Remove(name) // the rename failed, and its error is returned
 		return err
 	}
 
 	return os.Remove(name + ".r")
 }
 
-// Main is the child's side: it checks args[0], with args[1] as the directory
-// to write in, and prints the result as JSON. It returns the exit status.
+// Main is the child's part: it checks args[0], with args[1] as the directory to write to, and
+// prints the result as JSON. It returns the exit status.
 func Main(args []string, out io.Writer) int {
 	if len(args) == 0 || len(args) > 2 {
 		fmt.Fprintln(os.Stderr, "usage: probe PATH [DIRECTORY-TO-WRITE-IN]")
@@ -114,35 +113,34 @@ func Main(args []string, out io.Writer) int {
 	return 0
 }
 
-// Prober asks a child process how a mount is.
+// Prober asks a child process for the health of a mount.
 type Prober struct {
 	Mounter *Mounter
-	// Command starts the child, to which the mount point and WriteDir are
-	// appended; it has to end in [Main].
+	// Command is the command of the child, which must call [Main]. The mount point and WriteDir
+	// are appended.
 	Command  []string
 	WriteDir string
-	// Timeout after which a mount counts as hung; 0 means 10 s. It has to be
-	// longer than the longest stall that is normal when a node is lost (one and
-	// a half times the ping timeout of the volume).
+	// Timeout is when a mount counts as hung. 0 means 10 s. It must be longer than the longest
+	// normal stall when a node is lost, one and a half times the ping timeout of the volume.
 	Timeout time.Duration
 	Runner  command.Runner // nil: command.Exec
-	// Ask asks a child that stays, and returns within limit: a process that starts
-	// costs more than the look. Its error wraps [command.ErrTimeout] when there was
-	// no answer in time; after any other one Command is started. nil: always Command.
+	// Ask asks a permanent child and returns within limit, because starting a process costs more
+	// than the probe. Its error wraps [command.ErrTimeout] when there was no answer in time.
+	// After any other error Command is started. It may be nil: always Command.
 	Ask func(ctx context.Context, limit time.Duration) (Health, error)
 
 	mu       sync.Mutex
-	underWay *probing // under way; nil: none
+	underWay *probing // the probe that is running; may be nil
 }
 
-// probing is one probe that several callers may wait for.
+// probing is one probe, for which several callers may wait.
 type probing struct {
 	done   chan struct{}
 	health Health // written before done is closed
 }
 
-// Probe returns within Timeout and a few seconds, whatever the mount does. Who
-// asks while a probe is under way is given its result.
+// Probe returns within Timeout and a few seconds, whatever the mount does. Callers during a probe
+// get its result.
 func (p *Prober) Probe(ctx context.Context) Health {
 	p.mu.Lock()
 	if one := p.underWay; one != nil {

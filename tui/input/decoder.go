@@ -1,7 +1,7 @@
-// Package input turns what a terminal sends into keys and pastes. It knows the
-// sequences of the Linux console, the vt220, xterm and their like. What it does not
-// know it drops whole, by the grammar of ECMA-48 (5.4 for control sequences, 5.6 for
-// control strings): no letter of an unknown sequence becomes a letter that was typed.
+// Package input turns what a terminal sends into keys and pastes. It knows the sequences of the
+// Linux console, the vt220, xterm and similar terminals. It drops unknown sequences whole, by the
+// grammar of ECMA-48 (5.4 for control sequences, 5.6 for control strings): no letter of a sequence
+// is mistaken for a typed letter.
 package input
 
 import (
@@ -12,22 +12,21 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// How long a sequence may pause between two of its bytes. A serial line of 9600 baud
-// sends one in a millisecond; networks on the way make longer pauses.
+// How long a sequence may pause between two bytes. A serial line of 9600 baud sends a byte in a
+// millisecond; networks cause longer pauses.
 const (
-	// escapeWait is how long an ESC waits for what makes it the begin of a sequence.
+	// escapeWait is how long an ESC may be the start of a sequence.
 	escapeWait = 300 * time.Millisecond
 	// metaWithin is how soon a character must follow an ESC to be one key with it
 	// (Alt-x sends ESC x). A person who types Escape and then x is slower.
 	metaWithin = 50 * time.Millisecond
-	// sequenceWait is how long the rest of a sequence is waited for.
+	// sequenceWait is how long the decoder waits for the rest of a sequence.
 	sequenceWait = 500 * time.Millisecond
-	// pasteWait is how long the end of a paste is waited for.
+	// pasteWait is how long the decoder waits for the end of a paste.
 	pasteWait = 2 * time.Second
 )
 
-// What is kept of what has not ended yet. Of longer sequences the rest is dropped as
-// it comes, of longer pastes as well.
+// How much of an unfinished sequence or paste is kept. The rest of a longer one is dropped.
 const (
 	maxSequence = 64
 	maxPaste    = 64 << 10
@@ -36,39 +35,39 @@ const (
 
 const esc = 0x1b
 
-// state is where the decoder is between two bytes.
+// state is the decoder's place in the grammar, between two bytes.
 type state int
 
 const (
 	ground     state = iota
 	escape           // behind one ESC or several
-	designate        // behind ESC and an intermediate byte: up to a final byte
-	csi              // a control sequence: up to its final byte
+	designate        // behind ESC and an intermediate byte, until a final byte
+	csi              // in a control sequence, until its final byte
 	linuxKey         // behind CSI [: one more byte (console_codes(4))
 	mouseX10         // behind CSI M: three characters
 	ss2              // behind SS2: one byte
 	ss3              // behind SS3: digits and one byte
-	controlStr       // OSC, DCS, APC, PM, SOS: up to ST
+	controlStr       // in OSC, DCS, APC, PM or SOS, until ST
 	stringEsc        // behind an ESC in a control string
-	pasting          // up to the end of a bracketed paste
+	pasting          // in a bracketed paste, until its end
 )
 
-// Decoder turns bytes into messages for a bubbletea program: tea.KeyPressMsg and
-// tea.PasteMsg. The zero value is ready. It is used by one goroutine.
+// Decoder turns bytes into messages for a bubbletea program: tea.KeyPressMsg and tea.PasteMsg. The
+// zero value is ready to use. Only one goroutine may use it.
 type Decoder struct {
 	state   state
 	last    time.Time // of the last byte
-	escapes int       // ESCs that nothing but ESCs came behind
-	seq     []byte    // of a sequence, without what introduced it
+	escapes int       // ESCs in a row
+	seq     []byte    // of a sequence, without its introducer
 	skip    int       // characters of a mouse report that are still to come
 	partial []byte    // of a character in UTF-8
 	paste   []byte
-	wasCR   bool // the last byte was a CR: an LF or NUL behind it belongs to it
+	wasCR   bool // the last byte was a CR: a following LF or NUL belongs to it
 
 	out []tea.Msg
 }
 
-// Feed takes what was read at now, and gives what it means.
+// Feed decodes bytes that were read at now, and returns the messages that are complete.
 func (d *Decoder) Feed(p []byte, now time.Time) []tea.Msg {
 	d.out = nil
 	d.expire(now)
@@ -79,8 +78,8 @@ func (d *Decoder) Feed(p []byte, now time.Time) []tea.Msg {
 	return d.out
 }
 
-// Deadline is when Expire is to be called, unless something is fed before; zero:
-// nothing is waited for.
+// Deadline returns when to call Expire unless Feed is called before. It is zero when nothing is
+// incomplete.
 func (d *Decoder) Deadline() time.Time {
 	if wait := d.pauseLeft(); wait > 0 {
 		return d.last.Add(wait)
@@ -88,8 +87,8 @@ func (d *Decoder) Deadline() time.Time {
 	return time.Time{}
 }
 
-// Expire ends what has paused for too long at now: an ESC alone is the key Escape, a
-// sequence without an end is dropped, a paste without one is what has come of it.
+// Expire ends what has paused for too long: a single ESC becomes the key Escape, an incomplete
+// sequence is dropped, and an incomplete paste is returned as it is.
 func (d *Decoder) Expire(now time.Time) []tea.Msg {
 	d.out = nil
 	d.expire(now)
@@ -123,7 +122,7 @@ func (d *Decoder) expire(now time.Time) {
 	d.partial = nil
 }
 
-// enterState goes to a state in which nothing has come yet.
+// enterState enters a state and discards the bytes of the previous one.
 func (d *Decoder) enterState(s state) {
 	d.state = s
 	d.seq = d.seq[:0]
@@ -139,7 +138,7 @@ func (d *Decoder) pressEscapes() {
 	}
 }
 
-// takeByte moves on by one byte.
+// takeByte decodes one byte.
 func (d *Decoder) takeByte(b byte, now time.Time) {
 	switch d.state {
 	case pasting:
@@ -153,7 +152,7 @@ func (d *Decoder) takeByte(b byte, now time.Time) {
 		return
 	case stringEsc:
 		d.enterState(ground)
-		if b != '\\' { // no ST: the string ends, and another sequence begins
+		if b != '\\' { // not ST: the string ends, and another sequence begins
 			d.state, d.escapes = escape, 1
 			d.takeEscaped(b, now)
 		}
@@ -166,8 +165,8 @@ func (d *Decoder) takeByte(b byte, now time.Time) {
 		return
 	}
 
-	// Within a sequence a control character ends it (ECMA-48 5.4 has none there),
-	// and is what it is by itself.
+	// A control character ends a sequence (ECMA-48 5.4 allows none in it), and counts by
+	// itself.
 	if b < ' ' || b >= 0x7f {
 		d.enterState(ground)
 		d.takeGround(b)
@@ -177,7 +176,7 @@ func (d *Decoder) takeByte(b byte, now time.Time) {
 	d.takeSequence(b)
 }
 
-// takeSequence takes one more byte, from ' ' to '~', of a sequence of known kind.
+// takeSequence decodes a byte from ' ' to '~' in a sequence of known kind.
 func (d *Decoder) takeSequence(b byte) {
 	switch d.state {
 	case designate:
@@ -211,20 +210,20 @@ func (d *Decoder) takeSequence(b byte) {
 	}
 }
 
-// keepByte remembers a byte of a sequence. One that grows too long to mean anything is
-// remembered as that: maxSequence bytes are no known sequence.
+// keepByte stores a byte of a sequence. It stores at most maxSequence bytes, which no known
+// sequence has.
 func (d *Decoder) keepByte(b byte) {
 	if len(d.seq) < maxSequence {
 		d.seq = append(d.seq, b)
 	}
 }
 
-// takeEscaped takes the byte behind one or more ESCs.
+// takeEscaped decodes the byte behind one or more ESCs.
 func (d *Decoder) takeEscaped(b byte, now time.Time) {
 	meta := now.Sub(d.last) < metaWithin
 	switch {
 	case b == esc && meta && d.escapes < maxEscapes:
-		d.escapes++ // ESC ESC [ A is Alt and a cursor key in some terminals
+		d.escapes++ // some terminals send ESC ESC [ A for Alt and a cursor key
 	case b == esc:
 		d.pressEscapes()
 		d.escapes = 1
@@ -238,7 +237,7 @@ func (d *Decoder) takeEscaped(b byte, now time.Time) {
 		d.enterState(controlStr)
 	case b == '\t':
 		d.enterState(ground)
-		d.emitKey(tea.KeyPressMsg{Code: tea.KeyTab, Mod: tea.ModShift}) // the Linux console's, by its keymaps
+		d.emitKey(tea.KeyPressMsg{Code: tea.KeyTab, Mod: tea.ModShift}) // from the keymaps of the Linux console
 	case !meta, b == ctrlByte('c'):
 		d.pressEscapes()
 		d.enterState(ground)
@@ -252,15 +251,15 @@ func (d *Decoder) takeEscaped(b byte, now time.Time) {
 		d.enterState(ground)
 		d.emitKey(tea.KeyPressMsg{Code: tea.KeyBackspace, Mod: tea.ModAlt})
 	case b >= 0x80:
-		d.enterState(ss2) // Alt and a character that is not ASCII: without its first byte nothing is left of it
+		d.enterState(ss2) // Alt and a character outside ASCII: its further bytes are dropped as well
 	default:
 		d.enterState(ground)
 	}
 }
 
-// takeString takes a byte of a control string, of which nothing is kept. It may hold
-// what ECMA-48 5.6 allows; any other control character ends it, so that nobody who
-// brought one about by accident has to wait for its end.
+// takeString decodes a byte of a control string, and stores nothing. The string may contain what
+// ECMA-48 5.6 allows. Any other control character ends it, so that a user who started one by
+// accident need not wait for its end.
 func (d *Decoder) takeString(b byte, now time.Time) {
 	switch {
 	case b == esc:
@@ -273,8 +272,8 @@ func (d *Decoder) takeString(b byte, now time.Time) {
 	}
 }
 
-// takeMouse drops a character of a mouse report (xterm, X10 and 1005: a byte each,
-// or a character in UTF-8).
+// takeMouse drops a character of a mouse report (xterm, X10 and 1005: a byte each, or a character
+// in UTF-8).
 func (d *Decoder) takeMouse(b byte) {
 	if b < ' ' {
 		d.partial = nil
@@ -300,7 +299,7 @@ func (d *Decoder) takeMouse(b byte) {
 	}
 }
 
-// takeGround takes a byte outside of any sequence.
+// takeGround decodes a byte outside of any sequence.
 func (d *Decoder) takeGround(b byte) {
 	if len(d.partial) > 0 || b >= 0xc2 {
 		d.takeRune(b)
@@ -310,7 +309,7 @@ func (d *Decoder) takeGround(b byte) {
 	wasCR := d.wasCR
 	d.wasCR = b == '\r'
 	switch {
-	case wasCR && (b == '\n' || b == 0): // the other half of a line's end: CR LF, telnet's CR NUL
+	case wasCR && (b == '\n' || b == 0): // the second half of CR LF, or of telnet's CR NUL
 	case b == esc:
 		d.enterState(escape)
 		d.escapes = 1
@@ -323,8 +322,8 @@ func (d *Decoder) takeGround(b byte) {
 	}
 }
 
-// takeC1 takes a control character of eight bits (ECMA-48 5.3): what its ESC of seven
-// bits would be.
+// takeC1 decodes a control character of eight bits (ECMA-48 5.3): it equals an ESC and a character
+// of seven bits.
 func (d *Decoder) takeC1(r rune) {
 	switch r {
 	case 0x8e:
@@ -338,7 +337,7 @@ func (d *Decoder) takeC1(r rune) {
 	}
 }
 
-// takeRune takes a byte of a character in UTF-8. Bytes that are none are dropped.
+// takeRune decodes a byte of a character in UTF-8. It drops bytes that are not UTF-8.
 func (d *Decoder) takeRune(b byte) {
 	d.wasCR = false
 	d.partial = append(d.partial, b)
@@ -361,7 +360,7 @@ func (d *Decoder) takeRune(b byte) {
 	}
 }
 
-// single is the key that sends one byte.
+// single returns the key that sends one byte.
 func single(b byte) (tea.KeyPressMsg, bool) {
 	switch {
 	case b == '\t':
@@ -375,8 +374,8 @@ func single(b byte) (tea.KeyPressMsg, bool) {
 	case b >= ' ' && b < 0x7f:
 		return tea.KeyPressMsg{Code: rune(b), Text: string(rune(b))}, true
 	}
-	return tea.KeyPressMsg{}, false // NUL and Ctrl with a sign, which mean nothing here
+	return tea.KeyPressMsg{}, false // NUL and Ctrl with a sign have no meaning here
 }
 
-// ctrlByte is what Ctrl and a letter send.
+// ctrlByte returns the byte that Ctrl and a letter send.
 func ctrlByte(letter byte) byte { return letter & 0x1f }

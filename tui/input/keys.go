@@ -7,15 +7,15 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// known is a key that a sequence stands for; zero: none is known.
+// known is the key of a sequence. The zero value means that the sequence is unknown.
 type known struct {
 	code rune
-	text string // of a key of the keypad: what it types
+	text string // the character that a key of the keypad types
 	mod  tea.KeyMod
 }
 
-// finals are the keys of control sequences by their final byte (ECMA-48's cursor
-// keys; F1 to F4 as xterm sends them with modifiers).
+// finals are the keys of control sequences by final byte (cursor keys of ECMA-48; F1 to F4 with
+// modifiers of xterm).
 var finals = map[byte]known{
 	'A': {code: tea.KeyUp},
 	'B': {code: tea.KeyDown},
@@ -30,8 +30,8 @@ var finals = map[byte]known{
 	'Z': {code: tea.KeyTab, mod: tea.ModShift},
 }
 
-// tildes are the keys of control sequences that end with a tilde, by their first
-// parameter (DEC STD 070; xterm, Linux).
+// tildes are the keys of control sequences that end with a tilde, by their first parameter (DEC STD
+// 070; xterm, Linux).
 var tildes = map[int]known{
 	1: {code: tea.KeyHome}, 2: {code: tea.KeyInsert}, 3: {code: tea.KeyDelete}, 4: {code: tea.KeyEnd},
 	5: {code: tea.KeyPgUp}, 6: {code: tea.KeyPgDown}, 7: {code: tea.KeyHome}, 8: {code: tea.KeyEnd},
@@ -50,8 +50,8 @@ var linuxKeys = map[byte]known{
 	'E': {code: tea.KeyF5},
 }
 
-// keypad are the keys behind SS3: the cursor keys in their application mode, F1 to F4,
-// and the keypad of a vt220 in its own.
+// keypad are the keys behind SS3: cursor keys in application mode, F1 to F4, and the keypad of a
+// vt220 in application mode.
 var keypad = func() map[byte]known {
 	keys := map[byte]known{
 		'R': {code: tea.KeyF3},
@@ -67,7 +67,7 @@ var keypad = func() map[byte]known {
 	return keys
 }()
 
-// pressKnown presses a key, with the modifier among params, if there is one.
+// pressKnown emits a known key, with the modifier among params.
 func (d *Decoder) pressKnown(k known, params []byte) {
 	if k.code == 0 || len(params) == maxSequence {
 		return
@@ -94,7 +94,7 @@ func (d *Decoder) pressKnown(k known, params []byte) {
 	d.emitKey(tea.KeyPressMsg{Code: k.code, Text: k.text, Mod: mod})
 }
 
-// endControl ends a control sequence with its final byte.
+// endControl handles the final byte of a control sequence.
 func (d *Decoder) endControl(final byte) {
 	params := d.seq
 	whole := len(params) < maxSequence
@@ -102,7 +102,7 @@ func (d *Decoder) endControl(final byte) {
 	numbers, ok := parameters(params)
 	switch {
 	case !whole, !ok:
-		return // private, with intermediate bytes, or too long: no key
+		return // private, with intermediate bytes, or too long: not a key
 	case final == '~':
 		d.endTilde(numbers)
 	case final == 'u':
@@ -112,14 +112,13 @@ func (d *Decoder) endControl(final byte) {
 	}
 }
 
-// keyModifier is what stands for the modifier in the parameters of a cursor key: the
-// second of two.
+// keyModifier returns the modifier in the parameters of a cursor key: the second of two.
 func keyModifier(params []byte) []byte {
 	_, second, _ := strings.Cut(string(params), ";")
 	return []byte(second)
 }
 
-// endTilde ends a control sequence whose final byte is a tilde.
+// endTilde handles a control sequence whose final byte is a tilde.
 func (d *Decoder) endTilde(numbers []int) {
 	if len(numbers) == 0 {
 		return
@@ -138,9 +137,9 @@ func (d *Decoder) endTilde(numbers []int) {
 	}
 }
 
-// pressCode presses the key with a code point and a modifier, as terminals send it
-// that a program before this one has asked to (kitty's keyboard protocol, xterm's
-// modifyOtherKeys). Key releases have a part behind a colon, and are no keys here.
+// pressCode emits the key with a code point and a modifier. Terminals send it so when an earlier
+// program has asked for it (kitty's keyboard protocol, xterm's modifyOtherKeys). Key releases have
+// a part behind a colon, and are ignored here.
 func (d *Decoder) pressCode(numbers []int) {
 	if len(numbers) == 0 || len(numbers) > 2 || numbers[0] > 0x7f {
 		return
@@ -178,8 +177,8 @@ func (d *Decoder) pressCode(numbers []int) {
 	d.emitKey(k)
 }
 
-// modifier reads xterm's number for modifiers: 1 and a bit for each of Shift, Alt and
-// Ctrl; those of other keys mean nothing here.
+// modifier returns the modifiers of xterm's number: 1 plus a bit for each of Shift, Alt and Ctrl.
+// It ignores other modifiers.
 func modifier(n int) (tea.KeyMod, bool) {
 	if n < 1 || n > 8 {
 		return 0, false
@@ -193,8 +192,7 @@ func modifier(n int) (tea.KeyMod, bool) {
 	return mod, true
 }
 
-// parameters reads numbers between semicolons. It reports false for what is no list
-// of numbers.
+// parameters parses numbers between semicolons. It returns false for anything else.
 func parameters(p []byte) (numbers []int, ok bool) {
 	if len(p) == 0 {
 		return nil, true

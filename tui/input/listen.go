@@ -14,9 +14,9 @@ import (
 	"github.com/muesli/cancelreader"
 )
 
-// Listen reads what is typed at the terminal f and tells send of it, one message after
-// the other, until ctx ends or the line is hung up, which is no error. The terminal has
-// to be in raw mode. Nothing is read any more when it has returned.
+// Listen reads what is typed at the terminal f, and calls send with one message after the other,
+// until ctx ends or the line is hung up, which is not an error. The terminal must be in raw mode.
+// When Listen has returned, it reads no more.
 func Listen(ctx context.Context, f *os.File, send func(tea.Msg)) error {
 	r, err := cancelreader.NewReader(f)
 	if err != nil {
@@ -46,17 +46,17 @@ func Listen(ctx context.Context, f *os.File, send func(tea.Msg)) error {
 	}
 }
 
-// chunk is what one read has brought, and when.
+// chunk holds the bytes of one read, and its time.
 type chunk struct {
 	bytes []byte
 	at    time.Time
 }
 
-// ahead is how many chunks are read before they are used, so that pauses are measured
-// where they are made and not in a busy program. Further ones stay with the kernel.
+// ahead is how many chunks are read in advance. So the pauses between bytes are measured at the
+// terminal, even while the program is busy. Further bytes stay in the kernel.
 const ahead = 64
 
-// readChunks passes on what comes, until an error.
+// readChunks sends what is read to chunks, until a read fails.
 func readChunks(ctx context.Context, r io.Reader, chunks chan<- chunk) error {
 	for {
 		buf := make([]byte, 4096)
@@ -75,7 +75,7 @@ func readChunks(ctx context.Context, r io.Reader, chunks chan<- chunk) error {
 	}
 }
 
-// decode tells send what the chunks mean, until there are no more of them.
+// decode decodes the chunks and calls send with the messages, until chunks is closed.
 func decode(chunks <-chan chunk, send func(tea.Msg)) {
 	var d Decoder
 	pause := time.NewTimer(0)
@@ -88,7 +88,7 @@ func decode(chunks <-chan chunk, send func(tea.Msg)) {
 		}
 
 		messages := d.feedChunk(c)
-		for more := len(chunks); more > 0 && ok; more-- { // what came while the program was busy
+		for more := len(chunks); more > 0 && ok; more-- { // chunks that came while the program was busy
 			if c, ok = <-chunks; ok {
 				messages = append(messages, d.feedChunk(c)...)
 			}
@@ -105,7 +105,7 @@ func decode(chunks <-chan chunk, send func(tea.Msg)) {
 	}
 }
 
-// feedChunk feeds a chunk, or ends what has paused for too long if it has no bytes.
+// feedChunk decodes a chunk. A chunk without bytes ends what has paused for too long.
 func (d *Decoder) feedChunk(c chunk) []tea.Msg {
 	if len(c.bytes) == 0 {
 		return d.Expire(time.Now())
@@ -113,15 +113,15 @@ func (d *Decoder) feedChunk(c chunk) []tea.Msg {
 	return d.Feed(c.bytes, c.at)
 }
 
-// Text is text that came faster than a person types, where the terminal does not say that it
-// was pasted. Nothing in it is a key of its own.
+// Text is text that came faster than a person types, from a terminal that does not mark pastes. Its
+// characters are not keys of their own.
 type Text string
 
-// manyKeys is how many characters have to come at once to be a Text. A page is drawn for
-// each key; for each character of an SSH key that would take seconds.
+// manyKeys is how many characters must come at once to be a Text. The page is drawn for each key,
+// which would take seconds for the characters of an SSH key.
 const manyKeys = 8
 
-// together makes a Text of many characters in a row.
+// together merges many characters in a row into a Text.
 func together(messages []tea.Msg) (out []tea.Msg) {
 	for len(messages) > 0 {
 		var run strings.Builder
@@ -147,15 +147,15 @@ func together(messages []tea.Msg) (out []tea.Msg) {
 	return out
 }
 
-// nextChunk waits for a chunk or the end of a pause, which is a chunk without bytes. It
-// reports false when there are no more chunks.
+// nextChunk waits for a chunk or the end of a pause, which it returns as a chunk without bytes. It
+// returns false when chunks is closed.
 func nextChunk(chunks <-chan chunk, pause <-chan time.Time) (c chunk, ok bool) {
 	select {
 	case c, ok = <-chunks:
 		return c, ok
 	case <-pause:
 	}
-	select { // what came within the pause is no pause
+	select { // a chunk may have come at the last moment
 	case c, ok = <-chunks:
 		return c, ok
 	default:

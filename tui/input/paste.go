@@ -12,8 +12,8 @@ import (
 // pasteEnd ends a bracketed paste (xterm, mode 2004).
 const pasteEnd = "\x1b[201~"
 
-// takePasted takes a byte of a bracketed paste. Of what is longer than maxPaste the
-// end is dropped, but for the bytes that may be the paste's end.
+// takePasted stores a byte of a bracketed paste. It drops bytes beyond maxPaste, except those that
+// may be the end of the paste.
 func (d *Decoder) takePasted(b byte) {
 	if len(d.paste) == maxPaste+len(pasteEnd) {
 		copy(d.paste[maxPaste:], d.paste[maxPaste+1:])
@@ -27,8 +27,8 @@ func (d *Decoder) takePasted(b byte) {
 	}
 }
 
-// endPaste tells what was pasted: text with line feeds, without control characters
-// and sequences. Its end may have been cut off.
+// endPaste emits what was pasted: text with line feeds, without control characters and sequences.
+// The end of a long paste may be missing.
 func (d *Decoder) endPaste() {
 	all := d.paste[:min(len(d.paste), maxPaste)]
 	for n := len(pasteEnd) - 1; n > 0; n-- {
