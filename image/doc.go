@@ -1,5 +1,4 @@
-// Package image makes the appliance's disk images, without loop devices and
-// without mounting what it makes:
+// Package image builds the appliance's disk images, without loop devices and without mounting them:
 //
 //	profile   what is in an image, as data: packages, files, units, kernels
 //	tree      packages and files to a directory that systemd can boot
@@ -8,7 +7,7 @@
 //	ami       a disk to a snapshot in EC2
 //	bundle    a signed new version of the system, for nodes that run
 //	sbom      the list of what is inside
-//	grubenv   the few variables that boot loader and system share
+//	grubenv   the variables that boot loader and system share
 //
 // Two builds from the same packages and programs give the same bytes: times
 // come from SOURCE_DATE_EPOCH, identifiers from names.

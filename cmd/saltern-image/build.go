@@ -28,11 +28,11 @@ import (
 	"saltern/internal/release"
 )
 
-// formats, and the kernel each has.
+// formats are the formats of images, with the kernel flavour of each.
 var formats = map[string]string{"raw": "cloud", "qcow2": "cloud", "vhd": "cloud", "box": "cloud", "upgrade": "cloud",
 	"ova": "generic", "box-virtualbox": "generic", "upgrade-ova": "generic"}
 
-// unsigned is said of an image that trusts nobody.
+// unsigned is the warning about an image that trusts no key.
 const unsigned = "no key (--sign, make image SIGN=): this image will accept no upgrade until a key is put into /etc/saltern/upgrade-keys"
 
 type build struct {
@@ -142,9 +142,9 @@ func (b *build) buildImages(cmd *cobra.Command) error {
 	return nil
 }
 
-// flavours makes what is wanted with each kernel. Most of the time goes into
-// compression on all processors; what one flavour does alone beside it, unpacking
-// a kernel for one, fills the time of the other.
+// flavours builds what is wanted with each kernel, flavours in parallel. Most of the time is
+// compression, which uses all processors. Steps of one flavour that use one processor, as unpacking
+// a kernel, fill the gaps of the other.
 func (b *build) flavours(ctx context.Context, o tree.Options) ([]string, error) {
 	names := []string{"cloud", "generic"}
 	made := make([][]string, len(names))
@@ -181,6 +181,7 @@ func (b *build) manifest(o tree.Options, flavour string) bundle.Manifest {
 	return m
 }
 
+// flavour builds what is wanted with one kernel.
 func (b *build) flavour(ctx context.Context, o tree.Options, name string, want []string) ([]string, error) {
 	all, err := profile.Flavours()
 	if err != nil {
@@ -263,7 +264,7 @@ func (b *build) flavour(ctx context.Context, o tree.Options, name string, want [
 	return made, nil
 }
 
-// format makes one format of a raw disk, or an upgrade of its parts, and returns its path.
+// format creates one format of a raw disk, or an upgrade from its parts, and returns its path.
 func (b *build) format(
 	ctx context.Context,
 	o tree.Options,
@@ -312,7 +313,7 @@ func archive(out, raw string, o tree.Options) ova.Options {
 	}
 }
 
-// convertToQCOW2 compresses a disk for QEMU from 5.1 on.
+// convertToQCOW2 compresses a disk for QEMU 5.1 or later.
 func convertToQCOW2(ctx context.Context, raw, out string) error {
 	cmd := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", "-o",
 		"compression_type=zstd", raw, out)
@@ -338,7 +339,7 @@ func (b *build) upgrade(out string, m bundle.Manifest, files []string) error {
 	return errors.Join(bundle.Create(f, m, files, key), f.Close())
 }
 
-// common are the flags that say what goes in.
+// common are the flags that decide what an image contains.
 type common struct {
 	o  tree.Options
 	at epoch
@@ -356,11 +357,11 @@ func (c *common) addFlags(cmd *cobra.Command) {
 	c.at.addFlags(cmd)
 }
 
-// epoch is the time of everything inside. Programs and packages have one each, and the
-// whole is as old as its newest part: the same parts give the same bytes.
+// epoch decides the time of everything inside an image. It is the time of the newest part, among
+// programs and packages, so the same parts give the same bytes.
 type epoch struct {
-	given  int64 // in seconds since 1970; 0: none
-	commit int64 // of the programs, likewise
+	given  int64 // seconds since 1970; 0 means that none was given
+	commit int64 // of the programs' commit, in the same unit
 }
 
 func (e *epoch) addFlags(cmd *cobra.Command) {
@@ -374,8 +375,8 @@ func (e *epoch) addFlags(cmd *cobra.Command) {
 	f.Int64Var(&e.commit, "commit-time", 0, "time of the commit that the programs are made from, in seconds since 1970")
 }
 
-// buildTime returns the time of everything inside, where newest is that of the newest package
-// (zero: there is none, or it is not known), and in words what it comes from.
+// buildTime returns the time of everything inside, and a text that names its origin. newest is the
+// time of the newest package, zero when there is none or it is unknown.
 func (e *epoch) buildTime(newest time.Time) (at time.Time, from string, err error) {
 	commit := time.Unix(e.commit, 0).UTC()
 	switch {
@@ -389,7 +390,7 @@ func (e *epoch) buildTime(newest time.Time) (at time.Time, from string, err erro
 	return commit, "of the commit", nil
 }
 
-// options completes the flags; the function removes a temporary folder.
+// options completes the flags. The returned function removes a temporary folder.
 func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 	o := c.o
 	o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
@@ -422,7 +423,7 @@ func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 	return o, done, nil
 }
 
-// withTime gives options the time of everything inside, and says which it is.
+// withTime sets the time of everything inside in the options, and prints it.
 func (c *common) withTime(cmd *cobra.Command, o tree.Options) (tree.Options, error) {
 	newest, err := tree.Packages(cmd.Context(), o)
 	if err != nil {

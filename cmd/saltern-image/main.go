@@ -1,5 +1,5 @@
-// Command saltern-image makes the appliance's disk images, docs/image.md, and the
-// container image, docs/containers.md.
+// Command saltern-image builds the appliance's disk images, docs/image.md, and the container image,
+// docs/containers.md.
 package main
 
 import (
@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 
 	root.AddCommand(treeCommand(), buildCommand(), ociCommand(), keygenCommand(), amiCommand())
 	root.SetVersionTemplate("saltern-image {{.Version}}\n")
-	started := false // a verb has begun, so its command line was right
+	started := false // a verb has started, so its command line was valid
 	for _, verb := range root.Commands() {
 		do := verb.RunE
 		verb.RunE = func(cmd *cobra.Command, args []string) error {

@@ -17,7 +17,7 @@ import (
 	"saltern/internal/release/sums"
 )
 
-// programs are those of a release, in a folder for each kind of machine.
+// programs are the programs of a release, which lie in a folder for each kind of machine.
 var programs = []string{"applianced", "salt-master", "salt-api", "salt"}
 
 type finish struct {
@@ -109,8 +109,8 @@ func (r *finish) finishRelease(dir string) error {
 	return sums.Write(dir, key)
 }
 
-// builtPrograms gives the paths of all programs and notes the Go that built them, which must
-// be one.
+// builtPrograms returns the paths of all programs, and records the version of Go that built them,
+// which must be the same for all.
 func (r *finish) builtPrograms() (paths []string, err error) {
 	for _, arch := range r.arch {
 		for _, p := range programs {

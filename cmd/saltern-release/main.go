@@ -1,5 +1,5 @@
-// Command saltern-release checks the version of a release and writes what goes with
-// its files: notes, the list of what is inside, licenses, digests and their signature.
+// Command saltern-release checks the version of a release and writes the files that accompany it:
+// notes, a list of the contents, licenses, digests and their signature.
 // scripts/release calls it; see docs/release.md.
 package main
 

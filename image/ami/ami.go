@@ -1,10 +1,9 @@
-// Package ami makes an EC2 image of a raw disk without an instance that
-// helps: the disk's blocks go into a snapshot by the EBS direct APIs, and the
-// snapshot is registered.
+// Package ami creates an EC2 image of a raw disk without a helping instance: it uploads the disk's
+// blocks into a snapshot through the EBS direct APIs, and registers the snapshot.
 //
-// Only blocks that are not zero are sent. Every block carries its SHA-256, and
-// the snapshot is completed with the digest of all of them, so that what EC2
-// holds is the disk or there is no snapshot.
+// It sends only blocks that are not zero. Every block carries its SHA-256, and the snapshot is
+// completed with the digest of all of them. So either EC2 holds exactly the disk, or there is no
+// snapshot.
 package ami
 
 import (
@@ -33,33 +32,33 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// blockSize is that of the EBS direct APIs, in bytes.
+// blockSize is the block size of the EBS direct APIs, in bytes.
 const blockSize = 512 << 10
 
-// Config is how EC2 is reached.
+// Config says how to reach EC2.
 type Config struct {
 	Region      string
 	Credentials aws.Credentials
-	// EBS and EC2 are the services' addresses; empty: those of the region.
+	// EBS and EC2 are the addresses of the services. "" means those of the region.
 	EBS, EC2 string
-	HTTP     *http.Client  // nil: one with a time limit
-	Log      *slog.Logger  // nil: none
-	Workers  int           // blocks under way at once; 0: 16
-	Pause    time.Duration // before the first repetition, and between looks at the snapshot; 0: 1 s
+	HTTP     *http.Client  // nil means one with a time limit
+	Log      *slog.Logger  // may be nil
+	Workers  int           // concurrent uploads of blocks; 0 means 16
+	Pause    time.Duration // before the first retry, and between questions for the snapshot; 0 means 1 s
 }
 
-// Image is what is registered.
+// Image describes the image to register.
 type Image struct {
 	Name        string
 	Description string
-	// VolumeGiB is the size of the root volume; 0: as large as the disk.
+	// VolumeGiB is the size of the root volume. 0 means the size of the disk.
 	VolumeGiB int
 }
 
 // Client uploads images. Its methods are safe for concurrent use.
 type Client struct{ cfg Config }
 
-// New gives a client; nothing is asked yet.
+// New creates a client. It sends no request.
 func New(cfg Config) (*Client, error) {
 	if cfg.Region == "" || cfg.Credentials.AccessKeyID == "" || cfg.Credentials.SecretAccessKey == "" {
 		return nil, errors.New("ami: region and credentials are needed: AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps AWS_SESSION_TOKEN (aws configure export-credentials --format env)")
@@ -81,9 +80,8 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg}, nil
 }
 
-// Upload makes a snapshot of a disk of so many bytes and registers it. It
-// gives the numbers of image and snapshot; a snapshot that was begun and not
-// finished is dropped by EC2 after a while.
+// Upload creates a snapshot of a disk of size bytes and registers it. It returns the identifiers of
+// image and snapshot. EC2 drops an unfinished snapshot after a while.
 func (c *Client) Upload(
 	ctx context.Context,
 	disk io.ReaderAt,
@@ -132,7 +130,7 @@ func (c *Client) Upload(
 	return image, start.SnapshotID, nil
 }
 
-// blocks sends what is not zero and gives the digests by block number.
+// blocks sends the blocks that are not zero, and returns the digests by block number.
 func (c *Client) blocks(ctx context.Context, id string, disk io.ReaderAt, size int64) (map[int64][32]byte, error) {
 	var mu sync.Mutex
 	sums := map[int64][32]byte{}
@@ -188,8 +186,8 @@ func (c *Client) blocks(ctx context.Context, id string, disk io.ReaderAt, size i
 	return sums, outer.Err()
 }
 
-// complete closes a snapshot. Its digest is that of all blocks' digests in
-// the order of their numbers ("LINEAR").
+// complete closes a snapshot. The digest of the snapshot is that of all block digests in the order
+// of their numbers ("LINEAR").
 func (c *Client) complete(ctx context.Context, id string, sums map[int64][32]byte) error {
 	order := slices.Sorted(maps.Keys(sums))
 	all := sha256.New()
@@ -229,8 +227,8 @@ func (c *Client) awaitSnapshot(ctx context.Context, id string) error {
 	}
 }
 
-// register makes the image: UEFI where the instance type has it, and the
-// second version of the metadata service only.
+// register creates the image: with UEFI where the instance type supports it, and only with the
+// second version of the metadata service.
 func (c *Client) register(ctx context.Context, snapshot string, img Image) (string, error) {
 	const device = "/dev/xvda"
 	v := url.Values{

@@ -22,13 +22,13 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
-// maxAnswer bounds what is read of an answer.
+// maxAnswer bounds the size of an answer.
 const maxAnswer = 1 << 20
 
-// tries is how often a request is made when the service is busy or away.
+// tries is how often a request is sent while the service is busy or unreachable.
 const tries = 6
 
-// callEBS asks the EBS direct APIs: body is bytes, something for JSON, or nil.
+// callEBS sends a request to the EBS direct APIs. body is bytes, a value for JSON, or nil.
 func (c *Client) callEBS(ctx context.Context, method, path string, h http.Header, body, answer any) error {
 	var payload []byte
 	kind := "application/octet-stream"
@@ -52,7 +52,7 @@ func (c *Client) callEBS(ctx context.Context, method, path string, h http.Header
 	return json.Unmarshal(text, answer)
 }
 
-// callEC2 asks EC2's query API.
+// callEC2 sends a request to EC2's query API.
 func (c *Client) callEC2(ctx context.Context, v url.Values, answer any) error {
 	v.Set("Version", "2016-11-15")
 	text, err := c.signedRequest(ctx, "ec2", http.MethodPost, c.cfg.EC2+"/",
@@ -63,9 +63,8 @@ func (c *Client) callEC2(ctx context.Context, v url.Values, answer any) error {
 	return xml.Unmarshal(text, answer)
 }
 
-// signedRequest makes a signed request, again with growing pauses while the service is
-// busy, broken or out of reach. All requests may be repeated: blocks are
-// written by number.
+// signedRequest sends a signed request. It retries with growing pauses while the service is busy,
+// broken or unreachable. All requests may be repeated: blocks are written by number.
 func (c *Client) signedRequest(
 	ctx context.Context,
 	service, method, address, kind string,

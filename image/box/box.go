@@ -1,7 +1,7 @@
-// Package box packs disks as boxes for Vagrant, a tar archive of a description, a
-// Vagrantfile and the disk: for libvirt a disk for QEMU as box.img, for VirtualBox the
-// descriptor and the disk of an OVA. Facts are those of Vagrant's manual (Boxes, Box
-// File Format) and of vagrant-libvirt (Box Format).
+// Package box packs disks as boxes for Vagrant. A box is a tar archive of a description, a
+// Vagrantfile and the disk: for libvirt a QEMU disk named box.img, for VirtualBox the descriptor and
+// the disk of an OVA. Sources are Vagrant's manual (Boxes, Box File Format) and that of
+// vagrant-libvirt (Box Format).
 package box
 
 import (
@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// vagrantfile is what every machine of a box begins with: the account of the set-up,
-// no folder of the host, no key of Vagrant's.
+// vagrantfile is the start of every machine's configuration: it logs in with the account of the
+// set-up, shares no folder of the host, and inserts no key of Vagrant's.
 const vagrantfile = `Vagrant.configure("2") do |config|
   config.ssh.username = "admin"
   config.ssh.insert_key = false
@@ -26,17 +26,17 @@ const vagrantfile = `Vagrant.configure("2") do |config|
 %send
 `
 
-// maxDescriptor bounds what is read of an OVA before it is packed.
+// maxDescriptor bounds the part of an OVA that is read before packing.
 const maxDescriptor = 1 << 20
 
-// A member is a file of an archive.
+// member is a file of an archive.
 type member struct {
 	name   string
 	size   int64
 	reader io.Reader
 }
 
-// Libvirt packs a qcow2 disk, whose size in GiB is what a machine gets.
+// Libvirt packs a qcow2 disk. A machine gets a disk of that size in GiB.
 func Libvirt(out, qcow2 string, gib int, epoch time.Time) error {
 	disk, err := os.Open(qcow2)
 	if err != nil {
@@ -58,11 +58,11 @@ func Libvirt(out, qcow2 string, gib int, epoch time.Time) error {
 	return writeBox(out, files, epoch)
 }
 
-// mac is the address of the first interface, which VirtualBox's provider asks for.
+// mac matches the address of the first interface, which the VirtualBox provider needs.
 const mac = `  config.vm.base_mac = "080027A11CE0"
 `
 
-// VirtualBox packs what is in an OVA: its descriptor as box.ovf, and its disk.
+// VirtualBox packs the contents of an OVA: its descriptor, as box.ovf, and its disk.
 func VirtualBox(out, ova string, epoch time.Time) error {
 	f, err := os.Open(ova)
 	if err != nil {
@@ -92,7 +92,7 @@ func VirtualBox(out, ova string, epoch time.Time) error {
 				return fmt.Errorf("box: read %s: %w", ova, err)
 			}
 			files = append(files, member{"box.ovf", int64(len(text)), bytes.NewReader(text)})
-		case ".vmdk": // the last one, which is read as it is packed
+		case ".vmdk": // the last file, which is packed while it is read
 			return writeBox(out, append(files, member{h.Name, h.Size, t}), epoch)
 		}
 	}
@@ -116,7 +116,7 @@ func writeBox(out string, files []member, epoch time.Time) error {
 	if err != nil {
 		return fmt.Errorf("box: %w", err)
 	}
-	defer os.Remove(part) // nothing is there after the rename
+	defer os.Remove(part) // does nothing after the rename
 
 	t := tar.NewWriter(f)
 	for _, m := range files {

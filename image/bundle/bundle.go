@@ -1,11 +1,10 @@
 // Package bundle is a new version of the system as one file: a tar archive of
 //
-//	manifest.json   what follows: names, sizes, SHA-256; version, kernel flavour
+//	manifest.json   names, sizes and SHA-256 of the parts; version, kernel flavour
 //	manifest.sig    ed25519 signature of manifest.json, in base64
 //	vmlinuz, initrd, root.squashfs
 //
-// in this order, so that nothing is read that was not signed, and nothing needs
-// to be kept twice.
+// in this order, so that a reader sees only signed data, and needs no second copy.
 package bundle
 
 import (
@@ -29,7 +28,7 @@ import (
 	"time"
 )
 
-// Bounds of what is read before anything is proven, and after.
+// Bounds of what is read before and after the signature is verified.
 const (
 	maxManifest  = 64 << 10
 	maxSignature = 1 << 10
@@ -42,23 +41,23 @@ var Parts = []string{"vmlinuz", "initrd", "root.squashfs"}
 // schema of the manifest.
 const schema = 1
 
-// errSignature is given when no trusted key has signed the manifest.
+// errSignature means that no trusted key has signed the manifest.
 var errSignature = errors.New("bundle: the signature is not of a key that this node trusts")
 
-// Manifest says what a bundle holds.
+// Manifest describes the contents of a bundle.
 type Manifest struct {
 	Schema  int       `json:"schema"`
 	Name    string    `json:"name"` // saltern
 	Version string    `json:"version"`
 	Flavour string    `json:"flavour"` // kernel: cloud or generic
-	Created time.Time `json:"created"` // orders versions
-	// Next is when there is a newer version at the latest, as who signs promises; zero:
-	// nothing is promised. A mirror that shows an old version for ever shows by it.
+	Created time.Time `json:"created"` // decides which version is newer
+	// Next is when, as the signer promises, the next version appears at the latest. It is zero
+	// without a promise. It exposes a mirror that offers an old version for ever.
 	Next  time.Time `json:"next,omitzero"`
 	Parts []Part    `json:"parts"`
 }
 
-// maxNext bounds a promise.
+// maxNext bounds the time of a promise.
 const maxNext = 366 * 24 * time.Hour
 
 // Part is one file.
@@ -70,7 +69,7 @@ type Part struct {
 
 var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~_-]{0,63}$`)
 
-// Check reports whether the manifest makes sense.
+// Check reports whether the manifest is valid.
 func (m *Manifest) Check() error {
 	if m.Schema != schema || m.Name != "saltern" {
 		return fmt.Errorf("bundle: schema %d of %q is not known here; a newer version of this system may know it",
@@ -99,7 +98,7 @@ func (m *Manifest) Check() error {
 	return nil
 }
 
-// Create writes a bundle. files are the paths of Parts, in their order.
+// Create writes a bundle. files are the paths of the Parts, in their order.
 func Create(w io.Writer, m Manifest, files []string, key ed25519.PrivateKey) error {
 	m.Schema = schema
 	m.Name = "saltern"
@@ -183,15 +182,15 @@ func measure(path string) (Part, error) {
 	return Part{Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
 }
 
-// Reader gives the parts of a bundle whose manifest is proven.
+// Reader reads the parts of a bundle whose manifest is verified.
 type Reader struct {
 	Manifest Manifest
 	tar      *tar.Reader
 	next     int
 }
 
-// Open reads manifest and signature. Nothing that the manifest says is
-// believed before the signature of one of the keys fits.
+// Open reads manifest and signature. It uses nothing of the manifest before it has verified the
+// signature with one of the keys.
 func Open(r io.Reader, keys []ed25519.PublicKey) (*Reader, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("bundle: this node trusts no key; put one into /etc/saltern/upgrade-keys/NAME.pem")
@@ -237,9 +236,9 @@ func readSmall(t *tar.Reader, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// Next gives the next part. Its reader ends with an error instead of io.EOF
-// when size or digest are not those of the manifest; until then what it gave
-// is not proven. After the last part Next gives io.EOF.
+// Next returns the next part. The part's reader ends with an error instead of io.EOF when size or
+// digest differ from the manifest; until io.EOF its data is not verified. After the last part Next
+// returns io.EOF.
 func (b *Reader) Next() (Part, io.Reader, error) {
 	if b.next == len(b.Manifest.Parts) {
 		return Part{}, nil, io.EOF
@@ -273,7 +272,7 @@ func (p *proven) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// GenerateKey gives a pair as PEM files: PKCS #8 and SubjectPublicKeyInfo.
+// GenerateKey returns a pair as PEM files: PKCS #8 and SubjectPublicKeyInfo.
 func GenerateKey() (private, public []byte, err error) {
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -314,8 +313,7 @@ func publicKey(text []byte) (ed25519.PublicKey, error) {
 	return nil, errors.New("bundle: not an ed25519 public key in PEM")
 }
 
-// Keys reads all NAME.pem of folders; folders that are not there are passed
-// over.
+// Keys reads all NAME.pem of folders. It ignores folders that do not exist.
 func Keys(dirs ...string) (out []ed25519.PublicKey, err error) {
 	for _, d := range dirs {
 		found, err := filepath.Glob(filepath.Join(d, "*.pem"))

@@ -1,8 +1,7 @@
-// Package container is what the container image holds: a node's supervisor, the
-// master, its tools and salt-api, which are static programs, the certificates of
-// public authorities, one account, and the folders of Salt and of a node. There is no
-// shell in it, no Python and no git, unless they come as a tree of Debian that lies
-// below all that; docs/containers.md says what is left out.
+// Package container defines the contents of the container image: a node's supervisor, the master, its
+// tools and salt-api, which are static programs, the certificates of public authorities, one account,
+// and the folders of Salt and of a node. It contains no shell, no Python and no git, unless they come
+// with a tree of Debian as the lowest layer. docs/containers.md says what is left out.
 package container
 
 import (
@@ -19,8 +18,8 @@ import (
 	"saltern/image/oci"
 )
 
-// account is the user and group that everything in the container runs as. It is a
-// number of the image's own: who mounts folders gives them to it.
+// account is the user and group of everything in the container. The number is the image's own:
+// whoever mounts folders gives them to it.
 const account = 450
 
 // Options of an image.
@@ -29,20 +28,19 @@ type Options struct {
 	Created time.Time
 	// Programs is a folder with one folder of programs for each of Arch.
 	Programs string
-	// Arch are kinds of machines, as Go names them.
+	// Arch are the architectures, as Go names them.
 	Arch []string
-	// Certificates is a folder of PEM files, *.crt: those of a package, not of the
-	// machine, which may trust authorities of its own.
+	// Certificates is a folder of PEM files, *.crt, from a package. The machine's own folder may
+	// contain authorities that only the machine trusts.
 	Certificates string
-	// Below is a folder that the image has below everything else, "" for none; it is
-	// for one kind of machine.
+	// Below is the folder of the lowest layer, or "". It is for one architecture.
 	Below string
 }
 
 // pythonSuffix ends the name of an image with Python.
 const pythonSuffix = "-python"
 
-// imageName is the image's name in its layout.
+// imageName returns the image's name in its layout.
 func (o Options) imageName() string {
 	if o.Below != "" {
 		return "saltern:" + o.Version + pythonSuffix
@@ -50,14 +48,14 @@ func (o Options) imageName() string {
 	return "saltern:" + o.Version
 }
 
-// programs lie in /usr/bin; links are names of the last.
+// programs lie in /usr/bin; links are further names of the last one.
 var (
 	programs = []string{"applianced", "salt-master", "salt-api", "salt"}
 	links    = []string{"salt-key", "salt-run", "salt-cp"}
 )
 
-// Image gives the image. Its layers name the programs' files, which must stay until
-// it is written.
+// Image returns the image. Its layers refer to the programs' files, which must stay until the image
+// is written.
 func Image(o Options) (oci.Image, error) {
 	base, err := o.baseLayer()
 	if err != nil {
@@ -86,8 +84,8 @@ func Image(o Options) (oci.Image, error) {
 			"org.opencontainers.image.created":     o.Created.UTC().Format(time.RFC3339),
 			"org.opencontainers.image.licenses":    "Apache-2.0",
 		},
-		// No entry point, so that the first word of a command line is a program. The
-		// log is the console's: a file in a container grows until it is full.
+		// Without an entry point the first word of a command line is a program. The log goes
+		// to the console, because a file in a container would grow without bound.
 		Config: oci.Config{
 			User:       fmt.Sprintf("%d:%d", account, account),
 			Env:        []string{"PATH=/usr/bin"},
@@ -110,7 +108,7 @@ func Image(o Options) (oci.Image, error) {
 	return img, nil
 }
 
-// baseLayer is the layer that all kinds of machines share.
+// baseLayer returns the layer that all architectures share.
 func (o Options) baseLayer() ([]oci.Entry, error) {
 	certificates, err := bundle(o.Certificates)
 	if err != nil {
@@ -141,7 +139,7 @@ func (o Options) baseLayer() ([]oci.Entry, error) {
 		{Path: "etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Data: certificates},
 	}
 
-	if o.Below == "" { // Debian says itself what it is: scanners go by that
+	if o.Below == "" { // Debian has its own os-release, which scanners read
 		out = append(out,
 			file("etc/os-release",
 				fmt.Sprintf("NAME=Saltern\nID=saltern\nVERSION_ID=%s\nPRETTY_NAME=\"Saltern %s (container)\"\n",
@@ -151,7 +149,7 @@ func (o Options) baseLayer() ([]oci.Entry, error) {
 	return out, nil
 }
 
-// programs is the layer of one kind of machine.
+// programs returns the layer of one architecture.
 func (o Options) programs(arch string) ([]oci.Entry, error) {
 	out := []oci.Entry{{Path: "usr", Mode: fs.ModeDir | 0o755}, {Path: "usr/bin", Mode: fs.ModeDir | 0o755}}
 	for _, name := range programs {
@@ -168,7 +166,7 @@ func (o Options) programs(arch string) ([]oci.Entry, error) {
 	return out, nil
 }
 
-// static makes sure that a program is for a kind of machine and needs no library.
+// static returns an error unless a program is for the architecture and needs no library.
 func static(path, arch string) error {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {

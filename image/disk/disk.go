@@ -1,6 +1,5 @@
-// Package disk makes a bootable disk of a root file system: a GPT that boots
-// by BIOS and by UEFI, two places for versions of the system, and a partition
-// for everything that makes a node itself.
+// Package disk creates a bootable disk from a root file system: a GPT that boots with BIOS and UEFI,
+// two places for versions of the system, and a partition for the state of the node.
 //
 //	bios     1 MiB    GRUB for the BIOS
 //	esp      160 MiB  GRUB for UEFI, its configuration and environment, and
@@ -9,8 +8,8 @@
 //	root-b   512 MiB  empty until the first upgrade
 //	data     the rest ext4, grown to the disk's end at boot
 //
-// It calls grub-mkimage, mkfs.vfat, mtools and mke2fs, none of which needs
-// root here, and mounts nothing. The same input gives the same bytes.
+// It runs grub-mkimage, mkfs.vfat, mtools and mke2fs, which need no root rights here, and mounts
+// nothing. The same input gives the same bytes.
 package disk
 
 import (
@@ -30,7 +29,7 @@ import (
 // mib is a mebibyte.
 const mib = 1 << 20
 
-// Sizes of partitions in MiB; data is what it is before it grows.
+// Sizes of partitions in MiB. The data partition grows later.
 const (
 	biosSize = 1
 	espSize  = 160
@@ -44,9 +43,9 @@ type Options struct {
 	Root         string // squashfs
 	Kernel       string
 	Initrd       string
-	Size         int64  // of the disk in bytes; 0: as small as it can be
-	KernelOption string // beside [Append]
-	Version      string // told by `applianced upgrade status`
+	Size         int64  // of the disk in bytes; 0 means the smallest possible
+	KernelOption string // in addition to [Append]
+	Version      string // shown by `applianced upgrade status`
 	Epoch        time.Time
 }
 
@@ -55,7 +54,7 @@ type builder struct {
 	work string
 }
 
-// layout gives the partitions of a disk.
+// layout returns the partitions of a disk.
 func layout() (parts []Partition) {
 	at := uint64(mib / Sector)
 	for _, p := range []struct {
@@ -84,14 +83,14 @@ func layout() (parts []Partition) {
 	return parts
 }
 
-// smallest is the size of a disk that holds the layout and nothing more.
+// smallest returns the size of the smallest disk for the layout.
 func smallest() int64 {
 	parts := layout()
 	last := parts[len(parts)-1]
 	return int64(last.First+last.Count)*Sector + mib
 }
 
-// Build makes the disk.
+// Build creates the disk.
 func Build(ctx context.Context, o Options) (err error) {
 	if o.Size == 0 {
 		o.Size = smallest()
@@ -113,7 +112,7 @@ func Build(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("disk: %w", err)
 	}
-	defer os.Remove(part) // nothing is there after the rename
+	defer os.Remove(part) // does nothing after the rename
 
 	if err = errors.Join(b.fillDisk(ctx, f), f.Close()); err == nil {
 		err = os.Rename(part, o.Out)
@@ -175,7 +174,7 @@ func (b *builder) runCommand(ctx context.Context, name string, args ...string) e
 	return nil
 }
 
-// makeESP makes the EFI system partition.
+// makeESP creates the EFI system partition.
 func (b *builder) makeESP(ctx context.Context, efi string, parts []Partition) (string, error) {
 	img := filepath.Join(b.work, "esp")
 	if err := sparse(img, espSize*mib); err != nil {
@@ -200,7 +199,7 @@ func (b *builder) makeESP(ctx context.Context, efi string, parts []Partition) (s
 	err = errors.Join(
 		os.WriteFile(cfg, []byte(config(parts[2].ID, parts[3].ID, b.KernelOption)), 0o644),
 		os.WriteFile(envFile, env, 0o644),
-		// A firmware that has lost its boot entries ends in its shell.
+		// A firmware that has lost its boot entries starts its shell, which runs this script.
 		os.WriteFile(nsh, []byte("\\EFI\\BOOT\\BOOTX64.EFI\r\n"), 0o644),
 		os.WriteFile(version, []byte(b.Version+"\n"), 0o644),
 		copyTo(b.Kernel, kernel), copyTo(b.Initrd, initrd),
@@ -235,19 +234,19 @@ func (b *builder) makeESP(ctx context.Context, efi string, parts []Partition) (s
 	return img, nil
 }
 
-// makeData makes the empty file system for the node's state.
+// makeData creates the empty file system for the node's state.
 func (b *builder) makeData(ctx context.Context) (string, error) {
 	img := filepath.Join(b.work, "data")
 	if err := sparse(img, dataSize*mib); err != nil {
 		return "", err
 	}
 	id := nameGUID("datafs").String()
-	// Inodes and descriptors enough to grow to 1 TiB while mounted.
+	// Enough inodes and descriptors to grow to 1 TiB while mounted.
 	return img, b.runCommand(ctx, "mke2fs", "-q", "-t", "ext4", "-L", "data", "-U", id, "-i", "16384", "-m", "1",
 		"-E", "hash_seed="+id+",root_owner=0:0", img)
 }
 
-// copyInto copies a file into a partition; blocks of zeroes stay holes.
+// copyInto copies a file into a partition. Blocks of zeroes stay holes.
 func copyInto(disk *os.File, p Partition, path string) error {
 	in, err := os.Open(path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // Sector is the size of a logical block in bytes.
 const Sector = 512
 
-// Numbers of UEFI 2.10, chapter 5.3.
+// The numbers of UEFI 2.10, chapter 5.3.
 const (
 	gptEntries   = 128
 	gptEntrySize = 128
@@ -23,7 +23,7 @@ const (
 	gptFirst     = 2 + gptTable                       // first usable sector
 )
 
-// GUID is a globally unique identifier in the order of its text.
+// GUID is a globally unique identifier, in the byte order of its text.
 type GUID [16]byte
 
 // Types of partitions.
@@ -34,8 +34,8 @@ var (
 	typeVar  = mustGUID("4D21B016-B534-45C2-A9FB-5C16E091FD2D")
 )
 
-// nameGUID makes an identifier from a name (RFC 9562, version 5, in a name space
-// of ours), so that two builds agree.
+// nameGUID derives an identifier from a name (RFC 9562, version 5, in a name space of ours), so
+// that two builds agree.
 func nameGUID(name string) GUID {
 	space := mustGUID("9B7E1D64-3C5A-4F0B-8A4E-5A17E2D0C0DE")
 	sum := sha1.Sum(append(space[:], name...))
@@ -54,12 +54,12 @@ func mustGUID(s string) GUID {
 	return GUID(b)
 }
 
-// String gives the usual text in lower case.
+// String returns the usual text in lower case.
 func (g GUID) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", g[:4], g[4:6], g[6:8], g[8:10], g[10:])
 }
 
-// diskOrder is the order on disk: the first three fields have their low byte first.
+// diskOrder returns the bytes as they are on disk: the first three fields are little-endian.
 func (g GUID) diskOrder() [16]byte {
 	return [16]byte{g[3], g[2], g[1], g[0], g[5], g[4], g[7], g[6], g[8], g[9], g[10], g[11], g[12], g[13],
 		g[14], g[15]}
@@ -72,8 +72,8 @@ type Partition struct {
 	First, Count uint64
 }
 
-// writeGPT writes a protective MBR and both copies of the table to a disk of so
-// many sectors. The MBR's first 440 bytes are left as they are.
+// writeGPT writes a protective MBR and both copies of the partition table to a disk of that many
+// sectors. It keeps the first 440 bytes of the MBR.
 func writeGPT(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 	if sectors < 2*gptFirst || len(parts) > gptEntries {
 		return errors.New("disk: too small, or too many partitions")

@@ -18,10 +18,10 @@ const grubDir = "/usr/lib/grub"
 
 var grubModules = strings.Fields("part_gpt fat normal linux search search_fs_uuid configfile loadenv serial terminal echo test minicmd halt reboot sleep")
 
-// grubCfg decides what to boot. slot is the version known to be good, next
-// one to try, tries how often still; all are variables of grubenv, which the
-// system changes too, see package supervisor/upgrade. GRUB's language has no
-// arithmetic, hence the ladder.
+// grubCfg decides what to boot. slot is the version known to be good, next the one to try, and
+// tries how many tries are left. All are variables of grubenv, which the system changes too, see
+// package supervisor/upgrade. GRUB's language has no arithmetic, so the counting is a ladder of
+// ifs.
 const grubCfg = `# Saltern
 set timeout=2
 set slot=a
@@ -67,9 +67,9 @@ menuentry "Factory reset: forget everything of this node" --id reset {
 }
 `
 
-// Append are the kernel's options beside those of the slot. A kernel that
-// panics boots anew, so that a bad version is left after its tries. Huge pages
-// for whoever does not ask for them are memory that nobody uses.
+// Append are the kernel's options besides those of the slot. A kernel that panics reboots, so that
+// a bad version is left after its tries. Huge pages for programs that do not ask for them would
+// waste memory.
 const Append = "console=tty0 console=ttyS0,115200 panic=10 quiet loglevel=4 net.ifnames=1 random.trust_cpu=on no_timer_check transparent_hugepage=madvise"
 
 func config(a, b GUID, more string) string {
@@ -77,8 +77,8 @@ func config(a, b GUID, more string) string {
 	return r.Replace(grubCfg)
 }
 
-// makeGrub makes the boot loader's two programs. Both find their configuration by
-// the volume number of the EFI system partition.
+// makeGrub creates the boot loader's two programs. Both find their configuration by the volume
+// number of the EFI system partition.
 func (b *builder) makeGrub(ctx context.Context) (core, efi string, err error) {
 	early := filepath.Join(b.work, "early.cfg")
 	text := "search.fs_uuid " + espID[:4] + "-" + espID[4:] +
@@ -94,11 +94,10 @@ func (b *builder) makeGrub(ctx context.Context) (core, efi string, err error) {
 	return core, efi, errors.Join(make("i386-pc", core, "biosdisk"), make("x86_64-efi", efi, "efi_gop", "efi_uga"))
 }
 
-// placeBIOS places the BIOS's part: the first sector's code, which loads core.img
-// from the sector lba. What grub-bios-setup would do (GRUB 2.06,
-// util/setup.c): at 0x5c of the boot sector the place of core.img, at 0x66 two
-// NOPs so that the BIOS's drive number is believed, at 0x1f4 of core.img's
-// first sector the list of the blocks that follow.
+// placeBIOS installs the boot code of the BIOS: the first sector's code loads core.img from the
+// sector lba. It does what grub-bios-setup would do (GRUB 2.06, util/setup.c): the position of
+// core.img at 0x5c of the boot sector, two NOPs at 0x66 so that it trusts the BIOS's drive number,
+// and at 0x1f4 of core.img's first sector the list of the following blocks.
 func placeBIOS(disk *os.File, lba uint64, maxSectors uint64, core []byte) error {
 	boot, err := os.ReadFile(filepath.Join(grubDir, "i386-pc/boot.img"))
 	if err != nil {

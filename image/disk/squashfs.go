@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Squashfs packs a tree into a read-only file system. level is zstd's: 9 takes a
-// ninth of the time of 15, which saves 7 in 100 bytes. Kernel and initial RAM
-// disk are left out: they lie on the boot partition.
+// Squashfs packs a tree into a read-only file system. level is zstd's: 9 takes a ninth of the time
+// of 15, which saves 7 %. It leaves out kernel and initial RAM disk, which lie on the boot
+// partition.
 func Squashfs(ctx context.Context, tree, out string, level int, epoch time.Time) error {
 	if err := os.RemoveAll(out); err != nil {
 		return fmt.Errorf("squashfs: %w", err)
 	}
 	b := &builder{Options: Options{Epoch: epoch}}
 	t := fmt.Sprint(epoch.Unix())
-	// mksquashfs refuses times in the environment beside those of its options.
+	// mksquashfs refuses a time in the environment if its options set one too.
 	err := b.runCommand(ctx, "env", "-u", "SOURCE_DATE_EPOCH", "mksquashfs", tree, out, "-noappend", "-no-progress", "-quiet", "-comp", "zstd", "-Xcompression-level", fmt.Sprint(level),
 		"-b", "256K", "-all-time", t, "-mkfs-time", t, "-wildcards", "-e", "boot/vmlinuz-*", "boot/initrd.img-*")
 	if err != nil {

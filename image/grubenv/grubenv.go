@@ -1,5 +1,5 @@
-// Package grubenv reads and writes GRUB's environment block, the 1024 bytes
-// through which boot loader and system tell each other which version to boot.
+// Package grubenv reads and writes GRUB's environment block: 1024 bytes through which boot loader
+// and system tell each other which version to boot.
 // The format is that of grub-editenv (GRUB 2.06, util/grub-editenv.c and
 // grub-core/lib/envblk.c): a signature line, NAME=VALUE lines, then '#' up to
 // the end. GRUB writes the block in place, so its size never changes.
@@ -16,18 +16,18 @@ import (
 	"strings"
 )
 
-// size of a block in bytes.
+// size is the size of a block in bytes.
 const size = 1024
 
 const signature = "# GRUB Environment Block\n"
 
-// errFull is given when the variables do not fit.
+// errFull means that the variables do not fit.
 var errFull = errors.New("grub environment: the variables do not fit into 1024 bytes")
 
 // Env are the variables of a block.
 type Env map[string]string
 
-// parseBlock reads a block. A backslash keeps the character that follows.
+// parseBlock reads a block. A backslash escapes the character behind it.
 func parseBlock(b []byte) (Env, error) {
 	if len(b) != size || !bytes.HasPrefix(b, []byte(signature)) {
 		return nil, errors.New("grub environment: not an environment block of 1024 bytes")
@@ -61,7 +61,7 @@ func parseBlock(b []byte) (Env, error) {
 	return env, nil
 }
 
-// Bytes gives the block.
+// Bytes returns the block.
 func (e Env) Bytes() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(signature)
@@ -104,8 +104,8 @@ func Load(path string) (Env, error) {
 	return parseBlock(b[:n])
 }
 
-// Save replaces the file's content in place: the block is smaller than a
-// sector group of any disk, and GRUB wants the file where it is.
+// Save replaces the file's content in place. GRUB needs the file to stay where it is, and the block
+// is smaller than any disk's unit of writing.
 func (e Env) Save(path string) error {
 	b, err := e.Bytes()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Archive writes a layout as one tar file, which podman load and skopeo take
-// (oci-archive). The same layout and time give the same bytes.
+// Archive writes a layout as one tar file (oci-archive), which podman load and skopeo read. The
+// same layout and time give the same bytes.
 func Archive(out, dir string, at time.Time) error {
 	f, err := os.Create(out)
 	if err != nil {

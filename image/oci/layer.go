@@ -17,19 +17,18 @@ import (
 	"time"
 )
 
-// Entry is one file of a layer: a folder, a link or a regular file, by the type in
-// Mode. Folders that nobody names are made by the runtime; name those whose owner or
-// mode matters.
+// Entry is one file of a layer: a folder, a link or a regular file, by the type in Mode. The
+// runtime creates folders without an entry, so only folders whose owner or mode matters need one.
 type Entry struct {
 	Path   string      // in the image, without a slash at its beginning
 	Mode   fs.FileMode // fs.ModeDir, fs.ModeSymlink or neither; permissions and fs.ModeSticky
 	Owner  int         // user and group, by number
-	Link   string      // where a link leads
-	Data   []byte      // what a regular file holds,
-	Source string      // or the file on this machine that it is a copy of
+	Link   string      // target of a link
+	Data   []byte      // content of a regular file,
+	Source string      // or the file on this machine to copy
 }
 
-// header gives the head of an entry in a tar archive; size is that of a regular file.
+// header returns the header of an entry in a tar archive. size is that of a regular file.
 func (e Entry) header(size int64, at time.Time) (*tar.Header, error) {
 	if e.Path == "" || path.Clean("/"+e.Path) != "/"+e.Path {
 		return nil, fmt.Errorf("oci: %q is no path in an image", e.Path)
@@ -61,7 +60,7 @@ func (e Entry) header(size int64, at time.Time) (*tar.Header, error) {
 	return h, nil
 }
 
-// openFile gives what a regular file holds, and how much.
+// openFile opens the content of a regular file and returns its size.
 func (e Entry) openFile() (io.ReadCloser, int64, error) {
 	if e.Source == "" {
 		return io.NopCloser(bytes.NewReader(e.Data)), int64(len(e.Data)), nil
@@ -83,7 +82,7 @@ func writeLayer(w io.Writer, entries []Entry, at time.Time) (diffID string, err 
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 	sum := sha256.New()
-	z := gzip.NewWriter(w) // no name and no time in its head
+	z := gzip.NewWriter(w) // without name and time in its header
 	t := tar.NewWriter(io.MultiWriter(z, sum))
 	for i, e := range entries {
 		if i > 0 && entries[i-1].Path == e.Path {

@@ -24,7 +24,7 @@ const (
 // refName is the annotation by which a layout names an image (annotations.md).
 const refName = "org.opencontainers.image.ref.name"
 
-// Image is one name with an image for each kind of machine.
+// Image is one name with an image for each architecture.
 type Image struct {
 	Ref       string            // the name in the layout, such as 1.2.3
 	Created   time.Time         // of everything inside
@@ -33,13 +33,13 @@ type Image struct {
 	Platforms []Platform
 }
 
-// Platform is the image for one kind of machine.
+// Platform is the image for one architecture.
 type Platform struct {
-	Architecture string    // as Go names it, which is what the format takes: amd64, arm64
+	Architecture string    // in Go's words, which the format uses: amd64, arm64
 	Layers       [][]Entry // the lowest first
 }
 
-// Config is how a container of the image is started (config.md).
+// Config says how to start a container of the image (config.md).
 type Config struct {
 	User         string              `json:"User,omitempty"`
 	ExposedPorts map[string]struct{} `json:"ExposedPorts,omitempty"`
@@ -74,7 +74,7 @@ type manifest struct {
 	Annotations   map[string]string `json:"annotations,omitempty"`
 }
 
-// Write makes the layout of an image in dir, which must be empty or not there.
+// Write creates the layout of an image in dir, which must be empty or absent.
 func Write(dir string, img Image) error {
 	if len(img.Platforms) == 0 || img.Ref == "" {
 		return errors.New("oci: an image needs a name and a kind of machine")
@@ -102,8 +102,8 @@ func Write(dir string, img Image) error {
 		all.Manifests = append(all.Manifests, d)
 	}
 
-	// The index of the layout names one index with all kinds of machines, so that
-	// who asks for the name gets the right one.
+	// The index of the layout refers to one index of all architectures. So the name leads to the
+	// image for the reader's architecture.
 	named, err := l.writeJSON(mediaIndex, all)
 	if err != nil {
 		return err
@@ -124,13 +124,13 @@ func Write(dir string, img Image) error {
 	return nil
 }
 
-// layout is one that is being written.
+// layout is a layout that is being written.
 type layout struct {
 	blobs string
 	image Image
 }
 
-// platform writes the blobs of the image for one kind of machine.
+// platform writes the blobs of the image for one architecture.
 func (l layout) platform(p Platform) (descriptor, error) {
 	var layers []descriptor
 	var diffIDs []string
@@ -183,13 +183,13 @@ func (l layout) writeJSON(mediaType string, v any) (descriptor, error) {
 	})
 }
 
-// writeBlob writes what a function writes as a blob, which is called after its digest.
+// writeBlob stores what write writes as a blob, which is named by its digest.
 func (l layout) writeBlob(mediaType string, write func(io.Writer) error) (descriptor, error) {
 	f, err := os.CreateTemp(l.blobs, "new-")
 	if err != nil {
 		return descriptor{}, fmt.Errorf("oci: %w", err)
 	}
-	defer os.Remove(f.Name()) // unless it has its name
+	defer os.Remove(f.Name()) // does nothing after the rename
 
 	sum := sha256.New()
 	err = write(io.MultiWriter(f, sum))

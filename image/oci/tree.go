@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// Tree returns a folder as entries of a layer. Rights beyond those of the owner's
-// account (setuid, setgid) are left out, and so are devices, sockets and pipes, which
-// the runtime makes. A file's group is the number of its owner.
+// Tree returns a folder as entries of a layer. It leaves out special rights (setuid, setgid), and
+// devices, sockets and pipes, which the runtime creates. The group of a file becomes the number of
+// its owner.
 func Tree(dir string) ([]Entry, error) {
 	var out []Entry
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

@@ -31,11 +31,11 @@ type Options struct {
 	Epoch     time.Time
 }
 
-// dataSize is the capacity in bytes of the empty disk for the shared volume.
-// It takes no room in the archive.
+// dataSize is the capacity in bytes of the empty disk for the shared volume. The disk takes no room
+// in the archive.
 const dataSize = 20 << 30
 
-// Build makes the archive; qemu-img compresses the disk.
+// Build creates the archive. qemu-img compresses the disk.
 func Build(ctx context.Context, o Options) error {
 	fi, err := os.Stat(o.Raw)
 	if err != nil {
@@ -109,12 +109,11 @@ func Build(ctx context.Context, o Options) error {
 	})
 }
 
-// grain is the unit in which a stream-optimized disk holds data, in bytes.
+// grain is the allocation unit of a stream-optimized disk, in bytes.
 const grain = 64 << 10
 
-// populatedSize is how many bytes of a disk are in grains that are not all zero:
-// what it takes on a datastore with thin disks. It does not depend on how the
-// file is laid out here, so that two builds agree.
+// populatedSize returns how many bytes of a disk are in grains that are not all zero: its size on a
+// datastore with thin disks. It does not depend on the holes of the file, so that two builds agree.
 func populatedSize(path string) (total int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -125,10 +124,10 @@ func populatedSize(path string) (total int64, err error) {
 	var at int64
 	block, zero := make([]byte, grain), make([]byte, grain)
 	for {
-		// Holes are passed over: most of a disk is one.
+		// Skip holes, which are most of a disk.
 		next, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			return total, nil // nothing but a hole
+			return total, nil // only a hole is left
 		}
 		if err != nil {
 			return 0, fmt.Errorf("ova: look for data of %s: %w", path, err)
@@ -158,15 +157,15 @@ type entry struct {
 	reader io.Reader
 }
 
-// writeArchive writes the archive: descriptor first, as DSP0243 wants, then manifest
-// and disk.
+// writeArchive writes the archive: the descriptor first, as DSP0243 demands, then manifest and
+// disk.
 func (o Options) writeArchive(entries []entry) error {
 	part := o.Out + ".part"
 	f, err := os.Create(part)
 	if err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
-	defer os.Remove(part) // nothing is there after the rename
+	defer os.Remove(part) // does nothing after the rename
 
 	t := tar.NewWriter(f)
 	for _, e := range entries {
@@ -193,12 +192,12 @@ func (o Options) writeArchive(entries []entry) error {
 	return nil
 }
 
-// contentID is the line of the content number, which qemu-img writes without
-// leading zeros, and what follows it.
+// contentID matches the line of the content number, which qemu-img writes without leading zeros,
+// and what follows it.
 var contentID = regexp.MustCompile(`(?s)\nCID=[0-9a-f]{1,8}\n[^\x00]*\x00+`)
 
-// fixID replaces the random content number of a VMDK's descriptor, which is
-// text near the file's start with zero bytes behind it, so that two builds agree.
+// fixID replaces the random content number in a VMDK's descriptor, so that two builds agree. The
+// descriptor is text near the start of the file, followed by zero bytes.
 func fixID(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"text/template"
 )
 
-// class is the class of the properties. The guest sees a property as its
-// class, a dot and its key (DSP0243 9.5.1): saltern.mode.
+// class is the class of the properties. The guest sees a property by its class, a dot and its key
+// (DSP0243 9.5.1): saltern.mode.
 const class = "saltern"
 
-// Property is one question that VMware asks when the archive is deployed. The
-// guest finds the answers in guestinfo.ovfEnv, see supervisor/userdata.
+// Property is one question that VMware asks when the archive is deployed. The guest finds the
+// answers in guestinfo.ovfEnv, see supervisor/userdata.
 type Property struct {
-	// Key has no dots: they separate class, key and instance. An underscore
-	// stands for the dot of a nested answer.
+	// Key has no dots, which separate class, key and instance. An underscore stands for the dot
+	// of a nested answer.
 	Key, Label, Description string
 	Secret                  bool
-	// Value is filled in; Choices, if any, are the only values.
+	// Value is the default. Choices, if any, are the only allowed values.
 	Value   string
 	Choices []string
 }
@@ -31,10 +31,9 @@ type Category struct {
 	Properties []Property
 }
 
-// categories are the answers of the set-up that make sense before the first
-// boot. Keys are those of the answers (setup.AnswerKeys), with an underscore for
-// the dot; the guest reads each as text of its answer's type
-// (userdata/properties.go).
+// categories are the answers of the set-up that make sense before the first boot. Their keys are
+// those of the answers (setup.AnswerKeys), with an underscore instead of the dot. The guest parses
+// each value as the type of its answer (userdata/properties.go).
 var categories = []Category{
 	{"Cluster", []Property{
 		{
@@ -146,8 +145,7 @@ var categories = []Category{
 	}},
 }
 
-// Qualifiers restricts a property to its choices (DSP0243 9.5.1 and the
-// ValueMap of CIM, DSP0004).
+// Qualifiers restricts a property to its choices (DSP0243 9.5.1 and the ValueMap of CIM, DSP0004).
 func (p Property) Qualifiers() string {
 	quoted := make([]string, len(p.Choices))
 	for i, c := range p.Choices {
@@ -156,11 +154,11 @@ func (p Property) Qualifiers() string {
 	return "ValueMap{" + strings.Join(quoted, ",") + "}"
 }
 
-// machine is what the template needs.
+// machine holds the values of the template.
 type machine struct {
 	Name               string
-	Version            string // as the programs say it
-	Release            string // the version when it is one; empty: it names a commit
+	Version            string // as the programs report it
+	Release            string // the version if it is that of a release, else ""
 	Disk               string // file name
 	DiskSize, Capacity int64
 	Populated          int64 // bytes of the disk that are not zero
@@ -170,18 +168,18 @@ type machine struct {
 	DataSize           int64 // of the empty second disk
 }
 
-// Annotation is the note that a machine keeps.
+// Annotation is the note of a machine.
 func (m machine) Annotation() string {
 	return "A node of a highly available Salt master, version " + m.Version + ". " +
 		"With answers (\"Customize template\") it sets itself up; without, its console asks. " +
 		"The second disk is for the cluster's files: make it as large as they need before the first start."
 }
 
-// releaseForm is a version as releases have it.
+// releaseForm matches the version of a release.
 var releaseForm = regexp.MustCompile(`^v?[0-9]+(\.[0-9]+){1,3}([-+~.][0-9A-Za-z.+~-]+)?$`)
 
-// releaseOf is the version when it is one; programs that were built from a commit
-// say its name.
+// releaseOf returns version if it is that of a release. Programs that were built from a commit
+// report its name.
 func releaseOf(version string) string {
 	if !releaseForm.MatchString(version) {
 		return ""
@@ -191,15 +189,14 @@ func releaseOf(version string) string {
 
 func escape(s string) string {
 	var b bytes.Buffer
-	_ = xml.EscapeText(&b, []byte(s)) // a buffer does not fail
+	_ = xml.EscapeText(&b, []byte(s)) // writing to a buffer does not fail
 	return strings.ReplaceAll(b.String(), "&#34;", "&quot;")
 }
 
-// envelope is an OVF 1.1 descriptor (DMTF DSP0243) with VMware's transport
-// for properties. The children of an Item are in alphabetical order, as the
-// CIM schema wants them. The SCSI controller is LSI Logic, which ESXi,
-// Workstation, Fusion and VirtualBox all import; Workstation refuses archives
-// with VMware's own. Guest and hardware version 14 are known from ESXi 6.7 on.
+// envelope is an OVF 1.1 descriptor (DMTF DSP0243) with VMware's transport for properties. The
+// children of an Item are in alphabetical order, as the CIM schema demands. The SCSI controller is
+// LSI Logic, which ESXi, Workstation, Fusion and VirtualBox all import; Workstation refuses
+// archives with VMware's own. ESXi knows this guest and hardware version 14 from 6.7 on.
 var envelope = template.Must(template.New("ovf").Funcs(template.FuncMap{"x": escape}).Parse(`<?xml version="1.0" encoding="UTF-8"?>
 <Envelope xmlns="http://schemas.dmtf.org/ovf/envelope/1" xmlns:ovf="http://schemas.dmtf.org/ovf/envelope/1" xmlns:rasd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData" xmlns:vssd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_VirtualSystemSettingData" xmlns:vmw="http://www.vmware.com/schema/ovf">
   <References>

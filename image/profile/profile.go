@@ -1,6 +1,6 @@
-// Package profile is what an image consists of, as data: the list of Debian
-// packages, the kernels, the pinned Python packages of the renderers, and the
-// files that are laid over the packages' own. Nothing here runs anything.
+// Package profile describes the contents of an image as data: the list of Debian packages, the
+// kernels, the pinned Python packages of the renderers, and the files that overlay those of the
+// packages. It runs nothing.
 package profile
 
 import (
@@ -22,7 +22,7 @@ import (
 //go:embed packages.list container.list flavours.yaml requirements.txt all:overlay
 var files embed.FS
 
-// Suite is the Debian release that images are made of.
+// Suite is the Debian release of the images.
 const Suite = "bookworm"
 
 // Flavour is one kernel.
@@ -30,9 +30,9 @@ type Flavour struct {
 	Name string `yaml:"-"`
 	// Package is the Debian package that depends on the newest kernel.
 	Package string `yaml:"package"`
-	// More are packages that only machines of this kind need.
+	// More are packages that only machines with this kernel need.
 	More []string `yaml:"more"`
-	// Exclude are folders below /lib/modules/VERSION that are left out.
+	// Exclude are the folders below /lib/modules/VERSION to leave out.
 	Exclude []string `yaml:"exclude"`
 }
 
@@ -48,7 +48,7 @@ var packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
 // Packages lists the Debian packages of the appliance, sorted.
 func Packages() ([]string, error) { return packages("packages.list") }
 
-// ContainerPackages lists those of the container image with Python.
+// ContainerPackages lists the Debian packages of the container image with Python.
 func ContainerPackages() ([]string, error) { return packages("container.list") }
 
 func packages(name string) ([]string, error) {
@@ -80,7 +80,7 @@ func parsePackages(name string, b []byte) (out []string, err error) {
 	return out, sc.Err()
 }
 
-// Flavours gives the kernels by name.
+// Flavours returns the kernels by name.
 func Flavours() (map[string]Flavour, error) {
 	b, err := files.ReadFile("flavours.yaml")
 	if err != nil {
@@ -112,8 +112,7 @@ func Flavours() (map[string]Flavour, error) {
 	return m, nil
 }
 
-// Requirements is the pip file of the renderers' Python packages: every one
-// by version and hash.
+// Requirements returns the pip file of the renderers' Python packages, each with version and hash.
 func Requirements() ([]byte, error) {
 	b, err := files.ReadFile("requirements.txt")
 	if err != nil {
@@ -122,9 +121,9 @@ func Requirements() ([]byte, error) {
 	return b, nil
 }
 
-// Overlay lists the files that are laid over the tree, sorted by path. Modes
-// follow from the place, not from the checkout: programs below libexec, scripts of the
-// initial RAM disk and of the greeting are executable, sudo's files are 0440.
+// Overlay lists the files of the overlay, sorted by path. Their modes follow from their place, not
+// from the checkout: programs below libexec, and scripts of the initial RAM disk and the greeting,
+// are executable; sudo's files are 0440.
 func Overlay() (out []File, err error) {
 	err = fs.WalkDir(files, "overlay", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

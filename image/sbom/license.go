@@ -12,15 +12,15 @@ import (
 	"unicode"
 )
 
-// Sources are where the licenses of Go modules are: go env GOMODCACHE and GOROOT.
+// Sources are the folders with the licenses of Go modules: go env GOMODCACHE and GOROOT.
 type Sources struct{ Modules, Go string }
 
-// licenseFile is a file at the top of a module whose text goes with its programs.
+// licenseFile matches files at the top of a module whose text must accompany its programs.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright)([.-].*)?$`)
 
-// Licenses gives the list with the license of each Go module as its files declare it,
-// and the text of all those files. A module without one is an error: its programs may
-// not be given away.
+// Licenses adds to the list the license of each Go module, as its files declare it, and returns the
+// text of all those files. A module without a license is an error: its programs may not be
+// distributed.
 func Licenses(list []Package, from Sources) (licensed []Package, texts []byte, err error) {
 	licensed = slices.Clone(list)
 	var out bytes.Buffer
@@ -46,8 +46,8 @@ func Licenses(list []Package, from Sources) (licensed []Package, texts []byte, e
 	return licensed, out.Bytes(), nil
 }
 
-// escaped writes a path or version as the module cache does: capital letters as small
-// ones behind an exclamation mark (golang.org/ref/mod#module-cache).
+// escaped returns a path or version as the module cache writes it: an exclamation mark and a small
+// letter instead of a capital one (golang.org/ref/mod#module-cache).
 func escaped(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -87,7 +87,7 @@ func licenseText(dir string) ([]byte, error) {
 	return out, nil
 }
 
-// known are sentences of licenses that no other has, white space taken as one space.
+// known are sentences that each identify one license. White space counts as one space.
 var known = []struct{ id, has, not string }{
 	{"Apache-2.0", "Apache License,? Version 2.0", ""},
 	{"MPL-2.0", "Mozilla Public License,? [Vv]ersion 2.0", ""},
@@ -99,7 +99,7 @@ var known = []struct{ id, has, not string }{
 	{"BSD-2-Clause", "Redistribution and use in source and binary forms", "[Nn]either the name"},
 }
 
-// identify names the licenses in a text; empty when it knows none of them.
+// identify returns the licenses in a text, or "" when it knows none of them.
 func identify(text []byte) string {
 	flat := strings.Join(strings.Fields(string(text)), " ")
 	var found []string

@@ -29,10 +29,10 @@ type Package struct {
 	Version string
 	Arch    string // of deb
 	Source  string // of deb: the source package, if it has another name
-	License string // as declared, an expression of SPDX; empty: not looked for
+	License string // the declared license, an SPDX expression; "" means not looked for
 }
 
-// packageURL gives the package URL (github.com/package-url/purl-spec).
+// packageURL returns the package URL (github.com/package-url/purl-spec).
 func (p Package) packageURL() string {
 	esc := func(s string) string { return strings.ReplaceAll(url.PathEscape(s), "+", "%2B") }
 	switch p.Kind {
@@ -44,8 +44,7 @@ func (p Package) packageURL() string {
 	return "pkg:golang/" + p.Name + "@" + esc(p.Version)
 }
 
-// Scan finds the packages of a tree; programs are the Go ones, by their path
-// in it.
+// Scan returns the packages of a tree. programs are the Go programs, by their path in the tree.
 func Scan(tree string, programs []string) ([]Package, error) {
 	out, err := debian(filepath.Join(tree, "var/lib/dpkg/status"))
 	if err != nil {
@@ -77,7 +76,7 @@ func Scan(tree string, programs []string) ([]Package, error) {
 	return sorted(out), nil
 }
 
-// Programs finds the modules of Go programs, each once.
+// Programs returns the modules of Go programs, each once.
 func Programs(paths []string) ([]Package, error) {
 	var out []Package
 	for _, p := range paths {
@@ -121,8 +120,8 @@ func debian(status string) ([]Package, error) {
 	return out, nil
 }
 
-// stanzas reads RFC 822 like paragraphs, at most so many (0: all);
-// continuation lines are passed over.
+// stanzas reads paragraphs like those of RFC 822, at most that many (0 means all). It skips
+// continuation lines.
 func stanzas(path string, most int) ([]map[string]string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -179,8 +178,8 @@ func modules(program string) ([]Package, error) {
 
 var notID = regexp.MustCompile(`[^A-Za-z0-9.-]`)
 
-// Document gives the list as SPDX 2.3 in JSON; license is the one declared for the
-// whole, or empty.
+// Document returns the list as SPDX 2.3 in JSON. license is the declared license of the whole, or
+// "".
 func Document(name, version, license string, created time.Time, list []Package) ([]byte, error) {
 	type ref struct {
 		Category string `json:"referenceCategory"`
@@ -221,7 +220,7 @@ func Document(name, version, license string, created time.Time, list []Package) 
 	packages := []pkg{root}
 	relations := []relation{{"SPDXRef-DOCUMENT", "DESCRIBES", root.ID}}
 	h := sha256.New()
-	fmt.Fprintln(h, name, version, created.Unix()) // no two documents have one namespace
+	fmt.Fprintln(h, name, version, created.Unix()) // every document needs its own namespace
 
 	for _, p := range list {
 		u := p.packageURL()

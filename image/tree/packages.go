@@ -19,7 +19,7 @@ import (
 	"saltern/image/profile"
 )
 
-// sources are the archives as lines of sources.list.
+// sources returns the archives as lines of sources.list.
 func (b *builder) sources() []string {
 	return []string{
 		fmt.Sprintf("deb %s %s main", b.Mirror, profile.Suite),
@@ -28,16 +28,16 @@ func (b *builder) sources() []string {
 	}
 }
 
-// unsafeIO has dpkg not wait for the disk, while the tree is made.
+// unsafeIO makes dpkg not wait for the disk while the tree is built.
 const unsafeIO = "force-unsafe-io"
 
-// leftOut are documents that nobody reads on an appliance; licences stay.
+// leftOut are documents that nobody reads on an appliance. Licenses stay.
 var leftOut = []string{"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/locale/*",
 	"path-exclude=/usr/share/info/*",
 	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright", "path-exclude=/usr/share/lintian/*"}
 
-// findStore gives the folder of the packages, which is named by the hash of its
-// recipe. Without kernels it is one with them, if there is one already.
+// findStore returns the folder of the packages, which is named by the hash of its recipe. A build
+// without kernels uses a folder with kernels if there is one.
 func (b *builder) findStore() (dir string, list []string, flavours map[string]profile.Flavour, err error) {
 	if b.container {
 		list, err = profile.ContainerPackages()
@@ -78,17 +78,16 @@ func (b *builder) storeOf(list []string, flavours map[string]profile.Flavour) st
 	return filepath.Join(base, "packages-"+hex.EncodeToString(sum[:8]))
 }
 
-// packagesEpoch is the time in the tar file of packages, in seconds since 1970. It is
-// always the same, so that one cache serves all builds: times in a tree are those of its
-// build all the same.
+// packagesEpoch is the time in the tar file of packages, in seconds since 1970. It is fixed, so
+// that one cache serves all builds: a tree gets the times of its build anyway.
 const packagesEpoch = 1750000000
 
-// newestFile is beside the tar file of packages and says when the newest package was
-// built, in seconds since 1970.
+// newestFile lies beside the tar file of packages and says when the newest package was built, in
+// seconds since 1970.
 const newestFile = "newest"
 
-// Packages fetches the packages, unless the cache has them, and returns when the newest
-// of them was built; zero: that was not noted when they were fetched.
+// Packages fetches the packages, unless the cache has them, and returns when the newest of them was
+// built. The time is zero when it was not recorded.
 func Packages(ctx context.Context, o Options) (time.Time, error) {
 	b, err := newBuilder(o, "tree")
 	if err != nil {
@@ -101,7 +100,7 @@ func Packages(ctx context.Context, o Options) (time.Time, error) {
 	return newestPackage(dir)
 }
 
-// newestPackage reads what debstrap noted, and the times in the kernels' packages.
+// newestPackage reads what debstrap has recorded, and the times in the kernels' packages.
 func newestPackage(dir string) (time.Time, error) {
 	text, err := os.ReadFile(filepath.Join(dir, newestFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -135,8 +134,8 @@ func newestPackage(dir string) (time.Time, error) {
 	return newest, nil
 }
 
-// debTime returns when a package was built: the time of the first member of its archive
-// (deb(5), and the common format of ar).
+// debTime returns when a package was built: the time of the first member of its archive (deb(5),
+// and the common format of ar).
 func debTime(path string) (time.Time, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -158,17 +157,16 @@ func debTime(path string) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// noteNewest is a hook of mmdebstrap's that writes into a file when the newest package
-// was built: dpkg-deb gives no file a later time than that. Files that scripts of
-// packages have changed since the hook's stamp was made are left out.
+// noteNewest is a hook for mmdebstrap. It writes into a file when the newest package was built,
+// because dpkg-deb gives no file a later time than that. It ignores files that scripts of packages
+// have changed since the hook's stamp was written.
 func noteNewest(stamp, file string) string {
 	return `--customize-hook=sed "s|^|$1|" "$1"/var/lib/dpkg/info/*.list | grep /usr/ | xargs -d "\n" stat -c "%F:%Y" 2>/dev/null | ` +
 		`awk -F: -v before=$(stat -c %Y '` + stamp + `') '$1 ~ /^regular/ && $2 < before && $2 > n { n = $2 } END { print n + 0 }' >'` + file + `'`
 }
 
-// packages unpacks the packages into the tree. They come from a tar file that
-// is kept in Cache under the hash of its recipe, with the kernels' packages
-// beside it; remove the cache for newer ones.
+// packages unpacks the packages into the tree, from a tar file in Cache that is named by the hash
+// of its recipe, with the kernels' packages beside it. To get newer packages, remove the cache.
 func (b *builder) packages(ctx context.Context) error {
 	dir, err := b.fetchPackages(ctx)
 	if err != nil {
@@ -185,7 +183,7 @@ func (b *builder) packages(ctx context.Context) error {
 		"--xattrs", "--xattrs-include=*")
 }
 
-// fetchPackages returns the folder of the packages, after they were fetched.
+// fetchPackages fetches the packages if the cache lacks them, and returns their folder.
 func (b *builder) fetchPackages(ctx context.Context) (string, error) {
 	dir, list, flavours, err := b.findStore()
 	if err != nil {
@@ -197,14 +195,14 @@ func (b *builder) fetchPackages(ctx context.Context) (string, error) {
 	return dir, b.debstrap(ctx, dir, list, flavours)
 }
 
-// oldPackages is when those kept in the cache lack security updates for sure.
+// oldPackages is the age from which cached packages certainly lack security updates.
 const oldPackages = 7 * 24 * time.Hour
 
-// tellAge says how old the packages are: nothing else would.
+// tellAge prints the age of the packages, which nothing else shows.
 func (b *builder) tellAge(dir string) {
 	fi, err := os.Stat(filepath.Join(dir, "base.tar"))
 	if err != nil {
-		return // tar says why
+		return // tar will report it
 	}
 	age := time.Since(fi.ModTime())
 	if days := int(age.Hours() / 24); age >= oldPackages {
@@ -215,7 +213,7 @@ func (b *builder) tellAge(dir string) {
 	}
 }
 
-// debstrap fetches everything into dir, which appears at once or not at all.
+// debstrap fetches everything into dir, which appears complete or not at all.
 func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavours map[string]profile.Flavour) error {
 	part := dir + ".part"
 	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o755)); err != nil {
@@ -224,7 +222,7 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 
 	variant := "minbase"
 	if b.container {
-		variant = "essential" // nobody installs anything in a container
+		variant = "essential" // a container needs no package manager
 	}
 
 	args := []string{"--mode=root", "--variant=" + variant, "--format=tar", "--include=" + strings.Join(list, ","),
@@ -233,7 +231,7 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 		args = append(args, "--dpkgopt="+o)
 	}
 
-	// Nobody needs half a tree after a power cut.
+	// A tree is of no use after a power cut, so it need not be durable.
 	args = append(args, "--dpkgopt="+unsafeIO,
 		`--customize-hook=sed -i /`+unsafeIO+`/d "$1"/etc/dpkg/dpkg.cfg.d/*mmdebstrap`)
 	for _, f := range flavours {
@@ -264,7 +262,7 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 	return os.Rename(part, dir)
 }
 
-// kernel installs the kernel's packages; the initial RAM disk comes later.
+// kernel installs the kernel's packages. The initial RAM disk follows later.
 func (b *builder) kernel(ctx context.Context, f profile.Flavour) error {
 	dir, _, _, err := b.findStore()
 	if err != nil {
@@ -304,7 +302,7 @@ func (b *builder) kernel(ctx context.Context, f profile.Flavour) error {
 	return b.chroot(ctx, args...)
 }
 
-// initrd makes /boot/initrd.img-VERSION with the profile's hooks.
+// initrd creates /boot/initrd.img-VERSION with the profile's hooks.
 func (b *builder) initrd(ctx context.Context) error {
 	modules := newest(b.pathOf("lib/modules/*"))
 	if modules == "" {
@@ -314,7 +312,7 @@ func (b *builder) initrd(ctx context.Context) error {
 	return b.chroot(ctx, "mkinitramfs", "-o", "/boot/initrd.img-"+v, v)
 }
 
-// Kernel gives the paths of the kernel and its initial RAM disk in a tree.
+// Kernel returns the paths of the kernel and its initial RAM disk in a tree.
 func Kernel(dir string) (vmlinuz, initrd string, err error) {
 	vmlinuz = newest(filepath.Join(dir, "boot/vmlinuz-*"))
 	initrd = newest(filepath.Join(dir, "boot/initrd.img-*"))

@@ -13,17 +13,15 @@ import (
 	"saltern/image/profile"
 )
 
-// pythonHome is a virtual environment in the tree: the release's own Python
-// with Salt's library beside it.
+// pythonHome is a virtual environment in the tree: the release's own Python with Salt's library.
 const pythonHome = "opt/saltern/python"
 
-// tools are the programs of Salt's library that are worth having on a node.
-// The names salt, salt-key and so on are ours.
+// tools are the programs of Salt's library that are useful on a node. The names salt, salt-key and
+// so on belong to our programs.
 var tools = map[string]string{"salt-run": "salt_run", "salt-ssh": "salt_ssh", "salt-call": "salt_call"}
 
-// python installs what requirements.txt pins. Packages without a wheel are
-// compiled with the machine's own python3, which must be of the same version
-// as the tree's.
+// python installs what requirements.txt pins. Packages without a wheel are compiled with the
+// machine's python3, which must be of the same version as the tree's.
 func (b *builder) python(ctx context.Context) error {
 	if !b.Python {
 		return nil
@@ -84,8 +82,8 @@ func (b *builder) python(ctx context.Context) error {
 		return err
 	}
 
-	// A read-only system cannot keep what Python compiles, so it is done here,
-	// without times in the files.
+	// A read-only system cannot store what Python compiles, so compile here, without times in
+	// the files.
 	err = b.chroot(ctx, "/"+pythonHome+"/bin/python3", "-m", "compileall", "-q", "-j", "0",
 		"--invalidation-mode", "unchecked-hash", "/"+pythonHome+"/lib")
 	if err != nil {
@@ -100,15 +98,15 @@ func (b *builder) python(ctx context.Context) error {
 	return os.Rename(kept+".part", kept)
 }
 
-// pythonStore gives the path where the installed library is kept: with the
-// packages that compiled it, by the hash of what was asked for.
+// pythonStore returns the path of the installed library in the cache: with the packages that
+// compiled it, by the hash of the requirements.
 func (b *builder) pythonStore(requirements []byte) (string, error) {
 	dir, _, _, err := b.findStore()
 	sum := sha256.Sum256(requirements)
 	return filepath.Join(dir, "python-"+hex.EncodeToString(sum[:8])+".tar"), err
 }
 
-// nameless removes what names the machine that built the library.
+// nameless removes what identifies the machine that built the library.
 func nameless(site string) error {
 	records, err := filepath.Glob(filepath.Join(site, "*.dist-info", "RECORD"))
 	if err != nil {
@@ -122,7 +120,7 @@ func nameless(site string) error {
 	return nil
 }
 
-// pythonEnvironment makes a virtual environment of the folder.
+// pythonEnvironment makes the folder a virtual environment.
 func (b *builder) pythonEnvironment(version string) error {
 	bin := b.pathOf(filepath.Join(pythonHome, "bin"))
 	if err := os.MkdirAll(bin, 0o755); err != nil {
@@ -134,7 +132,7 @@ func (b *builder) pythonEnvironment(version string) error {
 		makeLink("python3", filepath.Join(bin, "python")),
 		b.writeFile(filepath.Join(pythonHome, "pyvenv.cfg"),
 			"home = /usr/bin\ninclude-system-site-packages = false\n", 0o644),
-		// Where the renderers look first, as with Salt's own packages.
+		// The renderers look there first, as with Salt's own packages.
 		makeLink("/"+pythonHome, b.pathOf("opt/saltstack/salt")),
 		b.writeFile("etc/profile.d/saltern.sh", "export SALTERN_PYTHON_SALT_RUN=/"+pythonHome+"/bin/salt-run\n", 0o644),
 	)

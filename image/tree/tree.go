@@ -1,7 +1,6 @@
-// Package tree makes the appliance's root directory: Debian packages by
-// mmdebstrap, a kernel, the profile's files, our programs, the Python library
-// of the renderers, and nothing that would be the same on two machines but
-// should not.
+// Package tree builds the appliance's root directory: Debian packages by mmdebstrap, a kernel, the
+// profile's files, our programs, and the Python library of the renderers. It removes what must
+// differ between two machines.
 //
 // It needs root, mmdebstrap, and for Python a python3 of the tree's release.
 package tree
@@ -28,9 +27,9 @@ import (
 
 // Options of a build.
 type Options struct {
-	// Work is a folder for what lies between; it may be removed afterwards.
+	// Work is a folder for intermediate results. It may be removed afterwards.
 	Work string
-	// Cache keeps packages between builds; empty: nothing is kept.
+	// Cache is a folder that keeps packages between builds, or "".
 	Cache string
 	// Mirror and Security are Debian's archives.
 	Mirror, Security string
@@ -42,10 +41,10 @@ type Options struct {
 	Epoch time.Time
 	// Keys are public keys (PEM) that may sign new versions, by file name.
 	Keys map[string][]byte
-	// Python puts Salt's library in.
+	// Python adds Salt's library.
 	Python bool
-	// NoKernels spares fetching the kernels' packages: [WithKernel] is not
-	// called.
+	// NoKernels skips fetching the kernels' packages, for a build that does not call
+	// [WithKernel].
 	NoKernels bool
 	Log       *slog.Logger
 }
@@ -56,7 +55,7 @@ const (
 	DebianSecurity = "http://deb.debian.org/debian-security"
 )
 
-// programs are installed into /usr/bin; the links are names of the last.
+// programs are installed into /usr/bin; the links are further names of the last one.
 var (
 	programs = []string{"applianced", "salt-master", "salt-api", "salt"}
 	links    = []string{"salt-key", "salt-run", "salt-cp"}
@@ -73,8 +72,8 @@ type step struct {
 	do   func(context.Context) error
 }
 
-// Build makes the tree without a kernel in Work/tree, which is enough for a
-// container, and gives its path; what was there before is removed.
+// Build builds the tree without a kernel in Work/tree, which is enough for a container, and returns
+// its path. It removes an older tree first.
 func Build(ctx context.Context, o Options) (string, error) {
 	b, err := newBuilder(o, "tree")
 	if err != nil {
@@ -86,8 +85,8 @@ func Build(ctx context.Context, o Options) (string, error) {
 	})
 }
 
-// Container makes what the container image with Python has below our programs in
-// Work/container, and gives its path; what was there before is removed.
+// Container builds in Work/container the layer that lies below our programs in the container image
+// with Python, and returns its path. It removes an older one first.
 func Container(ctx context.Context, o Options) (string, error) {
 	o.Python, o.NoKernels = true, true
 	b, err := newBuilder(o, "container")
@@ -98,8 +97,8 @@ func Container(ctx context.Context, o Options) (string, error) {
 	return b.dir, b.runSteps(ctx, []step{{"packages", b.packages}, {"python", b.python}, {"clean", b.removeLeftovers}})
 }
 
-// WithKernel copies the tree that Build made and adds a kernel; it gives the
-// path of the copy, Work/tree-FLAVOUR.
+// WithKernel copies the tree of Build and adds a kernel. It returns the path of the copy,
+// Work/tree-FLAVOUR.
 func WithKernel(ctx context.Context, o Options, f profile.Flavour) (string, error) {
 	b, err := newBuilder(o, "tree-"+f.Name)
 	if err != nil {
@@ -142,8 +141,8 @@ func (b *builder) runSteps(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// runCommand runs a program with the build's environment; its output is in the error
-// when it fails.
+// runCommand runs a program with the build's environment. When the program fails, the error
+// contains its output.
 func (b *builder) runCommand(ctx context.Context, name string, args ...string) error {
 	_, err := b.output(ctx, name, args...)
 	return err
@@ -163,8 +162,8 @@ func (b *builder) output(ctx context.Context, name string, args ...string) ([]by
 	return out.Bytes(), nil
 }
 
-// chroot runs a program inside the tree with a /proc and /dev that vanish with
-// it: they live in a mount namespace of its own.
+// chroot runs a program inside the tree, with /proc and /dev in a mount namespace that ends with
+// the program.
 func (b *builder) chroot(ctx context.Context, args ...string) error {
 	script := `mount -t proc proc "$1/proc" && mount --bind /dev "$1/dev" && root=$1 && shift && exec chroot "$root" "$@"`
 	return b.runCommand(ctx, "unshare",
@@ -178,20 +177,21 @@ func (b *builder) writeFile(p, text string, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 		return err
 	}
-	_ = os.Remove(full) // a link is replaced, not followed
+	_ = os.Remove(full) // replace a link instead of following it
 	if err := os.WriteFile(full, []byte(text), mode); err != nil {
 		return err
 	}
 	return os.Chmod(full, mode)
 }
 
-// motd greets who logs in by SSH, behind what etc/update-motd.d says; it takes the version.
+// motd greets users who log in by SSH, behind the output of etc/update-motd.d. Its argument is the
+// version.
 const motd = `Saltern %s
   applianced status    how this node is, and what to do next
   man applianced       the manual; applianced VERB --help; Tab completes
 `
 
-// overlay lays the profile's files over those of the packages.
+// overlay copies the profile's files over those of the packages.
 func (b *builder) overlay(ctx context.Context) error {
 	files, err := profile.Overlay()
 	if err != nil {
@@ -229,7 +229,7 @@ func (b *builder) overlay(ctx context.Context) error {
 	)
 }
 
-// programs installs ours.
+// programs installs our programs.
 func (b *builder) programs(ctx context.Context) error {
 	for _, p := range programs {
 		if err := copyFile(filepath.Join(b.Programs, p), b.pathOf("usr/bin/"+p), 0o755); err != nil {
@@ -237,8 +237,8 @@ func (b *builder) programs(ctx context.Context) error {
 		}
 	}
 
-	// The load balancer is the supervisor's program under a name of its own, by which
-	// its AppArmor profile knows it.
+	// The load balancer is the supervisor's program under another name, to which its AppArmor
+	// profile applies.
 	_ = os.Remove(b.pathOf("usr/bin/saltern-lb"))
 	if err := os.Link(b.pathOf("usr/bin/applianced"), b.pathOf("usr/bin/saltern-lb")); err != nil {
 		return err
@@ -263,16 +263,16 @@ func (b *builder) programs(ctx context.Context) error {
 		return err
 	}
 
-	// Salt's tools look there; the node's configuration is generated.
+	// Salt's tools look there for the node's configuration, which is generated.
 	return os.Symlink("/var/lib/saltern/etc/salt", b.pathOf("etc/salt"))
 }
 
-// masked units are never started: others do their work here, or nobody should.
+// masked units never start: other units do their work, or it must not be done.
 var masked = []string{"systemd-networkd-wait-online.service", "systemd-firstboot.service", "apt-daily.timer",
 	"apt-daily-upgrade.timer",
 	"dpkg-db-backup.timer", "glustereventsd.service", "vgauth.service", "debug-shell.service", "ctrl-alt-del.target"}
 
-// enableUnits turns on exactly what the preset names, whatever the packages chose.
+// enableUnits enables exactly the units of the preset, whatever the packages have chosen.
 func (b *builder) enableUnits(ctx context.Context) error {
 	etc := b.pathOf("etc/systemd/system")
 	remove := func(patterns ...string) error {
@@ -309,7 +309,7 @@ func (b *builder) enableUnits(ctx context.Context) error {
 	return b.chroot(ctx, "systemctl", "set-default", "multi-user.target")
 }
 
-// identity removes what makes a machine itself and makes the mount points.
+// identity removes what identifies a machine, and creates the mount points.
 func (b *builder) identity(context.Context) error {
 	for _, pattern := range []string{"etc/ssh/ssh_host_*", "var/lib/dbus/machine-id",
 		"var/lib/glusterd/glusterd.info", "var/lib/systemd/random-seed",
@@ -348,13 +348,12 @@ func (b *builder) identity(context.Context) error {
 	)
 }
 
-// geoReplication is what glusterd looks for to prepare replication to other
-// sites, which no node does: two dozen runs of Python at each of its starts,
-// unless the first file is missing (configure_syncdaemon in GlusterFS's
-// glusterd.c).
+// geoReplication are files with which glusterd prepares replication to other sites, which no node
+// uses. Unless the first file is missing, each start of glusterd runs Python two dozen times
+// (configure_syncdaemon in GlusterFS's glusterd.c).
 var geoReplication = []string{"usr/lib/*/glusterfs/gsyncd", "usr/lib/*/glusterfs/python/syncdaemon"}
 
-// removeLeftovers removes what the running system never reads and what differs from
+// removeLeftovers removes files that the running system never reads, and files that differ from
 // build to build.
 func (b *builder) removeLeftovers(context.Context) error {
 	for _, pattern := range append([]string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/man/*",
@@ -408,7 +407,7 @@ func copyFile(from, to string, mode fs.FileMode) error {
 	return errors.Join(err, out.Chmod(mode), out.Close())
 }
 
-// newest gives the path of the newest file of a pattern, "" for none.
+// newest returns the path of the newest file that matches a pattern, or "".
 func newest(pattern string) string {
 	found, _ := filepath.Glob(pattern)
 	slices.Sort(found)
@@ -418,7 +417,7 @@ func newest(pattern string) string {
 	return found[len(found)-1]
 }
 
-// Programs lists ours by their path in a tree.
+// Programs lists our programs by their path in a tree.
 func Programs() (out []string) {
 	for _, p := range programs {
 		out = append(out, "usr/bin/"+p)

@@ -1,7 +1,7 @@
-// Package vhd makes a fixed virtual hard disk of a raw one, as Azure and Hyper-V take
-// it: the disk itself, and a footer of 512 bytes behind it. Facts are those of
-// Microsoft's Virtual Hard Disk Image Format Specification 1.0; Azure adds that the
-// size is a whole number of MiB. qemu-img would write a random number and the time.
+// Package vhd turns a raw disk into a fixed virtual hard disk for Azure and Hyper-V: the disk itself
+// and a footer of 512 bytes. The source of the format is Microsoft's Virtual Hard Disk Image Format
+// Specification 1.0. Azure also demands that the size is a multiple of 1 MiB. qemu-img would write a
+// random number and the present time.
 package vhd
 
 import (
@@ -22,8 +22,8 @@ const (
 	fixed      = 2 // of the types of disks
 )
 
-// Build writes the raw disk at raw as a fixed disk to out, with holes where the disk is
-// zero. name and epoch go into the footer, so that the same ones give the same bytes.
+// Build writes the raw disk at raw as a fixed disk to out, with holes where the disk is zero. name
+// and epoch go into the footer, so that the same ones give the same bytes.
 func Build(out, raw, name string, epoch time.Time) (err error) {
 	in, err := os.Open(raw)
 	if err != nil {
@@ -44,7 +44,7 @@ func Build(out, raw, name string, epoch time.Time) (err error) {
 	if err != nil {
 		return fmt.Errorf("vhd: %w", err)
 	}
-	defer os.Remove(part) // nothing is there after the rename
+	defer os.Remove(part) // does nothing after the rename
 
 	err = copySparse(f, in)
 	if err == nil {
@@ -62,7 +62,7 @@ func Build(out, raw, name string, epoch time.Time) (err error) {
 	return nil
 }
 
-// copySparse copies what is not zero, each MiB to its place.
+// copySparse copies each MiB that is not all zero to its place.
 func copySparse(out io.WriterAt, in io.Reader) error {
 	block, zero := make([]byte, mib), make([]byte, mib)
 	for at := int64(0); ; at += mib {
@@ -94,7 +94,7 @@ func footer(size int64, name string, epoch time.Time) []byte {
 	order.PutUint32(b[12:], 0x00010000)     // version of the format
 	order.PutUint64(b[16:], math.MaxUint64) // a fixed disk has no header
 	order.PutUint32(b[24:], uint32(max(0, epoch.Unix()-began.Unix())))
-	copy(b[28:], "qem2") // QEMU reads from it that the size counts, and not the geometry
+	copy(b[28:], "qem2") // tells QEMU to use the size instead of the geometry
 	order.PutUint32(b[32:], 0x00010000)
 	copy(b[36:], "Wi2k")
 	order.PutUint64(b[40:], uint64(size))
@@ -114,7 +114,8 @@ func footer(size int64, name string, epoch time.Time) []byte {
 	return b
 }
 
-// geometry is the appendix "CHS Calculation" of the specification.
+// geometry computes cylinders, heads and sectors as the appendix "CHS Calculation" of the
+// specification does.
 func geometry(size int64) (cylinders, heads, sectors int64) {
 	total := min(size/sector, 65535*16*255)
 	if total >= 65535*16*63 {

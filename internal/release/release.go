@@ -1,5 +1,5 @@
-// Package release knows which version of Saltern a program is: all programs of
-// one build say the same.
+// Package release knows the version of Saltern that a program belongs to, which is the same for all
+// programs of one build.
 package release
 
 import (
@@ -11,18 +11,18 @@ import (
 // -X saltern/internal/release.version=$(git describe --tags --always).
 var version string
 
-// Unknown is the version of a program that was built outside of a repository
-// and without being told. Two of them need not be the same.
+// Unknown is the version of a program that was built outside a repository and without a version.
+// Two such programs may differ.
 const Unknown = "devel"
 
-// Version gives the version that the build was told, else that of the module,
-// else the commit; [Unknown] when there is none of them.
+// Version returns the version that was set at build time, else that of the module, else the commit,
+// else [Unknown].
 func Version() string {
 	info, _ := debug.ReadBuildInfo()
 	return releaseOf(version, info)
 }
 
-// pseudo is the end of a version that go makes up for a commit without a tag
+// pseudo matches the end of a version that go generates for a commit without a tag
 // (golang.org/ref/mod#pseudo-versions).
 var pseudo = regexp.MustCompile(`[-.]\d{14}-([0-9a-f]{12})(\+dirty)?$`)
 

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Salt is the release of Salt whose protocol, options, formats and output this version of
-// Saltern has.
+// Salt is the release of Salt whose protocol, options, formats and output this version of Saltern
+// implements.
 const Salt = "3008.3"
 
-// VersionsReport has the form of Salt's (salt/version.py versions_report).
+// VersionsReport returns the report of versions in Salt's form (salt/version.py versions_report).
 func VersionsReport() string {
 	return "Salt Version:\n          Salt: " + Salt +
 		"\n\nSaltern Version:\n       Saltern: " + Version() +

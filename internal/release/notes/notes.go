@@ -1,5 +1,5 @@
-// Package notes writes what goes with a release: it knows which versions a release
-// may have, and cuts the notes out of CHANGELOG.md and docs/compatibility.md.
+// Package notes writes the notes of a release. It knows which versions a release may have, and takes
+// the text from CHANGELOG.md and docs/compatibility.md.
 package notes
 
 import (
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// version is a semantic version (semver.org) without build metadata. Of the names of
-// pre-releases only those are taken which package managers sort before the release.
+// version matches a semantic version (semver.org) without build metadata. It accepts only those
+// names of pre-releases that package managers sort before the release.
 var version = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}(-(alpha|beta|rc)\.(0|[1-9][0-9]{0,8}))?$`)
 
 // Check reports whether a release may have a version.
@@ -23,14 +23,14 @@ func Check(v string) error {
 	return fmt.Errorf("VERSION=%s: a release is called 1.2.3 or 1.2.3-rc.1 (alpha, beta, rc)", v)
 }
 
-// unreleased is the heading of what no release has yet.
+// unreleased is the heading of changes that are in no release yet.
 const unreleased = "Unreleased"
 
-// errNone means that a section is not there or empty.
+// errNone means that a section is missing or empty.
 var errNone = errors.New("there is nothing below this heading")
 
-// Section returns what is below the heading of the second level whose first word is
-// name, in brackets or not, up to the next such heading.
+// Section returns the text below the heading of the second level whose first word is name, in
+// brackets or not, up to the next such heading.
 func Section(text, name string) (string, error) {
 	var out []string
 	in, fenced := false, false
@@ -56,8 +56,7 @@ func Section(text, name string) (string, error) {
 	return "", fmt.Errorf("## %s: %w", name, errNone)
 }
 
-// headed reports whether a heading is of a name: the whole of it, or a version with a
-// date behind it.
+// headed reports whether a heading has that name: it is the name, or a version followed by a date.
 func headed(head, name string) bool {
 	head = strings.TrimSpace(head)
 	if head == name {
@@ -67,8 +66,8 @@ func headed(head, name string) bool {
 	return len(words) > 0 && strings.Trim(words[0], "[]") == name
 }
 
-// Changes returns what CHANGELOG.md says of a version. A pre-release, and a trial, may
-// be without a section of its own and then has what is not released.
+// Changes returns the section of CHANGELOG.md about a version. A pre-release, or a trial, without a
+// section gets the unreleased changes.
 func Changes(changelog, v string, trial bool) (string, error) {
 	body, err := Section(changelog, v)
 	if errors.Is(err, errNone) && (trial || strings.Contains(v, "-")) {
@@ -81,10 +80,10 @@ func Changes(changelog, v string, trial bool) (string, error) {
 	return body, nil
 }
 
-// Release is what the notes tell of.
+// Release holds the facts of the notes.
 type Release struct {
 	Version       string
-	Commit        string // of git, with -dirty behind it in a trial
+	Commit        string // of git; in a trial it may end with -dirty
 	Time          time.Time
 	Go            string // the version of Go that built the programs
 	Changelog     string // the text of CHANGELOG.md

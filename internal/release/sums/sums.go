@@ -1,6 +1,6 @@
-// Package sums writes the digests of a release's files, SHA256SUMS, which sha256sum
-// checks, and signs them with the kind of key that signs upgrades: ed25519 over the
-// bytes of the file, 64 bytes in SHA256SUMS.sig, which openssl verifies.
+// Package sums writes the digests of a release's files into SHA256SUMS, which sha256sum checks, and
+// signs it with the kind of key that signs upgrades: ed25519 over the bytes of the file, 64 bytes in
+// SHA256SUMS.sig, which openssl verifies.
 package sums
 
 import (
@@ -21,11 +21,11 @@ const (
 	Signature = Name + ".sig"
 )
 
-// plain are names that sha256sum writes and reads without escapes.
+// plain matches names that sha256sum writes and reads without escapes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]*$`)
 
-// Write writes the digests of all files in a folder, and signs them unless key is nil.
-// Digests that were there before are replaced, with their signature.
+// Write writes the digests of all files in a folder, and signs them unless key is nil. It replaces
+// older digests and their signature.
 func Write(dir string, key ed25519.PrivateKey) error {
 	files, err := os.ReadDir(dir)
 	if err != nil {
