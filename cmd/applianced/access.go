@@ -18,11 +18,11 @@ import (
 
 // access lets the console page add SSH keys for the administrator's account.
 type access struct {
-	before bool // who stands at the page has not logged in
+	before bool // the user of the page has not logged in
 }
 
-// newAccess is nil where there is nothing to add keys to: without the account of
-// the image, or for who is not root.
+// newAccess returns nil if there is no account to add keys to: without the account of the image, or
+// when the caller is not root.
 func newAccess(before bool) tui.Access {
 	if _, err := user.Lookup(setup.AdminAccount); err != nil || os.Geteuid() != 0 {
 		return nil
@@ -33,7 +33,7 @@ func newAccess(before bool) tui.Access {
 // Account implements tui.Access.
 func (access) Account() string { return setup.AdminAccount }
 
-// hostKey is the key that the image's SSH server has.
+// hostKey is the key of the image's SSH server.
 const hostKey = "/etc/ssh/ssh_host_ed25519_key.pub"
 
 // HostKey implements tui.Access.
@@ -42,8 +42,7 @@ func (access) HostKey() string {
 	return keyFinger(string(text))
 }
 
-// keyFinger is the fingerprint of a public key as ssh shows it; empty for what
-// is none.
+// keyFinger returns the fingerprint of a public key as ssh shows it, or "" for anything else.
 func keyFinger(line string) string {
 	words := strings.Fields(line)
 	if len(words) < 2 {
@@ -57,11 +56,10 @@ func keyFinger(line string) string {
 	return "SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// NeedsPassword implements tui.Access. While nobody can log in, nobody has a
-// password either.
+// NeedsPassword implements tui.Access. While nobody can log in, nobody has a password.
 func (a access) NeedsPassword() bool { return a.before && !setup.LockedOut() }
 
-// wrongTakes slows down whoever guesses passwords, as a login does.
+// wrongTakes slows down guessing of passwords, as a login does.
 const wrongTakes = 3 * time.Second
 
 // Prove implements tui.Access.

@@ -15,7 +15,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// adminCommand is about the account that administrators log in as.
+// adminCommand returns the verbs about the account of administrators.
 func adminCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "admin",
@@ -70,8 +70,7 @@ key cannot be pasted. Keys that are there already change nothing. It needs root.
 	return cmd
 }
 
-// sayKeys names the keys that were added, so that they can be compared with
-// ssh-keygen -l.
+// sayKeys prints the added keys, so that they can be compared with ssh-keygen -l.
 func sayKeys(w io.Writer, keys []string) error {
 	text := fmt.Sprintf("%d keys may log in as %s:\n", len(keys), setup.AdminAccount)
 	for _, line := range keys {

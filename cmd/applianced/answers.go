@@ -44,12 +44,12 @@ func readAnswers(path string) (*setup.Answers, error) {
 	return a, nil
 }
 
-// checkAnswers checks a file of answers that may be meant for another machine;
-// ours is false when it is no such file.
+// checkAnswers checks a file of answers, which may be meant for another machine. ours is false when
+// the file holds no answers.
 func checkAnswers(path string, out, errs io.Writer) (ours bool, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil || len(text) > userdata.MaxGiven {
-		return false, nil // the caller reads it again, and says so
+		return false, nil // the caller reads the file again and reports the error
 	}
 
 	plain := bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
@@ -78,8 +78,8 @@ func checkAnswers(path string, out, errs io.Writer) (ours bool, err error) {
 	return true, fmt.Errorf("%s: %w", path, err)
 }
 
-// checkOptionsOf checks the options for the master in answers that are right
-// otherwise; the supervisor says what else is wrong with them on this machine.
+// checkOptionsOf checks the options for the master in valid answers. The supervisor checks whether
+// they also fit this machine.
 func checkOptionsOf(a *setup.Answers, path string, errs io.Writer) error {
 	v := setup.Validate(*a, setup.Anywhere(*a), setup.Base{})
 	if len(v.Faults) > 0 {
@@ -106,7 +106,7 @@ func checkAnswered(a setup.Answers, path string, text []byte, errs io.Writer) ([
 	return checkMaster(s, optionsOf{path, text, inAnswers()}, errs)
 }
 
-// answersForm tells answers from an appliance.yaml: it has no such keys.
+// answersForm distinguishes answers from an appliance.yaml, which has no such keys.
 var answersForm = regexp.MustCompile(`(?m)^(#saltern|#cloud-config|saltern:|mode:|join:|cluster_id:|[{ ]*"?(mode|join)"?:)`)
 
 func schemaCommand() *cobra.Command {

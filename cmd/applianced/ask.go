@@ -77,7 +77,7 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 		for {
 			now := printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
 			if cmd.Context().Err() != nil {
-				return last // what was interrupted tells nothing
+				return last // an interrupted question has no answer
 			}
 
 			last = now
@@ -90,17 +90,17 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 	return cmd
 }
 
-// askEvery is how often a node that is waited for is asked.
+// askEvery is how often a node is asked while a verb waits for it.
 const askEvery = time.Second
 
-// awaitHealth waits until the node is as it shall be. It may be starting, or
-// restart meanwhile: that it does not answer is no reason to give up.
+// awaitHealth waits until the node has the wanted health. The node may be starting, or restart
+// meanwhile, so a missing answer is not an error.
 func awaitHealth(ctx context.Context, c *api.Client, until string, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		d, err := c.Status(ctx)
-		settled := err == nil && d.Setup != status.SetupWaiting // what the line says next to the health
+		settled := err == nil && d.Setup != status.SetupWaiting // the status line shows the set-up beside the health
 		if settled && (d.Health == status.Healthy || until == "serving" && d.Health == status.Degraded) {
 			return
 		}
@@ -141,7 +141,7 @@ func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJS
 	return exitOf(d)
 }
 
-// exitOf is the exit code of a status, as an error; nil is 0.
+// exitOf returns the exit code of a status as an error, nil for 0.
 func exitOf(d status.Document) error {
 	if d.Exit != 0 {
 		return exitError(d.Exit)

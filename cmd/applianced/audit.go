@@ -88,7 +88,7 @@ send; 1 it cannot be told.`,
 	return cmd
 }
 
-// warnAudit says what is missing, and reports whether it is more than was asked for.
+// warnAudit prints what is missing. It reports whether something is missing that was asked for.
 func warnAudit(w io.Writer, list audit.List, all bool) (missing bool) {
 	missing = notAsked(w, list.Unasked, ", what it has written down is missing")
 	if list.More && all {
@@ -113,7 +113,7 @@ func writeRecords(w io.Writer, list []audit.Record) error {
 	return nil
 }
 
-// writeAudit prints a table. What was asked for is left out when its end is there.
+// writeAudit prints a table. It omits the start of an action whose end is in the table.
 func writeAudit(w io.Writer, list []audit.Record) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "TIME\tNODE\tUSER\tFROM\tACTION\tOBJECT\tRESULT")
@@ -127,7 +127,7 @@ func writeAudit(w io.Writer, list []audit.Record) error {
 	return tw.Flush()
 }
 
-// cellText is text for a cell of a table.
+// cellText makes text fit for a cell of a table.
 func cellText(s string) string { return printable.Brief(s, 200) }
 
 func auditResult(r audit.Record) string {

@@ -12,8 +12,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// auditedVerbs are the verbs that do their work themselves; the others have the
-// supervisor do it, which writes down who asked.
+// auditedVerbs are the verbs that do their work themselves. The other verbs ask the supervisor,
+// which records who asked.
 func auditedVerbs() map[string]string {
 	return map[string]string{
 		"secrets import": "secrets.import", "secrets remove": "secrets.remove", "python add": "python.add", "python remove": "python.remove",
@@ -24,8 +24,8 @@ func auditedVerbs() map[string]string {
 	}
 }
 
-// audited has the verbs of that table written down: before they begin, and how they
-// ended. A verb that is not called as root fails by itself, or changes nothing.
+// audited makes those verbs write audit records: before they begin, and how they ended. A verb that
+// does not run as root fails by itself, or changes nothing.
 func audited(f *flags, root *cobra.Command) {
 	verbs := auditedVerbs()
 	var each func(*cobra.Command)
@@ -41,7 +41,7 @@ func audited(f *flags, root *cobra.Command) {
 	each(root)
 }
 
-// verbOf is the name of a verb with those above it.
+// verbOf returns the name of a verb with those of its parents.
 func verbOf(cmd *cobra.Command) string {
 	_, verb, _ := strings.Cut(cmd.CommandPath(), " ")
 	return verb
@@ -63,7 +63,7 @@ func (f *flags) recorded(
 		s = &base
 	}
 
-	if _, err := os.Stat(s.DataDir); err != nil { // this machine is no node, or none yet
+	if _, err := os.Stat(s.DataDir); err != nil { // this machine is not a node, or not yet
 		return run(cmd, args)
 	}
 

@@ -20,13 +20,13 @@ import (
 	"saltern/supervisor/status"
 )
 
-// auditVerifier compares this node's audit record with its chains, and with what others
-// were told of them.
+// auditVerifier compares this node's audit record with its chains, and with what others have
+// recorded of them.
 type auditVerifier struct {
 	f       *flags
 	dirs    []string // NAME=DIR
 	against string
-	node    string // whose record it is
+	node    string // the node of the record
 	asJSON  bool
 	in      io.Reader
 	out     io.Writer
@@ -119,8 +119,8 @@ func (v *auditVerifier) verifyRecords(ctx context.Context) error {
 	return nil
 }
 
-// sources are the folders that are read, and what was told of them. asked is false when
-// somebody who was told could not be asked.
+// sources returns the folders to read, and what others have recorded of them. asked is false when
+// somebody who should have a record could not be asked.
 func (v *auditVerifier) sources(ctx context.Context) (folders []audit.Folder, told []audit.Head, asked bool, err error) {
 	for _, given := range v.dirs {
 		name, dir, ok := strings.Cut(given, "=")
@@ -154,7 +154,7 @@ func (v *auditVerifier) sources(ctx context.Context) (folders []audit.Folder, to
 	return folders, told, asked, err
 }
 
-// nodeKey is the key by which the other nodes know this one; "" for a node that is alone.
+// nodeKey returns the key by which the other nodes know this one, or "" for a single node.
 func nodeKey(s *settings.Settings) (string, error) {
 	if !s.Peering.Enabled {
 		return "", nil
@@ -166,7 +166,8 @@ func nodeKey(s *settings.Settings) (string, error) {
 	return id.Hash, nil
 }
 
-// toldChains is what this node's supervisor and the other nodes have written down of its chains.
+// toldChains returns what this node's supervisor and the other nodes have recorded of this node's
+// chains.
 func (v *auditVerifier) toldChains(
 	ctx context.Context,
 	s *settings.Settings,
@@ -187,13 +188,13 @@ func (v *auditVerifier) toldChains(
 
 	missing := notAsked(v.errOut, list.Unasked, ", what it was told is not compared")
 
-	// What others were told comes first: it is what a node's own root cannot change.
+	// The records of others come first, because root on this node cannot change them.
 	others := slices.DeleteFunc(audit.HeadsOf(list.Records, s.Node, key),
 		func(h audit.Head) bool { return h.By == s.Node })
 	return append(others, told...), !missing, nil
 }
 
-// maxAgainst bounds a file with what was told.
+// maxAgainst bounds a file with recorded chains.
 const maxAgainst = 256 << 20
 
 func (v *auditVerifier) readTold() ([]audit.Head, error) {
@@ -224,15 +225,15 @@ func (v *auditVerifier) readTold() ([]audit.Head, error) {
 	return heads, nil
 }
 
-// verifiedReport is what was found, schema 1.
+// verifiedReport is the result for programs, schema 1.
 type verifiedReport struct {
 	Schema int              `json:"schema"`
 	Whole  bool             `json:"whole"` // nothing is missing or changed
-	Asked  bool             `json:"asked"` // everybody who was told of this record
+	Asked  bool             `json:"asked"` // everybody who has a record has answered
 	Books  []audit.Verified `json:"books"`
 }
 
-// verifiedCode is the exit code for what was found.
+// verifiedCode returns the exit code of a result.
 func verifiedCode(list []audit.Verified) int {
 	code := status.ExitHealthy
 	for _, v := range list {
@@ -246,7 +247,7 @@ func verifiedCode(list []audit.Verified) int {
 	return code
 }
 
-// writeVerified prints what was found.
+// writeVerified prints the result.
 func writeVerified(w io.Writer, list []audit.Verified) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "RECORD\tFILES\tNUMBERS\tFROM\tTO\tSTATE")
@@ -300,7 +301,7 @@ func chainFaults(v audit.Verified) string {
 	return "1 fault"
 }
 
-// stateOf says in a few words how a chain is.
+// stateOf describes the state of a chain in a few words.
 func stateOf(v audit.Verified) string {
 	var parts []string
 	switch {

@@ -17,10 +17,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// backupLook is how often it is asked whether a backup is made.
+// backupLook is how often a verb asks whether the backup is done.
 const backupLook = time.Second
 
-// backupPlanCommands are about the backups that the nodes make by themselves.
+// backupPlanCommands returns the verbs about the backups that nodes make by themselves.
 func backupPlanCommands(f *flags) []*cobra.Command {
 	return []*cobra.Command{backupStatusCommand(f), backupListCommand(f), backupNowCommand(f), backupHelperCommand()}
 }
@@ -196,8 +196,8 @@ func writeBackups(w io.Writer, files []status.BackupFile) error {
 	return tw.Flush()
 }
 
-// backupHelperCommand is the side that touches the storage and the directory for
-// backups; the supervisor starts it.
+// backupHelperCommand returns the verb that touches the storage and the directory for backups. The
+// supervisor starts it.
 func backupHelperCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "helper",

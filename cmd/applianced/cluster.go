@@ -20,7 +20,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// clusterCommands are the verbs about the cluster's nodes.
+// clusterCommands returns the verbs about the nodes of the cluster.
 func clusterCommands(f *flags) []*cobra.Command {
 	return []*cobra.Command{nodesCommand(f), joinStringCommand(f), joinCommand(f), leaveCommand(f),
 		removeCommand(f), replaceCommand(f),
@@ -147,15 +147,14 @@ not the root file system.`,
 	return cmd
 }
 
-// followSetup prints the steps as they are done, until the node is ready or
-// the set-up has stopped.
+// followSetup prints each finished step, until the node is ready or the set-up has stopped.
 func followSetup(cmd *cobra.Command, c *api.Client) error {
 	out := cmd.OutOrStdout()
 	told := map[string]string{}
 	began := false
 	for {
 		p, err := c.SetupProgress(cmd.Context())
-		if err != nil && !errors.Is(err, api.ErrNotRunning) { // the socket changes its place once
+		if err != nil && !errors.Is(err, api.ErrNotRunning) { // the socket moves once during the set-up
 			return err
 		}
 
@@ -229,7 +228,7 @@ serves nobody. The cluster's secret changes. On a terminal it asks first.`,
 	return cmd
 }
 
-// leaveEffect says what becomes of a node that leaves, and of the others.
+// leaveEffect says what happens to a node that leaves, and to the others.
 func leaveEffect(d status.Document) string {
 	var b strings.Builder
 	fmt.Fprintf(&b,
@@ -332,7 +331,7 @@ terminal it asks first.`,
 		}
 
 		line := before
-		for range 40 { // the new secret is there in a moment
+		for range 40 { // the new secret appears within a moment
 			if line, err = c.JoinString(cmd.Context()); err != nil || !sameSecret(line, before) {
 				break
 			}
@@ -356,7 +355,7 @@ terminal it asks first.`,
 	return cmd
 }
 
-// roleFlag is what a machine joins with that takes the place of a node.
+// roleFlag returns the flag with which a machine joins in the place of a node.
 func roleFlag(d status.Document, node string) string {
 	if slices.ContainsFunc(d.Nodes,
 		func(n status.Node) bool { return n.Name == node && n.Role == status.RoleArbiter }) {
@@ -365,17 +364,17 @@ func roleFlag(d status.Document, node string) string {
 	return ""
 }
 
-// letGoTakes is for how long replace waits for the storage.
+// letGoTakes is how long replace waits for the storage.
 const letGoTakes = 3 * time.Minute
 
-// waitLetGo waits until the shared volume, if there is one, is done with a node
-// that was removed: before that no machine of its name is admitted.
+// waitLetGo waits until the shared volume, if there is one, no longer uses a removed node. Before
+// that no machine of its name is admitted.
 func waitLetGo(cmd *cobra.Command, c *api.Client, node string) {
 	told := false
 	for end := time.Now().Add(letGoTakes); time.Now().Before(end); {
 		st, err := c.Storage(cmd.Context())
 		if err != nil || st.LetGo(node) {
-			return // no volume, or nothing to wait for
+			return // no volume, or no node to wait for
 		}
 
 		if !told {
@@ -440,7 +439,7 @@ func pingCommand(f *flags) *cobra.Command {
 	}
 }
 
-// printChecks reports whether one has failed.
+// printChecks prints checks, and reports whether one has failed.
 func printChecks(w io.Writer, list []setup.Check) (failed bool) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range list {

@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completeTakes bounds what a shell waits for after the tab key.
+// completeTakes bounds how long a shell waits after the tab key.
 const completeTakes = 3 * time.Second
 
-// otherNodes completes the names of the cluster's nodes but for this one.
+// otherNodes completes the names of the cluster's other nodes.
 func (f *flags) otherNodes(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return f.nodeNames(cmd, args, func(name, this string) bool { return name != this })
 }
@@ -44,8 +44,7 @@ func (f *flags) nodeNames(
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// keysIn completes the names of minions whose key has one of the states and that
-// are not on the line yet.
+// keysIn completes the names of minions whose key has one of the states, without those on the line.
 func (f *flags) keysIn(states ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTakes)

@@ -16,10 +16,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// applyLook is how often it is asked how far the nodes are.
+// applyLook is how often a verb asks for the progress of the nodes.
 const applyLook = 300 * time.Millisecond
 
-// optionsApply has all nodes take the master's options.
+// optionsApply makes all nodes use the master's options.
 type optionsApply struct {
 	q      api.ApplyRequest
 	asJSON bool
@@ -72,7 +72,7 @@ the last lines say what is in force where.`,
 			}
 
 			restarts := p.Result.Names(options.Before)
-			if len(restarts) == 0 { // also ends what a roll before has left
+			if len(restarts) == 0 { // this also ends an unfinished earlier roll
 				return a.printOutcome(a.applyOptions(cmd.Context(), c, false))
 			}
 
@@ -89,7 +89,7 @@ the last lines say what is in force where.`,
 	return cmd
 }
 
-// applyOptions begins and follows it to its end.
+// applyOptions starts the roll and follows it to its end.
 func (a *optionsApply) applyOptions(ctx context.Context, c *api.Client, dry bool) (p options.Progress, err error) {
 	q := a.q
 	q.Dry = dry
@@ -111,7 +111,7 @@ func (a *optionsApply) applyOptions(ctx context.Context, c *api.Client, dry bool
 	}.followToEnd(ctx)
 }
 
-// stepsWriter is where the steps are told: not between the lines of a document.
+// stepsWriter returns where to print steps: not into a JSON document.
 func (a *optionsApply) stepsWriter() io.Writer {
 	if a.asJSON {
 		return a.errOut
@@ -119,7 +119,7 @@ func (a *optionsApply) stepsWriter() io.Writer {
 	return a.out
 }
 
-// printOutcome prints what came of it.
+// printOutcome prints the result.
 func (a *optionsApply) printOutcome(p options.Progress, err error) error {
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (a *optionsApply) printOutcome(p options.Progress, err error) error {
 	return nil
 }
 
-// applyNext is what to do about a result.
+// applyNext says what to do about a result.
 var applyNext = map[options.Code]string{
 	options.Wrong:       "; nothing is changed",
 	options.Differs:     "; nothing is changed: try again in a moment, and if it stays so: applianced storage status there",
@@ -156,7 +156,7 @@ var applyNext = map[options.Code]string{
 	options.Interrupted: "",
 }
 
-// printResult prints each node's faults and notes, and what is in force there.
+// printResult prints the faults and notes of each node, and the options in force there.
 func printResult(w io.Writer, r options.Result) {
 	for _, n := range r.Nodes {
 		for _, f := range n.Faults {

@@ -56,7 +56,7 @@ salt-master --check. The options of all nodes are checked by applianced config a
 		}
 
 		s, notes, err := checkFile(path, cmd.ErrOrStderr())
-		if err == nil && sameFile(path, f.config) { // another one may be that of another node
+		if err == nil && sameFile(path, f.config) { // another file may belong to another node
 			err = nodeapi.CheckRecorded(s, path)
 		}
 
@@ -86,7 +86,7 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// checkFile checks appliance.yaml and what the master of the node will be given.
+// checkFile checks appliance.yaml and the future configuration of the node's master.
 func checkFile(path string, stderr io.Writer) (*settings.Settings, []conf.Note, error) {
 	s, err := settings.Load(path, hostname())
 	if err != nil {
@@ -100,7 +100,7 @@ func checkFile(path string, stderr io.Writer) (*settings.Settings, []conf.Note, 
 	return s, notes, err
 }
 
-// printFindings prints what a check has found, as other nodes and scripts read it.
+// printFindings prints the result of a check, as other nodes and scripts read it.
 func printFindings(w io.Writer, err error, notes []conf.Note) error {
 	out := options.Findings{Faults: faultsOf(err)}
 	for _, n := range notes {

@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// yesFlag adds --yes to a verb that takes something away.
+// yesFlag adds --yes to a verb that removes something.
 func yesFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("yes", false, "do not ask (needed where there is no terminal)")
 }
 
-// confirm asks before something is taken away: effect says what will happen,
-// word is what has to be typed. Without a terminal it refuses and names --yes.
+// confirm asks before something is removed. effect describes the consequences, word is the word to
+// type. Without a terminal it refuses and mentions --yes.
 func confirm(cmd *cobra.Command, yes bool, effect, word string) error {
 	if yes {
 		return nil

@@ -40,7 +40,7 @@ login first: then sudo applianced console.`,
 			})
 			if before {
 				c.BeforeLogin()
-				// Settings that cannot be read may have said so.
+				// The error may come from unreadable settings.
 				if s, err := settings.Load(f.config, hostname()); err != nil || s.Console.Login {
 					c.Lock()
 				}
@@ -62,7 +62,7 @@ login first: then sudo applianced console.`,
 	return cmd
 }
 
-// carryOut does what the page ended with.
+// carryOut carries out the action with which the page ended.
 func (f *flags) carryOut(a tui.Action, term tui.Terminal) error {
 	switch a {
 	case tui.Reboot:
@@ -71,7 +71,7 @@ func (f *flags) carryOut(a tui.Action, term tui.Terminal) error {
 		return systemctl("poweroff")
 	case tui.Login:
 		if strings.HasPrefix(term.Name(), "pts/") {
-			return nil // the shell is where we were started from
+			return nil // return to the shell that started the page
 		}
 
 		login, err := exec.LookPath("login")

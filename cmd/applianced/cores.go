@@ -2,6 +2,6 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// noCores forbids core dumps of this process and of all that it starts: the
-// memory of a node holds the keys of a master and the pillars of its minions.
+// noCores forbids core dumps of this process and its children: the memory of a node holds the keys
+// of a master and the pillars of its minions.
 func noCores() error { return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) }

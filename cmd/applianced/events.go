@@ -94,7 +94,7 @@ Times are UTC, by each node's own clock. Exit status 2: a node could not be aske
 	return cmd
 }
 
-// eventFlags are the flags of both.
+// eventFlags are the flags that select events.
 type eventFlags struct {
 	last  int
 	since string
@@ -132,15 +132,14 @@ func writeEvent(w io.Writer, e history.Event, by string) {
 		cmp.Or(printable.Clean(e.Subject), "-"), printable.Clean(e.Text))
 }
 
-// sameWithin is how far apart nodes may see the same thing, sameAmong how many events may
-// lie between.
+// sameWithin is how far apart in time two nodes may see the same event, and sameAmong how many other
+// events may lie between.
 const (
 	sameWithin = 30 * time.Second
 	sameAmong  = 200
 )
 
-// writeHistory prints a table. What several nodes saw is printed once, when the first
-// saw it.
+// writeHistory prints a table. An event that several nodes saw is printed once, at its first time.
 func writeHistory(w io.Writer, list []history.Seen) error {
 	by := make([][]string, len(list))
 	for i, e := range list {

@@ -14,8 +14,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// firewallTakes bounds the work on the sets, ownRulesTake that on rules of the
-// administrator's own, which may wait for a name server.
+// firewallTakes bounds the work on the sets, and ownRulesTake that on the administrator's own rules,
+// which may wait for a name server.
 const (
 	firewallTakes = 30 * time.Second
 	ownRulesTake  = firewall.OwnRulesTake
@@ -57,7 +57,7 @@ shows it.`,
 		dir := dataDir(f)
 		if !dry {
 			if err := nodes.Seen(dir); err != nil {
-				_ = pause.For(ctx, 10*time.Second) // systemd starts this again at once
+				_ = pause.For(ctx, 10*time.Second) // systemd restarts this process at once
 				return err
 			}
 		}
@@ -87,7 +87,7 @@ shows it.`,
 	return cmd
 }
 
-// dataDir is the node's, or where it will be.
+// dataDir returns the data directory of the node, or its future place.
 func dataDir(f *flags) string {
 	s, err := settings.Load(f.config, hostname())
 	if err != nil {
@@ -96,7 +96,7 @@ func dataDir(f *flags) string {
 	return s.DataDir
 }
 
-// peersOf reads the table of nodes in a data directory; before the set-up it is empty.
+// peersOf reads the table of nodes in a data directory. Before the set-up it is empty.
 func peersOf(dir string) ([]netip.Addr, error) {
 	k, err := nodes.OpenKeeper(dir, "")
 	if err != nil {
@@ -105,8 +105,8 @@ func peersOf(dir string) ([]netip.Addr, error) {
 	return firewall.Peers(k.Table())
 }
 
-// guardsCommand looks at what guards the machine besides the firewall; a timer of
-// systemd's starts it.
+// guardsCommand returns the verb that examines what guards the machine besides the firewall. A
+// systemd timer starts it.
 func guardsCommand() *cobra.Command {
 	var report string
 	cmd := &cobra.Command{

@@ -10,17 +10,17 @@ import (
 	"saltern/internal/printable"
 )
 
-// follower is how something is followed that all nodes do one after another, and that
-// goes on without whoever looks.
+// follower follows an action that all nodes do one after another, and that continues without an
+// observer.
 type follower[P any] struct {
 	ask    func(ctx context.Context) (P, error)
 	state  func(p P) (lines []string, running bool)
-	failed func(last P, err error) error // what to say of a question that failed, or of the end of ctx
+	failed func(last P, err error) error // returns the error for a failed question, or for the end of ctx
 	every  time.Duration
-	steps  io.Writer // where lines are told as they come
+	steps  io.Writer // gets the lines as they come
 }
 
-// followToEnd returns when it has ended.
+// followToEnd returns when the action has ended.
 func (f follower[P]) followToEnd(ctx context.Context) (last P, err error) {
 	for told := 0; ; {
 		now, err := f.ask(ctx)

@@ -21,7 +21,7 @@ const gitExits = `It exits with 0 when all nodes serve the same and nothing is w
 has a fault, nodes serve different commits or one could not be asked, 1 when it
 cannot be told.`
 
-// gitCommand is about what the masters serve from git.
+// gitCommand returns the verbs about what the masters serve from git.
 func gitCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -138,8 +138,8 @@ func (b gitBlock) unwell() bool {
 	return b.differ() || slices.ContainsFunc(b.nodes, func(r gitRow) bool { return r.Fault != nil })
 }
 
-// gitBlocks sorts what the nodes said by remote. A master may have a remote twice,
-// with other options.
+// gitBlocks groups the nodes' answers by remote. A master may have the same remote twice, with
+// different options.
 func gitBlocks(list status.GitList) (out []gitBlock) {
 	at := map[string]int{}
 	for _, node := range slices.Sorted(maps.Keys(list.Nodes)) {
@@ -165,7 +165,7 @@ func gitBlocks(list status.GitList) (out []gitBlock) {
 	return out
 }
 
-// gitUse is what a remote is for, by Salt's names.
+// gitUse returns the use of a remote, in Salt's words.
 func gitUse(r status.GitRemote) string {
 	var words []string
 	if r.Files {
@@ -210,7 +210,7 @@ func writeGit(w io.Writer, blocks []gitBlock, now time.Time) error {
 	return nil
 }
 
-// shownRefs is how many branches and tags stand in a line.
+// shownRefs is how many branches and tags a line shows.
 const shownRefs = 3
 
 func gitRefs(r status.GitRemote) string {

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// group is a part of the list of verbs.
+// group is a section in the list of verbs.
 type group struct {
 	title string
 	verbs []string
@@ -28,7 +28,7 @@ func groups() []group {
 	}
 }
 
-// grouped has the help list the verbs by what they are for.
+// grouped makes the help list the verbs by purpose.
 func grouped(root *cobra.Command) {
 	for _, g := range groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
@@ -37,7 +37,7 @@ func grouped(root *cobra.Command) {
 				c.GroupID = g.title
 			}
 		}
-		root.SetHelpCommandGroupID(g.title) // the last one; cobra makes these two
+		root.SetHelpCommandGroupID(g.title) // the last group; cobra adds these two verbs
 		root.SetCompletionCommandGroupID(g.title)
 	}
 }

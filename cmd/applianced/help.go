@@ -8,11 +8,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// everyday are the verbs that the short help names: what an administrator needs first.
+// everyday are the verbs in the short help: those that an administrator needs first.
 var everyday = []string{"setup", "status", "nodes", "minions", "minion-config", "keys", "logs", "config",
 	"drain", "reboot", "upgrade", "backup"}
 
-// helped gives root a help that fits a screen; `help --all` lists all verbs.
+// helped gives root a help that fits on a screen. `help --all` lists all verbs.
 func helped(root *cobra.Command) {
 	whole := root.HelpFunc()
 	all := false
@@ -40,7 +40,7 @@ func helped(root *cobra.Command) {
 	root.SetHelpCommand(help)
 }
 
-// shortHelp lists the verbs of every day. Errors of the terminal are nobody's to hear.
+// shortHelp prints the everyday verbs. It ignores errors of the terminal.
 func shortHelp(root *cobra.Command, w io.Writer) {
 	fmt.Fprintf(w, "%s\n\n", root.Short)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -21,7 +21,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// importer brings another master onto this node.
+// importer imports another master to this node.
 type importer struct {
 	f                  *flags
 	dry, asJSON        bool
@@ -32,20 +32,20 @@ type importer struct {
 	stamp, treeToClean string
 }
 
-// importReport is what an import says, schema 1.
+// importReport is the report of an import for programs, schema 1.
 type importReport struct {
 	Schema      int           `json:"schema"`
 	Source      string        `json:"source"`
 	DryRun      bool          `json:"dryRun"`
-	Done        bool          `json:"done"` // all is in place
+	Done        bool          `json:"done"` // everything is in place
 	Fingerprint string        `json:"fingerprint,omitempty"`
 	Counts      []adopt.Count `json:"counts"`
-	Bytes       int64         `json:"bytes"` // that are written
+	Bytes       int64         `json:"bytes"` // written, or to be written
 	Conflicts   []adopt.Note  `json:"conflicts,omitempty"`
 	Refused     []string      `json:"refused,omitempty"`
 	Notes       []adopt.Note  `json:"notes,omitempty"`
-	Unlisted    int           `json:"unlisted,omitempty"` // conflicts and notes beyond those
-	Kept        string        `json:"kept,omitempty"`     // the folder with what was replaced
+	Unlisted    int           `json:"unlisted,omitempty"` // how many conflicts and notes are not listed
+	Kept        string        `json:"kept,omitempty"`     // the folder with the replaced files
 	Next        []string      `json:"next,omitempty"`
 }
 
@@ -153,7 +153,7 @@ func (m *importer) runImport(ctx context.Context, source string) error {
 	return m.printReport(p)
 }
 
-// openSource opens the source; an archive is unpacked first.
+// openSource opens the source. It unpacks an archive first.
 func (m *importer) openSource(ctx context.Context, source string) (*adopt.Tree, []adopt.Note, error) {
 	in := m.in
 	if source != "-" {
@@ -196,8 +196,8 @@ func (m *importer) openSource(ctx context.Context, source string) (*adopt.Tree, 
 	return t, notes, err
 }
 
-// others finds out whether the node has others in its cluster, and whether it can have
-// them take what is imported just now.
+// others reports whether the cluster has other nodes, and whether they can use the imported data
+// now.
 func (m *importer) others(ctx context.Context, s *settings.Settings) error {
 	if aloneInCluster(s) == nil {
 		return nil
@@ -218,7 +218,7 @@ func (m *importer) others(ctx context.Context, s *settings.Settings) error {
 	return nil
 }
 
-// rollMasters has the masters of all nodes take what was imported, one after the other.
+// rollMasters makes the masters of all nodes use the imported data, one after the other.
 func (m *importer) rollMasters(ctx context.Context, s *settings.Settings, p *adopt.Plan) error {
 	client := m.f.client()
 	_, err := os.Stat(filepath.Join(s.SharedPKIDir(), setup.NextKey+".pem"))
@@ -241,7 +241,7 @@ func (m *importer) rollMasters(ctx context.Context, s *settings.Settings, p *ado
 	return nil
 }
 
-// restartMaster has the master take what was imported.
+// restartMaster makes the master use the imported data.
 func (m *importer) restartMaster(ctx context.Context, s *settings.Settings, p *adopt.Plan) error {
 	if m.request.Beside {
 		return m.rollMasters(ctx, s, p)

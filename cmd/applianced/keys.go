@@ -62,7 +62,7 @@ func stateFlag(cmd *cobra.Command, into *string) {
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(keyStates(), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// knownState refuses words that are no state.
+// knownState refuses words that are not states.
 func knownState(state string) error {
 	if state != "" && !slices.Contains(keyStates(), state) {
 		return misused("--state: %.20q is none of %s", state, strings.Join(keyStates(), ", "))
@@ -110,7 +110,7 @@ func writeKeys(w io.Writer, list status.MinionList, now time.Time) error {
 	return tw.Flush()
 }
 
-// keyChoice says which keys a verb is for.
+// keyChoice selects the keys for a verb.
 type keyChoice struct {
 	verb, state, finger string
 	names               []string
@@ -118,7 +118,7 @@ type keyChoice struct {
 	unseenFor
 }
 
-// statesFor are the states that a verb takes keys from.
+// statesFor returns the states from which a verb takes keys.
 func statesFor(verb string) []string {
 	return map[string][]string{
 		"accept": {"pending", "rejected"},
@@ -127,7 +127,7 @@ func statesFor(verb string) []string {
 	}[verb]
 }
 
-// chosen leaves the keys in the list that are meant. With names, each must be there.
+// chosen returns the selected keys of the list. With names, each must exist.
 func (k keyChoice) chosen(list status.MinionList) (status.MinionList, error) {
 	list.Minions = slices.DeleteFunc(list.Minions, func(m status.Minion) bool {
 		return !slices.Contains(statesFor(k.verb), m.Key) || k.state != "" && m.Key != k.state ||
@@ -197,7 +197,7 @@ nothing is known, unless --never-seen is given. All nodes must answer.`
 	return cmd
 }
 
-// findKeys gives the keys that are meant, by what all nodes know.
+// findKeys returns the selected keys, from the knowledge of all nodes.
 func (k keyChoice) findKeys(cmd *cobra.Command, c *api.Client) (status.MinionList, error) {
 	list, err := c.Minions(cmd.Context(), true)
 	if err == nil {
@@ -248,7 +248,7 @@ func (k keyChoice) changeKeys(cmd *cobra.Command, c *api.Client, yes bool) error
 		}
 
 		slices.Sort(ids)
-		ids = slices.Compact(ids) // several keys may have one name
+		ids = slices.Compact(ids) // several keys may have the same name
 		effect = fmt.Sprintf("%d ", len(list.Minions))
 	}
 

@@ -12,13 +12,13 @@ import (
 	"saltern/supervisor/status"
 )
 
-// unseenFor are keys of minions that nobody has heard for a while.
+// unseenFor selects keys of minions that have not been heard for a while.
 type unseenFor struct {
-	since time.Duration // 0: it does not matter
-	never bool          // those of which nothing is known as well
+	since time.Duration // 0 means that it does not matter
+	never bool          // also select minions of which nothing is known
 }
 
-// ageValue is a flag such as 30d or 12h.
+// ageValue is the value of a flag such as 30d or 12h.
 type ageValue struct{ d *time.Duration }
 
 func (v ageValue) String() string {
@@ -39,7 +39,7 @@ func (v ageValue) Set(text string) error {
 	return nil
 }
 
-// checkKnown reports why it cannot be said who was not heard.
+// checkKnown returns an error when the nodes do not know which minions were not heard.
 func (u unseenFor) checkKnown(list status.MinionList) error {
 	if len(list.Unasked) > 0 {
 		return fmt.Errorf("nothing was changed: %s may have heard the minions, and does not answer; next: applianced status",
@@ -51,8 +51,8 @@ func (u unseenFor) checkKnown(list status.MinionList) error {
 	return nil
 }
 
-// selectUnseen leaves the keys in a list that are meant, and counts those that nothing is known
-// of and that stay for it.
+// selectUnseen returns the selected keys of a list, and how many keys are left out because nothing
+// is known of their minions.
 func (u unseenFor) selectUnseen(list []status.Minion, now time.Time) (meant []status.Minion, unknown int) {
 	for _, m := range list {
 		switch {
@@ -66,7 +66,7 @@ func (u unseenFor) selectUnseen(list []status.Minion, now time.Time) (meant []st
 	return meant, unknown
 }
 
-// noteUnknown says what stays for want of knowledge; "" for nothing.
+// noteUnknown says which keys are left out for that reason, or "".
 func (u unseenFor) noteUnknown(unknown int, since time.Time) string {
 	if unknown == 0 {
 		return ""

@@ -22,10 +22,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// gcPercent is how much the load balancer's heap may grow over what lives.
+// gcPercent is how much the load balancer's heap may grow above its live data.
 const gcPercent = 50
 
-// lbFlags are those of the load balancer's verbs.
+// lbFlags are the flags of the load balancer's verbs.
 type lbFlags struct {
 	*flags
 	admin string
@@ -68,12 +68,12 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 			return err
 		}
 
-		// One processor more than loops, even on a machine with one core: a loop
-		// holds its own while it waits for the next message.
+		// One processor more than loops, even on a machine with one core: a loop occupies
+		// its processor while it waits for the next message.
 		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), cfg.Loops+1))
 
-		// What a session holds is small and lives long, and there is little garbage:
-		// a heap that keeps close to what is held costs hardly any time.
+		// The data of sessions is small and long-lived, and there is little garbage: keeping
+		// the heap close to the live data costs hardly any time.
 		if os.Getenv("GOGC") == "" {
 			debug.SetGCPercent(gcPercent)
 		}
@@ -92,8 +92,8 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 	return cmd
 }
 
-// followMemory keeps the runtime's memory within what the process may have until the context
-// ends; end ends it.
+// followMemory keeps the runtime's memory within the limit of the process until the context ends.
+// end ends it.
 func followMemory(ctx context.Context) (followed context.Context, end func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var keeper sync.WaitGroup

@@ -16,7 +16,7 @@ import (
 	"saltern/supervisor/api"
 )
 
-// services are those of a node, with what each is for completion.
+// services are the services of a node, with a description for completion.
 func services() []cobra.Completion {
 	return []cobra.Completion{
 		cobra.CompletionWithDesc("master", "the Salt master"),
@@ -35,8 +35,7 @@ func serviceList() string {
 	return b.String()
 }
 
-// oneService wants the name of a service; what there is on this node, the
-// supervisor knows.
+// oneService requires the name of a service. Only the supervisor knows the services of this node.
 func oneService(_ *cobra.Command, args []string) error {
 	var names []string
 	for _, s := range services() {
@@ -52,8 +51,8 @@ func oneService(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// mostInMemory is how many lines the supervisor has at hand; older ones are in
-// the service's log file.
+// mostInMemory is how many lines the supervisor keeps in memory. Older lines are in the service's
+// log file.
 const mostInMemory = 200
 
 func logsCommand(f *flags) *cobra.Command {
@@ -105,7 +104,7 @@ journal: journalctl -u applianced.`,
 	return cmd
 }
 
-// parseSince reads the flag --since.
+// parseSince parses the flag --since.
 func parseSince(text string, now time.Time) (time.Time, error) {
 	t, err := past.Time(text, now)
 	if err != nil {
@@ -117,7 +116,7 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 // followEvery is how often logs --follow asks for more.
 const followEvery = 500 * time.Millisecond
 
-// followLost is for how long the supervisor may be away, for a restart of its own.
+// followLost is how long the supervisor may be away, for its own restart.
 const followLost = time.Minute
 
 // printLog prints page after page.

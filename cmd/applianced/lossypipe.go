@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lossyPipe gives a writer for logs that outlives its reader: when w is a pipe in
-// non-blocking mode, which is what the supervisor gives a child that may
-// survive it, a full pipe costs lines (counted, and told when there is room
-// again) instead of stopping whoever logs. Any other w is given back.
+// lossyPipe returns a writer for logs that survives its reader. When w is a pipe in non-blocking
+// mode, which the supervisor gives a child that may outlive it, a full pipe drops lines instead of
+// blocking the writer. Dropped lines are counted, and reported when there is room again. Any other
+// w is returned unchanged.
 func lossyPipe(w io.Writer) io.Writer {
-	const fd = 2 // not Fd(), which would make it block
+	const fd = 2 // not Fd(), which would set blocking mode
 	var st unix.Stat_t
 	if w != io.Writer(os.Stderr) || unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		return w
@@ -25,8 +25,8 @@ func lossyPipe(w io.Writer) io.Writer {
 	return &lossyWriter{fd: fd}
 }
 
-// lossyWriter writes to a non-blocking pipe. A line of up to 4096 bytes is written
-// whole or not at all (pipe(7), PIPE_BUF). It is safe for concurrent use.
+// lossyWriter writes to a non-blocking pipe. A line of up to 4096 bytes is written completely or
+// not at all (pipe(7), PIPE_BUF). It is safe for concurrent use.
 type lossyWriter struct {
 	fd int
 

@@ -1,7 +1,6 @@
-// Command applianced is a node of the appliance: `applianced run` supervises
-// the salt-master and the load balancer, `applianced lb` is that load
-// balancer, and the other verbs ask or change what runs. See
-// `applianced --help`.
+// Command applianced is a node of the appliance: `applianced run` supervises the salt-master and the
+// load balancer, `applianced lb` is that load balancer, and the other verbs show or change the state
+// of the node. See `applianced --help`.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// exitError ends the program with a code of its own, without a message.
+// exitError ends the program with that exit code, without a message.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
@@ -52,7 +51,7 @@ func run(ctx context.Context, args []string) int {
 	return status.ExitUnknown
 }
 
-// sharedWords words an error of a verb that works on the shared storage itself.
+// sharedWords rewords an error of a verb that works on the shared storage itself.
 func sharedWords(cmd *cobra.Command, err error) error {
 	path, failed := cmd.PersistentFlags().GetString("config")
 	if failed != nil {
@@ -68,7 +67,7 @@ func sharedWords(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// withAdvice words an error; to who may not read a file it says who may.
+// withAdvice rewords an error. If the caller may not read a file, it says who may.
 func withAdvice(err error, uid int) string {
 	text := err.Error()
 	if uid != 0 && errors.Is(err, fs.ErrPermission) && !strings.Contains(text, "root") {

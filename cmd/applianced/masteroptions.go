@@ -20,8 +20,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// optionsOf says where a file has the options of the master: the path of the
-// file, its text, and the keys above the options, for each form of the file.
+// optionsOf locates the options of the master in a file: the path of the file, its text, and the
+// keys above the options, for each form of the file.
 type optionsOf struct {
 	path  string
 	text  []byte
@@ -34,12 +34,12 @@ func inAnswers() [][]string {
 	return [][]string{{"settings", "master", "options"}, {"saltern", "settings", "master", "options"}}
 }
 
-// slowAfter is when files that do not answer are mentioned.
+// slowAfter is when a message mentions files that do not answer.
 const slowAfter = 10 * time.Second
 
-// checkMaster checks what the master of a node will be given, by the master's
-// own code: the options of from, and the administrator's files. The error lists
-// all faults with file and line; the notes name what has no effect.
+// checkMaster checks the future configuration of a node's master with the master's own code: the
+// options of from, and the administrator's files. The error lists all faults with file and line.
+// The notes name options without effect.
 func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes []conf.Note, err error) {
 	text, err := layout.MasterConfig(s, s.Users.Master, s.UserConfDir())
 	if err != nil {
@@ -74,7 +74,7 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 
 	cfg, err := (&conf.Loader{User: s.Users.Master}).Load(file)
 	if err != nil {
-		var own, others []error // the options of the file come in the order of the generated one
+		var own, others []error // faults in the options of the file, in the order of the generated file
 		for _, e := range conf.Faults(err) {
 			f := (*conf.Fault)(nil)
 			switch {
@@ -109,7 +109,7 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 		switch {
 		case n.Path != file:
 			others = append(others, n)
-		case lines[n.Option] > 0: // else it is written by the appliance
+		case lines[n.Option] > 0: // otherwise the appliance sets the option
 			n.Path, n.Line = from.path, lines[n.Option]
 			notes = append(notes, n)
 		}
@@ -119,8 +119,8 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 	return append(notes, others...), all.ErrorOrNil()
 }
 
-// checkAPI checks what salt-api will be given, by its own code. A certificate that
-// the node makes itself need not be there yet.
+// checkAPI checks the future configuration of salt-api with its own code. A certificate that the
+// node creates itself need not exist yet.
 func checkAPI(cfg *conf.Master, s *settings.Settings) []error {
 	o, err := restapi.Read(cfg, slog.New(slog.DiscardHandler))
 	if err == nil && o.Cert != s.APICert() {
@@ -135,12 +135,12 @@ func checkAPI(cfg *conf.Master, s *settings.Settings) []error {
 	return nil
 }
 
-// checkOptions checks the master's options of this node, as far as the caller may
-// read them: the supervisor checks all else.
+// checkOptions checks the master's options of this node, as far as the caller may read them. The
+// supervisor checks everything else.
 func (f *flags) checkOptions(stderr io.Writer) error {
 	s, err := settings.Load(f.config, hostname())
 	if err != nil {
-		return nil // the supervisor says it
+		return nil // the supervisor reports it
 	}
 	text, err := os.ReadFile(f.config)
 	if err != nil {
@@ -150,7 +150,7 @@ func (f *flags) checkOptions(stderr io.Writer) error {
 	return err
 }
 
-// optionLines are those of the options of the master.
+// optionLines returns the lines of the master's options.
 func (o optionsOf) optionLines() map[string]int {
 	lines := map[string]int{}
 	var doc yaml.Node
@@ -176,7 +176,7 @@ func (o optionsOf) optionLines() map[string]int {
 	return lines
 }
 
-// mapValue is the value of a key of a map; nil if n is none, or has no such key.
+// mapValue returns the value of a key of a map, or nil when n is not a map or lacks the key.
 func mapValue(n *yaml.Node, key string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil
@@ -189,7 +189,7 @@ func mapValue(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// printNotes names what a right configuration has that does nothing.
+// printNotes prints which parts of a valid configuration have no effect.
 func printNotes(w io.Writer, notes []conf.Note) {
 	for _, n := range notes {
 		kind := "note"

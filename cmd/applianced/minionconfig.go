@@ -11,10 +11,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// minionConfig is what a minion is configured with, for machines.
+// minionConfig is the configuration for minions, for programs.
 type minionConfig struct {
 	Masters     []string `json:"masters"`
-	Finger      string   `json:"masterFinger,omitempty"` // empty: not known on this node
+	Finger      string   `json:"masterFinger,omitempty"` // "" means unknown on this node
 	PublishPort int      `json:"publishPort"`
 	RequestPort int      `json:"requestPort"`
 	Text        string   `json:"text"` // the lines
@@ -66,8 +66,8 @@ and the ports when they are not Salt's usual ones, as lines for a minion's
 	return cmd
 }
 
-// configOfMinions takes what the set-up knows, else what the status of a node does that
-// was configured by hand. done may be nil: the node was not set up by answers.
+// configOfMinions takes the values from the set-up, or from the status of a node that was
+// configured by hand. done may be nil: the node was not set up by answers.
 func configOfMinions(d status.Document, done *setup.Done) (minionConfig, error) {
 	out := minionConfig{Masters: d.Front.Addresses, PublishPort: d.Front.PublishPort, RequestPort: d.Front.RequestPort}
 	switch {

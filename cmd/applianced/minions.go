@@ -15,7 +15,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// minionCommands are the verbs about minions, their keys and log-ins.
+// minionCommands returns the verbs about minions, their keys and log-ins.
 func minionCommands(f *flags) []*cobra.Command {
 	return []*cobra.Command{minionsCommand(f), minionConfigCommand(f), keysCommand(f), tokensCommand(f)}
 }
@@ -107,8 +107,8 @@ func warnUnasked(w io.Writer, list status.MinionList) {
 	notAsked(w, list.Unasked, ", what it knows is missing")
 }
 
-// notAsked names the nodes that gave no answer, each with the reason, and what is missing
-// for it. It reports whether there are any.
+// notAsked prints the nodes that did not answer, each with the reason, and what is missing
+// therefore. It reports whether there are any.
 func notAsked(w io.Writer, unasked map[string]string, missing string) bool {
 	for _, name := range slices.Sorted(maps.Keys(unasked)) {
 		fmt.Fprintf(w, "%s could not be asked%s: %s\n", printable.Clean(name), missing, printable.Clean(unasked[name]))
@@ -116,7 +116,7 @@ func notAsked(w io.Writer, unasked map[string]string, missing string) bool {
 	return len(unasked) > 0
 }
 
-// secretCommand is the cluster's secret.
+// secretCommand returns the verbs about the cluster's secret.
 func secretCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "secret",

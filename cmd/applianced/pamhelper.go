@@ -11,8 +11,8 @@ import (
 	"saltern/supervisor/pam"
 )
 
-// pamHelperCommand checks one password of a local account; systemd starts it for each
-// connection to the socket of saltern-pam.socket, which is its standard input.
+// pamHelperCommand returns the verb that checks one password of a local account. systemd starts it
+// for each connection to the socket of saltern-pam.socket, which is its standard input.
 func pamHelperCommand() *cobra.Command {
 	var account string
 	cmd := &cobra.Command{

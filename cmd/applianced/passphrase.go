@@ -88,11 +88,10 @@ func readSmall(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, maxSecretFile))
 }
 
-// shortestPhrase is the fewest characters of a new passphrase.
+// shortestPhrase is the minimum number of characters of a new passphrase.
 const shortestPhrase = 12
 
-// passphrase reads a file's first line or asks on the terminal, twice for a
-// new one.
+// passphrase reads the first line of a file or asks on the terminal, twice for a new passphrase.
 func passphrase(ctx context.Context, file string, fresh bool) (p string, err error) {
 	if file != "" {
 		var b []byte
@@ -120,7 +119,7 @@ func passphrase(ctx context.Context, file string, fresh bool) (p string, err err
 	return p, nil
 }
 
-// askSecret asks on the controlling terminal without an echo.
+// askSecret asks on the controlling terminal, without an echo.
 func askSecret(ctx context.Context, prompt string) (string, error) {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -150,8 +149,8 @@ func askSecret(ctx context.Context, prompt string) (string, error) {
 	}
 
 	got := make(chan answer, 1)
-	go func() { // ends with the line, or with the program
-		line := make([]byte, 4096) // a line of a terminal is no longer
+	go func() { // ends when a line was read, or with the program
+		line := make([]byte, 4096) // the longest line of a terminal
 		n, err := tty.Read(line)
 		got <- answer{strings.TrimRight(string(line[:max(n, 0)]), "\r\n"), err}
 	}()

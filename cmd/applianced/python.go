@@ -29,7 +29,7 @@ The code of a package runs with the rights of the master: add what you trust.`,
 	return cmd
 }
 
-// packages finds the Python packages of the cluster.
+// packages returns the Python packages of the cluster.
 func (f *flags) packages() (python.Place, error) {
 	s, err := f.storage()
 	if err != nil {
@@ -41,7 +41,7 @@ func (f *flags) packages() (python.Place, error) {
 // maxRequirements bounds a file of requirements, in bytes.
 const maxRequirements = 1 << 20
 
-// packageFlags are those of python add.
+// packageFlags are the flags of python add.
 type packageFlags struct {
 	from, index, file string
 	hashes            []string

@@ -19,13 +19,14 @@ const (
 	turnEnd   = 15 * time.Second // to give the turn back
 )
 
-// restartTurn is a restart of the machine that disturbs its cluster least.
+// restartTurn restarts the machine with the least disturbance of its cluster: it takes the turn,
+// drains the minions, and restarts.
 type restartTurn struct {
 	wait     time.Duration // for the turn
 	drain    time.Duration // for minions to leave
 	force    bool
 	out      io.Writer
-	askEvery time.Duration // between questions
+	askEvery time.Duration // interval of the questions
 	boot     func() error
 }
 
@@ -64,7 +65,7 @@ another.`,
 	return cmd
 }
 
-// restartNode ends with the restart.
+// restartNode does not return after a successful restart.
 func (r *restartTurn) restartNode(ctx context.Context, c *api.Client) error {
 	t, err := c.Turn(ctx)
 	if err != nil && !r.force {
@@ -113,8 +114,8 @@ func (r *restartTurn) takeTurn(ctx context.Context, c *api.Client) error {
 	}
 }
 
-// awaitMinionsLeft waits until the minions have moved to other nodes, and looks once more
-// whether these are there.
+// awaitMinionsLeft waits until the minions have moved to other nodes, and checks once more that
+// these nodes are there.
 func (r *restartTurn) awaitMinionsLeft(ctx context.Context, c *api.Client) error {
 	end := time.Now().Add(r.drain)
 	for told := false; ; told = true {

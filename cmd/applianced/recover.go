@@ -65,7 +65,7 @@ serves: code 0, or 3 when something stopped it.`,
 	return cmd
 }
 
-// followRecovery waits until the node serves by itself.
+// followRecovery waits until the node serves again.
 func followRecovery(cmd *cobra.Command, c *api.Client) error {
 	words := map[string]string{
 		"copy":    "taking this node's copy of the data",
@@ -80,7 +80,7 @@ func followRecovery(cmd *cobra.Command, c *api.Client) error {
 		switch {
 		case err != nil && !errors.Is(err, api.ErrNotRunning), serr != nil && !errors.Is(serr, api.ErrNotRunning):
 			return errors.Join(err, serr)
-		case err != nil || serr != nil: // between two lives of the node
+		case err != nil || serr != nil: // the supervisor is restarting
 		case r.Stage == "" && r.Fault != "":
 			fmt.Fprintf(cmd.ErrOrStderr(),
 				"applianced: recover: %s\nnothing was changed; next: applianced status\n",

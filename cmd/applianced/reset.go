@@ -18,7 +18,7 @@ import (
 	"saltern/supervisor/upgrade"
 )
 
-// resetMark is looked at by the initial RAM disk before the state is mounted.
+// resetMark is the file for which the initial RAM disk looks before it mounts the state.
 const resetMark = "/data/reset"
 
 func resetCommand(f *flags) *cobra.Command {
@@ -75,7 +75,7 @@ func resetImage(yes bool) error {
 	return systemctl("reboot")
 }
 
-// resetHost has the running supervisor do it: it knows what is the node's.
+// resetHost asks the running supervisor to reset, because it knows what belongs to the node.
 func (f *flags) resetHost(cmd *cobra.Command, yes bool) error {
 	c := f.client()
 	r, err := c.Resetting(cmd.Context())
@@ -142,8 +142,8 @@ func writeResetPlan(w io.Writer, p api.ResetPlan) {
 	}
 }
 
-// followReset waits until the machine is new. The socket may be another one
-// then: appliance.yaml is gone.
+// followReset waits until the machine is new. Its socket may be another one by then, because
+// appliance.yaml is gone.
 func (f *flags) followReset(cmd *cobra.Command) error {
 	for {
 		r, err := f.client().Resetting(cmd.Context())
@@ -155,7 +155,7 @@ func (f *flags) followReset(cmd *cobra.Command) error {
 			return exitError(status.ExitNotServing)
 		case err == nil && !r.UnderWay:
 			return nil
-		case err != nil && !errors.Is(err, api.ErrNotRunning): // between two lives of the node
+		case err != nil && !errors.Is(err, api.ErrNotRunning): // the supervisor is restarting
 			return err
 		}
 

@@ -161,8 +161,7 @@ func aloneInCluster(s *settings.Settings) error {
 	return nil
 }
 
-// adoptRestoredKey brings the table of nodes in line with the cluster's key that was
-// restored.
+// adoptRestoredKey makes the table of nodes match the restored key of the cluster.
 func adoptRestoredKey(ctx context.Context, s *settings.Settings) error {
 	text, err := durable.Read(filepath.Join(s.SharedPKIDir(), "cluster.pem"), maxSecretFile)
 	if err != nil {

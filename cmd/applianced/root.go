@@ -13,10 +13,10 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// flags are those that several verbs share.
+// flags are the flags that several verbs share.
 type flags struct {
 	config string // path of appliance.yaml
-	socket string // of the local API; empty: from the configuration
+	socket string // of the local API; "" means that of the configuration
 }
 
 func rootCommand() *cobra.Command {
@@ -60,8 +60,8 @@ verb exits with 64 when its command line makes no sense.`,
 	return root
 }
 
-// apiSocket finds the supervisor's socket: the flag, else the configuration,
-// else the default.
+// apiSocket returns the supervisor's socket: the flag, else that of the configuration, else the
+// default.
 func (f *flags) apiSocket() string {
 	if f.socket != "" {
 		return f.socket
@@ -73,8 +73,7 @@ func (f *flags) apiSocket() string {
 	return base.APISocket()
 }
 
-// hostname is the default identity of a node; "localhost" when the system
-// does not tell.
+// hostname returns the default name of a node: "localhost" when the system has no name.
 func hostname() string {
 	h, err := os.Hostname()
 	if err != nil || h == "" {
@@ -96,8 +95,8 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// newLog makes the program's logger. Under systemd the journal adds the time
-// itself, so it is left out there.
+// newLog creates the program's logger. Under systemd the journal adds the time, so the logger does
+// not.
 func newLog(w io.Writer, level, format string) *slog.Logger {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

@@ -97,7 +97,7 @@ takes its place and no connection is refused.`,
 		signal.Notify(hup, syscall.SIGHUP)
 		ended := make(chan struct{})
 		defer func() {
-			signal.Stop(hup) // no more sends after this
+			signal.Stop(hup) // nothing is sent to hup after this
 			close(hup)
 			<-ended
 		}()
@@ -121,8 +121,8 @@ takes its place and no connection is refused.`,
 	return cmd
 }
 
-// execNewer puts the program at path into the place of this process if it is
-// another one by now. Systemd sees the same process.
+// execNewer replaces this process by the program at path if the file has changed. For systemd it
+// remains the same process.
 func execNewer(path string, log *slog.Logger) {
 	now, err := os.Stat(path)
 	if err != nil {
@@ -139,8 +139,8 @@ func execNewer(path string, log *slog.Logger) {
 	}
 }
 
-// onTrial reports whether this version of the system is not known to be good yet;
-// when that cannot be told, it is not.
+// onTrial reports whether this version of the system is still on trial. If that is unknown, it is
+// not.
 func onTrial(log *slog.Logger) func() bool {
 	return func() bool {
 		var sys upgrade.System

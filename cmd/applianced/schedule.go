@@ -13,7 +13,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// scheduleCommand shows the master's schedule.
+// scheduleCommand returns the verb that shows the master's schedule.
 func scheduleCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -100,7 +100,7 @@ func writeSchedule(w io.Writer, list status.Schedule) error {
 	return nil
 }
 
-// clockOf shows a time of the master's clock.
+// clockOf formats a time of the master's clock.
 func clockOf(t time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -33,7 +33,7 @@ secrets out of git and from who reads states, not from an administrator of a nod
 	return cmd
 }
 
-// keyring finds the keys of the cluster.
+// keyring returns the keys of the cluster.
 func (f *flags) keyring() (secrets.Place, error) {
 	s, err := f.storage()
 	if err != nil {
@@ -309,7 +309,7 @@ remembers (gpg_cache_ttl, a day); applianced restart master ends that too.`,
 	return cmd
 }
 
-// wordWhichKey says how a key is named to who has to name one.
+// wordWhichKey adds to an error how to name a key.
 func wordWhichKey(err error) error {
 	if errors.Is(err, secrets.ErrWhich) {
 		return misused("%w; see: applianced secrets list", err)
@@ -317,7 +317,7 @@ func wordWhichKey(err error) error {
 	return err
 }
 
-// readAtMost reads all of in, and refuses what is longer.
+// readAtMost reads all of in. It refuses longer input.
 func readAtMost(in io.Reader, most int) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(in, int64(most)+1))
 	if err == nil && len(b) > most {

@@ -14,7 +14,7 @@ import (
 	"saltern/tui"
 )
 
-// terminalCommands are the verbs with a page of their own.
+// terminalCommands returns the verbs with a page on a terminal.
 func terminalCommands(f *flags) []*cobra.Command {
 	return []*cobra.Command{setupCommand(f), consoleCommand(f), supportCommand(f), backupCommand(f),
 		restoreCommand(f), importCommand(f), exportCommand(f), manualCommand()}
@@ -71,7 +71,7 @@ func onTerminal(ctx context.Context, t tui.Terminal, m tui.Model) error {
 	return err
 }
 
-// keys is the keyboard as the wizard knows it.
+// keys is the keyboard as the wizard uses it.
 type keys struct{ keyboard.Keyboard }
 
 // Layouts implements tui.Keyboard.

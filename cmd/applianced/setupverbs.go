@@ -12,8 +12,8 @@ import (
 	"saltern/tui"
 )
 
-// setupVerbs are the set-up's verbs for programs and for people without a
-// terminal of their own.
+// setupVerbs returns the verbs of the set-up for programs, and for people without a terminal of
+// their own.
 func setupVerbs(f *flags) []*cobra.Command {
 	retry := &cobra.Command{
 		Use:     "retry",
@@ -116,7 +116,7 @@ with 0 when the node is set up, 2 while the work goes on, 3 when it has failed,
 	return cmd
 }
 
-// writeProgress prints what everybody may see of where the set-up stands.
+// writeProgress prints the public progress of the set-up.
 func writeProgress(w io.Writer, p setup.Progress) error {
 	text := strings.Join(tui.ProgressLines(p, 79), "\n") + "\n"
 	if p.Done != nil {

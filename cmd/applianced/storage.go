@@ -22,7 +22,7 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// exitUndone is how plan and apply end when something is left to do.
+// exitUndone is the exit code of plan and apply when something is left to do.
 const exitUndone = 2
 
 func storageCommand(f *flags) *cobra.Command {
@@ -97,7 +97,7 @@ Exit codes: 0 ready, 1 cannot tell, 2 ready with problems, 3 not ready.`,
 	return cmd
 }
 
-// splitBrains lists files on which copies disagree.
+// splitBrains lists files whose copies disagree.
 func splitBrains(ctx context.Context, out io.Writer, f *flags) {
 	cfg, err := settings.Load(f.config, hostname())
 	if err != nil {
@@ -207,7 +207,7 @@ Exit codes: 0 done, 1 failed or cannot tell, 2 something is left to do.`,
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				_ = m.manager.Run(ctx) // it ends with ctx and has nothing to say
+				_ = m.manager.Run(ctx) // Run ends with ctx; its error adds nothing
 			}()
 			defer func() {
 				cancel()
@@ -257,7 +257,7 @@ func aloneManager(f *flags, table string, form bool, errOut io.Writer) (*standal
 	return a, err
 }
 
-// readState reads the table again when it has changed.
+// readState returns the state of the storage. It reads the table again when it has changed.
 func (a *standalone) readState(context.Context) (storage.State, error) {
 	b, err := os.ReadFile(a.table)
 	if err != nil {
@@ -326,8 +326,7 @@ func follow(
 	}
 }
 
-// storageHelperCommand is the side that touches the volume; the supervisor
-// starts it.
+// storageHelperCommand returns the verb that touches the volume. The supervisor starts it.
 func storageHelperCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "helper",
@@ -343,8 +342,8 @@ func storageHelperCommand() *cobra.Command {
 	}
 }
 
-// unanswered prints the whole document of a question that nobody has answered, so that a program that
-// reads it finds the fields that it knows, and gives the error.
+// unanswered prints a complete but empty document for a question without an answer, so that a
+// program finds the fields that it knows, and returns the error.
 func unanswered(cmd *cobra.Command, asJSON bool, document any, err error) error {
 	if asJSON && cmd.Context().Err() == nil {
 		_ = writeJSON(cmd.OutOrStdout(), document)

@@ -52,7 +52,7 @@ addresses and options stay: look into it before you hand it on.`,
 	return cmd
 }
 
-// supportSource is this node; without a usable configuration it is one with
+// supportSource returns this node as the source of a bundle. Without a usable configuration it uses
 // the defaults.
 func (f *flags) supportSource() support.Source {
 	s, err := settings.Load(f.config, hostname())
@@ -70,8 +70,8 @@ func (f *flags) supportSource() support.Source {
 	}
 }
 
-// writeBundle writes a bundle to path, or to a new file in the data directory
-// when path is empty, and gives its name. The file is readable by us only.
+// writeBundle writes a bundle to path, or to a new file in the data directory when path is "", and
+// returns its name. Only we may read the file.
 func (f *flags) writeBundle(ctx context.Context, path string) (string, error) {
 	src := f.supportSource()
 	own := path == ""
@@ -94,7 +94,7 @@ func (f *flags) writeBundle(ctx context.Context, path string) (string, error) {
 	return path, nil
 }
 
-// keepNewest removes all but the n last files by name.
+// keepNewest removes all files but the last n by name.
 func keepNewest(pattern string, n int) {
 	names, _ := filepath.Glob(pattern)
 	for _, old := range names[:max(0, len(names)-n)] {

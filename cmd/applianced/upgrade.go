@@ -19,7 +19,7 @@ import (
 	"saltern/supervisor/upgrade"
 )
 
-// When a new version counts as good.
+// These decide when a new version counts as good.
 const (
 	confirmLook   = 5 * time.Second
 	confirmSteady = 2 * time.Minute
@@ -103,7 +103,7 @@ coming.`,
 	return cmd
 }
 
-// upgradeOne puts a version on this machine.
+// upgradeOne installs a version on this machine.
 type upgradeOne struct {
 	reboot, force, older, plain bool
 
@@ -161,9 +161,8 @@ func (o *upgradeOne) upgradeNode(cmd *cobra.Command, from string, c *api.Client)
 	return err
 }
 
-// mayUpgrade refuses while this node is not well. Writing the new version
-// disturbs nobody; whether the cluster can spare the node is asked before the
-// restart.
+// mayUpgrade refuses while this node is not well. Writing the new version disturbs nobody; only
+// before the restart it matters whether the cluster can spare the node.
 func mayUpgrade(ctx context.Context, c *api.Client) error {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
@@ -178,8 +177,7 @@ func mayUpgrade(ctx context.Context, c *api.Client) error {
 	return nil
 }
 
-// sysLog writes a line into the system's log of administration. It is not a
-// reason to stop when there is none.
+// sysLog writes a line into the system's log of administration. A missing log is not an error.
 func sysLog(line string) {
 	w, err := syslog.New(syslog.LOG_AUTHPRIV|syslog.LOG_NOTICE, "applianced")
 	if err != nil {
@@ -189,8 +187,8 @@ func sysLog(line string) {
 	_ = w.Close()
 }
 
-// openVersion gives a file, or what an address answers; plain: also one without
-// encryption, and one that another address leads to.
+// openVersion opens a file or the answer of an address. With plain it also accepts unencrypted
+// addresses, and redirections to them.
 func openVersion(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
 	if !strings.HasPrefix(from, "http://") && !strings.HasPrefix(from, "https://") {
 		f, err := os.Open(from)
@@ -276,8 +274,8 @@ func upgradeBackCommand(sys *upgrade.System) *cobra.Command {
 	}
 }
 
-// wellWithVersion reports whether a node proves the version that it runs. That other nodes
-// answer the minions at its front proves nothing.
+// wellWithVersion reports whether a node itself proves that the version it runs is good. That other
+// nodes answer the minions at its front proves nothing.
 func wellWithVersion(d status.Document) bool {
 	return d.ServesItself() || d.Exit == status.ExitUnconfigured
 }

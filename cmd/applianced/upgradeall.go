@@ -17,10 +17,10 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// upgradeLook is how often it is asked how far the nodes are.
+// upgradeLook is how often a verb asks for the progress of the nodes.
 const upgradeLook = time.Second
 
-// upgradeAll has all nodes take a version.
+// upgradeAll upgrades all nodes to a version.
 type upgradeAll struct {
 	path     string
 	yes      bool
@@ -31,7 +31,7 @@ type upgradeAll struct {
 	errOut   io.Writer
 }
 
-// upgradeNodes asks what would be done and whether to do it, and does it.
+// upgradeNodes asks for the plan and for consent, and upgrades the nodes.
 func (u *upgradeAll) upgradeNodes(cmd *cobra.Command, c *api.Client) error {
 	if strings.Contains(u.path, "://") {
 		return misused("upgrade --all takes a file, not an address: fetch it first, it is handed to the other nodes")
@@ -68,7 +68,7 @@ func (u *upgradeAll) upgradeNodes(cmd *cobra.Command, c *api.Client) error {
 	return u.printOutcome(u.follow(cmd.Context(), c, false))
 }
 
-// follow begins and follows it to its end.
+// follow starts the upgrade and follows it to its end.
 func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rollout.Progress, err error) {
 	if err := c.Upgrade(ctx, api.UpgradeRequest{Path: u.path, Dry: dry}); err != nil {
 		return p, fmt.Errorf("upgrade: %w", err)
@@ -84,7 +84,7 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 			case ctx.Err() != nil:
 				return errors.New("it goes on without this terminal; applianced upgrade --all --dry-run FILE says which nodes have the version")
 			case errors.Is(err, api.ErrNotRunning) && last.Running:
-				// The restart of this node is the last step; it takes this program along, too.
+				// The restart of this node is the last step, and ends this program too.
 				return fmt.Errorf("follow the upgrade: %w: this node restarts, or its supervisor has ended; when it is back, applianced upgrade --all --dry-run FILE says which nodes have the version",
 					err)
 			}
@@ -94,7 +94,7 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 	}.followToEnd(ctx)
 }
 
-// stepsWriter is where the steps are told: not between the lines of a document.
+// stepsWriter returns where to print steps: not into a JSON document.
 func (u *upgradeAll) stepsWriter() io.Writer {
 	if u.asJSON {
 		return u.errOut
@@ -102,7 +102,7 @@ func (u *upgradeAll) stepsWriter() io.Writer {
 	return u.out
 }
 
-// printOutcome prints what came of it.
+// printOutcome prints the result.
 func (u *upgradeAll) printOutcome(p rollout.Progress, err error) error {
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (u *upgradeAll) printOutcome(p rollout.Progress, err error) error {
 	return nil
 }
 
-// upgradeNext is what to do about a result.
+// upgradeNext says what to do about a result.
 func upgradeNext(c rollout.Code) string {
 	switch c {
 	case rollout.Refused, rollout.Away:
@@ -143,7 +143,7 @@ func upgradeNext(c rollout.Code) string {
 	return ""
 }
 
-// printUpgrade prints where each node stands.
+// printUpgrade prints the state of each node.
 func printUpgrade(w io.Writer, p rollout.Progress) {
 	for _, n := range p.Result.Nodes {
 		runs := ""

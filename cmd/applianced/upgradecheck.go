@@ -14,19 +14,20 @@ import (
 	"saltern/supervisor/upgrade"
 )
 
-// offer is what upgrade check prints for machines.
+// offer is the output of upgrade check for programs.
 type offer struct {
 	Address string    `json:"address"`
 	Version string    `json:"version"`
 	Created time.Time `json:"created"`
 	Runs    string    `json:"runs"`
 	Newer   bool      `json:"newer"`
-	// Installs is when the upgrade window installs it by itself, at the earliest; nil: never.
+	// Installs is the earliest time at which the upgrade window installs the version by itself. It
+	// may be nil: never.
 	Installs *time.Time `json:"installs,omitempty"`
 }
 
-// installs says when a window takes a version that was built then, at the earliest; nil:
-// there is none.
+// installs returns the earliest time at which a window installs a version that was built then. It may be
+// nil: never.
 func installs(u settings.Upgrade, created, now time.Time) *time.Time {
 	w, err := u.Opens()
 	if err != nil {

@@ -7,21 +7,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exitUsage is EX_USAGE of sysexits.h. No answer of `applianced status` has it,
-// so a script does not take a verb that was mistyped for one.
+// exitUsage is EX_USAGE of sysexits.h. `applianced status` never returns it, so a script does not
+// mistake a mistyped verb for a status.
 const exitUsage = 64
 
-// usageError is a command line that makes no sense.
+// usageError is an invalid command line.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// misused makes a usageError.
+// misused returns a usageError.
 func misused(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// strict makes cmd and all below it refuse what they do not know: cobra prints
-// the help of a verb that only has verbs below it, and calls that a success.
+// strict makes cmd and its verbs refuse unknown arguments. Otherwise cobra prints the help of a
+// verb that only has sub-verbs, and exits with success.
 func strict(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return misused("%w; see: %s --help", err, cmd.CommandPath())
@@ -53,7 +53,7 @@ func strict(cmd *cobra.Command) {
 	}
 }
 
-// unknownVerb names what may have been meant.
+// unknownVerb suggests similar verbs.
 func unknownVerb(cmd *cobra.Command, verb string) error {
 	cmd.SuggestionsMinimumDistance = 2
 	near := cmd.SuggestionsFor(verb)

@@ -18,7 +18,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// terminalOf is the terminal behind w, if it is one; /dev/null is none.
+// terminalOf returns the terminal behind w, or nil. /dev/null is not one.
 func terminalOf(w io.Writer) (*os.File, bool) {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -34,7 +34,7 @@ func isTerminal(w io.Writer) bool {
 	return ok
 }
 
-// windowOf is the size of a terminal: 80x24 where it does not tell, as serial lines do.
+// windowOf returns the size of a terminal, 80x24 where it is unknown, as on serial lines.
 func windowOf(terminal *os.File) (width, height int) {
 	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -43,8 +43,8 @@ func windowOf(terminal *os.File) (width, height int) {
 	return int(cmp.Or(size.Col, 80)), int(cmp.Or(size.Row, 24))
 }
 
-// writeOn prints a status on a terminal, its lines broken between words. When it is
-// longer than the window, which scrolls, the answer is also its last line.
+// writeOn prints a status on a terminal and breaks its lines between words. When it is longer than
+// the window, it repeats the answer as the last line, because the window scrolls.
 func writeOn(terminal *os.File, d status.Document) error {
 	width, height := windowOf(terminal)
 	lines := status.Fit(d, status.Room{Width: width})
@@ -56,8 +56,8 @@ func writeOn(terminal *os.File, d status.Document) error {
 	return err
 }
 
-// coloured gives the answer at the beginning of a status its colour, unless NO_COLOR is
-// set (https://no-color.org).
+// coloured colours the answer at the beginning of a status, unless NO_COLOR is set
+// (https://no-color.org).
 func coloured(line string, h status.Health) string {
 	answer := strings.ToUpper(string(h))
 	rest, ok := strings.CutPrefix(line, answer)
@@ -73,8 +73,8 @@ func coloured(line string, h status.Health) string {
 	return "\x1b[1;" + colour + "m" + answer + "\x1b[0m" + rest
 }
 
-// watchOn shows the status in the window of a terminal, again and again until ctx ends,
-// and whenever the size of the window changes. It returns the last exit code.
+// watchOn shows the status in the window of a terminal repeatedly until ctx ends, and whenever the
+// size of the window changes. It returns the last exit code.
 func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.Duration) error {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH, syscall.SIGCONT)
@@ -86,7 +86,7 @@ func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.D
 	for {
 		d, err := c.Status(ctx)
 		if ctx.Err() != nil {
-			return last // what was interrupted tells nothing
+			return last // an interrupted question has no answer
 		}
 
 		last = exitOf(d)
@@ -107,8 +107,8 @@ func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.D
 	}
 }
 
-// drawStatus puts a status into the window, over what is there. The last line is left to the
-// cursor. asked is why there is no status.
+// drawStatus draws a status over the content of the window. It leaves the last line to the cursor.
+// asked is the error when there is no status.
 func drawStatus(terminal *os.File, d status.Document, asked error) error {
 	width, height := windowOf(terminal)
 	var lines []string
@@ -126,8 +126,8 @@ func drawStatus(terminal *os.File, d status.Document, asked error) error {
 	var text strings.Builder
 	text.WriteString(home)
 	for _, l := range lines {
-		// Behind a line that fills the window the cursor is still on its last character,
-		// which would be cleared too: the line is cleared first.
+		// After a line that fills the window the cursor is still on its last character, which
+		// clearing the rest would remove. So clear the line first.
 		text.WriteString(clearLine + l + "\r\n")
 	}
 
@@ -136,7 +136,7 @@ func drawStatus(terminal *os.File, d status.Document, asked error) error {
 	return err
 }
 
-// unknownLines are about a supervisor that could not be asked.
+// unknownLines returns the status lines for a supervisor that could not be asked.
 func unknownLines(err error) []string {
 	lines := []string{fmt.Sprint("UNKNOWN  ", err)}
 	if errors.Is(err, api.ErrNotRunning) {

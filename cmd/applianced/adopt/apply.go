@@ -24,8 +24,8 @@ import (
 
 const stagePrefix = ".import-"
 
-// Lock keeps other imports away, from other nodes too, until unlock is called, and
-// removes what an import that was killed has left, on the storage and on this node's disk.
+// Lock excludes other imports, also of other nodes, until unlock is called. It removes what a
+// killed import has left on the storage and on this node's disk.
 func Lock(s *settings.Settings) (unlock func(), err error) {
 	if err := storageThere(s); err != nil {
 		return nil, err
@@ -50,14 +50,14 @@ func Lock(s *settings.Settings) (unlock func(), err error) {
 	}
 
 	_ = f.Truncate(0)
-	_, _ = fmt.Fprintf(f, "%s since %s\n", s.Node, time.Now().UTC().Format("15:04:05 UTC")) // for who is refused
+	_, _ = fmt.Fprintf(f, "%s since %s\n", s.Node, time.Now().UTC().Format("15:04:05 UTC")) // shown to an import that is refused
 	removeStages(storage)
 	removeStages(treeParent(s))
 
 	return func() { _ = f.Close() }, nil
 }
 
-// removeStages removes what an import that was killed has left in a folder.
+// removeStages removes what a killed import has left in a folder.
 func removeStages(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -67,8 +67,8 @@ func removeStages(dir string) {
 	}
 }
 
-// treeParent is where archives are unpacked: on the node's own disk, where a large one
-// harms no other node.
+// treeParent returns where archives are unpacked: on the node's own disk, where a large one harms
+// no other node.
 func treeParent(s *settings.Settings) string {
 	if s.Storage.Kind == settings.LocalStorage {
 		return s.StorageDir()
@@ -76,8 +76,8 @@ func treeParent(s *settings.Settings) string {
 	return s.DataDir
 }
 
-// TreeDir makes the folder for an archive to be unpacked, which only we can change. The
-// lock is held; the caller removes it.
+// TreeDir creates a folder for unpacking an archive, which only we can change. The caller holds the
+// lock and removes the folder.
 func TreeDir(s *settings.Settings) (string, error) {
 	return makeStage(treeParent(s), "tree")
 }
@@ -93,8 +93,8 @@ func holder(storage string) string {
 	return "somebody else"
 }
 
-// Stage makes a folder in the storage directory that only we can change. The lock is
-// held; the caller removes it.
+// Stage creates a folder in the storage directory that only we can change. The caller holds the
+// lock and removes the folder.
 func Stage(s *settings.Settings, name string) (string, error) {
 	return makeStage(s.StorageDir(), name)
 }
@@ -107,9 +107,9 @@ func makeStage(parent, name string) (string, error) {
 	return dir, nil
 }
 
-// Apply puts everything into place. stamp names the folder in which what it replaces is
-// kept; kept is empty when nothing was. Until all is staged nothing of the node is
-// changed. After an error a part may be in place: the same import finishes it.
+// Apply puts everything in place. stamp names the folder that keeps the replaced files. kept is
+// that folder, or "" when nothing was replaced. Nothing of the node changes until everything is
+// staged. After an error a part may be in place: repeating the import completes it.
 func (p *Plan) Apply(ctx context.Context, stamp string) (kept string, err error) {
 	s := p.request.Settings
 	if p.Refused() {
@@ -175,7 +175,7 @@ func (p *Plan) putItems(ctx context.Context, stamp, before string) error {
 	return nil
 }
 
-// keepKey copies the cluster's key, which the nodes replace, to what is kept.
+// keepKey copies the cluster's key, which the nodes will replace, to the kept files.
 func (p *Plan) keepKey(before string) error {
 	if !p.request.Beside || !p.Rekeyed {
 		return nil
@@ -237,7 +237,8 @@ func (p *Plan) stageItem(stage string, it *item, master layout.Account) error {
 	return errors.Join(err, out.Close())
 }
 
-// adoptKeyring brings the keys of gpg. A fault is a note: all else is in place.
+// adoptKeyring imports the keys of gpg. A failure becomes a note, because everything else is in
+// place.
 func (p *Plan) adoptKeyring(ctx context.Context) {
 	s, c := p.request.Settings, p.countOf(GPG)
 	at, _, err := p.tree.resolve(p.keyring)

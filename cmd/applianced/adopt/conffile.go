@@ -12,7 +12,7 @@ import (
 	"saltern/master/value"
 )
 
-// Classes of option files: what a later class says replaces what an earlier one does.
+// Classes of option files. Options of a later class replace those of an earlier one.
 const (
 	classMain    = iota
 	classDefault // default_include
@@ -21,20 +21,20 @@ const (
 
 // confFile is one file of options of the other master.
 type confFile struct {
-	path    string // there
+	path    string // on the other master
 	class   int
 	text    []byte
 	options *value.Map
 	lines   map[string]int
 }
 
-// confs are all of them, in the order in which a master reads them.
+// confs are all files of options, in the order in which a master reads them.
 type confs struct {
 	files []*confFile
-	all   *value.Map // of all files together, as far as this package asks
+	all   *value.Map // the merged options, as far as this package needs them
 }
 
-// readConfs reads <dir>/master with what it includes, by Salt's rules
+// readConfs reads <dir>/master and the files that it includes, by Salt's rules
 // (salt/config/__init__.py include_config).
 func readConfs(t *Tree, dir string) (*confs, error) {
 	c := &confs{all: &value.Map{}}
@@ -153,7 +153,7 @@ func (c *confs) include(t *Tree, v any, dir string, class int) error {
 	return nil
 }
 
-// textOption is the value of an option that is a text, and its default.
+// textOption returns the value of an option that is a text, or preset.
 func (c *confs) textOption(option, preset string) string {
 	if s := c.all.Str(option); s != "" {
 		return s
@@ -161,7 +161,7 @@ func (c *confs) textOption(option, preset string) string {
 	return preset
 }
 
-// pathOption is that of an option whose value is a path: below root_dir, as Salt puts it.
+// pathOption returns the value of an option that is a path, relative to root_dir as in Salt.
 func (c *confs) pathOption(option, preset string) string {
 	p := c.textOption(option, preset)
 	if root := c.textOption("root_dir", "/"); p != "" && root != "/" &&
@@ -171,7 +171,7 @@ func (c *confs) pathOption(option, preset string) string {
 	return p
 }
 
-// lineOf is where an option stands that counts.
+// lineOf returns the place of an option that is in force.
 func (c *confs) lineOf(option string) (file string, line int) {
 	for _, f := range slices.Backward(c.files) {
 		if _, ok := f.options.Get(option); ok {
@@ -181,7 +181,7 @@ func (c *confs) lineOf(option string) (file string, line int) {
 	return "", 0
 }
 
-// noteAt makes a note about an option where it stands.
+// noteAt creates a note about an option, with its place.
 func (c *confs) noteAt(option, format string, args ...any) Note {
 	file, line := c.lineOf(option)
 	return Note{File: file, Line: line, Option: option, Text: fmt.Sprintf(format, args...)}
@@ -199,7 +199,7 @@ func (c *confs) foundLater(f *confFile, option string) (file string, line int, o
 	return "", 0, false
 }
 
-// target is the name of the file among the administrator's options on the appliance.
+// target returns the name of the file among the administrator's options on the appliance.
 func (f *confFile) target() string {
 	base := strings.TrimSuffix(path.Base(f.path), ".conf")
 	return fmt.Sprintf("import-%d-%s.conf", f.class, base)

@@ -1,21 +1,20 @@
-// Package adopt brings what a Salt master in Python has onto an appliance: the key that
-// its minions know, their keys in all states, the administrator's options, states,
-// pillars, the lists that accept minions, and the keys that open secrets in pillars.
+// Package adopt imports the data of a Salt master in Python to an appliance: the key that its minions
+// know, their keys in all states, the administrator's options, states, pillars, the lists that accept
+// minions, and the keys that decrypt secrets in pillars.
 //
-// [Look] reads a tree of files, checks all of it, compares it with what the node has,
-// and writes nothing; [Plan.Apply] puts it into place:
+// [Look] reads a tree of files, checks it completely, compares it with the node, and writes nothing.
+// [Plan.Apply] puts it in place:
 //
 //	folder, or tar → Unpack → Tree → Look: options, keys, roots → Plan → Apply
 //	                                     (the node's storage is compared)   ↓
 //	                           stage (.import-…) → backup.Place, file by file
 //
-// The tree is as hostile as any input: names, links, sizes and numbers are bounded,
-// links are followed within the tree alone, and keys are parsed. Nothing of the node is
-// replaced unless that was asked for, and then it is kept. What is in place already is
-// left alone, so that an import that was interrupted is finished by the same command.
+// The tree is as hostile as any input: names, links, sizes and numbers are bounded, links are followed
+// only within the tree, and keys are parsed. Files of the node are replaced only on request, and then
+// kept. Files that are equal already stay, so the same command completes an interrupted import.
 //
-// It is a part of the command because it knows the master's options and keys, which
-// nothing below supervisor may.
+// It belongs to the command because it knows the master's options and keys, which no package below
+// supervisor may import.
 package adopt
 
 import "fmt"
@@ -30,13 +29,13 @@ const (
 	maxConfs    = 200      // files of options
 	maxKeyFile  = 16 << 10 // of a minion's key
 	maxPrivate  = 64 << 10 // of a private key
-	maxLinks    = 40       // that lead on to each other
+	maxLinks    = 40       // in a chain
 	maxDepth    = 32       // folders
 	maxListed   = 1000     // notes and conflicts that are listed, each
 	maxAutosign = 1 << 20  // of a list
 )
 
-// Kind is what belongs together in the summary.
+// Kind is a line of the summary.
 type Kind string
 
 // The kinds, in the order of the summary.
@@ -58,30 +57,30 @@ func allKinds() []Kind {
 	return []Kind{MasterKey, SigningKey, Accepted, Pending, Rejected, Denied, Options, Lists, States, Pillars, GPG}
 }
 
-// Count is how much of a kind there is.
+// Count holds the numbers of one kind.
 type Count struct {
 	Kind Kind `json:"kind"`
 	New  int  `json:"new"`
-	// Same is in place already.
+	// Same are those that are in place already.
 	Same int `json:"same"`
-	// Other is there with another content: a conflict, unless the node's own master has
-	// made it and no minion knows it.
+	// Other are those that the node has with another content: a conflict, unless the node's own
+	// master has created it and no minion knows it.
 	Other int `json:"other"`
-	// Left is in the tree and is not taken; a note says why.
+	// Left are those in the tree that are not imported. A note says why.
 	Left int `json:"left"`
 }
 
-// Note is something that an administrator has to know, or to do.
+// Note is something that an administrator must know or do.
 type Note struct {
 	File   string `json:"file,omitempty"` // in the tree
-	Line   int    `json:"line,omitempty"` // from 1; 0: not known
+	Line   int    `json:"line,omitempty"` // from 1; 0 means unknown
 	Option string `json:"option,omitempty"`
 	Text   string `json:"text"`
-	// Info says that nothing is missing because of it.
+	// Info means that nothing is missing.
 	Info bool `json:"info,omitempty"`
 }
 
-// String gives the note with its place: path:line: option name: text.
+// String returns the note with its place: path:line: option name: text.
 func (n Note) String() string {
 	text := n.Text
 	if n.Option != "" {

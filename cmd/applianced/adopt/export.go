@@ -21,7 +21,7 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Exported is what was written.
+// Exported says what was written.
 type Exported struct {
 	Files       int    `json:"files"`
 	Bytes       int64  `json:"bytes"`
@@ -37,9 +37,9 @@ type exporter struct {
 	summary  Exported
 }
 
-// Export writes what the node's master has, below dir, as a master in Python reads it
-// from /: etc/salt with the key that minions know as its own, and srv. dir is made, and
-// must not exist: it holds keys. After an error it is incomplete.
+// Export writes the data of the node's master below dir, as a master in Python reads it from /:
+// etc/salt with the key that minions know as the master's own key, and srv. It creates dir, which
+// must not exist, because it will hold keys. After an error dir is incomplete.
 func Export(ctx context.Context, s *settings.Settings, dir string) (Exported, error) {
 	if err := storageThere(s); err != nil {
 		return Exported{}, err
@@ -100,7 +100,7 @@ func (x *exporter) writeText(name string, text []byte, mode fs.FileMode) error {
 
 const exportPKI = "etc/salt/pki/master"
 
-// writeKey writes the pair that minions know, and the one that signs it.
+// writeKey writes the pair that minions know, and the pair that signs it.
 func (x *exporter) writeKey(context.Context) error {
 	p := &Plan{request: Request{Settings: x.settings}, node: x.node}
 	name := "cluster"
@@ -170,8 +170,8 @@ func (x *exporter) minions(ctx context.Context) error {
 	return nil
 }
 
-// options writes those of appliance.yaml and the administrator's files, without those
-// that only this master knows, and with the paths of the other place.
+// options writes the options of appliance.yaml and the administrator's files, without those that
+// only our master knows, and with the paths of the other place.
 func (x *exporter) options(context.Context) error {
 	text, err := yaml.Marshal(x.settings.Master.Options)
 	if err != nil {
@@ -243,7 +243,7 @@ func (x *exporter) optionFile(from, to string, text []byte) error {
 	return x.writeText(to, []byte(head+rest), 0o600)
 }
 
-// places are where this master reads files, and where the other one will.
+// places returns where this master reads files, and where the other one will.
 func (x *exporter) places() (out []*root) {
 	for from, to := range map[string]string{
 		x.settings.FileRoot(): "/srv/salt", x.settings.PillarRoot(): "/srv/pillar", x.settings.UserConfDir(): "/etc/salt/master.d", x.settings.GPGDir(): "/etc/salt/gpgkeys",
@@ -251,11 +251,11 @@ func (x *exporter) places() (out []*root) {
 	} {
 		out = append(out, &root{dir: from, served: to})
 	}
-	slices.SortFunc(out, func(a, b *root) int { return len(b.dir) - len(a.dir) }) // the closest first
+	slices.SortFunc(out, func(a, b *root) int { return len(b.dir) - len(a.dir) }) // the longest first
 	return out
 }
 
-// writeFiles writes states, pillars, lists beside the options, and the keyring.
+// writeFiles writes states, pillars, the lists beside the options, and the keyring.
 func (x *exporter) writeFiles(ctx context.Context) error {
 	scan := &scanner{ctx: ctx, tree: x.node, seen: map[string]string{}, leftOut: map[Kind]int{}}
 	for _, r := range []*root{

@@ -23,7 +23,7 @@ type minionKey struct {
 	from  string
 }
 
-// states are those of a minion's key, the one that counts first, as Salt looks for it.
+// states are the states of a minion's key, in the order in which Salt looks for it.
 func states() []keys.State { return []keys.State{keys.Rejected, keys.Pending, keys.Accepted} }
 
 func kindOf(s keys.State) Kind {
@@ -35,7 +35,7 @@ func kindOf(s keys.State) Kind {
 	}[s]
 }
 
-// keyring are the keys of minions below one pki_dir.
+// keyring holds the keys of minions below one pki_dir.
 type keyring struct {
 	known   map[string]*minionKey // accepted, pending or rejected
 	denied  map[string]*minionKey
@@ -43,8 +43,8 @@ type keyring struct {
 	leftOut map[Kind]int
 }
 
-// readKeys reads the keys of minions in all states. Those that no minion can use are
-// left out, with a note.
+// readKeys reads the keys of minions in all states. It leaves out keys that no minion can use, with
+// a note.
 func readKeys(ctx context.Context, t *Tree, pki string) (*keyring, error) {
 	r := &keyring{known: map[string]*minionKey{}, denied: map[string]*minionKey{}, leftOut: map[Kind]int{}}
 	n := 0
@@ -78,7 +78,7 @@ func (r *keyring) skipFile(state keys.State, file, why string) {
 }
 
 func (r *keyring) takeKey(t *Tree, state keys.State, dir, id string) {
-	if id[0] == '.' { // Salt's own
+	if id[0] == '.' { // a file of Salt's own
 		return
 	}
 
@@ -116,13 +116,12 @@ func (r *keyring) takeKey(t *Tree, state keys.State, dir, id string) {
 type pair struct {
 	key    *rsa.PrivateKey
 	public []byte // text of the public half, as minions have seen it
-	text   []byte // of the private one, in clear
+	text   []byte // text of the private half, unencrypted
 	from   string
 	opened bool // it had a passphrase
 }
 
-// readPair reads <dir>/<name>.pem and .pub. The error is [fs.ErrNotExist] when there is
-// no such pair.
+// readPair reads <dir>/<name>.pem and .pub. Without such a pair it returns [fs.ErrNotExist].
 func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 	p := &pair{from: path.Join(dir, name+".pem")}
 	text, err := t.readFile(p.from, maxPrivate)
@@ -156,7 +155,7 @@ func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 	return p, err
 }
 
-// identity reads the key by which minions know a master: the cluster's, or its own.
+// identity reads the key by which minions know a master: that of the cluster, or the master's own.
 func identity(t *Tree, c *confs) (p *pair, cluster bool, err error) {
 	if c.textOption("cluster_id", "") != "" {
 		p, err := readPair(t, c.pathOption("cluster_pki_dir", c.pathOption("pki_dir", defaultPKI)), "cluster",
@@ -174,7 +173,7 @@ func identity(t *Tree, c *confs) (p *pair, cluster bool, err error) {
 
 const defaultPKI = "/etc/salt/pki/master"
 
-// minionsOf is where the keys of minions are.
+// minionsOf returns the folder of the keys of minions.
 func minionsOf(c *confs) string {
 	pki := c.pathOption("pki_dir", defaultPKI)
 	if c.textOption("cluster_id", "") != "" {
@@ -183,7 +182,7 @@ func minionsOf(c *confs) string {
 	return pki
 }
 
-// fingerprint is that of a public key, as minions have it in master_finger.
+// fingerprint returns the fingerprint of a public key, as minions have it in master_finger.
 func fingerprint(public []byte) string {
 	f, err := keys.Fingerprint(string(bytes.TrimSpace(public)), "sha256")
 	if err != nil {
@@ -192,8 +191,8 @@ func fingerprint(public []byte) string {
 	return f
 }
 
-// strangers gives the minions that are accepted here and not by an equal key of the
-// import: they know this node's key and would not know another.
+// strangers returns the minions that are accepted here, but not with the same key by the import:
+// they know this node's key and would not know another.
 func strangers(here, there *keyring) (out []string) {
 	for id, k := range here.known {
 		o := there.known[id]

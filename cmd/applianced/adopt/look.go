@@ -19,7 +19,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// planKeys looks at the keys of the master and of its minions.
+// planKeys plans the keys of the master and of its minions.
 func (p *Plan) planKeys(ctx context.Context, c *confs) error {
 	there, err := readKeys(ctx, p.tree, minionsOf(c))
 	if err != nil {
@@ -70,7 +70,7 @@ func (p *Plan) minion(id string, k, here *minionKey) {
 	case here.pem == k.pem && here.state == k.state:
 		c.Same++
 		return
-	case here.pem == k.pem && here.state == keys.Pending: // it has come here already
+	case here.pem == k.pem && here.state == keys.Pending: // the minion has asked here already
 		c.New++
 	case here.pem == k.pem:
 		c.Other++
@@ -83,8 +83,7 @@ func (p *Plan) minion(id string, k, here *minionKey) {
 	p.compareItem(it)
 }
 
-// master looks at the key by which minions know their master, and at the one that
-// signs it.
+// master plans the key by which minions know their master, and the key that signs it.
 func (p *Plan) master(c *confs, here, there *keyring) error {
 	k, cluster, err := identity(p.tree, c)
 	switch {
@@ -160,8 +159,8 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 	return p.signing(c)
 }
 
-// ownNames are those of the key of a master that is alone: as it names it, and the name
-// that tools know, which is a link to the first where the master has made it.
+// ownNames returns the names of the key of a single master: its own, and the one that tools know,
+// which is a link to the first if the master has created it.
 func (p *Plan) ownNames() []string {
 	name := strings.TrimSuffix(p.request.Settings.Node, "_master")
 	if p.node != nil {
@@ -184,7 +183,7 @@ func (p *Plan) ownKey(name string) (*pair, error) {
 	return k, err
 }
 
-// placeHalf places a file of the master's pair where it is another.
+// placeHalf plans a file of the master's pair, if the node's differs.
 func (p *Plan) placeHalf(name string, text []byte, mode fs.FileMode, rekeyed bool) {
 	it := &item{
 		kind: MasterKey,
@@ -199,7 +198,7 @@ func (p *Plan) placeHalf(name string, text []byte, mode fs.FileMode, rekeyed boo
 	p.compareItem(it)
 }
 
-// foreign says what stands against another key here.
+// foreign returns the objections to another key on this node.
 func (p *Plan) foreign(here, there *keyring, has bool) {
 	if known := strangers(here, there); has && len(known) > 0 {
 		p.Conflicts = append(p.Conflicts,
@@ -211,7 +210,7 @@ func (p *Plan) foreign(here, there *keyring, has bool) {
 	}
 }
 
-// signing looks at the pair that signs the master's key (master_sign_pubkey).
+// signing plans the pair that signs the master's key (master_sign_pubkey).
 func (p *Plan) signing(c *confs) error {
 	if v, _ := c.all.Get("master_sign_pubkey"); !value.Truth(v) {
 		return nil
@@ -264,7 +263,7 @@ func (p *Plan) signing(c *confs) error {
 	return nil
 }
 
-// options looks at options, roots and lists.
+// options plans options, roots and lists.
 func (p *Plan) options(ctx context.Context, c *confs) error {
 	s := p.request.Settings
 	roots, extra, notes := findRoots(p.tree, c, s)
@@ -320,7 +319,7 @@ func (p *Plan) options(ctx context.Context, c *confs) error {
 	return p.planFiles(ctx, roots)
 }
 
-// planFiles looks at the files of the roots.
+// planFiles plans the files of the roots.
 func (p *Plan) planFiles(ctx context.Context, roots []*root) error {
 	x := &scanner{ctx: ctx, tree: p.tree, seen: map[string]string{}, leftOut: map[Kind]int{}}
 	for _, r := range roots {
@@ -346,8 +345,7 @@ func (p *Plan) planFiles(ctx context.Context, roots []*root) error {
 	return nil
 }
 
-// planLists looks at the lists that accept or reject minions, and sets the options that
-// name them.
+// planLists plans the lists that accept or reject minions, and sets the options that name them.
 func (p *Plan) planLists(c *confs, extra *value.Map) error {
 	for option, to := range map[string]string{
 		"autosign_file":   "import-autosign.list",

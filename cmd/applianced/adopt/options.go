@@ -19,7 +19,7 @@ type optionFile struct {
 	name string
 	from *confFile
 	text []byte
-	// drop are options that are left out, with the reason; change are those with another
+	// drop are the options that are left out, with the reason. change are those that get another
 	// value.
 	drop   map[string]string
 	change map[string]any
@@ -36,7 +36,7 @@ type sorter struct {
 	files    []*optionFile
 }
 
-// elsewhere are options whose content is brought in another form.
+// elsewhere are options whose content is imported in another form.
 func elsewhere() map[string]string {
 	return map[string]string{
 		"file_roots":          "the files are brought to srv/salt on the storage",
@@ -50,8 +50,8 @@ func elsewhere() map[string]string {
 	}
 }
 
-// ownedOptions are those that the appliance sets, in a cluster or not: a node alone
-// must not become a member by what it imports.
+// ownedOptions are options that the appliance sets, in a cluster or not: an import must not make a
+// single node a member.
 func ownedOptions(s *settings.Settings) []string {
 	c := *s
 	c.Peering.Enabled = true
@@ -68,7 +68,7 @@ func (o *sorter) noteOption(f *confFile, option string, info bool, format string
 	})
 }
 
-// sortOptions makes the files of the appliance.
+// sortOptions creates the option files of the appliance.
 func (o *sorter) sortOptions() error {
 	owned, brought := ownedOptions(o.settings), elsewhere()
 	for _, f := range o.confs.files {
@@ -124,7 +124,7 @@ func (o *sorter) option(f *confFile, out *optionFile, name string, v any, owned 
 	}
 }
 
-// keepOption takes an option; paths in it that are brought to another place are changed.
+// keepOption keeps an option, with new paths for what is imported to another place.
 func (o *sorter) keepOption(f *confFile, out *optionFile, name string, v any) {
 	moved := &paths{sorter: o}
 	w := moved.change(v, 0)
@@ -203,8 +203,8 @@ func (p *paths) movedText(s string) string {
 	return s
 }
 
-// plainPath reports whether a text can hardly be anything but the path of a file: of an
-// archive not everything that options name is in the tree.
+// plainPath reports whether a text is almost certainly the path of a file. An archive need not
+// contain every file that options name.
 func plainPath(s string) bool {
 	return strings.Count(s, "/") > 1 && !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -212,8 +212,8 @@ func plainPath(s string) bool {
 	})
 }
 
-// writeText makes the text: that of the other master without what is left out, or, where
-// that does not come to the same, the values alone.
+// writeText writes the text: that of the other master without the options that are left out or, if
+// that does not give the same values, the values alone.
 func (f *optionFile) writeText() error {
 	want := f.from.options.Clone()
 	for name := range f.drop {
@@ -247,7 +247,7 @@ func (f *optionFile) writeText() error {
 	return nil
 }
 
-// cutLines takes the lines of options that are left out or changed from the text.
+// cutLines removes the lines of options that are left out or changed from the text.
 func (f *optionFile) cutLines(head string) ([]byte, error) {
 	lines := bytes.SplitAfter(f.from.text, []byte("\n"))
 	starts := slices.Sorted(maps.Values(f.from.lines))
@@ -294,7 +294,7 @@ func (f *optionFile) cutLines(head string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// byLine gives options in the order of their lines.
+// byLine iterates over options in the order of their lines.
 func byLine(lines map[string]int) func(func(string, int) bool) {
 	names := slices.Collect(maps.Keys(lines))
 	slices.SortFunc(names, func(a, b string) int {

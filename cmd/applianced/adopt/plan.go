@@ -15,29 +15,29 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Request says what is imported, and where to.
+// Request says what to import, and where to.
 type Request struct {
 	Settings *settings.Settings
-	// ConfigDir is the folder of the master's configuration in the tree; empty: /etc/salt.
+	// ConfigDir is the folder of the master's configuration in the tree. "" means /etc/salt.
 	ConfigDir string
-	// Force takes what is imported where the node has something else.
+	// Force replaces what the node has with other content.
 	Force bool
-	// WithoutKey leaves the node its own key: minions do not know it.
+	// WithoutKey keeps the node's own key, which the imported minions do not know.
 	WithoutKey bool
-	// Beside lays another key of the cluster beside the one that it has, as other nodes
-	// use that: they are to take it together.
+	// Beside puts another key of the cluster beside the present one, because other nodes use that:
+	// all nodes must change to the new key together.
 	Beside bool
 }
 
-// item is one file to be put into place.
+// item is one file to put in place.
 type item struct {
 	kind Kind
-	to   string // below the storage, slashes
-	from string // in the tree; empty: text
+	to   string // path below the storage, with slashes
+	from string // path in the tree; "" means that text is the content
 	text []byte
 	size int64
 	mode fs.FileMode
-	// group lets the master's group read it.
+	// group allows the master's group to read the file.
 	group bool
 }
 
@@ -49,25 +49,25 @@ type Plan struct {
 	items   []*item
 	counts  map[Kind]*Count
 	bytes   int64
-	// keyring is the folder of gpg in the tree; empty: none.
+	// keyring is the folder of gpg in the tree, or "".
 	keyring string
 
-	// Rekeyed says that the key that minions know becomes another here.
+	// Rekeyed means that the key that minions know changes on this node.
 	Rekeyed bool
-	// Fingerprint is that of the key which is imported, KeyHash is how nodes name it.
+	// Fingerprint is the fingerprint of the imported key. KeyHash is how nodes name the key.
 	Fingerprint, KeyHash string
-	// Conflicts are what the node has with another content. They refuse an import
-	// without Force.
+	// Conflicts are the files that the node has with other content. With conflicts an import needs
+	// Force.
 	Conflicts []Note
-	// Refusals are reasons for which nothing is imported even with Force.
+	// Refusals are reasons that prevent the import even with Force.
 	Refusals []string
 	Notes    []Note
 }
 
-// Refused reports whether nothing may be imported.
+// Refused reports whether the import is refused.
 func (p *Plan) Refused() bool { return len(p.Refusals) > 0 || len(p.Conflicts) > 0 && !p.request.Force }
 
-// Counts gives the numbers of the kinds of which there is something.
+// Counts returns the numbers of the kinds that occur.
 func (p *Plan) Counts() (out []Count) {
 	for _, k := range allKinds() {
 		if c := p.counts[k]; c != nil {
@@ -77,7 +77,7 @@ func (p *Plan) Counts() (out []Count) {
 	return out
 }
 
-// Bytes is how much is written.
+// Bytes returns how many bytes the import writes.
 func (p *Plan) Bytes() int64 { return p.bytes }
 
 // Look reads the tree and compares it with the node. It writes nothing.
@@ -120,7 +120,7 @@ func (p *Plan) countOf(k Kind) *Count {
 
 func (p *Plan) addNotes(list ...Note) { p.Notes = append(p.Notes, list...) }
 
-// addItem compares an item with what the node has in its place.
+// addItem adds an item after comparing it with the node's file in its place.
 func (p *Plan) addItem(it *item) error {
 	if it.from == "" {
 		it.size = int64(len(it.text))
@@ -154,8 +154,8 @@ func (p *Plan) compareItem(it *item) {
 	p.items = append(p.items, it)
 }
 
-// compare reports whether the node has a file in the place of the item, and whether it
-// is the same.
+// compare reports whether the node has a file in the item's place, and whether it has the same
+// content.
 func (p *Plan) compare(it *item) (same, there bool, err error) {
 	if p.node == nil {
 		return false, false, nil
@@ -184,7 +184,7 @@ func (p *Plan) compare(it *item) (same, there bool, err error) {
 	return same, true, err
 }
 
-// content opens what the item holds.
+// content opens the content of an item.
 func (p *Plan) content(it *item) (io.ReadCloser, error) {
 	if it.from == "" {
 		return io.NopCloser(bytes.NewReader(it.text)), nil
@@ -252,8 +252,8 @@ func (p *Plan) planKeyring(_ context.Context, c *confs) error {
 	return nil
 }
 
-// Listed gives the notes to show, those that say what is missing first, and how many
-// more there are.
+// Listed returns the notes to show, beginning with those that say that something is missing, and
+// how many more there are.
 func Listed(notes []Note) ([]Note, int) {
 	sorted := slices.Clone(notes)
 	slices.SortStableFunc(sorted, func(a, b Note) int {
@@ -268,7 +268,7 @@ func Listed(notes []Note) ([]Note, int) {
 	return sorted[:min(len(sorted), maxListed)], max(0, len(sorted)-maxListed)
 }
 
-// storageThere reports why nothing can be put on the storage.
+// storageThere returns why nothing can be written to the storage.
 func storageThere(s *settings.Settings) error {
 	if !s.OnVolume() && !s.Peering.Enabled {
 		return nil

@@ -24,11 +24,11 @@ type root struct {
 	served string // where the master reads it on the appliance
 }
 
-// envDir holds the environments beside base: a node copies srv/salt and srv/pillar alone.
+// envDir holds the environments besides base, because nodes copy only srv/salt and srv/pillar.
 const envDir = "_env"
 
-// findRoots gives the roots of the configuration, and the options that the appliance
-// needs for environments beside base.
+// findRoots returns the roots of the configuration, and the options that the appliance needs for
+// environments besides base.
 func findRoots(t *Tree, c *confs, s *settings.Settings) (roots []*root, options *value.Map, notes []Note) {
 	options = &value.Map{}
 	for _, o := range []struct {
@@ -82,7 +82,7 @@ func findRoots(t *Tree, c *confs, s *settings.Settings) (roots []*root, options 
 	return roots, options, notes
 }
 
-// rootDirs gives the folders of one environment that are there, and those that are not.
+// rootDirs returns the folders of one environment: those that exist, and those that do not.
 func rootDirs(t *Tree, v any) (dirs, missing []string) {
 	list, ok := v.([]any)
 	if s, one := v.(string); one && !ok {
@@ -117,7 +117,7 @@ func rootDirs(t *Tree, v any) (dirs, missing []string) {
 type scanner struct {
 	ctx     context.Context
 	tree    *Tree
-	seen    map[string]string // where a file goes: where it comes from
+	seen    map[string]string // by destination: the file's origin
 	items   []*item
 	notes   []Note
 	leftOut map[Kind]int
@@ -132,8 +132,8 @@ func (x *scanner) skipFile(r *root, name, why string) {
 	}
 }
 
-// scanRoot takes all files of a root. Of a file that several roots of an environment have,
-// the first counts, as for Salt's file server.
+// scanRoot collects all files of a root. If several roots of an environment have a file, the first
+// counts, as in Salt's file server.
 func (x *scanner) scanRoot(r *root) error {
 	at, _, err := x.tree.resolve(r.dir)
 	if err != nil {
@@ -142,7 +142,7 @@ func (x *scanner) scanRoot(r *root) error {
 	return x.folder(r, r.dir, "", []string{at})
 }
 
-// folder takes what is in a folder; above are the folders on the way, without links.
+// folder collects the files in a folder. above are the resolved folders on the way to it.
 func (x *scanner) folder(r *root, dir, rel string, above []string) error {
 	names, err := x.tree.listNames(dir)
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"saltern/supervisor/backup"
 )
 
-// Limits bound what is taken of an archive. Zero values stand for the defaults.
+// Limits bound what is unpacked of an archive. Zero values mean the defaults.
 type Limits struct {
 	Bytes   int64 // of all files
 	Entries int
 }
 
-// passed over are folders of which nothing is imported: jobs and caches, which can be
-// large, and what no disk holds.
+// passedOver reports whether a name lies in a folder that is not imported: jobs and caches, which can
+// be large, and file systems that are not on a disk.
 func passedOver(name string) bool {
 	for _, dir := range []string{"var/cache/salt", "var/log", "proc", "sys", "dev", "run"} {
 		if rest, ok := strings.CutPrefix(name, dir); ok && (rest == "" || rest[0] == '/') {
@@ -35,11 +35,11 @@ func passedOver(name string) bool {
 	return false
 }
 
-// Unpack reads a tar archive, compressed with gzip or not, below root, where nothing
-// is yet. Files, folders and links are made, no devices; links may lead anywhere, and
-// are followed by a [Tree] alone. A name that leads elsewhere, a file that comes twice,
-// more than the limits, and a disk that has little room left end it. The notes name what is
-// left out; what is there after an error the caller removes.
+// Unpack unpacks a tar archive, compressed with gzip or not, below root, which must be empty. It
+// creates files, folders and links, but no devices. Links may lead anywhere, because only a [Tree]
+// follows them. It fails at a name that leads outside, a repeated file, more data than the limits,
+// and when the disk is nearly full. The notes name what was left out. After an error the caller
+// removes what was unpacked.
 func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, error) {
 	if l.Bytes <= 0 {
 		l.Bytes = maxBytes
@@ -74,7 +74,7 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 	}
 
 	end := &ending{r: r}
-	in := &io.LimitedReader{R: end, N: l.Bytes + int64(l.Entries)*1536} // headers and padding too
+	in := &io.LimitedReader{R: end, N: l.Bytes + int64(l.Entries)*1536} // includes headers and padding
 	for n, t := 0, tar.NewReader(in); ; n++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -109,11 +109,11 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 	}
 }
 
-// ending tells an archive that ends with its mark from one that is cut between two
-// files, which the package tar does not.
+// ending distinguishes an archive that ends with its mark from one that was cut between two files,
+// which package tar does not.
 type ending struct {
 	r       io.Reader
-	reached bool // the end, without the mark
+	reached bool // the input has ended without the mark
 }
 
 func (e *ending) Read(b []byte) (int, error) {
@@ -124,9 +124,9 @@ func (e *ending) Read(b []byte) (int, error) {
 
 type unpacker struct {
 	root      *os.Root
-	bytesLeft int64           // bytes of files
-	folders   map[string]bool // that were made
-	entries   int             // folders are made at most
+	bytesLeft int64           // of files
+	folders   map[string]bool // that exist
+	entries   int             // how many more folders may be created
 	watch     *room.Watch
 	notes     []Note
 }
@@ -137,7 +137,7 @@ func (u *unpacker) skipEntry(name, why string) {
 	}
 }
 
-// plainName is a name of the archive without what makes it absolute.
+// plainName returns a name of the archive as a relative path.
 func plainName(name string) (string, error) {
 	name = strings.TrimLeft(strings.TrimPrefix(name, "./"), "/")
 	name = strings.TrimSuffix(name, "/")
@@ -198,7 +198,7 @@ func (u *unpacker) unpackEntry(h *tar.Header, r io.Reader) error {
 	return err
 }
 
-// folder makes a folder, and those above it. A single name may need many.
+// folder creates a folder, and those above it. A single name may need many.
 func (u *unpacker) folder(name string) error {
 	if name == "." || u.folders[name] {
 		return nil
@@ -216,7 +216,7 @@ func (u *unpacker) folder(name string) error {
 	}
 
 	err := u.root.Mkdir(name, 0o700)
-	if errors.Is(err, fs.ErrExist) { // a link to a folder is as good
+	if errors.Is(err, fs.ErrExist) { // a link to a folder is accepted, too
 		var fi fs.FileInfo
 		if fi, err = u.root.Stat(name); err == nil && !fi.IsDir() {
 			err = fmt.Errorf("%q is a file and a folder", name)

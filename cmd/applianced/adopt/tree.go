@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Tree is the files of another master. Paths are those on that master; a link leads
-// within the tree, as it would there.
+// Tree holds the files of another master. Paths are those on that master. Links are followed within
+// the tree, as they would be on that master.
 type Tree struct{ root *os.Root }
 
 // Open opens the folder that stands for / of the other master.
@@ -28,8 +28,8 @@ func Open(dir string) (*Tree, error) {
 // Close closes the tree.
 func (t *Tree) Close() error { return t.root.Close() }
 
-// resolve follows all links of a path. What is given back is relative to the tree and
-// had no link in it when it was looked at.
+// resolve follows all links of a path. The result is relative to the tree and had no link in it
+// when it was examined.
 func (t *Tree) resolve(name string) (string, fs.FileInfo, error) {
 	at := "."
 	rest := strings.Split(name, "/")
@@ -115,7 +115,7 @@ func (t *Tree) readFile(name string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// listNames gives the names in a folder, sorted; none when there is no such folder.
+// listNames returns the sorted names in a folder. A missing folder has none.
 func (t *Tree) listNames(name string) ([]string, error) {
 	at, fi, err := t.resolve(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !fi.IsDir() {
@@ -143,7 +143,7 @@ func (t *Tree) listNames(name string) ([]string, error) {
 	return names, nil
 }
 
-// globPaths gives the paths that fit a pattern, sorted as Salt reads them.
+// globPaths returns the paths that match a pattern, in the order in which Salt reads them.
 func (t *Tree) globPaths(pattern string) (out []string) {
 	out = []string{"/"}
 	for _, part := range strings.Split(strings.Trim(path.Clean("/"+pattern), "/"), "/") {
@@ -169,7 +169,7 @@ func (t *Tree) globPaths(pattern string) (out []string) {
 	return slices.DeleteFunc(out, func(p string) bool { _, _, err := t.resolve(p); return err != nil })
 }
 
-// exists reports whether something is at a path.
+// exists reports whether a path exists.
 func (t *Tree) exists(name string) bool {
 	_, _, err := t.resolve(name)
 	return err == nil

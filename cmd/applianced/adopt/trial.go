@@ -13,12 +13,12 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// maxTrials bounds how often options are tried: each time one fault at least is gone.
+// maxTrials bounds how often options are tried. Each trial removes at least one fault.
 const maxTrials = 50
 
-// tryOptions has the master's own code read what its configuration will be: the appliance's,
-// the administrator's files that are there, and those that are imported. An imported
-// option with which it would not start is left out.
+// tryOptions checks the future configuration with the master's own code: the appliance's options,
+// the administrator's existing files, and the imported ones. It leaves out imported options that
+// prevent a start.
 func (o *sorter) tryOptions() error {
 	for range maxTrials {
 		again, err := o.tryOnce()
@@ -65,7 +65,7 @@ func (o *sorter) tryOnce() (again bool, err error) {
 	return again, nil
 }
 
-// together writes the configuration as it will be.
+// together writes the future configuration.
 func (o *sorter) together(dir, include string) error {
 	main, err := layout.MasterConfig(o.settings, o.settings.Users.Master, include)
 	if err == nil {
@@ -102,7 +102,7 @@ func (o *sorter) together(dir, include string) error {
 	return nil
 }
 
-// importedFile finds the imported file of a fault or note.
+// importedFile returns the imported file of a fault or note.
 func (o *sorter) importedFile(file, include string) *optionFile {
 	if filepath.Dir(file) != include {
 		return nil
@@ -130,7 +130,7 @@ func (o *sorter) refuse(fault *conf.Fault, include string) bool {
 	return f.writeText() == nil
 }
 
-// remarks takes what the master says of the imported options.
+// remarks adds the master's notes about imported options.
 func (o *sorter) remarks(notes []conf.Note, include string) {
 	for _, n := range notes {
 		f := o.importedFile(n.Path, include)
