@@ -22,14 +22,14 @@ const (
 	maxFile   = 32 << 20 // bytes
 )
 
-// file is what a file of a batch may hold.
+// stateBound bounds a file of a batch.
 var stateBound = datafile.Bound{Bytes: maxFile}
 
 // errNotOurs means that anybody may have written the state of a batch.
 var errNotOurs = errors.New("it is not the master's or root's, or others can write it")
 
-// readState returns the state of a batch. The file proves it: it has to be the master's or
-// root's.
+// readState returns the state of a batch. The owner of the file proves it: the master's account or
+// root.
 func (m *Manager) readState(jid string) (*value.Map, error) {
 	dir, err := m.cfg.JobDir(jid)
 	if err != nil {
@@ -77,7 +77,7 @@ func (m *Manager) writeState(jid string, kept *value.Map) error {
 	return stateBound.Write(filepath.Join(dir, stateFile), kept, false)
 }
 
-// activeJIDs lists the batches that have not ended.
+// activeJIDs returns the batches that have not ended.
 func (m *Manager) activeJIDs() ([]string, error) {
 	v, err := stateBound.Read(filepath.Join(m.cfg.Dir, indexFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,7 +87,7 @@ func (m *Manager) activeJIDs() ([]string, error) {
 	return value.NewMap("l", list).Texts("l"), err
 }
 
-// setActive puts a batch into the index or takes it out.
+// setActive adds a batch to the index or removes it.
 func (m *Manager) setActive(jid string, in bool) error {
 	jids, err := m.activeJIDs()
 	if err != nil || slices.Contains(jids, jid) == in {

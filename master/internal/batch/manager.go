@@ -18,65 +18,62 @@ import (
 )
 
 const (
-	// maxActive bounds the batches that are driven at once. Overflow policy: a new one
-	// waits until one of them ends. Its first minions have the job; what they return
-	// meanwhile is in the job cache.
+	// maxActive bounds the batches that are driven at once. Overflow policy: a new one waits until
+	// one of them ends. Its first minions have the job; their returns are in the job cache.
 	maxActive = 256
-	// maxWaiting bounds those that wait. Overflow policy: a new one is halted, and its
-	// event says so.
+	// maxWaiting bounds the batches that wait. Overflow policy: a new one is halted, and its event
+	// says so.
 	maxWaiting = 10_000
 )
 
-// every is how often time-outs are looked at.
+// tickEvery is how often time-outs are checked.
 const tickEvery = 2 * time.Second
 
-// Config is what a Manager needs. All fields are required.
+// Config configures a Manager. All fields are required.
 type Config struct {
 	Dir    string                           // cachedir
 	JobDir func(jid string) (string, error) // the folder of a job below it
 	// Publish publishes a load of the form {fun, arg, tgt, tgt_type, ret, jid, user}.
 	Publish func(ctx context.Context, load *value.Map) error
-	// Returns are the returns of a job so far, by minion.
+	// Returns returns the returns of a job so far, by minion.
 	Returns func(ctx context.Context, jid string) (*value.Map, error)
-	// User is under whose name the master took the first part of a job, "" if it knows
-	// nothing of the job.
+	// User returns the user under whom the master took the first part of a job, or "" for an
+	// unknown job.
 	User func(ctx context.Context, jid string) string
-	// UserKey reads the key of the master's user, by which an event proves the state
-	// that it brings.
+	// UserKey reads the key of the master's user. An event with it proves its state.
 	UserKey func() (string, error)
-	// Adopted is told once of a batch that this master drives from now on, or when its
-	// turn comes.
+	// Adopted is called once for a batch that this master drives from now on, or when its turn
+	// comes.
 	Adopted func(jid string, kept *value.Map)
 	Fire    func(tag string, data *value.Map)
 	Now     func() time.Time
 	Log     *slog.Logger
 }
 
-// A Manager drives the batches of `salt --batch --async`: the tool publishes the
-// job to the first minions, keeps the state of the batch in .batch.p in the folder
-// of the job or sends it along, fires salt/batch/<jid>/new and ends. For a batch that a tool drives
-// itself the Manager keeps the states that come in its events, for batch.status.
+// Manager drives the batches of `salt --batch --async`: the tool publishes the job to the first
+// minions, stores the state of the batch in .batch.p in the folder of the job or sends it along,
+// fires salt/batch/<jid>/new and ends. For a batch that a tool drives itself the Manager stores the
+// states in its events, for batch.status.
 //
-// A batch is a job that nobody is asked about any more, so the Manager adopts what is
-// proven only: by the file, which the master's account and root can write, or by the key
-// of the master's user in the event. Other states are never driven ([event.MayOrder]).
+// A batch is a job of which nobody asks any more whether it is permitted. So the Manager adopts
+// only proven states: proven by the file, which only the master's account and root can write, or by
+// the key of the master's user in the event. Other states are never driven ([event.MayOrder]).
 //
-// A state is on the disk before its minions get the job: a master that dies
-// between the two runs the job on nobody twice. They are given up as late then.
-// (salt/utils/batch_manager.py)
+// A state is on the disk before its minions get the job. After a master dies in between, the job
+// runs on no minion twice; those minions are given up as late. (salt/utils/batch_manager.py)
 type Manager struct {
 	cfg     Config
 	batches map[string]*driven
 	waiting []string                        // jids, in order
-	wanted  atomic.Pointer[map[string]bool] // the keys of batches
+	wanted  atomic.Pointer[map[string]bool] // keys of batches
 }
 
 type driven struct {
 	*State
-	kept *value.Map // as .batch.p holds it
+	kept *value.Map // as in .batch.p
 }
 
-// NewManager makes a Manager. Run does the work.
+// NewManager returns a Manager. Run does the work.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, batches: map[string]*driven{}}
 	m.updateWanted()
@@ -96,8 +93,7 @@ var (
 	returnTag = regexp.MustCompile(`^salt/job/([0-9_]{20,40})/ret/([^/]+)$`)
 )
 
-// Wants reports whether Run is to be given events with a tag. It may be called
-// concurrently with Run.
+// Wants reports whether Run needs events with a tag. It may be called concurrently with Run.
 func (m *Manager) Wants(tag string) bool {
 	if !strings.HasPrefix(tag, "salt/job/") {
 		return strings.HasPrefix(tag, "salt/batch/")
@@ -110,7 +106,7 @@ func (m *Manager) Wants(tag string) bool {
 	return t != nil && ids[t[1]]
 }
 
-// Run adopts the batches that were under way and drives batches until ctx ends.
+// Run adopts the unfinished batches and drives batches until ctx ends.
 func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 	jids, err := m.activeJIDs()
 	if err != nil {
@@ -143,7 +139,7 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 	}
 }
 
-// adoptWaiting drives batches that have waited, as long as there is room.
+// adoptWaiting adopts batches that wait, as long as there is room.
 func (m *Manager) adoptWaiting(ctx context.Context) {
 	for len(m.waiting) > 0 && len(m.batches) < maxActive {
 		jid := m.waiting[0]
@@ -168,7 +164,7 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	}
 
 	t := batchTag.FindStringSubmatch(e.Tag)
-	if t == nil || e.Origin == event.Peer { // the master beside whom the tool runs drives it
+	if t == nil || e.Origin == event.Peer { // the master next to the tool drives it
 		return
 	}
 
@@ -188,7 +184,7 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	switch order {
 	case event.BatchKeep:
 		m.keepOfTool(jid, state, t[2] == "complete" || t[2] == "halted")
-	case event.BatchDrive: // a tool that leaves the files to the master
+	case event.BatchDrive: // a tool leaves the files to the master
 		m.keepOfTool(jid, state, false)
 		m.adoptBatch(ctx, jid, false)
 	case event.BatchAdopt:
@@ -198,8 +194,8 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	}
 }
 
-// orderOf tells what an event of a batch asks for, if it does: most of them only tell
-// how far one is. what is the last part of the tag; state is nil when there is none.
+// orderOf returns what an event of a batch orders, if anything: most only report progress. what is
+// the last part of the tag. state may be nil: there is none.
 func orderOf(what string, state *value.Map) (o event.Order, asked bool) {
 	driver := state.Str("driver")
 	switch {
@@ -215,7 +211,7 @@ func orderOf(what string, state *value.Map) (o event.Order, asked bool) {
 	return 0, false
 }
 
-// keepOfTool keeps the state of a batch that a tool drives.
+// keepOfTool stores the state of a batch that a tool drives.
 func (m *Manager) keepOfTool(jid string, state *value.Map, ended bool) {
 	err := m.writeState(jid, state)
 	if err == nil {
@@ -226,8 +222,8 @@ func (m *Manager) keepOfTool(jid string, state *value.Map, ended bool) {
 	}
 }
 
-// adoptBatch begins to drive a batch. Those who got the job before this master died
-// get their time anew, since nobody could answer meanwhile.
+// adoptBatch begins to drive a batch. Minions that got the job before the last master died get
+// their full time again, since nobody could answer meanwhile.
 func (m *Manager) adoptBatch(ctx context.Context, jid string, again bool) {
 	if m.batches[jid] != nil {
 		return
@@ -291,8 +287,8 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, again bool) {
 	m.advance(ctx, jid, b)
 }
 
-// queueBatch has a batch wait for its turn, and reports whether it can. The list of batches
-// on the disk has it meanwhile.
+// queueBatch lets a batch wait for its turn, and reports whether there is room. It is in the list
+// on the disk meanwhile.
 func (m *Manager) queueBatch(jid string) bool {
 	if slices.Contains(m.waiting, jid) {
 		return true
@@ -309,8 +305,8 @@ func (m *Manager) queueBatch(jid string) bool {
 	return true
 }
 
-// reconcile takes in returns whose events did not come here: those of minions
-// that were faster than the tool, or that came while no master ran.
+// reconcile takes returns whose events did not come here: from minions that were faster than the
+// tool, or while no master ran.
 func (m *Manager) reconcile(ctx context.Context, jid string, b *driven) {
 	rets, err := m.cfg.Returns(ctx, jid)
 	if err != nil {
@@ -331,8 +327,7 @@ func (m *Manager) reconcileAll(ctx context.Context) {
 	}
 }
 
-// giveUpLate gives up minions that have not answered in time, and opens slots after
-// --batch-wait.
+// giveUpLate gives up minions that have not answered in time, and opens slots after --batch-wait.
 func (m *Manager) giveUpLate(ctx context.Context) {
 	for jid, b := range m.batches {
 		window := time.Duration((numberIn(b.kept, "timeout", 60) +
@@ -355,8 +350,8 @@ func (m *Manager) giveUpLate(ctx context.Context) {
 	}
 }
 
-// advance publishes to the next minions, or ends the batch, and keeps the state
-// when it has changed.
+// advance publishes to the next minions, or ends the batch, and stores the state when it has
+// changed.
 func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	before := len(b.kept.Map("done").Keys()) + len(b.kept.Map("failed").Keys())
 	next, _ := b.Next(m.cfg.Now())
@@ -367,7 +362,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	b.Fill(b.kept, m.cfg.Now())
 	if err := m.writeState(jid, b.kept); err != nil {
 		m.cfg.Log.Error("the state of a batch cannot be kept", "jid", jid, "error", err)
-		if len(next) > 0 { // better none than some of them twice
+		if len(next) > 0 { // better on none than on some of them twice
 			b.Halted = "its state cannot be written"
 			b.Fill(b.kept, m.cfg.Now())
 			next = nil
@@ -396,7 +391,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	}
 }
 
-// nextLoad is the job for the next minions.
+// nextLoad returns the job for the next minions.
 func (b *driven) nextLoad(jid string, ids []string) *value.Map {
 	tgt := value.List(ids)
 	arg := slices.Clone(b.kept.List("arg"))
@@ -432,8 +427,8 @@ func (m *Manager) fireEvent(jid string, b *driven, what string, more ...any) {
 	m.cfg.Fire("salt/batch/"+jid+"/"+what, data)
 }
 
-// haltBatch stops a batch at the wish of the runner batch.stop: who has the job goes
-// on. A tool that drives the batch itself hears the event.
+// haltBatch stops a batch for the runner batch.stop: minions that have the job go on. A tool that
+// drives the batch itself gets the event.
 func (m *Manager) haltBatch(ctx context.Context, jid, reason string) {
 	reason = cmp.Or(reason, "stop")
 	if b := m.batches[jid]; b != nil {
@@ -466,7 +461,7 @@ func (m *Manager) forget(jid string) {
 	}
 }
 
-// returnCode is the return code of a return; of a compound job the highest.
+// returnCode returns the return code of a return; for a compound job the highest.
 func returnCode(ret *value.Map) int64 {
 	if n, ok := ret.Int("retcode"); ok {
 		return n

@@ -9,8 +9,8 @@ import (
 	"saltern/master/value"
 )
 
-// A State says who may run next. It has no clock and does no I/O
-// (salt/utils/batch_state.py progress_batch).
+// State says which minions are next. It has no clock and does no I/O (salt/utils/batch_state.py
+// progress_batch).
 type State struct {
 	Size     int
 	Wait     time.Duration // a slot stays closed that long after a return
@@ -24,7 +24,7 @@ type State struct {
 	Halted  string            // why the batch was stopped, "" if it was not
 }
 
-// New makes the state of a batch that has not begun.
+// New returns the state of a batch that has not begun.
 func New(minions []string, size int) *State {
 	return &State{
 		Size:    size,
@@ -35,8 +35,8 @@ func New(minions []string, size int) *State {
 	}
 }
 
-// Returned takes a minion out of its slot; bad is its return code being above
-// 0. With failhard that stops the batch.
+// Returned takes a minion out of its slot. bad: its return code is above 0. With failhard that
+// stops the batch.
 func (b *State) Returned(id string, bad bool, now time.Time) {
 	if b.Done[id] || b.Failed[id] != "" {
 		return
@@ -49,7 +49,7 @@ func (b *State) Returned(id string, bad bool, now time.Time) {
 	}
 }
 
-// TimedOut takes a minion out of its slot that did not answer.
+// TimedOut takes a minion that did not answer out of its slot.
 func (b *State) TimedOut(id string, now time.Time) {
 	if b.Done[id] || b.Failed[id] != "" {
 		return
@@ -65,8 +65,8 @@ func (b *State) closeSlot(now time.Time) {
 	}
 }
 
-// Next are the minions that get the job now, none when all slots are taken.
-// wake is when the next slot opens, zero when none is closed.
+// Next returns the minions that get the job now, none when all slots are taken. wake is when the
+// next slot opens, zero when none is closed.
 func (b *State) Next(now time.Time) (ids []string, wake time.Time) {
 	open := b.Closed[:0]
 	for _, t := range b.Closed {
@@ -97,8 +97,7 @@ func (b *State) Next(now time.Time) (ids []string, wake time.Time) {
 // Over reports whether the batch has ended.
 func (b *State) Over() bool { return b.Halted != "" || len(b.Pending) == 0 && len(b.Active) == 0 }
 
-// Fill sets what changes in a batch in the map that Salt keeps of it, with
-// Salt's names.
+// Fill writes the changing values of a batch into Salt's map of it, with Salt's names.
 func (b *State) Fill(m *value.Map, now time.Time) {
 	active := value.NewMap()
 	done := value.NewMap()
@@ -135,7 +134,7 @@ func (b *State) Fill(m *value.Map, now time.Time) {
 	}
 }
 
-// parseState makes a State of the map that Salt keeps of a batch.
+// parseState reads a State from Salt's map of a batch.
 func parseState(m *value.Map) (*State, error) {
 	size, ok := m.Int("batch_size")
 	if !ok || size < 1 {
@@ -171,7 +170,7 @@ func parseState(m *value.Map) (*State, error) {
 	return b, nil
 }
 
-// numberIn is a number of the map, def when there is none.
+// numberIn returns a number in the map, or def when there is none.
 func numberIn(m *value.Map, key string, def float64) float64 {
 	v, _ := m.Get(key)
 	switch v := v.(type) {

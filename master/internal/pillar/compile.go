@@ -16,48 +16,46 @@ import (
 	"saltern/master/value"
 )
 
-// Errors of a compilation that is given up. They name this master's trouble, not what
-// is wrong with the sources of the pillar.
+// Errors of a compilation that is given up. They concern this master, not the sources of the
+// pillar.
 var (
-	// ErrUnable means that this master could not make the pillar now. Its sources may
-	// be right.
+	// ErrUnable means that this master could not compile the pillar now. Its sources may be fine.
 	ErrUnable = errors.New("this master could not make the pillar")
-	// errMustWait means that a renderer is needed and there is no turn for one: the
-	// pillar is made from the beginning when there is.
+	// errMustWait means that a renderer is needed and all are busy. When there is one, the pillar
+	// is compiled from the beginning.
 	errMustWait = errors.New("all renderers are at work")
 )
 
-// compilation is the making of one pillar.
+// compilation is the compilation of one pillar.
 type compilation struct {
-	compiler           *Compiler
-	ctx                context.Context
-	giveUp             context.CancelCauseFunc // ends ctx, and with it the compilation
-	takeTurn           func() bool             // asked when a renderer is needed; nil: it may be waited for
+	compiler *Compiler
+	ctx      context.Context
+	giveUp   context.CancelCauseFunc // ends ctx, and with it the compilation
+	// called when a renderer is needed; nil: the compilation may wait for one
+	takeTurn           func() bool
 	req                Request
 	grains             *value.Map
 	saltenv, pillarenv string
 	envs               []environment
-	pillar             *value.Map // what templates and matchers see
+	pillar             *value.Map // the pillar that templates and matchers see
 	ignored            map[string][]string
 	errors, topErrors  []string
 	session            *renderer.Session
 	sessionErr         error
 	rendered           int
-	withoutMemo        bool // the memo is not to be used
-	altered            bool // by a session that ended: what its templates saw was changed
+	withoutMemo        bool // the memo is not used
+	altered            bool // a session that has ended changed what its templates saw
 }
 
-// Compile makes the pillar of a minion. Faults of the pillar's sources are
-// in its _errors and in the log; an error means that there is no pillar, for
-// example because ctx ended. The map is the caller's, the values below it
-// may be shared and must not be changed.
+// Compile compiles the pillar of a minion. Faults of the pillar's sources are in its _errors and in
+// the log. An error means that there is no pillar, for example because ctx ended. The map belongs
+// to the caller; the values below it may be shared and must not be changed.
 func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error) {
 	return c.compile(ctx, req, nil)
 }
 
-// compile is Compile for a minion, whose question waits for its turn. turn is asked
-// when a renderer is needed, and reports whether there is one; if not, the error is
-// errMustWait.
+// compile is Compile for a question that waits for its turn. turn is called when a renderer is
+// needed, and reports whether there is one. If not, the error is errMustWait.
 func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
 	if req.ID == "" {
 		return nil, errors.New("compile a pillar: no minion id")
@@ -82,7 +80,7 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 	n.grains.Set("id", req.ID)
 
 	if err := n.chooseEnvs(); err != nil {
-		// Whatever the minion gets with another environment, it did not ask for it.
+		// With another environment the minion would get something that it did not ask for.
 		c.log.Error("a pillar is refused", "minion", req.ID, "error", err)
 		return value.NewMap("_errors", []any{err.Error()}), nil
 	}
@@ -110,7 +108,7 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 	return nil, fmt.Errorf("compile the pillar of %s: %w", req.ID, err)
 }
 
-// giveUpIfUnable gives the compilation up when err says that this master could not do a part of
+// giveUpIfUnable gives the compilation up when err means that this master could not do a part of
 // it: a pillar without that part would be taken for a whole one.
 func (c *compilation) giveUpIfUnable(err error) {
 	if renderer.Unable(err) || gitpillar.Unable(err) {
@@ -118,12 +116,12 @@ func (c *compilation) giveUpIfUnable(err error) {
 	}
 }
 
-// isOver reports whether the compilation was given up. What fails then is neither logged
-// nor an error of the pillar.
+// isOver reports whether the compilation was given up. Later failures are neither logged nor errors
+// of the pillar.
 func (c *compilation) isOver() bool { return c.ctx.Err() != nil }
 
-// chooseEnvs settles the environments (Pillar.__init__ and __gen_opts). An
-// error means that the minion asks for one that could lead out of the roots.
+// chooseEnvs sets the environments (Pillar.__init__ and __gen_opts). An error means that the minion
+// asks for one that could lead out of the roots.
 func (c *compilation) chooseEnvs() error {
 	cfg := &c.compiler.cfg
 	c.saltenv = cmp.Or(c.saltenv, cfg.Saltenv)
@@ -164,16 +162,15 @@ func (c *compilation) chooseEnvs() error {
 	return nil
 }
 
-// safeEnv reports whether a name that a minion chose leads nowhere else when
-// it is part of a path; names with slashes are those of branches.
+// safeEnv reports whether a minion's name for an environment is safe as a part of a path. Names
+// with slashes are branches.
 func safeEnv(env string) bool {
 	return len(env) <= 255 && utf8.ValidString(env) && !strings.ContainsAny(env, "\\\x00\n\r") &&
 		!strings.HasPrefix(env, "/") &&
 		!slices.Contains(strings.Split(env, "/"), "..")
 }
 
-// validEnv reports whether a name that a minion chose may replace __env__ in a
-// path.
+// validEnv reports whether a minion's name for an environment may replace __env__ in a path.
 func validEnv(env string) bool {
 	return env != "" && len(env) <= 255 && utf8.ValidString(env) && !strings.HasPrefix(env, ".") &&
 		!strings.ContainsAny(env, "/\\\x00\n\r")
@@ -183,7 +180,7 @@ func (c *compilation) hasEnv(env string) bool {
 	return slices.ContainsFunc(c.envs, func(e environment) bool { return e.name == env })
 }
 
-// isKnownEnv reports whether SLS of an environment can be listed: base always.
+// isKnownEnv reports whether the SLS of an environment can be listed: base always.
 func (c *compilation) isKnownEnv(env string) bool { return env == "base" || c.hasEnv(env) }
 
 func (c *compilation) envNamed(name string) environment {
@@ -195,7 +192,7 @@ func (c *compilation) envNamed(name string) environment {
 	return environment{name: name}
 }
 
-// envNames are the environments, base first.
+// envNames returns the environments, base first.
 func (c *compilation) envNames() []string {
 	out := []string{"base"}
 	for _, e := range c.envs {
@@ -256,13 +253,14 @@ func (c *compilation) setErrors(pillar *value.Map) {
 	}
 	list := make([]any, len(c.errors))
 	for i, e := range c.errors {
-		c.compiler.log.Debug("pillar error", "minion", c.req.ID, "error", e) // may hold excerpts
+		// may hold excerpts of the pillar
+		c.compiler.log.Debug("pillar error", "minion", c.req.ID, "error", e)
 		list[i] = e
 	}
 	pillar.Set("_errors", list)
 }
 
-// renderSelected renders and merges what the top files chose (render_pillar).
+// renderSelected renders and merges the SLS that the top files chose (render_pillar).
 func (c *compilation) renderSelected(matches []selected) *value.Map {
 	pillar := c.req.Override.Clone()
 	for _, s := range matches {
@@ -283,7 +281,7 @@ func (c *compilation) renderSelected(matches []selected) *value.Map {
 	return pillar
 }
 
-// expandNames replaces patterns in the names of SLS by what exists.
+// expandNames replaces patterns in the names of SLS by existing names.
 func (c *compilation) expandNames(s selected) (out []string) {
 	for _, name := range s.sls {
 		if !c.isKnownEnv(s.env) {
@@ -307,8 +305,7 @@ func (c *compilation) expandNames(s selected) (out []string) {
 	return out
 }
 
-// extPillar runs the ext_pillar chain over a pillar: git pillars here, all others
-// in Python.
+// extPillar runs the ext_pillar chain over a pillar: git pillars here, all others in Python.
 func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 	if c.req.Override.Len() > 0 {
 		pillar = c.mergeMaps(pillar, c.req.Override)
@@ -359,7 +356,7 @@ func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map 
 	return pillar
 }
 
-// addErrors puts more errors behind those that a pillar has.
+// addErrors appends errors to those of a pillar.
 func addErrors(pillar *value.Map, errs []string) {
 	if len(errs) == 0 {
 		return
@@ -394,8 +391,7 @@ func (c *compilation) decrypt(pillar *value.Map) *value.Map {
 	return out
 }
 
-// masterOpts is the key master of pillar_opts: the options that this pillar
-// was compiled with.
+// masterOpts returns the key master of pillar_opts: the options with which this pillar is compiled.
 func (c *compilation) masterOpts() *value.Map {
 	out := c.compiler.cfg.Opts.Clone()
 	for _, k := range []string{"pillar", "__context__", "functions", "matchers", "rend"} {
@@ -419,10 +415,10 @@ func (c *compilation) masterOpts() *value.Map {
 	return out
 }
 
-// compileInSalt has Salt's own Pillar class do everything, for merging strategies
-// that need its objects. It is given what git pillars have, and fetches nothing.
+// compileInSalt lets Salt's own Pillar class do everything, for merging strategies that need its
+// objects. The git pillars are passed to it, and it fetches nothing.
 func (c *compilation) compileInSalt() (*value.Map, error) {
-	git := c.gitForPython() // before there is a worker: it may wait for a first fetch
+	git := c.gitForPython() // before taking a worker: it may wait for a first fetch
 	s, err := c.openSession(nil)
 	if err != nil {
 		c.errors = append(c.errors, c.failureText("top", err))

@@ -18,8 +18,7 @@ import (
 	"saltern/master/value"
 )
 
-// Config is what a Compiler needs to know. Names in brackets are Salt's
-// options.
+// Config configures a Compiler. Names in brackets are Salt's options.
 type Config struct {
 	Roots               map[string][]string // environment → directories (pillar_roots)
 	RootOrder           []string            // environments as written in the configuration; others follow by name
@@ -47,7 +46,8 @@ type Config struct {
 	SaltVersion         string              // for PillarOpts
 	Ignore              *fileserver.Ignore  // file_ignore_regex and file_ignore_glob
 	Renderers           *renderer.Pool      // nil: none. The Compiler does not close it
-	// saltern_pillar_memo: results of templates for minions with the same values; nil: none
+	// Memo holds results of templates for minions with the same values (saltern_pillar_memo). It
+	// may be nil: there is none.
 	Memo  *memo.Store
 	Match Match            // nil: package target
 	Log   *slog.Logger     // nil: no log
@@ -57,17 +57,17 @@ type Config struct {
 // Match reports whether a target of a top file selects a minion.
 type Match func(tgt, typ, id string, grains, pillar *value.Map, nodegroups *value.Map) (bool, error)
 
-// Request is one minion's wish.
+// Request is one minion's request for its pillar.
 type Request struct {
 	ID                 string     // proven
 	Grains             *value.Map // as sent; the grain id is replaced
 	Saltenv, Pillarenv string     // empty: none
 	Override           *value.Map // pillar_override (pillar= on a command line)
 	Extra              *value.Map // extra_minion_data, for ext_pillar
-	Ext                any        // on-demand ext_pillar: refused
+	Ext                any        // Ext is an on-demand ext_pillar, which is refused.
 }
 
-// Compiler makes pillars. All methods may be called concurrently.
+// Compiler compiles pillars. All methods may be called concurrently.
 type Compiler struct {
 	cfg   Config
 	log   *slog.Logger
@@ -75,7 +75,7 @@ type Compiler struct {
 	chain []chainPart
 }
 
-// New makes a Compiler.
+// New returns a Compiler.
 func New(cfg Config) *Compiler {
 	cfg.Top = cmp.Or(cfg.Top, "top.sls")
 	cfg.Top = strings.TrimLeft(strings.TrimPrefix(cfg.Top, "salt://"), "/")
@@ -104,8 +104,8 @@ func New(cfg Config) *Compiler {
 	return &Compiler{cfg: cfg, log: cfg.Log, files: newFiles(&cfg), chain: splitChain(cfg.ExtPillar)}
 }
 
-// Tops runs the master_tops modules for a minion whose options are given,
-// and returns environment → list of SLS. Faults of modules are logged.
+// Tops runs the master_tops modules for a minion with these options, and returns environment → list
+// of SLS. Faults of modules are logged.
 func (c *Compiler) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map, error) {
 	if !c.cfg.MasterTops {
 		return value.NewMap(), nil
@@ -141,7 +141,7 @@ func matchTarget(tgt, typ, id string, grains, pillar, nodegroups *value.Map) (bo
 	return m.Match(id), nil
 }
 
-// Env is the pillar environment that a request is compiled in; empty: none.
+// Env returns the pillar environment in which a request is compiled, or "".
 func (c *Compiler) Env(req Request) string {
 	switch {
 	case req.Pillarenv != "":
@@ -152,8 +152,7 @@ func (c *Compiler) Env(req Request) string {
 	return c.cfg.Pillarenv
 }
 
-// Override merges a pillar_override into a pillar that was compiled without
-// one, and changes neither.
+// Override merges a pillar_override into a pillar that was compiled without it. It changes neither.
 func (c *Compiler) Override(p, override *value.Map) *value.Map {
 	if override.Len() == 0 {
 		return p

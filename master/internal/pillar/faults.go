@@ -8,15 +8,14 @@ import (
 )
 
 const (
-	maxFaults    = 256              // minions remembered
+	maxFaults    = 256              // remembered minions
 	faultFor     = 10 * time.Minute // after the last failure
 	maxFaultText = 1000             // bytes of an error that are kept
 )
 
-// faults remembers whose pillar fails. A minion is forgotten when its
-// pillar compiles again, or when it has not asked for faultFor. Overflow
-// policy: the oldest failure makes room for a new one. It is safe for
-// concurrent use.
+// faults remembers the minions whose pillar fails. A minion is forgotten when its pillar compiles
+// again, or when it has not asked for faultFor. Overflow policy: the oldest failure makes room for
+// a new one. It is safe for concurrent use.
 type faults struct {
 	mu       sync.Mutex
 	byMinion map[string]control.PillarError
@@ -40,7 +39,7 @@ func (p *faults) noteFault(minion, text string, at time.Time) {
 	p.byMinion[minion] = control.PillarError{Minion: minion, Text: text[:min(len(text), maxFaultText)], At: at}
 }
 
-// forget ends a minion's failure and reports whether there was one.
+// forget ends a minion's failure, and reports whether there was one.
 func (p *faults) forget(minion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,8 +48,7 @@ func (p *faults) forget(minion string) bool {
 	return known
 }
 
-// lastFault gives the latest failure that stands, or nil, and the number of
-// minions with one.
+// lastFault returns the latest current failure, or nil, and the number of minions with one.
 func (p *faults) lastFault(now time.Time) (*control.PillarError, int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

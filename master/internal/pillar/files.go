@@ -21,7 +21,7 @@ import (
 	"saltern/master/value"
 )
 
-// Limits of a file, of what is kept of parsed files, and of the trees.
+// Limits of a file, of the cache of parsed files, and of the trees.
 const (
 	maxSLS       = 8 << 20
 	maxKept      = 64 << 20 // bytes of source
@@ -34,21 +34,21 @@ const (
 
 var errTooLarge = fmt.Errorf("the file is larger than %d bytes", maxSLS)
 
-// environment is a name with its directories, in order of search.
+// environment is a name with its directories, in the order of search.
 type environment struct {
 	name string
 	dirs []string
 }
 
-// parsed is what is known of one version of a file. The value is shared:
-// whoever merges it makes copies of what changes.
+// parsed is the parsed form of one version of a file. The value is shared: a merge copies what it
+// changes.
 type parsed struct {
 	id        regular.ID
-	plain     bool // no template: value and err are the outcome
+	plain     bool // no template: value and err are the result
 	value     any
 	err       error
 	shareable bool     // a template whose result the memo may keep
-	sum       memo.Sum // of its text
+	sum       memo.Sum // digest of its text
 }
 
 // hashed is the hash of one version of a file.
@@ -67,7 +67,7 @@ type files struct {
 	mu     sync.Mutex
 	kept   map[string]parsed
 	size   int64
-	hashes map[string]hashed // of files that templates import
+	hashes map[string]hashed // hashes of files that templates import
 	trees  map[string]*slsNames
 }
 
@@ -103,8 +103,8 @@ func findFile(env environment, rel string) (string, error) {
 	return "", nil
 }
 
-// findSLS finds an SLS by its dotted name (salt/fileclient.py get_state). init
-// reports whether it is the init.sls of a directory.
+// findSLS finds an SLS by its dotted name (salt/fileclient.py get_state). init reports whether it
+// is the init.sls of a directory.
 func findSLS(env environment, name string) (path string, init bool, err error) {
 	rel := strings.ReplaceAll(name, ".", "/")
 	for _, suffix := range []string{".sls", "/init.sls"} {
@@ -150,8 +150,8 @@ func (f *files) parsedFile(path string) (parsed, error) {
 	return p, nil
 }
 
-// loadFile reads a file, and reports whether it is known by its id: it did not change
-// meanwhile, nor so shortly before that its times may not tell.
+// loadFile reads a file. steady: its id identifies the text, because the file did not change while
+// it was read, nor so shortly before that its times may not show it.
 func (f *files) loadFile(path string) (text []byte, id regular.ID, steady bool, err error) {
 	file, fi, err := regular.Open(path)
 	if err != nil {
@@ -216,8 +216,8 @@ func (f *files) contentSum(path string) (sum memo.Sum, there bool, err error) {
 	return h.sum, true, nil
 }
 
-// keepParsed remembers a file. Sources are a fair measure of what a parsed file
-// takes; a template costs next to nothing, as only the fact is kept.
+// keepParsed caches a file. The size of the source is a fair measure of a parsed file; a template
+// costs next to nothing, as only that fact is cached.
 func (f *files) keepParsed(path string, p parsed) {
 	cost := func(p parsed) int64 {
 		if p.plain {
@@ -241,8 +241,8 @@ func (f *files) keepParsed(path string, p parsed) {
 	f.size += cost(p)
 }
 
-// parseYAML reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py):
-// nothing, and everything that counts as false, is an empty map.
+// parseYAML reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py): nothing, and
+// everything that counts as false, is an empty map.
 func parseYAML(text []byte, path string) (any, error) {
 	v, err := saltyaml.Decode(text, path)
 	if err != nil {
@@ -277,8 +277,8 @@ func parseYAML(text []byte, path string) (any, error) {
 	return v, nil
 }
 
-// plainFor returns the test whether a file is the same with and without its
-// template renderer, so that its YAML can be read here.
+// plainFor returns a function that reports whether a file gives the same result with and without
+// its template renderer. Its YAML is then read here.
 func plainFor(c *Config) func([]byte) bool {
 	if c.RestrictedRenderers {
 		return func(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }
@@ -314,14 +314,14 @@ func plainFor(c *Config) func([]byte) bool {
 	}
 }
 
-// The renderers of most SLS, in either way of writing.
+// The renderers of most SLS, in both spellings.
 const (
 	jinjaYAML = "jinja|yaml"
 	yamlJinja = "yaml_jinja"
 )
 
-// rendererPipe is the renderers of a file, without spaces: those of its first line, or
-// the option renderer.
+// rendererPipe returns the renderers of a file, without spaces: those of its first line, or those
+// of the option renderer.
 func rendererPipe(c *Config, text []byte) string {
 	pipe := c.Renderer
 	if bytes.HasPrefix(text, []byte("#!")) && !bytes.HasPrefix(text, []byte("#!/")) {
@@ -331,16 +331,16 @@ func rendererPipe(c *Config, text []byte) string {
 	return strings.ReplaceAll(pipe, " ", "")
 }
 
-// shareableFor returns the test whether the memo may have the result of a
-// template: it is Jinja and YAML, of which is known what they do.
+// shareableFor returns a function that reports whether the memo may hold the result of a template:
+// only Jinja and YAML, whose effects are known.
 func shareableFor(c *Config) func([]byte) bool {
 	return func(text []byte) bool {
 		return !c.RestrictedRenderers && utf8.Valid(text) && (rendererPipe(c, text) == jinjaYAML || rendererPipe(c, text) == yamlJinja)
 	}
 }
 
-// slsNames are the dotted names of all SLS of an environment, sorted
-// (salt/fileclient.py list_states), with the state of its directories.
+// slsNames holds the dotted names of all SLS of an environment, sorted (salt/fileclient.py
+// list_states), with the state of its directories.
 type slsNames struct {
 	dirs     []stamp
 	list     []string
@@ -357,8 +357,8 @@ func (n *slsNames) hasName(name string) bool {
 	return ok
 }
 
-// available lists the SLS of an environment. The list is kept as long as no
-// directory of the tree changed.
+// available lists the SLS of an environment. The list is cached as long as no directory of the tree
+// changes.
 func (f *files) available(env environment) (*slsNames, error) {
 	key := strings.Join(append([]string{env.name}, env.dirs...), "\x00")
 	f.mu.Lock()
@@ -386,7 +386,7 @@ func (f *files) available(env environment) (*slsNames, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n.modified-newest > int64(settled) {
-		if len(f.trees) >= 200 { // with __env__ a minion can make names up
+		if len(f.trees) >= 200 { // with __env__ a minion can invent names
 			clear(f.trees)
 		}
 		f.trees[key] = n
@@ -410,8 +410,8 @@ func (n *slsNames) current() bool {
 
 var errTooMany = errors.New("the pillar environment has too many files")
 
-// addSLSBelow adds the SLS below a directory. Links are followed; a directory that
-// contains itself is entered once.
+// addSLSBelow adds the SLS below a directory. Links are followed. A directory that contains itself
+// is entered once.
 func (f *files) addSLSBelow(n *slsNames, dir, rel string, above []regular.ID) error {
 	fi, err := os.Stat(dir)
 	if err != nil || !fi.IsDir() || len(above) > maxDepth {

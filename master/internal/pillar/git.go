@@ -7,11 +7,11 @@ import (
 	"saltern/master/value"
 )
 
-// gitPillar compiles one git entry in ext_pillar (salt/pillar/git_pillar.py
-// ext_pillar): each root by itself, with its own top file.
+// gitPillar compiles one git entry in ext_pillar (salt/pillar/git_pillar.py ext_pillar): each root
+// by itself, with its own top file.
 func (c *compilation) gitPillar(n int) *value.Map {
-	// Each root has a session of its own. Who waits for a worker must hold none,
-	// or all workers wait for each other.
+	// Each root has a session of its own. A compilation that waits for a worker must hold none, or
+	// all workers would wait for each other.
 	c.closeSession()
 	out := value.NewMap()
 	roots := c.gitRoots(n)
@@ -50,8 +50,7 @@ func (c *compilation) gitPillar(n int) *value.Map {
 	return out
 }
 
-// gitRoots are the directories of one git entry. What is missing becomes an error of
-// the pillar.
+// gitRoots returns the directories of one git entry. A missing one becomes an error of the pillar.
 func (c *compilation) gitRoots(n int) []gitpillar.Root {
 	roots, err := c.compiler.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
 	c.giveUpIfUnable(err)
@@ -67,7 +66,7 @@ func (c *compilation) gitRoots(n int) []gitpillar.Root {
 	return roots
 }
 
-// gitForPython are the directories of all git entries.
+// gitForPython returns the directories of all git entries.
 func (c *compilation) gitForPython() []any {
 	out := []any{}
 	if c.compiler.cfg.Git != nil {
@@ -78,7 +77,7 @@ func (c *compilation) gitForPython() []any {
 	return out
 }
 
-// compileGitRoot is run without ext_pillar (Pillar.compile_pillar).
+// compileGitRoot is compilePillar without ext_pillar (Pillar.compile_pillar).
 func (c *compilation) compileGitRoot() *value.Map {
 	defer c.closeSession()
 	envs, files := c.readTops()
@@ -93,7 +92,7 @@ func (c *compilation) compileGitRoot() *value.Map {
 	return pillar
 }
 
-// chainPart is a part of the ext_pillar chain: a git entry, or others in a row, which
+// chainPart is a part of the ext_pillar chain: a git entry, or several others in a row, which
 // Python runs.
 type chainPart struct {
 	git    int // number of the git entry; -1: others

@@ -7,8 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// mergeBy puts b over a by a strategy (salt/utils/dictupdate.py merge). The
-// result may share values with both; neither is changed.
+// mergeBy merges b over a by a strategy (salt/utils/dictupdate.py merge). The result may share
+// values with both; neither is changed.
 func mergeBy(a, b *value.Map, strategy string, lists bool) *value.Map {
 	switch strategy {
 	case "smart", "recurse": // smart differs only for yamlex, which runs in Python
@@ -32,8 +32,8 @@ func mergeBy(a, b *value.Map, strategy string, lists bool) *value.Map {
 	}
 }
 
-// mergeDeep merges maps at every level; of other values the one of b wins,
-// except that lists may be joined, without values that are there already.
+// mergeDeep merges maps at every level. Other values of b replace those of a, except that lists may
+// be joined without repeating values.
 func mergeDeep(a, b *value.Map, lists bool) *value.Map {
 	out := a.Clone()
 	for k, v := range b.All() {
@@ -57,8 +57,8 @@ func mergeDeep(a, b *value.Map, lists bool) *value.Map {
 	return out
 }
 
-// joinLists appends to a the values of b that a does not have. Duplicates inside
-// b itself stay, as in Salt.
+// joinLists appends to a the values of b that a does not have. Duplicates within b stay, as in
+// Salt.
 func joinLists(a, b []any) []any {
 	seen := make(map[any]struct{}, len(a))
 	var compound []any
@@ -86,8 +86,8 @@ func joinLists(a, b []any) []any {
 	return out
 }
 
-// needsPython tells of strategies that depend on marks inside values, which
-// only Salt's own objects carry (salt/serializers/yamlex.py).
+// needsPython reports whether a strategy depends on marks inside values, which only Salt's own
+// objects carry (salt/serializers/yamlex.py).
 func needsPython(strategy, renderer string) bool {
 	parts := strings.Split(renderer, "|")
 	return strategy == "aggregate" ||

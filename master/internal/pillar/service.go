@@ -22,27 +22,27 @@ import (
 	"saltern/master/value"
 )
 
-// Cleared is the event by which peers learn that the pillars of minions are to
-// be compiled anew (pillar_cache): the next request may reach them.
+// Cleared is the event by which peers learn that the pillars of minions must be compiled again
+// (pillar_cache): the next request may reach another master.
 const Cleared = event.TagPillarsCleared
 
 // ServiceConfig of a Service.
 type ServiceConfig struct {
 	Compiler *Compiler
-	Memo     *memo.Store // of the Compiler, for Stats; nil: none
+	Memo     *memo.Store // the Compiler's memo, for Stats; nil: none
 	Cache    *cache.Store
-	Keep     bool          // pillar_cache: a compiled pillar is given again
+	Keep     bool          // pillar_cache: a compiled pillar is reused
 	TTL      time.Duration // pillar_cache_ttl
 	Data     bool          // minion_data_cache
-	// Turns is how many questions may have a renderer at once; 0: two.
+	// Turns is how many questions may hold a renderer at once; 0: two.
 	Turns int
-	// QueueBytes bounds the questions that wait for one; 0: 256 MiB.
+	// QueueBytes bounds the questions that wait for a renderer; 0: 256 MiB.
 	QueueBytes int64
-	// Tell fires Cleared, with the id of a minion; nil alone.
+	// Tell fires Cleared with the id of a minion. It may be nil: there are no peers.
 	Tell func(tag string, data *value.Map)
-	// Ending ends with the master, and with it what is at work; nil: nothing does.
+	// Ending ends with the master, and with it the work in progress. It may be nil.
 	Ending context.Context
-	// Unable is told of a question that is left without an answer, and why; nil: nobody is.
+	// Unable is called for a question that gets no answer, with the reason. It may be nil.
 	Unable func(error)
 	Now    func() time.Time
 	Log    *slog.Logger
@@ -52,26 +52,25 @@ const (
 	defaultTurns      = 2
 	defaultQueueBytes = 256 << 20
 	firstTriesPerCPU  = 4
-	// workTime bounds the work on one question, from its turn on. A minion asks three
-	// times and waits a minute each time.
+	// workTime bounds the work on one question, from its turn on. A minion asks three times and
+	// waits a minute each time.
 	workTime = 5 * time.Minute
 )
 
-// Service gives minions their pillars, and knows whose cannot be compiled. Questions
-// that need a renderer wait for their turn, see package queue. It is safe for
-// concurrent use.
+// Service serves pillars to minions, and knows whose pillar fails. Questions that need a renderer
+// wait for their turn, see package queue. It is safe for concurrent use.
 type Service struct {
 	cfg         ServiceConfig
-	firstTries  *queue.Queue[*value.Map] // for what may need no renderer
-	renderTurns *queue.Queue[*value.Map] // for a renderer
+	firstTries  *queue.Queue[*value.Map] // turns of questions that may need no renderer
+	renderTurns *queue.Queue[*value.Map] // turns with a renderer
 	clearances  clearances
 	faults      *faults
 	pillars     atomic.Uint64 // given
-	withErrors  atomic.Uint64 // given with errors
-	unanswered  atomic.Uint64 // not given: this master could not make them
+	withErrors  atomic.Uint64 // served with errors
+	unanswered  atomic.Uint64 // not served: this master could not compile them
 }
 
-// NewService makes a Service.
+// NewService returns a Service.
 func NewService(cfg ServiceConfig) *Service {
 	turns := cmp.Or(cfg.Turns, defaultTurns)
 	line := func(turns int) *queue.Queue[*value.Map] {
@@ -79,29 +78,29 @@ func NewService(cfg ServiceConfig) *Service {
 		return queue.New[*value.Map](queue.Config{Turns: turns, Bytes: bytes, Now: time.Now})
 	}
 	return &Service{
-		cfg:         cfg,
-		firstTries:  line(turns + firstTriesPerCPU*runtime.NumCPU()), // one that finds a renderer goes on to the end
+		cfg: cfg,
+		// a question that finds a renderer goes on to the end
+		firstTries:  line(turns + firstTriesPerCPU*runtime.NumCPU()),
 		renderTurns: line(turns),
 		faults:      newFaults(),
 	}
 }
 
-// Question is what a minion asks: its pillar.
+// Question is a minion's request for its pillar.
 type Question struct {
 	Request
-	Clean bool   // a pillar that was compiled before is not wanted
-	Nonce string // see queue.Question
+	Clean bool   // no pillar from the cache
+	Nonce string // as in queue.Question
 	Bytes int    // the same
-	// Park calls wait while the request costs little, and returns it anew. Nil: the
-	// request is kept as it is.
+	// Park calls wait while the request costs little, and returns the request, decoded again. It
+	// may be nil: the request is kept as it is.
 	Park func(wait func(asked context.Context) error) (Request, error)
 }
 
-// Serve gives the pillar of a minion that asks for it: with pillar_cache the one
-// that was compiled before, unless Clean asks for a new one
-// (salt/pillar/__init__.py PillarCache). Pillars with errors are counted and
-// remembered, see Stats. An error means that there is no pillar: the minion must not
-// be answered, and asks again. It is queue.ErrLeft when nobody waits for the answer.
+// Serve returns the pillar for a minion: with pillar_cache the compiled one, unless Clean asks for
+// a new one (salt/pillar/__init__.py PillarCache). Pillars with errors are counted and remembered,
+// see Stats. On an error the minion must not be answered, and asks again. The error is
+// queue.ErrLeft when nobody waits for the answer.
 func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
 	p, err := s.servePillar(ctx, q)
 	if errors.Is(err, queue.ErrLeft) {
@@ -122,10 +121,10 @@ func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
 	return p, nil
 }
 
-// Tops gives a minion what the master_tops modules say of it. opts returns its options
-// when it is its turn. An error is to be treated as that of Serve.
+// Tops returns what the master_tops modules say about a minion. opts returns the minion's options
+// when it is its turn. Treat an error as one of Serve.
 func (s *Service) Tops(ctx context.Context, q Question, opts func() *value.Map) (*value.Map, error) {
-	q.Nonce = "" // it is another one when the question is repeated
+	q.Nonce = "" // a repeated question has another nonce
 	m, err := s.runInTurn(ctx, q, func(ctx context.Context, _ Request, turn func() bool) (*value.Map, error) {
 		if turn != nil && !turn() {
 			return nil, errMustWait
@@ -138,7 +137,7 @@ func (s *Service) Tops(ctx context.Context, q Question, opts func() *value.Map) 
 	return m, err
 }
 
-// servePillar is Serve without the count.
+// servePillar is Serve without the counters.
 func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, error) {
 	c := &s.cfg
 	if c.Keep && q.Clean {
@@ -154,14 +153,14 @@ func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, erro
 	})
 }
 
-// questionWork is what a question asks for. turn is asked when a renderer is needed, and reports
-// whether there is a turn for it; if not, the error is errMustWait. Nil: there is one.
+// questionWork is the work on a question. turn is called when a renderer is needed, and reports
+// whether there is a turn for it; if not, the error is errMustWait. turn may be nil: there is one.
 type questionWork func(ctx context.Context, r Request, turn func() bool) (*value.Map, error)
 
-// runInTurn does the job of a question. What needs no renderer is done when it is its turn
-// among the first looks, of which few are at work at once: each holds a request that is
-// decoded. The rest is given up with errMustWait when there is no renderer, waits for
-// one, and is done from the beginning then.
+// runInTurn does the work on a question. It is first tried in a turn of firstTries, of which few
+// run at once, since each holds a decoded request. If a renderer is needed and none is free, the
+// try is given up with errMustWait; the question then waits for a renderer, and starts from the
+// beginning.
 func (s *Service) runInTurn(ctx context.Context, q Question, do questionWork) (*value.Map, error) {
 	m, err := s.waitTurn(ctx, s.firstTries, &q, func(ctx context.Context, r Request) (*value.Map, error) {
 		return s.tryWithoutRenderer(ctx, q, r, do)
@@ -172,7 +171,7 @@ func (s *Service) runInTurn(ctx context.Context, q Question, do questionWork) (*
 	return s.waitTurn(ctx, s.renderTurns, &q, func(ctx context.Context, r Request) (*value.Map, error) { return do(ctx, r, nil) })
 }
 
-// tryWithoutRenderer does a job unless it needs a renderer and there is none.
+// tryWithoutRenderer does the work unless it needs a renderer and none is free.
 func (s *Service) tryWithoutRenderer(ctx context.Context, q Question, r Request, do questionWork) (m *value.Map, err error) {
 	var turn *queue.Turn[*value.Map]
 	defer func() {
@@ -192,8 +191,8 @@ func (s *Service) tryWithoutRenderer(ctx context.Context, q Question, r Request,
 	return m, err
 }
 
-// waitTurn does the work on a question when it is its turn, or returns the answer that
-// another one has brought.
+// waitTurn does the work on a question when it is its turn, or returns the answer of another turn
+// for the same question.
 func (s *Service) waitTurn(
 	ctx context.Context,
 	line *queue.Queue[*value.Map],
@@ -229,8 +228,8 @@ func (q *Question) queueQuestion() queue.Question {
 	return queue.Question{Minion: q.ID, Nonce: q.Nonce, Bytes: q.Bytes}
 }
 
-// withWorkTime bounds the work on a question, which the master's end ends as well. That the
-// minion may have hung up does not: it asks again, and shares the answer.
+// withWorkTime bounds the work on a question, which the master's end ends as well. A minion that
+// hangs up does not end it: it asks again, and shares the answer.
 func (s *Service) withWorkTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), workTime)
 	if s.cfg.Ending == nil {
@@ -243,22 +242,22 @@ func (s *Service) withWorkTime(ctx context.Context) (context.Context, context.Ca
 	}
 }
 
-// errCutShort is what those get who share the turn of a question whose work panics.
+// errCutShort is the error for those who share the turn of a question whose work panics.
 var errCutShort = fmt.Errorf("%w: the work on it was cut short", ErrUnable)
 
-// waitParked waits as the question says.
+// waitParked calls wait, parked if the question can be parked.
 func (q *Question) waitParked(ctx context.Context, wait func(asked context.Context) error) (Request, error) {
 	if q.Park == nil {
 		return q.Request, wait(ctx)
 	}
 	q.Grains = nil
 	q.Override = nil
-	q.Extra = nil // they come back with the request
+	q.Extra = nil // the request brings them back
 	return q.Park(wait)
 }
 
-// compileAndKeep makes a pillar and keeps it, but for one with an override. One that is broken
-// takes no other's place: whom to target and what to permit is read from what is kept.
+// compileAndKeep compiles a pillar, and keeps it unless it has an override. A broken pillar does
+// not replace a whole one: targets and permissions are decided by the kept one.
 func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
 	c := &s.cfg
 	end := s.clearances.startCompiling(req.ID)
@@ -285,13 +284,13 @@ func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() b
 	return p, nil
 }
 
-// keepsWhole reports whether the pillar of a minion that is kept has no errors.
+// keepsWhole reports whether the kept pillar of a minion has no errors.
 func (s *Service) keepsWhole(id string) bool {
 	p, ok := s.cfg.Cache.Get(cache.Pillar, id)
 	return ok && len(p.List("_errors")) == 0
 }
 
-// noteUnanswered tells of a question without an answer.
+// noteUnanswered reports a question without an answer.
 func (s *Service) noteUnanswered(id string, err error) {
 	s.unanswered.Add(1)
 	if errors.Is(err, queue.ErrFull) {
@@ -303,9 +302,8 @@ func (s *Service) noteUnanswered(id string, err error) {
 	}
 }
 
-// noteErrors tells of a pillar that a minion did not get whole. What is shown of its
-// first error is the first line, without passwords: what follows shows excerpts
-// of the pillar.
+// noteErrors reports a pillar with errors. Of its first error only the first line is shown, without
+// passwords: the rest shows excerpts of the pillar.
 func (s *Service) noteErrors(id, first string, errs int) {
 	first, _, _ = strings.Cut(first, "\n")
 	first, _ = conf.Shown(first).(string)
@@ -314,8 +312,8 @@ func (s *Service) noteErrors(id, first string, errs int) {
 	s.cfg.Log.Error("pillar has errors", "minion", id, "errors", errs, "first", first)
 }
 
-// Clear makes the next pillars of a minion be compiled anew, in all environments
-// and on all masters.
+// Clear causes the next pillars of a minion to be compiled again, in all environments and on all
+// masters.
 func (s *Service) Clear(id string) {
 	s.Drop(id)
 	if s.cfg.Keep && s.cfg.Tell != nil {
@@ -372,13 +370,13 @@ func (s *Service) Stats() ServiceStats {
 	return st
 }
 
-// Runners is what the runners pillar.* reach of a Service.
+// Runners implements the runners pillar.* with a Service.
 type Runners struct {
 	Service *Service
-	Newest  func(context.Context) // makes the files of this node as they are now
+	Newest  func(context.Context) // brings the files of this node up to date
 }
 
-// Compile compiles a pillar that is not kept.
+// Compile compiles a pillar without keeping it.
 func (r Runners) Compile(
 	ctx context.Context,
 	id string,
@@ -394,7 +392,7 @@ func (Runners) Top(context.Context, string, *value.Map, string) (*value.Map, []s
 	return nil, nil, runner.ErrUnavailable
 }
 
-// Cached is the pillar that is kept of a minion.
+// Cached returns the kept pillar of a minion.
 func (r Runners) Cached(id, pillarenv string) (*value.Map, bool) {
 	c := &r.Service.cfg
 	if !c.Keep && pillarenv == "" {
@@ -403,11 +401,11 @@ func (r Runners) Cached(id, pillarenv string) (*value.Map, bool) {
 	return c.Cache.Compiled(id, c.Compiler.Env(Request{Saltenv: "base", Pillarenv: pillarenv}), c.Now(), c.TTL)
 }
 
-// Caches reports whether any pillar is kept.
+// Caches reports whether pillars are kept.
 func (r Runners) Caches() bool { return r.Service.cfg.Keep || r.Service.cfg.Data }
 
-// clearances tells a pillar that was cleared while it was compiled: it may
-// hold what the sources held before. It is safe for concurrent use.
+// clearances detects a pillar that was cleared while it was compiled: it may contain old values of
+// the sources. It is safe for concurrent use.
 type clearances struct {
 	mu        sync.Mutex
 	compiling map[string]*underWay // by minion, while one runs
@@ -415,8 +413,8 @@ type clearances struct {
 
 type underWay struct{ running, cleared int }
 
-// startCompiling notes the start of a compilation. end must be called once, and reports
-// whether the pillar was cleared meanwhile.
+// startCompiling notes the start of a compilation. end must be called once, and reports whether the
+// pillar was cleared meanwhile.
 func (c *clearances) startCompiling(id string) (end func() (cleared bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,29 +8,28 @@ import (
 	"saltern/master/value"
 )
 
-// sharedTemplate is one template whose result may be that of another minion
-// (saltern_pillar_memo). A nil *share is none.
+// sharedTemplate is one template whose result may be shared with another minion
+// (saltern_pillar_memo). A nil *sharedTemplate is not shared.
 type sharedTemplate struct {
 	compilation *compilation
 	sum         memo.Sum // of the text
-	key         memo.Sum // of what the template is given
+	key         memo.Sum // of the template's inputs
 }
 
-// shareOf returns what is needed to share a template, and nil when its result is
-// for this minion only.
+// shareOf returns the sharedTemplate of a template, or nil when its result is for this minion only.
 func (c *compilation) shareOf(p parsed, path, env, name string, defaults *value.Map) *sharedTemplate {
 	cfg := &c.compiler.cfg
 	if cfg.Memo == nil || cfg.Renderers == nil || c.withoutMemo || !p.shareable || c.session.Altered() {
 		return nil
 	}
-	if c.takeTurn != nil && !cfg.Renderers.Known() && !c.takeTurn() { // it has to be started
+	if c.takeTurn != nil && !cfg.Renderers.Known() && !c.takeTurn() { // a renderer must be started
 		c.giveUp(errMustWait)
 		return nil
 	}
 
 	library, err := cfg.Renderers.Library(c.ctx)
 	if err != nil {
-		return nil // as it will be told when a worker is needed
+		return nil // the error is reported when a worker is needed
 	}
 
 	key, err := memo.KeyOf(path, p.sum[:], env, name, value.List(c.envNamed(env).dirs), c.pillarRoots(),
@@ -46,7 +45,7 @@ func (s *sharedTemplate) minion() memo.Minion {
 	return memo.Minion{Grains: s.compilation.grains, Pillar: s.compilation.pillar}
 }
 
-// cachedResult returns the result that the memo has.
+// cachedResult returns the result in the memo.
 func (s *sharedTemplate) cachedResult() (any, bool) {
 	if s == nil {
 		return nil, false
@@ -54,7 +53,7 @@ func (s *sharedTemplate) cachedResult() (any, bool) {
 	return s.compilation.compiler.cfg.Memo.Get(s.key, s.minion(), s.compilation.compiler.files.contentSum)
 }
 
-// renderInPython has Python render a template, and keeps the result if it can be shared.
+// renderInPython renders a template in Python, and keeps the result if it can be shared.
 func (c *compilation) renderInPython(session *renderer.Session, t renderer.Template, s *sharedTemplate) (any, error) {
 	store := c.compiler.cfg.Memo
 	if store == nil {
@@ -76,7 +75,7 @@ func (c *compilation) renderInPython(session *renderer.Session, t renderer.Templ
 		return v, nil
 	case err != nil:
 		return nil, err
-	case trace.Sum != s.sum: // the file was replaced after it was read here
+	case trace.Sum != s.sum: // the file was replaced after it was read
 		store.CountAlone()
 		return v, nil
 	}
@@ -85,10 +84,10 @@ func (c *compilation) renderInPython(session *renderer.Session, t renderer.Templ
 	return v, nil
 }
 
-// compileMemoized compiles the pillar of a request. If a template, or an ext_pillar, changes
-// the grains, the pillar or options, what the others give depends on which of
-// them run, and, with Salt 3008, on what they read before. Then all of it is
-// made once more without the memo, and for some minutes only so.
+// compileMemoized compiles the pillar of a request. If a template, or an ext_pillar, changes the
+// grains, the pillar or options, the results of others depend on which of them run and, with Salt
+// 3008, on what they read before. Then everything is compiled once more without the memo, and the
+// memo is not used for some minutes.
 func (c *Compiler) compileMemoized(n *compilation, compile func(*compilation) (*value.Map, error)) (*value.Map, error) {
 	if c.cfg.Memo == nil {
 		return compile(n)

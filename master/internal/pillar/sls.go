@@ -32,7 +32,7 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 		return nil, err
 	}
 
-	// When Go cannot read it, Salt may still can, or knows the words for it.
+	// When Go cannot read it, Salt may still be able to, or has its own words for the error.
 	if p.plain && (p.err == nil || c.compiler.cfg.Renderers == nil) {
 		return p.value, p.err
 	}
@@ -43,7 +43,7 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 		return v, nil
 	}
 
-	// Who waited for a worker may find that another minion has rendered it meanwhile.
+	// While this one waited for a worker, another minion may have had it rendered.
 	s, err := c.openSession(func() bool {
 		v, known = share.cachedResult()
 		return !known
@@ -76,8 +76,8 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 	return nil, err
 }
 
-// openSession opens the renderer session of this compilation on first need. When
-// there is a worker for it, needed is asked whether it still is; nil: it is.
+// openSession opens the renderer session of this compilation when it is first needed. needed is
+// called when there is a worker, and reports whether the session is still needed; nil: it is.
 func (c *compilation) openSession(needed func() bool) (*renderer.Session, error) {
 	if c.session != nil {
 		return c.session, nil
@@ -117,7 +117,7 @@ func (c *compilation) openSession(needed func() bool) (*renderer.Session, error)
 	return c.session, err
 }
 
-// pillarRoots are the environments of this minion as the option pillar_roots.
+// pillarRoots returns the environments of this minion as the option pillar_roots.
 func (c *compilation) pillarRoots() *value.Map {
 	roots := value.NewMap()
 	for _, e := range c.envs {
@@ -133,7 +133,7 @@ func orNil(s string) any {
 	return s
 }
 
-// missingSLS notes an SLS that is not there, and reports whether it is ignored.
+// missingSLS notes a missing SLS, and returns its error unless it is ignored.
 func (c *compilation) missingSLS(name, env string) []string {
 	if slices.Contains(c.ignored[env], name) {
 		c.compiler.log.Debug("an ignored SLS is missing", "minion", c.req.ID, "sls", name, "env", env)
@@ -147,8 +147,8 @@ func (c *compilation) missingSLS(name, env string) []string {
 	return nil
 }
 
-// failureText words an error of rendering. What a template shows in its errors
-// may be secret, so minions get the details only when the option says so.
+// failureText returns the text of an error of rendering. Templates may show secrets in their
+// errors, so minions get the details only when the option says so.
 func (c *compilation) failureText(name string, err error) string {
 	if c.isOver() {
 		return ""
@@ -171,16 +171,15 @@ func (c *compilation) failureText(name string, err error) string {
 	return fmt.Sprintf("Rendering SLS '%s' failed. Please see master log for details.", name)
 }
 
-// lineNumber finds the line that an error of a template names.
+// lineNumber finds the line in an error of a template.
 var lineNumber = regexp.MustCompile(`\bline (\d{1,9})\b`)
 
-// jinjaFault is the beginning of an error of Jinja that names nothing but
-// variables of the template.
+// jinjaFault matches the beginning of an error of Jinja that names only variables of the template.
 var jinjaFault = regexp.MustCompile(`^Jinja variable '[\w ]{1,64}' (is undefined|has no attribute '[\w-]{1,64}')(; line \d{1,9})?`)
 
-// logAttrs gives what a log that many read says of an error: for one of a template
-// or module its class and line, since its text shows excerpts of the pillar,
-// which are logged at level debug only.
+// logAttrs returns what a log with many readers may show of an error. For an error of a template or
+// module those are its class and line: its text shows excerpts of the pillar, which are logged at
+// level debug only.
 func (c *compilation) logAttrs(err error) []any {
 	var f *renderer.Failure
 	if !errors.As(err, &f) {
@@ -201,9 +200,8 @@ func (c *compilation) logAttrs(err error) []any {
 	return append(attrs, "details", "at log level debug")
 }
 
-// renderSLS is one SLS with its includes (render_pstate). state is nil when
-// there is nothing to merge; mods holds what was rendered in this
-// environment.
+// renderSLS renders one SLS with its includes (render_pstate). state is nil when there is nothing
+// to merge. mods holds what was rendered in this environment.
 func (c *compilation) renderSLS(
 	name, env string,
 	mods map[string]any,
@@ -258,8 +256,8 @@ func (c *compilation) renderSLS(
 	return c.mergeIncludes(name, env, m, list, isInit, mods, defaults, depth)
 }
 
-// mergeIncludes renders and merges what an SLS includes. As in Salt, defaults that
-// one entry gives also hold for those after it.
+// mergeIncludes renders and merges the includes of an SLS. As in Salt, defaults of one entry also
+// apply to the entries after it.
 func (c *compilation) mergeIncludes(
 	name, env string,
 	m *value.Map,
@@ -333,8 +331,7 @@ func (c *compilation) mergeMaps(a, b *value.Map) *value.Map {
 	return mergeBy(a, b, c.compiler.cfg.Strategy, c.compiler.cfg.MergeLists)
 }
 
-// includeEntry reads one entry of an include: a name, or a map of a name to
-// its key and defaults.
+// includeEntry reads one entry of an include: a name, or a map from a name to its key and defaults.
 func includeEntry(v any) (name, key string, defaults *value.Map, ok bool) {
 	switch v := v.(type) {
 	case string:
@@ -358,9 +355,8 @@ func includeEntry(v any) (name, key string, defaults *value.Map, ok bool) {
 	return "", "", nil, false
 }
 
-// resolveInclude resolves the name in an include to the SLS that it stands for. A
-// name may be found twice, once as written and once below the SLS that
-// includes it; both count, as in Salt.
+// resolveInclude resolves the name in an include to SLS. A name may be found twice, as written and
+// below the including SLS; both count, as in Salt.
 func (c *compilation) resolveInclude(name, env, sub string, isInit bool) ([]string, error) {
 	if !c.isKnownEnv(env) {
 		return []string{sub}, noEnv(env)

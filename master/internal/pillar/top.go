@@ -11,15 +11,15 @@ import (
 	"saltern/master/value"
 )
 
-// errTop stands for what makes Salt give up the top files as a whole.
+// errTop is the error with which Salt gives up the top files as a whole.
 const errTop = saltError("Error encountered while rendering pillar top file.")
 
-// saltError is an error in Salt's words, which tools may look for.
+// saltError is an error in Salt's words, which tools may search for.
 type saltError string
 
 func (e saltError) Error() string { return string(e) }
 
-// chosen is one target of a top file with what it brings.
+// chosen is one target of a top file with its SLS.
 type chosen struct {
 	target any
 	typ    string
@@ -33,8 +33,8 @@ type topFile struct {
 	targets map[string][]*chosen
 }
 
-// readTops reads the top files of the environments that count for this minion,
-// as lists of maps by environment (salt/pillar/__init__.py get_tops).
+// readTops reads the top files of the environments that count for this minion, as lists of maps by
+// environment (salt/pillar/__init__.py get_tops).
 func (c *compilation) readTops() (envs []string, files map[string][]*value.Map) {
 	files = map[string][]*value.Map{}
 	for _, env := range c.topEnvs() {
@@ -99,7 +99,7 @@ func (c *compilation) readTops() (envs []string, files map[string][]*value.Map) 
 	return envs, files
 }
 
-// topEnvs are the environments whose top files are read.
+// topEnvs returns the environments whose top files are read.
 func (c *compilation) topEnvs() []string {
 	if c.pillarenv != "" {
 		if c.hasEnv(c.pillarenv) {
@@ -138,8 +138,8 @@ func (c *compilation) readTopFile(env string) (v *value.Map, found bool, err err
 	return m, true, nil
 }
 
-// mergeTops joins the top files (merge_tops and sort_top_targets). The last
-// file that names a target decides what it brings.
+// mergeTops joins the top files (merge_tops and sort_top_targets). The last file that names a
+// target decides its SLS.
 func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*topFile, error) {
 	t := &topFile{targets: map[string][]*chosen{}}
 	for _, from := range envs {
@@ -204,18 +204,18 @@ func emptyIterable(v any) bool {
 	return false
 }
 
-// choose reads what stands below one target.
+// choose reads the value below one target.
 func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 	ch = &chosen{target: tgt, typ: "compound"}
 	var items []any
 	switch v := comps.(type) {
 	case []any:
 		items = v
-	case *value.Map: // iterating a Python dict gives its keys
+	case *value.Map: // iterating over a Python dict yields its keys
 		for k := range v.All() {
 			items = append(items, k)
 		}
-	case string: // and a text its characters
+	case string: // and over a text its characters
 		for _, r := range v {
 			items = append(items, string(r))
 		}
@@ -270,13 +270,13 @@ func orderOf(v any) (int64, bool) {
 	return 0, false
 }
 
-// selected is an environment with the SLS that the minion gets of it.
+// selected is an environment with the minion's SLS in it.
 type selected struct {
 	env string
 	sls []string
 }
 
-// matchTops asks every target whether it selects the minion (top_matches).
+// matchTops returns the SLS of every target that selects the minion (top_matches).
 func (c *compilation) matchTops(t *topFile) (out []selected) {
 	for _, env := range t.envs {
 		if c.pillarenv != "" && env != c.pillarenv {

@@ -1,6 +1,6 @@
-// Package queue is where questions of minions wait for something scarce: a renderer,
-// a place among the runners. Whose turn it is goes by minion, in the order in which
-// they came, so that one who asks for much waits behind those who ask for little.
+// Package queue is where questions of minions wait for something scarce: a renderer, a place among
+// the runners. Turns go by minion, in the order of arrival, so that a minion that asks for much
+// waits behind those that ask for little.
 package queue
 
 import (
@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// Errors of Wait. In both cases the minion is to be left without an answer: it asks
-// again.
+// Errors of Wait. In both cases the minion must get no answer: it asks again.
 var (
-	// ErrFull means that the questions that wait take all the memory they may.
+	// ErrFull means that the waiting questions take all the memory they may.
 	ErrFull = errors.New("too many questions of minions wait")
 	// ErrLeft means that the minion has hung up before its turn.
 	ErrLeft = errors.New("the minion hung up before its turn")
@@ -24,54 +23,54 @@ var (
 // Config of a Queue.
 type Config struct {
 	Turns int              // questions at work at once
-	Bytes int64            // of all that wait, see Question.Bytes
+	Bytes int64            // bound of all waiting questions, see Question.Bytes
 	Now   func() time.Time // for Stats
 }
 
-// Question is what a minion asks.
+// Question is one question of a minion.
 type Question struct {
 	Minion string // its proven id
-	// Nonce is the same when the minion repeats the question; "": it never does so.
+	// Nonce is the same when the minion repeats the question; "": it never does.
 	Nonce string
-	Bytes int // that it takes while it waits
+	Bytes int // bytes that it takes while it waits
 }
 
-// share is the part of Config.Bytes that one minion may have, as a fraction of it.
+// shareFraction is the fraction of Config.Bytes that one minion may use.
 const shareFraction = 16
 
-// Queue gives questions their turns. What is asked twice is answered by one turn: a
-// question with the minion and the nonce of one that waits, or is at work, shares its
-// answer. A minion that hangs up keeps its place until it comes to the front, so that
-// it loses nothing when its own time-out makes it ask again.
+// Queue gives questions their turns. A repeated question is answered by one turn: a question with
+// the same minion and nonce as one that waits, or is at work, shares its answer. A minion that
+// hangs up keeps its place until it comes to the front, so that it loses nothing when its own
+// time-out makes it ask again.
 //
-// Overflow policy: a question that would take more than Config.Bytes, or a minion's
-// share of them, is refused (ErrFull). It is safe for concurrent use.
+// Overflow policy: a question that would exceed Config.Bytes, or a minion's share of them, is
+// refused (ErrFull). It is safe for concurrent use.
 type Queue[T any] struct {
 	cfg Config
 
 	mu        sync.Mutex
 	freeTurns int
-	seats     list.List                // of *seat: whose turn is next
+	seats     list.List                // of *seat, the next turn first
 	seatOf    map[string]*list.Element // by minion
-	entries   map[key]*entry[T]        // that wait or are at work
+	entries   map[key]*entry[T]        // entries that wait or are at work
 	held      map[string]int64         // bytes by minion
 	stats     Stats
 }
 
 type key struct{ minion, nonce string }
 
-// seat is the place of a minion. It may have no entries: all have hung up.
+// seat is the place of a minion. It may have no entries, when all have hung up.
 type seat[T any] struct {
 	minion  string
 	entries []*entry[T]
 }
 
-// entry is a question and all who ask it.
+// entry is a question and all its askers.
 type entry[T any] struct {
 	key    key
-	askers []*asker      // who wait: the first for the turn, the others for the answer
-	begun  bool          // somebody has the turn, and is none of the askers
-	done   chan struct{} // closed when answer and err are there
+	askers []*asker      // the waiting askers: the first for the turn, the others for the answer
+	begun  bool          // somebody has the turn and is not among the askers
+	done   chan struct{} // closed when answer and err are set
 	answer T
 	err    error
 }
@@ -79,7 +78,7 @@ type entry[T any] struct {
 // asker is one call of Wait.
 type asker struct {
 	since time.Time
-	turn  chan struct{} // closed when it has the turn
+	turn  chan struct{} // closed when the asker has the turn
 }
 
 // Stats are counters since the start; Waiting, Working, Bytes and Oldest are of now.
@@ -88,14 +87,14 @@ type Stats struct {
 	Working int           // questions at work
 	Bytes   int64         // of those that wait
 	Oldest  time.Duration // how long the question in front has waited
-	Turns   uint64        // that were given
+	Turns   uint64        // turns that were given
 	Joined  uint64        // questions that shared the turn of another
 	Left    uint64        // questions whose minion hung up before its turn
 	Full    uint64        // questions refused
-	Waited  time.Duration // by all that got a turn
+	Waited  time.Duration // waiting time of all that got a turn
 }
 
-// New makes a Queue.
+// New returns a Queue.
 func New[T any](cfg Config) *Queue[T] {
 	return &Queue[T]{
 		cfg:       cfg,
@@ -112,7 +111,7 @@ type Turn[T any] struct {
 	entry *entry[T]
 }
 
-// Try takes a turn when there is one for a question that nobody asks already.
+// Try returns a turn if one is free and nobody asks the question already.
 func (q *Queue[T]) Try(question Question) (*Turn[T], bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,8 +125,8 @@ func (q *Queue[T]) Try(question Question) (*Turn[T], bool) {
 	return &Turn[T]{q, e}, true
 }
 
-// Wait returns the turn of a question when it has come, or, with a nil turn, the
-// answer when somebody else's turn has brought it. asked ends when the minion hangs up.
+// Wait returns the turn of a question when it has come, or, with a nil turn, the answer of somebody
+// else's turn. asked ends when the minion hangs up.
 func (q *Queue[T]) Wait(asked context.Context, question Question) (turn *Turn[T], answer T, err error) {
 	e, own, err := q.joinQuestion(question)
 	if err != nil {
@@ -147,7 +146,7 @@ func (q *Queue[T]) Wait(asked context.Context, question Question) (turn *Turn[T]
 	return nil, answer, ErrLeft
 }
 
-// End gives the turn back, and the answer to who else asks the question.
+// End gives the turn back, and the answer to the others that ask the question.
 func (t *Turn[T]) End(answer T, err error) {
 	q, e := t.queue, t.entry
 	q.mu.Lock()
@@ -176,7 +175,7 @@ func (q *Queue[T]) Stats() Stats {
 	return s
 }
 
-// addEntry makes an entry. Those without a nonce are not found again.
+// addEntry adds an entry. Entries without a nonce are not found again.
 func (q *Queue[T]) addEntry(k key) *entry[T] {
 	e := &entry[T]{key: k, done: make(chan struct{})}
 	if k.nonce != "" {
@@ -191,7 +190,7 @@ func (q *Queue[T]) forget(e *entry[T]) {
 	}
 }
 
-// joinQuestion adds an asker to the entry of its question, which it makes if need be.
+// joinQuestion adds an asker to the entry of its question, which it makes if necessary.
 func (q *Queue[T]) joinQuestion(question Question) (*entry[T], *asker, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -233,7 +232,7 @@ func (q *Queue[T]) seatEntry(e *entry[T]) {
 	s.entries = append(s.entries, e)
 }
 
-// giveBack takes the memory of a question off the account.
+// giveBack gives back the memory of a question.
 func (q *Queue[T]) giveBack(question Question) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -244,8 +243,7 @@ func (q *Queue[T]) giveBack(question Question) {
 	}
 }
 
-// removeAsker takes off an asker who has hung up. If he has just been given the turn, the
-// next one gets it.
+// removeAsker removes an asker that has hung up. If it has just got the turn, the next one gets it.
 func (q *Queue[T]) removeAsker(e *entry[T], own *asker) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -268,8 +266,8 @@ func (q *Queue[T]) removeAsker(e *entry[T], own *asker) {
 	s.entries = slices.DeleteFunc(s.entries, func(x *entry[T]) bool { return x == e })
 }
 
-// passTurn takes the turn from an entry whose asker does not use it. Who asks the same
-// gets it, or else the next in the queue.
+// passTurn takes the turn from an entry whose asker does not use it. Another asker of the same
+// question gets it, or else the next in the queue.
 func (q *Queue[T]) passTurn(e *entry[T]) {
 	q.freeTurns++
 	if len(e.askers) > 0 {
@@ -280,7 +278,7 @@ func (q *Queue[T]) passTurn(e *entry[T]) {
 	q.giveTurns()
 }
 
-// giveTurns gives the turns that are free to those in front.
+// giveTurns gives free turns to the front of the queue.
 func (q *Queue[T]) giveTurns() {
 	for q.freeTurns > 0 {
 		at := q.seats.Front()
@@ -289,7 +287,7 @@ func (q *Queue[T]) giveTurns() {
 		}
 
 		s := at.Value.(*seat[T])
-		if len(s.entries) == 0 { // who had this place did not come back
+		if len(s.entries) == 0 { // the minion of this seat did not come back
 			q.giveUpSeat(at)
 			continue
 		}
@@ -313,8 +311,8 @@ func (q *Queue[T]) giveUpSeat(at *list.Element) {
 	q.seats.Remove(at)
 }
 
-// giveTurn gives a turn to the first who asks; none does when it is taken by Try. The
-// others wait for the answer.
+// giveTurn gives a turn to the first asker, if there is one: the turn may have been taken by Try.
+// The others wait for the answer.
 func (q *Queue[T]) giveTurn(e *entry[T]) {
 	q.freeTurns--
 	q.stats.Turns++

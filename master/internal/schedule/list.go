@@ -8,7 +8,7 @@ import (
 	"saltern/master/internal/schedule/plan"
 )
 
-// maxListed bounds the runs to come that are listed of an entry.
+// maxListed bounds the future runs that are listed for an entry.
 const maxListed = 100
 
 // List returns the entries with their next runs, at most so many of each.
@@ -54,8 +54,8 @@ func (s *Schedule) List(most int) (control.Schedule, error) {
 	return list, nil
 }
 
-// knownStates returns what is known of the entries: where another master owns the schedule, what
-// that one has noted.
+// knownStates returns the known states of the entries: while another master owns the schedule,
+// those in its record.
 func (s *Schedule) knownStates() (states []plan.State, own bool, err error) {
 	_, own = s.cfg.Own()
 	if s.cfg.Records != nil && !own {
@@ -67,7 +67,7 @@ func (s *Schedule) knownStates() (states []plan.State, own bool, err error) {
 	return slices.Clone(s.states), own, nil
 }
 
-// localTime returns the time at which a clock on the wall shows civil, in the zone of now.
+// localTime returns the time at which the wall clock shows civil, in the zone of now.
 func localTime(civil, now time.Time) time.Time {
 	if civil.IsZero() {
 		return civil

@@ -14,16 +14,16 @@ import (
 // maxRecord bounds the record, in bytes: 10,000 entries have some 3 MiB.
 const maxRecord = 8 << 20
 
-// record is what the masters of a cluster know together of the schedule.
+// record is the schedule's state that the masters of a cluster share.
 type record struct {
 	Version uint64       `json:"version"`
-	Term    uint64       `json:"term"`   // of the master that wrote it
-	Looked  time.Time    `json:"looked"` // up to when, civil
+	Term    uint64       `json:"term"`   // term of the master that wrote it
+	Looked  time.Time    `json:"looked"` // civil time of the last check
 	Entries entryRecords `json:"entries"`
 }
 
-// entryRecords are entries by their keys. One that cannot be understood is left out, so that
-// the others go on; it begins anew.
+// entryRecords are entries by their keys. An unreadable one is left out and starts from the
+// beginning, so that the others continue.
 type entryRecords map[string]entryRecord
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -43,13 +43,14 @@ func (r *entryRecords) UnmarshalJSON(text []byte) error {
 }
 
 type entryRecord struct {
-	Digest string     `json:"digest"` // of what the option says; another one begins anew
+	// digest of the option's settings; when it differs, the entry starts from the beginning
+	Digest string     `json:"digest"`
 	State  plan.State `json:"state"`
 }
 
-// Records keeps the record of a cluster in a file that all masters share. Who begins a run
-// notes it there first, and only one master can replace a version: so a run is begun by
-// nobody twice, whoever owns the schedule when.
+// Records stores the record of a cluster in a file that all masters share. A run is noted there
+// before it starts, and only one master can replace a version. So no run is started twice, whoever
+// owns the schedule at the time.
 type Records struct{ file versioned.File }
 
 // OpenRecords returns the Records at path.
@@ -75,7 +76,7 @@ func parseRecord(content []byte) (r record, err error) {
 	return r, nil
 }
 
-// loadNewest returns the newest record; one of version 0 when there is none yet.
+// loadNewest returns the newest record, or one of version 0 when there is none yet.
 func (r *Records) loadNewest() (record, error) {
 	content, _, err := r.file.Read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,8 +88,8 @@ func (r *Records) loadNewest() (record, error) {
 	return parseRecord(content)
 }
 
-// setAside moves what cannot be understood out of the way, so that the newest whole record
-// counts, and returns its new names.
+// setAside moves unreadable records out of the way, so that the newest whole record counts, and
+// returns their new names.
 func (r *Records) setAside() ([]string, error) { return r.file.SetAside() }
 
 // replaceNext replaces the record that has the version before next's. The error matches

@@ -7,7 +7,7 @@ import (
 	"saltern/master/value"
 )
 
-// runResult is what an event says of a run, but for how it ended.
+// runResult returns the data of a run's event, without its outcome.
 func (e *entry) runResult(id, jid, fun string, args []any, now time.Time) *value.Map {
 	data := value.NewMap(
 		"id", id,
@@ -20,7 +20,7 @@ func (e *entry) runResult(id, jid, fun string, args []any, now time.Time) *value
 
 	if e.Metadata != nil {
 		metadata := e.Metadata.Clone()
-		metadata.Set("_TOS", "0000") // no runner function knows the offset of the time zone
+		metadata.Set("_TOS", "0000") // no runner function uses the offset of the time zone
 		metadata.Set("_TS", now.Format(time.ANSIC))
 		metadata.Set("_TT", now.UTC().Format("2006 January 02 Mon 15 01"))
 		data.Set("metadata", metadata)
@@ -29,7 +29,7 @@ func (e *entry) runResult(id, jid, fun string, args []any, now time.Time) *value
 	return data
 }
 
-// toReturners completes a result with what returners want to know.
+// toReturners completes a result with the fields for returners.
 func (e *entry) toReturners(data *value.Map) *value.Map {
 	if e.ReturnConfig != nil {
 		data.Set("ret_config", e.ReturnConfig)

@@ -38,7 +38,7 @@ func countOf(args []any, named *value.Map) (int, error) {
 	return int(count), nil
 }
 
-// listOf is a list in the form of runners.
+// listOf returns a list in the form of runners.
 func listOf(list control.Schedule) *value.Map {
 	entries := value.NewMap()
 	for _, e := range list.Entries {

@@ -1,7 +1,7 @@
 // Package schedule runs the master's own scheduled runners (option schedule).
 //
-// Each second it has package plan look at every entry. What is due is noted for the other
-// masters of the cluster, then waits for a worker, runs, and is told on the bus.
+// Each second it checks every entry with package plan. A due run is noted for the other masters of
+// the cluster, waits for a worker, runs, and its result is fired on the bus.
 package schedule
 
 import (
@@ -29,14 +29,14 @@ import (
 // Config of a Schedule.
 type Config struct {
 	Plan     *plan.Plan
-	Problems []plan.Problem // of the option; what is refused is listed
+	Problems []plan.Problem // of the option; refused entries are listed
 	// Call calls a runner.
 	Call func(ctx context.Context, fun string, args []any, named *value.Map) (any, error)
-	// Fire puts an event on the bus; nil: nobody is told of results.
+	// Fire puts an event on the bus. It may be nil: results are not announced.
 	Fire func(tag string, data *value.Map)
 	// Return hands a result to returners of Salt's library.
 	Return func(ctx context.Context, returners []string, result *value.Map) error
-	// Public returns a result as everybody may see it who reads events.
+	// Public returns a result as all readers of events may see it.
 	Public func(fun string, named *value.Map, result any) any
 	NewJID func() string
 	ID     string // of this master
@@ -44,69 +44,70 @@ type Config struct {
 	Returners []string
 	// Workers is how many runs are at work at once; 0: 10, as reactor_worker_threads.
 	Workers int
-	// Own reports whether this master does what only one of a cluster may do, and since
+	// Own reports whether this master does the work that only one of a cluster may do, and since
 	// which term.
 	Own func() (term uint64, ok bool)
-	// Records is what the masters of the cluster know together; nil: this one is alone.
+	// Records is shared by the masters of the cluster. It may be nil: this master is alone.
 	Records *Records
 	Now     func() time.Time // local, with a monotonic clock
-	// Problem notes what an administrator has to know for a while. It may be nil.
+	// Problem reports something that an administrator should know for a while. It may be nil.
 	Problem func(what control.Fault, err error)
 	Log     *slog.Logger
 }
 
 // Schedule runs the entries of a plan.
 //
-// Overflow policy: a run that finds all workers busy waits for one. One that is due while
-// as many runs of its entry as it allows wait or are at work (maxrunning, 1) is left out,
-// as Salt does, and the log says how many were.
+// Overflow policy: a run that finds all workers busy waits for one. A run that becomes due while as
+// many runs of its entry as it allows (maxrunning, 1) wait or are at work is left out, as in Salt,
+// and the log says how many were.
 type Schedule struct {
 	cfg     Config
 	entries []*entry
 	backlog *background.Backlog
 
 	mu     sync.Mutex
-	states []plan.State // of entries; changed by look only, which reads them without mu
+	states []plan.State // states of entries; written by takeDue only, which reads them without mu
 
-	// What follows is look's.
-	loggedFault string // why runs could not be noted, as the log has it
-	// lastTime is of the look before, and lastCivil what the clock showed then; zero: none yet.
+	// The following fields are used by takeDue only.
+	loggedFault string // why runs could not be recorded, as logged
+	// lastTime is the time of the last check, lastCivil its wall clock; zero: none yet.
 	lastTime  time.Time
 	lastCivil time.Time
 	version   uint64 // of the record
-	wrote     uint64 // the term of who wrote that
-	term      uint64 // in which the states are known; 0: they are not
+	wrote     uint64 // term of the master that wrote it
+	term      uint64 // term in which the states are known; 0: they are not
 }
 
 const (
 	defaultWorkers = 10
 	maxWaiting     = 10_000 // runs
 
-	// maxLateness is how late a run may begin that nobody was there for: longer than another
-	// master needs to take over.
+	// maxLateness is how late a run may start that no master was there for: longer than a takeover
+	// by another master takes.
 	maxLateness = 10 * time.Minute
-	// maxShift is how far the clock may be put forward for what it skips to run, late.
+	// maxShift is how far the clock may be set forward for the runs in between to happen, late.
 	maxShift = 3 * time.Hour
-	// slack is how much the clock may differ from the time that has passed.
+	// clockSlack is how much the clock may deviate from the elapsed time.
 	clockSlack = 2 * time.Second
 )
 
-// entry is an entry with its runs.
+// entry is a plan.Entry with its runs.
 type entry struct {
 	*plan.Entry
-	running atomic.Int64  // that wait or are at work
-	missed  atomic.Uint64 // that were due while it was so
-	// lapsed is when a run was due that is left out, since nobody looked for so long; look's.
+	running atomic.Int64  // runs that wait or are at work
+	missed  atomic.Uint64 // runs that became due meanwhile
+	// lapsed is when a run was due that is left out because no check was made for too long. Used by
+	// takeDue only.
 	lapsed time.Time
 }
 
-// dueRun is a run that is to begin.
+// dueRun is a run that must start.
 type dueRun struct {
 	entry *entry
 	fun   string
 }
 
-// New makes a Schedule.
+// New returns a Schedule.
 func New(cfg Config) *Schedule {
 	s := &Schedule{cfg: cfg, states: make([]plan.State, len(cfg.Plan.Entries))}
 	s.backlog = background.NewBacklog(background.BacklogConfig{
@@ -123,7 +124,7 @@ func New(cfg Config) *Schedule {
 // Stats returns the counters of runs.
 func (s *Schedule) Stats() background.BacklogStats { return s.backlog.Stats() }
 
-// Run looks at the entries each second until ctx ends. What is at work then is cancelled.
+// Run checks the entries each second until ctx ends. Running runners are then cancelled.
 func (s *Schedule) Run(ctx context.Context) {
 	if len(s.entries) > 0 {
 		s.lookUntil(ctx)
@@ -148,8 +149,8 @@ func (s *Schedule) lookUntil(ctx context.Context) {
 	}
 }
 
-// takeDue finds what is due now. In a cluster it is noted there when look returns. One
-// goroutine calls it; it waits for the volume, and holds nothing meanwhile.
+// takeDue returns the runs that are due now. In a cluster they are recorded when it returns. It is
+// called by one goroutine. It waits for the volume, and holds no lock meanwhile.
 func (s *Schedule) takeDue() []dueRun {
 	term, own := s.cfg.Own()
 	if !own {
@@ -200,7 +201,7 @@ func (s *Schedule) takeDue() []dueRun {
 	return dues
 }
 
-// setStates makes states those of the entries.
+// setStates replaces the states of the entries.
 func (s *Schedule) setStates(states []plan.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +219,8 @@ func (s *Schedule) logLapsed() {
 	}
 }
 
-// haveNews reports whether states hold what other masters have to know though nothing is due.
+// haveNews reports whether states hold something that other masters must know though nothing is
+// due.
 func (s *Schedule) haveNews(states []plan.State) bool {
 	for i, e := range s.entries {
 		if e.Tells(s.states[i], states[i]) {
@@ -228,8 +230,9 @@ func (s *Schedule) haveNews(states []plan.State) bool {
 	return false
 }
 
-// recordRuns notes what is about to run. It returns the record that counts: a write that failed may
-// have been taken all the same, and then a record of this term is that of a look before.
+// recordRuns records the runs that are about to start. It returns the record that counts: a write
+// that failed may have been done all the same, and then the record of this term is from an earlier
+// check.
 func (s *Schedule) recordRuns(next record) (record, error) {
 	err := s.cfg.Records.replaceNext(next)
 	if err == nil {
@@ -245,7 +248,7 @@ func (s *Schedule) recordRuns(next record) (record, error) {
 	return record{}, err
 }
 
-// begunIn returns the runs that states have, and those of the look before have not.
+// begunIn returns the runs that are in states but not in the states of the last check.
 func (s *Schedule) begunIn(states []plan.State) (dues []dueRun) {
 	for i, e := range s.entries {
 		if states[i].LastRun.After(s.states[i].LastRun) {
@@ -255,8 +258,8 @@ func (s *Schedule) begunIn(states []plan.State) (dues []dueRun) {
 	return dues
 }
 
-// reportFault reports what keeps runs from being noted, and logs it once: files that are made on
-// the way have another name each time. A record that cannot be understood is set aside.
+// reportFault reports why runs cannot be recorded, and logs it once: temporary files have another
+// name each time. An unreadable record is set aside.
 func (s *Schedule) reportFault(err error) {
 	if errors.Is(err, versioned.ErrContent) {
 		err = s.setAside(err)
@@ -280,8 +283,8 @@ func (s *Schedule) reportFault(err error) {
 	s.loggedFault = text
 }
 
-// setAside moves a broken record out of the way, for cause. The next look goes on with the
-// newest record that is whole.
+// setAside moves an unreadable record out of the way because of cause. The next check continues
+// with the newest whole record.
 func (s *Schedule) setAside(cause error) error {
 	aside, err := s.cfg.Records.setAside()
 	if err != nil {
@@ -308,7 +311,8 @@ func (s *Schedule) takeOver(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if r.Version < s.version && r.Term <= s.wrote { // the last records are gone: what this master knows is the newest
+	// the last records are gone: this master has the newest states
+	if r.Version < s.version && r.Term <= s.wrote {
 		s.version = r.Version
 		return nil
 	}
@@ -319,7 +323,7 @@ func (s *Schedule) takeOver(now time.Time) error {
 	s.lastTime = time.Time{}
 	s.lastCivil = r.Looked
 	if ahead := r.Looked.Sub(plan.Civil(now)); r.Version > 0 && ahead > 0 {
-		s.lastCivil = time.Time{} // it is by a clock that is ahead of ours
+		s.lastCivil = time.Time{} // it was written with a clock that is ahead of ours
 		for i, e := range s.entries {
 			states[i] = e.Shift(states[i], -ahead.Truncate(plan.Tick))
 		}
@@ -347,8 +351,8 @@ func (s *Schedule) entryRecords(states []plan.State) entryRecords {
 	return records
 }
 
-// walkEntries looks at all entries from the look before until now. Of an entry that was due several
-// times meanwhile the last run is left.
+// walkEntries checks all entries from the last check until now. Of an entry that was due several
+// times meanwhile the last run remains.
 func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRun) {
 	civil := plan.Civil(now).Truncate(plan.Tick)
 	from, shift, gap := s.sinceLastLook(now, civil)
@@ -383,8 +387,8 @@ func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRu
 	return states, dues
 }
 
-// resume goes on with an entry after a gap, and notes a run that is left out. After a takeover
-// that is not known: the master of before may have had its reasons.
+// resume continues an entry after a gap, and notes a run that is left out. After a takeover it
+// notes none: the master before may have had its reasons.
 func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State {
 	next := e.Resume(state, from)
 	due := state.Due()
@@ -395,8 +399,8 @@ func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State
 	return next
 }
 
-// sinceLastLook returns the time from which on entries have not been looked at, by how much the
-// clock was put forward since the look before, and whether from is later than that look.
+// sinceLastLook returns the time from which entries were not checked, by how much the clock was set
+// forward since the last check, and whether from is later than that check.
 func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift time.Duration, gap bool) {
 	if s.lastCivil.IsZero() {
 		return civil.Add(-plan.Tick), 0, false
@@ -424,7 +428,7 @@ func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift ti
 	return from, shift, false
 }
 
-// startRun has an entry run as soon as there is a worker.
+// startRun starts a run as soon as there is a worker.
 func (s *Schedule) startRun(ctx context.Context, d dueRun) {
 	if d.entry.DryRun {
 		return
@@ -445,7 +449,7 @@ func (s *Schedule) startRun(ctx context.Context, d dueRun) {
 	}
 }
 
-// callRunner calls the function and tells of the result (salt/utils/schedule.py handle_func).
+// callRunner calls the function and announces the result (salt/utils/schedule.py handle_func).
 func (s *Schedule) callRunner(ctx context.Context, d dueRun) {
 	e := d.entry
 	shown := redact.Of(d.fun, e.Args, e.Kwargs)

@@ -12,36 +12,35 @@ import (
 // Sum is a SHA-256.
 type Sum [sha256.Size]byte
 
-// Read is a value that a template asked for: of the grains, or of the pillar.
+// Read is one value that a template read, from the grains or from the pillar.
 type Read struct {
 	Pillar bool
 	Path   []string
 }
 
-// File is a file that a template imported, or one that it would have imported
-// if it were there.
+// File is a file that a template imported, or would have imported if it existed.
 type File struct {
 	Path    string
-	Sum     Sum // of its content
+	Sum     Sum // digest of its content
 	Missing bool
 }
 
-// Trace is what a rendering depended on.
+// Trace lists what a result depends on.
 type Trace struct {
 	Sum   Sum // of the text of the SLS
 	Reads []Read
 	Files []File
 }
 
-// Minion is what templates see of a minion.
+// Minion holds the grains and pillar that templates see.
 type Minion struct{ Grains, Pillar *value.Map }
 
-// limits of a trace; the renderer has the same.
+// Limits of a trace, as in the renderer.
 const maxReads = 1000
 
 var errTrace = errors.New("the renderer says in no known form what a template read")
 
-// ReadTrace reads what the renderer says about a rendering.
+// ReadTrace reads the renderer's report of a rendering.
 func ReadTrace(reply *value.Map) (t Trace, err error) {
 	if t.Sum, err = readSum(reply.Value("sum")); err != nil {
 		return t, err
@@ -102,7 +101,7 @@ func readSum(v any) (sum Sum, err error) {
 	return Sum(b), nil
 }
 
-// KeyOf is the hash of what a request gives to a template. Order and types count.
+// KeyOf returns the hash of the inputs of a template. Order and types count.
 func KeyOf(parts ...any) (Sum, error) {
 	b, err := pyframe.Pack(parts)
 	if err != nil {
@@ -111,8 +110,8 @@ func KeyOf(parts ...any) (Sum, error) {
 	return sha256.Sum256(b), nil
 }
 
-// sumOf is the hash of what is at the paths: how far each leads, and the whole
-// value there, packed as the renderer gets it.
+// sumOf returns the hash of the values at the paths: how much of each path exists, and the whole
+// value there, packed as for the renderer.
 func (m Minion) sumOf(reads []Read) (Sum, error) {
 	found := make([]any, 0, len(reads))
 	for _, r := range reads {
@@ -132,8 +131,8 @@ func (m Minion) sumOf(reads []Read) (Sum, error) {
 	return sha256.Sum256(b), nil
 }
 
-// followPath follows a path through maps. It ends before the path does at a value
-// that is no map, which then is the value, or at a key that is not there.
+// followPath follows a path through maps. It ends early at a value that is no map, which it then
+// returns, or at a missing key.
 func followPath(m *value.Map, path []string) (depth int, v any, found bool) {
 	v = m
 	if m == nil {

@@ -11,35 +11,35 @@ import (
 const (
 	DefaultBytes   = 64 << 20
 	DefaultResults = 20000
-	maxReadSets    = 16 // of one SLS: sets of paths that it was seen to read
+	maxReadSets    = 16 // sets of paths that one SLS was seen to read
 	askAgain       = 10 * time.Minute
 )
 
 // Config of a Store. The zero value of a field is its default.
 type Config struct {
-	Bytes   int64 // of memory for all results, as estimated by weigh
+	Bytes   int64 // memory for all results, as estimated by memoryOf
 	Results int
 	Now     func() time.Time
 }
 
-// Store has the results. All methods may be called concurrently.
+// Store holds the results. All methods may be called concurrently.
 type Store struct {
 	cfg Config
 
 	mu        sync.Mutex
-	templates map[Sum]*template // by what is given to a template, see KeyOf
+	templates map[Sum]*template // by the inputs of a template, see KeyOf
 	order     *list.List        // of *result, most recently used first
 	bytes     int64
 	stats     Stats
 }
 
-// template is one version of an SLS with what it is given.
+// template is one version of an SLS with its inputs.
 type template struct {
 	readSets []*readSet // most recently used first
-	alone    *result    // says that it is for one minion only; nil: that is not known
+	alone    *result    // set when its results are for one minion only; nil: not known
 }
 
-// readSet is a set of paths that were read, and the results by their values.
+// readSet is a set of paths that were read, with the results by their values.
 type readSet struct {
 	reads   []Read
 	results map[Sum]*result
@@ -51,21 +51,21 @@ type result struct {
 	files       []File
 	value       any
 	weight      int64
-	until       time.Time // of alone
+	until       time.Time // end of alone
 	at          *list.Element
 }
 
 // Stats are counters since the start, and what is kept now.
 type Stats struct {
-	Hits    uint64 // results given
+	Hits    uint64 // results that were reused
 	Misses  uint64 // templates that were rendered and recorded
 	Alone   uint64 // templates that were rendered for one minion only
-	Dropped uint64 // results that made room for others
+	Dropped uint64 // results that were dropped for room
 	Results int
 	Bytes   int64
 }
 
-// New makes a Store.
+// New returns a Store.
 func New(cfg Config) *Store {
 	if cfg.Bytes <= 0 {
 		cfg.Bytes = DefaultBytes
@@ -88,9 +88,8 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Get returns the result that a template has for a minion. content gives the
-// hash of a file as it is now, and false when there is none. The value is
-// shared and must not be changed.
+// Get returns the result of a template for a minion. content returns the current hash of a file.
+// The value is shared and must not be changed.
 func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 	s.mu.Lock()
 	var forms []*readSet
@@ -131,8 +130,8 @@ func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 	return nil, false
 }
 
-// Content gives the hash of a file, and false when there is none. With an error
-// neither is known.
+// Content returns the hash of a file; there is false when it does not exist. With an error neither
+// is known.
 type Content func(path string) (sum Sum, there bool, err error)
 
 func current(files []File, content Content) bool {
@@ -145,8 +144,8 @@ func current(files []File, content Content) bool {
 	return true
 }
 
-// Alone reports whether a template is known to be for one minion only, so that
-// it need not be recorded.
+// Alone reports whether a template is known to be for one minion only, so that it need not be
+// recorded.
 func (s *Store) Alone(key Sum) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +161,7 @@ func (s *Store) Alone(key Sum) bool {
 	return true
 }
 
-// Put keeps the result of a template for a minion.
+// Put stores the result of a template for a minion.
 func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 	sum, err := m.sumOf(t.Reads)
 	if err != nil {
@@ -190,7 +189,7 @@ func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 	if i < 0 {
 		for len(sh.readSets) >= maxReadSets {
 			for _, old := range sh.readSets[len(sh.readSets)-1].results {
-				s.dropResult(old) // of the last one the form goes, too
+				s.dropResult(old) // with the last one its readSet goes, too
 				s.stats.Dropped++
 			}
 		}
@@ -208,8 +207,8 @@ func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 	s.addResult(r)
 }
 
-// PutAlone notes that a template is for one minion only, for some minutes: it may
-// depend on what was read whether it is.
+// PutAlone notes that a template is for one minion only. It expires after some minutes, since that
+// may depend on what was read.
 func (s *Store) PutAlone(key Sum) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +238,7 @@ func (s *Store) templateOf(key Sum) *template {
 	return sh
 }
 
-// addResult takes a result into account and makes room for it; mu is held.
+// addResult adds a result and makes room for it. The caller holds mu.
 func (s *Store) addResult(r *result) {
 	r.at = s.order.PushFront(r)
 	s.bytes += r.weight
@@ -249,7 +248,7 @@ func (s *Store) addResult(r *result) {
 	}
 }
 
-// unlink removes a result from the account only; mu is held.
+// unlink removes a result from the list and the count of bytes only. The caller holds mu.
 func (s *Store) unlink(r *result) {
 	if r.at != nil {
 		s.order.Remove(r.at)
@@ -258,8 +257,8 @@ func (s *Store) unlink(r *result) {
 	}
 }
 
-// dropResult drops a result, and what is empty without it; mu is held. One that was
-// dropped already is no error.
+// dropResult drops a result, and everything that is empty without it. A result that was dropped
+// already is no error. The caller holds mu.
 func (s *Store) dropResult(r *result) {
 	if r.at == nil {
 		return
@@ -276,7 +275,7 @@ func (s *Store) dropResult(r *result) {
 	}
 }
 
-// markUsed notes that a result was used; mu is held.
+// markUsed notes that a result was used. The caller holds mu.
 func (s *Store) markUsed(r *result) {
 	if r.at == nil {
 		return // it was dropped meanwhile

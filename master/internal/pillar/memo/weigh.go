@@ -2,8 +2,8 @@ package memo
 
 import "saltern/master/value"
 
-// resultWeight is the memory of a result without its value: the entries in
-// maps and lists, hashes.
+// resultWeight is the memory of a result without its value, in bytes: the entries in maps and
+// lists, hashes.
 const resultWeight = 640
 
 // memoryOf estimates the memory of a value in bytes, rather too high.
@@ -35,7 +35,7 @@ func memoryOf(v any) int64 {
 	return 16
 }
 
-// traceWeight is the memory of a result without its value.
+// traceWeight returns the memory of a result without its value.
 func traceWeight(t Trace) int64 {
 	n := int64(resultWeight)
 	for _, r := range t.Reads {

@@ -13,13 +13,13 @@ import (
 
 // Errors that callers tell apart.
 var (
-	// ErrNoSalt means that no Python with the Salt library was found. The
-	// text says what was tried.
+	// ErrNoSalt means that no Python with the Salt library was found. The text lists what was
+	// tried.
 	ErrNoSalt = errors.New("no Python with the Salt library")
-	// ErrNotNeeded means that Minion.Needed has said so.
+	// ErrNotNeeded means that Minion.Needed returned false.
 	ErrNotNeeded = errors.New("the renderer is not needed any more")
-	// errStart means that a Python could not be started now: there was no memory for
-	// it, or it was not ready in time.
+	// errStart means that a Python could not be started now: there was no memory for it, or it was
+	// not ready in time.
 	errStart = errors.New("the renderers cannot be started now")
 	// errClosed means that the pool is closed.
 	errClosed = errors.New("the renderers are stopped")
@@ -34,7 +34,8 @@ var (
 type Config struct {
 	Python     []string // programs to try (option saltern_renderer_python); none: Pythons
 	ConfigFile string   // master configuration file that Salt reads; empty: only Overrides
-	// the folder of packages of now, "" for none; another one renews the processes; nil: none
+	// Layer returns the current folder of packages, or "". When it changes, the processes are
+	// replaced. It may be nil: there is none.
 	Layer             func() string
 	Overrides         *value.Map    // options that replace those of the file
 	Env               []string      // environment of the processes; nil: PATH, HOME and a UTF-8 locale
@@ -47,13 +48,12 @@ type Config struct {
 	SessionsPerWorker int           // then it is replaced; 0: 1000
 	MaxMessage        int           // bytes of one request or reply; 0: 64 MiB
 	RetryStart        time.Duration // after a failed start, fail at once for this long; 0: 30 s
-	FreshCode         bool          // make the code of each template anew, as Salt does: for comparison
+	FreshCode         bool          // compile each template again, as Salt does: for comparison
 	Log               *slog.Logger  // nil: no log
 }
 
-// Unable reports whether err says that this master could not render now, rather than
-// what is wrong with the template or the module. The same may succeed later, or on
-// another master.
+// Unable reports whether err means that this master could not render now, not that the template or
+// the module is at fault. A later try, or another master, may succeed.
 func Unable(err error) bool {
 	for _, cause := range []error{errStart, errClosed, errTimeout, errDied, context.Canceled,
 		context.DeadlineExceeded} {
@@ -64,8 +64,8 @@ func Unable(err error) bool {
 	return false
 }
 
-// Pythons are the programs that are tried when none is configured: the one
-// that Salt's own packages bring, then the system's.
+// pythons are the programs that are tried when none is configured: the Python of Salt's own
+// packages, then the system's.
 var pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
 
 func (c *Config) setDefaults() {

@@ -66,7 +66,7 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	return n, nil
 }
 
-// sendOrder sends an instruction, with a file for the worker.
+// sendOrder sends an order, with a file for the worker.
 func (n *nursery) sendOrder(op string, worker int64, file *os.File) error {
 	if err := n.Order(value.NewMap("op", op, "worker", worker), file); err != nil {
 		return fmt.Errorf("%s a renderer: %w", op, err)

@@ -17,8 +17,8 @@ import (
 // called concurrently.
 type Pool struct {
 	cfg          Config
-	slots        chan struct{}   // one per worker in use; who waits for one gets it in his turn
-	reactionSlot chan struct{}   // the place of the worker of reactions
+	slots        chan struct{}   // one per worker in use; callers get one in the order in which they came
+	reactionSlot chan struct{}   // the slot of the worker of reactions
 	ctx          context.Context // ends with Close
 	cancel       context.CancelFunc
 	users        sync.WaitGroup // sessions and the janitor
@@ -33,7 +33,7 @@ type Pool struct {
 	failedAt   time.Time
 	closed     bool
 	stats      Stats
-	library    string // version of Salt, of the last nursery that was started
+	library    string // Salt's version in the last nursery that was started
 }
 
 // Stats are counters since the start, for metrics.
@@ -43,7 +43,7 @@ type Stats struct {
 	Running                                  bool // whether the nursery lives
 }
 
-// New makes a pool; no process is started yet.
+// New returns a Pool. No process is started yet.
 func New(cfg Config) *Pool {
 	cfg.setDefaults()
 	p := &Pool{cfg: cfg, slots: make(chan struct{}, cfg.MaxWorkers), reactionSlot: make(chan struct{}, 1)}
@@ -81,8 +81,7 @@ func (p *Pool) Warm(ctx context.Context) error {
 	return err
 }
 
-// SaltVersion is the version of the Salt library, empty when it is not
-// running.
+// SaltVersion returns the version of the Salt library, or "" when it is not running.
 func (p *Pool) SaltVersion() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +91,7 @@ func (p *Pool) SaltVersion() string {
 	return p.nursery.Salt
 }
 
-// Workers is how many sessions may be open at once.
+// Workers returns how many sessions may be open at once.
 func (p *Pool) Workers() int { return p.cfg.MaxWorkers }
 
 // Known reports whether Library answers at once.
@@ -102,8 +101,8 @@ func (p *Pool) Known() bool {
 	return p.library != ""
 }
 
-// Library names the packages that templates are rendered with: with others they may
-// give another result. It starts them if it does not know them yet.
+// Library names the packages that render templates: others may give another result. It starts them
+// if they are not known yet.
 func (p *Pool) Library(ctx context.Context) (string, error) {
 	p.mu.Lock()
 	library := p.library
@@ -129,7 +128,7 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// slotsFor are those of the workers of reactions (own), or of all others.
+// slotsFor returns the slots of the workers of reactions (own), or of all others.
 func (p *Pool) slotsFor(own bool) chan struct{} {
 	if own {
 		return p.reactionSlot
@@ -181,9 +180,9 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 	return w, nil
 }
 
-// leaveOldNursery leaves a nursery to the sessions that it has when the packages are others
-// than those with which it was started, and gives the workers that have none; mu
-// is held. Its janitor ends it after the last one.
+// leaveOldNursery leaves a nursery to its open sessions when the packages have changed since it was
+// started, and returns its idle workers. Its janitor ends it after the last session. The caller
+// holds mu.
 func (p *Pool) leaveOldNursery(layer string) (old []*worker) {
 	if p.nursery == nil || p.nursery.layer == layer {
 		return nil
@@ -194,7 +193,7 @@ func (p *Pool) leaveOldNursery(layer string) (old []*worker) {
 	return old
 }
 
-// release takes a worker back; a broken one is ended, and one of reactions.
+// release takes a worker back. A broken one is ended, and so is one of reactions.
 func (p *Pool) release(w *worker, broken, own bool) {
 	defer p.users.Done()
 	defer func() { <-p.slotsFor(own) }()
@@ -221,7 +220,7 @@ func (p *Pool) updateStats(f func(*Stats)) {
 	f(&p.stats)
 }
 
-// forkWorker has the nursery make a worker.
+// forkWorker orders a worker from the nursery.
 func (p *Pool) forkWorker(ctx context.Context) (*worker, error) {
 	for try := 0; ; try++ {
 		n, err := p.running(ctx)
@@ -257,7 +256,7 @@ func (p *Pool) forkWorker(ctx context.Context) (*worker, error) {
 	}
 }
 
-// dropNursery forgets a nursery that does not work.
+// dropNursery drops a nursery that does not work.
 func (p *Pool) dropNursery(n *nursery) {
 	p.mu.Lock()
 	if p.nursery == n {
@@ -267,7 +266,7 @@ func (p *Pool) dropNursery(n *nursery) {
 	n.Stop(0)
 }
 
-// running returns the nursery and starts it if need be.
+// running returns the nursery, and starts it if necessary.
 func (p *Pool) running(ctx context.Context) (*nursery, error) {
 	if n, err := p.current(); n != nil || err != nil {
 		return n, err
@@ -279,7 +278,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 		return n, err
 	}
 
-	// The start serves everybody who waits, so it ends with the pool only.
+	// The start serves everybody who waits, so only the end of the pool ends it.
 	n, err := p.startAny(p.ctx)
 	p.mu.Lock()
 	if p.closed {
@@ -312,7 +311,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 	return n, nil
 }
 
-// current returns the nursery that runs, or why none can be started now.
+// current returns the running nursery, or why none can be started now.
 func (p *Pool) current() (*nursery, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -357,7 +356,7 @@ func (p *Pool) startAny(ctx context.Context) (*nursery, error) {
 		ErrNoSalt, strings.Join(tried, "; "))
 }
 
-// janitor stops workers and at last the nursery when there is nothing to do.
+// janitor stops unused workers and at last the nursery.
 func (p *Pool) janitor(n *nursery) {
 	defer p.users.Done()
 	tick := time.NewTicker(max(10*time.Millisecond, min(p.cfg.WorkerIdle, p.cfg.IdleStop)/4))
@@ -391,7 +390,7 @@ func (p *Pool) janitor(n *nursery) {
 	}
 }
 
-// endIdle ends idle workers and reports whether the nursery is to end too.
+// endIdle ends idle workers, and reports whether the nursery should end too.
 func (p *Pool) endIdle(n *nursery) bool {
 	p.mu.Lock()
 	var old, keep []*worker
@@ -419,5 +418,5 @@ func (p *Pool) endIdle(n *nursery) bool {
 	return end
 }
 
-// transient reports whether a request may be tried again on a fresh worker.
+// transient reports whether a request may be tried again on a new worker.
 func transient(err error) bool { return errors.Is(err, errDied) }

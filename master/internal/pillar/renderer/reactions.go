@@ -10,49 +10,47 @@ import (
 	"saltern/master/value"
 )
 
-// Reactions reads the files of reactions by Salt's own reactor, in a worker of its own: one
-// that is not among the workers that pillars wait for. The worker starts with the first
-// event, and is replaced when packages or options are others, and after a time, so that it
-// finds modules that were changed. Make it with Pool.Reactions and Close it. Compile is
-// called by one goroutine at a time.
+// Reactions reads the files of reactions by Salt's own reactor, in a worker of its own, which is
+// not among the workers that pillars wait for. The worker starts with the first event. It is
+// replaced when packages or options change, and after a time, so that it finds changed modules.
+// Make it with Pool.Reactions and Close it. Compile is called by one goroutine at a time.
 type Reactions struct {
 	pool *Pool
 	cfg  ReactionsConfig
 
 	mu      sync.Mutex
 	session *Session // nil: none is open
-	layer   string   // of packages, with which session was opened
+	layer   string   // folder of packages with which session was opened
 	options *value.Map
 	since   time.Time   // when session was opened
 	idle    *time.Timer // closes session
-	// grains are the master's own. They are found out once, as by Salt's master.
+	// grains are the master's own. They are computed once, as by Salt's master.
 	grains *value.Map
 }
 
 // ReactionsConfig of Reactions.
 type ReactionsConfig struct {
-	// Options returns those of now that differ from the configuration, such as file_roots
-	// for what comes from git. It may be nil: there are none.
+	// Options returns the current options that differ from the configuration, such as file_roots
+	// for files from git. It may be nil: there are none.
 	Options func(ctx context.Context) *value.Map
 	// Renew is how long a worker is used (reactor_refresh_interval); 0: one minute.
 	Renew time.Duration
 }
 
-// Reactions makes what reads the files of reactions; no process is started yet.
+// Reactions returns a Reactions. No process is started yet.
 func (p *Pool) Reactions(cfg ReactionsConfig) *Reactions {
 	setDefault(&cfg.Renew, time.Minute)
 	return &Reactions{pool: p, cfg: cfg}
 }
 
-// Compile renders and compiles the files of an event, in Salt's order. calls has a map for
-// each function to call: id and file of the reaction, kind (local, runner, wheel, caller),
-// fun, arg, kwarg; of local also load, with what a publication has besides; of runner and
-// wheel also unknown, true when Salt does not have the function and kwarg therefore holds
-// all that the reaction says. faults has a map for each thing that is wrong: text, error
-// (or else a warning), and, if known, file and line.
+// Compile renders and compiles the files of an event, in Salt's order. calls has a map for each
+// function to call: id and file of the reaction, kind (local, runner, wheel, caller), fun, arg,
+// kwarg; for local also load, with the other fields of a publication; for runner and wheel also
+// unknown, true when Salt does not have the function and kwarg therefore holds everything in the
+// reaction. faults has a map for each fault: text, error (or else a warning) and, if known, file
+// and line.
 //
-// Nobody fires an event again, so that Compile waits until a Python can be started, or ctx
-// ends.
+// Nobody fires an event again, so Compile waits until a Python can be started, or ctx ends.
 func (r *Reactions) Compile(
 	ctx context.Context,
 	tag string,
@@ -86,7 +84,7 @@ func onlyMaps(list []any) (out []*value.Map) {
 	return out
 }
 
-// sendRequest sends a request to the worker of now.
+// sendRequest sends a request to the current worker.
 func (r *Reactions) sendRequest(ctx context.Context, request *value.Map) (*value.Map, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +99,7 @@ func (r *Reactions) sendRequest(ctx context.Context, request *value.Map) (*value
 	return reply, err
 }
 
-// openSession makes a session, unless the one of before is still right; r.mu is held.
+// openSession opens a session, unless the current one is still valid. The caller holds r.mu.
 func (r *Reactions) openSession(ctx context.Context) error {
 	layer := r.pool.cfg.Layer()
 	options := value.NewMap()
@@ -130,7 +128,7 @@ func (r *Reactions) openSession(ctx context.Context) error {
 	return nil
 }
 
-// idleTime is how long a worker without work stays.
+// idleTime returns how long an idle worker stays.
 func (r *Reactions) idleTime() time.Duration { return min(r.cfg.Renew, r.pool.cfg.IdleStop) }
 
 // startSession opens a session.
@@ -164,7 +162,7 @@ func (r *Reactions) startSession(ctx context.Context, options *value.Map) (*Sess
 	return s, nil
 }
 
-// endSession closes the session; r.mu is held.
+// endSession closes the session. The caller holds r.mu.
 func (r *Reactions) endSession() {
 	if r.session == nil {
 		return

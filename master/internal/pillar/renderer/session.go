@@ -10,30 +10,29 @@ import (
 	"saltern/master/value"
 )
 
-// Minion is for whom a session renders.
+// Minion is the minion for which a session renders.
 type Minion struct {
 	ID        string
 	Grains    *value.Map
 	Saltenv   any         // text or nil
 	Pillarenv any         // text or nil
-	Pillar    *value.Map  // what templates see as pillar; nil: empty
+	Pillar    *value.Map  // the pillar that templates see; nil: empty
 	Opts      *value.Map  // options that differ for this session, such as pillar_roots
 	Master    bool        // render as the master itself: tops
 	Watch     bool        // for Session.Altered
-	Needed    func() bool // asked when there is a worker: false is ErrNotNeeded; nil: true
+	Needed    func() bool // called when there is a worker; false: ErrNotNeeded; nil: true
 }
 
-// Session is one worker, set up for one minion. It is used by one goroutine
-// and must be closed.
+// Session is one worker, set up for one minion. It is used by one goroutine and must be closed.
 type Session struct {
 	pool      *Pool
-	isReactor bool // of reactions: it waits for no other session, and its worker serves no other
+	isReactor bool // a session of reactions: it waits for no other session, and its worker serves no other
 	begin     *value.Map
-	pillar    *value.Map // as last set
+	pillar    *value.Map // the last pillar that was set
 	worker    *worker
 	broken    bool
 	once      sync.Once
-	// altered is whether something that ran changed what later templates see.
+	// altered is set when something that ran changed what later templates see.
 	altered bool
 }
 
@@ -89,7 +88,7 @@ func (s *Session) Close() {
 	})
 }
 
-// callWorker runs a request, once more on a fresh worker when this one dies. A nil
+// callWorker runs a request, and runs it once more on a new worker when this one dies. A nil
 // request only begins the session.
 func (s *Session) callWorker(ctx context.Context, req *value.Map) (*value.Map, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -170,7 +169,7 @@ func (t Template) request() *value.Map {
 	return req
 }
 
-// Unshareable is why a result is for one minion only.
+// Unshareable is the reason why a result is for one minion only.
 type Unshareable string
 
 // Error returns the reason.
@@ -178,8 +177,8 @@ func (u Unshareable) Error() string {
 	return "the result is for one minion only: the template " + string(u)
 }
 
-// Record is Render of a file, and says what the result depends on. An error
-// that is an Unshareable comes with the result.
+// Record is Render of a file that also returns what the result depends on. An error that is an
+// Unshareable comes together with the result.
 func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, error) {
 	req := t.request()
 	req.Set("record", true)
@@ -201,11 +200,11 @@ func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, erro
 	return v, trace, nil
 }
 
-// Altered reports whether something that ran in the session changed what later
-// templates see: the grains, the pillar, or options. A nil Session has run nothing.
+// Altered reports whether something that ran in the session changed what later templates see: the
+// grains, the pillar, or options. A nil Session has run nothing.
 func (s *Session) Altered() bool { return s != nil && s.altered }
 
-// SetPillar changes what later templates see as pillar.
+// SetPillar sets the pillar that later templates see.
 func (s *Session) SetPillar(ctx context.Context, pillar *value.Map) error {
 	s.pillar = pillar
 	_, err := s.callWorker(ctx, value.NewMap("op", "pillar", "pillar", pillar))
@@ -225,8 +224,8 @@ func (s *Session) ExtPillar(
 		value.NewMap("op", "ext_pillar", "pillar", pillar, "entries", entries, "extra", extra.Clone()))
 }
 
-// Whole has Salt's Pillar class compile everything, top files included. What git
-// entries in ext_pillar have is given for each of them, see [gitpillar.ForPython].
+// Whole compiles everything with Salt's Pillar class, top files included. git holds the directories
+// of each git entry in ext_pillar, see [gitpillar.ForPython].
 func (s *Session) Whole(ctx context.Context, override, extra *value.Map, git []any) (*value.Map, error) {
 	m, _, err := s.mapResult(ctx,
 		value.NewMap("op", "whole", "override", override.Clone(), "extra", extra.Clone(), "git_pillars", git))
@@ -251,8 +250,8 @@ func (s *Session) mapResult(ctx context.Context, req *value.Map) (*value.Map, []
 	return m, errs, nil
 }
 
-// Tops runs the master_tops modules of the configuration for a minion, whose
-// options are given. Modules that fail are reported as texts and left out.
+// Tops runs the master_tops modules of the configuration for a minion with these options. Modules
+// that fail are reported as texts and left out.
 func (p *Pool) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map, []string, error) {
 	s, err := p.Session(ctx, Minion{Master: true})
 	if err != nil {

@@ -22,8 +22,8 @@ type worker struct {
 	gone       bool // discarded
 }
 
-// callOnce sends a request and reads its reply. After an error other than a
-// *Failure the worker is of no more use.
+// callOnce sends a request and reads its reply. After an error other than a *Failure the worker
+// cannot be used any more.
 func (w *worker) callOnce(ctx context.Context, timeout time.Duration, req *value.Map) (*value.Map, error) {
 	frame, err := pyframe.Append(make([]byte, 0, 4096), req)
 	if err != nil {

@@ -19,7 +19,7 @@ type cron struct {
 	nearest []int // days of the month whose nearest weekday is meant
 }
 
-// cronField is what one field allows.
+// cronField is the set of values that one field allows.
 type cronField struct {
 	all     bool
 	lastDay bool // "l" as a day of the month
@@ -36,10 +36,10 @@ const (
 	cronYear
 )
 
-// lastOf stands for "l" among the occurrences of a weekday in a month.
+// lastOf means "l" among the occurrences of a weekday in a month.
 const lastOf = 6
 
-// cronSearch is how far ahead croniter looks for a match.
+// cronSearch is how many years ahead croniter searches for a match.
 const cronSearch = 50 // years
 
 var cronBounds = [...]struct{ low, high, count int }{
@@ -117,7 +117,7 @@ func parseCron(text string) (*cron, error) {
 	return c, c.checkNth()
 }
 
-// checkNth refuses a mix of weekdays and of occurrences of weekdays, as croniter does.
+// checkNth refuses a mix of weekdays and occurrences of weekdays, as croniter does.
 func (c *cron) checkNth() error {
 	days := c.fields[cronWeekday].values
 	if len(c.nth) == 0 || len(days) == cronBounds[cronWeekday].count {
@@ -213,7 +213,7 @@ func (c *cron) parsePart(index int, text string, f *cronField) error {
 	return nil
 }
 
-// cronValues lists what a part allows; for "*" and "l" it notes so in f.
+// cronValues lists the values of a part. For "*" and "l" it sets a mark in f.
 func cronValues(index int, text string, f *cronField) ([]int, error) {
 	bounds := cronBounds[index]
 	spelled := text
@@ -271,8 +271,8 @@ func cronValue(index int, text string) (int, error) {
 	return v, nil
 }
 
-// cronSpan lists a range. One that ends before it begins goes on from the first value of
-// the field; one that ends where it begins is the whole field.
+// cronSpan lists a range. A range that ends before it begins continues from the first value of the
+// field; one that ends where it begins is the whole field.
 func cronSpan(index int, from, to, every string, fromStart bool) ([]int, error) {
 	bounds := cronBounds[index]
 	if index == cronDay && to == "l" {
@@ -328,7 +328,8 @@ func rangeSteps(low, high, step int) (out []int) {
 	return out
 }
 
-// nextAfter returns the first time after now that matches; false: none within cronSearch years.
+// nextAfter returns the first matching time after now. ok is false when there is none within
+// cronSearch years.
 func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 	start := now.Truncate(time.Minute).Add(time.Minute)
 	if len(c.fields) > 5 {
@@ -340,8 +341,8 @@ func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 		return c.searchFrom(start, day, weekday)
 	}
 
-	// Either may match. Occurrences and nearest weekdays are no part of the two fields and
-	// restrict both searches (croniter _calc_next).
+	// Either field may match. Occurrences and nearest weekdays belong to neither and restrict both
+	// searches (croniter _calc_next).
 	anyDay := cronField{all: true}
 	byDay, ok1 := c.searchFrom(start, day, anyDay)
 	byWeekday, ok2 := c.searchFrom(start, anyDay, weekday)
@@ -406,7 +407,7 @@ func (c *cron) matchesDate(date time.Time, day, weekday cronField) bool {
 	})
 }
 
-// firstOnDate returns the first time of day that matches, from that of at on.
+// firstOnDate returns the first matching time of day on the date of at, not before at.
 func (c *cron) firstOnDate(at time.Time) (time.Time, bool) {
 	second := cronField{values: []int{0}}
 	if len(c.fields) > cronSecond {
@@ -450,8 +451,8 @@ func daysIn(year int, month time.Month) int {
 	return time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
 }
 
-// nearestWeekday returns the day from Monday to Friday of the month of date that is nearest
-// to a day of it.
+// nearestWeekday returns the day from Monday to Friday that is nearest to a day of the month of
+// date, within that month.
 func nearestWeekday(date time.Time, day int) int {
 	first := day == 1
 	last := day == daysIn(date.Year(), date.Month())

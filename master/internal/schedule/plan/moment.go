@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// moment is a time as an administrator writes it. Parts of the date that he leaves out are
-// those of the day on which it is looked at.
+// moment is a time as an administrator writes it. Missing parts of the date are taken from the day
+// on which it is evaluated.
 //
-// Salt reads such text with dateutil.parser.parse. The spellings that are taken here mean
-// what they mean there; text that dateutil understands in other ways is refused.
+// Salt reads such text with dateutil.parser.parse. The spellings accepted here have the same
+// meaning there; text that dateutil would read in other ways is refused.
 type moment struct {
 	year    int // 0: this year
 	month   time.Month
@@ -97,7 +97,7 @@ type momentParser struct {
 	hasTime bool
 }
 
-// takeWord returns the first word and drops it; "" when none is left.
+// takeWord removes and returns the first word, or "" when none is left.
 func (p *momentParser) takeWord() string {
 	if len(p.words) == 0 {
 		return ""
@@ -114,7 +114,7 @@ func (p *momentParser) peekWord() string {
 	return p.words[0]
 }
 
-// readWord reads what the next word begins: a weekday, a date or a time.
+// readWord reads what begins with the next word: a weekday, a date or a time.
 func (p *momentParser) readWord() error {
 	w := p.takeWord()
 	if w == "at" || w == "on" {
@@ -155,7 +155,7 @@ func (p *momentParser) readWord() error {
 	return p.setClock(w)
 }
 
-// yearBehind takes a year that follows; "" when none does.
+// yearBehind takes a year that follows, or returns "".
 func (p *momentParser) yearBehind() string {
 	if !fourDigits.MatchString(p.peekWord()) {
 		return ""
@@ -168,7 +168,7 @@ func monthOf(text string) time.Month {
 	return time.Month(n)
 }
 
-// setDate notes a date; year may be "": this year.
+// setDate sets the date. year may be "": this year.
 func (p *momentParser) setDate(year string, month time.Month, day string) error {
 	p.hasDate = true
 	d, _ := strconv.Atoi(day)
@@ -184,7 +184,7 @@ func (p *momentParser) setDate(year string, month time.Month, day string) error 
 	return nil
 }
 
-// setClock notes a time of day.
+// setClock sets the time of day.
 func (p *momentParser) setClock(w string) error {
 	m := clockText.FindStringSubmatch(w)
 	if m == nil || p.hasTime {
@@ -226,13 +226,13 @@ func (p *momentParser) finish() error {
 	return nil
 }
 
-// isAbsolute reports whether the moment is the same on whatever day it is looked at.
+// isAbsolute reports whether the moment is the same on whatever day it is evaluated.
 func (m moment) isAbsolute() bool { return m.year != 0 }
 
-// isTimeOfDay reports whether the moment is a time of day alone.
+// isTimeOfDay reports whether the moment is only a time of day.
 func (m moment) isTimeOfDay() bool { return m.day == 0 && !m.named }
 
-// onDayOf returns the moment as it is meant on the day of now.
+// onDayOf returns the moment as evaluated on the day of now.
 func (m moment) onDayOf(now time.Time) time.Time {
 	year, month, day := now.Date()
 	if m.day != 0 {

@@ -1,12 +1,12 @@
-// Package plan says when the entries of the master's option schedule are due, as Salt's
-// evaluator does (salt/utils/schedule.py Schedule.eval).
+// Package plan says when the entries of the master's option schedule are due, as Salt's evaluator
+// does (salt/utils/schedule.py Schedule.eval).
 //
-// [Read] makes a [Plan] of the option and names everything in it that cannot be obeyed.
-// [Entry.Step] is one look at one entry: of its [State] and the time it makes the next
-// State and says whether the entry is due. It is a pure function, so what is shown of the
-// future, what another master goes on with, and what runs are the same.
+// [Read] makes a [Plan] of the option and reports everything in it that cannot be obeyed.
+// [Entry.Step] is one check of one entry: from its [State] and the time it computes the next State
+// and whether the entry is due. It is a pure function, so the shown future, the continuation by
+// another master, and the actual runs agree.
 //
-// All times are civil: fields of the clock on the wall of the master, in time.UTC.
+// All times are civil: the wall clock of the master, in time.UTC.
 package plan
 
 import (
@@ -15,9 +15,9 @@ import (
 	"saltern/master/value"
 )
 
-// Tick is how often an entry is looked at. A moment (when, once) that is not seen within a
-// window counts as missed. Salt's master takes its option loop_interval for both; since its
-// looks are a little further apart than that, a window holds one.
+// Tick is how often an entry is checked. A moment (when, once) that no check meets within window
+// counts as missed. Salt's master uses its option loop_interval for both; its checks are a little
+// further apart than that, so a window there contains one check.
 const (
 	Tick   = time.Second
 	window = Tick - time.Nanosecond
@@ -33,16 +33,16 @@ type Plan struct {
 type Entry struct {
 	Key       string // in the option
 	Name      string // the key, unless the entry has a name
-	Digest    string // of all that the option says about it
+	Digest    string // Digest is a digest of all settings of the entry.
 	Fun       string
 	Args      []any
 	Kwargs    *value.Map // nil: none
 	Enabled   bool
 	DryRun    bool
-	Unlimited bool // jid_include: False: maxrunning does not count
+	Unlimited bool // jid_include: False: maxrunning does not apply
 	Max       int  // runs at once
 
-	// What becomes of a result.
+	// Use of a result.
 	Silent       bool // return_job: False
 	Uncached     bool // return_job: nocache
 	Returners    []string
@@ -50,7 +50,7 @@ type Entry struct {
 	ReturnKwargs any
 	Metadata     *value.Map // nil: none
 
-	interval time.Duration // 0: by when, once or cron
+	interval time.Duration // 0: due by when, once or cron
 	when     []moment
 	byWhen   bool
 	once     time.Time // zero: none
@@ -62,7 +62,7 @@ type Entry struct {
 	invert       bool
 	skip         *span // skip_during_range
 	runAfterSkip bool
-	skipFun      string // skip_function: runs in place of Fun where that is skipped
+	skipFun      string // skip_function: runs in place of a skipped Fun
 	skipAt       []time.Time
 	runAt        []time.Time
 	until        *moment
@@ -75,14 +75,15 @@ type splay struct{ low, high int64 }
 // span is a time from start to end, both included.
 type span struct{ start, end moment }
 
-// onDayOf returns the span as it is meant on the day of now; false: it ends before it begins.
+// onDayOf returns the span as evaluated on the day of now. ok is false when it ends before it
+// begins.
 func (s *span) onDayOf(now time.Time) (start, end time.Time, ok bool) {
 	start = s.start.onDayOf(now)
 	end = s.end.onDayOf(now)
 	return start, end, end.After(start)
 }
 
-// Trigger says in words what makes the entry due.
+// Trigger says in words when the entry is due.
 func (e *Entry) Trigger() string {
 	switch {
 	case e.interval > 0:
@@ -95,12 +96,12 @@ func (e *Entry) Trigger() string {
 	return "when"
 }
 
-// Civil returns the fields that a clock on the wall shows at t.
+// Civil returns the wall clock at t.
 func Civil(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
-// Problem is a part of the option that is not obeyed as it stands.
+// Problem is a part of the option that is not obeyed as written.
 type Problem struct {
 	Entry   string // its key; "" for the whole schedule
 	Key     string // "" for the entry as a whole

@@ -46,7 +46,7 @@ var units = []unitOf{
 	{"days", 24 * time.Hour},
 }
 
-// keys are those of an entry: how each is read.
+// keys are the keys of an entry, with the functions that read them.
 var keys = map[string]func(*reader, any){
 	"name":                 (*reader).readName,
 	"function":             nil, // see readFun
@@ -92,8 +92,8 @@ func keyNames() []string {
 	return names
 }
 
-// Read reads the option schedule. whens are the moments that entries may name (when);
-// nil: none. What cannot be obeyed is in problems, and does not run.
+// Read reads the option schedule. whens are the named moments for when. It may be nil: there are
+// none. What cannot be obeyed is listed in problems and does not run.
 func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
 	p = &Plan{Enabled: true}
 	if option.Len() > maxEntries {
@@ -140,8 +140,8 @@ func (r *reader) addWarning(key, format string, args ...any) {
 	r.problems = append(r.problems, Problem{r.key, key, false, fmt.Sprintf(format, args...)})
 }
 
-// readSettings reads what concerns the whole schedule. What an entry may have itself is in the
-// Entry that it returns.
+// readSettings reads the settings of the whole schedule. It returns those that an entry may also
+// have in an Entry.
 func (r *reader) readSettings(option *value.Map, p *Plan) (common Entry) {
 	for _, key := range []string{splayKey, skipKey, skipFunKey} {
 		common.Digest += value.Repr(option.Value(key)) + "\n"
@@ -201,8 +201,7 @@ func (r *reader) readEntry(v any, common Entry) {
 	r.checkLimits()
 }
 
-// refuseUnknown refuses a key. One that is meant to limit the entry, and is misspelt, would
-// leave it without its limit.
+// refuseUnknown refuses a key. A misspelt limit would leave the entry without it.
 func (r *reader) refuseUnknown(key string) {
 	r.refuse(key, "an entry has no such key; there are: %s", strings.Join(keyNames(), ", "))
 }
@@ -215,7 +214,7 @@ func (r *reader) readName(v any) {
 	r.refuse("name", "it is not a text")
 }
 
-// readFun takes the first of the three names of the function, as Salt does.
+// readFun uses the first of the three names of the function, as Salt does.
 func (r *reader) readFun(m *value.Map) {
 	for _, key := range []string{"function", "func", "fun"} {
 		v, set := m.Get(key)
@@ -353,7 +352,7 @@ func (r *reader) readRange(v any) {
 	}
 }
 
-// readSpan reads {start: TIME, end: TIME}; nil: it cannot.
+// readSpan reads {start: TIME, end: TIME}, or returns nil.
 func (r *reader) readSpan(key string, v any) *span {
 	m, ok := v.(*value.Map)
 	if !ok {
@@ -399,7 +398,7 @@ func (r *reader) readLimit(key string, v any) *moment {
 	return &at
 }
 
-// readMoment reads a moment as YAML has it.
+// readMoment reads a moment as YAML writes it.
 func readMoment(v any) (moment, error) {
 	switch v := v.(type) {
 	case string:
@@ -437,7 +436,7 @@ func (r *reader) readTimes(key string, v any) (out []time.Time) {
 	return out
 }
 
-// readTrigger reads what makes the entry due.
+// readTrigger reads when the entry is due.
 func (r *reader) readTrigger(m *value.Map) {
 	has := func(key string) bool { _, ok := m.Get(key); return ok }
 	byInterval := slices.ContainsFunc(units, func(u unitOf) bool { return has(u.key) })
@@ -593,8 +592,8 @@ func (r *reader) readCron(v any) {
 	r.entry.cron = c
 }
 
-// checkLimits names limits that do nothing. Salt asks them one after the other, and each
-// answer replaces the one before.
+// checkLimits reports limits without effect. Salt checks them one after the other, and each result
+// replaces the one before.
 func (r *reader) checkLimits() {
 	limits := []struct {
 		key  string
@@ -623,7 +622,7 @@ func (r *reader) checkLimits() {
 	}
 }
 
-// spellValue shows a value in a message.
+// spellValue returns a value for a message.
 func spellValue(v any) string {
 	const most = 80 // bytes
 	text := value.Repr(v)

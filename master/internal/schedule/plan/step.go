@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// State is what is to be remembered of an entry from one look at it to the next. The zero
-// State is that of an entry which was never looked at.
+// State is what one check of an entry must know of the checks before. The zero State belongs to an
+// entry that was never checked.
 type State struct {
 	Next    time.Time `json:"next,omitzero"`    // when it is due; zero: not known
 	Delayed time.Time `json:"delayed,omitzero"` // Next with its splay; zero: not chosen yet
 	LastRun time.Time `json:"last_run,omitzero"`
-	// SkipRun: skip_function ran then, in place of the entry's own function.
+	// SkipRun: at LastRun skip_function ran in place of the entry's own function.
 	SkipRun bool `json:"skip_run,omitempty"`
-	// Started: run_on_start does not count any more.
+	// Started: run_on_start does not apply any more.
 	Started bool `json:"started,omitempty"`
 	// Aimed: Armed is known (when).
 	Aimed bool `json:"aimed,omitempty"`
-	// Armed: the moment in Next has not been used yet (when).
+	// Armed: the moment in Next was not used yet (when).
 	Armed bool `json:"armed,omitempty"`
 	// RunAt are times that run_after_skip_range has added.
 	RunAt []time.Time `json:"run_at,omitempty"`
 
-	// Why it did not run when it was due last; "" when it did.
+	// Skipped is why it did not run when it was last due; "" when it did.
 	Skipped     string    `json:"skipped,omitempty"`
 	SkippedTime time.Time `json:"skipped_time,omitzero"`
 }
 
-// Due is when the entry runs next, its splay included; zero: not known.
+// Due returns when the entry runs next, its splay included. The zero time means not known.
 func (s State) Due() time.Time {
 	if s.Delayed.After(s.Next) {
 		return s.Delayed
@@ -58,8 +58,8 @@ const (
 // Splay chooses a delay from low to high seconds.
 type Splay func(e *Entry, due time.Time, low, high int64) int64
 
-// SameSplay chooses one that is the same on every master for this entry and this run, and
-// another one for each.
+// SameSplay chooses a delay that is the same on every master for one run of an entry, and differs
+// between runs.
 func SameSplay(e *Entry, due time.Time, low, high int64) int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(e.Name))
@@ -67,17 +67,17 @@ func SameSplay(e *Entry, due time.Time, low, high int64) int64 {
 	return low + int64(h.Sum64()%uint64(high-low+1))
 }
 
-// Look is one look at an entry.
+// Look holds the inputs of one check.
 type Look struct {
 	Now     time.Time     // civil
 	Window  time.Duration // in which a moment counts as now
-	Running int           // runs of this entry that are not over
+	Running int           // unfinished runs of this entry
 	Enabled bool          // the schedule as a whole
 	Splay   Splay
 }
 
-// Step looks at an entry. It returns the function to run now, "" for none, and the State
-// for the next look.
+// Step checks an entry. It returns the function to run now, or "", and the State for the next
+// check.
 func (e *Entry) Step(s State, look Look) (fun string, next State) {
 	w := step{entry: e, state: s, look: look, fun: e.Fun}
 	w.state.Skipped = ""
@@ -103,13 +103,13 @@ func (e *Entry) Step(s State, look Look) (fun string, next State) {
 	return w.finishRun(run || start), w.state
 }
 
-// step is a Step under way.
+// step is a Step in progress.
 type step struct {
 	entry   *Entry
 	state   State
 	look    Look
 	fun     string
-	skipped bool // counts as served until it is due again
+	skipped bool // the entry counts as served until it is due again
 }
 
 func (w *step) missed(t time.Time) bool { return t.Before(w.look.Now.Add(-w.look.Window)) }
@@ -119,8 +119,8 @@ func (w *step) atMoment(t time.Time) bool {
 	return !w.look.Now.Before(t) && !w.look.Now.After(t.Add(w.look.Window))
 }
 
-// runsExplicitly reports whether the entry runs now because of run_explicit or
-// run_after_skip_range (_handle_run_explicit).
+// runsExplicitly reports whether the entry runs now because of run_explicit or run_after_skip_range
+// (_handle_run_explicit).
 func (w *step) runsExplicitly() bool {
 	w.state.RunAt = slices.DeleteFunc(slices.Clone(w.state.RunAt), w.missed)
 	for _, t := range append(slices.Clone(w.entry.runAt), w.state.RunAt...) {
@@ -136,7 +136,7 @@ func (w *step) runsExplicitly() bool {
 	return false
 }
 
-// findDue finds out when the entry is due; false: there is nothing to do for it at this look.
+// findDue computes when the entry is due. It returns false when this check has nothing to do.
 func (w *step) findDue(run bool) bool {
 	e, now := w.entry, w.look.Now
 	switch {
@@ -215,8 +215,8 @@ func (w *step) dueWhen(run bool) bool {
 	return true
 }
 
-// addSplay adds the splay. It returns the seconds until the entry is due, and whether it runs
-// now in any case.
+// addSplay adds the splay. It returns whether the entry runs now in any case, and the seconds until
+// it is due.
 func (w *step) addSplay(run bool) (bool, float64) {
 	now := w.look.Now
 	seconds := float64(int64(w.state.Next.Truncate(time.Second).Sub(now.Truncate(time.Second)) / time.Second))
@@ -272,8 +272,8 @@ func (w *step) timeHasCome(run bool, seconds float64) bool {
 	return run || seconds == 0
 }
 
-// limitsAllow asks the limits of the entry in Salt's order. Each of them overrules those
-// before it, which Read warns of. failed: a span ends before it begins on this day.
+// limitsAllow checks the limits of the entry in Salt's order. Each overrules those before it, about
+// which Read warns. failed: a span ends before it begins on this day.
 func (w *step) limitsAllow() (run, failed bool) {
 	e, now := w.entry, w.look.Now
 	run = true
@@ -336,8 +336,8 @@ func (w *step) inRange(start, end time.Time) bool {
 	return false
 }
 
-// notSkipped is _handle_skip_explicit: a time to skip that is still to come keeps the
-// entry from running at all.
+// notSkipped is _handle_skip_explicit: a time to skip in the future keeps the entry from running at
+// all.
 func (w *step) notSkipped() bool {
 	for _, t := range w.entry.skipAt {
 		if w.missed(t) {
@@ -351,7 +351,7 @@ func (w *step) notSkipped() bool {
 	return true
 }
 
-// skipRun notes that the entry does not run; true: skip_function runs in its place.
+// skipRun notes that the entry does not run. It returns true when skip_function runs in its place.
 func (w *step) skipRun(why string, instead bool) bool {
 	if instead && w.entry.skipFun != "" {
 		w.fun = w.entry.skipFun
@@ -374,8 +374,8 @@ func (w *step) addRun(t time.Time) {
 	}
 }
 
-// finishRun decides about a run that is due, and when the entry is due again. It returns the
-// function to run.
+// finishRun decides about a due run, and when the entry is due again. It returns the function to
+// run.
 func (w *step) finishRun(run bool) string {
 	e, now := w.entry, w.look.Now
 	if !w.look.Enabled || !e.Enabled {
@@ -407,8 +407,8 @@ func (w *step) finishRun(run bool) string {
 	return w.fun
 }
 
-// served reports whether an interval begins anew. Where one limit has skipped the entry, that
-// is so when it was due, even if a later limit lets it run all the same.
+// served reports whether an interval starts again. After one limit has skipped the entry it does so
+// if the entry was due, even if a later limit lets it run all the same.
 func (w *step) served(run bool) bool {
 	if w.skipped {
 		return !w.state.Next.After(w.look.Now)

@@ -31,8 +31,8 @@ var strptimeParts = map[byte]string{
 // onceFormat is the default of once_fmt.
 const onceFormat = "%Y-%m-%dT%H:%M:%S"
 
-// strptime reads a time by a format of Python's. What the format leaves out is of
-// 1900-01-01, midnight.
+// strptime reads a time by one of Python's formats. Missing parts are those of 1900-01-01,
+// midnight.
 func strptime(text, format string) (t time.Time, err error) {
 	if len(text) > maxMoment || len(format) > maxMoment {
 		return t, fmt.Errorf("more than %d bytes", maxMoment)
@@ -65,16 +65,15 @@ func strptime(text, format string) (t time.Time, err error) {
 	return time.Date(f.year, f.month, f.day, f.hour, f.minute, f.second, 0, time.UTC), nil
 }
 
-// strptimeFields are the parts of a time that was read. Of directives for the same part the
-// last one counts.
+// strptimeFields are the parts of a time. Of several directives for the same part the last counts.
 type strptimeFields struct {
 	year, day, hour, minute, second int
 	month                           time.Month
 }
 
-// setField takes what a directive has matched; afternoon is what %p says, wherever it stands.
+// setField sets the part for a directive. afternoon is the value of %p, wherever it stands.
 func (f *strptimeFields) setField(directive, matched string, afternoon bool) {
-	number, _ := strconv.Atoi(strings.TrimSpace(matched)) // of names it does not count
+	number, _ := strconv.Atoi(strings.TrimSpace(matched)) // not used for names
 	switch directive {
 	case "Y":
 		f.year = number

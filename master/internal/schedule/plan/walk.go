@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// maxSteps bounds how many looks a Walk takes.
+// maxSteps bounds the checks in a Walk.
 const maxSteps = 20_000
 
-// Walk takes the looks at an entry after from, up to to, and tells visit of each run until
-// that returns false. It returns the State after them. It leaves out looks, one a Tick, that
-// would find nothing. Meanwhile nothing runs or ends: look.Running stays.
+// Walk performs the checks of an entry after from, up to to, and calls visit for each run until
+// that returns false. It returns the State after them. It leaves out checks, one each Tick, that
+// would find nothing. Meanwhile no run starts or ends: look.Running is constant.
 //
-// On a clock that was put back a calendar entry is not looked at again up to its last run:
-// what was due until then counts as having been due.
+// When the clock was set back, a calendar entry is not checked again up to its last run: what was
+// due until then counts as done.
 func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.Time, fun string) bool) State {
 	look.Window = window
 	if back := s.LastRun.Sub(from); e.interval == 0 && back > 0 && back <= maxClockBack {
@@ -44,7 +44,7 @@ func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.
 	return s
 }
 
-// foundNothing reports whether a look has found nothing: without an event the next one would
+// foundNothing reports whether a check has found nothing. Without an event the next check would
 // find nothing either.
 func (s State) foundNothing(next State) bool {
 	same := s.Next.Equal(next.Next) && s.Delayed.Equal(next.Delayed) && s.LastRun.Equal(next.LastRun)
@@ -52,9 +52,9 @@ func (s State) foundNothing(next State) bool {
 		len(s.RunAt) == len(next.RunAt)
 }
 
-// Resume returns the State from which to go on after a time in which nobody looked, up to
-// from. A calendar entry that was due meanwhile is not any more, as after a start of Salt's
-// master; an interval that is over is due at once.
+// Resume returns the State with which to continue after a time without checks, up to from. A
+// calendar entry that was due meanwhile is not due any more, as after a start of Salt's master. An
+// interval that has passed is due at once.
 func (e *Entry) Resume(s State, from time.Time) State {
 	due := s.Due()
 	if e.interval > 0 || due.IsZero() || !due.Before(from) {
@@ -63,21 +63,20 @@ func (e *Entry) Resume(s State, from time.Time) State {
 	return State{Started: s.Started, LastRun: s.LastRun, RunAt: s.RunAt}
 }
 
-// Tells reports whether next holds what s does not, and nobody finds out later who goes on
-// from s: a run that is delayed, and will have been due long before, or one that
-// run_after_skip_range has added.
+// Tells reports whether next holds something new that a master continuing from s could not find
+// out: a delayed run, whose due time is long past, or a run that run_after_skip_range has added.
 func (e *Entry) Tells(s, next State) bool {
 	delayed := e.interval == 0 && !next.Delayed.IsZero() && !next.Delayed.Equal(s.Delayed)
 	added := slices.ContainsFunc(next.RunAt, func(t time.Time) bool { return !slices.Contains(s.RunAt, t) })
 	return delayed || added
 }
 
-// maxClockBack is how far the clock may go back for what was due to count as having been due:
-// longer than that of summer time.
+// maxClockBack is how far the clock may be set back for earlier runs to count as done: more than a
+// change of summer time.
 const maxClockBack = 3 * time.Hour
 
-// Shift returns the State after somebody has put the clock forward by so much: intervals
-// are lengths of time, the calendar is what the clock shows.
+// Shift returns the State after somebody has set the clock forward by so much: intervals are
+// lengths of time, the calendar follows the clock.
 func (e *Entry) Shift(s State, by time.Duration) State {
 	if e.interval == 0 && by < -maxClockBack {
 		return State{Started: s.Started, LastRun: s.LastRun}
@@ -94,7 +93,7 @@ func (e *Entry) Shift(s State, by time.Duration) State {
 	return s
 }
 
-// nextLook returns the next time after at at which a look may find something; zero: none.
+// nextLook returns the next time after at at which a check may find something, or the zero time.
 func (e *Entry) nextLook(s State, at time.Time) time.Time {
 	soon := at.Truncate(Tick).Add(Tick)
 	times := append([]time.Time{s.Next, s.Delayed}, e.runAt...)
@@ -137,7 +136,7 @@ func (e *Entry) nextLook(s State, at time.Time) time.Time {
 	return first
 }
 
-// Run is a run to come.
+// Run is a future run.
 type Run struct {
 	At  time.Time
 	Fun string
