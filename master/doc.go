@@ -1,13 +1,13 @@
-// Package master is the composition root of the Salt master: it reads
-// nothing and decides little, but knows which part talks to which.
+// Package master is the composition root of the Salt master: it reads nothing and decides little,
+// but connects the parts.
 //
 //	port 4506 → zmtp.Router → request.Server ─┬─ auth.Service        sign-in, session keys
-//	                                          ├─ minion.Service      what signed-in minions may call
+//	                                          ├─ minion.Service      requests of signed-in minions
 //	                                          └─ local.Service       publish, wheel, runner, tokens
 //	publish   → eauth → launch.Launcher (target, acl) → jobs → publish.Publisher → zmtp.Pub → port 4505
 //	_return   → jobs (durable) → event.Bus → event.Server (Salt's sockets) → salt, salt-run
 //	_pillar   → pillar.Compiler (and its renderers) → cache → private reply
 //
-// Every part gets what it needs as arguments; only this package imports them
-// all, and only cmd/salt-master imports this package.
+// Every part gets what it needs as arguments. Only this package imports them all, and only
+// cmd/salt-master imports this package.
 package master

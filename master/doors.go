@@ -40,7 +40,7 @@ func listen(ctx context.Context, host string, port int) (net.Listener, error) {
 	return ln, nil
 }
 
-// listening is what both ports have in common.
+// listening returns the settings that both ports share.
 func (m *Master) listening(ttl time.Duration) zmtp.Listen {
 	return zmtp.Listen{
 		ProxyFrom:   m.cfg.ProxyFrom,
@@ -51,8 +51,8 @@ func (m *Master) listening(ttl time.Duration) zmtp.Listen {
 	}
 }
 
-// openPublish opens the port on which minions subscribe. It outlives ctx, for the
-// moment that requests need to end.
+// openPublish opens the port on which minions subscribe. It outlives ctx by the moment that
+// requests need to end.
 func (m *Master) openPublish(ctx context.Context) error {
 	ln, err := listen(ctx, m.cfg.Interface, m.cfg.PublishPort)
 	if err != nil {
@@ -83,7 +83,7 @@ func (m *Master) openPublish(ctx context.Context) error {
 	return err
 }
 
-// openDoors lets in who asks: peers, tools with events, the supervisor and, last, minions.
+// openDoors opens the master for peers, tools with events, the supervisor and, last, minions.
 func (m *Master) openDoors(ctx context.Context) error {
 	if err := m.cluster.Serve(peers.Config{
 		Secrets:     m.secrets,
@@ -127,8 +127,7 @@ func (m *Master) openDoors(ctx context.Context) error {
 	l.Limits.ProveIn = proveIn
 	l.Limits.MaxInflight, l.Limits.MaxStrange = memoryBudgets(debug.SetMemoryLimit(-1))
 
-	// What was asked is finished although the asker may be gone: a return that was
-	// taken must be kept.
+	// A request is finished although the sender may be gone: a return that was taken must be kept.
 	handle := func(ctx context.Context, p zmtp.Peer, payload []byte) ([]byte, bool) {
 		answer := m.requests.Handle(request.Asked(ctx), p.Remote, payload, p.Account)
 		return answer, answer != nil
@@ -149,9 +148,8 @@ func (m *Master) openDoors(ctx context.Context) error {
 	return m.signs.Ready(m.cfg.PidFile)
 }
 
-// memoryBudgets are the bytes of requests at work, of proven senders and of
-// strangers, given the limit of the runtime's memory: a half of it together, at most
-// the defaults of package zmtp.
+// memoryBudgets returns the bytes of requests at work, of proven senders and of strangers, given
+// the limit of the runtime's memory: together half of it, at most the defaults of package zmtp.
 func memoryBudgets(limit int64) (proven, strange int64) {
 	return min(256<<20, limit*3/8), min(96<<20, limit/8)
 }

@@ -10,13 +10,13 @@ import (
 	"saltern/master/value"
 )
 
-// intervals of the master's own chores. Salt does all of them every
-// loop_interval, so that a deleted key may be used for a minute.
+// Intervals of the master's own chores. Salt does all of them every loop_interval, so that a
+// deleted key may be used for a minute.
 const (
 	rotateEvery = time.Second
 	statusEvery = 2 * time.Second
 	cleanEvery  = 5 * time.Minute
-	quotaEvery  = 10 * time.Second // of which a crash forgets what users have put into the job cache
+	quotaEvery  = 10 * time.Second // usage of the job cache that a crash forgets
 )
 
 // work runs everything that goes on beside requests, until ctx ends. Then no event of
@@ -95,8 +95,8 @@ func (m *Master) work(until context.Context) error {
 	}
 }
 
-// cleanInterval is how often old jobs are removed. Salt does it every loop_interval
-// (salt/master.py Maintenance); where jobs are kept for hours it is not worth that many walks.
+// cleanInterval is how often old jobs are removed. Salt does it every loop_interval (salt/master.py
+// Maintenance). Where jobs are kept for hours, that many passes are not worth it.
 func cleanInterval(keep, loop time.Duration) time.Duration {
 	if keep <= 0 {
 		return cleanEvery
@@ -104,8 +104,8 @@ func cleanInterval(keep, loop time.Duration) time.Duration {
 	return min(cleanEvery, max(loop, keep/4))
 }
 
-// rotate replaces the publish key when it is old or somebody asked for it
-// (salt/master.py handle_key_rotate).
+// rotate replaces the publish key when it is old or somebody asked for it (salt/master.py
+// handle_key_rotate).
 func (m *Master) rotate(ctx context.Context) {
 	if !m.cluster.Alone() {
 		m.cluster.Rotate(ctx, m.secrets)

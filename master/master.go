@@ -55,8 +55,8 @@ import (
 type Master struct {
 	cfg *conf.Master
 	log *slog.Logger
-	// quiet is for lines that strangers, or minions at no cost, can cause: it limits
-	// how many of a kind are written.
+	// quiet takes lines that strangers, or minions at no cost, can cause. It limits how many of a
+	// kind are written.
 	quiet *slog.Logger
 	now   func() time.Time
 
@@ -113,33 +113,32 @@ type Master struct {
 	minions    *minion.Service
 }
 
-// limits of the composition, in one place.
+// Limits of the composition.
 const (
 	cacheMemory    = 64 << 20 // bytes of minion data kept in memory
 	requestTimeout = 2 * time.Minute
-	// maxRequests are at work at once. Those that wait for a renderer, a runner or the
-	// returns of others are parked and not among them, so that they never keep returns
-	// waiting.
+	// maxRequests bounds the requests at work. Those that wait for a renderer, a runner or the
+	// returns of others are parked and do not count, so that they never delay returns.
 	maxRequests = 2048
-	// maxStrangers of them are of senders who have proved nothing lately: sign-ins,
-	// for the most part.
+	// maxStrangers bounds those of senders that have proved nothing lately: sign-ins, for the most
+	// part.
 	maxStrangers = 256
-	// proveIn is how long a connection to the request port may be idle and prove
-	// nothing. A minion that waits for its key asks every 10 s and more (its
-	// acceptance_wait_time), and connects anew without a word.
+	// proveIn is how long a connection to the request port may be idle and prove nothing. A minion
+	// that waits for its key asks every 10 s or more (its acceptance_wait_time), and silently
+	// connects again.
 	proveIn      = 10 * time.Minute
 	maxRunners   = 32
-	closeTimeout = 10 * time.Second // for what the job cache still has to write
+	closeTimeout = 10 * time.Second // for the last writes of the job cache
 )
 
-// New opens everything: keys, secrets, caches, sockets, and the port for requests
-// last. What it opened is closed again when it fails. The error names what to fix.
-// In a cluster it waits until this master has joined, or ctx ends.
+// New opens everything: keys, secrets, caches, sockets, and the port for requests last. When it
+// fails it closes again what it has opened. The error says what to fix. In a cluster it waits until
+// this master has joined, or ctx ends.
 func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
 	return NewWithClock(ctx, cfg, log, time.Now)
 }
 
-// NewWithClock is New with a clock for what minions may have done and what is said of them.
+// NewWithClock is New with a clock for limits and reports about minions.
 func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() time.Time) (*Master, error) {
 	m := &Master{
 		cfg:        cfg,
@@ -471,8 +470,8 @@ func (m *Master) openServices(context.Context) error {
 	return nil
 }
 
-// onKeyChange clears what is known of a minion whose key is gone, so that
-// nothing of it is served to a later owner of the name.
+// onKeyChange clears everything about a minion whose key is gone, so that a later owner of the name
+// gets none of it.
 func (m *Master) onKeyChange(c keys.Change) {
 	if c.New != keys.None {
 		return
@@ -508,10 +507,10 @@ func (m *Master) Run(ctx context.Context) error {
 	return errors.Join(err, m.Close())
 }
 
-// Close stops everything, in the order against the flow: doors first, stores
-// last. It may be called on a master that was opened in part.
+// Close stops everything against the direction of the flow: ports first, stores last. It may be
+// called on a master that was opened in part.
 func (m *Master) Close() error {
-	m.background.End() // who waits for a runner or a pillar is not answered
+	m.background.End() // minions that wait for a runner or a pillar get no answer
 	if m.newest != nil {
 		m.newest.Close()
 	}

@@ -16,7 +16,7 @@ import (
 	"saltern/master/value"
 )
 
-// openNewest makes what asks for the newest files.
+// openNewest makes the service that asks for the newest files.
 func (m *Master) openNewest() {
 	cfg := newest.Config{Fire: m.fire, Node: cmp.Or(m.cfg.Node, m.cfg.ID), Now: time.Now, Log: m.log}
 	if m.cfg.Door != "" {
@@ -32,10 +32,10 @@ func (m *Master) publish(ctx context.Context, load *value.Map, minions []string)
 	return m.publisher.Publish(ctx, load, minions)
 }
 
-// newestForRunners makes the files of this node as new as a runner or a wheel function needs
-// them: as they are now for a person, as for its job for a minion, and a little old for
-// reactions and the schedule, which may come without end. When that is not possible, what is
-// there has to do: an event of the runner says so, and the log.
+// newestForRunners brings the files of this node up to date for a runner or a wheel function: to
+// now for a person, to the start of its job for a minion, and a little older for reactions and the
+// schedule, which may come without end. When that is not possible the old files are used, and an
+// event of the runner and the log say so.
 func (m *Master) newestForRunners(ctx context.Context) {
 	order := runner.OrderOf(ctx)
 	since := m.newest.Since(order.Minion)
@@ -49,7 +49,7 @@ func (m *Master) newestForRunners(ctx context.Context) {
 	}
 }
 
-// newestEverywhere makes the files of all nodes as they are now (fileserver.update).
+// newestEverywhere brings the files of all nodes up to date (fileserver.update).
 func (m *Master) newestEverywhere(ctx context.Context) error {
 	if m.cfg.Door == "" {
 		return nil

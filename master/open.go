@@ -24,7 +24,7 @@ import (
 	"saltern/master/value"
 )
 
-// openLaunch makes what starts jobs.
+// openLaunch makes the launcher of jobs.
 func (m *Master) openLaunch() {
 	c := m.cfg
 	for _, name := range c.UserFields {
@@ -93,12 +93,12 @@ func (m *Master) openLaunch() {
 	m.batchEvents = m.bus.Subscribe("batches", 10000, m.batches.Wants)
 }
 
-// openWheel makes what calls wheel functions.
+// openWheel makes the service of wheel functions.
 func (m *Master) openWheel() {
 	c := m.cfg
 	configDir := filepath.Dir(c.Path)
 	if c.Door != "" {
-		configDir = "" // it is its supervisor's
+		configDir = "" // the supervisor keeps the configuration
 	}
 
 	shared := func(roots map[string][]string) wheel.Roots {
@@ -134,7 +134,7 @@ func (m *Master) openWheel() {
 	}
 }
 
-// openLocal makes what answers the tools of this host.
+// openLocal makes the service for the tools of this host.
 func (m *Master) openLocal() *local.Service {
 	c := m.cfg
 	return local.New(local.Config{
@@ -158,7 +158,7 @@ func (m *Master) openLocal() *local.Service {
 	})
 }
 
-// openMinions makes what answers minions.
+// openMinions makes the service for minions.
 func (m *Master) openMinions() *minion.Service {
 	return minion.New(minion.Config{
 		Options:  m.cfg,
@@ -186,7 +186,7 @@ func (m *Master) openMinions() *minion.Service {
 	})
 }
 
-// openReactor makes what reacts to events.
+// openReactor makes the reactor.
 func (m *Master) openReactor() {
 	c := m.cfg
 	m.reactor = reactor.NewEngine(reactor.Config{
@@ -213,7 +213,7 @@ func (m *Master) openReactor() {
 	})
 }
 
-// userKey reads the key of the master's user, by which an event proves itself.
+// userKey returns a function that reads the key of the master's user, which proves an event.
 func userKey(c *conf.Master) func() (string, error) {
 	return func() (string, error) { return local.ReadUserKey(filepath.Join(c.CacheDir, "."+c.User+"_key")) }
 }

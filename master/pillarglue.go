@@ -14,10 +14,10 @@ import (
 	"saltern/master/value"
 )
 
-// Check reports what is wrong with options that reading them does not show.
+// Check reports faults of options that reading them does not show.
 func Check(cfg *conf.Master) error { return repos.Check(cfg) }
 
-// pillarsKept says where pillar_cache keeps pillars.
+// pillarsKept returns where pillar_cache keeps pillars.
 func pillarsKept(c *conf.Master) cache.Pillars {
 	if c.PillarCache && c.PillarCacheBackend == "memory" {
 		return cache.Pillars{Memory: cacheMemory, Only: !c.MinionDataCache}
@@ -25,13 +25,13 @@ func pillarsKept(c *conf.Master) cache.Pillars {
 	return cache.Pillars{Off: !c.PillarCache}
 }
 
-// openPillar makes the compiler of pillars and the pool of its renderers. No
-// Python starts before a template needs it.
+// openPillar makes the compiler of pillars and the pool of its renderers. No Python starts before a
+// template needs it.
 func (m *Master) openPillar() {
 	c := m.cfg
 	without := value.NewMap()
 	for _, name := range conf.OwnSecrets() {
-		without.Set(name, nil) // templates see options; these are not for them
+		without.Set(name, nil) // templates see options, but must not see these
 	}
 
 	m.renderers = renderer.New(renderer.Config{

@@ -13,15 +13,16 @@ import (
 	"saltern/master/pyrunner"
 )
 
-// defaultSpool is how many MiB wait for returners, without saltern_returner_spool.
+// defaultSpool is the size of the spool for returners in MiB, where saltern_returner_spool is not
+// set.
 const defaultSpool = 256
 
-// spools is where what returners are to get waits, on this node's own disk.
+// spools returns the folder and the size of the spool for returners, on this node's own disk.
 func (m *Master) spools() (dir string, bytes int64) {
 	return filepath.Join(m.cfg.CacheDir, "returners"), int64(cmp.Or(max(m.cfg.ReturnerSpool, 0), defaultSpool)) << 20
 }
 
-// services calls what goes on in Python as long as this master lives.
+// services returns a caller of Python that lives as long as this master.
 func (m *Master) services() *pyrunner.Caller {
 	return pyrunner.New(pyrunner.Config{
 		Host:       m.python,
@@ -32,7 +33,7 @@ func (m *Master) services() *pyrunner.Caller {
 	})
 }
 
-// openReturners makes what hands events to returners, and runs engines.
+// openReturners makes the returners of events, and the engines.
 func (m *Master) openReturners() {
 	c := m.cfg
 	python := m.services()

@@ -17,11 +17,10 @@ import (
 	"saltern/master/value"
 )
 
-// machines are those that the master runs on.
+// machines returns the nodes that the master runs on.
 func machines(c *conf.Master) appliance.Appliance { return appliance.New(c.Door, os.Geteuid()) }
 
-// openRunners makes what calls runner functions, and wheel functions that only
-// Python has.
+// openRunners makes the runner functions, and the wheel functions that only Python has.
 func (m *Master) openRunners() {
 	c := m.cfg
 	m.python = pyrunner.NewHost(pyrunner.HostConfig{

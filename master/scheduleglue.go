@@ -5,7 +5,7 @@ import (
 	"saltern/master/value"
 )
 
-// openSchedule makes what runs the option schedule.
+// openSchedule makes the runner of the option schedule.
 func (m *Master) openSchedule() {
 	c := m.cfg
 	var records *schedule.Records

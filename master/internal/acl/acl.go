@@ -1,11 +1,9 @@
-// Package acl decides what a proven caller may do: users of this host by
-// publisher_acl, callers of external systems by external_auth, minions by
-// peer and peer_run. It is pure: what it needs to know of minions comes in as
-// functions.
+// Package acl decides what a proven caller may do: users of this host by publisher_acl, callers of
+// external systems by external_auth, minions by peer and peer_run. It does no I/O: knowledge of
+// minions comes in as functions.
 //
-// Sources: salt/acl/__init__.py, salt/utils/minions.py (auth_check,
-// spec_check, fill_auth_list), salt/master.py and salt/daemons/masterapi.py
-// (peer, peer_run).
+// Sources: salt/acl/__init__.py, salt/utils/minions.py (auth_check, spec_check, fill_auth_list),
+// salt/master.py and salt/daemons/masterapi.py (peer, peer_run).
 package acl
 
 import (
@@ -17,12 +15,11 @@ import (
 	"saltern/master/value"
 )
 
-// FillAuthList collects what name and groups are granted in one section of
-// external_auth. Keys that end in % are groups; "*" counts only when no other
-// entry is for the name, unless permissive. Every other key is a name and
-// nothing else: as a pattern, "john.doe" would be "johnXdoe" too. (Salt tries
-// the name as a pattern for the keys, so that who signs in as "*" is everybody;
-// for plain names that comes to the same.)
+// FillAuthList collects what one section of external_auth grants to name and groups. Keys that end
+// in % are groups. "*" counts only when no other entry is for the name, unless permissive. Every
+// other key is a name and nothing else: as a pattern, "john.doe" would match "johnXdoe" too. (Salt
+// tries the name as a pattern for the keys, so that somebody who signs in as "*" is everybody; for
+// plain names the result is the same.)
 func FillAuthList(section *value.Map, name string, groups []string, permissive bool) (out []any) {
 	matched := false
 	for k, v := range section.All() {
@@ -53,8 +50,8 @@ func FillAuthList(section *value.Map, name string, groups []string, permissive b
 	return out
 }
 
-// Named collects what a section of external_auth grants a user by an entry of his own, and
-// not by those of groups, of everybody and of options, whatever his name is.
+// Named collects what a section of external_auth grants a user by an entry of his own, not by
+// entries of groups, of everybody or of options, whatever his name is.
 func Named(section *value.Map, name string) []any {
 	if name == "*" || strings.HasSuffix(name, "%") || strings.HasPrefix(name, "^") {
 		return nil
@@ -65,7 +62,7 @@ func Named(section *value.Map, name string) []any {
 // Blacklist is publisher_acl_blacklist.
 type Blacklist struct{ Users, Modules []string }
 
-// Refuses reports whether user, or one of the functions, is on the list.
+// Refuses reports whether user, or one of the functions, is blacklisted.
 func (b Blacklist) Refuses(user string, funs []string) bool {
 	return listed(b.Users, user) || anyListed(b.Modules, funs)
 }
@@ -91,12 +88,11 @@ type Request struct {
 // Resolver returns the ids that a compound target selects.
 type Resolver func(compound string) ([]string, error)
 
-// Publish reports whether the permissions allow a job (auth_check): a text
-// permits functions on all minions; a map {target: functions} permits them
-// when every selected minion is in the target. Functions on always need no
-// permission. One permitted function of a compound job suffices in Salt; here
-// every one must be permitted. Expressions fit from the beginning of a name,
-// as Salt's do: "test" permits all of test.
+// Publish reports whether the permissions allow a job (auth_check). A text permits functions on all
+// minions. A map {target: functions} permits them when every selected minion is in the target.
+// Functions in always need no permission. In Salt one permitted function of a compound job
+// suffices; here every function must be permitted. Expressions match from the beginning of a name,
+// as in Salt: "test" permits all of test.
 func Publish(perms []any, r Request, resolve Resolver, always ...string) bool {
 	if len(r.Funs) == 0 {
 		return false
@@ -137,8 +133,8 @@ func permitted(perms []any, fun string, args []any, minions []string, resolve Re
 	return false
 }
 
-// allInTarget reports whether all minions are in a target; none at all are in no
-// target (CVE-2022-22941).
+// allInTarget reports whether all minions are in a target. It is false for no minions at all
+// (CVE-2022-22941).
 func allInTarget(minions []string, target string, resolve Resolver) bool {
 	if target == "*" {
 		return true
@@ -160,9 +156,8 @@ func allInTarget(minions []string, target string, resolve Resolver) bool {
 	return !slices.ContainsFunc(minions, func(id string) bool { return !set[id] })
 }
 
-// funAllowed reads the value of a map entry: a text, or a list of texts and
-// of maps {function: conditions on its arguments}. matches says how a name of
-// a function is held against fun.
+// funAllowed reads the value of a map entry: a text, or a list of texts and of maps {function:
+// conditions on its arguments}. matches compares an expression with fun.
 func funAllowed(valid any, fun string, args []any, matches func(expr, s string) bool) bool {
 	list, ok := valid.([]any)
 	if !ok {
@@ -203,8 +198,8 @@ func splitArgs(args []any) ([]any, *value.Map) {
 	return args, nil
 }
 
-// argsAllowed checks {args: [patterns], kwargs: {name: pattern}}; a list of
-// such conditions is met by any of them. A pattern of nil accepts any value.
+// argsAllowed checks {args: [patterns], kwargs: {name: pattern}}. A list of such conditions is met
+// by any of them. A pattern of nil accepts any value.
 func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 	list, ok := cond.([]any)
 	if !ok {
@@ -228,15 +223,14 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 	return false
 }
 
-// keyword is a named argument that is written as text (KWARG_REGEX of
-// salt/utils/args.py). Which characters are letters and figures depends on the minion's
-// Python: whatever is not ASCII counts as one.
+// keyword matches a named argument written as text (KWARG_REGEX of salt/utils/args.py). Which
+// characters are letters and digits depends on the minion's Python, so every character that is not
+// ASCII counts as one.
 var keyword = regexp.MustCompile(`^[A-Za-z_\x{80}-\x{10FFFF}][\w.\x{80}-\x{10FFFF}-]*=([^=]|$)`)
 
-// hidesNamed reports whether positional arguments hold named ones, which minions
-// take out of any place (salt/minion.py load_args_and_kwargs): a condition
-// would be held against another argument than the function gets. Salt's clients
-// send named arguments in a map at the end.
+// hidesNamed reports whether positional arguments hold named ones, which minions take out of any
+// place (salt/minion.py load_args_and_kwargs): a condition would be checked against another
+// argument than the function gets. Salt's clients send named arguments in a map at the end.
 func hidesNamed(args []any) bool {
 	return slices.ContainsFunc(args, func(a any) bool {
 		switch a := a.(type) {

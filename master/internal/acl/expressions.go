@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// A Fault is an expression in an option that cannot be read.
+// Fault is an unreadable expression in an option.
 type Fault struct {
 	Option     string
 	Expression string
@@ -22,11 +22,10 @@ func (f Fault) Error() string { return fmt.Sprintf("expression %.100q: %v", f.Ex
 // errWord means that a word that grants all or nothing has functions below it.
 var errWord = errors.New("it stands alone, as a text: it takes no list of functions")
 
-// Faults collects the expressions of options for permissions that cannot be
-// read. Such an expression would match nothing: a refusal would not be made,
-// and a permission would be missed without a word.
+// Faults collects the unreadable expressions in options for permissions. Such an expression would
+// match nothing: a refusal would not be made, or a permission would be silently missing.
 type Faults struct {
-	// Target judges a compound target.
+	// Target checks a compound target.
 	Target func(string) error
 	List   []Fault
 }
@@ -44,7 +43,7 @@ func (f *Faults) checkRegex(option string, v any) {
 	}
 }
 
-// External reads external_auth: systems, their users, and what is granted.
+// External checks external_auth: systems, their users, and their permissions.
 func (f *Faults) External(option string, m *value.Map) {
 	for _, v := range m.All() {
 		users, _ := v.(*value.Map)
@@ -54,7 +53,7 @@ func (f *Faults) External(option string, m *value.Map) {
 	}
 }
 
-// Publisher reads publisher_acl: expressions of users, and what is granted.
+// Publisher checks publisher_acl: expressions of users, and their permissions.
 func (f *Faults) Publisher(option string, m *value.Map) {
 	for k, v := range m.All() {
 		f.Names(option, []any{k})
@@ -62,8 +61,8 @@ func (f *Faults) Publisher(option string, m *value.Map) {
 	}
 }
 
-// Minions reads peer, peer_run and mine_get: regular expressions of minions,
-// and what is granted.
+// Minions checks peer, peer_run and mine_get: regular expressions of minions, and their
+// permissions.
 func (f *Faults) Minions(option string, m *value.Map) {
 	for k, v := range m.All() {
 		f.checkRegex(option, k)
@@ -71,7 +70,7 @@ func (f *Faults) Minions(option string, m *value.Map) {
 	}
 }
 
-// Names reads a list of globs and regular expressions.
+// Names checks a list of globs and regular expressions.
 func (f *Faults) Names(option string, list []any) {
 	for _, v := range list {
 		if s, ok := v.(string); ok {
@@ -80,7 +79,7 @@ func (f *Faults) Names(option string, list []any) {
 	}
 }
 
-// grants reads what Publish and Special read.
+// grants checks the permissions for Publish and Special.
 func (f *Faults) grants(option string, v any) {
 	list, _ := v.([]any)
 	for _, g := range list {

@@ -9,8 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// pythonText writes an argument the way Python's str does, as far as permissions
-// can tell.
+// pythonText writes an argument as Python's str does, as far as permissions can tell.
 func pythonText(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -33,25 +32,24 @@ func pythonText(v any) string {
 	return ""
 }
 
-// IsMalformed means that a runner or wheel function is not MODULE.FUNCTION.
-func IsMalformed(fun string) bool {
+// IsWellFormed reports whether the name of a runner or wheel function is MODULE.FUNCTION.
+func IsWellFormed(fun string) bool {
 	mod, f, ok := strings.Cut(fun, ".")
 	return ok && mod != "" && f != "" && !strings.Contains(f, ".")
 }
 
-// Special reports whether the permissions allow a runner or a wheel function;
-// form is "runner" or "wheel" (spec_check). Permissions are "@runner" for all
-// of them, "@jobs" for a module, and maps {"@jobs": functions},
-// {"@runner": [...]}; functions are expressions that fit the whole name (Salt
-// takes those that fit its beginning). Conditions are held against args and kwargs, which must
-// be those that the function will be called with.
+// Special reports whether the permissions allow a runner or a wheel function; form is "runner" or
+// "wheel" (spec_check). Permissions are "@runner" for all of them, "@jobs" for a module, and maps
+// {"@jobs": functions}, {"@runner": [...]}. Functions are expressions that match the whole name (in
+// Salt: its beginning). Conditions are checked against args and kwargs, which must be the arguments
+// of the call.
 func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool {
-	if !IsMalformed(fun) {
+	if !IsWellFormed(fun) {
 		return false
 	}
 
 	mod, name, _ := strings.Cut(fun, ".")
-	kw := value.NewMap("__kwarg__", true) // always there: an argument of args must not pass for it
+	kw := value.NewMap("__kwarg__", true) // always set: an argument in args must not pass for it
 	kw.Update(kwargs)
 	kw.Set("__kwarg__", true)
 	all := append(slices.Clone(args), kw)
@@ -81,8 +79,8 @@ func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool 
 	return false
 }
 
-// Peer collects what peer (or peer_run) grants a minion: the option is a map
-// of expressions for ids to lists of expressions for functions.
+// Peer collects what peer (or peer_run) grants a minion. The option is a map from expressions for
+// ids to lists of expressions for functions.
 func Peer(option *value.Map, id string) (out []any) {
 	for k, v := range option.All() {
 		expr, _ := k.(string)
@@ -93,9 +91,9 @@ func Peer(option *value.Map, id string) (out []any) {
 	return out
 }
 
-// Run reports whether a minion may call a runner: one of the granted
-// expressions fits its whole name. In Salt it need only fit the beginning
-// (minion_runner), so that a grant of manage.up is one of manage.upgrade, too.
+// Run reports whether a minion may call a runner: one of the granted expressions matches its whole
+// name. In Salt it need only match the beginning (minion_runner), so that a grant of manage.up is
+// one of manage.upgrade, too.
 func Run(perms []any, fun string) bool {
 	for _, p := range perms {
 		if expr, ok := p.(string); ok && expr != "" && pattern.Whole(expr, fun) {

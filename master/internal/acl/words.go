@@ -7,22 +7,21 @@ import (
 	"saltern/master/value"
 )
 
-// Words of external_auth for what is no function. Salt has neither: there every log-in
+// Words of external_auth for rights that are no functions. Salt has neither: there every log-in
 // reads all events and fires hooks.
 const (
-	ReadEvents = "@events" // reads all events of the master
-	FireHooks  = "@hook"   // fires events by the web hook of salt-api
+	ReadEvents = "@events" // allows reading all events of the master
+	FireHooks  = "@hook"   // allows firing events by the web hook of salt-api
 )
 
-// Grants reports whether permissions permit anything at all. Somebody whom nothing is
-// granted has no business with the master, and gets no log-in.
+// Grants reports whether permissions permit anything at all. A user without any gets no log-in.
 func Grants(perms []any) bool { return slices.ContainsFunc(perms, grantsSomething) }
 
 func grantsSomething(perm any) bool {
 	switch p := perm.(type) {
 	case string:
 		return true
-	case *value.Map: // others of more than one key are read by nobody, see Publish
+	case *value.Map: // maps with more than one key are ignored, see Publish
 		if p.Len() != 1 {
 			return false
 		}
@@ -34,19 +33,19 @@ func grantsSomething(perm any) bool {
 	return false
 }
 
-// MayReadEvents reports whether permissions let somebody read all events of the master.
+// MayReadEvents reports whether permissions allow reading all events of the master.
 func MayReadEvents(perms []any) bool {
 	return slices.Contains(perms, any(ReadEvents)) || everything(perms)
 }
 
-// MayFireHooks reports whether permissions let somebody fire events by the web hook.
+// MayFireHooks reports whether permissions allow firing events by the web hook.
 func MayFireHooks(perms []any) bool {
 	return slices.Contains(perms, any(FireHooks)) || everything(perms)
 }
 
-// everything reports whether permissions leave nothing out: all functions on all
-// minions, all runners and all of wheel. They count when they are written as people
-// write that; an expression that only happens to fit all names does not.
+// everything reports whether permissions include everything: all functions on all minions, all
+// runners and all of wheel, in the usual spelling. An expression that only happens to match all
+// names does not count.
 func everything(perms []any) bool {
 	var functions, runners, wheel bool
 	for _, perm := range perms {
@@ -68,7 +67,7 @@ func everything(perms []any) bool {
 	return functions && runners && wheel
 }
 
-// holdsEverything reports whether one expression, or one of a list, stands for all functions.
+// holdsEverything reports whether one expression, or one of a list, means all functions.
 func holdsEverything(functions any) bool {
 	list, ok := functions.([]any)
 	if !ok {

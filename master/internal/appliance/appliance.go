@@ -1,6 +1,6 @@
-// Package appliance lets users of a master ask for the machines that it runs on: how
-// they are, by runners, and a few verbs, by functions of wheel. Who may call them is
-// decided as for all other functions; the supervisor does them, at its door.
+// Package appliance lets users of a master ask for the machines that it runs on: for their state by
+// runners, and for a few actions by functions of wheel. Their permissions are decided as for all
+// other functions. The supervisor carries them out, at its admin socket.
 package appliance
 
 import (
@@ -18,14 +18,15 @@ import (
 	"saltern/master/value"
 )
 
-// ErrNone says that no supervisor watches over this master.
+// ErrNone means that this master has no supervisor.
 var ErrNone = errors.New("this master has no applianced: it runs on a host of its own")
 
-// Appliance is the supervisor's door. The zero value is of a master without one.
+// Appliance is the supervisor's admin socket. The zero value belongs to a master without a
+// supervisor.
 type Appliance struct{ door *control.Door }
 
-// New gives the appliance whose door is at path, where root or the user own listens;
-// "" is none.
+// New returns the appliance with the socket at path, where root or the user own listens. "" means
+// none.
 func New(path string, own int) Appliance {
 	if path == "" {
 		return Appliance{}
@@ -33,7 +34,7 @@ func New(path string, own int) Appliance {
 	return Appliance{control.NewDoor(path, own)}
 }
 
-// Newest has this node's supervisor copy what is new on the shared volume.
+// Newest asks this node's supervisor to copy changes of the shared volume.
 func (a Appliance) Newest(ctx context.Context, q control.NewestQuestion) (control.Newest, error) {
 	if a.door == nil {
 		return control.Newest{}, ErrNone
@@ -41,7 +42,7 @@ func (a Appliance) Newest(ctx context.Context, q control.NewestQuestion) (contro
 	return a.door.Newest(ctx, q)
 }
 
-// NewestEverywhere has the supervisors of all nodes do so.
+// NewestEverywhere asks the supervisors of all nodes to do so.
 func (a Appliance) NewestEverywhere(ctx context.Context) (control.Newest, error) {
 	return a.Newest(ctx, control.NewestQuestion{All: true})
 }
@@ -53,7 +54,7 @@ func (a Appliance) AddRunners(t *runner.Table) {
 	t.Add("appliance.course", a.plainRunner("course", func(ctx context.Context) (any, error) { return a.door.Course(ctx) }))
 }
 
-// plainRunner is a runner without arguments.
+// plainRunner returns a runner without arguments.
 func (a Appliance) plainRunner(name string, ask func(context.Context) (any, error)) runner.Func {
 	return func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 		given := len(args)
@@ -83,7 +84,7 @@ func (a Appliance) plainRunner(name string, ask func(context.Context) (any, erro
 	}
 }
 
-// Records are what all nodes have written down of who did what.
+// Records returns the audit records of all nodes.
 func (a Appliance) Records(ctx context.Context, q audit.Query) (list audit.List, err error) {
 	if a.door == nil {
 		return list, ErrNone
@@ -98,7 +99,7 @@ func (a Appliance) Records(ctx context.Context, q audit.Query) (list audit.List,
 	return list, nil
 }
 
-// Drain has a node get no new minions; end, that it gets them again.
+// Drain keeps new minions away from a node; with end it ends that.
 func (a Appliance) Drain(ctx context.Context, node string, end bool) error {
 	if a.door == nil {
 		return ErrNone
@@ -106,7 +107,7 @@ func (a Appliance) Drain(ctx context.Context, node string, end bool) error {
 	return a.door.Drain(ctx, control.Drain{By: byCaller(ctx), Node: node, End: end})
 }
 
-// Restart has a service of a node restarted.
+// Restart restarts a service of a node.
 func (a Appliance) Restart(ctx context.Context, node, service string) error {
 	if a.door == nil {
 		return ErrNone
@@ -114,7 +115,8 @@ func (a Appliance) Restart(ctx context.Context, node, service string) error {
 	return a.door.Restart(ctx, control.Restart{By: byCaller(ctx), Node: node, Service: service})
 }
 
-// byCaller is for whom this is called; nobody known is the master itself, for its reactor.
+// byCaller returns the user on whose behalf this is called. Without one it is the master itself,
+// for its reactor.
 func byCaller(ctx context.Context) control.By {
 	who, ok := audit.ActorOf(ctx)
 	if !ok {
@@ -130,7 +132,7 @@ func byCaller(ctx context.Context) control.By {
 	}
 }
 
-// saltValue makes a value of Salt's of what can be JSON.
+// saltValue converts a value that can be JSON into a value of Salt's.
 func saltValue(v any) (any, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package background owns the goroutines that outlive the request that started
-// them, and the work that waits to be done by the master itself.
+// Package background owns the goroutines that outlive the request that started them, and queued
+// work of the master itself.
 package background
 
 import (
@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// Pool runs runners of local clients, which outlive their request. Overflow policy:
-// when all slots are taken, Go refuses, and whoever asked reads so. It is safe for
-// concurrent use.
+// Pool runs runners of local clients, which outlive their request. Overflow policy: when all slots
+// are taken, Go refuses, and the caller is told so. It is safe for concurrent use.
 type Pool struct {
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -20,18 +19,18 @@ type Pool struct {
 	ended bool
 }
 
-// New makes a Pool with so many slots.
+// New returns a Pool with so many slots.
 func New(slots int) *Pool {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Pool{ctx: ctx, stop: stop, slots: make(chan struct{}, slots), waits: make(chan struct{}, MaxWaits)}
 }
 
-// MaxWaits bounds the requests of tools that wait for a wheel function in Python. Each
-// holds a worker of the request port. Overflow policy: the newest is refused at once,
-// and its user reads so.
+// MaxWaits bounds the requests of tools that wait for a wheel function in Python. Each holds a
+// worker of the request port. Overflow policy: the newest is refused at once, and its user is told
+// so.
 const MaxWaits = 64
 
-// Wait takes a place among those that wait; leave gives it back.
+// Wait takes a place among the waiting requests. leave gives it back.
 func (p *Pool) Wait() (leave func(), ok bool) {
 	select {
 	case p.waits <- struct{}{}:
@@ -41,10 +40,10 @@ func (p *Pool) Wait() (leave func(), ok bool) {
 	}
 }
 
-// Ending is a context that ends when the master begins to stop.
+// Ending returns a context that ends when the master begins to stop.
 func (p *Pool) Ending() context.Context { return p.ctx }
 
-// End cancels what runs, and Ending. Close does it as well.
+// End cancels running work, and Ending. Close does so as well.
 func (p *Pool) End() { p.stop() }
 
 // Go runs f unless all slots are taken or Close was called.
@@ -69,7 +68,7 @@ func (p *Pool) Go(f func(ctx context.Context)) bool {
 	return true
 }
 
-// Close cancels what runs and waits for it.
+// Close cancels running work and waits for it.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.ended = true

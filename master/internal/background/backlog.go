@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Backlog does tasks that nobody will ask for again, in the order in which they come,
-// so many at once.
+// Backlog runs tasks that nobody will ask for again, in the order in which they come, so many at
+// once.
 //
-// Overflow policy: Put waits until there is room, in tasks and in bytes. It is safe for
-// concurrent use.
+// Overflow policy: Put waits until there is room, in tasks and in bytes. It is safe for concurrent
+// use.
 type Backlog struct {
 	cfg  BacklogConfig
 	ctx  context.Context // ends with Close
@@ -34,7 +34,7 @@ type BacklogConfig struct {
 	Now     func() time.Time
 }
 
-// backlogBytes bounds what the tasks of one Backlog that wait hold.
+// backlogBytes bounds the memory of the waiting tasks of one Backlog.
 const backlogBytes = 64 << 20
 
 type task struct {
@@ -43,26 +43,26 @@ type task struct {
 	do    func(ctx context.Context)
 }
 
-// BacklogStats are counters since the start; Waiting, Running and Oldest are of now.
+// BacklogStats are counters since the start. Waiting, Running and Oldest are current values.
 type BacklogStats struct {
 	Waiting, Running int
 	Oldest           time.Duration // how long the task in front has waited
 	Done             uint64
-	Waited           time.Duration // by all that were begun
+	Waited           time.Duration // waiting time of all started tasks
 }
 
-// errClosed is what Put returns after Close.
+// errClosed is returned by Put after Close.
 var errClosed = errors.New("the master stops")
 
-// NewBacklog makes a Backlog.
+// NewBacklog returns a Backlog.
 func NewBacklog(cfg BacklogConfig) *Backlog {
 	b := &Backlog{cfg: cfg, room: semaphore.NewWeighted(backlogBytes)}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }
 
-// Put adds a task that holds about so many bytes while it waits. An error means that it
-// will not be done: ctx or the master has ended.
+// Put adds a task that holds about so many bytes while it waits. An error means that it will not
+// run: ctx or the master has ended.
 func (b *Backlog) Put(ctx context.Context, bytes int, do func(ctx context.Context)) error {
 	least := int64(backlogBytes / max(b.cfg.Depth, 1))
 	t := task{bytes: min(max(int64(bytes), least, 1), backlogBytes), do: do}
@@ -87,7 +87,7 @@ func (b *Backlog) Put(ctx context.Context, bytes int, do func(ctx context.Contex
 	return nil
 }
 
-// runTasks does tasks as long as there are any.
+// runTasks runs tasks as long as there are any.
 func (b *Backlog) runTasks() {
 	for {
 		t, ok := b.nextTask()
@@ -101,7 +101,7 @@ func (b *Backlog) runTasks() {
 	}
 }
 
-// nextTask takes the task in front. Without one, the worker is over.
+// nextTask takes the first task. When there is none, the worker ends.
 func (b *Backlog) nextTask() (task, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,8 +130,7 @@ func (b *Backlog) Stats() BacklogStats {
 	return s
 }
 
-// Close cancels what is at work, waits for it, and returns how many tasks were not
-// begun.
+// Close cancels running tasks, waits for them, and returns how many tasks were not started.
 func (b *Backlog) Close() (left int) {
 	b.mu.Lock()
 	b.closed = true

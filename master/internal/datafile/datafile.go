@@ -11,13 +11,13 @@ import (
 	"saltern/master/value"
 )
 
-// errTooLarge says that a value is larger than its file may be.
+// errTooLarge means that a value is larger than its file may be.
 var errTooLarge = errors.New("too large")
 
-// Bound is what a file may hold.
+// Bound bounds the content of a file.
 type Bound struct {
 	Bytes int64
-	// Nodes are the values in it, at most; 0: as many as msgpack.DefaultLimits has.
+	// Nodes bounds the number of values; 0: as in msgpack.DefaultLimits.
 	Nodes int
 }
 
@@ -29,7 +29,7 @@ func (b Bound) limits() msgpack.Limits {
 	return l
 }
 
-// Read returns what the regular file at path holds.
+// Read returns the value in the regular file at path.
 func (b Bound) Read(path string) (any, error) {
 	packed, err := durable.Read(path, b.Bytes)
 	if err != nil {
@@ -62,7 +62,7 @@ func (b Bound) Write(path string, v any, raw bool) error {
 	return durable.Replace(path, packed, 0o600)
 }
 
-// Pack returns the bytes of a file.
+// Pack returns the content of a file.
 func (b Bound) Pack(v any, raw bool) ([]byte, error) {
 	mode := msgpack.Modern
 	if raw {
@@ -75,7 +75,7 @@ func (b Bound) Pack(v any, raw bool) ([]byte, error) {
 	return packed, err
 }
 
-// Unpack reads the bytes of a file that must hold a map.
+// Unpack reads the content of a file that must hold a map.
 func (b Bound) Unpack(packed []byte) (*value.Map, bool) {
 	v, err := msgpack.Decode(packed, b.limits())
 	m, ok := v.(*value.Map)

@@ -1,10 +1,9 @@
-// Package engine runs engines: modules of Salt, or an administrator's own, that work beside the
-// master, listen to its events and fire some. Each is a process of Salt's Python that the
-// master starts, watches, starts again and ends.
+// Package engine runs engines: modules of Salt, or an administrator's own, that run beside the
+// master, listen to its events and fire events. Each is a process of Salt's Python that the master
+// starts, watches, restarts and ends.
 //
-// In a cluster an engine runs on the master that owns what only one may do, unless its entry
-// has the key saltern_each_node. The process has its memory bounded, and ends with the master,
-// however that ends.
+// In a cluster an engine runs on the master that owns the work of one, unless its entry has the key
+// saltern_each_node. The process is bounded in memory, and ends with the master, however that ends.
 //
 // Source: salt/engines/__init__.py (start_engines).
 package engine
@@ -20,16 +19,16 @@ import (
 )
 
 const (
-	// lookEvery is how often an engine is checked against whose turn it is.
+	// lookEvery is how often it is checked on which master an engine must run.
 	lookEvery = time.Second
-	// firstPause is the pause after an engine has ended; it doubles up to lastPause, and
-	// begins anew after a run of steadyAfter.
+	// firstPause is the pause after an engine has ended. It doubles up to lastPause, and is reset
+	// after a run of steadyAfter.
 	firstPause  = time.Second
 	lastPause   = time.Minute
 	steadyAfter = time.Minute
 )
 
-// Process is an engine that runs (pyhost.Session).
+// Process is a running engine (pyhost.Session).
 type Process interface {
 	Wait(ctx context.Context) error
 	Stale() bool
@@ -40,13 +39,13 @@ type Process interface {
 // Config of a Service.
 type Config struct {
 	Entries []entry.Entry
-	// Own reports whether this master does what only one of a cluster may do.
+	// Own reports whether this master does the work that only one of a cluster may do.
 	Own  func() (term uint64, ok bool)
 	Open func(ctx context.Context, e entry.Entry) (Process, error)
 	Log  *slog.Logger
 }
 
-// State is what an engine does.
+// State is the state of an engine.
 type State string
 
 // The states of engines.
@@ -54,10 +53,10 @@ const (
 	Elsewhere State = "elsewhere" // another master of the cluster runs it
 	Starting  State = "starting"
 	Running   State = "running"
-	Waiting   State = "waiting" // for its next start: it has ended
+	Waiting   State = "waiting" // it has ended and waits for its next start
 )
 
-// Stats of one engine. Starts begin at the master's start.
+// Stats of one engine. Starts counts since the master's start.
 type Stats struct {
 	Name   string
 	State  State
@@ -80,7 +79,7 @@ type engine struct {
 	stats Stats
 }
 
-// New makes a Service. Run starts the engines.
+// New returns a Service. Run starts the engines.
 func New(cfg Config) *Service {
 	s := &Service{cfg: cfg}
 	for _, configured := range cfg.Entries {
@@ -158,7 +157,7 @@ func (e *engine) isOurs() bool {
 	return own
 }
 
-// runOnce runs the engine until it ends, which is an error, or is to end here.
+// runOnce runs the engine until it ends, which is an error, or must not run here any more.
 func (e *engine) runOnce(ctx context.Context) error {
 	process, err := e.cfg.Open(ctx, e.Entry)
 	if err != nil {
@@ -195,7 +194,8 @@ func (e *engine) runOnce(ctx context.Context) error {
 	}
 }
 
-// setState notes a state. The error of the last end stays until the engine is steady, or elsewhere.
+// setState sets the state. The error of the last end stays until the engine is steady, or runs
+// elsewhere.
 func (e *engine) setState(state State, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -214,7 +214,7 @@ func (e *engine) setState(state State, err error) {
 	}
 }
 
-// clearError forgets the error of a run of before.
+// clearError forgets the error of an earlier run.
 func (e *engine) clearError() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

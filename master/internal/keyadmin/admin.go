@@ -1,7 +1,6 @@
-// Package admin does to minion keys what administrators ask for, with
-// salt-key or through a wheel call: list, accept, reject, delete and
-// fingerprint by glob or by lists, with the events and the key rotation that
-// go with it. The shapes of its answers are those of salt/key.py (class Key).
+// Package keyadmin carries out an administrator's orders for minion keys, from salt-key or a wheel
+// call: list, accept, reject, delete and fingerprint, by glob or by lists, with the events and the
+// key rotation that they require. The shapes of its answers are those of salt/key.py (class Key).
 package keyadmin
 
 import (
@@ -19,27 +18,26 @@ import (
 	"saltern/master/value"
 )
 
-// Ring is the set of keys with what must happen around a change. All fields
-// are required. It is safe for concurrent use when its functions are.
+// Ring is the set of keys together with the effects of a change. All fields are required. It is
+// safe for concurrent use when its functions are.
 type Ring struct {
 	Store *keys.Store
 	// Dir is pki_dir, where the master's own keys are.
 	Dir      string
 	HashType string
-	// Fire tells of a change; the tag is always "salt/key".
+	// Fire announces a change. The tag is always "salt/key".
 	Fire func(tag string, data *value.Map) error
-	// Rotate asks the master for a new AES key, because somebody lost the
-	// right to read what is published; it does nothing when rotate_aes_key
-	// is off.
+	// Rotate asks the master for a new AES key, because somebody lost the right to read publishes.
+	// It does nothing when rotate_aes_key is off.
 	Rotate func() error
-	// Forget clears what is cached about a minion that has no key any more.
+	// Forget clears the caches about a minion that has no key any more.
 	Forget func(id string) error
 }
 
-// statuses in the order in which Salt lists them.
+// statuses are listed in Salt's order.
 var statuses = []keys.State{keys.Pending, keys.Rejected, keys.Accepted, keys.Denied}
 
-// parseStatus knows a folder's name as used in answers ("minions_pre").
+// parseStatus returns the state for a folder's name in answers ("minions_pre").
 func parseStatus(name string) (keys.State, bool) {
 	for _, st := range statuses {
 		if st.Dir() == name {
@@ -49,7 +47,7 @@ func parseStatus(name string) (keys.State, bool) {
 	return keys.None, false
 }
 
-// List returns the ids by folder name: all four, also when empty.
+// List returns the ids by folder name: all four folders, also empty ones.
 func (r *Ring) List() *value.Map {
 	m := value.NewMap()
 	for _, st := range statuses {
@@ -97,8 +95,8 @@ func (r *Ring) All() (*value.Map, error) {
 	return m, nil
 }
 
-// Status returns the part of All that a name means: acc…, pre… or un…, rej…,
-// den…, all. Another name gives an empty map, as with Salt.
+// Status returns the part of All for a name: acc…, pre… or un…, rej…, den…, all. Another name gives
+// an empty map, as in Salt.
 func (r *Ring) Status(name string) (*value.Map, error) {
 	one := func(st keys.State) (*value.Map, error) {
 		return value.NewMap(st.Dir(), value.List(r.idsIn(st))), nil
@@ -119,9 +117,8 @@ func (r *Ring) Status(name string) (*value.Map, error) {
 	return value.NewMap(), nil
 }
 
-// Match returns the keys that fit a glob, a comma list of globs, or a list,
-// by folder name; folders without a match are left out. With full the
-// master's own keys are searched too.
+// Match returns the keys that match a glob, a comma list of globs, or a list, by folder name.
+// Folders without a match are left out. With full the master's own keys are searched too.
 func (r *Ring) Match(match any, full bool) (*value.Map, error) {
 	globs := patterns(match)
 	all := r.List()
@@ -171,8 +168,8 @@ func patterns(match any) []string {
 	return nil
 }
 
-// Selection says which keys an action is for: those that Match finds, or the
-// ones that are listed by folder name.
+// Selection selects the keys of an action: those that Match finds, or the ones that are listed by
+// folder name.
 type Selection struct {
 	Match any
 	Dict  *value.Map
@@ -185,7 +182,7 @@ func (r *Ring) selected(s Selection) (*value.Map, error) {
 	return r.Match(s.Match, false)
 }
 
-// whereNow is the answer of an action: where the selected keys are now.
+// whereNow returns the answer to an action: where the selected keys are now.
 func (r *Ring) whereNow(s Selection) (*value.Map, error) {
 	if s.Dict == nil {
 		return r.Match(s.Match, false)
@@ -214,12 +211,11 @@ func (r *Ring) hasKey(id string, st keys.State) bool {
 	return ok && e.State == st
 }
 
-// errInvalid means that a key is no acceptable public key and was left where
-// it is.
+// errInvalid means that a key is no acceptable public key and was not moved.
 var errInvalid = errors.New("unable to accept invalid key")
 
-// Accept accepts pending keys, and rejected and denied ones when asked to.
-// The answer tells where the selected keys are afterwards.
+// Accept accepts pending keys, with rejected and denied also those. The answer says where the
+// selected keys are afterwards.
 func (r *Ring) Accept(s Selection, rejected, denied bool) (*value.Map, error) {
 	from := []keys.State{keys.Pending}
 	if rejected {
@@ -231,7 +227,7 @@ func (r *Ring) Accept(s Selection, rejected, denied bool) (*value.Map, error) {
 	return r.changeState(s, from, keys.Accepted)
 }
 
-// Reject rejects pending keys, and accepted and denied ones when asked to.
+// Reject rejects pending keys, with accepted and denied also those.
 func (r *Ring) Reject(s Selection, accepted, denied bool) (*value.Map, error) {
 	from := []keys.State{keys.Pending}
 	if denied {
@@ -290,8 +286,8 @@ func (r *Ring) moveKey(id string, from, to keys.State) error {
 	return r.Fire("salt/key", value.NewMap("result", true, "act", to.String(), "id", id, "pub", e.PEM))
 }
 
-// Delete removes keys, and what is cached of minions that have no key any
-// more unless preserve is set.
+// Delete removes keys and, unless preserve is set, the caches about minions that have no key any
+// more.
 func (r *Ring) Delete(s Selection, preserve bool) (*value.Map, error) {
 	found, err := r.selected(s)
 	if err != nil {

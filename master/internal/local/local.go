@@ -149,7 +149,7 @@ func (s *Service) admitCaller(
 	}()
 
 	if !caller.All {
-		if !acl.IsMalformed(fun) && len(caller.Permissions) > 0 {
+		if !acl.IsWellFormed(fun) && len(caller.Permissions) > 0 {
 			return caller, (&eauth.Failure{
 				Name:    "SaltInvocationError",
 				Message: "A command invocation error occurred: Check syntax.",

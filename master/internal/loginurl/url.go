@@ -1,4 +1,4 @@
-// Package loginurl proves log-ins by asking an address: external_auth's system rest.
+// Package loginurl checks log-ins by asking an address: external_auth's system rest.
 //
 // Source: salt/auth/rest.py, salt/utils/http.py (query).
 package loginurl
@@ -20,22 +20,22 @@ import (
 const (
 	// System is the name in external_auth.
 	System = "rest"
-	// maxTime bounds a question, maxAnswer the bytes of its answer, maxKept the
-	// connections that are kept for the next.
+	// maxTime bounds a question, maxAnswer its answer in bytes, maxKept the connections that are
+	// kept for the next.
 	maxTime   = 20 * time.Second
 	maxAnswer = 32 << 10
 	maxKept   = 16
 )
 
-// URL is asked about log-ins. It may be used concurrently.
+// URL is an address that checks log-ins. It may be used concurrently.
 type URL struct {
 	address string
 	section *value.Map
 	client  *http.Client
 }
 
-// New reads the section of external_auth. It refuses one with which nobody could log in.
-// Redirects are not followed, so that no password goes elsewhere.
+// New reads the section of external_auth. It refuses one with which nobody could log in. Redirects
+// are not followed, so that no password goes elsewhere.
 func New(section *value.Map) (*URL, error) {
 	address := section.Str("^url")
 	u, err := url.Parse(address)
@@ -56,9 +56,9 @@ func New(section *value.Map) (*URL, error) {
 	}}, nil
 }
 
-// Login posts a name and a password as a form: the status 200 is a log-in, and the body a
-// list of permissions, which is added to those that the section grants the user by his
-// name. Without any of both, permissions is nil.
+// Login posts a name and a password as a form. Status 200 means a log-in, and the body is a list of
+// permissions, which is added to those of the user's own entry in the section. When there are
+// neither, permissions is nil.
 func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permissions []any, err error) {
 	said, ok, err := u.askPermissions(ctx, user, password)
 	own := acl.Named(u.section, user)
@@ -68,7 +68,7 @@ func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permis
 	return true, append(own[:len(own):len(own)], said...), nil
 }
 
-// askPermissions gives what the address permits a user, if it lets him in.
+// askPermissions returns the permissions in the answer of the address, if it accepts the user.
 func (u *URL) askPermissions(ctx context.Context, user, password string) (permissions []any, ok bool, err error) {
 	form := url.Values{"username": {user}, "password": {password}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.address, strings.NewReader(form.Encode()))
@@ -111,7 +111,7 @@ func (u *URL) askPermissions(ctx context.Context, user, password string) (permis
 	return nil, true, nil // as Salt: what is no list grants nothing
 }
 
-// withoutAddress is an error without the URL, which may hold a secret.
+// withoutAddress returns an error without the URL, which may hold a secret.
 func withoutAddress(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err

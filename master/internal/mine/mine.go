@@ -34,13 +34,12 @@ var ErrTooLarge = errors.New("mine query is too large")
 type Service struct {
 	// Data returns the mine of a minion.
 	Data func(id string) (*value.Map, bool)
-	// Resolve returns the ids that a target selects, without those about
-	// which nothing is known; pillar matches must be exact, so that a mine
-	// query cannot be used to guess pillar values. With among only these ids
-	// are looked at; they are accepted.
+	// Resolve returns the ids that a target selects, without unknown minions. Pillar matches must
+	// be exact, so that a mine query cannot be used to guess pillar values. With among only these
+	// ids are checked; they are accepted.
 	Resolve func(e *target.Effort, tgt any, typ string, among ...string) ([]string, error)
-	// ACL is mine_get: regular expression of the asking id → expressions of
-	// functions. Restricted reports whether the option is set at all.
+	// ACL is mine_get: regular expression of the asking id → expressions of functions. Restricted
+	// reports whether the option is set at all.
 	ACL        *value.Map
 	Restricted bool
 	// Match is Python's re.match.
@@ -105,8 +104,8 @@ func (s *Service) Get(e *target.Effort, id string, load *value.Map) (*value.Map,
 	return ret, nil
 }
 
-// functions reads the asked functions; a list, or a text with commas, asks
-// for the answer by function.
+// functions reads the requested functions. For a list, or a text with commas, the answer is by
+// function.
 func functions(load *value.Map) (funs []string, several bool) {
 	raw, _ := load.Get("fun")
 	switch v := raw.(type) {
@@ -160,9 +159,8 @@ func (s *Service) permitted(id string, funs []string) []string {
 	return out
 }
 
-// targetType is tgt_type, or expr_form from old minions; pillar matches are
-// made exact, so that nobody can guess at the pillars of others. Salt forgets
-// pillar_pcre.
+// targetType returns tgt_type, or expr_form from old minions. Pillar matches become exact, so that
+// nobody can guess at the pillars of others. Salt forgets pillar_pcre.
 func targetType(load *value.Map) string {
 	typ := "glob"
 	if _, ok := load.Get("tgt_type"); ok {
@@ -182,8 +180,7 @@ func targetType(load *value.Map) string {
 	return typ
 }
 
-// visibleValue takes a value out of its permissions, if it has any, and reports whether
-// id may see it.
+// visibleValue returns the value inside its permissions, if it has any, and whether id may see it.
 func (s *Service) visibleValue(e *target.Effort, id string, v any) (any, bool) {
 	m, ok := v.(*value.Map)
 	if !ok {

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// maxLine bounds a line of the processes' log, in bytes; the rest of it is left out.
+	// maxLine bounds a line of the processes' log, in bytes. The rest of a line is dropped.
 	maxLine = 16 << 10
-	// maxLines is how many lines are passed on in each logWindow.
+	// maxLines is how many lines are logged in each logWindow.
 	maxLines  = 200
 	logWindow = 10 * time.Second
 )
 
-// record is one line that prelude.py's JSONLines writes.
+// record is one line written by prelude.py's JSONLines.
 type record struct {
 	Level  int    `json:"level"`
 	Logger string `json:"logger"`
@@ -26,9 +26,8 @@ type record struct {
 	JID    string `json:"jid"` // of the job that a worker runs; may be empty
 }
 
-// relayLog turns lines of the processes into log records until r ends. What is no record
-// was printed, and counts as little. Overflow policy: what is beyond maxLines in a
-// logWindow is dropped and counted.
+// relayLog logs the lines of the processes until r ends. A line that is no record was printed, and
+// gets a low level. Overflow policy: lines beyond maxLines in a logWindow are dropped and counted.
 func relayLog(r io.Reader, name string, log *slog.Logger) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	var window time.Time
@@ -63,7 +62,7 @@ func relayLog(r io.Reader, name string, log *slog.Logger) {
 	}
 }
 
-// relayLine makes a log record of one line.
+// relayLine logs one line.
 func relayLine(text, name string, log *slog.Logger) {
 	var rec record
 	if json.Unmarshal([]byte(text), &rec) != nil {
@@ -86,7 +85,7 @@ func relayLine(text, name string, log *slog.Logger) {
 		attrs = append(attrs, "jid", rec.JID)
 	}
 
-	// Below the first line are tracebacks and excerpts of templates.
+	// The lines after the first are tracebacks and excerpts of templates.
 	head, _, more := strings.Cut(rec.Text, "\n")
 	log.Log(context.Background(), level, name+": "+head, attrs...)
 	if more {

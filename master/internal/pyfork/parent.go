@@ -24,8 +24,8 @@ import (
 	"saltern/master/value"
 )
 
-// Prelude is Python that programs of parents begin with: frames, logging, and what
-// processes do about each other.
+// Prelude is the Python code with which programs of parents begin: frames, logging, and control of
+// processes.
 //
 //go:embed prelude.py
 var Prelude string
@@ -45,26 +45,26 @@ exec(compile(s,"saltern","exec"),{"__name__":"__main__"})`
 const (
 	// maxMessage bounds a message on the control socket, in bytes.
 	maxMessage = 16 << 10
-	// orderTakes bounds how long a parent may leave an order lying.
+	// orderTakes bounds how long a parent may leave an order unread.
 	orderTakes = 5 * time.Second
-	// logTakes is how long the log of a parent that has ended is read on: what it has
-	// started may hold the pipe open.
+	// logTakes is how long reading the log continues after a parent has ended: processes that it
+	// has started may hold the pipe open.
 	logTakes = time.Second
-	// oomScore is how ready the kernel is to kill a parent or worker when memory is
-	// short: before the master, which has them started again.
+	// oomScore makes the kernel kill a parent or worker before the master when memory is short. The
+	// master starts them again.
 	oomScore = "300"
-	// endTakes is how long a process that does not start gets to say how it ends.
+	// endTakes is how long a process that does not start may take to end with its exit status.
 	endTakes = time.Second
-	// exitNoSalt is how a program ends where Salt cannot be imported.
+	// exitNoSalt is the exit status of a program that cannot import Salt.
 	exitNoSalt = 3
 )
 
-// What is wrong with a Python that does not start.
+// Errors of a Python that does not start.
 var (
 	// ErrNoSalt means that it does not have Salt's library.
 	ErrNoSalt = errors.New("it cannot import salt")
-	// ErrCut means that it could not be started, or did not end by itself before it was
-	// ready: for want of memory or processes, or since it was too slow. It may start later.
+	// ErrCut means that it could not be started, or was ended before it was ready: for want of
+	// memory or processes, or because it was too slow. A later start may succeed.
 	ErrCut = errors.New("it was cut short")
 )
 
@@ -72,22 +72,22 @@ var (
 type Config struct {
 	Python   string     // path, or name in PATH
 	Program  string     // in Python; it must begin with Prelude
-	Settings *value.Map // which the program reads with receive_settings
+	Settings *value.Map // Settings are read by the program with receive_settings.
 	Env      []string   // environment
 	// StartTimeout bounds the time until the parent says that it is ready.
 	StartTimeout time.Duration
-	// Name of what the parent is for, in log records: "renderer".
+	// Name names the purpose of the parent in log records: "renderer".
 	Name string
 	Log  *slog.Logger
 }
 
-// Message is what a parent says on its control socket. Which fields count depends on Op.
+// Message is a message of a parent on its control socket. Op decides which fields are set.
 type Message struct {
-	Op     string `json:"op"` // "ready" or "failed" first; later ones are the program's
+	Op     string `json:"op"` // "ready" or "failed" in the first message; later ones belong to the program
 	Error  string `json:"error"`
 	Salt   string `json:"salt"` // version of the library
 	Worker int64  `json:"worker"`
-	Status int    `json:"status"` // of a worker's end, as os.waitpid gives it
+	Status int    `json:"status"` // of a worker's end, as returned by os.waitpid
 }
 
 // Parent is one running Python. Order, Alive and Stop may be called concurrently.
@@ -96,10 +96,10 @@ type Parent struct {
 
 	command *exec.Cmd
 	control *net.UnixConn
-	done    chan struct{} // closed when the process has ended and its log is read
+	done    chan struct{} // closed after the end of the process and of its log
 }
 
-// Start runs a Python and waits until it says that it is ready. Stop must be called.
+// Start runs a Python and waits until it is ready. Stop must be called.
 func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	path, err := exec.LookPath(cfg.Python)
 	if err == nil {
@@ -127,7 +127,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	}
 
 	log, err := p.launch(cfg, settings, theirs)
-	theirs.Close() // or the end of the process would go unnoticed
+	theirs.Close() // otherwise the end of the process would go unnoticed
 	if err != nil {
 		ours.Close()
 		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
@@ -162,7 +162,7 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 		input = append(input, part...)
 	}
 
-	// A pipe of our own: that of exec is closed when the process ends, read or not.
+	// A pipe of our own: exec closes its pipe when the process ends, read or not.
 	log, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -176,8 +176,8 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 	c.Stderr = theirs
 	c.ExtraFiles = []*os.File{control}
 
-	// A signal to the master's terminal is the master's business, and a stuck family can
-	// be killed as a whole.
+	// A signal to the master's terminal is for the master only, and a stuck family can be killed as
+	// a whole.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.WaitDelay = logTakes
 	if err := c.Start(); err != nil {
@@ -189,7 +189,7 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 	return log, nil
 }
 
-// waitForEnd passes the log on and waits for the end of the process.
+// waitForEnd logs the output and waits for the end of the process.
 func (p *Parent) waitForEnd(log *os.File, cfg Config) {
 	defer close(p.done)
 	defer log.Close()
@@ -206,10 +206,10 @@ func (p *Parent) waitForEnd(log *os.File, cfg Config) {
 	<-read
 }
 
-// errNotReady means that a parent did not say how its start went.
+// errNotReady means that a parent did not report its start.
 var errNotReady = errors.New("it did not become ready")
 
-// awaitReady reads the one message that says how the start went.
+// awaitReady reads the message that reports the start.
 func (p *Parent) awaitReady(ctx context.Context, timeout time.Duration) error {
 	_ = p.control.SetReadDeadline(time.Now().Add(timeout))
 	defer context.AfterFunc(ctx, func() { _ = p.control.SetReadDeadline(time.Unix(1, 0)) })()
@@ -228,8 +228,8 @@ func (p *Parent) awaitReady(ctx context.Context, timeout time.Duration) error {
 	return p.control.SetReadDeadline(time.Time{})
 }
 
-// Receive waits for the next message of the parent. It is for one goroutine, and fails
-// when the parent has ended or Stop was called.
+// Receive waits for the next message of the parent. It is for one goroutine. It fails when the
+// parent has ended or Stop was called.
 func (p *Parent) Receive() (Message, error) {
 	var m Message
 	buf := make([]byte, maxMessage)
@@ -246,7 +246,7 @@ func (p *Parent) Receive() (Message, error) {
 	return m, nil
 }
 
-// Order tells the parent what to do, with a file for a worker, or nil.
+// Order sends an order to the parent, with a file for a worker, or nil.
 func (p *Parent) Order(order *value.Map, file *os.File) error {
 	b, err := pyframe.Pack(order)
 	if err != nil {
@@ -261,7 +261,7 @@ func (p *Parent) Order(order *value.Map, file *os.File) error {
 	return err
 }
 
-// PID is the process.
+// PID returns the id of the process.
 func (p *Parent) PID() int { return p.command.Process.Pid }
 
 // Alive reports whether the process runs.
@@ -274,11 +274,11 @@ func (p *Parent) Alive() bool {
 	}
 }
 
-// Done is closed when the process has ended.
+// Done returns a channel that is closed when the process has ended.
 func (p *Parent) Done() <-chan struct{} { return p.done }
 
-// Stop ends the process and its workers and waits for them; grace is the time they get
-// to do so by themselves.
+// Stop ends the process and its workers and waits for them. grace is the time in which they may end
+// by themselves.
 func (p *Parent) Stop(grace time.Duration) {
 	_ = p.control.Close()
 	t := time.NewTimer(grace)
@@ -292,8 +292,8 @@ func (p *Parent) Stop(grace time.Duration) {
 	<-p.done
 }
 
-// SocketPair makes two connected sockets of a kind such as unix.SOCK_STREAM; the second
-// is to be handed out.
+// SocketPair returns two connected sockets of a kind such as unix.SOCK_STREAM. The second is for
+// another process.
 func SocketPair(kind int) (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

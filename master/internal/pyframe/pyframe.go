@@ -1,5 +1,5 @@
-// Package pyframe is how we speak with programs of ours that Python runs: a length of
-// four bytes, most significant first, and a packed value.
+// Package pyframe is the protocol with our programs in Python: a length of four bytes, most
+// significant first, and a packed value.
 package pyframe
 
 import (
@@ -15,7 +15,7 @@ import (
 // head is the length in front of a frame.
 const head = 4
 
-// limits bound what one answer holds.
+// limits bounds one answer.
 var limits = msgpack.Limits{Depth: 128, Nodes: 8 << 20}
 
 // Pack returns a value without a length.
@@ -31,7 +31,7 @@ func Append(dst []byte, v any) ([]byte, error) {
 	return dst, err
 }
 
-// Map reads packed data that must be a map.
+// Map decodes packed data that must be a map.
 func Map(packed []byte) (*value.Map, error) {
 	v, err := msgpack.Decode(packed, limits)
 	if err != nil {
@@ -44,7 +44,7 @@ func Map(packed []byte) (*value.Map, error) {
 	return m, nil
 }
 
-// Read reads the packed data of a frame of at most limit bytes.
+// Read returns the packed data of a frame of at most limit bytes.
 func Read(r io.Reader, limit int) ([]byte, error) {
 	var length [head]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -56,7 +56,7 @@ func Read(r io.Reader, limit int) ([]byte, error) {
 		return nil, fmt.Errorf("reply of %d bytes, %d are allowed", size, limit)
 	}
 
-	// Grow with what arrives, not with what is announced.
+	// Grow with the bytes that arrive, not with the announced length.
 	buf := make([]byte, 0, min(size, 1<<20))
 	for len(buf) < size {
 		if len(buf) == cap(buf) {

@@ -10,25 +10,24 @@ import (
 	"saltern/internal/command"
 )
 
-// ErrNoSalt means that no Python with Salt's library was found. The text says what was
-// tried.
+// ErrNoSalt means that no Python with Salt's library was found. The text lists what was tried.
 var ErrNoSalt = errors.New("no Python with Salt's library was found")
 
 var (
 	errClosed = errors.New("the master is stopping")
-	// errSlow ends a worker that does not come to its task.
+	// errSlow means that a worker does not get to its task and was ended.
 	errSlow = errors.New("it did not load Salt within two minutes; look whether the disks of the configuration and of Salt's library answer")
 )
 
 // Defaults and bounds of a host.
 const (
-	// workersPerCPU and leastWorkers make the default of Config.MaxWorkers. Most tasks
-	// wait for others: for minions, for a service on the network.
+	// workersPerCPU and leastWorkers give the default of Config.MaxWorkers. Most tasks wait: for
+	// minions, or for a service on the network.
 	workersPerCPU = 16
 	leastWorkers  = 32
-	// DefaultMemory is what a worker, and each process that its task starts, may take.
+	// DefaultMemory is how many bytes a worker, and each process that its task starts, may take.
 	DefaultMemory = 2 << 30
-	// leastMemory is what Salt's library itself needs.
+	// leastMemory is how many bytes Salt's library itself needs.
 	leastMemory = 256 << 20
 	maxFiles    = 4096
 	maxTries    = 5 // of forking a worker for one task
@@ -42,10 +41,10 @@ const (
 // Config of a Host. The zero value of a field is its default.
 type Config struct {
 	Pythons []string // interpreters to try, in this order: paths or names in PATH
-	// Program defines what host.py says: load, work, pack and unpack.
+	// Program defines the functions that host.py names: load, work, pack and unpack.
 	Program string
-	// Layer returns the folder of packages of now, "" for none; with another one the
-	// parent is replaced. It may be nil: there are none.
+	// Layer returns the current folder of packages, or "". When it changes, the parent is replaced.
+	// It may be nil: there is none.
 	Layer      func() string
 	Env        []string      // environment of the processes; nil: [command.PythonEnviron]
 	MaxWorkers int           // at work at once; 0: 16 for each CPU, at least 32

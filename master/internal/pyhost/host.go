@@ -16,33 +16,33 @@ import (
 //go:embed host.py
 var program string
 
-// Task is what a worker does.
+// Task is one task for a worker.
 type Task struct {
 	Request *value.Map    // for the program
-	Limit   time.Duration // from the moment that it has a place; 0: none
+	Limit   time.Duration // from the moment that the task has a place; 0: no limit
 }
 
-// Stats are figures for metrics: counters since the start, and what is now.
+// Stats are figures for metrics: counters since the start, and current values.
 type Stats struct {
 	Workers  int     // at work
-	Sessions int     // that are open
+	Sessions int     // open sessions
 	Waiting  int     // tasks that wait for a place
-	Tasks    uint64  // that were begun
-	Lost     uint64  // whose process ended without an answer
-	Left     uint64  // that did not get a place in their time
-	Seconds  float64 // that tasks took, the start of a parent included
+	Tasks    uint64  // tasks that were started
+	Lost     uint64  // tasks whose process ended without an answer
+	Left     uint64  // tasks that got no place in their time
+	Seconds  float64 // duration of all tasks, including the start of a parent
 	Waited   float64 // seconds that tasks waited for a place
 	Starts   uint64  // of a parent
-	Restarts uint64  // of a parent that had died
-	Renewals uint64  // of a parent, for other packages or changed files
+	Restarts uint64  // starts after a parent had died
+	Renewals uint64  // starts for other packages or changed files
 	Running  bool    // whether a parent lives
 }
 
-// Host does tasks. Make it with New and Close it. All methods may be called concurrently.
+// Host runs tasks. Make it with New and Close it. All methods may be called concurrently.
 type Host struct {
 	cfg       Config
 	places    *places
-	orderTime time.Duration   // obeyTakes; tests wait for less
+	orderTime time.Duration   // obeyTakes; shorter in tests
 	ctx       context.Context // ends with Close
 	cancel    context.CancelCauseFunc
 	owned     sync.WaitGroup // goroutines, of parents and starts
@@ -60,10 +60,10 @@ type Host struct {
 	closed   bool
 	current  *parent      // nil: none
 	starting *parentStart // nil: none is under way
-	// lukewarm is set when modules that tasks import have made threads: parents do not
+	// warmNoModules is set when modules that tasks import have made threads: parents then do not
 	// import them.
 	warmNoModules bool
-	deaths        int       // of parents, since a task was done
+	deaths        int       // deaths of parents since a task was done
 	notBefore     time.Time // the next start
 	failed        error     // of the last start; nil after a good one
 	idle          *time.Timer
@@ -76,7 +76,7 @@ type parentStart struct {
 	err    error
 }
 
-// New makes a host; no process is started yet.
+// New returns a Host. No process is started yet.
 func New(cfg Config) *Host {
 	cfg.setDefaults()
 	h := &Host{cfg: cfg, places: newPlaces(cfg.MaxWorkers), orderTime: obeyTakes}
@@ -117,9 +117,9 @@ func (h *Host) Stats() Stats {
 	}
 }
 
-// Do does a task and returns the program's reply. The worker and all it has started end
-// with ctx. An error matches ErrNoSalt, what ctx says, or tells how the worker ended. How
-// many may wait in Do is for its callers to bound.
+// Do runs a task and returns the program's reply. The worker and everything that it has started end
+// with ctx. An error matches ErrNoSalt or the error of ctx, or says how the worker ended. The
+// callers bound how many wait in Do.
 func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	asked := time.Now()
 	if !h.countTask() {
@@ -174,7 +174,7 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	return reply, err
 }
 
-// orClosed is err, unless it may be what Close does to a parent or a worker.
+// orClosed returns err, or errClosed when Close may be the cause.
 func (h *Host) orClosed(err error) error {
 	if h.ctx.Err() != nil {
 		return errClosed
@@ -193,7 +193,7 @@ func packRequest(request *value.Map) ([]byte, error) {
 	return frame, nil
 }
 
-// countTask counts a task among what Close waits for.
+// countTask adds a task to those for which Close waits.
 func (h *Host) countTask() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -203,8 +203,8 @@ func (h *Host) countTask() bool {
 	return !h.closed
 }
 
-// worker has a worker forked by a parent that is up to date. No request was sent to it,
-// so that another one may be tried when it is lost.
+// worker returns a worker forked by an up-to-date parent. No request was sent to it, so that
+// another one may be tried when it is lost.
 func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 	for try := 1; ; try++ {
 		p, err := h.parent(ctx)
@@ -242,7 +242,7 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 			return nil, context.Cause(ctx)
 		case err == nil:
 			h.replaceParent(p, "files of Salt's library have changed")
-			continue // the next one reads them after they were asked for
+			continue // the next parent reads the files after this time
 		case errors.Is(err, errLost):
 			err = w.endReason()
 		default:
@@ -255,14 +255,14 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 	}
 }
 
-// readHello is the first thing that a worker says.
+// readHello reads the first message of a worker.
 func (h *Host) readHello(ctx context.Context, w *worker) (*value.Map, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, beginTakes, errSlow)
 	defer cancel()
 	return w.readAnswer(ctx, 1<<10)
 }
 
-// converse gives a worker its task and returns its answer.
+// converse sends a worker its task and returns its answer.
 func (h *Host) converse(
 	ctx context.Context,
 	cancel context.CancelCauseFunc,
@@ -282,8 +282,7 @@ func (h *Host) converse(
 	return reply, err
 }
 
-// finish waits until a worker has ended, and gives its place back then, also when that is
-// later.
+// finish waits until a worker has ended, and then gives its place back, even when that is later.
 func (h *Host) finish(w *worker, leave func()) {
 	ended := make(chan struct{})
 	h.owned.Go(func() { // until the worker or its parent is gone, which Close stops
@@ -306,7 +305,7 @@ func (h *Host) finish(w *worker, leave func()) {
 	}
 }
 
-// release notes that a parent has a worker less.
+// release notes that a parent has one worker less.
 func (h *Host) release(p *parent) {
 	p.mu.Lock()
 	stop := p.retired && len(p.workers) == 0
@@ -329,7 +328,7 @@ func (h *Host) release(p *parent) {
 	h.idle.Reset(h.cfg.Idle)
 }
 
-// stopIdle stops the parent when there was no task for a time.
+// stopIdle stops the parent after a time without tasks.
 func (h *Host) stopIdle() {
 	h.mu.Lock()
 	p := h.current

@@ -19,13 +19,13 @@ import (
 // parent is a running Python that forks workers.
 type parent struct {
 	*pyfork.Parent
-	layer string        // of packages that it was started with
-	gone  chan struct{} // closed when it says nothing any more
+	layer string        // folder of packages with which it was started
+	gone  chan struct{} // closed when it sends no more messages
 
 	mu      sync.Mutex
 	workers map[int64]*worker
-	checked time.Time // since when, at least, its files have been those on disk
-	retired bool      // no more tasks for it
+	checked time.Time // time up to which its files are known to match the disk
+	retired bool      // it gets no more tasks
 }
 
 // worker is one forked process, for one task.
@@ -33,17 +33,17 @@ type worker struct {
 	parent     *parent
 	number     int64
 	conn       *net.UnixConn
-	check      bool           // it compares the parent's files with those on disk
-	forked     time.Time      // not before then
+	check      bool           // it must compare the parent's files with the disk
+	forked     time.Time      // earliest time of the fork
 	forkDone   chan struct{}  // closed when the parent has forked it
 	killDone   chan struct{}  // closed when the parent has killed it
-	ended      chan struct{}  // closed when it has ended, with all that it has started
-	endMessage pyfork.Message // it has ended
-	killedByUs bool           // by us; for the goroutine that does the task
+	ended      chan struct{}  // closed when it has ended, with everything that it has started
+	endMessage pyfork.Message // message of its end
+	killedByUs bool           // killed by this host; used by the goroutine of the task
 }
 
-// forkWorker makes a worker for a task that was asked for at a time. It must be finished. It
-// looks whether files have changed unless another one has done so since.
+// forkWorker forks a worker for a task of the given time. finish must be called for it. The worker
+// checks whether files have changed, unless another one has done so since.
 func (p *parent) forkWorker(number int64, asked time.Time) (*worker, error) {
 	ours, theirs, err := pyfork.SocketPair(unix.SOCK_STREAM)
 	if err != nil {
@@ -77,7 +77,7 @@ func (p *parent) forkWorker(number int64, asked time.Time) (*worker, error) {
 	return w, nil
 }
 
-// listen hears what the parent says until it ends.
+// listen handles the messages of the parent until it ends.
 func (p *parent) listen(threads func(names string)) {
 	defer close(p.gone)
 	for {
@@ -110,8 +110,8 @@ func (p *parent) listen(threads func(names string)) {
 	}
 }
 
-// closeOnce closes a channel that only the caller's goroutine closes, unless it did so
-// before: what a parent says is not trusted to be said once.
+// closeOnce closes a channel unless it is closed. Only the caller's goroutine closes it, but a
+// parent may repeat a message.
 func closeOnce(c chan struct{}) {
 	select {
 	case <-c:
@@ -129,14 +129,14 @@ func (p *parent) noteUnchanged(w *worker) {
 	}
 }
 
-// workerCount reports how many workers there are.
+// workerCount returns the number of workers.
 func (p *parent) workerCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.workers)
 }
 
-// errLost says that a worker, or its parent, ended without an answer.
+// errLost means that a worker, or its parent, ended without an answer.
 var errLost = errors.New("the Python ended")
 
 // readAnswer reads the next answer, until ctx ends.
@@ -165,21 +165,21 @@ func (w *worker) sendRequest(ctx context.Context, frame []byte) error {
 	return errors.Join(errLost, err)
 }
 
-// endWorker ends the worker, with all that it has started. One that is lost gets a moment to end
-// by itself, for the sake of its exit status. A parent that does not obey is killed.
+// endWorker ends the worker with everything that it has started. A lost one gets a moment to end by
+// itself, to learn its exit status. A parent that does not obey is killed.
 func (w *worker) endWorker(lost bool) {
 	if lost && w.waitOver(w.killDone, lostTakes) {
 		return
 	}
 	w.killedByUs = true
-	_ = w.parent.Order(value.NewMap("op", "kill", "worker", w.number), nil) // it is told, or gone
+	// an error means that the parent is gone
+	_ = w.parent.Order(value.NewMap("op", "kill", "worker", w.number), nil)
 	if !w.waitOver(w.killDone, obeyTakes) {
 		w.parent.Stop(0)
 	}
 }
 
-// waitOver waits until the parent has done what it was told, the worker has ended, or has lost
-// its parent.
+// waitOver waits until the parent has carried out an order, or the worker or the parent has ended.
 func (w *worker) waitOver(told <-chan struct{}, most time.Duration) bool {
 	t := time.NewTimer(most)
 	defer t.Stop()
@@ -193,7 +193,7 @@ func (w *worker) waitOver(told <-chan struct{}, most time.Duration) bool {
 	return true
 }
 
-// endReason says how a worker ended that has given no answer.
+// endReason says how a worker ended that gave no answer.
 func (w *worker) endReason() error {
 	select {
 	case <-w.ended:

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// places are those of workers. Who wants one waits in line until his context ends. A
-// fourth of the places is for callers whose context has a deadline: others may be
-// orchestrations that take hours, behind which a minion would wait in vain.
+// places are the places of workers. Callers wait for one in line until their context ends. A
+// quarter of the places is for callers with a deadline: others may be orchestrations that take
+// hours, behind which a minion would wait in vain.
 type places struct {
 	all     chan struct{}
-	patient chan struct{} // of callers without a deadline
+	patient chan struct{} // places for callers without a deadline
 	waiting atomic.Int64
-	waited  atomic.Int64 // nanoseconds, of all callers
+	waited  atomic.Int64 // nanoseconds that all callers have waited
 	left    atomic.Uint64
 }
 
@@ -25,7 +25,7 @@ func newPlaces(n int) *places {
 	}
 }
 
-// waitPlace waits for a place; leave gives it back.
+// waitPlace waits for a place. leave gives it back.
 func (p *places) waitPlace(ctx context.Context) (leave func(), err error) {
 	began := time.Now()
 	p.waiting.Add(1)

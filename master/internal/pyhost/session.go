@@ -11,20 +11,20 @@ import (
 	"saltern/master/value"
 )
 
-// Session is a task that goes on until it is closed: a worker that answers one message after
-// the other, or works for itself. It takes none of the places of tasks; how many there are is
-// for its openers to bound. It is for one goroutine; Close may be called by another.
+// Session is a task that lasts until it is closed: its worker answers one message after the other,
+// or works by itself. It uses none of the places of tasks; the openers bound their number. It is
+// for one goroutine; Close may be called by another.
 type Session struct {
 	host   *Host
 	worker *worker
 	close  sync.Once
 }
 
-// errEnded means that the program of a session has come to its end.
+// errEnded means that the program of a session has ended.
 var errEnded = errors.New("it has ended by itself")
 
-// Open starts a session and returns when the program has said that it has begun. An error is
-// that of the program, or one as of Do. Close must be called, before that of the host ends.
+// Open starts a session and returns when the program says that it has begun. An error comes from
+// the program, or is one as of Do. Close must be called before the host is closed.
 func (h *Host) Open(ctx context.Context, request *value.Map) (*Session, error) {
 	asked := time.Now()
 	if !h.countTask() {
@@ -71,7 +71,7 @@ func (h *Host) openSession(ctx context.Context, request *value.Map, asked time.T
 	return nil, err
 }
 
-// outcomeOf is what the last message of a program says.
+// outcomeOf returns the outcome in the last message of a program.
 func outcomeOf(reply *value.Map) error {
 	if text := reply.Str("error"); text != "" {
 		return errors.New(text)
@@ -87,7 +87,7 @@ func (w *worker) askOnce(ctx context.Context, frame []byte) (*value.Map, error) 
 	return w.readAnswer(ctx, maxAnswer+1<<10)
 }
 
-// Ask sends a message and returns its answer. After an error the session can be closed only.
+// Ask sends a message and returns its answer. After an error the session can only be closed.
 func (s *Session) Ask(ctx context.Context, message *value.Map) (*value.Map, error) {
 	frame, err := pyframe.Append(nil, message)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Session) Ask(ctx context.Context, message *value.Map) (*value.Map, erro
 	return reply, s.explain(err)
 }
 
-// Wait waits until the program of the session ends, and returns why: never nil.
+// Wait waits until the program of the session ends, and returns why. It never returns nil.
 func (s *Session) Wait(ctx context.Context) error {
 	reply, err := s.worker.readAnswer(ctx, maxAnswer+1<<10)
 	if err == nil {
@@ -109,7 +109,7 @@ func (s *Session) Wait(ctx context.Context) error {
 	return s.explain(err)
 }
 
-// explain says how a worker ended that is lost.
+// explain says how a lost worker ended.
 func (s *Session) explain(err error) error {
 	if !errors.Is(err, errLost) {
 		return err
@@ -118,8 +118,8 @@ func (s *Session) explain(err error) error {
 	return s.host.orClosed(s.worker.endReason())
 }
 
-// Stale reports whether files of Salt's library, or the packages, have changed since the
-// session was opened: another one would find what is there now.
+// Stale reports whether files of Salt's library, or the packages, have changed since the session
+// was opened. A new session would use the current ones.
 func (s *Session) Stale() bool {
 	p := s.worker.parent
 	p.mu.Lock()
@@ -127,14 +127,15 @@ func (s *Session) Stale() bool {
 	return p.retired
 }
 
-// Terminate lets the program end by itself: it gets SIGTERM, and stopTakes. Close must be
+// Terminate sends SIGTERM, so that the program ends by itself within stopTakes. Close must be
 // called all the same.
 func (s *Session) Terminate() {
-	_ = s.worker.parent.Order(value.NewMap("op", "terminate", "worker", s.worker.number), nil) // it is told, or gone
+	// an error means that the parent is gone
+	_ = s.worker.parent.Order(value.NewMap("op", "terminate", "worker", s.worker.number), nil)
 	s.worker.waitOver(s.worker.ended, stopTakes)
 }
 
-// Close ends the worker, with all that it has started. One that waits for a message ends by
+// Close ends the worker with everything that it has started. One that waits for a message ends by
 // itself.
 func (s *Session) Close() {
 	s.close.Do(func() {

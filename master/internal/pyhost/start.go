@@ -13,7 +13,7 @@ import (
 	"saltern/master/value"
 )
 
-// parent returns the parent that runs, and has one started if need be.
+// parent returns the running parent. It has one started if necessary.
 func (h *Host) parent(ctx context.Context) (*parent, error) {
 	layer := h.cfg.Layer()
 	h.mu.Lock()
@@ -87,7 +87,7 @@ func (h *Host) startParent(s *parentStart, layer string) {
 	}
 }
 
-// startPause is the one before the next start; mu is held.
+// startPause returns the pause before the next start. The caller holds mu.
 func (h *Host) startPause() time.Duration {
 	if h.deaths == 0 {
 		return 0
@@ -138,7 +138,7 @@ func (h *Host) startAny(layer string) (*parent, error) {
 	return nil, fmt.Errorf("%w (tried %s)", ErrNoSalt, strings.Join(tried, ", "))
 }
 
-// adoptParent has a parent listened to until it is gone, which began to read files at a time.
+// adoptParent listens to a parent until it ends. began is when it started to read files.
 func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time) *parent {
 	p := &parent{
 		Parent:  started,
@@ -158,7 +158,7 @@ func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time
 	return p
 }
 
-// forgetDead forgets a parent that says nothing any more.
+// forgetDead forgets a parent that has ended.
 func (h *Host) forgetDead(p *parent) {
 	p.mu.Lock()
 	retired := p.retired
@@ -180,7 +180,7 @@ func (h *Host) forgetDead(p *parent) {
 		"pid", p.PID())
 }
 
-// forget lets no further task go to a parent.
+// forget keeps further tasks away from a parent.
 func (h *Host) forget(p *parent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,7 +189,7 @@ func (h *Host) forget(p *parent) {
 	}
 }
 
-// replaceParent has the next task start another parent.
+// replaceParent makes the next task start another parent.
 func (h *Host) replaceParent(p *parent, why string) {
 	h.mu.Lock()
 	current := h.current == p
@@ -215,8 +215,8 @@ func (h *Host) retire(p *parent) {
 	}
 }
 
-// Warm has the parent import modules of the library, so that workers need not. Names of
-// others do nothing.
+// Warm makes the parent import modules of the library, so that workers need not. Names of other
+// modules do nothing.
 func (h *Host) Warm(modules []string) {
 	h.mu.Lock()
 	p := h.current
@@ -236,14 +236,14 @@ func (h *Host) Warm(modules []string) {
 	}
 }
 
-// replaceThreaded replaces a parent that has threads, which its workers would lack.
+// replaceThreaded replaces a parent with threads, which its workers would lack.
 func (h *Host) replaceThreaded(p *parent, names string) {
 	h.mu.Lock()
 	again := h.warmNoModules
 	h.warmNoModules = true
 	h.mu.Unlock()
 	if again {
-		return // it has them from its start; there is no other way
+		return // it has threads from its start; there is no other way
 	}
 	h.cfg.Log.Warn("modules that runners import make threads as they are imported; each call imports them for itself from now on",
 		"threads", names)

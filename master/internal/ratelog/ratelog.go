@@ -1,10 +1,9 @@
-// Package ratelog limits how many log lines of a kind are written, for lines that
-// somebody who has proved nothing can cause. A kind is the level and the beginning
-// of the message, up to the first colon, quotation mark or digit. What is left out is counted, and the count is
-// written with the next line of its kind that is.
+// Package ratelog limits how many log lines of a kind are written, for lines that unknown senders
+// can cause. A kind is the level and the beginning of the message, up to the first colon, quotation
+// mark or digit. Dropped lines are counted, and the count is written with the next line of their
+// kind.
 //
-// Lines below Info are passed on as they are: they are off unless somebody looks
-// for a fault.
+// Lines below Info are always written: they are off unless somebody searches for a fault.
 package ratelog
 
 import (
@@ -18,11 +17,11 @@ import (
 )
 
 const (
-	// Burst lines of a kind are written at once, PerSecond lines of it after that.
+	// burst lines of a kind are written at once, perSecond lines of it after that.
 	burst     = 50
 	perSecond = 2
 	maxKinds  = 64
-	maxKind   = 48 // bytes of a message that tell its kind
+	maxKind   = 48 // bytes of a message that make its kind
 )
 
 // Handler is a slog.Handler. It is safe for concurrent use; handlers made from it by
@@ -32,7 +31,7 @@ type Handler struct {
 	kinds *kinds
 }
 
-// New limits what reaches next.
+// New returns a Handler that limits the lines for next.
 func New(next slog.Handler, now func() time.Time) *Handler {
 	return &Handler{next, &kinds{now: now, by: map[kind]*bucket{}}}
 }
@@ -98,7 +97,7 @@ func (k *kinds) allowLine(r slog.Record) (skipped int, ok bool) {
 
 	b := k.by[key]
 	if b == nil {
-		if len(k.by) >= maxKinds { // more than the program has: a stranger makes them up
+		if len(k.by) >= maxKinds { // more kinds than the program has: a stranger makes them up
 			key = kind{}
 			b = k.by[key]
 		}

@@ -34,16 +34,16 @@ type Config struct {
 	Launch *launch.Launcher
 	Wheel  *wheel.Service
 	Runs   *runner.Runs
-	Settle func(ctx context.Context) error // waits for new readers of the event bus
+	Settle func(ctx context.Context) error // Settle waits for new readers of the event bus.
 	// UserKey reads the key of the master's user, who may change the rules by events.
 	UserKey func() (string, error)
 	Log     *slog.Logger
 }
 
-// Engine executes what events ask for (salt/utils/reactor.py). Events wait in a bounded
-// queue, and runners in a second one behind it, whose tasks begin in the order of their
-// events. Overflow policy: when the second queue is full the first one fills, and when
-// that is full, too, the newest events are lost, counted and logged.
+// Engine executes the reactions to events (salt/utils/reactor.py). Events wait in a bounded queue,
+// and runners in a second one behind it, whose tasks begin in the order of their events. Overflow
+// policy: when the second queue is full the first one fills. When that is full too, the newest
+// events are lost, counted and logged.
 type Engine struct {
 	cfg     Config
 	rules   *Rules
@@ -60,8 +60,8 @@ const (
 // Stats are counters since the start.
 type Stats struct {
 	background.BacklogStats        // of runners and wheel functions of Python
-	Events                  int    // that wait
-	Lost                    uint64 // events that found no room
+	Events                  int    // events that wait
+	Lost                    uint64 // events lost for want of room
 }
 
 // Stats returns the counters.
@@ -69,8 +69,8 @@ func (r *Engine) Stats() Stats {
 	return Stats{BacklogStats: r.backlog.Stats(), Events: r.sub.Waiting(), Lost: r.sub.Dropped()}
 }
 
-// NewEngine makes an Engine. It hears events from now on: the master's own start
-// and the first minions are events, too.
+// NewEngine returns an Engine. It hears events from now on, since the master's own start and the
+// first minions are events, too.
 func NewEngine(cfg Config) *Engine {
 	if cfg.Depth <= 0 {
 		cfg.Depth = defaultDepth
@@ -86,8 +86,7 @@ func NewEngine(cfg Config) *Engine {
 	return r
 }
 
-// Run reacts until ctx ends. What waits then is lost, as in Salt, and the log says how
-// much.
+// Run reacts until ctx ends. Waiting events are then lost, as in Salt, and the log says how many.
 func (r *Engine) Run(ctx context.Context) {
 	cut := 0
 	following, stop := context.WithCancel(ctx)
@@ -127,10 +126,10 @@ func (r *Engine) Run(ctx context.Context) {
 				continue
 			}
 			if e.Origin == event.Peer {
-				continue // the master that fired it reacts; others would react again
+				continue // the master that fired it reacts; others would repeat the reaction
 			}
 			if e.Data.Str("user") == user {
-				continue // it is of a reaction (salt/utils/reactor.py Reactor.run)
+				continue // it was fired by a reaction (salt/utils/reactor.py Reactor.run)
 			}
 			if manages(e.Tag) {
 				r.manage(ctx, e)
@@ -138,7 +137,7 @@ func (r *Engine) Run(ctx context.Context) {
 			}
 
 			r.reactTo(ctx, e)
-			if ctx.Err() != nil { // it has not reacted, or not wholly
+			if ctx.Err() != nil { // the reaction was not finished
 				cut++
 				return
 			}
@@ -146,8 +145,8 @@ func (r *Engine) Run(ctx context.Context) {
 	}
 }
 
-// localFiles are the patterns of a rule as Salt's reactor reads them: a file that the file
-// server has is on this disk (salt/utils/reactor.py render_reaction).
+// localFiles returns the patterns of a rule as Salt's reactor reads them: a file of the file server
+// becomes a file on this disk (salt/utils/reactor.py render_reaction).
 func (r *Engine) localFiles(ctx context.Context, refs []string, tag string) (found []string) {
 	for _, ref := range refs {
 		if !strings.HasPrefix(ref, "salt://") {
@@ -168,5 +167,5 @@ func (r *Engine) localFiles(ctx context.Context, refs []string, tag string) (fou
 	return found
 }
 
-// literal makes a path a pattern that matches it only.
+// literal escapes a path so that it is a pattern that matches only itself.
 var literal = strings.NewReplacer("[", "[[]", "*", "[*]", "?", "[?]")

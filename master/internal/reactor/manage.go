@@ -9,20 +9,19 @@ import (
 	"saltern/master/value"
 )
 
-// ManageSpace is part of the tags by which the runners reactor.* of Salt ask
-// the running reactor.
+// ManageSpace is part of the tags by which Salt's runners reactor.* ask the running reactor.
 const ManageSpace = event.ManageSpace
 
 func manages(tag string) bool { return strings.Contains(tag, ManageSpace+"/") }
 
-// manage answers a question to the reactor. What it changes lasts until the
-// master stops. Whoever asks must know the key of the master's user.
+// manage answers a question to the reactor. Changes last until the master stops. The sender must
+// know the key of the master's user.
 func (r *Engine) manage(ctx context.Context, e event.Event) {
 	_, what, _ := strings.Cut(e.Tag, ManageSpace+"/")
 	switch what {
 	case "is_leader", "set_leader", "add", "delete", "list":
 	default:
-		return // an answer
+		return // it is an answer
 	}
 
 	if may, err := event.MayOrderBy(e, event.ReactorManage, r.cfg.UserKey); !may {
@@ -52,8 +51,8 @@ func (r *Engine) manage(ctx context.Context, e event.Event) {
 	}
 }
 
-// awaitReaders waits until who asks hears the answer: he has connected to the bus before he
-// asked, and the master may not have accepted that yet.
+// awaitReaders waits until the sender gets the answer: it has connected to the bus before it asked,
+// and the master may not have accepted that connection yet.
 func (r *Engine) awaitReaders(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

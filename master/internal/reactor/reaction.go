@@ -12,8 +12,8 @@ import (
 	"saltern/master/value"
 )
 
-// Compiler reads the files of reactions (renderer.Reactions, which says what calls and
-// faults hold).
+// Compiler reads the files of reactions. renderer.Reactions implements it and describes calls and
+// faults.
 type Compiler interface {
 	Compile(ctx context.Context, tag string, data *value.Map, files []string) (calls, faults []*value.Map, err error)
 	Close()
@@ -38,10 +38,10 @@ type Reaction struct {
 	Fun    string
 	Args   []any
 	Kwargs *value.Map
-	// Load is what a publication has besides: of local.
+	// Load holds the other fields of a publication, for the kind local.
 	Load *value.Map
-	// Unknown is set when Salt does not have the function: Kwargs then holds all that the
-	// reaction says.
+	// Unknown is set when Salt does not have the function. Kwargs then holds everything in the
+	// reaction.
 	Unknown bool
 }
 
@@ -58,12 +58,12 @@ func newReaction(call *value.Map) Reaction {
 	}
 }
 
-// weight is about how many bytes a reaction holds while it waits.
+// weight returns about how many bytes a waiting reaction holds.
 func (x *Reaction) weight() int {
 	return event.Weight(value.NewMap("args", x.Args, "kwargs", x.Kwargs))
 }
 
-// reactTo has the files of a tag compiled and executes what they ask for.
+// reactTo compiles the files for a tag and executes their reactions.
 func (r *Engine) reactTo(ctx context.Context, e event.Event) {
 	files := r.localFiles(ctx, r.rules.Files(e.Tag), e.Tag)
 	if len(files) == 0 {
@@ -90,7 +90,7 @@ func (r *Engine) reactTo(ctx context.Context, e event.Event) {
 	}
 }
 
-// logFault logs what is wrong with a file.
+// logFault logs a fault of a file.
 func (r *Engine) logFault(tag string, fault *value.Map) {
 	attrs := []any{"tag", tag}
 	if file := fault.Str("file"); file != "" {
@@ -114,7 +114,7 @@ func (r *Engine) logFailure(x Reaction, err error) {
 // errNotAvailable is in the words of Salt's reactor.
 var errNotAvailable = errors.New("function not available")
 
-// execute does what a reaction asks for, or lets it wait for its turn.
+// execute carries out a reaction, or lets it wait for its turn.
 func (r *Engine) execute(ctx context.Context, x Reaction) error {
 	switch x.Kind {
 	case local:
@@ -157,7 +157,7 @@ func (r *Engine) callWheel(ctx context.Context, x Reaction) error {
 		return err
 	}
 
-	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // Python takes its time
+	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // it waits: Python takes its time
 		if _, err := run.Do(ctx); err != nil {
 			r.logFailure(x, err)
 		}
@@ -177,9 +177,8 @@ func (r *Engine) callRunner(ctx context.Context, x Reaction) error {
 // ofMaster is the runner that calls an execution module on the master's own host.
 const ofMaster = "salt.cmd"
 
-// callHere calls an execution module on this host, of which no event tells. Salt sets up a
-// minion for it, by the master's configuration; without file_client: local it waits for a
-// master to let it in.
+// callHere calls an execution module on this host, without an event. Salt sets up a minion for it,
+// with the master's configuration; without file_client: local it waits for a master to accept it.
 func (r *Engine) callHere(ctx context.Context, x Reaction) error {
 	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) {
 		if _, err := r.cfg.Runs.Call(ctx, ofMaster, append([]any{x.Fun}, x.Args...), x.Kwargs); err != nil {

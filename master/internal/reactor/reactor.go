@@ -1,6 +1,5 @@
-// Package reactor turns events into reactions: Map knows which files react to a
-// tag, a Compiler has Salt's own reactor read them, and Engine executes what they
-// ask for.
+// Package reactor turns events into reactions: Map knows which files react to a tag, a Compiler has
+// Salt's own reactor read them, and Engine executes the reactions.
 //
 // Source: salt/utils/reactor.py (Reactor.list_reactors, ReactWrap.run).
 package reactor
@@ -13,8 +12,7 @@ import (
 	"saltern/master/value"
 )
 
-// user is the name under which reactions run; events that carry it do not
-// react again.
+// user is the name under which reactions run. Events that carry it cause no reactions.
 const user = "Reactor"
 
 // Map is the option reactor: which files react to which tags, in order.
@@ -25,8 +23,7 @@ type rule struct {
 	files []string
 }
 
-// Parse reads the option; entries that Salt would pass over are returned as
-// faults and passed over as well.
+// Parse reads the option. It skips entries that Salt would skip, and returns them as faults.
 func Parse(option []any) (Map, []error) {
 	var m Map
 	var faults []error
@@ -57,7 +54,7 @@ func Parse(option []any) (Map, []error) {
 	return m, faults
 }
 
-// textsIn returns the texts in v, one or a list; all is false when there is something else.
+// textsIn returns the texts in v, one or a list. all is false when there is anything else.
 func textsIn(v any) (found []string, all bool) {
 	switch v := v.(type) {
 	case string:
@@ -82,8 +79,8 @@ func (m Map) All() []any {
 	return out
 }
 
-// Added returns the rules with one more at the end; false when the tag has
-// one already or no files are named.
+// Added returns the rules with one more at the end. ok is false when the tag has one already or no
+// files are named.
 func (m Map) Added(tag string, files any) (Map, bool) {
 	list, all := textsIn(files)
 	if m.hasTag(tag) || tag == "" || len(list) == 0 || !all {
@@ -92,8 +89,7 @@ func (m Map) Added(tag string, files any) (Map, bool) {
 	return Map{append(slices.Clone(m.rules), rule{tag, list})}, true
 }
 
-// Removed returns the rules without the first one for the tag; false when
-// there is none.
+// Removed returns the rules without the first one for the tag. ok is false when there is none.
 func (m Map) Removed(tag string) (Map, bool) {
 	for i, r := range m.rules {
 		if r.tag == tag {

@@ -19,34 +19,32 @@ import (
 type RulesConfig struct {
 	Entries []any  // the option reactor, as a list
 	File    string // the file that holds such a list, if the option is text
-	// Tell lets the other masters of a cluster know of a change. It may be nil: there are none.
+	// Tell tells the other masters of a cluster a change. It may be nil: there are none.
 	Tell func(change *value.Map)
 	Log  *slog.Logger
 }
 
-// Rules are the rules in force, and whether this master reacts. What is changed by Add and
-// Delete counts at all masters of a cluster that run, until they stop. It is safe for
-// concurrent use.
+// Rules are the rules in force, and whether this master reacts. Changes by Add and Delete apply at
+// all running masters of a cluster, until they stop. It is safe for concurrent use.
 type Rules struct {
 	cfg RulesConfig
 
-	mu   sync.Mutex // held by whoever changes the rules
-	text []byte     // of the file, as last obeyed
-	seen []byte     // of the file at the last look; Follow's
+	mu   sync.Mutex // held while the rules are changed
+	text []byte     // of the file, as last applied
+	seen []byte     // of the file when last read; used by Follow only
 	list atomic.Pointer[Map]
 	// idle is set by reactor.set_leader False: events do not react.
 	idle atomic.Bool
 }
 
 const (
-	// lookEvery is how soon a change of the file counts.
+	// lookEvery is how often the file is read.
 	lookEvery = time.Second
 	// maxRules bounds the file, in bytes.
 	maxRules = 4 << 20
 )
 
-// NewRules begins with the option reactor. Entries that Salt would pass over are logged
-// and passed over.
+// NewRules starts with the option reactor. Entries that Salt would skip are logged and skipped.
 func NewRules(cfg RulesConfig) *Rules {
 	r := &Rules{cfg: cfg}
 	r.list.Store(&Map{})
@@ -66,9 +64,9 @@ func (r *Rules) replace(entries []any) {
 	r.list.Store(&list)
 }
 
-// Follow reads the file of the rules again when it changes, until ctx ends. Salt reads it
-// at each event; here a change counts a moment later, so that no event waits for a disk: when
-// two looks find the same, since who writes in place empties the file first.
+// Follow applies changes of the file of rules, until ctx ends. Salt reads it at each event. Here a
+// change applies a moment later, so that no event waits for a disk, and only when two reads agree:
+// a program that writes in place empties the file first.
 func (r *Rules) Follow(ctx context.Context) {
 	if r.cfg.File == "" {
 		return
@@ -90,7 +88,7 @@ func (r *Rules) Follow(ctx context.Context) {
 	}
 }
 
-// adoptText takes the rules of a text; err is why there are none. What is faulty is logged once, and
+// adoptText applies the rules in a text. err is why there is none. A fault is logged once, and
 // leaves the rules as they are.
 func (r *Rules) adoptText(text []byte, err error) {
 	r.mu.Lock()
@@ -125,7 +123,7 @@ func (r *Rules) adoptText(text []byte, err error) {
 	r.cfg.Log.Info("rules of the reactor were read", "path", r.cfg.File)
 }
 
-// readFile reads a file. With an error the text is that of the error.
+// readFile reads a file. With an error, text is the text of the error.
 func readFile(path string) (text []byte, err error) {
 	defer func() {
 		if err != nil {
@@ -158,14 +156,14 @@ func (r *Rules) Files(tag string) []string {
 	return r.list.Load().Files(tag)
 }
 
-// Fields of a change of the rules, as masters of a cluster tell it each other.
+// Fields of a change of the rules in events between the masters of a cluster.
 const (
 	addedField   = "added"   // a tag
 	filesField   = "files"   // of the tag that was added
 	deletedField = "deleted" // a tag
 )
 
-// Add adds a rule and tells in Salt's words how that went.
+// Add adds a rule and returns the outcome in Salt's words.
 func (r *Rules) Add(tag string, files any) *value.Map {
 	if r.cfg.File != "" {
 		return r.refuseForFile()
@@ -174,7 +172,7 @@ func (r *Rules) Add(tag string, files any) *value.Map {
 	return r.changeAndTell(change, "Reactor added.", "Reactor already exists.")
 }
 
-// Delete removes a rule and tells in Salt's words how that went.
+// Delete removes a rule and returns the outcome in Salt's words.
 func (r *Rules) Delete(tag string) *value.Map {
 	if r.cfg.File != "" {
 		return r.refuseForFile()
@@ -182,7 +180,7 @@ func (r *Rules) Delete(tag string) *value.Map {
 	return r.changeAndTell(value.NewMap(deletedField, tag), "Reactor deleted.", "Reactor does not exists.")
 }
 
-// refuseForFile refuses a change of rules that a file holds.
+// refuseForFile refuses to change rules that a file holds.
 func (r *Rules) refuseForFile() *value.Map {
 	return value.NewMap("status", false, "comment",
 		"The rules of the reactor are in "+r.cfg.File+": change them there.")
@@ -198,8 +196,8 @@ func (r *Rules) changeAndTell(change *value.Map, done, not string) *value.Map {
 	return value.NewMap("status", true, "comment", done)
 }
 
-// Obey changes the rules as another master of the cluster has done, and reports whether
-// that changes anything.
+// Obey changes the rules as another master of the cluster has done, and reports whether that
+// changed anything.
 func (r *Rules) Obey(change *value.Map) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

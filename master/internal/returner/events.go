@@ -30,7 +30,8 @@ type EventsConfig struct {
 	Whitelist, Blacklist []string
 	// Queue is how many events a call gets (event_return_queue); 0: one.
 	Queue int
-	// MaxWait is how long fewer wait (event_return_queue_max_seconds); 0: for ever, as in Salt.
+	// MaxWait is how long fewer events wait (event_return_queue_max_seconds); 0: for ever, as in
+	// Salt.
 	MaxWait time.Duration
 	Bus     *event.Bus
 	Open    func(ctx context.Context) (Worker, error)
@@ -39,16 +40,15 @@ type EventsConfig struct {
 	pause time.Duration // after the first failure; 0: firstPause
 }
 
-// Events hands the events of this master's bus to returners (event_return). Those that came
-// from another master of the cluster are that master's to return, as in Salt (salt/utils/
-// event.py EventReturn).
+// Events hands the events of this master's bus to returners (event_return). Events from another
+// master of the cluster are returned by that master, as in Salt (salt/utils/event.py EventReturn).
 type Events struct {
 	cfg   EventsConfig
 	sub   *event.Subscription
-	spool *spool.Spool // for Run
+	spool *spool.Spool // used by Run
 
-	notKept atomic.Uint64 // events that did not get to the spool
-	failing bool          // the last one did not; for Run
+	notKept atomic.Uint64 // events that were not written to the spool
+	failing bool          // the last event was not written; used by Run
 
 	mu    sync.Mutex
 	feeds []*feed // one for each returner
@@ -60,7 +60,7 @@ func NewEvents(cfg EventsConfig) *Events {
 	e := &Events{cfg: cfg}
 	e.cfg.Returners = nil
 	for _, name := range cfg.Returners {
-		if !slices.Contains(e.cfg.Returners, name) { // each gets an event once
+		if !slices.Contains(e.cfg.Returners, name) { // each returner gets an event once
 			e.cfg.Returners = append(e.cfg.Returners, name)
 		}
 	}
@@ -68,8 +68,8 @@ func NewEvents(cfg EventsConfig) *Events {
 	return e
 }
 
-// openSpool opens the spool, when its disk has room for it and answers; until then events wait in
-// the subscription. It reports false when ctx ended before.
+// openSpool opens the spool when its disk answers and has room for it. Until then events wait in
+// the subscription. It returns false when ctx ended first.
 func (e *Events) openSpool(ctx context.Context) bool {
 	for {
 		err := e.tryOpen()
@@ -140,7 +140,7 @@ func (e *Events) wantsTag(tag string) bool {
 	return allowed
 }
 
-// Run hands events over until ctx ends. What was fired until then is kept for the next start.
+// Run hands events over until ctx ends. Events fired until then are kept for the next start.
 func (e *Events) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, e.sub.Close)
 	defer stop()
@@ -154,7 +154,7 @@ func (e *Events) Run(ctx context.Context) {
 		feeds.Go(func() { f.handOver(ctx) })
 	}
 
-	for event := range e.sub.C { // what waits in it comes after Close, too
+	for event := range e.sub.C { // waiting events still come after Close
 		e.keepEvent(event)
 	}
 
@@ -185,8 +185,8 @@ func (e *Events) keepEvent(next event.Event) {
 	}
 }
 
-// logOutcome logs the first event of those in a row that do not get to the spool, and the end of it: a
-// full disk is told in one line, not in one for each event.
+// logOutcome logs the first of several events in a row that cannot be written, and the end of it: a
+// full disk is one line in the log, not one for each event.
 func (e *Events) logOutcome(tag string, err error) {
 	switch {
 	case err != nil && !e.failing:
@@ -198,7 +198,7 @@ func (e *Events) logOutcome(tag string, err error) {
 	e.failing = err != nil
 }
 
-// Stats returns the figures of the returners. Events that did not get to the spool are lost to
+// Stats returns the figures of the returners. Events that were not written to the spool are lost to
 // all of them. A nil Events has none.
 func (e *Events) Stats() []Stats {
 	if e == nil {
@@ -210,7 +210,7 @@ func (e *Events) Stats() []Stats {
 	e.mu.Unlock()
 
 	var all []Stats
-	if feeds == nil { // the spool is not open
+	if feeds == nil { // the spool is not open yet
 		for _, name := range e.cfg.Returners {
 			all = append(all, Stats{Returner: name, Error: fault})
 		}

@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// firstPause is the pause after an order that failed; it doubles up to lastPause.
+	// firstPause is the pause after a failed order. It doubles up to lastPause.
 	firstPause = 500 * time.Millisecond
 	lastPause  = 15 * time.Second
-	// triesAlone is how often an order is tried until the one after it is, to tell a returner
+	// triesAlone is how often a failing order is tried before a later one is, to tell a returner
 	// that is away from an order that it refuses.
 	triesAlone = 5
-	// farthest is how many orders after the one that fails are passed over, at most, to find one
-	// that succeeds: each look goes twice as far as the one before.
+	// maxProbeDistance is how many orders after a failing one are skipped, at most, to find one
+	// that succeeds. Each probe goes twice as far as the last.
 	maxProbeDistance = 4096
-	// orderTakes bounds one order: a call that hangs is ended with its process.
+	// orderTakes bounds one order: a call that hangs is killed with its process.
 	orderTakes = 5 * time.Minute
-	// stopTakes is how long an order that is under way may take when the master stops.
+	// stopTakes is how long a running order may take when the master stops.
 	stopTakes = 5 * time.Second
-	// orderBytes bounds the records of one order together, one alone excepted.
+	// orderBytes bounds the records of one order together; a single record may be larger.
 	orderBytes = 16 << 20
 )
 
-// errMissing means that Python does not have a function of the returner.
+// errMissing means that Python does not have the function of the returner.
 var errMissing = errors.New("there is no such returner of events")
 
 // Worker is a session of Python that takes orders (pyhost.Session).
@@ -47,9 +47,9 @@ type Stats struct {
 	Returner string
 	Waiting  uint64 // records
 	Done     uint64
-	Lost     uint64 // that made room for others
-	Refused  uint64 // that failed while later ones succeeded
-	Error    string // of the last try; "": it succeeded
+	Lost     uint64 // records that were dropped for room
+	Refused  uint64 // records that failed while later ones succeeded
+	Error    string // error of the last try; "": it succeeded
 }
 
 // feed hands the records of a spool to one returner.
@@ -57,25 +57,25 @@ type feed struct {
 	name    string
 	reader  *spool.Reader
 	batch   int           // records in an order
-	maxWait time.Duration // after which fewer are an order; 0: never
-	pause   time.Duration // after the first failure
+	maxWait time.Duration // after which fewer records are an order; 0: never
+	pause   time.Duration // pause after the first failure
 	open    func(ctx context.Context) (Worker, error)
 	log     *slog.Logger
 
-	worker        Worker // nil: none; for run
-	probeDistance int    // orders that the next look passes over; for run
+	worker        Worker // nil: none; used by handOver
+	probeDistance int    // orders that the next probe skips; used by handOver
 
 	mu    sync.Mutex
 	stats Stats
 }
 
-// order is what is handed over at once.
+// order holds the records of one call.
 type order struct {
 	records [][]byte
 	end     uint64 // number of the record after them
 }
 
-// handOver hands over until ctx ends.
+// handOver hands records over until ctx ends.
 func (f *feed) handOver(ctx context.Context) {
 	defer func() {
 		if f.worker != nil {
@@ -161,7 +161,7 @@ func (f *feed) nextOrder(ctx context.Context) (order, bool) {
 	}
 }
 
-// callReturner makes the call of an order.
+// callReturner makes the call for an order.
 func (f *feed) callReturner(ctx context.Context, o order) error {
 	ctx, cancel := orderContext(ctx)
 	defer cancel()
@@ -198,8 +198,8 @@ func (f *feed) callReturner(ctx context.Context, o order) error {
 	return nil
 }
 
-// orderContext outlives the master's a little, so that a call is not made again only since it
-// was under way at the end.
+// orderContext outlives the master's context a little, so that a running call need not be repeated
+// only because the master stops.
 func orderContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderTakes)
 	stop := context.AfterFunc(ctx, func() {
@@ -215,9 +215,9 @@ func (f *feed) closeWorker() {
 	f.worker = nil
 }
 
-// probeRefused finds out whether an order that fails is refused: a later one succeeds, and it fails once
-// more. What lies between the two is handed over too, or refused for the same reason. It returns
-// up to where all is settled.
+// probeRefused finds out whether a failing order is refused: a later one succeeds, and it fails
+// once more. The orders in between are handed over too, or refused for the same reason. It returns
+// the order up to which all is settled.
 func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order, error) {
 	if errors.Is(why, errMissing) {
 		return failed, why
@@ -229,7 +229,7 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 	}
 	if f.callReturner(ctx, later) != nil {
 		f.probeDistance = min(2*f.probeDistance+1, maxProbeDistance)
-		return failed, why // it is away, or refuses this one too
+		return failed, why // the returner is away, or refuses this order too
 	}
 
 	refusal := ""
@@ -261,8 +261,8 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 	}
 }
 
-// orderAfter returns the order behind those that are passed over after one, and how many these are:
-// fewer when there are no more.
+// orderAfter returns the order behind the skipped ones, and how many were skipped: fewer when there
+// are no more.
 func (f *feed) orderAfter(o order) (later order, between int, err error) {
 	for between = -1; between < f.probeDistance; between++ {
 		records, end, err := f.reader.ReadFrom(max(later.end, o.end), f.batch, orderBytes)
@@ -277,13 +277,13 @@ func (f *feed) orderAfter(o order) (later order, between int, err error) {
 	return later, max(between, 0), nil
 }
 
-// kindOf is what an error of a returner begins with: the class of the exception.
+// kindOf returns the beginning of a returner's error: the class of the exception.
 func kindOf(err error) string {
 	kind, _, _ := strings.Cut(err.Error(), ":")
 	return kind
 }
 
-// countDone adds to the records that were handed over, and to those that were refused.
+// countDone adds to the records that were handed over, and to the refused ones.
 func (f *feed) countDone(done, refused int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -300,7 +300,7 @@ func (f *feed) advanceTo(ctx context.Context, o order) {
 		if err == nil {
 			return
 		}
-		// Now the next start would hand it over again. More calls would make it worse.
+		// After a restart it would be handed over again. More calls would make that worse.
 		f.noteOutcome(err)
 		if pause.For(ctx, lastPause) != nil {
 			return
@@ -308,7 +308,7 @@ func (f *feed) advanceTo(ctx context.Context, o order) {
 	}
 }
 
-// noteOutcome keeps the outcome of the last try.
+// noteOutcome notes the outcome of the last try.
 func (f *feed) noteOutcome(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

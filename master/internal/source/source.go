@@ -1,6 +1,6 @@
-// Package source says for which address a program asks that passes on what others ask
-// of it, as salt-api does. The master writes that address down, and locks out by it. It
-// is believed with a proof by the key of the master's account.
+// Package source tells the master on whose behalf a program such as salt-api sends a command: the
+// address of its client. The master records that address, and locks out by it. A proof by the key
+// of the master's account makes it trusted.
 package source
 
 import (
@@ -14,35 +14,35 @@ import (
 	"saltern/master/value"
 )
 
-// Field is where a clear command to the master has the address and its proof.
+// Field is the field of a clear command to the master with the address and its proof.
 const Field = "saltern_source"
 
 const maxField = 256 // bytes
 
-// What an answer of the master says beside the error in Salt's words, which are the same
-// for several things.
+// Fields of an answer of the master beside the error in Salt's words, which are the same for
+// several errors.
 const (
-	// BusyField: it is no refusal, who asks may try again.
+	// BusyField: it is no refusal, the caller may try again.
 	BusyField = "saltern_busy"
-	// ProvenField: who asks is who he says, and may not do that. It was no guess.
+	// ProvenField: the caller has proven who he is, but may not do that. It was no guess.
 	ProvenField = "saltern_proven"
 )
 
 type fromKey struct{}
 
-// With says for which address a command is given.
+// With returns a context with the address on whose behalf a command is sent.
 func With(ctx context.Context, from netip.Addr) context.Context {
 	return context.WithValue(ctx, fromKey{}, from)
 }
 
-// Of is the address of [With]; not valid without.
+// Of returns the address of [With]. Without one it is not valid.
 func Of(ctx context.Context) netip.Addr {
 	a, _ := ctx.Value(fromKey{}).(netip.Addr)
 	return a
 }
 
-// Say puts the address into a command. key is that of the master's account; without it
-// nothing is said.
+// Say puts the address into a command. key is the key of the master's account; without it nothing
+// is added.
 func Say(load *value.Map, key string, from netip.Addr) {
 	load.Delete(Field)
 	if key != "" && from.IsValid() {
@@ -50,8 +50,7 @@ func Say(load *value.Map, key string, from netip.Addr) {
 	}
 }
 
-// Take removes what a command says from it, and gives the address when one of the keys
-// proves it.
+// Take removes the address from a command, and returns it when one of the keys proves it.
 func Take(load *value.Map, keys []string) (from netip.Addr, ok bool) {
 	said := load.Str(Field)
 	load.Delete(Field)

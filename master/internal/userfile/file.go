@@ -22,25 +22,22 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of the bytes of a file of users, and of a password that is compared: to hash a
-// long one takes long.
+// Bounds of a file of users and of a password, in bytes: hashing a long one takes long.
 const (
 	maxUserFile = 16 << 20
 	maxPassword = 4 << 10
 )
 
-// File is a file of users and how it is read. It may be used concurrently.
+// File is a file of users with its format. It may be used concurrently.
 type File struct {
 	name, kind, hash, separator, realm string
 	user, password                     int // fields, from 0
 }
 
-// ErrUnknown means that the user's password has a form that is not known here: Salt's module
-// may know it.
+// ErrUnknown means that the user's password has an unknown form. Salt's module may know it.
 var ErrUnknown = errors.New("a form of password that is not known")
 
-// Login looks a user up and reports whether this is his password. The file is read each
-// time.
+// Login looks a user up and reports whether this is his password. It reads the file each time.
 func (f *File) Login(user, password string) (bool, error) {
 	text, err := f.readText()
 	if err != nil {
@@ -49,8 +46,8 @@ func (f *File) Login(user, password string) (bool, error) {
 	return f.proves(text, user, password)
 }
 
-// New reads the options in a section of external_auth, those that begin with ^. It
-// refuses those with which nobody could log in.
+// New reads the options in a section of external_auth, those that begin with ^. It refuses options
+// with which nobody could log in.
 func New(section *value.Map) (*File, error) {
 	text := func(name, otherwise string) string {
 		if v, ok := section.Get(name); ok && v != nil {
@@ -150,7 +147,7 @@ func (f *File) proves(text, user, password string) (bool, error) {
 
 func equalText(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// digest is a password as a file of users has it; "" for a kind that is not known
+// digest returns a password in the form of a file of users, or "" for an unknown kind
 // (salt/modules/hashutil.py digest).
 func digest(kind, password string) string {
 	switch b := []byte(password); kind {
@@ -166,8 +163,8 @@ func digest(kind, password string) string {
 	return ""
 }
 
-// classic is how a password looks that crypt(3) has hashed with DES, and others that a plain
-// password hardly is.
+// classic matches passwords hashed by crypt(3) with DES, and other forms that a plain password
+// hardly has.
 var classic = regexp.MustCompile(`^[./0-9A-Za-z]{13}$|^[${]`)
 
 // matches compares a password with one of Apache's forms.
@@ -176,7 +173,7 @@ func matches(hash, password string) (bool, error) {
 		htpasswd.AcceptSha, htpasswd.AcceptSsha, htpasswd.AcceptCryptSha} {
 		known, err := form(hash)
 		if err != nil {
-			return false, errors.New("the user's password in the file is malformed") // err has it
+			return false, errors.New("the user's password in the file is malformed") // err says it
 		}
 		if known != nil {
 			return known.MatchesPassword(password), nil

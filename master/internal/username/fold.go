@@ -10,22 +10,22 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxBytes bounds what is folded of a name. Directories are asked for no longer one.
+// maxBytes bounds how much of a name is folded. Directories are not asked about longer names.
 const maxBytes = 256
 
-// maxRounds bounds how often a name is folded until it stays as it is. Two are enough for
-// all characters; a test tries them.
+// maxRounds bounds how often a name is folded until it stays the same. Two are enough for all
+// characters; a test tries them.
 const maxRounds = 4
 
-// Fold brings the spellings of a name that a directory takes for one user to one form: full
-// case folding (straße is strasse) and compatibility forms (ﬁ is fi) as RFC 4518 has them,
-// and without accents, blanks and what is not seen, as Active Directory and others compare.
-// Two names that are one user to a directory have one form; names of one form may be several
-// users to a directory that is stricter. It looks at the first 256 bytes.
+// Fold brings the spellings of a name that a directory takes for one user to one form: full case
+// folding (straße is strasse) and compatibility forms (ﬁ is fi) as in RFC 4518, and without
+// accents, blanks and invisible characters, as Active Directory and others compare. Two names that
+// are one user to a directory have one form. Names with one form may be several users to a stricter
+// directory. It reads the first 256 bytes.
 func Fold(name string) string {
 	name = name[:min(len(name), maxBytes)]
 	for range maxRounds {
-		// pairs that folding does not have, such as ı and i
+		// pairs that folding does not cover, such as ı and i
 		folded := strings.ToLower(strings.ToUpper(norm.NFKD.String(name)))
 		folded = strings.Map(baseRune, norm.NFKD.String(cases.Fold().String(folded)))
 		if folded == name {
@@ -36,7 +36,7 @@ func Fold(name string) string {
 	return name
 }
 
-// baseRune leaves out what is no character of its own.
+// baseRune drops runes that are no characters of their own.
 func baseRune(r rune) rune {
 	if unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.M) {
 		return -1

@@ -21,13 +21,13 @@ const (
 // Entry is one entry of the option engines.
 type Entry struct {
 	Name      string
-	Module    string     // Salt's engine_module; the name without it
-	Arguments *value.Map // of its function start
+	Module    string     // Salt's engine_module; without it the name
+	Arguments *value.Map // arguments of its function start
 	EachNode  bool       // runs on all masters of a cluster, not on one
 }
 
-// Parse reads the option engines: a list of names, and of maps of one name to its settings, or
-// one map of them. Entries that are none are among the faults, the others are good.
+// Parse reads the option engines: a list of names and of maps from one name to its settings, or one
+// map of them. Invalid entries are among the faults; the others are valid.
 func Parse(option any) (entries []Entry, faults []error) {
 	list, isList := option.([]any)
 	byName, isMap := option.(*value.Map)
@@ -39,7 +39,7 @@ func Parse(option any) (entries []Entry, faults []error) {
 		return nil, []error{errors.New("it is neither a list nor a map")}
 	}
 
-	named := map[string]int{} // how many have a name
+	named := map[string]int{} // number of entries by name
 	for i, item := range list {
 		e, err := parseEntry(item)
 		if err == nil && len(entries) == maxEngines {
@@ -52,7 +52,7 @@ func Parse(option any) (entries []Entry, faults []error) {
 		}
 
 		named[e.Name]++
-		if named[e.Name] > 1 { // logs and metrics tell them apart
+		if named[e.Name] > 1 { // so that logs and metrics tell them apart
 			e.Name = fmt.Sprintf("%s %d", e.Name, named[e.Name])
 		}
 
