@@ -148,7 +148,7 @@ func TestAttack34Pool(t *testing.T) {
 
 	// A flood of discovers costs bounded RSA.
 	c := stranger(t, a, "127.0.0.1", 2)
-	d := wire.Discover{PeerID: "127.0.0.1", Pub: pubOf(t, 2), Token: token(), Own: true}
+	d := wire.Discover{PeerID: "127.0.0.1", Pub: pubOf(t, 2), Token: newToken(), Own: true}
 	sealed, err := d.Seal(a.cfg.Suite, testKeys()[2])
 	must(t, err)
 	raw := frame(t, wire.TagDiscover, sealed)
@@ -225,10 +225,10 @@ func TestAttack11RogueReply(t *testing.T) {
 	}()
 
 	d := <-asked
-	for _, returned := range []string{d.Token, token()} {
+	for _, returned := range []string{d.Token, newToken()} {
 		reply := wire.DiscoverReply{
 			ReturnToken: returned,
-			Token:       token(),
+			Token:       newToken(),
 			PeerID:      ids[2],
 			Pub:         pubOf(t, 3),
 			ClusterPub:  pubOf(t, 3),
@@ -304,7 +304,7 @@ func TestAttack08Replay(t *testing.T) {
 	must(t, err)
 
 	for i := range 5 {
-		if a.inbox.batch(within(t), ids[1], Jobs,
+		if a.inbox.handleBatch(within(t), ids[1], Jobs,
 			[]arrived{{inc: "1", duty: Jobs, seq: 1, tag: "my/tag", packed: []byte{0x80}}}) != 1 {
 			t.Fatal("not acknowledged")
 		}
@@ -313,7 +313,7 @@ func TestAttack08Replay(t *testing.T) {
 		}
 	}
 
-	if a.inbox.batch(within(t), ids[1], Jobs,
+	if a.inbox.handleBatch(within(t), ids[1], Jobs,
 		[]arrived{{
 			inc:    "2",
 			duty:   Jobs,
@@ -344,7 +344,7 @@ func FuzzOwn(f *testing.F) {
 			Since: time.Now(),
 			Until: time.Now().Add(time.Minute),
 			Crowd: 3,
-		}}}.pack(time.Now()),
+		}}}.packCuts(time.Now()),
 		ownLate: value.NewMap("seq", 3, "age", 70000, "passed", 5),
 	} {
 		b, err := msgpack.Marshal(m, msgpack.Modern)

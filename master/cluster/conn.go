@@ -35,8 +35,8 @@ type conn struct {
 	late    map[uint64]Late // by the number of a job that comes next; of read's goroutine
 }
 
-// serve finds out what the other end speaks and reads its frames.
-func (k *conn) serve() {
+// serveConnection finds out what the other end speaks and reads its frames.
+func (k *conn) serveConnection() {
 	p := k.in.p
 	br := bufio.NewReader(k.Conn)
 	_ = k.SetDeadline(time.Now().Add(peekWait))
@@ -57,11 +57,11 @@ func (k *conn) serve() {
 			p.count.refused.Add(1)
 			return
 		}
-		if k.gone(t) {
+		if k.refuseRemoved(t) {
 			return
 		}
 
-		k.read(bufio.NewReader(t), t)
+		k.readFrames(bufio.NewReader(t), t)
 		return
 	}
 
@@ -72,11 +72,11 @@ func (k *conn) serve() {
 	}
 
 	k.plain = true
-	k.read(br, k.Conn)
+	k.readFrames(br, k.Conn)
 }
 
-// gone tells a master that was removed so.
-func (k *conn) gone(w net.Conn) bool {
+// refuseRemoved tells a master that was removed so.
+func (k *conn) refuseRemoved(w net.Conn) bool {
 	p := k.in.p
 	p.mu.Lock()
 	buried := p.node.Phase() == node.Active && p.node.Tombstoned(k.pem)
@@ -104,8 +104,8 @@ type peeked struct {
 
 func (p peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
 
-// read takes frames until the connection ends.
-func (k *conn) read(br *bufio.Reader, w net.Conn) {
+// readFrames takes frames until the connection ends.
+func (k *conn) readFrames(br *bufio.Reader, w net.Conn) {
 	p := k.in.p
 	k.out = w
 	var wg sync.WaitGroup
@@ -135,7 +135,7 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 				k.in.belongs(k)
 			}
 			r.SetMax(wire.MaxFrame)
-		case k.plain && k.salt():
+		case k.plain && k.mayBeSalt():
 			r.SetMax(wire.MaxFrame)
 		default: // also: a frame that comes byte by byte
 			end = time.Now().Add(strangerWait)
@@ -190,7 +190,7 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 		}
 
 		if kind == wire.KindOwn && rest == ownThrough && !k.plain && member {
-			if err := k.pass(br, w, f.Data); err != nil {
+			if err := k.relayConnection(br, w, f.Data); err != nil {
 				p.count.bad.Add(1)
 			}
 			return
@@ -206,9 +206,9 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 	}
 }
 
-// salt reports whether a connection without TLS may be a Salt master's. It is
+// mayBeSalt reports whether a connection without TLS may be a Salt master's. It is
 // no proof: each message has its own.
-func (k *conn) salt() bool {
+func (k *conn) mayBeSalt() bool {
 	return slices.ContainsFunc(k.in.p.view.Load().rec.Members,
 		func(m node.Member) bool { return k.in.fromSalt(m, k.from) })
 }
@@ -261,7 +261,7 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		if !k.plain {
 			return errOwn
 		}
-		return k.in.event(k.from, peer, rest, f.Data)
+		return k.in.handleSaltEvent(k.from, peer, rest, f.Data)
 	}
 
 	switch kind {
@@ -285,12 +285,12 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 	case wire.KindAnnounce:
 		return k.announce(from, peer, f.Data)
 	case wire.KindOwn:
-		return k.own(from, rest, f.Data)
+		return k.handleOwn(from, rest, f.Data)
 	case wire.KindRaft:
 		if p.consensus == nil {
 			return nil // not served
 		}
-		return p.consensus.take(k, rest, f.Data)
+		return p.consensus.queueMessage(k, rest, f.Data)
 	case wire.KindState:
 		return nil // not served
 	}
@@ -342,13 +342,13 @@ func (k *conn) announce(from node.Source, peer string, data []byte) error {
 			wire.JoinNotify{PeerID: p.cfg.ID, JoinPeerID: peer, Pub: m.Pub}, nil)
 	}
 
-	k.in.prove(peer, k.from)
+	k.in.rememberAddress(peer, k.from)
 	from.ID = peer
 	return p.verified(from, node.SessionKey{Key: key}, nil)
 }
 
-// own takes what only masters of ours send each other.
-func (k *conn) own(from node.Source, rest string, data []byte) error {
+// handleOwn takes what only masters of ours send each other.
+func (k *conn) handleOwn(from node.Source, rest string, data []byte) error {
 	p := k.in.p
 	if k.plain {
 		return errOwn
@@ -372,20 +372,20 @@ func (k *conn) own(from node.Source, rest string, data []byte) error {
 			return wire.ErrProof
 		}
 
-		if err := p.told(from.ID, k.from, rest, data); err != nil || rest != ownStarted {
+		if err := p.receiveNews(from.ID, k.from, rest, data); err != nil || rest != ownStarted {
 			return err
 		}
 
 		p.cameStarts(from.ID, k)
-		return k.heard(data)
+		return k.acknowledgeStarts(data)
 	}
 
 	m, err := parseOwn(rest, data)
 	return p.verified(from, m, err)
 }
 
-// heard answers a message about starts: it has been taken.
-func (k *conn) heard(data []byte) error {
+// acknowledgeStarts answers a message about starts: it has been taken.
+func (k *conn) acknowledgeStarts(data []byte) error {
 	_, number, err := parseStarts(data)
 	if err != nil {
 		return err
@@ -399,7 +399,7 @@ func (k *conn) heard(data []byte) error {
 
 func (p *Pool) verified(from node.Source, msg any, err error) error {
 	if err == nil {
-		p.step(node.Message{From: from, Msg: msg})
+		p.stepNode(node.Message{From: from, Msg: msg})
 	}
 	return err
 }

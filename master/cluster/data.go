@@ -50,7 +50,7 @@ func (l *link) putData(b []byte) bool {
 	}
 	l.data.waiting = append(l.data.waiting, b)
 	l.data.bytes += len(b)
-	l.poke()
+	l.wakeWriter()
 	return true
 }
 

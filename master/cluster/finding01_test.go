@@ -39,7 +39,7 @@ func TestFinding01Forwarding(t *testing.T) {
 	for i, tag := range bad { // from a master that does not withhold
 		packed, err := msgpack.Marshal(data(), msgpack.Modern)
 		must(t, err)
-		a.inbox.batch(within(t), ids[1], Jobs,
+		a.inbox.handleBatch(within(t), ids[1], Jobs,
 			[]arrived{{inc: "9", duty: Jobs, seq: uint64(i + 1), tag: tag, packed: packed, maker: "evil"}})
 	}
 

@@ -54,14 +54,14 @@ type folder struct {
 // lost: masters never remove them, and an empty mount point looks like this.
 var errAway = errors.New("the shared volume is not mounted")
 
-func (f folder) path(name string) string   { return filepath.Join(f.dir, name) }
-func (f folder) peerFile(id string) string { return filepath.Join(f.dir, peersDir, id+".pub") }
+func (f folder) filePath(name string) string { return filepath.Join(f.dir, name) }
+func (f folder) peerFile(id string) string   { return filepath.Join(f.dir, peersDir, id+".pub") }
 
 // record is the file of the record. Masters change it without a lock: a lock of
 // a volume may never be given, see package versioned.
 func (f folder) record() versioned.File {
 	return versioned.File{
-		Path:  f.path(recordFile),
+		Path:  f.filePath(recordFile),
 		Mode:  0o600,
 		Limit: maxRecord,
 		Version: func(b []byte) (uint64, error) {
@@ -71,22 +71,22 @@ func (f folder) record() versioned.File {
 	}
 }
 
-// read reads a small regular file; a stale handle of a network file system
+// readFile reads a small regular file; a stale handle of a network file system
 // is tried again.
-func (f folder) read(name string, limit int64) (b []byte, err error) {
+func (f folder) readFile(name string, limit int64) (b []byte, err error) {
 	err = durable.RetryStale(50*time.Millisecond, func() (err error) {
-		b, err = durable.Read(f.path(name), limit)
+		b, err = durable.Read(f.filePath(name), limit)
 		return err
 	})
 	return b, err
 }
 
-// load reads the record.
-func (f folder) load() (r node.Record, exists bool, err error) {
+// loadRecord reads the record.
+func (f folder) loadRecord() (r node.Record, exists bool, err error) {
 	b, _, err := f.record().Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		// A folder that is not mounted has nothing in it either.
-		if _, err := os.Stat(f.path(clusterPEM)); err != nil {
+		if _, err := os.Stat(f.filePath(clusterPEM)); err != nil {
 			return node.Record{}, false, fmt.Errorf("%w: %w", errAway, err)
 		}
 		return node.Record{}, false, nil
@@ -103,11 +103,11 @@ func (f folder) load() (r node.Record, exists bool, err error) {
 	return r, err == nil, err
 }
 
-// store replaces the record if its version is expect, and brings the files of
+// storeRecord replaces the record if its version is expect, and brings the files of
 // Salt's layout in line with it. What another master does to those files at the
 // same moment is put right by the next load or store.
-func (f folder) store(expect uint64, r node.Record) (current node.Record, conflict bool, err error) {
-	current, exists, err := f.load()
+func (f folder) storeRecord(expect uint64, r node.Record) (current node.Record, conflict bool, err error) {
+	current, exists, err := f.loadRecord()
 	if err != nil {
 		return node.Record{}, false, err
 	}
@@ -129,7 +129,7 @@ func (f folder) store(expect uint64, r node.Record) (current node.Record, confli
 
 	switch err := f.record().Write(expect, b); {
 	case errors.Is(err, versioned.ErrConflict):
-		if current, _, err = f.load(); err != nil {
+		if current, _, err = f.loadRecord(); err != nil {
 			return node.Record{}, false, err
 		}
 		f.removePeers(r, current)
@@ -165,23 +165,23 @@ func (f folder) writePeer(m node.Member) error {
 	return nil
 }
 
-// key reads the cluster AES key that Salt's masters use.
-func (f folder) key() (crypt.Key, error) {
-	b, err := f.read(keyFile, 4096)
+// readKey reads the cluster AES key that Salt's masters use.
+func (f folder) readKey() (crypt.Key, error) {
+	b, err := f.readFile(keyFile, 4096)
 	if err != nil {
 		return crypt.Key{}, fmt.Errorf("read the cluster's AES key: %w", err)
 	}
 	return crypt.ParseKey(string(b))
 }
 
-// mend writes the AES key of the record where a crash has prevented it.
-func (f folder) mend(r node.Record) error { return f.mendKey(r, false) }
+// mendMissingKey writes the AES key of the record where a crash has prevented it.
+func (f folder) mendMissingKey(r node.Record) error { return f.mendKey(r, false) }
 
 // mendKey writes the AES key of the record. changed says that it is a new
 // one; otherwise a key that is unknown, or missing for a moment, is one that a
 // Salt master puts there now, and is left alone.
 func (f folder) mendKey(r node.Record, changed bool) error {
-	k, err := f.key()
+	k, err := f.readKey()
 	if err == nil && k.String() == r.Key {
 		return nil
 	}
@@ -189,11 +189,11 @@ func (f folder) mendKey(r node.Record, changed bool) error {
 		return nil
 	}
 
-	if now, exists, err := f.load(); err != nil || !exists || now.Version != r.Version {
+	if now, exists, err := f.loadRecord(); err != nil || !exists || now.Version != r.Version {
 		return err // another master has changed it meanwhile, and repairs
 	}
 
-	if err := durable.Replace(f.path(keyFile), []byte(r.Key), 0o600); err != nil {
+	if err := durable.Replace(f.filePath(keyFile), []byte(r.Key), 0o600); err != nil {
 		return fmt.Errorf("write the cluster's AES key: %w", err)
 	}
 
@@ -237,7 +237,7 @@ func (f folder) arrange(cfg Config) (prepared, error) {
 	// Salt's folders of minion keys and masters, and ours of jobs.
 	for _, d := range []string{"minions", "minions_pre", "minions_rejected", "minions_denied",
 		"minions_autosign", peersDir, JobsDir} {
-		if err := versioned.Mkdir(f.path(d), 0o700); err != nil {
+		if err := versioned.Mkdir(f.filePath(d), 0o700); err != nil {
 			return prepared{}, fmt.Errorf("make the folders of keys and jobs: %w", err)
 		}
 	}
@@ -261,17 +261,17 @@ func (f folder) arrange(cfg Config) (prepared, error) {
 		p.peers = append(p.peers, node.Peer{ID: id, Pub: string(pub)})
 	}
 
-	_, err := os.Stat(f.path(clusterPEM))
+	_, err := os.Stat(f.filePath(clusterPEM))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		for _, other := range []string{recordFile, clusterPub} {
-			if _, err := os.Stat(f.path(other)); err == nil {
+			if _, err := os.Stat(f.filePath(other)); err == nil {
 				return prepared{}, fmt.Errorf("%w: %s has %s but no %s; restore it from a backup", errNoKey,
 					f.dir, other, clusterPEM)
 			}
 		}
 
-		if made, err := f.form(cfg); made || err != nil {
+		if made, err := f.formCluster(cfg); made || err != nil {
 			return prepared{found: true, peers: p.peers}, err
 		}
 	case err != nil:
@@ -287,10 +287,10 @@ func (f folder) arrange(cfg Config) (prepared, error) {
 	return p, nil
 }
 
-// form makes a new cluster, unless another master does: the one whose key of
+// formCluster makes a new cluster, unless another master does: the one whose key of
 // the cluster is there first. That comes after the master's own key, by which
 // this one is known as the founder when it is interrupted now.
-func (f folder) form(cfg Config) (made bool, err error) {
+func (f folder) formCluster(cfg Config) (made bool, err error) {
 	if err := f.writePeer(node.Member{ID: cfg.ID, Pub: cfg.Pub}); err != nil {
 		return false, err
 	}
@@ -307,7 +307,7 @@ func (f folder) form(cfg Config) (made bool, err error) {
 		return false, fmt.Errorf("make the cluster's key: %w", err)
 	}
 
-	if made, err = versioned.Create(f.path(clusterPEM), text, 0o400); err != nil {
+	if made, err = versioned.Create(f.filePath(clusterPEM), text, 0o400); err != nil {
 		return false, fmt.Errorf("write the cluster's key: %w", err)
 	}
 	if !made {
@@ -319,15 +319,15 @@ func (f folder) form(cfg Config) (made bool, err error) {
 
 // complete makes what belongs to the cluster's key and is not there.
 func (f folder) complete(cfg Config) error {
-	if _, err := os.Lstat(f.path(clusterPub)); errors.Is(err, fs.ErrNotExist) {
-		key, err := crypt.LoadPrivate(f.path(clusterPEM), cfg.KeyPass)
+	if _, err := os.Lstat(f.filePath(clusterPub)); errors.Is(err, fs.ErrNotExist) {
+		key, err := crypt.LoadPrivate(f.filePath(clusterPEM), cfg.KeyPass)
 		if err != nil {
 			return fmt.Errorf("cluster key (cluster_key_pass): %w", err)
 		}
 
 		pub, err := crypt.PublicPEM(&key.PublicKey)
 		if err == nil {
-			_, err = versioned.Create(f.path(clusterPub), []byte(pub), 0o400)
+			_, err = versioned.Create(f.filePath(clusterPub), []byte(pub), 0o400)
 		}
 
 		if err != nil {
@@ -335,10 +335,10 @@ func (f folder) complete(cfg Config) error {
 		}
 	}
 
-	if _, err := os.Lstat(f.path(keyFile)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(f.filePath(keyFile)); errors.Is(err, fs.ErrNotExist) {
 		aes, err := crypt.NewKey(nil)
 		if err == nil {
-			_, err = versioned.Create(f.path(keyFile), []byte(aes.String()), 0o600)
+			_, err = versioned.Create(f.filePath(keyFile), []byte(aes.String()), 0o600)
 		}
 		if err != nil {
 			return fmt.Errorf("write the cluster's AES key: %w", err)

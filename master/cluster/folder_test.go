@@ -38,7 +38,7 @@ func TestFormOnce(t *testing.T) {
 					founders.Add(1)
 				}
 
-				if _, err := (folder{dir: dir}).key(); err != nil {
+				if _, err := (folder{dir: dir}).readKey(); err != nil {
 					t.Error(err)
 				}
 			})
@@ -83,15 +83,15 @@ func TestFormInterrupted(t *testing.T) {
 		t.Fatalf("%+v, %v", p, err)
 	}
 
-	aes, err := f.key()
+	aes, err := f.readKey()
 	must(t, err)
-	must(t, os.Remove(f.path(clusterPub)))
+	must(t, os.Remove(f.filePath(clusterPub)))
 	p, _, err = f.prepare(cfg)
-	if now, kerr := f.key(); err != nil || !p.found || kerr != nil || now.String() != aes.String() {
+	if now, kerr := f.readKey(); err != nil || !p.found || kerr != nil || now.String() != aes.String() {
 		t.Errorf("%+v, %v", p, err)
 	}
 
-	if _, err := os.Stat(f.path(clusterPub)); err != nil {
+	if _, err := os.Stat(f.filePath(clusterPub)); err != nil {
 		t.Error(err)
 	}
 }
@@ -116,7 +116,7 @@ func TestPrepareWhileSaltWritesTheKey(t *testing.T) {
 			cfg := Config{ID: "a", Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b"}, KeySize: 2048}
 			_, before, err := f.prepare(cfg)
 			must(t, err)
-			path := f.path(clusterPEM)
+			path := f.filePath(clusterPEM)
 			text, err := os.ReadFile(path)
 			must(t, err)
 			must(t, os.Chmod(path, 0o600))

@@ -176,7 +176,7 @@ func (p *Pool) spread(o outgoing) int {
 			watch(id, i)
 		}
 
-		if l.put(d, i) && !l.plain && l.up.Load() {
+		if l.queueItem(d, i) && !l.plain && l.up.Load() {
 			n++
 		}
 	}
@@ -284,7 +284,7 @@ func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Ev
 	e.Data.Delete(wire.PeerField)
 	switch {
 	case event.MayOrder(e, event.KeyRotate):
-		in.p.load() // Salt's masters have changed the file
+		in.p.loadRecord() // Salt's masters have changed the file
 		return nil
 	case event.MayOrder(e, event.KeyChange):
 		if id, st := wire.KeyEvent(e.Tag, e.Data); st != wire.KeyNone {
@@ -404,7 +404,7 @@ func (p *Pool) Status() Status {
 			}
 
 			if l.up.Load() {
-				ps.Through = l.via()
+				ps.Through = l.relayPeer()
 			}
 
 			l.mu.Lock()

@@ -29,14 +29,14 @@ func (k *conn) handle(ctx context.Context, d Duty) {
 			continue
 		}
 
-		n := k.in.batch(ctx, m.ID, d, batch)
-		if n > 0 && !k.ack(d, batch[n-1].seq) || n < len(batch) {
+		n := k.in.handleBatch(ctx, m.ID, d, batch)
+		if n > 0 && !k.acknowledge(d, batch[n-1].seq) || n < len(batch) {
 			_ = k.Close() // the rest is sent again on the next connection
 		}
 	}
 }
 
-func (k *conn) ack(d Duty, seq uint64) bool {
+func (k *conn) acknowledge(d Duty, seq uint64) bool {
 	packed, err := packAck(d, seq)
 	if err != nil {
 		return false
@@ -57,9 +57,9 @@ func (k *conn) answer(b []byte) error {
 	return err
 }
 
-// batch handles numbered messages of one duty that were not handled before,
+// handleBatch handles numbered messages of one duty that were not handled before,
 // together, and tells how many from the front may be acknowledged.
-func (in *inbox) batch(ctx context.Context, peer string, d Duty, batch []arrived) (done int) {
+func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []arrived) (done int) {
 	in.mu.Lock()
 	s := in.seen[peer]
 	if s == nil || s.inc != batch[0].inc {
@@ -83,11 +83,11 @@ func (in *inbox) batch(ctx context.Context, peer string, d Duty, batch []arrived
 		}
 
 		if len(batch) == 1 {
-			ok[i] = in.one(ctx, peer, a)
+			ok[i] = in.handleOne(ctx, peer, a)
 			continue
 		}
 
-		wg.Go(func() { ok[i] = in.one(ctx, peer, a) })
+		wg.Go(func() { ok[i] = in.handleOne(ctx, peer, a) })
 	}
 
 	wg.Wait()
@@ -99,8 +99,8 @@ func (in *inbox) batch(ctx context.Context, peer string, d Duty, batch []arrived
 	return done
 }
 
-// one handles a message and reports whether it needs no second try.
-func (in *inbox) one(ctx context.Context, peer string, a arrived) bool {
+// handleOne handles a message and reports whether it needs no second try.
+func (in *inbox) handleOne(ctx context.Context, peer string, a arrived) bool {
 	data, err := wire.UnpackEvent(a.packed)
 	if err != nil {
 		in.p.count.bad.Add(1)
@@ -116,9 +116,9 @@ func (in *inbox) one(ctx context.Context, peer string, a arrived) bool {
 	return true
 }
 
-// event takes an event of a Salt master. What comes before its session key
+// handleSaltEvent takes an event of a Salt master. What comes before its session key
 // waits, within bounds.
-func (in *inbox) event(from netip.Addr, peer, tag string, data []byte) error {
+func (in *inbox) handleSaltEvent(from netip.Addr, peer, tag string, data []byte) error {
 	p := in.p
 	v := p.view.Load()
 	m, ok := v.rec.Member(peer)
@@ -154,7 +154,7 @@ func (in *inbox) event(from netip.Addr, peer, tag string, data []byte) error {
 	}
 
 	p.count.handled.Add(1)
-	in.prove(peer, from)
+	in.rememberAddress(peer, from)
 	return in.deliver(p.ctx, peer, Late{}, event.Event{Tag: tag, Data: load, Origin: event.Peer, Maker: event.Unknown})
 }
 
@@ -166,7 +166,7 @@ func (in *inbox) unpark(peer string) {
 		delete(in.parked, peer)
 		in.mu.Unlock()
 		for _, e := range events {
-			if err := in.event(e.from, peer, e.tag, e.data); err != nil {
+			if err := in.handleSaltEvent(e.from, peer, e.tag, e.data); err != nil {
 				in.p.count.bad.Add(1)
 			}
 		}

@@ -101,20 +101,20 @@ func (in *inbox) accept() {
 
 		a, _ := netip.ParseAddrPort(c.RemoteAddr().String())
 		k := &conn{Conn: c, in: in, from: a.Addr().Unmap()}
-		if !in.add(k) {
+		if !in.addConnection(k) {
 			p.count.refused.Add(1)
 			_ = c.Close()
 			continue
 		}
 
 		p.wg.Go(func() {
-			defer in.drop(k)
-			k.serve()
+			defer in.dropConnection(k)
+			k.serveConnection()
 		})
 	}
 }
 
-func (in *inbox) add(k *conn) bool {
+func (in *inbox) addConnection(k *conn) bool {
 	known := in.memberAddress(k.from)
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -163,9 +163,9 @@ func (in *inbox) belongs(k *conn) {
 	}
 }
 
-func (in *inbox) drop(k *conn) {
+func (in *inbox) dropConnection(k *conn) {
 	_ = k.Close()
-	in.p.tellers.ended(k)
+	in.p.tellers.forgetConnection(k)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	delete(in.conns, k)
@@ -230,8 +230,8 @@ func (in *inbox) review() {
 	})
 }
 
-// prove remembers where a Salt master dials from.
-func (in *inbox) prove(peer string, from netip.Addr) {
+// rememberAddress remembers where a Salt master dials from.
+func (in *inbox) rememberAddress(peer string, from netip.Addr) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.proven[peer] = from

@@ -55,7 +55,7 @@ func (l *link) holdJobs(now, connected time.Time) bool {
 	if !late {
 		return false
 	}
-	forReturns := now.Sub(connected) < returnsFirst && !l.queues[Returns].empty()
+	forReturns := now.Sub(connected) < returnsFirst && !l.queues[Returns].isEmpty()
 	return forReturns || l.holdForStarts(published, now, connected)
 }
 
@@ -97,14 +97,14 @@ func (p *Pool) retell(from *link, i *item) bool {
 		if l == from || l.plain || !l.up.Load() {
 			continue
 		}
-		if l.queues[Jobs].waits(i.tag) {
+		if l.queues[Jobs].holdsTag(i.tag) {
 			return false
 		}
 		to = append(to, l)
 	}
 
 	for _, l := range to {
-		l.put(Jobs, &item{
+		l.queueItem(Jobs, &item{
 			at:     i.at,
 			tag:    i.tag,
 			maker:  i.maker,
@@ -155,8 +155,8 @@ func (p *Pool) Bring(peer string, jobs []Job) {
 			brought: true,
 			keep:    keyFor + j.Age,
 		}
-		if !l.queues[Jobs].waits(i.tag) {
-			l.put(Jobs, i)
+		if !l.queues[Jobs].holdsTag(i.tag) {
+			l.queueItem(Jobs, i)
 		}
 	}
 }

@@ -277,26 +277,26 @@ func TestJobsThatWait(t *testing.T) {
 	put(now, "old", true, 0)
 	put(now, "key", false, keyFor)
 
-	if i := q.next(now, true); i == nil || i.tag != "old" || i.late {
+	if i := q.nextToSend(now, true); i == nil || i.tag != "old" || i.late {
 		t.Errorf("in time: %+v", i)
 	}
 
-	q.again()
-	if i := q.next(now, true); i == nil || !i.late {
+	q.markUnsent()
+	if i := q.nextToSend(now, true); i == nil || !i.late {
 		t.Errorf("a second time: %+v", i)
 	}
 
-	q.again()
-	if i := q.next(now.Add(jobFor-time.Second), true); i == nil || !i.late {
+	q.markUnsent()
+	if i := q.nextToSend(now.Add(jobFor-time.Second), true); i == nil || !i.late {
 		t.Errorf("within ten minutes: %+v", i)
 	}
 
-	if i := q.next(now.Add(time.Minute), true); i != nil || q.lost != 1 {
+	if i := q.nextToSend(now.Add(time.Minute), true); i != nil || q.lost != 1 {
 		t.Errorf("a key after a minute: %+v, %d lost", i, q.lost)
 	}
 
-	q.again()
-	if i := q.next(now.Add(jobFor+time.Second), true); i != nil {
+	q.markUnsent()
+	if i := q.nextToSend(now.Add(jobFor+time.Second), true); i != nil {
 		t.Errorf("after ten minutes: %+v", i)
 	}
 

@@ -76,18 +76,18 @@ func newLink(p *Pool, id, pub string, plain bool) *link {
 	return l
 }
 
-func (l *link) close()      { l.stop() }
-func (l *link) ended() bool { return l.dead.Load() }
+func (l *link) close()         { l.stop() }
+func (l *link) hasEnded() bool { return l.dead.Load() }
 
 // farewell closes the link when the control messages that wait are written.
 func (l *link) farewell() {
 	l.mu.Lock()
 	l.leaving = true
 	l.mu.Unlock()
-	l.poke()
+	l.wakeWriter()
 }
 
-func (l *link) poke() {
+func (l *link) wakeWriter() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -97,9 +97,9 @@ func (l *link) poke() {
 // control queues a message of package node.
 func (l *link) control(msg any) {
 	l.mu.Lock()
-	if l.joins(msg) {
+	if l.mergeCuts(msg) {
 		l.mu.Unlock()
-		l.poke()
+		l.wakeWriter()
 		return
 	}
 
@@ -116,11 +116,11 @@ func (l *link) control(msg any) {
 	}
 	l.mu.Unlock()
 
-	l.poke()
+	l.wakeWriter()
 }
 
-// joins adds a message to one of its kind that waits, and reports whether it could; mu is held.
-func (l *link) joins(msg any) bool {
+// mergeCuts adds a message to one of its kind that waits, and reports whether it could; mu is held.
+func (l *link) mergeCuts(msg any) bool {
 	m, ok := msg.(cutMsg)
 	if !ok {
 		return false
@@ -154,21 +154,21 @@ func (l *link) takeControl() (msgs []any, leaving bool) {
 	return msgs, l.leaving
 }
 
-// put queues a message of a duty and reports whether it has room.
-func (l *link) put(d Duty, i *item) bool {
+// queueItem queues a message of a duty and reports whether it has room.
+func (l *link) queueItem(d Duty, i *item) bool {
 	ok := l.queues[d].put(i)
-	l.poke()
+	l.wakeWriter()
 	return ok
 }
 
-// run keeps the link up until it is closed.
-func (l *link) run() {
+// keepConnected keeps the link up until it is closed.
+func (l *link) keepConnected() {
 	defer l.dead.Store(true)
 	defer l.stop()
 	wait := redialMin
 	for l.ctx.Err() == nil {
 		began := time.Now()
-		err := l.once()
+		err := l.connectOnce()
 		if l.ctx.Err() != nil || err == nil {
 			return
 		}
@@ -201,9 +201,9 @@ func (l *link) run() {
 
 var errPin = errors.New("the other end has another key than the member")
 
-// dial connects and proves the other end. plain tells what it speaks, by through
+// dialPeer connects and proves the other end. plain tells what it speaks, by through
 // whom the connection goes.
-func (l *link) dial() (c net.Conn, plain bool, by string, err error) {
+func (l *link) dialPeer() (c net.Conn, plain bool, by string, err error) {
 	between := l.p.between(l)
 	l.dials.Add(1)
 	defer func() { l.gone.Store(errors.Is(err, syscall.ECONNREFUSED)) }()
@@ -231,7 +231,7 @@ func (l *link) dial() (c net.Conn, plain bool, by string, err error) {
 
 // direct is dial without a third.
 func (l *link) direct(limit time.Duration) (c net.Conn, plain bool, err error) {
-	raw, err := l.reach(limit)
+	raw, err := l.openDirect(limit)
 	if err != nil || l.plain {
 		return raw, true, err
 	}
@@ -243,16 +243,16 @@ func (l *link) direct(limit time.Duration) (c net.Conn, plain bool, err error) {
 
 	c, err = l.secure(raw, limit)
 	if err != nil && l.both && !errors.Is(err, errPin) && l.ctx.Err() == nil {
-		raw, err := l.reach(dialWait)
+		raw, err := l.openDirect(dialWait)
 		return raw, true, err
 	}
 
 	return c, false, err
 }
 
-// once dials and writes until the connection breaks.
-func (l *link) once() error {
-	c, plain, by, err := l.dial()
+// connectOnce dials and writes until the connection breaks.
+func (l *link) connectOnce() error {
+	c, plain, by, err := l.dialPeer()
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (l *link) once() error {
 	}
 
 	for d := range l.queues {
-		l.queues[d].again()
+		l.queues[d].markUnsent()
 	}
 
 	l.dropData()
@@ -288,7 +288,7 @@ func (l *link) once() error {
 	if !l.stray {
 		l.p.log.Info("connected to a master", "peer", l.id, "tls", !plain, "through", by)
 		l.up.Store(true)
-		l.p.step(node.Linked{Peer: l.id})
+		l.p.stepNode(node.Linked{Peer: l.id})
 		if s := l.p.subs.Load(); s != nil && !plain {
 			l.control(*s)
 		}
@@ -302,11 +302,11 @@ func (l *link) once() error {
 		defer func() {
 			l.up.Store(false)
 			l.beginStarts(false)
-			l.p.step(node.Unlinked{Peer: l.id})
+			l.p.stepNode(node.Unlinked{Peer: l.id})
 		}()
 	}
 
-	return l.write(ctx, c, plain)
+	return l.writeMessages(ctx, c, plain)
 }
 
 // listen reads acknowledgements.
@@ -323,7 +323,7 @@ func (l *link) listen(c net.Conn, plain bool) {
 			continue
 		}
 		if rest == ownGone && !l.stray { // the other end is a member, by its key
-			l.p.step(node.Message{From: node.Source{ID: l.id}, Msg: node.Gone{}})
+			l.p.stepNode(node.Message{From: node.Source{ID: l.id}, Msg: node.Gone{}})
 			continue
 		}
 		if rest == ownHeard {
@@ -342,21 +342,21 @@ func (l *link) listen(c net.Conn, plain bool) {
 			return
 		}
 
-		for _, i := range l.queues[d].ack(seq) {
+		for _, i := range l.queues[d].acknowledge(seq) {
 			l.sentLate(i)
 		}
 
-		l.poke()
+		l.wakeWriter()
 	}
 }
 
-// write sends what waits: control first, then the duties in turn.
-func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
+// writeMessages sends what waits: control first, then the duties in turn.
+func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error {
 	idle := time.NewTimer(strayFor)
 	defer idle.Stop()
 	connected := l.p.cfg.Now()
 	for _, hold := range []time.Duration{returnsFirst, lostFor} {
-		held := time.AfterFunc(hold, l.poke)
+		held := time.AfterFunc(hold, l.wakeWriter)
 		defer held.Stop()
 	}
 
@@ -390,7 +390,7 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 
 		for _, m := range msgs {
 			busy = true
-			next, err := l.pack(buf, m, plain)
+			next, err := l.packControl(buf, m, plain)
 			if err != nil {
 				l.p.log.Warn("a message to a master cannot be packed", "peer", l.id, "error", err)
 				continue
@@ -414,7 +414,7 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 
 				// A few of each, so that none waits for another.
 				for range 32 {
-					i := l.queues[d].next(l.p.cfg.Now(), !plain)
+					i := l.queues[d].nextToSend(l.p.cfg.Now(), !plain)
 					if i == nil || len(buf) > 256<<10 {
 						break
 					}
@@ -473,9 +473,9 @@ func (l *link) packItem(buf []byte, d Duty, i *item, plain bool) ([]byte, error)
 	return wire.AppendPacked(buf, wire.OwnPrefix+ownItem, packed)
 }
 
-// pack adds a message of package node to buf. RSA is done here, on the
+// packControl adds a message of package node to buf. RSA is done here, on the
 // link's own goroutine.
-func (l *link) pack(buf []byte, msg any, plain bool) ([]byte, error) {
+func (l *link) packControl(buf []byte, msg any, plain bool) ([]byte, error) {
 	p, s := l.p, l.p.cfg.Suite
 	var tag string
 	var data *value.Map
@@ -519,7 +519,7 @@ func (l *link) pack(buf []byte, msg any, plain bool) ([]byte, error) {
 		if plain {
 			return buf, nil
 		}
-		tag, data = wire.OwnPrefix+ownCut, m.pack(p.cfg.Now())
+		tag, data = wire.OwnPrefix+ownCut, m.packCuts(p.cfg.Now())
 	case wire.Raft:
 		tag, data = wire.RaftTag(m.Kind), m.Pack()
 	default:

@@ -35,7 +35,7 @@ func TestPeersOrderForThemselves(t *testing.T) {
 		got, err := parseItem(b)
 		must(t, err)
 
-		if a.inbox.batch(within(t), ids[1], Events, []arrived{got}) != 1 {
+		if a.inbox.handleBatch(within(t), ids[1], Events, []arrived{got}) != 1 {
 			t.Fatalf("%s of %q is not acknowledged", tag, maker)
 		}
 	}

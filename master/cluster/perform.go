@@ -18,13 +18,13 @@ func (p *Pool) perform(out []node.Output) {
 	for _, o := range out {
 		switch o := o.(type) {
 		case node.Send:
-			p.send(o)
+			p.sendControl(o)
 		case node.Load:
-			p.load()
+			p.loadRecord()
 		case node.Store:
-			p.store(o)
+			p.storeRecord(o)
 		case node.Apply:
-			p.adopt(o)
+			p.adoptRecord(o)
 		case node.PeerKey:
 			v := *p.view.Load()
 			sessions := map[string]crypt.Key{o.Peer: o.Key}
@@ -43,7 +43,7 @@ func (p *Pool) perform(out []node.Output) {
 				delete(p.commands, o.ID)
 			}
 		case node.Note:
-			p.note(o)
+			p.logNote(o)
 		case node.Install:
 			// Nothing is installed: the folder is shared, so its files are
 			// the cluster's. Another key than the file's shows that it is not.
@@ -55,7 +55,7 @@ func (p *Pool) perform(out []node.Output) {
 	}
 }
 
-func (p *Pool) note(o node.Note) {
+func (p *Pool) logNote(o node.Note) {
 	level := slog.LevelInfo
 	if o.Warn {
 		level = slog.LevelWarn
@@ -76,8 +76,8 @@ func (p *Pool) note(o node.Note) {
 	p.log.Log(p.ctx, level, o.Text, attrs...)
 }
 
-// adopt takes a newer record; mu is held.
-func (p *Pool) adopt(o node.Apply) {
+// adoptRecord takes a newer record; mu is held.
+func (p *Pool) adoptRecord(o node.Apply) {
 	old := p.view.Load()
 	v := &view{rec: o.Record, phase: o.Phase, sessions: old.sessions}
 	for _, text := range []string{o.Record.Key, o.Record.PrevKey} {
@@ -135,32 +135,32 @@ func (p *Pool) relink(v *view) {
 		}
 
 		p.links[m.ID] = l
-		p.wg.Go(l.run)
+		p.wg.Go(l.keepConnected)
 	}
 }
 
 // maxStrays bounds the links to masters that are no members.
 const maxStrays = 32
 
-// send hands a message to a link; mu is held.
-func (p *Pool) send(s node.Send) {
+// sendControl hands a message to a link; mu is held.
+func (p *Pool) sendControl(s node.Send) {
 	if l := p.links[s.To]; l != nil && (s.Pub == "" || s.Pub == l.pub) {
 		l.control(s.Msg)
 		return
 	}
-	if !stray(s.Msg) {
+	if !allowedToStrangers(s.Msg) {
 		return
 	}
 
 	l := p.strays[s.To]
-	if l != nil && (l.ended() || l.pub != s.Pub) {
+	if l != nil && (l.hasEnded() || l.pub != s.Pub) {
 		l.close()
 		delete(p.strays, s.To)
 		l = nil
 	}
 
 	if l == nil {
-		maps.DeleteFunc(p.strays, func(_ string, o *link) bool { return o.ended() })
+		maps.DeleteFunc(p.strays, func(_ string, o *link) bool { return o.hasEnded() })
 		if len(p.strays) >= maxStrays {
 			p.count.dropped.Add(1)
 			return
@@ -169,14 +169,14 @@ func (p *Pool) send(s node.Send) {
 		l = newLink(p, s.To, s.Pub, false)
 		l.stray, l.both = true, p.cfg.PlainPeers
 		p.strays[s.To] = l
-		p.wg.Go(l.run)
+		p.wg.Go(l.keepConnected)
 	}
 
 	l.control(s.Msg)
 }
 
-// stray reports whether a message may go to a master that is no member.
-func stray(msg any) bool {
+// allowedToStrangers reports whether a message may go to a master that is no member.
+func allowedToStrangers(msg any) bool {
 	switch msg.(type) {
 	case wire.Discover, wire.DiscoverReply, wire.Join, wire.JoinReply, node.Refused:
 		return true
@@ -184,9 +184,9 @@ func stray(msg any) bool {
 	return false
 }
 
-// guard runs f on the folder with a deadline. When an earlier call still
+// withFolder runs f on the folder with a deadline. When an earlier call still
 // hangs, f is not called and busy is the answer.
-func (p *Pool) guard(f func(), late func()) {
+func (p *Pool) withFolder(f func(), late func()) {
 	if !p.folderBusy.CompareAndSwap(false, true) {
 		p.wg.Go(late)
 		return
@@ -219,38 +219,38 @@ func (p *Pool) guard(f func(), late func()) {
 
 var errFolder = errors.New("the cluster's folder does not answer")
 
-// load reads the record and looks whether Salt's masters have rotated the
+// loadRecord reads the record and looks whether Salt's masters have rotated the
 // AES key.
-func (p *Pool) load() {
-	p.guard(func() {
-		r, exists, err := p.folder.load()
+func (p *Pool) loadRecord() {
+	p.withFolder(func() {
+		r, exists, err := p.folder.loadRecord()
 		p.folderLog.result("read the cluster's record", err)
-		p.step(node.Loaded{Record: r, Exists: exists, Err: err})
+		p.stepNode(node.Loaded{Record: r, Exists: exists, Err: err})
 		if err != nil || !exists {
 			return
 		}
 
-		k, err := p.folder.key()
+		k, err := p.folder.readKey()
 		switch text := k.String(); {
 		case err == nil && text == r.Key:
 		case err == nil && text != r.PrevKey && p.cfg.PlainPeers:
-			p.step(node.KeyFile{Key: text})
+			p.stepNode(node.KeyFile{Key: text})
 		default:
-			p.folderLog.result("repair the file of the cluster's AES key", p.folder.mend(r))
+			p.folderLog.result("repair the file of the cluster's AES key", p.folder.mendMissingKey(r))
 		}
 	}, func() {})
 }
 
-func (p *Pool) store(o node.Store) {
+func (p *Pool) storeRecord(o node.Store) {
 	var once sync.Once
 	answer := func(s node.Stored) {
 		once.Do(func() {
 			s.ID = o.ID
-			p.step(s)
+			p.stepNode(s)
 		})
 	}
-	p.guard(func() {
-		current, conflict, err := p.folder.store(o.Expect, o.Record)
+	p.withFolder(func() {
+		current, conflict, err := p.folder.storeRecord(o.Expect, o.Record)
 		p.folderLog.result("change the cluster's record", err)
 		answer(node.Stored{Conflict: conflict, Current: current, Err: err})
 	}, func() { answer(node.Stored{Err: errFolder}) })

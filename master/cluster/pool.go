@@ -121,11 +121,11 @@ func Open(ctx context.Context, cfg Config) (*Pool, error) {
 		served:     make(chan struct{}),
 	}
 
-	if err := p.open(ctx); err != nil {
+	if err := p.startParts(ctx); err != nil {
 		return nil, fmt.Errorf("open the cluster: %w", err)
 	}
 
-	if err := p.join(ctx); err != nil {
+	if err := p.waitForMembership(ctx); err != nil {
 		p.Close()
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-func (p *Pool) open(ctx context.Context) error {
+func (p *Pool) startParts(ctx context.Context) error {
 	cfg := p.cfg
 	prep, identity, err := p.folder.prepare(cfg)
 	if err != nil {
@@ -145,7 +145,7 @@ func (p *Pool) open(ctx context.Context) error {
 		return errors.New("cluster.pub in cluster_pki_dir does not have the fingerprint cluster_pub_fingerprint")
 	}
 
-	aes, err := p.folder.key()
+	aes, err := p.folder.readKey()
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (p *Pool) open(ctx context.Context) error {
 	}
 
 	p.tls = tlsConfig(cert)
-	p.inc = token()
+	p.inc = newToken()
 	p.node = node.New(node.Config{
 		ID:               cfg.ID,
 		Pub:              cfg.Pub,
@@ -171,13 +171,13 @@ func (p *Pool) open(ctx context.Context) error {
 		Fingerprint:      cfg.fingerprint(),
 		Found:            prep.found,
 		Key:              aes.String(),
-		Seed:             seed(),
+		Seed:             newSeed(),
 		Secret:           cfg.Secret,
 		AllowEmptySecret: cfg.AllowEmptySecret,
 		SessionKey:       p.session,
 		PublishSession:   cfg.PublishSession,
-		Token:            token,
-		NewSeed:          seed,
+		Token:            newToken,
+		NewSeed:          newSeed,
 		NewKey: func() string {
 			k, err := crypt.NewKey(nil)
 			if err != nil {
@@ -198,10 +198,10 @@ func (p *Pool) open(ctx context.Context) error {
 	p.inbox = newInbox(p)
 	if cfg.PlainPeers {
 		p.consensus = newConsensus(p)
-		p.wg.Go(p.consensus.run)
+		p.wg.Go(p.consensus.runNode)
 	}
 
-	p.wg.Go(p.ticks)
+	p.wg.Go(p.tickLoop)
 	p.wg.Go(p.inbox.accept)
 	return nil
 }
@@ -227,8 +227,8 @@ func hangUp(_, _ string, c syscall.RawConn) (err error) {
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-// token is a text that nobody can guess.
-func token() string {
+// newToken is a text that nobody can guess.
+func newToken() string {
 	b := make([]byte, wire.TokenLen)
 	for i := range b {
 		n, err := rand.Int(rand.Reader, big.NewInt(int64(len(letters))))
@@ -240,14 +240,14 @@ func token() string {
 	return string(b)
 }
 
-func seed() string {
+func newSeed() string {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }
 
-// join waits until this master belongs to the cluster.
-func (p *Pool) join(ctx context.Context) error {
+// waitForMembership waits until this master belongs to the cluster.
+func (p *Pool) waitForMembership(ctx context.Context) error {
 	for {
 		p.mu.Lock()
 		phase, changed := p.node.Phase(), p.state
@@ -274,7 +274,7 @@ func (p *Pool) join(ctx context.Context) error {
 
 // Serve hands the pool its handler, once. Until then messages for it wait.
 func (p *Pool) Serve(h Handler) error {
-	if !p.news.serve(p, h) {
+	if !p.news.setHandler(p, h) {
 		return errors.New("the cluster is served already")
 	}
 
@@ -293,17 +293,17 @@ func (p *Pool) Serve(h Handler) error {
 	for _, l := range links {
 		if !l.plain && l.up.Load() {
 			l.allTaken()
-			l.poke() // starts wait for the handler
+			l.wakeWriter() // starts wait for the handler
 			h.PeerConnected(l.id)
 		}
 	}
 
-	p.wg.Go(func() { p.apply(h, v.rec.KeyGen, v.rec.SeedGen) })
+	p.wg.Go(func() { p.applyKeys(h, v.rec.KeyGen, v.rec.SeedGen) })
 	return nil
 }
 
-// apply tells the handler of keys and of removal, in order, outside of locks.
-func (p *Pool) apply(h Handler, gen, seedGen uint64) {
+// applyKeys tells the handler of keys and of removal, in order, outside of locks.
+func (p *Pool) applyKeys(h Handler, gen, seedGen uint64) {
 	for {
 		v := p.view.Load()
 		if v.phase == node.Removed {
@@ -364,7 +364,7 @@ func (p *Pool) Close() {
 	p.wg.Wait()
 }
 
-func (p *Pool) ticks() {
+func (p *Pool) tickLoop() {
 	t := time.NewTicker(tickEvery)
 	defer t.Stop()
 	for {
@@ -373,12 +373,12 @@ func (p *Pool) ticks() {
 		p.mu.Lock()
 		if !p.closed {
 			p.perform(p.node.Tick(p.cfg.Now()))
-			gone = p.watch(p.cfg.Now())
+			gone = p.findGonePeers(p.cfg.Now())
 			lost = p.findLost(p.cfg.Now())
 		}
 		p.mu.Unlock()
 
-		p.lost(gone)
+		p.reportLost(gone)
 		p.tellLost(lost)
 		select {
 		case <-t.C:
@@ -388,7 +388,7 @@ func (p *Pool) ticks() {
 	}
 }
 
-func (p *Pool) step(in node.Input) {
+func (p *Pool) stepNode(in node.Input) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {

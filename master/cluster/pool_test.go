@@ -731,8 +731,8 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 	var d newsDesk // the bound
 	p := &Pool{}
 	for i := range 2 * maxNews {
-		d.give(p, news{peer: id, msg: cutMsg{}})
-		d.give(p, news{peer: id, msg: subsMsg{Subs{addr: i}}})
+		d.deliver(p, news{peer: id, msg: cutMsg{}})
+		d.deliver(p, news{peer: id, msg: subsMsg{Subs{addr: i}}})
 	}
 
 	if last := d.waiting[len(d.waiting)-1]; len(d.waiting) > maxNews+1 || last.msg.(subsMsg).subs[addr] != 2*maxNews-1 {

@@ -71,7 +71,7 @@ const lateAfter = time.Second
 // isLate reports whether a message is sent late now.
 func (i *item) isLate(now time.Time) bool { return i.job && (i.again || now.Sub(i.at) > lateAfter) }
 
-func (i *item) size() int { return len(i.tag) + len(i.packed) + 64 }
+func (i *item) byteSize() int { return len(i.tag) + len(i.packed) + 64 }
 
 // queue holds what waits for a peer, of one duty: first what was sent and is
 // not acknowledged, then what was not sent.
@@ -97,7 +97,7 @@ func (q *queue) put(i *item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	full := func() bool {
-		return len(q.items) >= q.b.count || len(q.items) > 0 && q.bytes+i.size() > q.b.bytes
+		return len(q.items) >= q.b.count || len(q.items) > 0 && q.bytes+i.byteSize() > q.b.bytes
 	}
 	if full() {
 		q.expire(i.at)
@@ -108,25 +108,27 @@ func (q *queue) put(i *item) bool {
 			q.lost++
 			return false
 		}
-		q.lose(q.leastDear())
+		q.loseItem(q.leastDear())
 	}
 
 	q.seq++
 	i.seq = q.seq
 	q.items = append(q.items, i)
-	q.bytes += i.size()
+	q.bytes += i.byteSize()
 
 	return true
 }
 
-// old reports whether a message has waited for too long.
-func (q *queue) old(i *item, now time.Time) bool { return now.Sub(i.at) > cmp.Or(i.keep, q.b.age) }
+// isExpired reports whether a message has waited for too long.
+func (q *queue) isExpired(i *item, now time.Time) bool {
+	return now.Sub(i.at) > cmp.Or(i.keep, q.b.age)
+}
 
 // expire drops what has waited for too long and is not under way.
 func (q *queue) expire(now time.Time) {
 	for at := q.sent; at < len(q.items); {
-		if q.old(q.items[at], now) {
-			q.lose(at)
+		if q.isExpired(q.items[at], now) {
+			q.loseItem(at)
 		} else {
 			at++
 		}
@@ -144,15 +146,15 @@ func (q *queue) leastDear() int {
 	return 0
 }
 
-// waits reports whether a message with a tag has not been handled.
-func (q *queue) waits(tag string) bool {
+// holdsTag reports whether a message with a tag has not been handled.
+func (q *queue) holdsTag(tag string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.ContainsFunc(q.items, func(i *item) bool { return i.tag == tag })
 }
 
-// lose drops a message that the peer will not get.
-func (q *queue) lose(at int) {
+// loseItem drops a message that the peer will not get.
+func (q *queue) loseItem(at int) {
 	q.lost++
 	if i := q.items[at]; i.job && !i.retold {
 		q.lostJobs = append(q.lostJobs[max(0, len(q.lostJobs)-maxLostJobs+1):], i)
@@ -171,7 +173,7 @@ func (q *queue) takeLost(now time.Time) []*item {
 }
 
 func (q *queue) remove(at int) {
-	q.bytes -= q.items[at].size()
+	q.bytes -= q.items[at].byteSize()
 	q.items[at] = nil
 	if at == 0 {
 		q.items = q.items[1:]
@@ -183,15 +185,15 @@ func (q *queue) remove(at int) {
 	}
 }
 
-// next is the next message to send, nil when there is none or the window is
+// nextToSend is the next message to send, nil when there is none or the window is
 // full. With reliable unset it is done with as soon as it is taken.
-func (q *queue) next(now time.Time, reliable bool) *item {
+func (q *queue) nextToSend(now time.Time, reliable bool) *item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.sent < len(q.items) {
 		i := q.items[q.sent]
-		if q.old(i, now) {
-			q.lose(q.sent)
+		if q.isExpired(i, now) {
+			q.loseItem(q.sent)
 			continue
 		}
 		if !reliable {
@@ -200,7 +202,7 @@ func (q *queue) next(now time.Time, reliable bool) *item {
 			return i
 		}
 
-		if q.sent >= windowCount || q.sent > 0 && q.sentBytes()+i.size() > windowBytes {
+		if q.sent >= windowCount || q.sent > 0 && q.sentBytes()+i.byteSize() > windowBytes {
 			return nil
 		}
 
@@ -215,13 +217,13 @@ func (q *queue) next(now time.Time, reliable bool) *item {
 func (q *queue) sentBytes() int {
 	n := 0
 	for _, i := range q.items[:q.sent] {
-		n += i.size()
+		n += i.byteSize()
 	}
 	return n
 }
 
-// ack takes out what was handled, and returns it.
-func (q *queue) ack(seq uint64) (done []*item) {
+// acknowledge takes out what was handled, and returns it.
+func (q *queue) acknowledge(seq uint64) (done []*item) {
 	q.mu.Lock()
 	for q.sent > 0 && q.items[0].seq <= seq {
 		done = append(done, q.items[0])
@@ -237,8 +239,8 @@ func (q *queue) ack(seq uint64) (done []*item) {
 	return done
 }
 
-// again marks everything unsent, after a break.
-func (q *queue) again() {
+// markUnsent marks everything unsent, after a break.
+func (q *queue) markUnsent() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, i := range q.items[:q.sent] {
@@ -257,8 +259,8 @@ func (q *queue) lateFirst(now time.Time) (at time.Time, late bool) {
 	return q.items[q.sent].at, true
 }
 
-// empty reports whether all was handled.
-func (q *queue) empty() bool {
+// isEmpty reports whether all was handled.
+func (q *queue) isEmpty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.items) == 0

@@ -36,9 +36,9 @@ type consensus struct {
 
 func newConsensus(p *Pool) *consensus { return &consensus{p: p, in: make(chan wire.Raft, maxRaft)} }
 
-// take queues a message, if who it names has sent it. Salt proves nothing
+// queueMessage queues a message, if who it names has sent it. Salt proves nothing
 // here, so that its address must do; nothing of ours depends on it.
-func (c *consensus) take(k *conn, kind string, data []byte) error {
+func (c *consensus) queueMessage(k *conn, kind string, data []byte) error {
 	m, err := wire.ParseRaft(kind, data)
 	if err != nil {
 		return err
@@ -65,12 +65,12 @@ func (c *consensus) take(k *conn, kind string, data []byte) error {
 	return nil
 }
 
-func (c *consensus) file() string {
+func (c *consensus) filePath() string {
 	return filepath.Join(c.p.cfg.StateDir, ".cluster_raft."+c.p.cfg.ID)
 }
 
-// run works until the pool is closed.
-func (c *consensus) run() {
+// runNode works until the pool is closed.
+func (c *consensus) runNode() {
 	t := time.NewTicker(raft.Beat)
 	defer t.Stop()
 	var n *raft.Node
@@ -86,7 +86,7 @@ func (c *consensus) run() {
 			members := c.members()
 			if members == nil {
 				n = nil
-				c.leave()
+				c.leaveGroup()
 				continue
 			}
 
@@ -94,7 +94,7 @@ func (c *consensus) run() {
 				if time.Now().Before(c.retry) {
 					continue
 				}
-				if n = c.join(); n == nil {
+				if n = c.restoreNode(); n == nil {
 					c.retry = time.Now().Add(raftRetry)
 					continue
 				}
@@ -102,14 +102,14 @@ func (c *consensus) run() {
 
 			_, own := c.p.Own()
 			out = n.Tick(time.Now(), members, own)
-			c.show(n.Status())
+			c.publishStatus(n.Status())
 		case <-c.p.ctx.Done():
 			return
 		}
 
 		if st, dirty := n.Dirty(); dirty {
-			if err := c.save(st); err != nil {
-				c.p.log.Error("what Salt's masters agree on cannot be kept", "path", c.file(), "error", err)
+			if err := c.saveState(st); err != nil {
+				c.p.log.Error("what Salt's masters agree on cannot be kept", "path", c.filePath(), "error", err)
 				n = nil // what is not kept must not be promised
 				c.retry = time.Now().Add(raftRetry)
 				continue
@@ -120,7 +120,7 @@ func (c *consensus) run() {
 	}
 }
 
-func (c *consensus) show(s raft.Status) {
+func (c *consensus) publishStatus(s raft.Status) {
 	old := c.status.Swap(&s)
 	if old == nil || old.Leader != s.Leader || old.Role != s.Role || old.Commit != s.Commit {
 		c.p.log.Debug("consensus of Salt's masters", "role", s.Role, "leader", s.Leader, "term", s.Term, "index", s.Index, "commit", s.Commit,
@@ -150,39 +150,39 @@ func (c *consensus) members() []raft.Member {
 	return out
 }
 
-// leave ends our part when the last of Salt's masters has gone. The file goes
+// leaveGroup ends our part when the last of Salt's masters has gone. The file goes
 // as well: a group that is made later begins anew.
-func (c *consensus) leave() {
+func (c *consensus) leaveGroup() {
 	if c.status.Swap(nil) != nil {
 		c.p.log.Info("no Salt master is left in the cluster")
 	}
 	if c.p.view.Load().phase == node.Active && !c.left {
 		c.left = true
-		if err := os.Remove(c.file()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			c.p.log.Warn("an old file cannot be removed", "path", c.file(), "error", err)
+		if err := os.Remove(c.filePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.p.log.Warn("an old file cannot be removed", "path", c.filePath(), "error", err)
 		}
 	}
 }
 
-// join reads what this master has promised before; nil when that cannot be
+// restoreNode reads what this master has promised before; nil when that cannot be
 // read now.
-func (c *consensus) join() *raft.Node {
+func (c *consensus) restoreNode() *raft.Node {
 	c.left = false
-	st, err := c.load()
+	st, err := c.loadState()
 	if err != nil {
 		c.p.log.Error("what Salt's masters agreed on cannot be read; remove the file to begin anew", "path",
-			c.file(), "error", err)
+			c.filePath(), "error", err)
 		return nil
 	}
-	return raft.New(raft.Config{ID: c.p.cfg.ID, State: st, Token: token,
+	return raft.New(raft.Config{ID: c.p.cfg.ID, State: st, Token: newToken,
 		Jitter: func(d time.Duration) time.Duration { return time.Duration(mathrand.Int64N(int64(d) + 1)) }})
 }
 
 // maxRaftFile bounds the file in bytes.
 const maxRaftFile = 8 << 20
 
-func (c *consensus) load() (raft.State, error) {
-	b, err := durable.Read(c.file(), maxRaftFile)
+func (c *consensus) loadState() (raft.State, error) {
+	b, err := durable.Read(c.filePath(), maxRaftFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return raft.State{}, nil
 	}
@@ -192,7 +192,7 @@ func (c *consensus) load() (raft.State, error) {
 	return raft.ParseState(b)
 }
 
-func (c *consensus) save(st raft.State) error {
+func (c *consensus) saveState(st raft.State) error {
 	b, err := st.Pack()
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func (c *consensus) save(st raft.State) error {
 	if len(b) > maxRaftFile {
 		return fmt.Errorf("%d bytes are too many", len(b))
 	}
-	return durable.Replace(c.file(), b, 0o600)
+	return durable.Replace(c.filePath(), b, 0o600)
 }
 
 func (p *Pool) sendRaft(out []raft.Out) {

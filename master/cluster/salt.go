@@ -17,7 +17,7 @@ func (p *Pool) configured(id string, known node.Member) node.Member {
 		if peerName(s) != id || id == p.cfg.ID {
 			continue
 		}
-		pub, err := p.folder.read(filepath.Join(peersDir, id+".pub"), 4096)
+		pub, err := p.folder.readFile(filepath.Join(peersDir, id+".pub"), 4096)
 		if err != nil || known.Own && crypt.NormalizePEM(string(pub)) != crypt.NormalizePEM(known.Pub) {
 			return node.Member{}
 		}
@@ -46,7 +46,7 @@ func (p *Pool) tellRotation() {
 
 	for _, l := range p.links {
 		if l.plain {
-			l.put(Jobs, &item{at: now, tag: wire.RotateTag, sealed: func() []byte { return blob }})
+			l.queueItem(Jobs, &item{at: now, tag: wire.RotateTag, sealed: func() []byte { return blob }})
 		}
 	}
 }

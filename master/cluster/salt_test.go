@@ -121,7 +121,7 @@ func TestSaltJoins(t *testing.T) {
 	suite := a.cfg.Suite
 
 	// Salt's text ends with a newline, and it asks several times at once.
-	d := wire.Discover{PeerID: s.id, Pub: pubOf(t, 1) + "\n", Token: token(), Stamp: "2026-11-21T07:35:37.731542+00:00"}
+	d := wire.Discover{PeerID: s.id, Pub: pubOf(t, 1) + "\n", Token: newToken(), Stamp: "2026-11-21T07:35:37.731542+00:00"}
 	sealed, err := d.Seal(suite, s.key)
 	must(t, err)
 	for range 3 {
@@ -136,7 +136,7 @@ func TestSaltJoins(t *testing.T) {
 
 	join := wire.Join{
 		ReturnToken: r.Token,
-		Token:       token(),
+		Token:       newToken(),
 		PeerID:      s.id,
 		Secret:      a.cfg.Secret,
 		SessionKey:  s.session,
@@ -144,7 +144,7 @@ func TestSaltJoins(t *testing.T) {
 	}
 
 	for _, bad := range []func(*wire.Join){func(j *wire.Join) { j.Secret = "wrong" },
-		func(j *wire.Join) { j.ReturnToken = token() }} {
+		func(j *wire.Join) { j.ReturnToken = newToken() }} {
 		j := join
 		bad(&j)
 		m, err := j.Seal(suite, s.key, r.Pub)

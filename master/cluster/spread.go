@@ -29,7 +29,7 @@ type spreading struct {
 	taken chan struct{}
 }
 
-func (s *spreading) add(n int) {
+func (s *spreading) addOwed(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.owed += n; s.owed == 0 {
@@ -44,7 +44,7 @@ func (p *Pool) Spread(jid string) (wait func(context.Context), done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if _, again := p.spreadings[jid]; again || len(p.spreadings) >= maxSpreading || len(p.fresh()) == 0 {
+	if _, again := p.spreadings[jid]; again || len(p.spreadings) >= maxSpreading || len(p.freshPeers()) == 0 {
 		return func(context.Context) {}, func() {}
 	}
 
@@ -72,8 +72,8 @@ func (p *Pool) Spread(jid string) (wait func(context.Context), done func()) {
 	return wait, done
 }
 
-// fresh are the peers of our kind that are there; p.mu is held.
-func (p *Pool) fresh() map[string]bool {
+// freshPeers are the peers of our kind that are there; p.mu is held.
+func (p *Pool) freshPeers() map[string]bool {
 	now := p.cfg.Now()
 	out := map[string]bool{}
 	for _, m := range p.node.Status(now).Members {
@@ -95,13 +95,13 @@ func (p *Pool) watchSpread(tag string) (watch func(peer string, i *item), queued
 	}
 
 	delete(p.spreadings, jid)
-	fresh := p.fresh()
+	fresh := p.freshPeers()
 	watch = func(peer string, i *item) {
 		if fresh[peer] {
-			s.add(1)
-			i.acked = func() { s.add(-1) }
+			s.addOwed(1)
+			i.acked = func() { s.addOwed(-1) }
 		}
 	}
 
-	return watch, func() { s.add(-1) }
+	return watch, func() { s.addOwed(-1) }
 }

@@ -128,7 +128,7 @@ func (l *link) tellStarts(now time.Time, list ...Start) (number uint64) {
 	}
 	number = l.starts.number
 	l.mu.Unlock()
-	l.poke()
+	l.wakeWriter()
 	return number
 }
 
@@ -141,7 +141,7 @@ func (l *link) beginStarts(up bool) {
 	l.starts.changed()
 	l.mu.Unlock()
 	if up {
-		l.poke()
+		l.wakeWriter()
 	}
 }
 
@@ -157,8 +157,8 @@ type teller struct {
 	at time.Time // when it last told
 }
 
-// told notes that a peer has told what it knows up to now.
-func (t *tellers) told(peer string, by *conn, now time.Time) {
+// noteTold notes that a peer has told what it knows up to now.
+func (t *tellers) noteTold(peer string, by *conn, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.of == nil {
@@ -167,15 +167,15 @@ func (t *tellers) told(peer string, by *conn, now time.Time) {
 	t.of[peer] = teller{by, now}
 }
 
-// ended notes that a connection has ended: by it nothing more is told.
-func (t *tellers) ended(by *conn) {
+// forgetConnection notes that a connection has ended: by it nothing more is told.
+func (t *tellers) forgetConnection(by *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.of, func(_ string, of teller) bool { return of.by == by })
 }
 
-// last is when a peer last told by a connection that there still is.
-func (t *tellers) last(peer string) (at time.Time, tells bool) {
+// lastTold is when a peer last told by a connection that there still is.
+func (t *tellers) lastTold(peer string) (at time.Time, tells bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of, tells := t.of[peer]
@@ -184,12 +184,12 @@ func (t *tellers) last(peer string) (at time.Time, tells bool) {
 
 // cameStarts notes that a peer has told what it knows up to now.
 func (p *Pool) cameStarts(peer string, by *conn) {
-	p.tellers.told(peer, by, p.cfg.Now())
+	p.tellers.noteTold(peer, by, p.cfg.Now())
 	p.mu.Lock()
 	l := p.links[peer]
 	p.mu.Unlock()
 	if l != nil {
-		l.poke() // jobs may have waited for it
+		l.wakeWriter() // jobs may have waited for it
 	}
 }
 
@@ -200,7 +200,7 @@ func (p *Pool) Unheard() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.links {
-		if l.plain || l.ended() || l.gone.Load() {
+		if l.plain || l.hasEnded() || l.gone.Load() {
 			continue
 		}
 
@@ -208,7 +208,7 @@ func (p *Pool) Unheard() bool {
 		could := l.starts.knows
 		l.mu.Unlock()
 
-		if _, tells := p.tellers.last(l.id); could && !tells || !l.up.Load() {
+		if _, tells := p.tellers.lastTold(l.id); could && !tells || !l.up.Load() {
 			return true
 		}
 	}
@@ -227,7 +227,7 @@ func (l *link) holdForStarts(published, now, connected time.Time) bool {
 	if could {
 		hold = lostFor
 	}
-	told, _ := l.p.tellers.last(l.id)
+	told, _ := l.p.tellers.lastTold(l.id)
 	return now.Sub(connected) < hold && told.Before(published)
 }
 
@@ -279,8 +279,8 @@ func (l *link) heardStarts(number uint64) {
 	l.starts.changed()
 }
 
-// relay tells the other masters what a peer has told that was not known.
-func (p *Pool) relay(peer string, fresh []Start) {
+// relayStarts tells the other masters what a peer has told that was not known.
+func (p *Pool) relayStarts(peer string, fresh []Start) {
 	if len(fresh) == 0 {
 		return
 	}
@@ -345,7 +345,7 @@ func (p *Pool) announced(ctx context.Context, l *link, number uint64, began time
 		change := l.starts.change
 		l.mu.Unlock()
 
-		if heard || l.ctx.Err() != nil || !p.owed(l, knows, since, began) {
+		if heard || l.ctx.Err() != nil || !p.mustWaitFor(l, knows, since, began) {
 			return nil
 		}
 
@@ -358,8 +358,8 @@ func (p *Pool) announced(ctx context.Context, l *link, number uint64, began time
 	}
 }
 
-// owed reports whether a peer that has not heard is to be waited for.
-func (p *Pool) owed(l *link, knows bool, since, began time.Time) bool {
+// mustWaitFor reports whether a peer that has not heard is to be waited for.
+func (p *Pool) mustWaitFor(l *link, knows bool, since, began time.Time) bool {
 	now := p.cfg.Now()
 	if l.gone.Load() {
 		return false // its host says that nobody listens there

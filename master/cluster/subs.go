@@ -79,9 +79,9 @@ func unpackDuration(b []byte) time.Duration {
 // cutBytes are an address, two durations and a count.
 const cutBytes = 16 + 4 + 4 + 4
 
-// pack writes cuts as of now. Masters of before read the addresses in "subs" and one age for
+// packCuts writes cuts as of now. Masters of before read the addresses in "subs" and one age for
 // all.
-func (m cutMsg) pack(now time.Time) *value.Map {
+func (m cutMsg) packCuts(now time.Time) *value.Map {
 	cuts := m.cuts[:min(len(m.cuts), maxSubs)]
 	b := make([]byte, 0, len(cuts)*cutBytes)
 	subs, oldest := Subs{}, now
@@ -158,17 +158,17 @@ func parseSubs(data []byte) (Subs, error) {
 func (p *Pool) Subscribed(s Subs) {
 	m := subsMsg{s}
 	p.subs.Store(&m)
-	p.tell("", m)
+	p.sendToPeers("", m)
 }
 
 // CutOff tells the peers what minions may miss.
-func (p *Pool) CutOff(cuts []Cut) { p.tell("", cutMsg{cuts}) }
+func (p *Pool) CutOff(cuts []Cut) { p.sendToPeers("", cutMsg{cuts}) }
 
 // CutBefore is CutOff for a peer that has just been connected.
-func (p *Pool) CutBefore(peer string, cuts []Cut) { p.tell(peer, cutMsg{cuts}) }
+func (p *Pool) CutBefore(peer string, cuts []Cut) { p.sendToPeers(peer, cutMsg{cuts}) }
 
-// tell sends to a peer, "" to all.
-func (p *Pool) tell(peer string, m any) {
+// sendToPeers sends to a peer, "" to all.
+func (p *Pool) sendToPeers(peer string, m any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, l := range p.links {
@@ -178,8 +178,8 @@ func (p *Pool) tell(peer string, m any) {
 	}
 }
 
-// told takes such a message of a member.
-func (p *Pool) told(peer string, from netip.Addr, kind string, data []byte) error {
+// receiveNews takes such a message of a member.
+func (p *Pool) receiveNews(peer string, from netip.Addr, kind string, data []byte) error {
 	if a, err := netip.ParseAddr(peer); err == nil {
 		from = a.Unmap() // it may have come through another master
 	}
@@ -206,7 +206,7 @@ func (p *Pool) told(peer string, from netip.Addr, kind string, data []byte) erro
 		n.msg, n.at = startedMsg{starts: starts}, p.cfg.Now()
 	}
 
-	if !p.news.give(p, n) {
+	if !p.news.deliver(p, n) {
 		return errNews
 	}
 
@@ -223,7 +223,7 @@ type news struct {
 	msg  any       // nil: it was lost
 }
 
-func (n *news) tell(p *Pool, h Handler) {
+func (n *news) deliverTo(p *Pool, h Handler) {
 	switch m := n.msg.(type) {
 	case subsMsg:
 		h.PeerSubscribed(n.peer, n.from, m.subs)
@@ -234,7 +234,7 @@ func (n *news) tell(p *Pool, h Handler) {
 		for i := range m.starts {
 			m.starts[i].Age += waited
 		}
-		p.relay(n.peer, h.LearnStarts(n.peer, m.starts))
+		p.relayStarts(n.peer, h.LearnStarts(n.peer, m.starts))
 	case nil:
 		h.PeerLost(n.peer, n.at)
 	}
@@ -250,11 +250,11 @@ type newsDesk struct {
 
 const maxNews = 256
 
-func (d *newsDesk) give(p *Pool, n news) (taken bool) {
+func (d *newsDesk) deliver(p *Pool, n news) (taken bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if h := p.handler.Load(); h != nil {
-		n.tell(p, *h)
+		n.deliverTo(p, *h)
 		return true
 	}
 
@@ -271,23 +271,23 @@ func (d *newsDesk) give(p *Pool, n news) (taken bool) {
 	return true
 }
 
-// serve makes h the handler and hands it what waits. It reports whether there was none before.
-func (d *newsDesk) serve(p *Pool, h Handler) bool {
+// setHandler makes h the handler and hands it what waits. It reports whether there was none before.
+func (d *newsDesk) setHandler(p *Pool, h Handler) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !p.handler.CompareAndSwap(nil, &h) {
 		return false
 	}
 	for _, n := range d.waiting {
-		n.tell(p, h)
+		n.deliverTo(p, h)
 	}
 	d.waiting = nil
 	return true
 }
 
-// watch finds members that have gone since the last look, lost or removed, and returns
+// findGonePeers finds members that have gone since the last look, lost or removed, and returns
 // when they were last heard. The caller holds mu.
-func (p *Pool) watch(now time.Time) (gone map[string]time.Time) {
+func (p *Pool) findGonePeers(now time.Time) (gone map[string]time.Time) {
 	gone = map[string]time.Time{}
 	members := map[string]bool{}
 	for _, m := range p.node.Status(now).Members {
@@ -315,9 +315,9 @@ func (p *Pool) watch(now time.Time) (gone map[string]time.Time) {
 	return gone
 }
 
-// lost hands over what watch has found, in order.
-func (p *Pool) lost(gone map[string]time.Time) {
+// reportLost hands over what watch has found, in order.
+func (p *Pool) reportLost(gone map[string]time.Time) {
 	for id, heard := range gone {
-		p.news.give(p, news{peer: id, at: heard})
+		p.news.deliver(p, news{peer: id, at: heard})
 	}
 }

@@ -41,7 +41,7 @@ func (l *link) tellTaken(list ...[16]byte) {
 		l.taken = append(l.taken[:0:0], l.taken[n:]...)
 	}
 	l.mu.Unlock()
-	l.poke()
+	l.wakeWriter()
 }
 
 // allTaken begins a connection.

@@ -36,23 +36,23 @@ func (p *Pool) between(l *link) (list []*link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, o := range p.links {
-		if o != l && !o.plain && o.up.Load() && o.via() == "" {
+		if o != l && !o.plain && o.up.Load() && o.relayPeer() == "" {
 			list = append(list, o)
 		}
 	}
 	return list
 }
 
-// via is the master through which the link goes; "" when it goes directly.
-func (l *link) via() string {
+// relayPeer is the master through which the link goes; "" when it goes directly.
+func (l *link) relayPeer() string {
 	if by := l.by.Load(); by != nil {
 		return *by
 	}
 	return ""
 }
 
-// reach opens the direct way.
-func (l *link) reach(limit time.Duration) (net.Conn, error) {
+// openDirect opens the direct way.
+func (l *link) openDirect(limit time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: limit, KeepAliveConfig: keepAlive, Control: l.p.cfg.control}
 	if a, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(l.p.cfg.Address, "0")); err == nil {
 		d.LocalAddr = a // the name that peers know us by
@@ -90,7 +90,7 @@ func (l *link) secure(raw net.Conn, limit time.Duration) (net.Conn, error) {
 
 // through connects to the link's master by way of another.
 func (l *link) through(other *link) (net.Conn, error) {
-	raw, err := other.reach(directWait)
+	raw, err := other.openDirect(directWait)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
 		case <-time.After(directEvery):
 		}
 
-		raw, err := l.reach(directWait)
+		raw, err := l.openDirect(directWait)
 		if err != nil {
 			continue
 		}
@@ -135,8 +135,8 @@ func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
 	}
 }
 
-// pass connects a member to another one, as it asks, until either ends it.
-func (k *conn) pass(br *bufio.Reader, w net.Conn, data []byte) error {
+// relayConnection connects a member to another one, as it asks, until either ends it.
+func (k *conn) relayConnection(br *bufio.Reader, w net.Conn, data []byte) error {
 	p := k.in.p
 	m, err := unpackOwnMap(data)
 	if err != nil {

@@ -33,7 +33,7 @@ type candidate struct {
 func (n *Node) startJoining(now time.Time) {
 	n.phase = Joining
 	n.nextJoin = now
-	n.note("asking to join the cluster", n.cfg.ID, "")
+	n.addNote("asking to join the cluster", n.cfg.ID, "")
 }
 
 // targets are the masters to ask.
@@ -71,7 +71,7 @@ func (n *Node) askToJoin(now time.Time) {
 	for _, id := range n.targets() {
 		token := n.cfg.Token()
 		n.attempts[token] = &attempt{target: id, at: now}
-		n.put(Send{
+		n.addOutput(Send{
 			To:  id,
 			Pub: n.KeyOf(id),
 			Msg: wire.Discover{PeerID: n.cfg.ID, Pub: n.cfg.Pub, Token: token, Own: true},
@@ -89,19 +89,19 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 
 	switch {
 	case n.cfg.Fingerprint != nil && !n.cfg.Fingerprint(d.ClusterPub):
-		n.warn("refusing a peer", d.PeerID, "its cluster key does not have the pinned fingerprint")
+		n.addWarning("refusing a peer", d.PeerID, "its cluster key does not have the pinned fingerprint")
 		return
 	case n.cfg.ClusterPub != "" && !samePEM(n.cfg.ClusterPub, d.ClusterPub):
-		n.warn("refusing a peer", d.PeerID, "its cluster key is not the one in cluster_pki_dir")
+		n.addWarning("refusing a peer", d.PeerID, "its cluster key is not the one in cluster_pki_dir")
 		return
 	case n.cfg.ClusterPub == "" && n.cfg.Fingerprint == nil:
-		n.warn("refusing a peer", d.PeerID,
+		n.addWarning("refusing a peer", d.PeerID,
 			"set cluster_pub_fingerprint, or share cluster_pki_dir, so that the cluster can prove itself")
 		return
 	}
 
 	if known := n.KeyOf(d.PeerID); known != "" && !samePEM(known, d.Pub) {
-		n.warn("refusing a peer", d.PeerID, "it has another key than the one in cluster_pki_dir")
+		n.addWarning("refusing a peer", d.PeerID, "it has another key than the one in cluster_pki_dir")
 		return
 	}
 	if !n.lastJoin.IsZero() && now.Sub(n.lastJoin) < joinEvery/2 {
@@ -110,7 +110,7 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 
 	n.lastJoin = now
 	a.peer, a.own, a.token, a.pub = Peer{ID: d.PeerID, Pub: d.Pub}, d.Own, n.cfg.Token(), d.ClusterPub
-	n.put(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.Join{
+	n.addOutput(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.Join{
 		ReturnToken: d.Token,
 		Token:       a.token,
 		PeerID:      n.cfg.ID,
@@ -147,28 +147,28 @@ func (n *Node) onJoinReply(now time.Time, j wire.JoinReply) {
 			continue
 		}
 		if !samePEM(a.pub, j.ClusterPub) {
-			n.warn("refusing the answer of a peer", j.PeerID, "another cluster key than before")
+			n.addWarning("refusing the answer of a peer", j.PeerID, "another cluster key than before")
 			return
 		}
 
 		n.nextLoad = now
-		n.note("a peer has let this master in", j.PeerID, "")
+		n.addNote("a peer has let this master in", j.PeerID, "")
 		if a.own {
-			n.put(Load{}) // our name is in the record
+			n.addOutput(Load{}) // our name is in the record
 			return
 		}
 
 		a.let, n.joinedFrom = true, true
 		n.cfg.Key = j.ClusterKey.String()
-		n.put(Install{Reply: j})
+		n.addOutput(Install{Reply: j})
 		n.cfg.Peers = append(n.cfg.Peers, j.Peers...)
 
 		if n.rec.Version == 0 {
-			n.found(now)
+			n.foundCluster(now)
 			return
 		}
 
-		n.admit(now, Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true}, nil, nil)
+		n.admitMember(now, Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true}, nil, nil)
 		return
 	}
 }
@@ -183,7 +183,7 @@ func (n *Node) onRefused(r Refused) {
 			a.token != "" && subtle.ConstantTimeCompare([]byte(a.token), []byte(r.ReturnToken)) == 1 {
 			if n.refusal != r.Reason {
 				n.refusal = r.Reason
-				n.warn("a peer does not let this master in", a.target, r.Reason)
+				n.addWarning("a peer does not let this master in", a.target, r.Reason)
 			}
 			n.joinWait = joinSlow
 			return
@@ -222,15 +222,15 @@ func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 		return
 	}
 	if !n.reachable(from, d.PeerID) {
-		n.warn("ignoring a master that asks to join", d.PeerID,
+		n.addWarning("ignoring a master that asks to join", d.PeerID,
 			"its id is not the address it comes from, nor in cluster_peers")
 		return
 	}
 
 	refuse := func(reason string) {
-		n.warn("not letting a master in", d.PeerID, reason)
+		n.addWarning("not letting a master in", d.PeerID, reason)
 		if d.Own {
-			n.put(Send{To: d.PeerID, Pub: d.Pub, Msg: Refused{d.Token, reason}})
+			n.addOutput(Send{To: d.PeerID, Pub: d.Pub, Msg: Refused{d.Token, reason}})
 		}
 	}
 
@@ -264,7 +264,7 @@ func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 		n.candidates[d.PeerID] = c
 	}
 
-	n.put(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.DiscoverReply{
+	n.addOutput(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.DiscoverReply{
 		ReturnToken: d.Token,
 		Token:       c.token,
 		PeerID:      n.cfg.ID,
@@ -310,9 +310,9 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 	}
 
 	refuse := func(reason string) {
-		n.warn("not letting a master in", j.PeerID, reason)
+		n.addWarning("not letting a master in", j.PeerID, reason)
 		if c.own {
-			n.put(Send{To: j.PeerID, Pub: j.Pub, Msg: Refused{j.Token, reason}})
+			n.addOutput(Send{To: j.PeerID, Pub: j.Pub, Msg: Refused{j.Token, reason}})
 		}
 	}
 
@@ -328,7 +328,7 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 		return
 	}
 
-	if !n.takes(&n.rec, j.Secret) {
+	if !n.acceptsSecret(&n.rec, j.Secret) {
 		n.failures = append(n.failures, now)
 		c.fails++
 		if c.fails >= perCandidate {
@@ -338,8 +338,8 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 		return
 	}
 
-	still := func(r *Record) bool { return n.takes(r, j.Secret) }
-	n.admit(now, Member{ID: j.PeerID, Pub: c.pub, Own: c.own}, still, func() {
+	still := func(r *Record) bool { return n.acceptsSecret(r, j.Secret) }
+	n.admitMember(now, Member{ID: j.PeerID, Pub: c.pub, Own: c.own}, still, func() {
 		var peers []Peer
 		for _, m := range n.rec.Members {
 			if m.ID != j.PeerID && m.ID != n.cfg.ID {
@@ -347,7 +347,7 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 			}
 		}
 
-		n.put(Send{To: j.PeerID, Pub: c.pub, Msg: wire.JoinReply{
+		n.addOutput(Send{To: j.PeerID, Pub: c.pub, Msg: wire.JoinReply{
 			ReturnToken: j.Token,
 			PeerID:      n.cfg.ID,
 			SessionKey:  n.cfg.SessionKey,
@@ -357,7 +357,7 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 
 		for _, m := range n.rec.Members {
 			if !m.Own && m.ID != j.PeerID {
-				n.put(Send{
+				n.addOutput(Send{
 					To:  m.ID,
 					Pub: m.Pub,
 					Msg: wire.JoinNotify{PeerID: n.cfg.ID, JoinPeerID: j.PeerID, Pub: c.pub, SessionKey: j.SessionKey},
@@ -371,15 +371,15 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 	})
 }
 
-// admit puts a master into the record. permit, when given, is asked of each
+// admitMember puts a master into the record. permit, when given, is asked of each
 // record that the change is applied to: a removal may come between.
-func (n *Node) admit(now time.Time, m Member, permit func(*Record) bool, then func()) {
+func (n *Node) admitMember(now time.Time, m Member, permit func(*Record) bool, then func()) {
 	name := "admit " + m.ID
 	if n.wanted(name) {
 		return
 	}
 
-	n.want(now, &intent{name: name, apply: func(r *Record) (bool, error) {
+	n.queueIntent(now, &intent{name: name, apply: func(r *Record) (bool, error) {
 		if r.removed(m.Pub) || permit != nil && !permit(r) {
 			return false, ErrNotMember
 		}
@@ -395,14 +395,14 @@ func (n *Node) admit(now time.Time, m Member, permit func(*Record) bool, then fu
 			return false, errBusy
 		}
 
-		r.add(m)
+		r.putMember(m)
 		return true, nil
 	}, done: func(_ time.Time, err error) {
 		if err == nil && then != nil {
 			then()
 		}
 		if err != nil {
-			n.warn("a master could not be let in", m.ID, err.Error())
+			n.addWarning("a master could not be let in", m.ID, err.Error())
 		}
 	}})
 }
@@ -415,7 +415,7 @@ func (n *Node) onJoinNotify(now time.Time, j wire.JoinNotify) {
 
 	if m, ok := n.rec.Member(j.JoinPeerID); ok {
 		if !samePEM(m.Pub, j.Pub) {
-			n.warn("a peer has let a master in that is known with another key", j.JoinPeerID, "")
+			n.addWarning("a peer has let a master in that is known with another key", j.JoinPeerID, "")
 			return
 		}
 
@@ -423,24 +423,24 @@ func (n *Node) onJoinNotify(now time.Time, j wire.JoinNotify) {
 			return
 		}
 
-		n.note("a Salt master has taken the place of ours", j.JoinPeerID, "")
+		n.addNote("a Salt master has taken the place of ours", j.JoinPeerID, "")
 	}
 
 	if n.rec.removed(j.Pub) {
-		n.warn("a peer has let a master in that was removed", j.JoinPeerID, "")
+		n.addWarning("a peer has let a master in that was removed", j.JoinPeerID, "")
 		return
 	}
 
-	n.admit(now, Member{ID: j.JoinPeerID, Pub: j.Pub}, nil, nil)
+	n.admitMember(now, Member{ID: j.JoinPeerID, Pub: j.Pub}, nil, nil)
 }
 
 // onSessionKey takes a Salt master's session key and answers a new one with
 // ours, once.
 func (n *Node) onSessionKey(_ time.Time, from string, k SessionKey) {
-	p := n.peer(from)
+	p := n.stateOfPeer(from)
 	if text := k.Key.String(); text != p.session {
 		p.session, p.announce = text, true
-		n.put(PeerKey{Peer: from, Key: k.Key})
+		n.addOutput(PeerKey{Peer: from, Key: k.Key})
 	}
 }
 
@@ -453,6 +453,6 @@ func (n *Node) announceDue(now time.Time) {
 			continue
 		}
 		p.announce, p.announced = false, now
-		n.put(Send{To: m.ID, Pub: m.Pub, Msg: SessionKey{n.cfg.SessionKey}})
+		n.addOutput(Send{To: m.ID, Pub: m.Pub, Msg: SessionKey{n.cfg.SessionKey}})
 	}
 }

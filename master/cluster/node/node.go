@@ -80,19 +80,19 @@ func (n *Node) Step(now time.Time, in Input) []Output {
 	case Stored:
 		n.stored(now, in)
 	case Linked:
-		p := n.peer(in.Peer)
+		p := n.stateOfPeer(in.Peer)
 		p.linked, p.announce = true, true
-		n.beat(in.Peer)
+		n.sendBeat(in.Peer)
 	case Unlinked:
-		n.peer(in.Peer).linked = false
+		n.stateOfPeer(in.Peer).linked = false
 	case KeyFile:
 		n.keyFile(now, in.Key)
 	case Command:
 		n.command(now, in)
 	}
 
-	n.pump(now)
-	return n.take()
+	n.startNextIntent(now)
+	return n.takeOutputs()
 }
 
 // Tick tells the time. Call it a few times a second.
@@ -102,7 +102,7 @@ func (n *Node) Tick(now time.Time) []Output {
 		if n.phase != Active {
 			n.nextLoad = now.Add(loadJoining)
 		}
-		n.put(Load{})
+		n.addOutput(Load{})
 	}
 
 	switch n.phase {
@@ -113,43 +113,45 @@ func (n *Node) Tick(now time.Time) []Output {
 		if !now.Before(n.nextBeat) {
 			n.nextBeat = now.Add(beatEvery)
 			for _, m := range n.rec.Members {
-				n.beat(m.ID)
+				n.sendBeat(m.ID)
 			}
 		}
 
 		n.announceDue(now)
 		if me, ok := n.rec.Member(n.cfg.ID); ok && !me.Own {
 			// A Salt master of this name was replaced by this one.
-			n.admit(now, Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true}, nil, nil)
+			n.admitMember(now, Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true}, nil, nil)
 		}
 
-		n.lease(now)
-		if n.owns(now) && n.cfg.PublishSession > 0 && now.Sub(time.Unix(n.rec.KeyMade, 0)) >= n.cfg.PublishSession {
+		n.renewLease(now)
+		if n.holdsLease(now) && n.cfg.PublishSession > 0 && now.Sub(time.Unix(n.rec.KeyMade, 0)) >= n.cfg.PublishSession {
 			n.rotate(now, 0)
 		}
 	}
 
-	n.pump(now)
-	return n.take()
+	n.startNextIntent(now)
+	return n.takeOutputs()
 }
 
-func (n *Node) put(o Output) { n.out = append(n.out, o) }
+func (n *Node) addOutput(o Output) { n.out = append(n.out, o) }
 
-func (n *Node) take() []Output {
+func (n *Node) takeOutputs() []Output {
 	out := n.out
 	n.out = nil
 	return out
 }
 
-func (n *Node) note(text, peer, reason string) { n.put(Note{Text: text, Peer: peer, Reason: reason}) }
-func (n *Node) warn(text, peer, reason string) {
-	n.put(Note{Text: text, Peer: peer, Reason: reason, Warn: true})
+func (n *Node) addNote(text, peer, reason string) {
+	n.addOutput(Note{Text: text, Peer: peer, Reason: reason})
+}
+func (n *Node) addWarning(text, peer, reason string) {
+	n.addOutput(Note{Text: text, Peer: peer, Reason: reason, Warn: true})
 }
 
 // maxPeers bounds the masters that something is remembered of.
 const maxPeers = 4 * maxMembers
 
-func (n *Node) peer(id string) *peerState {
+func (n *Node) stateOfPeer(id string) *peerState {
 	p := n.peers[id]
 	if p == nil {
 		if len(n.peers) >= maxPeers {
@@ -168,11 +170,11 @@ func (n *Node) forgetPeers() {
 	})
 }
 
-// beat tells one of our own kind what we know.
-func (n *Node) beat(id string) {
+// sendBeat tells one of our own kind what we know.
+func (n *Node) sendBeat(id string) {
 	m, ok := n.rec.Member(id)
 	if ok && m.Own && id != n.cfg.ID && n.phase == Active {
-		n.put(Send{To: id, Pub: m.Pub, Msg: Beat{Inc: n.cfg.Inc, Version: n.rec.Version, KeyGen: n.rec.KeyGen}})
+		n.addOutput(Send{To: id, Pub: m.Pub, Msg: Beat{Inc: n.cfg.Inc, Version: n.rec.Version, KeyGen: n.rec.KeyGen}})
 	}
 }
 
@@ -201,7 +203,7 @@ func (n *Node) message(now time.Time, from Source, msg any) {
 		return
 	}
 
-	p := n.peer(from.ID)
+	p := n.stateOfPeer(from.ID)
 	p.heard = now
 	switch m := msg.(type) {
 	case wire.JoinNotify:
@@ -218,15 +220,15 @@ func (n *Node) message(now time.Time, from Source, msg any) {
 		p.keyGen = m.KeyGen
 		if m.Version > n.rec.Version && now.Sub(p.wanted) >= beatEvery {
 			p.wanted = now
-			n.put(Send{To: from.ID, Pub: member.Pub, Msg: Want{}})
+			n.addOutput(Send{To: from.ID, Pub: member.Pub, Msg: Want{}})
 		}
 	case Want:
 		if n.phase == Active {
-			n.put(Send{To: from.ID, Pub: member.Pub, Msg: State{n.rec.clone()}})
+			n.addOutput(Send{To: from.ID, Pub: member.Pub, Msg: State{n.rec.clone()}})
 		}
 	case State:
 		if member.Own && m.Record.Check() == nil {
-			n.adopt(now, m.Record)
+			n.adoptRecord(now, m.Record)
 		}
 	case Gone:
 		if n.phase == Active {
@@ -237,9 +239,9 @@ func (n *Node) message(now time.Time, from Source, msg any) {
 
 func (n *Node) remove(_ time.Time, why string) {
 	n.phase, n.ownUntil = Removed, time.Time{}
-	n.fail(ErrInactive)
-	n.warn("this master was removed from the cluster and serves no more", n.cfg.ID, why)
-	n.put(Apply{Record: n.rec.clone(), Phase: n.phase})
+	n.failIntents(ErrInactive)
+	n.addWarning("this master was removed from the cluster and serves no more", n.cfg.ID, why)
+	n.addOutput(Apply{Record: n.rec.clone(), Phase: n.phase})
 }
 
 // loaded takes the record from the shared folder.
@@ -249,28 +251,28 @@ func (n *Node) loaded(now time.Time, in Loaded) {
 	}
 	if in.Exists {
 		if err := in.Record.Check(); err != nil {
-			n.warn("the shared record of the cluster cannot be used", "", err.Error())
+			n.addWarning("the shared record of the cluster cannot be used", "", err.Error())
 			return
 		}
-		n.adopt(now, in.Record)
+		n.adoptRecord(now, in.Record)
 		return
 	}
 
 	if n.phase == Starting && n.rec.Version == 0 {
 		if n.cfg.Found || n.joinedFrom {
-			n.found(now)
+			n.foundCluster(now)
 			return
 		}
 		n.startJoining(now)
 	}
 
 	if n.phase == Joining && n.joinedFrom {
-		n.found(now)
+		n.foundCluster(now)
 	}
 }
 
-// adopt takes a newer record.
-func (n *Node) adopt(now time.Time, r Record) {
+// adoptRecord takes a newer record.
+func (n *Node) adoptRecord(now time.Time, r Record) {
 	if r.Version <= n.rec.Version {
 		if n.phase == Starting && r.Version == n.rec.Version {
 			n.locateSelf(now)
@@ -288,29 +290,29 @@ func (n *Node) adopt(now time.Time, r Record) {
 	n.locateSelf(now)
 	for _, m := range r.Members {
 		if was, ok := old.Member(m.ID); (!ok || was.Pub != m.Pub) && m.ID != n.cfg.ID {
-			p := n.peer(m.ID)
+			p := n.stateOfPeer(m.ID)
 			p.announce = true
 			if old.Version > 0 {
-				n.note("a master has joined the cluster", m.ID, "")
+				n.addNote("a master has joined the cluster", m.ID, "")
 			}
 		}
 	}
 
 	for _, m := range old.Members {
 		if _, ok := r.Member(m.ID); !ok && m.ID != n.cfg.ID {
-			n.note("a master was removed from the cluster", m.ID, "")
+			n.addNote("a master was removed from the cluster", m.ID, "")
 			if n.phase == Active && m.Own {
-				n.put(Send{To: m.ID, Pub: m.Pub, Msg: Gone{}})
+				n.addOutput(Send{To: m.ID, Pub: m.Pub, Msg: Gone{}})
 			}
 			delete(n.peers, m.ID)
 		}
 	}
 
 	if old.Version > 0 && r.KeyGen != old.KeyGen {
-		n.note("the cluster key was rotated", "", "")
+		n.addNote("the cluster key was rotated", "", "")
 	}
 
-	n.put(Apply{Record: n.rec.clone(), Phase: n.phase})
+	n.addOutput(Apply{Record: n.rec.clone(), Phase: n.phase})
 }
 
 // locateSelf finds out where this master stands in the record.
@@ -323,18 +325,18 @@ func (n *Node) locateSelf(now time.Time) {
 			n.attempts = map[string]*attempt{}
 			n.nextBeat = now
 			n.leaseSeen = now
-			n.note("this master belongs to the cluster", n.cfg.ID, "")
+			n.addNote("this master belongs to the cluster", n.cfg.ID, "")
 		}
 	case n.rec.removed(n.cfg.Pub):
 		if n.phase != Removed {
 			n.phase, n.ownUntil = Removed, time.Time{}
-			n.fail(ErrInactive)
-			n.warn("this master was removed from the cluster and serves no more", n.cfg.ID, "")
+			n.failIntents(ErrInactive)
+			n.addWarning("this master was removed from the cluster and serves no more", n.cfg.ID, "")
 		}
 	case n.phase == Active:
 		n.phase, n.ownUntil = Removed, time.Time{}
-		n.fail(ErrInactive)
-		n.warn("this master is no member of the cluster any more", n.cfg.ID, "")
+		n.failIntents(ErrInactive)
+		n.addWarning("this master is no member of the cluster any more", n.cfg.ID, "")
 	case n.phase == Starting:
 		n.startJoining(now)
 	}
@@ -374,7 +376,7 @@ func (n *Node) Tombstoned(pub string) bool { return n.rec.removed(pub) }
 // Own reports whether this master owns the duties that only one may do, and
 // the fencing token: whatever bears a lower one came from an earlier owner.
 func (n *Node) Own(now time.Time) (token uint64, ok bool) {
-	if !n.owns(now) {
+	if !n.holdsLease(now) {
 		return 0, false
 	}
 	return n.rec.Owner.Token, true
@@ -416,7 +418,7 @@ func (n *Node) Status(now time.Time) Status {
 		SeedGen: n.rec.SeedGen,
 		Owner:   n.rec.Owner.ID,
 		Token:   n.rec.Owner.Token,
-		Owns:    n.owns(now),
+		Owns:    n.holdsLease(now),
 		Refusal: n.refusal,
 		Changes: len(n.queue),
 	}
@@ -434,7 +436,7 @@ func (n *Node) Status(now time.Time) Status {
 			ms.Version = n.rec.Version
 			ms.KeyGen = n.rec.KeyGen
 		} else if p := n.peers[m.ID]; p != nil {
-			ms.Linked, ms.Alive, ms.Heard, ms.Version, ms.KeyGen = p.linked, n.alive(now, m), p.heard, p.version, p.keyGen
+			ms.Linked, ms.Alive, ms.Heard, ms.Version, ms.KeyGen = p.linked, n.isAlive(now, m), p.heard, p.version, p.keyGen
 			ms.Inc = p.inc
 		}
 
@@ -444,9 +446,9 @@ func (n *Node) Status(now time.Time) Status {
 	return s
 }
 
-// alive reports whether a member has been heard of lately. Salt's masters send
+// isAlive reports whether a member has been heard of lately. Salt's masters send
 // no beats; of them the connection must do.
-func (n *Node) alive(now time.Time, m Member) bool {
+func (n *Node) isAlive(now time.Time, m Member) bool {
 	if m.ID == n.cfg.ID {
 		return true
 	}
@@ -460,11 +462,11 @@ func (n *Node) alive(now time.Time, m Member) bool {
 	return !p.heard.IsZero() && now.Sub(p.heard) < aliveFor
 }
 
-// rank is the place of this master among those of its kind that live.
-func (n *Node) rank(now time.Time) int {
+// rankAmongAlive is the place of this master among those of its kind that live.
+func (n *Node) rankAmongAlive(now time.Time) int {
 	var ids []string
 	for _, m := range n.rec.Members {
-		if m.Own && n.alive(now, m) {
+		if m.Own && n.isAlive(now, m) {
 			ids = append(ids, m.ID)
 		}
 	}

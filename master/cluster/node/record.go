@@ -91,13 +91,13 @@ func (r Record) clone() Record {
 	return r
 }
 
-func (r Record) find(id string) (int, bool) {
+func (r Record) findMember(id string) (int, bool) {
 	return slices.BinarySearchFunc(r.Members, id, func(m Member, id string) int { return strings.Compare(m.ID, id) })
 }
 
 // Member returns a member by its name.
 func (r Record) Member(id string) (Member, bool) {
-	if i, ok := r.find(id); ok {
+	if i, ok := r.findMember(id); ok {
 		return r.Members[i], true
 	}
 	return Member{}, false
@@ -108,8 +108,8 @@ func (r Record) removed(pub string) bool {
 	return slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Pub != "" && samePEM(t.Pub, pub) })
 }
 
-func (r *Record) add(m Member) {
-	i, ok := r.find(m.ID)
+func (r *Record) putMember(m Member) {
+	i, ok := r.findMember(m.ID)
 	if ok {
 		r.Members[i] = m
 		return
@@ -117,9 +117,9 @@ func (r *Record) add(m Member) {
 	r.Members = slices.Insert(r.Members, i, m)
 }
 
-// bury takes a master out; without m.Pub nobody, and the machine is remembered.
-func (r *Record) bury(m Member, node string) {
-	if i, ok := r.find(m.ID); ok && m.Pub != "" {
+// buryMember takes a master out; without m.Pub nobody, and the machine is remembered.
+func (r *Record) buryMember(m Member, node string) {
+	if i, ok := r.findMember(m.ID); ok && m.Pub != "" {
 		r.Members = slices.Delete(r.Members, i, i+1)
 	}
 	r.Removed = append(r.Removed, Tombstone{m.ID, m.Pub, node})

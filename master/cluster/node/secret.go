@@ -7,7 +7,7 @@ func (n *Node) newSecret() string { return n.cfg.Token() + n.cfg.Token()[:8] }
 // changeSecret makes the next secret or puts it in the place of the present
 // one. Both may be repeated.
 func (n *Node) changeSecret(now time.Time, c Command) {
-	ok := n.want(now, &intent{name: "secret", apply: func(r *Record) (bool, error) {
+	ok := n.queueIntent(now, &intent{name: "secret", apply: func(r *Record) (bool, error) {
 		switch {
 		case c.Stage && r.NextSecret != "":
 			return false, nil
@@ -28,8 +28,8 @@ func (n *Node) changeSecret(now time.Time, c Command) {
 	}
 }
 
-// takes reports whether a master that joins may show this secret.
-func (n *Node) takes(r *Record, shown string) bool {
+// acceptsSecret reports whether a master that joins may show this secret.
+func (n *Node) acceptsSecret(r *Record, shown string) bool {
 	next := r.NextSecret != "" && sameSecret(r.NextSecret, shown)
 	return sameSecret(n.secret(r), shown) || next
 }

@@ -43,7 +43,7 @@ func TestNextSecret(t *testing.T) {
 		t.Helper()
 		got := ""
 		for _, s := range secrets {
-			if n.takes(&r, s) {
+			if n.acceptsSecret(&r, s) {
 				got += "y"
 			} else {
 				got += "n"
@@ -140,7 +140,7 @@ func TestToRemove(t *testing.T) {
 
 		after := r.clone()
 		if change {
-			after.bury(m, c.removal.Node)
+			after.buryMember(m, c.removal.Node)
 		}
 
 		if _, still := after.Member("10.0.0.2"); still != (c.out == "") {

@@ -32,8 +32,8 @@ type leaseTry struct {
 	start       time.Time
 }
 
-// want queues a change. It tells false when too many are waiting.
-func (n *Node) want(now time.Time, in *intent) bool {
+// queueIntent queues a change. It tells false when too many are waiting.
+func (n *Node) queueIntent(now time.Time, in *intent) bool {
 	if in.until.IsZero() {
 		in.until = now.Add(intentFor)
 	}
@@ -50,8 +50,8 @@ func (n *Node) wanted(name string) bool {
 		slices.ContainsFunc(n.queue, func(i *intent) bool { return i.name == name })
 }
 
-// pump starts the next change.
-func (n *Node) pump(now time.Time) {
+// startNextIntent starts the next change.
+func (n *Node) startNextIntent(now time.Time) {
 	for n.inflight == nil && len(n.queue) > 0 && !now.Before(n.retryAt) {
 		in := n.queue[0]
 		n.queue = n.queue[1:]
@@ -82,7 +82,7 @@ func (n *Node) pump(now time.Time) {
 			}
 		}
 
-		n.put(Store{ID: n.opID, Expect: expect, Record: r.clone()})
+		n.addOutput(Store{ID: n.opID, Expect: expect, Record: r.clone()})
 	}
 }
 
@@ -92,8 +92,8 @@ func (n *Node) finish(now time.Time, in *intent, err error) {
 	}
 }
 
-// fail gives up everything that waits.
-func (n *Node) fail(err error) {
+// failIntents gives up everything that waits.
+func (n *Node) failIntents(err error) {
 	queue := n.queue
 	n.queue = nil
 	if n.inflight != nil {
@@ -124,7 +124,7 @@ func (n *Node) stored(now time.Time, s Stored) {
 			v := s.Current.Version
 			n.lower = &v
 		} else if s.Current.Check() == nil {
-			n.adopt(now, s.Current)
+			n.adoptRecord(now, s.Current)
 		}
 
 		if n.phase == Removed {
@@ -137,23 +137,23 @@ func (n *Node) stored(now time.Time, s Stored) {
 		return
 	}
 
-	n.adopt(now, f.rec)
+	n.adoptRecord(now, f.rec)
 	for _, m := range f.rec.Members {
 		if m.Own && m.ID != n.cfg.ID {
-			n.put(Send{To: m.ID, Pub: m.Pub, Msg: State{f.rec.clone()}})
+			n.addOutput(Send{To: m.ID, Pub: m.Pub, Msg: State{f.rec.clone()}})
 		}
 	}
 
 	n.finish(now, f.in, nil)
 }
 
-// found makes the first record.
-func (n *Node) found(now time.Time) {
+// foundCluster makes the first record.
+func (n *Node) foundCluster(now time.Time) {
 	if n.wanted("found") {
 		return
 	}
 
-	n.want(now, &intent{name: "found", apply: func(r *Record) (bool, error) {
+	n.queueIntent(now, &intent{name: "found", apply: func(r *Record) (bool, error) {
 		if r.Version > 0 {
 			return false, nil
 		}
@@ -168,23 +168,23 @@ func (n *Node) found(now time.Time) {
 
 		for _, p := range n.cfg.Peers {
 			if p.Pub != "" && p.ID != n.cfg.ID {
-				r.add(Member{ID: p.ID, Pub: p.Pub})
+				r.putMember(Member{ID: p.ID, Pub: p.Pub})
 			}
 		}
 
 		for _, a := range n.attempts {
 			if a.let {
-				r.add(Member{ID: a.peer.ID, Pub: a.peer.Pub})
+				r.putMember(Member{ID: a.peer.ID, Pub: a.peer.Pub})
 			}
 		}
 
-		r.add(Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true})
+		r.putMember(Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true})
 		return true, nil
 	}})
 }
 
-// lease renews or takes the lease.
-func (n *Node) lease(now time.Time) {
+// renewLease renews or takes the lease.
+func (n *Node) renewLease(now time.Time) {
 	o := n.rec.Owner
 	mine := o.ID == n.cfg.ID && o.Inc == n.cfg.Inc
 	if n.wanted("lease") {
@@ -197,7 +197,7 @@ func (n *Node) lease(now time.Time) {
 		}
 
 		n.renewAt = now.Add(leaseRenew)
-		n.want(now, &intent{name: "lease", lease: true, until: now.Add(leaseTTL), apply: func(r *Record) (bool, error) {
+		n.queueIntent(now, &intent{name: "lease", lease: true, until: now.Add(leaseTTL), apply: func(r *Record) (bool, error) {
 			if r.Owner.ID != o.ID || r.Owner.Inc != o.Inc || r.Owner.Token != o.Token {
 				return false, nil
 			}
@@ -210,16 +210,16 @@ func (n *Node) lease(now time.Time) {
 
 	// An earlier life of this master is over. Anybody else is given his
 	// time, also if he was removed.
-	wait := leaseTTL + time.Duration(n.rank(now))*leaseStep
+	wait := leaseTTL + time.Duration(n.rankAmongAlive(now))*leaseStep
 	if o.ID == "" {
-		wait = time.Duration(n.rank(now)) * leaseStep
+		wait = time.Duration(n.rankAmongAlive(now)) * leaseStep
 	}
 
 	if o.ID != n.cfg.ID && now.Sub(n.leaseSeen) < wait {
 		return
 	}
 
-	n.want(now, &intent{name: "lease", lease: true, until: now.Add(leaseStep), apply: func(r *Record) (bool, error) {
+	n.queueIntent(now, &intent{name: "lease", lease: true, until: now.Add(leaseStep), apply: func(r *Record) (bool, error) {
 		if r.Owner != o {
 			return false, nil
 		}
@@ -245,7 +245,7 @@ func (n *Node) seeLease() {
 	}
 }
 
-func (n *Node) owns(now time.Time) bool { return n.phase == Active && now.Before(n.ownUntil) }
+func (n *Node) holdsLease(now time.Time) bool { return n.phase == Active && now.Before(n.ownUntil) }
 
 // rotate replaces the cluster AES key, unless somebody does so meanwhile.
 func (n *Node) rotate(now time.Time, command uint64) {
@@ -254,7 +254,7 @@ func (n *Node) rotate(now time.Time, command uint64) {
 	}
 
 	gen := n.rec.KeyGen
-	ok := n.want(now, &intent{name: "rotate", apply: func(r *Record) (bool, error) {
+	ok := n.queueIntent(now, &intent{name: "rotate", apply: func(r *Record) (bool, error) {
 		if r.KeyGen > gen {
 			return false, nil
 		}
@@ -275,7 +275,7 @@ func (n *Node) newKey(now time.Time, r *Record) {
 func (n *Node) answer(command uint64) func(time.Time, error) {
 	return func(_ time.Time, err error) {
 		if command != 0 {
-			n.put(Done{ID: command, Err: err})
+			n.addOutput(Done{ID: command, Err: err})
 		}
 	}
 }
@@ -285,7 +285,7 @@ func (n *Node) keyFile(now time.Time, key string) {
 	if n.phase != Active || n.wanted("key file") {
 		return
 	}
-	n.want(now, &intent{name: "key file", apply: func(r *Record) (bool, error) {
+	n.queueIntent(now, &intent{name: "key file", apply: func(r *Record) (bool, error) {
 		if r.Key == key || r.PrevKey == key {
 			return false, nil
 		}
@@ -311,13 +311,13 @@ func (n *Node) command(now time.Time, c Command) {
 // removeMember takes a master out: its key may not come back, and what it
 // knows is replaced, in one step.
 func (n *Node) removeMember(now time.Time, c Command) {
-	ok := n.want(now, &intent{name: "remove", apply: func(r *Record) (bool, error) {
+	ok := n.queueIntent(now, &intent{name: "remove", apply: func(r *Record) (bool, error) {
 		out, change, err := r.toRemove(c.Remove)
 		if !change || err != nil {
 			return false, err
 		}
-		r.bury(out, c.Remove.Node)
-		n.renew(now, r)
+		r.buryMember(out, c.Remove.Node)
+		n.renewSecrets(now, r)
 		return true, nil
 	}, done: n.answer(c.ID)})
 	if !ok {
@@ -350,8 +350,8 @@ func (r Record) toRemove(c control.Removal) (out Member, change bool, err error)
 	return m, true, nil
 }
 
-// renew replaces everything secret in the record that members know.
-func (n *Node) renew(now time.Time, r *Record) {
+// renewSecrets replaces everything secret in the record that members know.
+func (n *Node) renewSecrets(now time.Time, r *Record) {
 	n.newKey(now, r)
 	r.PrevKey = ""
 	r.Secret, r.NextSecret = n.newSecret(), ""

@@ -92,7 +92,7 @@ type Source struct {
 
 // Input is what happens to a Node: Message, Loaded, Stored, Linked, Unlinked,
 // KeyFile or Command.
-type Input interface{ input() }
+type Input interface{ isInput() }
 
 // Message is a message whose own proofs have been verified by package wire:
 // one of wire.Discover, DiscoverReply, Join, JoinReply, JoinNotify, or
@@ -140,13 +140,13 @@ type Command struct {
 	Commit string
 }
 
-func (Message) input()  {}
-func (Loaded) input()   {}
-func (Stored) input()   {}
-func (Linked) input()   {}
-func (Unlinked) input() {}
-func (KeyFile) input()  {}
-func (Command) input()  {}
+func (Message) isInput()  {}
+func (Loaded) isInput()   {}
+func (Stored) isInput()   {}
+func (Linked) isInput()   {}
+func (Unlinked) isInput() {}
+func (KeyFile) isInput()  {}
+func (Command) isInput()  {}
 
 // Messages of Saltern's own. They go only to and from peers whose key is
 // pinned, except Refused.

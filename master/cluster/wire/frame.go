@@ -78,8 +78,8 @@ func (r *Reader) Release() {
 	}
 }
 
-// fill reads the frame's n bytes.
-func (r *Reader) fill(n int64) error {
+// readPayload reads the frame's n bytes.
+func (r *Reader) readPayload(n int64) error {
 	for n > 0 {
 		part := min(n, MaxStranger)
 		if r.buf.Len() > 0 && r.charge != nil {
@@ -122,7 +122,7 @@ func (r *Reader) Next() (Frame, error) {
 	}
 
 	r.buf.Reset()
-	if err := r.fill(int64(n)); err != nil {
+	if err := r.readPayload(int64(n)); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}

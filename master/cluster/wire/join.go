@@ -145,9 +145,9 @@ func (s Suite) verify(e envelope, pem string) error {
 	return nil
 }
 
-// texts reads fields that must be short texts; the first is a name of a
+// readTexts reads fields that must be short texts; the first is a name of a
 // master.
-func (e envelope) texts(peer *string, pub *string, tokens ...field) error {
+func (e envelope) readTexts(peer *string, pub *string, tokens ...field) error {
 	*peer = e.Str("peer_id")
 	if err := ValidPeer(*peer); err != nil {
 		return fmt.Errorf("%w: peer_id: %w", errField, err)
@@ -176,11 +176,11 @@ type field struct {
 // Seal packs and signs with the sender's master key.
 func (d Discover) Seal(s Suite, key *rsa.PrivateKey) (*value.Map, error) {
 	m := value.NewMap("peer_id", d.PeerID, "pub", d.Pub, "token", d.Token)
-	own(m, d.Own)
+	markOwn(m, d.Own)
 	return s.sealed(m, key, d.Stamp)
 }
 
-func own(m *value.Map, is bool) {
+func markOwn(m *value.Map, is bool) {
 	if is {
 		m.Set("saltern", 1)
 	}
@@ -196,7 +196,7 @@ func (s Suite) OpenDiscover(data []byte) (Discover, error) {
 		return Discover{}, err
 	}
 	d := Discover{Own: isOwn(e.Map), Stamp: e.stamp}
-	if err := e.texts(&d.PeerID, &d.Pub, field{"token", &d.Token}); err != nil {
+	if err := e.readTexts(&d.PeerID, &d.Pub, field{"token", &d.Token}); err != nil {
 		return Discover{}, err
 	}
 	return d, s.verify(e, d.Pub)
@@ -206,7 +206,7 @@ func (s Suite) OpenDiscover(data []byte) (Discover, error) {
 func (d DiscoverReply) Seal(s Suite, cluster *rsa.PrivateKey) (*value.Map, error) {
 	m := value.NewMap("return_token", d.ReturnToken, "token", d.Token, "peer_id", d.PeerID, "pub", d.Pub,
 		"cluster_pub", d.ClusterPub)
-	own(m, d.Own)
+	markOwn(m, d.Own)
 	return s.sealed(m, cluster, "")
 }
 
@@ -219,7 +219,7 @@ func (s Suite) OpenDiscoverReply(data []byte) (DiscoverReply, error) {
 		return DiscoverReply{}, err
 	}
 	d := DiscoverReply{Own: isOwn(e.Map)}
-	if err := e.texts(&d.PeerID, &d.Pub, field{"token", &d.Token}, field{"return_token", &d.ReturnToken}); err != nil {
+	if err := e.readTexts(&d.PeerID, &d.Pub, field{"token", &d.Token}, field{"return_token", &d.ReturnToken}); err != nil {
 		return DiscoverReply{}, err
 	}
 	if d.ClusterPub = e.Str("cluster_pub"); len(d.ClusterPub) > maxPEM {
@@ -248,7 +248,7 @@ func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) 
 
 	m := value.NewMap("return_token", j.ReturnToken, "token", j.Token, "peer_id", j.PeerID, "secret", secret,
 		"key", session, "pub", j.Pub)
-	own(m, j.Own)
+	markOwn(m, j.Own)
 	return s.sealed(m, key, "")
 }
 
@@ -272,7 +272,7 @@ func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 	}
 
 	j := Join{Own: isOwn(e.Map)}
-	if err := e.texts(&j.PeerID, &j.Pub, field{"token", &j.Token}, field{"return_token", &j.ReturnToken}); err != nil {
+	if err := e.readTexts(&j.PeerID, &j.Pub, field{"token", &j.Token}, field{"return_token", &j.ReturnToken}); err != nil {
 		return Join{}, err
 	}
 
@@ -360,7 +360,7 @@ func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token strin
 	}
 
 	var j JoinReply
-	if err := e.texts(&j.PeerID, nil, field{"return_token", &j.ReturnToken}); err != nil {
+	if err := e.readTexts(&j.PeerID, nil, field{"return_token", &j.ReturnToken}); err != nil {
 		return JoinReply{}, err
 	}
 

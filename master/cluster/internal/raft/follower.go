@@ -31,27 +31,27 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	case "install-snapshot":
 		// Salt 3008.3 never sends one. What we could not replicate further
 		// must not be taken; the leader sends entries instead.
-		n.send(m.Src, "install-snapshot-reply", value.NewMap("our_term", n.st.Term, "peer_id", n.cfg.ID))
+		n.queueMessage(m.Src, "install-snapshot-reply", value.NewMap("our_term", n.st.Term, "peer_id", n.cfg.ID))
 	case "pre-request-vote-reply", "request-vote-reply":
 		n.onVoteReply(now, m, term)
 	case "append-entries-reply":
 		n.onAppendReply(now, m.Src, p)
 	}
 
-	return n.take()
+	return n.takeOutput()
 }
 
 // current reports whether a candidate's log has all that ours has.
 func (n *Node) current(p *value.Map) bool {
 	term, index := integer(p, "last_log_term", 0), integer(p, "last_log_index", -1)
-	mine := n.termAt(n.last())
-	return term > mine || term == mine && index >= n.last()
+	mine := n.termAt(n.lastIndex())
+	return term > mine || term == mine && index >= n.lastIndex()
 }
 
 // onPreVote changes nothing here (raft/node.py pre_request_vote).
 func (n *Node) onPreVote(now time.Time, from string, term int64, p *value.Map) {
 	granted := term > n.st.Term && n.current(p) && n.role != leader && now.Sub(n.heard) >= lease
-	n.send(from, "pre-request-vote-reply", value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
+	n.queueMessage(from, "pre-request-vote-reply", value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
 }
 
 func (n *Node) onVote(now time.Time, from string, term int64, p *value.Map) {
@@ -64,7 +64,7 @@ func (n *Node) onVote(now time.Time, from string, term int64, p *value.Map) {
 		n.dirty = true
 		n.heard = now
 	}
-	n.send(from, "request-vote-reply", value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
+	n.queueMessage(from, "request-vote-reply", value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
 }
 
 func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {
@@ -83,12 +83,12 @@ func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {
 	if n.found && !granted {
 		// It has a log, or a leader: the group exists.
 		n.role = follower
-		n.wait(now)
+		n.resetElectionTimer(now)
 		return
 	}
 
 	n.votes[m.Src] = granted
-	n.count(now)
+	n.countVotes(now)
 }
 
 // onAppend follows a leader (raft/node.py handle_append_entries).
@@ -101,29 +101,29 @@ func (n *Node) onAppend(now time.Time, from string, term int64, p *value.Map) {
 		n.role = follower
 		n.leader = from
 		n.heard = now
-		success = ok && n.keep(prevIndex, prevTerm, entries)
+		success = ok && n.appendEntries(prevIndex, prevTerm, entries)
 	}
 
 	if success {
 		n.commit = max(n.commit, min(integer(p, "leader_commit", -1), prevIndex+int64(len(entries))))
 		switch {
-		case n.commit >= n.last():
+		case n.commit >= n.lastIndex():
 			n.stuck = time.Time{}
 		case n.stuck.IsZero():
 			n.stuck = now
 		}
 	}
 
-	n.send(from, "append-entries-reply",
+	n.queueMessage(from, "append-entries-reply",
 		value.NewMap("term", term, "prev_log_term", prevTerm, "prev_log_index", prevIndex,
 			"sent_log_index", prevIndex+
 				int64(len(entries)), "peer_id", n.cfg.ID, "our_term", n.st.Term, "success", success,
-			"conflict_index", n.last(), "conflict_term", n.st.Term))
+			"conflict_index", n.lastIndex(), "conflict_term", n.st.Term))
 }
 
-// keep takes entries after prev, if that is what we have there.
-func (n *Node) keep(prev, prevTerm int64, entries []Entry) bool {
-	if prev < -1 || prev > n.last() || prev >= 0 && n.termAt(prev) != prevTerm {
+// appendEntries takes entries after prev, if that is what we have there.
+func (n *Node) appendEntries(prev, prevTerm int64, entries []Entry) bool {
+	if prev < -1 || prev > n.lastIndex() || prev >= 0 && n.termAt(prev) != prevTerm {
 		return false
 	}
 	if prev+1+int64(len(entries)) > maxEntries {
@@ -132,7 +132,7 @@ func (n *Node) keep(prev, prevTerm int64, entries []Entry) bool {
 
 	for i, e := range entries {
 		at := prev + 1 + int64(i)
-		if at <= n.last() {
+		if at <= n.lastIndex() {
 			if n.termAt(at) == e.Term {
 				continue
 			}

@@ -2,9 +2,9 @@ package raft
 
 import "slices"
 
-// beat sends every other master what it lacks, or nothing.
-func (n *Node) beat() {
-	voters, learners := n.group()
+// sendHeartbeats sends every other master what it lacks, or nothing.
+func (n *Node) sendHeartbeats() {
+	voters, learners := n.groupMembers()
 	for _, id := range append(slices.Clone(voters), learners...) {
 		if id != n.cfg.ID {
 			n.appendTo(id)
@@ -15,19 +15,19 @@ func (n *Node) beat() {
 func (n *Node) appendTo(id string) {
 	next, ok := n.next[id]
 	if !ok {
-		next = n.last() + 1
+		next = n.lastIndex() + 1
 		n.next[id], n.match[id] = next, -1
 	}
-	entries := n.st.Log[min(next, n.last()+1):]
+	entries := n.st.Log[min(next, n.lastIndex()+1):]
 	if len(entries) > maxBatch {
 		entries = entries[:maxBatch]
 	}
-	n.send(id, "append-entries", appendRequest(n.cfg.ID, n.st.Term, n.termAt(next-1), next-1, n.commit, entries))
+	n.queueMessage(id, "append-entries", appendRequest(n.cfg.ID, n.st.Term, n.termAt(next-1), next-1, n.commit, entries))
 }
 
 // acknowledged takes what a master says to an append.
 func (n *Node) acknowledged(id string, success bool, sent int64) {
-	if _, ok := n.next[id]; !ok || sent > n.last() {
+	if _, ok := n.next[id]; !ok || sent > n.lastIndex() {
 		return
 	}
 	if !success {
@@ -42,13 +42,13 @@ func (n *Node) acknowledged(id string, success bool, sent int64) {
 
 // advance commits what a majority of the voters has and is of this term.
 func (n *Node) advance() {
-	voters, _ := n.group()
+	voters, _ := n.groupMembers()
 	have := make([]int64, 0, len(voters))
 	for _, id := range voters {
 		m, ok := n.match[id]
 		switch {
 		case id == n.cfg.ID:
-			m = n.last()
+			m = n.lastIndex()
 		case !ok:
 			m = -1
 		}
@@ -69,11 +69,11 @@ func (n *Node) advance() {
 // reconcile brings the group in line with the cluster, one voter at a time,
 // each change when the one before is committed.
 func (n *Node) reconcile() {
-	if n.installed && n.commit < n.last() {
+	if n.installed && n.commit < n.lastIndex() {
 		return
 	}
 
-	voters, learners := n.group()
+	voters, learners := n.groupMembers()
 	switch {
 	case voters == nil: // the founding configuration
 		for _, m := range n.members {
@@ -123,7 +123,7 @@ func (n *Node) change(voters, learners []string) (v, l []string, changed bool) {
 	}
 
 	for i, id := range learners {
-		if m, ok := n.match[id]; id == n.cfg.ID || ok && m >= n.last() && m >= 0 {
+		if m, ok := n.match[id]; id == n.cfg.ID || ok && m >= n.lastIndex() && m >= 0 {
 			return append(voters, id), slices.Delete(learners, i, i+1), true
 		}
 	}

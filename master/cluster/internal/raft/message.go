@@ -9,7 +9,7 @@ import (
 // in which ours take no part.
 const groupName = "cluster"
 
-func (n *Node) send(to, kind string, payload *value.Map) {
+func (n *Node) queueMessage(to, kind string, payload *value.Map) {
 	n.out = append(n.out, Out{To: to, Msg: wire.Raft{
 		Kind:    kind,
 		Src:     n.cfg.ID,
@@ -48,14 +48,14 @@ func configOf(e Entry) (voters, learners []string, ok bool) {
 	}
 	switch c := e.Cmd.(type) {
 	case *value.Map:
-		voters, learners = names(c.List("voters")), names(c.List("learners"))
+		voters, learners = peerNames(c.List("voters")), peerNames(c.List("learners"))
 	case []any:
-		voters = names(c)
+		voters = peerNames(c)
 	}
 	return voters, learners, len(voters) > 0 && len(voters)+len(learners) <= maxGroup
 }
 
-func names(l []any) (out []string) {
+func peerNames(l []any) (out []string) {
 	for _, v := range l {
 		if s, ok := v.(string); ok && wire.ValidPeer(s) == nil {
 			out = append(out, s)

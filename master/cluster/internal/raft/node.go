@@ -124,32 +124,32 @@ type Status struct {
 
 // Status returns the state for people.
 func (n *Node) Status() Status {
-	v, l := n.group()
+	v, l := n.groupMembers()
 	return Status{
 		Role:     n.role.String(),
 		Leader:   n.leader,
 		Term:     n.st.Term,
-		Index:    n.last(),
+		Index:    n.lastIndex(),
 		Commit:   n.commit,
 		Voters:   v,
 		Learners: l,
 	}
 }
 
-// last is the index of the last entry, -1 for none.
-func (n *Node) last() int64 { return int64(len(n.st.Log)) - 1 }
+// lastIndex is the index of the last entry, -1 for none.
+func (n *Node) lastIndex() int64 { return int64(len(n.st.Log)) - 1 }
 
 // termAt is the term of an entry, 0 for none.
 func (n *Node) termAt(i int64) int64 {
-	if i < 0 || i > n.last() {
+	if i < 0 || i > n.lastIndex() {
 		return 0
 	}
 	return n.st.Log[i].Term
 }
 
-// group is the newest configuration in the log, committed or not, as with
+// groupMembers is the newest configuration in the log, committed or not, as with
 // Salt (raft/node.py on_config_change).
-func (n *Node) group() (voters, learners []string) {
+func (n *Node) groupMembers() (voters, learners []string) {
 	for i := len(n.st.Log) - 1; i >= 0; i-- {
 		if v, l, ok := configOf(n.st.Log[i]); ok {
 			return v, l
@@ -160,7 +160,7 @@ func (n *Node) group() (voters, learners []string) {
 
 // electorate are the voters besides us.
 func (n *Node) electorate() []string {
-	voters, _ := n.group()
+	voters, _ := n.groupMembers()
 	if voters == nil {
 		for _, m := range n.members {
 			voters = append(voters, m.ID)
@@ -180,38 +180,40 @@ func (n *Node) electorate() []string {
 func (n *Node) Tick(now time.Time, members []Member, owner bool) []Out {
 	n.members, n.owner = members, owner
 	if n.until.IsZero() {
-		n.wait(now)
+		n.resetElectionTimer(now)
 	}
 
 	switch {
 	case n.role == leader:
 		n.reconcile()
-		n.beat()
+		n.sendHeartbeats()
 	case now.Before(n.until):
 	case n.role == candidate || n.role == asking:
 		n.role = follower
-		n.wait(now)
+		n.resetElectionTimer(now)
 	case n.mayStand(now):
 		if n.stuck.IsZero() {
-			n.ask(now)
+			n.startPreVote(now)
 		} else {
-			n.stand(now) // the followers of that leader would say no
+			n.startElection(now) // the followers of that leader would say no
 		}
 	default:
-		n.wait(now)
+		n.resetElectionTimer(now)
 	}
 
-	return n.take()
+	return n.takeOutput()
 }
 
-func (n *Node) take() []Out {
+func (n *Node) takeOutput() []Out {
 	out := n.out
 	n.out = nil
 	return out
 }
 
-// wait sets the time of the next look.
-func (n *Node) wait(now time.Time) { n.until = now.Add(patience + n.cfg.Jitter(patience)) }
+// resetElectionTimer sets the time of the next look.
+func (n *Node) resetElectionTimer(now time.Time) {
+	n.until = now.Add(patience + n.cfg.Jitter(patience))
+}
 
 // mayStand reports whether a leader is wanted and we may be it.
 func (n *Node) mayStand(now time.Time) bool {
@@ -222,7 +224,7 @@ func (n *Node) mayStand(now time.Time) bool {
 	if led && (n.stuck.IsZero() || now.Sub(n.stuck) < patience) {
 		return false
 	}
-	voters, _ := n.group()
+	voters, _ := n.groupMembers()
 	n.found = voters == nil
 	if n.found {
 		return n.owner && !led && len(n.members) > 1
@@ -230,32 +232,32 @@ func (n *Node) mayStand(now time.Time) bool {
 	return slices.Contains(voters, n.cfg.ID)
 }
 
-// ask begins with the question whether others would vote for us.
-func (n *Node) ask(now time.Time) {
+// startPreVote begins with the question whether others would vote for us.
+func (n *Node) startPreVote(now time.Time) {
 	n.role, n.votes = asking, map[string]bool{}
 	n.until = now.Add(candidacy)
 	n.toVoters("pre-request-vote", n.st.Term+1)
-	n.count(now)
+	n.countVotes(now)
 }
 
-// stand asks for votes.
-func (n *Node) stand(now time.Time) {
+// startElection asks for votes.
+func (n *Node) startElection(now time.Time) {
 	n.role, n.votes = candidate, map[string]bool{}
 	n.until = now.Add(candidacy)
 	n.setTerm(n.st.Term + 1)
 	n.st.Voted, n.dirty = n.cfg.ID, true
 	n.toVoters("request-vote", n.st.Term)
-	n.count(now)
+	n.countVotes(now)
 }
 
 func (n *Node) toVoters(kind string, term int64) {
 	for _, id := range n.electorate() {
-		n.send(id, kind, voteRequest(n.cfg.ID, term, n.termAt(n.last()), n.last()))
+		n.queueMessage(id, kind, voteRequest(n.cfg.ID, term, n.termAt(n.lastIndex()), n.lastIndex()))
 	}
 }
 
-// count looks whether a majority is for us.
-func (n *Node) count(now time.Time) {
+// countVotes looks whether a majority is for us.
+func (n *Node) countVotes(now time.Time) {
 	yes, all := 1, len(n.electorate())+1
 	for _, v := range n.votes {
 		if v {
@@ -267,21 +269,21 @@ func (n *Node) count(now time.Time) {
 		return
 	}
 	if n.role == asking {
-		n.stand(now)
+		n.startElection(now)
 		return
 	}
 
-	n.lead()
+	n.becomeLeader()
 }
 
-func (n *Node) lead() {
+func (n *Node) becomeLeader() {
 	n.role = leader
 	n.leader = n.cfg.ID
 	n.installed = false
 	n.next, n.match = map[string]int64{}, map[string]int64{}
 	n.stuck = time.Time{}
 	n.reconcile()
-	n.beat()
+	n.sendHeartbeats()
 }
 
 // setTerm takes a higher term; the vote was for the one before.
@@ -298,6 +300,6 @@ func (n *Node) follow(now time.Time, term int64) {
 	n.setTerm(term)
 	if n.role != follower {
 		n.role = follower
-		n.wait(now)
+		n.resetElectionTimer(now)
 	}
 }

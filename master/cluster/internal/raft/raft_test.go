@@ -134,7 +134,7 @@ func (w *world) settled() string {
 		if w.down[id] {
 			continue
 		}
-		if n.leader == "" || lead != "" && n.leader != lead || n.commit != n.last() || n.commit < 0 {
+		if n.leader == "" || lead != "" && n.leader != lead || n.commit != n.lastIndex() || n.commit < 0 {
 			return ""
 		}
 		lead = n.leader
@@ -205,7 +205,7 @@ func TestRaftMembersChange(t *testing.T) {
 	w.boot(id)
 	w.run(10 * time.Second)
 
-	if v, _ := w.nodes[id].group(); !slices.Contains(v, id) || w.settled() == "" {
+	if v, _ := w.nodes[id].groupMembers(); !slices.Contains(v, id) || w.settled() == "" {
 		t.Fatalf("the new master is no voter: %v", v)
 	}
 
@@ -217,7 +217,7 @@ func TestRaftMembersChange(t *testing.T) {
 	w.down[gone] = true
 	w.members = slices.DeleteFunc(w.members, func(m Member) bool { return m.ID == gone })
 	w.run(30 * time.Second)
-	if v, l := w.nodes[id].group(); slices.Contains(v, gone) || slices.Contains(l, gone) || len(v) != 3 {
+	if v, l := w.nodes[id].groupMembers(); slices.Contains(v, gone) || slices.Contains(l, gone) || len(v) != 3 {
 		t.Fatalf("after the removal: voters %v, learners %v", v, l)
 	}
 }
@@ -322,7 +322,7 @@ func TestRaftVectors(t *testing.T) {
 
 	// The founding configuration.
 	got := n.Step(now, read("12-cluster-raft-append-entries-config.bin"))
-	if v, _ := n.group(); len(got) != 1 || !got[0].Msg.Payload.Bool("success") || !slices.Contains(v, id) ||
+	if v, _ := n.groupMembers(); len(got) != 1 || !got[0].Msg.Payload.Bool("success") || !slices.Contains(v, id) ||
 		len(v) != 3 {
 		t.Errorf("the configuration: %+v, %v", got, v)
 	}
