@@ -14,8 +14,8 @@ var (
 	ErrJID = errors.New("jobs: bad job id")
 	// errMinion means that a minion or syndic id cannot be a file name.
 	errMinion = errors.New("jobs: bad minion id")
-	// ErrBrokenLoad means that a load cannot be understood: a power cut left it empty or torn. It
-	// is known of no caller then whether the job is his.
+	// ErrBrokenLoad means that a load cannot be read because a power cut left it empty or torn.
+	// Then nobody can tell which caller the job belongs to.
 	ErrBrokenLoad = errors.New("jobs: the load of the job is broken")
 	// ErrTooLarge means that a load or return is over the bound.
 	ErrTooLarge = errors.New("jobs: too large")
@@ -25,43 +25,41 @@ var (
 	ErrInUse = errors.New("jobs: journal is in use")
 )
 
-// Cache keeps jobs. All methods may be called concurrently. A method that
-// saves returns nil only when what it saved is durable; after an error it may
-// or may not have been saved, and saving it again does no harm.
+// Cache stores jobs. All methods may be called concurrently. A method that saves returns nil only
+// when the data is durable. After an error the data may or may not be saved, and saving it again
+// does no harm.
 type Cache interface {
-	// Prep declares a job before its load is known. An empty jid asks for a
-	// new one. With nocache the returns of the job are not kept.
+	// Prep declares a job before its load is known. An empty jid asks for a new one. With nocache
+	// the returns of the job are not stored.
 	Prep(ctx context.Context, jid string, nocache bool) (string, error)
-	// SaveLoad keeps the publish load of a job and the minions that are
-	// expected to return; nil minions are not recorded. An older load of the
-	// job is replaced, minions are added to those that are there. Load must
-	// not hold a key or token, and must not be changed afterwards.
+	// SaveLoad stores the publish load of a job and the minions that are expected to return; nil
+	// minions are not recorded. It replaces an older load of the job and adds the minions to the
+	// recorded ones. The load must not contain a key or token, and the caller must not change it
+	// afterwards.
 	SaveLoad(ctx context.Context, jid string, load *value.Map, minions []string) error
-	// Stage is SaveLoad in two steps, for a publish that must not wait for a
-	// disk: when it returns, this process knows the job; wait returns when
-	// the job is durable.
+	// Stage is SaveLoad in two steps, for a publish that must not wait for a disk. When Stage
+	// returns, this process knows the job; when wait returns, the job is durable.
 	Stage(ctx context.Context, jid string, load *value.Map, minions []string) (wait func(context.Context) error, err error)
 	// AddMinions adds expected minions, of a syndic or (syndic "") of this
 	// master.
 	AddMinions(ctx context.Context, jid string, minions []string, syndic string) error
-	// SaveReturn keeps a return. stored is false, without an error, when
-	// the job already has a durable return of this minion (that one is kept)
-	// or keeps no returns.
+	// SaveReturn stores a return. stored is false, without an error, when the job already has a
+	// durable return of this minion (which stays) or does not store returns.
 	SaveReturn(ctx context.Context, r Return) (stored bool, err error)
-	// UpdateEndtime records when a job ended, as text for people.
+	// UpdateEndtime records when a job ended, as readable text.
 	UpdateEndtime(ctx context.Context, jid, text string) error
 
-	// Load returns the load of a job with the sorted expected minions added
-	// as "Minions"; nil when there is no such job. The error is [ErrBrokenLoad] when there is
-	// one, and its returns.
+	// Load returns the load of a job, with the sorted expected minions added as "Minions", or nil
+	// when there is no such job. It returns [ErrBrokenLoad] when the load cannot be read; then the
+	// returns may still be readable.
 	Load(ctx context.Context, jid string) (*value.Map, error)
-	// Returns gives the returns of a job so far, by minion: maps with
-	// return, retcode, success and out as far as they were sent.
+	// Returns returns the returns of a job so far by minion: maps with return, retcode, success and
+	// out, as far as they were sent.
 	Returns(ctx context.Context, jid string) (*value.Map, error)
-	// Endtime is the text of UpdateEndtime, "" when there is none.
+	// Endtime returns the text of UpdateEndtime, "" when there is none.
 	Endtime(ctx context.Context, jid string) (string, error)
-	// Each calls visit for every job that has a load, in no order. An error
-	// from visit ends it and is returned.
+	// Each calls visit for every job that has a load, in no particular order. It stops at an error
+	// of visit and returns it.
 	Each(ctx context.Context, visit func(Job) error) error
 
 	// Clean removes jobs that are older than keep, at a gentle pace.
@@ -71,18 +69,17 @@ type Cache interface {
 // Return is what one minion returned for one job.
 type Return struct {
 	JID, ID string
-	// Data is what is kept: return, retcode and success, as far as they came.
+	// Data holds the stored fields: return, retcode and success, as far as they were sent.
 	Data *value.Map
-	// Out names the outputter that the function asked for; nil for none.
+	// Out names the outputter that the function asked for. It may be nil: none.
 	Out any
-	// Load is the whole return. It becomes the load of the job when the job
-	// is not known, as with a job that another master started (salt/utils/
-	// job.py store_job). Nil records no load.
+	// Load is the whole return. It becomes the load of an unknown job, such as one that another
+	// master started (salt/utils/job.py store_job). It may be nil: then no load is recorded.
 	Load *value.Map
 }
 
-// ReturnOf takes the parts that are kept from the load of a _return request.
-// The load must name a job and a minion; it is used, not copied.
+// ReturnOf returns the stored parts of the load of a _return request. The load must name a job and
+// a minion. ReturnOf does not copy it.
 func ReturnOf(load *value.Map) Return {
 	r := Return{JID: load.Str("jid"), ID: load.Str("id"), Data: &value.Map{}, Load: load}
 	for _, k := range []string{"return", "retcode", "success"} {

@@ -12,19 +12,19 @@ import (
 	"saltern/internal/durable"
 )
 
-// unnamedGrace is how long a job directory without a jid file may exist: its
-// writer, such as a tool of Salt, may be about to make that file.
+// unnamedGrace is how long a job directory without a jid file is left alone: its writer, such as a
+// tool of Salt, may be about to create that file.
 const unnamedGrace = 10 * time.Minute
 
-// Clean implements Cache (local_cache.clean_old_jobs): a job is as old as its
-// jid file was written. It rests after each removal for as long as that took,
-// so that it takes at most half of the disk's time.
+// Clean implements Cache (local_cache.clean_old_jobs). The age of a job counts from the time of its
+// jid file. After each removal Clean rests for as long as the removal took, so that it uses at most
+// half of the disk's time.
 func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	now := c.cfg.Now()
 	removed := 0
 	var errs []error
 	err := c.eachDir(ctx, func(dir string) error {
-		old, err := c.old(dir, now, keep)
+		old, err := c.isExpired(dir, now, keep)
 		if err != nil || !old {
 			return nil
 		}
@@ -56,8 +56,9 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	return removed, nil
 }
 
-// old reports whether a job directory may go. One that gets new records stays.
-func (c *Local) old(dir string, now time.Time, keep time.Duration) (bool, error) {
+// isExpired reports whether a job directory may be removed. A directory that gets new records
+// stays.
+func (c *Local) isExpired(dir string, now time.Time, keep time.Duration) (bool, error) {
 	path := filepath.Join(dir, jidFile)
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,5 +77,5 @@ func (c *Local) old(dir string, now time.Time, keep time.Duration) (bool, error)
 		return false, err
 	}
 
-	return !c.overlay.has(string(jid)), nil
+	return !c.overlay.hasJob(string(jid)), nil
 }

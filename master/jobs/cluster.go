@@ -20,16 +20,16 @@ import (
 	"saltern/master/value"
 )
 
-// times of the driver.
+// Times of the cluster's job cache.
 const (
 	keepWait    = 5 * time.Second // for a peer, and again for the shared folder
 	importEvery = 30 * time.Second
-	// importFirst is how long a start waits for what the others have handed
-	// over meanwhile; the rest comes in the background.
+	// importFirst is how long a start waits for the import of what other masters handed over
+	// meanwhile; the rest is imported in the background.
 	importFirst = 5 * time.Second
 )
 
-// ownSegment marks a segment of this master, which is never read.
+// ownSegment marks a segment that this master wrote. It is never read.
 const ownSegment = -1
 
 // Errors of Peers.Keep.
@@ -43,8 +43,8 @@ var (
 
 // Peers are the other masters.
 type Peers interface {
-	// Keep sends a return to all of them and waits until one has it on its
-	// disk. ErrNoPeer and ErrOnlyMaster say that there is nobody.
+	// Keep sends a return to all peers and waits until one of them has it on its disk. It returns
+	// ErrNoPeer or ErrOnlyMaster when there is no peer.
 	Keep(ctx context.Context, r Return) error
 }
 
@@ -55,26 +55,25 @@ type ClusterConfig struct {
 	Local *Local
 	Peers Peers
 	Keep  time.Duration // keep_jobs: age at which jobs are removed
-	// Degraded is told how returns are kept: nil as they should be, an error
-	// with less than that.
+	// Degraded is called with nil when returns are stored safely, and with an error when they are
+	// stored on fewer disks than intended.
 	Degraded func(error)
 	Log      *slog.Logger
 }
 
-// Cluster is the Cache of a master in a cluster. Every master has all jobs on
-// its own disk: what it takes itself, what peers send at once, and what it
-// finds in the shared folder, where each master hands over what it took.
+// Cluster is the Cache of a master in a cluster. Every master has all jobs on its own disk: those
+// it took itself, copies that peers send at once, and records that it finds in the shared folder,
+// where each master hands over what it took.
 //
-// A return is acknowledged when it would survive the loss of this master: its
-// own disk and that of a peer have it. When no peer keeps it, the shared
-// folder does, and the return waits for that. When the folder does not answer
-// either, and no peer is connected, the own disk must do, and Degraded says so;
-// with a peer that is connected and silent the return is not acknowledged and
-// the minion sends it again.
+// A return is acknowledged when it would survive the loss of this master: when its own disk and
+// that of a peer have it. If no peer stores it, the return waits until the shared folder has it. If
+// the folder does not answer either and no peer is connected, the own disk must do, and Degraded
+// reports that. If a connected peer does not answer, the return is not acknowledged, and the minion
+// sends it again.
 //
-// A copy that its first master does not hand over is handed over by those
-// that got it, also after a restart. So a master that was away finds in the
-// folder what it missed; what is younger waits in the queues of its peers.
+// If the master that took a record does not hand it over, those that got a copy do, also after a
+// restart. So a master that was away finds what it missed in the folder; younger records wait in
+// the queues of its peers.
 type Cluster struct {
 	*Local
 	cfg  ClusterConfig
@@ -86,16 +85,16 @@ type Cluster struct {
 
 	mu       sync.Mutex
 	imported map[string]int64 // bytes of each segment that were read; ownSegment
-	records  map[string]int   // of a segment that were taken over in this life
-	again    map[string]int64 // bytes that an earlier run has read, of segments to look through again
-	filling  map[string]bool  // jobs of the earlier run that are not held yet
+	records  map[string]int   // records of each segment imported since the start
+	again    map[string]int64 // bytes that an earlier run read, of the segments to read again
+	filling  map[string]bool  // jobs of an earlier run that are not in held yet
 	count    uint64
 }
 
 var _ Cache = (*Cluster)(nil)
 
-// OpenCluster starts the driver above a local cache, which it closes. Before
-// it returns it takes over what the folder holds, as far as that is quick.
+// OpenCluster adds the cluster's part to a local cache, which it closes at the end. Before it
+// returns it imports the records in the folder, as far as that is quick.
 func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	c := &Cluster{
 		Local:    cfg.Local,
@@ -131,8 +130,8 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	c.stop = stop
 	first := make(chan struct{})
 
-	// They may hang in the shared file system: Close does not wait for ever.
-	c.wg.Go(func() { c.vol.run(ctx) })
+	// The shared file system may hang, so Close waits for these goroutines only for a bounded time.
+	c.wg.Go(func() { c.vol.handOverLoop(ctx) })
 	c.wg.Go(func() { c.follow(ctx, sync.OnceFunc(func() { close(first) })) })
 	select {
 	case <-first:
@@ -145,10 +144,9 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 
 func (c *Cluster) importedFile() string { return filepath.Join(c.journal.dir, "imported") }
 
-// SaveReturn implements Cache. Without an error the return is safe, as [Cluster] says: a peer has
-// it too, or the folder, or, with no peer connected, this disk.
+// SaveReturn implements Cache. Without an error the return is safe as described at [Cluster].
 func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
-	if ret.Load == nil || ret.ID == c.cfg.ID { // of this master's own runners
+	if ret.Load == nil || ret.ID == c.cfg.ID { // a return of this master's own runners
 		return c.Local.SaveReturn(ctx, ret)
 	}
 
@@ -164,7 +162,7 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 
 	local := make(chan outcome, 1)
 	go func() {
-		stored, err := c.keep(ctx, r, facts, ret)
+		stored, err := c.commitReturn(ctx, r, facts, ret)
 		local <- outcome{stored, err}
 	}()
 
@@ -177,7 +175,7 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	}
 	if perr == nil || errors.Is(perr, ErrOnlyMaster) {
 		c.cfg.Degraded(nil)
-		c.vol.add(r.copy())
+		c.vol.queueRecords(r.copy())
 		return o.stored, nil
 	}
 
@@ -196,17 +194,16 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	}
 }
 
-// SaveCopy keeps a return that a peer has taken. It is durable when SaveCopy
-// returns.
+// SaveCopy stores a return that a peer took. It is durable when SaveCopy returns.
 func (c *Cluster) SaveCopy(ctx context.Context, peer string, ret Return) error {
 	r, facts, err := c.newReturn(ret)
 	if err != nil || facts.nocache {
 		return err
 	}
-	if _, err := c.keep(ctx, r, facts, ret); err != nil {
+	if _, err := c.commitReturn(ctx, r, facts, ret); err != nil {
 		return err
 	}
-	c.hold(peer, r.copy())
+	c.holdRecord(peer, r.copy())
 	return nil
 }
 
@@ -217,7 +214,7 @@ func (c *Cluster) Stage(
 	load *value.Map,
 	minions []string,
 ) (func(context.Context) error, error) {
-	return c.stage(ctx, jid, load, minions, func(r *record) { c.vol.add(r) })
+	return c.stageLoad(ctx, jid, load, minions, func(r *record) { c.vol.queueRecords(r) })
 }
 
 // SaveLoad implements Cache.
@@ -236,10 +233,10 @@ func (c *Cluster) StageCopy(
 	load *value.Map,
 	minions []string,
 ) (func(context.Context) error, error) {
-	return c.stage(ctx, jid, load, minions, func(r *record) { c.hold(peer, r) })
+	return c.stageLoad(ctx, jid, load, minions, func(r *record) { c.holdRecord(peer, r) })
 }
 
-func (c *Cluster) stage(
+func (c *Cluster) stageLoad(
 	ctx context.Context,
 	jid string,
 	load *value.Map,
@@ -253,25 +250,24 @@ func (c *Cluster) stage(
 	return wait, err
 }
 
-func (c *Cluster) hold(peer string, r *record) {
+func (c *Cluster) holdRecord(peer string, r *record) {
 	if due := c.held.put(c.Local.cfg.Now(), peer, r); len(due) > 0 {
-		c.vol.add(due...)
+		c.vol.queueRecords(due...)
 	}
 }
 
-// PeerLost hands over what a peer has taken and this master has a copy of: if that
-// master never comes back, one that takes its place finds it in the folder.
+// PeerLost hands over the copies of records that a lost peer took. If the peer never comes back,
+// the master that replaces it finds them in the folder.
 func (c *Cluster) PeerLost(peer string) {
-	if due := c.held.of(peer); len(due) > 0 {
-		c.vol.add(due...)
+	if due := c.held.popPeer(peer); len(due) > 0 {
+		c.vol.queueRecords(due...)
 	}
 }
 
-// follow imports what others hand over, until ctx ends. first is called after
-// the first time.
+// follow imports what others hand over, until ctx ends. It calls first after the first import.
 func (c *Cluster) follow(ctx context.Context, first func()) {
 	defer first()
-	c.fill()
+	c.holdLeftover()
 	t := time.NewTicker(importEvery)
 	defer t.Stop()
 
@@ -281,8 +277,8 @@ func (c *Cluster) follow(ctx context.Context, first func()) {
 		}
 
 		first()
-		if due := c.held.due(c.Local.cfg.Now()); len(due) > 0 {
-			c.vol.add(due...)
+		if due := c.held.popDue(c.Local.cfg.Now()); len(due) > 0 {
+			c.vol.queueRecords(due...)
 		}
 
 		select {
@@ -293,9 +289,9 @@ func (c *Cluster) follow(ctx context.Context, first func()) {
 	}
 }
 
-// Import takes over the segments of the shared folder that are new.
+// Import reads the new segments of the shared folder.
 func (c *Cluster) Import(ctx context.Context) error {
-	names, err := c.vol.list()
+	names, err := c.vol.listSegments()
 	if err != nil {
 		return err
 	}
@@ -316,7 +312,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 			continue
 		}
 
-		size, err := c.vol.size(name)
+		size, err := c.vol.segmentSize(name)
 		if err == nil && size == read {
 			continue
 		}
@@ -324,23 +320,23 @@ func (c *Cluster) Import(ctx context.Context) error {
 		again = again && (size == before || before == ownSegment)
 		n := 0
 		if err == nil {
-			err = c.vol.read(name, func(r *record) error {
+			err = c.vol.readSegment(name, func(r *record) error {
 				n++
 				if n <= done {
 					return nil // a segment only grows
 				}
-				if again { // the earlier run has taken over what is in it
-					c.held.seen(r)
+				if again { // the earlier run imported its records
+					c.held.dropSeen(r)
 					return nil
 				}
 
-				return c.take1(ctx, r)
+				return c.cacheRecord(ctx, r)
 			})
 		}
 
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err) // the next time again
+				errs = append(errs, err) // tried again the next time
 			}
 			continue
 		}
@@ -359,7 +355,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 	return errors.Join(append(errs, c.saveImported(names, changed))...)
 }
 
-// saveImported remembers what was read of the segments that are there.
+// saveImported records on disk how much was read of the existing segments.
 func (c *Cluster) saveImported(names []string, changed bool) error {
 	there := map[string]bool{}
 	for _, n := range names {
@@ -369,7 +365,7 @@ func (c *Cluster) saveImported(names []string, changed bool) error {
 	c.mu.Lock()
 	before := len(c.imported)
 
-	// a new one of ours may not be in names yet
+	// A new segment of this master may not be in names yet.
 	hourAgo := fmt.Sprintf("%019d", c.Local.cfg.Now().Add(-time.Hour).UnixNano())
 	maps.DeleteFunc(c.imported,
 		func(n string, size int64) bool { return !there[n] && (size != ownSegment || madeAt(n) < hourAgo) })
@@ -393,9 +389,9 @@ func (c *Cluster) saveImported(names []string, changed bool) error {
 	return nil
 }
 
-// take1 takes one record of another master into the local cache.
-func (c *Cluster) take1(ctx context.Context, r *record) error {
-	if c.held.seen(r) || checkRecord(r) != nil {
+// cacheRecord stores a record of another master in the local cache.
+func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
+	if c.held.dropSeen(r) || checkRecord(r) != nil {
 		return nil
 	}
 
@@ -403,15 +399,15 @@ func (c *Cluster) take1(ctx context.Context, r *record) error {
 		return nil // it would be removed at once
 	}
 
-	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // not the whole segment with them
+	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // else they would keep the whole segment in memory
 	switch r.kind {
 	case kindReturn:
-		facts, err := c.facts(r.jid)
+		facts, err := c.knownFacts(r.jid)
 		if err != nil || facts.nocache {
 			return err
 		}
 		r.done = make(chan struct{})
-		_, err = c.keep(ctx, r, facts, Return{JID: r.jid, ID: r.id})
+		_, err = c.commitReturn(ctx, r, facts, Return{JID: r.jid, ID: r.id})
 		return err
 	case kindLoad, kindMinions:
 		load, err := c.Load(ctx, r.jid)
@@ -432,34 +428,34 @@ func (c *Cluster) take1(ctx context.Context, r *record) error {
 	return nil
 }
 
-// outranks reports whether a packed load takes the place of the one that is kept.
+// outranks reports whether a packed load replaces the stored one.
 func outranks(packed []byte, kept *value.Map) bool {
 	if !kept.Bool(ChosenField) {
-		return false // as of most jobs: there is no need to look
+		return false // true for most jobs, without decoding the load
 	}
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	load, ok := v.(*value.Map)
 	return err == nil && ok && !Continues(load, kept) && Outranks(load, kept)
 }
 
-// contained reports whether all texts of a packed list are in another.
+// contained reports whether all texts of a packed list are in have.
 func contained(packed []byte, have []any) bool {
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	list, ok := v.([]any)
 	if err != nil || !ok {
-		return true // nothing that could be added
+		return true // nothing to add
 	}
 	return !slices.ContainsFunc(list, func(id any) bool { return !slices.Contains(have, id) })
 }
 
-// Clean implements Cache: it removes old segments from the folder as well.
+// Clean implements Cache. It also removes old segments from the folder.
 func (c *Cluster) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	n, err := c.Local.Clean(ctx, keep)
-	c.vol.clean(keep)
+	c.vol.removeExpired(keep)
 	return n, err
 }
 
-// Close hands over what waits and closes the local cache, within ctx.
+// Close hands over the waiting records and closes the local cache, within ctx.
 func (c *Cluster) Close(ctx context.Context) error {
 	c.stop()
 	done := make(chan struct{})
@@ -475,12 +471,12 @@ func (c *Cluster) Close(ctx context.Context) error {
 	return c.Local.Close(ctx)
 }
 
-// ClusterStats are counters of records since the start, and sizes now.
+// ClusterStats holds counters of records since the start, and present sizes.
 type ClusterStats struct {
 	Handed   uint64 // to the shared folder
 	Imported uint64 // from it
-	Lost     uint64 // not handed over for lack of room
-	Held     int    // copies that are not seen in the folder yet
+	Lost     uint64 // not handed over, for lack of room
+	Held     int    // copies not yet seen in the folder
 }
 
 // ClusterStats reads the counters.

@@ -242,12 +242,12 @@ func TestHeldCopies(t *testing.T) {
 	}
 
 	b.wait(heldFor + time.Second)
-	due := b.held.due(b.now())
+	due := b.held.popDue(b.now())
 	if len(due) != 1 || due[0].id != "m2" {
 		t.Fatalf("due %v", due)
 	}
 
-	b.vol.add(due...)
+	b.vol.queueRecords(due...)
 	must(t, b.vol.addAndWait(context.Background()))
 	c := member(t, "10.0.0.3", shared, t.TempDir())
 	if c.has(t, "m1") != "one" || c.has(t, "m2") != "two" || c.has(t, "m3") != "three" {
@@ -272,7 +272,7 @@ func TestHeldBounds(t *testing.T) {
 		h.put(now, "10.0.0.1", &record{kind: kindReturn, jid: jid1, id: "m39"})
 	}
 
-	if len(h.list) > 4*h.count()+1024 || h.seen(&record{kind: kindReturn, jid: jid1, id: "m39"}) != true {
+	if len(h.list) > 4*h.count()+1024 || h.dropSeen(&record{kind: kindReturn, jid: jid1, id: "m39"}) != true {
 		t.Errorf("%d in the list for %d", len(h.list), h.count())
 	}
 }
@@ -292,7 +292,7 @@ func TestAwayAndDamaged(t *testing.T) {
 	must(t, a.vol.addAndWait(context.Background()))
 	must(t, os.WriteFile(filepath.Join(shared, "notes.txt"), []byte("x"), 0o600))
 	must(t, os.Mkdir(filepath.Join(shared, "10.0.0.9_0000000000000000001_0000000000000001.log"), 0o700))
-	names, err := a.vol.list()
+	names, err := a.vol.listSegments()
 	must(t, err)
 	var path string
 	for _, n := range names {

@@ -14,18 +14,18 @@ import (
 	"saltern/master/msgpack"
 )
 
-// files turns records into Salt's files. It is used by one goroutine.
+// files writes records as Salt's files. It is used by one goroutine.
 type files struct {
 	layout
 	dirMode, fileMode fs.FileMode
 	fault             func(op string) error // for tests
 }
 
-// apply makes the files of a record. Doing so again gives the same files.
-func (f *files) apply(r *record) error {
-	dir := f.job(r.jid)
+// applyRecord writes the files of a record. Repeating it writes the same files.
+func (f *files) applyRecord(r *record) error {
+	dir := f.jobDir(r.jid)
 	err := f.applyIn(dir, r)
-	if errors.Is(err, fs.ErrNotExist) { // the first record of a job, or it was cleaned
+	if errors.Is(err, fs.ErrNotExist) { // the first record of a job, or the job was cleaned
 		if err = f.makeJob(dir, r); err == nil {
 			err = f.applyIn(dir, r)
 		}
@@ -36,8 +36,8 @@ func (f *files) apply(r *record) error {
 	return nil
 }
 
-// makeJob makes the directory of a job with the jid file in it, which Salt
-// takes the age of a job from; a job without one is scrubbed by Salt.
+// makeJob creates the directory of a job with its jid file. Salt takes the age of the job from that
+// file, and removes a job without it.
 func (f *files) makeJob(dir string, r *record) error {
 	if err := os.MkdirAll(dir, f.dirMode); err != nil {
 		return err
@@ -46,10 +46,10 @@ func (f *files) makeJob(dir string, r *record) error {
 	if exists(path) {
 		return nil
 	}
-	if err := f.put(dir, jidFile, []byte(r.jid)); err != nil {
+	if err := f.writeFile(dir, jidFile, []byte(r.jid)); err != nil {
 		return err
 	}
-	// The time matters when the journal is replayed long after.
+	// Keep the time of the record: a journal may be replayed long after.
 	t := time.Unix(0, r.time)
 	return os.Chtimes(path, t, t)
 }
@@ -63,13 +63,13 @@ func (f *files) applyIn(dir string, r *record) error {
 		if len(r.a) == 0 {
 			return nil
 		}
-		return f.put(dir, nocacheFile, nil)
+		return f.writeFile(dir, nocacheFile, nil)
 	case kindLoad:
-		return f.put(dir, loadFile, r.a)
+		return f.writeFile(dir, loadFile, r.a)
 	case kindMinions:
 		return f.mergeMinions(dir, r)
 	case kindEndtime:
-		return f.put(dir, endtimeFile, r.a)
+		return f.writeFile(dir, endtimeFile, r.a)
 	case kindReturn:
 		return f.putReturn(dir+"/"+r.id, r)
 	}
@@ -81,17 +81,17 @@ func (f *files) putReturn(dir string, r *record) error {
 	if err := os.Mkdir(dir, f.dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// out.p first: whoever sees return.p shall see it, too.
+	// Write out.p first, so that whoever sees return.p sees out.p as well.
 	if r.b != nil {
-		if err := f.put(dir, outFile, r.b); err != nil {
+		if err := f.writeFile(dir, outFile, r.b); err != nil {
 			return err
 		}
 	}
-	return f.put(dir, returnFile, r.a)
+	return f.writeFile(dir, returnFile, r.a)
 }
 
-// put writes a file under a temporary name and renames it. It is not synced.
-func (f *files) put(dir, name string, content []byte) error {
+// writeFile writes a file under a temporary name and renames it. It is not synced.
+func (f *files) writeFile(dir, name string, content []byte) error {
 	if f.fault != nil {
 		if err := f.fault("put"); err != nil {
 			return err
@@ -137,8 +137,8 @@ func writeAll(fd int, b []byte) error {
 	return nil
 }
 
-// mergeMinions adds to the list that is there, as Salt does for batches and
-// syndics that share a job id (local_cache.save_minions).
+// mergeMinions adds minions to the stored list, as Salt does for batches and syndics that share a
+// job id (local_cache.save_minions).
 func (f *files) mergeMinions(dir string, r *record) error {
 	path := dir + "/" + minionsName(r.id)
 	old, _, err := readValue(path)
@@ -151,16 +151,16 @@ func (f *files) mergeMinions(dir string, r *record) error {
 		return fmt.Errorf("minion list in the journal: %w", err)
 	}
 
-	packed, err := msgpack.Marshal(union(old, add), msgpack.Modern)
+	packed, err := msgpack.Marshal(unionTexts(old, add), msgpack.Modern)
 	if err != nil {
 		return err
 	}
 
-	return f.put(dir, minionsName(r.id), packed)
+	return f.writeFile(dir, minionsName(r.id), packed)
 }
 
-// union is the sorted union of lists of texts; other values count as empty.
-func union(lists ...any) (out []string) {
+// unionTexts returns the sorted union of lists of texts. Other values count as empty.
+func unionTexts(lists ...any) (out []string) {
 	for _, l := range lists {
 		switch l := l.(type) {
 		case []string:
@@ -178,13 +178,13 @@ func union(lists ...any) (out []string) {
 	return slices.Compact(out)
 }
 
-// same reports whether the files of a return hold what the record says. After a
-// crash a file may be there and be empty.
-func (f *files) same(r *record) bool {
+// holdsReturn reports whether the files of a return match the record. After a crash a file may
+// exist and be empty.
+func (f *files) holdsReturn(r *record) bool {
 	if r.kind != kindReturn {
 		return false
 	}
-	dir := f.job(r.jid) + "/" + r.id + "/"
+	dir := f.jobDir(r.jid) + "/" + r.id + "/"
 	if r.b != nil {
 		if b, err := durable.Read(dir+outFile, maxFile); err != nil || !bytes.Equal(b, r.b) {
 			return false

@@ -10,30 +10,29 @@ import (
 	"saltern/master/value"
 )
 
-// Query chooses jobs. Zero fields choose all; a job must satisfy every other
-// one.
+// Query selects jobs. A job must satisfy every field that is not zero.
 type Query struct {
-	Functions []string   // globs, one of which matches the function
-	Targets   []string   // globs, one of which matches the target
-	Metadata  *value.Map // one of these pairs is in the job's metadata
+	Functions []string   // globs; one must match the function
+	Targets   []string   // globs; one must match the target
+	Metadata  *value.Map // pairs; the job's metadata must contain one of them
 	From, To  time.Time  // bounds of the start, inclusive
-	NoFindJob bool       // leave out saltutil.find_job
-	NoRuns    bool       // leave out runners and functions of wheel
-	Last      int        // only so many of the latest
+	NoFindJob bool       // skip saltutil.find_job
+	NoRuns    bool       // skip runners and wheel functions
+	Last      int        // return only that many of the latest jobs
 }
 
-// Visit calls visit for the jobs that satisfy a query, in no order; Last does not count.
+// Visit calls visit for the jobs that satisfy a query, in no particular order. It ignores Last.
 func Visit(ctx context.Context, c Cache, q Query, visit func(Job) error) error {
 	return c.Each(ctx, func(j Job) error {
-		if !q.match(j) {
+		if !q.matches(j) {
 			return nil
 		}
 		return visit(j)
 	})
 }
 
-// Find lists the jobs that satisfy a query by job id. With Last it holds only
-// so many loads in memory; without it those of all, see [Visit].
+// Find returns the jobs that satisfy a query, sorted by job id. With Last it holds only that many
+// loads in memory, without it all of them; see [Visit].
 func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
 	err = Visit(ctx, c, q, func(j Job) error {
 		if q.Last <= 0 {
@@ -64,7 +63,7 @@ func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
 
 func byID(a, b Job) int { return strings.Compare(a.JID, b.JID) }
 
-func (q *Query) match(j Job) bool {
+func (q *Query) matches(j Job) bool {
 	if q.NoFindJob && j.Load.Str("fun") == "saltutil.find_job" {
 		return false
 	}
@@ -117,9 +116,8 @@ func anyPair(want *value.Map, have any) bool {
 	return false
 }
 
-// Metadata is what a job was published with: a field of the load, of its
-// kwargs, or of a keyword argument; nil if there is none (salt/utils/jid.py
-// format_job_instance).
+// Metadata returns the metadata of a job: a field of the load, of its kwargs, or of a keyword
+// argument, or nil (salt/utils/jid.py format_job_instance).
 func Metadata(load *value.Map) any {
 	if v, ok := load.Get("metadata"); ok {
 		return v

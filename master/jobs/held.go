@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// bounds of copies that are held.
+// Bounds of the held copies.
 const (
-	// heldFor is longer than a living master needs to hand a record over.
+	// heldFor is longer than a living master needs to hand over a record.
 	heldFor   = 2 * time.Minute
 	heldBytes = 32 << 20
 )
 
-// held remembers the copies that peers have sent until they are seen in the
-// shared folder. What does not show up there in time, or whose peer is lost, is
-// handed over by this master: the one that took it may be gone for good. Overflow
-// policy: the oldest are handed over early.
+// held keeps the copies that peers sent until they appear in the shared folder. If a copy does not
+// appear in time, or its peer is lost, this master hands it over, since the master that took the
+// record may be gone for good. When held is full, the oldest copies are handed over early.
 type held struct {
 	mu    sync.Mutex
-	list  []heldItem // oldest first; may hold what was dropped already
+	list  []heldItem // oldest first; may still contain dropped copies
 	live  map[heldKey]*record
 	bytes int
 }
@@ -32,7 +31,7 @@ type heldKey struct {
 type heldItem struct {
 	key  heldKey
 	rec  *record
-	from string // the peer that took it; "" after a restart
+	from string // the peer that took the record; "" after a restart
 	at   time.Time
 }
 
@@ -40,7 +39,7 @@ func newHeld() *held { return &held{live: map[heldKey]*record{}} }
 
 func keyOf(r *record) heldKey { return heldKey{r.kind, r.jid, r.id} }
 
-// put holds a record of a peer and gives those that are due because there is no room.
+// put holds a record of a peer and returns the records that must be handed over to make room.
 func (h *held) put(now time.Time, from string, r *record) (due []*record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,9 +68,9 @@ func (h *held) popLocked(due []*record) []*record {
 	return due
 }
 
-// seen drops a record that is in the shared folder and reports whether it was
-// held, and so is in this master's cache.
-func (h *held) seen(r *record) bool {
+// dropSeen drops a record that is in the shared folder. It reports whether the record was held, and
+// therefore is in this master's cache.
+func (h *held) dropSeen(r *record) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := keyOf(r)
@@ -84,8 +83,8 @@ func (h *held) seen(r *record) bool {
 	return true
 }
 
-// due gives what was held for too long.
-func (h *held) due(now time.Time) (due []*record) {
+// popDue removes and returns the records that were held for too long.
+func (h *held) popDue(now time.Time) (due []*record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for len(h.list) > 0 && now.Sub(h.list[0].at) > heldFor {
@@ -94,8 +93,8 @@ func (h *held) due(now time.Time) (due []*record) {
 	return due
 }
 
-// of gives what is held of one peer, oldest first.
-func (h *held) of(peer string) (due []*record) {
+// popPeer removes and returns the records of one peer, oldest first.
+func (h *held) popPeer(peer string) (due []*record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.list = slices.DeleteFunc(h.list, func(i heldItem) bool {
@@ -110,8 +109,8 @@ func (h *held) of(peer string) (due []*record) {
 	return due
 }
 
-// jobs adds the jobs of which a copy is held.
-func (h *held) jobs(to map[string]bool) {
+// addJobsTo adds the jobs of the held copies.
+func (h *held) addJobsTo(to map[string]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for k := range h.live {

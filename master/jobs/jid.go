@@ -37,7 +37,7 @@ func (s *IDs) New() string {
 	return FromTime(t)
 }
 
-// FromTime is the job id of a time.
+// FromTime returns the job id of a time.
 func FromTime(t time.Time) string {
 	s := t.UTC().Format(jidLayout)
 	return s[:14] + s[15:]
@@ -57,9 +57,9 @@ func Valid(jid string) bool {
 	return false
 }
 
-// Beginnings are the job ids that a job id begins with, itself left out. Salt's tools take
-// events of a job for those of one whose id its id begins with (salt/client/__init__.py
-// get_returns_no_block), such as of 20260102030405678901_7 for 20260102030405678901.
+// Beginnings returns the shorter job ids that are prefixes of a job id. For Salt's tools an event
+// of 20260102030405678901_7 also belongs to the job 20260102030405678901 (salt/client/__init__.py
+// get_returns_no_block).
 func Beginnings(jid string) (shorter []string) {
 	for n := jidDigits; n < len(jid); n++ {
 		if Valid(jid[:n]) {
@@ -78,7 +78,7 @@ func digits(s string) bool {
 	return true
 }
 
-// Time is the time at which a job id was made.
+// Time returns the time at which a job id was made.
 func Time(jid string) (time.Time, error) {
 	if !Valid(jid) {
 		return time.Time{}, fmt.Errorf("%w: %.40q", ErrJID, jid)
@@ -92,9 +92,8 @@ func Time(jid string) (time.Time, error) {
 
 var months = [...]string{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"}
 
-// StartTime writes the time of a job id as Salt shows it, such as
-// "2026, Nov 21 08:05:09.316776"; "" for anything that is not a job id
-// (salt/utils/jid.py jid_to_time).
+// StartTime returns the time of a job id as Salt shows it, such as "2026, Nov 21 08:05:09.316776",
+// or "" for anything else (salt/utils/jid.py jid_to_time).
 func StartTime(jid string) string {
 	if !Valid(jid) {
 		return ""

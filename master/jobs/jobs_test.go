@@ -388,7 +388,7 @@ func TestReplay(t *testing.T) {
 	}
 
 	// A file may be there and be empty after a power failure.
-	empty := c.files.job(jid1) + "/m7"
+	empty := c.files.jobDir(jid1) + "/m7"
 	ok(t, os.MkdirAll(empty, 0o755))
 	ok(t, os.WriteFile(empty+"/return.p", nil, 0o600))
 
@@ -454,7 +454,7 @@ func TestReplayWithoutRoom(t *testing.T) {
 	full.Store(false)
 	until(t, func() bool { return c.Stats().QueueBytes == 0 && !c.Stats().Stalled })
 	for i := range 4 {
-		if !exists(c.files.job(jid1) + fmt.Sprintf("/m%d/%s", i, returnFile)) {
+		if !exists(c.files.jobDir(jid1) + fmt.Sprintf("/m%d/%s", i, returnFile)) {
 			t.Errorf("no file of m%d", i)
 		}
 	}
@@ -565,7 +565,7 @@ func TestFilesCannotBeWritten(t *testing.T) {
 
 func TestRecordThatCanNeverBeStored(t *testing.T) {
 	c := open(t, Config{})
-	dir := c.files.job(jid1)
+	dir := c.files.jobDir(jid1)
 	ok(t, os.MkdirAll(dir, 0o755))
 	ok(t, os.WriteFile(dir+"/m1", []byte("in the way"), 0o600))
 	save(t, c, ret(jid1, "m1", 1))
@@ -629,7 +629,7 @@ func TestAttack16Paths(t *testing.T) {
 		t.Errorf("something was written: %v", list)
 	}
 
-	dir := c.files.job(jid1)
+	dir := c.files.jobDir(jid1)
 	ok(t, os.MkdirAll(dir+"/m1", 0o755))
 	for _, name := range []string{"/.load.p", "/m1/return.p", "/.minions.p"} {
 		ok(t, syscall.Mkfifo(dir+name, 0o600))
@@ -711,13 +711,13 @@ func TestClean(t *testing.T) {
 		t.Error(err)
 	}
 
-	if _, err := os.Stat(filepath.Dir(c.files.job(old))); filepath.Dir(c.files.job(old)) != filepath.Dir(c.files.job(young)) && err == nil {
+	if _, err := os.Stat(filepath.Dir(c.files.jobDir(old))); filepath.Dir(c.files.jobDir(old)) != filepath.Dir(c.files.jobDir(young)) && err == nil {
 		t.Error("the empty directory is left")
 	}
 
 	save(t, c, ret(old, "m2", 1)) // a late return
 	flushed(t, c)
-	if b, err := os.ReadFile(c.files.job(old) + "/jid"); err != nil || string(b) != old {
+	if b, err := os.ReadFile(c.files.jobDir(old) + "/jid"); err != nil || string(b) != old {
 		t.Errorf("jid file of a job that came back: %q, %v", b, err)
 	}
 }
@@ -807,7 +807,7 @@ func TestLoadIsFileWhenTheWaitEnds(t *testing.T) {
 		ok(t, err)
 		ok(t, c.SaveLoad(within(t), jid, value.NewMap("fun", "test.ping", "jid", jid), []string{"m1"}))
 		for _, name := range []string{loadFile, minionsFile} {
-			if _, err := os.Stat(filepath.Join(c.files.job(jid), name)); err != nil {
+			if _, err := os.Stat(filepath.Join(c.files.jobDir(jid), name)); err != nil {
 				t.Errorf("when the wait has ended: %v", err)
 			}
 		}
@@ -825,7 +825,7 @@ func TestFirstReturnCanBeReadBySalt(t *testing.T) {
 	save(t, c, r)
 	save(t, c, ret(jid1, "m2", true))
 	flushed(t, c)
-	dir := c.files.job(jid1)
+	dir := c.files.jobDir(jid1)
 	b, err := os.ReadFile(filepath.Join(dir, minionsFile))
 	ok(t, err)
 
@@ -872,7 +872,7 @@ func TestBrokenLoadHidesNoReturns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const jid = "20261121000000000001"
 			c := open(t, Config{})
-			folder := c.files.job(jid)
+			folder := c.files.jobDir(jid)
 			if err := os.MkdirAll(filepath.Join(folder, "m1"), 0o700); err != nil {
 				t.Fatal(err)
 			}

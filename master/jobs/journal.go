@@ -19,20 +19,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// segment is one file of the journal. All but bytes and file belong to the
-// journal's lock.
+// segment is one file of the journal. The journal's lock guards all fields but bytes and file.
 type segment struct {
 	path    string
 	mark    mark
 	file    *os.File
 	bytes   int64
-	pending int  // records that are not yet files
+	pending int  // records that have not become files yet
 	sealed  bool // nothing will be appended
-	// jids are the jobs of its records, with journal.noteJobs; else nil.
+	// jids holds the jobs of its records if journal.noteJobs is set; else it is nil.
 	jids map[string]bool
 }
 
-// batch is what one fdatasync makes durable.
+// batch is a group of records that one fdatasync makes durable.
 type batch struct {
 	recs []*record
 	buf  []byte
@@ -45,10 +44,10 @@ type journal struct {
 	dir      string
 	segBytes int64
 	log      *slog.Logger
-	noteJobs bool                  // a Cluster asks which jobs are in a segment
+	noteJobs bool                  // record the jobs of each segment, for a Cluster
 	fault    func(op string) error // for tests
-	// onCommit takes the records of a batch before its callers go on; err
-	// says that the batch failed.
+	// onCommit is called with the records of a batch before the callers that wait for the batch
+	// continue. err is not nil when the batch failed.
 	onCommit func(recs []*record, err error)
 
 	kick chan struct{}
@@ -58,7 +57,7 @@ type journal struct {
 	mu     sync.Mutex
 	cur    *batch
 	closed bool
-	segs   []*segment // that hold records which are not yet files, and the last
+	segs   []*segment // segments with records that are not yet files, and the last segment
 	next   uint64
 
 	commits, records uint64 // under mu
@@ -66,8 +65,8 @@ type journal struct {
 
 const segmentSuffix = ".log"
 
-// openJournal locks the directory and makes it if needed. Segments of an
-// earlier run are left for replay.
+// openJournal locks the directory and creates it if needed. It leaves segments of an earlier run
+// for the replay.
 func openJournal(dir string, segBytes int64, log *slog.Logger) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open job journal: %w", err)
@@ -93,8 +92,8 @@ func openJournal(dir string, segBytes int64, log *slog.Logger) (*journal, error)
 	}, nil
 }
 
-// left lists the segments of earlier runs, oldest first.
-func (j *journal) left() ([]string, error) {
+// leftSegments returns the segments of earlier runs, oldest first.
+func (j *journal) leftSegments() ([]string, error) {
 	list, err := os.ReadDir(j.dir)
 	if err != nil {
 		return nil, fmt.Errorf("open job journal: %w", err)
@@ -122,8 +121,7 @@ func (j *journal) segmentPath(n uint64) string {
 	return filepath.Join(j.dir, fmt.Sprintf("%016d%s", n, segmentSuffix))
 }
 
-// append adds records to the batch that is being gathered. They stay in
-// order and are committed together.
+// append adds records to the next batch. They stay in order and are committed together.
 func (j *journal) append(recs ...*record) (*batch, error) {
 	j.mu.Lock()
 	if j.closed {
@@ -173,14 +171,14 @@ func (j *journal) commit() {
 
 		if b == nil {
 			if closed {
-				j.seal(seg)
+				j.sealSegment(seg)
 				return
 			}
 			<-j.kick
 			continue
 		}
 
-		seg, b.err = j.write(seg, b)
+		seg, b.err = j.writeBatch(seg, b)
 		j.mu.Lock()
 		j.commits++
 		if b.err == nil {
@@ -205,12 +203,12 @@ func (j *journal) commit() {
 	}
 }
 
-// write appends a batch and syncs it. It returns the segment for the next
-// batch. After a failed sync nobody knows what of the segment the disk has;
-// it is left alone and a new one is begun.
-func (j *journal) write(seg *segment, b *batch) (*segment, error) {
+// writeBatch appends a batch to the segment and syncs it. It returns the segment for the next
+// batch. After a failed sync the content of the segment on the disk is unknown, so writeBatch
+// begins a new segment.
+func (j *journal) writeBatch(seg *segment, b *batch) (*segment, error) {
 	if seg != nil && seg.bytes >= j.segBytes {
-		j.seal(seg)
+		j.sealSegment(seg)
 		seg = nil
 	}
 
@@ -227,25 +225,25 @@ func (j *journal) write(seg *segment, b *batch) (*segment, error) {
 		off += r.size()
 	}
 
-	if err = j.try("write"); err == nil {
+	if err = j.injectFault("write"); err == nil {
 		_, err = seg.file.WriteAt(b.buf, seg.bytes)
 	}
 
 	if err != nil {
-		// Most likely the disk is full. Take back what was written.
+		// Most likely the disk is full: remove what was written.
 		if terr := seg.file.Truncate(seg.bytes); terr != nil {
-			j.seal(seg)
+			j.sealSegment(seg)
 			seg = nil
 		}
 		return seg, fmt.Errorf("job journal: write: %w", err)
 	}
 
-	if err = j.try("sync"); err == nil {
+	if err = j.injectFault("sync"); err == nil {
 		err = unix.Fdatasync(int(seg.file.Fd()))
 	}
 
 	if err != nil {
-		j.seal(seg)
+		j.sealSegment(seg)
 		return nil, fmt.Errorf("job journal: sync: %w", err)
 	}
 
@@ -253,7 +251,7 @@ func (j *journal) write(seg *segment, b *batch) (*segment, error) {
 	return seg, nil
 }
 
-func (j *journal) try(op string) error {
+func (j *journal) injectFault(op string) error {
 	if j.fault == nil {
 		return nil
 	}
@@ -261,7 +259,7 @@ func (j *journal) try(op string) error {
 }
 
 func (j *journal) newSegment() (*segment, error) {
-	if err := j.try("create"); err != nil {
+	if err := j.injectFault("create"); err != nil {
 		return nil, err
 	}
 
@@ -281,8 +279,8 @@ func (j *journal) newSegment() (*segment, error) {
 
 	rand.Read(seg.mark[:])
 
-	// With its blocks and size known beforehand a segment is synced with a
-	// third less work. It does without when the disk is too full for that.
+	// Preallocation makes each sync of a segment a third cheaper. If the disk is too full for it,
+	// go on without.
 	if unix.Fallocate(int(f.Fd()), 0, 0, j.segBytes) != nil {
 		err = f.Truncate(0)
 	}
@@ -308,7 +306,7 @@ func (j *journal) newSegment() (*segment, error) {
 	return seg, nil
 }
 
-func (j *journal) seal(seg *segment) {
+func (j *journal) sealSegment(seg *segment) {
 	if seg == nil {
 		return
 	}
@@ -318,15 +316,15 @@ func (j *journal) seal(seg *segment) {
 	j.mu.Unlock()
 }
 
-// retire takes a record off its segment once it is files.
+// retire removes a record from its segment's count after it has become files.
 func (j *journal) retire(r *record) {
 	j.mu.Lock()
 	r.seg.pending--
 	j.mu.Unlock()
 }
 
-// finished lists sealed segments of which all records are files. They may be
-// removed once the file system was synced.
+// finished returns sealed segments whose records have all become files. They may be removed after
+// the file system was synced.
 func (j *journal) finished() []*segment {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -339,7 +337,7 @@ func (j *journal) finished() []*segment {
 	return out
 }
 
-// remove deletes segments and forgets them.
+// remove deletes segments.
 func (j *journal) remove(segs []*segment) error {
 	var errs []error
 	for _, s := range segs {
@@ -354,7 +352,7 @@ func (j *journal) remove(segs []*segment) error {
 	return errors.Join(errs...)
 }
 
-// close commits what was appended and stops.
+// close commits the appended records and stops.
 func (j *journal) close() {
 	j.mu.Lock()
 	j.closed = true

@@ -2,12 +2,11 @@ package jobs
 
 import "sync"
 
-// knownMax bounds each generation of known.
+// knownMax bounds each generation of known, in jobs.
 const knownMax = 4096
 
-// known remembers jobs whose files were looked at lately, so that each return
-// need not ask the file system again. It holds two generations: when the
-// young one is full it becomes the old one.
+// known caches what was recently read about jobs, so that a return need not ask the file system
+// again. It has two generations: a full young one becomes the old one.
 type known struct {
 	mu         sync.Mutex
 	young, old map[string]jobFacts
@@ -45,7 +44,7 @@ func (k *known) putLocked(jid string, f jobFacts) {
 	k.young[jid] = f
 }
 
-// forget drops everything, as after a removal of jobs.
+// forget drops everything, for example after jobs were removed.
 func (k *known) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

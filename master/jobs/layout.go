@@ -25,15 +25,15 @@ const (
 	endtimeFile = "endtime"
 	returnFile  = "return.p"
 	outFile     = "out.p"
-	// tempFile holds content before it is renamed; only the background
-	// writer makes it, one at a time for a directory.
+	// tempFile holds content before the file is renamed. Only the background writer creates it, one
+	// at a time in a directory.
 	tempFile = ".tmp"
 )
 
 // maxFile bounds a file that is read, in bytes.
 const maxFile = 256 << 20
 
-// layout knows where things are. It holds no state.
+// layout computes the paths of jobs. It has no state.
 type layout struct {
 	dir  string
 	hash func() hash.Hash
@@ -47,16 +47,16 @@ func newLayout(dir, hashType string) (layout, error) {
 	return l, nil
 }
 
-// job is the directory of a job.
-func (l layout) job(jid string) string {
+// jobDir returns the directory of a job.
+func (l layout) jobDir(jid string) string {
 	sum := l.hash()
 	sum.Write([]byte(jid))
 	h := hex.EncodeToString(sum.Sum(nil))
 	return l.dir + "/" + h[:2] + "/" + h[2:]
 }
 
-// Folder is the folder of a job's files below dir, the folder of all jobs
-// (salt/utils/jid.py jid_dir). hashType "" is sha256.
+// Folder returns the folder of a job below dir, the folder of all jobs (salt/utils/jid.py jid_dir).
+// hashType "" means sha256.
 func Folder(dir, hashType, jid string) (string, error) {
 	l, err := newLayout(dir, hashType)
 	if err == nil {
@@ -65,11 +65,11 @@ func Folder(dir, hashType, jid string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return l.job(jid), nil
+	return l.jobDir(jid), nil
 }
 
-// checkID refuses what cannot be one component of a path, or would hide
-// among the files of a job.
+// checkID refuses an id that cannot be one component of a path, or that could be confused with the
+// files of a job.
 func checkID(id string) error {
 	switch {
 	case id == "" || len(id) > 255 || id[0] == '.':
@@ -117,7 +117,7 @@ func exists(path string) bool {
 	return syscall.Stat(path, &st) == nil
 }
 
-// readNames lists a directory; a missing one is empty.
+// readNames lists a directory. A missing one counts as empty.
 func readNames(dir string) ([]os.DirEntry, error) {
 	list, err := os.ReadDir(dir)
 	if missing(err) {

@@ -14,21 +14,21 @@ import (
 	"saltern/master/msgpack"
 )
 
-// Config of a Local cache. Zero fields take the defaults that are named.
+// Config of a Local cache. Zero fields take the defaults in their comments.
 type Config struct {
 	Dir          string // <cachedir>/jobs
-	JournalDir   string // on local disk; Dir + ".journal"
-	HashType     string // hash_type, sha256
-	QueueBytes   int64  // bytes that wait to become files, 128 MiB
-	MaxReturn    int    // bytes of one packed load or return, 64 MiB
-	SegmentBytes int64  // size at which a new segment is begun, 16 MiB
-	// Shared says that a Cluster stands above and hands records over.
+	JournalDir   string // on a local disk; default Dir + ".journal"
+	HashType     string // hash_type; default sha256
+	QueueBytes   int64  // bound of the bytes that wait to become files; default 128 MiB
+	MaxReturn    int    // bound of a packed load or return in bytes; default 64 MiB
+	SegmentBytes int64  // size in bytes at which a new segment begins; default 16 MiB
+	// Shared means that a Cluster uses this cache and hands records over.
 	Shared   bool
 	DirMode  fs.FileMode
 	FileMode fs.FileMode
 	Now      func() time.Time
 
-	retry time.Duration         // first pause after trouble, 100 ms
+	retry time.Duration         // first pause after a failed write; default 100 ms
 	fault func(op string) error // for tests
 }
 
@@ -69,8 +69,8 @@ type Local struct {
 	queue   *queue
 	known   *known
 
-	left     leftover                               // of the earlier run, with Config.Shared
-	unhanded atomic.Pointer[func() map[string]bool] // of the Cluster above
+	left     leftover                               // from the earlier run, with Config.Shared
+	unhanded atomic.Pointer[func() map[string]bool] // set by the Cluster
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -82,11 +82,11 @@ type Local struct {
 
 var _ Cache = (*Local)(nil)
 
-// JournalDir is the folder of the journal: every job and return is first written there.
+// JournalDir returns the folder of the journal. Every job and return is written there first.
 func (c *Local) JournalDir() string { return c.cfg.JournalDir }
 
-// Open opens the cache, makes files from what an earlier run left in the
-// journal, and starts the two goroutines that Close ends.
+// Open opens the cache, writes files for the records that an earlier run left in the journal, and
+// starts the two goroutines that Close ends.
 func Open(cfg Config, log *slog.Logger) (*Local, error) {
 	cfg.setDefaults()
 	lay, err := newLayout(cfg.Dir, cfg.HashType)
@@ -140,7 +140,7 @@ func checkRecord(r *record) error {
 	return nil
 }
 
-// committed takes a batch from the journal.
+// committed handles a batch that the journal has committed or failed to commit.
 func (c *Local) committed(recs []*record, err error) {
 	if err == nil {
 		c.overlay.committed(recs)
@@ -150,21 +150,21 @@ func (c *Local) committed(recs []*record, err error) {
 		c.queue.push(recs)
 		return
 	}
-	c.known.forget() // it may know loads that are gone now
+	c.known.forget() // it may contain loads that do not exist now
 	for _, r := range recs {
-		c.drop(r, err)
+		c.withdrawRecord(r, err)
 	}
 }
 
-// drop takes back a record that will not be in the journal.
-func (c *Local) drop(r *record, err error) {
+// withdrawRecord removes a record that could not be written to the journal.
+func (c *Local) withdrawRecord(r *record, err error) {
 	c.overlay.remove(r)
 	c.queue.room.Release(r.cost)
 	r.finish(err)
 }
 
-// Close stops taking records, waits until those it has are files or ctx ends,
-// and stops. What is left is in the journal for the next Open.
+// Close refuses new records and waits until the accepted ones have become files, or ctx ends. The
+// next Open finds the rest in the journal.
 func (c *Local) Close(ctx context.Context) error {
 	c.journal.close()
 	c.queue.close()
@@ -180,14 +180,14 @@ func (c *Local) Close(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Stats are counters since the start, and sizes now.
+// Stats holds counters since the start, and present sizes.
 type Stats struct {
-	Records, Commits uint64 // records written and syncs that took
+	Records, Commits uint64 // records written, and the syncs needed for them
 	QueueBytes       int64  // waiting to become files
-	OpenJobs         int    // jobs of which something waits
+	OpenJobs         int    // jobs with records that wait
 	Segments         int
-	Duplicates       uint64 // returns that were there already
-	Quarantined      uint64 // records and segments put aside
+	Duplicates       uint64 // returns that were stored already
+	Quarantined      uint64 // records and segments in quarantine
 	Stalled          bool   // files cannot be written at the moment
 }
 
@@ -208,8 +208,8 @@ func (c *Local) Stats() Stats {
 	return s
 }
 
-// pack packs a value with a bound on the result.
-func (c *Local) pack(what string, v any) ([]byte, error) {
+// packBounded packs a value with a bound on the result.
+func (c *Local) packBounded(what string, v any) ([]byte, error) {
 	b, err := msgpack.Marshal(v, msgpack.Modern)
 	if err != nil {
 		return nil, fmt.Errorf("pack %s: %w", what, err)
@@ -220,11 +220,11 @@ func (c *Local) pack(what string, v any) ([]byte, error) {
 	return b, nil
 }
 
-// recordCost is what a record takes besides its bytes, roughly.
+// recordCost is the approximate memory of a record beside its bytes.
 const recordCost = 512
 
-// take makes room for records in the queue.
-func (c *Local) take(ctx context.Context, recs ...*record) error {
+// reserveRoom waits for room for records in the queue.
+func (c *Local) reserveRoom(ctx context.Context, recs ...*record) error {
 	var sum int64
 	for _, r := range recs {
 		r.cost = int64(r.size()) + recordCost
@@ -237,7 +237,7 @@ func (c *Local) take(ctx context.Context, recs ...*record) error {
 	return nil
 }
 
-// giveBack undoes take.
+// giveBack undoes reserveRoom.
 func (c *Local) giveBack(recs ...*record) {
 	for _, r := range recs {
 		c.queue.room.Release(r.cost)

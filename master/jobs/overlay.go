@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// overlay holds what is in the journal, or on its way there, and not yet a
-// file. Readers look at it before they look at the files: a record leaves it
-// only after its files are there.
+// overlay holds the records that are in the journal, or on their way there, and are not yet files.
+// Readers look at it before they look at the files, and a record leaves it only after its files
+// exist.
 type overlay struct {
 	mu   sync.RWMutex
 	jobs map[string]*openJob
@@ -15,7 +15,7 @@ type overlay struct {
 
 // openJob is the part of a job that is not yet files.
 type openJob struct {
-	records int // all records of this job, for removal of the entry
+	records int // number of records; the entry is removed at zero
 	prep    *record
 	load    *record
 	endtime *record
@@ -25,7 +25,7 @@ type openJob struct {
 
 func newOverlay() *overlay { return &overlay{jobs: map[string]*openJob{}} }
 
-func (o *overlay) open(jid string) *openJob {
+func (o *overlay) ensureJob(jid string) *openJob {
 	j := o.jobs[jid]
 	if j == nil {
 		j = &openJob{returns: map[string]*record{}}
@@ -34,9 +34,9 @@ func (o *overlay) open(jid string) *openJob {
 	return j
 }
 
-// add makes a record visible. Returns are only reserved: they show when they
-// are committed. For a return of a minion that has one here already the other
-// record is given back and nothing is added.
+// add makes a record visible. A return is only reserved at first; it becomes visible when it is
+// committed. If the overlay has a return of this minion already, add returns that record and adds
+// nothing.
 func (o *overlay) add(r *record) (other *record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -44,7 +44,7 @@ func (o *overlay) add(r *record) (other *record) {
 }
 
 func (o *overlay) addLocked(r *record) *record {
-	j := o.open(r.jid)
+	j := o.ensureJob(r.jid)
 	switch r.kind {
 	case kindPrep:
 		j.prep = r
@@ -65,7 +65,7 @@ func (o *overlay) addLocked(r *record) *record {
 	return nil
 }
 
-// addFirstLoad adds a load if none is here and reports whether it did.
+// addFirstLoad adds a load if there is none, and reports whether it did.
 func (o *overlay) addFirstLoad(r *record) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,7 +76,7 @@ func (o *overlay) addFirstLoad(r *record) bool {
 	return true
 }
 
-// remove takes a record away, after it became files or failed.
+// remove removes a record that has become files or failed.
 func (o *overlay) remove(r *record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -125,8 +125,8 @@ func (o *overlay) committed(recs []*record) {
 	}
 }
 
-// snapshot copies what is open of one job; the zero value if nothing is.
-// Returns that are not committed are left out.
+// snapshot copies the open records of a job, without returns that are not committed. Without open
+// records it returns the zero value.
 func (o *overlay) snapshot(jid string) openJob {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -141,15 +141,15 @@ func (o *overlay) snapshot(jid string) openJob {
 	return c
 }
 
-// has reports whether anything of a job is open.
-func (o *overlay) has(jid string) bool {
+// hasJob reports whether a job has open records.
+func (o *overlay) hasJob(jid string) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.jobs[jid] != nil
 }
 
-// loads lists all open loads by job id.
-func (o *overlay) loads() map[string][]byte {
+// openLoads returns all open loads by job id.
+func (o *overlay) openLoads() map[string][]byte {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	out := map[string][]byte{}

@@ -7,20 +7,20 @@ import (
 	"saltern/master/value"
 )
 
-// Fields that the master adds to the load that it keeps of a job, and to the event of its
-// start. Whatever a caller says under these names is removed.
+// Fields that the master adds to the stored load of a job and to the event of its start. Callers
+// cannot set them: the master removes these names from their loads.
 const (
-	// AccountField names whose part of the job cache a job takes, of a caller without all
-	// rights.
+	// AccountField names the caller without full rights to whose share of the job cache the job
+	// counts.
 	AccountField = "account"
-	// ChosenField says that the caller has chosen the id of the job.
+	// ChosenField means that the caller chose the job id.
 	ChosenField = "chosen_jid"
 )
 
-// Continues reports whether a load is one more part of the job that is kept: the same
-// caller runs the same function with the same arguments under its id, as batches do on
-// their next minions (salt/cli/batch.py, salt/utils/batch_manager.py), and syndics below
-// several masters. kept may be the load that a return has made.
+// Continues reports whether a load continues the stored job: the same caller runs the same function
+// with the same arguments under its id. Batches do so for their next minions (salt/cli/batch.py,
+// salt/utils/batch_manager.py), and so do syndics below several masters. kept may be the load that
+// a return created.
 func Continues(load, kept *value.Map) bool {
 	args := "arg"
 	if _, fromReturn := kept.Get("return"); fromReturn {
@@ -32,8 +32,7 @@ func Continues(load, kept *value.Map) bool {
 		samePacked(load.Value("fun"), kept.Value("fun")) && samePacked(load.Value("arg"), kept.Value(args))
 }
 
-// samePacked compares values as they are kept: 1 is not true, and what is no number is
-// itself.
+// samePacked compares values by their packed form: 1 differs from true, and NaN equals itself.
 func samePacked(a, b any) bool {
 	packed, err := msgpack.Marshal(a, msgpack.Modern)
 	if err != nil {
@@ -43,14 +42,14 @@ func samePacked(a, b any) bool {
 	return err == nil && bytes.Equal(packed, other)
 }
 
-// Outranks reports whether a load takes the place of another one that has its job id,
-// where the masters of a cluster have started both before they heard of each other. An id
-// that a master has made outranks one that a caller has chosen, and of those that of a
-// caller with all rights the others: so all masters keep the same one, and nobody hides
-// somebody's job by its id. Of equals the one that was known first stays.
-func Outranks(load, kept *value.Map) bool { return rank(load) > rank(kept) }
+// Outranks reports whether a load replaces another load with the same job id, when masters of a
+// cluster started both before they heard of each other. An id that a master generated outranks one
+// that a caller chose; among the latter, a caller with full rights outranks others. So all masters
+// keep the same load, and nobody can hide another user's job by its id. Between equals the load
+// that was known first stays.
+func Outranks(load, kept *value.Map) bool { return loadRank(load) > loadRank(kept) }
 
-func rank(load *value.Map) int {
+func loadRank(load *value.Map) int {
 	switch {
 	case !load.Bool(ChosenField):
 		return 2

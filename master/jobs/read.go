@@ -20,7 +20,7 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 	}
 
 	open := c.overlay.snapshot(jid)
-	dir := c.files.job(jid)
+	dir := c.files.jobDir(jid)
 	var v any
 	var ok bool
 	var err error
@@ -67,15 +67,15 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 		}
 	}
 
-	if all := union(lists...); len(all) > 0 {
+	if all := unionTexts(lists...); len(all) > 0 {
 		load.Set("Minions", value.List(all))
 	}
 
 	return load, nil
 }
 
-// Returns implements Cache (local_cache.get_jid). A return that cannot be
-// read is left out and logged.
+// Returns implements Cache (local_cache.get_jid). It skips returns that cannot be read and logs
+// them.
 func (c *Local) Returns(ctx context.Context, jid string) (*value.Map, error) {
 	if err := checkJID(jid); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (c *Local) Returns(ctx context.Context, jid string) (*value.Map, error) {
 
 	out := &value.Map{}
 	open := c.overlay.snapshot(jid) // before the files, see overlay
-	dir := c.files.job(jid)
+	dir := c.files.jobDir(jid)
 	names, err := readNames(dir)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (c *Local) Returns(ctx context.Context, jid string) (*value.Map, error) {
 	return out, nil
 }
 
-// Returned are the minions whose returns of a job are kept.
+// Returned returns the minions whose returns of a job are stored.
 func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, error) {
 	if err := checkJID(jid); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, erro
 		out[id] = true
 	}
 
-	names, err := readNames(c.files.job(jid))
+	names, err := readNames(c.files.jobDir(jid))
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, erro
 	return out, ctx.Err()
 }
 
-// returnMap is what return.p holds; very old ones hold the bare return.
+// returnMap converts the content of return.p; very old files contain the bare return.
 func returnMap(v any) *value.Map {
 	if m, ok := v.(*value.Map); ok {
 		if _, ok := m.Get("return"); ok {
@@ -181,7 +181,7 @@ func (c *Local) Endtime(ctx context.Context, jid string) (string, error) {
 		return string(open.endtime.a), nil
 	}
 
-	b, err := durable.Read(c.files.job(jid)+"/"+endtimeFile, maxFile)
+	b, err := durable.Read(c.files.jobDir(jid)+"/"+endtimeFile, maxFile)
 	if missing(err) {
 		return "", nil
 	}
@@ -192,10 +192,10 @@ func (c *Local) Endtime(ctx context.Context, jid string) (string, error) {
 	return strings.Trim(string(b), "\n"), nil
 }
 
-// Each implements Cache (local_cache._walk_through). A load that cannot be
-// read is left out and logged.
+// Each implements Cache (local_cache._walk_through). It skips loads that cannot be read and logs
+// them.
 func (c *Local) Each(ctx context.Context, visit func(Job) error) error {
-	open := c.overlay.loads()
+	open := c.overlay.openLoads()
 	for jid, b := range open {
 		v, err := msgpack.Decode(b, msgpack.DefaultLimits)
 		if load, ok := v.(*value.Map); ok && err == nil {
@@ -226,8 +226,8 @@ func (c *Local) Each(ctx context.Context, visit func(Job) error) error {
 	})
 }
 
-// eachDir calls visit for the directory of every job on disk. Jobs that
-// vanish meanwhile are no error.
+// eachDir calls visit for the directory of every job on disk. It ignores jobs that vanish
+// meanwhile.
 func (c *Local) eachDir(ctx context.Context, visit func(dir string) error) error {
 	tops, err := readNames(c.files.dir)
 	if err != nil {

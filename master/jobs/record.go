@@ -8,7 +8,7 @@ import (
 	"hash/crc32"
 )
 
-// kind of a record. The numbers are on disk; do not change them.
+// kind is the type of a record. The numbers are stored on disk and must not change.
 type kind uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	kindEndtime kind = 5 // a: text
 )
 
-// record is one entry of the journal. Its bytes are never changed.
+// record is one entry of the journal. Its bytes never change.
 type record struct {
 	kind kind
 	time int64 // Unix nanoseconds
@@ -27,16 +27,16 @@ type record struct {
 	id   string
 	a, b []byte
 
-	// What follows is not on disk.
-	cost      int64    // what the record takes of the queue
-	seg       *segment // where it is, once committed
-	committed bool     // under overlay.mu
+	// The fields below are not stored.
+	cost      int64    // room that the record takes in the queue
+	seg       *segment // its segment, once committed
+	committed bool     // guarded by overlay.mu
 	done      chan struct{}
-	err       error         // once done is closed
+	err       error         // valid once done is closed
 	visible   chan struct{} // if set, closed when the record has become files
 }
 
-// copy is the same record for another log.
+// copy returns a copy of the record for another log.
 func (r *record) copy() *record {
 	return &record{
 		kind: r.kind,
@@ -48,11 +48,11 @@ func (r *record) copy() *record {
 	}
 }
 
-// urgent records become files before others, because tools on this host look
-// for them at once.
+// urgent reports whether a record becomes files before others, because tools on this host look for
+// them at once.
 func (r *record) urgent() bool { return r.kind != kindReturn && r.kind != kindEndtime }
 
-// finish tells those who wait for the outcome of a return.
+// finish reports the outcome of a return to the goroutines that wait for it.
 func (r *record) finish(err error) {
 	if r.done != nil {
 		r.err = err
@@ -171,13 +171,12 @@ func parseRecord(b []byte, m mark) (r *record, n int, ok bool) {
 	return r, recordHead + int(length), true
 }
 
-// scan calls each for every undamaged record of a segment. damaged is the
-// number of gaps that have a good record behind them, tail the number of
-// bytes at the end that are no record; zeros, which a segment is filled with
-// from the start, are not counted.
-func scan(b []byte, each func(*record) error) (damaged, tail int, err error) {
+// scanSegment calls each for every undamaged record of a segment. damaged is the number of gaps
+// with a good record behind them. tail is the number of bytes at the end that are no record,
+// without the zeros that preallocate a segment.
+func scanSegment(b []byte, each func(*record) error) (damaged, tail int, err error) {
 	if len(b) < segmentHead || string(b[:len(segmentMagic)]) != segmentMagic {
-		return 0, torn(b), nil
+		return 0, tornBytes(b), nil
 	}
 
 	m := mark(b[len(segmentMagic):segmentHead])
@@ -186,7 +185,7 @@ func scan(b []byte, each func(*record) error) (damaged, tail int, err error) {
 		if !ok {
 			next := resync(b, m)
 			if next < 0 {
-				return damaged, torn(b), nil
+				return damaged, tornBytes(b), nil
 			}
 			damaged++
 			b = b[next:]
@@ -203,10 +202,9 @@ func scan(b []byte, each func(*record) error) (damaged, tail int, err error) {
 	return damaged, 0, nil
 }
 
-func torn(b []byte) int { return len(bytes.TrimRight(b, "\x00")) }
+func tornBytes(b []byte) int { return len(bytes.TrimRight(b, "\x00")) }
 
-// resync finds the next good record behind the start of b, -1 if there is
-// none.
+// resync returns the position of the next good record behind the start of b, or -1.
 func resync(b []byte, m mark) int {
 	for at := 1; at < len(b); at++ {
 		i := bytes.Index(b[at:], m[:])

@@ -38,7 +38,7 @@ func samples(t testing.TB) []*record {
 }
 
 func ids(t testing.TB, b []byte) (got []string, damaged, tail int) {
-	damaged, tail, err := scan(b, func(r *record) error {
+	damaged, tail, err := scanSegment(b, func(r *record) error {
 		got = append(got, r.id)
 		return nil
 	})
@@ -50,7 +50,7 @@ func TestRecords(t *testing.T) {
 	recs := samples(t)
 	b := segmentOf(recs...)
 	i := 0
-	damaged, tail, err := scan(b, func(r *record) error {
+	damaged, tail, err := scanSegment(b, func(r *record) error {
 		w := recs[i]
 		if r.kind != w.kind || r.time != w.time || r.jid != w.jid || r.id != w.id || !bytes.Equal(r.a, w.a) ||
 			!bytes.Equal(r.b, w.b) || (r.b == nil) != (w.b == nil) {
@@ -83,7 +83,7 @@ func TestTornTail(t *testing.T) {
 			end = 0
 		}
 
-		if len(got) != whole || damaged != 0 || tail != torn(b[end:n]) {
+		if len(got) != whole || damaged != 0 || tail != tornBytes(b[end:n]) {
 			t.Fatalf("cut at %d: %v, damaged %d, tail %d", n, got, damaged, tail)
 		}
 	}
@@ -158,7 +158,7 @@ func FuzzScan(f *testing.F) {
 	f.Add(segmentOf(recs[1:3]...)[:300])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var again []*record
-		_, tail, err := scan(b, func(r *record) error {
+		_, tail, err := scanSegment(b, func(r *record) error {
 			again = append(again, r)
 			return nil
 		})
@@ -167,7 +167,7 @@ func FuzzScan(f *testing.F) {
 		}
 
 		n := 0
-		if _, tail, err := scan(segmentOf(again...), func(*record) error { n++; return nil }); n != len(again) || tail != 0 || err != nil {
+		if _, tail, err := scanSegment(segmentOf(again...), func(*record) error { n++; return nil }); n != len(again) || tail != 0 || err != nil {
 			t.Fatalf("%d of %d records, tail %d, %v", n, len(again), tail, err)
 		}
 	})

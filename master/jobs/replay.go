@@ -6,15 +6,15 @@ import (
 	"path/filepath"
 )
 
-// replay makes files from the segments of an earlier run and removes them. What
-// cannot become files now, on a full disk above all, waits for the background
-// writer as it did before: a master serves without room for its cache.
+// replay writes files for the segments of an earlier run and removes the segments. Records that
+// cannot become files now, above all on a full disk, are left to the background writer: a master
+// must start without room for its cache.
 func (c *Local) replay() error {
 	if c.cfg.Shared {
 		c.left = c.readUnhanded()
 	}
 
-	paths, err := c.journal.left()
+	paths, err := c.journal.leftSegments()
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (c *Local) replay() error {
 		err = c.noteUnhanded(nil)
 	}
 
-	if err != nil || waiting > 0 { // the next checkpoint removes what is done with
+	if err != nil || waiting > 0 { // the next checkpoint removes finished segments
 		c.stalled.Store(true)
 		c.log.Error("job cache cannot be written, trying again; the journal is kept", "waiting", waiting, "error", err)
 		c.journal.segs = segs
@@ -50,8 +50,8 @@ func (c *Local) replay() error {
 	return c.journal.remove(segs)
 }
 
-// replaySegment makes files from one segment; waiting counts what has to wait.
-// Behind a record that waits all others do, so that they keep their order.
+// replaySegment writes files for one segment; waiting counts the records that have to wait. All
+// records behind a waiting one wait as well, so that they stay in order.
 func (c *Local) replaySegment(seg *segment, waiting *int) error {
 	b, err := os.ReadFile(seg.path)
 	if err != nil {
@@ -59,23 +59,23 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 	}
 
 	n := 0
-	damaged, tail, err := scan(b, func(r *record) error {
+	damaged, tail, err := scanSegment(b, func(r *record) error {
 		n++
 		if checkRecord(r) != nil {
 			return nil
 		}
 
 		if c.cfg.Shared {
-			c.left.add(r)
+			c.left.addRecord(r)
 		}
 
-		if c.files.same(r) {
+		if c.files.holdsReturn(r) {
 			return nil
 		}
 
 		var err error
 		if *waiting == 0 {
-			err = c.files.apply(r)
+			err = c.files.applyRecord(r)
 		}
 
 		switch {
@@ -84,7 +84,7 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 				c.log.Error("job record cannot be stored yet", "jid", r.jid, "minion", r.id, "error", err)
 			}
 			*waiting++
-			c.adopt(seg, r)
+			c.adoptRecord(seg, r)
 		case err != nil:
 			c.log.Error("job record cannot be stored", "jid", r.jid, "minion", r.id, "error", err)
 			c.quarantineRecord(r)
@@ -105,10 +105,10 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 	return nil
 }
 
-// adopt gives a record of an earlier run to the background writer, as if it had
-// been committed just now. It takes its room in the queue, if there is some left:
-// the earlier run had no more than that either.
-func (c *Local) adopt(seg *segment, r *record) {
+// adoptRecord passes a record of an earlier run to the background writer as if it had just been
+// committed. It reserves room in the queue if there is some: the earlier run had no more than that
+// either.
+func (c *Local) adoptRecord(seg *segment, r *record) {
 	if c.overlay.add(r) != nil {
 		return // the same return again
 	}

@@ -7,9 +7,9 @@ import (
 	"saltern/master/value"
 )
 
-// submit makes room for records, shows them, and appends them to the journal.
+// submit reserves room for records, makes them visible, and appends them to the journal.
 func (c *Local) submit(ctx context.Context, recs ...*record) (*batch, error) {
-	if err := c.take(ctx, recs...); err != nil {
+	if err := c.reserveRoom(ctx, recs...); err != nil {
 		return nil, err
 	}
 	for _, r := range recs {
@@ -18,7 +18,7 @@ func (c *Local) submit(ctx context.Context, recs ...*record) (*batch, error) {
 	b, err := c.journal.append(recs...)
 	if err != nil {
 		for _, r := range recs {
-			c.drop(r, err)
+			c.withdrawRecord(r, err)
 		}
 	}
 	return b, err
@@ -32,8 +32,8 @@ func (c *Local) submitAndWait(ctx context.Context, recs ...*record) error {
 	return b.wait(ctx)
 }
 
-// Prep implements Cache (local_cache.prep_jid). Without nocache nothing is
-// written: the directory comes with the load.
+// Prep implements Cache (local_cache.prep_jid). Without nocache it writes nothing: the directory is
+// created with the load.
 func (c *Local) Prep(ctx context.Context, jid string, nocache bool) (string, error) {
 	if jid == "" {
 		jid = c.ids.New()
@@ -44,7 +44,7 @@ func (c *Local) Prep(ctx context.Context, jid string, nocache bool) (string, err
 	if !nocache {
 		return jid, nil
 	}
-	facts, _ := c.facts(jid)
+	facts, _ := c.knownFacts(jid)
 	facts.nocache = true
 	c.known.put(jid, facts)
 	return jid, c.submitAndWait(ctx, &record{kind: kindPrep, jid: jid, a: []byte("n")})
@@ -70,7 +70,7 @@ func (c *Local) Stage(
 	return wait, err
 }
 
-// stageRecords is Stage, and tells what it has made.
+// stageRecords is Stage and also returns the records.
 func (c *Local) stageRecords(
 	ctx context.Context,
 	jid string,
@@ -81,19 +81,19 @@ func (c *Local) stageRecords(
 		return nil, nil, err
 	}
 
-	packed, err := c.pack("job load", load)
+	packed, err := c.packBounded("job load", load)
 	if err != nil {
 		return nil, nil, err
 	}
 
 	recs := []*record{{kind: kindLoad, jid: jid, a: packed, visible: make(chan struct{})}}
 	if minions != nil {
-		list, err := c.pack("minion list", union(minions))
+		list, err := c.packBounded("minion list", unionTexts(minions))
 		if err != nil {
 			return nil, nil, err
 		}
-		// First, so that no file of a load is seen without it: Salt's get_load
-		// fails then.
+		// The list comes first, so that no load is ever visible without it: Salt's get_load would
+		// fail.
 		recs = append([]*record{{kind: kindMinions, jid: jid, a: list, visible: make(chan struct{})}}, recs...)
 	}
 
@@ -111,13 +111,12 @@ func (c *Local) stageRecords(
 	}, recs, nil
 }
 
-// visibleWait bounds how long a durable load is waited for to become files.
+// visibleWait bounds how long a caller waits for a durable load to become files.
 const visibleWait = 2 * time.Second
 
-// waitVisible waits until records are files: Python's salt reads .load.p as
-// soon as the master has answered its publish, and takes a job without one
-// for nonexistent (salt/client/__init__.py get_iter_returns). While the files
-// cannot be written the job goes on without them.
+// waitVisible waits until records are files. Python's salt reads .load.p as soon as the master has
+// answered its publish, and believes that a job without one does not exist (salt/client/__init__.py
+// get_iter_returns). If the files cannot be written in time, the job goes on without them.
 func (c *Local) waitVisible(ctx context.Context, recs []*record) {
 	t := time.NewTimer(visibleWait)
 	defer t.Stop()
@@ -147,7 +146,7 @@ func (c *Local) AddMinions(ctx context.Context, jid string, minions []string, sy
 			return err
 		}
 	}
-	list, err := c.pack("minion list", union(minions))
+	list, err := c.packBounded("minion list", unionTexts(minions))
 	if err != nil {
 		return err
 	}
@@ -168,10 +167,10 @@ func (c *Local) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if err != nil || facts.nocache {
 		return false, err
 	}
-	return c.keep(ctx, r, facts, ret)
+	return c.commitReturn(ctx, r, facts, ret)
 }
 
-// newReturn packs a return; of a job that keeps none there is no record.
+// newReturn packs a return. The record is nil when the job does not store returns.
 func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 	if err := checkJID(ret.JID); err != nil {
 		return nil, jobFacts{}, err
@@ -181,18 +180,18 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 		return nil, jobFacts{}, err
 	}
 
-	facts, err := c.facts(ret.JID)
+	facts, err := c.knownFacts(ret.JID)
 	if err != nil || facts.nocache {
 		return nil, facts, err
 	}
 
 	r := &record{kind: kindReturn, jid: ret.JID, id: ret.ID, done: make(chan struct{})}
-	if r.a, err = c.pack("return", orEmpty(ret.Data)); err != nil {
+	if r.a, err = c.packBounded("return", orEmpty(ret.Data)); err != nil {
 		return nil, facts, err
 	}
 
 	if ret.Out != nil {
-		if r.b, err = c.pack("outputter", ret.Out); err != nil {
+		if r.b, err = c.packBounded("outputter", ret.Out); err != nil {
 			return nil, facts, err
 		}
 	}
@@ -200,9 +199,9 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 	return r, facts, nil
 }
 
-// keep writes the record of a return, and a load for its job if there is none.
-func (c *Local) keep(ctx context.Context, r *record, facts jobFacts, ret Return) (bool, error) {
-	if err := c.take(ctx, r); err != nil {
+// commitReturn writes the record of a return, and a load for its job if there is none.
+func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret Return) (bool, error) {
+	if err := c.reserveRoom(ctx, r); err != nil {
 		return false, err
 	}
 
@@ -212,10 +211,10 @@ func (c *Local) keep(ctx context.Context, r *record, facts jobFacts, ret Return)
 		return false, other.outcome(ctx)
 	}
 
-	// Ask the disk only now: a return that just became a file has left the
-	// overlay before, and is found here.
-	if exists(c.files.job(ret.JID) + "/" + ret.ID + "/" + returnFile) {
-		c.drop(r, nil)
+	// Ask the disk only now: a return that has just become a file left the overlay before and is
+	// found here.
+	if exists(c.files.jobDir(ret.JID) + "/" + ret.ID + "/" + returnFile) {
+		c.withdrawRecord(r, nil)
 		c.duplicates.Add(1)
 		return false, nil
 	}
@@ -228,7 +227,7 @@ func (c *Local) keep(ctx context.Context, r *record, facts jobFacts, ret Return)
 	b, err := c.journal.append(recs...)
 	if err != nil {
 		for _, r := range recs {
-			c.drop(r, err)
+			c.withdrawRecord(r, err)
 		}
 		return false, err
 	}
@@ -236,24 +235,24 @@ func (c *Local) keep(ctx context.Context, r *record, facts jobFacts, ret Return)
 	return true, b.wait(ctx)
 }
 
-// firstLoad makes the return the load of a job that has none, with an empty
-// list of expected minions, without which Salt's tools cannot read it. Of
-// returns that come at once the first does so.
+// firstLoad turns the return into the load of a job that has none. It adds an empty list of
+// expected minions, without which Salt's tools cannot read the load. Of several simultaneous
+// returns only the first does so.
 func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
-	packed, err := c.pack("job load", ret.Load)
+	packed, err := c.packBounded("job load", ret.Load)
 	if err != nil {
 		c.log.Warn("job is not known and its return makes no load", "jid", ret.JID, "minion", ret.ID, "error", err)
 		return nil
 	}
 
-	list, err := c.pack("minion list", []any{})
+	list, err := c.packBounded("minion list", []any{})
 	if err != nil {
 		return nil
 	}
 
 	minions := &record{kind: kindMinions, jid: ret.JID, a: list}
 	r := &record{kind: kindLoad, jid: ret.JID, a: packed}
-	if err := c.take(ctx, minions, r); err != nil {
+	if err := c.reserveRoom(ctx, minions, r); err != nil {
 		return nil
 	}
 	if !c.overlay.addFirstLoad(r) {
@@ -265,13 +264,13 @@ func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 	return []*record{minions, r}
 }
 
-// facts tells what is known of a job without reading it.
-func (c *Local) facts(jid string) (jobFacts, error) {
+// knownFacts returns what is known about a job without reading its files.
+func (c *Local) knownFacts(jid string) (jobFacts, error) {
 	if f, ok := c.known.get(jid); ok && f.load {
 		return f, nil
 	}
 	open := c.overlay.snapshotFacts(jid)
-	dir := c.files.job(jid)
+	dir := c.files.jobDir(jid)
 	f := jobFacts{
 		load:    open.load || exists(dir+"/"+loadFile),
 		nocache: open.nocache || exists(dir+"/"+nocacheFile),

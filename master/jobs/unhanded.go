@@ -25,20 +25,20 @@ import (
 //	checkpoint   held, waiting, and the segments that go → the file
 const (
 	unhandedFile = "unhanded"
-	// maxUnhanded bounds the jobs in the file; the oldest are left to the disks
-	// of the masters that have them.
+	// maxUnhanded bounds the jobs in the file. The oldest are dropped; their records stay on the
+	// disks of the masters that have them.
 	maxUnhanded = 1 << 16
 )
 
-// leftover is what an earlier run may not have handed over.
+// leftover describes the records that an earlier run may not have handed over.
 type leftover struct {
 	jids map[string]bool
-	at   time.Time // since when, at the latest
+	at   time.Time // time of the oldest record, at the latest
 }
 
 func (c *Local) unhandedPath() string { return filepath.Join(c.journal.dir, unhandedFile) }
 
-// readUnhanded reads the list of an earlier run. What is no job id is left out.
+// readUnhanded reads the list of an earlier run. It skips invalid job ids.
 func (c *Local) readUnhanded() leftover {
 	l := leftover{jids: map[string]bool{}, at: c.cfg.Now()}
 	b, err := durable.Read(c.unhandedPath(), maxFile)
@@ -62,15 +62,15 @@ func (c *Local) readUnhanded() leftover {
 	return l
 }
 
-// add notes a record of the journal.
-func (l *leftover) add(r *record) {
+// addRecord adds a record of the journal.
+func (l *leftover) addRecord(r *record) {
 	l.jids[r.jid] = true
 	if at := time.Unix(0, r.time); at.Before(l.at) {
 		l.at = at
 	}
 }
 
-// noteUnhanded writes the list, with the jobs of segments that are about to go.
+// noteUnhanded writes the list, including the jobs of segments that are about to be removed.
 func (c *Local) noteUnhanded(segs []*segment) error {
 	if !c.cfg.Shared {
 		return nil
@@ -107,9 +107,9 @@ func (c *Local) writeUnhanded(jids map[string]bool) error {
 	return nil
 }
 
-// recordsOf makes the records of a job from its files.
+// recordsOf rebuilds the records of a job from its files.
 func (c *Local) recordsOf(jid string) []*record {
-	dir, now := c.files.job(jid), c.cfg.Now().UnixNano()
+	dir, now := c.files.jobDir(jid), c.cfg.Now().UnixNano()
 	var out []*record
 	add := func(k kind, id, path string) *record {
 		b, err := durable.Read(path, maxFile)
@@ -157,20 +157,20 @@ func (c *Local) recordsOf(jid string) []*record {
 	return out
 }
 
-// unhandedNow is what the list is made of: copies that are held, records that
-// wait for the folder, and what is left of an earlier run.
+// unhandedNow returns the jobs for the list: those with held copies, with records that wait for the
+// folder, and those left by an earlier run.
 func (c *Cluster) unhandedNow() map[string]bool {
 	jids := map[string]bool{}
-	c.held.jobs(jids)
-	c.vol.jobs(jids)
+	c.held.addJobsTo(jids)
+	c.vol.addJobsTo(jids)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.Copy(jids, c.filling)
 	return jids
 }
 
-// forgetImported has the segments looked through again that may hold what an
-// earlier run did not see there.
+// forgetImported marks the segments to be read again in which an earlier run may have missed
+// records.
 func (c *Cluster) forgetImported() {
 	c.filling = maps.Clone(c.left.jids)
 	if len(c.filling) == 0 {
@@ -185,13 +185,13 @@ func (c *Cluster) forgetImported() {
 	}
 }
 
-// fill holds what an earlier run may not have handed over.
-func (c *Cluster) fill() {
+// holdLeftover adds the records that an earlier run may not have handed over to held.
+func (c *Cluster) holdLeftover() {
 	n := 0
 	for _, jid := range slices.Sorted(maps.Keys(c.left.jids)) {
 		recs := c.recordsOf(jid)
 		for _, r := range recs {
-			c.hold("", r)
+			c.holdRecord("", r)
 		}
 
 		n += len(recs)

@@ -22,7 +22,7 @@ func crashed(t *testing.T, dir string) string {
 func (f *fellow) handOver(t *testing.T) {
 	t.Helper()
 	f.wait(heldFor + time.Second)
-	f.vol.add(f.held.due(f.now())...)
+	f.vol.queueRecords(f.held.popDue(f.now())...)
 	must(t, f.vol.addAndWait(context.Background()))
 }
 

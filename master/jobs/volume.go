@@ -19,32 +19,31 @@ import (
 	crand "crypto/rand"
 )
 
-// bounds of what is handed to the shared folder.
+// Bounds of the records for the shared folder.
 const (
-	handEvery    = 10 * time.Second // unless somebody waits
-	handBytes    = 1 << 20          // or so much has come
-	handWaiting  = 64 << 20         // bytes of records that wait while the folder does not answer
-	handSegment  = 8 << 20          // bytes at which a new segment is begun
-	handSegmentT = 15 * time.Minute // age at which a new segment is begun
-	maxHanded    = 256 << 20        // bytes of a segment that is read
-	maxListed    = 1 << 17          // segments in the folder
+	handEvery    = 10 * time.Second // longest wait, unless a caller waits
+	handBytes    = 1 << 20          // hand over at once when this many bytes wait
+	handWaiting  = 64 << 20         // bound of the bytes that wait while the folder does not answer
+	handSegment  = 8 << 20          // size in bytes at which a new segment begins
+	handSegmentT = 15 * time.Minute // age at which a new segment begins
+	maxHanded    = 256 << 20        // largest segment that is read, in bytes
+	maxListed    = 1 << 17          // bound of the segments in the folder
 )
 
-// handedName is the name of a segment in the shared folder: master, time,
-// chance. It is unique, so that no two masters ever write one file.
+// handedName matches the name of a segment in the shared folder: master, time, random number. The
+// name is unique, so that no two masters write the same file.
 var handedName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,255}_[0-9]{19}_[0-9a-f]{16}\.log$`)
 
-// volume hands records to the shared folder in segments of the journal's
-// format: few files, each appended to and synced by the one master that made
-// it. One goroutine, run, touches the folder for writing: it may hang there,
-// nobody waits for it longer than his context says.
+// volume hands records to the shared folder in segments of the journal's format: few files, each
+// written and synced by the one master that created it. Only the goroutine of handOverLoop writes
+// to the folder. It may hang there; callers wait for it only as long as their contexts allow.
 type volume struct {
 	dir, id string
 	log     *slog.Logger
 	now     func() time.Time
-	own     func(name string) // told of each segment before it is there
+	own     func(name string) // called with the name of each segment before the segment exists
 
-	cur      *os.File // being appended to, of run
+	cur      *os.File // segment that is being written; used by handOverLoop only
 	curMark  mark
 	curBytes int
 	curSince time.Time
@@ -55,15 +54,15 @@ type volume struct {
 
 	mu      sync.Mutex
 	waiting []*record
-	writing []*record // by flush
+	writing []*record // records that flushWaiting is writing
 	bytes   int
 	next    *handing
 
-	handed, lost atomic.Uint64 // records
+	handed, lost atomic.Uint64 // numbers of records
 	failing      atomic.Bool
 }
 
-// handing is the outcome of the next segment.
+// handing is the pending outcome of the next segment.
 type handing struct {
 	done chan struct{}
 	err  error
@@ -83,16 +82,16 @@ func newVolume(dir, id string, now func() time.Time, own func(string), log *slog
 	}
 }
 
-func poke(c chan struct{}) {
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// add has records handed over soon. Overflow policy: the oldest are left to
-// the disks of the masters that have them, and counted.
-func (v *volume) add(recs ...*record) *handing {
+// queueRecords queues records for the shared folder. When the queue is full, the oldest records are
+// dropped and counted; they stay on the disks of the masters that have them.
+func (v *volume) queueRecords(recs ...*record) *handing {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, r := range recs {
@@ -108,17 +107,17 @@ func (v *volume) add(recs ...*record) *handing {
 	}
 
 	if v.bytes >= handBytes {
-		poke(v.full)
+		signal(v.full)
 	}
 
 	return v.next
 }
 
-// addAndWait returns when the records are safe in the folder. Those that come
+// addAndWait queues records and waits until they are safe in the folder. Records that arrive
 // meanwhile share the next segment.
 func (v *volume) addAndWait(ctx context.Context, recs ...*record) error {
-	h := v.add(recs...)
-	poke(v.kick)
+	h := v.queueRecords(recs...)
+	signal(v.kick)
 	select {
 	case <-h.done:
 		return h.err
@@ -129,8 +128,8 @@ func (v *volume) addAndWait(ctx context.Context, recs ...*record) error {
 	}
 }
 
-// run hands over what waits, until ctx ends; then once more.
-func (v *volume) run(ctx context.Context) {
+// handOverLoop hands over the waiting records until ctx ends, and then once more.
+func (v *volume) handOverLoop(ctx context.Context) {
 	defer close(v.stopped)
 	t := time.NewTicker(handEvery)
 	defer t.Stop()
@@ -141,19 +140,19 @@ func (v *volume) run(ctx context.Context) {
 		case <-v.full:
 		case <-t.C:
 		case <-ctx.Done():
-			v.flush()
+			v.flushWaiting()
 			if v.cur != nil {
 				_ = v.cur.Close()
 			}
 			return
 		}
 
-		v.flush()
+		v.flushWaiting()
 	}
 }
 
-// jobs adds the jobs of which a record waits.
-func (v *volume) jobs(to map[string]bool) {
+// addJobsTo adds the jobs of the waiting records.
+func (v *volume) addJobsTo(to map[string]bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, list := range [][]*record{v.waiting, v.writing} {
@@ -163,7 +162,7 @@ func (v *volume) jobs(to map[string]bool) {
 	}
 }
 
-func (v *volume) flush() {
+func (v *volume) flushWaiting() {
 	v.mu.Lock()
 	recs, h := v.waiting, v.next
 	v.waiting = nil
@@ -177,7 +176,7 @@ func (v *volume) flush() {
 		return
 	}
 
-	h.err = v.write(recs)
+	h.err = v.writeRecords(recs)
 	v.mu.Lock()
 	v.writing = nil
 	if h.err != nil {
@@ -203,16 +202,16 @@ func (v *volume) flush() {
 	}
 }
 
-// write appends records to the segment and syncs it. After an error nobody
-// knows what the folder has; a new segment is begun.
-func (v *volume) write(recs []*record) error {
+// writeRecords appends records to the segment and syncs it. After an error the content of the
+// segment is unknown, so the next call begins a new one.
+func (v *volume) writeRecords(recs []*record) error {
 	if v.cur != nil && (v.curBytes >= handSegment || v.now().Sub(v.curSince) > handSegmentT) {
 		_ = v.cur.Close()
 		v.cur = nil
 	}
 
 	if v.cur == nil {
-		if err := v.begin(); err != nil {
+		if err := v.beginSegment(); err != nil {
 			return fmt.Errorf("make a segment: %w", err)
 		}
 	}
@@ -239,8 +238,8 @@ func (v *volume) write(recs []*record) error {
 	return nil
 }
 
-// begin makes a segment with a head under a temporary name and renames it.
-func (v *volume) begin() error {
+// beginSegment creates a segment with its head under a temporary name and renames it.
+func (v *volume) beginSegment() error {
 	_, _ = crand.Read(v.curMark[:]) // never fails
 	name := fmt.Sprintf("%s_%019d_%016x.log", v.id, v.now().UnixNano(), rand.Uint64())
 	tmp := filepath.Join(v.dir, "."+name)
@@ -271,8 +270,8 @@ func (v *volume) begin() error {
 	return nil
 }
 
-// list names the segments in the folder, sorted.
-func (v *volume) list() ([]string, error) {
+// listSegments returns the names of the segments in the folder, sorted.
+func (v *volume) listSegments() ([]string, error) {
 	d, err := os.Open(v.dir)
 	if err != nil {
 		return nil, fmt.Errorf("read the shared folder of jobs: %w", err)
@@ -292,14 +291,14 @@ func (v *volume) list() ([]string, error) {
 	return names, nil
 }
 
-// madeAt is the time in a segment's name, as text that sorts.
+// madeAt returns the time in a segment's name as text that sorts.
 func madeAt(name string) string {
 	parts := strings.Split(name, "_")
 	return parts[len(parts)-2] + name
 }
 
-// size is how long a segment is now.
-func (v *volume) size(name string) (int64, error) {
+// segmentSize returns the present size of a segment in bytes.
+func (v *volume) segmentSize(name string) (int64, error) {
 	st, err := os.Lstat(filepath.Join(v.dir, name))
 	if err != nil {
 		return 0, fmt.Errorf("read a segment: %w", err)
@@ -307,11 +306,11 @@ func (v *volume) size(name string) (int64, error) {
 	return st.Size(), nil
 }
 
-// read calls each for every record of a segment. What follows the last whole
-// record is perhaps being written.
-func (v *volume) read(name string, each func(*record) error) error {
+// readSegment calls each for every record of a segment. It ignores bytes behind the last whole
+// record, which may still be being written.
+func (v *volume) readSegment(name string, each func(*record) error) error {
 	path := filepath.Join(v.dir, name)
-	if n, err := v.size(name); err != nil || n > maxHanded {
+	if n, err := v.segmentSize(name); err != nil || n > maxHanded {
 		if err == nil {
 			err = fmt.Errorf("read %s: %w: %d bytes", path, ErrTooLarge, n)
 		}
@@ -323,7 +322,7 @@ func (v *volume) read(name string, each func(*record) error) error {
 		return fmt.Errorf("read a segment: %w", err)
 	}
 
-	damaged, _, err := scan(b, each)
+	damaged, _, err := scanSegment(b, each)
 	if damaged > 0 {
 		v.log.Warn("a segment in the shared folder is damaged", "path", path, "places", damaged)
 	}
@@ -331,9 +330,9 @@ func (v *volume) read(name string, each func(*record) error) error {
 	return err
 }
 
-// clean removes segments that are older than keep.
-func (v *volume) clean(keep time.Duration) {
-	names, err := v.list()
+// removeExpired removes segments that are older than keep.
+func (v *volume) removeExpired(keep time.Duration) {
+	names, err := v.listSegments()
 	if err != nil {
 		return
 	}

@@ -15,9 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queue passes committed records to the background writer. It holds records
-// whose callers took their cost from room before, so it needs no bound of its
-// own.
+// queue passes committed records to the background writer. It needs no bound of its own, since
+// callers reserved room for their records before.
 type queue struct {
 	room *semaphore.Weighted
 
@@ -44,10 +43,10 @@ func (q *queue) push(recs []*record) {
 		q.bytes += r.cost
 	}
 	q.mu.Unlock()
-	q.nudge()
+	q.wakeWriter()
 }
 
-func (q *queue) nudge() {
+func (q *queue) wakeWriter() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -58,15 +57,15 @@ func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
-	q.nudge()
+	q.wakeWriter()
 }
 
-// popLimit is how many records that are not urgent are taken at a time, so
-// that urgent ones do not wait behind a flood of returns.
+// popLimit bounds how many records that are not urgent pop takes at once, so that urgent ones do
+// not wait behind a flood of returns.
 const popLimit = 64
 
-// pop waits for records and takes all urgent ones, or else some of the
-// others; nil when the queue is closed and empty or ctx ends.
+// pop waits for records and takes all urgent ones, or else some of the others. It returns nil when
+// the queue is closed and empty or ctx ends.
 func (q *queue) pop(ctx context.Context) []*record {
 	for {
 		q.mu.Lock()
@@ -76,7 +75,7 @@ func (q *queue) pop(ctx context.Context) []*record {
 		} else {
 			n := min(len(q.list), popLimit)
 			list = slices.Clone(q.list[:n])
-			clear(q.list[:n]) // their bytes are not held until the end of the flood
+			clear(q.list[:n]) // release their bytes before the flood ends
 			q.list = q.list[n:]
 			if len(q.list) == 0 {
 				q.list = nil
@@ -105,8 +104,8 @@ func (q *queue) release(r *record) {
 	q.room.Release(r.cost)
 }
 
-// materialise is the background writer. It ends when the queue is closed and
-// empty, or when ctx ends; the journal has what it leaves.
+// materialise is the background writer. It ends when the queue is closed and empty, or when ctx
+// ends; the rest is in the journal.
 func (c *Local) materialise(ctx context.Context) {
 	defer c.wg.Done()
 	for {
@@ -132,14 +131,14 @@ func (c *Local) materialise(ctx context.Context) {
 	}
 }
 
-// makeFiles tries until the files of a record are there. Trouble that an
-// administrator can end, such as a full disk, is waited for; the queue fills
-// meanwhile and callers get errors. A record that can never be stored goes to
-// quarantine so that it does not block the others. False means that ctx ended.
+// makeFiles retries until the files of a record are written. It waits out faults that an
+// administrator can end, such as a full disk; meanwhile the queue fills and callers get errors. A
+// record that can never be stored goes to quarantine, so that it does not block the others.
+// makeFiles returns false when ctx has ended.
 func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 	pause := c.cfg.retry
 	for {
-		err := c.files.apply(r)
+		err := c.files.applyRecord(r)
 		if err == nil {
 			c.stalled.Store(false)
 			return true
@@ -164,7 +163,7 @@ func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 	}
 }
 
-// transient reports whether trying again may help.
+// transient reports whether a retry may succeed.
 func transient(err error) bool {
 	for _, e := range []error{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, syscall.ENOMEM, syscall.EMFILE,
@@ -178,8 +177,8 @@ func transient(err error) bool {
 	return false
 }
 
-// checkpoint removes segments that are not needed any more. The files made
-// from them are synced first, all with one call.
+// checkpoint removes segments that are no longer needed, after it has synced all files made from
+// them with one call.
 func (c *Local) checkpoint() {
 	segs := c.journal.finished()
 	if len(segs) == 0 {
@@ -201,8 +200,7 @@ func (c *Local) checkpoint() {
 	}
 }
 
-// syncAll makes all job files durable (syncfs(2), which tells of write errors
-// since Linux 5.8).
+// syncAll makes all job files durable (syncfs(2), which reports write errors since Linux 5.8).
 func (c *Local) syncAll() error {
 	d, err := os.Open(c.files.dir)
 	if err != nil {
@@ -220,7 +218,7 @@ const (
 	maxQuarantine = 64 // files
 )
 
-// quarantineRecord keeps a record that could not be stored, for people.
+// quarantineRecord saves a record that could not be stored, for an administrator to look at.
 func (c *Local) quarantineRecord(r *record) {
 	head := append([]byte(segmentMagic), make([]byte, markSize)...)
 	c.quarantine(fmt.Sprintf("record-%d%s", c.cfg.Now().UnixNano(), segmentSuffix), func(path string) error {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Advise adds to an error of the folder of keys what the administrator can do
-// about it. Other errors are returned as they are.
+// Advise adds advice for the administrator to an error of the folder of keys. Other errors are
+// returned unchanged.
 func Advise(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {

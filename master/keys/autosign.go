@@ -22,37 +22,38 @@ const (
 // keys without an administrator (daemons/masterapi.py AutoKey). The zero
 // value matches nothing.
 type AutosignConfig struct {
-	AutoAccept     bool   // auto_accept: everybody; a hole, see Service warnings
+	AutoAccept     bool   // auto_accept: admits everybody; insecure, the master warns about it
 	AutosignFile   string // autosign_file; "" for none
 	AutorejectFile string // autoreject_file; "" for none
-	// Dir is <pki_dir>/minions_autosign: a file named like a minion lets its
-	// first key in and is used up by it.
+	// Dir is <pki_dir>/minions_autosign. A file named like a minion admits the minion's first key,
+	// once.
 	Dir string
 	// Timeout is autosign_timeout: files in Dir that are older are removed
 	// unused. 0 means Salt's default of 120 minutes, negative never.
 	Timeout time.Duration
-	// GrainsDir is autosign_grains_dir: a file named like a grain holds the
-	// values that let a minion in. "" for none.
+	// GrainsDir is autosign_grains_dir: a file named like a grain lists the values that admit a
+	// minion. "" for none.
 	GrainsDir string
-	// Permissive is permissive_pki_access: files that a group of this
-	// process may write are trusted.
+	// Permissive is permissive_pki_access: files that a group of this process may write are
+	// trusted, too.
 	Permissive bool
 	Logger     *slog.Logger     // nil discards
 	Now        func() time.Time // nil means time.Now
 }
 
-// Autosign answers whether a new key may pass. It is safe for concurrent use.
+// Autosign decides whether a new key is accepted or rejected without an administrator. It is safe
+// for concurrent use.
 type Autosign struct {
 	cfg AutosignConfig
 
 	mu     sync.Mutex
 	lists  map[string]*listFile
-	warned map[string]struct{} // files with wrong permissions that were logged
+	warned map[string]struct{} // files whose wrong permissions were logged
 	swept  time.Time
 }
 
-// NewAutosign makes an Autosign. Files are read when they are needed and
-// again when they have changed.
+// NewAutosign returns an Autosign. It reads files when they are needed, and again when they have
+// changed.
 func NewAutosign(cfg AutosignConfig) *Autosign {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 120*time.Minute)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
@@ -71,19 +72,18 @@ func (a *Autosign) Reject(id string) bool {
 	return ValidID(id) == nil && named
 }
 
-// Doubtful reports whether autoreject_file may mean the id although Reject
-// says no: the file cannot be used, or has lines that cannot be read. Nobody
-// may be accepted without an administrator then, whatever Accept says.
+// Doubtful reports whether autoreject_file may mean the id although Reject returns false: the file
+// is unusable or has unreadable lines. Then nobody may be accepted without an administrator,
+// whatever Accept returns.
 func (a *Autosign) Doubtful(id string) bool {
 	_, sure := a.listed(a.cfg.AutorejectFile, id)
 	return !sure
 }
 
-// Accept reports whether a new key of id may be accepted at once. grains are
-// the values that the minion sent for this purpose, as text in Python's
-// spelling; anybody can send them, so they are as good as passwords sent in
-// clear. A file in Dir is used up by a positive answer, so ask only when the
-// answer decides.
+// Accept reports whether a new key of id may be accepted at once. grains are the values that the
+// minion sent for this purpose, as text in Python's spelling. Anybody can send them, so they are no
+// better than passwords sent in clear. A positive answer uses up a file in Dir, so call Accept only
+// when the answer decides.
 func (a *Autosign) Accept(id string, grains map[string]string) bool {
 	if ValidID(id) != nil {
 		return false
@@ -92,11 +92,11 @@ func (a *Autosign) Accept(id string, grains map[string]string) bool {
 		return true
 	}
 	named, _ := a.listed(a.cfg.AutosignFile, id)
-	return named || a.stub(id) || a.grains(grains)
+	return named || a.consumeStub(id) || a.grains(grains)
 }
 
-// listed reports whether a file names the id. sure is false when a file that
-// is there cannot tell.
+// listed reports whether a file names the id. sure is false when an existing file does not allow an
+// answer.
 func (a *Autosign) listed(path, id string) (named, sure bool) {
 	if path == "" {
 		return false, true
@@ -121,7 +121,7 @@ func (a *Autosign) listed(path, id string) (named, sure bool) {
 			"path", path, "lines", l.faulty)
 	}
 
-	named, sure = l.match(id)
+	named, sure = l.matches(id)
 	return named, sure && l.faulty == 0
 }
 
@@ -142,14 +142,14 @@ func (a *Autosign) trusted(path string, st os.FileInfo) bool {
 	return false
 }
 
-// stub looks for <Dir>/<id> and uses it up. Of several masters that share the
-// folder the one that removes the file wins.
-func (a *Autosign) stub(id string) bool {
+// consumeStub reports whether <Dir>/<id> exists, and removes it. Of several masters that share the
+// folder, the one that removes the file gets true.
+func (a *Autosign) consumeStub(id string) bool {
 	if a.cfg.Dir == "" {
 		return false
 	}
 
-	a.sweep()
+	a.removeExpired()
 	path := filepath.Join(a.cfg.Dir, id)
 	st, err := os.Lstat(path)
 	if err != nil || !st.Mode().IsRegular() || a.expired(st) {
@@ -170,8 +170,8 @@ func (a *Autosign) expired(st os.FileInfo) bool {
 	return a.cfg.Timeout > 0 && a.cfg.Now().Sub(st.ModTime()) > a.cfg.Timeout
 }
 
-// sweep removes expired files, at most once in a while.
-func (a *Autosign) sweep() {
+// removeExpired removes expired files, at most once per sweepEvery.
+func (a *Autosign) removeExpired() {
 	now := a.cfg.Now()
 	a.mu.Lock()
 	due := a.cfg.Timeout > 0 && now.Sub(a.swept) >= sweepEvery

@@ -19,10 +19,9 @@ func (s *Store) fileMode() os.FileMode {
 	return 0o600
 }
 
-// Put stores a key in a state and takes the id out of the other states
-// (Denied stays as it is). The key must be acceptable to crypt.ParsePublic
-// within the configured bounds. Errors are ErrID, crypt.ErrPublicKey,
-// ErrPendingFull or those of the disk.
+// Put stores a key in a state and removes the id from the other states; Denied stays as it is. The
+// key must be acceptable to crypt.ParsePublic within the configured bounds. Errors are ErrID,
+// crypt.ErrPublicKey, ErrPendingFull or those of the disk.
 func (s *Store) Put(id string, st State, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err
@@ -36,15 +35,15 @@ func (s *Store) Put(id string, st State, pem string) error {
 	}
 	defer s.lockID(id)()
 
-	if err := s.markRemoved(id); err != nil { // what was claimed for it is replaced
+	if err := s.markRemoved(id); err != nil { // the new key replaces earlier claims
 		return err
 	}
 
-	return s.put(id, st, pem, others(st))
+	return s.storeKey(id, st, pem, others(st))
 }
 
-// put writes the file and removes those elsewhere; the stripe is held.
-func (s *Store) put(id string, st State, pem string, elsewhere []State) error {
+// storeKey writes the file of a key and removes the files in other states; the stripe is held.
+func (s *Store) storeKey(id string, st State, pem string, elsewhere []State) error {
 	if st == Pending {
 		release, err := s.reserve(id)
 		if err != nil {
@@ -52,24 +51,22 @@ func (s *Store) put(id string, st State, pem string, elsewhere []State) error {
 		}
 		defer release()
 	}
-	if err := s.write(id, st, pem); err != nil {
+	if err := s.writeKey(id, st, pem); err != nil {
 		return fmt.Errorf("store the %s key of %q: %w", st, id, err)
 	}
-	return s.drop(id, elsewhere...)
+	return s.removeKeys(id, elsewhere...)
 }
 
-// Swap is Put under the condition that the key of id is still the one that
-// the caller has looked up (the zero Entry: none). The folders themselves are
-// asked, so that a decision of an administrator or another master that this
-// store has not yet seen is not overwritten. Otherwise it returns ErrChanged
-// and the caller should look again.
+// Swap is Put on the condition that the key of id is still the one that the caller looked up (the
+// zero Entry: none). Swap checks the folders themselves, so that it does not overwrite a decision
+// of an administrator or another master that this store has not seen yet. If the key has changed,
+// Swap returns ErrChanged and the caller should look it up again.
 func (s *Store) Swap(id string, old Entry, st State, pem string) error {
 	return s.SwapFrom(netip.Addr{}, id, old, st, pem)
 }
 
-// SwapFrom is Swap for a key that has come from an address, whose share of the
-// pending keys it counts to (see Config.PendingPerSource). A new key that finds
-// no room there is ErrPendingFull.
+// SwapFrom is Swap for a key that came from an address. The key counts to the share of that address
+// (see Config.PendingPerSource). Without room for a new key it returns ErrPendingFull.
 func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err
@@ -85,7 +82,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 	if _, has := s.Lookup(id); !has && old.State == None {
 		switch st {
 		case Pending:
-			done, err := s.admit(from, id, pem)
+			done, err := s.admitPending(from, id, pem)
 			if err != nil {
 				return err
 			}
@@ -94,7 +91,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 			if n := s.Count(Rejected); n >= s.cfg.MaxPending {
 				return fmt.Errorf("store a rejected key: %w (%d)", ErrPendingFull, n)
 			}
-			if err := s.pend.pay(from); err != nil {
+			if err := s.pend.chargeRefused(from); err != nil {
 				return err
 			}
 		}
@@ -105,7 +102,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 		if _, ok := s.Lookup(id); ok {
 			return fmt.Errorf("store the key of %q as %s: %w", id, st, ErrChanged)
 		}
-		if err := s.claim(id, st, pem); !errors.Is(err, errIncomingFull) {
+		if err := s.claimID(id, st, pem); !errors.Is(err, errIncomingFull) {
 			return err
 		}
 	}
@@ -118,10 +115,10 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 
 	look := lookupOrder[:]
 	if old.State == None {
-		look = others(st) // making the file reports whether one was there
+		look = others(st) // creating the file reports whether one existed
 	}
 
-	_ = s.examineLocked(id, look...) // what cannot be read is as it was
+	_ = s.examineLocked(id, look...) // an unreadable state keeps what is known
 	if now, _ := s.Lookup(id); now.State != old.State || now.Gen != old.Gen {
 		return fmt.Errorf("store the key of %q as %s: %w", id, st, ErrChanged)
 	}
@@ -129,16 +126,16 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 		return s.putNew(id, st, pem)
 	}
 
-	// What was not there a moment ago is not asked for again: on a volume each
-	// question goes to all its servers.
-	elsewhere := slices.DeleteFunc(others(st), func(o State) bool { return !s.has(o, id) })
-	return s.put(id, st, pem, elsewhere)
+	// Files that did not exist a moment ago are not checked again: on a volume each check goes to
+	// all its servers.
+	elsewhere := slices.DeleteFunc(others(st), func(o State) bool { return !s.hasKey(o, id) })
+	return s.storeKey(id, st, pem, elsewhere)
 }
 
-// putNew makes the file of an id that has none; the stripe is held. Of several
-// masters one makes it, the others get ErrChanged. It takes half as long on a
-// volume as writing aside and renaming. Until it is written it is empty, which
-// counts as not there, for Salt's masters too, who write such files in place.
+// putNew creates the file of an id that has none; the stripe is held. Of several masters one
+// succeeds and the others get ErrChanged. On a volume this takes half the time of writing a
+// temporary file and renaming it. Until it is written the file is empty, which counts as missing,
+// also for Salt's masters, who write such files in place.
 func (s *Store) putNew(id string, st State, pem string) error {
 	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", st, id, err) }
 	if st == Pending {
@@ -150,46 +147,46 @@ func (s *Store) putNew(id string, st State, pem string) error {
 	}
 
 	pem = crypt.NormalizePEM(pem)
-	sig, err := createFile(s.path(st, id), []byte(pem), s.fileMode())
+	sig, err := createFile(s.keyPath(st, id), []byte(pem), s.fileMode())
 	if errors.Is(err, os.ErrExist) {
 		s.awaitWriter(id, st)
-		if s.has(st, id) || !abandoned(s.path(st, id)) {
+		if s.hasKey(st, id) || !abandoned(s.keyPath(st, id)) {
 			return fail(ErrChanged)
 		}
-		sig, err = replaceFile(s.path(st, id), []byte(pem), s.fileMode())
+		sig, err = replaceFile(s.keyPath(st, id), []byte(pem), s.fileMode())
 	}
 
 	if err == nil {
-		err = s.sync(st)
+		err = s.syncFolder(st)
 	}
 
 	if err != nil {
 		return fail(err)
 	}
 
-	s.apply(id, map[State]*keyFile{st: s.newFile(pem, sig, s.file(st, id))})
+	s.applyFound(id, map[State]*keyFile{st: s.newFile(pem, sig, s.keyFileOf(st, id))})
 	return nil
 }
 
-// awaitWriter waits a moment for the content of a file that another master has
-// made; the stripe is held.
+// awaitWriter waits a moment for the content of a file that another master has created; the stripe
+// is held.
 func (s *Store) awaitWriter(id string, st State) {
 	for wait := 5 * time.Millisecond; ; wait *= 2 {
 		_ = s.examineLocked(id, st)
-		if f := s.file(st, id); f != nil && f.claim == nil || wait > time.Second || abandoned(s.path(st, id)) {
+		if f := s.keyFileOf(st, id); f != nil && f.claim == nil || wait > time.Second || abandoned(s.keyPath(st, id)) {
 			return
 		}
-		if _, err := lstat(s.path(st, id)); errors.Is(err, os.ErrNotExist) {
+		if _, err := lstatRegular(s.keyPath(st, id)); errors.Is(err, os.ErrNotExist) {
 			return
 		}
 		time.Sleep(wait)
 	}
 }
 
-// reserve takes one of the places for pending keys until the file is in the
-// index, so that concurrent sign-ins cannot exceed the bound together.
+// reserve reserves a place for a pending key until its file is in the index, so that concurrent
+// sign-ins cannot exceed the bound together.
 func (s *Store) reserve(id string) (release func(), err error) {
-	if s.has(Pending, id) {
+	if s.hasKey(Pending, id) {
 		return func() {}, nil
 	}
 	if int64(s.Count(Pending))+s.waiting.Add(1) > int64(s.cfg.MaxPending) {
@@ -199,13 +196,13 @@ func (s *Store) reserve(id string) (release func(), err error) {
 	return func() { s.waiting.Add(-1) }, nil
 }
 
-func (s *Store) has(st State, id string) bool {
+func (s *Store) hasKey(st State, id string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.files[st][id] != nil
 }
 
-func (s *Store) file(st State, id string) *keyFile {
+func (s *Store) keyFileOf(st State, id string) *keyFile {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.files[st][id]
@@ -220,28 +217,28 @@ func others(keep State) (out []State) {
 	return out
 }
 
-// write stores a file and indexes it; the stripe is held.
-func (s *Store) write(id string, st State, pem string) error {
+// writeKey stores a file and indexes it; the stripe is held.
+func (s *Store) writeKey(id string, st State, pem string) error {
 	pem = crypt.NormalizePEM(pem)
-	sig, err := replaceFile(s.path(st, id), []byte(pem), s.fileMode())
+	sig, err := replaceFile(s.keyPath(st, id), []byte(pem), s.fileMode())
 	if err != nil {
 		return err
 	}
-	if err := s.sync(st); err != nil {
+	if err := s.syncFolder(st); err != nil {
 		return err
 	}
-	s.apply(id, map[State]*keyFile{st: s.newFile(pem, sig, s.file(st, id))})
+	s.applyFound(id, map[State]*keyFile{st: s.newFile(pem, sig, s.keyFileOf(st, id))})
 	return nil
 }
 
-// drop removes the files of some states; the stripe is held.
-func (s *Store) drop(id string, states ...State) error {
+// removeKeys removes the files of some states; the stripe is held.
+func (s *Store) removeKeys(id string, states ...State) error {
 	var errs []error
 	found := map[State]*keyFile{}
 	for _, st := range states {
-		gone, err := remove(s.path(st, id))
+		gone, err := remove(s.keyPath(st, id))
 		if err == nil && gone {
-			err = s.sync(st)
+			err = s.syncFolder(st)
 		}
 
 		if err != nil {
@@ -252,13 +249,12 @@ func (s *Store) drop(id string, states ...State) error {
 		found[st] = nil
 	}
 
-	s.apply(id, found)
+	s.applyFound(id, found)
 	return errors.Join(errs...)
 }
 
-// Move gives the key of a minion another state, as salt-key -a and -r do. A
-// denied key is not moved; see Denied and Put. Without a key it returns
-// ErrUnknown.
+// Move changes the state of a minion's key, as salt-key -a and -r do. It does not move a denied
+// key; see Denied and Put. Without a key it returns ErrUnknown.
 func (s *Store) Move(id string, to State) error {
 	if err := ValidID(id); err != nil {
 		return err
@@ -291,28 +287,27 @@ func (s *Store) Move(id string, to State) error {
 		}
 	}
 
-	return s.drop(id, others(to)...)
+	return s.removeKeys(id, others(to)...)
 }
 
 func (s *Store) rename(id string, from, to State, f *keyFile) error {
-	if err := os.Rename(s.path(from, id), s.path(to, id)); err != nil {
+	if err := os.Rename(s.keyPath(from, id), s.keyPath(to, id)); err != nil {
 		return err
 	}
 
 	for _, st := range []State{to, from} {
-		if err := s.sync(st); err != nil {
+		if err := s.syncFolder(st); err != nil {
 			return err
 		}
 	}
 
-	// Somebody may have replaced the file since it was read: take what is
-	// there now, not what was there.
-	now, err := s.load(id, to, f)
+	// Somebody may have replaced the file since it was read: read it again.
+	now, err := s.loadFile(id, to, f)
 	if err != nil {
 		return err
 	}
 
-	s.apply(id, map[State]*keyFile{from: nil, to: now})
+	s.applyFound(id, map[State]*keyFile{from: nil, to: now})
 	return nil
 }
 
@@ -340,22 +335,21 @@ func (s *Store) Delete(id string, states ...State) error {
 		}
 	}
 
-	return s.drop(id, states...)
+	return s.removeKeys(id, states...)
 }
 
-// Deny remembers a key that was offered for id and did not match the one on
-// file. Only the first such key is kept until it is deleted, as with Salt's
-// folders; further ones cost no disk access. A key that would not be
-// acceptable in any state is not stored.
+// Deny stores a key that was offered for id and did not match the accepted one. Only the first such
+// key is kept until it is deleted, as in Salt's folders; further ones cause no disk access. A key
+// that would not be acceptable in any state is not stored.
 func (s *Store) Deny(id, pem string) error { return s.DenyFrom(netip.Addr{}, id, pem) }
 
-// DenyFrom is Deny for a key that has come from an address, which may send as
-// many of them in a time as of new keys.
+// DenyFrom is Deny for a key that came from an address. The rate limit of new keys applies to
+// denied keys, too.
 func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err
 	}
-	if s.has(Denied, id) {
+	if s.hasKey(Denied, id) {
 		return nil
 	}
 
@@ -367,16 +361,16 @@ func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
 		return fmt.Errorf("store the denied key of %q: %w", id, err)
 	}
 
-	if err := s.pend.pay(from); err != nil {
+	if err := s.pend.chargeRefused(from); err != nil {
 		return err
 	}
 	defer s.lockID(id)()
 
-	if s.has(Denied, id) {
+	if s.hasKey(Denied, id) {
 		return nil
 	}
 
-	if err := s.write(id, Denied, pem); err != nil {
+	if err := s.writeKey(id, Denied, pem); err != nil {
 		return fmt.Errorf("store the denied key of %q: %w", id, err)
 	}
 

@@ -11,11 +11,11 @@ import (
 	"saltern/master/crypt"
 )
 
-// claim stores the key of an id that has none by an incoming file; the stripe
-// is held. When another master has claimed the id for another key or state, this
-// claim is withdrawn, acknowledged to nobody: of two masters at least one sees
-// the other, since each writes before it looks.
-func (s *Store) claim(id string, st State, pem string) error {
+// claimID stores the key of an id that has none in an incoming file; the stripe is held. If another
+// master has claimed the id for another key or state, this claim is withdrawn and acknowledged to
+// nobody. Each master writes its claim before it looks for others, so at least one of two masters
+// sees the other's.
+func (s *Store) claimID(id string, st State, pem string) error {
 	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", st, id, err) }
 	if st == Pending {
 		release, err := s.reserve(id)
@@ -26,54 +26,54 @@ func (s *Store) claim(id string, st State, pem string) error {
 	}
 
 	c := &claim{id: id, state: st, pem: crypt.NormalizePEM(pem)}
-	if err := s.in.add(c); err != nil {
+	if err := s.in.addClaim(c); err != nil {
 		return fail(err)
 	}
 
 	for s.in.unread(id) {
 		time.Sleep(50 * time.Millisecond)
-		if err := s.in.look(); err != nil {
+		if err := s.in.listFresh(); err != nil {
 			return fail(err)
 		}
 	}
 
-	for _, o := range s.in.of(id) {
-		if o == c || o.same(c) || !s.in.waits(o) {
+	for _, o := range s.in.claimsOf(id) {
+		if o == c || o.sameKey(c) || !s.in.isWaiting(o) {
 			continue
 		}
 
-		if err := s.void(c); err != nil {
+		if err := s.voidClaims(c); err != nil {
 			return fail(err)
 		}
 
-		if err := s.in.look(); err != nil { // the other may have withdrawn as well
+		if err := s.in.listFresh(); err != nil { // the other one may have withdrawn its claim, too
 			return fail(err)
 		}
 
-		if s.in.waits(o) {
-			s.apply(id, map[State]*keyFile{o.state: s.claimed(o)})
+		if s.in.isWaiting(o) {
+			s.applyFound(id, map[State]*keyFile{o.state: s.claimed(o)})
 		}
 
 		return fail(ErrChanged)
 	}
 
-	if !s.in.waits(c) {
+	if !s.in.isWaiting(c) {
 		return fail(ErrChanged) // removed already
 	}
 
-	s.apply(id, map[State]*keyFile{st: s.claimed(c)})
+	s.applyFound(id, map[State]*keyFile{st: s.claimed(c)})
 	return nil
 }
 
-// claimed is the record of a claim, as if it were a file.
+// claimed returns the index entry of a claim, as if it were a file.
 func (s *Store) claimed(c *claim) *keyFile {
-	f := s.newFile(c.pem, fileSig{}, s.file(c.state, c.id))
+	f := s.newFile(c.pem, fileSig{}, s.keyFileOf(c.state, c.id))
 	f.claim = c
 	return f
 }
 
-// real is a file that an id has, nil for none; a claim is none.
-func (s *Store) real(id string) *keyFile {
+// realFile returns a file of an id, or nil. A claim does not count.
+func (s *Store) realFile(id string) *keyFile {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, st := range lookupOrder {
@@ -84,7 +84,7 @@ func (s *Store) real(id string) *keyFile {
 	return nil
 }
 
-// takeIncoming brings the index up to date with the incoming files.
+// takeIncoming updates the index from the incoming files.
 func (s *Store) takeIncoming() {
 	for _, id := range s.in.takeChanged() {
 		s.takeClaims(id)
@@ -94,7 +94,7 @@ func (s *Store) takeIncoming() {
 func (s *Store) takeClaims(id string) {
 	defer s.lockID(id)()
 	for _, st := range lookupOrder {
-		if f := s.file(st, id); f != nil && f.claim != nil && !s.in.waits(f.claim) {
+		if f := s.keyFileOf(st, id); f != nil && f.claim != nil && !s.in.isWaiting(f.claim) {
 			_ = s.examineLocked(id, lookupOrder[:]...)
 			break
 		}
@@ -108,27 +108,27 @@ func (s *Store) takeClaims(id string) {
 		return
 	}
 
-	for _, c := range s.in.of(id) {
-		if s.in.waits(c) {
-			s.apply(id, map[State]*keyFile{c.state: s.claimed(c)})
+	for _, c := range s.in.claimsOf(id) {
+		if s.in.isWaiting(c) {
+			s.applyFound(id, map[State]*keyFile{c.state: s.claimed(c)})
 			return
 		}
 	}
 }
 
-// settleAll files what is claimed for an id, before somebody changes it; the
-// stripe is held.
+// settleAll creates the files of all claims for an id before somebody changes its key; the stripe
+// is held.
 func (s *Store) settleAll(id string) error {
 	if s.in == nil {
 		return nil
 	}
 
-	if err := s.in.look(); err != nil {
+	if err := s.in.listFresh(); err != nil {
 		return err
 	}
 
-	for _, c := range s.in.of(id) {
-		if s.in.waits(c) {
+	for _, c := range s.in.claimsOf(id) {
+		if s.in.isWaiting(c) {
 			if err := s.fileClaim(c); err != nil {
 				return err
 			}
@@ -138,11 +138,11 @@ func (s *Store) settleAll(id string) error {
 	return nil
 }
 
-// fileClaim makes the file of a claim, unless the id has one or the key was
-// removed since. It may be done by several masters at once, and again after a
-// crash. The caller has looked at the incoming files and holds the stripe.
+// fileClaim creates the file of a claim, unless the id has one or the key was removed since.
+// Several masters may do this at once, and again after a crash. The caller has read the incoming
+// files and holds the stripe.
 func (s *Store) fileClaim(c *claim) (err error) {
-	for range 3 { // another may be at it
+	for range 3 { // another master may be creating it
 		if err = s.settleOnce(c); !errors.Is(err, ErrChanged) {
 			break
 		}
@@ -152,7 +152,7 @@ func (s *Store) fileClaim(c *claim) (err error) {
 
 func (s *Store) settleOnce(c *claim) error {
 	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", c.state, c.id, err) }
-	if !s.in.open(c) {
+	if !s.in.isUnsettled(c) {
 		return nil
 	}
 
@@ -160,19 +160,19 @@ func (s *Store) settleOnce(c *claim) error {
 		return fail(err)
 	}
 
-	if f := s.real(c.id); f != nil {
+	if f := s.realFile(c.id); f != nil {
 		return s.settled(c, f)
 	}
-	if !s.in.waits(c) { // it had one, which is gone
+	if !s.in.isWaiting(c) { // it had a file, which is gone
 		s.in.finish(c, true)
 		return nil
 	}
 
-	path := s.path(c.state, c.id)
+	path := s.keyPath(c.state, c.id)
 	sig, err := createFile(path, []byte(c.pem), s.fileMode())
 	if errors.Is(err, os.ErrExist) {
 		s.awaitWriter(c.id, c.state)
-		if f := s.real(c.id); f != nil {
+		if f := s.realFile(c.id); f != nil {
 			return s.settled(c, f)
 		}
 		if !abandoned(path) {
@@ -183,21 +183,21 @@ func (s *Store) settleOnce(c *claim) error {
 	}
 
 	if err == nil {
-		err = s.sync(c.state)
+		err = s.syncFolder(c.state)
 	}
 
 	if err != nil {
 		return fail(err)
 	}
 
-	f := s.newFile(c.pem, sig, s.file(c.state, c.id))
+	f := s.newFile(c.pem, sig, s.keyFileOf(c.state, c.id))
 
-	// Meanwhile another master may have filed it, and an administrator changed
-	// or removed it: then this file must go again.
+	// Meanwhile another master may have created the file, and an administrator may have changed or
+	// removed it: then this file must be removed again.
 	taken, err := s.removed(c)
 	for _, st := range yieldsTo(c.state) {
 		if err == nil && !taken {
-			_, err = lstat(s.path(st, c.id))
+			_, err = lstatRegular(s.keyPath(st, c.id))
 			taken = err == nil
 			if errors.Is(err, os.ErrNotExist) {
 				err = nil
@@ -206,10 +206,10 @@ func (s *Store) settleOnce(c *claim) error {
 	}
 
 	if err != nil {
-		return fail(err) // it is there, and looked at the next time
+		return fail(err) // the file exists and is checked the next time
 	}
 	if taken {
-		if err := s.drop(c.id, c.state); err != nil {
+		if err := s.removeKeys(c.id, c.state); err != nil {
 			return err
 		}
 		return s.examineLocked(c.id, lookupOrder[:]...)
@@ -217,12 +217,12 @@ func (s *Store) settleOnce(c *claim) error {
 
 	s.in.filed.Add(1)
 	s.in.finish(c, true)
-	s.apply(c.id, map[State]*keyFile{c.state: f})
+	s.applyFound(c.id, map[State]*keyFile{c.state: f})
 	return nil
 }
 
-// yieldsTo are the states beside which a claim makes no file. Two masters with
-// one claim each never both give way.
+// yieldsTo returns the states beside which a claim does not become a file. Two masters with one
+// claim each never both give way.
 func yieldsTo(st State) []State {
 	if st == Pending {
 		return []State{Rejected, Accepted}
@@ -230,12 +230,12 @@ func yieldsTo(st State) []State {
 	return []State{Rejected}
 }
 
-// settled is called when an id has a file already; the stripe is held. Another
-// key lost against it and is denied. A file that was made of the claim beside
-// it goes: whoever made it has ended, or could not look.
+// settled handles a claim whose id has a file already; the stripe is held. If the claim is for
+// another key, it has lost, and its key is denied. A second file that was made from this claim is
+// removed: its writer has ended or could not look.
 func (s *Store) settled(c *claim, f *keyFile) error {
-	if f.pem != c.pem && !s.has(Denied, c.id) {
-		if err := s.write(c.id, Denied, c.pem); err != nil {
+	if f.pem != c.pem && !s.hasKey(Denied, c.id) {
+		if err := s.writeKey(c.id, Denied, c.pem); err != nil {
 			return fmt.Errorf("store the denied key of %q: %w", c.id, err)
 		}
 	}
@@ -244,14 +244,14 @@ func (s *Store) settled(c *claim, f *keyFile) error {
 		return err
 	}
 
-	made := s.file(c.state, c.id)
+	made := s.keyFileOf(c.state, c.id)
 	for _, st := range yieldsTo(c.state) {
-		o := s.file(st, c.id)
+		o := s.keyFileOf(st, c.id)
 		if made == nil || made.claim != nil || made.pem != c.pem || o == nil || o.claim != nil {
 			continue
 		}
 
-		if err := s.drop(c.id, c.state); err != nil {
+		if err := s.removeKeys(c.id, c.state); err != nil {
 			return err
 		}
 
@@ -262,16 +262,17 @@ func (s *Store) settled(c *claim, f *keyFile) error {
 	return nil
 }
 
-// finish notes that a claim needs no file any more; sure: nor has left one.
+// finish records that a claim needs no file any more. sure means that no file of this claim is left
+// in another state either.
 func (in *incoming) finish(c *claim, sure bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	c.done, c.sure = true, c.sure || sure
 }
 
-// removed asks the volume whether the key of a claim was removed.
+// removed checks on the volume whether the key of a claim was removed.
 func (s *Store) removed(c *claim) (bool, error) {
-	_, err := lstat(filepath.Join(s.dir, c.mark()))
+	_, err := lstatRegular(filepath.Join(s.dir, c.markName()))
 	if errors.Is(err, os.ErrNotExist) {
 		s.in.mu.Lock()
 		defer s.in.mu.Unlock()
@@ -286,31 +287,31 @@ func (s *Store) removed(c *claim) (bool, error) {
 	return true, nil
 }
 
-// markRemoved has the claims for an id never become a file again, whoever has
-// them in hand; the stripe is held.
+// markRemoved ensures that no master ever turns the present claims for an id into files; the stripe
+// is held.
 func (s *Store) markRemoved(id string) error {
 	if s.in == nil {
 		return nil
 	}
-	if err := s.in.look(); err != nil {
+	if err := s.in.listFresh(); err != nil {
 		return err
 	}
-	claims := s.in.of(id)
+	claims := s.in.claimsOf(id)
 	if len(claims) == 0 {
 		return nil
 	}
-	return s.void(claims...)
+	return s.voidClaims(claims...)
 }
 
-// void marks claims as removed.
-func (s *Store) void(claims ...*claim) error {
+// voidClaims marks claims as removed.
+func (s *Store) voidClaims(claims ...*claim) error {
 	for _, c := range claims {
-		err := writeNew(filepath.Join(s.dir, c.mark()), nil, s.fileMode())
+		err := writeNew(filepath.Join(s.dir, c.markName()), nil, s.fileMode())
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("remove the new key of %q: %w", c.id, err)
 		}
 		s.in.mu.Lock()
-		c.void, s.in.marks[c.mark()] = true, time.Now()
+		c.void, s.in.marks[c.markName()] = true, time.Now()
 		s.in.mu.Unlock()
 	}
 	return durable.SyncDir(s.dir)

@@ -45,7 +45,7 @@ func (s *Store) FillIncoming(full bool) {
 
 // FileAll makes files of all new keys that are known, whoever took them.
 func (s *Store) FileAll() error {
-	if err := s.in.look(); err != nil {
+	if err := s.in.listFresh(); err != nil {
 		return err
 	}
 
@@ -72,7 +72,7 @@ func ShortHash(id string) string { return shortHash(id) }
 // file has, and how many keys are in it.
 func ParseIncoming(data []byte) (map[string]State, int) {
 	in := newIncoming("", "", 0, crypt.DefaultBounds, slog.New(slog.DiscardHandler))
-	claims, _, _ := in.parse(data)
+	claims, _, _ := in.parseBatch(data)
 	out := map[string]State{}
 	for _, c := range claims {
 		out[c.id] = c.state

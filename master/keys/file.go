@@ -18,7 +18,7 @@ const maxKeyFile = 16 << 10
 // sight of a file that was replaced.
 func retryStale(f func() error) error { return durable.RetryStale(50*time.Millisecond, f) }
 
-// fileSig tells a file from another one of the same name.
+// fileSig distinguishes a file from another one of the same name.
 type fileSig struct {
 	mtime int64 // nanoseconds
 	size  int64
@@ -40,9 +40,8 @@ func onVolume(dir string) bool {
 	return unix.Statfs(dir, &st) == nil && st.Type == unix.FUSE_SUPER_MAGIC
 }
 
-// lstat is os.Lstat that only answers for regular files: other kinds are as
-// good as absent.
-func lstat(path string) (fileSig, error) {
+// lstatRegular is os.Lstat for regular files only: other kinds count as missing.
+func lstatRegular(path string) (fileSig, error) {
 	var st os.FileInfo
 	err := retryStale(func() (err error) {
 		st, err = os.Lstat(path)
@@ -71,9 +70,9 @@ func readRegular(path string, limit int64, follow bool) (data []byte, st os.File
 	return data, st, err
 }
 
-// remove deletes a regular file; one that is not there is no error.
+// remove deletes a regular file and reports whether it existed.
 func remove(path string) (bool, error) {
-	if _, err := lstat(path); errors.Is(err, os.ErrNotExist) {
+	if _, err := lstatRegular(path); errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
 	if err := os.Remove(path); err != nil {
@@ -85,7 +84,7 @@ func remove(path string) (bool, error) {
 	return true, nil
 }
 
-// createFile makes a file that must not exist and syncs it.
+// createFile creates a file that must not exist, and syncs it.
 func createFile(path string, data []byte, mode os.FileMode) (sig fileSig, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -97,10 +96,10 @@ func createFile(path string, data []byte, mode os.FileMode) (sig fileSig, err er
 			_ = os.Remove(path)
 		}
 	}()
-	return fill(f, data, mode)
+	return fillFile(f, data, mode)
 }
 
-// writeNew is createFile for who does not want to know what it has become.
+// writeNew is createFile without the signature of the file.
 func writeNew(path string, data []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	if err != nil {
@@ -130,8 +129,8 @@ func abandoned(path string) bool {
 	return err == nil && st.Mode().IsRegular() && st.Size() == 0 && time.Since(st.ModTime()) > abandonAfter
 }
 
-// fill writes all of a file, syncs and closes it.
-func fill(f *os.File, data []byte, mode os.FileMode) (fileSig, error) {
+// fillFile writes all of a file, syncs and closes it.
+func fillFile(f *os.File, data []byte, mode os.FileMode) (fileSig, error) {
 	err := durable.Fill(f, data, mode)
 	if err == nil {
 		err = f.Sync()

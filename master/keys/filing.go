@@ -10,19 +10,17 @@ import (
 	"time"
 )
 
-// filers is how many key files the background makes at once: they share the
-// syncs of a folder.
+// filers is how many key files the background creates at once: they share the syncs of a folder.
 const filers = 4
 
-// times of filing that tests leave alone.
+// Times of filing that tests do not change.
 const (
-	fileTick = 250 * time.Millisecond // while there are batches
-	markKept = time.Hour              // a mark without its batch
+	fileTick = 250 * time.Millisecond // pause between looks while there are batches
+	markKept = time.Hour              // how long a mark outlives its batch
 )
 
-// fileLoop makes files of new keys until ctx is done. It works half of the
-// time, so that sign-ins come first, and all of it when half of the room for
-// new keys is taken.
+// fileLoop creates the files of new keys until ctx ends. It works half of the time, so that
+// sign-ins take precedence, and all of the time when half of the room for new keys is used.
 func (s *Store) fileLoop(ctx context.Context) {
 	in, failing := s.in, false
 	wait := func(d time.Duration) bool {
@@ -37,9 +35,9 @@ func (s *Store) fileLoop(ctx context.Context) {
 	}
 
 	for ctx.Err() == nil {
-		b, hurry, idle := in.due(time.Now())
+		b, hurry, idle := in.nextDue(time.Now())
 		if b == nil {
-			in.sweep(time.Now())
+			in.removeFiled(time.Now())
 			if !idle {
 				wait(fileTick)
 				continue
@@ -81,9 +79,9 @@ func (s *Store) fileLoop(ctx context.Context) {
 	}
 }
 
-// due is the batch that is to be filed next, nil for none; idle: there are no
-// batches at all.
-func (in *incoming) due(now time.Time) (b *batch, hurry, idle bool) {
+// nextDue returns the batch that is to be filed next, or nil. idle means that there are no batches
+// at all.
+func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	hurry = in.own > maxBatches/2
@@ -92,7 +90,7 @@ func (in *incoming) due(now time.Time) (b *batch, hurry, idle bool) {
 			continue
 		}
 		if b != nil && cmp.Or(b.again.Compare(o.again), strings.Compare(b.when, o.when)) < 0 {
-			continue // one that was not tried first, then the oldest
+			continue // untried ones first, then the oldest
 		}
 
 		switch age := now.Sub(o.since); {
@@ -106,9 +104,9 @@ func (in *incoming) due(now time.Time) (b *batch, hurry, idle bool) {
 	return b, hurry, len(in.batches) == 0
 }
 
-// fileBatch files the keys of a batch.
+// fileBatch creates the files of a batch's keys.
 func (s *Store) fileBatch(ctx context.Context, b *batch) error {
-	if err := s.in.look(); err != nil { // perhaps some were removed
+	if err := s.in.listFresh(); err != nil { // some keys may have been removed
 		return err
 	}
 
@@ -152,10 +150,9 @@ func (s *Store) settle1(c *claim) error {
 	return s.fileClaim(c)
 }
 
-// sweep removes what is of no use any more. A batch stays for a while after it
-// was filed, and a mark longer: whoever else has it in hand must see what
-// became of it.
-func (in *incoming) sweep(now time.Time) {
+// removeFiled removes batches and marks that are no longer needed. A batch stays for a while after
+// it was filed, and a mark longer: other masters that are working on it must learn the outcome.
+func (in *incoming) removeFiled(now time.Time) {
 	var gone []string
 	in.mu.Lock()
 	tokens := map[string]bool{}
@@ -183,7 +180,7 @@ func (in *incoming) sweep(now time.Time) {
 		}
 
 		if err != nil {
-			return // the next time
+			return // try again the next time
 		}
 
 		in.mu.Lock()

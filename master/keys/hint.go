@@ -7,15 +7,14 @@ import (
 	"saltern/master/crypt"
 )
 
-// maxHints bounds the hints that wait. Overflow policy: the newest is left to
-// the next look at the folders.
+// maxHints bounds the waiting hints. Further hints are dropped; the next look at the folders finds
+// their keys.
 const maxHints = 16384
 
-// Hint tells that another master has, or just had, the key pem of id in state
-// st; None: that it has removed the key. Only Accepted, Pending, Rejected and
-// Denied need the key, and "" fits any. When the index says the same nothing
-// happens, so that the many sign-ins of known minions elsewhere cost nothing.
-// Otherwise Run looks at the folders, where the truth is. Hint never blocks.
+// Hint reports that another master saw the key pem of id in state st; None means that it removed
+// the key. Only Accepted, Pending, Rejected and Denied need the key; "" matches any. If the index
+// agrees, nothing happens, so that the many sign-ins of known minions elsewhere cost nothing.
+// Otherwise Run checks the folders, which decide. Hint never blocks.
 func (s *Store) Hint(id string, st State, pem string) {
 	if st >= numStates || ValidID(id) != nil {
 		return
@@ -61,7 +60,7 @@ func (s *Store) Hint(id string, st State, pem string) {
 	}
 }
 
-// takeHints looks at what Hint named.
+// takeHints checks the files that Hint named.
 func (s *Store) takeHints() {
 	s.hintMu.Lock()
 	hints := s.hints
@@ -69,23 +68,23 @@ func (s *Store) takeHints() {
 	s.hintMu.Unlock()
 
 	if s.in != nil {
-		if err := s.in.look(); err != nil {
+		if err := s.in.listFresh(); err != nil {
 			s.report(err)
 		}
 
 		s.takeIncoming()
 		s.hintMu.Lock()
-		for id, states := range hints { // its file is being written, or shown with an old size
+		for id, states := range hints { // its file is being written, or the volume shows an old size
 			if s.in.unread(id) && len(s.hints) < maxHints {
 				s.hints[id] = append(s.hints[id], states...)
-				poke(s.hinted)
+				signal(s.hinted)
 			}
 		}
 		s.hintMu.Unlock()
 
 		maps.DeleteFunc(hints, func(id string, states []State) bool {
 			return !slices.ContainsFunc(states, func(st State) bool {
-				f := s.file(st, id)
+				f := s.keyFileOf(st, id)
 				return f == nil || f.claim == nil
 			})
 		})

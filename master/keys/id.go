@@ -12,8 +12,8 @@ import (
 // suffix that caches add (".p") still a legal file name.
 const MaxIDLen = 253
 
-// ErrID says that a text is not usable as a minion id. The error around it
-// gives the reason but never the text, which may hold anything.
+// ErrID reports that a text is not usable as a minion id. The error around it gives the reason but
+// never the text, which may contain anything.
 var ErrID = errors.New("invalid minion id")
 
 // ValidID reports whether id may name a minion; the error is ErrID with the

@@ -22,34 +22,32 @@ import (
 	"saltern/master/crypt"
 )
 
-// bounds of incoming files.
+// Bounds of incoming files.
 const (
-	maxBatch = 32 // keys of one, whose hashes fit into a name
-	// batchesAtOnce is how many are being written: those who sign in meanwhile
-	// share the next one.
+	maxBatch = 32 // keys in one file; their hashes fit into its name
+	// batchesAtOnce is how many batches are written at once. Minions that sign in meanwhile share
+	// the next one.
 	batchesAtOnce = 3
-	// lull and gather say how long others may join a batch: until none has come
-	// for so long and none is being written, but not longer than gather. Its cost
-	// on the volume hardly depends on their number.
+	// lull and gather bound how long a batch waits for more keys: until none has come for lull and
+	// no other batch is being written, but at most gather. The cost of a batch on the volume hardly
+	// depends on the number of its keys.
 	lull         = 25 * time.Millisecond
 	gather       = 250 * time.Millisecond
 	maxBatchFile = 256 << 10 // bytes
-	maxBatches   = 512       // files of this master that are there
-	maxIncoming  = 8192      // files of all masters that are read
+	maxBatches   = 512       // existing files of this master
+	maxIncoming  = 8192      // files of all masters
 )
 
-// incomingName is the name of an incoming file: master, time, token, a short
-// hash of each id. Nobody changes a file or uses a name again, so no cache of a
-// volume can hold an old one; and who cannot read a file yet knows from its name
-// whether it may be about an id.
+// incomingName matches the name of an incoming file: master, time, token, a short hash of each id.
+// Files never change and names are never reused, so no cache of a volume can return an old one. A
+// master that cannot read a file yet knows from its name whether it may concern an id.
 var incomingName = regexp.MustCompile(`^incoming_([0-9A-Za-z.:_-]{1,80})_([0-9]{19})_([0-9a-f]{16})_((?:[0-9a-f]{4}){1,32})$`)
 
-// masterName is what may stand in the name of an incoming file.
+// masterName matches the names of masters that may appear in the name of an incoming file.
 var masterName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,80}$`)
 
-// about tells from the name of an incoming file whether it may hold one of some
-// ids.
-func about(name string, hashes map[string]bool) bool {
+// mayConcern reports whether an incoming file with this name may contain one of the ids.
+func mayConcern(name string, hashes map[string]bool) bool {
 	for h := incomingName.FindStringSubmatch(name)[4]; h != ""; h = h[4:] {
 		if hashes[h[:4]] {
 			return true
@@ -63,7 +61,7 @@ func shortHash(id string) string {
 	return hex.EncodeToString(h[16:18])
 }
 
-// removedName is the name of a mark: token of the incoming file, hash of the id.
+// removedName matches the name of a mark: token of the incoming file, hash of the id.
 var removedName = regexp.MustCompile(`^removed_([0-9a-f]{16})_[0-9a-f]{32}$`)
 
 // claim is a new key in an incoming file.
@@ -72,78 +70,78 @@ type claim struct {
 	state State
 	pem   string
 	batch *batch
-	done  bool // a file of a state holds the id, or did; under incoming.mu
-	sure  bool // and of this claim's making there is no other; under incoming.mu
-	void  bool // the key was removed; under incoming.mu
+	done  bool // the id has or had a file in a state; guarded by incoming.mu
+	sure  bool // and this claim left no second file; guarded by incoming.mu
+	void  bool // the key was removed; guarded by incoming.mu
 }
 
-func (c *claim) same(o *claim) bool { return c.state == o.state && c.pem == o.pem }
+func (c *claim) sameKey(o *claim) bool { return c.state == o.state && c.pem == o.pem }
 
-// mark is the name of the file that says that the key was removed.
-func (c *claim) mark() string {
+// markName returns the name of the mark for a removed key.
+func (c *claim) markName() string {
 	h := sha256.Sum256([]byte(c.id))
 	return "removed_" + c.batch.token + "_" + hex.EncodeToString(h[:16])
 }
 
-// batch is an incoming file. All but name and token are under incoming.mu.
+// batch is an incoming file. incoming.mu guards all fields but name and token.
 type batch struct {
 	name, token string
 	when        string // time in the name
 	claims      []*claim
-	own         bool // made in this life
-	there       bool // written and not removed
+	own         bool // written since the start of this process
+	there       bool // exists on the volume
 	since       time.Time
-	filed       time.Time // zero: not yet
-	again       time.Time // not before, after an error
+	filed       time.Time // zero while not filed
+	again       time.Time // do not retry before this time, after an error
 }
 
-// incomingKey is a line of an incoming file.
+// incomingKey is a key in an incoming file.
 type incomingKey struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
 	Pub   string `json:"pub"`
 }
 
-// incoming is what the incoming files of all masters hold.
+// incoming is the content of the incoming files of all masters.
 type incoming struct {
 	dir    string
-	master string // "" only reads
+	master string // "": write no incoming files
 	mode   os.FileMode
 	bounds crypt.Bounds
 	log    *slog.Logger
 
-	// quiet and late say when the keys of a batch are filed: when no other key
-	// has come for so long, or the batch is so old. linger is how long a batch
-	// stays afterwards, foreign the age at which that of another is filed, retry
-	// the pause of one that could not be filed.
+	// quiet and late determine when the keys of a batch are filed: when no other key has come for
+	// quiet, or when the batch is older than late. linger is how long a batch stays afterwards,
+	// foreign the age at which this master files a batch of another one, retry the pause after a
+	// failure.
 	quiet, late, linger, foreign, retry time.Duration
-	// unreadFor is how long a file that is not whole is waited for when it may be
-	// about the same id: longer than a volume shows an old size. It is ignored
-	// afterwards: its writer, if he lives, has still to look for others.
+	// unreadFor is how long an incomplete file is waited for when it may concern the same id; it is
+	// longer than a volume shows an old size. Afterwards the file is ignored: its writer, if alive,
+	// will look for other claims itself.
 	unreadFor time.Duration
 
 	looks sharing
 	slots chan struct{} // batches being written
-	fresh chan struct{} // capacity 1: there are changed ids
-	poked chan struct{} // capacity 1: there is a batch to file
+	fresh chan struct{} // capacity 1: signals changed ids
+	poked chan struct{} // capacity 1: signals a batch to file
 
 	mu      sync.Mutex
 	batches map[string]*batch
-	own     int // of them that this master made in this life
+	own     int // number of batches that this process wrote
 	byID    map[string][]*claim
-	partial map[string]time.Time // files that are not whole, and since when they are known
-	marks   map[string]time.Time // removed_ files, and since when they are known
-	changed map[string]struct{}  // ids whose index entry may be old
+	partial map[string]time.Time // incomplete files, with the time of their discovery
+	marks   map[string]time.Time // removed_ files, with the time of their discovery
+	changed map[string]struct{}  // ids whose index entry may be outdated
 	next    *commit
-	newest  time.Time // when a key came here last
+	newest  time.Time // time of the last new key
 
 	claimed, filed, overflow atomic.Uint64
 }
 
-// commit is the outcome of a batch.
+// commit is the pending outcome of a batch.
 type commit struct {
 	claims []*claim
-	more   chan struct{} // capacity 1: there is another claim
+	more   chan struct{} // capacity 1: signals another claim
 	done   chan struct{}
 	err    error
 }
@@ -178,17 +176,16 @@ func newIncoming(dir, master string, mode os.FileMode, bounds crypt.Bounds, log 
 	}
 }
 
-func poke(c chan struct{}) {
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// add has a key written to the volume, together with those that come at the
-// same time, and returns when it is durable and the claims of all other masters
-// that were made before are known.
-func (in *incoming) add(c *claim) error {
+// addClaim writes a key to the volume, together with others that come at the same time. It returns
+// when the key is durable and all earlier claims of other masters are known.
+func (in *incoming) addClaim(c *claim) error {
 	in.mu.Lock()
 	if in.own >= maxBatches {
 		in.mu.Unlock()
@@ -201,12 +198,12 @@ func (in *incoming) add(c *claim) error {
 	if w == nil || len(w.claims) >= maxBatch {
 		w = &commit{more: make(chan struct{}, 1), done: make(chan struct{})}
 		in.next = w
-		go in.commit(w) // ends with the volume's answer; callers wait for it
+		go in.commit(w) // ends when the volume answers; callers wait for it
 	}
 
 	w.claims = append(w.claims, c)
 	in.mu.Unlock()
-	poke(w.more)
+	signal(w.more)
 	<-w.done
 
 	return w.err
@@ -214,7 +211,7 @@ func (in *incoming) add(c *claim) error {
 
 func (in *incoming) commit(w *commit) {
 	defer close(w.done)
-	in.await(w)
+	in.awaitGathering(w)
 	in.slots <- struct{}{}
 	defer func() { <-in.slots }()
 	in.mu.Lock()
@@ -222,12 +219,11 @@ func (in *incoming) commit(w *commit) {
 		in.next = nil
 	}
 	in.mu.Unlock()
-	w.err = in.write(w.claims)
+	w.err = in.writeBatch(w.claims)
 }
 
-// await returns when a batch is to be written: it is full, or nobody joins it
-// any more.
-func (in *incoming) await(w *commit) {
+// awaitGathering waits until a batch must be written: it is full, or no more keys join it.
+func (in *incoming) awaitGathering(w *commit) {
 	end, t := time.Now().Add(gather), time.NewTimer(lull)
 	defer t.Stop()
 	for time.Now().Before(end) {
@@ -251,10 +247,10 @@ func (in *incoming) await(w *commit) {
 	}
 }
 
-// write makes an incoming file. Whoever has made one looks for those of others
-// afterwards, so of two masters with the same id at least one sees the other. It
-// looks while the keys are being written: the name says enough.
-func (in *incoming) write(claims []*claim) error {
+// writeBatch writes an incoming file. Each writer looks for files of others afterwards, so of two
+// masters with the same id at least one sees the other. It looks while the keys are still being
+// written, since the name is enough.
+func (in *incoming) writeBatch(claims []*claim) error {
 	var token [8]byte
 	_, _ = rand.Read(token[:]) // never fails
 	b := &batch{token: hex.EncodeToString(token[:]), claims: claims, own: true, since: time.Now()}
@@ -274,14 +270,14 @@ func (in *incoming) write(claims []*claim) error {
 	}
 
 	in.mu.Lock()
-	in.keep(b)
+	in.rememberBatch(b)
 	in.mu.Unlock()
 
 	path := filepath.Join(in.dir, b.name)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, in.mode)
 	if err == nil {
 		others := make(chan error, 1)
-		go func() { others <- in.list(hashes, true) }()
+		go func() { others <- in.listFiles(hashes, true) }()
 		err = errors.Join(fillNew(f, data, in.mode), <-others)
 		if err != nil {
 			_ = os.Remove(path)
@@ -297,24 +293,24 @@ func (in *incoming) write(claims []*claim) error {
 
 	b.there = true
 	in.claimed.Add(uint64(len(claims)))
-	poke(in.poked)
+	signal(in.poked)
 	return nil
 }
 
-// keep remembers a batch; mu is held.
-func (in *incoming) keep(b *batch) {
+// rememberBatch adds a batch; mu is held.
+func (in *incoming) rememberBatch(b *batch) {
 	in.batches[b.name] = b
 	if b.own {
 		in.own++
 	}
 	for _, c := range b.claims {
 		c.batch = b
-		_, c.void = in.marks[c.mark()]
+		_, c.void = in.marks[c.markName()]
 		in.byID[c.id] = append(in.byID[c.id], c)
 	}
 }
 
-// forget is called when a batch is gone; mu is held.
+// forget drops a batch that no longer exists; mu is held.
 func (in *incoming) forget(b *batch) {
 	if in.batches[b.name] != b {
 		return
@@ -331,18 +327,18 @@ func (in *incoming) forget(b *batch) {
 		if len(in.byID[c.id]) == 0 {
 			delete(in.byID, c.id)
 		}
-		in.touch(c.id)
+		in.markChanged(c.id)
 	}
 }
 
-func (in *incoming) touch(id string) {
+func (in *incoming) markChanged(id string) {
 	in.changed[id] = struct{}{}
-	poke(in.fresh)
+	signal(in.fresh)
 }
 
-// of gives the claims for an id whose files are there, oldest file first;
-// those that are void are left out.
-func (in *incoming) of(id string) []*claim {
+// claimsOf returns the claims for an id whose files exist, oldest file first, without the void
+// ones.
+func (in *incoming) claimsOf(id string) []*claim {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	var out []*claim
@@ -355,36 +351,35 @@ func (in *incoming) of(id string) []*claim {
 	return out
 }
 
-// unread reports whether there is a file that may be about an id, made a moment
-// ago and not whole yet.
+// unread reports whether a recent, still incomplete file may concern an id.
 func (in *incoming) unread(id string) bool {
 	hash := shortHash(id)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for name, since := range in.partial {
-		if about(name, map[string]bool{hash: true}) && time.Since(since) < in.unreadFor {
+		if mayConcern(name, map[string]bool{hash: true}) && time.Since(since) < in.unreadFor {
 			return true
 		}
 	}
 	return false
 }
 
-// waits reports whether a claim is to become a file.
-func (in *incoming) waits(c *claim) bool {
+// isWaiting reports whether a claim still has to become a file.
+func (in *incoming) isWaiting(c *claim) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return !c.done && !c.void && in.batches[c.batch.name] == c.batch
 }
 
-// open reports whether the file of a claim is still to be made, or looked for:
-// somebody may have ended between making it and seeing that the id has another.
-func (in *incoming) open(c *claim) bool {
+// isUnsettled reports whether the file of a claim must still be created or checked: its writer may
+// have ended after creating it and before it saw that the id has another file.
+func (in *incoming) isUnsettled(c *claim) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return !c.sure && !c.void && in.batches[c.batch.name] == c.batch
 }
 
-// takeChanged gives the ids that are to be looked at.
+// takeChanged returns the ids to be checked and clears the list.
 func (in *incoming) takeChanged() []string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -396,15 +391,15 @@ func (in *incoming) takeChanged() []string {
 	return out
 }
 
-// IncomingStats are counters since the start, and what is there now.
+// IncomingStats holds counters since the start, and present sizes.
 type IncomingStats struct {
 	Claimed  uint64 `json:"claimed"`  // new keys that were acknowledged from an incoming file
-	Filed    uint64 `json:"filed"`    // files made of such, also for other masters
-	Overflow uint64 `json:"overflow"` // new keys that waited for their file, for lack of room
-	Waiting  int    `json:"waiting"`  // keys known here that are to become files
+	Filed    uint64 `json:"filed"`    // files created for such keys, also for other masters
+	Overflow uint64 `json:"overflow"` // new keys that had to wait for their own file, for lack of room
+	Waiting  int    `json:"waiting"`  // known keys that have not become files yet
 }
 
-// Incoming tells of new keys on a volume; all zero on a local disk.
+// Incoming returns statistics of new keys on a volume; all are zero on a local disk.
 func (s *Store) Incoming() IncomingStats {
 	in := s.in
 	if in == nil {

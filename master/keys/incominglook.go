@@ -13,17 +13,16 @@ import (
 	"saltern/master/crypt"
 )
 
-// look lists the files, from after the call on.
-func (in *incoming) look() error {
-	return in.looks.do(0, func() error { return in.list(nil, false) })
+// listFresh lists the files at a moment after the call.
+func (in *incoming) listFresh() error {
+	return in.looks.do(0, func() error { return in.listFiles(nil, false) })
 }
 
-// list brings what is known of the files up to date. With hashes, only files
-// that may be about these ids are read. With sync, the names are durable
-// afterwards.
-func (in *incoming) list(hashes map[string]bool, sync bool) error {
+// listFiles updates the known incoming files. With hashes it reads only files that may concern
+// these ids. With sync the names are durable afterwards.
+func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 	in.mu.Lock()
-	before := map[string]bool{} // those that must be in the list, if they are still there
+	before := map[string]bool{} // known batches; those missing in the list were removed
 	for name, b := range in.batches {
 		before[name] = b.there
 	}
@@ -31,7 +30,7 @@ func (in *incoming) list(hashes map[string]bool, sync bool) error {
 
 	var entries []entry
 	err := retryStale(func() (err error) {
-		entries, err = list(in.dir, sync)
+		entries, err = listFolder(in.dir, sync)
 		return err
 	})
 	if err != nil {
@@ -49,15 +48,15 @@ func (in *incoming) list(hashes map[string]bool, sync bool) error {
 		case incomingName.MatchString(e.name):
 			listed[e.name] = true
 			if _, known := before[e.name]; known || len(listed) > maxIncoming ||
-				hashes != nil && !about(e.name, hashes) {
+				hashes != nil && !mayConcern(e.name, hashes) {
 				continue
 			}
 
-			b, err := in.read(e.name)
+			b, err := in.readBatch(e.name)
 			switch {
 			case b != nil:
 				read = append(read, b)
-			case !errors.Is(err, os.ErrNotExist): // not whole, or not readable
+			case !errors.Is(err, os.ErrNotExist): // incomplete or unreadable
 				partial, faults = append(partial, e.name), append(faults, err)
 			}
 		}
@@ -86,12 +85,12 @@ func (in *incoming) list(hashes map[string]bool, sync bool) error {
 			continue
 		}
 
-		in.keep(b)
+		in.rememberBatch(b)
 		for _, c := range b.claims {
-			in.touch(c.id)
+			in.markChanged(c.id)
 		}
 
-		poke(in.poked)
+		signal(in.poked)
 	}
 
 	for name, there := range before {
@@ -116,9 +115,9 @@ func (in *incoming) takeMarks(now map[string]bool) {
 			}
 
 			for _, c := range b.claims {
-				if c.mark() == name {
+				if c.markName() == name {
 					c.void = true
-					in.touch(c.id)
+					in.markChanged(c.id)
 				}
 			}
 		}
@@ -127,16 +126,15 @@ func (in *incoming) takeMarks(now map[string]bool) {
 	maps.DeleteFunc(in.marks, func(name string, _ time.Time) bool { return !now[name] })
 }
 
-// read reads an incoming file. One that is not whole is nil: it is being
-// written, and its writer has still to look for others; or he is gone, and
-// nobody was told that the keys are stored.
-func (in *incoming) read(name string) (*batch, error) {
+// readBatch reads an incoming file. It returns nil for an incomplete one: either its writer is
+// still writing, and will look for others, or it has ended and acknowledged nothing.
+func (in *incoming) readBatch(name string) (*batch, error) {
 	data, info, err := readRegular(filepath.Join(in.dir, name), maxBatchFile, false)
 	if err != nil {
 		return nil, fmt.Errorf("read new keys: %w", err)
 	}
 
-	claims, bad, whole := in.parse(data)
+	claims, bad, whole := in.parseBatch(data)
 	if !whole {
 		if time.Since(info.ModTime()) > time.Hour {
 			in.log.Warn("removing a file of new keys that was never finished", "path", filepath.Join(in.dir, name))
@@ -160,15 +158,14 @@ func (in *incoming) read(name string) (*batch, error) {
 	}
 
 	if m[1] == in.master {
-		b.since = time.Time{} // of an earlier life: nobody else will file it
+		b.since = time.Time{} // written before a restart: nobody else will file it
 	}
 
 	return b, nil
 }
 
-// parse reads the content of an incoming file. It leaves out what is no id or
-// no key, and counts it.
-func (in *incoming) parse(data []byte) (claims []*claim, bad int, whole bool) {
+// parseBatch parses the content of an incoming file. It skips and counts invalid ids and keys.
+func (in *incoming) parseBatch(data []byte) (claims []*claim, bad int, whole bool) {
 	var l []incomingKey
 	if json.Unmarshal(data, &l) != nil || len(l) > maxBatch {
 		return nil, 0, false

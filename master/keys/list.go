@@ -21,7 +21,7 @@ type listFile struct {
 	faulty   int // lines that are neither a glob nor a regular expression
 }
 
-// refresh reads the file if it has changed and reports whether it may be used.
+// refresh reads the file if it has changed, and reports whether it is usable.
 func (l *listFile) refresh(path string, trusted func(string, os.FileInfo) bool) bool {
 	st, err := os.Stat(path)
 	if err != nil || !st.Mode().IsRegular() || !trusted(path, st) {
@@ -36,16 +36,16 @@ func (l *listFile) refresh(path string, trusted func(string, os.FileInfo) bool) 
 		return false
 	}
 
-	l.parse(string(data))
+	l.parseLines(string(data))
 	l.sig, l.known = sigOf(st), true
 	return true
 }
 
-// parse takes each line as all three kinds at once, as Salt does. A line that
-// is no regular expression still counts as text and glob, and as faulty if it
-// was not meant as one. Unlike in Salt the expression must match the whole id
-// even when it has alternatives: "a|b" does not let "abc" in.
-func (l *listFile) parse(text string) {
+// parseLines reads each line as text, glob and regular expression at once, as Salt does. A line
+// that is no valid expression still counts as text and glob, and as faulty if it was not meant as
+// one of these. Unlike in Salt the expression must match the whole id even when it has
+// alternatives: "a|b" does not admit "abc".
+func (l *listFile) parseLines(text string) {
 	l.exact = map[string]struct{}{}
 	l.patterns = nil
 	l.faulty = 0
@@ -72,9 +72,9 @@ func (l *listFile) parse(text string) {
 	}
 }
 
-// match reports whether a line names the id. sure is false when an expression
+// matches reports whether a line names the id. sure is false when an expression
 // could not be decided.
-func (l *listFile) match(id string) (named, sure bool) {
+func (l *listFile) matches(id string) (named, sure bool) {
 	if _, ok := l.exact[id]; ok {
 		return true, true
 	}
@@ -89,9 +89,8 @@ func (l *listFile) match(id string) (named, sure bool) {
 	return false, sure
 }
 
-// globExpr is the regular expression of a glob with the rules of Python's
-// fnmatch: * and ? match anything, [seq] and [!seq] a character, and there is
-// no escape character.
+// globExpr returns the regular expression of a glob with the rules of Python's fnmatch: * and ?
+// match anything, [seq] and [!seq] a character, and there is no escape character.
 func globExpr(glob string) string {
 	var b strings.Builder
 	b.WriteString(`(?s)\A`)

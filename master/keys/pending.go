@@ -13,9 +13,8 @@ import (
 	"saltern/master/crypt"
 )
 
-// Defaults of Config for keys that wait for the administrator. They let all
-// minions behind a NAT gateway in within minutes, and hold a stranger to what
-// a shared volume bears.
+// Defaults of Config for pending keys. They admit all minions behind a NAT gateway within minutes,
+// and limit a stranger to what a shared volume bears.
 const (
 	DefaultPendingPerSource = 10_000
 	DefaultPendingPerKey    = 16
@@ -24,46 +23,45 @@ const (
 )
 
 const (
-	// fewKeys is what no source loses to others.
+	// fewKeys is how many pending keys each source can keep regardless of other sources.
 	fewKeys = 16
-	// maxOrigins bounds the sources that are told apart. Those that come when
-	// the table is full share one entry.
+	// maxOrigins bounds the sources that are distinguished. Further ones share one entry.
 	maxOrigins = 65_536
-	// lookedFor is how long a key stays out of the choice after somebody has
-	// asked this store for its fingerprint; maxLooked of them are remembered.
+	// lookedFor is how long a key is protected from eviction after somebody has looked at its
+	// fingerprint. At most maxLooked keys are protected.
 	lookedFor = 10 * time.Minute
 	maxLooked = 1_024
-	// largestFor is how long the largest source is taken for the largest.
+	// largestFor is how long the result of a search for the largest source is used.
 	largestFor = 100 * time.Millisecond
 )
 
 // waiter is a pending key, or one that is being written.
 type waiter struct {
 	id      string
-	key     [16]byte // of the public key
+	key     [16]byte // digest of the public key
 	from    *origin
-	at      *fifo.Element // in from.order
+	at      *fifo.Element // its element in from.order
 	writing bool
 	going   bool // is being evicted
 }
 
 // origin is a source of pending keys: an IPv4 address or an IPv6 /64.
 type origin struct {
-	addr   netip.Addr // not valid: unknown, see pendings
+	addr   netip.Addr // the zero Addr stands for unknown sources, see pendings
 	order  *fifo.List // of *waiter, the oldest first
 	keys   map[[16]byte]int
 	spent  ratelimit.Bucket
-	denied uint64    // refused and evicted
-	last   time.Time // when that was
+	denied uint64    // number of refused and evicted keys
+	last   time.Time // time of the last refusal or eviction
 }
 
-// pendings keeps in memory which source the pending keys have come from, so
-// that a source that offers too many loses its own. Safe for concurrent use.
+// pendings records which source each pending key came from, so that a source with too many keys
+// loses its own. It is safe for concurrent use.
 //
-// The files on disk do not tell their source. It is known of the keys that this
-// master took since its start; those of other masters and of earlier lives are
-// of one unknown source, which the bound of a source does not hold for. A
-// stranger who goes to three masters so has three times as much.
+// The files on disk do not name their source. So only the sources of keys that this master took
+// since its start are known. Keys of other masters and of earlier runs belong to one unknown
+// source, to which the bound of a source does not apply. A stranger who uses three masters can
+// therefore have three times as many keys.
 type pendings struct {
 	cfg *Config
 
@@ -71,7 +69,7 @@ type pendings struct {
 	ids     map[string]*waiter
 	origins map[netip.Addr]*origin
 	looked  map[string]time.Time
-	largest *origin // as of when
+	largest *origin // determined at largestAt
 	when    time.Time
 	refused uint64
 	evicted uint64
@@ -87,7 +85,7 @@ func newPendings(cfg *Config) *pendings {
 	}
 }
 
-// sourceOf is the unit that is counted.
+// sourceOf returns the source of an address: the IPv4 address or the IPv6 /64.
 func sourceOf(a netip.Addr) netip.Addr {
 	if a = a.Unmap().WithZone(""); a.Is6() {
 		return netip.PrefixFrom(a, 64).Masked().Addr()
@@ -95,14 +93,14 @@ func sourceOf(a netip.Addr) netip.Addr {
 	return a
 }
 
-// keyID stands for a public key.
+// keyID returns a digest of a public key.
 func keyID(pem string) [16]byte {
 	h := sha256.Sum256([]byte(pem))
 	return [16]byte(h[:16])
 }
 
-// origin finds the entry of a source; mu is held. Sources that do not fit in
-// share the entry of the unspecified address.
+// origin returns the entry of a source; mu is held. Sources beyond maxOrigins share the entry of
+// the unspecified address.
 func (p *pendings) origin(a netip.Addr) *origin {
 	o := p.origins[a]
 	if o == nil && a.IsValid() && len(p.origins) >= maxOrigins {
@@ -116,13 +114,13 @@ func (p *pendings) origin(a netip.Addr) *origin {
 	return o
 }
 
-// enter counts a key in that is about to be stored, and names the key that has
-// to go for it, if any. The caller calls leave in the end.
-func (p *pendings) enter(from netip.Addr, id, pem string) (victim *waiter, err error) {
+// beginStore counts a key that is about to be stored. It returns the key that must be evicted for
+// it, if any. The caller must call endStore afterwards.
+func (p *pendings) beginStore(from netip.Addr, id, pem string) (victim *waiter, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ids[id] != nil {
-		return nil, nil // it is being stored, or was a moment ago
+		return nil, nil // it is being stored, or has just been stored
 	}
 
 	if from.IsValid() {
@@ -135,12 +133,12 @@ func (p *pendings) enter(from netip.Addr, id, pem string) (victim *waiter, err e
 		if n := o.keys[w.key]; n >= p.cfg.PendingPerKey {
 			return nil, p.refuse(o, "%d ids with the same key wait from %s", n, o.addr)
 		}
-		if err := p.spend(o); err != nil {
+		if err := p.chargeSource(o); err != nil {
 			return nil, err
 		}
 	}
 
-	p.join(o, w)
+	p.attach(o, w)
 	switch {
 	case o.addr.IsValid() && o.order.Len() > p.cfg.PendingPerSource:
 		victim = p.oldest(o)
@@ -151,7 +149,7 @@ func (p *pendings) enter(from netip.Addr, id, pem string) (victim *waiter, err e
 	}
 
 	if victim == nil {
-		p.part(w)
+		p.detach(w)
 		return nil, p.refuse(o, "%d keys wait", len(p.ids))
 	}
 
@@ -159,7 +157,7 @@ func (p *pendings) enter(from netip.Addr, id, pem string) (victim *waiter, err e
 	return victim, nil
 }
 
-// refuse counts a key of o that is not taken; mu is held.
+// refuse counts a refused key of o and returns the error; mu is held.
 func (p *pendings) refuse(o *origin, format string, args ...any) error {
 	p.refused++
 	o.denied++
@@ -167,36 +165,36 @@ func (p *pendings) refuse(o *origin, format string, args ...any) error {
 	return fmt.Errorf("store a pending key: %w (%s)", ErrPendingFull, fmt.Sprintf(format, args...))
 }
 
-// spend takes the price of a new key from a source; mu is held.
-func (p *pendings) spend(o *origin) error {
-	if !o.spent.Take(p.cfg.now(), p.rate(), 1) {
+// chargeSource charges a new key to the rate limit of its source; mu is held.
+func (p *pendings) chargeSource(o *origin) error {
+	if !o.spent.Take(p.cfg.now(), p.sourceRate(), 1) {
 		return p.refuse(o, "%s sends more than %g new keys a second", o.addr, p.cfg.PendingRate)
 	}
 	return nil
 }
 
-// rate is that of new keys of one source.
-func (p *pendings) rate() ratelimit.Rate {
+// sourceRate returns the rate limit of new keys of one source.
+func (p *pendings) sourceRate() ratelimit.Rate {
 	return ratelimit.Rate{Burst: p.cfg.PendingBurst, PerSecond: p.cfg.PendingRate}
 }
 
-// pay takes the price of a key that is rejected or denied from a source.
-func (p *pendings) pay(from netip.Addr) error {
+// chargeRefused charges a rejected or denied key to the rate limit of its source.
+func (p *pendings) chargeRefused(from netip.Addr) error {
 	if !from.IsValid() {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.spend(p.origin(sourceOf(from)))
+	return p.chargeSource(p.origin(sourceOf(from)))
 }
 
-func (p *pendings) join(o *origin, w *waiter) {
+func (p *pendings) attach(o *origin, w *waiter) {
 	p.ids[w.id] = w
 	w.from, w.at = o, o.order.PushBack(w)
 	o.keys[w.key]++
 }
 
-func (p *pendings) part(w *waiter) {
+func (p *pendings) detach(w *waiter) {
 	if p.ids[w.id] != w {
 		return
 	}
@@ -208,7 +206,7 @@ func (p *pendings) part(w *waiter) {
 	}
 }
 
-// oldest is the oldest key of a source that may go; mu is held.
+// oldest returns the oldest key of a source that may be evicted; mu is held.
 func (p *pendings) oldest(o *origin) *waiter {
 	if o == nil || o.order.Len() <= fewKeys && o.order.Len() <= p.cfg.PendingPerSource {
 		return nil
@@ -224,8 +222,8 @@ func (p *pendings) oldest(o *origin) *waiter {
 	return nil
 }
 
-// biggest is the source with the most keys. The unknown one comes last, since
-// it is not one; mu is held.
+// biggest returns the source with the most keys; mu is held. The unknown source comes last, since
+// it stands for many.
 func (p *pendings) biggest() *origin {
 	now := p.cfg.now()
 	if o := p.largest; o != nil && now.Sub(p.when) < largestFor && o.order.Len() > fewKeys {
@@ -247,27 +245,27 @@ func (p *pendings) biggest() *origin {
 	return most
 }
 
-// leave ends what enter has begun; stored reports whether the key is there.
-func (p *pendings) leave(id string, stored bool) {
+// endStore ends what beginStore began. stored reports whether the key was stored.
+func (p *pendings) endStore(id string, stored bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.ids[id]; w != nil {
 		w.writing = false
 		if !stored {
-			p.part(w)
+			p.detach(w)
 		}
 	}
 }
 
-// gone ends an eviction; ok reports whether the key was removed.
-func (p *pendings) gone(w *waiter, ok bool) {
+// endEviction ends an eviction; ok reports whether the key was removed.
+func (p *pendings) endEviction(w *waiter, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.going = false
 	if !ok {
 		return
 	}
-	p.part(w)
+	p.detach(w)
 	p.evicted++
 	w.from.denied++
 	w.from.last = p.cfg.now()
@@ -276,8 +274,8 @@ func (p *pendings) gone(w *waiter, ok bool) {
 	}
 }
 
-// add takes a key of the index in, whoever has stored it.
-func (p *pendings) add(id, pem string) {
+// addIndexed counts a key that is in the index, whoever stored it.
+func (p *pendings) addIndexed(id, pem string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w, key := p.ids[id], keyID(pem)
@@ -285,24 +283,24 @@ func (p *pendings) add(id, pem string) {
 		return
 	}
 	o, writing := p.origin(netip.Addr{}), false
-	if w != nil { // somebody else's key won
+	if w != nil { // another writer's key won
 		writing = w.writing
-		p.part(w)
+		p.detach(w)
 	}
-	p.join(o, &waiter{id: id, key: key, writing: writing})
+	p.attach(o, &waiter{id: id, key: key, writing: writing})
 }
 
-// drop takes a key out that is pending no more.
-func (p *pendings) drop(id string) {
+// dropIndexed removes a key that is no longer pending.
+func (p *pendings) dropIndexed(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.ids[id]; w != nil && !w.writing {
-		p.part(w)
+		p.detach(w)
 	}
 }
 
-// look notes that somebody looks at a key.
-func (p *pendings) look(id string) {
+// noteLook records that somebody looks at a key.
+func (p *pendings) noteLook(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ids[id] == nil {
@@ -316,45 +314,47 @@ func (p *pendings) look(id string) {
 	}
 }
 
-// sweep forgets sources without keys that may send as many as ever.
-func (p *pendings) sweep() {
+// forgetIdle drops sources that have no keys and no rate limit charged.
+func (p *pendings) forgetIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.now()
 	maps.DeleteFunc(p.origins,
-		func(_ netip.Addr, o *origin) bool { return o.order.Len() == 0 && o.spent.Used(now, p.rate()) == 0 })
+		func(_ netip.Addr, o *origin) bool {
+			return o.order.Len() == 0 && o.spent.Used(now, p.sourceRate()) == 0
+		})
 	maps.DeleteFunc(p.looked, func(_ string, at time.Time) bool { return now.Sub(at) >= lookedFor })
 }
 
-// PendingStats tells of the sources of pending keys; counters since the start.
+// PendingStats describes the sources of pending keys; counters run since the start.
 type PendingStats struct {
-	Sources int    `json:"sources"` // that are known
-	Refused uint64 `json:"refused"` // keys that were not taken
-	Evicted uint64 `json:"evicted"` // keys that made room for a newer one
-	// Worst is the source of the last key that was refused or evicted, "" for
-	// none, and Keys how many of its keys wait.
+	Sources int    `json:"sources"` // known sources
+	Refused uint64 `json:"refused"` // refused keys
+	Evicted uint64 `json:"evicted"` // keys evicted for a newer one
+	// Worst is the source of the last key that was refused or evicted, "" for none. Keys is how
+	// many of its keys are pending.
 	Worst string `json:"worst,omitempty"`
 	Keys  int    `json:"worst_keys,omitempty"`
 }
 
-// admit makes room for a key that is about to be stored as pending; no stripe is
-// held. Of a source that has too many the oldest goes, not the new one: minions
-// come back after acceptance_wait_time, so honest ones behind the same address
-// get their turn. done must be called with whether the key was stored.
-func (s *Store) admit(from netip.Addr, id, pem string) (done func(), err error) {
-	victim, err := s.pend.enter(from, id, crypt.NormalizePEM(pem))
+// admitPending makes room for a key that is about to be stored as pending; no stripe is held. If
+// its source has too many keys, the oldest is evicted, not the new one: minions come back after
+// acceptance_wait_time, so honest ones behind the same address get their turn. The caller must call
+// done after storing the key.
+func (s *Store) admitPending(from netip.Addr, id, pem string) (done func(), err error) {
+	victim, err := s.pend.beginStore(from, id, crypt.NormalizePEM(pem))
 	if err != nil {
 		return nil, err
 	}
 
 	done = func() {
 		e, _ := s.Lookup(id)
-		s.pend.leave(id, e.State == Pending)
+		s.pend.endStore(id, e.State == Pending)
 	}
 
 	if victim != nil {
-		err := s.evict(victim.id)
-		s.pend.gone(victim, err == nil)
+		err := s.evictPending(victim.id)
+		s.pend.endEviction(victim, err == nil)
 		if err != nil {
 			done()
 			return nil, fmt.Errorf("make room for a pending key: %w", err)
@@ -364,9 +364,9 @@ func (s *Store) admit(from netip.Addr, id, pem string) (done func(), err error) 
 	return done, nil
 }
 
-// evict removes a pending key, and a key that was denied beside it. The folders
-// are asked first: what an administrator or another master has decided stands.
-func (s *Store) evict(id string) error {
+// evictPending removes a pending key, and a key that was denied beside it. It checks the folders
+// first, so that decisions of administrators and other masters stand.
+func (s *Store) evictPending(id string) error {
 	defer s.lockID(id)()
 	if err := s.examineLocked(id, lookupOrder[:]...); err != nil {
 		return err
@@ -377,10 +377,10 @@ func (s *Store) evict(id string) error {
 	if err := s.markRemoved(id); err != nil {
 		return err
 	}
-	return s.drop(id, Pending, Denied)
+	return s.removeKeys(id, Pending, Denied)
 }
 
-// Pendings tells of the sources of pending keys.
+// Pendings returns statistics of the sources of pending keys.
 func (s *Store) Pendings() PendingStats {
 	p := s.pend
 	p.mu.Lock()

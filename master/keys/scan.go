@@ -16,24 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dirSeen is a folder as it was at the last listing.
+// dirSeen is the state of a folder at the last listing.
 type dirSeen struct {
 	sig    fileSig
 	when   time.Time
-	inodes map[string]uint64 // as the list had them; only on a volume
+	inodes map[string]uint64 // from the listing; only on a volume
 }
 
-// racy is the age below which the time of change of a folder proves nothing:
-// another change within the same tick of the file system's clock, or of a
-// node whose clock is off a little, leaves it the same.
+// racy is the age below which the modification time of a folder proves nothing: another change
+// within the same tick of the file system's clock, or by a node with a slightly wrong clock, leaves
+// the time unchanged.
 const racy = 2 * time.Second
 
-// readers bounds the files read at once; on a network volume one at a time
-// would take minutes at start.
+// readers bounds the files read at once. On a network volume, reading one at a time would take
+// minutes at start.
 const readers = 16
 
-// changed reports whether a folder may have other entries than at the last
-// listing.
+// changed reports whether a folder may have changed since the last listing.
 func (s *Store) changed(st State) bool {
 	info, err := os.Stat(s.stateDir(st))
 	if err != nil {
@@ -43,11 +42,10 @@ func (s *Store) changed(st State) bool {
 	return sigOf(info) != seen.sig || seen.when.Sub(info.ModTime()) < racy
 }
 
-// scan compares folders with the index and takes in the differences; without
-// full only the folders that have changed. A folder that cannot be listed
-// keeps what is known of it: a volume that has gone away must not lock all
-// minions out. The error joins all faults.
-func (s *Store) scan(full bool) error {
+// scanFolders compares folders with the index and takes over the differences. Without full it skips
+// unchanged folders. If a folder cannot be listed, its known keys stay: a volume that is away must
+// not lock out all minions. The error joins all faults.
+func (s *Store) scanFolders(full bool) error {
 	s.scanMu.Lock()
 	defer s.scanMu.Unlock()
 	var errs []error
@@ -78,7 +76,7 @@ func (s *Store) scan(full bool) error {
 	return errors.Join(errs...)
 }
 
-// scanIncoming is scan for new keys that are not files yet; scanMu is held.
+// scanIncoming takes over new keys that are not files yet; scanMu is held.
 func (s *Store) scanIncoming(full bool) error {
 	now := time.Now()
 	info, err := os.Stat(s.dir)
@@ -86,7 +84,7 @@ func (s *Store) scanIncoming(full bool) error {
 		return err
 	}
 	if full || sigOf(info) != s.rootSeen.sig || s.rootSeen.when.Sub(info.ModTime()) < racy {
-		if err := s.in.look(); err != nil {
+		if err := s.in.listFresh(); err != nil {
 			return err
 		}
 		s.rootSeen.sig, s.rootSeen.when = sigOf(info), now
@@ -95,15 +93,15 @@ func (s *Store) scanIncoming(full bool) error {
 	return nil
 }
 
-// scanDir compares a folder with the index. On a volume only the list tells
-// what may have changed, unless all is looked at (full): a name that is new, or
-// that belongs to another inode than the last time.
+// scanDir compares a folder with the index. On a volume it reads, unless full is set, only the
+// files that the listing marks as changed: new names, and names with another inode than the last
+// time.
 func (s *Store) scanDir(st State, full bool) error {
 	s.scans.Add(1)
 	dir := s.stateDir(st)
 	var entries []entry
 	err := retryStale(func() (err error) {
-		entries, err = list(dir, false)
+		entries, err = listFolder(dir, false)
 		return err
 	})
 	if err != nil {
@@ -133,7 +131,7 @@ func (s *Store) scanDir(st State, full bool) error {
 		}
 
 		listed[e.name] = e.inode
-		if was, ok := before[e.name]; s.lists && !full && ok && was == e.inode && s.has(st, e.name) {
+		if was, ok := before[e.name]; s.lists && !full && ok && was == e.inode && s.hasKey(st, e.name) {
 			continue
 		}
 
@@ -162,16 +160,15 @@ func (s *Store) scanDir(st State, full bool) error {
 	return nil
 }
 
-// entry is a line of a folder's list.
+// entry is an entry of a folder's listing.
 type entry struct {
 	name  string
 	inode uint64
 }
 
-// list reads a folder: its regular files with the inode numbers that the list
-// itself has, which costs no question for each. With sync, what the list holds
-// is durable.
-func list(dir string, sync bool) ([]entry, error) {
+// listFolder lists the regular files of a folder with the inode numbers of the listing, which needs
+// no extra call for each file. With sync the listed entries are durable.
+func listFolder(dir string, sync bool) ([]entry, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -216,8 +213,8 @@ func list(dir string, sync bool) ([]entry, error) {
 // direntName is where the name begins in a struct linux_dirent64.
 const direntName = 19
 
-// Refresh looks at the files of some minions now, for instance because
-// another master has told of a change. Ids that are not valid are ignored.
+// Refresh checks the files of some minions now, for instance because another master has reported a
+// change. Invalid ids are ignored.
 func (s *Store) Refresh(ids ...string) {
 	for _, id := range ids {
 		if ValidID(id) == nil {
@@ -227,30 +224,31 @@ func (s *Store) Refresh(ids ...string) {
 }
 
 // Rescan compares all files with the index now.
-func (s *Store) Rescan() error { return s.scan(true) }
+func (s *Store) Rescan() error { return s.scanFolders(true) }
 
 // lookFor is how long Look waits for the disk.
 const lookFor = 2 * time.Second
 
-// Look takes in what has changed in the folders since the last look, now
-// instead of at the next event or tick of Run. It costs four calls of stat
-// when nothing has. It does not wait for a volume that hangs.
-func (s *Store) Look() error { return s.looks.do(lookFor, func() error { return s.scan(false) }) }
+// Look takes over the changes in the folders at once, without waiting for the next event or tick of
+// Run. Without changes it costs four calls of stat. It does not wait for a hanging volume.
+func (s *Store) Look() error {
+	return s.looks.do(lookFor, func() error { return s.scanFolders(false) })
+}
 
-// examine brings the index up to date for an id and some states.
+// examine updates the index for an id and some states.
 func (s *Store) examine(id string, states ...State) {
 	defer s.lockID(id)()
 	_ = s.examineLocked(id, states...) // logged
 }
 
-// examineLocked is examine for a caller that holds the stripe. A key that is
-// only claimed counts until the id has a file or the claim is no more. Errors
-// are logged; a state that cannot be read keeps what is known.
+// examineLocked is examine for a caller that holds the stripe. A claimed key counts until the id
+// has a file or the claim is void. Errors are logged; a state that cannot be read keeps its known
+// key.
 func (s *Store) examineLocked(id string, states ...State) error {
 	files, errs := make([]*keyFile, len(states)), make([]error, len(states))
-	look := func(i int) { files[i], errs[i] = s.load(id, states[i], s.file(states[i], id)) }
+	look := func(i int) { files[i], errs[i] = s.loadFile(id, states[i], s.keyFileOf(states[i], id)) }
 	var wg sync.WaitGroup
-	for i := range states[1:] { // at once: on a volume each takes milliseconds
+	for i := range states[1:] { // in parallel: on a volume each takes milliseconds
 		wg.Go(func() { look(i + 1) })
 	}
 
@@ -258,16 +256,16 @@ func (s *Store) examineLocked(id string, states ...State) error {
 	wg.Wait()
 	found := map[State]*keyFile{}
 	for i, st := range states {
-		before := s.file(st, id)
+		before := s.keyFileOf(st, id)
 		f := files[i]
 		err := errs[i]
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			if before != nil && (before.claim == nil || !s.in.waits(before.claim)) {
+			if before != nil && (before.claim == nil || !s.in.isWaiting(before.claim)) {
 				found[st] = nil
 			}
 		case err != nil:
-			s.log.Warn("reading a minion key", "minion", id, "path", s.path(st, id), "error", err)
+			s.log.Warn("reading a minion key", "minion", id, "path", s.keyPath(st, id), "error", err)
 		case f != before:
 			found[st] = f
 		}
@@ -278,13 +276,13 @@ func (s *Store) examineLocked(id string, states ...State) error {
 	}
 
 	if len(found) > 0 {
-		s.apply(id, found)
+		s.applyFound(id, found)
 	}
 
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, os.ErrNotExist) })...)
 }
 
-// overrule takes the claims for an id out of the index when there is a file.
+// overrule removes the claims for an id from the index when there is a file.
 func (s *Store) overrule(id string, found map[State]*keyFile) {
 	var f *keyFile
 	for _, st := range lookupOrder {
@@ -298,23 +296,23 @@ func (s *Store) overrule(id string, found map[State]*keyFile) {
 	}
 
 	for _, st := range lookupOrder {
-		if old := s.file(st, id); old != nil && old.claim != nil && found[st] == nil {
+		if old := s.keyFileOf(st, id); old != nil && old.claim != nil && found[st] == nil {
 			found[st] = nil
 		}
 	}
 
-	for _, c := range s.in.of(id) {
+	for _, c := range s.in.claimsOf(id) {
 		if c.pem == f.pem {
 			s.in.finish(c, false)
 		}
 	}
 }
 
-// load reads a key file, unless it is the one that before was made of. An
-// empty file is one that is being written: it does not exist yet.
-func (s *Store) load(id string, st State, before *keyFile) (*keyFile, error) {
-	path := s.path(st, id)
-	sig, err := lstat(path)
+// loadFile reads a key file, unless before was read from the same file. An empty file is being
+// written and counts as missing.
+func (s *Store) loadFile(id string, st State, before *keyFile) (*keyFile, error) {
+	path := s.keyPath(st, id)
+	sig, err := lstatRegular(path)
 	if err != nil {
 		return nil, err
 	}

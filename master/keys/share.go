@@ -9,13 +9,12 @@ import (
 // errSlow means that the disk did not answer in time.
 var errSlow = errors.New("the folder of the keys does not answer in time")
 
-// sharing does one thing with a disk for many callers: those that come while it
-// is being done share the next time. At most two goroutines wait for a disk that
-// hangs.
+// sharing performs one disk operation for many callers: callers that arrive during an operation
+// share the next one. At most two goroutines wait for a hanging disk.
 type sharing struct {
 	mu   sync.Mutex
-	next *shared // not begun; nil: none
-	now  *shared // the newest that was begun; nil: none
+	next *shared // waits to begin; may be nil
+	now  *shared // begun last; may be nil
 }
 
 type shared struct {
@@ -23,8 +22,8 @@ type shared struct {
 	err  error
 }
 
-// do returns when f, begun after the call, is done, or with errSlow after limit
-// (0: none).
+// do returns when a run of f that began after the call is done, or with errSlow after limit (0: no
+// limit).
 func (y *sharing) do(limit time.Duration, f func() error) error {
 	y.mu.Lock()
 	s := y.next

@@ -11,7 +11,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// State is what the administrator thinks of a key.
+// State is the administrator's decision about a key.
 type State uint8
 
 // The states. Of the first three a minion id has at most one; Denied is kept
@@ -30,12 +30,12 @@ const (
 // count.
 var lookupOrder = [...]State{Rejected, Pending, Accepted}
 
-// String is the name that Salt gives the state.
+// String returns Salt's name of the state.
 func (s State) String() string {
 	return [...]string{"none", "accepted", "pending", "rejected", "denied", "unknown"}[min(s, numStates)]
 }
 
-// Dir is the name of the state's folder, "" for None.
+// Dir returns the name of the state's folder, "" for None.
 func (s State) Dir() string {
 	return [...]string{"", "minions", "minions_pre", "minions_rejected", "minions_denied", ""}[min(s, numStates)]
 }
@@ -43,17 +43,17 @@ func (s State) Dir() string {
 // Entry is a key at one moment. It does not change when the store does.
 type Entry struct {
 	State State
-	// PEM is the text of the key, normalised as by crypt.NormalizePEM. A
-	// file put there by hand may hold anything; Public tells.
+	// PEM is the text of the key, normalised by crypt.NormalizePEM. A file put there by hand may
+	// contain anything; Public checks it.
 	PEM string
-	// Gen is another number for each key that was ever seen in this
-	// process: what was concluded from a key holds as long as Gen is the same.
+	// Gen differs for each key that was ever seen in this process. Conclusions about a key hold as
+	// long as Gen is the same.
 	Gen  uint64
 	file *keyFile
 }
 
-// Public is the parsed key. It is parsed at the first call and kept with the
-// store's copy, so later calls cost nothing.
+// Public returns the parsed key. The result is kept with the store's copy, so later calls cost
+// nothing.
 func (e Entry) Public() (*rsa.PublicKey, error) {
 	if e.file == nil {
 		return nil, fmt.Errorf("%w: no key", crypt.ErrPublicKey)
@@ -61,14 +61,13 @@ func (e Entry) Public() (*rsa.PublicKey, error) {
 	return e.file.public()
 }
 
-// keyFile is the file of a key as it was last seen. Everything but the parsed
-// key is fixed when it is made.
+// keyFile is the file of a key as it was last seen. Everything but the parsed key is immutable.
 type keyFile struct {
 	pem    string
 	gen    uint64
 	sig    fileSig
 	bounds crypt.Bounds
-	claim  *claim // not nil: there is no file yet, see claim.go
+	claim  *claim // may be nil; otherwise there is no file yet, see claim.go
 
 	once sync.Once
 	pub  *rsa.PublicKey
@@ -80,19 +79,18 @@ func (f *keyFile) public() (*rsa.PublicKey, error) {
 	return f.pub, f.err
 }
 
-// Change tells that the key of a minion is another one or has another state.
+// Change describes a new key or a new state of a minion.
 type Change struct {
 	ID       string
 	Old, New State // None, Accepted, Pending or Rejected
-	// Gen is the generation of the new key, 0 when there is none. With equal
-	// states the key itself was replaced.
+	// Gen is the generation of the new key, 0 when there is none. If both states are equal, the key
+	// itself was replaced.
 	Gen uint64
 }
 
-// Fingerprint is the fingerprint of a PEM text as salt-key prints it: pairs
-// of hexadecimal digits with colons, of the hash over the lines between the
-// outer ones (utils/crypt.py pem_finger). hashType is md5, sha1, sha224,
-// sha256, sha384 or sha512.
+// Fingerprint returns the fingerprint of a PEM text as salt-key prints it: pairs of hexadecimal
+// digits with colons, of the hash over the lines between the outer ones (utils/crypt.py
+// pem_finger). hashType is md5, sha1, sha224, sha256, sha384 or sha512.
 func Fingerprint(pem, hashType string) (string, error) {
 	if !slices.Contains([]string{"md5", "sha1", "sha224", "sha256", "sha384", "sha512"}, hashType) {
 		return "", fmt.Errorf("unknown hash type %.20q for a fingerprint", hashType)

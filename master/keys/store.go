@@ -19,18 +19,17 @@ import (
 
 // Errors of the Store that callers tell apart.
 var (
-	// ErrUnknown says that there is no key for the id in the state asked for.
+	// ErrUnknown reports that there is no key for the id in that state.
 	ErrUnknown = errors.New("no such key")
-	// ErrPendingFull says that as many keys wait for the administrator as the
-	// configuration allows, of this source or in all; or as many are rejected, or
-	// denied.
+	// ErrPendingFull reports that there are as many pending keys as the configuration allows, from
+	// this source or in all, or as many rejected or denied keys.
 	ErrPendingFull = errors.New("too many pending keys")
-	// ErrChanged says that somebody else has changed the key meanwhile.
+	// ErrChanged reports that somebody else changed the key meanwhile.
 	ErrChanged = errors.New("key has changed meanwhile")
 )
 
-// defaultMaxPending is the bound of pending keys. Salt has none, so that
-// anybody who reaches the port can fill the disk.
+// defaultMaxPending bounds the pending keys. Salt has no bound, so that anybody who reaches the
+// port can fill the disk.
 const defaultMaxPending = 100_000
 
 // Config of a Store. The zero value is usable.
@@ -41,28 +40,28 @@ type Config struct {
 	Create bool
 	// Permissive is permissive_pki_access: the group may read.
 	Permissive bool
-	// MaxPending bounds the pending keys, and apart from them those that
-	// sign-ins had rejected or denied; 0 means DefaultMaxPending.
+	// MaxPending bounds the pending keys, and separately the keys that sign-ins caused to be
+	// rejected or denied. 0 means the default.
 	MaxPending int
-	// PendingPerSource bounds those of one source (SwapFrom) and PendingPerKey
-	// those ids of a source that have the same public key. PendingRate is how many
-	// new ones a second a source may send, after PendingBurst at once. 0 means the
-	// defaults. Keys without a known source are bounded by MaxPending only.
+	// PendingPerSource bounds the pending keys of one source (SwapFrom), and PendingPerKey the ids
+	// of a source with the same public key. PendingRate is how many new keys a second a source may
+	// send, after PendingBurst at once. 0 means the defaults. Keys without a known source are
+	// bounded by MaxPending only.
 	PendingPerSource, PendingPerKey int
 	PendingRate, PendingBurst       float64
 	// Bounds of the key sizes; the zero value means crypt.DefaultBounds.
 	Bounds crypt.Bounds
-	// ScanEvery is how often Run looks whether a folder has changed (one
-	// stat per folder); 0 means a second, on a volume 3.
+	// ScanEvery is how often Run checks whether a folder has changed (one stat per folder). 0 means
+	// one second, on a volume 3.
 	ScanEvery time.Duration
-	// FullEvery is how often Run compares every file, for changes inside
-	// files on other machines; 0 means 5 minutes, on a volume 30, negative never.
+	// FullEvery is how often Run compares every file, to find changes inside of files by other
+	// machines. 0 means 5 minutes, on a volume 30; negative means never.
 	FullEvery time.Duration
-	// NoNotify leaves inotify out, for file systems where it is of no use.
+	// NoNotify disables inotify, for file systems where it is of no use.
 	NoNotify bool
-	// Incoming is the name of this master. With it, new keys on a volume are
-	// first written to incoming files, many in one, and made files of their own
-	// later by Run. "" only reads what masters have written so.
+	// Incoming is the name of this master. If it is set, new keys on a volume are first written to
+	// incoming files, many in one, and Run turns them into files of their own later. With "" the
+	// store only reads the incoming files of other masters.
 	Incoming string
 	Logger   *slog.Logger // nil discards
 
@@ -81,28 +80,28 @@ type Store struct {
 	log     *slog.Logger
 	gen     atomic.Uint64
 	seed    maphash.Seed
-	stripe  [stripes]sync.Mutex // serialise changes of one id; taken before mu
-	scans   atomic.Uint64       // folder listings made, for tests and metrics
-	waiting atomic.Int64        // pending keys being written, see reserve
+	stripe  [stripes]sync.Mutex // serialise changes of one id; locked before mu
+	scans   atomic.Uint64       // number of folder listings, for tests and metrics
+	waiting atomic.Int64        // number of pending keys being written, see reserve
 
 	mu    sync.RWMutex
 	files [numStates]map[string]*keyFile
 
 	snapMu sync.Mutex
 	snap   []string            // accepted ids, sorted; never changed in place
-	dirty  map[string]struct{} // ids whose membership in snap may have changed
+	dirty  map[string]struct{} // ids that may have to be added to or removed from snap
 
 	cbMu sync.RWMutex
 	cbs  []func(Change)
 
 	pend  *pendings
-	syncs [numStates]sharing // of the folders
+	syncs [numStates]sharing // shared syncs of the folders
 	looks sharing
-	lists bool      // on a volume: lists are cheap, a look at each file is not
+	lists bool      // on a volume: listing is cheap, checking each file is not
 	in    *incoming // new keys that are not files yet; nil on a local disk
 
 	hintMu sync.Mutex
-	hints  map[string][]State // folders that Run looks at next, see Hint
+	hints  map[string][]State // folders that Run checks next, see Hint
 	hinted chan struct{}      // capacity 1
 
 	scanMu   sync.Mutex // one scan at a time
@@ -172,10 +171,10 @@ func Open(dir string, cfg Config) (*Store, error) {
 	}
 
 	if cfg.Create {
-		s.sweep(time.Now().Add(-time.Hour))
+		s.removeTemporary(time.Now().Add(-time.Hour))
 	}
 
-	if err := s.scan(true); err != nil {
+	if err := s.scanFolders(true); err != nil {
 		return nil, fmt.Errorf("read minion keys: %w", err)
 	}
 
@@ -214,8 +213,8 @@ func (s *Store) makeTree() error {
 	return nil
 }
 
-// sweep removes temporary files that a crash has left behind.
-func (s *Store) sweep(before time.Time) {
+// removeTemporary removes temporary files that a crash has left behind.
+func (s *Store) removeTemporary(before time.Time) {
 	for st := Accepted; st < numStates; st++ {
 		left, err := filepath.Glob(filepath.Join(s.stateDir(st), ".tmp-*"))
 		if err != nil {
@@ -229,20 +228,19 @@ func (s *Store) sweep(before time.Time) {
 	}
 }
 
-// sync makes the entries of a state's folder durable.
-func (s *Store) sync(st State) error {
+// syncFolder makes the entries of a state's folder durable.
+func (s *Store) syncFolder(st State) error {
 	return s.syncs[st].do(0, func() error { return durable.SyncDir(s.stateDir(st)) })
 }
 
-func (s *Store) stateDir(st State) string         { return filepath.Join(s.dir, st.Dir()) }
-func (s *Store) path(st State, id string) string  { return filepath.Join(s.dir, st.Dir(), id) }
-func (s *Store) lockID(id string) (unlock func()) { m := s.stripeOf(id); m.Lock(); return m.Unlock }
+func (s *Store) stateDir(st State) string           { return filepath.Join(s.dir, st.Dir()) }
+func (s *Store) keyPath(st State, id string) string { return filepath.Join(s.dir, st.Dir(), id) }
+func (s *Store) lockID(id string) (unlock func())   { m := s.stripeOf(id); m.Lock(); return m.Unlock }
 func (s *Store) stripeOf(id string) *sync.Mutex {
 	return &s.stripe[maphash.String(s.seed, id)%stripes]
 }
 
-// Lookup returns the key of a minion, whatever its state but Denied. It costs
-// no input or output.
+// Lookup returns the key of a minion in any state but Denied. It causes no disk access.
 func (s *Store) Lookup(id string) (Entry, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -253,9 +251,9 @@ func (s *Store) Lookup(id string) (Entry, bool) {
 	return Entry{State: st, PEM: f.pem, Gen: f.gen, file: f}, true
 }
 
-// effective is the key that counts for an id; mu is held. A pending file beside an
-// accepted one with the same key is no news: a volume whose copies are being made
-// equal may bring back what a rename has taken away. Salt has its minion wait then.
+// effective returns the key that counts for an id; mu is held. A pending file beside an accepted
+// one with the same key is ignored: a volume that heals its copies may restore a file that a rename
+// removed. Salt would make its minion wait in that case.
 func (s *Store) effective(id string) (State, *keyFile) {
 	for _, st := range lookupOrder {
 		f := s.files[st][id]
@@ -270,7 +268,7 @@ func (s *Store) effective(id string) (State, *keyFile) {
 	return None, nil
 }
 
-// Denied returns the key that was offered for id and did not match.
+// Denied returns the key that was offered for id and did not match the accepted one.
 func (s *Store) Denied(id string) (Entry, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -281,10 +279,10 @@ func (s *Store) Denied(id string) (Entry, bool) {
 	return Entry{State: Denied, PEM: f.pem, Gen: f.gen, file: f}, true
 }
 
-// Bounds are the key sizes that the store takes.
+// Bounds returns the key sizes that the store accepts.
 func (s *Store) Bounds() crypt.Bounds { return s.cfg.Bounds }
 
-// Count is the number of keys in a state's folder.
+// Count returns the number of keys in a state's folder.
 func (s *Store) Count(st State) int {
 	if st >= numStates {
 		return 0
@@ -294,9 +292,9 @@ func (s *Store) Count(st State) int {
 	return len(s.files[st])
 }
 
-// Accepted is the sorted list of the ids of accepted minions. The slice is
-// shared between callers and must not be changed; later changes of the store
-// do not show in it. When nothing has changed the call costs nothing.
+// Accepted returns the sorted ids of accepted minions. Callers share the slice and must not change
+// it; later changes of the store do not affect it. Without changes since the last call the call
+// costs nothing.
 func (s *Store) Accepted() []string {
 	s.snapMu.Lock()
 	defer s.snapMu.Unlock()
@@ -340,7 +338,7 @@ func (s *Store) Accepted() []string {
 	return s.snap
 }
 
-// List returns the ids of a state, sorted, as a slice of the caller's own.
+// List returns the ids of a state, sorted, in a new slice.
 func (s *Store) List(want State) []string {
 	if want == Accepted {
 		return slices.Clone(s.Accepted())
@@ -362,32 +360,31 @@ func (s *Store) List(want State) []string {
 	return out
 }
 
-// Finger is the fingerprint of a minion's key, see Fingerprint. A pending key
-// that somebody looks at is not evicted for ten minutes.
+// Finger returns the fingerprint of a minion's key, see Fingerprint. A pending key is protected
+// from eviction for ten minutes after that.
 func (s *Store) Finger(id, hashType string) (string, error) {
 	e, ok := s.Lookup(id)
 	if !ok {
 		return "", fmt.Errorf("fingerprint of %q: %w", id, ErrUnknown)
 	}
 	if e.State == Pending {
-		s.pend.look(id)
+		s.pend.noteLook(id)
 	}
 	return Fingerprint(e.PEM, hashType)
 }
 
-// OnChange registers a function that is told of every change, whoever made
-// it. Changes of one id arrive in order; those of different ids may arrive at
-// the same time. The function must be quick and must not change the store.
-// Register before Run.
+// OnChange registers a function that is called for every change, whoever made it. Changes of one id
+// arrive in order, those of different ids possibly at the same time. The function must be quick and
+// must not change the store. Register before Run.
 func (s *Store) OnChange(f func(Change)) {
 	s.cbMu.Lock()
 	defer s.cbMu.Unlock()
 	s.cbs = append(s.cbs, f)
 }
 
-// apply puts what was found for an id into the index (nil: nothing) and tells
-// of the change. The id's stripe is held.
-func (s *Store) apply(id string, found map[State]*keyFile) {
+// applyFound updates the index for an id with the files that were found (nil: no file) and reports
+// the change. The id's stripe is held.
+func (s *Store) applyFound(id string, found map[State]*keyFile) {
 	s.mu.Lock()
 	oldState, old := s.effective(id)
 	for st, f := range found {
@@ -406,9 +403,9 @@ func (s *Store) apply(id string, found map[State]*keyFile) {
 	}
 
 	if newState == Pending {
-		s.pend.add(id, now.pem)
+		s.pend.addIndexed(id, now.pem)
 	} else if oldState == Pending {
-		s.pend.drop(id)
+		s.pend.dropIndexed(id)
 	}
 
 	if (oldState == Accepted) != (newState == Accepted) {
@@ -435,8 +432,7 @@ func (s *Store) apply(id string, found map[State]*keyFile) {
 	}
 }
 
-// newFile makes the record of a file. A file that was only touched keeps its
-// generation.
+// newFile returns the index entry of a file. A file that was only touched keeps its generation.
 func (s *Store) newFile(pem string, sig fileSig, before *keyFile) *keyFile {
 	f := &keyFile{pem: crypt.NormalizePEM(pem), sig: sig, bounds: s.cfg.Bounds}
 	if before != nil && before.pem == f.pem {

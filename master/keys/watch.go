@@ -12,23 +12,22 @@ import (
 )
 
 const (
-	// settle is how long Run waits after the first event before it looks.
-	// salt-key removes a key from one folder before it writes it to another;
-	// a look in between would see a minion without a key.
+	// settle is how long Run waits after the first event before it checks the folders. salt-key
+	// removes a key from one folder before it writes it to another; an earlier check would see a
+	// minion without a key.
 	settle = 40 * time.Millisecond
-	// hintEvery is the pause between two looks at new keys of other masters, at
-	// least; one that took longer is followed by hintShare times its time.
+	// hintEvery is the least pause between two checks for new keys of other masters. After a slow
+	// check the pause is hintShare times its duration.
 	hintEvery = 250 * time.Millisecond
 	hintShare = 4
-	// maxNames bounds the names kept between two looks; beyond it Run looks
-	// at everything.
+	// maxNames bounds the names collected between two checks; beyond it Run checks everything.
 	maxNames = 4096
-	// listShare is how many times longer than a look at the folders the pause
-	// after it is, at least: many keys on a volume take seconds to list.
+	// listShare is how many times longer than a listing of the folders the pause after it is, at
+	// least: listing many keys on a volume takes seconds.
 	listShare = 19
 )
 
-// examinePaths looks at the files that inotify named, each in its folder.
+// examinePaths checks the files that inotify named, each in its folder.
 func (s *Store) examinePaths(paths map[string]struct{}) {
 	byDir := map[string]State{}
 	for st := Accepted; st < numStates; st++ {
@@ -44,7 +43,7 @@ func (s *Store) examinePaths(paths map[string]struct{}) {
 	s.examineAll(found)
 }
 
-// examineAll looks at files of several minions, some at once.
+// examineAll checks files of several minions, some of them in parallel.
 func (s *Store) examineAll(ids map[string][]State) {
 	work := make(chan string)
 	var wg sync.WaitGroup
@@ -97,7 +96,7 @@ func (s *Store) Run(ctx context.Context) error {
 	hinted, hintRest := s.hinted, (<-chan time.Time)(nil)
 	paths := map[string]struct{}{}
 	var look <-chan time.Time
-	var rest time.Time // until then the folders are not listed
+	var rest time.Time // the folders are not listed before this time
 	for {
 		select {
 		case <-ctx.Done():
@@ -116,11 +115,11 @@ func (s *Store) Run(ctx context.Context) error {
 			}
 		case err := <-w.Errors:
 			s.log.Warn("watching minion keys", "error", err)
-			s.report(s.scan(true))
+			s.report(s.scanFolders(true))
 		case <-look:
 			look = nil
 			if len(paths) > maxNames {
-				s.report(s.scan(true))
+				s.report(s.scanFolders(true))
 			} else {
 				s.examinePaths(paths)
 			}
@@ -128,7 +127,7 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-hinted:
 			begin := time.Now()
 			s.takeHints()
-			if s.in != nil { // many hints, one look
+			if s.in != nil { // one check for many hints
 				hinted, hintRest = nil, time.After(max(hintEvery, hintShare*time.Since(begin)))
 			}
 		case <-hintRest:
@@ -141,12 +140,12 @@ func (s *Store) Run(ctx context.Context) error {
 			}
 
 			begin := time.Now()
-			s.pend.sweep()
+			s.pend.forgetIdle()
 			s.rewatch(w)
-			s.report(s.scan(false))
+			s.report(s.scanFolders(false))
 			rest = time.Now().Add(listShare * time.Since(begin))
 		case <-fullC:
-			s.report(s.scan(true))
+			s.report(s.scanFolders(true))
 		}
 	}
 }
@@ -157,7 +156,7 @@ func (s *Store) report(err error) {
 	}
 }
 
-// watcher sets inotify up; nil means that only the periodic look is left.
+// watcher sets up inotify. It returns nil if only the periodic check is left.
 func (s *Store) watcher() *fsnotify.Watcher {
 	if s.cfg.NoNotify {
 		return nil
@@ -171,8 +170,8 @@ func (s *Store) watcher() *fsnotify.Watcher {
 	return w
 }
 
-// rewatch watches the folders that are not watched, which includes those that
-// were removed and made again.
+// rewatch watches the folders that are not watched, including those that were removed and created
+// again.
 func (s *Store) rewatch(w *fsnotify.Watcher) {
 	if w.Events == nil {
 		return
