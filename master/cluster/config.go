@@ -41,10 +41,10 @@ type Config struct {
 	Suite            wire.Suite
 	PublishSession   time.Duration
 
-	// PlainPeers permits Salt's masters, which speak without TLS.
+	// PlainPeers admits Salt's masters, which speak without TLS.
 	PlainPeers bool
-	// StateDir is a folder of this master alone for what it has promised
-	// Salt's masters; required with PlainPeers.
+	// StateDir is a folder that only this master uses. It keeps there what it has promised to
+	// Salt's masters. PlainPeers requires it.
 	StateDir string
 
 	Logger *slog.Logger     // nil discards
@@ -53,52 +53,52 @@ type Config struct {
 	control func(network, address string, c syscall.RawConn) error // of sockets; nil means hangUp
 }
 
-// Handler is what the pool needs of the master. All functions are required.
-// Those that take messages are called in the order of sending for each peer
-// and duty, except for returns, of which several come at once; a message
-// counts as handled when they return.
+// Handler is the master's side of a Pool. The pool calls the methods that take messages in the
+// order in which a peer sent them, duty by duty. Returns are the exception: several come at once. A
+// message counts as handled when its method returns.
 type Handler interface {
-	// Keys hands over the keys that are in force from now on: the cluster
-	// AES key and the seed of session keys (hexadecimal).
+	// Keys sets the keys that are in force from now on: the cluster AES key and the seed of session
+	// keys (hexadecimal).
 	Keys(key crypt.Key, seed string) error
-	// Event brings an event of a peer for the local bus, with Origin [event.Peer]. It
-	// must not be forwarded again.
+	// Event puts an event of a peer on the local bus, with Origin [event.Peer]. The handler must
+	// not forward it again.
 	Event(ctx context.Context, peer string, e event.Event) error
-	// Publish brings a job that a peer has published, to be sent to our
-	// minions with the same job id. It may come late.
+	// Publish sends a job that a peer published to our own minions, with the same job id. late
+	// reports how late it comes.
 	Publish(ctx context.Context, peer string, load *value.Map, late Late) error
-	// JobReachedLate says that a job of this master has reached a peer only now. LostJob says
-	// that one has never reached a peer that was there all the time. Passed counts what was
-	// published here within an age. They must be quick.
+	// JobReachedLate reports that a job of this master reached a peer only now. LostJob reports a job
+	// that never reached a peer although the peer stayed up. Passed counts the jobs published here
+	// within an age. None of the three may block.
 	JobReachedLate(load *value.Map, age time.Duration)
 	LostJob(peer string, load *value.Map)
 	Passed(age time.Duration) int
-	// Return brings the return of a job. It must be durable before Return
-	// returns; an error has it sent again.
+	// Return stores the return of a job. It must be durable before Return returns; after an error
+	// the peer sends it again.
 	Return(ctx context.Context, peer, tag string, load *value.Map) error
-	// KeyChanged says that a master has, or has given, the key of a minion this
-	// state; pub is empty where the event does not have it. The truth is on the
-	// folder. It must not block.
+	// KeyChanged reports that a master set the key of a minion to this state. pub is empty when the
+	// event does not carry the key. It is only a hint: the folder decides. KeyChanged must not
+	// block.
 	KeyChanged(id string, st wire.KeyState, pub string)
-	// PeerSubscribed brings who listens at a peer, and the peer's address. PeerCutOff brings
-	// subscriptions that ended at a peer and may miss jobs. They must be quick.
+	// PeerSubscribed reports who listens at a peer, and the peer's address. PeerCutOff reports what
+	// minions may have missed there. Neither may block.
 	PeerSubscribed(peer string, from netip.Addr, s Subs)
 	PeerCutOff(peer string, cuts []Cut)
-	// LearnStarts brings processes of minions that a peer has seen or was told of, and returns
-	// those that were not known. KnownStarts returns all, at most so many. They must be quick.
+	// LearnStarts takes processes of minions that a peer saw or was told of, and returns those that
+	// were not known here. KnownStarts returns the known processes, at most so many. Neither may
+	// block.
 	LearnStarts(peer string, starts []Start) (fresh []Start)
 	KnownStarts(most int) []Start
-	// LearnNonces brings requests of minions that a peer has taken, as Pool.Taken names them.
+	// LearnNonces records requests of minions that a peer has taken, as named by Pool.Taken.
 	// OwnNonces returns those that were taken here, at most so many.
 	LearnNonces(requests [][16]byte)
 	OwnNonces(most int) [][16]byte
-	// PeerConnected says that SendData reaches a peer from now on. PeerData brings what a peer
-	// has sent with it. They must be quick.
+	// PeerConnected reports that SendData reaches a peer from now on. PeerData takes what a peer
+	// sent with SendData. Neither may block.
 	PeerConnected(peer string)
 	PeerData(peer string, b []byte)
-	// PeerLost says that a peer is not there any more, and when it was last heard.
+	// PeerLost reports that a peer is gone, and when it was last heard.
 	PeerLost(peer string, heard time.Time)
-	// Removed says that this master was removed and must stop serving.
+	// Removed reports that this master was removed from the cluster. The master must stop serving.
 	Removed()
 }
 
@@ -162,8 +162,8 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// fingerprint reports whether a PEM is the pinned one (salt/channel/server.py
-// cluster_pub_matches_fingerprint); nil when none is pinned.
+// fingerprint returns the test whether a PEM is the pinned key (salt/channel/server.py
+// cluster_pub_matches_fingerprint), or nil when no key is pinned.
 func (c *Config) fingerprint() func(string) bool {
 	if c.Fingerprint == "" {
 		return nil
@@ -179,8 +179,7 @@ func (c *Config) fingerprint() func(string) bool {
 	}
 }
 
-// dialAddress is where a master listens: its name, or what cluster_peers says
-// about it.
+// dialAddress returns the address of a master: its name, unless cluster_peers gives another one.
 func (c *Config) dialAddress(id string) string {
 	for _, p := range c.Peers {
 		if peerName(p) == id && strings.Count(p, ":") == 1 {

@@ -22,20 +22,20 @@ type conn struct {
 	net.Conn
 	in   *inbox
 	from netip.Addr
-	// id and pem are what the other end has proven in TLS; the record says
-	// what that is worth, and may say otherwise a moment later.
+	// id and pem are the name and the key that the other end has proven in TLS. Only the record
+	// decides whether they belong to a member, and it may change at any moment.
 	id, pem string
 	plain   bool
-	class   int         // 0 stranger, 1 member; of inbox.add and belongs, under its lock
+	class   int         // 0 stranger, 1 member; guarded by inbox.mu
 	was     atomic.Bool // it has been a member
 
-	out     net.Conn // what is written to the other end goes through it
+	out     net.Conn // writes to the other end, inside TLS if there is TLS
 	writeMu sync.Mutex
 	work    [duties]chan arrived
-	late    map[uint64]Late // by the number of a job that comes next; of read's goroutine
+	late    map[uint64]Late // by the number of the job that follows; used by readFrames only
 }
 
-// serveConnection finds out what the other end speaks and reads its frames.
+// serveConnection detects whether the other end speaks TLS, and reads its frames.
 func (k *conn) serveConnection() {
 	p := k.in.p
 	br := bufio.NewReader(k.Conn)
@@ -75,7 +75,8 @@ func (k *conn) serveConnection() {
 	k.readFrames(br, k.Conn)
 }
 
-// refuseRemoved tells a master that was removed so.
+// refuseRemoved tells a removed master that it was removed. It reports whether the other end is
+// one.
 func (k *conn) refuseRemoved(w net.Conn) bool {
 	p := k.in.p
 	p.mu.Lock()
@@ -206,15 +207,15 @@ func (k *conn) readFrames(br *bufio.Reader, w net.Conn) {
 	}
 }
 
-// mayBeSalt reports whether a connection without TLS may be a Salt master's. It is
-// no proof: each message has its own.
+// mayBeSalt reports whether a connection without TLS may come from a Salt master. This proves
+// nothing: each message carries its own proof.
 func (k *conn) mayBeSalt() bool {
 	return slices.ContainsFunc(k.in.p.view.Load().rec.Members,
 		func(m node.Member) bool { return k.in.fromSalt(m, k.from) })
 }
 
-// limited counts the messages that make us calculate: those of strangers by
-// their address and together, those of members apart.
+// limited rate-limits messages that cost RSA operations and reports whether this one is over the
+// limit. Strangers are counted by address and all together; members are counted apart.
 func (k *conn) limited() bool {
 	class := 0
 	if _, member := k.member(); member || k.in.memberAddress(k.from) {
@@ -245,7 +246,7 @@ func (k *conn) limited() bool {
 
 var errRate = errors.New("too many messages of strangers")
 
-// message verifies one message and hands it to the logic.
+// message verifies one message and passes it to the node.
 func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 	p, s := k.in.p, k.in.p.cfg.Suite
 	from := k.source()
@@ -315,8 +316,8 @@ func (k *conn) joinReply(from node.Source, data []byte) error {
 	return p.verified(from, m, err)
 }
 
-// announce takes a session key from a master of Salt's, or one that asks to be
-// known as a peer.
+// announce takes the session key of a Salt master, or the request of one that wants to be known as
+// a peer.
 func (k *conn) announce(from node.Source, peer string, data []byte) error {
 	p := k.in.p
 	m, member := p.view.Load().rec.Member(peer)
@@ -347,7 +348,7 @@ func (k *conn) announce(from node.Source, peer string, data []byte) error {
 	return p.verified(from, node.SessionKey{Key: key}, nil)
 }
 
-// handleOwn takes what only masters of ours send each other.
+// handleOwn handles the messages that only Saltern masters send each other.
 func (k *conn) handleOwn(from node.Source, rest string, data []byte) error {
 	p := k.in.p
 	if k.plain {
@@ -384,7 +385,7 @@ func (k *conn) handleOwn(from node.Source, rest string, data []byte) error {
 	return p.verified(from, m, err)
 }
 
-// acknowledgeStarts answers a message about starts: it has been taken.
+// acknowledgeStarts confirms a message about started minions.
 func (k *conn) acknowledgeStarts(data []byte) error {
 	_, number, err := parseStarts(data)
 	if err != nil {

@@ -9,25 +9,24 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// Masters tell each other what minions have told them. A duty of its own: nothing
-// waits for it and nothing of it is acknowledged. What is lost, for lack of room or
-// with a connection, is found by the comparison that follows, see package share.
-// Masters of before this message count it as bad and go on.
+// Masters exchange what minions have told them (grains, mines). This traffic is unacknowledged and
+// nothing waits for it. Data that is lost, for lack of room or with a connection, is found by the
+// comparison that follows; see package share. Older masters that do not know this message count it
+// as bad and carry on.
 
-// maxData bounds the bytes that wait for a peer. Overflow policy: the newest is
-// refused; a single one always has room.
+// maxData bounds the bytes that wait for a peer. When the queue is full, the newest message is
+// refused. A single message always has room.
 const maxData = 16 << 20
 
-// dataQueue is what waits for a peer.
+// dataQueue holds the data messages that wait for a peer.
 type dataQueue struct {
 	waiting [][]byte
 	bytes   int
-	writing bool // some of it is in the hands of write
+	writing bool // writeMessages has taken a part and not written it yet
 }
 
-// SendData sends a peer what its Handler gets by PeerData, "" all that are connected. It
-// reports whether there was room at each of them. It never blocks; b must not be
-// changed afterwards.
+// SendData sends b to a peer, or with "" to all connected peers; their Handler.PeerData receives it. It
+// reports whether each of them had room. It never blocks. The caller must not change b afterwards.
 func (p *Pool) SendData(peer string, b []byte) bool {
 	ok := true
 	p.mu.Lock()
@@ -54,22 +53,22 @@ func (l *link) putData(b []byte) bool {
 	return true
 }
 
-// dropData forgets what waited for a connection that is no more.
+// dropData discards the data that waited for a closed connection.
 func (l *link) dropData() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.data = dataQueue{}
 }
 
-// connected begins a connection, after dropData.
+// connected reports to the handler that a connection is up. dropData must have been called before.
 func (l *link) connected() {
 	if h := l.p.handler.Load(); h != nil {
 		(*h).PeerConnected(l.id)
 	}
 }
 
-// Drain waits until what SendData has taken is written to all peers that are connected, or
-// ctx ends. It is for a master that stops: its peers have no other way to what it was told last.
+// Drain waits until all data of SendData is written to the connected peers, or ctx ends. A stopping
+// master calls it, because its peers cannot learn in any other way what it was told last.
 func (p *Pool) Drain(ctx context.Context) {
 	for p.owesData() {
 		if pause.For(ctx, drainEvery) != nil {
@@ -97,14 +96,14 @@ func (l *link) owesData() bool {
 	return l.data.writing || len(l.data.waiting) > 0
 }
 
-// wroteData notes that what packData gave is with the kernel.
+// wroteData records that the kernel has taken the data that packData returned.
 func (l *link) wroteData() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.data.writing = false
 }
 
-// packData adds some of what waits to buf.
+// packData appends a part of the waiting data to buf.
 func (l *link) packData(buf []byte) ([]byte, error) {
 	for len(buf) <= 256<<10 {
 		l.mu.Lock()
@@ -133,7 +132,7 @@ func (l *link) packData(buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// heardData takes such a message of a member.
+// heardData handles a data message of a member.
 func (p *Pool) heardData(peer string, data []byte) error {
 	v, err := unpackOwn(data)
 	if err != nil {

@@ -30,13 +30,13 @@ const (
 	clusterPub = "cluster.pub"
 )
 
-// ScheduleFile is what masters have run of the schedule; see package schedule.
+// ScheduleFile records which jobs of the schedule the masters have run; see package schedule.
 const ScheduleFile = "schedule.saltern"
 
 // JobsDir is where masters hand over the records of jobs; see package jobs.
 const JobsDir = "jobs"
 
-// folderWait is how long a call on the folder may take.
+// folderWait is the deadline of an operation on the folder.
 const folderWait = 5 * time.Second
 
 // folderLast is how long Close waits for a call that has begun.
@@ -50,15 +50,15 @@ type folder struct {
 	salt bool
 }
 
-// errAway says that the folder is there without the cluster's keys. They are not
-// lost: masters never remove them, and an empty mount point looks like this.
+// errAway reports that the folder exists but lacks the cluster's keys. They are not lost: masters
+// never remove them, and an empty mount point looks like this.
 var errAway = errors.New("the shared volume is not mounted")
 
 func (f folder) filePath(name string) string { return filepath.Join(f.dir, name) }
 func (f folder) peerFile(id string) string   { return filepath.Join(f.dir, peersDir, id+".pub") }
 
-// record is the file of the record. Masters change it without a lock: a lock of
-// a volume may never be given, see package versioned.
+// record returns the file of the record. Masters change it without a lock, because a volume may
+// never grant one; see package versioned.
 func (f folder) record() versioned.File {
 	return versioned.File{
 		Path:  f.filePath(recordFile),
@@ -103,9 +103,9 @@ func (f folder) loadRecord() (r node.Record, exists bool, err error) {
 	return r, err == nil, err
 }
 
-// storeRecord replaces the record if its version is expect, and brings the files of
-// Salt's layout in line with it. What another master does to those files at the
-// same moment is put right by the next load or store.
+// storeRecord replaces the record if its version is expect, and updates the files of Salt's layout
+// to match. If another master changes those files at the same moment, the next load or store
+// repairs them.
 func (f folder) storeRecord(expect uint64, r node.Record) (current node.Record, conflict bool, err error) {
 	current, exists, err := f.loadRecord()
 	if err != nil {
@@ -138,14 +138,14 @@ func (f folder) storeRecord(expect uint64, r node.Record) (current node.Record, 
 		return node.Record{}, false, fmt.Errorf("write the cluster's record: %w", err)
 	}
 
-	// From here on the change is made. What follows is repeated by mend.
+	// The change is made. If the rest fails, mendMissingKey repeats it.
 	_ = f.mendKey(r, r.KeyGen != current.KeyGen)
 	f.removePeers(current, r)
 	return r, false, nil
 }
 
-// removePeers removes the keys of those who are in a record and not in the one
-// that counts.
+// removePeers removes the key files of masters that are in the record of and not in the record
+// counts.
 func (f folder) removePeers(of, counts node.Record) {
 	for _, m := range of.Members {
 		if _, ok := counts.Member(m.ID); !ok {
@@ -174,12 +174,11 @@ func (f folder) readKey() (crypt.Key, error) {
 	return crypt.ParseKey(string(b))
 }
 
-// mendMissingKey writes the AES key of the record where a crash has prevented it.
+// mendMissingKey writes the AES key of the record if a crash prevented that.
 func (f folder) mendMissingKey(r node.Record) error { return f.mendKey(r, false) }
 
-// mendKey writes the AES key of the record. changed says that it is a new
-// one; otherwise a key that is unknown, or missing for a moment, is one that a
-// Salt master puts there now, and is left alone.
+// mendKey writes the AES key of the record. changed means that the key is new. Otherwise mendKey
+// leaves a missing or unknown key alone: a Salt master may be writing one at this moment.
 func (f folder) mendKey(r node.Record, changed bool) error {
 	k, err := f.readKey()
 	if err == nil && k.String() == r.Key {
@@ -200,14 +199,14 @@ func (f folder) mendKey(r node.Record, changed bool) error {
 	return nil
 }
 
-// prepared is what is on the folder when a master starts.
+// prepared is the content of the folder when a master starts.
 type prepared struct {
 	found bool // this master may make the record
 	peers []node.Peer
 }
 
-// prepare makes what is missing on a folder that nobody has used yet, and finds
-// out where this master stands. Others may do so at the same time.
+// prepare creates what an unused folder lacks and determines this master's role. Other masters may
+// do the same at the same time.
 func (f folder) prepare(cfg Config) (p prepared, id auth.Identity, err error) {
 	for end := time.Now().Add(keyWritten); ; time.Sleep(keyWritten / 30) {
 		if p, err = f.arrange(cfg); err == nil {
@@ -221,20 +220,20 @@ func (f folder) prepare(cfg Config) (p prepared, id auth.Identity, err error) {
 	}
 }
 
-// keyWritten is for how long a key of the cluster that is missing or no key may
-// be one that is just being written: a Salt master that joins removes the files
-// and writes them in place (salt/channel/server.py handle_pool_publish).
+// keyWritten is how long prepare waits for a cluster key that is missing or unreadable. A joining
+// Salt master removes the files and writes them in place (salt/channel/server.py
+// handle_pool_publish).
 const keyWritten = 3 * time.Second
 
 var errNoKey = errors.New("the cluster has no key")
 
-// arrange makes what is missing in the folder.
+// arrange creates the folders and keys that are missing.
 func (f folder) arrange(cfg Config) (prepared, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return prepared{}, fmt.Errorf("make cluster_pki_dir: %w", err)
 	}
 
-	// Salt's folders of minion keys and masters, and ours of jobs.
+	// Salt's folders for the keys of minions and masters, and Saltern's folder for jobs.
 	for _, d := range []string{"minions", "minions_pre", "minions_rejected", "minions_denied",
 		"minions_autosign", peersDir, JobsDir} {
 		if err := versioned.Mkdir(f.filePath(d), 0o700); err != nil {
@@ -287,9 +286,9 @@ func (f folder) arrange(cfg Config) (prepared, error) {
 	return p, nil
 }
 
-// formCluster makes a new cluster, unless another master does: the one whose key of
-// the cluster is there first. That comes after the master's own key, by which
-// this one is known as the founder when it is interrupted now.
+// formCluster creates a new cluster unless another master does so first. The master that stores the
+// cluster's key first wins. This master's own key is stored before that, so that it is recognised
+// as the founder if it is interrupted now.
 func (f folder) formCluster(cfg Config) (made bool, err error) {
 	if err := f.writePeer(node.Member{ID: cfg.ID, Pub: cfg.Pub}); err != nil {
 		return false, err
@@ -317,7 +316,7 @@ func (f folder) formCluster(cfg Config) (made bool, err error) {
 	return true, f.complete(cfg)
 }
 
-// complete makes what belongs to the cluster's key and is not there.
+// complete creates the files derived from the cluster's key that are missing.
 func (f folder) complete(cfg Config) error {
 	if _, err := os.Lstat(f.filePath(clusterPub)); errors.Is(err, fs.ErrNotExist) {
 		key, err := crypt.LoadPrivate(f.filePath(clusterPEM), cfg.KeyPass)
@@ -348,7 +347,7 @@ func (f folder) complete(cfg Config) error {
 	return nil
 }
 
-// peerName is the name of an entry of cluster_peers: Salt permits host:port.
+// peerName returns the name in an entry of cluster_peers. Salt permits host:port.
 func peerName(s string) string {
 	if strings.Count(s, ":") == 1 {
 		s, _, _ = strings.Cut(s, ":")

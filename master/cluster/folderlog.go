@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// folderLogEvery is how often a fault of the folder that stays is logged.
+// folderLogEvery is how often a lasting fault of the folder is logged.
 const folderLogEvery = time.Minute
 
-// folderLog logs what is wrong with the cluster's folder: when it begins, when
-// its cause changes, once a minute while it lasts, and when it is over. The
-// folder is retried every second, and a volume that is away for an hour is one
-// fact. Its methods may be called concurrently.
+// folderLog logs the faults of the cluster's folder: when one begins, when its cause changes, once
+// a minute while it lasts, and when it ends. The pool retries the folder every second; logging each
+// attempt would repeat the same fault for hours. Its methods may be called concurrently.
 type folderLog struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	faults map[string]folderFault // by what fails; the names are constants
+	faults map[string]folderFault // by the name of the operation, a constant
 }
 
 type folderFault struct {
@@ -54,8 +53,8 @@ func (f *folderLog) result(what string, err error) {
 	}
 }
 
-// rootCause returns the innermost text of err: the texts around it have names of
-// temporary files, which are others each time.
+// rootCause returns the innermost text of err. The outer texts name temporary files, and those
+// names differ each time.
 func rootCause(err error) string {
 	for {
 		inner := errors.Unwrap(err)

@@ -15,7 +15,7 @@ import (
 	"saltern/master/value"
 )
 
-// dutyOf sorts events by what waits for them.
+// dutyOf returns the duty whose queue carries the events of a tag.
 func dutyOf(tag string) Duty {
 	if tag == "salt/key" || tag == "salt/auth" {
 		return Jobs
@@ -67,13 +67,13 @@ func (p *Pool) Forward(e event.Event) {
 
 // outgoing is an event on its way to the peers.
 type outgoing struct {
-	event  event.Event // as a peer sees it; its data goes to Salt's masters
-	packed []byte      // data as our own kind gets it
-	acked  func()      // called for each of our own kind that has handled it; may be nil
+	event  event.Event // as peers see it; Salt's masters get its data
+	packed []byte      // its data, for Saltern's masters
+	acked  func()      // called for each Saltern master that has handled it; may be nil
 }
 
-// MayForward reports whether an event of the local bus goes to the other
-// masters of our kind and to Salt's.
+// MayForward reports whether an event of the local bus may go to other Saltern masters (own) and to
+// Salt's masters (salt).
 func MayForward(e event.Event) (own, salt bool) {
 	if e.Origin == event.Peer {
 		return false, false
@@ -81,24 +81,24 @@ func MayForward(e event.Event) (own, salt bool) {
 	return (&outgoing{event: e.AtPeer()}).harmless()
 }
 
-// harmless bounds what an event can cause at the peers: own and salt report whether
-// our masters and Salt's may have it.
+// harmless limits what an event can trigger at the peers. own and salt report whether Saltern's and
+// Salt's masters may get it.
 func (o *outgoing) harmless() (own, salt bool) {
 	own = event.Travels(o.event)
 	return own, own && o.harmlessToSalt()
 }
 
-// harmlessToSalt is harmless for masters that ask for no maker. A minion's return
-// under its own name is what it says, at ours; Salt's look at other parts of its tag
-// before, so that for them the return of a minion called "publish" is a job to publish
-// and that of one called "new..." names minions of the job.
+// harmlessToSalt reports whether Salt's masters may get the event. They do not check who made an
+// event. Saltern trusts a minion's return under its own name, but Salt's masters first interpret
+// other parts of its tag: a return of a minion called "publish" is a job to publish for them, and
+// one of "new..." names the minions of a job.
 func (o *outgoing) harmlessToSalt() bool {
 	act := wire.ActOf(o.event.Tag)
 	switch o.event.Maker {
 	case event.Internal:
 		return true
 	case event.Socket:
-		// Their masters drive a batch whoever has put its state into the event.
+		// Salt's masters run a batch no matter who put its state into the event.
 		ofTool := act == wire.ActBatch && o.event.Data.Map("state").Str("driver") == "cli"
 		return act == wire.ActNone || event.MayOrder(o.event, event.KeyChange) || ofTool
 	case event.Minion:
@@ -119,8 +119,7 @@ func (o *outgoing) harmlessToSalt() bool {
 	return act == wire.ActNone
 }
 
-// spread puts an event into the queues of all peers and returns how many of
-// our own kind took it.
+// spread queues an event for all peers and returns how many Saltern masters had room for it.
 func (p *Pool) spread(o outgoing) int {
 	own, salt := o.harmless()
 	if !own || !salt {
@@ -184,16 +183,16 @@ func (p *Pool) spread(o outgoing) int {
 	return n
 }
 
-// ErrRefused is the error of a handler that will have nothing of a return; it
-// is acknowledged, and there is no event.
+// ErrRefused is returned by a handler that rejects a return for good. The pool acknowledges the
+// return to the peer, and no event is fired.
 var ErrRefused = errors.New("the return is refused")
 
-// ErrNoPeer says that no peer is there that could keep a return.
+// ErrNoPeer reports that no other master is connected that could keep a return.
 var ErrNoPeer = errors.New("no other master is connected")
 
-// Keep hands a return to all peers and waits until one of them has kept
-// it, so that it survives the loss of this master. ErrNoPeer says that there is
-// nobody; the return is queued nevertheless.
+// Keep sends a return to all peers and waits until one of them has stored it, so that the return
+// survives the loss of this master. It returns ErrNoPeer when there is no peer; the return is queued
+// all the same.
 func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	packed, err := wire.Pack(load)
 	if err != nil {
@@ -240,15 +239,13 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	}
 }
 
-// A connection that breaks is back within maxLooks times lookEvery, unless
-// the peer has gone.
+// A broken connection is restored within maxLooks times lookEvery unless the peer is gone.
 const (
 	lookEvery = 100 * time.Millisecond
 	maxLooks  = 10
 )
 
-// accompanied reports whether another master of our kind is connected and
-// lives.
+// accompanied reports whether another Saltern master is connected and alive.
 func (p *Pool) accompanied() bool {
 	now := p.cfg.Now()
 	p.mu.Lock()
@@ -261,9 +258,8 @@ func (p *Pool) accompanied() bool {
 	return false
 }
 
-// deliver hands an event of a peer to the master. What it would order at this master,
-// and its maker may not order, is not even put on the bus; a sender of our kind has
-// withheld it.
+// deliver passes an event of a peer to the handler. It drops an event whose effect its maker may
+// not order; a Saltern sender already withheld it.
 func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Event) error {
 	select {
 	case <-in.p.served:
@@ -318,8 +314,8 @@ type PeerStatus struct {
 	Heard     time.Time
 	Version   uint64
 	KeyGen    uint64
-	Error     string // of the last attempt to connect
-	Through   string // the master by way of which it is connected; "" directly
+	Error     string // the failure of the last attempt to connect
+	Through   string // the master that relays the connection; "" when it is direct
 	Queues    map[string]QueueStatus
 	Lost      uint64 // control messages
 }
@@ -333,21 +329,22 @@ type Status struct {
 	Owner         string
 	Fence         uint64
 	Owns          bool
-	SecretChanged bool // cluster_secret is not the secret any more
+	SecretChanged bool // the secret is no longer the option cluster_secret
 	Peers         []PeerStatus
 	Refused       uint64 // connections
-	Strangers     uint64 // messages of strangers beyond the rate
-	Bad           uint64 // messages that were not proven or not readable
-	Dropped       uint64 // for lack of room
-	Unspread      uint64 // jobs whose callers were answered before all peers that were there had them
-	Withheld      uint64 // events on which a peer would have acted, and whose maker may not order that
+	Strangers     uint64 // messages of strangers over the rate limit
+	Bad           uint64 // messages without valid proof or content
+	Dropped       uint64 // messages dropped for lack of room
+	Unspread      uint64 // jobs whose callers were answered before every connected peer had them
+	Withheld      uint64 // events withheld because their maker may not order what a peer would do
 	Handled       uint64
-	Repeated      uint64 // handled before
-	// Consensus is our part in that of Salt's masters; nil when there are none.
+	Repeated      uint64 // messages received again after they were handled
+	// Consensus is this master's state in the consensus of Salt's masters. It is nil when the
+	// cluster has no Salt masters.
 	Consensus *raft.Status `json:",omitempty"`
 }
 
-// Status tells what people want to know.
+// Status returns the state of the cluster for administrators.
 func (p *Pool) Status() Status {
 	now := p.cfg.Now()
 	p.mu.Lock()

@@ -10,11 +10,10 @@ import (
 	"saltern/master/event"
 )
 
-// maxBatch is how many returns are kept at once: their records share one sync
-// of the disk.
+// maxBatch is how many returns are stored together: their records share one sync of the disk.
 const maxBatch = 128
 
-// handle works off one duty of a connection and acknowledges.
+// handle handles the messages of one duty of a connection and acknowledges them.
 func (k *conn) handle(ctx context.Context, d Duty) {
 	for a := range k.work[d] {
 		batch := []arrived{a}
@@ -48,7 +47,7 @@ func (k *conn) acknowledge(d Duty, seq uint64) bool {
 	return k.answer(b) == nil
 }
 
-// answer writes to the other end.
+// answer writes a frame to the other end.
 func (k *conn) answer(b []byte) error {
 	k.writeMu.Lock()
 	defer k.writeMu.Unlock()
@@ -57,8 +56,8 @@ func (k *conn) answer(b []byte) error {
 	return err
 }
 
-// handleBatch handles numbered messages of one duty that were not handled before,
-// together, and tells how many from the front may be acknowledged.
+// handleBatch handles, in parallel, those messages of a batch that were not handled before. It
+// returns how many messages from the front may be acknowledged.
 func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []arrived) (done int) {
 	in.mu.Lock()
 	s := in.seen[peer]
@@ -74,7 +73,7 @@ func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []a
 	var wg sync.WaitGroup
 	for i, a := range batch {
 		if a.inc != s.inc {
-			return 0 // one connection has one sender
+			return 0 // a connection has only one sender
 		}
 		if a.seq <= s.last[d] {
 			in.p.count.repeated.Add(1)
@@ -99,12 +98,13 @@ func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []a
 	return done
 }
 
-// handleOne handles a message and reports whether it needs no second try.
+// handleOne handles a message and reports whether it is done with. Otherwise the peer sends it
+// again.
 func (in *inbox) handleOne(ctx context.Context, peer string, a arrived) bool {
 	data, err := wire.UnpackEvent(a.packed)
 	if err != nil {
 		in.p.count.bad.Add(1)
-		return true // it would not be better the next time
+		return true // a repetition would fail as well
 	}
 	if err := in.deliver(ctx, peer, a.late, madeBy(a.maker, event.Event{Tag: a.tag, Data: data})); err != nil {
 		if ctx.Err() == nil {
@@ -116,8 +116,8 @@ func (in *inbox) handleOne(ctx context.Context, peer string, a arrived) bool {
 	return true
 }
 
-// handleSaltEvent takes an event of a Salt master. What comes before its session key
-// waits, within bounds.
+// handleSaltEvent handles an event of a Salt master. Events that arrive before the session key of
+// their sender are parked, up to maxParked.
 func (in *inbox) handleSaltEvent(from netip.Addr, peer, tag string, data []byte) error {
 	p := in.p
 	v := p.view.Load()
@@ -128,7 +128,7 @@ func (in *inbox) handleSaltEvent(from netip.Addr, peer, tag string, data []byte)
 
 	key, ok := v.sessions[peer]
 	if !ok && !in.fromSalt(m, from) {
-		return wire.ErrProof // what waits for a key has shown nothing but its address
+		return wire.ErrProof // until the key comes, the address is the only hint at the sender
 	}
 
 	if !ok {
@@ -158,7 +158,7 @@ func (in *inbox) handleSaltEvent(from netip.Addr, peer, tag string, data []byte)
 	return in.deliver(p.ctx, peer, Late{}, event.Event{Tag: tag, Data: load, Origin: event.Peer, Maker: event.Unknown})
 }
 
-// unpark handles what has waited for a session key.
+// unpark handles the events that waited for a session key.
 func (in *inbox) unpark(peer string) {
 	in.p.wg.Go(func() {
 		in.mu.Lock()

@@ -13,25 +13,26 @@ import (
 	"saltern/master/crypt"
 )
 
-// bounds of the listener.
+// Bounds of the listener.
 const (
-	maxMembers    = 256 // connections of members, by address before TLS, by key afterwards
+	maxMembers    = 256 // connections of members: recognised by address before TLS, by key afterwards
 	maxStrangers  = 96
 	maxPerAddress = 16
 	peekWait      = 5 * time.Second
 	idleWait      = 5 * time.Minute  // a member beats every second; Salt's masters may be silent
-	strangerWait  = 30 * time.Second // a stranger has this long between frames
-	unprovenFor   = 2 * time.Minute  // how long a connection may last that never is a member's
-	strangerRate  = 30               // messages a second that cost RSA, of all strangers together; of members as many
-	sourceRate    = 6                // of one address
-	maxParked     = 256              // events of a Salt master that wait for its session key
-	maxParkedSize = 8 << 20          // bytes of these
-	maxLarge      = 512 << 20        // bytes of large frames under way from masters of our kind
-	maxLargePlain = 128 << 20        // from Salt's, which prove each message only
+	strangerWait  = 30 * time.Second // longest pause of a stranger between frames
+	unprovenFor   = 2 * time.Minute  // longest life of a connection that never becomes a member's
+	// messages a second that cost RSA, from all strangers together; members get the same rate
+	strangerRate  = 30
+	sourceRate    = 6         // messages a second from one address
+	maxParked     = 256       // events of one Salt master that wait for its session key
+	maxParkedSize = 8 << 20   // bytes of the waiting events
+	maxLarge      = 512 << 20 // bytes of large frames in flight from Saltern masters
+	maxLargePlain = 128 << 20 // the same from Salt's masters, which prove only single messages
 	maxRSA        = 2
 )
 
-// inbox takes the connections of others.
+// inbox accepts the connections of other masters.
 type inbox struct {
 	p *Pool
 
@@ -39,11 +40,11 @@ type inbox struct {
 	conns map[*conn]bool
 	per   map[netip.Addr]int
 	total [2]int // connections of strangers, of members
-	// seen is how far each peer's duties were handled, by incarnation.
+	// seen records how far the duties of each peer were handled, by incarnation.
 	seen   map[string]*seen
 	parked map[string][]parkedEvent
-	// proven is the address from which a Salt master last showed what only it
-	// could know: it may dial from another than its name.
+	// proven holds the address from which each Salt master last proved its identity. It may differ
+	// from the address in its name.
 	proven map[string]netip.Addr
 
 	rsa  chan struct{}
@@ -53,7 +54,7 @@ type inbox struct {
 		n       [2]int // of strangers, of members
 		sources map[netip.Addr]int
 	}
-	large [2]atomic.Int64 // bytes under way: from ours, from Salt's
+	large [2]atomic.Int64 // bytes in flight from Saltern's and from Salt's masters
 }
 
 type parkedEvent struct {
@@ -65,7 +66,7 @@ type parkedEvent struct {
 type seen struct {
 	inc  string
 	last [duties]uint64
-	duty [duties]sync.Mutex // one message at a time, whatever the connection
+	duty [duties]sync.Mutex // one message at a time, over all connections
 }
 
 func newInbox(p *Pool) *inbox {
@@ -134,8 +135,8 @@ func (in *inbox) addConnection(k *conn) bool {
 	return true
 }
 
-// memberAddress reports whether a member is called by this address, or one of
-// Salt's has shown itself from there. It is no proof: it keeps places.
+// memberAddress reports whether an address is the name of a member or a proven address of a Salt
+// master. It proves nothing; it only reserves a place for the connection.
 func (in *inbox) memberAddress(from netip.Addr) bool {
 	for _, m := range in.p.view.Load().rec.Members {
 		if a, err := netip.ParseAddr(m.ID); err == nil && a.Unmap() == from {
@@ -152,7 +153,8 @@ func (in *inbox) memberAddress(from netip.Addr) bool {
 	return false
 }
 
-// belongs gives a connection that has proven to be a member's the place of one.
+// belongs moves a connection that has proven to be a member's from the strangers' places to the
+// members' places.
 func (in *inbox) belongs(k *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -176,7 +178,8 @@ func (in *inbox) dropConnection(k *conn) {
 	}
 }
 
-// charge takes bytes of a large frame out of the budget of its kind of master.
+// charge takes bytes of a large frame out of the budget of Saltern's or of Salt's masters. It
+// reports whether the budget sufficed.
 func (k *conn) charge(n int) bool {
 	at, most := &k.in.large[0], int64(maxLarge)
 	if k.plain {
@@ -198,8 +201,7 @@ func (in *inbox) closeAll() {
 	}
 }
 
-// review cuts the connections of masters that were removed. It is called
-// with the pool's lock held.
+// review closes the connections of removed masters. The caller holds the pool's lock.
 func (in *inbox) review() {
 	v := in.p.view.Load()
 	in.mu.Lock()
@@ -207,7 +209,7 @@ func (in *inbox) review() {
 
 	for k := range in.conns {
 		if !k.was.Load() {
-			continue // also: its proof is not read yet
+			continue // or its proof has not been read yet
 		}
 		if _, ok := k.member(); !ok {
 			_ = k.Close()
@@ -237,8 +239,8 @@ func (in *inbox) rememberAddress(peer string, from netip.Addr) {
 	in.proven[peer] = from
 }
 
-// fromSalt reports whether a connection without TLS may be that of a Salt
-// master. It is no proof.
+// fromSalt reports whether a connection without TLS may come from the Salt master m. It proves
+// nothing.
 func (in *inbox) fromSalt(m node.Member, from netip.Addr) bool {
 	if m.Own {
 		return false
@@ -251,7 +253,7 @@ func (in *inbox) fromSalt(m node.Member, from netip.Addr) bool {
 	return in.proven[m.ID] == from
 }
 
-// member tells which member the other end has proven to be.
+// member returns the member that the other end has proven to be.
 func (k *conn) member() (node.Member, bool) {
 	if k.pem == "" {
 		return node.Member{}, false

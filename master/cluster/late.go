@@ -8,25 +8,25 @@ import (
 	"saltern/master/value"
 )
 
-// A job that could not be sent to a peer waits for it, and is late then: its minions may have
-// been given it by another master meanwhile, or have been started anew. The peer is told so
-// before the job itself, and what its minions have returned to us goes first. What the peer
-// knows of minions that were started anew comes first as well.
+// A job that could not be sent to a peer waits, and reaches it late. Meanwhile another master may
+// have given the job to the peer's minions, or they may have been restarted. So the sender
+// announces before a job that it is late, and first sends what the peer's minions have returned
+// here and what it knows of restarted minions.
 
-// Late says that a job comes late. The zero value: it does not.
+// Late describes a job that arrives late. The zero value means that it is on time.
 type Late struct {
 	Age    time.Duration // since it was published
-	Passed int           // other jobs that were published since
-	// Retold jobs have been published by the receiver before, for minions that were elsewhere,
-	// or are for a receiver that was not there: Brought, which leaves those that it has.
-	// They are no event.
+	Passed int           // number of other jobs published since
+	// Retold means that the receiver published the job before, and publishes it again for minions
+	// that were elsewhere. Brought means that the receiver was not connected when the job was
+	// published; it skips a job that it knows. Neither fires an event.
 	Retold, Brought bool
 }
 
-// returnsFirst is how long jobs that are late wait for returns to be handled.
+// returnsFirst is how long late jobs wait until the peer has handled the returns.
 const returnsFirst = 3 * time.Second
 
-// packLate writes the message before a message that is late.
+// packLate packs the message that announces a late message.
 func packLate(seq uint64, late Late) ([]byte, error) {
 	return wire.AppendFrame(nil, wire.OwnPrefix+ownLate,
 		value.NewMap("seq", seq, "age", late.Age.Milliseconds(), "passed", late.Passed,
@@ -46,10 +46,11 @@ func parseLate(data []byte) (seq uint64, late Late, err error) {
 	return uintOf(m, "seq"), late, nil
 }
 
-// maxJobsPassed bounds the count of jobs that have passed.
+// maxJobsPassed bounds the reported number of passed jobs.
 const maxJobsPassed = 1 << 16
 
-// holdJobs reports whether jobs wait for returns, or for what the other end knows.
+// holdJobs reports whether jobs must wait for returns, or for the started minions that the peer
+// knows.
 func (l *link) holdJobs(now, connected time.Time) bool {
 	published, late := l.queues[Jobs].lateFirst(now)
 	if !late {
@@ -59,7 +60,7 @@ func (l *link) holdJobs(now, connected time.Time) bool {
 	return forReturns || l.holdForStarts(published, now, connected)
 }
 
-// announceLate writes before a job that it is late, if it is.
+// announceLate appends the announcement of a late job to buf, if the job is late.
 func (l *link) announceLate(buf []byte, i *item, now time.Time) ([]byte, error) {
 	if !i.late {
 		return buf, nil
@@ -72,9 +73,9 @@ func (l *link) announceLate(buf []byte, i *item, now time.Time) ([]byte, error) 
 	return append(buf, b...), err
 }
 
-// sentLate gives a job again that a peer has handled late, here and at the other peers: a
-// minion may have come to them from there before it did. When several are late, the last of
-// them that is connected counts.
+// sentLate publishes a job again, here and at the other peers, after a peer has handled it late: a
+// minion may have moved from that peer to another one before it got the job. If several peers were
+// late, only the last connected one triggers this.
 func (l *link) sentLate(i *item) {
 	p := l.p
 	h := p.handler.Load()
@@ -88,7 +89,8 @@ func (l *link) sentLate(i *item) {
 	(*h).JobReachedLate(load, p.cfg.Now().Sub(i.at))
 }
 
-// retell queues a job again for the peers that have it already, unless it still waits for one.
+// retell queues a job again for the peers that have it already. It does nothing while another peer
+// still waits for the job.
 func (p *Pool) retell(from *link, i *item) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,17 +120,17 @@ func (p *Pool) retell(from *link, i *item) bool {
 	return true
 }
 
-// Job is one that was published some time ago.
+// Job is a job that was published some time ago.
 type Job struct {
 	Load *value.Map
 	Age  time.Duration
 }
 
-// maxBrought bounds the jobs that a peer is brought, the latest.
+// maxBrought bounds the jobs that Bring sends; the latest count.
 const maxBrought = 256
 
-// Bring gives a peer that has just been connected the jobs of the last while: one that has begun
-// anew does not know them, and minions may come to it that have missed them.
+// Bring sends the jobs of the last minutes to a peer that has just connected. A restarted peer does
+// not know them, and minions that missed them may connect to it.
 func (p *Pool) Bring(peer string, jobs []Job) {
 	now := p.cfg.Now()
 	p.mu.Lock()
@@ -161,14 +163,14 @@ func (p *Pool) Bring(peer string, jobs []Job) {
 	}
 }
 
-// lostJobs are jobs that a peer was never sent, by its incarnation of then. One that has begun
-// anew meanwhile had no minions that miss them.
+// lostJobs are jobs that were never sent to a peer, with the incarnation that the peer had then. If
+// the peer has restarted since, it has no minions that miss them.
 type lostJobs struct {
 	peer, inc string
 	items     []*item
 }
 
-// findLost collects the jobs that were lost for peers that are there again; mu is held.
+// findLost collects the jobs that were lost for peers that are connected again; mu is held.
 func (p *Pool) findLost(now time.Time) (out []lostJobs) {
 	for _, m := range p.node.Status(now).Members {
 		l := p.links[m.ID]
@@ -195,7 +197,7 @@ func (p *Pool) findLost(now time.Time) (out []lostJobs) {
 	return out
 }
 
-// tellLost tells the handler of them.
+// tellLost reports lost jobs to the handler.
 func (p *Pool) tellLost(all []lostJobs) {
 	h := p.handler.Load()
 	if h == nil {

@@ -16,26 +16,26 @@ import (
 	"saltern/master/value"
 )
 
-// times of a link.
+// Times of a link.
 const (
 	dialWait      = 5 * time.Second
 	handshakeWait = 5 * time.Second
 	writeWait     = 15 * time.Second
 	redialMin     = 100 * time.Millisecond
 	redialMax     = 3 * time.Second
-	strayFor      = 20 * time.Second // a link to a stranger ends when it is idle
+	strayFor      = 20 * time.Second // an idle link to a stranger ends after this time
 	maxControl    = 64
 )
 
-// link is our connection to one master: it dials, again and again, and
-// writes what waits. Salt's masters never answer on it; ours acknowledge.
+// link is the outgoing connection to one master. It redials after each break and writes what is
+// queued. Salt's masters never answer on it; Saltern's masters acknowledge.
 type link struct {
 	p     *Pool
 	id    string
-	pub   string // PEM that the other end must have; "" not known yet
+	pub   string // key that the other end must have (PEM); "" while unknown
 	plain bool   // Salt's protocol, without TLS
-	stray bool   // no member: ends by itself
-	both  bool   // TLS first, then plain: it is not known what the other end is
+	stray bool   // leads to a master that is no member; ends when idle
+	both  bool   // the other end is unknown: try TLS first, then plain
 
 	queues [duties]queue
 	wake   chan struct{}
@@ -50,11 +50,11 @@ type link struct {
 	lost    uint64
 	leaving bool
 
-	lostJobs lostJobs // of Pool.findLost, under the pool's lock
+	lostJobs lostJobs // used by Pool.findLost; guarded by the pool's lock
 
 	up      atomic.Bool
-	gone    atomic.Bool            // the last try was refused: no such process runs
-	by      atomic.Pointer[string] // see via
+	gone    atomic.Bool            // the last attempt was refused: no process listens there
+	by      atomic.Pointer[string] // see relayPeer
 	dead    atomic.Bool
 	dials   atomic.Uint64
 	lastErr atomic.Pointer[string]
@@ -79,7 +79,7 @@ func newLink(p *Pool, id, pub string, plain bool) *link {
 func (l *link) close()         { l.stop() }
 func (l *link) hasEnded() bool { return l.dead.Load() }
 
-// farewell closes the link when the control messages that wait are written.
+// farewell closes the link after the waiting control messages are written.
 func (l *link) farewell() {
 	l.mu.Lock()
 	l.leaving = true
@@ -94,7 +94,7 @@ func (l *link) wakeWriter() {
 	}
 }
 
-// control queues a message of package node.
+// control queues a control message of package node.
 func (l *link) control(msg any) {
 	l.mu.Lock()
 	if l.mergeCuts(msg) {
@@ -119,7 +119,7 @@ func (l *link) control(msg any) {
 	l.wakeWriter()
 }
 
-// mergeCuts adds a message to one of its kind that waits, and reports whether it could; mu is held.
+// mergeCuts merges a message about cuts into a waiting one, and reports whether it did; mu is held.
 func (l *link) mergeCuts(msg any) bool {
 	m, ok := msg.(cutMsg)
 	if !ok {
@@ -134,7 +134,7 @@ func (l *link) mergeCuts(msg any) bool {
 	return false
 }
 
-// replaces tells of which messages only the newest counts.
+// replaces reports whether msg makes an older waiting message obsolete.
 func replaces(msg, old any) bool {
 	switch msg.(type) {
 	case node.Beat:
@@ -154,7 +154,7 @@ func (l *link) takeControl() (msgs []any, leaving bool) {
 	return msgs, l.leaving
 }
 
-// queueItem queues a message of a duty and reports whether it has room.
+// queueItem queues a message of a duty and reports whether there was room.
 func (l *link) queueItem(d Duty, i *item) bool {
 	ok := l.queues[d].put(i)
 	l.wakeWriter()
@@ -201,8 +201,8 @@ func (l *link) keepConnected() {
 
 var errPin = errors.New("the other end has another key than the member")
 
-// dialPeer connects and proves the other end. plain tells what it speaks, by through
-// whom the connection goes.
+// dialPeer connects and verifies the identity of the other end. plain means that the connection has
+// no TLS, by names the master that relays it.
 func (l *link) dialPeer() (c net.Conn, plain bool, by string, err error) {
 	between := l.p.between(l)
 	l.dials.Add(1)
@@ -229,7 +229,7 @@ func (l *link) dialPeer() (c net.Conn, plain bool, by string, err error) {
 	return nil, false, "", err
 }
 
-// direct is dial without a third.
+// direct connects without a relaying master.
 func (l *link) direct(limit time.Duration) (c net.Conn, plain bool, err error) {
 	raw, err := l.openDirect(limit)
 	if err != nil || l.plain {
@@ -250,7 +250,7 @@ func (l *link) direct(limit time.Duration) (c net.Conn, plain bool, err error) {
 	return c, false, err
 }
 
-// connectOnce dials and writes until the connection breaks.
+// connectOnce dials and then writes until the connection breaks.
 func (l *link) connectOnce() error {
 	c, plain, by, err := l.dialPeer()
 	if err != nil {
@@ -350,7 +350,7 @@ func (l *link) listen(c net.Conn, plain bool) {
 	}
 }
 
-// writeMessages sends what waits: control first, then the duties in turn.
+// writeMessages sends what is queued: control messages first, then the duties in turn.
 func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error {
 	idle := time.NewTimer(strayFor)
 	defer idle.Stop()
@@ -412,7 +412,7 @@ func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error 
 					continue
 				}
 
-				// A few of each, so that none waits for another.
+				// A bounded number of each duty, so that no duty holds up another one.
 				for range 32 {
 					i := l.queues[d].nextToSend(l.p.cfg.Now(), !plain)
 					if i == nil || len(buf) > 256<<10 {
@@ -473,7 +473,7 @@ func (l *link) packItem(buf []byte, d Duty, i *item, plain bool) ([]byte, error)
 	return wire.AppendPacked(buf, wire.OwnPrefix+ownItem, packed)
 }
 
-// packControl adds a message of package node to buf. RSA is done here, on the
+// packControl appends a control message to buf. The costly RSA operations happen here, on the
 // link's own goroutine.
 func (l *link) packControl(buf []byte, msg any, plain bool) ([]byte, error) {
 	p, s := l.p, l.p.cfg.Suite

@@ -12,7 +12,7 @@ import (
 	"saltern/master/value"
 )
 
-// kinds of Saltern's own messages, after wire.OwnPrefix.
+// Kinds of Saltern's own messages, after wire.OwnPrefix.
 const (
 	ownBeat    = "beat"
 	ownWant    = "want"
@@ -25,15 +25,15 @@ const (
 	ownCut     = "cut"     // whose subscriptions were cut there
 	ownTaken   = "taken"   // which requests of minions the sender has taken
 	ownStarted = "started" // which minions have started anew, see Pool.Announce
-	ownHeard   = "heard"   // that this has come
-	ownLate    = "late"    // which of the numbered messages that follow come late
-	ownData    = "data"    // of minions, see Pool.SendData
-	ownThrough = "through" // the rest of the connection is for another master
+	ownHeard   = "heard"   // confirms ownStarted
+	ownLate    = "late"    // announces that the next numbered message is late
+	ownData    = "data"    // data about minions, see Pool.SendData
+	ownThrough = "through" // asks for the rest of the connection to be relayed to another master
 )
 
 var errOwn = errors.New("bad message")
 
-// unpackOwn reads a message of another of our masters.
+// unpackOwn reads a message of another Saltern master.
 func unpackOwn(data []byte) (any, error) {
 	v, err := wire.Unpack(data, 8, 64)
 	if err != nil {
@@ -42,7 +42,7 @@ func unpackOwn(data []byte) (any, error) {
 	return v, nil
 }
 
-// unpackOwnMap reads one that must be a map.
+// unpackOwnMap reads a message that must be a map.
 func unpackOwnMap(data []byte) (*value.Map, error) {
 	v, err := unpackOwn(data)
 	if err != nil {
@@ -58,7 +58,7 @@ func unpackOwnMap(data []byte) (*value.Map, error) {
 // maxReason bounds the text of a refusal.
 const maxReason = 300
 
-// packOwn gives tag and data of one of node's messages.
+// packOwn returns tag and data of a control message.
 func packOwn(msg any) (string, *value.Map, error) {
 	switch m := msg.(type) {
 	case node.Beat:
@@ -88,7 +88,7 @@ func uintOf(m *value.Map, key string) uint64 {
 	return uint64(max(n, 0))
 }
 
-// parseOwn reads one of node's messages.
+// parseOwn reads a control message.
 func parseOwn(kind string, data []byte) (any, error) {
 	m, err := unpackOwnMap(data)
 	if err != nil {
@@ -131,7 +131,7 @@ func parseRecord(b []byte) (node.Record, error) {
 	return r, r.Check()
 }
 
-// packItem packs a numbered message. A sixth part names the maker of the event.
+// packItem packs a numbered message. The sixth field names the maker of the event.
 func packItem(inc string, d Duty, i *item) ([]byte, error) {
 	parts := []any{inc, int64(d), i.seq, i.tag, i.packed}
 	if i.maker != "" {
@@ -140,17 +140,18 @@ func packItem(inc string, d Duty, i *item) ([]byte, error) {
 	return wire.Pack(parts)
 }
 
-// Names of makers that are no minions. No minion is called so, since its name is that
-// of a file: a master of before sees an event of a minion, and lets it order nothing.
+// Names of makers that are not minions. No minion can have such a name, since a minion id must be a
+// valid file name. A master of an older release takes the maker for a minion, which may order
+// nothing.
 const (
 	makerTool   = "/tool"
 	makerRunner = "/runner"
 	makerHook   = "/hook"
 )
 
-// makerText names who made an event, for peers: a minion by its id, others by a name
-// that no minion has. It is "" for what the master made, and for what it vouches for: a
-// change of a key by one of its tools.
+// makerText returns the maker of an event for peers: the id of a minion, or a name that no minion
+// can have. It is "" for events of the master itself and for those it vouches for, such as a change
+// of a key by one of its tools.
 func makerText(e event.Event) string {
 	switch e.Maker {
 	case event.Internal:
@@ -169,8 +170,7 @@ func makerText(e event.Event) string {
 	return makerRunner
 }
 
-// madeBy gives an event of a peer its maker. A name that is not known here is that of
-// somebody who orders nothing.
+// madeBy sets the maker of a peer's event. An unknown maker may order nothing.
 func madeBy(text string, e event.Event) event.Event {
 	e.Origin = event.Peer
 	switch {
@@ -189,7 +189,7 @@ func madeBy(text string, e event.Event) event.Event {
 	return e
 }
 
-// maxMaker bounds the name of a maker in bytes: that of a minion is the name of a file.
+// maxMaker bounds the name of a maker in bytes: a minion id is a file name.
 const maxMaker = 255
 
 // arrived is a numbered message at its receiver.

@@ -13,7 +13,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// perform does what the logic wants. It never blocks; mu is held.
+// perform carries out the outputs of the node. It never blocks; mu is held.
 func (p *Pool) perform(out []node.Output) {
 	for _, o := range out {
 		switch o := o.(type) {
@@ -45,8 +45,8 @@ func (p *Pool) perform(out []node.Output) {
 		case node.Note:
 			p.logNote(o)
 		case node.Install:
-			// Nothing is installed: the folder is shared, so its files are
-			// the cluster's. Another key than the file's shows that it is not.
+			// There is nothing to install: the cluster's files are on the shared folder. If the
+			// reply carries a different key than the file, the folder is not shared.
 			if string(o.Reply.ClusterPub) != "" &&
 				crypt.NormalizePEM(o.Reply.ClusterPub) != crypt.NormalizePEM(p.identity.Public) {
 				p.log.Error("the peers have another cluster_pki_dir", "peer", o.Reply.PeerID)
@@ -76,7 +76,7 @@ func (p *Pool) logNote(o node.Note) {
 	p.log.Log(p.ctx, level, o.Text, attrs...)
 }
 
-// adoptRecord takes a newer record; mu is held.
+// adoptRecord switches to a newer record; mu is held.
 func (p *Pool) adoptRecord(o node.Apply) {
 	old := p.view.Load()
 	v := &view{rec: o.Record, phase: o.Phase, sessions: old.sessions}
@@ -105,14 +105,15 @@ func (p *Pool) adoptRecord(o node.Apply) {
 	p.inbox.review()
 }
 
-// relink has one link to each member that may be dialled; mu is held.
+// relink opens and closes links so that there is one to each member that may be dialled; mu is
+// held.
 func (p *Pool) relink(v *view) {
 	for id, l := range p.links {
 		m, ok := v.rec.Member(id)
 		if !ok || v.phase == node.Removed || m.Own == l.plain {
 			delete(p.links, id)
 			if v.phase == node.Active && !ok {
-				l.farewell() // it is told that it was removed
+				l.farewell() // it is told first that it was removed
 			} else {
 				l.close()
 			}
@@ -142,7 +143,7 @@ func (p *Pool) relink(v *view) {
 // maxStrays bounds the links to masters that are no members.
 const maxStrays = 32
 
-// sendControl hands a message to a link; mu is held.
+// sendControl passes a control message to the link of its receiver; mu is held.
 func (p *Pool) sendControl(s node.Send) {
 	if l := p.links[s.To]; l != nil && (s.Pub == "" || s.Pub == l.pub) {
 		l.control(s.Msg)
@@ -175,7 +176,7 @@ func (p *Pool) sendControl(s node.Send) {
 	l.control(s.Msg)
 }
 
-// allowedToStrangers reports whether a message may go to a master that is no member.
+// allowedToStrangers reports whether a message may go to a master that is not a member.
 func allowedToStrangers(msg any) bool {
 	switch msg.(type) {
 	case wire.Discover, wire.DiscoverReply, wire.Join, wire.JoinReply, node.Refused:
@@ -184,8 +185,8 @@ func allowedToStrangers(msg any) bool {
 	return false
 }
 
-// withFolder runs f on the folder with a deadline. When an earlier call still
-// hangs, f is not called and busy is the answer.
+// withFolder runs f on the folder with a deadline. When an earlier call still hangs, it calls late
+// instead of f.
 func (p *Pool) withFolder(f func(), late func()) {
 	if !p.folderBusy.CompareAndSwap(false, true) {
 		p.wg.Go(late)
@@ -193,7 +194,7 @@ func (p *Pool) withFolder(f func(), late func()) {
 	}
 
 	done := make(chan struct{})
-	go func() { // it may hang for ever in the kernel; nobody waits for it then
+	go func() { // it may hang for ever in the kernel; then nobody waits for it
 		defer p.folderBusy.Store(false)
 		defer close(done)
 		f()
@@ -209,7 +210,7 @@ func (p *Pool) withFolder(f func(), late func()) {
 			p.folderLog.result("use the cluster's folder", errFolder)
 			late()
 		case <-p.ctx.Done():
-			select { // a folder that answers is left in peace when Close returns
+			select { // Close returns only after a call that a working folder will finish
 			case <-done:
 			case <-time.After(folderLast):
 			}
@@ -219,8 +220,7 @@ func (p *Pool) withFolder(f func(), late func()) {
 
 var errFolder = errors.New("the cluster's folder does not answer")
 
-// loadRecord reads the record and looks whether Salt's masters have rotated the
-// AES key.
+// loadRecord reads the record and checks whether Salt's masters have rotated the AES key.
 func (p *Pool) loadRecord() {
 	p.withFolder(func() {
 		r, exists, err := p.folder.loadRecord()

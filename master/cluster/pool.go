@@ -32,15 +32,15 @@ import (
 
 const tickEvery = 200 * time.Millisecond
 
-// Pool is this master's part in the cluster. Make it with Open, end it with
-// Close. All methods may be called concurrently.
+// Pool connects this master to its cluster. Create it with Open, end it with Close. All methods may
+// be called concurrently.
 type Pool struct {
 	cfg       Config
 	log       *slog.Logger
 	folder    folder
 	folderLog *folderLog
 	identity  auth.Identity // of the cluster
-	session   crypt.Key     // for Salt's masters
+	session   crypt.Key     // seals events for Salt's masters
 	annSig    func() ([]byte, error)
 	tls       *tls.Config
 	inc       string
@@ -51,22 +51,22 @@ type Pool struct {
 	wg     sync.WaitGroup
 	opened time.Time
 
-	mu       sync.Mutex // guards what follows; outputs are carried under it
+	mu       sync.Mutex // guards the fields below; held while outputs are carried out
 	node     *node.Node
 	links    map[string]*link
-	strays   map[string]*link // to masters that are no members
+	strays   map[string]*link // to masters that are not members
 	commands map[uint64]chan error
-	// spreadings are jobs whose events are about to come, by id; see Spread.
+	// spreadings holds jobs, by id, whose publish events are about to be forwarded; see Spread.
 	spreadings map[string]*spreading
 	lastCmd    uint64
 	refusal    string
 	closed     bool
-	early      takenMsg // what peers had taken before there was a handler
+	early      takenMsg // requests that peers reported before there was a handler
 
 	view    atomic.Pointer[view]
-	here    map[string]bool // members that were there at the last look, of ticks
+	here    map[string]bool // members that were alive at the last tick; used by tickLoop
 	subs    atomic.Pointer[subsMsg]
-	changed chan struct{} // the view is another one
+	changed chan struct{} // signals that the view has changed
 	handler atomic.Pointer[Handler]
 	news    newsDesk
 	tellers tellers
@@ -76,11 +76,11 @@ type Pool struct {
 	folderBusy atomic.Bool
 	inbox      *inbox
 	consensus  *consensus   // nil without PlainPeers
-	patient    atomic.Int64 // sign-ins that wait until peers know of them
+	patient    atomic.Int64 // number of sign-ins that wait until peers know of them
 	count      counters
 }
 
-// view is what every connection needs to know of the record.
+// view is a snapshot of the record and what is derived from it, for the connections.
 type view struct {
 	rec      node.Record
 	phase    node.Phase
@@ -90,16 +90,15 @@ type view struct {
 
 type counters struct {
 	refused, strangers, bad, dropped, withheld, unspread, handled, repeated atomic.Uint64
-	// connections of others that go through us
+	// passed is the number of connections that this master relays at present.
 	passed atomic.Int64
 }
 
-// ErrRemoved says that this master was removed from the cluster.
+// ErrRemoved reports that this master was removed from the cluster.
 var ErrRemoved = errors.New("this master was removed from the cluster; to join again it needs a new key and the present cluster_secret")
 
-// Open reads or makes the shared folder, listens, and joins the cluster. It
-// returns when this master belongs to it; until ctx ends it keeps trying. The
-// error then says what the peers have against it.
+// Open prepares the shared folder, starts listening and joins the cluster. It retries until this
+// master is a member or ctx ends; the error then names what the peers object to.
 func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -206,16 +205,16 @@ func (p *Pool) startParts(ctx context.Context) error {
 	return nil
 }
 
-// keepAlive finds a vanished host in a quarter of a minute.
+// keepAlive detects a vanished host within 15 seconds.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 3 * time.Second, Count: 3}
 
-// unheardFor is how long what was sent may go unacknowledged by the other host. A
-// connection of before a silent cut ends then, instead of waiting for TCP to send
-// again, up to half a minute after the cut has ended.
+// unheardFor is how long sent bytes may stay unacknowledged by the other host. It ends a connection
+// that a silent network cut has broken. Otherwise TCP would retransmit only up to half a minute
+// after the end of the cut.
 const unheardFor = 6 * time.Second
 
-// hangUp sets that for a socket; those that a listener accepts have it from it
-// (tcp(7), TCP_USER_TIMEOUT).
+// hangUp sets unheardFor on a socket; accepted sockets inherit it from the listener (tcp(7),
+// TCP_USER_TIMEOUT).
 func hangUp(_, _ string, c syscall.RawConn) (err error) {
 	if cerr := c.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheardFor.Milliseconds()))
@@ -227,7 +226,7 @@ func hangUp(_, _ string, c syscall.RawConn) (err error) {
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-// newToken is a text that nobody can guess.
+// newToken returns a random text that nobody can guess.
 func newToken() string {
 	b := make([]byte, wire.TokenLen)
 	for i := range b {
@@ -272,7 +271,7 @@ func (p *Pool) waitForMembership(ctx context.Context) error {
 	}
 }
 
-// Serve hands the pool its handler, once. Until then messages for it wait.
+// Serve sets the handler of the pool, once. Messages for the handler wait until then.
 func (p *Pool) Serve(h Handler) error {
 	if !p.news.setHandler(p, h) {
 		return errors.New("the cluster is served already")
@@ -293,7 +292,7 @@ func (p *Pool) Serve(h Handler) error {
 	for _, l := range links {
 		if !l.plain && l.up.Load() {
 			l.allTaken()
-			l.wakeWriter() // starts wait for the handler
+			l.wakeWriter() // started minions are announced once there is a handler
 			h.PeerConnected(l.id)
 		}
 	}
@@ -302,7 +301,7 @@ func (p *Pool) Serve(h Handler) error {
 	return nil
 }
 
-// applyKeys tells the handler of keys and of removal, in order, outside of locks.
+// applyKeys reports new keys and removal to the handler, in order and without holding locks.
 func (p *Pool) applyKeys(h Handler, gen, seedGen uint64) {
 	for {
 		v := p.view.Load()
@@ -330,31 +329,30 @@ func (p *Pool) applyKeys(h Handler, gen, seedGen uint64) {
 	}
 }
 
-// ID is the name of this master in the cluster.
+// ID returns the name of this master in the cluster.
 func (p *Pool) ID() string { return p.cfg.ID }
 
-// Identity is the key pair that minions know.
+// Identity returns the key pair that minions know.
 func (p *Pool) Identity() auth.Identity { return p.identity }
 
-// ClusterKey is the AES key that publishes are sealed with now.
+// ClusterKey returns the AES key that publishes are sealed with now.
 func (p *Pool) ClusterKey() crypt.Key { return p.view.Load().keys[0] }
 
-// Seed is the seed of the minions' session keys, in hexadecimal.
+// Seed returns the seed of the minions' session keys, in hexadecimal.
 func (p *Pool) Seed() string { return p.view.Load().rec.Seed }
 
 // Serving reports whether this master may serve minions.
 func (p *Pool) Serving() bool { return p.view.Load().phase == node.Active }
 
-// Own reports whether this master does what only one may do, and the fencing
-// token. It must be asked again for each action.
+// Own reports whether this master owns the duties that only one master may do, and returns its
+// fencing token. Ask again before each action.
 func (p *Pool) Own() (fence uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.node.Own(p.cfg.Now())
 }
 
-// Close leaves the pool: peers see this master go at once. It waits for all
-// goroutines.
+// Close leaves the cluster; peers notice it at once. It waits for all goroutines.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -396,7 +394,7 @@ func (p *Pool) stepNode(in node.Input) {
 	}
 }
 
-// command asks the logic for something and waits for the end of it.
+// command runs a command of the node and waits for its result.
 func (p *Pool) command(ctx context.Context, c node.Command) error {
 	done := make(chan error, 1)
 	p.mu.Lock()
@@ -422,8 +420,8 @@ func (p *Pool) command(ctx context.Context, c node.Command) error {
 	}
 }
 
-// Rotate replaces the cluster AES key everywhere. It returns when the change
-// is made; peers have it a moment later.
+// Rotate replaces the cluster AES key. It returns once the record holds the new key; peers get it a
+// moment later.
 func (p *Pool) Rotate(ctx context.Context) error {
 	return p.command(ctx, node.Command{Rotate: true})
 }
@@ -435,8 +433,8 @@ func (p *Pool) Remove(ctx context.Context, r control.Removal) error {
 	return p.command(ctx, node.Command{Remove: r})
 }
 
-// Secret is what a new master must show to join, which is not the option
-// cluster_secret any more once a master was removed.
+// Secret returns the secret that a new master must show to join. It differs from the option
+// cluster_secret once a master was removed.
 func (p *Pool) Secret() string {
 	if s := p.view.Load().rec.Secret; s != "" {
 		return s
@@ -444,14 +442,13 @@ func (p *Pool) Secret() string {
 	return p.cfg.Secret
 }
 
-// StageSecret makes the secret that is to follow; with the present one, masters
-// may join with it from now on. It changes nothing when there is one already.
+// StageSecret creates the next secret. From now on masters may join with either secret. It does
+// nothing if there is a next secret already.
 func (p *Pool) StageSecret(ctx context.Context) error {
 	return p.command(ctx, node.Command{Stage: true})
 }
 
-// CommitSecret has the next secret, named by its fingerprint, take the place of
-// the present one, which is refused from then on.
+// CommitSecret makes the next secret, named by its fingerprint, the only valid one.
 func (p *Pool) CommitSecret(ctx context.Context, finger string) error {
 	return p.command(ctx, node.Command{Commit: finger})
 }

@@ -18,7 +18,7 @@ const (
 	duties
 )
 
-// String is the word for status.
+// String returns the name of the duty as Status shows it.
 func (d Duty) String() string { return [...]string{"jobs", "returns", "events"}[d] }
 
 // bounds of one queue.
@@ -28,11 +28,11 @@ type bounds struct {
 	dropOldest   bool
 }
 
-// jobFor is how long a job waits for a peer, which gives it then to those minions that have
-// not done it. A job of so long ago nobody expects any more.
+// jobFor is how long a job waits for a peer. The peer then gives it to those of its minions that
+// have not run it. Nobody expects an older job any more.
 const jobFor = 10 * time.Minute
 
-// keyFor is how long news of keys waits that goes with the jobs.
+// keyFor is how long key changes wait. They share the queue of the jobs.
 const keyFor = 30 * time.Second
 
 var dutyBounds = [duties]bounds{
@@ -41,7 +41,7 @@ var dutyBounds = [duties]bounds{
 	Events:  {8192, 16 << 20, time.Minute, false},
 }
 
-// window is how much may be under way without an acknowledgement.
+// The window bounds what may be sent without an acknowledgement.
 const (
 	windowCount = 512
 	windowBytes = 8 << 20
@@ -54,42 +54,42 @@ type item struct {
 	tag     string
 	maker   string        // of the event, see makerText
 	packed  []byte        // data of the event, shared between peers
-	sealed  func() []byte // the same for a Salt master, made on first use
-	acked   func()        // called once when it was handled there, may be nil
+	sealed  func() []byte // the data sealed for Salt's masters; made on first use
+	acked   func()        // called once, when the peer has handled it; may be nil
 	job     bool          // a job to publish
-	keep    time.Duration // how long it may wait, if that is less than for its duty
-	again   bool          // it was sent on a connection of before, too
-	late    bool          // it was sent late: see lateAfter
-	retold  bool          // it has been there before, see link.sentLate
+	keep    time.Duration // how long it may wait, if less than its duty allows
+	again   bool          // it was sent on an earlier connection, too
+	late    bool          // it was sent late, see lateAfter
+	retold  bool          // the peer had it before, see link.sentLate
 	brought bool          // see Late
 }
 
-// lateAfter is after how long a job is late: its minions may have been given it elsewhere, or
-// be others.
+// lateAfter is the age at which a job counts as late: by then its minions may have got it from
+// another master, or may have been restarted.
 const lateAfter = time.Second
 
-// isLate reports whether a message is sent late now.
+// isLate reports whether a message would be late if sent now.
 func (i *item) isLate(now time.Time) bool { return i.job && (i.again || now.Sub(i.at) > lateAfter) }
 
 func (i *item) byteSize() int { return len(i.tag) + len(i.packed) + 64 }
 
-// queue holds what waits for a peer, of one duty: first what was sent and is
-// not acknowledged, then what was not sent.
+// queue holds the messages of one duty for one peer: first the sent and unacknowledged ones, then
+// the unsent ones.
 type queue struct {
 	b bounds
 
 	mu     sync.Mutex
 	items  []*item
-	sent   int // of items
+	sent   int // number of items that were sent
 	bytes  int
 	seq    uint64
 	lost   uint64
 	handed uint64
-	// lostJobs are the last jobs that were never sent.
+	// lostJobs holds the last jobs that were dropped without being sent.
 	lostJobs []*item
 }
 
-// maxLostJobs bounds the jobs of which it can be said that they were lost.
+// maxLostJobs bounds the dropped jobs that are remembered.
 const maxLostJobs = 64
 
 // put adds a message and reports whether it has room.
@@ -124,7 +124,7 @@ func (q *queue) isExpired(i *item, now time.Time) bool {
 	return now.Sub(i.at) > cmp.Or(i.keep, q.b.age)
 }
 
-// expire drops what has waited for too long and is not under way.
+// expire drops unsent messages that have waited for too long.
 func (q *queue) expire(now time.Time) {
 	for at := q.sent; at < len(q.items); {
 		if q.isExpired(q.items[at], now) {
@@ -135,8 +135,8 @@ func (q *queue) expire(now time.Time) {
 	}
 }
 
-// leastDear is the message that goes first when there is no room: the oldest that is kept for a
-// short time only, else the oldest.
+// leastDear returns the index of the message to drop when there is no room: the oldest with a short
+// keep time, else the oldest.
 func (q *queue) leastDear() int {
 	for at := q.sent; at < len(q.items); at++ {
 		if q.items[at].keep > 0 {
@@ -146,7 +146,7 @@ func (q *queue) leastDear() int {
 	return 0
 }
 
-// holdsTag reports whether a message with a tag has not been handled.
+// holdsTag reports whether a message with this tag is still in the queue.
 func (q *queue) holdsTag(tag string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -185,8 +185,8 @@ func (q *queue) remove(at int) {
 	}
 }
 
-// nextToSend is the next message to send, nil when there is none or the window is
-// full. With reliable unset it is done with as soon as it is taken.
+// nextToSend returns the next message to send, or nil when there is none or the window is full. If
+// reliable is false, the message is removed at once.
 func (q *queue) nextToSend(now time.Time, reliable bool) *item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -222,7 +222,7 @@ func (q *queue) sentBytes() int {
 	return n
 }
 
-// acknowledge takes out what was handled, and returns it.
+// acknowledge removes the messages up to seq, calls their acked functions and returns them.
 func (q *queue) acknowledge(seq uint64) (done []*item) {
 	q.mu.Lock()
 	for q.sent > 0 && q.items[0].seq <= seq {
@@ -249,7 +249,7 @@ func (q *queue) markUnsent() {
 	q.sent = 0
 }
 
-// lateFirst reports whether the next message comes late, and of when it is.
+// lateFirst reports whether the next message is late, and returns when it was queued.
 func (q *queue) lateFirst(now time.Time) (at time.Time, late bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -259,19 +259,19 @@ func (q *queue) lateFirst(now time.Time) (at time.Time, late bool) {
 	return q.items[q.sent].at, true
 }
 
-// isEmpty reports whether all was handled.
+// isEmpty reports whether all messages were handled.
 func (q *queue) isEmpty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.items) == 0
 }
 
-// QueueStatus is what waits for a peer in one duty.
+// QueueStatus describes the queue of one duty for one peer.
 type QueueStatus struct {
-	Waiting int           // messages, those under way included
-	Bytes   int           // of them
+	Waiting int           // messages, including the unacknowledged ones
+	Bytes   int           // size of the waiting messages
 	Lag     time.Duration // age of the oldest
-	Handled uint64        // since the start
+	Handled uint64        // messages handled since the start
 	Lost    uint64        // for lack of room or because they were too old
 }
 

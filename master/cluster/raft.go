@@ -16,28 +16,28 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// maxRaft are the messages of the consensus that may wait; more are lost,
-// and sent again by their senders.
+// maxRaft bounds the waiting messages of the consensus. More are dropped; their senders repeat
+// them.
 const maxRaft = 256
 
-// raftRetry is the time between attempts at a disk that does not work.
+// raftRetry is the pause between attempts to use a disk that fails.
 const raftRetry = 10 * time.Second
 
-// consensus takes part in the consensus of Salt's masters as long as there
-// are any in the cluster, see package raft.
+// consensus runs this master's part in the consensus of Salt's masters while the cluster has any;
+// see package raft.
 type consensus struct {
 	p      *Pool
 	in     chan wire.Raft
 	status atomic.Pointer[raft.Status] // nil when it is not wanted
-	// of run alone:
+	// used by runNode only:
 	left  bool      // the file was removed
-	retry time.Time // not before, after the file could not be read or written
+	retry time.Time // do not read or write the file before this time, after a failure
 }
 
 func newConsensus(p *Pool) *consensus { return &consensus{p: p, in: make(chan wire.Raft, maxRaft)} }
 
-// queueMessage queues a message, if who it names has sent it. Salt proves nothing
-// here, so that its address must do; nothing of ours depends on it.
+// queueMessage queues a message if it comes from the master that it names. Salt's messages carry no
+// proof here, so the address must suffice; nothing of Saltern depends on them.
 func (c *consensus) queueMessage(k *conn, kind string, data []byte) error {
 	m, err := wire.ParseRaft(kind, data)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *consensus) filePath() string {
 	return filepath.Join(c.p.cfg.StateDir, ".cluster_raft."+c.p.cfg.ID)
 }
 
-// runNode works until the pool is closed.
+// runNode runs the consensus until the pool is closed.
 func (c *consensus) runNode() {
 	t := time.NewTicker(raft.Beat)
 	defer t.Stop()
@@ -110,7 +110,7 @@ func (c *consensus) runNode() {
 		if st, dirty := n.Dirty(); dirty {
 			if err := c.saveState(st); err != nil {
 				c.p.log.Error("what Salt's masters agree on cannot be kept", "path", c.filePath(), "error", err)
-				n = nil // what is not kept must not be promised
+				n = nil // a promise that is not on disk must not be sent
 				c.retry = time.Now().Add(raftRetry)
 				continue
 			}
@@ -128,8 +128,8 @@ func (c *consensus) publishStatus(s raft.Status) {
 	}
 }
 
-// members are the masters of the cluster, nil while none of Salt's is among
-// them or this master does not belong to it.
+// members returns the masters of the cluster. It returns nil while none of them is a Salt master,
+// or while this master is not a member.
 func (c *consensus) members() []raft.Member {
 	v := c.p.view.Load()
 	if v.phase != node.Active {
@@ -150,8 +150,8 @@ func (c *consensus) members() []raft.Member {
 	return out
 }
 
-// leaveGroup ends our part when the last of Salt's masters has gone. The file goes
-// as well: a group that is made later begins anew.
+// leaveGroup ends this master's part when the last Salt master has left. It also removes the file,
+// so that a later group starts from an empty state.
 func (c *consensus) leaveGroup() {
 	if c.status.Swap(nil) != nil {
 		c.p.log.Info("no Salt master is left in the cluster")
@@ -164,7 +164,7 @@ func (c *consensus) leaveGroup() {
 	}
 }
 
-// restoreNode reads what this master has promised before; nil when that cannot be
+// restoreNode reads the promises that this master made before. It returns nil if they cannot be
 // read now.
 func (c *consensus) restoreNode() *raft.Node {
 	c.left = false

@@ -8,10 +8,10 @@ import (
 	"saltern/master/crypt"
 )
 
-// configured is a Salt master that belongs to the cluster by cluster_peers
-// and its key on the folder. One whose address comes first, or that has
-// joined in an earlier life, never asks to join. known is the member of this
-// name, if there is one: ours, whose place it has taken with the same key.
+// configured returns the member entry of a Salt master that belongs to the cluster through
+// cluster_peers and its key on the folder. A Salt master whose address comes first, or that joined
+// in an earlier life, never asks to join. known is the member of this name, if any: a Saltern
+// master that this Salt master has replaced with the same key.
 func (p *Pool) configured(id string, known node.Member) node.Member {
 	for _, s := range p.cfg.Peers {
 		if peerName(s) != id || id == p.cfg.ID {
@@ -26,8 +26,8 @@ func (p *Pool) configured(id string, known node.Member) node.Member {
 	return node.Member{}
 }
 
-// tellRotation has Salt's masters read the file of the AES key again, as one
-// of theirs would (salt/master.py rotate_cluster_secret).
+// tellRotation makes Salt's masters read the file of the AES key again, with the event that one of
+// them would fire (salt/master.py rotate_cluster_secret).
 func (p *Pool) tellRotation() {
 	data := wire.RotateEvent()
 	blob, err := wire.SealEvent(data, p.session)

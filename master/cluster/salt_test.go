@@ -121,7 +121,13 @@ func TestSaltJoins(t *testing.T) {
 	suite := a.cfg.Suite
 
 	// Salt's text ends with a newline, and it asks several times at once.
-	d := wire.Discover{PeerID: s.id, Pub: pubOf(t, 1) + "\n", Token: newToken(), Stamp: "2026-11-21T07:35:37.731542+00:00"}
+	d := wire.Discover{
+		PeerID: s.id,
+		Pub:    pubOf(t, 1) + "\n",
+		Token:  newToken(),
+		Stamp:  "2026-11-21T07:35:37.731542+00:00",
+	}
+
 	sealed, err := d.Seal(suite, s.key)
 	must(t, err)
 	for range 3 {

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// A job is answered when it is on this node's disk. Were the master lost a moment later, its
-// minions would have the job and those of the others would not. So the caller's answer waits
-// until the masters that are there have it, and for no longer than spreadFor: one that is cut off
-// or frozen gets it late, see [Late].
+// A caller is answered when the job is on this node's disk. If this master were lost a moment
+// later, its own minions would have the job and the minions of its peers would not. So the answer
+// waits until the connected masters have the job, but at most spreadFor. A master that is cut off
+// or frozen gets the job late, see [Late].
 
 const (
-	// spreadFor is how long a caller waits at most until the peers have its job.
+	// spreadFor is how long a caller waits for the peers to take its job.
 	spreadFor = time.Second
-	// freshFor is how recently a peer must have been heard to be waited for.
+	// freshFor is how recently a caller must have heard a peer to wait for it.
 	freshFor = 3 * time.Second
-	// maxSpreading bounds the jobs that wait. Of more nobody waits: their callers are answered
-	// as if there were no peers.
+	// maxSpreading bounds the jobs that wait. Further callers are answered as if there were no
+	// peers.
 	maxSpreading = 512
 )
 
 // spreading is a job on its way to the peers.
 type spreading struct {
 	mu    sync.Mutex
-	owed  int // peers, and one until all are known
+	owed  int // peers that have not taken it, plus one until all of them are known
 	taken chan struct{}
 }
 
@@ -37,8 +37,8 @@ func (s *spreading) addOwed(n int) {
 	}
 }
 
-// Spread prepares for the event that publishes a job. wait returns when all peers that are there
-// have taken it, at the latest after a second; done ends it, and may be called at any time.
+// Spread registers a job before its publish event is fired. wait blocks until all connected peers
+// have taken the job, at most a second. done ends the registration and may be called at any time.
 func (p *Pool) Spread(jid string) (wait func(context.Context), done func()) {
 	s := &spreading{owed: 1, taken: make(chan struct{})}
 	p.mu.Lock()
@@ -72,7 +72,7 @@ func (p *Pool) Spread(jid string) (wait func(context.Context), done func()) {
 	return wait, done
 }
 
-// freshPeers are the peers of our kind that are there; p.mu is held.
+// freshPeers returns the Saltern peers that are connected and were heard recently; p.mu is held.
 func (p *Pool) freshPeers() map[string]bool {
 	now := p.cfg.Now()
 	out := map[string]bool{}
@@ -85,8 +85,8 @@ func (p *Pool) freshPeers() map[string]bool {
 	return out
 }
 
-// watchSpread has the items of a job counted for whoever waits for it; p.mu is held. The
-// second result is to be called when all items are queued.
+// watchSpread counts the queued items of a job for the caller that waits for it; p.mu is held. The
+// caller calls queued when all items are in their queues.
 func (p *Pool) watchSpread(tag string) (watch func(peer string, i *item), queued func()) {
 	jid, _, _ := strings.Cut(strings.TrimPrefix(tag, "salt/job/"), "/")
 	s := p.spreadings[jid]

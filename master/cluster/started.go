@@ -12,49 +12,48 @@ import (
 	"saltern/master/value"
 )
 
-// A minion that is started anew must not run a job a second time, so each master has to know
-// of its new process before it can subscribe anywhere. The master at which it signs in tells the
-// others, and answers when they have heard. What a connection lost is made good by the next
-// one, which begins with all that the master knows; a master tells on what is news to it, since
-// two may not hear each other. Masters of before this message do not answer it, and are not
-// waited for.
+// A restarted minion must not run a job a second time. So each master must know of its new process
+// before the process can subscribe anywhere. The master where it signs in tells the others and
+// answers the minion once they have confirmed. If a connection breaks, the next one begins with all
+// that the master knows. A master also relays what it learns, since two masters may not reach each
+// other. Masters of older releases do not answer this message, and nobody waits for them.
 
-// Start says that a process of a minion was seen to sign in for the first time.
+// Start describes a minion process that signed in for the first time.
 type Start struct {
 	ID      string
-	Process uint64        // a digest of what the process has drawn; 0: it has shown nothing
-	Age     time.Duration // so long ago
+	Process uint64        // digest of the random text of the process; 0 when it has shown none
+	Age     time.Duration // time since the sign-in
 }
 
-// bounds of starts.
+// Bounds of starts.
 const (
-	maxStarts    = 1 << 16 // that wait for a peer; of more the oldest are lost, and counted
-	startMessage = 1 << 12 // in one message
+	maxStarts    = 1 << 16 // starts that wait for a peer; beyond that the oldest are dropped and counted
+	startMessage = 1 << 12 // starts in one message
 	maxStartAge  = 24 * time.Hour
-	maxMinion    = 255 // bytes of an id: it is the name of a file
+	maxMinion    = 255 // bytes of a minion id, which is a file name
 )
 
-// times of Announce.
+// Times of Announce.
 const (
 	// announceFor is how long a sign-in may wait. A minion asks again after five seconds
 	// (auth_timeout).
 	announceFor = 4 * time.Second
-	// lostFor is after how long a peer that is not heard is not waited for any more. Its
-	// minions have gone to others by then, and who cannot be reached by the others gives
-	// the virtual address up before.
+	// lostFor is how long a sign-in waits for a peer that is not heard any more. By then the peer's
+	// minions have moved to other masters, and a peer that the others cannot reach has given up the
+	// virtual address.
 	lostFor = 10 * time.Second
-	// deafFor is how long a peer that is heard may take until it is not waited for.
+	// deafFor is how long a sign-in waits for a peer that is heard but does not confirm.
 	deafFor = 2500 * time.Millisecond
-	// patientAfter is after how long a sign-in counts as one that waits. Not more than
-	// maxPatient do; others are told at once to come back.
+	// patientAfter is the time after which a sign-in counts as waiting. At most maxPatient wait;
+	// others are told at once to come back.
 	patientAfter = 200 * time.Millisecond
 	maxPatient   = 64
 )
 
-// startedMsg is such a message. It is packed when it is sent, so that ages are right.
+// startedMsg carries starts to a peer. It is packed only when it is sent, so that ages are right.
 type startedMsg struct {
 	starts []Start
-	number uint64 // as which the receiver says that it has heard it
+	number uint64 // the receiver confirms this number
 }
 
 func packStarts(m startedMsg) *value.Map {
@@ -98,19 +97,19 @@ func parseStarts(data []byte) (starts []Start, number uint64, err error) {
 	return starts, uintOf(m, "number"), nil
 }
 
-// toldStart is a start that waits to be told.
+// toldStart is a start that waits to be sent.
 type toldStart struct {
 	Start
 	seen time.Time
 }
 
-// starts is a link's part in it; the link's mu guards it.
+// starts holds the starts that a link has to send; the link's mu guards it.
 type starts struct {
 	waiting []toldStart
-	all     bool          // a connection has begun: all that is known comes first
-	number  uint64        // of the last start that was put there
-	heard   uint64        // of the last one that the other end has heard
-	knows   bool          // the other end has answered on this connection
+	all     bool          // a connection has just begun: all known starts go first
+	number  uint64        // number of the last queued start
+	heard   uint64        // number of the last start that the other end confirmed
+	knows   bool          // the other end has confirmed on this connection
 	since   time.Time     // when the connection was made
 	change  chan struct{} // closed and replaced when heard or the connection changes
 }
@@ -132,7 +131,8 @@ func (l *link) tellStarts(now time.Time, list ...Start) (number uint64) {
 	return number
 }
 
-// beginStarts begins a connection with all that is known; up says that there is one.
+// beginStarts prepares a new connection to begin with all known starts. up means that the
+// connection is there.
 func (l *link) beginStarts(up bool) {
 	l.mu.Lock()
 	l.starts.all = up
@@ -145,8 +145,8 @@ func (l *link) beginStarts(up bool) {
 	}
 }
 
-// tellers are the peers that tell what they know, by connections of their own. A peer may tell
-// before there is a link to it.
+// tellers records the peers that have sent what they know, each over its own connection. A peer may
+// do so before there is a link to it.
 type tellers struct {
 	mu sync.Mutex
 	of map[string]teller
@@ -154,10 +154,10 @@ type tellers struct {
 
 type teller struct {
 	by *conn
-	at time.Time // when it last told
+	at time.Time // when it last sent starts
 }
 
-// noteTold notes that a peer has told what it knows up to now.
+// noteTold records that a peer has sent all it knows up to now.
 func (t *tellers) noteTold(peer string, by *conn, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,14 +167,14 @@ func (t *tellers) noteTold(peer string, by *conn, now time.Time) {
 	t.of[peer] = teller{by, now}
 }
 
-// forgetConnection notes that a connection has ended: by it nothing more is told.
+// forgetConnection forgets what was told over a connection that has ended.
 func (t *tellers) forgetConnection(by *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.of, func(_ string, of teller) bool { return of.by == by })
 }
 
-// lastTold is when a peer last told by a connection that there still is.
+// lastTold returns when a peer last sent starts over a connection that is still open.
 func (t *tellers) lastTold(peer string) (at time.Time, tells bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,7 +182,8 @@ func (t *tellers) lastTold(peer string) (at time.Time, tells bool) {
 	return of.at, tells
 }
 
-// cameStarts notes that a peer has told what it knows up to now.
+// cameStarts records that a peer has sent all it knows up to now, and wakes jobs that waited for
+// that.
 func (p *Pool) cameStarts(peer string, by *conn) {
 	p.tellers.noteTold(peer, by, p.cfg.Now())
 	p.mu.Lock()
@@ -193,9 +194,9 @@ func (p *Pool) cameStarts(peer string, by *conn) {
 	}
 }
 
-// Unheard reports whether minions may have started at another master of which we have not heard:
-// at one that cannot be reached, and whose host does not say that none runs there, or that is
-// reached again and has not told yet.
+// Unheard reports whether minions may have started at a master whose starts are not known here.
+// That master is unreachable (and its host does not refuse connections), or it is connected again
+// and has not sent its starts yet.
 func (p *Pool) Unheard() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,9 +217,9 @@ func (p *Pool) Unheard() bool {
 	return false
 }
 
-// holdForStarts reports whether a job of a time waits until the other end has told which
-// minions have started since: when it has the job, minions of ours are given it that may have
-// come from there. One that does not answer what we tell it of starts tells none itself.
+// holdForStarts reports whether a job must wait until the other end has sent its starts since the
+// job was published. Once it has the job, minions that came here from there are given the job as
+// well. A peer that never confirms starts sends none itself, so no job waits for it.
 func (l *link) holdForStarts(published, now, connected time.Time) bool {
 	l.mu.Lock()
 	could := l.starts.knows
@@ -231,14 +232,14 @@ func (l *link) holdForStarts(published, now, connected time.Time) bool {
 	return now.Sub(connected) < hold && told.Before(published)
 }
 
-// changed wakes who waits; the link's mu is held.
+// changed wakes the waiting goroutines; the link's mu is held.
 func (s *starts) changed() {
 	close(s.change)
 	s.change = make(chan struct{})
 }
 
-// takeStarts gives some of what waits, nil when there is nothing. Without a handler nothing is
-// known yet.
+// takeStarts returns messages with some of the waiting starts, or nil. Without a handler there are
+// none.
 func (l *link) takeStarts(now time.Time) (msgs []any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,7 +252,7 @@ func (l *link) takeStarts(now time.Time) (msgs []any) {
 		}
 
 		msgs = append(msgs, startedMsg{starts: list, number: s.number})
-		s.waiting = nil // among them
+		s.waiting = nil // the known starts include them
 		return msgs
 	}
 
@@ -270,7 +271,7 @@ func (l *link) takeStarts(now time.Time) (msgs []any) {
 	return []any{m}
 }
 
-// heardStarts takes the answer of the other end.
+// heardStarts takes the confirmation of the other end.
 func (l *link) heardStarts(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -279,7 +280,7 @@ func (l *link) heardStarts(number uint64) {
 	l.starts.changed()
 }
 
-// relayStarts tells the other masters what a peer has told that was not known.
+// relayStarts sends starts that a peer reported, and that were new here, to the other masters.
 func (p *Pool) relayStarts(peer string, fresh []Start) {
 	if len(fresh) == 0 {
 		return
@@ -294,12 +295,12 @@ func (p *Pool) relayStarts(peer string, fresh []Start) {
 	}
 }
 
-// ErrUntold says that a peer could not be told.
+// ErrUntold reports that a peer could not be told of a start.
 var ErrUntold = errors.New("another master could not be told of the minion's new process, and is not known to be lost yet")
 
-// Announce tells the peers of a process that has just been seen for the first time. It returns
-// when each of them has heard, or is lost, so that none gives the minion a job that the process
-// before may have run. Then its minions cannot come to us with what only it knows.
+// Announce tells the peers of a minion process that has just been seen for the first time. It
+// returns when each of them has confirmed or is lost. After that no peer gives the minion a job
+// that its former process may have run.
 func (p *Pool) Announce(ctx context.Context, s Start) error {
 	began := p.cfg.Now()
 	waiting := map[*link]uint64{}
@@ -333,7 +334,7 @@ func (p *Pool) Announce(ctx context.Context, s Start) error {
 	return nil
 }
 
-// announced waits until a peer has heard, or need not.
+// announced waits until a peer has confirmed or need not be waited for.
 func (p *Pool) announced(ctx context.Context, l *link, number uint64, began time.Time) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -358,11 +359,11 @@ func (p *Pool) announced(ctx context.Context, l *link, number uint64, began time
 	}
 }
 
-// mustWaitFor reports whether a peer that has not heard is to be waited for.
+// mustWaitFor reports whether a sign-in must go on waiting for a peer that has not confirmed.
 func (p *Pool) mustWaitFor(l *link, knows bool, since, began time.Time) bool {
 	now := p.cfg.Now()
 	if l.gone.Load() {
-		return false // its host says that nobody listens there
+		return false // its host refused the connection: nobody listens there
 	}
 
 	last := p.opened
@@ -379,7 +380,7 @@ func (p *Pool) mustWaitFor(l *link, knows bool, since, began time.Time) bool {
 	}
 
 	up := l.up.Load()
-	deaf := up && !knows && now.Sub(since) > deafFor // a master of before
+	deaf := up && !knows && now.Sub(since) > deafFor // a master of an older release
 	slow := up && now.Sub(began) > deafFor && last.Sub(began) > deafFor/2
 	return !deaf && !slow
 }

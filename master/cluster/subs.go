@@ -14,24 +14,24 @@ import (
 // Subs counts subscriptions of minions by their address.
 type Subs map[netip.Addr]int
 
-// Cut says what may be missing to minions that come from an address, since subscriptions
-// from there were cut, lost, or answer no more.
+// Cut describes publishes that minions at one address may have missed, because their subscriptions
+// were cut, lost or silent.
 type Cut struct {
 	From netip.Addr
-	// Since is from when on publishes may be missing, Until when it is over with: by the
-	// clock of whoever has the Cut. The end is that of the first who saw it, however often
-	// it is passed on.
+	// Since is the time from which publishes may be missing, Until the time at which the Cut
+	// expires, both by the clock of its holder. The first master that saw the cut sets Until;
+	// relaying does not extend it.
 	Since, Until time.Time
-	Crowd        int // so many listened from there
+	Crowd        int // how many subscribers had this address
 }
 
-// subsMsg tells who listens at a master.
+// subsMsg reports who listens at a master.
 type subsMsg struct{ subs Subs }
 
-// cutMsg tells of cuts. On the way times are ages, since clocks differ.
+// cutMsg reports cuts. It carries ages instead of times, since clocks differ.
 type cutMsg struct{ cuts []Cut }
 
-// maxSubs bounds the addresses in one message. Of more only so many are told.
+// maxSubs bounds the addresses in one message; further ones are left out.
 const maxSubs = 1 << 16
 
 const subBytes = 16 + 4
@@ -49,8 +49,8 @@ func packSubs(s Subs) []byte {
 	return b
 }
 
-// ownBytes reads a message that is a map with a list of at most most entries of size
-// bytes each under name.
+// ownBytes reads a message that is a map with a byte list under name: at most most entries of size
+// bytes each.
 func ownBytes(data []byte, name string, size, most int) (*value.Map, []byte, error) {
 	m, err := unpackOwnMap(data)
 	if err != nil {
@@ -63,11 +63,11 @@ func ownBytes(data []byte, name string, size, most int) (*value.Map, []byte, err
 	return m, b, nil
 }
 
-// maxAge bounds how long ago subscriptions were cut, and for how long that counts: recent
-// publishes are not kept for longer.
+// maxAge bounds the age of a cut and how long it counts. Recent publishes are not kept for longer
+// either.
 const maxAge = 2 * time.Minute
 
-// packDuration writes milliseconds, at most maxAge.
+// packDuration appends a duration in milliseconds, at most maxAge.
 func packDuration(b []byte, d time.Duration) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(min(max(d, 0), maxAge)/time.Millisecond))
 }
@@ -76,11 +76,11 @@ func unpackDuration(b []byte) time.Duration {
 	return min(time.Duration(binary.BigEndian.Uint32(b))*time.Millisecond, maxAge)
 }
 
-// cutBytes are an address, two durations and a count.
+// cutBytes is the size of a packed cut: an address, two durations and a count.
 const cutBytes = 16 + 4 + 4 + 4
 
-// packCuts writes cuts as of now. Masters of before read the addresses in "subs" and one age for
-// all.
+// packCuts packs the cuts as of now. Masters of older releases read only the addresses in "subs"
+// and one age for all of them.
 func (m cutMsg) packCuts(now time.Time) *value.Map {
 	cuts := m.cuts[:min(len(m.cuts), maxSubs)]
 	b := make([]byte, 0, len(cuts)*cutBytes)
@@ -101,7 +101,7 @@ func (m cutMsg) packCuts(now time.Time) *value.Map {
 	return value.NewMap("subs", packSubs(subs), "age", min(now.Sub(oldest), maxAge).Milliseconds(), "cuts", b)
 }
 
-// returnWithin is for how long a cut counts that a master of before tells of.
+// returnWithin is how long a cut counts that a master of an older release reports.
 const returnWithin = time.Minute
 
 func parseCuts(data []byte, now time.Time) ([]Cut, error) {
@@ -153,21 +153,21 @@ func parseSubs(data []byte) (Subs, error) {
 	return s, nil
 }
 
-// Subscribed tells the peers who listens at this master, in full. They hear it
-// again when they come back.
+// Subscribed sends the full list of this master's subscribers to the peers. Peers get it again when
+// they reconnect.
 func (p *Pool) Subscribed(s Subs) {
 	m := subsMsg{s}
 	p.subs.Store(&m)
 	p.sendToPeers("", m)
 }
 
-// CutOff tells the peers what minions may miss.
+// CutOff reports to all peers what minions may have missed.
 func (p *Pool) CutOff(cuts []Cut) { p.sendToPeers("", cutMsg{cuts}) }
 
-// CutBefore is CutOff for a peer that has just been connected.
+// CutBefore reports cuts to a peer that has just connected.
 func (p *Pool) CutBefore(peer string, cuts []Cut) { p.sendToPeers(peer, cutMsg{cuts}) }
 
-// sendToPeers sends to a peer, "" to all.
+// sendToPeers queues a control message for a peer, or with "" for all connected peers.
 func (p *Pool) sendToPeers(peer string, m any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,10 +178,10 @@ func (p *Pool) sendToPeers(peer string, m any) {
 	}
 }
 
-// receiveNews takes such a message of a member.
+// receiveNews takes a message about subscribers, cuts or starts from a member.
 func (p *Pool) receiveNews(peer string, from netip.Addr, kind string, data []byte) error {
 	if a, err := netip.ParseAddr(peer); err == nil {
-		from = a.Unmap() // it may have come through another master
+		from = a.Unmap() // the connection may be relayed by another master
 	}
 
 	n := news{peer: peer, from: from}
@@ -215,12 +215,13 @@ func (p *Pool) receiveNews(peer string, from netip.Addr, kind string, data []byt
 
 var errNews = errors.New("too much news waits for the start of this master")
 
-// news is what is known of a peer and its minions: a message of it, or that it was lost.
+// news is a message for the handler about a peer and its minions, or the report that the peer was
+// lost.
 type news struct {
 	peer string
 	from netip.Addr
-	at   time.Time // when it came; of a peer that was lost: when it was last heard
-	msg  any       // nil: it was lost
+	at   time.Time // when it arrived; for a lost peer, when it was last heard
+	msg  any       // nil when the peer was lost
 }
 
 func (n *news) deliverTo(p *Pool, h Handler) {
@@ -240,9 +241,9 @@ func (n *news) deliverTo(p *Pool, h Handler) {
 	}
 }
 
-// newsDesk hands news to the handler in their order, and keeps them until there is one:
-// a peer that has nothing new does not repeat its report. Overflow policy: of
-// each peer the last report is kept, and maxNews of all else, the newest of which is refused.
+// newsDesk delivers news to the handler in order. It keeps news until there is a handler, because a
+// peer does not repeat a report without a change. Of each peer it keeps the last report of
+// subscribers; other news are bounded by maxNews, and then the newest is refused.
 type newsDesk struct {
 	mu      sync.Mutex
 	waiting []news
@@ -271,7 +272,8 @@ func (d *newsDesk) deliver(p *Pool, n news) (taken bool) {
 	return true
 }
 
-// setHandler makes h the handler and hands it what waits. It reports whether there was none before.
+// setHandler sets the handler and delivers the waiting news. It reports whether there was no
+// handler before.
 func (d *newsDesk) setHandler(p *Pool, h Handler) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -285,7 +287,7 @@ func (d *newsDesk) setHandler(p *Pool, h Handler) bool {
 	return true
 }
 
-// findGonePeers finds members that have gone since the last look, lost or removed, and returns
+// findGonePeers returns the members that were lost or removed since the last call, with the time
 // when they were last heard. The caller holds mu.
 func (p *Pool) findGonePeers(now time.Time) (gone map[string]time.Time) {
 	gone = map[string]time.Time{}
@@ -304,7 +306,7 @@ func (p *Pool) findGonePeers(now time.Time) (gone map[string]time.Time) {
 	}
 
 	for id, here := range p.here {
-		if !members[id] { // it was removed, and its minions go elsewhere
+		if !members[id] { // it was removed, and its minions go to other masters
 			if here {
 				gone[id] = now
 			}
@@ -315,7 +317,7 @@ func (p *Pool) findGonePeers(now time.Time) (gone map[string]time.Time) {
 	return gone
 }
 
-// reportLost hands over what watch has found, in order.
+// reportLost queues the peers that findGonePeers returned as news.
 func (p *Pool) reportLost(gone map[string]time.Time) {
 	for id, heard := range gone {
 		p.news.deliver(p, news{peer: id, at: heard})

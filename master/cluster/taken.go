@@ -4,25 +4,24 @@ import (
 	"saltern/master/value"
 )
 
-// Masters tell each other which requests of minions they have taken, so that a
-// recorded one cannot be played again at another. A duty of its own: nothing
-// waits for it, nothing of it is acknowledged. What a connection lost is made
-// good by the next one, which begins with all that the master has taken.
-// Masters of before this message count it as bad and go on.
+// Masters tell each other which requests of minions they have taken, so that an attacker cannot
+// replay a recorded request at another master. Nothing waits for these messages and none is
+// acknowledged. If a connection breaks, the next one begins with all that the master has taken.
+// Masters of older releases count the message as bad and carry on.
 
-// maxTaken bounds the requests that wait for a peer, and those of a message. Of
-// more the oldest are lost, and counted.
+// maxTaken bounds the requests that wait for a peer, and those in one message. Beyond that the
+// oldest are dropped and counted.
 const (
 	maxTaken     = 1 << 16
 	takenMessage = 1 << 12
 )
 
-// takenMsg is such a message.
+// takenMsg lists digests of requests that a master has taken.
 type takenMsg [][16]byte
 
-// Taken tells the peers of a request, before its effect. It never blocks. A
-// request that is played at a peer before the peer has heard of it, less than a
-// way through the network, or a break of the connection, is not stopped.
+// Taken reports a request to the peers before it takes effect. It never blocks. It does not stop a
+// replay at a peer that has not got the report yet: within the network latency, or while the
+// connection is down.
 func (p *Pool) Taken(k [16]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,14 +43,14 @@ func (l *link) tellTaken(list ...[16]byte) {
 	l.wakeWriter()
 }
 
-// allTaken begins a connection.
+// allTaken queues all taken requests for a new connection.
 func (l *link) allTaken() {
 	if h := l.p.handler.Load(); h != nil {
 		l.tellTaken((*h).OwnNonces(maxTaken)...)
 	}
 }
 
-// takeTaken gives some of what waits.
+// takeTaken returns some of the waiting requests.
 func (l *link) takeTaken() takenMsg {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +82,7 @@ func parseTaken(data []byte) (takenMsg, error) {
 	return out, nil
 }
 
-// heardTaken takes such a message of a member.
+// heardTaken handles such a report of a member.
 func (p *Pool) heardTaken(data []byte) error {
 	list, err := parseTaken(data)
 	if err != nil {
@@ -92,7 +91,7 @@ func (p *Pool) heardTaken(data []byte) error {
 
 	p.mu.Lock()
 	h := p.handler.Load()
-	if h == nil { // Serve hands it over
+	if h == nil { // Serve passes it on later
 		p.early = append(p.early, list[:min(len(list), maxTaken-len(p.early))]...)
 	}
 	p.mu.Unlock()

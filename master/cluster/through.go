@@ -15,20 +15,19 @@ import (
 	"saltern/master/value"
 )
 
-// Two masters whose way to each other is cut, while a third hears both, are
-// connected through the third: it passes bytes on. What they say is inside TLS
-// as on the direct way, with the same pinned keys, so the third can neither
-// read nor change it, and duties, numbers and acknowledgements stay as they are.
+// When the network between two masters is cut but a third master reaches both, the third relays
+// their connection. They speak TLS with the same pinned keys as on the direct path, so the relay
+// can neither read nor change anything. Duties, numbers and acknowledgements stay the same.
 
 const (
-	directWait  = 2 * time.Second  // for the direct way while another one may be had
-	directEvery = 10 * time.Second // between tries of the direct way while another one is used
-	maxPassed   = 64               // connections that a master passes on; more are refused
+	directWait  = 2 * time.Second  // to dial directly while a relay may be available
+	directEvery = 10 * time.Second // between attempts to dial directly while a relay is used
+	maxPassed   = 64               // connections that a master relays; more are refused
 )
 
 var errDirect = errors.New("the direct way is open again")
 
-// between lists links to masters of ours that may reach the master of l.
+// between returns links to Saltern masters that may reach the master of l.
 func (p *Pool) between(l *link) (list []*link) {
 	if l.plain || l.stray {
 		return nil
@@ -43,7 +42,7 @@ func (p *Pool) between(l *link) (list []*link) {
 	return list
 }
 
-// relayPeer is the master through which the link goes; "" when it goes directly.
+// relayPeer returns the master that relays the link, or "" when the link is direct.
 func (l *link) relayPeer() string {
 	if by := l.by.Load(); by != nil {
 		return *by
@@ -51,7 +50,7 @@ func (l *link) relayPeer() string {
 	return ""
 }
 
-// openDirect opens the direct way.
+// openDirect opens a TCP connection to the link's master.
 func (l *link) openDirect(limit time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: limit, KeepAliveConfig: keepAlive, Control: l.p.cfg.control}
 	if a, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(l.p.cfg.Address, "0")); err == nil {
@@ -60,7 +59,8 @@ func (l *link) openDirect(limit time.Duration) (net.Conn, error) {
 	return d.DialContext(l.ctx, "tcp", l.p.cfg.dialAddress(l.id))
 }
 
-// secure proves the other end of a way, which it closes when that fails.
+// secure performs the TLS handshake and checks the key of the other end. On failure it closes the
+// connection.
 func (l *link) secure(raw net.Conn, limit time.Duration) (net.Conn, error) {
 	t := tls.Client(raw, l.p.tls)
 	ctx, cancel := context.WithTimeout(l.ctx, limit)
@@ -88,7 +88,7 @@ func (l *link) secure(raw net.Conn, limit time.Duration) (net.Conn, error) {
 	return t, nil
 }
 
-// through connects to the link's master by way of another.
+// through connects to the link's master by way of another master.
 func (l *link) through(other *link) (net.Conn, error) {
 	raw, err := other.openDirect(directWait)
 	if err != nil {
@@ -113,7 +113,7 @@ func (l *link) through(other *link) (net.Conn, error) {
 	return l.secure(c, handshakeWait)
 }
 
-// straight tries the direct way again and again, and says so when it is open.
+// straight retries the direct path periodically and calls open when it works.
 func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
 	for {
 		select {
@@ -135,7 +135,8 @@ func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
 	}
 }
 
-// relayConnection connects a member to another one, as it asks, until either ends it.
+// relayConnection relays a member's connection to another member on request, until either end
+// closes.
 func (k *conn) relayConnection(br *bufio.Reader, w net.Conn, data []byte) error {
 	p := k.in.p
 	m, err := unpackOwnMap(data)

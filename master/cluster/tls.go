@@ -15,11 +15,11 @@ import (
 	"saltern/master/crypt"
 )
 
-// protocol is what both ends name in the handshake (ALPN).
+// protocol is the ALPN name of both ends.
 const protocol = "saltern-cluster/1"
 
-// certificate wraps a master key for TLS. Nobody looks at anything in it but
-// the key and the name, so it never expires.
+// certificate wraps a master key for TLS. Peers read only the key and the name, so the certificate
+// never expires.
 func certificate(id string, key *rsa.PrivateKey) (tls.Certificate, error) {
 	t := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
@@ -36,9 +36,8 @@ func certificate(id string, key *rsa.PrivateKey) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// tlsConfig is for both sides. Chains are not verified: the handshake proves
-// the possession of the key, and the key is compared with the pinned one by
-// whoever uses the connection.
+// tlsConfig returns the configuration of both ends. It does not verify chains: the handshake proves
+// possession of the key, and the user of the connection compares the key with the pinned one.
 func tlsConfig(cert tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates:           []tls.Certificate{cert},
@@ -56,8 +55,8 @@ func tlsConfig(cert tls.Certificate) *tls.Config {
 
 var errCertificate = errors.New("unacceptable certificate")
 
-// certOf reads name and key of the other end's certificate. Keys of unusual
-// sizes are refused before any work is done with them.
+// certOf returns name and key of the other end's certificate. It refuses keys of unusual size
+// before any costly operation.
 func certOf(raw [][]byte) (id, pem string, err error) {
 	if len(raw) != 1 {
 		return "", "", errCertificate
@@ -81,7 +80,7 @@ func certOf(raw [][]byte) (id, pem string, err error) {
 	return c.Subject.CommonName, pem, err
 }
 
-// endOf is certOf of an established connection.
+// endOf returns name and key of the other end of an established connection.
 func endOf(c *tls.Conn) (id, pem string, err error) {
 	s := c.ConnectionState()
 	if s.NegotiatedProtocol != protocol || len(s.PeerCertificates) != 1 {

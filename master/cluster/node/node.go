@@ -124,7 +124,8 @@ func (n *Node) Tick(now time.Time) []Output {
 		}
 
 		n.renewLease(now)
-		if n.holdsLease(now) && n.cfg.PublishSession > 0 && now.Sub(time.Unix(n.rec.KeyMade, 0)) >= n.cfg.PublishSession {
+		if n.holdsLease(now) && n.cfg.PublishSession > 0 &&
+			now.Sub(time.Unix(n.rec.KeyMade, 0)) >= n.cfg.PublishSession {
 			n.rotate(now, 0)
 		}
 	}

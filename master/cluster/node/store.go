@@ -197,13 +197,14 @@ func (n *Node) renewLease(now time.Time) {
 		}
 
 		n.renewAt = now.Add(leaseRenew)
-		n.queueIntent(now, &intent{name: "lease", lease: true, until: now.Add(leaseTTL), apply: func(r *Record) (bool, error) {
-			if r.Owner.ID != o.ID || r.Owner.Inc != o.Inc || r.Owner.Token != o.Token {
-				return false, nil
-			}
-			r.Owner.Beat++
-			return true, nil
-		}})
+		n.queueIntent(now,
+			&intent{name: "lease", lease: true, until: now.Add(leaseTTL), apply: func(r *Record) (bool, error) {
+				if r.Owner.ID != o.ID || r.Owner.Inc != o.Inc || r.Owner.Token != o.Token {
+					return false, nil
+				}
+				r.Owner.Beat++
+				return true, nil
+			}})
 
 		return
 	}
@@ -219,13 +220,14 @@ func (n *Node) renewLease(now time.Time) {
 		return
 	}
 
-	n.queueIntent(now, &intent{name: "lease", lease: true, until: now.Add(leaseStep), apply: func(r *Record) (bool, error) {
-		if r.Owner != o {
-			return false, nil
-		}
-		r.Owner = Lease{ID: n.cfg.ID, Inc: n.cfg.Inc, Token: o.Token + 1}
-		return true, nil
-	}})
+	n.queueIntent(now,
+		&intent{name: "lease", lease: true, until: now.Add(leaseStep), apply: func(r *Record) (bool, error) {
+			if r.Owner != o {
+				return false, nil
+			}
+			r.Owner = Lease{ID: n.cfg.ID, Inc: n.cfg.Inc, Token: o.Token + 1}
+			return true, nil
+		}})
 }
 
 // seeLease finds out how long the lease in the record is ours: it counts from

@@ -219,7 +219,8 @@ func (s Suite) OpenDiscoverReply(data []byte) (DiscoverReply, error) {
 		return DiscoverReply{}, err
 	}
 	d := DiscoverReply{Own: isOwn(e.Map)}
-	if err := e.readTexts(&d.PeerID, &d.Pub, field{"token", &d.Token}, field{"return_token", &d.ReturnToken}); err != nil {
+	if err := e.readTexts(&d.PeerID, &d.Pub, field{"token", &d.Token},
+		field{"return_token", &d.ReturnToken}); err != nil {
 		return DiscoverReply{}, err
 	}
 	if d.ClusterPub = e.Str("cluster_pub"); len(d.ClusterPub) > maxPEM {
@@ -272,7 +273,8 @@ func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 	}
 
 	j := Join{Own: isOwn(e.Map)}
-	if err := e.readTexts(&j.PeerID, &j.Pub, field{"token", &j.Token}, field{"return_token", &j.ReturnToken}); err != nil {
+	if err := e.readTexts(&j.PeerID, &j.Pub, field{"token", &j.Token},
+		field{"return_token", &j.ReturnToken}); err != nil {
 		return Join{}, err
 	}
 

@@ -51,7 +51,8 @@ func (n *Node) current(p *value.Map) bool {
 // onPreVote changes nothing here (raft/node.py pre_request_vote).
 func (n *Node) onPreVote(now time.Time, from string, term int64, p *value.Map) {
 	granted := term > n.st.Term && n.current(p) && n.role != leader && now.Sub(n.heard) >= lease
-	n.queueMessage(from, "pre-request-vote-reply", value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
+	n.queueMessage(from, "pre-request-vote-reply",
+		value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
 }
 
 func (n *Node) onVote(now time.Time, from string, term int64, p *value.Map) {
@@ -64,7 +65,8 @@ func (n *Node) onVote(now time.Time, from string, term int64, p *value.Map) {
 		n.dirty = true
 		n.heard = now
 	}
-	n.queueMessage(from, "request-vote-reply", value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
+	n.queueMessage(from, "request-vote-reply",
+		value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
 }
 
 func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {

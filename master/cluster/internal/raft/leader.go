@@ -22,7 +22,8 @@ func (n *Node) appendTo(id string) {
 	if len(entries) > maxBatch {
 		entries = entries[:maxBatch]
 	}
-	n.queueMessage(id, "append-entries", appendRequest(n.cfg.ID, n.st.Term, n.termAt(next-1), next-1, n.commit, entries))
+	n.queueMessage(id, "append-entries",
+		appendRequest(n.cfg.ID, n.st.Term, n.termAt(next-1), next-1, n.commit, entries))
 }
 
 // acknowledged takes what a master says to an append.
