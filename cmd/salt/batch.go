@@ -13,12 +13,11 @@ import (
 	"saltern/master/value"
 )
 
-// batch runs the job on some minions at a time, or, for --static without
-// --batch, on all at once, and shows the returns in the end
-// (salt/cli/batch.py).
-func (s *saltCall) batch(ctx context.Context, size string) error {
+// runBatch runs the job on some minions at a time, or with --static and without --batch on all at
+// once. It shows the returns at the end (salt/cli/batch.py).
+func (s *saltCall) runBatch(ctx context.Context, size string) error {
 	k := value.NewMap()
-	token, err := s.token()
+	token, err := s.savedToken()
 	if err != nil {
 		return err
 	}
@@ -73,7 +72,7 @@ func (s *saltCall) batch(ctx context.Context, size string) error {
 			s.println("No minions matched the target.")
 			return s.nothing()
 		}
-		return s.empty()
+		return s.showEmpty()
 	case s.static:
 		if err := s.display(all, "", 0, o); err != nil {
 			return err
@@ -87,7 +86,8 @@ func (s *saltCall) batch(ctx context.Context, size string) error {
 	return exit(int(worst))
 }
 
-// handOver leaves a batch to the master (salt/cli/salt.py _run_batch_async).
+// handOver passes a batch to the master, which runs it on its own (salt/cli/salt.py
+// _run_batch_async).
 func (s *saltCall) handOver(ctx context.Context, q client.BatchRequest) error {
 	n, err := s.c.HandOver(ctx, q,
 		func(id string) { s.println("Minion " + printable.Line(id) + " did not respond. No job will be sent.") })
@@ -130,7 +130,7 @@ func (s *saltCall) batchOutput(o output.Options, worst *int64) client.BatchOutpu
 	}
 }
 
-// newJID makes a job id of the time, in UTC (salt/utils/jid.py gen_jid).
+// newJID returns the job id for a time, in UTC (salt/utils/jid.py gen_jid).
 func newJID(t time.Time) string {
 	t = t.UTC()
 	return t.Format("20060102150405") + fmt.Sprintf("%06d", t.Nanosecond()/1000)

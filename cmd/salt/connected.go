@@ -16,13 +16,13 @@ import (
 	"saltern/master/value"
 )
 
-// presence tells who is connected to the publish port, by the addresses in
-// the cached grains (salt/utils/minions.py connected_ids). Behind a proxy all
-// connections are the proxy's, so nothing can be told.
+// presence knows which minions are connected to the publish port. It compares the remote addresses
+// of the connections with those in the cached grains (salt/utils/minions.py connected_ids). Behind
+// a proxy all connections come from the proxy, so presence knows nothing.
 type presence struct {
 	data  *cache.Store
 	addrs map[netip.Addr]bool
-	some  bool // somebody is connected, so the absence of others means something
+	some  bool // at least one minion is connected, so a missing one is really absent
 }
 
 func (t *tool) presence() *presence {
@@ -49,7 +49,7 @@ func (t *tool) presence() *presence {
 		}
 	}
 
-	own(p.addrs, net.InterfaceAddrs)
+	replaceLoopback(p.addrs, net.InterfaceAddrs)
 	ids, err := data.IDs(cache.Grains)
 	if err != nil {
 		return p
@@ -59,8 +59,8 @@ func (t *tool) presence() *presence {
 	return p
 }
 
-// away tells that a minion is known and has no connection.
-func (p *presence) away(id string) bool {
+// isDisconnected reports whether a minion is known and has no connection.
+func (p *presence) isDisconnected(id string) bool {
 	if !p.some || p.connected(id) {
 		return false
 	}
@@ -70,10 +70,10 @@ func (p *presence) away(id string) bool {
 
 func (p *presence) connected(id string) bool {
 	g, ok := p.data.Get(cache.Grains, id)
-	return ok && (p.any(g, "ipv4") || p.any(g, "ipv6"))
+	return ok && (p.anyConnected(g, "ipv4") || p.anyConnected(g, "ipv6"))
 }
 
-func (p *presence) any(g *value.Map, name string) bool {
+func (p *presence) anyConnected(g *value.Map, name string) bool {
 	for _, s := range g.Texts(name) {
 		if a, err := netip.ParseAddr(s); err == nil && p.addrs[a] {
 			return true
@@ -82,9 +82,9 @@ func (p *presence) any(g *value.Map, name string) bool {
 	return false
 }
 
-// own replaces the loopback, by which a minion on this host connects, by the
+// replaceLoopback replaces the loopback address, from which a minion on this host connects, by the
 // addresses of this host.
-func own(addrs map[netip.Addr]bool, local func() ([]net.Addr, error)) {
+func replaceLoopback(addrs map[netip.Addr]bool, local func() ([]net.Addr, error)) {
 	loop := false
 	for a := range addrs {
 		if a.IsLoopback() {
@@ -131,7 +131,7 @@ func remotes(r io.Reader, port int, into map[netip.Addr]bool) {
 			continue
 		}
 
-		for i := 0; i < len(b); i += 4 { // words in the order of the machine
+		for i := 0; i < len(b); i += 4 { // words in the byte order of the machine
 			b[i], b[i+1], b[i+2], b[i+3] = b[i+3], b[i+2], b[i+1], b[i]
 		}
 

@@ -55,15 +55,15 @@ type cpCall struct {
 
 func (e *env) saltCP(ctx context.Context, words []string) int {
 	p := e.cpParser()
-	t, code := e.start(p, words, false)
+	t, code := e.startTool(p, words, false)
 	if t == nil {
 		return code
 	}
 	s := &cpCall{tool: t}
-	return t.exitCode(s.run(ctx))
+	return t.exitCode(s.copyAll(ctx))
 }
 
-func (s *cpCall) run(ctx context.Context) error {
+func (s *cpCall) copyAll(ctx context.Context) error {
 	typ, err := targetType(s.v, s.p.Groups)
 	if err != nil {
 		return err
@@ -118,9 +118,9 @@ func (s *cpCall) run(ctx context.Context) error {
 	return s.display(ret, "nested", 0, s.outputOptions())
 }
 
-// cmd runs a function and gathers what all minions say; one that does not
-// answer is shown as such.
-func (s *cpCall) cmd(ctx context.Context, fun string, arg []any) (*value.Map, error) {
+// runOnMinions runs a function and collects the answers of all minions, and a text for each minion
+// that does not answer.
+func (s *cpCall) runOnMinions(ctx context.Context, fun string, arg []any) (*value.Map, error) {
 	req := s.req
 	req.Fun, req.Arg = fun, arg
 	ret := value.NewMap()
@@ -150,7 +150,7 @@ func (s *cpCall) sendInOneJob(ctx context.Context) (*value.Map, error) {
 			s.println(f + " is a directory, only files are supported in non-chunked mode. Use \"--chunked\" command line argument.")
 			return nil, exit(exitGeneric)
 		case err != nil || !st.Mode().IsRegular():
-			continue // as Salt: what is neither file nor directory is left out
+			continue // as Salt does: skip what is neither file nor directory
 		}
 
 		b, err := os.ReadFile(f)
@@ -165,7 +165,7 @@ func (s *cpCall) sendInOneJob(ctx context.Context) (*value.Map, error) {
 		files.Set(f, string(b))
 	}
 
-	return s.cmd(ctx, "cp.recv", []any{files, s.dest})
+	return s.runOnMinions(ctx, "cp.recv", []any{files, s.dest})
 }
 
 // source is a file to send in parts.
@@ -174,8 +174,8 @@ type source struct {
 	mode int64
 }
 
-// find lists the files below a path, and its empty directories.
-func find(path string) (files []source, emptyDirs []string, err error) {
+// findFiles lists the files below a path, and its empty directories.
+func findFiles(path string) (files []source, emptyDirs []string, err error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, nil, err
@@ -205,7 +205,7 @@ func find(path string) (files []source, emptyDirs []string, err error) {
 	}
 
 	for _, e := range entries {
-		f, d, err := find(filepath.Join(path, e.Name()))
+		f, d, err := findFiles(filepath.Join(path, e.Name()))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a dangling link
 			return nil, nil, err
 		}
@@ -219,7 +219,7 @@ func (s *cpCall) chunked(ctx context.Context) (*value.Map, error) {
 	var files []source
 	var empty []string
 	for _, p := range s.src {
-		f, d, err := find(p)
+		f, d, err := findFiles(p)
 		if errors.Is(err, fs.ErrNotExist) {
 			fmt.Fprintf(s.stderr, "%s does not exist\n", p)
 			return nil, exit(exitArguments)
@@ -235,27 +235,27 @@ func (s *cpCall) chunked(ctx context.Context) (*value.Map, error) {
 	intoDir := len(empty) > 0 || len(files) > 1 || strings.HasSuffix(s.dest, "/") || strings.HasSuffix(s.dest, `\`)
 	ret := value.NewMap()
 	for _, f := range files {
-		if err := s.send(ctx, f, s.remote(f.path, intoDir), ret); err != nil {
+		if err := s.sendFile(ctx, f, s.remote(f.path, intoDir), ret); err != nil {
 			return nil, err
 		}
 	}
 
 	for _, d := range empty {
 		remote := s.remote(d, intoDir)
-		got, err := s.cmd(ctx, "cp.recv_chunked", []any{remote, nil})
+		got, err := s.runOnMinions(ctx, "cp.recv_chunked", []any{remote, nil})
 		if err != nil {
 			return nil, err
 		}
 
 		for id, r := range got.All() {
-			note(ret, id, remote, r)
+			noteResult(ret, id, remote, r)
 		}
 	}
 
 	return ret, nil
 }
 
-// remote is where a file goes on the minion.
+// remote returns the path of a file on the minion.
 func (s *cpCall) remote(path string, intoDir bool) string {
 	if slices.Contains(s.src, path) {
 		if intoDir {
@@ -278,7 +278,7 @@ func pathJoin(dir, name string) string {
 	return dir + "/" + name
 }
 
-func note(ret *value.Map, id any, path string, what any) {
+func noteResult(ret *value.Map, id any, path string, what any) {
 	name, _ := id.(string)
 	m := ret.Map(name)
 	if m == nil {
@@ -288,9 +288,8 @@ func note(ret *value.Map, id any, path string, what any) {
 	m.Set(path, what)
 }
 
-// send copies one file, part by part. The first error of a minion is what is
-// shown for it.
-func (s *cpCall) send(ctx context.Context, f source, remote string, ret *value.Map) error {
+// sendFile copies one file in parts. The result for a minion is its first error.
+func (s *cpCall) sendFile(ctx context.Context, f source, remote string, ret *value.Map) error {
 	fh, err := os.Open(f.path)
 	if err != nil {
 		return err
@@ -318,7 +317,7 @@ func (s *cpCall) send(ctx context.Context, f source, remote string, ret *value.M
 			}
 		}
 
-		got, err := s.cmd(ctx, "cp.recv_chunked",
+		got, err := s.runOnMinions(ctx, "cp.recv_chunked",
 			[]any{remote, base64.StdEncoding.EncodeToString(chunk), part > 0, zip, f.mode})
 		if err != nil {
 			return err
@@ -328,7 +327,7 @@ func (s *cpCall) send(ctx context.Context, f source, remote string, ret *value.M
 		}
 
 		for id, r := range got.All() {
-			note(ret, id, remote, r)
+			noteResult(ret, id, remote, r)
 			if _, have := failed.GetAny(id); r != true && !have {
 				failed.Set(id, r)
 			}
@@ -340,13 +339,13 @@ func (s *cpCall) send(ctx context.Context, f source, remote string, ret *value.M
 	}
 
 	for id, r := range failed.All() {
-		note(ret, id, remote, r)
+		noteResult(ret, id, remote, r)
 	}
 
 	return nil
 }
 
-// unsent notes for all minions that a part could not be published.
+// unsent records for all minions that a part could not be published.
 func (s *cpCall) unsent(remote string, partly bool, ret *value.Map) error {
 	ids, err := s.matched(s.req.Target, s.req.TargetType)
 	if err != nil {
@@ -358,7 +357,7 @@ func (s *cpCall) unsent(remote string, partly bool, ret *value.Map) error {
 	}
 	msg += fmt.Sprintf(" It may be necessary to decrease salt_cp_chunk_size (current value: %d)", s.cfg.SaltCPChunkSize)
 	for _, id := range ids {
-		note(ret, id, remote, msg)
+		noteResult(ret, id, remote, msg)
 	}
 	return nil
 }

@@ -16,9 +16,9 @@ import (
 	"saltern/master/value"
 )
 
-// credentials are what an external authentication system wants to know, asked
-// for where the command line does not say it; with -T also a new token, which
-// is saved. Without -a there are none (salt/auth/__init__.py Resolver).
+// credentials returns the fields that an external authentication system needs. It asks the user for
+// those that the command line does not give. With -T it also fetches a new token and saves it.
+// Without -a it returns no fields (salt/auth/__init__.py Resolver).
 func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, error) {
 	eauth := t.v.Str("eauth")
 	m := value.NewMap()
@@ -33,7 +33,7 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, e
 	name := t.v.Str("username")
 	if name == "" {
 		var err error
-		if name, err = t.ask("username: "); err != nil && !errors.Is(err, io.EOF) {
+		if name, err = t.askUser("username: "); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		if name == "" {
@@ -70,15 +70,14 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, e
 	return m, nil
 }
 
-// saltSystems are the systems of Salt 3008.3 (salt/auth).
+// saltSystems returns the authentication systems of Salt 3008.3 (salt/auth).
 func saltSystems() []string { return []string{"auto", "file", "ldap", "pam", "rest", "sharedsecret"} }
 
-// knownSystem refuses an external authentication system that does not exist, and
-// names those that do, before anybody is asked for a password
-// (salt/auth/__init__.py Resolver.cli). What exists are Salt's own, modules of
-// the administrator, and what the configuration grants something to, such as a
-// module of a Salt extension. From a configuration for other users, which holds
-// neither, nothing is refused: the master knows.
+// knownSystem returns an error for an external authentication system that does not exist, before
+// the user is asked for a password (salt/auth/__init__.py Resolver.cli). Systems exist if they are
+// Salt's own, modules of the administrator, or named in external_auth, such as a module of a Salt
+// extension. The configuration for other users contains neither modules nor external_auth; then
+// knownSystem accepts everything and the master decides.
 func (t *tool) knownSystem(name string) error {
 	if t.partial {
 		return nil
@@ -113,17 +112,17 @@ func (t *tool) saveToken(tok string) {
 	}
 }
 
-// askHidden reads a line without showing it, when it comes from a terminal.
+// askHidden reads a line. On a terminal it does not echo the input.
 func (t *tool) askHidden(question string) (string, error) {
 	f, ok := t.stdin.(*os.File)
 	if !ok {
-		return t.ask(question)
+		return t.askUser(question)
 	}
 
 	fd := int(f.Fd())
 	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
-		return t.ask(question)
+		return t.askUser(question)
 	}
 
 	fmt.Fprint(t.stderr, question)

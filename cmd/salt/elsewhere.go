@@ -21,26 +21,25 @@ import (
 	"saltern/master/client"
 )
 
-// aliveTakes is how long this node's master may take to answer before another one is
-// asked. It must be the time in which nothing with an effect was sent to it: a master
-// that is stopped and goes on does then what it was told.
+// aliveTakes is how long the tool waits for this node's master before it asks another one. Until
+// then nothing with an effect may have been sent: a master that was frozen executes later what it
+// received.
 const aliveTakes = 3 * time.Second
 
-// startTakes bounds the search for a node that runs a tool.
+// startTakes bounds the search for a node that can run the tool.
 const startTakes = 90 * time.Second
 
-// user is on whose behalf the master is asked.
-func (t *tool) user() string {
+// askingUser returns the user on whose behalf the tool asks the master.
+func (t *tool) askingUser() string {
 	if t.other != nil {
 		return t.other.request.User
 	}
 	return client.CurrentUser(t.getenv)
 }
 
-// elsewhere has another master of the cluster asked if that of this node does not
-// answer, or can keep no jobs, by the same tool on another node. done is false when
-// the call is to go on here, and nothing was done elsewhere. It must be called before
-// anything is sent that has an effect.
+// elsewhere runs the tool on another node of the cluster if this node's master does not answer or
+// cannot store jobs. done is false when the call must go on here; then nothing was done elsewhere.
+// It must be called before the tool sends anything that has an effect.
 func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 	if t.other != nil || t.cfg.Supervisor == "" {
 		return false, nil
@@ -71,7 +70,7 @@ func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 			defer resp.Body.Close()
 			fmt.Fprintf(t.stderr, "this node's master %s; asked %s\n", fault,
 				printable.Brief(resp.Header.Get(toolrun.AskedHeader), 120))
-			return true, t.relay(ctx, cancel, resp.Body)
+			return true, t.relayOutput(ctx, cancel, resp.Body)
 		}
 	}
 
@@ -87,9 +86,9 @@ func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// forAnother is this call as another node is asked for it.
+// forAnother returns the request that makes another node run this call.
 func (t *tool) forAnother() ([]byte, error) {
-	if err := t.unfit(); err != nil {
+	if err := t.checkPortable(); err != nil {
 		return nil, err
 	}
 	if t.pinned {
@@ -104,7 +103,7 @@ func (t *tool) forAnother() ([]byte, error) {
 	r := toolrun.Request{
 		Tool:     t.p.Prog,
 		Words:    words,
-		User:     t.user(),
+		User:     t.askingUser(),
 		Terminal: t.terminal,
 		Columns:  min(t.columns, toolrun.MaxColumns),
 	}
@@ -112,17 +111,16 @@ func (t *tool) forAnother() ([]byte, error) {
 	return r.Encode()
 }
 
-// portable are the options that mean the same on every node, by the name of their
-// value: they open no file, and take nobody's password. The folder of the
-// configuration is that of the other node.
+// portable lists the options, by the name of their value, that mean the same on every node: they
+// open no file and take no password. config_dir then means the other node's folder.
 var portable = strings.Fields(`config_dir hard_crash log_level output output_indent no_color force_color state_output state_verbose
 	timeout no_parse args_stdin module_executors executor_opts static progress failhard async subset verbose show_timeout show_jid
 	batch batch_wait batch_safe_limit batch_safe_size return return_config return_kwargs doc args_separator cli_summary metadata
 	start_event state_output_diff quiet jid skip_grains delimiter
 	list_hosts pcre list grain grain_pcre nodegroup range compound pillar_target pillar_pcre ipcidr`)
 
-// unfit reports what keeps this call from running on another node.
-func (t *tool) unfit() error {
+// checkPortable returns an error that names what prevents this call from running on another node.
+func (t *tool) checkPortable() error {
 	allowed := map[string]bool{}
 	for _, name := range portable {
 		allowed[name] = true
@@ -134,7 +132,7 @@ func (t *tool) unfit() error {
 		}
 	}
 
-	for _, name := range []string{"eauth", "output_file"} { // the configuration may have them
+	for _, name := range []string{"eauth", "output_file"} { // the configuration may set them, too
 		if t.v.Str(name) != "" {
 			return op.Error(fmt.Sprintf("%s is not possible on another node", name))
 		}
@@ -143,8 +141,7 @@ func (t *tool) unfit() error {
 	return nil
 }
 
-// unknownError means that another node may have run the tool, and that nobody
-// knows it.
+// unknownError means that another node may or may not have run the tool.
 type unknownError struct{ err error }
 
 func (e *unknownError) Error() string {
@@ -154,8 +151,8 @@ func (e *unknownError) Error() string {
 
 func (e *unknownError) Unwrap() error { return e.err }
 
-// askSupervisor has the supervisor find a node that runs the tool. An error that is
-// no unknownError means that no node has.
+// askSupervisor asks the supervisor for a node that runs the tool. Any error other than an
+// unknownError means that no node ran it.
 func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Response, error) {
 	sent := false
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -209,14 +206,14 @@ func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Respo
 	return nil, refused
 }
 
-// relay shows what the tool prints on the other node, and ends as it does there.
-func (t *tool) relay(ctx context.Context, cancel context.CancelFunc, from io.Reader) error {
+// relayOutput prints what the tool prints on the other node, and ends with its exit code.
+func (t *tool) relayOutput(ctx context.Context, cancel context.CancelFunc, from io.Reader) error {
 	lost := time.AfterFunc(toolrun.Silence, cancel)
 	defer lost.Stop()
 	for {
 		lost.Reset(toolrun.Silence)
 		kind, data, err := toolrun.ReadFrame(from)
-		inTime := lost.Stop() // whoever reads what we print may take his time
+		inTime := lost.Stop() // a slow reader of our output must not end the call
 		if err != nil {
 			return t.broken(ctx, !inTime, err)
 		}
@@ -239,7 +236,7 @@ func (t *tool) relay(ctx context.Context, cancel context.CancelFunc, from io.Rea
 	}
 }
 
-// broken is how a call ends of whose end on the other node nothing is known.
+// broken returns the error of a call whose result on the other node is unknown.
 func (t *tool) broken(ctx context.Context, silent bool, err error) error {
 	if ctx.Err() != nil && !silent {
 		return t.givenUp()
@@ -248,25 +245,25 @@ func (t *tool) broken(ctx context.Context, silent bool, err error) error {
 		err)
 }
 
-// givenUp is how a call ends by Ctrl-C.
+// givenUp returns the error of a call that the user interrupted.
 func (t *tool) givenUp() error {
 	fmt.Fprint(t.stderr,
 		"\nExiting gracefully on Ctrl-c\nWhat was started on another node may go on at the minions. To find it: salt-run jobs.list_jobs\n")
 	return exit(exitGeneric)
 }
 
-// otherNode is a call of another node.
+// otherNode is a call that runs here on behalf of another node.
 type otherNode struct {
 	request toolrun.Request
 	conf    string // the folder of this node's configuration
 }
 
-// moreReady is how ready the kernel is to kill what runs here for another node when
-// memory is short.
+// moreReady is the OOM score adjustment of a tool that runs for another node: the kernel kills it
+// early when memory is short.
 const moreReady = "300"
 
-// forOther runs a tool for another node, which the supervisor gives on standard
-// input. It can do no more than who starts it: for the master's account.
+// forOther runs a tool for another node. The supervisor writes the request to standard input. The
+// tool has only the rights of the account that starts it, the master's.
 func (e *env) forOther(ctx context.Context, args []string) int {
 	if len(args) != 1 {
 		fmt.Fprintf(e.stderr, "%s is for applianced\n", toolrun.Program)
@@ -279,12 +276,12 @@ func (e *env) forOther(ctx context.Context, args []string) int {
 		return exitUsage
 	}
 
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(moreReady), 0) // else it stays as ready as the supervisor
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(moreReady), 0) // on failure the score of the supervisor stays
 	here := *e
 	here.stdin = strings.NewReader("")
 	here.terminal = r.Terminal
 	here.columns = r.Columns
 	here.other = &otherNode{request: r, conf: args[0]}
 
-	return here.run(ctx, r.Tool, r.Words)
+	return here.runTool(ctx, r.Tool, r.Words)
 }

@@ -80,7 +80,7 @@ func (n *neighbour) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		getenv: func(string) string { return "" },
 	}
 
-	code := there.run(r.Context(), toolrun.Program, []string{n.conf})
+	code := there.runTool(r.Context(), toolrun.Program, []string{n.conf})
 	_ = toolrun.WriteFrame(w, toolrun.Exit, []byte{byte(code)})
 }
 
@@ -357,7 +357,7 @@ func TestForOther(t *testing.T) {
 		e := &env{stdin: strings.NewReader(text), stdout: &b, stderr: &b, getenv: func(string) string { return "" }}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		return e.run(ctx, toolrun.Program, args), b.String()
+		return e.runTool(ctx, toolrun.Program, args), b.String()
 	}
 
 	for text, want := range map[string]string{
@@ -418,7 +418,7 @@ func TestRelaySilence(t *testing.T) {
 		}()
 
 		began := time.Now()
-		err := c.relay(ctx, func() { cancel(); _ = from.CloseWithError(ctx.Err()) }, from)
+		err := c.relayOutput(ctx, func() { cancel(); _ = from.CloseWithError(ctx.Err()) }, from)
 		if err == nil || !strings.Contains(err.Error(), "is lost") || out.String() != "a\nb\n" || errs.String() != "" {
 			t.Errorf("%v, %q %q", err, out.String(), errs)
 		}
@@ -437,7 +437,7 @@ func TestRelayInterrupted(t *testing.T) {
 	from, _ := io.Pipe()
 	cancel()
 	_ = from.CloseWithError(ctx.Err())
-	if err := c.relay(ctx, cancel, from); err != exit(exitGeneric) ||
+	if err := c.relayOutput(ctx, cancel, from); err != exit(exitGeneric) ||
 		!strings.Contains(errs.String(), "Exiting gracefully on Ctrl-c") {
 		t.Errorf("%v %q", err, errs)
 	}

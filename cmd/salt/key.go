@@ -87,12 +87,12 @@ func (e *env) keyParser() *op.Parser {
 
 func (e *env) saltKey(ctx context.Context, words []string) int {
 	p := e.keyParser()
-	t, code := e.start(p, words, false)
+	t, code := e.startTool(p, words, false)
 	if t == nil {
 		return code
 	}
 	k := &keyCall{tool: t}
-	return t.exitCode(k.run(ctx))
+	return t.exitCode(k.execute(ctx))
 }
 
 // keyCall is one call of salt-key (salt/key.py KeyCLI).
@@ -101,7 +101,7 @@ type keyCall struct {
 	store *keys.Store
 	dir   string
 	c     *client.Client
-	actor audit.Actor // who calls, before it becomes the master's user
+	actor audit.Actor // the calling user, recorded before the switch to the master's account
 }
 
 // keyDirs are the states of keys in the order in which Salt lists them.
@@ -122,7 +122,7 @@ func (s selection) toMap() *value.Map {
 	return m
 }
 
-func (k *keyCall) check() error {
+func (k *keyCall) checkOptions() error {
 	if n := k.v.Int("keysize"); k.v.Explicit("keysize") && (n < 2048 || n > 32768) {
 		if n < 2048 {
 			return op.Error("The minimum value for keysize is 2048")
@@ -160,8 +160,8 @@ func (k *keyCall) check() error {
 	return k.emptyOutputFile()
 }
 
-func (k *keyCall) run(ctx context.Context) error {
-	if err := k.check(); err != nil {
+func (k *keyCall) execute(ctx context.Context) error {
+	if err := k.checkOptions(); err != nil {
 		return err
 	}
 
@@ -183,7 +183,7 @@ func (k *keyCall) run(ctx context.Context) error {
 	}
 
 	var err error
-	answered := k.slow()
+	answered := k.warnWhenSlow()
 	k.store, err = keys.Open(k.dir,
 		keys.Config{
 			Create:     k.cfg.ClusterID == "",
@@ -213,14 +213,14 @@ func (k *keyCall) action(ctx context.Context) error {
 	}
 
 	if l := v.Str("list"); l != "" {
-		return k.list(l)
+		return k.listKeys(l)
 	}
 	if v.Bool("list_all") {
-		return k.list("all")
+		return k.listKeys("all")
 	}
 
 	if m, ok := pick("print"); ok {
-		return k.show(m, func(st keys.State, id string) (any, error) { return k.pem(st, id) })
+		return k.showMatches(m, func(st keys.State, id string) (any, error) { return k.keyPEM(st, id) })
 	}
 
 	if m, ok := pick("accept"); ok {
@@ -241,10 +241,10 @@ func (k *keyCall) action(ctx context.Context) error {
 		return k.finger(m)
 	}
 
-	return k.list("all")
+	return k.listKeys("all")
 }
 
-// selectionOf are the states that accepting or rejecting takes keys from.
+// selectionOf returns the states from which accepting or rejecting takes keys.
 func selectionOf(extra keys.State, withExtra, withDenied bool) []keys.State {
 	from := []keys.State{keys.Pending}
 	if withExtra {
@@ -258,24 +258,24 @@ func selectionOf(extra keys.State, withExtra, withDenied bool) []keys.State {
 
 func (k *keyCall) displayKeys(v any) error { return k.display(v, "key", 0, k.outputOptions()) }
 
-func (k *keyCall) list(kind string) error {
+func (k *keyCall) listKeys(kind string) error {
 	sel := selection{}
 	for _, st := range statesOf(kind) {
-		sel[st] = k.ids(st)
+		sel[st] = k.sortedIDs(st)
 	}
 	return k.displayKeys(sel.toMap())
 }
 
-// ids are the keys of a state, sorted without regard to case.
-func (k *keyCall) ids(st keys.State) []string {
+// sortedIDs returns the ids of the keys in a state, sorted without regard to case.
+func (k *keyCall) sortedIDs(st keys.State) []string {
 	ids := slices.Clone(k.store.List(st))
 	slices.SortStableFunc(ids, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
 	return ids
 }
 
-// match are the keys whose ids match one of the shell patterns, which are
-// separated by commas (salt/key.py glob_match).
-func (k *keyCall) match(pattern string) selection {
+// matchGlobs returns the keys whose ids match one of the comma-separated shell patterns
+// (salt/key.py glob_match).
+func (k *keyCall) matchGlobs(pattern string) selection {
 	var globs []string
 	for _, p := range strings.Split(pattern, ",") {
 		if p != "" {
@@ -285,7 +285,7 @@ func (k *keyCall) match(pattern string) selection {
 
 	sel := selection{}
 	for _, st := range keyDirs {
-		for _, id := range k.ids(st) {
+		for _, id := range k.sortedIDs(st) {
 			for _, g := range globs {
 				if glob.Glob(g, id) {
 					sel[st] = append(sel[st], id)
@@ -298,17 +298,17 @@ func (k *keyCall) match(pattern string) selection {
 	return sel
 }
 
-// show prints something about each key that matches.
-func (k *keyCall) show(pattern string, what func(keys.State, string) (any, error)) error {
-	sel := k.match(pattern)
-	m, err := about(sel, what)
+// showMatches prints, for each key that matches, the text that what returns.
+func (k *keyCall) showMatches(pattern string, what func(keys.State, string) (any, error)) error {
+	sel := k.matchGlobs(pattern)
+	m, err := describeKeys(sel, what)
 	if err != nil {
 		return err
 	}
 	return k.displayKeys(m)
 }
 
-func about(sel selection, what func(keys.State, string) (any, error)) (*value.Map, error) {
+func describeKeys(sel selection, what func(keys.State, string) (any, error)) (*value.Map, error) {
 	m := value.NewMap()
 	for _, st := range keyDirs {
 		if len(sel[st]) == 0 {
@@ -330,7 +330,7 @@ func about(sel selection, what func(keys.State, string) (any, error)) (*value.Ma
 	return m, nil
 }
 
-func (k *keyCall) pem(st keys.State, id string) (string, error) {
+func (k *keyCall) keyPEM(st keys.State, id string) (string, error) {
 	e, ok := k.store.Lookup(id)
 	if st == keys.Denied {
 		e, ok = k.store.Denied(id)
@@ -343,9 +343,9 @@ func (k *keyCall) pem(st keys.State, id string) (string, error) {
 
 func (k *keyCall) finger(pattern string) error {
 	hash := k.cfg.HashType
-	sel := k.match(pattern)
-	m, err := about(sel, func(st keys.State, id string) (any, error) {
-		pem, err := k.pem(st, id)
+	sel := k.matchGlobs(pattern)
+	m, err := describeKeys(sel, func(st keys.State, id string) (any, error) {
+		pem, err := k.keyPEM(st, id)
 		if err != nil {
 			return nil, err
 		}
@@ -367,7 +367,7 @@ func (k *keyCall) finger(pattern string) error {
 	return k.displayKeys(m)
 }
 
-// localFingers are the fingerprints of the master's own key files.
+// localFingers returns the fingerprints of the master's own key files.
 func (k *keyCall) localFingers(pattern, hash string) (*value.Map, error) {
 	m := value.NewMap()
 	entries, err := os.ReadDir(k.dir)
@@ -405,7 +405,7 @@ func (k *keyCall) localFingers(pattern, hash string) (*value.Map, error) {
 	return m, nil
 }
 
-// confirm asks whether to go on.
+// confirm asks the user whether to go on.
 func (k *keyCall) confirm(verb string) (bool, error) {
 	if k.v.Bool("yes") {
 		return true, nil
@@ -416,7 +416,7 @@ func (k *keyCall) confirm(verb string) (bool, error) {
 		question, def = "Proceed? [N/y] ", "n"
 	}
 
-	answer, err := k.ask(question)
+	answer, err := k.askUser(question)
 	switch {
 	case errors.Is(err, io.EOF):
 		fmt.Fprintln(k.stdout)
@@ -431,8 +431,8 @@ func (k *keyCall) confirm(verb string) (bool, error) {
 	return strings.HasPrefix(strings.ToLower(answer), "y"), nil
 }
 
-// past is the verb of a message: accept → accepted, delete → deleted.
-func past(verb string) string { return strings.TrimSuffix(verb, "e") + "ed" }
+// pastTense returns the participle of a verb: accept → accepted, delete → deleted.
+func pastTense(verb string) string { return strings.TrimSuffix(verb, "e") + "ed" }
 
 func (k *keyCall) noMatch(pattern string, from []keys.State) {
 	words := []string{"unaccepted"}

@@ -211,7 +211,7 @@ func TestGenKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	pub, err := pair(filepath.Join(pki, "master"), 2048, "", false)
+	pub, err := keyPair(filepath.Join(pki, "master"), 2048, "", false)
 	if err != nil {
 		t.Fatal(err)
 	}

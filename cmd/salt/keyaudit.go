@@ -9,8 +9,8 @@ import (
 	"saltern/master/keys"
 )
 
-// keyBook writes down what a call of salt-key does: first what was asked for, which
-// waits for the disk, then what became of each key.
+// keyBook writes the audit records of one salt-key call: first the request, for which it waits
+// until it is on the disk, then the outcome for each key.
 type keyBook struct {
 	k      *keyCall
 	log    *audit.Log
@@ -31,12 +31,12 @@ func (k *keyCall) openBook(ctx context.Context, verb string, sel selection) *key
 	return b
 }
 
-// waitEvery is after how many keys the disk is waited for: there may be more than a log
-// takes at once.
+// waitEvery is the number of keys after which keyBook waits for the disk, so that the log's queue
+// does not overflow.
 const waitEvery = 1000
 
-// note writes down what became of the key of id, which was in the state st.
-func (b *keyBook) note(ctx context.Context, id string, st keys.State, finger string, err error) {
+// noteKey records the outcome for the key of id, which was in state st.
+func (b *keyBook) noteKey(ctx context.Context, id string, st keys.State, finger string, err error) {
 	r := b.record
 	r.Object, r.Detail = id, "was "+st.String()+", "+finger
 	b.keys++
@@ -47,7 +47,7 @@ func (b *keyBook) note(ctx context.Context, id string, st keys.State, finger str
 	b.log.Note(r.Ended(err))
 }
 
-// close waits for the disk, for a moment.
+// close waits briefly for the disk.
 func (b *keyBook) close() {
 	b.log.Close()
 	if err := b.log.Fault(); err != nil {
@@ -55,9 +55,9 @@ func (b *keyBook) close() {
 	}
 }
 
-// fingerOf is the fingerprint of a key; what cannot be read has none.
+// fingerOf returns the fingerprint of a key, or "" for a key that cannot be read.
 func (k *keyCall) fingerOf(st keys.State, id string) string {
-	pem, err := k.pem(st, id)
+	pem, err := k.keyPEM(st, id)
 	if err != nil {
 		return "no fingerprint"
 	}

@@ -17,10 +17,10 @@ import (
 	"saltern/master/value"
 )
 
-// change accepts, rejects or deletes the keys that match and are in one of
-// the states, after asking; no states are all states.
+// change accepts, rejects or deletes the matching keys in one of the states, after asking the user.
+// An empty list of states means all states.
 func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.State) error {
-	sel := k.match(pattern)
+	sel := k.matchGlobs(pattern)
 	if from != nil {
 		maps.DeleteFunc(sel, func(st keys.State, _ []string) bool { return !slices.Contains(from, st) })
 	}
@@ -34,13 +34,13 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 
 		k.noMatch(pattern, from)
 		if k.v.Str("only_state")+k.v.Str("only_fingerprint") != "" {
-			return exit(exitGeneric) // not what the caller has seen
+			return exit(exitGeneric) // the keys are no longer those that the caller saw
 		}
 
 		return nil
 	}
 
-	k.println("The following keys are going to be " + past(verb) + ":")
+	k.println("The following keys are going to be " + pastTense(verb) + ":")
 	if err := k.displayKeys(sel.toMap()); err != nil {
 		return err
 	}
@@ -54,10 +54,10 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 	var failed bool
 	for _, st := range keyDirs {
 		for _, id := range sel[st] {
-			answered := k.slow()
+			answered := k.warnWhenSlow()
 			finger := k.fingerOf(st, id)
 			err := k.changeOne(ctx, verb, st, id)
-			book.note(ctx, id, st, finger, err)
+			book.noteKey(ctx, id, st, finger, err)
 			answered()
 
 			if err != nil {
@@ -67,7 +67,7 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 			}
 
 			// with --quiet as well, as Salt does
-			k.println("Key for minion " + printable.Line(id) + " " + past(verb) + ".")
+			k.println("Key for minion " + printable.Line(id) + " " + pastTense(verb) + ".")
 		}
 	}
 
@@ -87,12 +87,12 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 	return nil
 }
 
-// slowAfter is when a folder of keys that does not answer is mentioned.
+// slowAfter is how long the tool waits for the folder of keys before it mentions the delay.
 const slowAfter = 10 * time.Second
 
-// slow tells the user, after a while and until answered is called, what he is
-// waiting for: a volume that hangs gives no error.
-func (k *keyCall) slow() (answered func()) {
+// warnWhenSlow tells the user after a while what the tool is waiting for, until answered is called.
+// A hanging volume returns no error.
+func (k *keyCall) warnWhenSlow() (answered func()) {
 	t := time.AfterFunc(slowAfter, func() {
 		fmt.Fprintf(k.stderr,
 			"%s does not answer; if it is on a shared volume, `applianced storage status` tells why. Waiting.\n",
@@ -101,8 +101,8 @@ func (k *keyCall) slow() (answered func()) {
 	return func() { t.Stop() }
 }
 
-// isEmpty tells that the key file of a pending minion holds nothing. Such a
-// file is not listed, because a master may be about to write it.
+// isEmpty reports whether the key file of a pending minion is empty. Such a key is not listed,
+// because a master may be about to write it.
 func (k *keyCall) isEmpty(id string) bool {
 	if keys.ValidID(id) != nil {
 		return false
@@ -112,7 +112,7 @@ func (k *keyCall) isEmpty(id string) bool {
 }
 
 func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id string) error {
-	pem, err := k.pem(st, id)
+	pem, err := k.keyPEM(st, id)
 	if err != nil {
 		return err
 	}
@@ -156,8 +156,7 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 	return nil
 }
 
-// isTrue reads an option that is a boolean in the configuration and text on
-// the command line.
+// isTrue reads an option that is a boolean in the configuration but text on the command line.
 func (k *keyCall) isTrue(name string) bool {
 	switch v := k.v.Get(name).(type) {
 	case bool:
@@ -168,13 +167,11 @@ func (k *keyCall) isTrue(name string) bool {
 	return false
 }
 
-// cacheBanks hold what the master remembers of a minion.
+// cacheBanks lists the banks with the master's data about a minion.
 var cacheBanks = []string{"grains", "pillar", "mine"}
 
-// forget removes what the master has cached of minions that have no key any
-// more, so that nothing of it is served to another machine that comes under
-// the same id (salt/key.py check_minion_cache). Mine data goes with the key
-// as well.
+// forget deletes the cached data of minions that no longer have a key, so that another machine
+// under the same id cannot get it (salt/key.py check_minion_cache). It also deletes mine data.
 func (k *keyCall) forget(sel selection, verb string) {
 	if k.cfg.PreserveMinionCache {
 		return
@@ -209,7 +206,7 @@ func (k *keyCall) forget(sel selection, verb string) {
 
 		for _, e := range entries {
 			name, ok := strings.CutSuffix(e.Name(), ".p")
-			id, _, _ := strings.Cut(name, ":") // pillar is kept as id:pillarenv too
+			id, _, _ := strings.Cut(name, ":") // pillars are stored under id:pillarenv, too
 			if !ok || keep[name] || keep[id] || bank == "mine" && !gone[id] {
 				continue
 			}
@@ -221,8 +218,8 @@ func (k *keyCall) forget(sel selection, verb string) {
 	}
 }
 
-// rotate asks the master for new session keys by a file (salt/crypt.py
-// dropfile). A request that the master has not seen yet is left alone.
+// rotate asks the master for new session keys by creating a file (salt/crypt.py dropfile). It
+// leaves a request alone that the master has not handled yet.
 func (k *keyCall) rotate() error {
 	path := filepath.Join(k.cfg.CacheDir, ".dfn")
 	if _, err := os.Lstat(path); err == nil {

@@ -18,8 +18,8 @@ import (
 
 func (k *keyCall) displayReturn(v any) error { return k.displayKeys(value.NewMap("return", v)) }
 
-// genKeys makes a pair of keys, or reads the one that is there, and shows the
-// fingerprint of the public half.
+// genKeys creates a key pair, or reads an existing one, and prints the fingerprint of the public
+// key.
 func (k *keyCall) genKeys(name string) error {
 	if strings.ContainsAny(name, "/\x00") || name == "." || name == ".." {
 		return fmt.Errorf("%q is not the name of a key", name)
@@ -30,7 +30,7 @@ func (k *keyCall) genKeys(name string) error {
 		return err
 	}
 
-	pub, err := pair(filepath.Join(dir, name), k.v.Int("keysize"), "", false)
+	pub, err := keyPair(filepath.Join(dir, name), k.v.Int("keysize"), "", false)
 	if err != nil {
 		return err
 	}
@@ -43,9 +43,9 @@ func (k *keyCall) genKeys(name string) error {
 	return k.displayReturn(f)
 }
 
-// pair reads base.pub, after making base.pem and base.pub when they are not
-// there or when force is set.
-func pair(base string, bits int, pass string, force bool) ([]byte, error) {
+// keyPair returns base.pub. It creates base.pem and base.pub first if they are missing or force is
+// set.
+func keyPair(base string, bits int, pass string, force bool) ([]byte, error) {
 	_, err := os.Stat(base + ".pem")
 	if err == nil && !force {
 		return os.ReadFile(base + ".pub")
@@ -70,8 +70,8 @@ func pair(base string, bits int, pass string, force bool) ([]byte, error) {
 	return os.ReadFile(base + ".pub")
 }
 
-// genSignature signs the master's public key (salt/key.py
-// gen_keys_signature). What is missing is said as a result, as Salt does.
+// genSignature signs the master's public key (salt/key.py gen_keys_signature). Like Salt it reports
+// missing files as a result, not as an error.
 func (k *keyCall) genSignature() error {
 	pub, priv := k.v.Str("pub"), k.v.Str("priv")
 	if pub != "" && !isFile(pub) {
@@ -99,7 +99,7 @@ func (k *keyCall) genSignature() error {
 		}
 
 		base := filepath.Join(k.dir, k.cfg.MasterSignKeyName)
-		if _, err := pair(base, k.v.Int("keysize"), k.cfg.SigningKeyPass, true); err != nil {
+		if _, err := keyPair(base, k.v.Int("keysize"), k.cfg.SigningKeyPass, true); err != nil {
 			return err
 		}
 

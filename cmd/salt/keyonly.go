@@ -9,10 +9,10 @@ import (
 	"saltern/master/keys"
 )
 
-// Options of our own that narrow down which keys are changed. Salt's salt-key has only
-// names, which several keys may have: an accepted one and those that were denied.
+// Options that Salt does not have: they narrow down which keys are changed. Salt's salt-key takes
+// only names, and one name may have several keys: an accepted one and denied ones.
 
-// statesOf are the states that a word for them means; none for no word.
+// statesOf returns the states that a word stands for, or none for "".
 func statesOf(kind string) []keys.State {
 	if len(kind) < 2 {
 		return nil
@@ -21,7 +21,7 @@ func statesOf(kind string) []keys.State {
 		"re": {keys.Rejected}, "de": {keys.Denied}, "al": keyDirs}[kind[:2]]
 }
 
-// checkOnly refuses these options where they would do nothing.
+// checkOnly returns an error where these options would have no effect.
 func (k *keyCall) checkOnly() error {
 	asked := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return k.v.Str(n) != "" || k.v.Bool(n+"_all") })
@@ -38,7 +38,7 @@ func (k *keyCall) checkOnly() error {
 	return nil
 }
 
-// onlyFingerprint leaves the keys in sel that have the fingerprint that was given.
+// onlyFingerprint removes from sel all keys with another fingerprint than the given one.
 func (k *keyCall) onlyFingerprint(sel selection) {
 	want := k.v.Str("only_fingerprint")
 	if want == "" {

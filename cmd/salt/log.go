@@ -11,8 +11,8 @@ import (
 	"saltern/internal/printable"
 )
 
-// newLog makes a logger in the form of Salt's console log, "[ERROR   ] text",
-// with a "# " before it when the output has to stay YAML.
+// newLog returns a logger that writes like Salt's console log, "[ERROR ] text". With yaml it
+// prefixes "# ", so that the output stays valid YAML.
 func newLog(w io.Writer, level string, yaml bool) *slog.Logger {
 	h := &consoleLog{w: w, mu: &sync.Mutex{}}
 	if yaml {

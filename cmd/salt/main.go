@@ -28,7 +28,7 @@ func main() {
 		terminal: isTerminal(os.Stdout),
 		columns:  columns(os.Stdout, os.Getenv),
 	}
-	code := e.run(ctx, filepath.Base(os.Args[0]), os.Args[1:])
+	code := e.runTool(ctx, filepath.Base(os.Args[0]), os.Args[1:])
 	stop()
 	os.Exit(code)
 }
@@ -43,7 +43,7 @@ const (
 	exitUnavailable = 69
 )
 
-// env is what a tool sees of its surroundings.
+// env is the environment of a tool: its streams, variables and terminal.
 type env struct {
 	stdin    io.Reader
 	stdout   io.Writer
@@ -51,13 +51,13 @@ type env struct {
 	getenv   func(string) string
 	terminal bool // stdout is a terminal
 	columns  int  // its width
-	// other is the call of another node, whose master does not answer, that runs
-	// here; nil: this node's own.
+	// other is the call of another node, whose master does not answer. It is nil for a call of this
+	// node.
 	other *otherNode
 }
 
-// run starts the tool of a name; an unknown name is taken for salt.
-func (e *env) run(ctx context.Context, name string, args []string) int {
+// runTool runs the tool of this name; an unknown name means salt.
+func (e *env) runTool(ctx context.Context, name string, args []string) int {
 	switch name {
 	case "salt-key":
 		return e.saltKey(ctx, args)
@@ -68,7 +68,7 @@ func (e *env) run(ctx context.Context, name string, args []string) int {
 	case "salt-cp":
 		return e.saltCP(ctx, args)
 	}
-	return e.salt(ctx, args)
+	return e.runSalt(ctx, args)
 }
 
 func isTerminal(f *os.File) bool {

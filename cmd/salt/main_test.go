@@ -59,7 +59,7 @@ func (h *house) run(tool string, args ...string) int {
 		getenv: func(k string) string { return h.env[k] }}
 	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
 	defer cancel()
-	code := e.run(ctx, tool, append([]string{"-c", h.dir}, args...))
+	code := e.runTool(ctx, tool, append([]string{"-c", h.dir}, args...))
 	h.out, h.errs = jids.ReplaceAllString(out.String(), "JID"), errs.String()
 	return code
 }
@@ -407,7 +407,7 @@ func TestPythonSaltRun(t *testing.T) {
 			getenv: func(k string) string { return h.env[k] },
 		}
 
-		tool, _ := e.start(e.runParser(), []string{"-c", h.dir}, false)
+		tool, _ := e.startTool(e.runParser(), []string{"-c", h.dir}, false)
 		return (&runCall{tool: tool}).pythonSaltRun()
 	}
 
@@ -468,7 +468,7 @@ func TestRemotes(t *testing.T) {
 
 	got := map[netip.Addr]bool{}
 	remotes(strings.NewReader(table), 0x5fb9, got)
-	own(got, func() ([]net.Addr, error) {
+	replaceLoopback(got, func() ([]net.Addr, error) {
 		return []net.Addr{&net.IPNet{IP: net.IPv4(192, 168, 1, 9), Mask: net.CIDRMask(24, 32)},
 			&net.IPNet{IP: net.IPv4(127, 0, 0, 1), Mask: net.CIDRMask(8, 32)}}, nil
 	})

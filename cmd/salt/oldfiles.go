@@ -12,8 +12,8 @@ import (
 	"saltern/master/client"
 )
 
-// oldFiles writes to standard error that minions of a job are served files of before, or that
-// a runner reads them, once for each node and state of its files.
+// oldFiles returns a function that warns on standard error when minions of a job, or a runner, get
+// outdated files. It warns once for each node and state of its files.
 func (t *tool) oldFiles() func(client.OldFiles) {
 	type state struct {
 		node string
@@ -44,8 +44,8 @@ func (t *tool) oldFiles() func(client.OldFiles) {
 	}
 }
 
-// renewFiles has the files of this node made as they are now, before Python's salt-run reads
-// them. When that is not possible, standard error says so.
+// renewFiles updates the files of this node before Python's salt-run reads them. If that fails, it
+// warns on standard error.
 func (t *tool) renewFiles(ctx context.Context) {
 	if t.cfg.Door == "" {
 		return
@@ -67,5 +67,5 @@ func (t *tool) renewFiles(ctx context.Context) {
 	}
 }
 
-// maxOldStates bounds what is written for one job.
+// maxOldStates bounds the warnings for one job.
 const maxOldStates = 100

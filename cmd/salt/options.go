@@ -13,7 +13,7 @@ import (
 var logLevels = []string{"all", "garbage", "trace", "debug", "profile", "info", "warning", "error",
 	"critical", "fatal", "quiet"}
 
-// parser makes the parser of one tool with the options that all have.
+// parser returns the parser of one tool with the options that all tools have.
 func (e *env) parser(prog, usage, text string) *op.Parser {
 	dir := e.getenv("SALT_CONFIG_DIR")
 	if dir == "" {
@@ -45,12 +45,12 @@ func (e *env) parser(prog, usage, text string) *op.Parser {
 	}
 }
 
-// packagesFile is the only file of a master that our packages make in Salt's own
-// directory. It does not make that directory one of a master: a node has it, too.
+// packagesFile is the only file that Saltern's packages install in Salt's configuration directory.
+// It does not mark that directory as a master's, since a node of an appliance has it, too.
 const packagesFile = "saltern.conf"
 
-// configDir returns where the master's configuration is when nobody says it:
-// in Salt's own directory, or else in that of the node that runs here.
+// configDir returns the default directory of the configuration: Salt's own directory, or else that
+// of the node on this machine.
 func configDir(own, node string) string {
 	if _, err := os.Stat(filepath.Join(own, "master")); !errors.Is(err, fs.ErrNotExist) {
 		return own
@@ -74,8 +74,8 @@ func configDir(own, node string) string {
 	return node
 }
 
-// logOptions are the options about logs; short is "-l" or, where that means
-// something else, "".
+// logOptions returns the options about logs. short is "-l", or "" for tools where -l means
+// something else.
 func logOptions(short string) op.Group {
 	names := []string{"--log-level"}
 	if short != "" {
@@ -239,7 +239,7 @@ var argsStdin = op.Option{
 	Help:    "Read more options and arguments from standard input, one per line.",
 }
 
-// targetType is the type of target that was chosen, "" for the pattern.
+// targetType returns the chosen type of target, or "" for a glob.
 func targetType(v *op.Values, groups []op.Group) (string, error) {
 	var names, chosen []string
 	for _, o := range groups[0].Options {

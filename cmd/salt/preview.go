@@ -9,17 +9,17 @@ import (
 	"saltern/master/value"
 )
 
-// minionData is what the master has cached of the minions.
+// minionData reads the master's cached data about minions.
 type minionData struct{ s *cache.Store }
 
 func (d minionData) Grains(id string) (*value.Map, bool) { return d.s.Get(cache.Grains, id) }
 func (d minionData) Pillar(id string) (*value.Map, bool) { return d.s.Get(cache.Pillar, id) }
 
-// cacheMemory bounds the decoded data that is held, in bytes.
+// cacheMemory bounds the decoded data in memory, in bytes.
 const cacheMemory = 64 << 20
 
-// matched are the accepted minions that a target should match, by keys and
-// cached data on disk.
+// matched returns the accepted minions that a target should match, according to the keys and cached
+// data on disk.
 func (t *tool) matched(tgt any, typ string) ([]string, error) {
 	dir := t.cfg.PKIDir
 	if t.cfg.ClusterID != "" && t.cfg.ClusterPKIDir != "" {
@@ -41,7 +41,7 @@ func (t *tool) matched(tgt any, typ string) ([]string, error) {
 	return ids, err
 }
 
-// preview shows whom the target should match.
+// preview prints the minions that the target should match.
 func (s *saltCall) preview(context.Context) error {
 	ids, err := s.matched(s.req.Target, s.req.TargetType)
 	if err != nil {

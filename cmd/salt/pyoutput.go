@@ -19,15 +19,15 @@ import (
 var outputterScript string
 
 const (
-	maxOutputter = time.Minute // for one value
+	maxOutputter = time.Minute // to format one value
 	maxShown     = 64 << 20    // bytes of one answer
 )
 
 var outputterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
-// ownOutputter reports whether an outputter has to be asked for in Python: the
-// administrator has one of this name, or some, one of which may call itself so.
-// Without any no Python is started, whatever name is given.
+// ownOutputter reports whether Python must be asked for an outputter: the administrator has an
+// outputter module of this name, or has modules of which one may declare this name. Without such
+// modules no Python is started.
 func (t *tool) ownOutputter(name string) bool {
 	if !outputterName.MatchString(name) {
 		return false
@@ -36,15 +36,15 @@ func (t *tool) ownOutputter(name string) bool {
 	return slices.Contains(own, name) || len(own) > 0 && !output.Known(name)
 }
 
-// showByPython shows a value by an outputter of Python's. The second result is
-// false when there is no such outputter, or it cannot be asked, which is logged.
+// showByPython formats a value with a Python outputter. The second result is false when the
+// outputter does not exist or Python fails; a failure is logged.
 func (t *tool) showByPython(name string, v any, o output.Options) (string, bool) {
 	if t.python == nil {
 		t.python = startOutput(t.pythons(), pyrunner.Layer(t.cfg.PythonLayer))
 	}
 
 	if o.Terminal && o.StripEscapes {
-		v = safe(v)
+		v = safeForTerminal(v)
 	}
 
 	opts := value.NewMap("color", o.Color, "strip_colors", o.StripEscapes, "state_output", o.StateOutput, "state_verbose", o.StateVerbose,
@@ -56,7 +56,7 @@ func (t *tool) showByPython(name string, v any, o output.Options) (string, bool)
 		opts.Set("output_indent", int64(o.Indent.Width))
 	}
 
-	reply, err := t.python.ask(value.NewMap("config", t.cfg.Path, "out", name, "data", v, "retcode",
+	reply, err := t.python.askPython(value.NewMap("config", t.cfg.Path, "out", name, "data", v, "retcode",
 		int64(o.Retcode), "opts", opts))
 	if err == nil {
 		if text := reply.Str("error"); text != "" {
@@ -77,14 +77,14 @@ func (t *tool) showByPython(name string, v any, o output.Options) (string, bool)
 	return reply.Str("text"), ok
 }
 
-// gone are outputters of older releases of Salt, and one that needs a terminal.
+// gone lists outputters that older releases of Salt had, and one that needs a terminal.
 var gone = map[string]string{
 	"progress": "there is no progress bar here", "overstatestage": "Salt 3008 has it no more", "virt_query": "Salt 3008 has it no more",
 	"dson": "Salt 3008 has it no more", "pony": "Salt 3008 has it no more",
 }
 
-// unknownOutputter says that nested is used. Salt is silent about grains, of
-// which old minions ask.
+// unknownOutputter warns that nested is used instead. Like Salt it does not warn about grains,
+// which old minions ask for.
 func (t *tool) unknownOutputter(name string) {
 	why, known := gone[name]
 	switch {
@@ -96,16 +96,16 @@ func (t *tool) unknownOutputter(name string) {
 	}
 }
 
-// safe is a value without what must not reach a terminal: outputters of the
-// administrator print texts as they are.
-func safe(v any) any {
+// safeForTerminal returns a value without control sequences. Outputters of the administrator print
+// texts unchanged.
+func safeForTerminal(v any) any {
 	switch v := v.(type) {
 	case string:
 		return printable.Text(v)
 	case []any:
 		out := make([]any, len(v))
 		for i, e := range v {
-			out[i] = safe(e)
+			out[i] = safeForTerminal(e)
 		}
 		return out
 	case *value.Map:
@@ -114,7 +114,7 @@ func safe(v any) any {
 			if s, ok := k.(string); ok {
 				k = printable.Line(s)
 			}
-			out.Set(k, safe(e))
+			out.Set(k, safeForTerminal(e))
 		}
 
 		return out
@@ -123,8 +123,8 @@ func safe(v any) any {
 	return v
 }
 
-// pythons are those to try for Salt's library: the one that is named, the one of
-// a salt-run that is named, or the usual ones.
+// pythons returns the interpreters to try for Salt's library: the configured one, that of the
+// configured salt-run, or the usual ones.
 func (t *tool) pythons() []string {
 	for _, p := range []string{t.cfg.RendererPython, t.getenv("SALTERN_RENDERER_PYTHON")} {
 		if p != "" {
@@ -139,36 +139,36 @@ func (t *tool) pythons() []string {
 	return pyrunner.Usual(exec.LookPath)
 }
 
-// pythonOutput is a Python that shows values. One serves all of a call. It is
-// used by one goroutine.
+// pythonOutput is a Python process that formats values. It serves a whole call and is used by one
+// goroutine.
 type pythonOutput struct {
 	kept *pyrunner.Kept
-	err  error // why it cannot be asked
+	err  error // the failure that ended it; nil while it works
 }
 
-// startOutput starts the first of the Pythons that has Salt. layer has more packages,
-// "" for none.
+// startOutput starts the first interpreter that has Salt. layer is a folder of additional packages,
+// or "".
 func startOutput(pythons []string, layer string) *pythonOutput {
 	kept, err := pyrunner.Keep(context.Background(),
 		pyrunner.KeptConfig{Pythons: pythons, Program: outputterScript, Layer: layer})
 	return &pythonOutput{kept, err}
 }
 
-// ask sends a request and waits for its answer.
-func (p *pythonOutput) ask(m *value.Map) (*value.Map, error) {
+// askPython sends a request and waits for the answer.
+func (p *pythonOutput) askPython(m *value.Map) (*value.Map, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
 	reply, err := p.kept.Ask(context.Background(), m, maxShown, maxOutputter)
 	if err != nil {
-		p.end()
+		p.stopPython()
 		p.err = err
 	}
 	return reply, err
 }
 
-// end ends the Python. It may be called on none.
-func (p *pythonOutput) end() {
+// stopPython ends the process. It may be called on nil.
+func (p *pythonOutput) stopPython() {
 	if p != nil && p.kept != nil {
 		p.kept.Close()
 		p.kept = nil

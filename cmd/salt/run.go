@@ -58,15 +58,15 @@ type runCall struct {
 
 func (e *env) saltRun(ctx context.Context, words []string) int {
 	p := e.runParser()
-	t, code := e.start(p, words, true)
+	t, code := e.startTool(p, words, true)
 	if t == nil {
 		return code
 	}
 	r := &runCall{tool: t}
-	return t.exitCode(r.run(ctx))
+	return t.exitCode(r.execute(ctx))
 }
 
-func (r *runCall) run(ctx context.Context) error {
+func (r *runCall) execute(ctx context.Context) error {
 	if r.v.Bool("doc") && len(r.args) > 1 {
 		return op.Error("You can only get documentation for one method at one time")
 	}
@@ -95,8 +95,7 @@ func isJID(s string) bool {
 	return len(base) == 20 && strings.Trim(base+pid, "0123456789") == ""
 }
 
-// python hands the command line over to Python's salt-run, which takes the
-// place of this process.
+// python replaces this process by Python's salt-run with the same command line.
 func (r *runCall) python(ctx context.Context) error {
 	path, err := r.pythonSaltRun()
 	if err != nil {
@@ -122,9 +121,8 @@ func (r *runCall) python(ctx context.Context) error {
 var errNoPython = errors.New("it is not one of the built-in functions, and no salt-run of Python was found " +
 	"(set saltern_salt_run in the configuration or SALTERN_PYTHON_SALT_RUN)")
 
-// pythonSaltRun finds Python's salt-run: where the environment or the
-// configuration says, beside the Python of the renderers, or in PATH, but
-// never this program itself.
+// pythonSaltRun returns the path of Python's salt-run: from the environment or the configuration,
+// beside the Python of the renderers, or in PATH, but never this program itself.
 func (r *runCall) pythonSaltRun() (string, error) {
 	if r.other != nil {
 		return "", errNoPython
@@ -149,7 +147,7 @@ func (r *runCall) pythonSaltRun() (string, error) {
 
 	dirs = append(dirs, filepath.SplitList(r.getenv("PATH"))...)
 	for _, d := range dirs {
-		if p := filepath.Join(d, "salt-run"); filepath.IsAbs(d) && runnable(p) && !self(p) {
+		if p := filepath.Join(d, "salt-run"); filepath.IsAbs(d) && runnable(p) && !isOwnProgram(p) {
 			return p, nil
 		}
 	}
@@ -162,7 +160,7 @@ func runnable(p string) bool {
 	return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0
 }
 
-func self(p string) bool {
+func isOwnProgram(p string) bool {
 	exe, err := os.Executable()
 	if err != nil {
 		return false

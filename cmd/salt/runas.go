@@ -11,9 +11,8 @@ import (
 	"saltern/master/client"
 )
 
-// becomeUser changes to the master's user, so that the files made have the
-// right owner (salt/utils/verify.py check_user). An empty name is the one of
-// the configuration.
+// becomeUser switches to the master's account, so that new files have the right owner
+// (salt/utils/verify.py check_user). An empty name means the configured account.
 func (t *tool) becomeUser(name string) error {
 	name = cmp.Or(name, t.cfg.User)
 	if name == "" || name == client.EffectiveUser() {

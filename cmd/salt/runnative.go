@@ -15,18 +15,17 @@ import (
 	"saltern/master/value"
 )
 
-// here are the runners that need no more than the configuration, the event
-// bus and a terminal; they run in this process, with a master or without.
+// here lists the runners that need only the configuration, the event bus and a terminal. They run
+// in this process, whether a master runs or not.
 var here = map[string]bool{
 	"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true, "test.stdout_print": true, "test.sleep": true,
 	"test.stream": true, "test.get_opts": true, "event.send": true, "state.event": true, "config.get": true, "error.error": true,
 }
 
-// kept are those of them that the master runs as well; it keeps the result in
-// the job cache.
+// kept lists those of them that the master can run as well; it stores the result in the job cache.
 var kept = map[string]bool{"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true}
 
-// splitKwargs takes the keyword arguments off the end of parsed arguments.
+// splitKwargs splits the keyword arguments off the end of parsed arguments.
 func splitKwargs(args []any) ([]any, *value.Map) {
 	if n := len(args); n > 0 {
 		if m, ok := args[n-1].(*value.Map); ok && m.Bool("__kwarg__") {
@@ -38,8 +37,7 @@ func splitKwargs(args []any) ([]any, *value.Map) {
 	return args, value.NewMap()
 }
 
-// native runs a built-in function; done is false when it has to be left to
-// Python.
+// native runs a built-in function. done is false when Python must run it.
 func (r *runCall) native(ctx context.Context, fun string) (done bool, err error) {
 	table := runner.New()
 	noParse := map[string]bool{}
@@ -50,8 +48,8 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	args, kwargs := splitKwargs(client.ParseArgs(r.args[1:], noParse))
 	known := table.Has(fun) || runner.OfMaster(fun) || runner.OfCluster(fun) && r.cfg.ClusterID != ""
 
-	// Python's salt-run writes arguments into the job cache as they are: a secret among
-	// them goes to the master, which does not.
+	// Python's salt-run stores arguments in the job cache unchanged. The master hides secrets, so a
+	// call with a secret goes to the master.
 	secret := redact.Of(fun, args, kwargs).Found()
 	if !known && !secret {
 		return false, nil
@@ -65,7 +63,7 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	c := r.client(timeout)
 	defer c.Close()
 	if here[fun] && !(kept[fun] && c.MasterIsUp()) && r.v.Str("eauth") == "" && !r.v.Bool("async") {
-		return true, r.local(ctx, c, table, fun, args, kwargs)
+		return true, r.runLocally(ctx, c, table, fun, args, kwargs)
 	}
 
 	if done, err := r.elsewhere(ctx); done {
@@ -79,7 +77,7 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	case errors.As(err, &refused), errors.As(err, &ce) && !c.MasterIsUp():
 		r.log.Debug("left to Python", "fun", fun, "error", err)
 		_, none := r.pythonSaltRun()
-		if none == nil && !strings.HasPrefix(fun, "auth.") { // a log-in takes the master
+		if none == nil && !strings.HasPrefix(fun, "auth.") { // log-ins need the master
 			if secret {
 				fmt.Fprintln(r.stderr,
 					"warning: the master does not run this; Python's salt-run does, and writes the secret among the arguments into the job cache")
@@ -100,12 +98,12 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args []any, kwargs *value.Map) error {
 	cred := value.NewMap()
 	if r.v.Str("eauth") != "" {
-		tok, err := r.token()
+		tok, err := r.savedToken()
 		if err != nil {
 			return err
 		}
 		if tok == "" && r.knownSystem(r.v.Str("eauth")) != nil {
-			return exit(0) // salt/runner.py: there is no result, which is no failure
+			return exit(0) // salt/runner.py: a missing result is not a failure
 		}
 
 		if tok != "" {
@@ -126,7 +124,7 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 	}
 
 	data, err := c.Runner(ctx, fun, args, kwargs, cred, func(suffix string, data *value.Map) {
-		if e := r.show(value.NewMap("suffix", suffix, "event", data), ""); e != nil {
+		if e := r.showResult(value.NewMap("suffix", suffix, "event", data), ""); e != nil {
 			r.log.Error("cannot show progress", "error", e)
 		}
 	})
@@ -137,9 +135,8 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 	return r.result(data)
 }
 
-// local runs a function in this process and tells the event bus, if there is
-// one.
-func (r *runCall) local(
+// runLocally runs a function in this process and fires its events, if there is an event bus.
+func (r *runCall) runLocally(
 	ctx context.Context,
 	c *client.Client,
 	table *runner.Table,
@@ -153,7 +150,7 @@ func (r *runCall) local(
 	}
 
 	given := redact.Of(fun, args, kwargs)
-	data := value.NewMap("fun", "runner."+fun, "jid", jid, "user", r.user(), event.EauthField, "",
+	data := value.NewMap("fun", "runner."+fun, "jid", jid, "user", r.askingUser(), event.EauthField, "",
 		"fun_args", given.FunArgs())
 	tell := func(what string, data *value.Map) {
 		if !c.MasterIsUp() {
@@ -175,7 +172,7 @@ func (r *runCall) local(
 			d = d.Clone()
 			d.Set("_stamp", event.Stamp(time.Now()))
 			tell("progress", d)
-			if err := r.show(value.NewMap("suffix", "progress", "event", d), ""); err != nil {
+			if err := r.showResult(value.NewMap("suffix", "progress", "event", d), ""); err != nil {
 				r.log.Error("cannot show progress", "error", err)
 			}
 		},
@@ -203,15 +200,15 @@ func (r *runCall) local(
 	return r.result(data)
 }
 
-func (r *runCall) show(v any, out string) error {
+func (r *runCall) showResult(v any, out string) error {
 	if r.v.Bool("quiet") {
 		return nil
 	}
 	return r.display(v, out, 0, r.outputOptions())
 }
 
-// result shows what a runner returned and turns it into the exit code
-// (salt/client/mixins.py print_async_event, salt/cli/run.py).
+// result prints the return of a runner and converts it into the exit code (salt/client/mixins.py
+// print_async_event, salt/cli/run.py).
 func (r *runCall) result(data *value.Map) error {
 	ret, _ := data.Get("return")
 	out := data.Str("outputter")
@@ -231,7 +228,7 @@ func (r *runCall) result(data *value.Map) error {
 		}
 	}
 
-	if err := r.show(v, out); err != nil {
+	if err := r.showResult(v, out); err != nil {
 		return err
 	}
 

@@ -24,17 +24,17 @@ type saltCall struct {
 	seen  []client.Return
 }
 
-func (e *env) salt(ctx context.Context, words []string) int {
+func (e *env) runSalt(ctx context.Context, words []string) int {
 	p := e.saltParser()
-	t, code := e.start(p, words, true)
+	t, code := e.startTool(p, words, true)
 	if t == nil {
 		return code
 	}
 	s := &saltCall{tool: t}
-	return t.exitCode(s.run(ctx))
+	return t.exitCode(s.execute(ctx))
 }
 
-func (s *saltCall) run(ctx context.Context) error {
+func (s *saltCall) execute(ctx context.Context) error {
 	typ, err := targetType(s.v, s.p.Groups)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (s *saltCall) run(ctx context.Context) error {
 		timeout = time.Duration(n) * time.Second
 	}
 
-	if !s.v.Bool("preview_target") { // which asks no master
+	if !s.v.Bool("preview_target") { // a preview needs no master
 		if done, err := s.elsewhere(ctx); done {
 			return err
 		}
@@ -77,7 +77,7 @@ func (s *saltCall) run(ctx context.Context) error {
 
 	batch := s.v.Str("batch")
 	if batch != "" || s.static {
-		return s.batch(ctx, batch)
+		return s.runBatch(ctx, batch)
 	}
 	if s.v.Bool("preview_target") {
 		return s.preview(ctx)
@@ -90,7 +90,7 @@ func (s *saltCall) run(ctx context.Context) error {
 		}
 		if len(ids) >= limit {
 			s.println("\nNOTICE: Too many minions targeted, switching to batch execution.")
-			return s.batch(ctx, s.v.Str("batch_safe_size"))
+			return s.runBatch(ctx, s.v.Str("batch_safe_size"))
 		}
 	}
 
@@ -98,7 +98,7 @@ func (s *saltCall) run(ctx context.Context) error {
 		return err
 	}
 	if s.v.Bool("async") {
-		return s.async(ctx)
+		return s.publishOnly(ctx)
 	}
 
 	return s.gather(ctx)
@@ -172,7 +172,7 @@ func (s *saltCall) readArguments(typ string) error {
 	return nil
 }
 
-// splitNames are names separated by commas.
+// splitNames splits a comma-separated list of names.
 func splitNames(s string) (out []string) {
 	for _, n := range strings.Split(s, ",") {
 		if n = strings.TrimSpace(n); n != "" {
@@ -182,7 +182,7 @@ func splitNames(s string) (out []string) {
 	return out
 }
 
-// splitList is the target of -L: at commas, or else at blanks.
+// splitList returns the target of -L, split at commas, or without any at blanks.
 func splitList(s string, noBlanks bool) []any {
 	var parts []string
 	switch {
@@ -196,10 +196,10 @@ func splitList(s string, noBlanks bool) []any {
 	return value.List(parts)
 }
 
-// kwargs are what goes with the job beside its arguments, in Salt's order.
+// kwargs adds the fields that a job carries beside its arguments, in Salt's order.
 func (s *saltCall) kwargs(ctx context.Context) error {
 	k := value.NewMap("show_timeout", s.v.Bool("show_timeout"), "show_jid", s.v.Bool("show_jid"))
-	token, err := s.token()
+	token, err := s.savedToken()
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (s *saltCall) kwargs(ctx context.Context) error {
 	return nil
 }
 
-func (s *saltCall) async(ctx context.Context) error {
+func (s *saltCall) publishOnly(ctx context.Context) error {
 	job, err := s.c.Publish(ctx, s.req)
 	switch {
 	case err == client.ErrNoMinions:
@@ -252,7 +252,7 @@ func (s *saltCall) async(ctx context.Context) error {
 	return nil
 }
 
-// gather runs the job and shows each return as it comes.
+// gather runs the job and prints each return as it arrives.
 func (s *saltCall) gather(ctx context.Context) error {
 	var jid string
 	started := func(j client.Job) {
@@ -290,7 +290,7 @@ func (s *saltCall) gather(ctx context.Context) error {
 				if here == nil {
 					here = s.presence()
 				}
-				if here.away(r.ID) {
+				if here.isDisconnected(r.ID) {
 					r = client.MissingReturn(r.ID, r.JID, false)
 				}
 			}
@@ -307,9 +307,9 @@ func (s *saltCall) gather(ctx context.Context) error {
 		return s.interrupted(jid)
 	case err == client.ErrNoMinions:
 		s.println(err.Error())
-		return s.empty()
+		return s.showEmpty()
 	case err == client.ErrNoJob:
-		return s.empty()
+		return s.showEmpty()
 	case err != nil:
 		return s.failed(err)
 	}
@@ -328,8 +328,8 @@ func (s *saltCall) interrupted(jid string) error {
 	return exit(exitGeneric)
 }
 
-// empty shows a result without minions, which programs that read JSON need.
-func (s *saltCall) empty() error {
+// showEmpty prints an empty result, which programs that read JSON need.
+func (s *saltCall) showEmpty() error {
 	if s.fun != "sys.doc" {
 		if err := s.display(value.NewMap(), "", 0, s.outputOptions()); err != nil {
 			return err
@@ -343,7 +343,7 @@ func (s *saltCall) nothing() error {
 	return exit(exitNoReturn)
 }
 
-// failed shows an error of the master as Salt does, as a result.
+// failed prints an error of the master as a result, as Salt does.
 func (s *saltCall) failed(err error) error {
 	var ce *client.Error
 	if !errors.As(err, &ce) {
@@ -358,6 +358,6 @@ func (s *saltCall) failed(err error) error {
 	return s.failureCode()
 }
 
-// failureCode is the exit code after an error of the master. Salt exits with
-// 0 here, so that scripts take a refused command for a success; we do not.
+// failureCode returns the exit code for an error of the master. Salt exits with 0, so that scripts
+// take a refused command for a success; Saltern does not.
 func (s *saltCall) failureCode() error { return exit(exitGeneric) }

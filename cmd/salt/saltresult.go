@@ -12,8 +12,8 @@ import (
 	"saltern/master/value"
 )
 
-// returnOptions are the output options, with the keyword arguments exclude
-// and terse of the function, which --state-output=filter takes.
+// returnOptions returns the output options for returns. With --state-output=filter they include the
+// function's keyword arguments exclude and terse.
 func (s *saltCall) returnOptions() output.Options {
 	o := s.outputOptions()
 	for _, a := range s.req.Arg {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// token is a token saved by an earlier call with -T, unless the root key can
-// be read, which makes it needless.
-func (t *tool) token() (string, error) {
+// savedToken returns the token that an earlier call with -T saved, or "". A caller who can read the
+// root key needs no token.
+func (t *tool) savedToken() (string, error) {
 	path := t.tokenFile()
 	st, err := os.Stat(path)
 	if err != nil || !st.Mode().IsRegular() || st.Size() > 4096 || time.Since(st.ModTime()) > t.cfg.TokenExpire {

@@ -36,14 +36,13 @@ type tool struct {
 	raw    *value.Map // all options of the configuration
 	log    *slog.Logger
 	in     *bufio.Reader
-	static bool   // get_printout knows whether --static was given
-	fun    string // the function, for the choice of the outputter
-	// partial is set when the configuration is the one for users who may not
-	// read the master's.
+	static bool   // --static was given (Salt's get_printout asks for it)
+	fun    string // the function, which determines the outputter
+	// partial means that the configuration is the excerpt for users who may not read the master's.
 	partial bool
-	words   []string      // the command line, with what was read from standard input
+	words   []string      // the command line, including words from standard input
 	pinned  bool          // a Saltfile has given options
-	python  *pythonOutput // shows what only Salt's Python can; nil until it is needed
+	python  *pythonOutput // formats values for outputters in Python; nil until needed
 }
 
 // exit ends a tool early with a code.
@@ -51,21 +50,21 @@ type exit int
 
 func (e exit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-// start reads the command line and the configuration. The second result is
-// the exit code when there is nothing more to do.
-func (e *env) start(p *op.Parser, words []string, stdinArgs bool) (*tool, int) {
+// startTool reads the command line and the configuration. If the tool is nil, the call ends with
+// the exit code.
+func (e *env) startTool(p *op.Parser, words []string, stdinArgs bool) (*tool, int) {
 	t := &tool{env: e, p: p, in: bufio.NewReader(e.stdin), words: words}
 	var err error
 	t.v, t.args, err = p.Parse(words)
 	switch {
 	case err == nil && e.other != nil:
-		err = t.unfit()
+		err = t.checkPortable()
 	case err == nil && stdinArgs && t.v.Bool("args_stdin"):
 		err = t.moreArgs(words)
 	}
 
 	if err != nil {
-		return nil, t.usage(err)
+		return nil, t.failUsage(err)
 	}
 
 	switch {
@@ -81,7 +80,7 @@ func (e *env) start(p *op.Parser, words []string, stdinArgs bool) (*tool, int) {
 	}
 
 	if err := t.saltfile(); err != nil {
-		return nil, t.usage(err)
+		return nil, t.failUsage(err)
 	}
 
 	if err := t.configure(); err != nil {
@@ -92,8 +91,8 @@ func (e *env) start(p *op.Parser, words []string, stdinArgs bool) (*tool, int) {
 	return t, -1
 }
 
-// usage prints an error of the command line as optparse does.
-func (t *tool) usage(err error) int {
+// failUsage prints an error of the command line as optparse does, and returns the exit code.
+func (t *tool) failUsage(err error) int {
 	fmt.Fprintf(t.stderr, "%s\n%s: error: %v\n", t.p.UsageLine(), t.p.Prog, err)
 	return exitUsage
 }
@@ -157,8 +156,8 @@ func (t *tool) configure() error {
 	return nil
 }
 
-// loadConf reads the master's configuration, or what an appliance tells users
-// who may not read it: the folder client in it.
+// loadConf reads the master's configuration. For users who may not read it, an appliance keeps an
+// excerpt in its folder client; loadConf reads that instead.
 func loadConf(dir string) (*conf.Master, error) {
 	l := &conf.Loader{Tool: true}
 	cfg, err := l.Load(dir)
@@ -172,8 +171,7 @@ func loadConf(dir string) (*conf.Master, error) {
 	return l.Load(client)
 }
 
-// saltfile takes defaults of the options from a Saltfile
-// (salt/utils/parsers.py SaltfileMixIn).
+// saltfile applies defaults of the options from a Saltfile (salt/utils/parsers.py SaltfileMixIn).
 func (t *tool) saltfile() error {
 	if t.other != nil {
 		return nil
@@ -208,7 +206,7 @@ func (t *tool) saltfile() error {
 	return nil
 }
 
-// client makes the client for the master of the configuration.
+// client returns a client of the configured master.
 func (t *tool) client(timeout time.Duration) *client.Client {
 	return client.New(client.Config{
 		Interface:    t.cfg.Interface,
@@ -225,13 +223,13 @@ func (t *tool) client(timeout time.Duration) *client.Client {
 		ConfFile:     t.cfg.Path,
 		LowerMasters: t.cfg.OrderMasters,
 		SyndicWait:   t.cfg.SyndicWait,
-		User:         t.user(),
+		User:         t.askingUser(),
 		OldFiles:     t.oldFiles(),
 		Log:          t.log,
 	})
 }
 
-// outputOptions are the options for package output.
+// outputOptions returns the options for package output.
 func (t *tool) outputOptions() output.Options {
 	o := output.Defaults()
 	o.Terminal = t.terminal
@@ -292,7 +290,7 @@ func (t *tool) outputOptions() output.Options {
 	return o
 }
 
-// textList is a list of text in the configuration, or text with commas.
+// textList reads an option that is a list of text, or text with commas.
 func textList(m *value.Map, name string) []string {
 	switch v, _ := m.Get(name); v := v.(type) {
 	case string:
@@ -307,8 +305,8 @@ func textList(m *value.Map, name string) []string {
 	return nil
 }
 
-// display prints a value by the outputter that was asked for on the command
-// line or else by out (salt/output/__init__.py display_output).
+// display prints a value with the outputter of the command line, or else with out
+// (salt/output/__init__.py display_output).
 func (t *tool) display(v any, out string, retcode int64, o output.Options) error {
 	if asked := t.v.Str("output"); asked != "" && asked != "highstate" {
 		out = asked
@@ -343,8 +341,8 @@ func (t *tool) display(v any, out string, retcode int64, o output.Options) error
 	return f.Close()
 }
 
-// render formats a value by an outputter of ours, by one of the administrator's
-// in Python, or, where there is neither, as nested.
+// render formats a value with a built-in outputter, with one of the administrator's in Python, or
+// else with nested.
 func (t *tool) render(name string, v any, o output.Options) string {
 	name = output.Canonical(name)
 	switch {
@@ -358,7 +356,7 @@ func (t *tool) render(name string, v any, o output.Options) string {
 	return output.Render(name, v, o)
 }
 
-// emptyOutputFile makes the file of --out-file empty unless it is to be kept.
+// emptyOutputFile truncates the file of --out-file, unless the user wants to append.
 func (t *tool) emptyOutputFile() error {
 	file := t.v.Str("output_file")
 	if file == "" || t.v.Bool("output_file_append") {
@@ -373,8 +371,8 @@ func (t *tool) emptyOutputFile() error {
 
 func (t *tool) println(s string) { fmt.Fprintln(t.stdout, s) }
 
-// ask prints a question and reads a line of the answer.
-func (t *tool) ask(question string) (string, error) {
+// askUser prints a question and reads a line.
+func (t *tool) askUser(question string) (string, error) {
 	fmt.Fprint(t.stdout, question)
 	s, err := t.in.ReadString('\n')
 	if err != nil && s == "" {
@@ -383,9 +381,9 @@ func (t *tool) ask(question string) (string, error) {
 	return strings.TrimRight(s, "\r\n"), nil
 }
 
-// exitCode turns the error of a tool into its exit code.
+// exitCode returns the exit code for the error of a tool.
 func (t *tool) exitCode(err error) int {
-	t.python.end()
+	t.python.stopPython()
 	var e exit
 	var o op.Error
 	switch {
@@ -394,7 +392,7 @@ func (t *tool) exitCode(err error) int {
 	case errors.As(err, &e):
 		return int(e)
 	case errors.As(err, &o):
-		return t.usage(err)
+		return t.failUsage(err)
 	}
 	fmt.Fprintln(t.stderr, printable.Text(err.Error()))
 	return exitGeneric

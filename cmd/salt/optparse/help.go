@@ -13,11 +13,10 @@ import (
 // maxHelpColumn is the last column in which help texts begin.
 const maxHelpColumn = 24
 
-// UsageLine is the line that errors begin with.
+// UsageLine returns the first line of an error message.
 func (p *Parser) UsageLine() string { return "Usage: " + p.Prog + " " + p.Usage + "\n" }
 
-// Help is the help text for a screen of so many columns, in the layout of
-// optparse.
+// Help returns the help text for a terminal of that width, in the layout of optparse.
 func (p *Parser) Help(columns int) string {
 	h := layout{width: max(columns-2, 11)}
 	h.column = h.longest(p)
@@ -25,7 +24,7 @@ func (p *Parser) Help(columns int) string {
 	b.WriteString(p.UsageLine() + "\n")
 
 	if p.Text != "" {
-		b.WriteString(h.fill(p.Text, 0) + "\n\n")
+		b.WriteString(h.fillIndented(p.Text, 0) + "\n\n")
 	}
 
 	b.WriteString("Options:\n")
@@ -36,7 +35,7 @@ func (p *Parser) Help(columns int) string {
 	for _, g := range p.Groups {
 		b.WriteString("\n  " + g.Title + ":\n")
 		if g.Text != "" {
-			b.WriteString(h.fill(g.Text, 4) + "\n\n")
+			b.WriteString(h.fillIndented(g.Text, 4) + "\n\n")
 		}
 		for i := range g.Options {
 			b.WriteString(h.option(&g.Options[i], 4))
@@ -44,7 +43,7 @@ func (p *Parser) Help(columns int) string {
 	}
 
 	if p.Epilog != "" {
-		b.WriteString("\n" + h.fill(p.Epilog, 0) + "\n")
+		b.WriteString("\n" + h.fillIndented(p.Epilog, 0) + "\n")
 	}
 
 	return b.String()
@@ -65,7 +64,7 @@ func (h *layout) longest(p *Parser) int {
 	return min(n+2, min(maxHelpColumn, max(h.width-20, 4)))
 }
 
-// spelling is how the help names an option: "-x ARG, --xyz=ARG".
+// spelling returns how the help shows an option: "-x ARG, --xyz=ARG".
 func spelling(o *Option) string {
 	meta := ""
 	if o.Kind > Unset {
@@ -133,7 +132,7 @@ func defaultOf(v any) any {
 	return v
 }
 
-func (h *layout) fill(text string, indent int) string {
+func (h *layout) fillIndented(text string, indent int) string {
 	pad := strings.Repeat(" ", indent)
 	lines := output.Wrap(text, max(h.width-indent, 11))
 	for i, l := range lines {

@@ -15,7 +15,7 @@ import (
 	"saltern/master/value"
 )
 
-// Kind is what an option takes.
+// Kind is the type of an option's argument.
 type Kind uint8
 
 const (
@@ -44,7 +44,7 @@ type Option struct {
 	Help    string
 }
 
-// Dst is the name of the option's value.
+// Dst returns the name of the option's value.
 func (o *Option) Dst() string {
 	if o.Dest != "" {
 		return o.Dest
@@ -84,14 +84,14 @@ type Values struct {
 	explicit map[string]bool
 }
 
-// Get is the value of an option, nil when it was not given and has no
-// default. Numbers are int and float64.
+// Get returns the value of an option, or nil when it was not given and has no default. Numbers are
+// int and float64.
 func (v *Values) Get(dest string) any { return v.vals[dest] }
 
-// Set changes a value, as if it had been a default.
+// Set changes a value as if it were a default.
 func (v *Values) Set(dest string, val any) { v.vals[dest] = val }
 
-// Pin sets a value as if it had been given on the command line.
+// Pin sets a value as if it were given on the command line.
 func (v *Values) Pin(dest string, val any) {
 	v.vals[dest] = val
 	v.explicit[dest] = true
@@ -100,7 +100,7 @@ func (v *Values) Pin(dest string, val any) {
 // Explicit reports whether the option was given.
 func (v *Values) Explicit(dest string) bool { return v.explicit[dest] }
 
-// Str is the text of an option, "" when it is absent.
+// Str returns the text of an option, "" when it is absent.
 func (v *Values) Str(dest string) string {
 	switch x := v.vals[dest].(type) {
 	case nil:
@@ -112,10 +112,10 @@ func (v *Values) Str(dest string) string {
 	}
 }
 
-// Bool is the value of a flag.
+// Bool returns the value of a flag.
 func (v *Values) Bool(dest string) bool { b, _ := v.vals[dest].(bool); return b }
 
-// Int is a whole number, 0 when it is absent.
+// Int returns a whole number, 0 when it is absent.
 func (v *Values) Int(dest string) int {
 	switch n := v.vals[dest].(type) {
 	case int:
@@ -126,7 +126,7 @@ func (v *Values) Int(dest string) int {
 	return 0
 }
 
-// Float is a number, 0 when it is absent.
+// Float returns a number, 0 when it is absent.
 func (v *Values) Float(dest string) float64 {
 	switch n := v.vals[dest].(type) {
 	case float64:
@@ -174,9 +174,9 @@ func (p *Parser) Parse(words []string) (*Values, []string, error) {
 		case w == "--":
 			return v, append(args, words...), nil
 		case strings.HasPrefix(w, "--"):
-			words, err = p.long(v, w, words)
+			words, err = p.parseLong(v, w, words)
 		case strings.HasPrefix(w, "-") && len(w) > 1:
-			words, err = p.short(v, w, words)
+			words, err = p.parseShort(v, w, words)
 		default:
 			args = append(args, w)
 		}
@@ -189,9 +189,9 @@ func (p *Parser) Parse(words []string) (*Values, []string, error) {
 	return v, args, nil
 }
 
-func (p *Parser) long(v *Values, word string, rest []string) ([]string, error) {
+func (p *Parser) parseLong(v *Values, word string, rest []string) ([]string, error) {
 	name, value, joined := strings.Cut(word, "=")
-	o, full, err := p.find(name)
+	o, full, err := p.findLong(name)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (p *Parser) long(v *Values, word string, rest []string) ([]string, error) {
 		if joined {
 			return nil, Error(full + " option does not take a value")
 		}
-		return rest, v.put(o, full, "")
+		return rest, v.setGiven(o, full, "")
 	}
 
 	if !joined {
@@ -209,12 +209,11 @@ func (p *Parser) long(v *Values, word string, rest []string) ([]string, error) {
 		value, rest = rest[0], rest[1:]
 	}
 
-	return rest, v.put(o, full, value)
+	return rest, v.setGiven(o, full, value)
 }
 
-// find looks up a long option by its name or a beginning of it that no other
-// option has.
-func (p *Parser) find(name string) (*Option, string, error) {
+// findLong looks up a long option by its name or by an unambiguous prefix of it.
+func (p *Parser) findLong(name string) (*Option, string, error) {
 	var hits []string
 	var hit *Option
 	for o := range p.All {
@@ -240,16 +239,16 @@ func (p *Parser) find(name string) (*Option, string, error) {
 	return nil, "", Error(fmt.Sprintf("ambiguous option: %s (%s?)", name, strings.Join(hits, ", ")))
 }
 
-func (p *Parser) short(v *Values, word string, rest []string) ([]string, error) {
+func (p *Parser) parseShort(v *Values, word string, rest []string) ([]string, error) {
 	letters := []rune(word[1:])
 	for i, l := range letters {
 		name := "-" + string(l)
-		o := p.named(name)
+		o := p.optionNamed(name)
 		if o == nil {
 			return nil, Error("no such option: " + name)
 		}
 		if o.Kind <= Unset {
-			if err := v.put(o, name, ""); err != nil {
+			if err := v.setGiven(o, name, ""); err != nil {
 				return nil, err
 			}
 			continue
@@ -263,13 +262,13 @@ func (p *Parser) short(v *Values, word string, rest []string) ([]string, error) 
 			value, rest = rest[0], rest[1:]
 		}
 
-		return rest, v.put(o, name, value)
+		return rest, v.setGiven(o, name, value)
 	}
 
 	return rest, nil
 }
 
-func (p *Parser) named(name string) *Option {
+func (p *Parser) optionNamed(name string) *Option {
 	for o := range p.All {
 		if slices.Contains(o.Names, name) {
 			return o
@@ -278,7 +277,7 @@ func (p *Parser) named(name string) *Option {
 	return nil
 }
 
-func (v *Values) put(o *Option, name, given string) error {
+func (v *Values) setGiven(o *Option, name, given string) error {
 	var x any = given
 	switch o.Kind {
 	case Flag:
