@@ -106,7 +106,7 @@ func (s *Store) Sweep(now time.Time) error {
 	return nil
 }
 
-func (s *Store) path(b Bank, id string) string { return filepath.Join(s.folder(b), id+".p") }
+func (s *Store) entryPath(b Bank, id string) string { return filepath.Join(s.folder(b), id+".p") }
 
 func (s *Store) folder(b Bank) string {
 	if b == Tokens {
@@ -118,8 +118,8 @@ func (s *Store) folder(b Bank) string {
 // ShareTokens has Share carry the tokens of a folder as well. Call it before Share.
 func (s *Store) ShareTokens(dir string) { s.tokens = dir }
 
-// banks are those that this store shares.
-func (s *Store) banks() []Bank {
+// sharedBanks are those that this store shares.
+func (s *Store) sharedBanks() []Bank {
 	if s.tokens != "" {
 		return withTokens
 	}
@@ -131,14 +131,14 @@ func (s *Store) Get(b Bank, id string) (*value.Map, bool) {
 	if s.valid(id) != nil {
 		return nil, false
 	}
-	return s.get(b, id)
+	return s.readEntry(b, id)
 }
 
-func (s *Store) get(b Bank, id string) (*value.Map, bool) {
-	path := s.path(b, id)
+func (s *Store) readEntry(b Bank, id string) (*value.Map, bool) {
+	path := s.entryPath(b, id)
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxEntry {
-		s.mem.drop(b, id)
+		s.mem.dropEntry(b, id)
 		return nil, false
 	}
 
@@ -167,18 +167,18 @@ func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 	if err := s.valid(id); err != nil {
 		return false, err
 	}
-	defer s.lock(b, id)()
-	return s.set(b, id, m, 0)
+	defer s.lockEntry(b, id)()
+	return s.writeEntry(b, id, m, 0)
 }
 
-// set writes an entry that was made from version base, 0 for none; it is locked.
-func (s *Store) set(b Bank, id string, m *value.Map, base int64) (bool, error) {
+// writeEntry writes an entry that was made from version base, 0 for none; it is locked.
+func (s *Store) writeEntry(b Bank, id string, m *value.Map, base int64) (bool, error) {
 	packed, err := entry.Pack(m, true)
 	if err != nil {
 		return false, fmt.Errorf("store the %s of %s: %w", b, id, err)
 	}
 
-	path := s.path(b, id)
+	path := s.entryPath(b, id)
 	if info, err := os.Lstat(path); err == nil {
 		if old, ok := s.mem.packed(b, id, signature(info)); ok && bytes.Equal(old, packed) {
 			return false, nil
@@ -187,7 +187,7 @@ func (s *Store) set(b Bank, id string, m *value.Map, base int64) (bool, error) {
 
 	var at int64
 	if s.isShared(b) {
-		at = s.shared.next()
+		at = s.shared.nextVersion()
 	}
 
 	if err := replace(path, packed, at); err != nil {
@@ -200,14 +200,14 @@ func (s *Store) set(b Bank, id string, m *value.Map, base int64) (bool, error) {
 	}
 
 	if at != 0 {
-		s.changedHere(memKey{b, id}, made(info, at, base))
+		s.changedHere(memKey{b, id}, versionOfFile(info, at, base))
 	}
 
 	s.mem.put(b, id, signature(info), m.Clone(), packed)
 	return true, nil
 }
 
-func (s *Store) lock(b Bank, id string) func() {
+func (s *Store) lockEntry(b Bank, id string) func() {
 	n := uint(len(b))
 	for _, c := range []byte(id) {
 		n = n*31 + uint(c)
@@ -223,7 +223,7 @@ func (s *Store) Update(b Bank, id string, data *value.Map, clear bool) error {
 	if err := s.valid(id); err != nil {
 		return err
 	}
-	defer s.lock(b, id)()
+	defer s.lockEntry(b, id)()
 
 	m := value.NewMap()
 	if old, ok := s.Get(b, id); ok && !clear {
@@ -231,12 +231,12 @@ func (s *Store) Update(b Bank, id string, data *value.Map, clear bool) error {
 	}
 
 	m.Update(data)
-	base := s.base(b, id)
+	base := s.baseVersion(b, id)
 	if clear {
 		base = 0
 	}
 
-	_, err := s.set(b, id, m, base)
+	_, err := s.writeEntry(b, id, m, base)
 	return err
 }
 
@@ -245,7 +245,7 @@ func (s *Store) Remove(b Bank, id, key string) error {
 	if err := s.valid(id); err != nil {
 		return err
 	}
-	defer s.lock(b, id)()
+	defer s.lockEntry(b, id)()
 
 	old, ok := s.Get(b, id)
 	if !ok {
@@ -258,7 +258,7 @@ func (s *Store) Remove(b Bank, id, key string) error {
 
 	m := old.Clone()
 	m.Delete(key)
-	_, err := s.set(b, id, m, s.base(b, id))
+	_, err := s.writeEntry(b, id, m, s.baseVersion(b, id))
 	return err
 }
 
@@ -267,13 +267,13 @@ func (s *Store) Flush(b Bank, id string) error {
 	if err := s.valid(id); err != nil {
 		return err
 	}
-	defer s.lock(b, id)()
+	defer s.lockEntry(b, id)()
 
 	k := memKey{b, id}
 	if s.isShared(b) {
 		if v, ok := s.shared.get(k); ok && !v.gone {
-			at := s.shared.next()
-			if err := s.bury(k, at); err != nil {
+			at := s.shared.nextVersion()
+			if err := s.removeEntry(k, at); err != nil {
 				return err
 			}
 			s.changedHere(k, version{at, at, true})
@@ -290,8 +290,8 @@ func (s *Store) Flush(b Bank, id string) error {
 
 // remove removes a file; the entry is locked.
 func (s *Store) remove(b Bank, id string) error {
-	s.mem.drop(b, id)
-	if err := os.Remove(s.path(b, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	s.mem.dropEntry(b, id)
+	if err := os.Remove(s.entryPath(b, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

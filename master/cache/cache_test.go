@@ -42,7 +42,7 @@ func TestCapturedEntries(t *testing.T) {
 		}
 
 		s := open(t, 1<<20)
-		if err := os.WriteFile(s.path(tt.bank, "min6"), want, 0o600); err != nil {
+		if err := os.WriteFile(s.entryPath(tt.bank, "min6"), want, 0o600); err != nil {
 			t.Fatal(err)
 		}
 
@@ -59,7 +59,7 @@ func TestCapturedEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if got, _ := os.ReadFile(s.path(tt.bank, "copy")); string(got) != string(want) {
+		if got, _ := os.ReadFile(s.entryPath(tt.bank, "copy")); string(got) != string(want) {
 			t.Errorf("%s was written as\n%x, Python wrote\n%x", tt.file, got, want)
 		}
 	}
@@ -106,7 +106,7 @@ func TestChangesByOthersAreSeen(t *testing.T) {
 	}
 
 	b, _ := msgpack.Marshal(value.NewMap("os", "Alpine Linux"), msgpack.Raw)
-	if err := os.WriteFile(s.path(Grains, "a"), b, 0o600); err != nil {
+	if err := os.WriteFile(s.entryPath(Grains, "a"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 
@@ -114,7 +114,7 @@ func TestChangesByOthersAreSeen(t *testing.T) {
 		t.Errorf("still %q", m.Str("os"))
 	}
 
-	if err := os.Remove(s.path(Grains, "a")); err != nil {
+	if err := os.Remove(s.entryPath(Grains, "a")); err != nil {
 		t.Fatal(err)
 	}
 
@@ -154,15 +154,15 @@ func TestAttack30Forget(t *testing.T) {
 
 func TestAttack16CacheFiles(t *testing.T) {
 	s := open(t, 1<<20)
-	if err := syscall.Mkfifo(s.path(Grains, "fifo"), 0o600); err != nil {
+	if err := syscall.Mkfifo(s.entryPath(Grains, "fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 
-	if err := os.Symlink("/etc/passwd", s.path(Grains, "link")); err != nil {
+	if err := os.Symlink("/etc/passwd", s.entryPath(Grains, "link")); err != nil {
 		t.Fatal(err)
 	}
 
-	if err := os.WriteFile(s.path(Grains, "bomb"), []byte{0xdf, 0xff, 0xff, 0xff, 0xff}, 0o600); err != nil {
+	if err := os.WriteFile(s.entryPath(Grains, "bomb"), []byte{0xdf, 0xff, 0xff, 0xff, 0xff}, 0o600); err != nil {
 		t.Fatal(err)
 	}
 

@@ -99,7 +99,7 @@ func (m *memory) put(b Bank, id string, s sig, v *value.Map, packed []byte) {
 	}
 }
 
-func (m *memory) drop(b Bank, id string) {
+func (m *memory) dropEntry(b Bank, id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e, ok := m.byKey[memKey{b, id}]; ok {

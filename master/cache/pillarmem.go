@@ -72,7 +72,7 @@ func (p *pillars) put(id, env string, m *value.Map, packed int, now time.Time) {
 	}
 }
 
-func (p *pillars) drop(id string) {
+func (p *pillars) dropMinion(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dropID(id)

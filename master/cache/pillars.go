@@ -67,7 +67,7 @@ func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*val
 		return nil, false
 	}
 
-	if _, err := os.Lstat(s.path(Pillar, id)); err != nil && !s.only {
+	if _, err := os.Lstat(s.entryPath(Pillar, id)); err != nil && !s.only {
 		_ = s.FlushCompiled(id) // or they would count again with the next one
 		return nil, false
 	}
@@ -76,12 +76,12 @@ func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*val
 	}
 
 	key := compiledKey(id, env)
-	info, err := os.Lstat(s.path(compiled, key))
+	info, err := os.Lstat(s.entryPath(compiled, key))
 	if err != nil || info.ModTime().After(now) || now.Sub(info.ModTime()) >= ttl {
 		return nil, false
 	}
 
-	return s.get(compiled, key)
+	return s.readEntry(compiled, key)
 }
 
 // KeepCompiled keeps a pillar for Compiled, and in the bank Pillar unless Only. now is when it
@@ -191,8 +191,8 @@ func boundFolders(dir string, bytes int64, files int) (int64, int, error) {
 
 // writeCompiled writes the file of a pillar and gives its size.
 func (s *Store) writeCompiled(id, key string, m *value.Map) (int64, error) {
-	defer s.lock(compiled, id)()
-	dir := filepath.Dir(s.path(compiled, key))
+	defer s.lockEntry(compiled, id)()
+	dir := filepath.Dir(s.entryPath(compiled, key))
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) >= maxCompiled {
 		if err := os.RemoveAll(dir); err != nil {
 			return 0, fmt.Errorf("store the pillar of %s: %w", id, err)
@@ -203,12 +203,12 @@ func (s *Store) writeCompiled(id, key string, m *value.Map) (int64, error) {
 		return 0, fmt.Errorf("store the pillar of %s: %w", id, err)
 	}
 
-	s.mem.drop(compiled, key) // its file is written again, and is new then
-	if _, err := s.set(compiled, key, m, 0); err != nil {
+	s.mem.dropEntry(compiled, key) // its file is written again, and is new then
+	if _, err := s.writeEntry(compiled, key, m, 0); err != nil {
 		return 0, err
 	}
 
-	info, err := os.Lstat(s.path(compiled, key))
+	info, err := os.Lstat(s.entryPath(compiled, key))
 	if err != nil {
 		return 0, nil // removed meanwhile
 	}
@@ -222,10 +222,10 @@ func (s *Store) FlushCompiled(id string) error {
 		return err
 	}
 	if s.compiled != nil {
-		s.compiled.drop(id)
+		s.compiled.dropMinion(id)
 		return nil
 	}
-	defer s.lock(compiled, id)()
+	defer s.lockEntry(compiled, id)()
 	if err := os.RemoveAll(filepath.Join(s.dir, string(compiled), id)); err != nil {
 		return fmt.Errorf("remove the compiled pillars of %s: %w", id, err)
 	}

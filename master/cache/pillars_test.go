@@ -189,7 +189,7 @@ func TestCompiledBounds(t *testing.T) {
 	}
 
 	for id := range p.byID {
-		p.drop(id)
+		p.dropMinion(id)
 	}
 
 	if p.used != 0 || p.order.Len() != 0 {

@@ -67,8 +67,8 @@ func bucket(id string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// sum is what a version adds to the sum of its bucket.
-func (v version) sum(k memKey) uint64 {
+// bucketSum is what a version adds to the sum of its bucket.
+func (v version) bucketSum(k memKey) uint64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s\x00%s\x00%d %t", k.bank, k.id, v.at, v.gone)
 	return h.Sum64()
@@ -81,29 +81,29 @@ func (s *versions) get(k memKey) (version, bool) {
 	return v, ok
 }
 
-func (s *versions) note(k memKey, v version) {
+func (s *versions) noteVersion(k memKey, v version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := bucket(k.id)
 	if old, ok := s.known[k]; ok {
-		s.sums[at] ^= old.sum(k)
+		s.sums[at] ^= old.bucketSum(k)
 	}
-	s.sums[at] ^= v.sum(k)
+	s.sums[at] ^= v.bucketSum(k)
 	s.known[k], s.last = v, max(s.last, v.at)
 }
 
-func (s *versions) drop(k memKey) {
+func (s *versions) forget(k memKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old, ok := s.known[k]; ok {
-		s.sums[bucket(k.id)] ^= old.sum(k)
+		s.sums[bucket(k.id)] ^= old.bucketSum(k)
 		delete(s.known, k)
 	}
 }
 
-// next is the version of a change that is made now: the microsecond, and a number
+// nextVersion is the version of a change that is made now: the microsecond, and a number
 // that other masters hardly have, so that no two changes have the same.
-func (s *versions) next() int64 {
+func (s *versions) nextVersion() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := max(s.last, time.Now().UnixNano())&^(numbers-1) | s.number
@@ -122,14 +122,14 @@ const numbers = 1 << 10
 // before the store is used by several goroutines.
 func (s *Store) Share(tell func(b Bank, id string)) error {
 	s.shared = &versions{tell: tell, number: rand.Int64N(numbers), known: map[memKey]version{}}
-	for _, b := range s.banks() {
+	for _, b := range s.sharedBanks() {
 		gone := filepath.Join(s.dir, goneDir, string(b))
 		if err := os.MkdirAll(gone, 0o700); err != nil {
 			return fmt.Errorf("share the minion cache: %w", err)
 		}
 
 		err := eachFile(gone, "", func(id string, at int64) {
-			s.shared.note(memKey{b, id}, version{at, at, true})
+			s.shared.noteVersion(memKey{b, id}, version{at, at, true})
 		})
 		if err == nil {
 			err = eachFile(s.folder(b), ".p", func(id string, at int64) {
@@ -137,9 +137,9 @@ func (s *Store) Share(tell func(b Bank, id string)) error {
 				switch v, ok := s.shared.get(k); {
 				case s.valid(id) != nil:
 				case !ok || v.at < at:
-					s.live(k, version{at: at, base: at})
+					s.noteLive(k, version{at: at, base: at})
 				default: // the removal was cut short
-					_ = os.Remove(s.path(b, id))
+					_ = os.Remove(s.entryPath(b, id))
 				}
 			})
 		}
@@ -175,25 +175,25 @@ func eachFile(dir, suffix string, f func(id string, at int64)) error {
 }
 
 // isShared reports whether a bank has versions.
-func (s *Store) isShared(b Bank) bool { return s.shared != nil && slices.Contains(s.banks(), b) }
+func (s *Store) isShared(b Bank) bool { return s.shared != nil && slices.Contains(s.sharedBanks(), b) }
 
-// live notes the version of a file; what was remembered of a removal before goes.
-func (s *Store) live(k memKey, v version) {
+// noteLive notes the version of a file; what was remembered of a removal before goes.
+func (s *Store) noteLive(k memKey, v version) {
 	if old, ok := s.shared.get(k); ok && old.gone {
 		_ = os.Remove(s.gonePath(k)) // a restart would compare the versions
 	}
-	s.shared.note(k, v)
+	s.shared.noteVersion(k, v)
 }
 
 // changedHere notes a change that was made here, under the version that its file
 // has got; the entry is locked.
 func (s *Store) changedHere(k memKey, v version) {
-	s.live(k, v)
+	s.noteLive(k, v)
 	s.shared.tell(k.bank, k.id)
 }
 
-// bury removes an entry and remembers that; it is locked.
-func (s *Store) bury(k memKey, at int64) error {
+// removeEntry removes an entry and remembers that; it is locked.
+func (s *Store) removeEntry(k memKey, at int64) error {
 	path := s.gonePath(k)
 	err := os.WriteFile(path, nil, 0o600)
 	if err == nil {
@@ -245,7 +245,7 @@ func (s *Store) Entry(b Bank, id string) (Entry, bool) {
 	if !s.isShared(b) || s.valid(id) != nil {
 		return Entry{}, false
 	}
-	defer s.lock(b, id)()
+	defer s.lockEntry(b, id)()
 
 	v, ok := s.shared.get(memKey{b, id})
 	e := Entry{
@@ -260,7 +260,7 @@ func (s *Store) Entry(b Bank, id string) (Entry, bool) {
 		return e, ok
 	}
 
-	packed, err := durable.Read(s.path(b, id), maxEntry)
+	packed, err := durable.Read(s.entryPath(b, id), maxEntry)
 	e.Packed = packed
 	return e, err == nil && len(packed) > 0
 }
@@ -281,7 +281,7 @@ func (s *Store) Take(e Entry) (Outcome, error) {
 	if !s.isShared(e.Bank) || s.valid(e.ID) != nil || e.At <= 0 || len(e.Packed) > maxEntry {
 		return Old, fmt.Errorf("take the %.20q of %.100q: not an entry", e.Bank, e.ID)
 	}
-	defer s.lock(e.Bank, e.ID)()
+	defer s.lockEntry(e.Bank, e.ID)()
 
 	k := memKey{e.Bank, e.ID}
 	old, known := s.shared.get(k)
@@ -291,35 +291,35 @@ func (s *Store) Take(e Entry) (Outcome, error) {
 	case known && e.At <= old.at && !both:
 		return Old, nil
 	case e.Gone:
-		if err := s.bury(k, e.At); err != nil {
+		if err := s.removeEntry(k, e.At); err != nil {
 			return Old, err
 		}
-		s.shared.note(k, version{e.At, e.At, true})
+		s.shared.noteVersion(k, version{e.At, e.At, true})
 		return Taken, nil
 	case e.Packed == nil:
 		return Wanted, nil
 	case both:
-		return s.unite(k, old, e)
+		return s.uniteMines(k, old, e)
 	}
 
-	return Taken, s.write(k, e)
+	return Taken, s.writeForeign(k, e)
 }
 
-// write puts what another master has into the file of an entry; it is locked.
-func (s *Store) write(k memKey, e Entry) error {
-	s.mem.drop(k.bank, k.id)
-	if err := replace(s.path(k.bank, k.id), e.Packed, e.At); err != nil {
+// writeForeign puts what another master has into the file of an entry; it is locked.
+func (s *Store) writeForeign(k memKey, e Entry) error {
+	s.mem.dropEntry(k.bank, k.id)
+	if err := replace(s.entryPath(k.bank, k.id), e.Packed, e.At); err != nil {
 		return fmt.Errorf("store the %s of %s: %w", k.bank, k.id, err)
 	}
-	s.live(k, version{at: e.At, base: e.Base})
+	s.noteLive(k, version{at: e.At, base: e.Base})
 	return nil
 }
 
-// unite makes one mine of two, in which the newer one's functions count. It ends when
+// uniteMines makes one mine of two, in which the newer one's functions count. It ends when
 // the newest holds all functions: that one is what all masters take.
-func (s *Store) unite(k memKey, old version, e Entry) (Outcome, error) {
+func (s *Store) uniteMines(k memKey, old version, e Entry) (Outcome, error) {
 	theirs, ok := entry.Unpack(e.Packed)
-	ours, have := s.get(k.bank, k.id)
+	ours, have := s.readEntry(k.bank, k.id)
 	if !ok || !have {
 		return Old, fmt.Errorf("take the mine of %s: it cannot be read", k.id)
 	}
@@ -333,14 +333,14 @@ func (s *Store) unite(k memKey, old version, e Entry) (Outcome, error) {
 	m.Update(newer)
 	switch {
 	case m.Len() > newer.Len():
-		s.mem.drop(k.bank, k.id) // a new version, even of the same
-		_, err := s.set(k.bank, k.id, m, min(old.base, e.Base))
+		s.mem.dropEntry(k.bank, k.id) // a new version, even of the same
+		_, err := s.writeEntry(k.bank, k.id, m, min(old.base, e.Base))
 		return Taken, err
 	case e.At < old.at:
 		return Old, nil
 	}
 
-	return Taken, s.write(k, e)
+	return Taken, s.writeForeign(k, e)
 }
 
 // Rescan takes in what other programs have changed in the files, and forgets what is
@@ -348,7 +348,7 @@ func (s *Store) unite(k memKey, old version, e Entry) (Outcome, error) {
 // the other masters; a token that was is removed from all of them.
 func (s *Store) Rescan(now time.Time) error {
 	var errs []error
-	for _, b := range s.banks() {
+	for _, b := range s.sharedBanks() {
 		errs = append(errs, s.rescan(b))
 	}
 
@@ -369,7 +369,7 @@ func (s *Store) Rescan(now time.Time) error {
 	slices.SortFunc(graves, func(a, b grave) int { return cmp.Compare(b.at, a.at) })
 	for i, g := range graves {
 		if i >= maxGone || now.Sub(time.Unix(0, g.at)) > keepGone {
-			s.shared.drop(g.key)
+			s.shared.forget(g.key)
 			_ = os.Remove(s.gonePath(g.key))
 		}
 	}
@@ -401,7 +401,7 @@ func (s *Store) rescan(b Bank) error {
 		k := memKey{b, id}
 		found[k] = true
 		if v, ok := s.shared.get(k); s.valid(id) == nil && (!ok || v.gone || !sameTime(v.at, at)) {
-			errs = append(errs, s.adopt(k))
+			errs = append(errs, s.adoptFile(k))
 		}
 	})
 	if err != nil {
@@ -418,29 +418,29 @@ func (s *Store) rescan(b Bank) error {
 	s.shared.mu.Unlock()
 
 	for _, k := range lost {
-		errs = append(errs, s.adopt(k))
+		errs = append(errs, s.adoptFile(k))
 	}
 
 	return errors.Join(errs...)
 }
 
-// adopt brings the version of an entry in line with its file.
-func (s *Store) adopt(k memKey) error {
-	defer s.lock(k.bank, k.id)()
+// adoptFile brings the version of an entry in line with its file.
+func (s *Store) adoptFile(k memKey) error {
+	defer s.lockEntry(k.bank, k.id)()
 	v, known := s.shared.get(k)
-	info, err := os.Lstat(s.path(k.bank, k.id))
+	info, err := os.Lstat(s.entryPath(k.bank, k.id))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if !known || v.gone {
 			return nil
 		}
 		if k.bank != Tokens {
-			s.shared.drop(k)
+			s.shared.forget(k)
 			return nil
 		}
 
-		at := s.shared.next()
-		if err := s.bury(k, at); err != nil {
+		at := s.shared.nextVersion()
+		if err := s.removeEntry(k, at); err != nil {
 			return err
 		}
 
@@ -454,8 +454,8 @@ func (s *Store) adopt(k memKey) error {
 
 	at := info.ModTime().UnixNano()
 	if at <= v.at {
-		at = s.shared.next()
-		if err := os.Chtimes(s.path(k.bank, k.id), time.Unix(0, at), time.Unix(0, at)); err != nil {
+		at = s.shared.nextVersion()
+		if err := os.Chtimes(s.entryPath(k.bank, k.id), time.Unix(0, at), time.Unix(0, at)); err != nil {
 			return err
 		}
 	}
@@ -470,9 +470,9 @@ func sameTime(a, b int64) bool {
 	return a == b || b%second == 0 && a/second == b/second
 }
 
-// made is the version of an entry that has just been written here from base, 0 for
+// versionOfFile is the version of an entry that has just been written here from base, 0 for
 // none.
-func made(info fs.FileInfo, at, base int64) version {
+func versionOfFile(info fs.FileInfo, at, base int64) version {
 	if t := info.ModTime().UnixNano(); !sameTime(at, t) {
 		at = t
 	}
@@ -480,8 +480,8 @@ func made(info fs.FileInfo, at, base int64) version {
 	return version{at: at, base: base}
 }
 
-// base is the version that a change of an entry begins with; it is locked.
-func (s *Store) base(b Bank, id string) int64 {
+// baseVersion is the version that a change of an entry begins with; it is locked.
+func (s *Store) baseVersion(b Bank, id string) int64 {
 	if !s.isShared(b) {
 		return 0
 	}

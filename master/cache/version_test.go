@@ -135,11 +135,11 @@ func TestVersionsOfRemoved(t *testing.T) {
 	}
 
 	// The machine failed between the two steps of a removal.
-	if err := os.WriteFile(b.path(Pillar, "min"), e.Packed, 0o600); err != nil {
+	if err := os.WriteFile(b.entryPath(Pillar, "min"), e.Packed, 0o600); err != nil {
 		t.Fatal(err)
 	}
 
-	if err := os.Chtimes(b.path(Pillar, "min"), time.Unix(0, e.At), time.Unix(0, e.At)); err != nil {
+	if err := os.Chtimes(b.entryPath(Pillar, "min"), time.Unix(0, e.At), time.Unix(0, e.At)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -223,16 +223,16 @@ func TestVersionsOfOthersFiles(t *testing.T) {
 	put(t, s, Grains, "two", value.NewMap("os", "Debian"))
 	told = nil
 
-	if err := os.WriteFile(s.path(Grains, "min"), e.Packed, 0o600); err != nil {
+	if err := os.WriteFile(s.entryPath(Grains, "min"), e.Packed, 0o600); err != nil {
 		t.Fatal(err)
 	}
 
 	old := time.Unix(0, e.At).Add(-time.Hour)
-	if err := os.Chtimes(s.path(Grains, "min"), old, old); err != nil {
+	if err := os.Chtimes(s.entryPath(Grains, "min"), old, old); err != nil {
 		t.Fatal(err)
 	}
 
-	if err := os.Remove(s.path(Grains, "two")); err != nil {
+	if err := os.Remove(s.entryPath(Grains, "two")); err != nil {
 		t.Fatal(err)
 	}
 

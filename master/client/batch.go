@@ -76,20 +76,20 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (mi
 		created: c.cfg.Now(),
 	}
 
-	r.fire(ctx, "new")
+	r.fireProgress(ctx, "new")
 	for _, id := range down {
 		if out.Down != nil {
 			out.Down(id)
 		}
 	}
 
-	err = r.loop(ctx)
+	err = r.runParts(ctx)
 	end := "complete"
 	if b.Halted != "" {
 		end = "halted"
 	}
 
-	r.fire(context.WithoutCancel(ctx), end)
+	r.fireProgress(context.WithoutCancel(ctx), end)
 	return len(up), err
 }
 
@@ -119,7 +119,7 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 		return len(up), fmt.Errorf("hand the batch to the master: %w", err)
 	}
 
-	job, err := c.Publish(ctx, q.part(ids))
+	job, err := c.Publish(ctx, q.partFor(ids))
 	switch err {
 	case nil:
 	case ErrNoMinions, ErrNoJob: // their keys went since the ping
@@ -192,8 +192,8 @@ func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, 
 	return b, up, down, nil
 }
 
-// part is the job for some of the minions.
-func (q BatchRequest) part(ids []string) Request {
+// partFor is the job for some of the minions.
+func (q BatchRequest) partFor(ids []string) Request {
 	req := q.Request
 	req.Target = value.List(ids)
 	req.TargetType = "list"
@@ -216,18 +216,18 @@ type batchRun struct {
 	deaf    bool     // the bus takes no events from us
 }
 
-func (r *batchRun) loop(ctx context.Context) error {
-	defer r.show()
+func (r *batchRun) runParts(ctx context.Context) error {
+	defer r.reportHeld()
 	for !r.b.Over() {
 		ids, opens := r.b.Next(r.c.cfg.Now())
 		if len(ids) > 0 {
 			if err := r.publish(ctx, ids); err != nil {
 				return err
 			}
-			r.fire(ctx, "progress")
+			r.fireProgress(ctx, "progress")
 		}
 
-		r.show()
+		r.reportHeld()
 		before := r.parts
 		parts, wake, err := r.c.advance(ctx, r.parts, r.q.Request)
 		if err != nil {
@@ -235,7 +235,7 @@ func (r *batchRun) loop(ctx context.Context) error {
 		}
 
 		r.parts = parts
-		if r.ended(before) || r.b.Over() {
+		if r.releaseEnded(before) || r.b.Over() {
 			continue
 		}
 
@@ -243,7 +243,7 @@ func (r *batchRun) loop(ctx context.Context) error {
 			wake = opens
 		}
 
-		if !r.wait(ctx, wake) && r.b.Halted == "" {
+		if !r.awaitReturns(ctx, wake) && r.b.Halted == "" {
 			return ctx.Err()
 		}
 	}
@@ -256,7 +256,7 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 		r.out.Start(ids)
 	}
 
-	req := r.q.part(ids)
+	req := r.q.partFor(ids)
 	if err := r.c.listen(ctx); err != nil {
 		return err
 	}
@@ -290,9 +290,9 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// ended frees the slots of parts that wait no longer; it reports whether any
+// releaseEnded frees the slots of parts that wait no longer; it reports whether any
 // did.
-func (r *batchRun) ended(before []*watch) bool {
+func (r *batchRun) releaseEnded(before []*watch) bool {
 	any := false
 	for _, w := range before {
 		if slices.Contains(r.parts, w) {
@@ -321,17 +321,17 @@ func (r *batchRun) ended(before []*watch) bool {
 	return any
 }
 
-// wait takes in returns until wake. It returns false when the batch must end.
-func (r *batchRun) wait(ctx context.Context, wake time.Time) bool {
-	ws := append(slices.Clone(r.parts), r.halt())
-	return r.c.wait(ctx, ws, wake, func(w *watch, ret Return) bool {
+// awaitReturns takes in returns until wake. It returns false when the batch must end.
+func (r *batchRun) awaitReturns(ctx context.Context, wake time.Time) bool {
+	ws := append(slices.Clone(r.parts), r.haltWatch())
+	return r.c.awaitEvents(ctx, ws, wake, func(w *watch, ret Return) bool {
 		r.b.Returned(ret.ID, ret.Code() > 0, r.c.cfg.Now())
 		r.held = append(r.held, ret)
 		return r.b.Halted == ""
 	})
 }
 
-func (r *batchRun) show() {
+func (r *batchRun) reportHeld() {
 	for _, ret := range r.held {
 		if r.out.Returned != nil {
 			r.out.Returned(ret)
@@ -340,15 +340,15 @@ func (r *batchRun) show() {
 	r.held = nil
 }
 
-// halt is no watch of returns: it notices that the master's batch.stop halted
+// haltWatch is no watch of returns: it notices that the master's batch.stop halted
 // this batch.
-func (r *batchRun) halt() *watch {
+func (r *batchRun) haltWatch() *watch {
 	return &watch{jid: r.q.JID, onHalt: func(reason string) { r.b.Halted = reason }}
 }
 
-// fire tells the master how far the batch is. That is for batch.status only:
+// fireProgress tells the master how far the batch is. That is for batch.status only:
 // an event that cannot be fired stops nothing.
-func (r *batchRun) fire(ctx context.Context, what string) {
+func (r *batchRun) fireProgress(ctx context.Context, what string) {
 	if r.deaf {
 		return
 	}
@@ -374,7 +374,7 @@ func (c *Client) Subset(
 	r.Return = ""
 	var able []string
 	err := c.Run(ctx, r, nil, func(ret Return) bool {
-		if !ret.Missing && has(ret.Ret, fun) {
+		if !ret.Missing && containsFunction(ret.Ret, fun) {
 			able = append(able, ret.ID)
 		}
 		return true
@@ -387,7 +387,7 @@ func (c *Client) Subset(
 	return able[:min(n, len(able))], nil
 }
 
-func has(v any, fun string) bool {
+func containsFunction(v any, fun string) bool {
 	switch v := v.(type) {
 	case []any:
 		return slices.Contains(v, any(fun))

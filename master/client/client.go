@@ -187,7 +187,7 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 		load.Set("to", int64(timeout/time.Second))
 	}
 
-	reply, err := c.send(ctx, load, timeout)
+	reply, err := c.sendRequest(ctx, load, timeout)
 	if err != nil {
 		return Job{}, err
 	}
@@ -201,7 +201,7 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 
 		c.key = key
 		load.Set("key", key)
-		if reply, err = c.send(ctx, load, timeout); err != nil {
+		if reply, err = c.sendRequest(ctx, load, timeout); err != nil {
 			return Job{}, err
 		}
 	}
@@ -254,15 +254,15 @@ func (c *Client) jobOf(reply any) (Job, error) {
 // Ask sends a clear request (mk_token, runner, wheel, …) and returns the
 // decoded answer.
 func (c *Client) Ask(ctx context.Context, load *value.Map) (any, error) {
-	return c.send(ctx, load, c.cfg.Timeout)
+	return c.sendRequest(ctx, load, c.cfg.Timeout)
 }
 
 // answerLimits bound an answer; the largest are lists of ids.
 var answerLimits = msgpack.Limits{Depth: 64, Nodes: 4 << 20}
 
-// send makes one request. It is never repeated on a time-out: the master may
+// sendRequest makes one request. It is never repeated on a time-out: the master may
 // have taken it.
-func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duration) (any, error) {
+func (c *Client) sendRequest(ctx context.Context, load *value.Map, timeout time.Duration) (any, error) {
 	if from := source.Of(ctx); from.IsValid() {
 		source.Say(load, c.cfg.SourceKey, from)
 	}
@@ -274,10 +274,10 @@ func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duratio
 
 	ctx, cancel := context.WithTimeout(ctx, max(3*timeout, c.cfg.Publish))
 	defer cancel()
-	req, err := c.cfg.Shared.take(ctx, c.address())
+	req, err := c.cfg.Shared.takeConnection(ctx, c.address())
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, c.late(ctx)
+			return nil, c.lateError(ctx)
 		}
 		c.cfg.Log.Error("cannot connect to the master", "error", err)
 		return nil, errContact()
@@ -288,13 +288,13 @@ func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duratio
 		c.answered(nil)
 		req.Close()
 		if ctx.Err() != nil {
-			return nil, c.late(ctx)
+			return nil, c.lateError(ctx)
 		}
 		c.cfg.Log.Error("the master ended the connection before it answered", "error", err)
 		return nil, errHungUp()
 	}
 
-	c.cfg.Shared.keep(req)
+	c.cfg.Shared.giveBack(req)
 	v, err := msgpack.Decode(b, answerLimits)
 	if err != nil {
 		v = nil
@@ -319,7 +319,7 @@ func (c *Client) answered(v any) {
 	tell(proven)
 }
 
-func (c *Client) late(ctx context.Context) error {
+func (c *Client) lateError(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}

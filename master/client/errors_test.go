@@ -30,7 +30,7 @@ func TestErrorsForPeople(t *testing.T) {
 	dir := t.TempDir()
 	listen := func() error {
 		f := &feed{dir: dir}
-		_, err := f.join(t.Context())
+		_, err := f.addStream(t.Context())
 		return err
 	}
 

@@ -31,8 +31,8 @@ type feed struct {
 // minions are served.
 var wanted = event.Prefix("salt/job/", "salt/batch/", "salt/run/", syndicSpace, event.TagOldFiles)
 
-// join adds a stream, which hears all that is fired from now on.
-func (f *feed) join(ctx context.Context) (*stream, error) {
+// addStream adds a stream, which hears all that is fired from now on.
+func (f *feed) addStream(ctx context.Context) (*stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	f.joins.Lock()
@@ -40,7 +40,7 @@ func (f *feed) join(ctx context.Context) (*stream, error) {
 
 	s := newStream(f)
 	for {
-		if f.add(s) {
+		if f.addIfConnected(s) {
 			return s, nil
 		}
 
@@ -48,7 +48,7 @@ func (f *feed) join(ctx context.Context) (*stream, error) {
 		if err != nil {
 			return nil, errEvents(err)
 		}
-		if f.begin(s, l) {
+		if f.startPump(s, l) {
 			return s, nil
 		}
 
@@ -59,8 +59,8 @@ func (f *feed) join(ctx context.Context) (*stream, error) {
 	}
 }
 
-// add adds a stream if the pump runs and is connected.
-func (f *feed) add(s *stream) bool {
+// addIfConnected adds a stream if the pump runs and is connected.
+func (f *feed) addIfConnected(s *stream) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.cancel == nil || f.down {
@@ -70,8 +70,8 @@ func (f *feed) add(s *stream) bool {
 	return true
 }
 
-// begin starts the pump for a first stream, if it does not run.
-func (f *feed) begin(s *stream, l *event.Listener) bool {
+// startPump starts the pump for a first stream, if it does not run.
+func (f *feed) startPump(s *stream, l *event.Listener) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.cancel != nil {
@@ -81,17 +81,17 @@ func (f *feed) begin(s *stream, l *event.Listener) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
 	f.down = false
-	f.pump.Go(func() { f.run(ctx, l) })
+	f.pump.Go(func() { f.pumpEvents(ctx, l) })
 	return true
 }
 
-func (f *feed) leave(s *stream) {
+func (f *feed) removeStream(s *stream) {
 	f.mu.Lock()
 	delete(f.streams, s)
 	last := len(f.streams) == 0 && f.cancel != nil
 	if last && f.shared {
 		if f.idle == nil {
-			f.idle = time.AfterFunc(linger, f.rest)
+			f.idle = time.AfterFunc(linger, f.hangUpIdle)
 		}
 		f.idle.Reset(linger)
 	}
@@ -101,8 +101,8 @@ func (f *feed) leave(s *stream) {
 	}
 }
 
-// rest hangs up while there is no stream.
-func (f *feed) rest() {
+// hangUpIdle hangs up while there is no stream.
+func (f *feed) hangUpIdle() {
 	f.joins.Lock()
 	defer f.joins.Unlock()
 	f.mu.Lock()
@@ -126,11 +126,11 @@ func (f *feed) close() {
 	f.mu.Unlock()
 }
 
-// run reads until ctx ends; when the master hangs up it connects anew.
-func (f *feed) run(ctx context.Context, l *event.Listener) {
+// pumpEvents reads until ctx ends; when the master hangs up it connects anew.
+func (f *feed) pumpEvents(ctx context.Context, l *event.Listener) {
 	for ctx.Err() == nil {
-		f.read(ctx, l)
-		f.lost()
+		f.readEvents(ctx, l)
+		f.markLost()
 		l.Close()
 		for l = nil; l == nil; {
 			if pause.For(ctx, 200*time.Millisecond) != nil {
@@ -139,7 +139,7 @@ func (f *feed) run(ctx context.Context, l *event.Listener) {
 			l, _ = event.DialPub(ctx, f.dir)
 		}
 
-		f.back()
+		f.markBack()
 	}
 
 	if l != nil {
@@ -147,8 +147,8 @@ func (f *feed) run(ctx context.Context, l *event.Listener) {
 	}
 }
 
-// lost tells all streams that the connection is lost.
-func (f *feed) lost() {
+// markLost tells all streams that the connection is lost.
+func (f *feed) markLost() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now().UnixNano()
@@ -158,8 +158,8 @@ func (f *feed) lost() {
 	}
 }
 
-// back tells all streams that it is there again, and that they may have missed something.
-func (f *feed) back() {
+// markBack tells all streams that it is there again, and that they may have missed something.
+func (f *feed) markBack() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.down = false
@@ -169,8 +169,8 @@ func (f *feed) back() {
 	}
 }
 
-// read reads until the connection ends.
-func (f *feed) read(ctx context.Context, l *event.Listener) {
+// readEvents reads until the connection ends.
+func (f *feed) readEvents(ctx context.Context, l *event.Listener) {
 	for {
 		e, err := l.NextPacked(ctx)
 		if err != nil {
@@ -180,7 +180,7 @@ func (f *feed) read(ctx context.Context, l *event.Listener) {
 			continue
 		}
 
-		for full := f.give(e); full != nil; full = f.give(e) {
+		for full := f.handOut(e); full != nil; full = f.handOut(e) {
 			select {
 			case <-full.room:
 			case <-ctx.Done():
@@ -190,13 +190,13 @@ func (f *feed) read(ctx context.Context, l *event.Listener) {
 	}
 }
 
-// give hands an event to all streams. It gives the stream that has no room for it, if
+// handOut hands an event to all streams. It gives the stream that has no room for it, if
 // that is the only one.
-func (f *feed) give(e event.Packed) (full *stream) {
+func (f *feed) handOut(e event.Packed) (full *stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.streams {
-		if s.add(e) {
+		if s.pushEvent(e) {
 			continue
 		}
 		if !f.shared {

@@ -35,8 +35,8 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 		w.awaitSyndics(c.cfg.SyndicWait, c.cfg.Now())
 	}
 
-	w.miss(job.Missing) // the event that says so may be lost
-	c.events.only(w.tags()...)
+	w.noteMissing(job.Missing) // the event that says so may be lost
+	c.events.setFilter(w.tagPrefixes()...)
 	stopped := false
 	err = c.gatherAll(ctx, []*watch{w}, r, func(_ *watch, ret Return) bool {
 		stopped = !yield(ret)
@@ -46,7 +46,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 		return err
 	}
 
-	for _, id := range c.lost(w) {
+	for _, id := range c.lostMinions(w) {
 		// The bus may have lost the event of a return, the job cache not.
 		ret, ok := c.cached(job.JID, id)
 		if !ok {
@@ -60,10 +60,10 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	return nil
 }
 
-// lost are those who did not answer, without syndics: these are no minions unless they answer
+// lostMinions are those who did not answer, without syndics: these are no minions unless they answer
 // as such.
-func (c *Client) lost(w *watch) []string {
-	return slices.DeleteFunc(w.lost(), c.isSyndic)
+func (c *Client) lostMinions(w *watch) []string {
+	return slices.DeleteFunc(w.lostMinions(), c.isSyndic)
 }
 
 // isSyndic reports whether id has handed on returns of minions below it.
@@ -100,7 +100,7 @@ func (c *Client) gatherAll(ctx context.Context, ws []*watch, r Request, yield fu
 		if ws, wake, err = c.advance(ctx, ws, r); err != nil || len(ws) == 0 {
 			return err
 		}
-		if !c.wait(ctx, ws, wake, yield) {
+		if !c.awaitEvents(ctx, ws, wake, yield) {
 			return ctx.Err()
 		}
 	}
@@ -126,13 +126,13 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 	var wake time.Time
 	left := ws[:0:0]
 	for _, w := range ws {
-		ask, done, at := w.step(c.cfg.Now())
+		ask, done, at := w.nextStep(c.cfg.Now())
 		if done {
 			continue
 		}
 
 		if len(ask) > 0 {
-			if err := c.ask(ctx, w, ask, r); err != nil {
+			if err := c.askRunning(ctx, w, ask, r); err != nil {
 				return nil, wake, err
 			}
 		}
@@ -146,9 +146,9 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 	return left, wake, nil
 }
 
-// ask publishes the question whether a job still runs.
-func (c *Client) ask(ctx context.Context, w *watch, ids []string, r Request) error {
-	before := c.events.only() // the answers may come first
+// askRunning publishes the question whether a job still runs.
+func (c *Client) askRunning(ctx context.Context, w *watch, ids []string, r Request) error {
+	before := c.events.setFilter() // the answers may come first
 	job, err := c.Publish(ctx, Request{
 		Target:     value.List(ids),
 		TargetType: "list",
@@ -160,16 +160,16 @@ func (c *Client) ask(ctx context.Context, w *watch, ids []string, r Request) err
 
 	switch err {
 	case nil:
-		w.asked(job.JID)
+		w.noteQuestion(job.JID)
 		if before != nil {
-			before = w.tags()
+			before = w.tagPrefixes()
 		}
 	case ErrNoMinions, ErrNoJob: // their keys are gone
 	default:
 		return err
 	}
 
-	c.events.only(before...)
+	c.events.setFilter(before...)
 	return nil
 }
 
@@ -181,9 +181,9 @@ func askKwargs(m *value.Map) *value.Map {
 	return m
 }
 
-// wait takes in events until wake, at least one look. It returns false when
+// awaitEvents takes in events until wake, at least one look. It returns false when
 // the caller wants no more or ctx has ended.
-func (c *Client) wait(ctx context.Context, ws []*watch, wake time.Time, yield func(*watch, Return) bool) bool {
+func (c *Client) awaitEvents(ctx context.Context, ws []*watch, wake time.Time, yield func(*watch, Return) bool) bool {
 	timer := time.NewTimer(max(wake.Sub(c.cfg.Now()), 0))
 	defer timer.Stop()
 	select {
@@ -197,19 +197,19 @@ func (c *Client) wait(ctx context.Context, ws []*watch, wake time.Time, yield fu
 	}
 
 	for { // whatever is there already
-		e, ok := c.events.next(func(tag string) bool {
-			return tag == event.TagOldFiles || slices.ContainsFunc(ws, func(w *watch) bool { return w.wants(tag) })
+		e, ok := c.events.nextEvent(func(tag string) bool {
+			return tag == event.TagOldFiles || slices.ContainsFunc(ws, func(w *watch) bool { return w.wantsTag(tag) })
 		})
 		if !ok {
 			return true
 		}
-		if !c.take(ws, e, yield) {
+		if !c.takeEvent(ws, e, yield) {
 			return false
 		}
 	}
 }
 
-func (c *Client) take(ws []*watch, e event.Event, yield func(*watch, Return) bool) bool {
+func (c *Client) takeEvent(ws []*watch, e event.Event, yield func(*watch, Return) bool) bool {
 	if e.Tag == event.TagOldFiles {
 		if c.cfg.OldFiles != nil {
 			c.oldFiles(ws, e)
@@ -219,7 +219,7 @@ func (c *Client) take(ws []*watch, e event.Event, yield func(*watch, Return) boo
 
 	now := c.cfg.Now()
 	for _, w := range ws {
-		ret, ok := w.event(e.Tag, e.Data, now)
+		ret, ok := w.takeEvent(e.Tag, e.Data, now)
 		if ok && !yield(w, ret) {
 			return false
 		}
@@ -231,7 +231,7 @@ func (c *Client) take(ws []*watch, e event.Event, yield func(*watch, Return) boo
 // catchUp looks for returns that came while we were cut off from the bus.
 func (c *Client) catchUp(ws []*watch, yield func(*watch, Return) bool) bool {
 	for _, w := range ws {
-		for _, id := range w.open() {
+		for _, id := range w.unanswered() {
 			ret, ok := c.cached(w.jid, id)
 			if !ok {
 				continue
@@ -243,7 +243,7 @@ func (c *Client) catchUp(ws []*watch, yield func(*watch, Return) bool) bool {
 			}
 		}
 
-		w.again(c.cfg.Now())
+		w.restartWait(c.cfg.Now())
 	}
 
 	return true

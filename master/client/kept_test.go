@@ -32,7 +32,7 @@ func TestKeptConnections(t *testing.T) {
 
 	take := func() *zmtp.Req {
 		t.Helper()
-		r, err := s.take(t.Context(), address)
+		r, err := s.takeConnection(t.Context(), address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,12 +49,12 @@ func TestKeptConnections(t *testing.T) {
 		t.Fatal("one connection for two at a time")
 	}
 
-	s.keep(first)
-	s.keep(second)
+	s.giveBack(first)
+	s.giveBack(second)
 	if r := take(); r != second {
 		t.Error("the connection that was kept is not used")
 	} else {
-		s.keep(r)
+		s.giveBack(r)
 	}
 
 	router.Close()
@@ -67,7 +67,7 @@ func TestKeptConnections(t *testing.T) {
 	if r := take(); r == first || r == second {
 		t.Error("a connection that has ended is used")
 	} else {
-		s.keep(r)
+		s.giveBack(r)
 	}
 
 	var all []*zmtp.Req
@@ -76,7 +76,7 @@ func TestKeptConnections(t *testing.T) {
 	}
 
 	for _, r := range all {
-		s.keep(r)
+		s.giveBack(r)
 	}
 
 	if len(s.kept) != maxKept || all[maxKept].Alive() {

@@ -46,7 +46,7 @@ func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid st
 		timeout = max(timeout, 40*time.Second)
 	}
 
-	reply, err := c.send(ctx, load, timeout)
+	reply, err := c.sendRequest(ctx, load, timeout)
 	if err != nil {
 		return "", nil, err
 	}
@@ -90,7 +90,7 @@ func (c *Client) Runner(
 	}
 
 	prefix := "salt/run/" + jid + "/"
-	c.events.only(prefix)
+	c.events.setFilter(prefix)
 	for {
 		select {
 		case <-ctx.Done():
@@ -102,7 +102,7 @@ func (c *Client) Runner(
 					" was at work; its job id is " + jid + ".",
 			}
 		case <-c.events.wake:
-			e, _ := c.events.next(event.Prefix(prefix)) // none has no tag
+			e, _ := c.events.nextEvent(event.Prefix(prefix)) // none has no tag
 			suffix, ok := strings.CutPrefix(e.Tag, prefix)
 			switch {
 			case !ok || suffix == "new":
@@ -123,7 +123,7 @@ func (c *Client) Runner(
 // user and [event.EauthField], or nil when it does not know. It answers programs that have
 // the key of its account and ask for somebody (source.With).
 func (c *Client) UserOfJob(ctx context.Context, jid string) (*value.Map, error) {
-	reply, err := c.send(ctx, value.NewMap("cmd", "saltern_job_user", "jid", jid), c.cfg.Timeout)
+	reply, err := c.sendRequest(ctx, value.NewMap("cmd", "saltern_job_user", "jid", jid), c.cfg.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (c *Client) untrimmed(ctx context.Context, jid string, data, cred *value.Ma
 		return data
 	}
 
-	reply, err := c.send(ctx, c.signed(value.NewMap("cmd", "saltern_runner_result", "jid", jid), cred),
+	reply, err := c.sendRequest(ctx, c.signed(value.NewMap("cmd", "saltern_runner_result", "jid", jid), cred),
 		max(c.cfg.Timeout, 40*time.Second))
 	m, _ := reply.(*value.Map)
 	ret, ok := m.Get("return")

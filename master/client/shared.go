@@ -61,11 +61,11 @@ func (s *Shared) Close() {
 	s.kept = nil
 }
 
-// take gives a connection to the address: one that is kept and was not lost meanwhile, or
+// takeConnection gives a connection to the address: one that is kept and was not lost meanwhile, or
 // a new one. keep or Close must be called for it. A nil Shared keeps none.
-func (s *Shared) take(ctx context.Context, address string) (*zmtp.Req, error) {
+func (s *Shared) takeConnection(ctx context.Context, address string) (*zmtp.Req, error) {
 	for s != nil {
-		k, ok := s.last()
+		k, ok := s.takeLast()
 		if !ok {
 			break
 		}
@@ -84,9 +84,9 @@ func (s *Shared) take(ctx context.Context, address string) (*zmtp.Req, error) {
 	return r, nil
 }
 
-// last takes the connection that was kept last, and closes those that have been for too
+// takeLast takes the connection that was kept last, and closes those that have been for too
 // long.
-func (s *Shared) last() (k kept, ok bool) {
+func (s *Shared) takeLast() (k kept, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.kept) > 1 && time.Since(s.kept[0].since) >= keepTime {
@@ -101,8 +101,8 @@ func (s *Shared) last() (k kept, ok bool) {
 	return k, true
 }
 
-// keep gives a connection back that has answered.
-func (s *Shared) keep(r *zmtp.Req) {
+// giveBack gives a connection back that has answered.
+func (s *Shared) giveBack(r *zmtp.Req) {
 	if s == nil {
 		r.Close()
 		return

@@ -35,7 +35,7 @@ func newStream(f *feed) *stream {
 // one job before. It must be called before a job is published whose returns are wanted.
 func (c *Client) listen(ctx context.Context) error {
 	if c.events != nil {
-		c.events.only()
+		c.events.setFilter()
 		return nil
 	}
 
@@ -44,7 +44,7 @@ func (c *Client) listen(ctx context.Context) error {
 		f = c.cfg.Shared.feed
 	}
 
-	s, err := f.join(ctx)
+	s, err := f.addStream(ctx)
 	if err != nil {
 		return err
 	}
@@ -53,19 +53,19 @@ func (c *Client) listen(ctx context.Context) error {
 	return nil
 }
 
-func (s *stream) close() { s.feed.leave(s) }
+func (s *stream) close() { s.feed.removeStream(s) }
 
-// only leaves out all events but those whose tags begin so, from now on; none: all come.
+// setFilter leaves out all events but those whose tags begin so, from now on; none: all come.
 // It gives what held before.
-func (s *stream) only(prefixes ...string) (before []string) {
+func (s *stream) setFilter(prefixes ...string) (before []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, s.of = s.of, prefixes
 	return before
 }
 
-// add puts an event behind the others, if there is room.
-func (s *stream) add(e event.Packed) bool {
+// pushEvent puts an event behind the others, if there is room.
+func (s *stream) pushEvent(e event.Packed) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.of) > 0 && !event.Prefix(s.of...)(e.Tag) {
@@ -79,10 +79,10 @@ func (s *stream) add(e event.Packed) bool {
 	return true
 }
 
-// next takes the event that has waited longest, if there is one. One that is not wanted
+// nextEvent takes the event that has waited longest, if there is one. One that is not wanted
 // after all, or is none, has no tag.
-func (s *stream) next(wanted func(tag string) bool) (event.Event, bool) {
-	p, ok := s.take()
+func (s *stream) nextEvent(wanted func(tag string) bool) (event.Event, bool) {
+	p, ok := s.takeFirst()
 	if !ok || !wanted(p.Tag) {
 		return event.Event{}, ok
 	}
@@ -94,7 +94,7 @@ func (s *stream) next(wanted func(tag string) bool) (event.Event, bool) {
 	return e, true
 }
 
-func (s *stream) take() (p event.Packed, ok bool) {
+func (s *stream) takeFirst() (p event.Packed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {

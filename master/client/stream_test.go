@@ -11,36 +11,36 @@ import (
 // wait, and who was refused that there is room again.
 func TestStream(t *testing.T) {
 	s := newStream(nil)
-	if _, ok := s.take(); ok {
+	if _, ok := s.takeFirst(); ok {
 		t.Error("something waits")
 	}
 
 	for i := range streamQueue + 1 {
-		if ok := s.add(event.Packed{Tag: strconv.Itoa(i)}); ok != (i < streamQueue) {
+		if ok := s.pushEvent(event.Packed{Tag: strconv.Itoa(i)}); ok != (i < streamQueue) {
 			t.Fatalf("event %d: %v", i, ok)
 		}
 	}
 
 	for i := range streamQueue {
 		<-s.wake
-		e, ok := s.take()
+		e, ok := s.takeFirst()
 		if !ok || e.Tag != strconv.Itoa(i) {
 			t.Fatalf("%d: %q %v", i, e.Tag, ok)
 		}
 
 		if i == 0 {
 			<-s.room
-			if !s.add(event.Packed{Tag: strconv.Itoa(streamQueue)}) {
+			if !s.pushEvent(event.Packed{Tag: strconv.Itoa(streamQueue)}) {
 				t.Error("there is no room")
 			}
 		}
 	}
 
-	if e, ok := s.take(); !ok || e.Tag != strconv.Itoa(streamQueue) {
+	if e, ok := s.takeFirst(); !ok || e.Tag != strconv.Itoa(streamQueue) {
 		t.Errorf("the last: %q %v", e.Tag, ok)
 	}
 
-	if _, ok := s.take(); ok || len(s.wake) > 1 {
+	if _, ok := s.takeFirst(); ok || len(s.wake) > 1 {
 		t.Error("more wait than came")
 	}
 }

@@ -30,10 +30,10 @@ func (r Return) Code() int64 {
 	if !r.HasRetcode {
 		return 0
 	}
-	return code(r.Retcode)
+	return exitCode(r.Retcode)
 }
 
-func code(v any) int64 {
+func exitCode(v any) int64 {
 	switch v := v.(type) {
 	case nil:
 		return 0
@@ -49,7 +49,7 @@ func code(v any) int64 {
 	case *value.Map:
 		var worst int64
 		for _, e := range v.All() {
-			worst = max(worst, code(e))
+			worst = max(worst, exitCode(e))
 		}
 		return worst
 	}
@@ -112,8 +112,8 @@ func (w *watch) awaitSyndics(wait time.Duration, now time.Time) {
 	w.syndicsUntil = now.Add(w.syndics)
 }
 
-// tags are how the tags of all events begin that it takes in.
-func (w *watch) tags() []string {
+// tagPrefixes are how the tags of all events begin that it takes in.
+func (w *watch) tagPrefixes() []string {
 	out := []string{event.TagOldFiles, "salt/job/" + w.jid + "/"}
 	for jid := range w.asks {
 		out = append(out, "salt/job/"+jid+"/")
@@ -124,8 +124,8 @@ func (w *watch) tags() []string {
 	return out
 }
 
-// wants reports whether it takes in an event.
-func (w *watch) wants(tag string) bool {
+// wantsTag reports whether it takes in an event.
+func (w *watch) wantsTag(tag string) bool {
 	if w.onHalt != nil {
 		return tag == event.Tag("batch", w.jid, "halted")
 	}
@@ -133,10 +133,10 @@ func (w *watch) wants(tag string) bool {
 	return ok && (jid == w.jid || w.asks[jid]) || w.ofSyndic(tag)
 }
 
-// event takes in one event of the bus. A return of the job comes out once.
-func (w *watch) event(tag string, data *value.Map, now time.Time) (Return, bool) {
+// takeEvent takes in one event of the bus. A return of the job comes out once.
+func (w *watch) takeEvent(tag string, data *value.Map, now time.Time) (Return, bool) {
 	if w.onHalt != nil {
-		if w.wants(tag) {
+		if w.wantsTag(tag) {
 			w.onHalt(cmp.Or(data.Str("reason"), "stop"))
 		}
 		return Return{}, false
@@ -145,14 +145,14 @@ func (w *watch) event(tag string, data *value.Map, now time.Time) (Return, bool)
 	jid, rest, ok := cutTag(tag)
 	switch {
 	case w.ofSyndic(tag):
-		for _, id := range list(data.Value("minions")) {
+		for _, id := range listOf(data.Value("minions")) {
 			w.expect(id, now)
 		}
 	case !ok:
 	case w.asks[jid]:
 		w.answer(rest, data, now)
 	case jid == w.jid:
-		return w.ret(rest, data, now)
+		return w.takeReturn(rest, data, now)
 	}
 
 	return Return{}, false
@@ -176,17 +176,17 @@ func cutTag(tag string) (jid, rest string, ok bool) {
 	return strings.Cut(tag, "/")
 }
 
-func (w *watch) ret(rest string, data *value.Map, now time.Time) (Return, bool) {
+func (w *watch) takeReturn(rest string, data *value.Map, now time.Time) (Return, bool) {
 	if ids, ok := data.Get("minions"); ok {
 		if w.strict {
 			return Return{}, false
 		}
 
-		for _, id := range list(ids) {
+		for _, id := range listOf(ids) {
 			w.expect(id, now)
 		}
 
-		w.miss(data.Texts("missing"))
+		w.noteMissing(data.Texts("missing"))
 		return Return{}, false
 	}
 
@@ -207,14 +207,14 @@ func (w *watch) ret(rest string, data *value.Map, now time.Time) (Return, bool) 
 	return r, true
 }
 
-// miss notes minions that were targeted and have no accepted key.
-func (w *watch) miss(ids []string) {
+// noteMissing notes minions that were targeted and have no accepted key.
+func (w *watch) noteMissing(ids []string) {
 	for _, id := range ids {
 		w.missing[id] = true
 	}
 }
 
-func list(v any) []any {
+func listOf(v any) []any {
 	l, _ := v.([]any)
 	return l
 }
@@ -270,23 +270,23 @@ func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 	w.running = true
 }
 
-// asked notes that a question about the job was published.
-func (w *watch) asked(jid string) {
+// noteQuestion notes that a question about the job was published.
+func (w *watch) noteQuestion(jid string) {
 	if jid != "" {
 		w.asks[jid] = true
 	}
 }
 
-// again starts the waiting anew: what minions said about the job may be lost.
-func (w *watch) again(now time.Time) {
+// restartWait starts the waiting anew: what minions said about the job may be lost.
+func (w *watch) restartWait(now time.Time) {
 	w.running, w.askAt = true, now.Add(w.timeout)
 	for id := range w.deadlines {
 		w.deadlines[id] = now.Add(w.timeout)
 	}
 }
 
-// open are the expected minions that have not answered, sorted.
-func (w *watch) open() (ids []string) {
+// unanswered are the expected minions that have not answered, sorted.
+func (w *watch) unanswered() (ids []string) {
 	for id := range w.expected {
 		if !w.found[id] {
 			ids = append(ids, id)
@@ -296,10 +296,10 @@ func (w *watch) open() (ids []string) {
 	return ids
 }
 
-// step says what to do at a time: ask the listed minions about the job, stop
+// nextStep says what to do at a time: ask the listed minions about the job, stop
 // waiting, or come back at wake at the latest.
-func (w *watch) step(now time.Time) (ask []string, done bool, wake time.Time) {
-	open := w.open()
+func (w *watch) nextStep(now time.Time) (ask []string, done bool, wake time.Time) {
+	open := w.unanswered()
 	if len(open) == 0 && w.syndics == 0 {
 		return nil, true, now
 	}
@@ -337,10 +337,10 @@ func (w *watch) step(now time.Time) (ask []string, done bool, wake time.Time) {
 	return nil, false, wake.Add(time.Millisecond)
 }
 
-// lost are those who did not answer: the expected ones and the targeted ones
+// lostMinions are those who did not answer: the expected ones and the targeted ones
 // without a key, sorted.
-func (w *watch) lost() []string {
-	ids := w.open()
+func (w *watch) lostMinions() []string {
+	ids := w.unanswered()
 	for id := range w.missing {
 		if !w.found[id] && !w.expected[id] {
 			ids = append(ids, id)

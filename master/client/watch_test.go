@@ -110,12 +110,12 @@ func playScript(t *testing.T, w *watch, script, want string) {
 			tag = "salt/job/1/new"
 			data = value.NewMap("minions", []any{"a"}, "missing", []any{arg})
 		case "asked":
-			w.asked(arg)
+			w.noteQuestion(arg)
 			ask = arg
 		case "lost":
-			got = append(got, "lost("+strings.Join(w.lost(), ",")+")")
+			got = append(got, "lost("+strings.Join(w.lostMinions(), ",")+")")
 		case "step":
-			ids, done, wake := w.step(at(when))
+			ids, done, wake := w.nextStep(at(when))
 			switch {
 			case done:
 				got = append(got, "done")
@@ -129,8 +129,8 @@ func playScript(t *testing.T, w *watch, script, want string) {
 			}
 		}
 
-		if tag != "" && w.wants(tag) {
-			if r, ok := w.event(tag, data, at(when)); ok {
+		if tag != "" && w.wantsTag(tag) {
+			if r, ok := w.takeEvent(tag, data, at(when)); ok {
 				got = append(got, r.ID)
 			}
 		}
@@ -144,11 +144,11 @@ func playScript(t *testing.T, w *watch, script, want string) {
 func TestWatchStrict(t *testing.T) {
 	w := newWatch("1", []string{"a"}, time.Second, time.Second, at(0))
 	w.strict = true
-	if _, ok := w.event("salt/job/1/new", value.NewMap("minions", []any{"b"}), at(0)); ok || len(w.expected) != 1 {
+	if _, ok := w.takeEvent("salt/job/1/new", value.NewMap("minions", []any{"b"}), at(0)); ok || len(w.expected) != 1 {
 		t.Error("a part of a batch takes in minions of another part")
 	}
 	tag, data := retEvent("1", "b", true)
-	if _, ok := w.event(tag, data, at(0)); ok {
+	if _, ok := w.takeEvent(tag, data, at(0)); ok {
 		t.Error("a part of a batch takes a return of another part")
 	}
 }
@@ -193,14 +193,14 @@ func FuzzWatch(f *testing.F) {
 		}
 
 		w := newWatch("1", []string{"a", "b"}, time.Second, time.Second, at(0))
-		w.asked("9")
-		_, first := w.event(tag, data, at(1))
-		if _, again := w.event(tag, data, at(1)); first && again {
+		w.noteQuestion("9")
+		_, first := w.takeEvent(tag, data, at(1))
+		if _, again := w.takeEvent(tag, data, at(1)); first && again {
 			t.Errorf("%q counts twice", tag)
 		}
 
-		w.step(at(2))
-		w.lost()
+		w.nextStep(at(2))
+		w.lostMinions()
 	})
 }
 
@@ -208,16 +208,16 @@ func FuzzWatch(f *testing.F) {
 func TestHaltOfABatch(t *testing.T) {
 	const jid = "20260102030405678901"
 	run := batchRun{b: &batch.State{}, q: BatchRequest{JID: jid}}
-	w := run.halt()
+	w := run.haltWatch()
 	for _, tag := range []string{"salt/batch/x/y/halted", "salt/batch/" + jid + "/x/halted",
 		"salt/batch/" + jid + "/haltedx", "salt/batch/halted", "salt/job/" + jid + "/halted"} {
-		w.event(tag, value.NewMap("jid", jid, "reason", "forged"), at(0))
+		w.takeEvent(tag, value.NewMap("jid", jid, "reason", "forged"), at(0))
 		if run.b.Halted != "" {
 			t.Fatalf("%s ends it", tag)
 		}
 	}
 
-	w.event("salt/batch/"+jid+"/halted", value.NewMap("jid", jid), at(0))
+	w.takeEvent("salt/batch/"+jid+"/halted", value.NewMap("jid", jid), at(0))
 	if run.b.Halted != "stop" {
 		t.Errorf("ended by %q", run.b.Halted)
 	}

@@ -7,8 +7,8 @@ import (
 	"saltern/internal/audit"
 )
 
-// Audit is where programs of a master's account keep the record of who did what. log is
-// told of acts that are lost to it; it may be nil: nobody is told.
+// Audit returns the audit configuration for a program that runs under the master's account. Lost
+// records are reported to log, which may be nil.
 func (m *Master) Audit(program string, log *slog.Logger) audit.Config {
 	return audit.Config{
 		Dir:     audit.MasterDir(m.CacheDir),

@@ -9,19 +9,20 @@ import (
 	"saltern/master/value"
 )
 
-// composites notes what is not obeyed in options whose values are maps, or lists of maps:
-// keys by the table of parts, and the forms of values that a table does not say.
+// composites adds notes about unsupported parts of options whose values are maps or lists of maps.
+// It checks keys against the table of parts, and those forms of values that the table does not
+// describe.
 func (a *assembly) composites(m *Master) {
 	if a.loader.Tool {
 		return
 	}
-	a.parts()
+	a.checkParts()
 	a.groups(m.Nodegroups)
 	a.reactions(m.Reactor.Rules)
 	a.engines(m.Engines)
 }
 
-// partRemark notes what is not obeyed of an entry of an option; "" stands for the option.
+// partRemark adds a note about an unsupported entry of an option; entry "" means the whole option.
 func (a *assembly) partRemark(option, entry, format string, args ...any) {
 	o := a.placeIn(option, entry)
 	a.notes = append(a.notes, Note{
@@ -33,7 +34,7 @@ func (a *assembly) partRemark(option, entry, format string, args ...any) {
 	})
 }
 
-// groups looks at nodegroups: an expression, or a list of its words.
+// groups checks nodegroups: each is an expression, or a list of its words.
 func (a *assembly) groups(groups *value.Map) {
 	for name, v := range groups.All() {
 		words, list := v.([]any)
@@ -47,8 +48,8 @@ func (a *assembly) groups(groups *value.Map) {
 	}
 }
 
-// reactions looks at reactor: a list of maps of one tag to its files (salt/utils/reactor.py
-// list_reactors passes over all else).
+// reactions checks reactor: a list of maps from one tag to its files. Salt ignores everything else
+// (salt/utils/reactor.py list_reactors).
 func (a *assembly) reactions(option []any) {
 	for i, v := range option {
 		entry, ok := v.(*value.Map)
@@ -72,7 +73,7 @@ func (a *assembly) reactions(option []any) {
 	}
 }
 
-// engines looks at the entries of engines that do not run.
+// engines adds notes about entries of engines that do not run.
 func (a *assembly) engines(option any) {
 	_, faults := entry.Parse(option)
 	for _, fault := range faults {

@@ -159,5 +159,5 @@ func TestFieldsMatchOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	fill(new(Master), opts, func(o string, err error) { t.Errorf("default of %s: %v", o, err) })
+	fillFields(new(Master), opts, func(o string, err error) { t.Errorf("default of %s: %v", o, err) })
 }

@@ -9,7 +9,7 @@ import (
 	"saltern/master/target"
 )
 
-// reactorFile notes that the reactor has no rules now: its file may still come.
+// reactorFile adds a note when the file of the reactor's rules does not exist yet.
 func (a *assembly) reactorFile(m *Master) {
 	if m.Reactor.File == "" || a.loader.Tool {
 		return
@@ -19,11 +19,11 @@ func (a *assembly) reactorFile(m *Master) {
 	}
 }
 
-// expressions refuses options for permissions with expressions that cannot be
-// read: they would match nothing.
+// expressions adds faults for permissions whose expressions cannot be parsed: they would match
+// nothing.
 func (a *assembly) expressions(m *Master) {
 	if a.loader.Tool {
-		return // tools of this host permit nothing
+		return // the tools of this host grant no permissions
 	}
 
 	f := acl.Faults{Target: func(t string) error {
@@ -43,6 +43,6 @@ func (a *assembly) expressions(m *Master) {
 	f.Minions("mine_get", m.MineGet)
 
 	for _, x := range f.List {
-		a.bad(x.Option, x)
+		a.addFault(x.Option, x)
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// Fault is something in a configuration that a master does not start with.
+// Fault is an error in a configuration that prevents a master from starting.
 type Fault struct {
-	Path   string // of the file; "" when no file says it
+	Path   string // the file; "" when no file sets the option
 	Line   int    // from 1; 0 when not known
 	Option string // "" when the file cannot be read
 	Err    error
 }
 
-// Faults are those of an error of [Load], in their order.
+// Faults returns the faults in an error of [Load], in order.
 func Faults(err error) []error {
 	if all := (*multierror.Error)(nil); errors.As(err, &all) {
 		return all.Errors
@@ -25,20 +25,20 @@ func Faults(err error) []error {
 	return []error{err}
 }
 
-// Error gives the fault in the form path:line: option name: text.
+// Error returns the fault in the form path:line: option name: text.
 func (f *Fault) Error() string {
 	text := f.Err.Error()
 	if f.Option != "" {
 		text = "option " + f.Option + ": " + text
 	}
-	return place(f.Path, f.Line) + text
+	return placeOf(f.Path, f.Line) + text
 }
 
-// Unwrap gives the fault without its place.
+// Unwrap returns the error without its position.
 func (f *Fault) Unwrap() error { return f.Err }
 
-// place is the beginning of a message about a line of a file.
-func place(path string, line int) string {
+// placeOf returns the prefix of a message about a line of a file.
+func placeOf(path string, line int) string {
 	switch {
 	case path == "":
 		return ""
@@ -48,9 +48,8 @@ func place(path string, line int) string {
 	return fmt.Sprintf("%s:%d: ", path, line)
 }
 
-// inOrder lists the settings, and sorts them, faults and notes: files in the order in which they were read,
-// and the lines of each from the top; what no file says comes last. It makes one
-// error of the faults.
+// inOrder collects the settings and sorts them, the faults and the notes: by file in reading order,
+// then by line. Entries without a file come last. It joins the faults into one error.
 func (r *reader) inOrder() error {
 	first := make(map[string]int, len(r.files))
 	for i, f := range slices.Backward(r.files) {

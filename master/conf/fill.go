@@ -11,9 +11,9 @@ import (
 	"saltern/master/value"
 )
 
-// fill sets the fields of m from the options. It calls bad for each option
-// whose value does not fit its field.
-func fill(m *Master, opts *value.Map, bad func(option string, err error)) {
+// fillFields sets the fields of m from the options. It calls bad for each option whose value does
+// not fit its field.
+func fillFields(m *Master, opts *value.Map, bad func(option string, err error)) {
 	groups := reflect.ValueOf(m).Elem()
 	for i := range groups.NumField() {
 		if !groups.Type().Field(i).Anonymous {
@@ -32,14 +32,14 @@ func fill(m *Master, opts *value.Map, bad func(option string, err error)) {
 				continue
 			}
 
-			if err := set(group.Field(j), v, unit); err != nil {
+			if err := setField(group.Field(j), v, unit); err != nil {
 				bad(name, err)
 			}
 		}
 	}
 }
 
-func set(f reflect.Value, v any, unit string) error {
+func setField(f reflect.Value, v any, unit string) error {
 	misfit := func(want string) error { return fmt.Errorf("expected %s, found %s", want, typeName(v)) }
 	switch p := f.Addr().Interface().(type) {
 	case *time.Duration:
@@ -52,7 +52,7 @@ func set(f reflect.Value, v any, unit string) error {
 	case *ReactorRules:
 		p.Rules, _ = v.([]any)
 		p.File, _ = v.(string)
-		return nil // the table of options has no other types
+		return nil // the table of options contains no other types
 	case *[]netip.Prefix:
 		l, err := prefixes(v)
 		*p = l
@@ -71,11 +71,11 @@ func set(f reflect.Value, v any, unit string) error {
 		*p = l
 		return nil
 	case *[]string:
-		l, err := texts(v)
+		l, err := textList(v)
 		*p = l
 		return err
 	case *map[string][]string:
-		r, err := roots(v)
+		r, err := rootsByEnv(v)
 		*p = r
 		return err
 	case *any:
@@ -136,8 +136,8 @@ func seconds(v any, unit string) (time.Duration, bool) {
 	return time.Duration(f), true
 }
 
-// texts reads a list of texts, or one text.
-func texts(v any) ([]string, error) {
+// textList reads a list of texts, or one text.
+func textList(v any) ([]string, error) {
 	switch v := v.(type) {
 	case string:
 		if v == "" {
@@ -160,15 +160,15 @@ func texts(v any) ([]string, error) {
 	return nil, fmt.Errorf("expected a list of texts, found %s", typeName(v))
 }
 
-// roots reads environment -> directories, after normalizeRoots.
-func roots(v any) (map[string][]string, error) {
+// rootsByEnv reads a map from environments to directories; normalizeRoots must have been applied.
+func rootsByEnv(v any) (map[string][]string, error) {
 	m, ok := v.(*value.Map)
 	if !ok {
 		return nil, fmt.Errorf("expected environments with lists of directories, found %s", typeName(v))
 	}
 	out := make(map[string][]string, m.Len())
 	for k, x := range m.All() {
-		l, err := texts(x)
+		l, err := textList(x)
 		if err != nil {
 			return nil, fmt.Errorf("environment %v: %w", k, err)
 		}
@@ -178,7 +178,7 @@ func roots(v any) (map[string][]string, error) {
 }
 
 func prefixes(v any) ([]netip.Prefix, error) {
-	l, err := texts(v)
+	l, err := textList(v)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,7 @@ package conf
 
 import "time"
 
-// Gitfs says what the file server serves from git.
+// Gitfs holds the options of the file server's git backend.
 type Gitfs struct {
 	GitfsRemotes        []any         `conf:"gitfs_remotes"`
 	GitfsBase           string        `conf:"gitfs_base"`
@@ -29,7 +29,7 @@ type Gitfs struct {
 	GitKnownHosts       string        `conf:"saltern_git_known_hosts"`
 }
 
-// GitPillar says how pillars come from git.
+// GitPillar holds the options of pillars in git.
 type GitPillar struct {
 	GitPillarUpdateInterval time.Duration `conf:"git_pillar_update_interval"`
 	GitPillarVerifyConfig   bool          `conf:"git_pillar_verify_config"`

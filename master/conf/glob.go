@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// magic reports whether Python's glob would expand the pattern.
-func magic(pattern string) bool { return strings.ContainsAny(pattern, "*?[") }
+// hasWildcard reports whether Python's glob would expand the pattern.
+func hasWildcard(pattern string) bool { return strings.ContainsAny(pattern, "*?[") }
 
-// glob expands a pattern as Python's glob does: [!x] negates, and a wildcard
-// does not match a leading dot. The result is sorted.
-func glob(pattern string) []string {
-	if !magic(pattern) {
+// expandGlob expands a pattern as Python's glob does: [!x] negates, and a wildcard does not match a
+// leading dot. The result is sorted.
+func expandGlob(pattern string) []string {
+	if !hasWildcard(pattern) {
 		if m, err := filepath.Glob(escapeGlob(pattern)); err == nil {
 			return m
 		}
@@ -28,7 +28,7 @@ func glob(pattern string) []string {
 	found = slices.DeleteFunc(found, func(path string) bool {
 		parts := strings.Split(path, "/")
 		for i := range parts {
-			if i < len(pats) && magic(pats[i]) && pats[i][0] != '.' && strings.HasPrefix(parts[i], ".") {
+			if i < len(pats) && hasWildcard(pats[i]) && pats[i][0] != '.' && strings.HasPrefix(parts[i], ".") {
 				return true
 			}
 		}

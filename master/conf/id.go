@@ -14,9 +14,8 @@ import (
 	"saltern/master/value"
 )
 
-// masterID is the id of a master that has none configured
-// (salt.config.get_id): the cached minion_id, else a name of this host. The
-// second result tells that it is an address.
+// masterID returns the id of a master that configures none (salt.config.get_id): the cached
+// minion_id, else a name of this host. The second result reports whether it is an address.
 func (l *Loader) masterID(opts *value.Map, rootDir string) (string, bool) {
 	if v, ok := opts.Get("minion_id_caching"); !ok || v == true {
 		if b, err := readRegular(filepath.Join(rootDir, "etc/salt/minion_id")); err == nil {
@@ -48,12 +47,11 @@ func (l *Loader) masterID(opts *value.Map, rootDir string) (string, bool) {
 	return id, err == nil && a.Is4()
 }
 
-// local matches names that say nothing about the host
-// (salt.utils.network._generate_minion_id).
+// local matches names that do not identify the host (salt.utils.network._generate_minion_id).
 var local = regexp.MustCompile(`^(localhost|ip6-|ipv6-|127\.\d|0\.0\.0\.0|::1|fe00::|fe02::|1.0.0.*.ip6.arpa)`)
 
-// hostID names the host: its full name from the hosts file, its name, its
-// first address that is not a loopback, "localhost".
+// hostID returns the best available name of the host: its full name from the hosts file, its name,
+// its first address that is not a loopback, or "localhost".
 func (l *Loader) hostID() string {
 	host, err := l.hostname()
 	if err == nil && host != "" {
@@ -74,8 +72,8 @@ func (l *Loader) hostID() string {
 	return "localhost"
 }
 
-// fullName looks a host name up in the hosts file and gives the first name
-// of its line that has a domain.
+// fullName looks up a host name in the hosts file and returns the first name of its line that has a
+// domain.
 func (l *Loader) fullName(host string) string {
 	if strings.Contains(host, ".") {
 		return host
@@ -112,8 +110,8 @@ func (l *Loader) fullName(host string) string {
 	return ""
 }
 
-// user is the default of option user: whoever runs the process.
-func (l *Loader) user() string {
+// defaultUser returns the default of option user: the account of the process.
+func (l *Loader) defaultUser() string {
 	if l.User != "" {
 		return l.User
 	}

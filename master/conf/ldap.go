@@ -8,9 +8,9 @@ import (
 	"saltern/master/value"
 )
 
-// LDAPOptions are the options of external_auth's system ldap. asks reports whether this
-// master asks a directory: not without that system, and not when a module of the
-// administrator takes the place of Salt's (auth_dirs, extension_modules).
+// LDAPOptions returns the options of external_auth's system ldap. asks reports whether this master
+// queries the directory itself. It does not when the system is unused or when a module of the
+// administrator replaces Salt's (auth_dirs, extension_modules).
 func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
 	asks = m.proves("ldap")
 	o = ldap.Options{
@@ -53,8 +53,8 @@ func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
 	return o, asks
 }
 
-// PAMHelper is the socket of the helper that is asked for users of external_auth's system pam;
-// "" if it is not to be asked.
+// PAMHelper returns the socket of the helper that checks users of external_auth's system pam, or ""
+// when the helper is not used.
 func (m *Master) PAMHelper() string {
 	if !m.proves("pam") {
 		return ""
@@ -62,8 +62,8 @@ func (m *Master) PAMHelper() string {
 	return m.PAMSocket
 }
 
-// proves reports whether this master itself proves the users of a system of external_auth:
-// it is in use, and no module of the administrator has its name.
+// proves reports whether this master itself authenticates the users of a system of external_auth:
+// the system is in use, and no module of the administrator has its name.
 func (m *Master) proves(system string) bool {
 	for _, dir := range append([]string{filepath.Join(m.ExtensionModules, "auth")}, m.AuthDirs...) {
 		if _, err := os.Stat(filepath.Join(dir, system+".py")); err == nil {
@@ -74,11 +74,11 @@ func (m *Master) proves(system string) bool {
 	return used
 }
 
-// ldap refuses options with which nobody could log in.
-func (a *assembly) ldap(m *Master) {
+// checkLDAP adds a fault for options with which no log-in could succeed.
+func (a *assembly) checkLDAP(m *Master) {
 	if o, asks := m.LDAPOptions(); asks && !a.loader.Tool {
 		if err := ldap.Check(o); err != nil {
-			a.bad("external_auth", err)
+			a.addFault("external_auth", err)
 		}
 	}
 }

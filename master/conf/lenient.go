@@ -9,11 +9,11 @@ import (
 	"saltern/master/value"
 )
 
-// lenient decides about a value of the wrong type. Salt warns of every one and
-// goes on with it (salt/config/__init__.py _validate_opts). So do we where that
-// does what was meant: for true or false in other words, and for options that
-// this master does not use, which keep their default. Permissions of minions grant
-// nothing in both (salt/master.py, salt/daemons/masterapi.py). All else is a fault.
+// lenient decides whether a value of the wrong type is accepted. Salt warns about every such value
+// and uses it (salt/config/__init__.py _validate_opts). lenient accepts it where using it matches
+// the intention: other words for true or false, and options that this master does not use, which
+// keep their default. Malformed permissions of minions grant nothing, here as in Salt
+// (salt/master.py, salt/daemons/masterapi.py). Everything else is a fault.
 func (a *assembly) lenient(o option, v any, wrong error) (taken any, ok bool) {
 	name := o.name
 	if o.ignored() {
@@ -34,15 +34,16 @@ func (a *assembly) lenient(o option, v any, wrong error) (taken any, ok bool) {
 		}
 	}
 
-	a.bad(name, wrong)
+	a.addFault(name, wrong)
 	return nil, false
 }
 
-// onlyTrue are options that Salt compares with True itself, so that nothing else
-// switches them on (salt/config/__init__.py apply_master_config, salt/master.py).
+// onlyTrue lists options that Salt compares with True itself; no other value enables them
+// (salt/config/__init__.py apply_master_config, salt/master.py).
 var onlyTrue = []string{"auth_events", "auto_accept", "minion_data_cache_events", "open_mode"}
 
-// asTruth reads what whoever wrote a number or a text for true or false meant.
+// asTruth interprets a number or a text as true or false. clear is false when the intention is
+// unclear.
 func asTruth(v any) (meant, clear bool) {
 	switch v := v.(type) {
 	case int64:

@@ -15,31 +15,30 @@ import (
 	"saltern/master/value"
 )
 
-// defaultLogFile is Salt's.
+// defaultLogFile is Salt's default.
 const defaultLogFile = "/var/log/salt/master"
 
-// DefaultDir is where Load looks when it is given no path.
+// DefaultDir is the directory that Load reads when it is given no path.
 const DefaultDir = "/etc/salt"
 
-// Loader reads configurations. The zero Loader is ready; all fields but
-// Tool take the place of the machine in tests.
+// Loader reads configurations. The zero Loader is ready to use. Its fields, except Tool, replace
+// properties of the machine in tests.
 type Loader struct {
 	Hostname  func() (string, error)
 	Addresses func() []netip.Addr
 	HostsFile string // "" means /etc/hosts
 	User      string // "" means the user of this process
-	// Tool is for programs that serve nothing: what matters only to a master
-	// that starts, such as the length of a socket's path, is no fault.
+	// Tool marks a program that does not serve. It ignores faults that matter only to a starting
+	// master, such as the length of a socket's path.
 	Tool bool
 }
 
-// Load reads the configuration at path: a directory, in which the file is
-// called master, or the file. "" means DefaultDir. A missing file gives the
-// defaults and a note. The error lists all faults, each a *Fault, in the order
-// of the files and of their lines.
+// Load reads the configuration at path: a directory that contains the file master, or the file
+// itself. "" means DefaultDir. If the file is missing, Load returns the defaults with a note. The
+// error lists all faults, each a *Fault, in the order of files and lines.
 func Load(path string) (*Master, error) { return new(Loader).Load(path) }
 
-// Load is like the package function [Load], with what l replaces.
+// Load works like the package function [Load], with the replacements in l.
 func (l *Loader) Load(path string) (*Master, error) {
 	path = cmp.Or(path, DefaultDir)
 	path, err := filepath.Abs(path)
@@ -65,15 +64,15 @@ func (l *Loader) Load(path string) (*Master, error) {
 		known:  builtin().options,
 	}
 
-	opts.Set("user", l.user())
-	a.check()
+	opts.Set("user", l.defaultUser())
+	a.checkTypes()
 	opts.Set("conf_file", path)
 	opts.Set("__role", "master")
 	opts.Set("__fs_update", true)
-	a.apply()
+	a.deriveOptions()
 	m := &Master{Raw: opts, Path: path, PillarEnvs: opts.Map("pillar_roots").Keys()}
 	m.AutosignTimeout = 120 * time.Minute
-	fill(m, opts, a.bad)
+	fillFields(m, opts, a.addFault)
 	a.validate(m)
 
 	if m.Nodegroups == nil {
@@ -90,23 +89,23 @@ func (l *Loader) Load(path string) (*Master, error) {
 	return m, nil
 }
 
-// notKnown says what becomes of an option that the table does not have.
+// notKnown is the remark about an option that is not in the table.
 const notKnown = "kept for renderers and modules"
 
-// assembly is one configuration on its way.
+// assembly is a configuration that is being loaded.
 type assembly struct {
 	loader *Loader
 	*reader
-	opts  *value.Map // defaults, then everything
-	over  *value.Map // what the files say
+	opts  *value.Map // the defaults; later the complete options
+	over  *value.Map // the options set by files
 	known map[string]option
 }
 
-// bad notes a fault of an option.
-func (a *assembly) bad(option string, err error) { a.badFrom(option, err) }
+// addFault adds a fault of an option.
+func (a *assembly) addFault(option string, err error) { a.badFrom(option, err) }
 
-// badFrom notes a fault of an option that no file may set: from names those out of
-// which its value was made.
+// badFrom adds a fault of an option that no file needs to set: its value was computed from the
+// options in from.
 func (a *assembly) badFrom(option string, err error, from ...string) {
 	o := a.origins[option]
 	for _, f := range from {
@@ -128,13 +127,12 @@ func (a *assembly) remark(l slog.Level, option, format string, args ...any) {
 	})
 }
 
-// check compares the options of the files with their types and moves them
-// over the defaults.
-func (a *assembly) check() {
+// checkTypes checks the types of the options in the files and copies them over the defaults.
+func (a *assembly) checkTypes() {
 	for k, v := range a.over.All() {
 		name, ok := k.(string)
 		if !ok {
-			continue // noted when it was read
+			continue // reported when it was read
 		}
 
 		option, known := a.known[name]
@@ -146,9 +144,9 @@ func (a *assembly) check() {
 				a.remark(slog.LevelWarn, name, "option has no value, the default is used")
 			}
 			continue
-		case strings.HasPrefix(text(v), "sdb://"):
+		case strings.HasPrefix(textOrEmpty(v), "sdb://"):
 			if option.use == "used" {
-				a.bad(name, errors.New("values from sdb:// are not supported"))
+				a.addFault(name, errors.New("values from sdb:// are not supported"))
 				continue
 			}
 		default:
@@ -168,8 +166,7 @@ func (a *assembly) check() {
 	}
 }
 
-// unusedNote notes an option of the files upon which nobody acts, unless the value
-// is the default.
+// unusedNote adds a note about an option that this master ignores, unless its value is the default.
 func (a *assembly) unusedNote(o option, v any) {
 	level := slog.LevelInfo
 	switch o.use {
@@ -185,16 +182,15 @@ func (a *assembly) unusedNote(o option, v any) {
 	a.remark(level, o.name, "option is not used by this master: %s", o.remark)
 }
 
-func text(v any) string {
+func textOrEmpty(v any) string {
 	s, _ := v.(string)
 	return s
 }
 
-// apply derives options from others, in the order of Salt's
-// apply_master_config.
-func (a *assembly) apply() {
+// deriveOptions computes options from others, in the order of Salt's apply_master_config.
+func (a *assembly) deriveOptions() {
 	o := a.opts
-	if o.Str("log_file") == "" { // as Salt's process_log_file in salt/utils/parsers.py
+	if o.Str("log_file") == "" { // as Salt's process_log_file (salt/utils/parsers.py)
 		o.Set("log_file", defaultLogFile)
 	}
 
@@ -226,10 +222,10 @@ func (a *assembly) apply() {
 	}
 
 	if o.Str("ipc_write_buffer") == "dynamic" {
-		o.Set("ipc_write_buffer", int64(10<<20)) // Salt takes a share of the memory
+		o.Set("ipc_write_buffer", int64(10<<20)) // Salt uses a share of the memory
 	}
 
-	a.id()
+	a.deriveID()
 	a.prependRoot()
 	a.cluster()
 	for _, name := range []string{"file_roots", "pillar_roots"} {
@@ -262,8 +258,7 @@ func (a *assembly) apply() {
 	}
 }
 
-// formerNames reads options that have another name now, or that bring another
-// one with them.
+// formerNames translates options that were renamed, and options that imply others.
 func (a *assembly) formerNames() {
 	o := a.opts
 	if dir := a.over.Str("log_dir"); dir != "" {
@@ -309,7 +304,7 @@ func (a *assembly) formerNames() {
 	}
 }
 
-func (a *assembly) id() {
+func (a *assembly) deriveID() {
 	o := a.opts
 	id := o.Str("id")
 	derived := false
@@ -330,13 +325,13 @@ func (a *assembly) id() {
 	o.Set("id", id)
 }
 
-// prependRoot puts the paths that Salt puts there under root_dir, unless
-// they are absolute and set by the user.
+// prependRoot moves the paths that Salt moves below root_dir, except those that the user set to an
+// absolute path.
 func (a *assembly) prependRoot() {
 	o := a.opts
 	root, err := filepath.Abs(o.Str("root_dir"))
 	if err != nil {
-		a.bad("root_dir", err)
+		a.addFault("root_dir", err)
 		return
 	}
 
@@ -350,15 +345,14 @@ func (a *assembly) prependRoot() {
 
 	for _, n := range names {
 		s, ok := o.Get(n)
-		if p := text(s); ok && p != "" {
+		if p := textOrEmpty(s); ok && p != "" {
 			o.Set(n, underRoot(root, p))
 		}
 	}
 }
 
-// underRoot is prepend_root_dir for one path. Salt's own root is "/", whose
-// prefix is empty, so that every absolute path counts as lying in the
-// default root and moves under root_dir, once.
+// underRoot applies Salt's prepend_root_dir to one path. Salt's own root is "/", whose prefix is
+// empty: every absolute path counts as lying in the default root and moves below root_dir, once.
 func underRoot(root, path string) string {
 	if root == "/" {
 		if filepath.IsAbs(path) {
@@ -415,8 +409,8 @@ func (a *assembly) cluster() {
 	}
 }
 
-// normalizeRoots makes environment names text, replaces what is no list by
-// an empty one and expands wildcards.
+// normalizeRoots converts environment names to text, replaces values that are not lists by empty
+// lists, and expands wildcards.
 func normalizeRoots(m *value.Map) *value.Map {
 	out := &value.Map{}
 	for k, v := range m.All() {
@@ -433,12 +427,12 @@ func normalizeRoots(m *value.Map) *value.Map {
 		list := make([]any, 0, len(dirs))
 		for _, d := range dirs {
 			s, ok := d.(string)
-			if !ok || !magic(s) {
+			if !ok || !hasWildcard(s) {
 				list = append(list, d)
 				continue
 			}
 
-			for _, f := range glob(s) {
+			for _, f := range expandGlob(s) {
 				list = append(list, f)
 			}
 		}
@@ -449,13 +443,13 @@ func normalizeRoots(m *value.Map) *value.Map {
 	return out
 }
 
-// nodegroups takes the list form, one map of one group each.
+// nodegroups converts the list form of nodegroups, maps of one group each.
 func (a *assembly) nodegroups(l []any) {
 	m := &value.Map{}
 	for i, v := range l {
 		g, ok := v.(*value.Map)
 		if !ok || g.Len() != 1 {
-			a.bad("nodegroups", fmt.Errorf("item %d: expected one group, found %s", i+1, typeName(v)))
+			a.addFault("nodegroups", fmt.Errorf("item %d: expected one group, found %s", i+1, typeName(v)))
 			continue
 		}
 		m.Update(g)

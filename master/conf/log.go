@@ -8,15 +8,15 @@ import (
 	"saltern/master/saltlog"
 )
 
-// LogFlags are what a program's command line says of its log; "" for what it does not.
+// LogFlags holds the log options of a program's command line; "" means not given.
 type LogFlags struct{ Level, File, FileLevel string }
 
-// LogConfig is the log of a program by the options and its command line. file is the
-// option's path.
+// LogConfig returns the log configuration of a program from the options and its command line. file
+// is the path from the options.
 func (m *Master) LogConfig(name, file string, flags LogFlags, stderr io.Writer) saltlog.Config {
 	granular := map[string]any{}
 	for logger, level := range m.LogGranular.All() {
-		granular[text(logger)] = level
+		granular[textOrEmpty(logger)] = level
 	}
 
 	return saltlog.Config{
@@ -39,12 +39,12 @@ func (m *Master) LogConfig(name, file string, flags LogFlags, stderr io.Writer) 
 	}
 }
 
-// log refuses log files that could not be written, and notes what is not obeyed of the
-// options of the log.
-func (a *assembly) log(m *Master) {
+// checkLog adds faults for log files that could not be written, and notes about log options that
+// are ignored.
+func (a *assembly) checkLog(m *Master) {
 	for _, option := range []string{"log_file", "api_logfile"} {
 		if _, err := saltlog.ParseAddress(a.opts.Str(option)); err != nil {
-			a.bad(option, err)
+			a.addFault(option, err)
 		}
 	}
 
@@ -59,8 +59,8 @@ func (a *assembly) log(m *Master) {
 	}
 
 	for logger, level := range m.LogGranular.All() {
-		if err := saltlog.CheckGranular(text(logger), level); err != nil {
-			a.partRemark("log_granular_levels", text(logger), "%v: error is used, as with Salt", err)
+		if err := saltlog.CheckGranular(textOrEmpty(logger), level); err != nil {
+			a.partRemark("log_granular_levels", textOrEmpty(logger), "%v: error is used, as with Salt", err)
 		}
 	}
 }

@@ -6,31 +6,31 @@ import (
 	"saltern/master/value"
 )
 
-// UserFile is the section of external_auth for its system file. asks reports whether this
+// UserFile returns the section of external_auth for its system file. asks reports whether this
 // master reads the file itself, as with [Master.LDAPOptions].
 func (m *Master) UserFile() (section *value.Map, asks bool) {
 	return m.ExternalAuth.Map("file"), m.proves("file")
 }
 
-// LoginURL is the section of external_auth for its system rest. asks reports whether this
-// master asks the address itself, as with [Master.LDAPOptions].
+// LoginURL returns the section of external_auth for its system rest. asks reports whether this
+// master calls the address itself, as with [Master.LDAPOptions].
 func (m *Master) LoginURL() (section *value.Map, asks bool) {
 	return m.ExternalAuth.Map(loginurl.System), m.proves(loginurl.System)
 }
 
-// logins refuses sections of external_auth with which nobody could log in.
+// logins adds faults for sections of external_auth with which no log-in could succeed.
 func (a *assembly) logins(m *Master) {
 	if a.loader.Tool {
 		return
 	}
 	if section, asks := m.UserFile(); asks {
 		if _, err := userfile.New(section); err != nil {
-			a.bad("external_auth", err)
+			a.addFault("external_auth", err)
 		}
 	}
 	if section, asks := m.LoginURL(); asks {
 		if _, err := loginurl.New(section); err != nil {
-			a.bad("external_auth", err)
+			a.addFault("external_auth", err)
 		}
 	}
 }

@@ -19,16 +19,17 @@ type Master struct {
 	Raw *value.Map
 	// Path is the main file, whether it exists or not.
 	Path string
-	// Sources are all files that were read, Path first unless it does not exist.
+	// Sources lists the files that were read. Path comes first, unless it does not exist.
 	Sources []string
-	// PillarEnvs are the environments of PillarRoots in the order of the files.
+	// PillarEnvs lists the environments of PillarRoots in the order of the files.
 	PillarEnvs []string
-	// Notes are remarks that are no errors, in the order of the files and their lines.
+	// Notes lists remarks, in the order of files and lines. They are not errors.
 	Notes []Note
-	// Set are the options that the files set, in the order of the files and their lines;
-	// of one that several set, where it was set last.
+	// Set lists the options that the files set, in the order of files and lines. An option that is
+	// set several times appears where it was set last.
 	Set []Setting
-	// Plan is what is obeyed of the option schedule, and PlanProblems what is not.
+	// Plan holds the supported jobs of the option schedule. PlanProblems lists the parts that are
+	// not supported.
 	Plan         *plan.Plan
 	PlanProblems []plan.Problem
 
@@ -56,7 +57,7 @@ type Setting struct {
 	Option      string
 	Path        string
 	Line        int    // 0 when not known
-	Use, Remark string // as [Use] gives them
+	Use, Remark string // as returned by [Use]
 }
 
 // Note is a remark about the configuration.
@@ -68,7 +69,7 @@ type Note struct {
 	Text   string
 }
 
-// String gives the note in the form path:line: option name: text.
+// String returns the note in the form path:line: option name: text.
 func (n Note) String() string {
 	text := n.Text
 	switch {
@@ -77,7 +78,7 @@ func (n Note) String() string {
 	case n.Option != "":
 		text = "option " + n.Option + ": " + text
 	}
-	return place(n.Path, n.Line) + text
+	return placeOf(n.Path, n.Line) + text
 }
 
 // Report writes the notes to a log.
@@ -97,11 +98,11 @@ func (m *Master) Report(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// Identity says who this master is.
+// Identity holds the names of this master.
 type Identity struct {
 	ID   string `conf:"id"`
 	User string `conf:"user"`
-	// MasterID is told to minions with each job; nil for none.
+	// MasterID is sent to minions with each job; nil for none.
 	MasterID any `conf:"master_id"`
 }
 
@@ -128,7 +129,7 @@ type Network struct {
 	Transport             string        `conf:"transport"`
 	PubHWM                int           `conf:"pub_hwm"`
 	ZMQFiltering          bool          `conf:"zmq_filtering"`
-	IPCWriteBuffer        int           `conf:"ipc_write_buffer"` // bytes; 0: no limit of Salt's own
+	IPCWriteBuffer        int           `conf:"ipc_write_buffer"` // bytes; 0: no limit by Salt
 	MaxEventSize          int           `conf:"max_event_size"`   // bytes
 	OrderMasters          bool          `conf:"order_masters"`
 	SyndicWait            time.Duration `conf:"syndic_wait"`
@@ -138,7 +139,7 @@ type Network struct {
 	MinionDataCacheEvents bool          `conf:"minion_data_cache_events"`
 }
 
-// Logs says what is logged where and how.
+// Logs holds the options of the logs.
 type Logs struct {
 	LogFile           string `conf:"log_file"`
 	LogLevel          string `conf:"log_level"`
@@ -149,11 +150,11 @@ type Logs struct {
 	LogFmtLogfile     string `conf:"log_fmt_logfile"`
 	LogFmtJID         string `conf:"log_fmt_jid"`
 	LogFmtMinionID    string `conf:"log_fmt_minion_id"`
-	// LogGranular are levels by the names of loggers.
+	// LogGranular maps names of loggers to levels.
 	LogGranular *value.Map `conf:"log_granular_levels"`
 }
 
-// Keys says how minion keys are accepted and how the master's are made.
+// Keys holds the options for accepting minion keys and for creating the master's keys.
 type Keys struct {
 	OpenMode             bool          `conf:"open_mode"`
 	AutoAccept           bool          `conf:"auto_accept"`
@@ -177,7 +178,7 @@ type Keys struct {
 	PublishSession       time.Duration `conf:"publish_session"`
 }
 
-// Security says which messages are accepted and how ours are signed.
+// Security holds the options for accepting messages and for signing.
 type Security struct {
 	MinimumAuthVersion         int           `conf:"minimum_auth_version"`
 	HashType                   string        `conf:"hash_type"`
@@ -191,7 +192,7 @@ type Security struct {
 	AuthEventsAutosignGrains   []string      `conf:"auth_events_autosign_grains"`
 }
 
-// Jobs says how long to wait for jobs and where to keep their returns.
+// Jobs holds the options for timeouts of jobs and for storing returns.
 type Jobs struct {
 	Timeout          time.Duration `conf:"timeout"`
 	PublishTimeout   time.Duration `conf:"publish_timeout"`
@@ -216,13 +217,13 @@ type Jobs struct {
 	EventReturnBlacklist       []string `conf:"event_return_blacklist"`
 }
 
-// ReactorRules are the rules of the reactor, or the file that holds them.
+// ReactorRules holds the rules of the reactor, or the file that contains them.
 type ReactorRules struct {
 	Rules []any
 	File  string
 }
 
-// Files says what the file server serves.
+// Files holds the options of the file server.
 type Files struct {
 	FileRoots             map[string][]string `conf:"file_roots"`
 	FileIgnoreRegex       []string            `conf:"file_ignore_regex"`
@@ -241,7 +242,7 @@ type Files struct {
 	MinionFSBlacklist     []string            `conf:"minionfs_blacklist"`
 }
 
-// Pillar says how pillars are made.
+// Pillar holds the options for compiling pillars.
 type Pillar struct {
 	PillarRoots            map[string][]string `conf:"pillar_roots"`
 	ExtPillar              []any               `conf:"ext_pillar"`
@@ -259,7 +260,7 @@ type Pillar struct {
 	PillarenvFromSaltenv   bool                `conf:"pillarenv_from_saltenv"`
 }
 
-// States say how pillars are rendered and states named; minions ask for some.
+// States holds the options for rendering and naming states. Minions ask for some of them.
 type States struct {
 	TopFileMergingStrategy string     `conf:"top_file_merging_strategy"`
 	EnvOrder               []string   `conf:"env_order"`
@@ -273,7 +274,7 @@ type States struct {
 	Nodegroups             *value.Map `conf:"nodegroups"`
 }
 
-// Access says who may do what.
+// Access holds the options for permissions and log-ins.
 type Access struct {
 	Peer                    *value.Map    `conf:"peer"`
 	PeerRun                 *value.Map    `conf:"peer_run"`
@@ -288,25 +289,25 @@ type Access struct {
 	PermissiveACL           bool          `conf:"permissive_acl"`
 	KeepACLInToken          bool          `conf:"keep_acl_in_token"`
 	EauthACLModule          string        `conf:"eauth_acl_module"`
-	// EventReaders is "all" where every log-in reads all events and fires hooks, see
+	// EventReaders is "all" if every logged-in user may read all events and fire hooks; see
 	// [Master.Rights].
 	EventReaders string `conf:"saltern_event_readers"`
-	// LoginFailures is after how many wrong passwords a user is locked out at an
-	// address, for LoginLock; 0 are the defaults, negative failures turn it off.
+	// LoginFailures is the number of wrong passwords after which a user is locked out at an address
+	// for the time LoginLock. 0 means the default, a negative number turns the lock off.
 	LoginFailures int           `conf:"saltern_login_failures"`
 	LoginLock     time.Duration `conf:"saltern_login_lock"`
-	// UserSessions is how many tokens each user has at once; 0 is the default, negative
-	// any number.
+	// UserSessions is how many tokens each user may have at once. 0 means the default, a negative
+	// number no limit.
 	UserSessions int `conf:"saltern_user_sessions"`
-	// UserFields and UserReturners are what callers without all rights may send of a job
-	// beside its function, arguments and target.
+	// UserFields and UserReturners list the fields and returners that callers without full rights
+	// may use in a job, beside function, arguments and target.
 	UserFields    []string `conf:"saltern_user_publish_fields"`
 	UserReturners []string `conf:"saltern_user_returners"`
-	// PAMSocket is that of root's helper, see [Master.PAMHelper].
+	// PAMSocket is the socket of the helper that runs as root; see [Master.PAMHelper].
 	PAMSocket string `conf:"saltern_pam"`
 }
 
-// LDAP is how log-ins are proved to a directory, see [Master.LDAPOptions].
+// LDAP holds the options for log-ins with a directory; see [Master.LDAPOptions].
 type LDAP struct {
 	LDAPURI              string   `conf:"auth.ldap.uri"`
 	LDAPServer           string   `conf:"auth.ldap.server"`
@@ -333,7 +334,7 @@ type LDAP struct {
 	LDAPStripDomains     []string `conf:"auth.ldap.minion_stripdomains"`
 }
 
-// OIDC is how log-ins are proved by an OpenID provider, see [Master.OIDCOptions].
+// OIDC holds the options for log-ins with an OpenID provider; see [Master.OIDCOptions].
 type OIDC struct {
 	OIDCIssuer      string   `conf:"auth.oidc.issuer"`
 	OIDCClientID    string   `conf:"auth.oidc.client_id"`
@@ -346,7 +347,8 @@ type OIDC struct {
 	OIDCRedirect    string   `conf:"auth.oidc.redirect"`
 }
 
-// Cluster is the pool of masters that share keys; ID "" means alone.
+// Cluster holds the options of the pool of masters that share keys. ID "" means that this master
+// runs alone.
 type Cluster struct {
 	ClusterID             string   `conf:"cluster_id"`
 	ClusterPeers          []string `conf:"cluster_peers"`
@@ -356,10 +358,10 @@ type Cluster struct {
 	ClusterSecret         string   `conf:"cluster_secret"`
 	ClusterKeyPass        string   `conf:"cluster_key_pass"`
 	ClusterIsolatedFS     bool     `conf:"cluster_isolated_filesystem"`
-	// ClusterPlainPeers permits Salt's own masters, which speak without TLS.
+	// ClusterPlainPeers admits Salt's own masters, which speak without TLS.
 	ClusterPlainPeers bool `conf:"saltern_cluster_plain_peers"`
-	// ClusterSessions is the folder of session keys that Salt's own masters
-	// share: sessions in their cachedir. "" means that of this master.
+	// ClusterSessions is the folder of session keys that Salt's own masters share (sessions in
+	// their cachedir). "" means this master's own folder.
 	ClusterSessions string `conf:"saltern_cluster_sessions"`
 	// ClusterEmptySecret lets masters join that show no secret.
 	ClusterEmptySecret bool `conf:"saltern_cluster_empty_secret"`
@@ -367,13 +369,12 @@ type Cluster struct {
 	ClusterJoinTimeout time.Duration `conf:"saltern_cluster_join_timeout"`
 }
 
-// Saltern are the options of this master only.
+// Saltern holds the options that Salt does not have.
 type Saltern struct {
 	// ProxyFrom are the networks whose connections may begin with a PROXY
 	// header; none by default.
 	ProxyFrom []netip.Prefix `conf:"saltern_proxy_from"`
-	// FrontPublishPort is the publish port told to minions at sign-in; 0
-	// means PublishPort.
+	// FrontPublishPort is the publish port that minions learn at sign-in; 0 means PublishPort.
 	FrontPublishPort int `conf:"saltern_front_publish_port"`
 	// JobCacheQuota is how many MiB of returns each minion may put into the
 	// job cache per keep_jobs; 0 is the default, negative none.
@@ -381,44 +382,42 @@ type Saltern struct {
 	// UserJobQuota is how many MiB of jobs each caller without all rights may put into the
 	// job cache per keep_jobs; 0 is the default, negative none.
 	UserJobQuota int `conf:"saltern_user_job_quota"`
-	// Conditions is a file that says what is wrong with the storage, written by
-	// the program that watches over the machine; "" means none.
+	// Conditions is a file with the faults of the storage, written by the program that monitors the
+	// machine; "" means none.
 	Conditions string `conf:"saltern_conditions"`
-	// Supervisor is the socket on which the tools ask for another master of the
-	// cluster when this one does not answer; "" means that there is none.
+	// Supervisor is the socket where the tools ask for another master of the cluster if this one
+	// does not answer; "" means none.
 	Supervisor string `conf:"saltern_supervisor"`
-	// Door is the socket on which the supervisor does what users of the master may
-	// ask of the machines; "" means that there is none.
+	// Door is the admin socket: there the supervisor executes what users of the master may order
+	// for the machines; "" means none.
 	Door string `conf:"saltern_door"`
 	// Node is the name of this machine in the audit record; "" means the id.
 	Node string `conf:"saltern_node"`
-	// EventPrefixes are the only ones that events of minions may have outside of
-	// salt/; none means any.
+	// EventPrefixes are the tag prefixes that events of minions may have outside of salt/; an empty
+	// list permits any.
 	EventPrefixes []string `conf:"saltern_minion_event_prefixes"`
-	// SaltRun is a salt-run whose Python runs what is not built in; "" for that of
-	// the renderers.
+	// SaltRun is the path of a salt-run. Its Python runs the runners that are not built in; ""
+	// means the Python of the renderers.
 	SaltRun string `conf:"saltern_salt_run"`
 	// RendererPython is the Python that has Salt and runs the renderers.
 	RendererPython string `conf:"saltern_renderer_python"`
-	// PythonLayer is a folder of packages at the end of Python's path, or a link
-	// to one; "" means none.
+	// PythonLayer is a folder of packages that is appended to Python's path, or a link to one; ""
+	// means none.
 	PythonLayer string `conf:"saltern_python_layer"`
 	// RendererMax is how many renderers may run; 0 lets the master choose.
 	RendererMax int `conf:"saltern_renderer_max"`
-	// RunnerMax is how many runner and wheel functions of Python may be at work; 0 lets
-	// the master choose.
+	// RunnerMax is how many runner and wheel functions may run in Python at once; 0 lets the master
+	// choose.
 	RunnerMax int `conf:"saltern_runner_max"`
 	// ReturnerSpool is how many MiB may wait on the disk for returners; 0 is the default.
 	ReturnerSpool int `conf:"saltern_returner_spool"`
-	// RunnerMemory is what each of them may take, in MiB; 0 lets the master choose.
+	// RunnerMemory bounds the memory of each runner in Python, in MiB; 0 lets the master choose.
 	RunnerMemory int `conf:"saltern_runner_memory"`
-	// RendererIdle is after how long an idle renderer is stopped; 0 lets the
-	// master choose.
+	// RendererIdle is the time after which an idle renderer is stopped; 0 lets the master choose.
 	RendererIdle time.Duration `conf:"saltern_renderer_idle"`
-	// PillarQueue is how many MiB of questions for pillars may wait; 0 lets the master
-	// choose.
+	// PillarQueue is how many MiB of pillar requests may wait; 0 lets the master choose.
 	PillarQueue int `conf:"saltern_pillar_queue"`
-	// PillarMemo is whether a pillar template is rendered once for all minions
-	// with the same values of what it reads.
+	// PillarMemo enables rendering a pillar template only once for all minions for which the values
+	// that it reads are equal.
 	PillarMemo bool `conf:"saltern_pillar_memo"`
 }

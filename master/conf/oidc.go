@@ -2,8 +2,8 @@ package conf
 
 import "saltern/master/internal/oidc"
 
-// OIDCOptions are the options of external_auth's system oidc. asks reports whether this
-// master asks a provider, as with [Master.LDAPOptions].
+// OIDCOptions returns the options of external_auth's system oidc. asks reports whether this master
+// asks a provider, as with [Master.LDAPOptions].
 func (m *Master) OIDCOptions() (o oidc.Options, asks bool) {
 	return oidc.Options{
 		Issuer:      m.OIDCIssuer,
@@ -18,11 +18,11 @@ func (m *Master) OIDCOptions() (o oidc.Options, asks bool) {
 	}, m.proves("oidc")
 }
 
-// oidc refuses options with which nobody could log in.
-func (a *assembly) oidc(m *Master) {
+// checkOIDC adds a fault for options with which no log-in could succeed.
+func (a *assembly) checkOIDC(m *Master) {
 	if o, asks := m.OIDCOptions(); asks && !a.loader.Tool {
 		if err := oidc.Check(o); err != nil {
-			a.bad("external_auth", err)
+			a.addFault("external_auth", err)
 		}
 	}
 }

@@ -19,10 +19,10 @@ var partsText string
 // anyName is the key of a row for all names.
 const anyName = "*"
 
-// shownKeys is how many of the keys that exist a note names.
+// shownKeys bounds the existing keys that a note lists.
 const shownKeys = 16
 
-// builtinParts is the table of the keys inside of options. That it can be read is tested.
+// builtinParts returns the table of the keys inside of options. A test ensures that it can be read.
 var builtinParts = sync.OnceValue(func() *part {
 	root, err := readParts(partsText)
 	if err != nil {
@@ -37,9 +37,9 @@ type part struct {
 	keys   map[string]*part
 }
 
-// below returns the row of a key: that of its name, else that of the longest beginning of
-// its name. It is nil when there is none.
-func (p *part) below(name string) *part {
+// rowOf returns the row of a key: the row of its name, else the row with its longest prefix, else
+// nil.
+func (p *part) rowOf(name string) *part {
 	if exact := p.keys[name]; exact != nil {
 		return exact
 	}
@@ -51,8 +51,8 @@ func (p *part) below(name string) *part {
 	return nil
 }
 
-// names lists the keys that have a name.
-func (p *part) names() []string {
+// keyNames lists the keys that have a name.
+func (p *part) keyNames() []string {
 	names := make([]string, 0, len(p.keys))
 	for name := range p.keys {
 		if !strings.HasSuffix(name, anyName) {
@@ -63,15 +63,15 @@ func (p *part) names() []string {
 	return names
 }
 
-// PartUse says what becomes of a key inside of an option, as [Use] does of an option; ""
-// when the table does not have it. Where an administrator chooses a name, any name does.
+// PartUse returns how a key inside of an option is used, in the terms of [Use]; "" when the table
+// lacks it. Where an administrator chooses the names, any name is accepted.
 func PartUse(option string, keys ...string) (use, remark string) {
 	p := builtinParts().keys[option]
 	for _, key := range keys {
 		if p == nil {
 			return "", ""
 		}
-		p = p.below(key)
+		p = p.rowOf(key)
 	}
 	if p == nil {
 		return "", ""
@@ -79,7 +79,7 @@ func PartUse(option string, keys ...string) (use, remark string) {
 	return p.use, p.remark
 }
 
-// readParts reads the form of parts.txt. What it returns has the options as its keys.
+// readParts parses the format of parts.txt. The keys of the result are the options.
 func readParts(text string) (*part, error) {
 	root := &part{}
 	for line := range strings.Lines(text) {
@@ -90,7 +90,7 @@ func readParts(text string) (*part, error) {
 
 		cells := cellsOf(line, 4)
 
-		row := root.at(strings.Split(cells[0], " > "))
+		row := root.rowAt(strings.Split(cells[0], " > "))
 		if row.name != "" {
 			return nil, fmt.Errorf("%s is listed twice", cells[0])
 		}
@@ -107,7 +107,7 @@ func readParts(text string) (*part, error) {
 			checked.types = []string{"any"}
 		}
 
-		if err := checked.check(); err != nil {
+		if err := checked.checkRow(); err != nil {
 			return nil, err
 		}
 	}
@@ -115,8 +115,9 @@ func readParts(text string) (*part, error) {
 	return root, nil
 }
 
-// at returns the row of a path, with those above it. One that no line has is used.
-func (p *part) at(path []string) *part {
+// rowAt returns the row of a path and creates missing rows. A row that no line describes counts as
+// used.
+func (p *part) rowAt(path []string) *part {
 	for _, name := range path {
 		row := p.keys[name]
 		if row == nil {
@@ -131,11 +132,11 @@ func (p *part) at(path []string) *part {
 	return p
 }
 
-// parts notes the keys inside of options that nobody reads, and those with a value of a
-// wrong type.
-func (a *assembly) parts() {
+// checkParts adds notes about keys inside of options that this master ignores or whose values have
+// a wrong type.
+func (a *assembly) checkParts() {
 	all := builtinParts()
-	for _, name := range all.names() {
+	for _, name := range all.keyNames() {
 		set, given := a.over.Get(name)
 		if !given || a.known[name].ignored() {
 			continue
@@ -144,8 +145,8 @@ func (a *assembly) parts() {
 	}
 }
 
-// lookInto looks at the value of a row; path are the keys that lead to it. What lies in a
-// list has the row of the list.
+// lookInto checks the value of a row; path are the keys that lead to it. Elements of a list are
+// checked against the row of the list.
 func (a *assembly) lookInto(row *part, v any, path []string) {
 	if len(row.keys) == 0 {
 		return
@@ -158,25 +159,25 @@ func (a *assembly) lookInto(row *part, v any, path []string) {
 		}
 	case *value.Map:
 		for k, below := range v.All() {
-			name := text(k)
+			name := textOrEmpty(k)
 			if converted, ok := convert(k, "str"); ok {
-				name = text(converted)
+				name = textOrEmpty(converted)
 			}
 			a.lookAt(row, name, below, path)
 		}
 	}
 }
 
-// lookAt looks at one key of the map that a row is for.
+// lookAt checks one key of the map that a row describes.
 func (a *assembly) lookAt(above *part, name string, v any, path []string) {
 	path = append(slices.Clone(path), name)
-	row := above.below(name)
+	row := above.rowOf(name)
 	if row == nil {
-		a.partNote(slog.LevelWarn, path, "nobody reads it; there are %s", commaList(above.names()))
+		a.partNote(slog.LevelWarn, path, "nobody reads it; there are %s", commaList(above.keyNames()))
 		return
 	}
 	if v == nil {
-		return // as if it was not there
+		return // treat it as missing
 	}
 
 	if row.ignored() {
@@ -202,8 +203,8 @@ func (a *assembly) lookAt(above *part, name string, v any, path []string) {
 	a.lookInto(row, v, path)
 }
 
-// partNote notes something about a key inside of an option. Of the value it says nothing,
-// which may be a secret.
+// partNote adds a note about a key inside of an option. It never shows the value, which may be a
+// secret.
 func (a *assembly) partNote(level slog.Level, path []string, format string, args ...any) {
 	shown := make([]string, 0, len(path))
 	for _, name := range path[1:] {
@@ -220,7 +221,7 @@ func (a *assembly) partNote(level slog.Level, path []string, format string, args
 	})
 }
 
-// commaList is a list of names for a message.
+// commaList formats a list of names for a message.
 func commaList(names []string) string {
 	if len(names) == 0 {
 		return "no keys"

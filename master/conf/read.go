@@ -17,12 +17,12 @@ import (
 
 const (
 	maxFile    = 8 << 20 // bytes of one file
-	maxInclude = 16      // files that include files
+	maxInclude = 16      // depth of includes
 	maxFiles   = 1000    // files in all
-	maxPlaces  = 8       // maps and lists in each other, of whose keys lines are known
+	maxPlaces  = 8       // depth to which the lines of keys are recorded
 )
 
-// origin is where an option was set.
+// origin is the position where an option was set.
 type origin struct {
 	path string
 	line int
@@ -38,17 +38,17 @@ type reader struct {
 	files    []string // in the order in which they were read
 }
 
-func (r *reader) note(l slog.Level, path, format string, args ...any) {
+func (r *reader) addNote(l slog.Level, path, format string, args ...any) {
 	r.notes = append(r.notes, Note{Level: l, Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
-// overrides reads the main file and all that it includes. A missing main
-// file is noted, not an error. Faults in files go to r.faults.
+// overrides reads the main file and all included files. A missing main file gets a note. Faults in
+// files go to r.faults.
 func (r *reader) overrides(path, defaultInclude string) *value.Map {
 	opts := &value.Map{}
-	switch m, err := r.file(path); {
+	switch m, err := r.readFile(path); {
 	case err != nil && errors.Is(err, fs.ErrNotExist):
-		r.note(slog.LevelWarn, path, "configuration file is missing, defaults are used")
+		r.addNote(slog.LevelWarn, path, "configuration file is missing, defaults are used")
 		r.files = r.files[:0]
 	case err != nil:
 		r.faults = append(r.faults, err)
@@ -69,8 +69,8 @@ func (r *reader) overrides(path, defaultInclude string) *value.Map {
 	return opts
 }
 
-// noteReplaced notes that files of an include replace the schedule of the main file, as with
-// Salt; those of several includes are joined.
+// noteReplaced adds a note when included files replace the schedule of the main file, as in Salt.
+// Schedules of several included files are merged.
 func (r *reader) noteReplaced(opts, part *value.Map) {
 	if _, also := part.Get(scheduleOption); also && opts.Map(scheduleOption).Len() > 0 {
 		o := r.origins[scheduleOption]
@@ -85,8 +85,8 @@ func (r *reader) noteReplaced(opts, part *value.Map) {
 	}
 }
 
-// file reads one file. Option names that are not text become text.
-func (r *reader) file(path string) (*value.Map, *Fault) {
+// readFile reads one file. It converts option names that are not text.
+func (r *reader) readFile(path string) (*value.Map, *Fault) {
 	if r.files = append(r.files, path); len(r.files) > maxFiles {
 		return nil, &Fault{Path: path, Err: fmt.Errorf("more than %d configuration files", maxFiles)}
 	}
@@ -123,11 +123,11 @@ func (r *reader) file(path string) (*value.Map, *Fault) {
 		if s, ok := k.(string); ok {
 			r.origins[s] = origin{path, lines[s]}
 		} else {
-			r.note(slog.LevelWarn, path, "option name %v is not text, ignored", k)
+			r.addNote(slog.LevelWarn, path, "option name %v is not text, ignored", k)
 		}
 	}
 
-	options := append(builtinParts().names(), scheduleOption, "nodegroups")
+	options := append(builtinParts().keyNames(), scheduleOption, "nodegroups")
 	for name, line := range saltyaml.LinesBelow(b, maxPlaces, options...) {
 		r.places[name] = origin{path, line}
 	}
@@ -141,13 +141,13 @@ func (r *reader) file(path string) (*value.Map, *Fault) {
 	return m, nil
 }
 
-// readRegular reads a file that is neither device nor FIFO, of bounded size.
+// readRegular reads a regular file of bounded size; it refuses devices and FIFOs.
 func readRegular(path string) ([]byte, error) {
 	b, _, err := durable.ReadFile(path, maxFile, durable.Follow)
 	return b, withoutPath(err)
 }
 
-// withoutPath is the reason of a failed call alone: a Fault names the file.
+// withoutPath strips the path from an error, since a Fault names the file anyway.
 func withoutPath(err error) error {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		return p.Err
@@ -155,7 +155,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// lineOf is the line of an option in a file, 0 when it was set elsewhere.
+// lineOf returns the line of an option in a file, or 0 when another file set it.
 func (r *reader) lineOf(option, path string) int {
 	if o := r.origins[option]; o.path == path {
 		return o.line
@@ -207,9 +207,9 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *val
 			p = filepath.Join(filepath.Dir(from), p)
 		}
 
-		files := glob(p)
+		files := expandGlob(p)
 		if len(files) == 0 && verbose {
-			r.note(slog.LevelWarn, from, "include %s matches no files", p)
+			r.addNote(slog.LevelWarn, from, "include %s matches no files", p)
 		}
 
 		for _, f := range files {
@@ -217,10 +217,9 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *val
 				return conf
 			}
 
-			m, err := r.file(f)
+			m, err := r.readFile(f)
 			if err != nil {
-				// The schedule is written by programs: Salt goes on without
-				// it, and so do we.
+				// Programs write the schedule. Like Salt, skip a broken one.
 				if strings.HasSuffix(f, "_schedule.conf") {
 					r.notes = append(r.notes,
 						Note{
@@ -240,22 +239,22 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *val
 				m.Update(r.include(inc, f, verbose, depth+1))
 			}
 
-			merge(conf, m)
+			mergeLists(conf, m)
 		}
 	}
 
 	return conf
 }
 
-// merge is salt.utils.dictupdate.update with merge_lists.
-func merge(dst, src *value.Map) {
+// mergeLists is salt.utils.dictupdate.update with merge_lists.
+func mergeLists(dst, src *value.Map) {
 	for k, v := range src.All() {
 		old, _ := dst.GetAny(k)
 		switch v := v.(type) {
 		case *value.Map:
 			if o, ok := old.(*value.Map); ok {
 				c := o.Clone()
-				merge(c, v)
+				mergeLists(c, v)
 				dst.Set(k, c)
 				continue
 			}

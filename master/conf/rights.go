@@ -2,17 +2,17 @@ package conf
 
 import "saltern/master/internal/acl"
 
-// What somebody may do that is no function, in the words that the master tells salt-api.
+// Rights that are not functions, in the words that the master sends to salt-api.
 const (
 	AllEvents = "events" // read all events of the master, not those of his own jobs alone
 	AllJobs   = "jobs"   // look up the jobs of others, by the runner jobs.list_job
 	Hooks     = "hooks"  // fire events by the web hook
 )
 
-// everyLogin is the word of saltern_event_readers for what Salt does.
+// everyLogin is the value of saltern_event_readers that grants what Salt grants.
 const everyLogin = "all"
 
-// Rights are the words for what permissions allow that is no function.
+// Rights returns the words for the rights in permissions that are not functions.
 func (m *Master) Rights(permissions []any) (words []string) {
 	open := m.EventReaders == everyLogin
 	if open || acl.MayReadEvents(permissions) {

@@ -11,8 +11,8 @@ import (
 
 const scheduleOption = "schedule"
 
-// schedule reads the schedule, that in the option pillar included
-// (salt/utils/schedule.py _get_schedule), and notes what of it is not obeyed.
+// schedule reads the schedule, including the one in the option pillar (salt/utils/schedule.py
+// _get_schedule), and adds notes about unsupported parts.
 func (a *assembly) schedule(m *Master) {
 	pillar := a.opts.Map("pillar")
 	entries := pillar.Map(scheduleOption).Clone()
@@ -52,8 +52,8 @@ func (a *assembly) schedule(m *Master) {
 	}
 }
 
-// placeIn is where a key in the value of an option was set, which the keys lead to: the
-// innermost of them that is known, else the option.
+// placeIn returns where a key inside of an option was set: the position of the innermost known key,
+// else that of the option.
 func (a *assembly) placeIn(option string, keys ...string) origin {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return key == "" })
 	for n := len(keys); n > 0; n-- {

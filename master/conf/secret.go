@@ -7,11 +7,11 @@ import (
 	"saltern/master/value"
 )
 
-// Hidden stands where a secret was.
+// Hidden replaces a secret.
 const Hidden = "(hidden)"
 
-// OwnSecrets are options that only the master itself needs: no renderer, module
-// or pillar gets them.
+// OwnSecrets returns the options that only the master itself needs. They are not passed to
+// renderers, modules or pillars.
 func OwnSecrets() (names []string) {
 	for name, o := range builtin().options {
 		if o.secrecy == "private" {
@@ -22,32 +22,32 @@ func OwnSecrets() (names []string) {
 }
 
 var (
-	// secretName says by a name that the value is a secret, at any depth.
+	// secretName matches names whose values are secret, at any depth.
 	secretName = regexp.MustCompile(`(?i)secret|passw(or)?d|passphrase|bindpw|token|credential|authorization|cookie|` +
 		`(api|access|private|priv|secret|ssh|aes|account|shared|encryption)[-_.]?key|(^|[-_.])(pass|pw|pwd|psk)$`)
-	// ordinaryName are names with such a word in them that say where something
-	// lies, how long it holds, or which kind it is.
+	// ordinaryName matches names with such a word that describe a location, a lifetime or a kind
+	// instead of a secret.
 	ordinaryName = regexp.MustCompile(`(?i)[-_.](dir|file|path|expire|expires|ttl|timeout|override|driver|cluster_id|length|home_key)$`)
 
 	inURL    = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:)[^/\s]+@`)
-	tokenURL = regexp.MustCompile(`(https?://)[^/\s:@]+@`) // a token alone
+	tokenURL = regexp.MustCompile(`(https?://)[^/\s:@]+@`) // a token without a user name
 	inText   = regexp.MustCompile(`(?i)((?:passw(?:or)?d|pwd|passphrase|secret|token|api_?key|bindpw|access_?key|secret_?key)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;&"']+)`)
 	pemBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 )
 
-// maxHide bounds how deep options are looked at; what lies deeper is hidden.
+// maxHide bounds the depth to which options are searched; deeper values are hidden.
 const maxHide = 64
 
-// WithoutSecrets is a copy of options that may be shown to who is not the
-// master: config.values, config.get, pillar_opts, logs. Whether an option is a
-// secret stands in the table; one that is not there, and what lies deeper, is
-// known by its name or form. Empty values and booleans stay. The copy shares what it did not change.
+// WithoutSecrets returns a copy of options that may be shown to others: config.values, config.get,
+// pillar_opts, logs. The table defines which options are secret. Options outside of the table and
+// values inside of options are recognised by name or form. Empty values and booleans stay. The copy
+// shares unchanged values with opts.
 func WithoutSecrets(opts *value.Map) *value.Map {
 	out := &value.Map{}
 	for k, v := range opts.All() {
 		name, _ := k.(string)
 		switch o, known := builtin().options[name]; {
-		case o.secrecy == "arguments": // of any form; only the names of the modules are shown
+		case o.secrecy == "arguments": // arguments of any form are hidden; the names of the modules stay
 			v = withoutArguments(v)
 		case o.secrecy != "":
 			v = hidden(v)
@@ -63,11 +63,11 @@ func WithoutSecrets(opts *value.Map) *value.Map {
 	return out
 }
 
-// Shown is a value without secrets.
+// Shown returns a value without secrets.
 func Shown(v any) any { return shownAs("", v, 0) }
 
-// ShownKeys is a value without private keys in PEM form, such as the result of
-// the wheel function key.gen. All else stays.
+// ShownKeys returns a value without private keys in PEM form, such as those in the result of the
+// wheel function key.gen. Everything else stays.
 func ShownKeys(v any) any {
 	switch v := v.(type) {
 	case *value.Map:
@@ -124,8 +124,8 @@ func shownAs(name string, v any, depth int) any {
 	return v
 }
 
-// shownText is a text without the secrets that are known by their form:
-// passwords in URLs, assignments, private keys.
+// shownText returns a text without recognisable secrets: passwords in URLs, assignments, private
+// keys.
 func shownText(s string) string {
 	s = pemBlock.ReplaceAllString(s, Hidden)
 	if !strings.ContainsAny(s, "@=:") {
@@ -136,7 +136,7 @@ func shownText(s string) string {
 	return inText.ReplaceAllString(s, "${1}"+Hidden)
 }
 
-// hidden hides a value, unless it is none.
+// hidden hides a value unless it is empty.
 func hidden(v any) any {
 	switch e := v.(type) {
 	case nil, bool:
@@ -158,8 +158,7 @@ func hidden(v any) any {
 	return Hidden
 }
 
-// withoutArguments shows of a list of modules, each a map with one name, the
-// names.
+// withoutArguments reduces a list of modules, each a map with one name, to the names.
 func withoutArguments(v any) any {
 	list, ok := v.([]any)
 	if !ok {
@@ -181,8 +180,8 @@ func withoutArguments(v any) any {
 	return out
 }
 
-// IsSecret reports whether an option, a field or an argument of this name holds a secret:
-// the table of options says so, or the name does.
+// IsSecret reports whether an option, a field or an argument of this name holds a secret, according
+// to the table of options or to the form of the name.
 func IsSecret(name string) bool {
 	if o, known := builtin().options[name]; known {
 		return o.secrecy != ""

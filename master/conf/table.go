@@ -16,7 +16,7 @@ import (
 //go:embed options.txt
 var optionsText string
 
-// builtin is the table of options. That it can be read is tested.
+// builtin returns the table of options. A test ensures that it can be read.
 var builtin = sync.OnceValue(func() *table {
 	t, err := readTable(optionsText)
 	if err != nil {
@@ -25,13 +25,13 @@ var builtin = sync.OnceValue(func() *table {
 	return t
 })
 
-// table is what this master knows about options.
+// table describes all known options.
 type table struct {
 	groups  []group
 	options map[string]option
 }
 
-// group is the options below one heading.
+// group is a heading with its options.
 type group struct {
 	title, page string
 	names       []string
@@ -47,15 +47,14 @@ type option struct {
 	remark  string
 }
 
-// Use says what becomes of an option: used, python, other, info or warn as the table
-// of options has it, and why; "" when the option is not known.
+// Use returns how an option is used (used, python, other, info or warn, as in the table) and the
+// reason; "" when the option is unknown.
 func Use(name string) (use, remark string) {
 	o := builtin().options[name]
 	return o.use, o.remark
 }
 
-// ignored reports whether neither this master nor a Python that it starts acts
-// upon the option.
+// ignored reports whether neither this master nor a Python that it starts uses the option.
 func (o option) ignored() bool { return o.use != "used" && o.use != "python" }
 
 // nullable reports whether the option may have no value.
@@ -63,10 +62,10 @@ func (o option) nullable() bool {
 	return slices.Contains(o.types, "null") || slices.Contains(o.types, "any")
 }
 
-// readTable reads the form of options.txt.
+// readTable parses the format of options.txt.
 func readTable(text string) (*table, error) {
 	t := &table{options: make(map[string]option, 640)}
-	var use, remark string // of rows without their own
+	var use, remark string // for rows without their own
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		heading := strings.HasPrefix(line, "## ")
@@ -97,7 +96,7 @@ func readTable(text string) (*table, error) {
 			o.remark = remark
 		}
 
-		if err := o.check(); err != nil {
+		if err := o.checkRow(); err != nil {
 			return nil, err
 		}
 
@@ -113,7 +112,7 @@ func readTable(text string) (*table, error) {
 	return t, nil
 }
 
-// cellsOf returns the cells of a line of a table, at least so many.
+// cellsOf returns the cells of a table's line, padded to at least that many.
 func cellsOf(line string, least int) []string {
 	for strings.Contains(line, "| |") { // an empty cell is as wide as its author likes
 		line = strings.ReplaceAll(line, "| |", "|  |")
@@ -125,8 +124,8 @@ func cellsOf(line string, least int) []string {
 	return append(cells, make([]string, max(0, least-len(cells)))...)
 }
 
-// check reports what is wrong with a row.
-func (o option) check() error {
+// checkRow reports what is wrong with a row.
+func (o option) checkRow() error {
 	for _, typ := range o.types {
 		if wanted[typ] == "" {
 			return fmt.Errorf("option %s has the type %q", o.name, typ)
@@ -147,7 +146,7 @@ func (o option) check() error {
 	return nil
 }
 
-// defaults gives a fresh copy of the defaults.
+// defaults returns a fresh copy of the defaults.
 func (t *table) defaults() (*value.Map, error) {
 	var text strings.Builder
 	for _, g := range t.groups {

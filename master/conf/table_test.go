@@ -194,7 +194,7 @@ func notObeyed() string {
 		}
 	}
 
-	for _, name := range builtinParts().names() {
+	for _, name := range builtinParts().keyNames() {
 		below(builtinParts().keys[name], name)
 	}
 

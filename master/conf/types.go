@@ -41,12 +41,11 @@ var wanted = map[string]string{
 	"str": "text", "list": "a list", "dict": "a map", "null": "nothing", "any": "anything",
 }
 
-// coerce brings a value to one of the types, in the cases in which Salt's
-// _validate_opts takes it for good: numbers written as text, text written as
-// a number or boolean, an empty list for a map.
+// coerce converts a value to one of the types, where Salt's _validate_opts accepts it: numbers
+// written as text, text written as a number or boolean, an empty list for a map.
 func coerce(v any, types []string) (any, error) {
 	for _, t := range types {
-		if is(v, t) {
+		if hasType(v, t) {
 			return v, nil
 		}
 	}
@@ -58,7 +57,7 @@ func coerce(v any, types []string) (any, error) {
 	return nil, fmt.Errorf("expected %s, found %s", wantedWords(types), typeName(v))
 }
 
-// wantedWords says what values of some types are.
+// wantedWords describes types in words.
 func wantedWords(types []string) string {
 	words := make([]string, 0, len(types))
 	for _, t := range types {
@@ -69,7 +68,7 @@ func wantedWords(types []string) string {
 	return strings.Join(words, " or ")
 }
 
-// kindOf is as typeName, without the value.
+// kindOf returns the type of a value like typeName, without showing the value.
 func kindOf(v any) string {
 	switch v.(type) {
 	case bool:
@@ -82,7 +81,7 @@ func kindOf(v any) string {
 	return typeName(v)
 }
 
-func is(v any, t string) bool {
+func hasType(v any, t string) bool {
 	if t == "any" {
 		return true
 	}
@@ -117,7 +116,7 @@ func convert(v any, t string) (any, bool) {
 	case "float":
 		switch v := v.(type) {
 		case int64:
-			return v, true // kept as it is; a float field takes both
+			return v, true // unchanged; a float field takes both
 		case string:
 			f, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
 			return f, err == nil

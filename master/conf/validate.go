@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// levels are the names that Salt knows (salt/_logging).
+// levels lists Salt's names of log levels (salt/_logging).
 var levels = []string{"all", "garbage", "trace", "debug", "profile", "info", "warning", "error", "critical", "quiet"}
 
-// servedBackends are the backends of the file server.
+// servedBackends lists the backends of the file server.
 var servedBackends = []string{"roots", "gitfs", "minionfs"}
 
 // validate checks the values of options that have been read.
@@ -23,13 +23,13 @@ func (a *assembly) validate(m *Master) {
 	}{{"publish_port", m.PublishPort}, {"ret_port", m.RetPort}, {"cluster_pool_port", m.ClusterPoolPort},
 		{"saltern_front_publish_port", m.FrontPublishPort}} {
 		if p.port < 0 || p.port > 65535 || p.port == 0 && p.name != "saltern_front_publish_port" {
-			a.bad(p.name, fmt.Errorf("%d is not a port", p.port))
+			a.addFault(p.name, fmt.Errorf("%d is not a port", p.port))
 		}
 	}
 
 	oneOf := func(name, v string, allowed ...string) {
 		if !slices.Contains(allowed, v) {
-			a.bad(name, fmt.Errorf("%q is not one of %s", v, strings.Join(allowed, ", ")))
+			a.addFault(name, fmt.Errorf("%q is not one of %s", v, strings.Join(allowed, ", ")))
 		}
 	}
 
@@ -47,16 +47,16 @@ func (a *assembly) validate(m *Master) {
 	}
 
 	if m.KeySize < 2048 {
-		a.bad("keysize", fmt.Errorf("%d bits, at least 2048", m.KeySize))
+		a.addFault("keysize", fmt.Errorf("%d bits, at least 2048", m.KeySize))
 	}
 
 	if bad := strings.ContainsAny(m.ID, "/\\\x00\n"); bad || m.ID == "." || m.ID == ".." {
-		a.bad("id", fmt.Errorf("%q cannot be an id", m.ID))
+		a.addFault("id", fmt.Errorf("%q cannot be an id", m.ID))
 	}
 
 	atLeast := func(name string, n, least int) {
 		if n < least {
-			a.bad(name, fmt.Errorf("%d is below %d", n, least))
+			a.addFault(name, fmt.Errorf("%d is below %d", n, least))
 		}
 	}
 
@@ -68,7 +68,7 @@ func (a *assembly) validate(m *Master) {
 
 	for _, name := range m.FileserverBackend {
 		if !a.loader.Tool && !slices.Contains(servedBackends, strings.TrimPrefix(name, "-")) {
-			a.bad("fileserver_backend",
+			a.addFault("fileserver_backend",
 				fmt.Errorf("this master does not serve files from %q; only %s: keep a checkout of the files below a directory of file_roots",
 					strings.TrimSuffix(name, "fs"), strings.Join(servedBackends, ", ")))
 		}
@@ -77,19 +77,19 @@ func (a *assembly) validate(m *Master) {
 	a.ignoreRegex(m)
 	a.expressions(m)
 	a.reactorFile(m)
-	a.ldap(m)
-	a.oidc(m)
+	a.checkLDAP(m)
+	a.checkOIDC(m)
 	a.logins(m)
 	a.schedule(m)
-	a.log(m)
+	a.checkLog(m)
 	a.composites(m)
 
-	// A Unix socket path holds 107 bytes and the longest name is known.
+	// A Unix socket path may have 107 bytes, and this is the longest name.
 	if n := len(m.SockDir + "/master_event_pull.ipc"); n > 107 && !a.loader.Tool {
 		a.badFrom("sock_dir", fmt.Errorf("path is %d bytes too long for a socket", n-107), "cachedir", "root_dir")
 	}
 
-	a.risks(m)
+	a.noteRisks(m)
 }
 
 // ignoreRegex drops patterns that cannot be compiled, as Salt does.
@@ -112,9 +112,10 @@ func (a *assembly) ignoreRegex(m *Master) {
 	a.opts.Set("file_ignore_regex", raw)
 }
 
-// risks notes settings that let in whoever asks, and a user that is not ours.
-func (a *assembly) risks(m *Master) {
-	if self := a.loader.user(); m.User != "" && m.User != self {
+// noteRisks adds notes about settings that admit anybody, and about a user other than the account
+// of the process.
+func (a *assembly) noteRisks(m *Master) {
+	if self := a.loader.defaultUser(); m.User != "" && m.User != self {
 		a.remark(slog.LevelWarn, "user",
 			"this process runs as %s and does not become %s; start it as that user", self, m.User)
 	}

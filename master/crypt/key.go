@@ -134,12 +134,12 @@ const sealChunk = 32 << 10
 func (k Key) SealInPlace(b []byte, start int, nonce string) []byte {
 	n := copy(b[start+ivLen:], marker)
 	copy(b[start+ivLen+n:], nonce)
-	return k.seal(b, start)
+	return k.sealFrom(b, start)
 }
 
-// seal encrypts what follows room for an IV at start, and appends padding and
+// sealFrom encrypts what follows room for an IV at start, and appends padding and
 // the MAC.
-func (k Key) seal(b []byte, start int) []byte {
+func (k Key) sealFrom(b []byte, start int) []byte {
 	if k.IsZero() {
 		panic("crypt: sealing with the zero key")
 	}
@@ -166,15 +166,15 @@ func (k Key) seal(b []byte, start int) []byte {
 // Open checks and decrypts a blob and returns the packed body without the
 // marker. The result does not alias blob. Its errors are ErrOpen and
 // ErrNotPickle.
-func (k Key) Open(blob []byte) ([]byte, error) { return body(k.open(blob, false)) }
+func (k Key) Open(blob []byte) ([]byte, error) { return cutMarker(k.open(blob, false)) }
 
 // OpenInPlace is Open without memory of its own: the result is a part of blob,
 // which is overwritten when it was made with this key, and not changed when it
 // was not.
-func (k Key) OpenInPlace(blob []byte) ([]byte, error) { return body(k.open(blob, true)) }
+func (k Key) OpenInPlace(blob []byte) ([]byte, error) { return cutMarker(k.open(blob, true)) }
 
-// body takes the marker of a payload off.
-func body(plain []byte, err error) ([]byte, error) {
+// cutMarker takes the marker of a payload off.
+func cutMarker(plain []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 // PEM text so. It panics when k is the zero Key.
 func (k Key) SealPlain(data []byte) []byte {
 	b := make([]byte, ivLen, ivLen+len(data)+aes.BlockSize+sha256.Size)
-	return k.seal(append(b, data...), 0)
+	return k.sealFrom(append(b, data...), 0)
 }
 
 // OpenPlain checks and decrypts what SealPlain made. The result does not alias

@@ -32,7 +32,7 @@ func X931Sign(priv *rsa.PrivateKey, data []byte) ([]byte, error) {
 	n, e := priv.N, big.NewInt(int64(priv.E))
 	m := new(big.Int).SetBytes(block)
 
-	r, rInv, err := blind(n)
+	r, rInv, err := blindingPair(n)
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +53,8 @@ func X931Sign(priv *rsa.PrivateKey, data []byte) ([]byte, error) {
 	return s.FillBytes(make([]byte, k)), nil
 }
 
-// blind returns a random unit of n and its inverse.
-func blind(n *big.Int) (r, inv *big.Int, err error) {
+// blindingPair returns a random unit of n and its inverse.
+func blindingPair(n *big.Int) (r, inv *big.Int, err error) {
 	for range 16 {
 		if r, err = rand.Int(rand.Reader, n); err != nil {
 			return nil, nil, fmt.Errorf("crypt: reading randomness for blinding: %w", err)

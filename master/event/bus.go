@@ -60,25 +60,25 @@ func Stamp(t time.Time) string {
 //
 // Sources: salt/utils/event.py SaltEvent.fire_event.
 func (b *Bus) Fire(tag string, data *value.Map) error {
-	return b.fire(Event{Tag: tag, Data: data, Origin: Internal})
+	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: Internal})
 }
 
 // FireFor is Fire for an event that a minion made: its data is the minion's,
 // and so may be its tag.
 func (b *Bus) FireFor(minion, tag string, data *value.Map) error {
-	return b.fire(Event{Tag: tag, Data: data, Origin: Minion, Minion: minion})
+	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: Minion, Minion: minion})
 }
 
 // FireBy is Fire for an event that somebody else made in this process: by says
 // who. It is neither [Minion], which has [Bus.FireFor], nor [Peer].
 func (b *Bus) FireBy(by Origin, tag string, data *value.Map) error {
-	return b.fire(Event{Tag: tag, Data: data, Origin: by})
+	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: by})
 }
 
-func (b *Bus) fire(e Event) error {
+func (b *Bus) stampAndDeliver(e Event) error {
 	e.Data = e.Data.Clone()
 	e.Data.Set("_stamp", Stamp(b.now()))
-	return b.put(e)
+	return b.deliver(e)
 }
 
 // Relay puts an event on the bus that came from elsewhere, with its origin. Its
@@ -89,10 +89,10 @@ func (b *Bus) Relay(e Event) error {
 		e.Data.Set("_stamp", Stamp(b.now()))
 	}
 	e.Data = orEmpty(e.Data)
-	return b.put(e)
+	return b.deliver(e)
 }
 
-func (b *Bus) put(e Event) error {
+func (b *Bus) deliver(e Event) error {
 	if err := CheckTag(e.Tag); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (b *Bus) put(e Event) error {
 
 	b.fired.Add(1)
 	if b.readers.Load() > 0 {
-		e.wire.pack(e.Tag, e.Data) // here, so that others need not wait for it
+		e.wire.packOnce(e.Tag, e.Data) // here, so that others need not wait for it
 	}
 
 	b.mu.Lock()

@@ -31,14 +31,14 @@ type Listener struct {
 // returns may or may not be seen, later ones will be. The context bounds the
 // connecting only.
 func DialPub(ctx context.Context, sockDir string) (*Listener, error) {
-	c, err := dial(ctx, sockDir, pubName)
+	c, err := dialSocket(ctx, sockDir, pubName)
 	if err != nil {
 		return nil, err
 	}
 	return &Listener{conn: c}, nil
 }
 
-func dial(ctx context.Context, dir, name string) (net.Conn, error) {
+func dialSocket(ctx context.Context, dir, name string) (net.Conn, error) {
 	path := filepath.Join(dir, name)
 	if n := len(path); n > maxSocketPath {
 		return nil, fmt.Errorf("event socket %s: path has %d bytes, the system allows %d", path, n, maxSocketPath)
@@ -79,7 +79,7 @@ func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 			return Packed{}, err
 		}
 
-		body, ok, err := l.body()
+		body, ok, err := l.nextBody()
 		if err != nil {
 			return Packed{}, err
 		}
@@ -87,7 +87,7 @@ func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 			return packedOf(body)
 		}
 
-		if err := l.more(); err != nil {
+		if err := l.readMore(); err != nil {
 			if ctx.Err() != nil {
 				return Packed{}, ctx.Err()
 			}
@@ -96,9 +96,9 @@ func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 	}
 }
 
-// body takes the body of one whole frame from the buffer, if there is one. It holds
+// nextBody takes the body of one whole frame from the buffer, if there is one. It holds
 // until more is read.
-func (l *Listener) body() ([]byte, bool, error) {
+func (l *Listener) nextBody() ([]byte, bool, error) {
 	if from, n, ok := plainBody(l.buf); ok { // a frame without a length prefix
 		if n > maxClientFrame {
 			return nil, false, fmt.Errorf("%w: claims %d bytes", errFrame, n)
@@ -112,7 +112,7 @@ func (l *Listener) body() ([]byte, bool, error) {
 		return b, true, nil
 	}
 
-	v, ok, err := l.frame()
+	v, ok, err := l.nextFrame()
 	if err != nil || !ok {
 		return nil, false, err
 	}
@@ -130,9 +130,9 @@ func (l *Listener) body() ([]byte, bool, error) {
 	return b, true, nil
 }
 
-// frame takes one whole frame from the buffer, if there is one. A frame
+// nextFrame takes one whole frame from the buffer, if there is one. A frame
 // starts with a map head (above 0x7f), a length prefix with a small byte.
-func (l *Listener) frame() (any, bool, error) {
+func (l *Listener) nextFrame() (any, bool, error) {
 	if len(l.buf) == 0 {
 		return nil, false, nil
 	}
@@ -175,9 +175,9 @@ func (l *Listener) frame() (any, bool, error) {
 	return v, true, nil
 }
 
-// more reads what is there behind the unread bytes. The buffer doubles when
+// readMore reads what is there behind the unread bytes. The buffer doubles when
 // it is full, so that a large frame is looked at a few times only.
-func (l *Listener) more() error {
+func (l *Listener) readMore() error {
 	if cap(l.buf)-len(l.buf) < 4<<10 {
 		grown := make([]byte, len(l.buf), max(64<<10, 2*len(l.buf)))
 		copy(grown, l.buf)

@@ -65,13 +65,13 @@ func packFrame(tag string, data *value.Map, maxSize int) (frame, body []byte, er
 	}
 
 	if maxSize > 0 && len(buf)-start > maxSize {
-		buf, err = msgpack.Append(buf[:start], trim(data, maxSize), msgpack.Modern)
+		buf, err = msgpack.Append(buf[:start], trimToLimit(data, maxSize), msgpack.Modern)
 		if err != nil {
 			return nil, nil, fmt.Errorf("pack event %q: %w", tag, err)
 		}
 	}
 
-	return seal(buf, room)
+	return sealFrame(buf, room)
 }
 
 // Fits reports whether an event with this data reaches a master whole. A [Sender]
@@ -85,11 +85,11 @@ func Fits(data *value.Map) bool {
 func frameBody(body []byte) ([]byte, []byte, error) {
 	const room = prefixLen + len(frameHead) + binHead
 	buf := make([]byte, room, room+len(body))
-	return seal(append(buf, body...), room)
+	return sealFrame(append(buf, body...), room)
 }
 
-// seal writes the heads right before the body, which starts at room.
-func seal(buf []byte, room int) (frame, body []byte, err error) {
+// sealFrame writes the heads right before the body, which starts at room.
+func sealFrame(buf []byte, room int) (frame, body []byte, err error) {
 	body = buf[room:]
 	n := len(body)
 	if n > math.MaxInt32 {

@@ -85,7 +85,7 @@ type Event struct {
 // bus.
 func (e *Event) weight() int {
 	if e.weighs == 0 {
-		e.weighs = len(e.Tag) + weigh(e.Data)
+		e.weighs = len(e.Tag) + weightOf(e.Data)
 	}
 	return e.weighs
 }
@@ -98,7 +98,7 @@ func (e Event) Body() ([]byte, error) {
 	if w == nil {
 		w = &wire{}
 	}
-	w.pack(e.Tag, e.Data)
+	w.packOnce(e.Tag, e.Data)
 	return w.body, w.err
 }
 
@@ -111,7 +111,7 @@ type wire struct {
 	err     error
 }
 
-func (w *wire) pack(tag string, data *value.Map) {
+func (w *wire) packOnce(tag string, data *value.Map) {
 	w.once.Do(func() {
 		if w.frame != nil {
 			return

@@ -162,7 +162,7 @@ var rules = [orders]rule{
 	ClusterTalk: {
 		tags:    "`cluster/…`",
 		does:    "a message between masters",
-		matches: below("cluster/"),
+		matches: tagsBelow("cluster/"),
 		stays:   true,
 	},
 	JobTalk: {
@@ -173,12 +173,12 @@ var rules = [orders]rule{
 	BatchTalk: {
 		tags:    "`salt/batch/<jid>/…`",
 		does:    "the course of a batch",
-		matches: below(batchSpace),
+		matches: tagsBelow(batchSpace),
 	},
 	RunResult: {
 		tags:    "`salt/run/<jid>/…`, `salt/wheel/<jid>/…`",
 		does:    "the result of a runner",
-		matches: below("salt/run/", "salt/wheel/"),
+		matches: tagsBelow("salt/run/", "salt/wheel/"),
 	},
 }
 
@@ -335,14 +335,14 @@ func ofBatch(kinds ...string) func(string) bool {
 // in the form of old.
 func aboutJob(tag string) bool {
 	ofOld := len(tag) >= jidDigits && strings.Trim(tag[:jidDigits], "0123456789") == ""
-	return ofOld || below("salt/job/", "syndic/")(tag)
+	return ofOld || tagsBelow("salt/job/", "syndic/")(tag)
 }
 
 // jidDigits are those that a job id begins with.
 const jidDigits = 20
 
-// below matches all tags that begin so.
-func below(spaces ...string) func(string) bool {
+// tagsBelow matches all tags that begin so.
+func tagsBelow(spaces ...string) func(string) bool {
 	return func(tag string) bool {
 		return slices.ContainsFunc(spaces, func(space string) bool { return strings.HasPrefix(tag, space) })
 	}

@@ -50,8 +50,8 @@ func (r *reader) waiting() int {
 	return r.bytes
 }
 
-// take moves up to batch frames to out.
-func (r *reader) take(out [][]byte) ([][]byte, int) {
+// takeBatch moves up to batch frames to out.
+func (r *reader) takeBatch(out [][]byte) ([][]byte, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := min(batch, len(r.queue))
@@ -70,13 +70,13 @@ func (r *reader) take(out [][]byte) ([][]byte, int) {
 	return out, size
 }
 
-// write sends frames until the connection ends, or until all are sent and nothing
+// writeFrames sends frames until the connection ends, or until all are sent and nothing
 // comes any more.
-func (r *reader) write() {
+func (r *reader) writeFrames() {
 	var room [batch][]byte
 	last := r.last
 	for {
-		frames, size := r.take(room[:0])
+		frames, size := r.takeBatch(room[:0])
 		if len(frames) == 0 && last == nil {
 			return
 		}
@@ -104,9 +104,9 @@ func (r *reader) write() {
 	}
 }
 
-// watch reads and forgets, since readers have nothing to say, until the other
+// watchHangup reads and forgets, since readers have nothing to say, until the other
 // side hangs up or the connection is closed.
-func (r *reader) watch() {
+func (r *reader) watchHangup() {
 	defer close(r.gone)
 	var b [512]byte
 	for {

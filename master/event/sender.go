@@ -66,7 +66,7 @@ func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 		return err
 	}
 
-	confirmed, err := s.write(ctx, frame)
+	confirmed, err := s.writeFrame(ctx, frame)
 	if err == nil {
 		err = confirmed.wait(ctx)
 	}
@@ -82,7 +82,7 @@ func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 // confirms reports whether the master is one of ours that confirms events; it also takes
 // the key of an event that proves itself off the bus.
 func (s *Sender) Ready(ctx context.Context) (confirms bool, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.awaitTurn(ctx); err != nil {
 		return false, err
 	}
 	defer func() { <-s.turn }()
@@ -106,8 +106,8 @@ func (s *Sender) Close() {
 	s.readers.Wait()
 }
 
-// enter waits for the turn to write.
-func (s *Sender) enter(ctx context.Context) error {
+// awaitTurn waits for the turn to write.
+func (s *Sender) awaitTurn(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
 		return nil
@@ -116,10 +116,10 @@ func (s *Sender) enter(ctx context.Context) error {
 	}
 }
 
-// write sends a frame in its turn. A frame that did not go out whole counts for
+// writeFrame sends a frame in its turn. A frame that did not go out whole counts for
 // nothing at the master: it goes out again on a new connection, once.
-func (s *Sender) write(ctx context.Context, frame []byte) (confirmation, error) {
-	if err := s.enter(ctx); err != nil {
+func (s *Sender) writeFrame(ctx context.Context, frame []byte) (confirmation, error) {
+	if err := s.awaitTurn(ctx); err != nil {
 		return nil, err
 	}
 	defer func() { <-s.turn }()
@@ -130,12 +130,12 @@ func (s *Sender) write(ctx context.Context, frame []byte) (confirmation, error) 
 			return nil, err
 		}
 
-		confirmed, err := link.write(ctx, frame)
+		confirmed, err := link.writeFrame(ctx, frame)
 		if err == nil {
 			return confirmed, nil
 		}
 
-		s.drop(link)
+		s.dropLink(link)
 		if fresh || ctx.Err() != nil {
 			return nil, err
 		}
@@ -172,8 +172,8 @@ func (s *Sender) connected(ctx context.Context) (link *senderLink, fresh bool, e
 
 	s.link = link
 	s.readers.Go(func() {
-		link.read()
-		s.drop(link)
+		link.readAnswers()
+		s.dropLink(link)
 	})
 
 	return link, true, nil
@@ -183,17 +183,17 @@ func (s *Sender) connected(ctx context.Context) (link *senderLink, fresh bool, e
 // has no such socket. A master that starts makes the one that confirms first: where a
 // pull socket answers, that one is there already, or there is none.
 func dialBus(ctx context.Context, dir string) (conn net.Conn, confirms bool, err error) {
-	conn, err = dial(ctx, dir, ackName)
+	conn, err = dialSocket(ctx, dir, ackName)
 	if err == nil || !absent(err) {
 		return conn, true, err
 	}
 
-	pull, err := dial(ctx, dir, pullName)
+	pull, err := dialSocket(ctx, dir, pullName)
 	if err != nil {
 		return nil, false, err
 	}
 
-	conn, err = dial(ctx, dir, ackName) // it may have started just now
+	conn, err = dialSocket(ctx, dir, ackName) // it may have started just now
 	if err != nil && absent(err) {
 		return pull, false, nil
 	}
@@ -207,8 +207,8 @@ func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// drop gives up a connection.
-func (s *Sender) drop(link *senderLink) {
+// dropLink gives up a connection.
+func (s *Sender) dropLink(link *senderLink) {
 	_ = link.conn.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,8 +246,8 @@ func (c confirmation) wait(ctx context.Context) error {
 // no bound of his own.
 const writeFor = 10 * time.Second
 
-// write sends a frame whole, or returns an error. Only one call may go on.
-func (l *senderLink) write(ctx context.Context, frame []byte) (confirmation, error) {
+// writeFrame sends a frame whole, or returns an error. Only one call may go on.
+func (l *senderLink) writeFrame(ctx context.Context, frame []byte) (confirmation, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -285,20 +285,20 @@ func (l *senderLink) expect() (confirmation, error) {
 	return confirmed, nil
 }
 
-// read hands out what the master answers until it hangs up.
-func (l *senderLink) read() {
+// readAnswers hands out what the master answers until it hangs up.
+func (l *senderLink) readAnswers() {
 	in := bufio.NewReader(l.conn)
 	for {
 		text, err := readAnswer(in)
 		if err != nil {
-			l.end()
+			l.failWaiting()
 			return
 		}
 
 		l.mu.Lock()
 		if len(l.waiting) == 0 {
 			l.mu.Unlock()
-			l.end() // it answers what nobody asked
+			l.failWaiting() // it answers what nobody asked
 			return
 		}
 
@@ -314,8 +314,8 @@ func (l *senderLink) read() {
 	}
 }
 
-// end tells all who wait that there will be no answer.
-func (l *senderLink) end() {
+// failWaiting tells all who wait that there will be no answer.
+func (l *senderLink) failWaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true

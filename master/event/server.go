@@ -267,7 +267,7 @@ func (s *Server) deliver(e *Event) {
 		return
 	}
 
-	e.wire.pack(e.Tag, e.Data)
+	e.wire.packOnce(e.Tag, e.Data)
 	if e.wire.err != nil {
 		s.log.Error("event not sent to socket readers", "tag", e.Tag, "error", e.wire.err)
 		return
@@ -318,15 +318,15 @@ func (s *Server) addReader(c *net.UnixConn) error {
 	s.readers[r] = struct{}{}
 	s.bus.readers.Add(1)
 	s.serving.Go(func() {
-		r.write()
-		s.drop(r)
+		r.writeFrames()
+		s.dropReader(r)
 	})
 
-	s.serving.Go(r.watch)
+	s.serving.Go(r.watchHangup)
 	return nil
 }
 
-func (s *Server) drop(r *reader) {
+func (s *Server) dropReader(r *reader) {
 	r.conn.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,13 +28,13 @@ func (b *Bus) FireStateErrors(load *value.Map) {
 	}
 	for i, f := range load.List("fun") {
 		fun, _ := f.(string)
-		b.stateErrors(load, fun, pick(v, fun, i), pick(codes, fun, i))
+		b.stateErrors(load, fun, resultOfFunction(v, fun, i), resultOfFunction(codes, fun, i))
 	}
 }
 
-// pick takes the part of a compound job's result for one function: results
+// resultOfFunction takes the part of a compound job's result for one function: results
 // are a list in order or a map by function.
-func pick(v any, fun string, i int) any {
+func resultOfFunction(v any, fun string, i int) any {
 	switch v := v.(type) {
 	case []any:
 		if i < len(v) {

@@ -15,35 +15,35 @@ var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "
 // overflow is how many times max_event_size an event may be in the end.
 const overflow = 16
 
-// trim returns a copy of data in which large values are replaced until it packs
+// trimToLimit returns a copy of data in which large values are replaced until it packs
 // to at most limit bytes. Like Salt it replaces the largest first: those that
 // take more than half of the limit, then more than 40 %, and so on. Like Salt it
 // stops at 10 %, so that a return of many small values, as of states, stays whole
 // although it is larger than the limit. Salt bounds such an event by nothing;
 // here what packs to more than overflow times the limit loses small values, too.
-func trim(data *value.Map, limit int) *value.Map {
+func trimToLimit(data *value.Map, limit int) *value.Map {
 	for _, percent := range []int{50, 40, 30, 20, 10} {
 		data = trimMap(data, limit*percent/100, 0, shallow)
-		if size(data) <= limit {
+		if packedSize(data) <= limit {
 			return data
 		}
 	}
 
 	most := limit * overflow
 	for _, percent := range []int{50, 10, 1, 0} {
-		if size(data) <= most {
+		if packedSize(data) <= most {
 			return data
 		}
-		data = trimMap(data, limit*percent/100, 0, size)
+		data = trimMap(data, limit*percent/100, 0, packedSize)
 	}
 
-	if size(data) <= most {
+	if packedSize(data) <= most {
 		return data
 	}
 
 	out := &value.Map{}
 	for _, k := range kept {
-		if v, ok := data.Get(k); ok && size(v) <= 256 {
+		if v, ok := data.Get(k); ok && packedSize(v) <= 256 {
 			out.Set(k, v)
 		}
 	}
@@ -83,8 +83,8 @@ func shallow(v any) int {
 	return 28
 }
 
-// size is the number of bytes that v packs to, at most a few more.
-func size(v any) int {
+// packedSize is the number of bytes that v packs to, at most a few more.
+func packedSize(v any) int {
 	switch v := v.(type) {
 	case nil, bool, int64, uint64, float64:
 		return 9

@@ -3,12 +3,12 @@ package event
 import "saltern/master/value"
 
 // Weight is about how many bytes data takes in memory.
-func Weight(data *value.Map) int { return weigh(data) }
+func Weight(data *value.Map) int { return weightOf(data) }
 
 // nodeWeight is what a value takes besides its bytes.
 const nodeWeight = 48
 
-func weigh(v any) int {
+func weightOf(v any) int {
 	n := nodeWeight
 	switch v := v.(type) {
 	case string:
@@ -17,7 +17,7 @@ func weigh(v any) int {
 		n += len(v)
 	case []any:
 		for _, x := range v {
-			n += weigh(x)
+			n += weightOf(x)
 		}
 	case []string:
 		for _, s := range v {
@@ -25,7 +25,7 @@ func weigh(v any) int {
 		}
 	case *value.Map:
 		for k, x := range v.All() {
-			n += weigh(k) + weigh(x)
+			n += weightOf(k) + weightOf(x)
 		}
 	}
 

@@ -57,7 +57,7 @@ func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 
 	s.writers[c] = struct{}{}
 	s.reading.Go(func() {
-		err := s.read(c, answer)
+		err := s.readWriter(c, answer)
 		c.Close()
 		s.mu.Lock()
 		delete(s.writers, c)
@@ -71,11 +71,11 @@ func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 	return nil
 }
 
-// read puts the events of one writer on the bus until it hangs up. A frame
+// readWriter puts the events of one writer on the bus until it hangs up. A frame
 // that is no event is counted and skipped: the length prefix says where the
 // next one starts. A writer may be silent for ever between frames but not
 // inside one.
-func (s *Server) read(c *net.UnixConn, answer func(error) error) error {
+func (s *Server) readWriter(c *net.UnixConn, answer func(error) error) error {
 	in := bufio.NewReaderSize(c, 16<<10)
 	for {
 		if err := c.SetReadDeadline(time.Time{}); err != nil {
@@ -83,7 +83,7 @@ func (s *Server) read(c *net.UnixConn, answer func(error) error) error {
 		}
 
 		if _, err := in.Peek(1); err != nil {
-			return ended(err)
+			return ignoreHangup(err)
 		}
 
 		if err := c.SetReadDeadline(time.Now().Add(s.cfg.FrameTimeout)); err != nil {
@@ -92,7 +92,7 @@ func (s *Server) read(c *net.UnixConn, answer func(error) error) error {
 
 		var head [prefixLen]byte
 		if _, err := io.ReadFull(in, head[:]); err != nil {
-			return ended(err)
+			return ignoreHangup(err)
 		}
 
 		n := int64(binary.BigEndian.Uint32(head[:]))
@@ -104,11 +104,11 @@ func (s *Server) read(c *net.UnixConn, answer func(error) error) error {
 			s.bad.Add(1)
 			s.log.Warn("event socket: frame too large, skipped", "bytes", n, "limit", s.cfg.MaxFrame)
 			if _, err := io.CopyN(io.Discard, in, n); err != nil {
-				return ended(err)
+				return ignoreHangup(err)
 			}
 
 			if err := answer(fmt.Errorf("%w: %d bytes, the limit is %d", errFrame, n, s.cfg.MaxFrame)); err != nil {
-				return ended(err)
+				return ignoreHangup(err)
 			}
 
 			continue
@@ -116,24 +116,24 @@ func (s *Server) read(c *net.UnixConn, answer func(error) error) error {
 
 		var frame bytes.Buffer // grows as bytes arrive, not as they are claimed
 		if _, err := io.CopyN(&frame, in, n); err != nil {
-			return ended(err)
+			return ignoreHangup(err)
 		}
 
-		err := s.take(frame.Bytes())
+		err := s.takeFrame(frame.Bytes())
 		if err != nil {
 			s.bad.Add(1)
 			s.log.Warn("event socket: bad event skipped", "error", err)
 		}
 
 		if err := answer(err); err != nil {
-			return ended(err)
+			return ignoreHangup(err)
 		}
 	}
 }
 
-// take puts the event of a frame on the bus. Its bytes go to the readers as
+// takeFrame puts the event of a frame on the bus. Its bytes go to the readers as
 // they came, unless they are too many, lack the time or were changed.
-func (s *Server) take(frame []byte) error {
+func (s *Server) takeFrame(frame []byte) error {
 	e, body, err := parseFrame(frame)
 	if err != nil {
 		return err
@@ -157,11 +157,11 @@ func (s *Server) take(frame []byte) error {
 		return err
 	}
 
-	return s.bus.put(e)
+	return s.bus.deliver(e)
 }
 
-// ended turns the ways in which a writer may hang up into nil.
-func ended(err error) error {
+// ignoreHangup turns the ways in which a writer may hang up into nil.
+func ignoreHangup(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
 		return nil

@@ -58,11 +58,11 @@ func (p *Problems) Set(what control.Fault, err error) {
 func (p *Problems) Clear(what control.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.end(what)
+	p.endLocked(what)
 }
 
-// end ends a problem, if it stands. mu is held.
-func (p *Problems) end(what control.Fault) {
+// endLocked ends a problem, if it stands. mu is held.
+func (p *Problems) endLocked(what control.Fault) {
 	if old, ok := p.m[what]; ok {
 		p.log.Info("problem is over", "what", what, "lasted", p.now().Sub(old.Since).Round(time.Second))
 		delete(p.m, what)
@@ -74,7 +74,7 @@ func (p *Problems) clearQuiet(what control.Fault, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.now().Sub(p.m[what].Last) > d {
-		p.end(what)
+		p.endLocked(what)
 	}
 }
 

@@ -164,8 +164,8 @@ func (r *Reporter) waiting(pillars queue.Stats) control.Waiting {
 	w := control.Waiting{
 		Pillars:   questions(pillars),
 		Runners:   questions(r.Minions.Stats().Runners),
-		Reactions: tasks(reactions.BacklogStats),
-		Scheduled: tasks(r.Schedule.Stats()),
+		Reactions: taskQueue(reactions.BacklogStats),
+		Scheduled: taskQueue(r.Schedule.Stats()),
 	}
 	w.Reactions.Waiting += reactions.Events
 	w.Reactions.Lost = reactions.Lost
@@ -184,7 +184,7 @@ func questions(s queue.Stats) control.Queue {
 	}
 }
 
-func tasks(s background.BacklogStats) control.Queue {
+func taskQueue(s background.BacklogStats) control.Queue {
 	return control.Queue{
 		Waiting:      s.Waiting,
 		Working:      s.Running,

@@ -25,31 +25,31 @@ type Signs struct {
 	Now func() time.Time
 }
 
-func (s Signs) file(name string) string { return filepath.Join(s.Dir, "health", name) }
+func (s Signs) filePath(name string) string { return filepath.Join(s.Dir, "health", name) }
 
-func (s Signs) touch(name string) error {
-	return os.WriteFile(s.file(name), []byte(strconv.FormatInt(s.Now().Unix(), 10)), 0o644)
+func (s Signs) writeTime(name string) error {
+	return os.WriteFile(s.filePath(name), []byte(strconv.FormatInt(s.Now().Unix(), 10)), 0o644)
 }
 
 // Startup removes the files of an earlier life and makes the first.
 func (s Signs) Startup() error {
-	if err := os.MkdirAll(filepath.Dir(s.file("x")), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(s.filePath("x")), 0o755); err != nil {
 		return fmt.Errorf("create the health folder: %w", err)
 	}
 	for _, n := range []string{startup, ready, alive} {
-		if err := os.Remove(s.file(n)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(s.filePath(n)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("clear the health folder: %w", err)
 		}
 	}
-	return s.touch(startup)
+	return s.writeTime(startup)
 }
 
 // Alive renews the sign of life.
-func (s Signs) Alive() error { return s.touch(alive) }
+func (s Signs) Alive() error { return s.writeTime(alive) }
 
 // Ready says that this master serves, in pidFile as well unless that is "".
 func (s Signs) Ready(pidFile string) error {
-	if err := s.touch(ready); err != nil {
+	if err := s.writeTime(ready); err != nil {
 		return fmt.Errorf("write the health folder: %w", err)
 	}
 	if pidFile == "" {

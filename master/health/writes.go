@@ -33,11 +33,11 @@ func NewWrites(path string, problems *Problems) *Writes {
 	w.Every = tryEvery
 	w.Takes = tryTakes
 	w.Try = func() error { return writable.Try(path) }
-	w.Note = w.note
+	w.Note = w.noteResult
 	return w
 }
 
-func (w *Writes) note(err error) {
+func (w *Writes) noteResult(err error) {
 	if err != nil {
 		w.problems.Set(control.JobCacheFault, err)
 		return

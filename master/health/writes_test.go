@@ -82,21 +82,21 @@ func TestWritesProblemEnds(t *testing.T) {
 	p := NewProblems(slog.New(slog.DiscardHandler), func() time.Time { return now })
 	w := NewWrites(filepath.Join(dir, ".try"), p)
 	p.Set(control.JobCacheFault, os.ErrInvalid)
-	w.note(nil)
+	w.noteResult(nil)
 
 	if len(p.List()) != 1 {
 		t.Error("ended at once")
 	}
 
 	now = now.Add(jobCacheQuiet + time.Second)
-	w.note(syscall.ENOSPC)
-	w.note(nil)
+	w.noteResult(syscall.ENOSPC)
+	w.noteResult(nil)
 	if len(p.List()) != 1 {
 		t.Error("ended although the disk took nothing a moment ago")
 	}
 
 	now = now.Add(jobCacheQuiet + time.Second)
-	w.note(nil)
+	w.noteResult(nil)
 	if len(p.List()) != 0 {
 		t.Error("does not end")
 	}

@@ -56,14 +56,14 @@ func Decode(b []byte, l Limits) (any, error) {
 // ErrShort says that more bytes may complete it. The result does not alias b.
 func DecodePrefix(b []byte, l Limits) (any, int, error) {
 	d := decoder{b: b, nodes: l.Nodes, depth: l.Depth}
-	v, err := d.value()
+	v, err := d.decodeValue()
 	if err != nil {
 		return nil, 0, err
 	}
 	return v, d.off, nil
 }
 
-func (d *decoder) take(n uint64) ([]byte, error) {
+func (d *decoder) takeBytes(n uint64) ([]byte, error) {
 	if n > uint64(len(d.b)-d.off) {
 		return nil, ErrShort
 	}
@@ -72,9 +72,9 @@ func (d *decoder) take(n uint64) ([]byte, error) {
 	return s, nil
 }
 
-// size reads a big-endian length of w bytes.
-func (d *decoder) size(w uint64) (uint64, error) {
-	s, err := d.take(w)
+// readLength reads a big-endian length of w bytes.
+func (d *decoder) readLength(w uint64) (uint64, error) {
+	s, err := d.takeBytes(w)
 	if err != nil {
 		return 0, err
 	}
@@ -88,13 +88,13 @@ func (d *decoder) size(w uint64) (uint64, error) {
 	}
 }
 
-func (d *decoder) value() (any, error) {
+func (d *decoder) decodeValue() (any, error) {
 	d.nodes--
 	if d.nodes < 0 {
 		return nil, fmt.Errorf("%w: too many values", ErrLimit)
 	}
 
-	s, err := d.take(1)
+	s, err := d.takeBytes(1)
 	if err != nil {
 		return nil, err
 	}
@@ -108,9 +108,9 @@ func (d *decoder) value() (any, error) {
 	case c <= 0x8f:
 		return d.mapOf(uint64(c & 0x0f))
 	case c <= 0x9f:
-		return d.list(uint64(c & 0x0f))
+		return d.decodeList(uint64(c & 0x0f))
 	case c <= 0xbf:
-		return d.raw(uint64(c & 0x1f))
+		return d.decodeRaw(uint64(c & 0x1f))
 	}
 
 	return d.tagged(c)
@@ -125,25 +125,25 @@ func (d *decoder) tagged(c byte) (any, error) {
 	case 0xc3:
 		return true, nil
 	case 0xc4, 0xc5, 0xc6:
-		n, err := d.size(1 << (c - 0xc4))
+		n, err := d.readLength(1 << (c - 0xc4))
 		if err != nil {
 			return nil, err
 		}
-		return d.bytes(n)
+		return d.decodeBytes(n)
 	case 0xc7, 0xc8, 0xc9:
-		n, err := d.size(1 << (c - 0xc7))
+		n, err := d.readLength(1 << (c - 0xc7))
 		if err != nil {
 			return nil, err
 		}
-		return d.ext(n)
+		return d.decodeExt(n)
 	case 0xca:
-		s, err := d.take(4)
+		s, err := d.takeBytes(4)
 		if err != nil {
 			return nil, err
 		}
 		return float64(math.Float32frombits(binary.BigEndian.Uint32(s))), nil
 	case 0xcb:
-		s, err := d.take(8)
+		s, err := d.takeBytes(8)
 		if err != nil {
 			return nil, err
 		}
@@ -151,21 +151,21 @@ func (d *decoder) tagged(c byte) (any, error) {
 	case 0xcc, 0xcd, 0xce, 0xcf, 0xd0, 0xd1, 0xd2, 0xd3:
 		return d.integer(c)
 	case 0xd4, 0xd5, 0xd6, 0xd7, 0xd8:
-		return d.ext(1 << (c - 0xd4))
+		return d.decodeExt(1 << (c - 0xd4))
 	case 0xd9, 0xda, 0xdb:
-		n, err := d.size(1 << (c - 0xd9))
+		n, err := d.readLength(1 << (c - 0xd9))
 		if err != nil {
 			return nil, err
 		}
-		return d.raw(n)
+		return d.decodeRaw(n)
 	case 0xdc, 0xdd:
-		n, err := d.size(2 << (c - 0xdc))
+		n, err := d.readLength(2 << (c - 0xdc))
 		if err != nil {
 			return nil, err
 		}
-		return d.list(n)
+		return d.decodeList(n)
 	case 0xde, 0xdf:
-		n, err := d.size(2 << (c - 0xde))
+		n, err := d.readLength(2 << (c - 0xde))
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +177,7 @@ func (d *decoder) tagged(c byte) (any, error) {
 
 func (d *decoder) integer(c byte) (any, error) {
 	w := uint64(1) << (c & 3)
-	s, err := d.take(w)
+	s, err := d.takeBytes(w)
 	if err != nil {
 		return nil, err
 	}
@@ -198,9 +198,9 @@ func (d *decoder) integer(c byte) (any, error) {
 	return int64(u), nil
 }
 
-// raw is text when it is valid UTF-8, bytes otherwise.
-func (d *decoder) raw(n uint64) (any, error) {
-	s, err := d.take(n)
+// decodeRaw is text when it is valid UTF-8, bytes otherwise.
+func (d *decoder) decodeRaw(n uint64) (any, error) {
+	s, err := d.takeBytes(n)
 	if err != nil {
 		return nil, err
 	}
@@ -210,30 +210,30 @@ func (d *decoder) raw(n uint64) (any, error) {
 	return append(make([]byte, 0, len(s)), s...), nil
 }
 
-func (d *decoder) bytes(n uint64) (any, error) {
-	s, err := d.take(n)
+func (d *decoder) decodeBytes(n uint64) (any, error) {
+	s, err := d.takeBytes(n)
 	if err != nil {
 		return nil, err
 	}
 	return append(make([]byte, 0, len(s)), s...), nil
 }
 
-func (d *decoder) ext(n uint64) (any, error) {
-	t, err := d.take(1)
+func (d *decoder) decodeExt(n uint64) (any, error) {
+	t, err := d.takeBytes(1)
 	if err != nil {
 		return nil, err
 	}
 	typ := int8(t[0])
-	s, err := d.take(n)
+	s, err := d.takeBytes(n)
 	if err != nil {
 		return nil, err
 	}
 	return value.Ext{Type: typ, Data: append(make([]byte, 0, len(s)), s...)}, nil
 }
 
-// enter checks that n values can be in what is left (each takes at least a
+// enterContainer checks that n values can be in what is left (each takes at least a
 // byte) and goes one level down.
-func (d *decoder) enter(n uint64) error {
+func (d *decoder) enterContainer(n uint64) error {
 	if n > uint64(len(d.b)-d.off) {
 		return ErrShort
 	}
@@ -250,8 +250,8 @@ func (d *decoder) enter(n uint64) error {
 // emptyList is every empty list: it has no room, so that appending makes a new one.
 var emptyList any = []any{}
 
-func (d *decoder) list(n uint64) (any, error) {
-	if err := d.enter(n); err != nil {
+func (d *decoder) decodeList(n uint64) (any, error) {
+	if err := d.enterContainer(n); err != nil {
 		return nil, err
 	}
 	if n == 0 {
@@ -261,7 +261,7 @@ func (d *decoder) list(n uint64) (any, error) {
 
 	l := make([]any, 0, min(n, 4096))
 	for ; n > 0; n-- {
-		v, err := d.value()
+		v, err := d.decodeValue()
 		if err != nil {
 			return nil, err
 		}
@@ -282,18 +282,18 @@ func (d *decoder) mapOf(n uint64) (any, error) {
 		return nil, ErrShort
 	}
 
-	if err := d.enter(2 * n); err != nil {
+	if err := d.enterContainer(2 * n); err != nil {
 		return nil, err
 	}
 
 	m := value.Sized(int(min(n, 1024)))
 	for ; n > 0; n-- {
-		k, err := d.key()
+		k, err := d.decodeKey()
 		if err != nil {
 			return nil, err
 		}
 
-		v, err := d.value()
+		v, err := d.decodeValue()
 		if err != nil {
 			return nil, err
 		}
@@ -305,11 +305,11 @@ func (d *decoder) mapOf(n uint64) (any, error) {
 	return m, nil
 }
 
-// key reads a map key. Bytes become text, which is what Salt's own decoder
+// decodeKey reads a map key. Bytes become text, which is what Salt's own decoder
 // does for keys that are not UTF-8-clean only by surrogates; containers and
 // extensions cannot be keys.
-func (d *decoder) key() (any, error) {
-	k, err := d.value()
+func (d *decoder) decodeKey() (any, error) {
+	k, err := d.decodeValue()
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func Marshal(v any, mode Mode) ([]byte, error) { return Append(nil, v, mode) }
 // error the returned slice is dst as it was.
 func Append(dst []byte, v any, mode Mode) ([]byte, error) {
 	e := encoder{b: dst, mode: mode}
-	if err := e.value(v, 0); err != nil {
+	if err := e.encodeValue(v, 0); err != nil {
 		return dst, err
 	}
 	return e.b, nil
@@ -56,7 +56,7 @@ type encoder struct {
 	mode Mode
 }
 
-func (e *encoder) value(v any, depth int) error {
+func (e *encoder) encodeValue(v any, depth int) error {
 	if depth > maxEncodeDepth {
 		return fmt.Errorf("%w: nested too deep to pack", ErrLimit)
 	}
@@ -71,37 +71,37 @@ func (e *encoder) value(v any, depth int) error {
 			e.b = append(e.b, 0xc2)
 		}
 	case int64:
-		e.int(v)
+		e.encodeInt(v)
 	case int:
-		e.int(int64(v))
+		e.encodeInt(int64(v))
 	case int32:
-		e.int(int64(v))
+		e.encodeInt(int64(v))
 	case uint16:
-		e.uint(uint64(v))
+		e.encodeUint(uint64(v))
 	case uint32:
-		e.uint(uint64(v))
+		e.encodeUint(uint64(v))
 	case uint64:
-		e.uint(v)
+		e.encodeUint(v)
 	case float64:
 		e.b = binary.BigEndian.AppendUint64(append(e.b, 0xcb), math.Float64bits(v))
 	case string:
-		e.text(v)
+		e.encodeText(v)
 	case []byte:
-		e.bytes(v)
+		e.encodeBytes(v)
 	case *big.Int:
-		e.big(v)
+		e.encodeBig(v)
 	case value.Ext:
-		return e.ext(v)
+		return e.encodeExt(v)
 	case *value.Map:
 		return e.mapOf(v, depth)
 	case []any:
-		return list(e, v, depth)
+		return encodeList(e, v, depth)
 	case []string:
-		return list(e, v, depth)
+		return encodeList(e, v, depth)
 	case []int:
-		return list(e, v, depth)
+		return encodeList(e, v, depth)
 	case []*value.Map:
-		return list(e, v, depth)
+		return encodeList(e, v, depth)
 	case map[string]any:
 		return sorted(e, v, depth)
 	case map[string]string:
@@ -113,21 +113,21 @@ func (e *encoder) value(v any, depth int) error {
 	return nil
 }
 
-func (e *encoder) big(v *big.Int) {
+func (e *encoder) encodeBig(v *big.Int) {
 	switch {
 	case v.IsInt64():
-		e.int(v.Int64())
+		e.encodeInt(v.Int64())
 	case v.IsUint64():
-		e.uint(v.Uint64())
+		e.encodeUint(v.Uint64())
 	default:
-		e.text(v.String())
+		e.encodeText(v.String())
 	}
 }
 
-func (e *encoder) int(v int64) {
+func (e *encoder) encodeInt(v int64) {
 	switch {
 	case v >= 0:
-		e.uint(uint64(v))
+		e.encodeUint(uint64(v))
 	case v >= -32:
 		e.b = append(e.b, byte(v))
 	case v >= math.MinInt8:
@@ -141,7 +141,7 @@ func (e *encoder) int(v int64) {
 	}
 }
 
-func (e *encoder) uint(v uint64) {
+func (e *encoder) encodeUint(v uint64) {
 	switch {
 	case v <= 0x7f:
 		e.b = append(e.b, byte(v))
@@ -170,12 +170,12 @@ func (e *encoder) rawHead(n int) {
 	}
 }
 
-func (e *encoder) text(s string) {
+func (e *encoder) encodeText(s string) {
 	e.rawHead(len(s))
 	e.b = append(e.b, s...)
 }
 
-func (e *encoder) bytes(s []byte) {
+func (e *encoder) encodeBytes(s []byte) {
 	if e.mode == Raw {
 		e.rawHead(len(s))
 		e.b = append(e.b, s...)
@@ -194,7 +194,7 @@ func (e *encoder) bytes(s []byte) {
 	e.b = append(e.b, s...)
 }
 
-func (e *encoder) ext(v value.Ext) error {
+func (e *encoder) encodeExt(v value.Ext) error {
 	n := len(v.Data)
 	switch {
 	case n == 1 || n == 2 || n == 4 || n == 8 || n == 16:
@@ -217,7 +217,7 @@ func (e *encoder) ext(v value.Ext) error {
 	return nil
 }
 
-func (e *encoder) head(n int, fix, c16 byte) {
+func (e *encoder) writeHead(n int, fix, c16 byte) {
 	switch {
 	case n <= 15:
 		e.b = append(e.b, fix|byte(n))
@@ -229,22 +229,22 @@ func (e *encoder) head(n int, fix, c16 byte) {
 }
 
 func (e *encoder) mapOf(m *value.Map, depth int) error {
-	e.head(m.Len(), 0x80, 0xde)
+	e.writeHead(m.Len(), 0x80, 0xde)
 	for k, v := range m.All() {
-		if err := e.value(k, depth+1); err != nil {
+		if err := e.encodeValue(k, depth+1); err != nil {
 			return err
 		}
-		if err := e.value(v, depth+1); err != nil {
+		if err := e.encodeValue(v, depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func list[T any](e *encoder, l []T, depth int) error {
-	e.head(len(l), 0x90, 0xdc)
+func encodeList[T any](e *encoder, l []T, depth int) error {
+	e.writeHead(len(l), 0x90, 0xdc)
 	for _, v := range l {
-		if err := e.value(any(v), depth+1); err != nil {
+		if err := e.encodeValue(any(v), depth+1); err != nil {
 			return err
 		}
 	}
@@ -252,11 +252,11 @@ func list[T any](e *encoder, l []T, depth int) error {
 }
 
 func sorted[T any](e *encoder, m map[string]T, depth int) error {
-	e.head(len(m), 0x80, 0xde)
+	e.writeHead(len(m), 0x80, 0xde)
 	keys := slices.Sorted(maps.Keys(m))
 	for _, k := range keys {
-		e.text(k)
-		if err := e.value(any(m[k]), depth+1); err != nil {
+		e.encodeText(k)
+		if err := e.encodeValue(any(m[k]), depth+1); err != nil {
 			return err
 		}
 	}

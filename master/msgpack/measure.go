@@ -35,7 +35,7 @@ const (
 // that the structure has, with the errors of Decode, and allocates nothing.
 func Measure(b []byte, l Limits) (Size, error) {
 	w := walker{d: decoder{b: b, nodes: l.Nodes, depth: l.Depth}}
-	if err := w.value(); err != nil {
+	if err := w.walkValue(); err != nil {
 		return Size{}, err
 	}
 	return Size{Encoded: w.d.off, Nodes: l.Nodes - w.d.nodes, Memory: w.memory}, nil
@@ -47,14 +47,14 @@ type walker struct {
 	memory int64
 }
 
-func (w *walker) value() error {
+func (w *walker) walkValue() error {
 	d := &w.d
 	d.nodes--
 	if d.nodes < 0 {
 		return fmt.Errorf("%w: too many values", ErrLimit)
 	}
 
-	s, err := d.take(1)
+	s, err := d.takeBytes(1)
 	if err != nil {
 		return err
 	}
@@ -68,9 +68,9 @@ func (w *walker) value() error {
 	case c <= 0x8f:
 		return w.mapOf(uint64(c & 0x0f))
 	case c <= 0x9f:
-		return w.list(uint64(c & 0x0f))
+		return w.walkList(uint64(c & 0x0f))
 	case c <= 0xbf:
-		return w.skip(uint64(c&0x1f), textCost)
+		return w.skipBytes(uint64(c&0x1f), textCost)
 	default:
 		return w.tagged(c)
 	}
@@ -79,7 +79,7 @@ func (w *walker) value() error {
 func (w *walker) tagged(c byte) error {
 	d := &w.d
 	sized := func(width uint64, of func(uint64) error) error {
-		n, err := d.size(width)
+		n, err := d.readLength(width)
 		if err != nil {
 			return err
 		}
@@ -90,21 +90,21 @@ func (w *walker) tagged(c byte) error {
 	case 0xc0, 0xc2, 0xc3:
 		return nil
 	case 0xc4, 0xc5, 0xc6:
-		return sized(1<<(c-0xc4), func(n uint64) error { return w.skip(n, textCost) })
+		return sized(1<<(c-0xc4), func(n uint64) error { return w.skipBytes(n, textCost) })
 	case 0xc7, 0xc8, 0xc9:
-		return sized(1<<(c-0xc7), func(n uint64) error { return w.skip(n+1, extCost) })
+		return sized(1<<(c-0xc7), func(n uint64) error { return w.skipBytes(n+1, extCost) })
 	case 0xca:
-		return w.skip(4, numCost)
+		return w.skipBytes(4, numCost)
 	case 0xcb:
-		return w.skip(8, numCost)
+		return w.skipBytes(8, numCost)
 	case 0xcc, 0xcd, 0xce, 0xcf, 0xd0, 0xd1, 0xd2, 0xd3:
-		return w.skip(1<<(c&3), numCost)
+		return w.skipBytes(1<<(c&3), numCost)
 	case 0xd4, 0xd5, 0xd6, 0xd7, 0xd8:
-		return w.skip(1<<(c-0xd4)+1, extCost)
+		return w.skipBytes(1<<(c-0xd4)+1, extCost)
 	case 0xd9, 0xda, 0xdb:
-		return sized(1<<(c-0xd9), func(n uint64) error { return w.skip(n, textCost) })
+		return sized(1<<(c-0xd9), func(n uint64) error { return w.skipBytes(n, textCost) })
 	case 0xdc, 0xdd:
-		return sized(2<<(c-0xdc), w.list)
+		return sized(2<<(c-0xdc), w.walkList)
 	case 0xde, 0xdf:
 		return sized(2<<(c-0xde), w.mapOf)
 	}
@@ -112,18 +112,18 @@ func (w *walker) tagged(c byte) error {
 	return fmt.Errorf("msgpack: byte 0x%02x starts no value", c)
 }
 
-// skip passes over n bytes that Decode copies; an allocation is rounded up by an
+// skipBytes passes over n bytes that Decode copies; an allocation is rounded up by an
 // eighth at most.
-func (w *walker) skip(n uint64, cost int64) error {
-	if _, err := w.d.take(n); err != nil {
+func (w *walker) skipBytes(n uint64, cost int64) error {
+	if _, err := w.d.takeBytes(n); err != nil {
 		return err
 	}
 	w.memory += cost + int64(n) + int64(n)/8
 	return nil
 }
 
-func (w *walker) list(n uint64) error {
-	if err := w.d.enter(n); err != nil {
+func (w *walker) walkList(n uint64) error {
+	if err := w.d.enterContainer(n); err != nil {
 		return err
 	}
 	if n == 0 {
@@ -137,7 +137,7 @@ func (w *walker) list(n uint64) error {
 	}
 
 	for ; n > 0; n-- {
-		if err := w.value(); err != nil {
+		if err := w.walkValue(); err != nil {
 			return err
 		}
 	}
@@ -151,7 +151,7 @@ func (w *walker) mapOf(n uint64) error {
 		return ErrShort
 	}
 
-	if err := w.d.enter(2 * n); err != nil {
+	if err := w.d.enterContainer(2 * n); err != nil {
 		return err
 	}
 
@@ -166,7 +166,7 @@ func (w *walker) mapOf(n uint64) error {
 
 	for ; n > 0; n-- {
 		start := w.d.off
-		if err := w.value(); err != nil { // Decode tells what can be a key
+		if err := w.walkValue(); err != nil { // Decode tells what can be a key
 			return err
 		}
 
@@ -174,7 +174,7 @@ func (w *walker) mapOf(n uint64) error {
 			w.memory += textCost + int64(len(k)) + int64(len(k))/8
 		}
 
-		if err := w.value(); err != nil {
+		if err := w.walkValue(); err != nil {
 			return err
 		}
 	}
@@ -207,7 +207,7 @@ func Fields(b []byte, l Limits, most int) ([]Field, error) {
 	w.d.depth--
 	next := func() ([]byte, error) {
 		start := w.d.off
-		err := w.value()
+		err := w.walkValue()
 		return b[start:w.d.off], err
 	}
 
@@ -239,7 +239,7 @@ func Fields(b []byte, l Limits, most int) ([]Field, error) {
 
 // mapHeader reads the first byte and length of a map.
 func (d *decoder) mapHeader() (uint64, error) {
-	s, err := d.take(1)
+	s, err := d.takeBytes(1)
 	if err != nil {
 		return 0, err
 	}
@@ -247,7 +247,7 @@ func (d *decoder) mapHeader() (uint64, error) {
 	case c >= 0x80 && c <= 0x8f:
 		return uint64(c & 0x0f), nil
 	case c == 0xde, c == 0xdf:
-		return d.size(2 << (c - 0xde))
+		return d.readLength(2 << (c - 0xde))
 	}
 	return 0, ErrNotMap
 }
@@ -256,7 +256,7 @@ func (d *decoder) mapHeader() (uint64, error) {
 // false for other values and when b is not exactly one.
 func Contents(b []byte) (contents []byte, ok bool) {
 	d := decoder{b: b}
-	s, err := d.take(1)
+	s, err := d.takeBytes(1)
 	if err != nil {
 		return nil, false
 	}
@@ -266,9 +266,9 @@ func Contents(b []byte) (contents []byte, ok bool) {
 	case c >= 0xa0 && c <= 0xbf:
 		n = uint64(c & 0x1f)
 	case c >= 0xc4 && c <= 0xc6:
-		n, err = d.size(1 << (c - 0xc4))
+		n, err = d.readLength(1 << (c - 0xc4))
 	case c >= 0xd9 && c <= 0xdb:
-		n, err = d.size(1 << (c - 0xd9))
+		n, err = d.readLength(1 << (c - 0xd9))
 	default:
 		return nil, false
 	}
@@ -277,6 +277,6 @@ func Contents(b []byte) (contents []byte, ok bool) {
 		return nil, false
 	}
 
-	contents, err = d.take(n)
+	contents, err = d.takeBytes(n)
 	return contents, err == nil && d.off == len(b)
 }

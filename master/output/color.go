@@ -35,8 +35,8 @@ func (o *Options) colors() palette {
 	}
 }
 
-// strip makes text from elsewhere safe for a terminal; see [printable.Text].
-func (o *Options) strip(s string) string {
+// stripEscapes makes text from elsewhere safe for a terminal; see [printable.Text].
+func (o *Options) stripEscapes(s string) string {
 	if !o.StripEscapes {
 		return s
 	}

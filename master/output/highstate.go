@@ -18,7 +18,7 @@ func highstate(v any, o *Options) string {
 	case nil:
 		return "None"
 	case string:
-		return o.strip(d)
+		return o.stripEscapes(d)
 	case bool, int, int64, uint64:
 		return value.Repr(d) // Salt fails here when it strips the result
 	}
@@ -40,7 +40,7 @@ func highstate(v any, o *Options) string {
 	h := highstater{Options: o, palette: o.colors(), level: max(o.stateIndent, 1)}
 	var hosts []string
 	for host, states := range data.All() {
-		text, _ := h.host(value.Str(host), states)
+		text, _ := h.formatHost(value.Str(host), states)
 		hosts = append(hosts, text)
 	}
 
@@ -117,8 +117,8 @@ type tally struct {
 	serial, parallel                              float64
 }
 
-// host formats the states of one host and reports whether any changed anything.
-func (h *highstater) host(name string, v any) (string, bool) {
+// formatHost formats the states of one host and reports whether any changed anything.
+func (h *highstater) formatHost(name string, v any) (string, bool) {
 	var out []string
 	t := tally{}
 	color := h.green
@@ -130,14 +130,15 @@ func (h *highstater) host(name string, v any) (string, bool) {
 	case string: // from saltmod.function, always a change
 		t.changed = 1
 		for _, l := range splitLines(v) {
-			out = append(out, color+"    "+h.strip(l)+h.end)
+			out = append(out, color+"    "+h.stripEscapes(l)+h.end)
 		}
 		color = h.cyan
 	case []any: // errors
 		color = h.lightRed
 		out = append(out, "    "+color+"Data failed to compile:"+h.end)
 		for _, e := range v {
-			out = append(out, color+"----------\n    "+h.strip(strings.ReplaceAll(value.Str(e), "\n", "\n    "))+h.end)
+			out = append(out,
+				color+"----------\n    "+h.stripEscapes(strings.ReplaceAll(value.Str(e), "\n", "\n    "))+h.end)
 		}
 	case *value.Map:
 		out, color = h.states(name, v, &t)
@@ -164,7 +165,7 @@ func (h *highstater) states(host string, m *value.Map, t *tally) ([]string, stri
 		if _, numbered := info.Get("__run_num__"); !numbered && info.Len() > 0 && k != "changes" {
 			out = append([]string{
 				"The State execution failed to record the order in which all states were executed. The state return missing data is:",
-				h.strip(pformat(info, 1)),
+				h.stripEscapes(pformat(info, 1)),
 			}, out...)
 		}
 
@@ -176,7 +177,7 @@ func (h *highstater) states(host string, m *value.Map, t *tally) ([]string, stri
 	slices.SortStableFunc(entries,
 		func(a, b entry) int { return number64(runNumber(a.ret)).Cmp(number64(runNumber(b.ret))) })
 	for _, e := range entries {
-		lines, c := h.state(e.tag, e.ret, t)
+		lines, c := h.formatState(e.tag, e.ret, t)
 		out = append(out, lines...)
 		if c != "" {
 			color = c
@@ -200,9 +201,9 @@ func runNumber(m *value.Map) any {
 
 var compressedCount = regexp.MustCompile(`\((\d+)\)$`)
 
-// state formats one state. The colour is that which the host's line takes on
+// formatState formats one state. The colour is that which the host's line takes on
 // from it, empty when none.
-func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, string) {
+func (h *highstater) formatState(tag string, ret *value.Map, t *tally) ([]string, string) {
 	result, _ := ret.Get("result")
 	comps := strings.Split(tag, "_|-")
 	count := 1
@@ -212,8 +213,8 @@ func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, stri
 		}
 	}
 
-	t.count(result, count)
-	t.time(ret)
+	t.addResult(result, count)
+	t.addDuration(ret)
 
 	changes, ok := ret.Get("changes")
 	if !ok {
@@ -253,7 +254,7 @@ func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, stri
 	switch {
 	case strings.HasPrefix(so, "filter"):
 		if slices.Contains(h.StateTerse, value.Str(result)) {
-			return []string{h.terse(color, comps, ret, changes, result)}, hostColor
+			return []string{h.formatTerse(color, comps, ret, changes, result)}, hostColor
 		}
 		if slices.Contains(h.StateExclude, value.Str(result)) {
 			return nil, hostColor
@@ -261,14 +262,21 @@ func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, stri
 	case strings.HasPrefix(so, "terse"),
 		strings.HasPrefix(so, "mixed") && result != false,
 		strings.HasPrefix(so, "changes") && value.Truth(result) && !changed:
-		return []string{h.terse(color, comps, ret, changes, result)}, hostColor
+		return []string{h.formatTerse(color, comps, ret, changes, result)}, hostColor
 	}
 
-	return h.full(color, comps, ret, result, text, t), hostColor
+	return h.formatFull(color, comps, ret, result, text, t), hostColor
 }
 
-func (h *highstater) full(color string, comps []string, ret *value.Map, result any, changes string, t *tally) []string {
-	row := func(label, text string) string { return "    " + color + label + h.strip(text) + h.end }
+func (h *highstater) formatFull(
+	color string,
+	comps []string,
+	ret *value.Map,
+	result any,
+	changes string,
+	t *tally,
+) []string {
+	row := func(label, text string) string { return "    " + color + label + h.stripEscapes(text) + h.end }
 	out := []string{color + "----------" + h.end, row("      ID: ", indented(comps[1]))}
 	function := row("Function: ", indented(comps[0]+"."+comps[3]))
 
@@ -290,8 +298,8 @@ func (h *highstater) full(color string, comps []string, ret *value.Map, result a
 	out = append(out, color+"     Changes:   "+changes+h.end)
 	if w, ok := ret.Get("warnings"); ok {
 		t.warnings++
-		text := wrap(strings.Join(texts(w), "\n"), 80, strings.Repeat(" ", 14))
-		out = append(out, "   "+h.lightRed+" Warnings: "+h.strip(strings.TrimLeftFunc(text, isSpace))+h.end)
+		text := wrapIndented(strings.Join(warningParts(w), "\n"), 80, strings.Repeat(" ", 14))
+		out = append(out, "   "+h.lightRed+" Warnings: "+h.stripEscapes(strings.TrimLeftFunc(text, isSpace))+h.end)
 	}
 
 	return out
@@ -308,7 +316,7 @@ func (h *highstater) comment(ret *value.Map) string {
 		panic(failure("state without comment"))
 	}
 
-	c := indented(trim(value.Str(v)))
+	c := indented(trimSpace(value.Str(v)))
 	data, ok := ret.Get("data")
 	if !ok {
 		return c
@@ -330,8 +338,8 @@ func (h *highstater) comment(ret *value.Map) string {
 	return c
 }
 
-// terse formats a state on one line.
-func (h *highstater) terse(color string, comps []string, ret *value.Map, changes, result any) string {
+// formatTerse formats a state on one line.
+func (h *highstater) formatTerse(color string, comps []string, ret *value.Map, changes, result any) string {
 	word := "Clean"
 	if value.Truth(changes) {
 		word = "Changed"
@@ -346,7 +354,8 @@ func (h *highstater) terse(color string, comps []string, ret *value.Map, changes
 
 	var b strings.Builder
 	if w, ok := ret.Get("warnings"); ok {
-		b.WriteString(h.lightRed + "Warnings:\n" + h.strip(indented(strings.Join(texts(w), "\n"))) + h.end)
+		b.WriteString(h.lightRed + "Warnings:\n" +
+			h.stripEscapes(indented(strings.Join(warningParts(w), "\n"))) + h.end)
 		if h.StateTabular {
 			b.WriteByte('\n')
 		}
@@ -359,13 +368,14 @@ func (h *highstater) terse(color string, comps []string, ret *value.Map, changes
 		panic(failure("state without duration"))
 	}
 
-	name := h.strip(indented(comps[2]))
-	module := h.strip(indented(comps[0]))
-	function := h.strip(indented(comps[len(comps)-1]))
+	name := h.stripEscapes(indented(comps[2]))
+	module := h.stripEscapes(indented(comps[0]))
+	function := h.stripEscapes(indented(comps[len(comps)-1]))
 	if h.StateTabular {
 		b.WriteString(color)
 		if profile {
-			fmt.Fprintf(&b, "%s [%7s ms] ", h.strip(indented(value.Str(start))), h.strip(indented(value.Str(duration))))
+			fmt.Fprintf(&b, "%s [%7s ms] ", h.stripEscapes(indented(value.Str(start))),
+				h.stripEscapes(indented(value.Str(duration))))
 		}
 		fmt.Fprintf(&b, "%10s.%-10s %-7s   Name: %s%s", module, function, word, name, h.end)
 		return b.String()
@@ -373,16 +383,16 @@ func (h *highstater) terse(color string, comps []string, ret *value.Map, changes
 
 	fmt.Fprintf(&b, " %s Name: %s - Function: %s.%s - Result: %s", color, name, module, function, word)
 	if profile {
-		fmt.Fprintf(&b, " - Started: %s - Duration: %s ms", h.strip(indented(value.Str(start))),
-			h.strip(indented(value.Str(duration))))
+		fmt.Fprintf(&b, " - Started: %s - Duration: %s ms", h.stripEscapes(indented(value.Str(start))),
+			h.stripEscapes(indented(value.Str(duration))))
 	}
 
 	b.WriteString(h.end)
 	return b.String()
 }
 
-// texts are the parts of a warning, for joining as Python's str.join does.
-func texts(v any) []string {
+// warningParts are the parts of a warning, for joining as Python's str.join does.
+func warningParts(v any) []string {
 	switch v := v.(type) {
 	case string:
 		return strings.Split(v, "")

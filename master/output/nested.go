@@ -13,7 +13,7 @@ import (
 // nested is the default outputter (salt/output/nested.py).
 func nested(v any, o *Options) string {
 	n := nest{Options: o, palette: o.colors()}
-	n.show(v, o.NestedIndent, "")
+	n.addValue(v, o.NestedIndent, "")
 	return strings.Join(n.lines, "\n")
 }
 
@@ -23,7 +23,7 @@ type nest struct {
 	lines []string
 }
 
-func (n *nest) line(indent int, color, prefix, msg, suffix string) {
+func (n *nest) addLine(indent int, color, prefix, msg, suffix string) {
 	n.lines = append(n.lines, strings.Repeat(" ", indent)+color+prefix+msg+n.end+suffix)
 }
 
@@ -35,27 +35,27 @@ func (n *nest) container(color string) string {
 	return color
 }
 
-func (n *nest) show(v any, indent int, prefix string) {
+func (n *nest) addValue(v any, indent int, prefix string) {
 	switch v := v.(type) {
 	case nil, bool, int, int64, uint64, float64, *big.Int:
-		n.line(indent, n.lightYellow, prefix, value.Repr(v), "")
+		n.addLine(indent, n.lightYellow, prefix, value.Repr(v), "")
 	case string:
-		n.text(v, indent, prefix)
+		n.addText(v, indent, prefix)
 	case []byte:
 		if utf8.Valid(v) { // other bytes are not shown at all
-			n.text(string(v), indent, prefix)
+			n.addText(string(v), indent, prefix)
 		}
 	case []any:
 		for _, e := range v {
 			switch e.(type) {
 			case *value.Map:
-				n.line(indent, n.container(n.green), "", "|_", "")
-				n.show(e, indent+2, "")
+				n.addLine(indent, n.container(n.green), "", "|_", "")
+				n.addValue(e, indent+2, "")
 			case []any:
-				n.line(indent, n.container(n.green), "", "|_", "")
-				n.show(e, indent+2, "- ")
+				n.addLine(indent, n.container(n.green), "", "|_", "")
+				n.addValue(e, indent+2, "- ")
 			default:
-				n.show(e, indent, "- ")
+				n.addValue(e, indent, "- ")
 			}
 		}
 	case *value.Map:
@@ -63,23 +63,23 @@ func (n *nest) show(v any, indent int, prefix string) {
 	}
 }
 
-func (n *nest) text(s string, indent int, prefix string) {
+func (n *nest) addText(s string, indent int, prefix string) {
 	for i, line := range splitLines(s) {
 		if i == 1 {
 			prefix = strings.Repeat(" ", len(prefix))
 		}
-		n.line(indent, n.green, prefix, n.strip(line), "")
+		n.addLine(indent, n.green, prefix, n.stripEscapes(line), "")
 	}
 }
 
 func (n *nest) mapping(m *value.Map, indent int, prefix string) {
 	if indent > 0 {
-		n.line(indent, n.container(n.cyan), "", "----------", "")
+		n.addLine(indent, n.container(n.cyan), "", "----------", "")
 	}
 
 	entry := func(k string, v any) {
-		n.line(indent, n.container(n.cyan), prefix, n.stripLine(k), ":")
-		n.show(v, indent+4, "")
+		n.addLine(indent, n.container(n.cyan), prefix, n.stripLine(k), ":")
+		n.addValue(v, indent+4, "")
 	}
 
 	if keys, ok := sortedKeys(m); ok {

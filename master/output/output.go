@@ -57,10 +57,10 @@ var outputters = map[string]func(v any, o *Options) string{
 	"highstate":           highstate,
 	"json":                jsonText,
 	"yaml":                yamlText,
-	"txt":                 txt,
-	"raw":                 raw,
+	"txt":                 formatTxt,
+	"raw":                 formatRaw,
 	"pprint":              pprintText,
-	"key":                 key,
+	"key":                 formatKey,
 	"no_return":           noReturn,
 	"newline_values_only": newlineValues,
 	"table":               tableText,
@@ -119,4 +119,4 @@ func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f 
 
 func trimRight(s string) string { return strings.TrimRightFunc(s, isSpace) }
 
-func trim(s string) string { return strings.TrimFunc(s, isSpace) }
+func trimSpace(s string) string { return strings.TrimFunc(s, isSpace) }

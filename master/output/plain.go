@@ -8,11 +8,11 @@ import (
 	"saltern/master/value"
 )
 
-// txt prints "id: line" for each line (salt/output/txt.py).
-func txt(v any, o *Options) string {
+// formatTxt prints "id: line" for each line (salt/output/txt.py).
+func formatTxt(v any, o *Options) string {
 	strip := func(s string) string {
 		if o.Terminal {
-			return o.strip(s)
+			return o.stripEscapes(s)
 		}
 		return s
 	}
@@ -64,10 +64,10 @@ func byteLines(b []byte) []string {
 	return out
 }
 
-// raw prints the value as Python would (salt/output/raw.py).
-func raw(v any, o *Options) string {
+// formatRaw prints the value as Python would (salt/output/raw.py).
+func formatRaw(v any, o *Options) string {
 	if s, ok := v.(string); ok && o.Terminal {
-		return o.strip(s)
+		return o.stripEscapes(s)
 	}
 	return value.Str(v)
 }
@@ -84,11 +84,11 @@ func newlineValues(v any, o *Options) string {
 	for _, e := range m.All() {
 		if l, ok := e.([]any); ok {
 			for _, x := range l {
-				lines = append(lines, o.strip(value.Str(x)))
+				lines = append(lines, o.stripEscapes(value.Str(x)))
 			}
 			continue
 		}
-		lines = append(lines, o.strip(value.Str(e)))
+		lines = append(lines, o.stripEscapes(value.Str(e)))
 	}
 
 	return strings.Join(lines, "\n")
@@ -104,7 +104,7 @@ func noReturn(v any, o *Options) string {
 		switch v := v.(type) {
 		case string:
 			for _, l := range strings.Split(v, "\n") {
-				b.WriteString(c.red + pad + o.strip(l) + c.end + "\n")
+				b.WriteString(c.red + pad + o.stripEscapes(l) + c.end + "\n")
 			}
 		case *value.Map:
 			keys, ok := sortedKeys(v)
@@ -124,9 +124,9 @@ func noReturn(v any, o *Options) string {
 	return b.String()
 }
 
-// key prints the lists of salt-key (salt/output/key.py): a map of the names
+// formatKey prints the lists of salt-key (salt/output/key.py): a map of the names
 // of the key directories to lists of ids, or to maps of id to text.
-func key(v any, o *Options) string {
+func formatKey(v any, o *Options) string {
 	m, ok := v.(*value.Map)
 	if !ok {
 		panic(failure("not a map"))
@@ -171,7 +171,7 @@ func key(v any, o *Options) string {
 			ids, _ := sortedKeys(list)
 			for _, id := range ids {
 				text, _ := list.GetAny(id)
-				lines = append(lines, pad+s[2]+o.stripLine(value.Str(id))+":  "+o.strip(value.Str(text))+c.end)
+				lines = append(lines, pad+s[2]+o.stripLine(value.Str(id))+":  "+o.stripEscapes(value.Str(text))+c.end)
 			}
 		default:
 			panic(failure("not a list of ids"))

@@ -43,34 +43,34 @@ func (p *pretty) format(v any, indent, allowance, level int) {
 		p.mapping(v, indent, allowance+1, level)
 	case []any:
 		p.b.WriteByte('[')
-		p.pad()
+		p.writePadding()
 		in := indent + p.per
 		for i, e := range v {
 			last := i == len(v)-1
-			p.format(e, in, p.room(last, allowance+1), level)
-			p.next(last, in)
+			p.format(e, in, p.closingRoom(last, allowance+1), level)
+			p.nextItem(last, in)
 		}
 
 		p.b.WriteByte(']')
 	case string:
-		p.text(v, rep, indent, allowance, level)
+		p.writeText(v, rep, indent, allowance, level)
 	case []byte:
-		p.bytes(v, rep, indent, allowance, level)
+		p.writeBytes(v, rep, indent, allowance, level)
 	default:
 		p.b.WriteString(rep)
 	}
 }
 
-func (p *pretty) pad() { p.b.WriteString(strings.Repeat(" ", max(p.per-1, 0))) }
+func (p *pretty) writePadding() { p.b.WriteString(strings.Repeat(" ", max(p.per-1, 0))) }
 
-func (p *pretty) room(last bool, allowance int) int {
+func (p *pretty) closingRoom(last bool, allowance int) int {
 	if last {
 		return allowance
 	}
 	return 1
 }
 
-func (p *pretty) next(last bool, indent int) {
+func (p *pretty) nextItem(last bool, indent int) {
 	if !last {
 		p.b.WriteString(",\n" + strings.Repeat(" ", indent))
 	}
@@ -78,7 +78,7 @@ func (p *pretty) next(last bool, indent int) {
 
 func (p *pretty) mapping(m *value.Map, indent, allowance, level int) {
 	p.b.WriteByte('{')
-	p.pad()
+	p.writePadding()
 	in := indent + p.per
 	keys := prettyKeys(m)
 	for i, k := range keys {
@@ -86,14 +86,14 @@ func (p *pretty) mapping(m *value.Map, indent, allowance, level int) {
 		rep := prettyRepr(k)
 		p.b.WriteString(rep + ": ")
 		e, _ := m.GetAny(k)
-		p.format(e, in+utf8.RuneCountInString(rep)+2, p.room(last, allowance), level)
-		p.next(last, in)
+		p.format(e, in+utf8.RuneCountInString(rep)+2, p.closingRoom(last, allowance), level)
+		p.nextItem(last, in)
 	}
 	p.b.WriteByte('}')
 }
 
-// text breaks a long text at its lines and, within a line, at white space.
-func (p *pretty) text(s, rep string, indent, allowance, level int) {
+// writeText breaks a long text at its lines and, within a line, at white space.
+func (p *pretty) writeText(s, rep string, indent, allowance, level int) {
 	if level == 1 {
 		indent++
 		allowance++
@@ -101,7 +101,7 @@ func (p *pretty) text(s, rep string, indent, allowance, level int) {
 
 	width := pprintWidth - indent
 	var chunks []string
-	parts := lines(s, true)
+	parts := splitAtBreaks(s, true)
 	for i, line := range parts {
 		final := i == len(parts)-1
 		first := width
@@ -162,7 +162,7 @@ func (p *pretty) chunks(chunks []string, indent, level int) {
 	}
 }
 
-func (p *pretty) bytes(s []byte, rep string, indent, allowance, level int) {
+func (p *pretty) writeBytes(s []byte, rep string, indent, allowance, level int) {
 	if len(s) <= 4 {
 		p.b.WriteString(rep)
 		return

@@ -70,7 +70,7 @@ func profile(v any, o *Options) string {
 			}
 		case []any: // errors of a state run
 			for _, e := range ret {
-				add(value.Str(e), at(ret, e))
+				add(value.Str(e), itemAt(ret, e))
 			}
 		case string: // character by character, as Salt goes through it
 			for _, c := range ret {
@@ -95,16 +95,16 @@ func profile(v any, o *Options) string {
 
 	t := newTable(o)
 	t.rowsKey, t.labelsKey = "rows", "labels"
-	t.show(value.NewMap("labels", []any{"name", "mod.fun", "duration (ms)"}, "rows", list), t.indent())
+	t.showTables(value.NewMap("labels", []any{"name", "mod.fun", "duration (ms)"}, "rows", list), t.indent())
 	return strings.Join(t.lines, "\n")
 }
 
 // nothing stands for a state of which only the id is known.
 type nothing struct{}
 
-// at is what Python finds in a list at an index, which is a number or else
+// itemAt is what Python finds in a list at an index, which is a number or else
 // nothing.
-func at(list []any, index any) any {
+func itemAt(list []any, index any) any {
 	var i int64
 	switch n := index.(type) {
 	case bool:

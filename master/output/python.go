@@ -12,10 +12,10 @@ import (
 // splitLines is Python's str.splitlines: it also breaks at vertical tab, form
 // feed, the ASCII separators, NEL and the Unicode line and paragraph
 // separators, and a final line break adds no empty line.
-func splitLines(s string) []string { return lines(s, false) }
+func splitLines(s string) []string { return splitAtBreaks(s, false) }
 
-// lines splits s into lines, with their line breaks when keep is true.
-func lines(s string, keep bool) (out []string) {
+// splitAtBreaks splits s into lines, with their line breaks when keep is true.
+func splitAtBreaks(s string, keep bool) (out []string) {
 	start := 0
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])

@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-func (t *tally) count(result any, n int) {
+func (t *tally) addResult(result any, n int) {
 	switch result {
 	case true, int64(1), float64(1):
 		t.succeeded += n
@@ -22,11 +22,11 @@ func (t *tally) count(result any, n int) {
 	}
 }
 
-func (t *tally) total() int { return t.succeeded + t.failed + t.unchanged + t.other }
+func (t *tally) totalStates() int { return t.succeeded + t.failed + t.unchanged + t.other }
 
-// time adds the duration of a state, in milliseconds; states that ran in
+// addDuration adds the duration of a state, in milliseconds; states that ran in
 // parallel count once, with the longest of them.
-func (t *tally) time(ret *value.Map) {
+func (t *tally) addDuration(ret *value.Map) {
 	d, ok := duration(ret)
 	if !ok {
 		return
@@ -58,7 +58,7 @@ func duration(ret *value.Map) (float64, bool) {
 		return v, true
 	case string:
 		text, _, _ := strings.Cut(v, " ms")
-		f, err := strconv.ParseFloat(trim(text), 64)
+		f, err := strconv.ParseFloat(trimSpace(text), 64)
 		return f, err == nil
 	}
 
@@ -100,7 +100,7 @@ func (h *highstater) formatChanges(changes any) (bool, string) {
 
 	m, ok := changes.(*value.Map)
 	if !ok {
-		return true, "Invalid Changes data: " + h.strip(value.Str(changes))
+		return true, "Invalid Changes data: " + h.stripEscapes(value.Str(changes))
 	}
 
 	if ret, _ := m.Get("ret"); ret != nil && m.Str("out") == "highstate" {
@@ -113,7 +113,7 @@ func (h *highstater) formatChanges(changes any) (bool, string) {
 		inner.level = 1
 		text, changed := "", false
 		for host, states := range hosts.All() {
-			s, c := inner.host(value.Str(host), states)
+			s, c := inner.formatHost(value.Str(host), states)
 			lines := splitLines(s)
 			for i := range lines {
 				lines[i] = strings.Repeat(" ", 14) + lines[i]
@@ -166,9 +166,9 @@ func (h *highstater) summary(host string, t *tally) []string {
 	}
 
 	out = append(out, line, bad+row("Failed", strconv.Itoa(t.failed))+h.end)
-	if h.StatePercent && t.total() > 0 {
+	if h.StatePercent && t.totalStates() > 0 {
 		pct := func(n int) string {
-			return value.FloatRepr(math.RoundToEven(float64(n)/float64(t.total())*1e4) / 1e2)
+			return value.FloatRepr(math.RoundToEven(float64(n)/float64(t.totalStates())*1e4) / 1e2)
 		}
 		out = append(out, h.green+row("Success %", pct(t.succeeded+t.unchanged))+h.end,
 			bad+row("Failure %", pct(t.failed))+h.end)
@@ -179,7 +179,8 @@ func (h *highstater) summary(host string, t *tally) []string {
 	}
 
 	out = append(out,
-		fmt.Sprintf("%s%s\nTotal states run: %*d%s", h.cyan, strings.Repeat("-", width), width-7, t.total(), h.end))
+		fmt.Sprintf("%s%s\nTotal states run: %*d%s", h.cyan, strings.Repeat("-", width), width-7,
+			t.totalStates(), h.end))
 	if h.StateProfile {
 		sum, unit := t.serial+t.parallel, "ms"
 		if sum > 999 {

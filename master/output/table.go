@@ -25,7 +25,7 @@ type table struct {
 // keys that lead to them. What is no list of one kind of rows is not shown.
 func tableText(v any, o *Options) string {
 	t := newTable(o)
-	t.show(decoded(v), t.indent())
+	t.showTables(decoded(v), t.indent())
 	return strings.Join(t.lines, "\n")
 }
 
@@ -113,12 +113,12 @@ func center(s string, width int) string {
 	return blanks(left) + s + blanks(pad-left)
 }
 
-// show prints the tables in v.
-func (t *table) show(v any, indent int) {
+// showTables prints the tables in v.
+func (t *table) showTables(v any, indent int) {
 	m, ok := v.(*value.Map)
 	if !ok {
 		if rows, ok := v.([]any); ok && t.rowsKey == "" {
-			t.rows(rows, nil, indent)
+			t.showRows(rows, nil, indent)
 		}
 		return
 	}
@@ -131,7 +131,7 @@ func (t *table) show(v any, indent int) {
 	if _, here := m.Get(t.rowsKey); t.rowsKey != "" && !here {
 		for _, k := range keys {
 			e, _ := m.GetAny(k)
-			t.show(e, indent)
+			t.showTables(e, indent)
 		}
 		return
 	}
@@ -149,7 +149,7 @@ func (t *table) show(v any, indent int) {
 		e, _ := m.GetAny(k)
 		rows, ok := e.([]any)
 		if !ok {
-			t.show(e, indent+4)
+			t.showTables(e, indent+4)
 			continue
 		}
 
@@ -158,12 +158,12 @@ func (t *table) show(v any, indent int) {
 			labels, _ = m.Get(t.labelsKey)
 		}
 
-		t.rows(rows, labels, indent)
+		t.showRows(rows, labels, indent)
 	}
 }
 
-// rows prints one table. Rows of different types give none.
-func (t *table) rows(rows []any, labels any, indent int) {
+// showRows prints one table. Rows of different types give none.
+func (t *table) showRows(rows []any, labels any, indent int) {
 	if len(rows) == 0 {
 		return
 	}
@@ -183,7 +183,7 @@ func (t *table) rows(rows []any, labels any, indent int) {
 	if kind == "dict" && len(cells) == 0 {
 		var head []string
 		for _, k := range orderedKeys(rows[0].(*value.Map)) {
-			head = append(head, title(strings.ReplaceAll(value.Str(k), "_", " ")))
+			head = append(head, titleCase(strings.ReplaceAll(value.Str(k), "_", " ")))
 		}
 		if len(head) > 0 {
 			cells = append(cells, head)
@@ -195,7 +195,7 @@ func (t *table) rows(rows []any, labels any, indent int) {
 		cells = append(cells, rowTexts(r))
 	}
 
-	t.table(cells, indent+4, header)
+	t.showCells(cells, indent+4, header)
 }
 
 // labelTexts are the labels that the data has.
@@ -252,9 +252,9 @@ func cellText(v any) string {
 	return s
 }
 
-// table prints cells. A row of cells with several lines is as high as the lowest
+// showCells prints cells. A row of cells with several lines is as high as the lowest
 // of them, and the table as wide as its shortest row, as in Salt.
-func (t *table) table(cells [][]string, indent int, header bool) {
+func (t *table) showCells(cells [][]string, indent int, header bool) {
 	var high [][][]string // rows, their lines, the cells of each
 	var widths []int
 	for n, row := range cells {
@@ -265,7 +265,7 @@ func (t *table) table(cells [][]string, indent int, header bool) {
 		split := make([][]string, len(row))
 		height := -1
 		for i, c := range row {
-			split[i] = strings.Split(t.wrapped(t.strip(c)), "\n")
+			split[i] = strings.Split(t.wrapped(t.stripEscapes(c)), "\n")
 			if height < 0 || len(split[i]) < height {
 				height = len(split[i])
 			}
@@ -371,8 +371,8 @@ func pythonType(v any) string {
 	return "int"
 }
 
-// title is Python's str.title.
-func title(s string) string {
+// titleCase is Python's str.title.
+func titleCase(s string) string {
 	cased := false
 	return strings.Map(func(r rune) rune {
 		first := !cased

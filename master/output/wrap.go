@@ -23,9 +23,9 @@ const wrapLimit = 64 << 10
 // textwrap.wrap does.
 func Wrap(text string, width int) []string { return wrapLines(text, max(width, 1)) }
 
-// wrap is Python's textwrap.fill with a width and the same indent on every
+// wrapIndented is Python's textwrap.fill with a width and the same indent on every
 // line.
-func wrap(s string, width int, indent string) string {
+func wrapIndented(s string, width int, indent string) string {
 	lines := wrapLines(s, width-len(indent))
 	for i, l := range lines {
 		lines[i] = indent + l

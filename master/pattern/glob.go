@@ -24,7 +24,7 @@ func Glob(pattern, name string) bool {
 				continue
 			}
 
-			if pw, nw, ok := one(pattern[p:], name[n:]); ok {
+			if pw, nw, ok := matchOne(pattern[p:], name[n:]); ok {
 				p, n = p+pw, n+nw
 				continue
 			}
@@ -53,15 +53,15 @@ func Filter(names []string, pattern string) (out []string) {
 	return out
 }
 
-// one matches a single pattern element other than a star against the first
+// matchOne matches a single pattern element other than a star against the first
 // character of name, and returns how many bytes of each it took.
-func one(pattern, name string) (pw, nw int, ok bool) {
+func matchOne(pattern, name string) (pw, nw int, ok bool) {
 	c, nw := utf8.DecodeRuneInString(name)
 	switch pattern[0] {
 	case '?':
 		return 1, nw, true
 	case '[':
-		if set, width := class(pattern); width > 0 {
+		if set, width := cutClass(pattern); width > 0 {
 			return width, nw, inClass(set, c)
 		}
 	}
@@ -74,9 +74,9 @@ func one(pattern, name string) (pw, nw int, ok bool) {
 	return pw, nw, pc == c && (c != utf8.RuneError || nw != 1)
 }
 
-// class splits a bracket expression off the start of pattern; width is 0
+// cutClass splits a bracket expression off the start of pattern; width is 0
 // when it has no end.
-func class(pattern string) (set string, width int) {
+func cutClass(pattern string) (set string, width int) {
 	i := 1
 	if i < len(pattern) && pattern[i] == '!' {
 		i++

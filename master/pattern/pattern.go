@@ -44,7 +44,7 @@ func MatchErr(expr, s string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return m.match(s)
+	return m.matches(s)
 }
 
 // Expr is Salt's expr_match (salt/utils/stringutils.py): line fits expr as a
@@ -58,7 +58,7 @@ func Whole(expr, s string) bool {
 	if err != nil {
 		return false
 	}
-	ok, err := m.match(s)
+	ok, err := m.matches(s)
 	return err == nil && ok
 }
 
@@ -69,7 +69,7 @@ func CompileWhole(expr string) (func(s string) (bool, error), error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.match, nil
+	return m.matches, nil
 }
 
 // ExprErr tells what is wrong with an expression for [Expr]: one that is no
@@ -82,15 +82,15 @@ func ExprErr(expr string) error {
 	return err
 }
 
-type matcher interface{ match(s string) (bool, error) }
+type matcher interface{ matches(s string) (bool, error) }
 
 type linear struct{ re *regexp.Regexp }
 
-func (l linear) match(s string) (bool, error) { return l.re.MatchString(s), nil }
+func (l linear) matches(s string) (bool, error) { return l.re.MatchString(s), nil }
 
 type backtracking struct{ re *regexp2.Regexp }
 
-func (b backtracking) match(s string) (bool, error) {
+func (b backtracking) matches(s string) (bool, error) {
 	ok, err := b.re.MatchString(s)
 	if err != nil { // there is no other error
 		return false, ErrTimeout

@@ -47,7 +47,7 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 		return unknown
 	}
 
-	switch c.knows(fun) {
+	switch c.hasFunction(fun) {
 	case yes:
 		return nil
 	case no:
@@ -62,8 +62,8 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 		return context.Cause(ctx)
 	}
 
-	if c.knows(fun) == unsure && !c.learnt(asked) {
-		if err := c.learn(ctx); err != nil {
+	if c.hasFunction(fun) == unsure && !c.learnt(asked) {
+		if err := c.fetchListing(ctx); err != nil {
 			return err
 		}
 	}
@@ -93,7 +93,7 @@ const (
 	no
 )
 
-func (c *Caller) knows(fun string) answer {
+func (c *Caller) hasFunction(fun string) answer {
 	layer := Layer(c.cfg.Layer)
 	c.mu.Lock()
 	if layer != c.layer {
@@ -108,7 +108,7 @@ func (c *Caller) knows(fun string) answer {
 	switch {
 	case known:
 		return yes
-	case l != nil && l.fresh(c.cfg.Now()):
+	case l != nil && l.isFresh(c.cfg.Now()):
 		return no
 	}
 
@@ -124,9 +124,9 @@ func (c *Caller) forget(fun string) {
 	}
 }
 
-// learn asks Python which functions there are. What loading them had to import is
+// fetchListing asks Python which functions there are. What loading them had to import is
 // imported by the host from then on.
-func (c *Caller) learn(ctx context.Context) error {
+func (c *Caller) fetchListing(ctx context.Context) error {
 	asked := c.cfg.Now()
 	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: listTakes})
 	if err != nil {
@@ -135,13 +135,13 @@ func (c *Caller) learn(ctx context.Context) error {
 	if text := reply.Str("error"); text != "" {
 		return fmt.Errorf("ask Python for its functions: %s", text)
 	}
-	c.keep(reply, asked)
+	c.storeListing(reply, asked)
 	c.cfg.Host.Warm(reply.Texts("modules"))
 	return nil
 }
 
-// keep keeps the list of functions that Python gave.
-func (c *Caller) keep(reply *value.Map, asked time.Time) {
+// storeListing keeps the list of functions that Python gave.
+func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	names := reply.Texts("functions")
 	l := &listing{
 		names: make(map[string]bool, len(names)),
@@ -155,7 +155,7 @@ func (c *Caller) keep(reply *value.Map, asked time.Time) {
 	dirs := reply.Texts("dirs")
 	l.dirs = dirs[:min(len(dirs), maxDirs)]
 	var newest time.Time
-	l.stamp, newest = stamp(l.dirs)
+	l.stamp, newest = stampOf(l.dirs)
 	l.sure = time.Since(newest) > settled && len(names) <= maxFunctions
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,17 +163,17 @@ func (c *Caller) keep(reply *value.Map, asked time.Time) {
 	c.list = l
 }
 
-// fresh reports whether a function that is not in the list does not exist.
-func (l *listing) fresh(now time.Time) bool {
+// isFresh reports whether a function that is not in the list does not exist.
+func (l *listing) isFresh(now time.Time) bool {
 	if !l.sure || now.Sub(l.at) > listFor {
 		return false
 	}
-	s, _ := stamp(l.dirs)
+	s, _ := stampOf(l.dirs)
 	return s == l.stamp
 }
 
-// stamp is another number when files in the directories have changed.
-func stamp(dirs []string) (uint64, time.Time) {
+// stampOf is another number when files in the directories have changed.
+func stampOf(dirs []string) (uint64, time.Time) {
 	h := fnv.New64a()
 	var newest time.Time
 	note := func(path string) {

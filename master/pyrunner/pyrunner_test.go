@@ -81,27 +81,27 @@ func TestKnownFunctions(t *testing.T) {
 	c := New(Config{Layer: layer, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
 	look := func(what string, ab, ac answer) {
 		t.Helper()
-		if x, y := c.knows("a.b"), c.knows("a.c"); x != ab || y != ac {
+		if x, y := c.hasFunction("a.b"), c.hasFunction("a.c"); x != ab || y != ac {
 			t.Errorf("%s: %d %d, want %d %d", what, x, y, ab, ac)
 		}
 	}
 
 	list := value.NewMap("functions", []any{"a.b"}, "dirs", []any{dir})
 	look("at first", unsure, unsure)
-	c.keep(list, now)
+	c.storeListing(list, now)
 	look("a list", yes, no)
 	c.forget("a.b")
 	look("one that is gone", no, no)
-	c.keep(list, now)
+	c.storeListing(list, now)
 	now = now.Add(2 * listFor)
 	look("an old list", yes, unsure)
 	now = old.Add(time.Hour)
 	must(os.WriteFile(file, []byte("x"), 0o644))
 	look("a changed file", yes, unsure)
-	c.keep(list, now)
+	c.storeListing(list, now)
 	look("a file that changed just now", yes, unsure)
 	must(os.Chtimes(file, old, old))
-	c.keep(list, now)
+	c.storeListing(list, now)
 	look("a list of now", yes, no)
 	must(os.Remove(layer))
 	must(os.Symlink(t.TempDir(), layer))
@@ -144,8 +144,8 @@ func FuzzReplies(f *testing.F) {
 			return
 		}
 
-		c.keep(m, time.Now())
-		c.knows("a.b")
+		c.storeListing(m, time.Now())
+		c.hasFunction("a.b")
 		if ret, err := outcome("a.b", m); err != nil && ret != nil {
 			t.Errorf("a result %v with the error %v", ret, err)
 		}

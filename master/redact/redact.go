@@ -47,7 +47,7 @@ func Of(fun string, args []any, named *value.Map) *Call {
 	c := &Call{secrets: map[string]bool{}}
 	module, _, _ := strings.Cut(fun, ".")
 	w := walk{call: c, module: module}
-	c.Args = w.list(args, w.argument)
+	c.Args = w.redactList(args, w.argument)
 	c.Named = w.fields(named, 0)
 
 	var pairs []string
@@ -190,17 +190,17 @@ var (
 // argument is a positional one.
 func (w walk) argument(arg any) any {
 	if w.module == "auth" {
-		return w.hide(arg)
+		return w.hideValue(arg)
 	}
 	text, ok := arg.(string)
 	if !ok {
-		return w.shown("", arg, 0)
+		return w.redactField("", arg, 0)
 	}
 	name, rest, assigned := strings.Cut(text, "=")
 	if assigned && plainName.MatchString(name) && w.isSecret(name) { // all of it, blanks too
-		return name + "=" + value.Str(w.hide(rest))
+		return name + "=" + value.Str(w.hideValue(rest))
 	}
-	return w.text(text)
+	return w.redactText(text)
 }
 
 var plainName = regexp.MustCompile(`^[\pL_][\pL\pN_.-]*$`)
@@ -209,41 +209,41 @@ func (w walk) fields(m *value.Map, depth int) *value.Map {
 	out := &value.Map{}
 	for k, v := range m.All() {
 		name, _ := k.(string)
-		out.Set(k, w.shown(name, v, depth+1))
+		out.Set(k, w.redactField(name, v, depth+1))
 	}
 	return out
 }
 
-// shown is a value as others may see it; name is that of the field, "" for none.
-func (w walk) shown(name string, v any, depth int) any {
+// redactField is a value as others may see it; name is that of the field, "" for none.
+func (w walk) redactField(name string, v any, depth int) any {
 	if name != "" && w.isSecret(name) {
-		return w.hide(v)
+		return w.hideValue(v)
 	}
 	if depth > maxDepth {
-		return w.hide(v)
+		return w.hideValue(v)
 	}
 
 	switch v := v.(type) {
 	case *value.Map:
 		return w.fields(v, depth)
 	case []any:
-		return w.list(v, func(e any) any { return w.shown("", e, depth+1) })
+		return w.redactList(v, func(e any) any { return w.redactField("", e, depth+1) })
 	case string:
-		return w.text(v)
+		return w.redactText(v)
 	case []byte:
-		return []byte(w.text(string(v)))
+		return []byte(w.redactText(string(v)))
 	}
 
 	return v
 }
 
-// list is a list as others may see it: shown says what is seen of one of it. What follows
+// redactList is a list as others may see it: shown says what is seen of one of it. What follows
 // the option of a command is its value, as in ["mysql", "--password", "x"].
-func (w walk) list(list []any, shown func(any) any) []any {
+func (w walk) redactList(list []any, shown func(any) any) []any {
 	out := make([]any, len(list))
 	for i, e := range list {
 		if i > 0 && w.isOptionOf(list[i-1], e) {
-			out[i] = w.hide(e)
+			out[i] = w.hideValue(e)
 		} else {
 			out[i] = shown(e)
 		}
@@ -259,14 +259,14 @@ func (w walk) isOptionOf(option, value any) bool {
 	return name != text && plainName.MatchString(name) && w.isSecret(name) && !strings.HasPrefix(next, "--")
 }
 
-// text hides what shows by its form in a text.
-func (w walk) text(text string) string {
-	return w.eachSecret(text, w.keep)
+// redactText hides what shows by its form in a text.
+func (w walk) redactText(text string) string {
+	return w.eachSecret(text, w.noteSecret)
 }
 
-// hide notes all values in a secret and gives what stands for it. Nothing, true and false
+// hideValue notes all values in a secret and gives what stands for it. Nothing, true and false
 // are none.
-func (w walk) hide(v any) any {
+func (w walk) hideValue(v any) any {
 	switch v := v.(type) {
 	case nil, bool:
 		return v
@@ -305,14 +305,14 @@ func (w walk) keepAll(v any, depth int) {
 		}
 	case nil, bool:
 	case []byte:
-		w.keep(string(v))
+		w.noteSecret(string(v))
 	default:
-		w.keep(value.Str(v))
+		w.noteSecret(value.Str(v))
 	}
 }
 
-// keep notes a secret, in the spellings in which errors and JSON quote it.
-func (w walk) keep(secret string) {
+// noteSecret notes a secret, in the spellings in which errors and JSON quote it.
+func (w walk) noteSecret(secret string) {
 	if strings.TrimSpace(secret) == "" || secret == conf.Hidden {
 		return
 	}

@@ -14,11 +14,11 @@ func cacheDefs() map[string]def {
 		"cache.pillar": {"tgt= tgt_type= **", func(c *call) (any, error) { return c.cached("pillar", true) }},
 		"cache.mine":   {"tgt= tgt_type= **", func(c *call) (any, error) { return c.cached("mine", true) }},
 
-		"cache.clear_pillar": {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("pillar") }},
-		"cache.clear_grains": {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("grains") }},
-		"cache.clear_mine":   {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("mine") }},
+		"cache.clear_pillar": {"tgt= tgt_type=", func(c *call) (any, error) { return c.clearBanks("pillar") }},
+		"cache.clear_grains": {"tgt= tgt_type=", func(c *call) (any, error) { return c.clearBanks("grains") }},
+		"cache.clear_mine":   {"tgt= tgt_type=", func(c *call) (any, error) { return c.clearBanks("mine") }},
 		"cache.clear_all": {"tgt= tgt_type=",
-			func(c *call) (any, error) { return c.clear("pillar", "grains", "mine") }},
+			func(c *call) (any, error) { return c.clearBanks("pillar", "grains", "mine") }},
 		"cache.clear_mine_func": {"tgt= tgt_type= clear_mine_func_flag=", cacheClearMineFunc},
 
 		"cache.list":  {"bank cachedir=", cacheList},
@@ -28,9 +28,9 @@ func cacheDefs() map[string]def {
 	}
 }
 
-// ids finds the minions that tgt names.
-func (c *call) ids() ([]string, error) {
-	if err := need("minion cache", c.Cache == nil || c.Targets == nil); err != nil {
+// targetIDs finds the minions that tgt names.
+func (c *call) targetIDs() ([]string, error) {
+	if err := requirePart("minion cache", c.Cache == nil || c.Targets == nil); err != nil {
 		return nil, err
 	}
 	return c.Targets.Match(c.vals["tgt"], c.textOr("tgt_type", "glob"))
@@ -42,7 +42,7 @@ func (c *call) cached(bank string, all bool) (any, error) {
 	var ids []string
 	var err error
 	if all && !value.Truth(c.vals["tgt"]) {
-		if err := need("minion cache", c.Cache == nil); err != nil {
+		if err := requirePart("minion cache", c.Cache == nil); err != nil {
 			return nil, err
 		}
 
@@ -54,7 +54,7 @@ func (c *call) cached(bank string, all bool) (any, error) {
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
 	} else {
-		ids, err = c.ids()
+		ids, err = c.targetIDs()
 	}
 
 	if err != nil {
@@ -73,10 +73,10 @@ func (c *call) cached(bank string, all bool) (any, error) {
 	return out, nil
 }
 
-// known narrows the target to minions with cached grains, as Salt does before
+// cachedIDs narrows the target to minions with cached grains, as Salt does before
 // it clears.
-func (c *call) known() ([]string, error) {
-	ids, err := c.ids()
+func (c *call) cachedIDs() ([]string, error) {
+	ids, err := c.targetIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -87,12 +87,12 @@ func (c *call) known() ([]string, error) {
 	return slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(have, id) }), nil
 }
 
-func (c *call) clear(banks ...string) (any, error) {
+func (c *call) clearBanks(banks ...string) (any, error) {
 	if c.vals["tgt"] == nil {
 		return false, nil
 	}
 
-	ids, err := c.known()
+	ids, err := c.cachedIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -109,12 +109,12 @@ func (c *call) clear(banks ...string) (any, error) {
 }
 
 func cacheClearMineFunc(c *call) (any, error) {
-	fun := c.text("clear_mine_func_flag")
+	fun := c.textArgument("clear_mine_func_flag")
 	if c.vals["tgt"] == nil || fun == "" {
 		return false, nil
 	}
 
-	ids, err := c.known()
+	ids, err := c.cachedIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -139,12 +139,12 @@ func cacheClearMineFunc(c *call) (any, error) {
 	return true, nil
 }
 
-// bank checks the arguments of the functions that name a bank.
-func (c *call) bank() (string, error) {
-	if err := need("minion cache", c.Cache == nil); err != nil {
+// bankArgument checks the arguments of the functions that name a bank.
+func (c *call) bankArgument() (string, error) {
+	if err := requirePart("minion cache", c.Cache == nil); err != nil {
 		return "", err
 	}
-	b := c.text("bank")
+	b := c.textArgument("bank")
 	if !slices.Contains([]string{"grains", "pillar", "mine"}, b) {
 		return "", fmt.Errorf("bank %q is not grains, pillar or mine: %w", b, ErrUnavailable)
 	}
@@ -155,20 +155,20 @@ func (c *call) bank() (string, error) {
 }
 
 func cacheList(c *call) (any, error) {
-	b, err := c.bank()
+	b, err := c.bankArgument()
 	if err != nil {
 		return nil, err
 	}
 	ids, err := c.Cache.IDs(b)
-	return list(ids), err
+	return anyList(ids), err
 }
 
 func cacheFetch(c *call) (any, error) {
-	b, err := c.bank()
+	b, err := c.bankArgument()
 	if err != nil {
 		return nil, err
 	}
-	m, ok := c.Cache.Get(b, c.text("key"))
+	m, ok := c.Cache.Get(b, c.textArgument("key"))
 	if !ok {
 		m = &value.Map{}
 	}
@@ -177,7 +177,7 @@ func cacheFetch(c *call) (any, error) {
 
 // cacheFlush reports whether there was something to remove, as Salt does.
 func cacheFlush(c *call) (any, error) {
-	b, err := c.bank()
+	b, err := c.bankArgument()
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func cacheFlush(c *call) (any, error) {
 		return nil, err
 	}
 
-	if key := c.text("key"); key != "" {
+	if key := c.textArgument("key"); key != "" {
 		ids = slices.DeleteFunc(ids, func(id string) bool { return id != key })
 	}
 
@@ -201,7 +201,7 @@ func cacheFlush(c *call) (any, error) {
 }
 
 func cacheStore(c *call) (any, error) {
-	b, err := c.bank()
+	b, err := c.bankArgument()
 	if err != nil {
 		return nil, err
 	}
@@ -209,5 +209,5 @@ func cacheStore(c *call) (any, error) {
 	if !ok {
 		return nil, &ArgumentError{Reason: "data must be a dictionary"}
 	}
-	return nil, c.Cache.Set(b, c.text("key"), m)
+	return nil, c.Cache.Set(b, c.textArgument("key"), m)
 }

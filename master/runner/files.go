@@ -25,7 +25,7 @@ func filesDefs() map[string]def {
 }
 
 func (c *call) backends() ([]string, error) {
-	if err := need("file server", c.Files == nil); err != nil {
+	if err := requirePart("file server", c.Files == nil); err != nil {
 		return nil, err
 	}
 	return c.Files.Backends(orNil(c.vals["backend"])), nil
@@ -46,24 +46,24 @@ func filesEnvs(c *call) (any, error) {
 		all = append(all, envs...)
 	}
 
-	if c.flag("sources", false) {
+	if c.flagArgument("sources", false) {
 		// Salt sorts the map that it has here, which leaves its keys.
 		slices.Sort(backends)
-		return list(backends), nil
+		return anyList(backends), nil
 	}
 
 	slices.Sort(all)
-	return list(slices.Compact(all)), nil
+	return anyList(slices.Compact(all)), nil
 }
 
 func filesList(cmd string) func(*call) (any, error) {
 	return func(c *call) (any, error) {
-		if err := need("file server", c.Files == nil); err != nil {
+		if err := requirePart("file server", c.Files == nil); err != nil {
 			return nil, err
 		}
 		load := value.NewMap("saltenv", c.textOr("saltenv", "base"), "prefix", "")
 		if b := c.vals["backend"]; value.Truth(b) {
-			load.Set("fsbackend", list(split(b)))
+			load.Set("fsbackend", anyList(splitInput(b)))
 		}
 		return c.Files.Call(c.ctx, cmd, load)
 	}
@@ -118,7 +118,7 @@ func filesClearLists(c *call) (any, error) {
 		return nil, err
 	}
 
-	cleared, err := c.Files.ClearLists(c.ctx, backends, split(c.vals["saltenv"]))
+	cleared, err := c.Files.ClearLists(c.ctx, backends, splitInput(c.vals["saltenv"]))
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func filesClearLists(c *call) (any, error) {
 	out := &value.Map{}
 	for _, b := range sortedKeys(cleared) {
 		envs := slices.Sorted(slices.Values(cleared[b]))
-		out.Set(b, list(envs))
+		out.Set(b, anyList(envs))
 	}
 
 	return out, nil

@@ -22,8 +22,8 @@ func jobsDefs() map[string]def {
 	for name, d := range map[string]def{
 		"jobs.lookup_jid": {"jid ext_source= returned= missing= display_progress=", jobsLookup},
 		"jobs.list_job": {"jid ext_source= display_progress=",
-			func(c *call) (any, error) { return c.job(c.text("jid")) }},
-		"jobs.print_job": {"jid ext_source=", func(c *call) (any, error) { return c.printJob(c.text("jid")) }},
+			func(c *call) (any, error) { return c.listJob(c.textArgument("jid")) }},
+		"jobs.print_job": {"jid ext_source=", func(c *call) (any, error) { return c.printJob(c.textArgument("jid")) }},
 		"jobs.list_jobs": {"ext_source= outputter= search_metadata= search_function= search_target= start_time= end_time= display_progress=",
 			jobsList},
 		"jobs.list_jobs_filter": {"count filter_find_job= ext_source= outputter= display_progress= filter_runs=",
@@ -44,7 +44,7 @@ func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		source := c.Options.Str("ext_job_cache")
 		if source == "" {
-			source = c.text("ext_source")
+			source = c.textArgument("ext_source")
 		}
 		if source != "" && source != "local_cache" && c.vals["filter_runs"] == nil {
 			return nil, ErrUnavailable
@@ -109,9 +109,9 @@ func (c *call) endtime(jid string, into *value.Map) error {
 	return err
 }
 
-// job is jobs.list_job. A job id that cannot be one is a job that is not
+// listJob is jobs.list_job. A job id that cannot be one is a job that is not
 // there.
-func (c *call) job(jid string) (*value.Map, error) {
+func (c *call) listJob(jid string) (*value.Map, error) {
 	out := value.NewMap("jid", jid)
 	body, err := c.jobBody(jid)
 	if err != nil {
@@ -122,11 +122,11 @@ func (c *call) job(jid string) (*value.Map, error) {
 }
 
 func (c *call) jobBody(jid string) (*value.Map, error) {
-	if err := need("job cache", c.Jobs == nil); err != nil {
+	if err := requirePart("job cache", c.Jobs == nil); err != nil {
 		return nil, err
 	}
 
-	c.show("Querying returner: local_cache")
+	c.showProgress("Querying returner: local_cache")
 	load, err := c.Jobs.Load(c.ctx, jid)
 	if errors.Is(err, jobs.ErrJID) {
 		out := format(jid, nil)
@@ -162,7 +162,7 @@ func (c *call) printJob(jid string) (any, error) {
 }
 
 func jobsLookup(c *call) (any, error) {
-	data, err := c.job(c.text("jid"))
+	data, err := c.listJob(c.textArgument("jid"))
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +172,8 @@ func jobsLookup(c *call) (any, error) {
 	var outputter any
 	for id, v := range result.All() {
 		ret, _ := v.(*value.Map)
-		c.show("%s", id)
-		if c.flag("returned", true) {
+		c.showProgress("%s", id)
+		if c.flagArgument("returned", true) {
 			out.Set(id, get(ret, "return"))
 		}
 
@@ -182,7 +182,7 @@ func jobsLookup(c *call) (any, error) {
 		}
 	}
 
-	if c.flag("missing", false) {
+	if c.flagArgument("missing", false) {
 		for _, id := range data.List("Minions") {
 			if _, ok := result.GetAny(id); !ok {
 				out.Set(id, "Minion did not return")
@@ -198,7 +198,7 @@ func jobsLookup(c *call) (any, error) {
 }
 
 func jobsExitSuccess(c *call) (any, error) {
-	data, err := c.job(c.text("jid"))
+	data, err := c.listJob(c.textArgument("jid"))
 	if err != nil {
 		return nil, err
 	}
@@ -217,9 +217,9 @@ func jobsExitSuccess(c *call) (any, error) {
 	return out, nil
 }
 
-// query reads the filters of list_jobs.
-func (c *call) query(metadata, function, target string) (jobs.Query, bool, error) {
-	q := jobs.Query{Functions: split(orNil(c.vals[function])), Targets: split(orNil(c.vals[target]))}
+// jobQuery reads the filters of list_jobs.
+func (c *call) jobQuery(metadata, function, target string) (jobs.Query, bool, error) {
+	q := jobs.Query{Functions: splitInput(orNil(c.vals[function])), Targets: splitInput(orNil(c.vals[target]))}
 	if v := c.vals[metadata]; value.Truth(v) {
 		m, ok := v.(*value.Map)
 		if !ok {
@@ -229,11 +229,11 @@ func (c *call) query(metadata, function, target string) (jobs.Query, bool, error
 	}
 
 	var err error
-	if q.From, err = c.when("start_time"); err != nil {
+	if q.From, err = c.timeArgument("start_time"); err != nil {
 		return q, false, err
 	}
 
-	q.To, err = c.when("end_time")
+	q.To, err = c.timeArgument("end_time")
 	return q, true, err
 }
 
@@ -245,12 +245,12 @@ func orNil(v any) any {
 }
 
 func jobsList(c *call) (any, error) {
-	if err := need("job cache", c.Jobs == nil); err != nil {
+	if err := requirePart("job cache", c.Jobs == nil); err != nil {
 		return nil, err
 	}
 
-	c.show("Querying returner local_cache for jobs.")
-	q, any, err := c.query("search_metadata", "search_function", "search_target")
+	c.showProgress("Querying returner local_cache for jobs.")
+	q, any, err := c.jobQuery("search_metadata", "search_function", "search_target")
 	out := &value.Map{}
 	if err != nil || !any {
 		return c.outputter(out), err
@@ -280,11 +280,11 @@ func jobsList(c *call) (any, error) {
 // jobsFilter lists the newest jobs. filter_runs is ours: without it what pages and
 // programs ask by runners soon hides the jobs of minions.
 func jobsFilter(c *call) (any, error) {
-	if err := need("job cache", c.Jobs == nil); err != nil {
+	if err := requirePart("job cache", c.Jobs == nil); err != nil {
 		return nil, err
 	}
 
-	c.show("Querying returner local_cache for jobs.")
+	c.showProgress("Querying returner local_cache for jobs.")
 	n, err := c.number("count", 0)
 	out := []any{}
 	if err != nil || n < 1 {
@@ -294,8 +294,8 @@ func jobsFilter(c *call) (any, error) {
 	list, err := jobs.Find(c.ctx, c.Jobs,
 		jobs.Query{
 			Last:      int(min(n, 1e6)),
-			NoFindJob: c.flag("filter_find_job", true),
-			NoRuns:    c.flag("filter_runs", false),
+			NoFindJob: c.flagArgument("filter_find_job", true),
+			NoRuns:    c.flagArgument("filter_runs", false),
 		})
 	if err != nil {
 		return nil, err
@@ -312,10 +312,10 @@ func jobsFilter(c *call) (any, error) {
 }
 
 func jobsLastRun(c *call) (any, error) {
-	if err := need("job cache", c.Jobs == nil); err != nil {
+	if err := requirePart("job cache", c.Jobs == nil); err != nil {
 		return nil, err
 	}
-	q, any, err := c.query("metadata", "function", "target")
+	q, any, err := c.jobQuery("metadata", "function", "target")
 	if err != nil || !any {
 		return false, err
 	}
@@ -338,7 +338,7 @@ func jobsMaster(c *call) (any, error) {
 }
 
 func jobsActive(c *call) (any, error) {
-	if err := need("minions", c.Minions == nil); err != nil {
+	if err := requirePart("minions", c.Minions == nil); err != nil {
 		return nil, err
 	}
 
@@ -350,7 +350,7 @@ func jobsActive(c *call) (any, error) {
 	out := &value.Map{}
 	running := map[string][]any{}
 	for _, id := range sortedKeys(a.Returns) {
-		c.show("Received reply from minion %s", id)
+		c.showProgress("Received reply from minion %s", id)
 		for _, v := range a.Returns[id].List("return") {
 			job, ok := v.(*value.Map)
 			jid := job.Str("jid")
@@ -374,7 +374,7 @@ func jobsActive(c *call) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			returned = list(rets.Keys())
+			returned = anyList(rets.Keys())
 		}
 
 		d.Set("Running", running[jid])
@@ -397,9 +397,9 @@ var timeLayouts = []string{
 	"2 Jan 2006 15:04:05", "2 Jan 2006 15:04", "2 Jan 2006", "01/02/2006 15:04", "01/02/2006", "20060102", "20060102150405",
 }
 
-// when reads a time argument, in UTC like job ids; zero when it is missing.
-func (c *call) when(name string) (time.Time, error) {
-	s := strings.TrimSpace(c.text(name))
+// timeArgument reads a time argument, in UTC like job ids; zero when it is missing.
+func (c *call) timeArgument(name string) (time.Time, error) {
+	s := strings.TrimSpace(c.textArgument(name))
 	if s == "" {
 		return time.Time{}, nil
 	}

@@ -39,5 +39,5 @@ func otherText(v any) string {
 	case value.Ext:
 		return string(bytes.ToValidUTF8(v.Data, []byte("?")))
 	}
-	return text(v)
+	return textOf(v)
 }

@@ -15,12 +15,12 @@ const pingParams = "tgt= tgt_type= timeout= gather_job_timeout="
 func manageDefs() map[string]def {
 	defs := map[string]def{
 		"manage.status": {"output= " + pingParams, func(c *call) (any, error) {
-			up, down, err := c.ping()
-			return value.NewMap("up", list(up), "down", list(down)), err
+			up, down, err := c.pingMinions()
+			return value.NewMap("up", anyList(up), "down", anyList(down)), err
 		}},
 		"manage.up": {pingParams, func(c *call) (any, error) {
-			up, _, err := c.ping()
-			return list(up), err
+			up, _, err := c.pingMinions()
+			return anyList(up), err
 		}},
 		"manage.down":     {"removekeys= " + pingParams, manageDown},
 		"manage.versions": {"", manageVersions},
@@ -37,9 +37,9 @@ func manageDefs() map[string]def {
 	return defs
 }
 
-// ping asks minions whether they are there.
-func (c *call) ping() (up, down []string, err error) {
-	if err := need("minions", c.Minions == nil); err != nil {
+// pingMinions asks minions whether they are there.
+func (c *call) pingMinions() (up, down []string, err error) {
+	if err := requirePart("minions", c.Minions == nil); err != nil {
 		return nil, nil, err
 	}
 
@@ -73,13 +73,13 @@ func (c *call) ping() (up, down []string, err error) {
 }
 
 func manageDown(c *call) (any, error) {
-	_, down, err := c.ping()
+	_, down, err := c.pingMinions()
 	if err != nil {
 		return nil, err
 	}
 
-	if c.flag("removekeys", false) {
-		if err := need("keys", c.Keys == nil); err != nil {
+	if c.flagArgument("removekeys", false) {
+		if err := requirePart("keys", c.Keys == nil); err != nil {
 			return nil, err
 		}
 
@@ -90,16 +90,16 @@ func manageDown(c *call) (any, error) {
 		}
 	}
 
-	return list(down), nil
+	return anyList(down), nil
 }
 
 func (c *call) connected() (map[string]string, error) {
-	if err := need("presence", c.Presence == nil); err != nil {
+	if err := requirePart("presence", c.Presence == nil); err != nil {
 		return nil, err
 	}
 
 	all := c.Presence.Connected()
-	subset := split(orNil(c.vals["subset"]))
+	subset := splitInput(orNil(c.vals["subset"]))
 	if subset == nil {
 		return all, nil
 	}
@@ -119,14 +119,14 @@ func listState(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.flag("show_ip", false) {
+	if c.flagArgument("show_ip", false) {
 		return sortedMap(m), nil
 	}
-	return list(sortedKeys(m)), nil
+	return anyList(sortedKeys(m)), nil
 }
 
 func listNotState(c *call) (any, error) {
-	if err := need("keys", c.Keys == nil); err != nil {
+	if err := requirePart("keys", c.Keys == nil); err != nil {
 		return nil, err
 	}
 
@@ -135,7 +135,7 @@ func listNotState(c *call) (any, error) {
 		return nil, err
 	}
 
-	subset := split(orNil(c.vals["subset"]))
+	subset := splitInput(orNil(c.vals["subset"]))
 	out := []any{}
 	for _, id := range c.Keys.Accepted() {
 		if _, ok := m[id]; !ok && (subset == nil || slices.Contains(subset, id)) {
@@ -147,7 +147,7 @@ func listNotState(c *call) (any, error) {
 }
 
 func manageVersions(c *call) (any, error) {
-	if err := need("minions", c.Minions == nil); err != nil {
+	if err := requirePart("minions", c.Minions == nil); err != nil {
 		return nil, err
 	}
 

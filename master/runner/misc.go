@@ -23,7 +23,7 @@ func miscDefs() map[string]def {
 			return value.NewMap("args", append([]any{}, c.args...), "kwargs", c.kwargs), nil
 		}},
 		"test.metasyntactic":     {"locality=", testMetasyntactic},
-		"test.stdout_print":      {"", func(c *call) (any, error) { c.print("foo"); return "bar", nil }},
+		"test.stdout_print":      {"", func(c *call) (any, error) { c.printLine("foo"); return "bar", nil }},
 		"test.sleep":             {"s_time=", testSleep},
 		"test.stream":            {"", testStream},
 		"test.get_opts":          {"", func(c *call) (any, error) { return c.Options, nil }},
@@ -35,7 +35,7 @@ func miscDefs() map[string]def {
 	}
 }
 
-func (c *call) print(s string) {
+func (c *call) printLine(s string) {
 	if c.Out != nil {
 		fmt.Fprintln(c.Out, s)
 	}
@@ -44,14 +44,14 @@ func (c *call) print(s string) {
 func testMetasyntactic(c *call) (any, error) {
 	switch c.textOr("locality", "us") {
 	case "us":
-		return list(strings.Fields("foo bar baz qux quux quuz corge grault garply waldo fred plugh xyzzy thud")), nil
+		return anyList(strings.Fields("foo bar baz qux quux quuz corge grault garply waldo fred plugh xyzzy thud")), nil
 	case "uk":
-		return list(strings.Fields("wibble wobble wubble flob")), nil
+		return anyList(strings.Fields("wibble wobble wubble flob")), nil
 	}
 	return nil, nil
 }
 
-func (c *call) sleep(d time.Duration) error {
+func (c *call) pauseFor(d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -67,14 +67,14 @@ func testSleep(c *call) (any, error) {
 	if err != nil || s < 0 || s > 1e6 {
 		return nil, &ArgumentError{Reason: "s_time must be a number of seconds"}
 	}
-	c.print(strconv.FormatFloat(s, 'f', -1, 64))
-	return true, c.sleep(time.Duration(s * float64(time.Second)))
+	c.printLine(strconv.FormatFloat(s, 'f', -1, 64))
+	return true, c.pauseFor(time.Duration(s * float64(time.Second)))
 }
 
 func testStream(c *call) (any, error) {
 	for i := 1; i < 100; i++ {
 		c.progress("message", fmt.Sprintf("Runner is %d%% done", i))
-		if err := c.sleep(100 * time.Millisecond); err != nil {
+		if err := c.pauseFor(100 * time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -82,7 +82,7 @@ func testStream(c *call) (any, error) {
 }
 
 func eventSend(c *call) (any, error) {
-	if err := need("event bus", c.Events == nil); err != nil {
+	if err := requirePart("event bus", c.Events == nil); err != nil {
 		return nil, err
 	}
 
@@ -90,12 +90,12 @@ func eventSend(c *call) (any, error) {
 	if v := c.vals["data"]; value.Truth(v) {
 		m, ok := v.(*value.Map)
 		if !ok {
-			return nil, &ArgumentError{Reason: fmt.Sprintf("Dict object expected, not '%s'.", text(v))}
+			return nil, &ArgumentError{Reason: fmt.Sprintf("Dict object expected, not '%s'.", textOf(v))}
 		}
 		data = m
 	}
 
-	tag := c.text("tag")
+	tag := c.textArgument("tag")
 	if does := event.Reserved(tag); does != "" {
 		return nil, &ArgumentError{Reason: fmt.Sprintf(
 			"the tag %s is kept for %s, on which masters act, and event.send must not order that. Use a tag of your own, such as myapp/deploy/done",
@@ -111,7 +111,7 @@ func eventSend(c *call) (any, error) {
 
 // stateEvent prints events as they come, each as tag, tab and JSON.
 func stateEvent(c *call) (any, error) {
-	if err := need("event bus", c.Events == nil); err != nil {
+	if err := requirePart("event bus", c.Events == nil); err != nil {
 		return nil, err
 	}
 
@@ -124,8 +124,8 @@ func stateEvent(c *call) (any, error) {
 	}
 
 	pattern := c.textOr("tagmatch", "*")
-	quiet := c.flag("quiet", false)
-	pretty := c.flag("pretty", false)
+	quiet := c.flagArgument("quiet", false)
+	pretty := c.flagArgument("pretty", false)
 	match := expression(pattern)
 	left := int(count)
 
@@ -151,7 +151,7 @@ func expression(expr string) func(string) bool {
 }
 
 func configGet(c *call) (any, error) {
-	v, ok := traverse(c.Options, strings.Split(c.text("key"), c.textOr("delimiter", ":")))
+	v, ok := traverse(c.Options, strings.Split(c.textArgument("key"), c.textOr("delimiter", ":")))
 	if ok {
 		return v, nil
 	}
@@ -218,11 +218,11 @@ func traverse(v any, keys []string) (any, bool) {
 // matchCompound never fails, as in Salt: the answer to a broken expression is
 // that it does not match.
 func matchCompound(c *call) (any, error) {
-	if err := need("targets", c.Targets == nil); err != nil {
+	if err := requirePart("targets", c.Targets == nil); err != nil {
 		return nil, err
 	}
-	id := c.text("minion_id")
-	ids, err := c.Targets.MatchExact(c.text("expr"))
+	id := c.textArgument("minion_id")
+	ids, err := c.Targets.MatchExact(c.textArgument("expr"))
 	if err == nil && slices.Contains(ids, id) {
 		return value.NewMap("res", id), nil
 	}
@@ -231,7 +231,7 @@ func matchCompound(c *call) (any, error) {
 
 func errorError(c *call) (any, error) {
 	if name, ok := c.vals["name"]; ok && name != nil {
-		return nil, &Exception{text(name), c.text("message")}
+		return nil, &Exception{textOf(name), c.textArgument("message")}
 	}
 	return &value.Map{}, nil
 }

@@ -13,11 +13,11 @@ func pillarDefs() map[string]def {
 }
 
 func pillarTop(c *call) (any, error) {
-	if err := need("pillar", c.Pillar == nil); err != nil {
+	if err := requirePart("pillar", c.Pillar == nil); err != nil {
 		return nil, err
 	}
 
-	id := c.text("minion")
+	id := c.textArgument("minion")
 	grains := &value.Map{}
 	if c.Cache != nil {
 		if id != "" {
@@ -37,15 +37,15 @@ func pillarTop(c *call) (any, error) {
 		return nil, err
 	}
 	if len(errs) > 0 {
-		c.progress("data", list(errs), "outputter", "nested")
-		return list(errs), nil
+		c.progress("data", anyList(errs), "outputter", "nested")
+		return anyList(errs), nil
 	}
 
 	return top, nil
 }
 
 func pillarShow(c *call) (any, error) {
-	if err := need("pillar", c.Pillar == nil); err != nil {
+	if err := requirePart("pillar", c.Pillar == nil); err != nil {
 		return nil, err
 	}
 
@@ -64,9 +64,9 @@ func pillarShow(c *call) (any, error) {
 	for k, v := range c.kwargs.All() {
 		switch k {
 		case "saltenv":
-			saltenv = text(v)
+			saltenv = textOf(v)
 		case "pillarenv":
-			pillarenv = text(v)
+			pillarenv = textOf(v)
 		case Alone:
 		default:
 			grains.Set(k, v)
@@ -79,7 +79,7 @@ func pillarShow(c *call) (any, error) {
 // pillarTargets are the minions that the functions about the cache are called
 // for; off: nothing is cached.
 func (c *call) pillarTargets() (ids []string, off bool, err error) {
-	if err := need("pillar", c.Pillar == nil || c.Cache == nil || c.Targets == nil); err != nil {
+	if err := requirePart("pillar", c.Pillar == nil || c.Cache == nil || c.Targets == nil); err != nil {
 		return nil, false, err
 	}
 	if !c.Pillar.Caches() {
@@ -110,7 +110,7 @@ func pillarShowCache(c *call) (any, error) {
 
 	env := ""
 	if v, ok := c.kwargs.Get("pillarenv"); ok && v != nil {
-		env = text(v)
+		env = textOf(v)
 	}
 
 	out := &value.Map{}

@@ -7,9 +7,9 @@ func reactorDefs() map[string]def {
 	return map[string]def{
 		"reactor.list": {"saltenv= test=", withReactor(func(c *call) any { return c.Reactor.All() })},
 		"reactor.add": {"event reactors saltenv= test=",
-			withReactor(func(c *call) any { return c.Reactor.Add(c.text("event"), c.vals["reactors"]) })},
+			withReactor(func(c *call) any { return c.Reactor.Add(c.textArgument("event"), c.vals["reactors"]) })},
 		"reactor.delete": {"event saltenv= test=",
-			withReactor(func(c *call) any { return c.Reactor.Delete(c.text("event")) })},
+			withReactor(func(c *call) any { return c.Reactor.Delete(c.textArgument("event")) })},
 		"reactor.is_leader":  {"", withReactor(func(c *call) any { return c.Reactor.Leads() })},
 		"reactor.set_leader": {"value=", withReactor(setLeader)},
 	}
@@ -17,7 +17,7 @@ func reactorDefs() map[string]def {
 
 func withReactor(ask func(*call) any) func(*call) (any, error) {
 	return func(c *call) (any, error) {
-		if err := need("reactor", c.Reactor == nil); err != nil {
+		if err := requirePart("reactor", c.Reactor == nil); err != nil {
 			return nil, err
 		}
 		return ask(c), nil
@@ -25,6 +25,6 @@ func withReactor(ask func(*call) any) func(*call) (any, error) {
 }
 
 func setLeader(c *call) any {
-	c.Reactor.Lead(c.flag("value", true))
+	c.Reactor.Lead(c.flagArgument("value", true))
 	return c.Reactor.Leads()
 }

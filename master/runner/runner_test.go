@@ -119,7 +119,7 @@ func (f *fake) Backends(names any) []string {
 	if names == nil {
 		return []string{"roots", "git"}
 	}
-	return split(names)
+	return splitInput(names)
 }
 func (f *fake) Call(_ context.Context, cmd string, load *value.Map) (any, error) {
 	f.calls = append(f.calls, cmd+" "+JSON(load, false))
@@ -478,7 +478,7 @@ func TestUsage(t *testing.T) {
 	}
 
 	d := def{params: "a b= * **"}
-	if got := d.usage("x.y"); got != "salt-run x.y a [b=...] [value ...] [name=value ...]" {
+	if got := d.usageOf("x.y"); got != "salt-run x.y a [b=...] [value ...] [name=value ...]" {
 		t.Error(got)
 	}
 }

@@ -63,7 +63,7 @@ func NewRuns(cfg RunsConfig) *Runs {
 // event of a runner tells of it (salt/utils/schedule.py handle_func).
 func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
 	job := pyrunner.Job{JID: r.NewJID(), User: r.User}
-	return r.call(context.WithValue(ctx, orderKey{}, Order{JID: job.JID}), pyrunner.Call{
+	return r.callRunner(context.WithValue(ctx, orderKey{}, Order{JID: job.JID}), pyrunner.Call{
 		Fun:   fun,
 		Args:  args,
 		Named: named,
@@ -86,8 +86,8 @@ func OrderOf(ctx context.Context) Order {
 	return o
 }
 
-// call calls a runner.
-func (r *Runs) call(ctx context.Context, c pyrunner.Call) (any, error) {
+// callRunner calls a runner.
+func (r *Runs) callRunner(ctx context.Context, c pyrunner.Call) (any, error) {
 	fun := c.Fun
 	args := c.Args
 	named := c.Named
@@ -228,14 +228,14 @@ func (r *Runs) announce(c pyrunner.Call, system string) *Run {
 // package redact.
 func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	r := run.runs
-	defer r.track(run.data)()
+	defer r.trackRun(run.data)()
 	order := Order{
 		JID:    run.JID,
 		Minion: run.call.Job.Minion,
 		Person: run.person,
 	}
 
-	ret, err := r.call(context.WithValue(ctx, orderKey{}, order), run.call)
+	ret, err := r.callRunner(context.WithValue(ctx, orderKey{}, order), run.call)
 	data := run.data.Clone()
 	if err != nil {
 		failed(run.call.Shown.Error(err))
@@ -259,8 +259,8 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	return data
 }
 
-// track makes a runner visible to jobs.master until done is called.
-func (r *Runs) track(data *value.Map) (done func()) {
+// trackRun makes a runner visible to jobs.master until done is called.
+func (r *Runs) trackRun(data *value.Map) (done func()) {
 	jid := data.Str("jid")
 	entry := data.Clone()
 	entry.Set("pid", int64(os.Getpid()))

@@ -28,7 +28,7 @@ func showFilesDefs() map[string]def {
 
 // filesBelow lists the environments, and what is directly below a folder of one.
 func filesBelow(c *call) (any, error) {
-	if err := need("file server", c.Files == nil); err != nil {
+	if err := requirePart("file server", c.Files == nil); err != nil {
 		return nil, err
 	}
 
@@ -37,24 +37,24 @@ func filesBelow(c *call) (any, error) {
 		return nil, err
 	}
 
-	env, prefix := c.textOr("saltenv", "base"), strings.Trim(c.text("prefix"), "/")
+	env, prefix := c.textOr("saltenv", "base"), strings.Trim(c.textArgument("prefix"), "/")
 	got, err := c.Files.Call(c.ctx, "_file_list", value.NewMap("saltenv", env, "prefix", ""))
 	if err != nil {
 		return nil, err
 	}
 
 	all, _ := got.([]any)
-	dirs, files := below(all, prefix)
+	dirs, files := directlyBelow(all, prefix)
 	of := len(dirs) + len(files)
 	dirs = dirs[:min(len(dirs), maxShownNames)]
 	files = files[:min(len(files), maxShownNames-len(dirs))]
 
-	return value.NewMap("envs", envs, "saltenv", env, "prefix", prefix, "dirs", list(dirs), "files",
-		list(files), "of", int64(of)), nil
+	return value.NewMap("envs", envs, "saltenv", env, "prefix", prefix, "dirs", anyList(dirs), "files",
+		anyList(files), "of", int64(of)), nil
 }
 
-// below is what stands directly below a folder in a list of files, sorted.
-func below(all []any, folder string) (dirs, files []string) {
+// directlyBelow is what stands directly below a folder in a list of files, sorted.
+func directlyBelow(all []any, folder string) (dirs, files []string) {
 	if folder != "" {
 		folder += "/"
 	}
@@ -80,11 +80,11 @@ func below(all []any, folder string) (dirs, files []string) {
 
 // filesShow gives the beginning of a file, if that is text.
 func filesShow(c *call) (any, error) {
-	if err := need("file server", c.Files == nil); err != nil {
+	if err := requirePart("file server", c.Files == nil); err != nil {
 		return nil, err
 	}
 
-	name, env := c.text("path"), c.textOr("saltenv", "base")
+	name, env := c.textArgument("path"), c.textOr("saltenv", "base")
 
 	// A pipe makes what follows a plain name: no option in it changes the environment.
 	load := value.NewMap("path", "|"+name, "saltenv", env, "loc", int64(0))

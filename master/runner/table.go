@@ -55,7 +55,7 @@ func New() *Table {
 	for _, defs := range []func() map[string]def{jobsDefs, manageDefs, cacheDefs, filesDefs, showFilesDefs,
 		pillarDefs, miscDefs, reactorDefs} {
 		for name, d := range defs() {
-			t.funcs[name] = d.bound(name)
+			t.funcs[name] = d.bindTo(name)
 		}
 	}
 	return t
@@ -106,19 +106,19 @@ type call struct {
 	kwargs *value.Map // left over, never nil
 }
 
-func (d def) bound(name string) Func {
+func (d def) bindTo(name string) Func {
 	short := name[strings.IndexByte(name, '.')+1:]
 	return func(ctx context.Context, env *Env, args []any, kwargs *value.Map) (any, error) {
 		c := &call{Env: env, ctx: ctx, vals: map[string]any{}, kwargs: &value.Map{}}
-		if err := c.bind(short, strings.Fields(d.params), args, kwargs); err != nil {
-			return nil, &ArgumentError{Reason: err.Error(), Usage: d.usage(name)}
+		if err := c.bindArguments(short, strings.Fields(d.params), args, kwargs); err != nil {
+			return nil, &ArgumentError{Reason: err.Error(), Usage: d.usageOf(name)}
 		}
 		return d.do(c)
 	}
 }
 
-// usage shows the parameters of a runner as a command line takes them.
-func (d def) usage(name string) string {
+// usageOf shows the parameters of a runner as a command line takes them.
+func (d def) usageOf(name string) string {
 	words := []string{"salt-run", name}
 	for _, p := range strings.Fields(d.params) {
 		switch n, opt := strings.CutSuffix(p, "="); {
@@ -136,8 +136,8 @@ func (d def) usage(name string) string {
 	return strings.Join(words, " ")
 }
 
-// bind says in Python's words what does not fit.
-func (c *call) bind(short string, params []string, args []any, kwargs *value.Map) error {
+// bindArguments says in Python's words what does not fit.
+func (c *call) bindArguments(short string, params []string, args []any, kwargs *value.Map) error {
 	rest, more := false, false
 	var names, missing []string
 	optional := map[string]bool{}
@@ -161,7 +161,7 @@ func (c *call) bind(short string, params []string, args []any, kwargs *value.Map
 		case rest:
 			c.args = append(c.args, a)
 		default:
-			return fmt.Errorf("%s() takes %s but %s given", short, takes(optional), was(len(args)))
+			return fmt.Errorf("%s() takes %s but %s given", short, takesWords(optional), wasWords(len(args)))
 		}
 	}
 
@@ -200,8 +200,8 @@ func (c *call) bind(short string, params []string, args []any, kwargs *value.Map
 	return nil
 }
 
-// takes and was are Python's words for numbers of arguments.
-func takes(optional map[string]bool) string {
+// takesWords and was are Python's words for numbers of arguments.
+func takesWords(optional map[string]bool) string {
 	most, least := len(optional), 0
 	for _, opt := range optional {
 		if !opt {
@@ -217,7 +217,7 @@ func takes(optional map[string]bool) string {
 	return fmt.Sprintf("%d positional arguments", most)
 }
 
-func was(n int) string {
+func wasWords(n int) string {
 	if n == 1 {
 		return "1 was"
 	}

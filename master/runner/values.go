@@ -11,11 +11,11 @@ import (
 	"saltern/master/value"
 )
 
-// text is an argument as text; nil and missing are "". Numbers come from a
+// textArgument is an argument as text; nil and missing are "". Numbers come from a
 // command line that looks like YAML.
-func (c *call) text(name string) string { return text(c.vals[name]) }
+func (c *call) textArgument(name string) string { return textOf(c.vals[name]) }
 
-func text(v any) string {
+func textOf(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return ""
@@ -38,14 +38,14 @@ func text(v any) string {
 }
 
 func (c *call) textOr(name, def string) string {
-	if s := c.text(name); s != "" {
+	if s := c.textArgument(name); s != "" {
 		return s
 	}
 	return def
 }
 
-// flag is an argument as Python's truth, def when it is missing.
-func (c *call) flag(name string, def bool) bool {
+// flagArgument is an argument as Python's truth, def when it is missing.
+func (c *call) flagArgument(name string, def bool) bool {
 	v, ok := c.vals[name]
 	if !ok {
 		return def
@@ -82,23 +82,23 @@ func (c *call) seconds(name string) (time.Duration, error) {
 	return time.Duration(f * float64(time.Second)), nil
 }
 
-// split turns a list or a text with commas into texts (salt/utils/args.py
+// splitInput turns a list or a text with commas into texts (salt/utils/args.py
 // split_input); nil gives nil.
-func split(v any) []string {
+func splitInput(v any) []string {
 	switch v := v.(type) {
 	case nil:
 		return nil
 	case []any:
 		out := make([]string, len(v))
 		for i := range v {
-			out[i] = text(v[i])
+			out[i] = textOf(v[i])
 		}
 		return out
 	case []string:
 		return v
 	}
 
-	parts := strings.Split(text(v), ",")
+	parts := strings.Split(textOf(v), ",")
 	for i := range parts {
 		parts[i] = strings.TrimSpace(parts[i])
 	}
@@ -106,7 +106,7 @@ func split(v any) []string {
 	return parts
 }
 
-func list(s []string) []any {
+func anyList(s []string) []any {
 	out := make([]any, len(s))
 	for i := range s {
 		out[i] = s[i]
@@ -134,14 +134,14 @@ func (c *call) progress(kv ...any) {
 	}
 }
 
-// show reports progress if the caller asked for it.
-func (c *call) show(format string, args ...any) {
-	if c.flag("display_progress", false) {
+// showProgress reports progress if the caller asked for it.
+func (c *call) showProgress(format string, args ...any) {
+	if c.flagArgument("display_progress", false) {
 		c.progress("message", fmt.Sprintf(format, args...))
 	}
 }
 
-func need(what string, missing bool) error {
+func requirePart(what string, missing bool) error {
 	if missing {
 		return fmt.Errorf("%s: %w", what, ErrUnavailable)
 	}

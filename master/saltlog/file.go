@@ -33,10 +33,10 @@ func OpenFile(path string, say func(string)) (*File, error) {
 func (l *File) Reopen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.open()
+	return l.openFile()
 }
 
-func (l *File) open() error {
+func (l *File) openFile() error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
 		return fmt.Errorf("create the folder of the log file: %w", err)
 	}
@@ -70,7 +70,7 @@ func (l *File) Write(b []byte) (int, error) {
 	there, err := os.Stat(l.path)
 	moved := errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(there, l.opened)
 	if moved {
-		if err := l.open(); err != nil && !l.trouble {
+		if err := l.openFile(); err != nil && !l.trouble {
 			l.trouble = true
 			if l.say != nil {
 				l.say("lines go on into the file that was moved away: " + err.Error())

@@ -56,9 +56,9 @@ func newLine(r slog.Record, program string) *line {
 	return l
 }
 
-// field returns the value of a field of Python's LogRecord, or of those that Salt adds:
+// fieldValue returns the value of a field of Python's LogRecord, or of those that Salt adds:
 // a string, an int64 or a float64; nil when there is no such field.
-func (l *line) field(name, dateFmt string) any {
+func (l *line) fieldValue(name, dateFmt string) any {
 	switch name {
 	case "asctime":
 		return strftime(l.time, dateFmt)
@@ -176,8 +176,8 @@ type segment struct {
 	as      byte   // what the verb takes: s, d or f
 }
 
-// apply writes a line. dateFmt is strftime's.
-func (f format) apply(l *line, dateFmt string) string {
+// formatLine writes a line. dateFmt is strftime's.
+func (f format) formatLine(l *line, dateFmt string) string {
 	var b strings.Builder
 	for _, s := range f {
 		b.WriteString(s.literal)
@@ -185,7 +185,7 @@ func (f format) apply(l *line, dateFmt string) string {
 			continue
 		}
 
-		v := l.field(s.field, dateFmt)
+		v := l.fieldValue(s.field, dateFmt)
 		switch s.as {
 		case 's':
 			fmt.Fprintf(&b, s.verb, pythonText(v))
@@ -294,7 +294,7 @@ func compileField(text string) (s segment, rest string, err error) {
 			text)
 	}
 
-	value := (&line{}).field(name, "")
+	value := (&line{}).fieldValue(name, "")
 	if value == nil {
 		return s, "", fmt.Errorf("there is no field %.40q", name)
 	}

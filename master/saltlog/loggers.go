@@ -49,8 +49,8 @@ func loggerOf(function, program string) string {
 // is below them. They hold beside the levels of sinks (Python's logging.getEffectiveLevel).
 type granularLevels map[string]slog.Level
 
-// of is the least level of a logger: that of the nearest one above it.
-func (g granularLevels) of(logger string) slog.Level {
+// levelOf is the least level of a logger: that of the nearest one above it.
+func (g granularLevels) levelOf(logger string) slog.Level {
 	if len(g) == 0 {
 		return LevelGarbage
 	}
@@ -78,9 +78,9 @@ func (g granularLevels) of(logger string) slog.Level {
 // rootLogger is the one above all.
 const rootLogger = "root"
 
-// set adds a level as an option has it: a name, or a number of Python's logging. "all" and 0
+// setLevel adds a level as an option has it: a name, or a number of Python's logging. "all" and 0
 // are those of the logger above.
-func (g granularLevels) set(logger string, level any) error {
+func (g granularLevels) setLevel(logger string, level any) error {
 	if logger == "" {
 		logger = rootLogger
 	}
@@ -132,4 +132,4 @@ func pythonLevel(n int64) slog.Level {
 }
 
 // CheckGranular reports what is wrong with an entry of log_granular_levels.
-func CheckGranular(logger string, level any) error { return granularLevels{}.set(logger, level) }
+func CheckGranular(logger string, level any) error { return granularLevels{}.setLevel(logger, level) }

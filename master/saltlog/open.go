@@ -26,7 +26,7 @@ type Output struct {
 	Format, DateFmt string // as in Sink
 }
 
-func (o Output) level() (slog.Level, error) {
+func (o Output) leastLevel() (slog.Level, error) {
 	for _, n := range o.Levels {
 		if n != "" {
 			return ParseLevel(n)
@@ -45,7 +45,7 @@ type Target interface {
 // Open makes the logger of a program. The Target is nil when there is none, as at the level
 // quiet; else its owner closes it.
 func Open(c Config) (*slog.Logger, Target, error) {
-	level, err := c.Console.level()
+	level, err := c.Console.leastLevel()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,7 +58,7 @@ func Open(c Config) (*slog.Logger, Target, error) {
 
 	sinks := []Sink{console}
 
-	level, err = c.File.level()
+	level, err = c.File.leastLevel()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -77,7 +77,7 @@ func Open(c Config) (*slog.Logger, Target, error) {
 	h.minion = compileOr(c.MinionID, defaultMinionID)
 	h.granular = granularLevels{}
 	for logger, level := range c.Granular {
-		if h.granular.set(logger, level) != nil {
+		if h.granular.setLevel(logger, level) != nil {
 			h.granular[logger] = slog.LevelError // as Salt does
 		}
 	}

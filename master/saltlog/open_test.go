@@ -158,7 +158,7 @@ func TestGranularLevels(t *testing.T) {
 		"salt.key":       "all",
 		"":               "critical",
 	} {
-		if err := g.set(logger, level); err != nil {
+		if err := g.setLevel(logger, level); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -167,7 +167,7 @@ func TestGranularLevels(t *testing.T) {
 		"salt.master": slog.LevelError, "salt": slog.LevelError, "salt.auth": slog.LevelDebug, "salt.auth.ldap": slog.LevelDebug,
 		"salt.auth.file": slog.LevelInfo, "salt.authx": slog.LevelError, "salt.key": slog.LevelError, "other.auth": LevelCritical,
 	} {
-		if got := g.of(logger); got != want {
+		if got := g.levelOf(logger); got != want {
 			t.Errorf("%s: %v, want %v", logger, got, want)
 		}
 	}

@@ -110,10 +110,10 @@ func TestFormatAsSalt(t *testing.T) {
 				t.Errorf("%q is refused (%v), Salt writes %q", ask.Formats[i], err, *want)
 			}
 		case want == nil:
-			t.Errorf("Salt refuses %q, here %q", ask.Formats[i], f.apply(l, "%H:%M:%S"))
+			t.Errorf("Salt refuses %q, here %q", ask.Formats[i], f.formatLine(l, "%H:%M:%S"))
 		default:
 			written++
-			if got := f.apply(l, "%H:%M:%S"); got != *want {
+			if got := f.formatLine(l, "%H:%M:%S"); got != *want {
 				t.Errorf("%q: %q, in Salt %q", ask.Formats[i], got, *want)
 			}
 		}
@@ -176,7 +176,7 @@ func FuzzFormat(f *testing.F) {
 
 		l := &line{time: started, function: "a.b", message: "m"}
 		fields := strings.Count(text, "%(")
-		got := read.apply(l, date)
+		got := read.formatLine(l, date)
 		if most := len(text) + fields*(maxWidth*utf8.UTFMax+400+maxFormat*32); len(got) > most {
 			t.Errorf("%d bytes of %q", len(got), text)
 		}

@@ -124,7 +124,7 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	var b strings.Builder
 	for _, a := range attrs {
 		appendAttr(&b, h.group, a)
-		c.ids.note(a)
+		c.ids.noteAttr(a)
 	}
 	c.attrs += b.String()
 	return &c
@@ -140,17 +140,17 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 // Handle implements slog.Handler.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	line := newLine(r, h.name)
-	if r.Level < h.granular.of(line.logger) {
+	if r.Level < h.granular.levelOf(line.logger) {
 		return nil
 	}
 
 	var b strings.Builder
-	b.WriteString(escape(cut(r.Message, maxMessage)))
+	b.WriteString(escape(cutEscaped(r.Message, maxMessage)))
 	b.WriteString(h.attrs)
 	known := h.ids
 	r.Attrs(func(a slog.Attr) bool {
 		appendAttr(&b, h.group, a)
-		known.note(a)
+		known.noteAttr(a)
 		return true
 	})
 
@@ -163,26 +163,26 @@ func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	var errs []error
 	for _, s := range h.sinks {
 		if r.Level >= s.Level {
-			errs = append(errs, s.write(line))
+			errs = append(errs, s.writeLine(line))
 		}
 	}
 
 	return errors.Join(errs...)
 }
 
-// write writes one line to the sink.
-func (s sink) write(l *line) error {
-	text := s.format.apply(l, s.DateFmt)
+// writeLine writes one line to the sink.
+func (s sink) writeLine(l *line) error {
+	text := s.format.formatLine(l, s.DateFmt)
 	if syslog, ok := s.Writer.(*Syslog); ok {
-		syslog.queue(l.level, text)
+		syslog.queueLine(l.level, text)
 		return nil
 	}
 	_, err := io.WriteString(s.Writer, text+"\n")
 	return err
 }
 
-// note keeps the value of an attribute that has a field of its own.
-func (i *ids) note(a slog.Attr) {
+// noteAttr keeps the value of an attribute that has a field of its own.
+func (i *ids) noteAttr(a slog.Attr) {
 	switch a.Key {
 	case "jid":
 		i.jid = a.Value.String()
@@ -197,8 +197,8 @@ func idText(f format, id string) string {
 	if id == "" {
 		return ""
 	}
-	id = escape(cut(id, maxValue))
-	return f.apply(&line{jid: id, minion: id}, "")
+	id = escape(cutEscaped(id, maxValue))
+	return f.formatLine(&line{jid: id, minion: id}, "")
 }
 
 func appendAttr(b *strings.Builder, group string, a slog.Attr) {
@@ -224,7 +224,7 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 		most = maxStack
 	}
 
-	text = cut(text, most)
+	text = cutEscaped(text, most)
 	if text == "" || strings.ContainsAny(text, " =\"") || escape(text) != text {
 		b.WriteString(strconv.Quote(text))
 		return
@@ -242,9 +242,9 @@ const (
 	maxStack   = 16 << 10
 )
 
-// cut shortens a text that would take more than most bytes when it is escaped, and
+// cutEscaped shortens a text that would take more than most bytes when it is escaped, and
 // says by how much.
-func cut(s string, most int) string {
+func cutEscaped(s string, most int) string {
 	if len(s) <= most/4 {
 		return s
 	}

@@ -165,7 +165,7 @@ func OpenSyslog(to *Address, say func(string)) *Syslog {
 		lines: make(chan []byte, maxWaiting),
 		stop:  stop,
 	}
-	s.done.Go(func() { s.send(ctx) })
+	s.done.Go(func() { s.sendLines(ctx) })
 	return s
 }
 
@@ -174,7 +174,7 @@ func (s *Syslog) Lost() int64 { return s.lost.Load() }
 
 // Write implements io.Writer: a line at the level error.
 func (s *Syslog) Write(b []byte) (int, error) {
-	s.queue(slog.LevelError, strings.TrimSuffix(string(b), "\n"))
+	s.queueLine(slog.LevelError, strings.TrimSuffix(string(b), "\n"))
 	return len(b), nil
 }
 
@@ -195,8 +195,8 @@ func (s *Syslog) Close() error {
 	return nil
 }
 
-// queue has a line sent, or drops it.
-func (s *Syslog) queue(level slog.Level, text string) {
+// queueLine has a line sent, or drops it.
+func (s *Syslog) queueLine(level slog.Level, text string) {
 	if s.closed.Load() {
 		s.lost.Add(1)
 		return
@@ -233,8 +233,8 @@ func (s *Syslog) packet(level slog.Level, text string) []byte {
 	return fmt.Appendf(nil, "<%d>%s\x00", s.to.Facility<<3|severity, text)
 }
 
-// send sends lines until ctx ends, and then what waits.
-func (s *Syslog) send(ctx context.Context) {
+// sendLines sends lines until ctx ends, and then what waits.
+func (s *Syslog) sendLines(ctx context.Context) {
 	var conn *connection
 	defer func() { conn.close() }()
 	for {
@@ -242,7 +242,7 @@ func (s *Syslog) send(ctx context.Context) {
 		select {
 		case b = <-s.lines:
 		case <-ctx.Done():
-			s.flush(conn)
+			s.flushLines(conn)
 			return
 		}
 
@@ -264,11 +264,11 @@ func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*conn
 	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
 		var err error
 		if conn == nil {
-			conn, err = s.dial(ctx)
+			conn, err = s.connect(ctx)
 		}
 
 		if err == nil {
-			err = conn.send(b)
+			err = conn.sendPacket(b)
 		}
 
 		if errors.Is(err, syscall.EMSGSIZE) { // no retry helps
@@ -305,32 +305,32 @@ func (s *Syslog) tellLost(conn *connection) {
 		return
 	}
 	text := fmt.Sprintf("%d lines of this log are lost: too many waited for the syslog", lost-s.told)
-	if conn.send(s.packet(slog.LevelWarn, text)) == nil {
+	if conn.sendPacket(s.packet(slog.LevelWarn, text)) == nil {
 		s.told = lost
 	}
 }
 
-// flush sends what waits, once, for a bounded time.
-func (s *Syslog) flush(conn *connection) {
+// flushLines sends what waits, once, for a bounded time.
+func (s *Syslog) flushLines(conn *connection) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushFor)
 	defer cancel()
 	for len(s.lines) > 0 && ctx.Err() == nil {
 		if conn == nil {
 			var err error
-			if conn, err = s.dial(ctx); err != nil {
+			if conn, err = s.connect(ctx); err != nil {
 				return
 			}
 			defer conn.close()
 		}
 
-		if conn.send(<-s.lines) != nil {
+		if conn.sendPacket(<-s.lines) != nil {
 			s.lost.Add(1)
 			return
 		}
 	}
 }
 
-func (s *Syslog) dial(ctx context.Context) (*connection, error) {
+func (s *Syslog) connect(ctx context.Context) (*connection, error) {
 	var errs []error
 	for _, network := range s.to.Networks {
 		d := net.Dialer{Timeout: dialTimeout}
@@ -363,7 +363,7 @@ func connect(c net.Conn, network string) *connection {
 	return conn
 }
 
-func (c *connection) send(b []byte) error {
+func (c *connection) sendPacket(b []byte) error {
 	if err := c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return fmt.Errorf("set a deadline: %w", err)
 	}

@@ -42,7 +42,7 @@ type constructor struct {
 	open   map[*yaml.Node]bool // containers being built: an alias into one is a loop
 }
 
-func fault(n *yaml.Node, format string, args ...any) error {
+func faultAt(n *yaml.Node, format string, args ...any) error {
 	return &Error{Line: n.Line, Err: fmt.Errorf(format, args...)}
 }
 
@@ -50,19 +50,19 @@ func (c *constructor) document(root *yaml.Node) (any, error) {
 	if err := c.anchors(root, make(map[string]int), 0); err != nil {
 		return nil, err
 	}
-	return c.value(root)
+	return c.buildValue(root)
 }
 
 // anchors refuses an anchor that is defined twice, as PyYAML's composer
 // does.
 func (c *constructor) anchors(n *yaml.Node, seen map[string]int, depth int) error {
 	if depth > c.limits.Depth {
-		return fault(n, "%w: nested too deep", errLimit)
+		return faultAt(n, "%w: nested too deep", errLimit)
 	}
 
 	if n.Anchor != "" && n.Kind != yaml.AliasNode {
 		if line, dup := seen[n.Anchor]; dup {
-			return fault(n, "duplicate anchor %q, first on line %d", n.Anchor, line)
+			return faultAt(n, "duplicate anchor %q, first on line %d", n.Anchor, line)
 		}
 		seen[n.Anchor] = n.Line
 	}
@@ -83,18 +83,18 @@ func resolved(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// spend takes n values off the budget.
-func (c *constructor) spend(at *yaml.Node, n int) error {
+// spendNodes takes n values off the budget.
+func (c *constructor) spendNodes(at *yaml.Node, n int) error {
 	if c.nodes -= n; c.nodes < 0 {
-		return fault(at, "%w: more than %d values, aliases expanded", errLimit, c.limits.Nodes)
+		return faultAt(at, "%w: more than %d values, aliases expanded", errLimit, c.limits.Nodes)
 	}
 	return nil
 }
 
-// value builds what a node stands for.
-func (c *constructor) value(n *yaml.Node) (any, error) {
+// buildValue builds what a node stands for.
+func (c *constructor) buildValue(n *yaml.Node) (any, error) {
 	n = resolved(n)
-	if err := c.spend(n, 1); err != nil {
+	if err := c.spendNodes(n, 1); err != nil {
 		return nil, err
 	}
 
@@ -108,22 +108,22 @@ func (c *constructor) value(n *yaml.Node) (any, error) {
 
 		v, err := scalarValue(tag, text)
 		if err != nil {
-			return nil, fault(n, "%w", err)
+			return nil, faultAt(n, "%w", err)
 		}
 
 		return v, nil
 	case tagSeq, tagMap, tagSet, tagOmap, tagPairs:
 	default:
-		return nil, fault(n, "could not determine a constructor for the tag %q", longTag(tag))
+		return nil, faultAt(n, "could not determine a constructor for the tag %q", longTag(tag))
 	}
 
 	if c.open[n] {
-		return nil, fault(n, "an alias contains itself")
+		return nil, faultAt(n, "an alias contains itself")
 	}
 
 	c.depth++
 	if c.depth > c.limits.Depth {
-		return nil, fault(n, "%w: nested too deep", errLimit)
+		return nil, faultAt(n, "%w: nested too deep", errLimit)
 	}
 
 	c.open[n] = true
@@ -134,9 +134,9 @@ func (c *constructor) value(n *yaml.Node) (any, error) {
 	case tagMap:
 		return c.mapping(n)
 	case tagSet:
-		return c.set(n)
+		return c.buildSet(n)
 	default:
-		return c.pairs(n, tag)
+		return c.buildPairs(n, tag)
 	}
 }
 
@@ -159,7 +159,7 @@ func (c *constructor) scalar(n *yaml.Node) (string, error) {
 	}
 
 	if n.Kind != yaml.ScalarNode {
-		return "", fault(n, "expected a scalar, but found a %s", kind(n))
+		return "", faultAt(n, "expected a scalar, but found a %s", kindName(n))
 	}
 
 	return n.Value, nil
@@ -167,11 +167,11 @@ func (c *constructor) scalar(n *yaml.Node) (string, error) {
 
 func (c *constructor) sequence(n *yaml.Node) (any, error) {
 	if n.Kind != yaml.SequenceNode {
-		return nil, fault(n, "expected a sequence, but found a %s", kind(n))
+		return nil, faultAt(n, "expected a sequence, but found a %s", kindName(n))
 	}
 	l := make([]any, 0, len(n.Content))
 	for _, s := range n.Content {
-		v, err := c.value(s)
+		v, err := c.buildValue(s)
 		if err != nil {
 			return nil, err
 		}
@@ -182,7 +182,7 @@ func (c *constructor) sequence(n *yaml.Node) (any, error) {
 
 func (c *constructor) mapping(n *yaml.Node) (*value.Map, error) {
 	if n.Kind != yaml.MappingNode {
-		return nil, fault(n, "expected a mapping, but found a %s", kind(n))
+		return nil, faultAt(n, "expected a mapping, but found a %s", kindName(n))
 	}
 
 	pairs, err := c.flatten(n)
@@ -193,19 +193,19 @@ func (c *constructor) mapping(n *yaml.Node) (*value.Map, error) {
 	m := &value.Map{}
 	seen := make(map[any]struct{}, len(pairs))
 	for _, p := range pairs {
-		k, err := c.key(p.key)
+		k, err := c.buildKey(p.key)
 		if err != nil {
 			return nil, err
 		}
 
-		v, err := c.value(p.val)
+		v, err := c.buildValue(p.val)
 		if err != nil {
 			return nil, err
 		}
 
 		id := identity(k)
 		if _, dup := seen[id]; dup {
-			return nil, fault(p.key, "found conflicting ID '%v'", k)
+			return nil, faultAt(p.key, "found conflicting ID '%v'", k)
 		}
 
 		seen[id] = struct{}{}
@@ -215,13 +215,13 @@ func (c *constructor) mapping(n *yaml.Node) (*value.Map, error) {
 	return m, nil
 }
 
-// key builds a map key. Integers beyond 64 bits and bytes become text.
-func (c *constructor) key(n *yaml.Node) (any, error) {
+// buildKey builds a map key. Integers beyond 64 bits and bytes become text.
+func (c *constructor) buildKey(n *yaml.Node) (any, error) {
 	if r := resolved(n); tagOf(r) == tagValue {
-		return r.Value, c.spend(r, 1)
+		return r.Value, c.spendNodes(r, 1)
 	}
 
-	k, err := c.value(n)
+	k, err := c.buildValue(n)
 	if err != nil {
 		return nil, err
 	}
@@ -233,12 +233,12 @@ func (c *constructor) key(n *yaml.Node) (any, error) {
 		return k.String(), nil
 	case float64:
 		if math.IsNaN(k) {
-			return nil, fault(n, "not-a-number cannot be a key")
+			return nil, faultAt(n, "not-a-number cannot be a key")
 		}
 	case []any:
-		return nil, fault(n, "found unacceptable key: a list cannot be a key")
+		return nil, faultAt(n, "found unacceptable key: a list cannot be a key")
 	case *value.Map:
-		return nil, fault(n, "found unacceptable key: a mapping cannot be a key (double curly braces?)")
+		return nil, faultAt(n, "found unacceptable key: a mapping cannot be a key (double curly braces?)")
 	}
 
 	return k, nil
@@ -266,7 +266,7 @@ func identity(k any) any {
 func (c *constructor) flatten(n *yaml.Node) ([]pair, error) {
 	if done, ok := c.merged[n]; ok {
 		if done == nil {
-			return nil, fault(n, "a merge key contains itself")
+			return nil, faultAt(n, "a merge key contains itself")
 		}
 		return done, nil
 	}
@@ -318,13 +318,13 @@ func (c *constructor) mergeValue(v *yaml.Node) ([]pair, error) {
 		if err != nil {
 			return nil, err
 		}
-		return ps, c.spend(v, len(ps))
+		return ps, c.spendNodes(v, len(ps))
 	case yaml.SequenceNode:
 		var out []pair
 		for i := len(v.Content) - 1; i >= 0; i-- {
 			s := resolved(v.Content[i])
 			if s.Kind != yaml.MappingNode {
-				return nil, fault(s, "expected a mapping for merging, but found a %s", kind(s))
+				return nil, faultAt(s, "expected a mapping for merging, but found a %s", kindName(s))
 			}
 
 			ps, err := c.flatten(s)
@@ -332,7 +332,7 @@ func (c *constructor) mergeValue(v *yaml.Node) ([]pair, error) {
 				return nil, err
 			}
 
-			if err := c.spend(s, len(ps)+1); err != nil {
+			if err := c.spendNodes(s, len(ps)+1); err != nil {
 				return nil, err
 			}
 
@@ -342,10 +342,10 @@ func (c *constructor) mergeValue(v *yaml.Node) ([]pair, error) {
 		return out, nil
 	}
 
-	return nil, fault(v, "expected a mapping or list of mappings for merging, but found a %s", kind(v))
+	return nil, faultAt(v, "expected a mapping or list of mappings for merging, but found a %s", kindName(v))
 }
 
-func (c *constructor) set(n *yaml.Node) (any, error) {
+func (c *constructor) buildSet(n *yaml.Node) (any, error) {
 	m, err := c.mapping(n)
 	if err != nil {
 		return nil, err
@@ -357,25 +357,25 @@ func (c *constructor) set(n *yaml.Node) (any, error) {
 	return l, nil
 }
 
-// pairs builds !!omap and !!pairs: a list of lists of two.
-func (c *constructor) pairs(n *yaml.Node, tag string) (any, error) {
+// buildPairs builds !!omap and !!pairs: a list of lists of two.
+func (c *constructor) buildPairs(n *yaml.Node, tag string) (any, error) {
 	if n.Kind != yaml.SequenceNode {
-		return nil, fault(n, "expected a sequence for %s, but found a %s", tag, kind(n))
+		return nil, faultAt(n, "expected a sequence for %s, but found a %s", tag, kindName(n))
 	}
 
 	l := make([]any, 0, len(n.Content))
 	for _, s := range n.Content {
 		s = resolved(s)
 		if s.Kind != yaml.MappingNode || len(s.Content) != 2 {
-			return nil, fault(s, "expected a mapping of length 1 for %s", tag)
+			return nil, faultAt(s, "expected a mapping of length 1 for %s", tag)
 		}
 
-		k, err := c.value(s.Content[0])
+		k, err := c.buildValue(s.Content[0])
 		if err != nil {
 			return nil, err
 		}
 
-		v, err := c.value(s.Content[1])
+		v, err := c.buildValue(s.Content[1])
 		if err != nil {
 			return nil, err
 		}
@@ -403,7 +403,7 @@ func tagOf(n *yaml.Node) string {
 	return plainTag(n.Value)
 }
 
-func kind(n *yaml.Node) string {
+func kindName(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.ScalarNode:
 		return "scalar"

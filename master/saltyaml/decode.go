@@ -61,7 +61,7 @@ func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 		return nil, &Error{name, 0, fmt.Errorf("%w: about %d values, at most %d", errLimit, n, l.Nodes)}
 	}
 
-	root, err := parse(b)
+	root, err := parseDocument(b)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
 			e.Name = name
@@ -104,8 +104,8 @@ func Estimate(b []byte) int {
 	return n
 }
 
-// parse gives the content of the only document, nil when there is none.
-func parse(b []byte) (root *yaml.Node, err error) {
+// parseDocument gives the content of the only document, nil when there is none.
+func parseDocument(b []byte) (root *yaml.Node, err error) {
 	defer func() {
 		// The library reports some malformed input by panicking with a text.
 		if r := recover(); r != nil {
@@ -203,7 +203,7 @@ func lineOf(b []byte, text string) int {
 // Lines gives the line of each key of the map that b is, as it is written
 // there; nil when b is no map. Of a key that stands twice it is the first.
 func Lines(b []byte) map[string]int {
-	root, err := parse(b)
+	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {
 		return nil
 	}
@@ -216,7 +216,7 @@ func Lines(b []byte) map[string]int {
 // levels, as [Below] names them. A list stands for what is in it: of two keys of one name in
 // it the first counts.
 func LinesBelow(b []byte, levels int, keys ...string) map[string]int {
-	root, err := parse(b)
+	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {
 		return nil
 	}

@@ -24,7 +24,7 @@ type emitter struct {
 	indention  bool // only indentation has been written on this line
 }
 
-func (e *emitter) put(s string) {
+func (e *emitter) writeText(s string) {
 	e.out = append(e.out, s...)
 	e.column += utf8.RuneCountInString(s)
 }
@@ -36,9 +36,9 @@ func (e *emitter) lineBreak() {
 
 func (e *emitter) indicator(s string, space, isSpace, isIndention bool) {
 	if space && !e.whitespace {
-		e.put(" ")
+		e.writeText(" ")
 	}
-	e.put(s)
+	e.writeText(s)
 	e.whitespace = isSpace
 	e.indention = e.indention && isIndention
 }
@@ -49,7 +49,7 @@ func (e *emitter) writeIndent() {
 		e.lineBreak()
 	}
 	for e.column < n {
-		e.put(" ")
+		e.writeText(" ")
 	}
 	e.whitespace, e.indention = true, true
 }
@@ -71,7 +71,7 @@ func (e *emitter) decrease() {
 	e.indents = e.indents[:len(e.indents)-1]
 }
 
-func (e *emitter) node(v any, at place, depth int) error {
+func (e *emitter) writeNode(v any, at place, depth int) error {
 	if depth > maxEncodeDepth {
 		return errDepth
 	}
@@ -87,25 +87,25 @@ func (e *emitter) node(v any, at place, depth int) error {
 
 	switch v := v.(type) {
 	case []any, []string:
-		return e.list(listItems(v), at, depth)
+		return e.writeList(listItems(v), at, depth)
 	case *value.Map, map[string]any, map[string]string:
-		return e.mapping(items(v, e.style.KeepKeys), depth)
+		return e.mapping(itemsOf(v, e.style.KeepKeys), depth)
 	}
 
 	return fmt.Errorf("cannot write %T", v)
 }
 
-func (e *emitter) list(l []any, at place, depth int) error {
+func (e *emitter) writeList(l []any, at place, depth int) error {
 	if e.flow > 0 || e.style.Flow || len(l) == 0 {
-		e.open("[")
+		e.openFlow("[")
 		for i, v := range l {
 			e.separate(i)
-			if err := e.node(v, place{}, depth+1); err != nil {
+			if err := e.writeNode(v, place{}, depth+1); err != nil {
 				return err
 			}
 		}
 
-		e.close("]")
+		e.closeFlow("]")
 		return nil
 	}
 
@@ -113,7 +113,7 @@ func (e *emitter) list(l []any, at place, depth int) error {
 	for _, v := range l {
 		e.writeIndent()
 		e.indicator("-", true, false, true)
-		if err := e.node(v, place{}, depth+1); err != nil {
+		if err := e.writeNode(v, place{}, depth+1); err != nil {
 			return err
 		}
 	}
@@ -122,7 +122,7 @@ func (e *emitter) list(l []any, at place, depth int) error {
 	return nil
 }
 
-func (e *emitter) open(s string) {
+func (e *emitter) openFlow(s string) {
 	e.indicator(s, true, true, false)
 	e.increase(true, false)
 	e.flow++
@@ -137,7 +137,7 @@ func (e *emitter) separate(i int) {
 	}
 }
 
-func (e *emitter) close(s string) {
+func (e *emitter) closeFlow(s string) {
 	e.flow--
 	e.decrease()
 	e.indicator(s, false, false, false)
@@ -146,7 +146,7 @@ func (e *emitter) close(s string) {
 func (e *emitter) mapping(l []item, depth int) error {
 	inFlow := e.flow > 0 || e.style.Flow || len(l) == 0
 	if inFlow {
-		e.open("{")
+		e.openFlow("{")
 	} else {
 		e.increase(false, false)
 	}
@@ -159,13 +159,13 @@ func (e *emitter) mapping(l []item, depth int) error {
 		}
 
 		if simpleKey(it.key) {
-			if err := e.node(it.key, place{mapping: true, simpleKey: true}, depth+1); err != nil {
+			if err := e.writeNode(it.key, place{mapping: true, simpleKey: true}, depth+1); err != nil {
 				return err
 			}
 			e.indicator(":", false, false, false)
 		} else {
 			e.indicator("?", true, false, !inFlow)
-			if err := e.node(it.key, place{mapping: true}, depth+1); err != nil {
+			if err := e.writeNode(it.key, place{mapping: true}, depth+1); err != nil {
 				return err
 			}
 
@@ -176,13 +176,13 @@ func (e *emitter) mapping(l []item, depth int) error {
 			e.indicator(":", true, false, !inFlow)
 		}
 
-		if err := e.node(it.val, place{mapping: true}, depth+1); err != nil {
+		if err := e.writeNode(it.val, place{mapping: true}, depth+1); err != nil {
 			return err
 		}
 	}
 
 	if inFlow {
-		e.close("}")
+		e.closeFlow("}")
 	} else {
 		e.decrease()
 	}
@@ -211,7 +211,7 @@ func (e *emitter) scalar(a atom, at place) {
 		e.doubleQuoted(a.text, split)
 	case a.plain && (e.flow > 0 && t.flowPlain || e.flow == 0 && t.blockPlain) &&
 		(a.text != "" || e.flow == 0 && !at.simpleKey) && !(at.simpleKey && t.multiline):
-		e.plain(a.text, split)
+		e.writePlain(a.text, split)
 	case t.single && !(at.simpleKey && t.multiline):
 		e.singleQuoted(a.text, split)
 	default:

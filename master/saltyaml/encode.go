@@ -35,7 +35,7 @@ func EncodeStyle(v any, s Style) ([]byte, error) {
 		s.Indent = 2
 	}
 	e := emitter{style: s, indent: -1, whitespace: true, indention: true}
-	if err := e.node(v, place{}, 0); err != nil {
+	if err := e.writeNode(v, place{}, 0); err != nil {
 		return nil, fmt.Errorf("write yaml: %w", err)
 	}
 	e.writeIndent()
@@ -123,7 +123,7 @@ func base64Lines(b []byte) string {
 // that such text is quoted.
 func timestamp(s string) bool {
 	num := func(lo, hi int) bool {
-		n := min(span(s, digit), hi)
+		n := min(prefixLen(s, isDigit), hi)
 		s = s[n:]
 		return n >= lo
 	}
@@ -137,15 +137,15 @@ func timestamp(s string) bool {
 	}
 
 	blank := func(c byte) bool { return c == ' ' || c == '\t' }
-	if len(s) == 10 && digit(s[5]) && digit(s[6]) && digit(s[8]) && digit(s[9]) && span(s, digit) == 4 &&
+	if len(s) == 10 && isDigit(s[5]) && isDigit(s[6]) && isDigit(s[8]) && isDigit(s[9]) && prefixLen(s, isDigit) == 4 &&
 		s[4] == '-' && s[7] == '-' {
 		return true
 	}
-	if span(s, digit) != 4 || !num(4, 4) || !lit('-') || !num(1, 2) || !lit('-') || !num(1, 2) {
+	if prefixLen(s, isDigit) != 4 || !num(4, 4) || !lit('-') || !num(1, 2) || !lit('-') || !num(1, 2) {
 		return false
 	}
 
-	if n := span(s, blank); n > 0 {
+	if n := prefixLen(s, blank); n > 0 {
 		s = s[n:]
 	} else if !lit('T') && !lit('t') {
 		return false
@@ -156,14 +156,14 @@ func timestamp(s string) bool {
 	}
 
 	if lit('.') {
-		s = s[span(s, digit):]
+		s = s[prefixLen(s, isDigit):]
 	}
 
 	if s == "" {
 		return true
 	}
 
-	s = s[span(s, blank):]
+	s = s[prefixLen(s, blank):]
 	if lit('Z') {
 		return s == ""
 	}
@@ -176,8 +176,8 @@ func timestamp(s string) bool {
 
 type item struct{ key, val any }
 
-// items lists the pairs of any map in the order in which to write them.
-func items(v any, keep bool) (l []item) {
+// itemsOf lists the pairs of any map in the order in which to write them.
+func itemsOf(v any, keep bool) (l []item) {
 	switch v := v.(type) {
 	case *value.Map:
 		for k, x := range v.All() {

@@ -54,10 +54,10 @@ func plainTag(s string) string {
 	return tagStr
 }
 
-func digit(c byte) bool { return c >= '0' && c <= '9' }
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// span is the length of the prefix of s whose bytes all satisfy ok.
-func span(s string, ok func(byte) bool) int {
+// prefixLen is the length of the prefix of s whose bytes all satisfy ok.
+func prefixLen(s string, ok func(byte) bool) int {
 	i := 0
 	for i < len(s) && ok(s[i]) {
 		i++
@@ -65,7 +65,7 @@ func span(s string, ok func(byte) bool) int {
 	return i
 }
 
-func decimalOrUnderscore(c byte) bool { return digit(c) || c == '_' }
+func decimalOrUnderscore(c byte) bool { return isDigit(c) || c == '_' }
 
 // exponent matches an optional exponent with its obligatory sign, up to the
 // end.
@@ -76,14 +76,14 @@ func exponent(s string) bool {
 	if len(s) < 3 || s[0] != 'e' && s[0] != 'E' || s[1] != '+' && s[1] != '-' {
 		return false
 	}
-	return span(s[2:], digit) == len(s)-2
+	return prefixLen(s[2:], isDigit) == len(s)-2
 }
 
 // sixties takes (:[0-5]?[0-9])+ off the front of s.
 func sixties(s string) (rest string, n int) {
-	for len(s) > 1 && s[0] == ':' && digit(s[1]) {
+	for len(s) > 1 && s[0] == ':' && isDigit(s[1]) {
 		switch {
-		case len(s) > 2 && digit(s[2]) && s[1] <= '5':
+		case len(s) > 2 && isDigit(s[2]) && s[1] <= '5':
 			s = s[3:]
 		default:
 			s = s[2:]
@@ -113,19 +113,19 @@ func isFloat(s string) bool {
 	}
 
 	if s[0] == '.' { // no sign in this form
-		if len(s) < 2 || !digit(s[1]) {
+		if len(s) < 2 || !isDigit(s[1]) {
 			return false
 		}
-		return exponent(s[1+span(s[1:], decimalOrUnderscore):])
+		return exponent(s[1+prefixLen(s[1:], decimalOrUnderscore):])
 	}
 
-	if u == "" || !digit(u[0]) {
+	if u == "" || !isDigit(u[0]) {
 		return false
 	}
 
-	u = u[span(u, decimalOrUnderscore):]
+	u = u[prefixLen(u, decimalOrUnderscore):]
 	if rest, ok := strings.CutPrefix(u, "."); ok {
-		return exponent(rest[span(rest, decimalOrUnderscore):])
+		return exponent(rest[prefixLen(rest, decimalOrUnderscore):])
 	}
 
 	rest, n := sixties(u)
@@ -133,16 +133,16 @@ func isFloat(s string) bool {
 		return false
 	}
 
-	return span(rest[1:], decimalOrUnderscore) == len(rest)-1
+	return prefixLen(rest[1:], decimalOrUnderscore) == len(rest)-1
 }
 
 func isInt(s string) bool {
 	u := unsigned(s)
-	if u == "" || !digit(u[0]) {
+	if u == "" || !isDigit(u[0]) {
 		return false
 	}
 
-	all := func(t string, ok func(byte) bool) bool { return t != "" && span(t, ok) == len(t) }
+	all := func(t string, ok func(byte) bool) bool { return t != "" && prefixLen(t, ok) == len(t) }
 	if u[0] == '0' {
 		if u == "0" {
 			return true
@@ -161,7 +161,7 @@ func isInt(s string) bool {
 		return all(u[1:], func(c byte) bool { return c >= '0' && c <= '7' || c == '_' })
 	}
 
-	u = u[span(u, decimalOrUnderscore):]
+	u = u[prefixLen(u, decimalOrUnderscore):]
 	if u == "" {
 		return true
 	}
@@ -235,7 +235,7 @@ func intValue(text string) (any, error) {
 			n.Mul(n, sixty).Add(n, part)
 		}
 	default:
-		if v, perr := strconv.ParseInt(s, 10, 64); perr == nil && digit(s[0]) {
+		if v, perr := strconv.ParseInt(s, 10, 64); perr == nil && isDigit(s[0]) {
 			if neg {
 				v = -v
 			}
@@ -317,7 +317,7 @@ func binaryValue(text string) (any, error) {
 					i = len(text) // a full quantum with padding ends the data
 				}
 			}
-		case c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', digit(c), c == '+', c == '/':
+		case c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', isDigit(c), c == '+', c == '/':
 			clean = append(clean, c)
 			pads = 0
 		}

@@ -107,15 +107,15 @@ func analyse(s string) traits {
 // foldable reports whether the space at s[i] may become a line break.
 func foldable(s string, i int) bool { return i+1 >= len(s) || s[i+1] != ' ' }
 
-func (e *emitter) plain(s string, split bool) {
+func (e *emitter) writePlain(s string, split bool) {
 	if !e.whitespace {
-		e.put(" ")
+		e.writeText(" ")
 	}
 
 	spaces := false
 	for i, r := range s {
 		if r != ' ' {
-			e.put(string(r))
+			e.writeText(string(r))
 			e.indention, spaces = false, false
 			continue
 		}
@@ -123,7 +123,7 @@ func (e *emitter) plain(s string, split bool) {
 		if split && !spaces && e.column > bestWidth && foldable(s, i) {
 			e.writeIndent()
 		} else {
-			e.put(" ")
+			e.writeText(" ")
 		}
 
 		spaces = true
@@ -141,7 +141,7 @@ func (e *emitter) singleQuoted(s string, split bool) {
 			if split && !spaces && e.column > bestWidth && i > 0 && i < len(s)-1 && foldable(s, i) {
 				e.writeIndent()
 			} else {
-				e.put(" ")
+				e.writeText(" ")
 			}
 			spaces = true
 		case isBreak(r):
@@ -156,10 +156,10 @@ func (e *emitter) singleQuoted(s string, split bool) {
 			}
 
 			if r == '\'' {
-				e.put("'")
+				e.writeText("'")
 			}
 
-			e.put(string(r))
+			e.writeText(string(r))
 			e.indention = false
 			spaces = false
 			breaks = false
@@ -179,7 +179,7 @@ func (e *emitter) breakAs(r rune) {
 		e.lineBreak()
 		return
 	}
-	e.put(string(r))
+	e.writeText(string(r))
 	e.column = 0
 }
 
@@ -209,21 +209,21 @@ func (e *emitter) doubleQuoted(s string, split bool) {
 	for i, r := range s {
 		switch {
 		case !visible(r) || isBreak(r) || r == '"' || r == '\\':
-			e.put(escape(r))
+			e.writeText(escape(r))
 			spaces = false
 		case r == ' ':
 			if split && !spaces && e.column > bestWidth && i > 0 && i < len(s)-1 {
 				e.writeIndent()
 				if !foldable(s, i) {
-					e.put(`\`)
+					e.writeText(`\`)
 				}
 			} else {
-				e.put(" ")
+				e.writeText(" ")
 			}
 
 			spaces = true
 		default:
-			e.put(string(r))
+			e.writeText(string(r))
 			spaces = false
 		}
 	}
@@ -250,7 +250,7 @@ func (e *emitter) literal(s string) {
 			e.writeIndent()
 		}
 
-		e.put(string(r))
+		e.writeText(string(r))
 		e.indention, breaks = false, false
 	}
 }

@@ -35,7 +35,7 @@ func parseNetwork(s string) (netip.Prefix, error) {
 		return netip.PrefixFrom(a.WithZone(""), a.BitLen()), nil
 	}
 
-	bad := fmt.Errorf("%w: %s is neither an address nor a network", errInvalid, shown(s))
+	bad := fmt.Errorf("%w: %s is neither an address nor a network", errInvalid, quoteShort(s))
 	host, mask, ok := strings.Cut(s, "/")
 	a, err := netip.ParseAddr(host)
 	if !ok || err != nil || a.Zone() != "" {
@@ -56,7 +56,7 @@ func parseNetwork(s string) (netip.Prefix, error) {
 		return netip.Prefix{}, bad
 	}
 	if p.Addr() != a {
-		return netip.Prefix{}, fmt.Errorf("%w: network %s has host bits set", errInvalid, shown(s))
+		return netip.Prefix{}, fmt.Errorf("%w: network %s has host bits set", errInvalid, quoteShort(s))
 	}
 
 	return p, nil
@@ -84,7 +84,7 @@ func maskBits(s string) (int, bool) {
 	return n, m == 0
 }
 
-func (c cidr) match(id string) bool {
+func (c cidr) matches(id string) bool {
 	g, ok := c.data(id)
 	if !ok {
 		return false

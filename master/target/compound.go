@@ -13,9 +13,9 @@ type (
 	orNode  struct{ a, b node }
 )
 
-func (n notNode) match(id string) bool { return !n.a.match(id) }
-func (n andNode) match(id string) bool { return n.a.match(id) && n.b.match(id) }
-func (n orNode) match(id string) bool  { return n.a.match(id) || n.b.match(id) }
+func (n notNode) matches(id string) bool { return !n.a.matches(id) }
+func (n andNode) matches(id string) bool { return n.a.matches(id) && n.b.matches(id) }
+func (n orNode) matches(id string) bool  { return n.a.matches(id) || n.b.matches(id) }
 
 func operator(word string) bool {
 	switch word {
@@ -76,12 +76,12 @@ func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
 	}
 
 	p := &parser{words: words, env: env, exact: exact}
-	n, err := p.or()
+	n, err := p.parseOr()
 	if err != nil {
 		return Matcher{}, err
 	}
 	if len(p.words) > 0 {
-		return Matcher{}, fmt.Errorf("%w: unexpected %s", errInvalid, shown(p.words[0]))
+		return Matcher{}, fmt.Errorf("%w: unexpected %s", errInvalid, quoteShort(p.words[0]))
 	}
 
 	m := Matcher{n: n, missing: p.missing}
@@ -130,33 +130,33 @@ func (p *parser) peek() string {
 	return p.words[0]
 }
 
-func (p *parser) or() (node, error) {
-	a, err := p.and()
+func (p *parser) parseOr() (node, error) {
+	a, err := p.parseAnd()
 	for err == nil && p.peek() == "or" && len(p.words) > 0 {
 		p.words = p.words[1:]
 		var b node
-		if b, err = p.and(); err == nil {
+		if b, err = p.parseAnd(); err == nil {
 			a = orNode{a, b}
 		}
 	}
 	return a, err
 }
 
-func (p *parser) and() (node, error) {
-	a, err := p.not()
+func (p *parser) parseAnd() (node, error) {
+	a, err := p.parseNot()
 	for err == nil && (p.peek() == "and" || p.peek() == "not") {
 		if p.peek() == "and" {
 			p.words = p.words[1:]
 		}
 		var b node
-		if b, err = p.not(); err == nil {
+		if b, err = p.parseNot(); err == nil {
 			a = andNode{a, b}
 		}
 	}
 	return a, err
 }
 
-func (p *parser) not() (node, error) {
+func (p *parser) parseNot() (node, error) {
 	if p.peek() != "not" {
 		return p.operand(false)
 	}
@@ -184,7 +184,7 @@ func (p *parser) operand(negated bool) (node, error) {
 			return nil, fmt.Errorf("%w: parentheses nested more than %d deep", errInvalid, maxNested)
 		}
 
-		n, err := p.or()
+		n, err := p.parseOr()
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +196,7 @@ func (p *parser) operand(negated bool) (node, error) {
 		p.depth--
 		return n, nil
 	case operator(word):
-		return nil, fmt.Errorf("%w: a minion is expected before %s", errInvalid, shown(word))
+		return nil, fmt.Errorf("%w: a minion is expected before %s", errInvalid, quoteShort(word))
 	}
 
 	typ, delimiter, expr := parseWord(word)
@@ -215,7 +215,7 @@ func (p *parser) operand(negated bool) (node, error) {
 
 		return newSet(l), nil
 	case "range", "resource", "managing_minion":
-		return nil, fmt.Errorf("%w: %s in a compound target", errUnsupported, shown(word))
+		return nil, fmt.Errorf("%w: %s in a compound target", errUnsupported, quoteShort(word))
 	case "pillar", "pillar_pcre":
 		if p.exact {
 			typ = "pillar_exact"

@@ -55,8 +55,8 @@ func newLookup(expr, delimiter string, m mode, data func(string) (*value.Map, bo
 	return lookup{expr, delimiter, m, data, e}, nil
 }
 
-func (l lookup) match(id string) bool {
-	if !l.effort.more(1) {
+func (l lookup) matches(id string) bool {
+	if !l.effort.spendSteps(1) {
 		return false
 	}
 	d, ok := l.data(id)
@@ -77,13 +77,13 @@ type walk struct {
 	effort *Effort
 }
 
-// step takes the cost of some work off the budget: one step is a comparison
+// spendSteps takes the cost of some work off the budget: one step is a comparison
 // of short texts. Without any left nothing matches.
-func (w *walk) step(cost int) bool { w.steps -= cost; return w.steps >= 0 }
+func (w *walk) spendSteps(cost int) bool { w.steps -= cost; return w.steps >= 0 }
 
 func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
 	parts := strings.Split(expr, delimiter)
-	for i := len(parts) - 1; i > 0 && w.step(len(parts)); i-- {
+	for i := len(parts) - 1; i > 0 && w.spendSteps(len(parts)); i-- {
 		key, want := strings.Join(parts[:i], delimiter), strings.Join(parts[i:], delimiter)
 		var v any = data
 		if key == "*" {
@@ -103,12 +103,12 @@ func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
 			}
 		case []any:
 			for _, x := range v {
-				if m, ok := x.(*value.Map); ok && w.inMap(m, want) || w.value(x, want) {
+				if m, ok := x.(*value.Map); ok && w.inMap(m, want) || w.matchValue(x, want) {
 					return true
 				}
 			}
 		default:
-			if w.value(v, want) {
+			if w.matchValue(v, want) {
 				return true
 			}
 		}
@@ -118,7 +118,7 @@ func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
 }
 
 func (w *walk) inMap(m *value.Map, want string) bool {
-	if !w.step(1) {
+	if !w.spendSteps(1) {
 		return false
 	}
 
@@ -132,7 +132,7 @@ func (w *walk) inMap(m *value.Map, want string) bool {
 	}
 
 	for k := range m.All() {
-		if w.value(k, want) {
+		if w.matchValue(k, want) {
 			return true
 		}
 	}
@@ -152,12 +152,12 @@ func (w *walk) inMap(m *value.Map, want string) bool {
 			}
 		case []any:
 			for _, x := range v {
-				if w.value(x, want) {
+				if w.matchValue(x, want) {
 					return true
 				}
 			}
 		default:
-			if w.value(v, want) {
+			if w.matchValue(v, want) {
 				return true
 			}
 		}
@@ -166,21 +166,21 @@ func (w *walk) inMap(m *value.Map, want string) bool {
 	return false
 }
 
-// value compares one value, as text in small letters. Salt puts regular
+// matchValue compares one value, as text in small letters. Salt puts regular
 // expressions into small letters too.
-func (w *walk) value(v any, want string) bool {
+func (w *walk) matchValue(v any, want string) bool {
 	if w.steps <= 0 {
 		return false
 	}
 
-	have, want := strings.ToLower(str(v)), strings.ToLower(want)
-	if !w.step(1 + (len(have)+len(want))/64) {
+	have, want := strings.ToLower(pythonStr(v)), strings.ToLower(want)
+	if !w.spendSteps(1 + (len(have)+len(want))/64) {
 		return false
 	}
 
 	switch w.mode {
 	case regex:
-		return w.effort.regex(want, have)
+		return w.effort.matchRegex(want, have)
 	case exact:
 		return have == want
 	}

@@ -41,7 +41,7 @@ func NewEffortFor(ctx context.Context, limit time.Duration) *Effort {
 func (e *Effort) Restart(limit time.Duration) { e.until = time.Now().Add(limit) }
 
 // Spent returns an error when the work was given up: its outcome is no answer.
-func (e *Effort) Spent() error { return e.err() }
+func (e *Effort) Spent() error { return e.errGivenUp() }
 
 // Steps is what was done so far: one step is a name that was looked at.
 func (e *Effort) Steps() int64 {
@@ -54,14 +54,14 @@ func (e *Effort) Steps() int64 {
 // Do counts steps of other work for the same request. The error is ErrEffort
 // when there may be no more of it.
 func (e *Effort) Do(steps int) error {
-	if e.more(steps) {
+	if e.spendSteps(steps) {
 		return nil
 	}
-	return e.err()
+	return e.errGivenUp()
 }
 
-// more counts steps and reports whether there may be any.
-func (e *Effort) more(steps int) bool {
+// spendSteps counts steps and reports whether there may be any.
+func (e *Effort) spendSteps(steps int) bool {
 	if e == nil {
 		return true
 	}
@@ -76,8 +76,8 @@ func (e *Effort) more(steps int) bool {
 	return true
 }
 
-// err is ErrEffort when the work was given up.
-func (e *Effort) err() error {
+// errGivenUp is ErrEffort when the work was given up.
+func (e *Effort) errGivenUp() error {
 	if e == nil || !e.spent.Load() {
 		return nil
 	}
@@ -90,10 +90,10 @@ func (e *Effort) err() error {
 // regexSteps are the bytes of an expression that count for one step.
 const regexSteps = 16
 
-// regex matches an expression. One that cannot be decided in time ends the
+// matchRegex matches an expression. One that cannot be decided in time ends the
 // whole work: "no" would be "yes" behind a not.
-func (e *Effort) regex(expr, s string) bool {
-	if !e.more(1 + len(expr)/regexSteps) {
+func (e *Effort) matchRegex(expr, s string) bool {
+	if !e.spendSteps(1 + len(expr)/regexSteps) {
 		return false
 	}
 	ok, err := pattern.MatchErr(expr, s)

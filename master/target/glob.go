@@ -9,7 +9,7 @@ import (
 // glob is a shell pattern for ids.
 type glob string
 
-func (g glob) match(id string) bool { return globMatch(string(g), id) }
+func (g glob) matches(id string) bool { return globMatch(string(g), id) }
 
 // globMatch is pattern.Glob with a short way for patterns whose only
 // wildcard is *, which nearly all are.

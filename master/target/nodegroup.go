@@ -26,12 +26,12 @@ type grouper struct {
 // expand gives a group's words and reports whether groups were inside it.
 func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 	if slices.Contains(g.open, name) {
-		return nil, false, fmt.Errorf("%w: nodegroup %s contains itself", errInvalid, shown(name))
+		return nil, false, fmt.Errorf("%w: nodegroup %s contains itself", errInvalid, quoteShort(name))
 	}
 
 	v, ok := g.groups.Get(name)
 	if !ok {
-		return nil, false, fmt.Errorf("%w: there is no nodegroup %s", errInvalid, shown(name))
+		return nil, false, fmt.Errorf("%w: there is no nodegroup %s", errInvalid, quoteShort(name))
 	}
 
 	def, err := definition(name, v)
@@ -85,11 +85,11 @@ func definition(name string, v any) ([]string, error) {
 	case []any:
 		out := make([]string, 0, len(v))
 		for _, w := range v {
-			out = append(out, str(w))
+			out = append(out, pythonStr(w))
 		}
 		return out, nil
 	}
-	return nil, fmt.Errorf("%w: nodegroup %s is neither text nor a list", errInvalid, shown(name))
+	return nil, fmt.Errorf("%w: nodegroup %s is neither text nor a list", errInvalid, quoteShort(name))
 }
 
 // joinNames makes one word of a group without operators, wildcards and

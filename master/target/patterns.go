@@ -49,14 +49,14 @@ func pillarTerms(tgt any, typ, delimiter string, groups *value.Map) (terms []pil
 	var err error
 	switch typ {
 	case "pillar", "pillar_exact", "pillar_pcre":
-		expr, _ := text(tgt)
+		expr, _ := targetText(tgt)
 		engine := "I@"
 		if typ == "pillar_pcre" {
 			engine = "J@"
 		}
 		return []pillarTerm{{text: engine + expr, typ: typ, expr: expr, delimited: delimiter != "" && delimiter != ":"}}
 	case "nodegroup":
-		name, _ := text(tgt)
+		name, _ := targetText(tgt)
 		words, err = nodegroup(name, groups)
 	case "compound", "compound_pillar_exact":
 		if words, err = compoundWords(tgt); err == nil {

@@ -6,5 +6,5 @@ import "saltern/master/value"
 // list inside a list is matched by its text only by accident.
 const maxText = 64 << 10
 
-// str is Python's str() of a value.
-func str(v any) string { return value.StrMax(v, maxText) }
+// pythonStr is Python's str() of a value.
+func pythonStr(v any) string { return value.StrMax(v, maxText) }

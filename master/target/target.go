@@ -81,10 +81,10 @@ type Matcher struct {
 }
 
 // node is one part of a target.
-type node interface{ match(id string) bool }
+type node interface{ matches(id string) bool }
 
 // Match reports whether the minion is selected.
-func (m Matcher) Match(id string) bool { return m.n != nil && m.n.match(id) }
+func (m Matcher) Match(id string) bool { return m.n != nil && m.n.matches(id) }
 
 // Compile prepares a target of a type: glob, pcre, list, grain, grain_pcre,
 // pillar, pillar_exact, pillar_pcre, ipcidr, nodegroup, compound and
@@ -94,7 +94,7 @@ func (m Matcher) Match(id string) bool { return m.n != nil && m.n.match(id) }
 func Compile(tgt any, typ string, env Env) (Matcher, error) {
 	switch typ {
 	case "list":
-		l, err := names(tgt)
+		l, err := listNames(tgt)
 		if err != nil {
 			return Matcher{}, err
 		}
@@ -107,9 +107,9 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 		return compileCompound(words, env, typ != "compound")
 	}
 
-	s, ok := text(tgt)
+	s, ok := targetText(tgt)
 	if !ok {
-		return Matcher{}, fmt.Errorf("%w: a %s target is text, not %T", errInvalid, shown(typ), tgt)
+		return Matcher{}, fmt.Errorf("%w: a %s target is text, not %T", errInvalid, quoteShort(typ), tgt)
 	}
 	if len(s) > maxTarget {
 		return Matcher{}, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(s))
@@ -159,7 +159,7 @@ func compileSimple(s, typ, delimiter string, env Env) (node, error) {
 		return newCIDR(s, grains(src))
 	}
 
-	return nil, fmt.Errorf("%w: %s", errUnsupported, shown(typ))
+	return nil, fmt.Errorf("%w: %s", errUnsupported, quoteShort(typ))
 }
 
 // Resolve returns those of ids that a target selects, in their order, and of
@@ -171,14 +171,14 @@ func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []str
 	if err != nil {
 		return nil, nil, err
 	}
-	if !env.Effort.more(len(m.missing) + len(m.exact)) {
-		return nil, nil, env.Effort.err()
+	if !env.Effort.spendSteps(len(m.missing) + len(m.exact)) {
+		return nil, nil, env.Effort.errGivenUp()
 	}
 
 	has := func(id string) bool { _, ok := slices.BinarySearch(ids, id); return ok }
 	told := make(set)
 	for _, name := range m.missing {
-		if !has(name) && !told.match(name) {
+		if !has(name) && !told.matches(name) {
 			told[name] = struct{}{}
 			missing = append(missing, name)
 		}
@@ -195,7 +195,7 @@ func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []str
 	}
 
 	for i, id := range ids {
-		if i%lookEvery == 0 && !env.Effort.more(min(lookEvery, len(ids)-i)) {
+		if i%lookEvery == 0 && !env.Effort.spendSteps(min(lookEvery, len(ids)-i)) {
 			break
 		}
 		if m.Match(id) {
@@ -203,8 +203,8 @@ func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []str
 		}
 	}
 
-	if err := env.Effort.err(); err != nil {
-		return nil, nil, fmt.Errorf("resolve a %s target: %w", shown(typ), err)
+	if err := env.Effort.errGivenUp(); err != nil {
+		return nil, nil, fmt.Errorf("resolve a %s target: %w", quoteShort(typ), err)
 	}
 
 	return matched, missing, nil
@@ -216,7 +216,7 @@ type pcre struct {
 	effort *Effort
 }
 
-func (p pcre) match(id string) bool { return p.effort.regex(p.expr, id) }
+func (p pcre) matches(id string) bool { return p.effort.matchRegex(p.expr, id) }
 
 // set is a list of ids.
 type set map[string]struct{}
@@ -229,11 +229,11 @@ func newSet(l []string) set {
 	return s
 }
 
-func (s set) match(id string) bool { _, ok := s[id]; return ok }
+func (s set) matches(id string) bool { _, ok := s[id]; return ok }
 
-// names reads a list target: text parted by commas, or a list of text.
-func names(tgt any) ([]string, error) {
-	if s, ok := text(tgt); ok {
+// listNames reads a list target: text parted by commas, or a list of text.
+func listNames(tgt any) ([]string, error) {
+	if s, ok := targetText(tgt); ok {
 		if len(s) > maxTarget {
 			return nil, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(s))
 		}
@@ -252,7 +252,7 @@ func fields(s string) []string {
 }
 
 func compoundWords(tgt any) ([]string, error) {
-	if s, ok := text(tgt); ok {
+	if s, ok := targetText(tgt); ok {
 		if len(s) > maxTarget {
 			return nil, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(s))
 		}
@@ -275,7 +275,7 @@ func textList(tgt any, typ string) ([]string, error) {
 
 		out := make([]string, 0, len(l))
 		for _, v := range l {
-			s, ok := text(v)
+			s, ok := targetText(v)
 			if !ok {
 				return nil, fmt.Errorf("%w: a %s target holds %T", errInvalid, typ, v)
 			}
@@ -288,7 +288,7 @@ func textList(tgt any, typ string) ([]string, error) {
 	return nil, fmt.Errorf("%w: a %s target is text or a list, not %T", errInvalid, typ, tgt)
 }
 
-func text(v any) (string, bool) {
+func targetText(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:
 		return v, true
@@ -298,8 +298,8 @@ func text(v any) (string, bool) {
 	return "", false
 }
 
-// shown bounds what a caller wrote for use in an error.
-func shown(s string) string {
+// quoteShort bounds what a caller wrote for use in an error.
+func quoteShort(s string) string {
 	if len(s) > 100 {
 		s = s[:100] + "..."
 	}

@@ -25,7 +25,7 @@ type JSON struct {
 // Text returns a value as JSON, and reports whether all maps had an order.
 func (j JSON) Text(v any) (string, bool) {
 	w := jsonWriter{JSON: j}
-	w.value(v, 0)
+	w.writeValue(v, 0)
 	return w.b.String(), !w.failed
 }
 
@@ -35,7 +35,7 @@ type jsonWriter struct {
 	failed bool
 }
 
-func (w *jsonWriter) value(v any, level int) {
+func (w *jsonWriter) writeValue(v any, level int) {
 	switch v := v.(type) {
 	case nil:
 		w.b.WriteString("null")
@@ -46,23 +46,23 @@ func (w *jsonWriter) value(v any, level int) {
 	case int, int64, uint64, *big.Int:
 		w.b.WriteString(Repr(v))
 	case string:
-		w.text(v)
+		w.writeText(v)
 	case []any:
-		list(w, v, level)
+		writeList(w, v, level)
 	case []string:
-		list(w, v, level)
+		writeList(w, v, level)
 	case *Map:
 		w.mapping(v, level)
 	default:
 		if w.Other != nil {
-			w.text(w.Other(v))
+			w.writeText(w.Other(v))
 			return
 		}
-		w.text(Repr(v))
+		w.writeText(Repr(v))
 	}
 }
 
-func list[T any](w *jsonWriter, v []T, level int) {
+func writeList[T any](w *jsonWriter, v []T, level int) {
 	if len(v) == 0 {
 		w.b.WriteString("[]")
 		return
@@ -70,9 +70,9 @@ func list[T any](w *jsonWriter, v []T, level int) {
 	w.b.WriteByte('[')
 	for i, e := range v {
 		w.separate(i, level+1)
-		w.value(e, level+1)
+		w.writeValue(e, level+1)
 	}
-	w.line(level)
+	w.newLine(level)
 	w.b.WriteByte(']')
 }
 
@@ -98,13 +98,13 @@ func (w *jsonWriter) mapping(m *Map, level int) {
 	w.b.WriteByte('{')
 	for i, k := range keys {
 		w.separate(i, level+1)
-		w.text(JSONKey(k))
+		w.writeText(JSONKey(k))
 		w.b.WriteString(": ")
 		v, _ := m.GetAny(k)
-		w.value(v, level+1)
+		w.writeValue(v, level+1)
 	}
 
-	w.line(level)
+	w.newLine(level)
 	w.b.WriteByte('}')
 }
 
@@ -115,10 +115,10 @@ func (w *jsonWriter) separate(i, level int) {
 			w.b.WriteByte(' ')
 		}
 	}
-	w.line(level)
+	w.newLine(level)
 }
 
-func (w *jsonWriter) line(level int) {
+func (w *jsonWriter) newLine(level int) {
 	if w.Indent < 0 {
 		return
 	}
@@ -153,7 +153,7 @@ func JSONKey(k any) string {
 	return Str(k)
 }
 
-func (w *jsonWriter) text(s string) {
+func (w *jsonWriter) writeText(s string) {
 	w.b.WriteByte('"')
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])

@@ -19,9 +19,9 @@ type pool struct {
 	by   map[netip.Addr]int64
 }
 
-// take reports whether n more could be set aside for src. It gives up at once: who
+// reserve reports whether n more could be set aside for src. It gives up at once: who
 // waits holds what he has already.
-func (p *pool) take(src netip.Addr, n int64) bool {
+func (p *pool) reserve(src netip.Addr, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	has := p.by[src]
@@ -36,7 +36,7 @@ func (p *pool) take(src netip.Addr, n int64) bool {
 	return true
 }
 
-func (p *pool) give(src netip.Addr, n int64) {
+func (p *pool) release(src netip.Addr, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.used -= n
@@ -86,8 +86,8 @@ func (a *Account) Take(n int64) bool {
 	if a == nil {
 		return true
 	}
-	p, i := a.pool()
-	if !p.take(a.source, n) {
+	p, i := a.memoryPool()
+	if !p.reserve(a.source, n) {
 		a.hub.count.noRoom.Add(1)
 		return false
 	}
@@ -106,16 +106,16 @@ func (a *Account) Park() (resume func()) {
 	a.release()
 	a.hub.count.working.Add(-1)
 	a.hub.count.parked.Add(1)
-	a.workers.leave()
+	a.workers.leavePlace()
 
 	return func() {
-		a.workers.enter()
+		a.workers.takePlace()
 		a.hub.count.parked.Add(-1)
 		a.hub.count.working.Add(1)
 	}
 }
 
-func (a *Account) pool() (*pool, int) {
+func (a *Account) memoryPool() (*pool, int) {
 	if a.trusted() {
 		return &a.hub.memory, 1
 	}
@@ -126,7 +126,7 @@ func (a *Account) pool() (*pool, int) {
 func (a *Account) release() {
 	for i, p := range []*pool{&a.hub.strangers, &a.hub.memory} {
 		if a.held[i] != 0 {
-			p.give(a.source, a.held[i])
+			p.release(a.source, a.held[i])
 			a.held[i] = 0
 		}
 	}

@@ -34,8 +34,8 @@ type client struct {
 	expiry *time.Timer // of the reading goroutine
 }
 
-// dial connects to addr, "host:port" or "unix:path", and shakes hands.
-func (c *client) dial(ctx context.Context, own, addr string, cfg DialConfig) error {
+// connect connects to addr, "host:port" or "unix:path", and shakes hands.
+func (c *client) connect(ctx context.Context, own, addr string, cfg DialConfig) error {
 	network := "tcp"
 	if path, ok := cutUnix(addr); ok {
 		network, addr = "unix", path
@@ -51,7 +51,7 @@ func (c *client) dial(ctx context.Context, own, addr string, cfg DialConfig) err
 	c.init(conn, &c.lim, newPools(), func() (*pool, netip.Addr) { return &c.memory, netip.Addr{} },
 		outLimits{items: 16, bytes: 1 << 40, stall: 30 * time.Second}, c.group.Go)
 	c.peer.Remote = remote(conn)
-	c.expire = c.live
+	c.expire = c.extendExpiry
 	stop := context.AfterFunc(ctx, func() { c.fail(context.Cause(ctx)) })
 	err = conn.SetReadDeadline(time.Now().Add(c.lim.Handshake))
 	if err == nil {
@@ -66,15 +66,15 @@ func (c *client) dial(ctx context.Context, own, addr string, cfg DialConfig) err
 	}
 
 	if err != nil {
-		err = c.why(err)
+		err = c.closeCause(err)
 		c.fail(err)
 		c.group.Wait()
 		return fmt.Errorf("zmtp: handshake with %s: %w", addr, err)
 	}
 
 	if cfg.Heartbeat.Interval > 0 {
-		def(&cfg.Heartbeat.Timeout, 3*cfg.Heartbeat.Interval)
-		c.group.Go(func() { c.beats(cfg.Heartbeat) })
+		setDefault(&cfg.Heartbeat.Timeout, 3*cfg.Heartbeat.Interval)
+		c.group.Go(func() { c.heartbeatLoop(cfg.Heartbeat) })
 	}
 
 	return nil
@@ -87,7 +87,7 @@ func cutUnix(addr string) (string, bool) {
 	return addr, false
 }
 
-func (c *client) beats(h Heartbeat) {
+func (c *client) heartbeatLoop(h Heartbeat) {
 	t := time.NewTicker(h.Interval)
 	defer t.Stop()
 	ping := pingFrame(h.TTL)
@@ -96,14 +96,14 @@ func (c *client) beats(h Heartbeat) {
 		case <-c.ended:
 			return
 		case now := <-t.C:
-			c.beat(now, h.Timeout, ping)
+			c.heartbeat(now, h.Timeout, ping)
 		}
 	}
 }
 
-// live gives the server until ttl is over to say something more. It is called
+// extendExpiry gives the server until ttl is over to say something more. It is called
 // by the reading goroutine.
-func (c *client) live(ttl time.Duration) {
+func (c *client) extendExpiry(ttl time.Duration) {
 	switch {
 	case ttl <= 0:
 	case c.expiry == nil:
@@ -117,8 +117,8 @@ func (c *client) live(ttl time.Duration) {
 	}
 }
 
-// end closes the connection and waits for the goroutines.
-func (c *client) end() {
+// closeAndWait closes the connection and waits for the goroutines.
+func (c *client) closeAndWait() {
 	c.fail(nil)
 	c.group.Wait()
 	if c.expiry != nil {
@@ -141,10 +141,10 @@ type Req struct {
 // and the handshake only.
 func DialReq(ctx context.Context, addr string, cfg DialConfig) (*Req, error) {
 	r := &Req{turn: make(chan struct{}, 1), replies: make(chan []byte)}
-	if err := r.dial(ctx, "REQ", addr, cfg); err != nil {
+	if err := r.connect(ctx, "REQ", addr, cfg); err != nil {
 		return nil, err
 	}
-	r.group.Go(r.read)
+	r.group.Go(r.readReplies)
 	return r, nil
 }
 
@@ -160,8 +160,8 @@ func (r *Req) Do(ctx context.Context, payload []byte) ([]byte, error) {
 
 	r.asked.Store(true)
 	buf := appendMessage(make([]byte, 0, len(payload)+2+maxHeader), nil, payload)
-	if err := r.out.send(packet{b: buf}); err != nil {
-		return nil, fmt.Errorf("zmtp: request: %w", r.why(err))
+	if err := r.out.sendPackets(packet{b: buf}); err != nil {
+		return nil, fmt.Errorf("zmtp: request: %w", r.closeCause(err))
 	}
 
 	select {
@@ -171,16 +171,16 @@ func (r *Req) Do(ctx context.Context, payload []byte) ([]byte, error) {
 		r.fail(ctx.Err())
 		return nil, fmt.Errorf("zmtp: request: %w", ctx.Err())
 	case <-r.ended:
-		return nil, fmt.Errorf("zmtp: request: %w", r.why(nil))
+		return nil, fmt.Errorf("zmtp: request: %w", r.closeCause(nil))
 	}
 }
 
-func (r *Req) read() {
+func (r *Req) readReplies() {
 	var q request
 	for {
-		err := r.next(&q.message)
+		err := r.nextMessage(&q.message)
 		if err == nil {
-			err = q.split()
+			err = q.splitEnvelope()
 		}
 
 		if err == nil && !r.asked.CompareAndSwap(true, false) {
@@ -213,7 +213,7 @@ func (r *Req) Alive() bool {
 }
 
 // Close ends the connection; a running Do returns an error.
-func (r *Req) Close() { r.end() }
+func (r *Req) Close() { r.closeAndWait() }
 
 // Sub is a client that receives what a Pub publishes.
 type Sub struct {
@@ -233,10 +233,10 @@ const subQueue = 64
 // handshake only.
 func DialSub(ctx context.Context, addr string, cfg DialConfig, topics ...string) (*Sub, error) {
 	s := &Sub{messages: make(chan [][]byte, subQueue), topics: map[string]int{}}
-	if err := s.dial(ctx, "SUB", addr, cfg); err != nil {
+	if err := s.connect(ctx, "SUB", addr, cfg); err != nil {
 		return nil, err
 	}
-	s.group.Go(s.read)
+	s.group.Go(s.readMessages)
 	for _, t := range topics {
 		if err := s.Subscribe(t); err != nil {
 			s.Close()
@@ -282,8 +282,8 @@ func (s *Sub) change(command string, first byte, topic string) error {
 	} else {
 		b = appendMessage(nil, append([]byte{first}, topic...))
 	}
-	if err := s.out.send(packet{b: b}); err != nil {
-		return fmt.Errorf("zmtp: subscribe: %w", s.why(err))
+	if err := s.out.sendPackets(packet{b: b}); err != nil {
+		return fmt.Errorf("zmtp: subscribe: %w", s.closeCause(err))
 	}
 	return nil
 }
@@ -309,14 +309,14 @@ func (s *Sub) Next(ctx context.Context) ([][]byte, error) {
 	case m := <-s.messages: // came before the end
 		return m, nil
 	default:
-		return nil, s.why(errors.New("zmtp: connection ended"))
+		return nil, s.closeCause(errors.New("zmtp: connection ended"))
 	}
 }
 
-func (s *Sub) read() {
+func (s *Sub) readMessages() {
 	var m message
 	for {
-		if err := s.next(&m); err != nil {
+		if err := s.nextMessage(&m); err != nil {
 			s.fail(err)
 			s.in.close()
 			return
@@ -337,9 +337,9 @@ func (s *Sub) read() {
 		case <-s.ended:
 		}
 
-		s.hear()
+		s.restartSilence()
 	}
 }
 
 // Close ends the connection.
-func (s *Sub) Close() { s.end() }
+func (s *Sub) Close() { s.closeAndWait() }

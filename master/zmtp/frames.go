@@ -30,7 +30,7 @@ func (r *reader) header(p *pace) (header, error) {
 			need = maxHeader
 		}
 
-		if err := p.need(r, uint64(need), 0); err != nil {
+		if err := p.expectBytes(r, uint64(need), 0); err != nil {
 			return header{}, err
 		}
 	}
@@ -46,7 +46,7 @@ func (r *reader) command(h header, p *pace) (name, body []byte, err error) {
 		return nil, nil, violation("empty command")
 	}
 
-	if err := p.need(r, h.size, 0); err != nil {
+	if err := p.expectBytes(r, h.size, 0); err != nil {
 		return nil, nil, err
 	}
 
@@ -73,10 +73,10 @@ type pace struct {
 	set   bool
 }
 
-// need is called before n more bytes of a message are read; got is how many
+// expectBytes is called before n more bytes of a message are read; got is how many
 // of it are there. As long as the bytes are buffered already it costs nothing. A
 // nil pace leaves the deadlines alone.
-func (p *pace) need(r *reader, n uint64, got int) error {
+func (p *pace) expectBytes(r *reader, n uint64, got int) error {
 	if p == nil || uint64(r.buffered()) >= n {
 		return nil
 	}
@@ -96,8 +96,8 @@ func (p *pace) deadline(r *reader, got int) error {
 	return r.conn.SetReadDeadline(end)
 }
 
-// done ends a message, or a command between two messages.
-func (p *pace) done(r *reader) error {
+// endMessage ends a message, or a command between two messages.
+func (p *pace) endMessage(r *reader) error {
 	if !p.set {
 		return nil
 	}
@@ -105,10 +105,10 @@ func (p *pace) done(r *reader) error {
 	return r.conn.SetReadDeadline(time.Time{})
 }
 
-// body appends the size bytes of a frame to dst. The memory grows with arrival: it
+// readBody appends the size bytes of a frame to dst. The memory grows with arrival: it
 // is doubled when it is full, whatever the header claims. charge is asked before
 // each growth, with the new capacity.
-func (r *reader) body(dst *buffer, size uint64, p *pace, charge func(capacity int) error) error {
+func (r *reader) readBody(dst *buffer, size uint64, p *pace, charge func(capacity int) error) error {
 	for size > 0 {
 		room := cap(dst.b) - len(dst.b)
 		if room == 0 {
@@ -129,12 +129,12 @@ func (r *reader) body(dst *buffer, size uint64, p *pace, charge func(capacity in
 
 		// In steps, so that the deadline follows the progress.
 		n := int(min(uint64(room), size, freeSize))
-		if err := p.need(r, uint64(n), len(dst.b)); err != nil {
+		if err := p.expectBytes(r, uint64(n), len(dst.b)); err != nil {
 			return err
 		}
 
 		at := len(dst.b)
-		if err := r.full(dst.b[at : at+n]); err != nil {
+		if err := r.readFull(dst.b[at : at+n]); err != nil {
 			return unexpected(err)
 		}
 

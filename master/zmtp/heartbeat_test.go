@@ -385,7 +385,7 @@ func TestPingInOneWrite(t *testing.T) {
 		})
 
 	t.Cleanup(p.Close)
-	ping := string(p.hub.pings.frame(time.Now())) // but for the time
+	ping := string(p.hub.pings.pingAt(time.Now())) // but for the time
 	old := greeting()
 	old[11] = 0 // knows no PING
 
@@ -416,7 +416,7 @@ func TestPingInOneWrite(t *testing.T) {
 
 			// The shard stands still, so that the first two are one burst.
 			stand, stands := make(chan struct{}), make(chan struct{})
-			if err := p.hand(withTimeout(t), &publication{do: func(*shard) { close(stands); <-stand }},
+			if err := p.handToShards(withTimeout(t), &publication{do: func(*shard) { close(stands); <-stand }},
 				p.shards); err != nil {
 				t.Fatal(err)
 			}

@@ -100,7 +100,7 @@ type member struct {
 func newHub(ctx context.Context, ln net.Listener, own string, cfg Listen, maxMessage int, out outLimits) *hub {
 	cfg.Limits = cfg.Limits.withDefaults(maxMessage)
 	cfg.Heartbeat = cfg.Heartbeat.withDefaults()
-	def(&cfg.Linger, time.Second)
+	setDefault(&cfg.Linger, time.Second)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	h := &hub{
 		cfg:     cfg,
@@ -123,8 +123,8 @@ func newHub(ctx context.Context, ln net.Listener, own string, cfg Listen, maxMes
 	return h
 }
 
-// start begins to accept. When ctx ends, the hub closes itself.
-func (h *hub) start(ctx context.Context, closed func()) {
+// startLoops begins to accept. When ctx ends, the hub closes itself.
+func (h *hub) startLoops(ctx context.Context, closed func()) {
 	h.loops.Go(h.accept)
 	if h.cfg.Heartbeat.Interval > 0 {
 		h.loops.Go(h.heartbeat)
@@ -139,7 +139,7 @@ func (h *hub) accept() {
 		conn, err := h.ln.Accept()
 		if err == nil {
 			pause = 5 * time.Millisecond
-			h.admit(conn)
+			h.admitConnection(conn)
 			continue
 		}
 
@@ -166,7 +166,7 @@ func (h *hub) accept() {
 	}
 }
 
-func (h *hub) admit(conn net.Conn) {
+func (h *hub) admitConnection(conn net.Conn) {
 	open := h.count.conns.Add(1)
 	h.count.accepted.Add(1) // after conns: who sees it accepted sees it open or ended
 	if open > int64(h.cfg.Limits.MaxConns) {
@@ -188,8 +188,8 @@ func (h *hub) admit(conn net.Conn) {
 	m.init(conn, &h.cfg.Limits, h.pools, m.memory, h.out, h.conns.Go)
 	m.peer.ID = id
 	m.peer.Remote = remote(conn)
-	h.add(m)
-	h.conns.Go(func() { h.run(m) })
+	h.addMember(m)
+	h.conns.Go(func() { h.runConnection(m) })
 }
 
 // remote is the address of a TCP peer, the zero value for others.
@@ -202,7 +202,7 @@ func remote(conn net.Conn) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
-func (h *hub) add(m *member) {
+func (h *hub) addMember(m *member) {
 	m.slot.mu.Lock()
 	m.index = len(m.slot.members)
 	m.slot.members = append(m.slot.members, m)
@@ -220,11 +220,11 @@ func (h *hub) remove(m *member) {
 	s.mu.Unlock()
 }
 
-// run is the goroutine of a connection.
-func (h *hub) run(m *member) {
+// runConnection is the goroutine of a connection.
+func (h *hub) runConnection(m *member) {
 	defer h.count.conns.Add(-1)
-	counted, err := h.shake(m)
-	defer m.leave()
+	counted, err := h.shakeHands(m)
+	defer m.releasePlace()
 
 	if err == nil {
 		err = h.serve(m)
@@ -232,7 +232,7 @@ func (h *hub) run(m *member) {
 		err = errLate
 	}
 
-	err = m.why(err)
+	err = m.closeCause(err)
 	m.fail(err)
 	m.in.close()
 	h.remove(m)
@@ -244,9 +244,9 @@ func (h *hub) run(m *member) {
 	h.report(m, err)
 }
 
-// shake does everything up to READY. counted says that the connection counts
+// shakeHands does everything up to READY. counted says that the connection counts
 // against MaxPerSource.
-func (h *hub) shake(m *member) (counted bool, err error) {
+func (h *hub) shakeHands(m *member) (counted bool, err error) {
 	h.count.handshakes.Add(1)
 	defer h.count.handshakes.Add(-1)
 	if err := m.conn.SetReadDeadline(time.Now().Add(h.cfg.Limits.Handshake)); err != nil {
@@ -267,7 +267,7 @@ func (h *hub) shake(m *member) (counted bool, err error) {
 		}
 	}
 
-	if !h.place(m, proxied) {
+	if !h.claimPlace(m, proxied) {
 		h.count.refused.Add(1)
 		return false, errFull
 	}
@@ -287,8 +287,8 @@ func (h *hub) shake(m *member) (counted bool, err error) {
 	return counted, m.conn.SetReadDeadline(time.Time{})
 }
 
-// place finds out whose connection it is, and whether there is a place for it.
-func (h *hub) place(m *member, proxied bool) bool {
+// claimPlace finds out whose connection it is, and whether there is a place for it.
+func (h *hub) claimPlace(m *member, proxied bool) bool {
 	a := m.peer.Remote.Addr()
 	m.account.source = source(a)
 	if !proxied && (!a.IsValid() || a.IsLoopback() || h.trusted(m)) {
@@ -297,20 +297,20 @@ func (h *hub) place(m *member, proxied bool) bool {
 	if m.account.trusted() {
 		return true
 	}
-	m.placed = h.strange.take(m.account.source, 1)
+	m.placed = h.strange.reserve(m.account.source, 1)
 	return m.placed
 }
 
 // memory says which memory a message of the connection counts against.
 func (m *member) memory() (*pool, netip.Addr) {
-	p, _ := m.account.pool()
+	p, _ := m.account.memoryPool()
 	return p, m.account.source
 }
 
-// leave gives a stranger's place back.
-func (m *member) leave() {
+// releasePlace gives a stranger's place back.
+func (m *member) releasePlace() {
 	if m.placed {
-		m.account.hub.strange.give(m.account.source, 1)
+		m.account.hub.strange.release(m.account.source, 1)
 	}
 }
 
@@ -415,10 +415,10 @@ func (h *hub) heartbeat() {
 		}
 
 		now := time.Now()
-		for ping := h.pings.frame(now); visits > 0; visits-- {
-			batch = h.slots[i].copy(batch[:0])
+		for ping := h.pings.pingAt(now); visits > 0; visits-- {
+			batch = h.slots[i].appendMembers(batch[:0])
 			for _, m := range batch {
-				h.tend(m, now, ping)
+				h.tendMember(m, now, ping)
 			}
 			clear(batch)
 			i = (i + 1) % slots
@@ -426,14 +426,14 @@ func (h *hub) heartbeat() {
 	}
 }
 
-// tend gives a connection its heartbeat, or ends it.
-func (h *hub) tend(m *member, now time.Time, ping []byte) {
+// tendMember gives a connection its heartbeat, or ends it.
+func (h *hub) tendMember(m *member, now time.Time, ping []byte) {
 	switch {
 	case !m.ready.Load():
 	case h.overdue(m, now):
 		m.fail(errUnproven)
 	default:
-		m.beat(now, h.cfg.Heartbeat.Timeout, ping)
+		m.heartbeat(now, h.cfg.Heartbeat.Timeout, ping)
 	}
 }
 
@@ -448,24 +448,24 @@ func (h *hub) overdue(m *member, now time.Time) bool {
 	return ok && c.running() == nil && m.out.pending() == nil && !m.account.trusted()
 }
 
-func (s *slot) copy(dst []*member) []*member {
+func (s *slot) appendMembers(dst []*member) []*member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append(dst, s.members...)
 }
 
-// each calls f for every connection past its handshake.
-func (h *hub) each(f func(*member)) {
-	for m := range h.all {
+// forEachMember calls f for every connection past its handshake.
+func (h *hub) forEachMember(f func(*member)) {
+	for m := range h.readyMembers {
 		f(m)
 	}
 }
 
-// all yields every connection past its handshake.
-func (h *hub) all(yield func(*member) bool) {
+// readyMembers yields every connection past its handshake.
+func (h *hub) readyMembers(yield func(*member) bool) {
 	var batch []*member
 	for i := range h.slots {
-		batch = h.slots[i].copy(batch[:0])
+		batch = h.slots[i].appendMembers(batch[:0])
 		for _, m := range batch {
 			if m.ready.Load() && !yield(m) {
 				return
@@ -488,7 +488,7 @@ func (h *hub) close(settled func(*member) <-chan struct{}) {
 
 	// A connection accepted in the last moment is in a slot by now.
 	for i := range h.slots {
-		for _, m := range h.slots[i].copy(nil) {
+		for _, m := range h.slots[i].appendMembers(nil) {
 			m.fail(nil)
 		}
 	}
@@ -504,7 +504,7 @@ func (h *hub) linger(settled func(*member) <-chan struct{}) {
 	t := time.NewTimer(h.cfg.Linger)
 	defer t.Stop()
 	over := false
-	h.each(func(m *member) {
+	h.forEachMember(func(m *member) {
 		for !over {
 			wait := settled(m)
 			if wait == nil {

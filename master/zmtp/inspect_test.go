@@ -10,7 +10,7 @@ func (p *pool) inUse() int64 {
 // they were. match must not call the Pub.
 func (p *Pub) Disconnect(match func(Peer) bool) int {
 	n := 0
-	p.hub.each(func(m *member) {
+	p.hub.forEachMember(func(m *member) {
 		if match(m.peer) {
 			m.fail(nil)
 			n++

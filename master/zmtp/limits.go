@@ -48,14 +48,14 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults(maxMessage int) Limits {
-	def(&l.MaxMessage, maxMessage)
-	def(&l.MaxInflight, 4*int64(l.MaxMessage))
-	def(&l.MaxStrange, int64(l.MaxMessage)*3/2)
-	def(&l.MaxFrames, 16)
-	def(&l.Handshake, 5*time.Second)
-	def(&l.MessageTime, 30*time.Second)
-	def(&l.MinRate, 4096)
-	def(&l.MaxConns, 65536)
+	setDefault(&l.MaxMessage, maxMessage)
+	setDefault(&l.MaxInflight, 4*int64(l.MaxMessage))
+	setDefault(&l.MaxStrange, int64(l.MaxMessage)*3/2)
+	setDefault(&l.MaxFrames, 16)
+	setDefault(&l.Handshake, 5*time.Second)
+	setDefault(&l.MessageTime, 30*time.Second)
+	setDefault(&l.MinRate, 4096)
+	setDefault(&l.MaxConns, 65536)
 	return l
 }
 
@@ -76,14 +76,14 @@ type Heartbeat struct {
 }
 
 func (h Heartbeat) withDefaults() Heartbeat {
-	def(&h.Interval, 10*time.Second)
-	def(&h.Timeout, 30*time.Second)
+	setDefault(&h.Interval, 10*time.Second)
+	setDefault(&h.Timeout, 30*time.Second)
 	// libzmq keeps the time in 16 bits of milliseconds (zmtp_engine.cpp).
 	h.TTL = min(max(h.TTL, 0), 65*time.Second)
 	return h
 }
 
-func def[T comparable](v *T, d T) {
+func setDefault[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {
 		*v = d

@@ -85,9 +85,9 @@ func (k *link) fail(cause error) {
 	})
 }
 
-// why gives the cause of the end in place of err, the read error that the end
+// closeCause gives the cause of the end in place of err, the read error that the end
 // brought about.
-func (k *link) why(err error) error {
+func (k *link) closeCause(err error) error {
 	select {
 	case <-k.ended:
 		if k.cause != nil {
@@ -101,7 +101,7 @@ func (k *link) why(err error) error {
 
 // handshake exchanges greeting and READY. The caller has set a deadline.
 func (k *link) handshake(own, identity string) error {
-	if err := k.out.send(packet{b: appendReady(greeting(), own, identity)}); err != nil {
+	if err := k.out.sendPackets(packet{b: appendReady(greeting(), own, identity)}); err != nil {
 		return err
 	}
 
@@ -167,7 +167,7 @@ type message struct {
 	charged int64
 }
 
-func (m *message) frame(i int) []byte {
+func (m *message) frameAt(i int) []byte {
 	start := 0
 	if i > 0 {
 		start = m.ends[i-1]
@@ -183,7 +183,7 @@ func (m *message) free() {
 
 func (m *message) discharge() {
 	if m.charged != 0 {
-		m.memory.give(m.source, m.charged)
+		m.memory.release(m.source, m.charged)
 		m.memory, m.charged = nil, 0
 	}
 }
@@ -193,17 +193,17 @@ func (m *message) charge(capacity int) error {
 		m.memory, m.source = m.room()
 	}
 	more := int64(capacity) - m.charged
-	if !m.memory.take(m.source, more) {
+	if !m.memory.reserve(m.source, more) {
 		return fmt.Errorf("%w: it has %d bytes so far", errNoRoom, capacity)
 	}
 	m.charged += more
 	return nil
 }
 
-// next reads one message into m, which must be free, and answers commands on
+// nextMessage reads one message into m, which must be free, and answers commands on
 // the way.
-func (k *link) next(m *message) error {
-	err := k.read(m)
+func (k *link) nextMessage(m *message) error {
+	err := k.readMessage(m)
 	if err != nil {
 		m.free()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -213,7 +213,7 @@ func (k *link) next(m *message) error {
 	return err
 }
 
-func (k *link) read(m *message) error {
+func (k *link) readMessage(m *message) error {
 	m.room = k.room
 	p := pace{l: k.limits}
 	for {
@@ -241,20 +241,20 @@ func (k *link) read(m *message) error {
 				return violation("message of more than %d bytes", k.limits.MaxMessage)
 			}
 
-			if err := k.in.body(&m.buf, h.size, &p, m.charge); err != nil {
+			if err := k.in.readBody(&m.buf, h.size, &p, m.charge); err != nil {
 				return err
 			}
 
 			m.ends = append(m.ends, len(m.buf.b))
 			if h.more {
-				if err := p.need(k.in, 1, len(m.buf.b)); err != nil {
+				if err := p.expectBytes(k.in, 1, len(m.buf.b)); err != nil {
 					return err
 				}
 				continue
 			}
 		}
 
-		if err := p.done(k.in); err != nil {
+		if err := p.endMessage(k.in); err != nil {
 			return err
 		}
 		if !h.command {
@@ -281,7 +281,7 @@ func (k *link) command(h header, p *pace) error {
 		}
 
 		pong := appendCommand(make([]byte, 0, 32), "PONG", body[2:])
-		if err := k.out.send(packet{b: pong, control: true}); err != errDropped {
+		if err := k.out.sendPackets(packet{b: pong, control: true}); err != errDropped {
 			return err
 		}
 
@@ -309,16 +309,16 @@ var (
 	errNoRoom  = errors.New("zmtp: no memory for a message now")
 )
 
-// hear ends a deaf time; silence counts from now on.
-func (k *link) hear() {
+// restartSilence ends a deaf time; silence counts from now on.
+func (k *link) restartSilence() {
 	k.in.seen.Store(time.Now().UnixNano())
 	k.deaf.Store(false)
 }
 
-// beat is one heartbeat: it ends a link that has been silent for too long,
+// heartbeat is one heartbeat: it ends a link that has been silent for too long,
 // and sends a PING otherwise. Bytes that a slow peer takes are a sign of life
 // too.
-func (k *link) beat(now time.Time, timeout time.Duration, ping []byte) {
+func (k *link) heartbeat(now time.Time, timeout time.Duration, ping []byte) {
 	if k.minor == 0 {
 		return
 	}
@@ -335,7 +335,7 @@ func (k *link) beat(now time.Time, timeout time.Duration, ping []byte) {
 	}
 
 	if !busy {
-		_ = k.out.send(packet{b: ping, control: true})
+		_ = k.out.sendPackets(packet{b: ping, control: true})
 	}
 }
 

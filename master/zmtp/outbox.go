@@ -82,11 +82,11 @@ func (o *outbox) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// send writes or queues the packets, all or none of them. It never blocks on
+// sendPackets writes or queues the packets, all or none of them. It never blocks on
 // the peer. It takes over the packets in every case.
-func (o *outbox) send(ps ...packet) error {
+func (o *outbox) sendPackets(ps ...packet) error {
 	o.mu.Lock()
-	broken, err := o.put(ps)
+	broken, err := o.sendLocked(ps)
 	o.mu.Unlock()
 	if broken {
 		o.fail(err)
@@ -94,8 +94,8 @@ func (o *outbox) send(ps ...packet) error {
 	return err
 }
 
-// put is send with o.mu held; broken says that the connection is over.
-func (o *outbox) put(ps []packet) (broken bool, err error) {
+// sendLocked is send with o.mu held; broken says that the connection is over.
+func (o *outbox) sendLocked(ps []packet) (broken bool, err error) {
 	if o.dead {
 		freeAll(ps)
 		return false, errClosed
@@ -103,9 +103,9 @@ func (o *outbox) put(ps []packet) (broken bool, err error) {
 
 	if o.idle == nil && o.raw != nil {
 		for len(ps) > 0 {
-			n, err := o.now(ps[0].b)
+			n, err := o.writeNow(ps[0].b)
 			if err != nil {
-				o.die()
+				o.markDead()
 				freeAll(ps)
 				return true, err
 			}
@@ -134,7 +134,7 @@ func (o *outbox) put(ps []packet) (broken bool, err error) {
 
 	// An idle outbox takes packets of any size: their first bytes may be on
 	// the wire already.
-	if o.idle != nil && !o.room(len(ps), size, control) {
+	if o.idle != nil && !o.hasRoom(len(ps), size, control) {
 		freeAll(ps)
 		return false, errDropped
 	}
@@ -145,21 +145,21 @@ func (o *outbox) put(ps []packet) (broken bool, err error) {
 	if o.idle == nil {
 		o.idle = make(chan struct{})
 		o.moved.Store(time.Now().UnixNano())
-		o.spawn(o.flush)
+		o.spawn(o.flushQueue)
 	}
 
 	return false, nil
 }
 
-func (o *outbox) room(items, size, control int) bool {
+func (o *outbox) hasRoom(items, size, control int) bool {
 	if control == items {
 		return o.control+control <= maxControl
 	}
 	return len(o.queue)+items <= o.maxItems && o.bytes+size <= o.maxBytes
 }
 
-// now writes what the socket takes at once.
-func (o *outbox) now(b []byte) (int, error) {
+// writeNow writes what the socket takes at once.
+func (o *outbox) writeNow(b []byte) (int, error) {
 	o.src = b
 	o.n = 0
 	o.tryErr = nil
@@ -171,9 +171,9 @@ func (o *outbox) now(b []byte) (int, error) {
 	return o.n, err
 }
 
-// flush is the goroutine of a slow connection. It ends when the queue is
+// flushQueue is the goroutine of a slow connection. It ends when the queue is
 // empty or the connection is broken.
-func (o *outbox) flush() {
+func (o *outbox) flushQueue() {
 	var bufs net.Buffers
 	start, written := time.Now(), 0
 	for {
@@ -225,7 +225,7 @@ func (o *outbox) flush() {
 
 		o.mu.Lock()
 		if err != nil {
-			o.die()
+			o.markDead()
 			o.mu.Unlock()
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				err = errStalled
@@ -236,14 +236,14 @@ func (o *outbox) flush() {
 
 		o.moved.Store(time.Now().UnixNano())
 		written += size
-		o.taken(whole, size)
+		o.removeWritten(whole, size)
 		o.mu.Unlock()
 	}
 }
 
-// taken removes what was written: whole packets, and the first bytes of the
+// removeWritten removes what was written: whole packets, and the first bytes of the
 // one behind them.
-func (o *outbox) taken(whole, size int) {
+func (o *outbox) removeWritten(whole, size int) {
 	o.bytes -= size
 	for _, p := range o.queue[:whole] {
 		size -= len(p.b)
@@ -259,13 +259,13 @@ func (o *outbox) taken(whole, size int) {
 	}
 }
 
-// die marks the end. What is queued belongs to the flusher, who may be writing
+// markDead marks the end. What is queued belongs to the flusher, who may be writing
 // it and gives it up when it comes back. o.mu is held.
-func (o *outbox) die() { o.dead = true }
+func (o *outbox) markDead() { o.dead = true }
 
 func (o *outbox) close() {
 	o.mu.Lock()
-	o.die()
+	o.markDead()
 	o.mu.Unlock()
 }
 
@@ -311,9 +311,9 @@ func (o *outbox) putAll(ms []*publication, whole, ping []byte) (sent, size int, 
 
 	n := 0 // bytes that are written of what is left
 	if o.idle == nil && o.raw != nil {
-		n, err = o.now(whole)
+		n, err = o.writeNow(whole)
 		if err != nil {
-			o.die()
+			o.markDead()
 			return 0, 0, true, err
 		}
 	}
@@ -324,7 +324,7 @@ func (o *outbox) putAll(ms []*publication, whole, ping []byte) (sent, size int, 
 	}
 
 	for _, m := range ms {
-		if broken, err = o.put([]packet{{b: m.wire[n:]}}); err != nil {
+		if broken, err = o.sendLocked([]packet{{b: m.wire[n:]}}); err != nil {
 			break
 		}
 		n = 0
@@ -334,7 +334,7 @@ func (o *outbox) putAll(ms []*publication, whole, ping []byte) (sent, size int, 
 
 	if n < len(ping) && !broken {
 		// Without room for it others wait there already.
-		if over, why := o.put([]packet{{b: ping[n:], control: true}}); over {
+		if over, why := o.sendLocked([]packet{{b: ping[n:], control: true}}); over {
 			return sent, size, true, why
 		}
 	}

@@ -24,8 +24,8 @@ func newPings(ttl time.Duration) *pings {
 	return p
 }
 
-// frame is the PING of now. All frames of one listener are equally long.
-func (p *pings) frame(now time.Time) []byte {
+// pingAt is the PING of now. All frames of one listener are equally long.
+func (p *pings) pingAt(now time.Time) []byte {
 	body := binary.BigEndian.AppendUint16(make([]byte, 0, 2+maxPingContext), uint16(p.ttl/(100*time.Millisecond)))
 	if p.ttl > 0 {
 		body = append(body, p.mark[:]...)
@@ -39,12 +39,12 @@ func (p *pings) following() []byte {
 	if p.ttl == 0 {
 		return nil
 	}
-	return p.frame(time.Now())
+	return p.pingAt(time.Now())
 }
 
-// sent returns when the PING was made that a PONG with this context answers. It is false
+// pingTime returns when the PING was made that a PONG with this context answers. It is false
 // for the answer to somebody else's PING, and for a time that has not come yet.
-func (p *pings) sent(context []byte, now time.Time) (time.Time, bool) {
+func (p *pings) pingTime(context []byte, now time.Time) (time.Time, bool) {
 	if len(context) != maxPingContext || string(context[:len(p.mark)]) != string(p.mark[:]) {
 		return time.Time{}, false
 	}
@@ -54,14 +54,14 @@ func (p *pings) sent(context []byte, now time.Time) (time.Time, bool) {
 
 // answers notes what a subscriber has answered.
 func (p *pings) answers(sub *subscriber, context []byte) {
-	at, ok := p.sent(context, time.Now())
+	at, ok := p.pingTime(context, time.Now())
 	if since := int64(at.Sub(p.born)); ok && since > sub.answered.Load() {
 		sub.answered.Store(since)
 	}
 }
 
-// seen returns the peer of a subscriber with what is known of its answers.
-func (p *pings) seen(sub *subscriber) Peer {
+// peerSeen returns the peer of a subscriber with what is known of its answers.
+func (p *pings) peerSeen(sub *subscriber) Peer {
 	peer := sub.m.peer
 	if p.ttl > 0 && sub.m.minor > 0 {
 		peer.Answered = p.born.Add(time.Duration(sub.answered.Load()))

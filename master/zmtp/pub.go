@@ -60,14 +60,14 @@ type publication struct {
 
 // ListenPub serves ln until Close is called or ctx ends. The Pub owns ln.
 func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
-	def(&cfg.MaxQueue, 1000)
-	def(&cfg.MaxQueueBytes, 16<<20)
-	def(&cfg.WriteStall, 30*time.Second)
-	def(&cfg.Shards, min(runtime.GOMAXPROCS(0), 8))
+	setDefault(&cfg.MaxQueue, 1000)
+	setDefault(&cfg.MaxQueueBytes, 16<<20)
+	setDefault(&cfg.WriteStall, 30*time.Second)
+	setDefault(&cfg.Shards, min(runtime.GOMAXPROCS(0), 8))
 	p := &Pub{cfg: cfg}
 	p.hub = newHub(ctx, ln, "PUB", cfg.Listen, 4096,
 		outLimits{items: cfg.MaxQueue, bytes: cfg.MaxQueueBytes, stall: cfg.WriteStall})
-	p.hub.serve = p.serve
+	p.hub.serve = p.serveSubscriber
 
 	for range cfg.Shards {
 		s := &shard{
@@ -78,16 +78,16 @@ func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
 		}
 
 		p.shards = append(p.shards, s)
-		p.hub.loops.Go(s.run)
+		p.hub.loops.Go(s.publishLoop)
 	}
 
-	p.hub.start(ctx, p.Close)
+	p.hub.startLoops(ctx, p.Close)
 	return p
 }
 
-// serve is the loop of a connection: subscribers send nothing but
+// serveSubscriber is the loop of a connection: subscribers send nothing but
 // subscriptions, as messages (ZMTP 3.0) or commands (3.1).
-func (p *Pub) serve(m *member) error {
+func (p *Pub) serveSubscriber(m *member) error {
 	sub := &subscriber{m: m}
 	sub.answered.Store(int64(time.Since(p.hub.pings.born)))
 	m.role = sub
@@ -110,13 +110,13 @@ func (p *Pub) serve(m *member) error {
 	}
 
 	s := p.shardsOf(m.peer.ID)[0]
-	s.add(sub)
+	s.addSubscriber(sub)
 	err := p.listen(sub)
 	s.remove(sub)
 
 	if p.cfg.OnDisconnect != nil {
 		m.fail(err)
-		p.cfg.OnDisconnect(p.hub.pings.seen(sub), public(m.why(err)))
+		p.cfg.OnDisconnect(p.hub.pings.peerSeen(sub), public(m.closeCause(err)))
 	}
 
 	return err
@@ -125,7 +125,7 @@ func (p *Pub) serve(m *member) error {
 func (p *Pub) listen(sub *subscriber) error {
 	var msg message
 	for {
-		if err := sub.m.next(&msg); err != nil {
+		if err := sub.m.nextMessage(&msg); err != nil {
 			return err
 		}
 
@@ -187,10 +187,10 @@ func (p *Pub) Publish(ctx context.Context, frames ...[]byte) error {
 		m.topic = append([]byte(nil), frames[0][:min(len(frames[0]), maxTopic)]...)
 	}
 	p.hub.count.published.Add(1)
-	return p.hand(ctx, m, p.shards)
+	return p.handToShards(ctx, m, p.shards)
 }
 
-func (p *Pub) hand(ctx context.Context, m *publication, shards []*shard) error {
+func (p *Pub) handToShards(ctx context.Context, m *publication, shards []*shard) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -217,7 +217,7 @@ func (p *Pub) hand(ctx context.Context, m *publication, shards []*shard) error {
 func (p *Pub) Flush(ctx context.Context) error {
 	var g sync.WaitGroup
 	g.Add(len(p.shards))
-	if err := p.hand(ctx, &publication{do: func(*shard) { g.Done() }}, p.shards); err != nil {
+	if err := p.handToShards(ctx, &publication{do: func(*shard) { g.Done() }}, p.shards); err != nil {
 		return err
 	}
 	idle := make(chan struct{})
@@ -245,7 +245,7 @@ func (p *Pub) Subscribers() []Subscriber {
 // Each yields the connections that are past their handshake. Their topics
 // must not be changed.
 func (p *Pub) Each(yield func(Subscriber) bool) {
-	for m := range p.hub.all {
+	for m := range p.hub.readyMembers {
 		if !yield(p.subscriber(m)) {
 			return
 		}
@@ -255,8 +255,8 @@ func (p *Pub) Each(yield func(Subscriber) bool) {
 // Silent yields the subscribers that have answered nothing that was sent since a time, of those
 // that are sent PINGs with a TTL.
 func (p *Pub) Silent(since time.Time, yield func(Peer) bool) {
-	for m := range p.hub.all {
-		peer := p.hub.pings.seen(m.role.(*subscriber))
+	for m := range p.hub.readyMembers {
+		peer := p.hub.pings.peerSeen(m.role.(*subscriber))
 		if !peer.Answered.IsZero() && peer.Answered.Before(since) && !yield(peer) {
 			return
 		}
@@ -265,7 +265,7 @@ func (p *Pub) Silent(since time.Time, yield func(Peer) bool) {
 
 func (p *Pub) subscriber(m *member) Subscriber {
 	sub := m.role.(*subscriber)
-	return Subscriber{Peer: p.hub.pings.seen(sub), Topics: sub.topics.list(), Queued: m.out.queued()}
+	return Subscriber{Peer: p.hub.pings.peerSeen(sub), Topics: sub.topics.list(), Queued: m.out.queued()}
 }
 
 // SendTo sends a message to the connection with this Peer.ID alone, whatever
@@ -275,7 +275,7 @@ func (p *Pub) SendTo(ctx context.Context, id uint64, frames ...[]byte) bool {
 	b := appendMessage(nil, frames...)
 	result := make(chan bool, 1)
 	do := func(s *shard) { result <- s.sendOne(id, b) }
-	if err := p.hand(ctx, &publication{do: do}, p.shardsOf(id)); err != nil {
+	if err := p.handToShards(ctx, &publication{do: do}, p.shardsOf(id)); err != nil {
 		return false
 	}
 	return <-result // the shard comes to it, at Close too
@@ -290,7 +290,7 @@ func (p *Pub) shardsOf(id uint64) []*shard {
 // Stats returns the counters.
 func (p *Pub) Stats() Stats {
 	s := p.hub.count.snapshot()
-	p.hub.each(func(m *member) {
+	p.hub.forEachMember(func(m *member) {
 		if q := m.out.queued(); q > 0 {
 			s.Slow++
 			s.Queued += int64(q)

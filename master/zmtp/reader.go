@@ -49,7 +49,7 @@ func rawConn(conn net.Conn) syscall.RawConn {
 func (r *reader) tryRead(fd uintptr) bool {
 	dst := r.dst
 	if dst == nil {
-		r.hold()
+		r.holdBuffer()
 		dst = (*r.box)[r.w:]
 	}
 
@@ -72,7 +72,7 @@ func (r *reader) tryRead(fd uintptr) bool {
 	}
 }
 
-func (r *reader) hold() {
+func (r *reader) holdBuffer() {
 	if r.box == nil {
 		r.box = r.pools.read.Get().(*[]byte)
 		r.r, r.w = 0, 0
@@ -95,8 +95,8 @@ func (r *reader) close() {
 	r.release()
 }
 
-// some reads at least one byte to dst, or to the buffer when dst is nil.
-func (r *reader) some(dst []byte) (int, error) {
+// readSome reads at least one byte to dst, or to the buffer when dst is nil.
+func (r *reader) readSome(dst []byte) (int, error) {
 	r.dst = dst
 	var err error
 	if r.raw != nil {
@@ -106,7 +106,7 @@ func (r *reader) some(dst []byte) (int, error) {
 		}
 	} else {
 		if dst == nil {
-			r.hold()
+			r.holdBuffer()
 			dst = (*r.box)[r.w:]
 		}
 		r.n, err = r.conn.Read(dst)
@@ -135,7 +135,7 @@ func (r *reader) peek(n int) ([]byte, error) {
 			copy(*r.box, (*r.box)[r.r:r.w])
 			r.r, r.w = 0, r.w-r.r
 		}
-		got, err := r.some(nil)
+		got, err := r.readSome(nil)
 		if err != nil {
 			return nil, err
 		}
@@ -150,15 +150,15 @@ func (r *reader) skip(n int) {
 	r.release()
 }
 
-// full fills dst, first from the buffer, then straight from the connection.
-func (r *reader) full(dst []byte) error {
+// readFull fills dst, first from the buffer, then straight from the connection.
+func (r *reader) readFull(dst []byte) error {
 	if n := r.buffered(); n > 0 {
 		c := copy(dst, (*r.box)[r.r:r.w])
 		r.skip(c)
 		dst = dst[c:]
 	}
 	for len(dst) > 0 {
-		n, err := r.some(dst)
+		n, err := r.readSome(dst)
 		if err != nil {
 			return err
 		}

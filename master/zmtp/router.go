@@ -66,10 +66,10 @@ func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Rout
 		return nil, errors.New("zmtp: router without a handler")
 	}
 
-	def(&cfg.Concurrency, 256)
-	def(&cfg.Strangers, 64)
-	def(&cfg.QueueWait, 10*time.Second)
-	def(&cfg.WriteStall, 30*time.Second)
+	setDefault(&cfg.Concurrency, 256)
+	setDefault(&cfg.Strangers, 64)
+	setDefault(&cfg.QueueWait, 10*time.Second)
+	setDefault(&cfg.WriteStall, 30*time.Second)
 	r := &Router{
 		cfg:     cfg,
 		workers: newWorkers(cfg.Concurrency, cfg.QueueWait),
@@ -84,8 +84,8 @@ func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Rout
 		r.ping = pingFrame(ttl)
 	}
 
-	r.hub.serve = r.serve
-	r.hub.start(ctx, r.Close)
+	r.hub.serve = r.serveAsker
+	r.hub.startLoops(ctx, r.Close)
 	return r, nil
 }
 
@@ -132,8 +132,8 @@ func (c *asker) running() <-chan struct{} {
 	return c.work
 }
 
-// serve is the loop of a connection.
-func (r *Router) serve(m *member) error {
+// serveAsker is the loop of a connection.
+func (r *Router) serveAsker(m *member) error {
 	c := &asker{r: r, m: m}
 	m.peer.Account = &m.account
 	c.ctx, c.cancel = context.WithCancel(r.hub.ctx)
@@ -141,7 +141,7 @@ func (r *Router) serve(m *member) error {
 	m.ready.Store(true)
 	var err error
 	for err == nil {
-		err = c.one()
+		err = c.readRequest()
 	}
 
 	c.cancel()
@@ -152,19 +152,19 @@ func (r *Router) serve(m *member) error {
 	return err
 }
 
-// one reads a request and starts its handler.
-func (c *asker) one() error {
+// readRequest reads a request and starts its handler.
+func (c *asker) readRequest() error {
 	req := &request{}
-	if err := c.m.next(&req.message); err != nil {
+	if err := c.m.nextMessage(&req.message); err != nil {
 		return err
 	}
 
-	if err := req.split(); err != nil {
+	if err := req.splitEnvelope(); err != nil {
 		req.free()
 		return err
 	}
 
-	if err := c.turn(); err != nil {
+	if err := c.awaitTurn(); err != nil {
 		req.free()
 		return err
 	}
@@ -181,7 +181,7 @@ func (c *asker) one() error {
 	}
 
 	c.m.account.workers = workers
-	err := workers.do(c.ctx, func() {
+	err := workers.startTask(c.ctx, func() {
 		c.handle(req)
 		c.finish(done)
 	})
@@ -196,7 +196,7 @@ func (c *asker) one() error {
 			"peer", c.m.peer.Remote, "wait", c.r.cfg.QueueWait)
 		if c.r.cfg.Busy != nil {
 			if answer := c.r.cfg.Busy(req.payload); answer != nil {
-				return c.reply(req, answer, nil)
+				return c.sendReply(req, answer, nil)
 			}
 		}
 	}
@@ -212,10 +212,10 @@ func (c *asker) finish(done chan struct{}) {
 	close(done)
 }
 
-// turn waits until the request before is handled and its reply is sent.
-func (c *asker) turn() error {
+// awaitTurn waits until the request before is handled and its reply is sent.
+func (c *asker) awaitTurn() error {
 	c.m.deaf.Store(true)
-	defer c.m.hear()
+	defer c.m.restartSilence()
 	for _, wait := range []func() <-chan struct{}{c.running, c.m.out.pending} {
 		if ch := wait(); ch != nil {
 			select {
@@ -252,7 +252,7 @@ func (c *asker) handle(req *request) {
 		return
 	}
 
-	if err := c.reply(req, reply, c.r.cfg.Free); err != nil {
+	if err := c.sendReply(req, reply, c.r.cfg.Free); err != nil {
 		c.r.hub.cfg.Log.Debug("reply not sent", "peer", c.m.peer.Remote, "error", err)
 		if errors.Is(err, errNoRoom) {
 			c.m.fail(err)
@@ -262,9 +262,9 @@ func (c *asker) handle(req *request) {
 
 var errHandler = errors.New("zmtp: request handler failed")
 
-// reply sends a reply behind the envelope of its request, and takes over the
+// sendReply sends a reply behind the envelope of its request, and takes over the
 // request. free, if any, is called with b when b is not needed any more.
-func (c *asker) reply(req *request, b []byte, free func([]byte)) error {
+func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
 	ping := c.r.ping
 	if c.m.minor == 0 {
 		ping = nil
@@ -277,14 +277,14 @@ func (c *asker) reply(req *request, b []byte, free func([]byte)) error {
 			req.free() // b is no part of it
 
 			// The answer counts until it is written.
-			p, _ := c.m.account.pool()
+			p, _ := c.m.account.memoryPool()
 			src, n := c.m.account.source, int64(len(b))
-			if !p.take(src, n) {
+			if !p.reserve(src, n) {
 				free(b)
 				return fmt.Errorf("%w: an answer of %d bytes", errNoRoom, n)
 			}
 
-			done = func() { p.give(src, n); free(b) }
+			done = func() { p.release(src, n); free(b) }
 		}
 
 		ps := []packet{{b: head}, {b: b, free: done}}
@@ -292,7 +292,7 @@ func (c *asker) reply(req *request, b []byte, free func([]byte)) error {
 			ps = append(ps, packet{b: ping})
 		}
 
-		return c.m.out.send(ps...)
+		return c.m.out.sendPackets(ps...)
 	}
 
 	defer req.free()
@@ -302,7 +302,7 @@ func (c *asker) reply(req *request, b []byte, free func([]byte)) error {
 		free(b)
 	}
 
-	return c.m.out.send(packet{b: buf.b, free: buf.free})
+	return c.m.out.sendPackets(packet{b: buf.b, free: buf.free})
 }
 
 // request is a message with its parts.
@@ -311,16 +311,16 @@ type request struct {
 	payload []byte
 }
 
-// split finds the payload: the frame behind the first empty one, and the last.
-func (q *request) split() error {
+// splitEnvelope finds the payload: the frame behind the first empty one, and the last.
+func (q *request) splitEnvelope() error {
 	for i := range q.ends {
-		if len(q.frame(i)) > 0 {
+		if len(q.frameAt(i)) > 0 {
 			continue
 		}
 		if i != len(q.ends)-2 {
 			break
 		}
-		q.payload = q.frame(i + 1)
+		q.payload = q.frameAt(i + 1)
 		return nil
 	}
 	return violation("request of %d frames without an empty frame before the last", len(q.ends))
@@ -329,7 +329,7 @@ func (q *request) split() error {
 // envelope appends the frames up to the empty one, as they came.
 func (q *request) envelope(dst []byte) []byte {
 	for i := range len(q.ends) - 1 {
-		f := q.frame(i)
+		f := q.frameAt(i)
 		dst = append(appendHeader(dst, flagMore, len(f)), f...)
 	}
 	return dst

@@ -41,7 +41,7 @@ type shard struct {
 	burst, some []*publication // scratch of run
 }
 
-func (s *shard) add(sub *subscriber) {
+func (s *shard) addSubscriber(sub *subscriber) {
 	s.mu.Lock()
 	sub.index = len(s.subs)
 	s.subs = append(s.subs, sub)
@@ -58,16 +58,16 @@ func (s *shard) remove(sub *subscriber) {
 	s.mu.Unlock()
 }
 
-// run is the shard's goroutine: it takes what has been published and writes
+// publishLoop is the shard's goroutine: it takes what has been published and writes
 // it. It ends when the queue is closed and empty.
-func (s *shard) run() {
+func (s *shard) publishLoop() {
 	defer close(s.drained)
 	for m := range s.queue {
 		s.collect(m)
 		if m := s.burst[len(s.burst)-1]; m.do == nil {
-			s.fan(s.burst)
+			s.fanOut(s.burst)
 		} else {
-			s.fan(s.burst[:len(s.burst)-1])
+			s.fanOut(s.burst[:len(s.burst)-1])
 			m.do(s)
 		}
 		clear(s.burst)
@@ -94,26 +94,26 @@ func (s *shard) collect(m *publication) {
 	}
 }
 
-// fan writes a burst to all subscribers.
-func (s *shard) fan(burst []*publication) {
+// fanOut writes a burst to all subscribers.
+func (s *shard) fanOut(burst []*publication) {
 	if len(burst) == 0 {
 		return
 	}
 
-	whole, ping := s.wires(burst)
+	whole, ping := s.joinWires(burst)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	for _, sub := range s.subs {
 		if sub.topics.everything() {
-			s.send(sub, burst, whole, ping)
+			s.sendTo(sub, burst, whole, ping)
 			continue
 		}
 
 		s.some = sub.topics.matches(s.some[:0], burst)
 		if len(s.some) > 0 {
-			whole, ping := s.wires(s.some)
-			s.send(sub, s.some, whole, ping)
+			whole, ping := s.joinWires(s.some)
+			s.sendTo(sub, s.some, whole, ping)
 		}
 	}
 
@@ -126,14 +126,14 @@ func (s *shard) sendOne(id uint64, b []byte) bool {
 	defer s.mu.Unlock()
 	for _, sub := range s.subs {
 		if sub.m.peer.ID == id {
-			return sub.m.out.send(packet{b: append(b, pingOf(sub, s.pings.following())...)}) == nil
+			return sub.m.out.sendPackets(packet{b: append(b, pingOf(sub, s.pings.following())...)}) == nil
 		}
 	}
 	return false
 }
 
-// wires joins the bytes of a burst and the PING behind it, which it returns as well.
-func (s *shard) wires(ms []*publication) (whole, ping []byte) {
+// joinWires joins the bytes of a burst and the PING behind it, which it returns as well.
+func (s *shard) joinWires(ms []*publication) (whole, ping []byte) {
 	if len(ms) == 1 {
 		return ms[0].pinged, ms[0].pinged[len(ms[0].wire):]
 	}
@@ -157,9 +157,9 @@ func pingOf(sub *subscriber, ping []byte) []byte {
 	return nil
 }
 
-// send gives messages to one subscriber; whole is their joined bytes and those of the
+// sendTo gives messages to one subscriber; whole is their joined bytes and those of the
 // PING.
-func (s *shard) send(sub *subscriber, ms []*publication, whole, ping []byte) {
+func (s *shard) sendTo(sub *subscriber, ms []*publication, whole, ping []byte) {
 	whole = whole[:len(whole)-len(ping)]
 	ping = pingOf(sub, ping)
 	whole = whole[:len(whole)+len(ping)]

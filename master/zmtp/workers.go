@@ -32,9 +32,9 @@ func newWorkers(max int, wait time.Duration) *workers {
 		tasks: make(chan func()), stop: make(chan struct{})}
 }
 
-// do starts a task; it returns before the task is done. The caller must not
+// startTask starts a task; it returns before the task is done. The caller must not
 // call it after close.
-func (w *workers) do(ctx context.Context, task func()) error {
+func (w *workers) startTask(ctx context.Context, task func()) error {
 	select {
 	case w.tasks <- task:
 		return nil
@@ -43,7 +43,7 @@ func (w *workers) do(ctx context.Context, task func()) error {
 
 	select {
 	case w.slots <- struct{}{}:
-		w.group.Go(func() { w.run(task) })
+		w.group.Go(func() { w.runTasks(task) })
 		return nil
 	default:
 	}
@@ -54,7 +54,7 @@ func (w *workers) do(ctx context.Context, task func()) error {
 	case w.tasks <- task:
 		return nil
 	case w.slots <- struct{}{}:
-		w.group.Go(func() { w.run(task) })
+		w.group.Go(func() { w.runTasks(task) })
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -63,19 +63,19 @@ func (w *workers) do(ctx context.Context, task func()) error {
 	}
 }
 
-// leave gives the place of a task that waits to another one. So many goroutines as wait
+// leavePlace gives the place of a task that waits to another one. So many goroutines as wait
 // are there besides.
-func (w *workers) leave() { <-w.slots }
+func (w *workers) leavePlace() { <-w.slots }
 
-// enter takes a place again before the task goes on, that of an idle worker if need be.
-func (w *workers) enter() {
+// takePlace takes a place again before the task goes on, that of an idle worker if need be.
+func (w *workers) takePlace() {
 	select {
 	case w.slots <- struct{}{}:
 	case w.tasks <- nil:
 	}
 }
 
-func (w *workers) run(task func()) {
+func (w *workers) runTasks(task func()) {
 	t := time.NewTimer(workerIdle)
 	defer t.Stop()
 	for task != nil {
