@@ -67,7 +67,7 @@ func bucket(id string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// bucketSum is what a version adds to the sum of its bucket.
+// bucketSum returns what a version adds to the sum of its bucket.
 func (v version) bucketSum(k memKey) uint64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s\x00%s\x00%d %t", k.bank, k.id, v.at, v.gone)
@@ -101,7 +101,7 @@ func (s *versions) forget(k memKey) {
 	}
 }
 
-// nextVersion is the version of a change that is made now: the microsecond, and a number
+// nextVersion returns the version of a change that is made now: the microsecond, and a number
 // that other masters hardly have, so that no two changes have the same.
 func (s *versions) nextVersion() int64 {
 	s.mu.Lock()
@@ -212,7 +212,7 @@ func (s *Store) gonePath(k memKey) string {
 	return filepath.Join(s.dir, goneDir, string(k.bank), k.id)
 }
 
-// Sums are what the entries of each bucket amount to: masters with the same sums
+// Sums returns what the entries of each bucket amount to: masters with the same sums
 // have the same entries.
 func (s *Store) Sums() [Buckets]uint64 {
 	s.shared.mu.Lock()
@@ -240,7 +240,7 @@ func (s *Store) Entries(in map[int]bool) []Entry {
 	return out
 }
 
-// Entry gives an entry with its data, or false when nothing is known of it.
+// Entry returns an entry with its data, or false when nothing is known of it.
 func (s *Store) Entry(b Bank, id string) (Entry, bool) {
 	if !s.isShared(b) || s.valid(id) != nil {
 		return Entry{}, false
@@ -470,7 +470,7 @@ func sameTime(a, b int64) bool {
 	return a == b || b%second == 0 && a/second == b/second
 }
 
-// versionOfFile is the version of an entry that has just been written here from base, 0 for
+// versionOfFile returns the version of an entry that has just been written here from base, 0 for
 // none.
 func versionOfFile(info fs.FileInfo, at, base int64) version {
 	if t := info.ModTime().UnixNano(); !sameTime(at, t) {
@@ -480,7 +480,7 @@ func versionOfFile(info fs.FileInfo, at, base int64) version {
 	return version{at: at, base: base}
 }
 
-// baseVersion is the version that a change of an entry begins with; it is locked.
+// baseVersion returns the version that a change of an entry begins with; it is locked.
 func (s *Store) baseVersion(b Bank, id string) int64 {
 	if !s.isShared(b) {
 		return 0

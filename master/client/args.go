@@ -11,8 +11,8 @@ import (
 	"saltern/master/value"
 )
 
-// kwarg is "name=value", but not "name==value". \w and \d are Python's, which
-// know all scripts (salt/utils/args.py KWARG_REGEX).
+// kwarg matches "name=value", but not "name==value". \w and \d are Python's, which know all scripts
+// (salt/utils/args.py KWARG_REGEX).
 var kwarg = regexp.MustCompile(`^([\p{L}_][\p{L}\p{M}\p{N}_.-]*)=`)
 
 // ParseKwarg splits "name=value". ok is false when arg has another form, or a
@@ -29,8 +29,8 @@ func ParseKwarg(arg string) (name, value string, ok bool) {
 	return m[1], strings.TrimSuffix(value, "\n"), true
 }
 
-// argumentLimits bound what an argument stands for: with aliases it is about twice what is
-// written there, since others than its author read it, too.
+// argumentLimits returns the limits of one argument: aliases may about double its size, because
+// others than its author parse it, too.
 func argumentLimits(arg string) saltyaml.Limits {
 	return saltyaml.Limits{
 		Bytes: 8 << 20,
@@ -39,9 +39,8 @@ func argumentLimits(arg string) saltyaml.Limits {
 	}
 }
 
-// Yamlify reads one argument as YAML where Salt does, and leaves it text
-// where Salt does (salt/utils/args.py yamlify_arg). Integers beyond 64 bits
-// are *big.Int.
+// Yamlify parses one argument as YAML where Salt does, and otherwise leaves it as text
+// (salt/utils/args.py yamlify_arg). Integers beyond 64 bits are *big.Int.
 func Yamlify(arg string) any {
 	stripped := strings.TrimFunc(arg, unicode.IsSpace)
 	switch {
@@ -60,8 +59,7 @@ func Yamlify(arg string) any {
 		return arg
 	}
 	if strings.Contains(arg, "#") {
-		// Text after # is a comment to YAML; it is not lost as long as the
-		// rest is no structure.
+		// YAML takes text after # for a comment; keep it as long as the rest is not a structure.
 		if _, text := v.(string); text || v == nil {
 			return arg
 		}
@@ -93,10 +91,9 @@ func Yamlify(arg string) any {
 	return v
 }
 
-// ParseArgs turns the words behind a function into the arguments to publish:
-// positional ones first, then one map of the keyword arguments that carries
-// "__kwarg__": true, if there are any. The values of keyword arguments named
-// in noParse stay text (salt/utils/args.py parse_input).
+// ParseArgs converts the words behind a function into the arguments to publish: positional ones
+// first, then, if there are any, one map of the keyword arguments with "__kwarg__": true. The
+// values of keyword arguments named in noParse stay text (salt/utils/args.py parse_input).
 func ParseArgs(words []string, noParse map[string]bool) []any {
 	args := []any{}
 	kwargs := value.NewMap("__kwarg__", true)
@@ -119,7 +116,7 @@ func ParseArgs(words []string, noParse map[string]bool) []any {
 	return args
 }
 
-// jidText keeps job ids text: as numbers they would be large integers.
+// jidText keeps job ids as text: as numbers they would be large integers.
 func jidText(v any) any {
 	var s string
 	switch v := v.(type) {
@@ -145,9 +142,8 @@ type ArgsError string
 
 func (e ArgsError) Error() string { return string(e) }
 
-// ParseCompound splits the words behind "fun1,fun2" among the functions
-// (salt/utils/parsers.py SaltCMDOptionParser). sep is the separator, a word of
-// its own or, in the old form, part of words.
+// ParseCompound distributes the words behind "fun1,fun2" among the functions (salt/utils/parsers.py
+// SaltCMDOptionParser). sep is the separator: a word of its own or, in the old form, part of words.
 func ParseCompound(funs []string, words []string, sep string, noParse map[string]bool) ([]any, error) {
 	groups := [][]string{nil}
 	put := func(w string) { groups[len(groups)-1] = append(groups[len(groups)-1], w) }

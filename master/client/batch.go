@@ -16,14 +16,13 @@ import (
 type BatchRequest struct {
 	Request
 	Size     string        // a number or a percentage
-	Wait     time.Duration // after a return, before its slot is free again
+	Wait     time.Duration // how long a slot stays occupied after a return
 	Failhard bool          // stop after the first bad return
 	Gather   time.Duration // gather_job_timeout
 	JID      string        // shared by all parts
 }
 
-// BatchOutput is told what happens in a batch, in order. Its functions may be
-// nil.
+// BatchOutput receives the progress of a batch, in order. Its functions may be nil.
 type BatchOutput struct {
 	Down     func(id string)    // did not answer the first ping
 	Start    func(ids []string) // a part is published
@@ -31,7 +30,7 @@ type BatchOutput struct {
 	TimedOut func(id string)
 }
 
-// Ping finds who of the target answers test.ping. up is sorted.
+// Ping returns the minions of the target that answer test.ping (up, sorted) and those that do not.
 func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err error) {
 	r.Fun = "test.ping"
 	r.Arg = []any{}
@@ -58,9 +57,9 @@ func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err er
 	return up, down, err
 }
 
-// Batch pings the target and runs the job on those who answer, so many at a
-// time as Size says. It returns how many minions there were. A slot is freed
-// by a return, or when the minion says that the job does not run any more.
+// Batch pings the target and runs the job on the minions that answer, as many at a time as Size
+// allows. It returns the number of minions. A slot is freed by a return, or when the minion reports
+// that the job does not run any more.
 func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (minions int, err error) {
 	b, up, down, err := c.newBatch(ctx, q)
 	if err != nil || len(up) == 0 {
@@ -93,10 +92,9 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (mi
 	return len(up), err
 }
 
-// HandOver is Batch for one that the master drives: it returns when the first
-// part is published and the master has been told of the rest. It takes the
-// rights that [Client.Fire] takes. down is told who did not answer the first
-// ping (salt/cli/salt.py _run_batch_async).
+// HandOver is Batch for a batch that the master drives: it returns when the first part is published
+// and the master knows the rest. It requires the rights of [Client.Fire]. down is called for
+// minions that did not answer the first ping (salt/cli/salt.py _run_batch_async).
 func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id string)) (minions int, err error) {
 	b, up, absent, err := c.newBatch(ctx, q)
 	if err != nil || len(up) == 0 {
@@ -114,7 +112,7 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	}
 
 	ids, _ := b.Next(now)
-	key, err := c.mayHandOver(ctx, payload("master", b, up, q, user, now, now)) // before anybody has the job
+	key, err := c.mayHandOver(ctx, payload("master", b, up, q, user, now, now)) // before any minion has the job
 	if err != nil {
 		return len(up), fmt.Errorf("hand the batch to the master: %w", err)
 	}
@@ -146,9 +144,9 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	return len(up), nil
 }
 
-// mayHandOver returns the key by which the master takes a batch from this client, or why
-// it would not take this one. Other masters than ours ask for no key, and would show it to
-// all who read events: for them it is "".
+// mayHandOver returns the key with which the master takes a batch from this client, or why it would
+// refuse this one. Salt's masters ask for no key and would show it to all readers of events; for
+// them it returns "".
 func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fireFor)
 	defer cancel()
@@ -171,8 +169,8 @@ func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, 
 	return key, nil
 }
 
-// newBatch asks who of the target is there and makes the state of a batch of
-// them. Both lists are sorted.
+// newBatch pings the target and returns the state of a batch of the minions that answer. Both lists
+// are sorted.
 func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, up, down []string, err error) {
 	ping := q.Request
 	ping.Kwargs = q.Kwargs.Clone()
@@ -192,7 +190,7 @@ func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, 
 	return b, up, down, nil
 }
 
-// partFor is the job for some of the minions.
+// partFor returns the job for some of the minions.
 func (q BatchRequest) partFor(ids []string) Request {
 	req := q.Request
 	req.Target = value.List(ids)
@@ -212,8 +210,8 @@ type batchRun struct {
 	all     []string
 	created time.Time
 	parts   []*watch
-	held    []Return // shown after the next part is published, as Salt does
-	deaf    bool     // the bus takes no events from us
+	held    []Return // reported after the next part is published, as in Salt
+	deaf    bool     // the bus accepts no events from this client
 }
 
 func (r *batchRun) runParts(ctx context.Context) error {
@@ -275,7 +273,7 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	}
 
 	if r.c.cfg.LowerMasters {
-		job.Minions = ids // all of them have answered before
+		job.Minions = ids // all of them answered the ping
 	}
 
 	w := newWatch(job.JID, job.Minions, r.c.timeout(req), r.q.Gather, now)
@@ -290,8 +288,8 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// releaseEnded frees the slots of parts that wait no longer; it reports whether any
-// did.
+// releaseEnded frees the slots of parts that have stopped waiting. It reports whether there were
+// any.
 func (r *batchRun) releaseEnded(before []*watch) bool {
 	any := false
 	for _, w := range before {
@@ -321,7 +319,7 @@ func (r *batchRun) releaseEnded(before []*watch) bool {
 	return any
 }
 
-// awaitReturns takes in returns until wake. It returns false when the batch must end.
+// awaitReturns handles returns until wake. It returns false when the batch must end.
 func (r *batchRun) awaitReturns(ctx context.Context, wake time.Time) bool {
 	ws := append(slices.Clone(r.parts), r.haltWatch())
 	return r.c.awaitEvents(ctx, ws, wake, func(w *watch, ret Return) bool {
@@ -340,14 +338,14 @@ func (r *batchRun) reportHeld() {
 	r.held = nil
 }
 
-// haltWatch is no watch of returns: it notices that the master's batch.stop halted
-// this batch.
+// haltWatch returns a watch that does not wait for returns: it notices that the master's batch.stop
+// halted this batch.
 func (r *batchRun) haltWatch() *watch {
 	return &watch{jid: r.q.JID, onHalt: func(reason string) { r.b.Halted = reason }}
 }
 
-// fireProgress tells the master how far the batch is. That is for batch.status only:
-// an event that cannot be fired stops nothing.
+// fireProgress reports the progress of the batch to the master. Only batch.status uses it, so an
+// event that cannot be fired stops nothing.
 func (r *batchRun) fireProgress(ctx context.Context, what string) {
 	if r.deaf {
 		return

@@ -42,9 +42,9 @@ func batchSize(spec string, n int) (int, error) {
 	return max(size, 1), nil
 }
 
-// payload is the state as the batch events carry it, for the master's
-// batch.status, or for the master to go on with it (salt/utils/batch_output.py
-// state_payload). driver is "cli" or "master".
+// payload returns the state as the batch events carry it, for the master's batch.status or for the
+// master to continue the batch (salt/utils/batch_output.py state_payload). driver is "cli" or
+// "master".
 func payload(
 	driver string,
 	b *batch.State,

@@ -24,8 +24,8 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Config says where the master is and how it is configured. The names behind
-// the fields are Salt's options.
+// Config locates the master and holds its configuration. The comments of fields name Salt's
+// options.
 type Config struct {
 	Interface  string        // interface; an unspecified address stands for the loopback
 	RetPort    int           // ret_port
@@ -39,34 +39,34 @@ type Config struct {
 	ExtCache   string        // ext_job_cache, a returner for all jobs
 	Nodegroups *value.Map    // nodegroups: name to text or list
 	ConfFile   string        // the file to name in messages
-	// LowerMasters (order_masters): minions that the master does not know may answer, by syndics.
+	// LowerMasters (order_masters) means that minions which the master does not know may answer
+	// through syndics.
 	LowerMasters bool
-	// SyndicWait (syndic_wait) is how long syndics have to say whom they have given a job.
+	// SyndicWait (syndic_wait) is how long syndics have to report the minions that got a job.
 	SyndicWait time.Duration
 
 	User  string // who asks; see CurrentUser
 	Token string // a saved token of mk_token, "" for none
-	// NoKey sends no key of a system user with any request: whoever asks has a
-	// token or a password, or is refused.
+	// NoKey means that no request carries the key of a system user: the caller has a token or a
+	// password, or is refused.
 	NoKey bool
-	// SourceKey proves for which address a command is given (package source), which its
-	// context says; "" says nothing.
+	// SourceKey authorises this client to name the address on whose behalf it sends a command
+	// (package source), which the context of the call carries; "" names no address.
 	SourceKey string
-	// Shared is what this client shares with others; nil: it has its own connections.
+	// Shared holds the connections that this client shares with others. It may be nil: the client
+	// has its own connections.
 	Shared *Shared
-	// Answered is called once, when the master has answered for the first time, or will not;
-	// proven says that it took the token or password of the request. It may be nil.
+	// Answered is called once, when the master has answered for the first time, or will not answer.
+	// proven means that it accepted the token or password of the request. It may be nil.
 	Answered func(proven bool)
-	// OldFiles is told when a minion of a job is served files of before, see
-	// [event.TagOldFiles]. It is called by whoever gathers, before the minion's return. nil:
-	// nobody is told.
+	// OldFiles is called when a minion of a job gets outdated files, see [event.TagOldFiles]. The
+	// gathering goroutine calls it before the minion's return. It may be nil.
 	OldFiles func(OldFiles)
 	Log      *slog.Logger
 	Now      func() time.Time // nil is time.Now
 }
 
-// Client publishes jobs and gathers returns. It is for one goroutine. Close
-// must be called when it is not needed any more.
+// Client publishes jobs and gathers returns. One goroutine uses it and calls Close in the end.
 type Client struct {
 	cfg    Config
 	key    string
@@ -74,8 +74,8 @@ type Client struct {
 	sender *event.Sender
 }
 
-// New makes a client and reads the key of the calling user from cachedir. A
-// key that cannot be read is no error: external authentication may be meant.
+// New returns a client and reads the key of the calling user from cachedir. An unreadable key is
+// not an error: the caller may use external authentication.
 func New(cfg Config) *Client {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -102,8 +102,8 @@ func (c *Client) Close() {
 	}
 }
 
-// KeyUser is the user whose key file is read: the master's own user for root
-// and for whoever came by sudo (salt/client/__init__.py __read_master_key).
+// KeyUser returns the user whose key file is read: the master's own user for root and for callers
+// through sudo (salt/client/__init__.py __read_master_key).
 func KeyUser(user, masterUser string) string {
 	masterUser = cmp.Or(masterUser, "root")
 	if user == "root" || strings.HasPrefix(user, "sudo_") {
@@ -126,14 +126,13 @@ func (c *Client) readKey() string {
 	return key
 }
 
-// ReadKey reads the key by which a user of this host proves himself to the master.
+// ReadKey returns the key that identifies a user of this host to the master.
 func ReadKey(cacheDir, user, masterUser string) (string, error) {
 	name := KeyUser(user, masterUser)
 	if strings.ContainsAny(name, "/\x00") {
 		return "", errors.New("the user's name is none of a file")
 	}
-	// The folder is the master's: what lies there must not make root send it
-	// another file.
+	// The folder belongs to the master's account: its content must not make root send another file.
 	b, err := durable.Read(filepath.Join(cacheDir, "."+name+"_key"), maxKeyFile)
 	return string(b), err
 }
@@ -157,7 +156,7 @@ type Job struct {
 	Missing []string // named by the target, but without an accepted key
 }
 
-// Publish sends a job to the master. ErrNoMinions says that nobody matched.
+// Publish sends a job to the master. It returns ErrNoMinions when no minion matched.
 func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	if _, err := os.Stat(filepath.Join(c.cfg.SockDir, "publish_pull.ipc")); err != nil {
 		c.cfg.Log.Error("Unable to connect to the salt master publisher at " + c.cfg.SockDir)
@@ -183,7 +182,7 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	load.Set("user", c.cfg.User)
 	c.sayLogin(load)
 	timeout := c.timeout(r)
-	if c.cfg.LowerMasters { // how long a syndic waits for its minions
+	if c.cfg.LowerMasters { // a syndic waits that long for its minions
 		load.Set("to", int64(timeout/time.Second))
 	}
 
@@ -193,7 +192,7 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	}
 
 	if !value.Truth(reply) {
-		// The master may have made new keys since we read ours.
+		// The master may have created new keys since this client read its key.
 		key := c.readKey()
 		if key == c.key {
 			return Job{}, jobError(reply)
@@ -209,8 +208,8 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	return c.jobOf(reply)
 }
 
-// jobError is the error for an empty answer: text means that we are not let
-// in, anything else that there is nothing to report.
+// jobError returns the error for an empty answer: text means that the caller was refused, anything
+// else that there is nothing to report.
 func jobError(reply any) error {
 	if reply == "" {
 		return &Error{Kind: Authentication, Message: "Failed to authenticate! This is most likely because this " +
@@ -257,11 +256,11 @@ func (c *Client) Ask(ctx context.Context, load *value.Map) (any, error) {
 	return c.sendRequest(ctx, load, c.cfg.Timeout)
 }
 
-// answerLimits bound an answer; the largest are lists of ids.
+// answerLimits bounds an answer; the largest are lists of ids.
 var answerLimits = msgpack.Limits{Depth: 64, Nodes: 4 << 20}
 
-// sendRequest makes one request. It is never repeated on a time-out: the master may
-// have taken it.
+// sendRequest sends one request. It never repeats one after a timeout: the master may have executed
+// it.
 func (c *Client) sendRequest(ctx context.Context, load *value.Map, timeout time.Duration) (any, error) {
 	if from := source.Of(ctx); from.IsValid() {
 		source.Say(load, c.cfg.SourceKey, from)
@@ -305,7 +304,7 @@ func (c *Client) sendRequest(ctx context.Context, load *value.Map, timeout time.
 	return v, err
 }
 
-// answered tells of the first answer.
+// answered reports the first answer to Config.Answered.
 func (c *Client) answered(v any) {
 	tell := c.cfg.Answered
 	if tell == nil {
@@ -326,8 +325,8 @@ func (c *Client) lateError(ctx context.Context) error {
 	return errLate()
 }
 
-// address is where requests go: an unspecified interface is reached by the
-// loopback (salt/config/__init__.py client_config).
+// address returns the address for requests. An unspecified interface means the loopback
+// (salt/config/__init__.py client_config).
 func (c *Client) address() string {
 	host := strings.Trim(c.cfg.Interface, "[]")
 	switch host {
@@ -339,31 +338,30 @@ func (c *Client) address() string {
 	return net.JoinHostPort(host, strconv.Itoa(c.cfg.RetPort))
 }
 
-// sayLogin tells the master's audit record who has logged in, where the key of root
-// would only say root.
+// sayLogin adds the login name for the master's audit record, because the key of root would only
+// name root.
 func (c *Client) sayLogin(load *value.Map) {
 	if name := audit.LoginName(); name != "" && c.key != "" {
 		load.Set(audit.LoginField, name)
 	}
 }
 
-// fireFor bounds how long an event may take to the master's bus.
+// fireFor bounds the time that an event may take to the master's bus.
 const fireFor = 5 * time.Second
 
-// Fire puts an event on the master's bus, behind all that this client, or those it
-// shares its connections with, has fired. It takes the rights of root or of the
-// master's user.
+// Fire puts an event on the master's bus, behind all events that this client, or another one with
+// the same connections, has fired. It requires the rights of root or of the master's user.
 func (c *Client) Fire(ctx context.Context, tag string, data *value.Map) error {
 	ctx, cancel := context.WithTimeout(ctx, fireFor)
 	defer cancel()
 	return c.sender.Fire(ctx, tag, data)
 }
 
-// ErrUnwell means that the master answers, and says that it can keep no jobs.
+// ErrUnwell means that the master answers but cannot store jobs.
 var ErrUnwell = errors.New("the master is unwell")
 
-// Answers asks the master a question without effect; the error says why it does not
-// answer before ctx ends.
+// Answers sends the master a request without effect. The error is the reason why it does not answer
+// before ctx ends.
 func (c *Client) Answers(ctx context.Context) error {
 	if !c.MasterIsUp() {
 		return errContact()

@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// Kind sorts the errors that a user sees.
+// Kind classifies the errors that a user sees.
 type Kind uint8
 
 const (
@@ -23,7 +23,8 @@ const (
 	Invocation
 	// Unavailable means that the master is not there, or does not answer in time.
 	Unavailable
-	// Busy means that the master has not looked at who asks: he may try again.
+	// Busy means that the master could not check the caller's identity yet: the caller may try
+	// again.
 	Busy
 )
 
@@ -46,7 +47,8 @@ func errContact() error {
 	return &Error{Kind: Unavailable, Message: "The salt master could not be contacted. Is master running?"}
 }
 
-// errEvents is for who does not hear the master's events, and so no return.
+// errEvents returns the error of a client that cannot hear the master's events, and so gets no
+// returns.
 func errEvents(err error) error {
 	const what = "cannot listen to the master's events: "
 	text := what + err.Error()
@@ -59,8 +61,8 @@ func errEvents(err error) error {
 	return &Error{Kind: Unavailable, Message: text}
 }
 
-// errHungUp is for a master that ended, or was held up for so long that the connection
-// was given up.
+// errHungUp returns the error for a master that ended, or that was blocked until the connection was
+// given up.
 func errHungUp() error {
 	return &Error{
 		Kind: Unavailable,
@@ -79,8 +81,8 @@ func errLate() error {
 		"in the job cache later."}
 }
 
-// ErrorIn is the error in an answer of the master, text or {name, message}, as an *[Error];
-// nil if there is none.
+// ErrorIn returns the error in an answer of the master (text or {name, message}) as an *[Error], or
+// nil.
 func ErrorIn(answer *value.Map) error {
 	v, _ := answer.Get("error")
 	if v == nil {

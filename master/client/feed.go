@@ -9,29 +9,28 @@ import (
 	"saltern/master/event"
 )
 
-// linger is how long a shared feed stays connected after its last stream has left.
+// linger is how long a shared feed stays connected after its last stream was removed.
 const linger = 2 * time.Second
 
-// feed reads the events of jobs, batches and runners from the master's bus in a
-// goroutine of its own, for one stream or, shared, for all of a [Shared].
+// feed reads the events of jobs, batches and runners from the master's bus in its own goroutine,
+// for one stream or, if shared, for all streams of a [Shared].
 type feed struct {
 	dir    string
 	shared bool
-	joins  sync.Mutex // one at a time, since it may have to connect
+	joins  sync.Mutex // held by addStream, which may have to connect
 	pump   sync.WaitGroup
 
 	mu      sync.Mutex
 	down    bool // the connection is lost
 	streams map[*stream]struct{}
-	cancel  context.CancelFunc // of the pump; nil: it does not run
+	cancel  context.CancelFunc // ends the pump; nil while it does not run
 	idle    *time.Timer
 }
 
-// wanted are the events of jobs, batches and runners, and what is said of the files that
-// minions are served.
+// wanted matches the events of jobs, batches and runners, and those about outdated files.
 var wanted = event.Prefix("salt/job/", "salt/batch/", "salt/run/", syndicSpace, event.TagOldFiles)
 
-// addStream adds a stream, which hears all that is fired from now on.
+// addStream adds a stream. It gets all events fired from now on.
 func (f *feed) addStream(ctx context.Context) (*stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -52,7 +51,7 @@ func (f *feed) addStream(ctx context.Context) (*stream, error) {
 			return s, nil
 		}
 
-		l.Close() // the pump connects by itself, in a moment
+		l.Close() // the pump will connect by itself
 		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return nil, errEvents(err)
 		}
@@ -113,7 +112,7 @@ func (f *feed) hangUpIdle() {
 	}
 }
 
-// close hangs up and waits. There may be no streams any more.
+// close hangs up and waits for the pump. There must be no streams left.
 func (f *feed) close() {
 	f.mu.Lock()
 	if f.cancel != nil {
@@ -126,7 +125,7 @@ func (f *feed) close() {
 	f.mu.Unlock()
 }
 
-// pumpEvents reads until ctx ends; when the master hangs up it connects anew.
+// pumpEvents reads events until ctx ends and reconnects when the master hangs up.
 func (f *feed) pumpEvents(ctx context.Context, l *event.Listener) {
 	for ctx.Err() == nil {
 		f.readEvents(ctx, l)
@@ -158,7 +157,7 @@ func (f *feed) markLost() {
 	}
 }
 
-// markBack tells all streams that it is there again, and that they may have missed something.
+// markBack tells all streams that the connection is back and that they may have missed events.
 func (f *feed) markBack() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,8 +189,7 @@ func (f *feed) readEvents(ctx context.Context, l *event.Listener) {
 	}
 }
 
-// handOut hands an event to all streams. It gives the stream that has no room for it, if
-// that is the only one.
+// handOut passes an event to all streams. If the only stream has no room, handOut returns it.
 func (f *feed) handOut(e event.Packed) (full *stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,10 +12,9 @@ import (
 	"saltern/master/value"
 )
 
-// Run publishes a job and calls yield with each return as it comes, and in
-// the end, sorted, with those that did not answer (Missing set). started is
-// called with the job before the first return; it may be nil. yield may stop
-// the gathering by returning false.
+// Run publishes a job and calls yield with each return as it arrives, and at the end, sorted, with
+// the minions that did not answer (Missing set). It calls started, which may be nil, with the job
+// before the first return. yield stops the gathering by returning false.
 func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield func(Return) bool) error {
 	if err := c.listen(ctx); err != nil {
 		return err
@@ -35,7 +34,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 		w.awaitSyndics(c.cfg.SyndicWait, c.cfg.Now())
 	}
 
-	w.noteMissing(job.Missing) // the event that says so may be lost
+	w.noteMissing(job.Missing) // the event that reports them may be lost
 	c.events.setFilter(w.tagPrefixes()...)
 	stopped := false
 	err = c.gatherAll(ctx, []*watch{w}, r, func(_ *watch, ret Return) bool {
@@ -47,7 +46,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	}
 
 	for _, id := range c.lostMinions(w) {
-		// The bus may have lost the event of a return, the job cache not.
+		// The event of a return may be lost; look for the return in the job cache.
 		ret, ok := c.cached(job.JID, id)
 		if !ok {
 			ret = MissingReturn(id, job.JID, true)
@@ -60,13 +59,13 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	return nil
 }
 
-// lostMinions are those who did not answer, without syndics: these are no minions unless they answer
-// as such.
+// lostMinions returns the minions that did not answer, without syndics. A syndic counts as a minion
+// only if it answers as one.
 func (c *Client) lostMinions(w *watch) []string {
 	return slices.DeleteFunc(w.lostMinions(), c.isSyndic)
 }
 
-// isSyndic reports whether id has handed on returns of minions below it.
+// isSyndic reports whether id has passed on returns of minions below it.
 func (c *Client) isSyndic(id string) bool {
 	if !c.cfg.LowerMasters || keys.ValidID(id) != nil {
 		return false
@@ -107,14 +106,14 @@ func (c *Client) gatherAll(ctx context.Context, ws []*watch, r Request, yield fu
 	return nil
 }
 
-// patience is how long the event bus may be gone, as when a master restarts.
+// patience is how long the event bus may be unavailable, for example while a master restarts.
 const patience = 30 * time.Second
 
-// advance asks about jobs that are late and returns the watches that go on
-// and the time to look at them again.
+// advance asks minions about late jobs. It returns the watches that continue and the time of the
+// next check.
 func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch, time.Time, error) {
 	if down := c.events.down.Load(); down != 0 && len(ws) > 0 {
-		// Without the bus no answer arrives, which says nothing of the minions.
+		// Without the bus no answer arrives, so silence of the minions means nothing.
 		now := c.cfg.Now()
 		if now.Sub(time.Unix(0, down)) < patience {
 			return ws, now.Add(50 * time.Millisecond), nil
@@ -148,7 +147,7 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 
 // askRunning publishes the question whether a job still runs.
 func (c *Client) askRunning(ctx context.Context, w *watch, ids []string, r Request) error {
-	before := c.events.setFilter() // the answers may come first
+	before := c.events.setFilter() // the answers may arrive before the job id
 	job, err := c.Publish(ctx, Request{
 		Target:     value.List(ids),
 		TargetType: "list",
@@ -173,7 +172,7 @@ func (c *Client) askRunning(ctx context.Context, w *watch, ids []string, r Reque
 	return nil
 }
 
-// askKwargs are the kwargs of a job without those that are about showing it.
+// askKwargs returns the kwargs of a job without those that concern its display.
 func askKwargs(m *value.Map) *value.Map {
 	m = m.Clone()
 	m.Delete("show_timeout")
@@ -181,8 +180,8 @@ func askKwargs(m *value.Map) *value.Map {
 	return m
 }
 
-// awaitEvents takes in events until wake, at least one look. It returns false when
-// the caller wants no more or ctx has ended.
+// awaitEvents handles events until wake, and those that wait already in any case. It returns false
+// when the caller wants no more or ctx has ended.
 func (c *Client) awaitEvents(ctx context.Context, ws []*watch, wake time.Time, yield func(*watch, Return) bool) bool {
 	timer := time.NewTimer(max(wake.Sub(c.cfg.Now()), 0))
 	defer timer.Stop()
@@ -196,7 +195,7 @@ func (c *Client) awaitEvents(ctx context.Context, ws []*watch, wake time.Time, y
 	case <-c.events.wake:
 	}
 
-	for { // whatever is there already
+	for { // events that wait already
 		e, ok := c.events.nextEvent(func(tag string) bool {
 			return tag == event.TagOldFiles || slices.ContainsFunc(ws, func(w *watch) bool { return w.wantsTag(tag) })
 		})
@@ -228,7 +227,7 @@ func (c *Client) takeEvent(ws []*watch, e event.Event, yield func(*watch, Return
 	return true
 }
 
-// catchUp looks for returns that came while we were cut off from the bus.
+// catchUp looks in the job cache for returns that came while the bus was unavailable.
 func (c *Client) catchUp(ws []*watch, yield func(*watch, Return) bool) bool {
 	for _, w := range ws {
 		for _, id := range w.unanswered() {

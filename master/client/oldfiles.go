@@ -9,19 +9,19 @@ import (
 	"saltern/master/value"
 )
 
-// OldFiles says that a minion of a job is served files and pillars of before, or that a runner
-// reads them: what is new could not be copied to its node.
+// OldFiles reports that a minion of a job gets outdated files and pillars, or that a runner reads
+// them: new ones could not be copied to its node.
 type OldFiles struct {
 	Minion string // empty: a runner
 	Node   string
-	AsOf   time.Time // of when the files are; zero: not known
+	AsOf   time.Time // time of the served files; zero: unknown
 	Why    string
 }
 
 // maxOldText bounds each text of OldFiles, in bytes.
 const maxOldText = 300
 
-// oldFiles tells of an event about minions when one of the jobs waits for one of them.
+// oldFiles calls Config.OldFiles for an event when one of the jobs waits for one of its minions.
 func (c *Client) oldFiles(ws []*watch, e event.Event) {
 	minions := append(e.Data.Texts("minions"), e.Data.Str("id"))
 	for _, w := range ws {

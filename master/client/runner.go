@@ -9,18 +9,18 @@ import (
 	"saltern/master/value"
 )
 
-// RunnerError says that the master did not start a runner, and why.
+// RunnerError reports why the master did not start a runner.
 type RunnerError struct{ Err error }
 
 func (e *RunnerError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the reason, an *[Error].
+// Unwrap returns the reason, an *[Error].
 func (e *RunnerError) Unwrap() error { return e.Err }
 
-// StartRunner has the master start a runner and returns its job id. arg and
-// kwarg are the arguments; cred are credentials or a token, empty for the
-// key of the calling user. A *RunnerError means that the master refused,
-// which a Python master does without external authentication.
+// StartRunner makes the master start a runner and returns its job id. arg and kwarg are the
+// arguments. cred are credentials or a token; empty means the key of the calling user. A
+// *RunnerError means that the master refused. A Python master does so without external
+// authentication.
 func (c *Client) StartRunner(
 	ctx context.Context,
 	fun string,
@@ -32,17 +32,17 @@ func (c *Client) StartRunner(
 	return jid, err
 }
 
-// AnswerField in the load of a runner says that its caller reads what is not for the event
-// bus in the answer. Salt's clients do not: they wait for the event of the end. The name is
-// none of an argument, to masters of before as well.
+// AnswerField in the load of a runner means that its caller can receive in the answer what must not
+// go on the event bus. Salt's clients cannot: they wait for the event of the end. No argument has
+// this name, on older masters either.
 const AnswerField = "__saltern_answer__"
 
-// startRunner also gives what the event would say of a runner that has ended
-// and whose return is not for the event bus.
+// startRunner is StartRunner for a complete load. If the runner has ended and its return must not
+// go on the event bus, data is what the event would contain.
 func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid string, data *value.Map, err error) {
 	load = c.signed(load, cred)
 	timeout := c.cfg.Timeout
-	if strings.HasPrefix(load.Str("fun"), "cluster.") { // answered when they have ended
+	if strings.HasPrefix(load.Str("fun"), "cluster.") { // the master answers these when they have ended
 		timeout = max(timeout, 40*time.Second)
 	}
 
@@ -68,10 +68,9 @@ func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid st
 	return jid, m.Map("data"), nil
 }
 
-// Runner starts a runner, hands every event of it to progress, the last
-// part of the tag first ("new", "ret" and [event.OldFilesOfRun] are left out), and returns what the
-// ret event carries, with the whole result if that was too large for an event.
-// There is no time-out but that of ctx.
+// Runner starts a runner and passes each of its events to progress with the last part of its tag,
+// except "new", "ret" and [event.OldFilesOfRun]. It returns the data of the ret event, with the
+// whole result even if that was too large for an event. Only ctx bounds the time.
 func (c *Client) Runner(
 	ctx context.Context,
 	fun string,
@@ -85,7 +84,7 @@ func (c *Client) Runner(
 
 	load := value.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg, AnswerField, true)
 	jid, data, err := c.startRunner(ctx, load, cred)
-	if err != nil || data != nil { // what is secret comes in the answer
+	if err != nil || data != nil { // a secret return comes in the answer
 		return data, err
 	}
 
@@ -102,7 +101,7 @@ func (c *Client) Runner(
 					" was at work; its job id is " + jid + ".",
 			}
 		case <-c.events.wake:
-			e, _ := c.events.nextEvent(event.Prefix(prefix)) // none has no tag
+			e, _ := c.events.nextEvent(event.Prefix(prefix)) // a missing event has no tag
 			suffix, ok := strings.CutPrefix(e.Tag, prefix)
 			switch {
 			case !ok || suffix == "new":
@@ -119,23 +118,23 @@ func (c *Client) Runner(
 	}
 }
 
-// UserOfJob asks the master who started a job, a runner or a wheel function: the fields
-// user and [event.EauthField], or nil when it does not know. It answers programs that have
-// the key of its account and ask for somebody (source.With).
+// UserOfJob asks the master who started a job, a runner or a wheel function. It returns the fields
+// user and [event.EauthField], or nil when the master does not know. The master answers only
+// programs that have the key of its account and ask on behalf of somebody (source.With).
 func (c *Client) UserOfJob(ctx context.Context, jid string) (*value.Map, error) {
 	reply, err := c.sendRequest(ctx, value.NewMap("cmd", "saltern_job_user", "jid", jid), c.cfg.Timeout)
 	if err != nil {
 		return nil, err
 	}
-	m, _ := reply.(*value.Map) // a master of Salt's answers with an error in words
+	m, _ := reply.(*value.Map) // a Salt master answers with the text of an error
 	if _, ok := m.Get("user"); !ok {
 		return nil, nil
 	}
 	return m, nil
 }
 
-// untrimmed puts the result that the master has kept in the place of one that was
-// trimmed to fit an event.
+// untrimmed replaces a result that was trimmed to fit an event by the one that the master has
+// stored.
 func (c *Client) untrimmed(ctx context.Context, jid string, data, cred *value.Map) *value.Map {
 	if !event.Trimmed(data) {
 		return data
@@ -156,7 +155,7 @@ func (c *Client) untrimmed(ctx context.Context, jid string, data, cred *value.Ma
 	return data
 }
 
-// signed adds who asks to a load: cred, or the key of the calling user.
+// signed adds the caller's identity to a load: cred, or the key of the calling user.
 func (c *Client) signed(load, cred *value.Map) *value.Map {
 	if cred.Len() == 0 {
 		cred = value.NewMap("key", c.key, "user", c.cfg.User)

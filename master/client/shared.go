@@ -11,15 +11,15 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Bounds of connections that are kept for the next request.
+// Bounds of the connections that are kept for the next request.
 const (
 	maxKept  = 16
 	keepTime = 10 * time.Second
 )
 
-// Shared is what clients of one program have in common: connections to the master that
-// are kept for the next request, one to its events, and one for events of the program's
-// own. It is safe for concurrent use.
+// Shared holds what the clients of one program share: connections to the master that are kept for
+// the next request, one connection to its events, and one for firing events. It is safe for
+// concurrent use.
 type Shared struct {
 	feed   *feed
 	sender *event.Sender
@@ -33,8 +33,8 @@ type kept struct {
 	since time.Time
 }
 
-// NewShared prepares connections to the master whose sock_dir this is; nothing is opened
-// until a client needs it. Close must be called when all clients are closed.
+// NewShared returns a Shared for the master with this sock_dir. It connects when a client needs a
+// connection. Close it after all clients are closed.
 func NewShared(sockDir string) *Shared {
 	return &Shared{feed: &feed{dir: sockDir, shared: true}, sender: event.NewSender(sockDir)}
 }
@@ -61,8 +61,8 @@ func (s *Shared) Close() {
 	s.kept = nil
 }
 
-// takeConnection gives a connection to the address: one that is kept and was not lost meanwhile, or
-// a new one. keep or Close must be called for it. A nil Shared keeps none.
+// takeConnection returns a connection to the address: a kept one that is still alive, or a new one.
+// The caller must call giveBack or Close for it. A nil Shared keeps no connections.
 func (s *Shared) takeConnection(ctx context.Context, address string) (*zmtp.Req, error) {
 	for s != nil {
 		k, ok := s.takeLast()
@@ -84,8 +84,8 @@ func (s *Shared) takeConnection(ctx context.Context, address string) (*zmtp.Req,
 	return r, nil
 }
 
-// takeLast takes the connection that was kept last, and closes those that have been for too
-// long.
+// takeLast removes and returns the connection that was kept last, and closes those that were kept
+// for too long.
 func (s *Shared) takeLast() (k kept, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *Shared) takeLast() (k kept, ok bool) {
 	return k, true
 }
 
-// giveBack gives a connection back that has answered.
+// giveBack keeps a connection that has answered for the next request.
 func (s *Shared) giveBack(r *zmtp.Req) {
 	if s == nil {
 		r.Close()

@@ -8,31 +8,30 @@ import (
 	"saltern/master/event"
 )
 
-// streamQueue is the number of events that wait for the gathering loop.
-// Overflow policy: a feed of one stream reads no more, the master then cuts it off, and
-// it connects again; of one that is shared the event is dropped. What was missed is looked
-// up in the job cache either way.
+// streamQueue is the number of events that may wait for the gathering loop. When the queue is full,
+// a feed with one stream stops reading; the master then cuts it off, and it reconnects. A shared
+// feed drops the event. Either way the job cache is searched for what was missed.
 const streamQueue = 8192
 
-// stream is the events of jobs, batches and runners for one caller.
+// stream delivers the events of jobs, batches and runners to one caller.
 type stream struct {
 	feed *feed
 	wake chan struct{} // one token: events may wait, see next
 	room chan struct{} // one token: there may be room for more
 	gaps chan struct{} // one token: events may have been missed
-	down atomic.Int64  // since when the bus is gone, in ns of Unix time; 0 when it is there
+	down atomic.Int64  // start of the bus's absence in Unix nanoseconds; 0 while connected
 
 	mu      sync.Mutex
-	of      []string       // prefixes of the tags that are wanted, nil: all
-	waiting []event.Packed // [streamQueue] at most; it grows with need, since most jobs are small
+	of      []string       // prefixes of the wanted tags; nil: all
+	waiting []event.Packed // at most streamQueue; it grows on demand, since most jobs are small
 }
 
 func newStream(f *feed) *stream {
 	return &stream{feed: f, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gaps: make(chan struct{}, 1)}
 }
 
-// listen connects the client to the event bus, and hears all of it even if it listened for
-// one job before. It must be called before a job is published whose returns are wanted.
+// listen connects the client to the event bus and removes the filter of an earlier job. It must be
+// called before publishing a job whose returns are wanted.
 func (c *Client) listen(ctx context.Context) error {
 	if c.events != nil {
 		c.events.setFilter()
@@ -55,8 +54,8 @@ func (c *Client) listen(ctx context.Context) error {
 
 func (s *stream) close() { s.feed.removeStream(s) }
 
-// setFilter leaves out all events but those whose tags begin so, from now on; none: all come.
-// It gives what held before.
+// setFilter restricts the stream to events whose tags have one of the prefixes, from now on;
+// without prefixes all come. It returns the former prefixes.
 func (s *stream) setFilter(prefixes ...string) (before []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +63,7 @@ func (s *stream) setFilter(prefixes ...string) (before []string) {
 	return before
 }
 
-// pushEvent puts an event behind the others, if there is room.
+// pushEvent appends an event, if there is room.
 func (s *stream) pushEvent(e event.Packed) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,15 +78,15 @@ func (s *stream) pushEvent(e event.Packed) bool {
 	return true
 }
 
-// nextEvent takes the event that has waited longest, if there is one. One that is not wanted
-// after all, or is none, has no tag.
+// nextEvent removes and returns the oldest event, if there is one. An unwanted or unreadable event
+// has no tag.
 func (s *stream) nextEvent(wanted func(tag string) bool) (event.Event, bool) {
 	p, ok := s.takeFirst()
 	if !ok || !wanted(p.Tag) {
 		return event.Event{}, ok
 	}
 	e, err := p.Event()
-	if err != nil { // as if it had not come
+	if err != nil { // ignore it
 		signal(s.gaps)
 		return event.Event{}, true
 	}
@@ -102,7 +101,7 @@ func (s *stream) takeFirst() (p event.Packed, ok bool) {
 	}
 	p, s.waiting[0] = s.waiting[0], event.Packed{}
 	if s.waiting = s.waiting[1:]; len(s.waiting) > 0 {
-		signal(s.wake) // for who takes one at a time
+		signal(s.wake) // wake a caller that takes one event at a time
 	}
 	signal(s.room)
 	return p, true

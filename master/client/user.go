@@ -6,9 +6,9 @@ import (
 	"saltern/internal/audit"
 )
 
-// CurrentUser is the user on whose behalf jobs are published: the effective
-// user, or "sudo_<name>" for a root that came by sudo (salt/utils/user.py
-// get_specific_user). getenv is os.Getenv outside of tests.
+// CurrentUser returns the user on whose behalf jobs are published: the effective user, or
+// "sudo_<name>" for root through sudo (salt/utils/user.py get_specific_user). getenv is os.Getenv
+// outside of tests.
 func CurrentUser(getenv func(string) string) string {
 	name := EffectiveUser()
 	if name == "root" {
@@ -19,6 +19,5 @@ func CurrentUser(getenv func(string) string) string {
 	return name
 }
 
-// EffectiveUser is the name of the effective user, or its number when it has
-// no name.
+// EffectiveUser returns the name of the effective user, or its number when it has no name.
 func EffectiveUser() string { return audit.UserName(os.Geteuid()) }

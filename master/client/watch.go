@@ -24,8 +24,8 @@ type Return struct {
 	Missing    bool // the minion did not answer in time
 }
 
-// Code is the return code as one number: the largest one of a map, and 1 for
-// what cannot be read as a number.
+// Code returns the return code as one number: the largest one of a map, and 1 for a value that is
+// not a number.
 func (r Return) Code() int64 {
 	if !r.HasRetcode {
 		return 0
@@ -57,9 +57,9 @@ func exitCode(v any) int64 {
 	return 1
 }
 
-// watch decides how long to wait for the returns of one publish, and whom to
-// ask whether the job still runs. It does no I/O and has no clock: callers
-// hand in events and the time (salt/client/__init__.py get_iter_returns).
+// watch decides how long to wait for the returns of one job, and which minions to ask whether the
+// job still runs. It does no I/O and has no clock: callers pass in events and the time
+// (salt/client/__init__.py get_iter_returns).
 type watch struct {
 	jid             string
 	timeout, gather time.Duration
@@ -69,13 +69,14 @@ type watch struct {
 	missing   map[string]bool // targeted, but without an accepted key
 	deadlines map[string]time.Time
 	askAt     time.Time
-	running   bool // somebody may still run the job, so ask again
+	running   bool // a minion may still run the job, so ask again
 	asks      map[string]bool
 	// strict watches one part of a batch: all parts share a job id, so only
 	// the returns of the minions given at the start count.
 	strict bool
-	all    []string // whom the job was published to
-	// syndics is how long syndics are waited for, syndicsUntil when that ends; 0: there are none.
+	all    []string // the minions that the job was published to
+	// syndics is how long to wait for syndics, syndicsUntil when that ends. 0 means that there are
+	// none.
 	syndics      time.Duration
 	syndicsUntil time.Time
 	// onHalt, when set, makes this a watch for salt/batch/<jid>/halted only.
@@ -105,14 +106,13 @@ func newWatch(jid string, minions []string, timeout, gather time.Duration, now t
 	return w
 }
 
-// awaitSyndics waits for minions that syndics have given the job, for which the master
-// expects nobody.
+// awaitSyndics makes the watch wait for minions below syndics, which the master does not list.
 func (w *watch) awaitSyndics(wait time.Duration, now time.Time) {
 	w.syndics = max(wait, time.Millisecond)
 	w.syndicsUntil = now.Add(w.syndics)
 }
 
-// tagPrefixes are how the tags of all events begin that it takes in.
+// tagPrefixes returns the prefixes of the tags of all events that the watch needs.
 func (w *watch) tagPrefixes() []string {
 	out := []string{event.TagOldFiles, "salt/job/" + w.jid + "/"}
 	for jid := range w.asks {
@@ -124,7 +124,7 @@ func (w *watch) tagPrefixes() []string {
 	return out
 }
 
-// wantsTag reports whether it takes in an event.
+// wantsTag reports whether the watch needs the event.
 func (w *watch) wantsTag(tag string) bool {
 	if w.onHalt != nil {
 		return tag == event.Tag("batch", w.jid, "halted")
@@ -133,7 +133,7 @@ func (w *watch) wantsTag(tag string) bool {
 	return ok && (jid == w.jid || w.asks[jid]) || w.ofSyndic(tag)
 }
 
-// takeEvent takes in one event of the bus. A return of the job comes out once.
+// takeEvent handles one event of the bus. If it is a new return of the job, takeEvent returns it.
 func (w *watch) takeEvent(tag string, data *value.Map, now time.Time) (Return, bool) {
 	if w.onHalt != nil {
 		if w.wantsTag(tag) {
@@ -158,7 +158,8 @@ func (w *watch) takeEvent(tag string, data *value.Map, now time.Time) (Return, b
 	return Return{}, false
 }
 
-// syndicSpace is where syndics say whom they have given a job: syndic/<its id>/<jid>.
+// syndicSpace is the tag prefix with which syndics report the minions of a job: syndic/<its
+// id>/<jid>.
 const syndicSpace = "syndic/"
 
 func (w *watch) ofSyndic(tag string) bool {
@@ -207,7 +208,7 @@ func (w *watch) takeReturn(rest string, data *value.Map, now time.Time) (Return,
 	return r, true
 }
 
-// noteMissing notes minions that were targeted and have no accepted key.
+// noteMissing records minions that were targeted and have no accepted key.
 func (w *watch) noteMissing(ids []string) {
 	for _, id := range ids {
 		w.missing[id] = true
@@ -240,8 +241,8 @@ func returnOf(data *value.Map) Return {
 	return r
 }
 
-// answer takes in what a minion says about the job: {} when it does not run
-// there, a map when it does.
+// answer handles a minion's answer about the job: {} when it does not run there, a map when it
+// does.
 func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 	if !strings.HasPrefix(rest, "ret/") {
 		return
@@ -249,7 +250,7 @@ func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 
 	id := data.Str("id")
 	if n, ok := data.Int("retcode"); ok && n > 0 {
-		delete(w.expected, id) // it cannot tell: wait no longer
+		delete(w.expected, id) // it cannot tell whether the job runs: stop waiting
 		return
 	}
 
@@ -270,14 +271,14 @@ func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 	w.running = true
 }
 
-// noteQuestion notes that a question about the job was published.
+// noteQuestion records that a question about the job was published.
 func (w *watch) noteQuestion(jid string) {
 	if jid != "" {
 		w.asks[jid] = true
 	}
 }
 
-// restartWait starts the waiting anew: what minions said about the job may be lost.
+// restartWait starts to wait again from the beginning, because answers about the job may be lost.
 func (w *watch) restartWait(now time.Time) {
 	w.running, w.askAt = true, now.Add(w.timeout)
 	for id := range w.deadlines {
@@ -285,7 +286,7 @@ func (w *watch) restartWait(now time.Time) {
 	}
 }
 
-// unanswered are the expected minions that have not answered, sorted.
+// unanswered returns the expected minions that have not answered, sorted.
 func (w *watch) unanswered() (ids []string) {
 	for id := range w.expected {
 		if !w.found[id] {
@@ -296,8 +297,8 @@ func (w *watch) unanswered() (ids []string) {
 	return ids
 }
 
-// nextStep says what to do at a time: ask the listed minions about the job, stop
-// waiting, or come back at wake at the latest.
+// nextStep returns what to do now: ask the listed minions about the job, stop waiting, or check
+// again at wake at the latest.
 func (w *watch) nextStep(now time.Time) (ask []string, done bool, wake time.Time) {
 	open := w.unanswered()
 	if len(open) == 0 && w.syndics == 0 {
@@ -337,8 +338,8 @@ func (w *watch) nextStep(now time.Time) (ask []string, done bool, wake time.Time
 	return nil, false, wake.Add(time.Millisecond)
 }
 
-// lostMinions are those who did not answer: the expected ones and the targeted ones
-// without a key, sorted.
+// lostMinions returns the minions that did not answer, sorted: the expected ones and the targeted
+// ones without a key.
 func (w *watch) lostMinions() []string {
 	ids := w.unanswered()
 	for id := range w.missing {
@@ -350,15 +351,15 @@ func (w *watch) lostMinions() []string {
 	return ids
 }
 
-// noReturn is the text for a minion that did not answer.
+// noReturn returns the text for a minion that did not answer.
 func noReturn(jid string) string {
 	return "Minion did not return. [No response]\nThe minions may not have all finished running and any remaining " +
 		"minions will return upon completion. To look up the return data for this job later, run the following " +
 		"command:\n\nsalt-run jobs.lookup_jid " + jid
 }
 
-// MissingReturn is what the command line shows for a minion that did not
-// answer (salt/client/__init__.py get_cli_event_returns).
+// MissingReturn returns what the command line shows for a minion that did not answer
+// (salt/client/__init__.py get_cli_event_returns).
 func MissingReturn(id, jid string, connected bool) Return {
 	text := noReturn(jid)
 	if !connected {

@@ -107,12 +107,11 @@ func (p peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
 
 // readFrames takes frames until the connection ends.
 func (k *conn) readFrames(br *bufio.Reader, w net.Conn) {
-	p := k.in.p
 	k.out = w
 	var wg sync.WaitGroup
 	defer wg.Wait()
 
-	ctx, cancel := context.WithCancel(p.ctx)
+	ctx, cancel := context.WithCancel(k.in.p.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = k.Close() })()
 
@@ -121,90 +120,115 @@ func (k *conn) readFrames(br *bufio.Reader, w net.Conn) {
 		defer close(k.work[d])
 	}
 
-	started := false
+	startHandlers := sync.OnceFunc(func() {
+		for d := range duties {
+			wg.Go(func() { k.handle(ctx, d) })
+		}
+	})
+
 	r := wire.NewReader(br, wire.MaxStranger)
 	r.SetCharge(k.charge)
 	defer r.Release()
 
 	opened := time.Now()
 	for {
-		_, member := k.member()
-		end := time.Now().Add(idleWait)
-		switch {
-		case member:
-			if k.class == 0 { // written by this goroutine only
-				k.in.belongs(k)
-			}
-			r.SetMax(wire.MaxFrame)
-		case k.plain && k.mayBeSalt():
-			r.SetMax(wire.MaxFrame)
-		default: // also: a frame that comes byte by byte
-			end = time.Now().Add(strangerWait)
-			if last := opened.Add(unprovenFor); end.After(last) {
-				end = last
-			}
-		}
-
-		_ = k.SetDeadline(time.Time{})
-		_ = k.SetReadDeadline(end)
+		member := k.prepareRead(r, opened)
 		f, err := r.Next()
 		if err != nil {
 			return
 		}
 
 		kind, peer, rest := wire.Classify(f.Tag)
-		if kind == wire.KindOwn && rest == ownItem && !k.plain {
-			a, err := parseItem(f.Data)
-			if err != nil || !member {
-				p.count.bad.Add(1)
-				return
-			}
-
-			if a.duty == Jobs {
-				a.late = k.late[a.seq]
-				clear(k.late)
-			}
-
-			if !started {
-				started = true
-				for d := range duties {
-					wg.Go(func() { k.handle(ctx, d) })
-				}
-			}
-
-			select {
-			case k.work[a.duty] <- a:
-			case <-ctx.Done():
-				return
-			}
-
-			continue
-		}
-
-		if kind == wire.KindOwn && rest == ownLate && !k.plain && member {
-			if seq, late, err := parseLate(f.Data); err == nil {
-				k.late = map[uint64]Late{seq: late}
-			} else {
-				p.count.bad.Add(1)
-			}
-			continue
-		}
-
-		if kind == wire.KindOwn && rest == ownThrough && !k.plain && member {
+		ours := kind == wire.KindOwn && !k.plain
+		var again bool
+		switch {
+		case ours && rest == ownItem:
+			again = k.queueArrived(ctx, f.Data, member, startHandlers)
+		case ours && member && rest == ownLate:
+			k.noteLate(f.Data)
+			again = true
+		case ours && member && rest == ownThrough:
 			if err := k.relayConnection(br, w, f.Data); err != nil {
-				p.count.bad.Add(1)
+				k.in.p.count.bad.Add(1)
 			}
+		default:
+			again = k.acceptMessage(kind, peer, rest, f, member)
+		}
+
+		if !again {
 			return
 		}
+	}
+}
 
-		if err := k.message(kind, peer, rest, f); err != nil {
-			p.count.bad.Add(1)
-			p.log.Debug("a message of a master was refused", "addr", k.from, "tag", f.Tag, "error", err)
-			if !member && !k.plain {
-				return
-			}
+// prepareRead sets the bound and the deadline of the next frame by what the other end is, and reports
+// whether it is a member.
+func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
+	_, member = k.member()
+	end := time.Now().Add(idleWait)
+	switch {
+	case member:
+		if k.class == 0 { // written by this goroutine only
+			k.in.belongs(k)
+		}
+		r.SetMax(wire.MaxFrame)
+	case k.plain && k.mayBeSalt():
+		r.SetMax(wire.MaxFrame)
+	default: // also: a frame that comes byte by byte
+		end = time.Now().Add(strangerWait)
+		if last := opened.Add(unprovenFor); end.After(last) {
+			end = last
 		}
 	}
+
+	_ = k.SetDeadline(time.Time{})
+	_ = k.SetReadDeadline(end)
+	return member
+}
+
+// queueArrived queues a numbered message of a member for the handler of its duty, which it starts if need
+// be. It returns false when the connection must end.
+func (k *conn) queueArrived(ctx context.Context, data []byte, member bool, startHandlers func()) bool {
+	a, err := parseItem(data)
+	if err != nil || !member {
+		k.in.p.count.bad.Add(1)
+		return false
+	}
+
+	if a.duty == Jobs {
+		a.late = k.late[a.seq]
+		clear(k.late)
+	}
+
+	startHandlers()
+	select {
+	case k.work[a.duty] <- a:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// noteLate records the announcement of a late job.
+func (k *conn) noteLate(data []byte) {
+	seq, late, err := parseLate(data)
+	if err != nil {
+		k.in.p.count.bad.Add(1)
+		return
+	}
+	k.late = map[uint64]Late{seq: late}
+}
+
+// acceptMessage handles any other message. It returns false when the connection must end.
+func (k *conn) acceptMessage(kind wire.Kind, peer, rest string, f wire.Frame, member bool) bool {
+	err := k.message(kind, peer, rest, f)
+	if err == nil {
+		return true
+	}
+
+	k.in.p.count.bad.Add(1)
+	k.in.p.log.Debug("a message of a master was refused", "addr", k.from, "tag", f.Tag, "error", err)
+	return member || k.plain
 }
 
 // mayBeSalt reports whether a connection without TLS may come from a Salt master. This proves

@@ -354,6 +354,7 @@ func (l *link) listen(c net.Conn, plain bool) {
 func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error {
 	idle := time.NewTimer(strayFor)
 	defer idle.Stop()
+
 	connected := l.p.cfg.Now()
 	for _, hold := range []time.Duration{returnsFirst, lostFor} {
 		held := time.AfterFunc(hold, l.wakeWriter)
@@ -361,80 +362,28 @@ func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error 
 	}
 
 	var buf []byte
-	flush := func() error {
-		if len(buf) == 0 {
-			return nil
+	for {
+		var busy, dataBusy, itemsBusy, leaving bool
+		buf, busy, leaving = l.packPending(buf, plain)
+		if !l.stray && !plain {
+			buf, dataBusy = l.packWaitingData(buf)
+		}
+		if !l.stray {
+			buf, itemsBusy = l.packDuties(buf, connected, plain)
 		}
 
-		_ = c.SetWriteDeadline(time.Now().Add(writeWait))
-		_, err := c.Write(buf)
+		if err := l.writeBuffer(c, buf); err != nil {
+			return err
+		}
 		if cap(buf) > 1<<20 {
 			buf = nil
 		}
-
 		buf = buf[:0]
-		l.wroteData()
-		return err
-	}
 
-	for {
-		busy := false
-		msgs, leaving := l.takeControl()
-		if t := l.takeTaken(); len(t) > 0 && !plain {
-			msgs = append(msgs, t)
-		}
-
-		if !l.stray && !plain {
-			msgs = append(msgs, l.takeStarts(l.p.cfg.Now())...)
-		}
-
-		for _, m := range msgs {
-			busy = true
-			next, err := l.packControl(buf, m, plain)
-			if err != nil {
-				l.p.log.Warn("a message to a master cannot be packed", "peer", l.id, "error", err)
-				continue
-			}
-			buf = next
-		}
-
-		if !l.stray && !plain {
-			next, err := l.packData(buf)
-			if err != nil {
-				l.p.log.Warn("data of minions cannot be packed for a master", "peer", l.id, "error", err)
-			}
-			busy, buf = busy || len(next) > len(buf), next
-		}
-
-		if !l.stray {
-			for d := range duties {
-				if d == Jobs && !plain && l.holdJobs(l.p.cfg.Now(), connected) {
-					continue
-				}
-
-				// A bounded number of each duty, so that no duty holds up another one.
-				for range 32 {
-					i := l.queues[d].nextToSend(l.p.cfg.Now(), !plain)
-					if i == nil || len(buf) > 256<<10 {
-						break
-					}
-
-					busy = true
-					var err error
-					if buf, err = l.packItem(buf, d, i, plain); err != nil {
-						l.p.log.Warn("an event cannot be packed for a master", "peer", l.id, "tag", i.tag, "error", err)
-					}
-				}
-			}
-		}
-
-		if err := flush(); err != nil {
-			return err
-		}
 		if leaving {
 			return nil
 		}
-		if busy {
+		if busy || dataBusy || itemsBusy {
 			continue
 		}
 
@@ -450,6 +399,76 @@ func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error 
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// writeBuffer writes what was packed.
+func (l *link) writeBuffer(c net.Conn, buf []byte) error {
+	if len(buf) == 0 {
+		return nil
+	}
+
+	_ = c.SetWriteDeadline(time.Now().Add(writeWait))
+	_, err := c.Write(buf)
+	l.wroteData()
+	return err
+}
+
+// packPending appends the waiting control messages to buf. busy reports whether there were any,
+// leaving whether the link closes after them.
+func (l *link) packPending(buf []byte, plain bool) (packed []byte, busy, leaving bool) {
+	msgs, leaving := l.takeControl()
+	if t := l.takeTaken(); len(t) > 0 && !plain {
+		msgs = append(msgs, t)
+	}
+	if !l.stray && !plain {
+		msgs = append(msgs, l.takeStarts(l.p.cfg.Now())...)
+	}
+
+	for _, m := range msgs {
+		next, err := l.packControl(buf, m, plain)
+		if err != nil {
+			l.p.log.Warn("a message to a master cannot be packed", "peer", l.id, "error", err)
+			continue
+		}
+		buf = next
+	}
+
+	return buf, len(msgs) > 0, leaving
+}
+
+// packWaitingData appends waiting data of minions to buf and reports whether there was any.
+func (l *link) packWaitingData(buf []byte) (packed []byte, busy bool) {
+	packed, err := l.packData(buf)
+	if err != nil {
+		l.p.log.Warn("data of minions cannot be packed for a master", "peer", l.id, "error", err)
+	}
+	return packed, len(packed) > len(buf)
+}
+
+// packDuties appends messages of each duty to buf and reports whether there were any. Late jobs may
+// have to wait for some time after connected.
+func (l *link) packDuties(buf []byte, connected time.Time, plain bool) (packed []byte, busy bool) {
+	for d := range duties {
+		if d == Jobs && !plain && l.holdJobs(l.p.cfg.Now(), connected) {
+			continue
+		}
+
+		// A bounded number of each duty, so that no duty holds up another one.
+		for range 32 {
+			i := l.queues[d].nextToSend(l.p.cfg.Now(), !plain)
+			if i == nil || len(buf) > 256<<10 {
+				break
+			}
+
+			busy = true
+			var err error
+			if buf, err = l.packItem(buf, d, i, plain); err != nil {
+				l.p.log.Warn("an event cannot be packed for a master", "peer", l.id, "tag", i.tag, "error", err)
+			}
+		}
+	}
+
+	return buf, busy
 }
 
 func (l *link) packItem(buf []byte, d Duty, i *item, plain bool) ([]byte, error) {

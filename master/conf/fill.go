@@ -81,6 +81,15 @@ func setField(f reflect.Value, v any, unit string) error {
 	case *any:
 		*p = v
 		return nil
+	}
+
+	return setScalar(f, v)
+}
+
+// setScalar sets a field that holds one value.
+func setScalar(f reflect.Value, v any) error {
+	misfit := func(want string) error { return fmt.Errorf("expected %s, found %s", want, typeName(v)) }
+	switch p := f.Addr().Interface().(type) {
 	case *bool:
 		b, ok := v.(bool)
 		if !ok {

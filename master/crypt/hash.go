@@ -9,7 +9,7 @@ import (
 	"hash"
 )
 
-// Hash gives the maker of a hash_type of Salt's configuration: a function of
+// Hash returns the maker of a hash_type of Salt's configuration: a function of
 // Python's hashlib; nil: there is none of that name.
 func Hash(name string) func() hash.Hash {
 	return map[string]func() hash.Hash{

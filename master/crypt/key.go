@@ -89,7 +89,7 @@ func keyOf(raw []byte, text string) (Key, error) {
 	return Key{text: text, block: block, mac: [sha256.Size]byte(raw[aesKeyLen:])}, nil
 }
 
-// String is the secret text of 76 characters that is sent under RSA and kept
+// String returns the secret text of 76 characters that is sent under RSA and kept
 // in files. Package fmt does not call it, see Format.
 func (k Key) String() string { return k.text }
 
@@ -100,7 +100,7 @@ func (k Key) IsZero() bool { return k.block == nil }
 // in a struct cannot leak.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[key]") }
 
-// LogValue is the placeholder for package slog.
+// LogValue returns the placeholder for package slog.
 func (k Key) LogValue() slog.Value { return slog.StringValue("[key]") }
 
 // Seal encrypts a packed body. A reply to a request carries the request's
@@ -120,7 +120,7 @@ func (k Key) AppendSeal(dst, body []byte, nonce string) []byte {
 	return k.SealInPlace(dst, start, nonce)
 }
 
-// Room is the number of bytes in front of the body in a blob with this nonce.
+// Room returns the number of bytes in front of the body in a blob with this nonce.
 func Room(nonce string) int { return ivLen + len(marker) + len(nonce) }
 
 // sealChunk is how much is encrypted before it is hashed, so that the hash

@@ -144,7 +144,7 @@ func parsePrivateDER(typ string, der []byte) (*rsa.PrivateKey, error) {
 	return nil, fmt.Errorf("%w: PEM block of type %.40q", ErrPrivateKey, typ)
 }
 
-// PrivatePEM is the PKCS#1 PEM of a private key, which Salt's own tools read;
+// PrivatePEM returns the PKCS#1 PEM of a private key, which Salt's own tools read;
 // with a passphrase it is encrypted the traditional way with AES-256.
 func PrivatePEM(k *rsa.PrivateKey, passphrase string) ([]byte, error) {
 	der := x509.MarshalPKCS1PrivateKey(k)

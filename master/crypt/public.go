@@ -107,7 +107,7 @@ func NormalizePEM(s string) string {
 	return strings.ReplaceAll(s, "\r", "\n")
 }
 
-// PublicPEM is the PEM of a public key ("PUBLIC KEY") as it is sent in
+// PublicPEM returns the PEM of a public key ("PUBLIC KEY") as it is sent in
 // replies, without a newline at the end.
 func PublicPEM(pub *rsa.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(pub)

@@ -31,7 +31,7 @@ var (
 	ErrSignature = errors.New("crypt: signature does not match")
 )
 
-// EncryptionHash is the hash of an OAEP scheme; MGF1 uses the same one and
+// EncryptionHash returns the hash of an OAEP scheme; MGF1 uses the same one and
 // there is no label. An unknown name gives ErrAlgorithm.
 func EncryptionHash(algo string) (crypto.Hash, error) {
 	switch algo {
@@ -43,7 +43,7 @@ func EncryptionHash(algo string) (crypto.Hash, error) {
 	return 0, fmt.Errorf("%w for encryption: %.40q", ErrAlgorithm, algo)
 }
 
-// SignatureHash is the hash of a PKCS#1 v1.5 scheme. An unknown name gives
+// SignatureHash returns the hash of a PKCS#1 v1.5 scheme. An unknown name gives
 // ErrAlgorithm.
 func SignatureHash(algo string) (crypto.Hash, error) {
 	switch algo {

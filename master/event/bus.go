@@ -12,8 +12,7 @@ import (
 // defaultMaxSize is the default of max_event_size, in bytes.
 const defaultMaxSize = 1 << 20
 
-// Bus hands every fired event to every subscriber. All methods may be called
-// concurrently.
+// Bus passes every fired event to every subscriber. All methods may be called concurrently.
 type Bus struct {
 	now     func() time.Time
 	maxSize int
@@ -24,18 +23,18 @@ type Bus struct {
 
 	fired   atomic.Uint64
 	lost    atomic.Uint64
-	readers atomic.Int64 // that want events packed
+	readers atomic.Int64 // readers that want packed events
 }
 
-// sink is told of each event under the lock of the bus; it must not block.
+// sink receives each event under the lock of the bus; it must not block.
 type sink interface {
 	deliver(*Event)
 	end()
 }
 
-// NewBus makes a bus. now gives the time for _stamp. maxSize bounds the
-// packed data of an event in bytes (max_event_size); larger values inside it
-// are replaced for whoever reads the packed form. 0 means DefaultMaxSize.
+// NewBus returns a bus. now returns the time for _stamp. maxSize bounds the packed data of an event
+// in bytes (max_event_size); larger values inside it are replaced in the packed form. 0 means the
+// default.
 func NewBus(now func() time.Time, maxSize int) *Bus {
 	if maxSize <= 0 {
 		maxSize = defaultMaxSize
@@ -43,8 +42,8 @@ func NewBus(now func() time.Time, maxSize int) *Bus {
 	return &Bus{now: now, maxSize: maxSize, sinks: map[sink]struct{}{}}
 }
 
-// Stamp is a time as Salt 3008 writes it into _stamp: UTC, ISO 8601 with
-// microseconds (left out when they are zero, as Python does) and "+00:00".
+// Stamp returns a time as Salt 3008 writes it into _stamp: UTC, ISO 8601 with microseconds (omitted
+// when they are zero, as in Python) and "+00:00".
 func Stamp(t time.Time) string {
 	t = t.UTC().Truncate(time.Microsecond)
 	if t.Nanosecond() == 0 {
@@ -53,24 +52,21 @@ func Stamp(t time.Time) string {
 	return t.Format("2006-01-02T15:04:05.000000+00:00")
 }
 
-// Fire puts an event on the bus and returns at once. As in Salt, _stamp is
-// set to the time of firing, in its old place if there was one. data itself
-// is not changed, but it and everything in it belong to the subscribers from
-// then on: the caller must not change it.
-//
-// Sources: salt/utils/event.py SaltEvent.fire_event.
+// Fire puts an event on the bus and returns at once. As in Salt, it sets _stamp to the time of
+// firing, in its old place if there was one. It does not change data, but data and everything in it
+// belong to the subscribers from then on: the caller must not change them. Source:
+// salt/utils/event.py SaltEvent.fire_event.
 func (b *Bus) Fire(tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: Internal})
 }
 
-// FireFor is Fire for an event that a minion made: its data is the minion's,
-// and so may be its tag.
+// FireFor is Fire for an event of a minion, which chose the data and possibly the tag.
 func (b *Bus) FireFor(minion, tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: Minion, Minion: minion})
 }
 
-// FireBy is Fire for an event that somebody else made in this process: by says
-// who. It is neither [Minion], which has [Bus.FireFor], nor [Peer].
+// FireBy is Fire for an event that somebody else made in this process; by names the origin. It is
+// neither [Minion], for which there is [Bus.FireFor], nor [Peer].
 func (b *Bus) FireBy(by Origin, tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: by})
 }
@@ -81,8 +77,8 @@ func (b *Bus) stampAndDeliver(e Event) error {
 	return b.deliver(e)
 }
 
-// Relay puts an event on the bus that came from elsewhere, with its origin. Its
-// _stamp is kept; one that has none is stamped now. The data is not changed.
+// Relay puts an event from elsewhere on the bus, with its origin. It keeps _stamp, and sets it to
+// now if it is missing. It does not change the data.
 func (b *Bus) Relay(e Event) error {
 	if _, ok := e.Data.Get("_stamp"); !ok {
 		e.Data = e.Data.Clone()
@@ -104,7 +100,7 @@ func (b *Bus) deliver(e Event) error {
 
 	b.fired.Add(1)
 	if b.readers.Load() > 0 {
-		e.wire.packOnce(e.Tag, e.Data) // here, so that others need not wait for it
+		e.wire.packOnce(e.Tag, e.Data) // pack here, so that others need not wait for it
 	}
 
 	b.mu.Lock()
@@ -119,8 +115,8 @@ func (b *Bus) deliver(e Event) error {
 // Stats are counters since the start.
 type Stats struct {
 	Fired       uint64 // events put on the bus
-	Lost        uint64 // events that slow subscribers in the process lost, all together
-	Subscribers int    // subscribers and socket servers now
+	Lost        uint64 // events that slow subscribers in the process lost, in total
+	Subscribers int    // present subscribers and socket servers
 }
 
 // Stats reads the counters.
@@ -170,21 +166,20 @@ type Subscription struct {
 	name    string
 	c       chan Event
 	filter  Filter
-	depth   int     // events of minions that may wait
-	pending uint64  // lost since the last delivery; under the lock of the bus
+	depth   int     // bound of the waiting events of minions
+	pending uint64  // lost since the last delivery; guarded by the lock of the bus
 	backlog backlog // as well
 	lost    atomic.Uint64
 }
 
-// reserve is the part of a subscription's bounds that is added for events that
-// no minion made.
+// reserve is the divisor for the extra room of a subscription that only events of the master may
+// use.
 const reserve = 8
 
-// Subscribe adds a reader. name is for logs and status. depth is the number
-// of events that may wait (at least 1), with 64 MiB at most between them, one
-// event alone excepted. When that is reached, new events are lost for this
-// reader and counted. An eighth more has room for events that no minion made,
-// so that no minion displaces those of the master.
+// Subscribe adds a reader. name appears in logs and status. depth bounds the waiting events (at
+// least 1); together they may have 64 MiB, except that a single event always has room. When a bound
+// is reached, new events are lost for this reader and counted. Events that no minion made have an
+// eighth more room, so that minions cannot displace those of the master.
 func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
 	depth = max(depth, 1)
 	c := make(chan Event, depth+depth/reserve)
@@ -200,10 +195,10 @@ func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
 	return s
 }
 
-// Waiting is the number of events that nobody has taken from C yet.
+// Waiting returns the number of events that nobody has taken from C yet.
 func (s *Subscription) Waiting() int { return len(s.c) }
 
-// Dropped is the number of events lost so far.
+// Dropped returns the number of events lost so far.
 func (s *Subscription) Dropped() uint64 { return s.lost.Load() }
 
 // String names the subscription and its losses.
@@ -237,7 +232,7 @@ func (s *Subscription) deliver(e *Event) {
 
 	mine := *e
 	mine.Lost = s.pending
-	s.c <- mine // has room: only deliver sends
+	s.c <- mine // there is room, since only deliver sends
 	s.backlog.add(weight)
 	s.pending = 0
 }

@@ -14,12 +14,12 @@ import (
 	"saltern/master/value"
 )
 
-// maxClientFrame bounds one frame that a Listener accepts, in bytes. It is
-// wide since the master of a Salt release may be on the other side.
+// maxClientFrame bounds one frame that a Listener accepts, in bytes. It is generous, since a master
+// of a Salt release may be on the other side.
 const maxClientFrame = 64 << 20
 
-// Listener reads events from the pub socket of a master, ours or a Python one
-// of 3006 to 3008. It is for one goroutine; Close may come from another.
+// Listener reads events from the pub socket of a master, Saltern's or a Python one of 3006 to 3008.
+// One goroutine uses it; another one may call Close.
 type Listener struct {
 	conn   net.Conn
 	buf    []byte // unread bytes
@@ -27,9 +27,8 @@ type Listener struct {
 	known  bool   // prefix is known
 }
 
-// DialPub connects to master_event_pub.ipc in sockDir. Events fired before it
-// returns may or may not be seen, later ones will be. The context bounds the
-// connecting only.
+// DialPub connects to master_event_pub.ipc in sockDir. Events fired before it returns may be
+// missing, later ones are not. The context bounds only the connecting.
 func DialPub(ctx context.Context, sockDir string) (*Listener, error) {
 	c, err := dialSocket(ctx, sockDir, pubName)
 	if err != nil {
@@ -54,9 +53,9 @@ func dialSocket(ctx context.Context, dir, name string) (net.Conn, error) {
 // Close hangs up; a waiting Next returns an error.
 func (l *Listener) Close() error { return l.conn.Close() }
 
-// Next waits for the next event. It returns the error of ctx when that ends
-// first (the Listener stays usable), io.EOF when the master has hung up, and
-// ErrFrame when what came is no event.
+// Next waits for the next event. It returns the error of ctx when that ends first (the Listener
+// stays usable), io.EOF when the master has hung up, and ErrFrame when it received something else
+// than an event.
 func (l *Listener) Next(ctx context.Context) (Event, error) {
 	p, err := l.NextPacked(ctx)
 	if err != nil {
@@ -65,7 +64,7 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 	return p.Event()
 }
 
-// NextPacked is Next for who wants few of the events.
+// NextPacked is Next without unpacking, for callers that want few of the events.
 func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 	stop := context.AfterFunc(ctx, func() { l.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer func() {
@@ -96,8 +95,8 @@ func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 	}
 }
 
-// nextBody takes the body of one whole frame from the buffer, if there is one. It holds
-// until more is read.
+// nextBody returns the body of one whole frame in the buffer, if there is one. The body is valid
+// until the next read.
 func (l *Listener) nextBody() ([]byte, bool, error) {
 	if from, n, ok := plainBody(l.buf); ok { // a frame without a length prefix
 		if n > maxClientFrame {
@@ -130,7 +129,7 @@ func (l *Listener) nextBody() ([]byte, bool, error) {
 	return b, true, nil
 }
 
-// nextFrame takes one whole frame from the buffer, if there is one. A frame
+// nextFrame decodes one whole frame in the buffer, if there is one. A frame without a length prefix
 // starts with a map head (above 0x7f), a length prefix with a small byte.
 func (l *Listener) nextFrame() (any, bool, error) {
 	if len(l.buf) == 0 {
@@ -175,8 +174,8 @@ func (l *Listener) nextFrame() (any, bool, error) {
 	return v, true, nil
 }
 
-// readMore reads what is there behind the unread bytes. The buffer doubles when
-// it is full, so that a large frame is looked at a few times only.
+// readMore reads available bytes behind the unread ones. A full buffer is doubled, so that a large
+// frame is scanned only a few times.
 func (l *Listener) readMore() error {
 	if cap(l.buf)-len(l.buf) < 4<<10 {
 		grown := make([]byte, len(l.buf), max(64<<10, 2*len(l.buf)))

@@ -26,13 +26,13 @@ const (
 	// maxTag bounds tags in bytes. Salt has no bound; its longest own tags
 	// are a job id and a minion id long.
 	maxTag = 4096
-	// frameHead is {"head": {}, "body": before the head of the body.
+	// frameHead is {"head": {}, "body": in MessagePack; the head of the body follows.
 	frameHead = "\x82\xa4head\x80\xa4body"
 	// prefixLen is the length prefix, binHead the longest head of a bin.
 	prefixLen, binHead = 4, 5
 )
 
-// limits bound what is decoded from a socket.
+// limits bounds what is decoded from a socket.
 var limits = msgpack.Limits{Depth: 64, Nodes: 1 << 20}
 
 // CheckTag reports whether a tag may go on the bus: 1 to 4096 bytes of UTF-8
@@ -74,14 +74,14 @@ func packFrame(tag string, data *value.Map, maxSize int) (frame, body []byte, er
 	return sealFrame(buf, room)
 }
 
-// Fits reports whether an event with this data reaches a master whole. A [Sender]
-// leaves long values out of larger ones.
+// Fits reports whether an event with this data reaches a master unchanged. A [Sender] removes long
+// values from larger events.
 func Fits(data *value.Map) bool {
 	packed, err := msgpack.Marshal(orEmpty(data), msgpack.Modern)
 	return err == nil && len(packed) <= defaultMaxSize-maxTag
 }
 
-// frameBody puts a body that is packed already into a frame.
+// frameBody wraps a packed body into a frame.
 func frameBody(body []byte) ([]byte, []byte, error) {
 	const room = prefixLen + len(frameHead) + binHead
 	buf := make([]byte, room, room+len(body))
@@ -123,8 +123,8 @@ func orEmpty(m *value.Map) *value.Map {
 	return m
 }
 
-// parseFrame reads the event of one frame without prefix, and the event's
-// travelling form. Neither is part of b.
+// parseFrame reads the event of one frame without prefix, and returns it with its packed body.
+// Neither refers to b.
 func parseFrame(b []byte) (Event, []byte, error) {
 	v, err := msgpack.Decode(b, limits)
 	if err != nil {

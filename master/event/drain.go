@@ -12,9 +12,9 @@ import (
 // drainStep is how often Drain looks again.
 const drainStep = 2 * time.Millisecond
 
-// Drain returns when everything is on the bus that was written to the pull socket on
-// connections whose other side has hung up by then. The events of a process that has
-// ended are among that: who tells of its end calls Drain first.
+// Drain waits until all events are on the bus that were written to the pull socket on connections
+// that are closed by now. That includes the events of an ended process: call Drain before reporting
+// the end of a process.
 func (s *Server) Drain(ctx context.Context) error {
 	if err := s.passed(ctx, pullName); err != nil {
 		return fmt.Errorf("event socket: waiting for its writers: %w", err)
@@ -33,7 +33,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	return nil
 }
 
-// hungUp reports whether there is a writer that has hung up and is not read to its end.
+// hungUp reports whether a writer has hung up but is not read to its end.
 func (s *Server) hungUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

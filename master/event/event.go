@@ -8,32 +8,31 @@ import (
 	"saltern/master/value"
 )
 
-// Origin says who put an event on the bus.
+// Origin is the source of an event.
 type Origin uint8
 
 const (
 	// Internal events were fired by this master.
 	Internal Origin = iota
-	// Socket events came through the pull socket from a process of root or of
-	// the master's account: a tool such as salt or salt-key.
+	// Socket events came through the pull socket from a process of root or of the master's account,
+	// such as salt or salt-key.
 	Socket
-	// Peer events came from another master of the cluster. Event.Maker says who
-	// made them there.
+	// Peer events came from another master of the cluster. Event.Maker is their source there.
 	Peer
-	// Minion events were made by the minion that Event.Minion names: it chose
-	// their data, and within the bounds of the filter their tag.
+	// Minion events were made by the minion Event.Minion. It chose the data, and the tag within the
+	// bounds of the filter.
 	Minion
 	// Runner events were made by a runner for its caller, who chose their tag
 	// and data (event.send).
 	Runner
 	// Hook events were made by salt-api for a call of /hook.
 	Hook
-	// Unknown is the Maker of an event of one of Salt's own masters, which tells
-	// no maker. It is never the origin of an event.
+	// Unknown is the Maker of events from Salt's own masters, which do not name one. It is never an
+	// Origin.
 	Unknown
 )
 
-// String is the word for logs.
+// String returns the name for logs.
 func (o Origin) String() string {
 	switch o {
 	case Internal:
@@ -53,35 +52,34 @@ func (o Origin) String() string {
 	return "unknown"
 }
 
-// EauthField is where the events that begin a job, a runner or a wheel function name the
-// system of external_auth that proved their user; "" where a key did. It is an addition of
-// ours: ann of a directory is not ann of the file of users, nor is an account called root
-// the root of this host. Events of Salt's masters have no such field.
+// EauthField is the field with the system of external_auth that authenticated the user of a job, a
+// runner or a wheel function; "" for a user with a key. Saltern adds it, because the user ann of a
+// directory differs from ann in the file of users, and a directory's user root is not the root of
+// this host. Events of Salt's masters do not have this field.
 const EauthField = "saltern_eauth"
 
-// Event is one event as a subscriber gets it. Its data is shared by all
-// subscribers and must not be changed.
+// Event is one event as a subscriber receives it. All subscribers share its data and must not
+// change it.
 type Event struct {
 	Tag    string
 	Data   *value.Map
 	Origin Origin
-	// Maker says who made an event of Origin Peer at that master: Internal for the
-	// master itself. With other origins it means nothing.
+	// Maker is the source at that master of an event with Origin Peer; Internal means the master
+	// itself. With other origins it means nothing.
 	Maker Origin
 	// Minion is the id of the minion that made the event, with Origin or Maker
 	// Minion; "" otherwise.
 	Minion string
-	// Lost is the number of events that this subscriber lost between the
-	// previous event it got and this one. Those were events that its filter
-	// had let through.
+	// Lost is the number of events that this subscriber lost since the previous event it got. It
+	// counts only events that pass the subscriber's filter.
 	Lost uint64
 
-	key    string // by which the event proves itself, see MayOrder
+	key    string // the key that authorises the event, see MayOrderBy
 	wire   *wire
 	weighs int // see weight
 }
 
-// weight is that of the event, reckoned once. The caller holds the lock of the
+// weight returns the memory that the event takes, computed once. The caller holds the lock of the
 // bus.
 func (e *Event) weight() int {
 	if e.weighs == 0 {
@@ -90,9 +88,9 @@ func (e *Event) weight() int {
 	return e.weighs
 }
 
-// Body returns the event as it travels: tag, "\n\n" and the packed map, not
-// larger than the bus allows. The bytes are shared and must not be changed.
-// An event that did not come from a bus is packed anew for each call.
+// Body returns the event in its packed form: tag, "\n\n" and the packed map, not larger than the
+// bus allows. The bytes are shared and must not be changed. An event that did not come from a bus
+// is packed at each call.
 func (e Event) Body() ([]byte, error) {
 	w := e.wire
 	if w == nil {
@@ -134,11 +132,11 @@ func Tag(parts ...string) string {
 	return b.String()
 }
 
-// Filter chooses events by tag. It is called while an event is handed out, so
-// it must be quick and must not call the bus. A nil Filter lets all through.
+// Filter selects events by tag. It is called while an event is delivered, so it must be quick and
+// must not call the bus. A nil Filter accepts all.
 type Filter func(tag string) bool
 
-// Prefix lets through tags that start with one of the given texts.
+// Prefix returns a filter that accepts tags with one of the prefixes.
 func Prefix(prefixes ...string) Filter {
 	return func(tag string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(tag, p) })

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Order is something that a master does because of an event's tag. Whoever acts
-// on a tag asks [MayOrder] first, and adds what it does to the table below: an
-// order that the table does not know is never given.
+// Order is an action that a master performs because of an event's tag. Code that acts on a tag
+// calls [MayOrder] first, and its action is in the table below: an order that is not in the table
+// is never allowed.
 type Order uint8
 
 // The orders.
@@ -36,7 +36,7 @@ const (
 	orders
 )
 
-// Tags that masters act on, and that have one form only.
+// Tags that masters act on and that have only one form.
 const (
 	TagLoginLocked    = "master/login/locked"
 	TagPillarsCleared = "master/pillar_cache/clear"
@@ -44,24 +44,24 @@ const (
 	TagGitServing     = "master/git/serving"
 	TagGitFetch       = "master/git/fetch"
 	TagGitReload      = "master/git/reload"
-	// TagClusterKey is that by which Salt's masters tell each other of a new
-	// cluster key (salt/master.py handle_key_rotate).
+	// TagClusterKey is the tag with which Salt's masters announce a new cluster key (salt/master.py
+	// handle_key_rotate).
 	TagClusterKey = "rotate_cluster_aes_key"
 
-	// ManageSpace is part of the tags by which the runners reactor.* of Salt ask
-	// the running reactor (salt/runners/reactor.py, salt/utils/reactor.py
-	// Reactor.run). The name space of a runner's own job may be in front of it.
+	// ManageSpace is part of the tags with which Salt's runners reactor.* call the running reactor
+	// (salt/runners/reactor.py, salt/utils/reactor.py Reactor.run). The name space of a runner's
+	// own job may precede it.
 	ManageSpace = "salt/reactors/manage"
 )
 
-// rule says who may give an order.
+// rule defines who may give an order.
 type rule struct {
-	tags    string // as people write them
+	tags    string // for messages and documentation
 	does    string // what the order is, for messages
 	matches func(tag string) bool
-	here    []Origin // whose events this master obeys
-	keyed   bool     // and only with the key of the master's user
-	peers   []Origin // whose events a master obeys that come from a peer
+	here    []Origin // origins of local events that this master obeys
+	keyed   bool     // and only with the key of the master's account
+	peers   []Origin // makers of a peer's events that a master obeys
 	stays   bool     // the event is never passed to peers
 }
 
@@ -182,16 +182,15 @@ var rules = [orders]rule{
 	},
 }
 
-// MayOrder reports whether a master may act on an event that has come to it. For
-// orders that are proven by a key it is false: see [MayOrderBy].
+// MayOrder reports whether a master may act on an event. For orders that require a key it returns
+// false: see [MayOrderBy].
 func MayOrder(e Event, o Order) bool {
 	r := rules[o]
 	return !r.keyed && r.allows(e)
 }
 
-// MayOrderBy is [MayOrder] for orders that whoever gives them has to prove by the
-// key of the master's user, which userKey reads. The bus has taken that key out of
-// the event's data, so that no reader sees it.
+// MayOrderBy is [MayOrder] for orders that require the key of the master's account, which userKey
+// reads. The bus has moved that key out of the event's data, so that no reader sees it.
 func MayOrderBy(e Event, o Order, userKey func() (string, error)) (bool, error) {
 	r := rules[o]
 	if !r.allows(e) {
@@ -207,7 +206,7 @@ func MayOrderBy(e Event, o Order, userKey func() (string, error)) (bool, error) 
 	return key != "" && subtle.ConstantTimeCompare([]byte(key), []byte(e.key)) == 1, nil
 }
 
-// allows reports whether who made the event may give the order by it.
+// allows reports whether the maker of the event may give the order with it.
 func (r *rule) allows(e Event) bool {
 	if r.matches == nil || !r.matches(e.Tag) {
 		return false
@@ -217,16 +216,16 @@ func (r *rule) allows(e Event) bool {
 		maker, trusted = e.Maker, r.peers
 	}
 	if maker == Minion && Returner(e.Tag) != e.Minion {
-		return false // it speaks for itself only
+		return false // a minion may speak only for itself
 	}
 	return slices.Contains(trusted, maker)
 }
 
-// Reserved tells what a tag would order, "" for a tag on which nobody acts: those
-// are free for everybody. The runner event.send refuses the others. Tools take whatever
-// stands below a job, a batch or a run for a word of it: they look at the beginning of a
-// tag, and by its data they end, wait for others, or show a return (salt/client/__init__.py
-// get_iter_returns, get_cli_static_event_returns; salt/client/mixins.py cmd_sync).
+// Reserved returns what a tag would order, or "" for a tag that nobody acts on: everybody may use
+// those. The runner event.send refuses the others. Tools interpret every event below a job, a batch
+// or a run: they look at the beginning of a tag, and depending on the data they end, wait for
+// others, or show a return (salt/client/__init__.py get_iter_returns, get_cli_static_event_returns;
+// salt/client/mixins.py cmd_sync).
 func Reserved(tag string) string {
 	for _, r := range rules {
 		if r.matches(tag) {
@@ -236,10 +235,9 @@ func Reserved(tag string) string {
 	return ""
 }
 
-// Travels reports whether an event may go from one master of a cluster to another,
-// with Origin [Peer] as the other one sees it. One that would order something there
-// which its maker may not order stays where it is; so does what masters tell their
-// own tools only.
+// Travels reports whether an event may go from one master of a cluster to another, which sees it
+// with Origin [Peer]. An event that would order something there that its maker may not order stays
+// here, and so does what a master tells only its own tools.
 func Travels(e Event) bool {
 	for _, r := range rules {
 		if r.matches(e.Tag) && (r.stays || len(r.peers) > 0 && !r.allows(e)) {
@@ -249,14 +247,14 @@ func Travels(e Event) bool {
 	return true
 }
 
-// AtPeer is an event of this master as a peer will see it.
+// AtPeer returns an event of this master as a peer sees it.
 func (e Event) AtPeer() Event {
 	e.Maker, e.Origin = e.Origin, Peer
 	return e
 }
 
-// takeKey moves the key by which an event proves itself out of its data. It is
-// generous: what only looks like such an event has no key either.
+// takeKey moves the authorising key of an event out of its data. It also does so for anything that
+// merely looks like such an event.
 func (e *Event) takeKey() {
 	if !strings.Contains(e.Tag, ManageSpace) && !strings.HasPrefix(e.Tag, batchSpace) {
 		return
@@ -272,22 +270,21 @@ func (e *Event) takeKey() {
 	e.wire, e.weighs = nil, 0
 }
 
-// KeyField is where an event has the key that proves it.
+// KeyField is the field with the key that authorises an event.
 const KeyField = "key"
 
-// RunnerMark is the field by which Python says that a runner has made an event
-// (pyrunner's functions.py). It never reaches the bus.
+// RunnerMark is the field with which Python marks an event of a runner (pyrunner's functions.py).
+// It never reaches the bus.
 const RunnerMark = "__saltern_runner"
 
-// Beginnings of tags: of web hooks (salt/netapi/rest_cherrypy/app.py Webhook), and of
-// batches.
+// Prefixes of tags: of web hooks (salt/netapi/rest_cherrypy/app.py Webhook), and of batches.
 const (
 	hookSpace  = "salt/netapi/hook"
 	batchSpace = "salt/batch/"
 )
 
-// fromSocket gives an event that a local process has sent its origin, and reports
-// whether that has changed its data.
+// fromSocket sets the origin of an event from a local process, and reports whether it changed the
+// data.
 func (e *Event) fromSocket() (changed bool) {
 	e.Origin = Socket
 	if _, marked := e.Data.Get(RunnerMark); marked {
@@ -313,7 +310,7 @@ func ofJob(kind string) func(string) bool {
 	}
 }
 
-// Returner is the minion of the return salt/job/<jid>/ret/<id>; "" for other tags.
+// Returner returns the minion of the return salt/job/<jid>/ret/<id>, "" for other tags.
 func Returner(tag string) string {
 	_, rest, _ := cutID(tag, "salt/job/")
 	id, _ := strings.CutPrefix(rest, "ret/")
@@ -331,17 +328,17 @@ func ofBatch(kinds ...string) func(string) bool {
 	}
 }
 
-// aboutJob matches what tools take for a word of a job: of this master, of one below it, or
-// in the form of old.
+// aboutJob matches the tags that tools take for an event of a job: of this master, of a master
+// below it, or in the old form.
 func aboutJob(tag string) bool {
 	ofOld := len(tag) >= jidDigits && strings.Trim(tag[:jidDigits], "0123456789") == ""
 	return ofOld || tagsBelow("salt/job/", "syndic/")(tag)
 }
 
-// jidDigits are those that a job id begins with.
+// jidDigits is the number of digits at the start of a job id.
 const jidDigits = 20
 
-// tagsBelow matches all tags that begin so.
+// tagsBelow returns a filter for tags with one of the prefixes.
 func tagsBelow(spaces ...string) func(string) bool {
 	return func(tag string) bool {
 		return slices.ContainsFunc(spaces, func(space string) bool { return strings.HasPrefix(tag, space) })

@@ -9,10 +9,10 @@ import (
 	"saltern/master/value"
 )
 
-// Packed is an event whose data nobody has looked at.
+// Packed is an event whose data is not unpacked yet.
 type Packed struct {
 	Tag  string
-	data []byte // of msgpack
+	data []byte // MessagePack
 }
 
 // Event unpacks the data. It may be called concurrently.
@@ -28,8 +28,7 @@ func (p Packed) Event() (Event, error) {
 	return Event{Tag: p.Tag, Data: data, Origin: Socket}, nil
 }
 
-// packedOf reads the travelling form of an event as far as the tag. The event does not
-// keep body.
+// packedOf splits the packed form of an event at its tag. The result does not refer to body.
 func packedOf(body []byte) (Packed, error) {
 	tag, rest, ok := bytes.Cut(body, []byte(tagEnd))
 	if !ok {
@@ -39,8 +38,8 @@ func packedOf(body []byte) (Packed, error) {
 	return p, CheckTag(p.Tag)
 }
 
-// plainBody finds the body in a frame as our masters write it, which may not be there
-// whole. ok is false for a frame that has to be unpacked.
+// plainBody finds the body in a frame as Saltern's masters write it; the frame may be incomplete.
+// ok is false for a frame that must be unpacked.
 func plainBody(b []byte) (from, size int, ok bool) {
 	rest, ok := bytes.CutPrefix(b, []byte(frameHead))
 	if !ok || len(rest) < binHead {

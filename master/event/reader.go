@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// batch is the most frames that go out in one writev(2).
+// batch is the largest number of frames in one writev(2).
 const batch = 64
 
 // reader is one connection on the pub socket. Its queue is bounded in bytes;
@@ -15,18 +15,18 @@ type reader struct {
 	uid  uint32
 	wake chan struct{}
 	gone chan struct{} // closed when the other side has hung up
-	last chan struct{} // closed when nothing comes any more
+	last chan struct{} // closed when no more frames will be queued
 
 	mu    sync.Mutex
 	queue [][]byte
-	bytes int // queued and being written
+	bytes int // bytes queued or being written
 }
 
-// push queues a frame; false means that the bound is reached.
+// push queues a frame. It returns false when the bound is reached.
 func (r *reader) push(frame []byte, bound int) bool {
 	r.mu.Lock()
 
-	// A frame larger than the bound may wait alone, or nobody could get it.
+	// A frame larger than the bound may wait alone; otherwise nobody could get it.
 	if r.bytes > 0 && r.bytes+len(frame) > bound {
 		r.mu.Unlock()
 		return false
@@ -70,8 +70,7 @@ func (r *reader) takeBatch(out [][]byte) ([][]byte, int) {
 	return out, size
 }
 
-// writeFrames sends frames until the connection ends, or until all are sent and nothing
-// comes any more.
+// writeFrames sends frames until the connection ends, or until all are sent and no more will come.
 func (r *reader) writeFrames() {
 	var room [batch][]byte
 	last := r.last
@@ -104,8 +103,8 @@ func (r *reader) writeFrames() {
 	}
 }
 
-// watchHangup reads and forgets, since readers have nothing to say, until the other
-// side hangs up or the connection is closed.
+// watchHangup discards what the other side sends, since readers have nothing to say, until it hangs
+// up or the connection is closed.
 func (r *reader) watchHangup() {
 	defer close(r.gone)
 	var b [512]byte

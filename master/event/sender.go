@@ -16,29 +16,27 @@ import (
 	"saltern/master/value"
 )
 
-// Sender fires events on the bus of a master on this host. It keeps one connection
-// and makes another one when the master has been started again. An event whose Fire
-// has returned is on the bus before all that are fired later. A Sender is safe for
-// concurrent use.
+// Sender fires events on the bus of a master on this host. It keeps one connection and reconnects
+// after the master was restarted. An event whose Fire has returned is on the bus before all events
+// that are fired later. A Sender is safe for concurrent use.
 //
-// Our masters confirm each event on a socket of their own (see [Server]); one of
-// Salt's, or of a version before, has only the pull socket: there an event is
-// fired when the kernel has it.
+// Saltern's masters confirm each event on a socket of their own (see [Server]). Salt's masters and
+// older releases have only the pull socket: there an event counts as fired when the kernel has it.
 type Sender struct {
 	dir string
 	now func() time.Time
-	// turn has one place, for the call that writes. It is a channel so that a call
-	// whose time is over need not wait for it.
+	// turn has one place, for the call that writes. It is a channel so that a waiting call can give
+	// up when its context ends.
 	turn chan struct{}
 
 	mu      sync.Mutex
-	link    *senderLink // nil: none
+	link    *senderLink // may be nil: not connected
 	closed  bool
 	readers sync.WaitGroup
 }
 
-// NewSender makes a Sender to the master of sockDir. It connects with the first event,
-// which takes the rights of root or of the master's user.
+// NewSender returns a Sender to the master of sockDir. It connects with the first event, which
+// requires the rights of root or of the master's account.
 func NewSender(sockDir string) *Sender {
 	return &Sender{dir: sockDir, now: time.Now, turn: make(chan struct{}, 1)}
 }
@@ -46,14 +44,13 @@ func NewSender(sockDir string) *Sender {
 var (
 	// errSenderClosed means that the Sender was closed.
 	errSenderClosed = errors.New("event: the sender is closed")
-	// errUnconfirmed means that nobody knows whether the bus has an event.
+	// errUnconfirmed means that it is unknown whether the bus has an event.
 	errUnconfirmed = errors.New("the master hung up before it confirmed the event")
 )
 
-// Fire puts an event on the bus, with the time of now as _stamp. When it returns
-// nil, all subscribers have the event before any that is fired later. After an error
-// the event may be on the bus only if the master hung up, or ctx ended, while it was
-// being confirmed; it is never fired twice.
+// Fire puts an event on the bus, with the present time as _stamp. When it returns nil, all
+// subscribers get the event before any that is fired later. After an error the event may be on the
+// bus only if the master hung up, or ctx ended, during the confirmation; it is never fired twice.
 func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 	if err := CheckTag(tag); err != nil {
 		return err
@@ -78,9 +75,9 @@ func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 	return nil
 }
 
-// Ready connects, if there is no connection. Its error says why Fire would fail.
-// confirms reports whether the master is one of ours that confirms events; it also takes
-// the key of an event that proves itself off the bus.
+// Ready connects, if there is no connection. Its error is the reason why Fire would fail. confirms
+// reports whether the master is one of Saltern's that confirms events; such a master also removes
+// the key of an authorised event.
 func (s *Sender) Ready(ctx context.Context) (confirms bool, err error) {
 	if err := s.awaitTurn(ctx); err != nil {
 		return false, err
@@ -116,8 +113,8 @@ func (s *Sender) awaitTurn(ctx context.Context) error {
 	}
 }
 
-// writeFrame sends a frame in its turn. A frame that did not go out whole counts for
-// nothing at the master: it goes out again on a new connection, once.
+// writeFrame sends a frame in its turn. The master ignores an incomplete frame, so writeFrame
+// repeats it on a new connection, once.
 func (s *Sender) writeFrame(ctx context.Context, frame []byte) (confirmation, error) {
 	if err := s.awaitTurn(ctx); err != nil {
 		return nil, err
@@ -142,8 +139,7 @@ func (s *Sender) writeFrame(ctx context.Context, frame []byte) (confirmation, er
 	}
 }
 
-// connected is the connection, and whether it was made just now. The caller has the
-// turn.
+// connected returns the connection, and whether it is new. The caller has the turn.
 func (s *Sender) connected(ctx context.Context) (link *senderLink, fresh bool, err error) {
 	s.mu.Lock()
 	link, closed := s.link, s.closed
@@ -179,9 +175,9 @@ func (s *Sender) connected(ctx context.Context) (link *senderLink, fresh bool, e
 	return link, true, nil
 }
 
-// dialBus connects to the socket that confirms, or to the pull socket of a master that
-// has no such socket. A master that starts makes the one that confirms first: where a
-// pull socket answers, that one is there already, or there is none.
+// dialBus connects to the socket that confirms, or to the pull socket of a master without such a
+// socket. A starting master creates the confirming socket first: when a pull socket answers, the
+// other one either exists already or never will.
 func dialBus(ctx context.Context, dir string) (conn net.Conn, confirms bool, err error) {
 	conn, err = dialSocket(ctx, dir, ackName)
 	if err == nil || !absent(err) {
@@ -193,7 +189,7 @@ func dialBus(ctx context.Context, dir string) (conn net.Conn, confirms bool, err
 		return nil, false, err
 	}
 
-	conn, err = dialSocket(ctx, dir, ackName) // it may have started just now
+	conn, err = dialSocket(ctx, dir, ackName) // the master may have started just now
 	if err != nil && absent(err) {
 		return pull, false, nil
 	}
@@ -202,12 +198,12 @@ func dialBus(ctx context.Context, dir string) (conn net.Conn, confirms bool, err
 	return conn, true, err
 }
 
-// absent reports whether an error of a dial says that nobody serves a socket.
+// absent reports whether an error of a dial means that nobody serves the socket.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// dropLink gives up a connection.
+// dropLink closes a connection and forgets it.
 func (s *Sender) dropLink(link *senderLink) {
 	_ = link.conn.Close()
 	s.mu.Lock()
@@ -227,7 +223,7 @@ type senderLink struct {
 	ended   bool
 }
 
-// confirmation gets what the master says of one event; nil is there at once.
+// confirmation receives the master's answer to one event. A nil confirmation is immediate.
 type confirmation chan error
 
 func (c confirmation) wait(ctx context.Context) error {
@@ -242,8 +238,8 @@ func (c confirmation) wait(ctx context.Context) error {
 	}
 }
 
-// writeFor is how long a master that does not read may hold an event whose sender has
-// no bound of his own.
+// writeFor is how long a master that does not read may block a sender whose context has no
+// deadline.
 const writeFor = 10 * time.Second
 
 // writeFrame sends a frame whole, or returns an error. Only one call may go on.
@@ -298,7 +294,7 @@ func (l *senderLink) readAnswers() {
 		l.mu.Lock()
 		if len(l.waiting) == 0 {
 			l.mu.Unlock()
-			l.failWaiting() // it answers what nobody asked
+			l.failWaiting() // an answer that nobody waits for
 			return
 		}
 
@@ -314,7 +310,7 @@ func (l *senderLink) readAnswers() {
 	}
 }
 
-// failWaiting tells all who wait that there will be no answer.
+// failWaiting tells all waiting calls that there will be no answer.
 func (l *senderLink) failWaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -328,8 +324,8 @@ func (l *senderLink) failWaiting() {
 // maxAnswer bounds the text of an answer in bytes.
 const maxAnswer = 4 << 10
 
-// An answer is the length of a text, and the text: why an event is not on the bus,
-// nothing when it is.
+// An answer is the length of a text and the text: why the event is not on the bus, or nothing when
+// it is.
 func appendAnswer(b []byte, err error) []byte {
 	text := ""
 	if err != nil {

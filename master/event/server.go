@@ -16,7 +16,7 @@ import (
 	"saltern/master/value"
 )
 
-// Config of the sockets. Zero fields take the defaults that are named.
+// Config of the sockets. Zero fields take the defaults in their comments.
 type Config struct {
 	Dir          string      // sock_dir; it must exist
 	PubMode      fs.FileMode // mode of the pub socket, 0660
@@ -26,13 +26,13 @@ type Config struct {
 	MaxWriters   int         // connections on the sockets that take events, 512
 	MaxFrame     int         // bytes of one frame on the pull socket, twice the event size and 64 KiB
 	FrameTimeout time.Duration
-	// Later leaves the events of other processes with the kernel until Take is called:
-	// whoever acts on events has subscribed by then.
+	// Later leaves the events of other processes in the kernel until Take is called, when
+	// everything that acts on events has subscribed.
 	Later bool
-	// Clean takes out of the data of an event of another process what others must not see;
-	// it gives the same map where there is nothing of that. It may be nil.
+	// Clean returns the data of another process's event without what others must not see; it
+	// returns the same map if there is nothing to remove. It may be nil.
 	Clean func(tag string, data *value.Map) *value.Map
-	// PullUIDs may fire events besides root and the user of this process.
+	// PullUIDs lists users that may fire events, besides root and the user of this process.
 	PullUIDs []uint32
 
 	peerUID func(*net.UnixConn) (uint32, error) // for tests
@@ -65,32 +65,32 @@ func (c *Config) setDefaults(maxSize int) {
 	}
 }
 
-// Server serves a bus on Salt's two Unix sockets, and on one of ours. That takes
-// events in the frames of the pull socket and answers each when the bus has it, so
-// that a [Sender] knows. Start a Server with Serve.
+// Server serves a bus on Salt's two Unix sockets and on one of Saltern's own. The latter takes
+// events in the frames of the pull socket and answers each when it is on the bus, which a [Sender]
+// waits for. Serve starts a Server.
 type Server struct {
 	bus *Bus
 	cfg Config
 	log *slog.Logger
 
 	pub, pull, ack *net.UnixListener
-	// reading are the goroutines that take events, serving those of readers.
+	// reading counts the goroutines that take events, serving those that serve readers.
 	reading, serving sync.WaitGroup
 	accepting        sync.WaitGroup
 
 	mu      sync.Mutex
 	readers map[*reader]struct{}
 	writers map[*net.UnixConn]struct{}
-	// settling are the calls of Settle and Drain under way, by the name they connect from.
+	// settling holds the calls of Settle and Drain in progress, by the name that they connect from.
 	settling map[string]chan struct{}
-	stopped  bool // no events are taken
+	stopped  bool // no more events are taken
 	closed   bool
 
 	cut, refused, bad atomic.Uint64
 }
 
-// Serve makes the sockets and the marker files in cfg.Dir and serves them
-// until Close. It fails with ErrInUse when another master answers there.
+// Serve creates the sockets and the marker files in cfg.Dir and serves them until Close. It fails
+// with ErrInUse when another master answers there.
 func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 	cfg.setDefaults(bus.maxSize)
 	s := &Server{
@@ -108,7 +108,7 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 
-	// Before the pull socket: a Sender takes that one where there is no other.
+	// This socket comes before the pull socket: a Sender uses the latter only if there is no other.
 	if s.ack, err = Listen(cfg.Dir, ackName, 0o600); err == nil {
 		s.pull, err = Listen(cfg.Dir, pullName, 0o600)
 	}
@@ -133,7 +133,7 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// Take begins to take the events of other processes. It is called once, and only with
+// Take starts to accept the events of other processes. It is called once, and only with
 // Config.Later.
 func (s *Server) Take() {
 	s.accepting.Go(func() { s.accept(s.pull, pullName, s.addWriter) })
@@ -146,8 +146,8 @@ func (s *Server) unlisten() {
 	unlisten(s.cfg.Dir, pubName, s.pub)
 }
 
-// unlistenPull is unlisten of those that take events, the one that confirms last: a
-// Sender takes the other one where that is gone.
+// unlistenPull closes the sockets that take events, the confirming one last: a Sender uses the
+// other one when that is gone.
 func (s *Server) unlistenPull() {
 	unlisten(s.cfg.Dir, pullName, s.pull)
 	unlisten(s.cfg.Dir, ackName, s.ack)
@@ -160,11 +160,11 @@ func unlisten(dir, name string, l *net.UnixListener) {
 	}
 }
 
-// flushFor is how long readers have at the end to take what was fired before.
+// flushFor is how long readers have at the end to read the events fired before.
 const flushFor = time.Second
 
-// StopTaking takes no more events of other processes: what was confirmed to one is on the
-// bus when it returns. Whoever acts on events stops after that.
+// StopTaking stops accepting events of other processes. When it returns, every confirmed event is
+// on the bus. Whatever acts on events must stop after that.
 func (s *Server) StopTaking() {
 	s.mu.Lock()
 	if !s.stopped {
@@ -178,9 +178,9 @@ func (s *Server) StopTaking() {
 	s.reading.Wait()
 }
 
-// Close stops serving: it takes no more events, lets readers have what was fired
-// until then, for a second at most, removes the sockets and the markers by which tools know
-// that there is a master, cuts all connections and waits until every goroutine has ended.
+// Close stops serving. It accepts no more events, lets readers read those fired until then, for a
+// second at most, removes the sockets and the markers that tools look for, closes all connections
+// and waits until every goroutine has ended.
 func (s *Server) Close() {
 	s.StopTaking()
 	s.mu.Lock()
@@ -239,7 +239,7 @@ func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn
 			if err == errSettled {
 				c.Close()
 			} else if err != nil {
-				if n := s.refused.Add(1); n <= 10 || n%100 == 0 { // not one line for each of a flood
+				if n := s.refused.Add(1); n <= 10 || n%100 == 0 { // do not log each refusal of a flood
 					s.log.Warn("event socket: connection refused", "path", name, "refused", n, "error", err)
 				}
 				c.Close()
@@ -252,14 +252,14 @@ func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn
 			return
 		}
 
-		// No descriptors, most likely: the connection waits in the backlog.
+		// Most likely no descriptors: the connection waits in the backlog.
 		s.log.Error("event socket: accept", "path", name, "error", err)
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
-// deliver passes an event to all readers; it runs under the lock of the bus,
-// which gives all readers one order.
+// deliver passes an event to all readers. It runs under the lock of the bus, so that all readers
+// see one order.
 func (s *Server) deliver(e *Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,14 +9,13 @@ import (
 	"path/filepath"
 )
 
-// errSettled closes the connection of passed; it is no reader or writer.
+// errSettled closes the connection of passed, which is neither a reader nor a writer.
 var errSettled = errors.New("event: settled")
 
-// Settle returns when everybody who had connected to the pub socket before is
-// a reader. The kernel tells a client that it is connected when its
-// connection waits to be accepted, so that what is fired at its request could
-// be missed: who starts something that a client waits for calls Settle first.
-// An error says that this is not certain.
+// Settle waits until everybody who connected to the pub socket before the call is a reader. The
+// kernel reports a connection to its client before the server has accepted it, so the client could
+// miss what is fired at its request. Call Settle before starting something that a client waits for.
+// An error means that this is not certain.
 func (s *Server) Settle(ctx context.Context) error {
 	if err := s.passed(ctx, pubName); err != nil {
 		return fmt.Errorf("event socket: waiting for its readers: %w", err)
@@ -24,8 +23,8 @@ func (s *Server) Settle(ctx context.Context) error {
 	return nil
 }
 
-// passed returns when a socket has accepted all connections of before, known by one of its
-// own: it accepts them in the order in which they were made.
+// passed waits until a socket has accepted all earlier connections. It makes a connection of its
+// own and waits for that one, since a socket accepts connections in order.
 func (s *Server) passed(ctx context.Context, socket string) error {
 	name := "@saltern-settle-" + rand.Text()
 	accepted := make(chan struct{})

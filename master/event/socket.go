@@ -12,8 +12,8 @@ import (
 	"saltern/internal/localsock"
 )
 
-// Names inside sock_dir. The third is ours. The markers are never spoken on; Salt's
-// tools only ask whether they exist (salt/netapi/__init__.py).
+// Names inside sock_dir. The third is Saltern's. Nobody connects to the markers; Salt's tools only
+// check whether they exist (salt/netapi/__init__.py).
 const (
 	pubName       = "master_event_pub.ipc"
 	pullName      = "master_event_pull.ipc"
@@ -26,9 +26,9 @@ const (
 // errInUse means that another master answers on the socket.
 var errInUse = errors.New("event: another master is using the socket directory")
 
-// Listen binds a Unix socket with the given mode. One left over from a crash is
-// replaced in one step. A socket that still answers, and anything that is not a
-// socket, is left alone. Closing the listener leaves the socket in its place.
+// Listen binds a Unix socket with the given mode. It replaces, in one step, a socket that a crash
+// left behind. It leaves a socket that still answers, and anything that is not a socket, alone.
+// Closing the listener leaves the socket in place.
 func Listen(dir, name string, mode fs.FileMode) (*net.UnixListener, error) {
 	path := filepath.Join(dir, name)
 	if n := len(path); n > maxSocketPath {
@@ -50,7 +50,7 @@ func Listen(dir, name string, mode fs.FileMode) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// marker makes an empty file with mode 0600 if nothing has that name.
+// marker creates an empty file with mode 0600 if nothing has that name.
 func marker(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {

@@ -9,17 +9,13 @@ import (
 // maxStateErrors bounds the events that one return can cause.
 const maxStateErrors = 1000
 
-// FireStateErrors fires the events that Salt adds for failed states when a
-// state run comes back with a return code: for each state with result false
-// one tagged "<module>.<function>" and one tagged
-// salt/job/<jid>/sub/<id>/error/<fun>. Other returns fire nothing. At most
-// 1000 states of one return are told of.
-//
-// The first tag is made of text from the minion; it is fired only if it looks
-// like the name of a state function, so that no minion can forge other tags.
-// The events are the minion's, as [Bus.FireFor] makes them.
-//
-// Sources: salt/utils/event.py fire_ret_load, SUB_EVENT.
+// FireStateErrors fires the events that Salt adds for failed states when a state run comes back
+// with a return code: for each state with result false one event tagged "<module>.<function>" and
+// one tagged salt/job/<jid>/sub/<id>/error/<fun>. Other returns fire nothing. At most 1000 states
+// of one return cause events. The first tag contains text from the minion. It is fired only if it
+// looks like the name of a state function, so that no minion can forge other tags. The events
+// belong to the minion, as with [Bus.FireFor]. Sources: salt/utils/event.py fire_ret_load,
+// SUB_EVENT.
 func (b *Bus) FireStateErrors(load *value.Map) {
 	v, codes := load.Value("return"), load.Value("retcode")
 	if fun := load.Str("fun"); fun != "" {
@@ -32,8 +28,8 @@ func (b *Bus) FireStateErrors(load *value.Map) {
 	}
 }
 
-// resultOfFunction takes the part of a compound job's result for one function: results
-// are a list in order or a map by function.
+// resultOfFunction returns the part of a compound job's result that belongs to one function.
+// Results are a list in order or a map by function.
 func resultOfFunction(v any, fun string, i int) any {
 	switch v := v.(type) {
 	case []any:

@@ -9,18 +9,17 @@ import (
 // (salt/utils/dicttrim.py).
 const trimmed = "VALUE_TRIMMED"
 
-// kept are the keys that the last resort keeps, if they are small.
+// kept lists the keys that the last resort keeps, if their values are small.
 var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "_stamp"}
 
-// overflow is how many times max_event_size an event may be in the end.
+// overflow is the factor by which an event may exceed max_event_size in the end.
 const overflow = 16
 
-// trimToLimit returns a copy of data in which large values are replaced until it packs
-// to at most limit bytes. Like Salt it replaces the largest first: those that
-// take more than half of the limit, then more than 40 %, and so on. Like Salt it
-// stops at 10 %, so that a return of many small values, as of states, stays whole
-// although it is larger than the limit. Salt bounds such an event by nothing;
-// here what packs to more than overflow times the limit loses small values, too.
+// trimToLimit returns a copy of data in which large values are replaced until it packs to at most
+// limit bytes. Like Salt it replaces the largest first: those that take more than half of the
+// limit, then more than 40 %, and so on. Like Salt it stops at 10 %, so that a return of many small
+// values, such as states, stays complete although it exceeds the limit. Salt does not bound such an
+// event. Here an event that packs to more than overflow times the limit loses small values, too.
 func trimToLimit(data *value.Map, limit int) *value.Map {
 	for _, percent := range []int{50, 40, 30, 20, 10} {
 		data = trimMap(data, limit*percent/100, 0, shallow)
@@ -52,14 +51,14 @@ func trimToLimit(data *value.Map, limit int) *value.Map {
 	return out
 }
 
-// trimMap replaces what measures more than most bytes.
+// trimMap replaces values that measure more than most bytes.
 func trimMap(m *value.Map, most, depth int, measure func(any) int) *value.Map {
 	out := &value.Map{}
 	for k, v := range m.All() {
 		inner, isMap := v.(*value.Map)
 		if isMap && depth < 60 {
 			v = trimMap(inner, most, depth+1, measure)
-		} else if n := measure(v); n > most && n > len(trimmed)+1 { // a short value would not get shorter
+		} else if n := measure(v); n > most && n > len(trimmed)+1 { // replacing a short value would not save anything
 			v = trimmed
 		}
 		out.Set(k, v)
@@ -67,8 +66,8 @@ func trimMap(m *value.Map, most, depth int, measure func(any) int) *value.Map {
 	return out
 }
 
-// shallow is what Python's sys.getsizeof says, to about 60 bytes: of a list, its
-// slots without what is in them.
+// shallow returns what Python's sys.getsizeof returns, within about 60 bytes: for a list, its slots
+// without their contents.
 func shallow(v any) int {
 	switch v := v.(type) {
 	case string:
@@ -83,7 +82,7 @@ func shallow(v any) int {
 	return 28
 }
 
-// packedSize is the number of bytes that v packs to, at most a few more.
+// packedSize returns the number of bytes that v packs to, at most a few more.
 func packedSize(v any) int {
 	switch v := v.(type) {
 	case nil, bool, int64, uint64, float64:

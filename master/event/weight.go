@@ -2,10 +2,10 @@ package event
 
 import "saltern/master/value"
 
-// Weight is about how many bytes data takes in memory.
+// Weight returns approximately how many bytes data takes in memory.
 func Weight(data *value.Map) int { return weightOf(data) }
 
-// nodeWeight is what a value takes besides its bytes.
+// nodeWeight is the memory of a value beside its bytes.
 const nodeWeight = 48
 
 func weightOf(v any) int {
@@ -35,14 +35,14 @@ func weightOf(v any) int {
 // maxWaiting is how many bytes may wait for one subscription.
 const maxWaiting = 64 << 20
 
-// backlog knows how many bytes wait in a channel from which others take: as
-// many of the last events as the channel is long.
+// backlog counts the bytes that wait in a channel from which others take: those of the last events,
+// as many as the channel is long.
 type backlog struct {
 	weights []int // of events that were put into the channel, the latest last
 	bytes   int
 }
 
-// release forgets what was taken; waiting is the length of the channel.
+// release forgets the taken events; waiting is the length of the channel.
 func (b *backlog) release(waiting int) {
 	gone := len(b.weights) - waiting
 	for _, w := range b.weights[:gone] {

@@ -12,16 +12,15 @@ import (
 	"time"
 )
 
-// skippable is the largest frame that is read past; a longer claim ends the
-// connection.
+// skippable is the largest frame that is skipped; a larger one ends the connection.
 const skippable = 64 << 20
 
-// addWriter takes a connection on the pull socket.
+// addWriter serves a connection on the pull socket.
 func (s *Server) addWriter(c *net.UnixConn) error {
 	return s.addSource(c, func(error) error { return nil })
 }
 
-// addConfirmed takes a connection whose events are answered, in their order.
+// addConfirmed serves a connection whose events are answered in order.
 func (s *Server) addConfirmed(c *net.UnixConn) error {
 	return s.addSource(c, func(err error) error {
 		if e := c.SetWriteDeadline(time.Now().Add(s.cfg.FrameTimeout)); e != nil {
@@ -32,9 +31,9 @@ func (s *Server) addConfirmed(c *net.UnixConn) error {
 	})
 }
 
-// addSource takes a connection whose events go on the bus; answer is told of each
-// what became of it. The mode of the sockets keeps other users away; asking the
-// kernel for the user as well covers a socket whose mode somebody has widened.
+// addSource serves a connection whose events go on the bus. It calls answer with the outcome of
+// each event. The mode of the sockets keeps other users away; addSource also asks the kernel for
+// the user, in case somebody has widened the mode.
 func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 	uid, err := s.cfg.peerUID(c)
 	if err != nil {
@@ -71,10 +70,9 @@ func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 	return nil
 }
 
-// readWriter puts the events of one writer on the bus until it hangs up. A frame
-// that is no event is counted and skipped: the length prefix says where the
-// next one starts. A writer may be silent for ever between frames but not
-// inside one.
+// readWriter puts the events of one writer on the bus until it hangs up. It counts and skips frames
+// that contain no event: the length prefix tells where the next frame starts. A writer may be
+// silent for ever between frames but not inside one.
 func (s *Server) readWriter(c *net.UnixConn, answer func(error) error) error {
 	in := bufio.NewReaderSize(c, 16<<10)
 	for {
@@ -131,8 +129,8 @@ func (s *Server) readWriter(c *net.UnixConn, answer func(error) error) error {
 	}
 }
 
-// takeFrame puts the event of a frame on the bus. Its bytes go to the readers as
-// they came, unless they are too many, lack the time or were changed.
+// takeFrame puts the event of a frame on the bus. The readers get its original bytes, unless the
+// event is too large, lacks the time or was changed.
 func (s *Server) takeFrame(frame []byte) error {
 	e, body, err := parseFrame(frame)
 	if err != nil {
@@ -160,7 +158,7 @@ func (s *Server) takeFrame(frame []byte) error {
 	return s.bus.deliver(e)
 }
 
-// ignoreHangup turns the ways in which a writer may hang up into nil.
+// ignoreHangup returns nil for the errors with which a writer may hang up.
 func ignoreHangup(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {

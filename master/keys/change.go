@@ -157,7 +157,7 @@ func (s *Store) putNew(id string, st State, pem string) error {
 	}
 
 	if err == nil {
-		err = s.syncFolder(st)
+		err = s.syncState(st)
 	}
 
 	if err != nil {
@@ -224,7 +224,7 @@ func (s *Store) writeKey(id string, st State, pem string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.syncFolder(st); err != nil {
+	if err := s.syncState(st); err != nil {
 		return err
 	}
 	s.applyFound(id, map[State]*keyFile{st: s.newFile(pem, sig, s.keyFileOf(st, id))})
@@ -238,7 +238,7 @@ func (s *Store) removeKeys(id string, states ...State) error {
 	for _, st := range states {
 		gone, err := remove(s.keyPath(st, id))
 		if err == nil && gone {
-			err = s.syncFolder(st)
+			err = s.syncState(st)
 		}
 
 		if err != nil {
@@ -296,7 +296,7 @@ func (s *Store) rename(id string, from, to State, f *keyFile) error {
 	}
 
 	for _, st := range []State{to, from} {
-		if err := s.syncFolder(st); err != nil {
+		if err := s.syncState(st); err != nil {
 			return err
 		}
 	}
@@ -377,5 +377,5 @@ func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
 	return nil
 }
 
-// AutosignDir is the folder <pki_dir>/minions_autosign.
+// AutosignDir returns the folder <pki_dir>/minions_autosign.
 func (s *Store) AutosignDir() string { return filepath.Join(s.dir, autosignDir) }

@@ -183,7 +183,7 @@ func (s *Store) settleOnce(c *claim) error {
 	}
 
 	if err == nil {
-		err = s.syncFolder(c.state)
+		err = s.syncState(c.state)
 	}
 
 	if err != nil {

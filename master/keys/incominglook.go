@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"saltern/master/crypt"
@@ -37,49 +38,88 @@ func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 		return fmt.Errorf("list new keys: %w", err)
 	}
 
-	marks, listed := map[string]bool{}, map[string]bool{}
-	var read []*batch
-	var partial []string
-	var faults []error
-	for _, e := range entries {
-		switch {
-		case removedName.MatchString(e.name):
-			marks[e.name] = true
-		case incomingName.MatchString(e.name):
-			listed[e.name] = true
-			if _, known := before[e.name]; known || len(listed) > maxIncoming ||
-				hashes != nil && !mayConcern(e.name, hashes) {
-				continue
-			}
-
-			b, err := in.readBatch(e.name)
-			switch {
-			case b != nil:
-				read = append(read, b)
-			case !errors.Is(err, os.ErrNotExist): // incomplete or unreadable
-				partial, faults = append(partial, e.name), append(faults, err)
-			}
-		}
-	}
+	found := in.readListed(entries, before, hashes)
 
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.takeMarks(marks)
+	in.takeMarks(found.marks)
+	in.takePartial(found)
+	in.takeBatches(found.batches)
+	for name, there := range before {
+		if b := in.batches[name]; there && !found.listed[name] && b != nil {
+			in.forget(b)
+		}
+	}
+
+	return nil
+}
+
+// incomingListing is what a listing of the folder found.
+type incomingListing struct {
+	marks   map[string]bool  // names of removed_ files
+	listed  map[string]bool  // names of incoming files
+	batches []*batch         // content of the files that were not known
+	partial map[string]error // incomplete or unreadable files
+}
+
+// readListed reads the listed incoming files that are not in known. With hashes it reads only files
+// that may concern these ids.
+func (in *incoming) readListed(entries []entry, known, hashes map[string]bool) incomingListing {
+	found := incomingListing{
+		marks:   map[string]bool{},
+		listed:  map[string]bool{},
+		partial: map[string]error{},
+	}
+
+	for _, e := range entries {
+		if removedName.MatchString(e.name) {
+			found.marks[e.name] = true
+			continue
+		}
+		if !incomingName.MatchString(e.name) {
+			continue
+		}
+
+		found.listed[e.name] = true
+		_, isKnown := known[e.name]
+		unconcerned := hashes != nil && !mayConcern(e.name, hashes)
+		if isKnown || unconcerned || len(found.listed) > maxIncoming {
+			continue
+		}
+
+		b, err := in.readBatch(e.name)
+		switch {
+		case b != nil:
+			found.batches = append(found.batches, b)
+		case !errors.Is(err, os.ErrNotExist):
+			found.partial[e.name] = err
+		}
+	}
+
+	return found
+}
+
+// takePartial records the incomplete files and logs the fault of a new one; mu is held.
+func (in *incoming) takePartial(found incomingListing) {
 	var fault error
-	for i, name := range partial {
+	for _, name := range slices.Sorted(maps.Keys(found.partial)) {
 		if _, known := in.partial[name]; known {
 			continue
 		}
 		in.partial[name] = time.Now()
-		fault = cmp.Or(fault, faults[i])
+		fault = cmp.Or(fault, found.partial[name])
 	}
 
 	if fault != nil {
 		in.log.Error("files of new keys cannot be read; the keys are known when they can", "error", fault)
 	}
 
-	maps.DeleteFunc(in.partial, func(name string, _ time.Time) bool { return !listed[name] })
-	for _, b := range read {
+	maps.DeleteFunc(in.partial, func(name string, _ time.Time) bool { return !found.listed[name] })
+}
+
+// takeBatches adds batches that were read; mu is held.
+func (in *incoming) takeBatches(batches []*batch) {
+	for _, b := range batches {
 		delete(in.partial, b.name)
 		if in.batches[b.name] != nil {
 			continue
@@ -92,14 +132,6 @@ func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 
 		signal(in.poked)
 	}
-
-	for name, there := range before {
-		if b := in.batches[name]; there && !listed[name] && b != nil {
-			in.forget(b)
-		}
-	}
-
-	return nil
 }
 
 func (in *incoming) takeMarks(now map[string]bool) {

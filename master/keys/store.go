@@ -228,8 +228,8 @@ func (s *Store) removeTemporary(before time.Time) {
 	}
 }
 
-// syncFolder makes the entries of a state's folder durable.
-func (s *Store) syncFolder(st State) error {
+// syncState makes the entries of a state's folder durable.
+func (s *Store) syncState(st State) error {
 	return s.syncs[st].do(0, func() error { return durable.SyncDir(s.stateDir(st)) })
 }
 

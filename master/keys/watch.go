@@ -78,6 +78,7 @@ func (s *Store) Run(ctx context.Context) error {
 
 	tick := time.NewTicker(s.cfg.ScanEvery)
 	defer tick.Stop()
+
 	var fullC <-chan time.Time
 	if s.cfg.FullEvery > 0 {
 		full := time.NewTicker(s.cfg.FullEvery)
@@ -93,61 +94,90 @@ func (s *Store) Run(ctx context.Context) error {
 		defer wg.Wait()
 	}
 
-	hinted, hintRest := s.hinted, (<-chan time.Time)(nil)
-	paths := map[string]struct{}{}
-	var look <-chan time.Time
-	var rest time.Time // the folders are not listed before this time
+	f := follower{store: s, watcher: w, paths: map[string]struct{}{}, hinted: s.hinted}
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case ev, ok := <-w.Events:
+		case event, ok := <-w.Events:
 			if !ok {
 				return errors.New("watch minion keys: watcher closed")
 			}
-
-			if len(paths) <= maxNames && !strings.HasPrefix(filepath.Base(ev.Name), ".") {
-				paths[ev.Name] = struct{}{}
-			}
-
-			if look == nil {
-				look = time.After(settle)
-			}
+			f.noteEvent(event)
 		case err := <-w.Errors:
 			s.log.Warn("watching minion keys", "error", err)
 			s.report(s.scanFolders(true))
-		case <-look:
-			look = nil
-			if len(paths) > maxNames {
-				s.report(s.scanFolders(true))
-			} else {
-				s.examinePaths(paths)
-			}
-			clear(paths)
-		case <-hinted:
-			begin := time.Now()
-			s.takeHints()
-			if s.in != nil { // one check for many hints
-				hinted, hintRest = nil, time.After(max(hintEvery, hintShare*time.Since(begin)))
-			}
-		case <-hintRest:
-			hinted = s.hinted
+		case <-f.settled:
+			f.examineNoted()
+		case <-f.hinted:
+			f.takeHints()
+		case <-f.hintPause:
+			f.hinted = s.hinted
 		case <-freshC:
 			s.takeIncoming()
 		case <-tick.C:
-			if time.Now().Before(rest) {
-				continue
-			}
-
-			begin := time.Now()
-			s.pend.forgetIdle()
-			s.rewatch(w)
-			s.report(s.scanFolders(false))
-			rest = time.Now().Add(listShare * time.Since(begin))
+			f.scanChanged()
 		case <-fullC:
 			s.report(s.scanFolders(true))
 		}
 	}
+}
+
+// follower is the state of Run between two events.
+type follower struct {
+	store     *Store
+	watcher   *fsnotify.Watcher
+	paths     map[string]struct{} // files that events named since the last check
+	settled   <-chan time.Time    // fires when paths are to be checked; nil without paths
+	hinted    <-chan struct{}     // Store.hinted, or nil during hintPause
+	hintPause <-chan time.Time    // fires at the end of the pause between two checks of hints
+	restUntil time.Time           // the folders are not listed before this time
+}
+
+// noteEvent records the file of an event for the next check.
+func (f *follower) noteEvent(event fsnotify.Event) {
+	if len(f.paths) <= maxNames && !strings.HasPrefix(filepath.Base(event.Name), ".") {
+		f.paths[event.Name] = struct{}{}
+	}
+	if f.settled == nil {
+		f.settled = time.After(settle)
+	}
+}
+
+// examineNoted checks the files that events named, or all files if there are too many.
+func (f *follower) examineNoted() {
+	f.settled = nil
+	if len(f.paths) > maxNames {
+		f.store.report(f.store.scanFolders(true))
+	} else {
+		f.store.examinePaths(f.paths)
+	}
+	clear(f.paths)
+}
+
+// takeHints checks the files that Hint named. On a volume it pauses afterwards, so that one check
+// serves many hints.
+func (f *follower) takeHints() {
+	begin := time.Now()
+	f.store.takeHints()
+	if f.store.in != nil {
+		f.hinted = nil
+		f.hintPause = time.After(max(hintEvery, hintShare*time.Since(begin)))
+	}
+}
+
+// scanChanged scans the folders that have changed, unless the last scan took so long that they
+// still rest.
+func (f *follower) scanChanged() {
+	if time.Now().Before(f.restUntil) {
+		return
+	}
+
+	begin := time.Now()
+	f.store.pend.forgetIdle()
+	f.store.rewatch(f.watcher)
+	f.store.report(f.store.scanFolders(false))
+	f.restUntil = time.Now().Add(listShare * time.Since(begin))
 }
 
 func (s *Store) report(err error) {

@@ -309,7 +309,7 @@ func (h *highstater) formatFull(
 // margin could pass for the result of another minion.
 func indented(s string) string { return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", 14)) }
 
-// comment is the comment of a state followed by its data, indented.
+// comment returns the comment of a state followed by its data, indented.
 func (h *highstater) comment(ret *value.Map) string {
 	v, ok := ret.Get("comment")
 	if !ok {
@@ -391,7 +391,7 @@ func (h *highstater) formatTerse(color string, comps []string, ret *value.Map, c
 	return b.String()
 }
 
-// warningParts are the parts of a warning, for joining as Python's str.join does.
+// warningParts returns the parts of a warning, for joining as Python's str.join does.
 func warningParts(v any) []string {
 	switch v := v.(type) {
 	case string:

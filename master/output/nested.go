@@ -27,7 +27,7 @@ func (n *nest) addLine(indent int, color, prefix, msg, suffix string) {
 	n.lines = append(n.lines, strings.Repeat(" ", indent)+color+prefix+msg+n.end+suffix)
 }
 
-// container is the colour of list markers and map keys.
+// container returns the colour of list markers and map keys.
 func (n *nest) container(color string) string {
 	if n.Retcode != 0 {
 		return n.red

@@ -41,7 +41,7 @@ type Options struct {
 	stateIndent int
 }
 
-// Defaults are the options of a master without configuration
+// Defaults returns the options of a master without configuration
 // (salt/config/__init__.py DEFAULT_MASTER_OPTS).
 func Defaults() Options {
 	return Options{StripEscapes: true, StateOutput: "full", StateVerbose: true, StateProfile: true}
@@ -75,7 +75,7 @@ func Known(name string) bool {
 	return ok
 }
 
-// Canonical is the name under which Salt knows an outputter.
+// Canonical returns the name under which Salt knows an outputter.
 func Canonical(name string) string {
 	switch name {
 	case "":

@@ -22,42 +22,10 @@ func profile(v any, o *Options) string {
 		panic(failure("not a map"))
 	}
 
-	type row struct {
-		took      float64
-		text      string
-		name, fun string
-	}
-
-	var rows []row
+	var rows []profileRow
 	width := len("duration (ms)")
 	add := func(id string, state any) {
-		r := row{took: -1, name: "<>"}
-		switch s := state.(type) {
-		case *value.Map:
-			name, ok := s.Get("name")
-			if !ok {
-				name, _ = s.Get("__id__")
-			}
-
-			if name != nil {
-				r.name = cellText(name)
-			}
-
-			if d, ok := s.Get("duration"); ok {
-				r.took = milliseconds(d)
-			}
-		case nothing:
-		default:
-			r.name = id
-		}
-
-		if utf8.RuneCountInString(r.name) > profileName {
-			r.name = string([]rune(r.name)[:profileName-3]) + "..."
-		}
-
-		parts := strings.Split(id, "_|-")
-		r.fun = parts[0] + "." + parts[len(parts)-1]
-		r.text = strconv.FormatFloat(r.took, 'f', 4, 64)
+		r := newProfileRow(id, state)
 		width = max(width, len(r.text))
 		rows = append(rows, r)
 	}
@@ -85,12 +53,12 @@ func profile(v any, o *Options) string {
 		rows[i].text = fmt.Sprintf("%*s", width, rows[i].text)
 	}
 
-	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(strings.Compare(a.text, b.text), strings.Compare(a.name, b.name), strings.Compare(a.fun, b.fun))
+	slices.SortStableFunc(rows, func(a, b profileRow) int {
+		return cmp.Or(strings.Compare(a.text, b.text), strings.Compare(a.name, b.name), strings.Compare(a.function, b.function))
 	})
 	list := make([]any, len(rows))
 	for i, r := range rows {
-		list[i] = []any{r.name, r.fun, r.text}
+		list[i] = []any{r.name, r.function, r.text}
 	}
 
 	t := newTable(o)
@@ -99,10 +67,50 @@ func profile(v any, o *Options) string {
 	return strings.Join(t.lines, "\n")
 }
 
+// profileRow is a state in the table.
+type profileRow struct {
+	name     string
+	function string
+	text     string // the duration
+}
+
+// newProfileRow returns the row of a state: its data, nothing, or an error.
+func newProfileRow(id string, state any) profileRow {
+	r := profileRow{name: "<>"}
+	duration := -1.0
+	switch s := state.(type) {
+	case *value.Map:
+		name, ok := s.Get("name")
+		if !ok {
+			name, _ = s.Get("__id__")
+		}
+
+		if name != nil {
+			r.name = cellText(name)
+		}
+
+		if d, ok := s.Get("duration"); ok {
+			duration = milliseconds(d)
+		}
+	case nothing:
+	default:
+		r.name = id
+	}
+
+	if utf8.RuneCountInString(r.name) > profileName {
+		r.name = string([]rune(r.name)[:profileName-3]) + "..."
+	}
+
+	parts := strings.Split(id, "_|-")
+	r.function = parts[0] + "." + parts[len(parts)-1]
+	r.text = strconv.FormatFloat(duration, 'f', 4, 64)
+	return r
+}
+
 // nothing stands for a state of which only the id is known.
 type nothing struct{}
 
-// itemAt is what Python finds in a list at an index, which is a number or else
+// itemAt returns what Python finds in a list at an index, which is a number or else
 // nothing.
 func itemAt(list []any, index any) any {
 	var i int64

@@ -44,7 +44,7 @@ func splitAtBreaks(s string, keep bool) (out []string) {
 	return out
 }
 
-// sortedKeys are the keys of m in the order of Python's sorted(), or false
+// sortedKeys returns the keys of m in the order of Python's sorted(), or false
 // when they cannot be compared with each other.
 func sortedKeys(m *value.Map) ([]any, bool) {
 	keys := make([]any, 0, m.Len())

@@ -130,7 +130,7 @@ func (h *highstater) formatChanges(changes any) (bool, string) {
 	return true, "\n" + trimRight(nested(m, &o))
 }
 
-// summary is the block below the states of a host.
+// summary returns the block below the states of a host.
 func (h *highstater) summary(host string, t *tally) []string {
 	digits := 0
 	counted := map[int]bool{t.succeeded: true, t.failed: true, t.unchanged: true, t.other: true, t.warnings: true}

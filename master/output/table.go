@@ -87,7 +87,7 @@ func newTable(o *Options) *table {
 	return t
 }
 
-// indent is the first column, with the title before the table if there is one.
+// indent returns the first column, with the title before the table if there is one.
 func (t *table) indent() int {
 	indent := t.NestedIndent
 	if n, ok := t.Table["nested_indent"].(int64); ok && indent == 0 {
@@ -198,7 +198,7 @@ func (t *table) showRows(rows []any, labels any, indent int) {
 	t.showCells(cells, indent+4, header)
 }
 
-// labelTexts are the labels that the data has.
+// labelTexts returns the labels that the data has.
 func labelTexts(v any) []string {
 	switch v := v.(type) {
 	case *value.Map:
@@ -222,7 +222,7 @@ func orderedKeys(m *value.Map) []any {
 	return keys
 }
 
-// rowTexts are the cells of a row: Salt shows anything in a map, but only texts
+// rowTexts returns the cells of a row: Salt shows anything in a map, but only texts
 // in a list.
 func rowTexts(r any) (out []string) {
 	switch r := r.(type) {
@@ -349,7 +349,7 @@ func (t *table) wrapped(s string) string {
 	return b.String()
 }
 
-// pythonType is the type of a value in Python.
+// pythonType returns the type of a value in Python.
 func pythonType(v any) string {
 	switch v.(type) {
 	case nil:

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Usual are the Pythons to try where none is named: the one of Salt's own
+// Usual returns the Pythons to try where none is named: the one of Salt's own
 // packages, the first in PATH, and those that the Salt programs in PATH were
 // installed for. look finds a program, as exec.LookPath does.
 func Usual(look func(program string) (path string, err error)) []string {

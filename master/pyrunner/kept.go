@@ -123,7 +123,7 @@ func startKept(path string, args, env []string) (*Kept, error) {
 	return k, nil
 }
 
-// PID is the process.
+// PID returns the process id.
 func (k *Kept) PID() int { return k.cmd.Process.Pid }
 
 // Alive reports whether the process still runs.

@@ -45,7 +45,7 @@ func (e *UnknownError) Error() string { return fmt.Sprintf("'%s' is not availabl
 // did not succeed.
 type Failure struct{ Return any }
 
-// Error is the last line of the exception, for logs.
+// Error returns the last line of the exception, for logs.
 func (f *Failure) Error() string {
 	text, ok := f.Return.(string)
 	if text = strings.TrimSpace(text); !ok || text == "" {
@@ -172,7 +172,7 @@ func (c *Caller) Return(ctx context.Context, returners []string, result *value.M
 	return nil
 }
 
-// request is what all requests to functions.py have.
+// request returns what all requests to functions.py have.
 func (c *Caller) request(op string) *value.Map {
 	return value.NewMap(
 		"op", op,

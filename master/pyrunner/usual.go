@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// Pythons are the Pythons to try for what needs Salt's library: the one that
+// Pythons returns the Pythons to try for what needs Salt's library: the one that
 // is named, or else those of Usual.
 func Pythons(named string) []string {
 	named = cmp.Or(named, os.Getenv("SALTERN_RENDERER_PYTHON"))
@@ -17,7 +17,7 @@ func Pythons(named string) []string {
 	return Usual(exec.LookPath)
 }
 
-// OfSaltRun are the Pythons to try for runners: the one of the salt-run at path
+// OfSaltRun returns the Pythons to try for runners: the one of the salt-run at path
 // (saltern_salt_run), or else those of pythons.
 func OfSaltRun(path string, pythons []string, log *slog.Logger) []string {
 	if path == "" {

@@ -81,7 +81,7 @@ func (c *Call) Secrets() (secrets []any, all bool) {
 	return value.List(slices.Collect(maps.Keys(c.secrets))), !c.overflow
 }
 
-// FunArgs are the arguments as events of Salt's have them: the named ones are a map at
+// FunArgs returns the arguments as events of Salt's have them: the named ones are a map at
 // the end (salt/client/mixins.py low).
 func (c *Call) FunArgs() []any {
 	if c.Named.Len() > 0 {
@@ -90,7 +90,7 @@ func (c *Call) FunArgs() []any {
 	return c.Args
 }
 
-// Result is what a call has returned, without the secrets that were given to it.
+// Result returns what a call has returned, without the secrets that were given to it.
 func (c *Call) Result(v any) any {
 	switch {
 	case !c.Found():
@@ -101,7 +101,7 @@ func (c *Call) Result(v any) any {
 	return c.without(v, 0)
 }
 
-// Text is a text that a call has led to, such as an error, without the secrets that were
+// Text returns a text that a call has led to, such as an error, without the secrets that were
 // given to it and those that show by their form.
 func (c *Call) Text(text string) string {
 	if cleaned, ok := c.Result(text).(string); ok {
@@ -187,7 +187,7 @@ var (
 	alsoSecret = regexp.MustCompile(`(?i)passcode|(^|[-_.])(otp|pin)$|[-_.](key|auth)$`)
 )
 
-// argument is a positional one.
+// argument returns a positional one.
 func (w walk) argument(arg any) any {
 	if w.module == "auth" {
 		return w.hideValue(arg)
@@ -214,7 +214,7 @@ func (w walk) fields(m *value.Map, depth int) *value.Map {
 	return out
 }
 
-// redactField is a value as others may see it; name is that of the field, "" for none.
+// redactField returns a value as others may see it; name is that of the field, "" for none.
 func (w walk) redactField(name string, v any, depth int) any {
 	if name != "" && w.isSecret(name) {
 		return w.hideValue(v)
@@ -237,7 +237,7 @@ func (w walk) redactField(name string, v any, depth int) any {
 	return v
 }
 
-// redactList is a list as others may see it: shown says what is seen of one of it. What follows
+// redactList returns a list as others may see it: shown says what is seen of one of it. What follows
 // the option of a command is its value, as in ["mysql", "--password", "x"].
 func (w walk) redactList(list []any, shown func(any) any) []any {
 	out := make([]any, len(list))

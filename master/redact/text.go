@@ -28,7 +28,7 @@ var (
 	line    = regexp.MustCompile(`^[^\n]+`)
 )
 
-// Text is a text without what shows by its form to be a secret.
+// Text returns a text without what shows by its form to be a secret.
 func Text(text string) string { return walk{call: &Call{}}.eachSecret(text, func(string) {}) }
 
 // eachSecret hides what shows by its form to be a secret, and tells found of each.
@@ -118,7 +118,7 @@ func unquoted(secret string, hidden func(string) string) string {
 	return hidden(secret)
 }
 
-// Event is what an event of a runner or wheel function says, which Salt's own tools and
+// Event returns what an event of a runner or wheel function says, which Salt's own tools and
 // masters have made, without secrets. All other events are as they were.
 func Event(tag string, data *value.Map) *value.Map {
 	if !strings.HasPrefix(tag, "salt/run/") && !strings.HasPrefix(tag, "salt/wheel/") {

@@ -76,7 +76,7 @@ func pillarShow(c *call) (any, error) {
 	return c.Pillar.Compile(c.ctx, id, grains, saltenv, pillarenv)
 }
 
-// pillarTargets are the minions that the functions about the cache are called
+// pillarTargets returns the minions that the functions about the cache are called
 // for; off: nothing is cached.
 func (c *call) pillarTargets() (ids []string, off bool, err error) {
 	if err := requirePart("pillar", c.Pillar == nil || c.Cache == nil || c.Targets == nil); err != nil {

@@ -164,7 +164,7 @@ func (r *Runs) At(jid string) bool {
 	return ok
 }
 
-// Began is what the event of its start says of a run that is at work; nil when there is
+// Began returns what the event of its start says of a run that is at work; nil when there is
 // none of this job id.
 func (r *Runs) Began(jid string) *value.Map {
 	r.mu.Lock()
@@ -301,7 +301,7 @@ func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map
 	}
 }
 
-// Outcome is what the event of a runner or wheel function that has ended says.
+// Outcome returns what the event of a runner or wheel function that has ended says.
 // What failed in Python comes with Salt's own words.
 func Outcome(form, fun string, ret any, err error) (result any, success bool) {
 	var failed *pyrunner.Failure

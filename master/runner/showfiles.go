@@ -53,7 +53,7 @@ func filesBelow(c *call) (any, error) {
 		anyList(files), "of", int64(of)), nil
 }
 
-// directlyBelow is what stands directly below a folder in a list of files, sorted.
+// directlyBelow returns what stands directly below a folder in a list of files, sorted.
 func directlyBelow(all []any, folder string) (dirs, files []string) {
 	if folder != "" {
 		folder += "/"
@@ -78,7 +78,7 @@ func directlyBelow(all []any, folder string) (dirs, files []string) {
 	return slices.Compact(dirs), slices.Compact(files)
 }
 
-// filesShow gives the beginning of a file, if that is text.
+// filesShow returns the beginning of a file, if that is text.
 func filesShow(c *call) (any, error) {
 	if err := requirePart("file server", c.Files == nil); err != nil {
 		return nil, err

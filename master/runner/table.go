@@ -27,7 +27,7 @@ type ArgumentError struct {
 
 func (e *ArgumentError) Error() string { return "Passed invalid arguments: " + e.Reason }
 
-// Result is what a runner returns that was called with arguments it does not
+// Result returns what a runner returns that was called with arguments it does not
 // take, nil for other errors. To Salt such a call is no failure
 // (salt/client/mixins.py low).
 func Result(err error) any {

@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// textArgument is an argument as text; nil and missing are "". Numbers come from a
+// textArgument returns an argument as text; nil and missing are "". Numbers come from a
 // command line that looks like YAML.
 func (c *call) textArgument(name string) string { return textOf(c.vals[name]) }
 
@@ -53,7 +53,7 @@ func (c *call) flagArgument(name string, def bool) bool {
 	return value.Truth(v)
 }
 
-// number is an argument as a number.
+// number returns an argument as a number.
 func (c *call) number(name string, def float64) (float64, error) {
 	switch v := c.vals[name].(type) {
 	case nil:
@@ -73,7 +73,7 @@ func (c *call) number(name string, def float64) (float64, error) {
 	return 0, &ArgumentError{Reason: fmt.Sprintf("%s must be a number", name)}
 }
 
-// seconds is an argument as a duration; zero when it is missing.
+// seconds returns an argument as a duration; zero when it is missing.
 func (c *call) seconds(name string) (time.Duration, error) {
 	f, err := c.number(name, 0)
 	if err != nil || f < 0 || f > 1e6 {

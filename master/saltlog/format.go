@@ -42,7 +42,7 @@ type line struct {
 	minion   string
 }
 
-// newLine is the line of a record, without its message.
+// newLine returns the line of a record, without its message.
 func newLine(r slog.Record, program string) *line {
 	l := &line{time: r.Time, level: r.Level, logger: program}
 	if r.PC == 0 {
@@ -130,7 +130,7 @@ func (l *line) saltField(name string) any {
 // colorReset ends what has a color (salt/utils/textformat.py).
 const colorReset = "\x1b[0;0m"
 
-// levelColor is how Salt's LOG_COLORS show a level, or a message of that level, which is
+// levelColor returns how Salt's LOG_COLORS show a level, or a message of that level, which is
 // bold in fewer cases.
 func levelColor(level string, bold bool) string {
 	color := map[string]string{
@@ -151,7 +151,7 @@ func levelColor(level string, bold bool) string {
 	return "\x1b[0;" + color + "m"
 }
 
-// pythonNumber is a level as Python's logging and Salt number it.
+// pythonNumber returns a level as Python's logging and Salt number it.
 func pythonNumber(l slog.Level) int64 {
 	return map[string]int64{
 		"CRITICAL": 50,

@@ -35,7 +35,7 @@ var loggers = []struct{ pkg, logger string }{
 	{"saltern/master/zmtp", "salt.transport.zeromq"},
 }
 
-// loggerOf is the logger of a function, else that of the program.
+// loggerOf returns the logger of a function, else that of the program.
 func loggerOf(function, program string) string {
 	for _, l := range loggers {
 		if strings.HasPrefix(function, l.pkg) {
@@ -49,7 +49,7 @@ func loggerOf(function, program string) string {
 // is below them. They hold beside the levels of sinks (Python's logging.getEffectiveLevel).
 type granularLevels map[string]slog.Level
 
-// levelOf is the least level of a logger: that of the nearest one above it.
+// levelOf returns the least level of a logger: that of the nearest one above it.
 func (g granularLevels) levelOf(logger string) slog.Level {
 	if len(g) == 0 {
 		return LevelGarbage
@@ -107,7 +107,7 @@ func (g granularLevels) setLevel(logger string, level any) error {
 	return nil
 }
 
-// pythonLevel is the least of our levels that lines with at least a level of Python's have.
+// pythonLevel returns the least of our levels that lines with at least a level of Python's have.
 func pythonLevel(n int64) slog.Level {
 	switch {
 	case n <= 1:

@@ -191,7 +191,7 @@ func (i *ids) noteAttr(a slog.Attr) {
 	}
 }
 
-// idText is a value as its format has it; "" without a value (salt/_logging/impl.py
+// idText returns a value as its format has it; "" without a value (salt/_logging/impl.py
 // makeRecord).
 func idText(f format, id string) string {
 	if id == "" {

@@ -39,7 +39,7 @@ func strftime(t time.Time, format string) string {
 	}
 }
 
-// flagged is what a directive has written, with the flags of the GNU C library: the sign - takes
+// flagged returns the text of a directive has written, with the flags of the GNU C library: the sign - takes
 // the zeros away that fill up a number, _ has blanks instead, ^ has capitals.
 func flagged(text, flags string, d byte) string {
 	if strings.Contains(flags, "^") {

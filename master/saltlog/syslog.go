@@ -169,7 +169,7 @@ func OpenSyslog(to *Address, say func(string)) *Syslog {
 	return s
 }
 
-// Lost is how many lines were dropped until now.
+// Lost returns how many lines were dropped until now.
 func (s *Syslog) Lost() int64 { return s.lost.Load() }
 
 // Write implements io.Writer: a line at the level error.
@@ -217,7 +217,7 @@ func (s *Syslog) queueLine(level slog.Level, text string) {
 	s.lost.Add(1)
 }
 
-// packet is a line as syslog reads it. Levels that Python does not know by name are warnings,
+// packet returns a line as syslog reads it. Levels that Python does not know by name are warnings,
 // as with SysLogHandler.mapPriority.
 func (s *Syslog) packet(level slog.Level, text string) []byte {
 	severity := map[string]int{

@@ -140,7 +140,7 @@ func (c *constructor) buildValue(n *yaml.Node) (any, error) {
 	}
 }
 
-// scalar is the text of a scalar, or of the "=" key of a map.
+// scalar returns the text of a scalar, or of the "=" key of a map.
 func (c *constructor) scalar(n *yaml.Node) (string, error) {
 	for hops := 0; n.Kind == yaml.MappingNode && hops < c.limits.Depth; hops++ {
 		var def *yaml.Node
@@ -260,7 +260,7 @@ func identity(k any) any {
 	return k
 }
 
-// flatten gives the pairs of a mapping with its merge keys carried out:
+// flatten returns the pairs of a mapping with its merge keys carried out:
 // merged pairs first, without those whose key the mapping has itself. As in
 // Salt, pairs of two merged mappings may meet; that is a duplicate key.
 func (c *constructor) flatten(n *yaml.Node) ([]pair, error) {
@@ -386,7 +386,7 @@ func (c *constructor) buildPairs(n *yaml.Node, tag string) (any, error) {
 	return l, nil
 }
 
-// tagOf is the tag of a node by Salt's rules, whatever the parser made of it.
+// tagOf returns the tag of a node by Salt's rules, whatever the parser made of it.
 func tagOf(n *yaml.Node) string {
 	if n.Style&yaml.TaggedStyle != 0 {
 		return n.Tag

@@ -35,7 +35,7 @@ type Error struct {
 	Err  error
 }
 
-// Error gives the fault in the form name:line: text.
+// Error returns the fault in the form name:line: text.
 func (e *Error) Error() string {
 	if e.Line <= 0 {
 		return e.Name + ": " + e.Err.Error()
@@ -87,7 +87,7 @@ func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 	return v, nil
 }
 
-// Estimate is an upper bound, cheap to get, of the nodes that the parser
+// Estimate returns an upper bound, cheap to get, of the nodes that the parser
 // would allocate: it takes about 200 bytes for each, whatever its text.
 func Estimate(b []byte) int {
 	n := 1
@@ -104,7 +104,7 @@ func Estimate(b []byte) int {
 	return n
 }
 
-// parseDocument gives the content of the only document, nil when there is none.
+// parseDocument returns the content of the only document, nil when there is none.
 func parseDocument(b []byte) (root *yaml.Node, err error) {
 	defer func() {
 		// The library reports some malformed input by panicking with a text.
@@ -191,7 +191,7 @@ func syntax(err error, b []byte) error {
 	return &Error{Line: n, Err: errors.New(text)}
 }
 
-// lineOf is the line on which text first stands, 0 when it is nowhere.
+// lineOf returns the line on which text first stands, 0 when it is nowhere.
 func lineOf(b []byte, text string) int {
 	i := bytes.Index(b, []byte(text))
 	if i < 0 {
@@ -200,7 +200,7 @@ func lineOf(b []byte, text string) int {
 	return 1 + bytes.Count(b[:i], []byte("\n"))
 }
 
-// Lines gives the line of each key of the map that b is, as it is written
+// Lines returns the line of each key of the map that b is, as it is written
 // there; nil when b is no map. Of a key that stands twice it is the first.
 func Lines(b []byte) map[string]int {
 	root, err := parseDocument(b)
@@ -212,7 +212,7 @@ func Lines(b []byte) map[string]int {
 	return lines
 }
 
-// LinesBelow gives the lines of the keys inside of some keys of the map b, down to so many
+// LinesBelow returns the lines of the keys inside of some keys of the map b, down to so many
 // levels, as [Below] names them. A list stands for what is in it: of two keys of one name in
 // it the first counts.
 func LinesBelow(b []byte, levels int, keys ...string) map[string]int {

@@ -56,7 +56,7 @@ type atom struct {
 	literal bool   // block literal where the place allows it
 }
 
-// scalarAtom gives the text of a scalar, or false for a container.
+// scalarAtom returns the text of a scalar, or false for a container.
 func scalarAtom(v any) (atom, bool, error) {
 	plain := func(s string) (atom, bool, error) { return atom{text: s, plain: true}, true, nil }
 	switch v := v.(type) {

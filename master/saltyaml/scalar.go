@@ -56,7 +56,7 @@ func plainTag(s string) string {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// prefixLen is the length of the prefix of s whose bytes all satisfy ok.
+// prefixLen returns the length of the prefix of s whose bytes all satisfy ok.
 func prefixLen(s string, ok func(byte) bool) int {
 	i := 0
 	for i < len(s) && ok(s[i]) {

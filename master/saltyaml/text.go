@@ -33,6 +33,9 @@ func visible(r rune) bool {
 	return printableRune(r) && (r < 0xa0 || isBreak(r) || !printable.Unsafe(r))
 }
 
+// isBlank reports whether a character ends a word in YAML.
+func isBlank(r rune) bool { return r == ' ' || r == '\t' || r == 0 || isBreak(r) }
+
 func analyse(s string) traits {
 	if s == "" {
 		return traits{blockPlain: true, single: true}
@@ -44,7 +47,6 @@ func analyse(s string) traits {
 	}
 
 	both := func() { inFlow, inBlock = true, true }
-	blank := func(r rune) bool { return r == ' ' || r == '\t' || r == 0 || isBreak(r) }
 	before := true
 	wasSpace := false
 	wasBreak := false
@@ -54,7 +56,7 @@ func analyse(s string) traits {
 		last := i+n == len(s)
 		if !last {
 			next, _ := utf8.DecodeRuneInString(s[i+n:])
-			after = blank(next)
+			after = isBlank(next)
 		}
 
 		switch {
@@ -90,7 +92,7 @@ func analyse(s string) traits {
 			wasSpace, wasBreak = false, false
 		}
 
-		before = blank(r)
+		before = isBlank(r)
 		i += n
 	}
 

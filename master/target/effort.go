@@ -43,7 +43,7 @@ func (e *Effort) Restart(limit time.Duration) { e.until = time.Now().Add(limit) 
 // Spent returns an error when the work was given up: its outcome is no answer.
 func (e *Effort) Spent() error { return e.errGivenUp() }
 
-// Steps is what was done so far: one step is a name that was looked at.
+// Steps returns what was done so far: one step is a name that was looked at.
 func (e *Effort) Steps() int64 {
 	if e == nil {
 		return 0

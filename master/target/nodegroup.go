@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// nodegroup gives the words of a compound target for a group
+// nodegroup returns the words of a compound target for a group
 // (nodegroup_comp of salt/utils/minions.py). A group without operators is a
 // list of names, or, with characters of regular expressions, an expression.
 func nodegroup(name string, groups *value.Map) ([]string, error) {
@@ -23,7 +23,7 @@ type grouper struct {
 	words  int
 }
 
-// expand gives a group's words and reports whether groups were inside it.
+// expand returns a group's words and reports whether groups were inside it.
 func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 	if slices.Contains(g.open, name) {
 		return nil, false, fmt.Errorf("%w: nodegroup %s contains itself", errInvalid, quoteShort(name))

@@ -43,7 +43,7 @@ type pillarTerm struct {
 	delimited       bool // by another delimiter than terms of compound targets are
 }
 
-// pillarTerms are the terms of a target with those of its nodegroups, pillar terms among them.
+// pillarTerms returns the terms of a target with those of its nodegroups, pillar terms among them.
 func pillarTerms(tgt any, typ, delimiter string, groups *value.Map) (terms []pillarTerm) {
 	var words []string
 	var err error

@@ -117,7 +117,7 @@ func pythonInt(s string) (int, error) {
 	return strconv.Atoi(strings.ReplaceAll(s, "_", ""))
 }
 
-// yamlKey is what salt.utils.args.yamlify_arg makes of a key, when that is
+// yamlKey returns what salt.utils.args.yamlify_arg makes of a key, when that is
 // another key than the text itself.
 func yamlKey(s string) (any, bool) {
 	if len(s) > 256 {

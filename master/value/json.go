@@ -140,7 +140,7 @@ func jsonFloat(f float64) string {
 	return FloatRepr(f)
 }
 
-// JSONKey is the text that json.dumps makes of a key.
+// JSONKey returns the text that json.dumps makes of a key.
 func JSONKey(k any) string {
 	switch k := k.(type) {
 	case nil:

@@ -74,7 +74,7 @@ func (m *Map) find(k any) int {
 	return -1
 }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (m *Map) Len() int {
 	if m == nil {
 		return 0
@@ -270,7 +270,7 @@ type Ext struct {
 	Data []byte
 }
 
-// List gives the elements of l as values.
+// List returns the elements of l as values.
 func List[T any](l []T) []any {
 	out := make([]any, len(l))
 	for i, v := range l {

@@ -95,7 +95,7 @@ func (d *jsonReader) mapping(depth int) (any, error) {
 	return m, err
 }
 
-// number is an integer where it is written as one. Of those that Salt's wire cannot
+// number returns an integer where it is written as one. Of those that Salt's wire cannot
 // carry, job ids become text (salt/utils/args.py condition_input), others are refused.
 func number(s string) (any, error) {
 	if strings.ContainsAny(s, ".eE") {

@@ -6,11 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// pool is something that connections share, counted in bytes or in connections. No
-// source may hold more than times as much as is left for others: one source alone
-// gets times/(times+1) of it, and n greedy ones leave 1/(n*times+1) to the next,
-// however many connections they open (Choudhury and Hahne, Dynamic queue length
-// thresholds, 1998).
+// pool is a budget that connections share, counted in bytes or in connections. No source may hold
+// more than times as much as is left for others: a single source gets at most times/(times+1) of
+// it, and n greedy ones leave 1/(n*times+1) to the next, however many connections they open
+// (Choudhury and Hahne, Dynamic queue length thresholds, 1998).
 type pool struct {
 	max, times int64
 
@@ -19,8 +18,8 @@ type pool struct {
 	by   map[netip.Addr]int64
 }
 
-// reserve reports whether n more could be set aside for src. It gives up at once: who
-// waits holds what he has already.
+// reserve reserves n more for src and reports whether there was room. It never waits: a waiting
+// caller would hold what it has already.
 func (p *pool) reserve(src netip.Addr, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,20 +44,20 @@ func (p *pool) release(src netip.Addr, n int64) {
 	}
 }
 
-// Account is what a connection of a Router may use: who has proved himself shares
-// memory with others who have, strangers share less. Take and Prove are for the
-// handler of a request.
+// Account limits what a connection of a Router may use. Peers that have proved their identity share
+// one memory budget, strangers share a smaller one. Take and Prove are for the handler of a
+// request.
 type Account struct {
 	hub    *hub
 	source netip.Addr // see source; the zero value on Unix sockets
 	proven atomic.Bool
-	held   [2]int64 // of the request at work, for strangers and for others
-	// workers has the worker of the request at work; nil outside of a handler.
+	held   [2]int64 // reserved for the present request: from the strangers' pool, from the others' pool
+	// workers are the workers of the present request. It is nil outside of a handler.
 	workers *workers
 }
 
-// trusted reports whether the connection, or a request from its source, was proven,
-// or it comes from this host without a proxy between: a tool or a health check.
+// trusted reports whether the connection, or a request from its source, was proven, or whether it
+// comes from this host without a proxy: a tool or a health check.
 func (a *Account) trusted() bool {
 	if a.proven.Load() {
 		return true
@@ -70,8 +69,8 @@ func (a *Account) trusted() bool {
 	return false
 }
 
-// Prove notes that a request of this connection was proven. Unless that is known
-// already, fresh is asked whether the proof is new.
+// Prove records that a request of this connection was proven. Unless that is known already, it
+// calls fresh to check that the proof is new.
 func (a *Account) Prove(fresh func() bool) {
 	if a == nil || !a.proven.Load() && !fresh() {
 		return
@@ -80,8 +79,8 @@ func (a *Account) Prove(fresh func() bool) {
 	a.hub.cfg.Sources.Prove(a.source)
 }
 
-// Take sets aside n bytes of memory until the request at work is answered. When it
-// reports false the request must be refused.
+// Take reserves n bytes of memory until the present request is answered. If it returns false, the
+// handler must refuse the request.
 func (a *Account) Take(n int64) bool {
 	if a == nil {
 		return true
@@ -95,10 +94,9 @@ func (a *Account) Take(n int64) bool {
 	return true
 }
 
-// Park gives back the worker and the memory of the request at work, for a handler
-// that is about to wait for long. Its goroutine, its connection and its payload
-// stay. resume takes a worker again, and waits until one is free. The handler must
-// call it before it goes on; it takes no memory back.
+// Park releases the worker and the memory of the present request, for a handler that is about to
+// wait for long. The handler keeps its goroutine, connection and payload. It must call resume
+// before it goes on; resume waits for a free worker and does not reserve memory again.
 func (a *Account) Park() (resume func()) {
 	if a == nil || a.workers == nil {
 		return func() {}
@@ -122,7 +120,7 @@ func (a *Account) memoryPool() (*pool, int) {
 	return &a.hub.strangers, 0
 }
 
-// release gives back what Take has set aside.
+// release releases the memory that Take reserved.
 func (a *Account) release() {
 	for i, p := range []*pool{&a.hub.strangers, &a.hub.memory} {
 		if a.held[i] != 0 {

@@ -4,8 +4,8 @@ import "sync"
 
 const (
 	readSize = 4 << 10 // read buffer, held only while bytes are in it
-	// smallSize is the size of the buffer that a message begins with. It is part
-	// of what a connection costs and is counted nowhere else.
+	// smallSize is the size of a message's first buffer. It belongs to the cost of a connection and
+	// is not counted elsewhere.
 	smallSize = 4 << 10
 	freeSize  = 64 << 10 // the largest buffer that is kept for the next message
 )
@@ -35,7 +35,7 @@ type buffer struct {
 	box  *[]byte
 }
 
-// buffer gives an empty buffer with room for size bytes.
+// buffer returns an empty buffer with room for size bytes.
 func (p *pools) buffer(size int) buffer {
 	home := &p.small
 	switch {
@@ -48,7 +48,7 @@ func (p *pools) buffer(size int) buffer {
 	return buffer{b: (*box)[:0], home: home, box: box}
 }
 
-// free gives the memory back; nobody may touch it afterwards.
+// free returns the memory to its pool; nobody may use it afterwards.
 func (b *buffer) free() {
 	if b.home != nil {
 		b.home.Put(b.box)

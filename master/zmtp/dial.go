@@ -13,11 +13,11 @@ import (
 
 // DialConfig configures the clients Req and Sub.
 type DialConfig struct {
-	Limits Limits // MaxMessage, MaxFrames, Handshake and the pace; the rest does not apply
-	// Heartbeat, when its Interval is set, makes the client send PINGs and give
-	// up a silent server; Timeout is then 3 × Interval unless set. PINGs of the
-	// server are answered in any case, and a server that is silent for longer
-	// than the TTL in its PING is given up, as libzmq does.
+	Limits Limits // only MaxMessage, MaxFrames, Handshake and the pace apply
+	// Heartbeat makes the client send PINGs if its Interval is set, and close a connection to a
+	// silent server; Timeout is then 3 × Interval unless set. In any case the client answers PINGs
+	// of the server, and closes the connection when the server is silent for longer than the TTL in
+	// its PING, as libzmq does.
 	Heartbeat Heartbeat
 	// Identity is sent to the server. Default empty.
 	Identity string
@@ -31,7 +31,7 @@ type client struct {
 	group  sync.WaitGroup
 	lim    Limits
 	memory pool
-	expiry *time.Timer // of the reading goroutine
+	expiry *time.Timer // used by the reading goroutine only
 }
 
 // connect connects to addr, "host:port" or "unix:path", and shakes hands.
@@ -101,8 +101,8 @@ func (c *client) heartbeatLoop(h Heartbeat) {
 	}
 }
 
-// extendExpiry gives the server until ttl is over to say something more. It is called
-// by the reading goroutine.
+// extendExpiry closes the connection unless the server sends something within ttl. The reading
+// goroutine calls it.
 func (c *client) extendExpiry(ttl time.Duration) {
 	switch {
 	case ttl <= 0:
@@ -126,14 +126,13 @@ func (c *client) closeAndWait() {
 	}
 }
 
-// Req is a client that asks a Router (or any ZMTP ROUTER or REP socket), one
-// request at a time. It is safe for concurrent use; requests queue up. Once a
-// request failed the connection is closed, because a late answer could be
-// taken for that of the next request: dial again.
+// Req is a client of a Router (or any ZMTP ROUTER or REP socket). It sends one request at a time.
+// It is safe for concurrent use; requests queue up. After a failed request the connection is
+// closed, because a late answer could be taken for that of the next request: dial again.
 type Req struct {
 	client
-	turn    chan struct{} // one token
-	asked   atomic.Bool   // an answer is due
+	turn    chan struct{} // holds one token
+	asked   atomic.Bool   // an answer is expected
 	replies chan []byte
 }
 
@@ -224,8 +223,8 @@ type Sub struct {
 	topics map[string]int
 }
 
-// subQueue is the number of messages that wait for Next. Overflow policy: the
-// connection is not read any more until there is room.
+// subQueue is the number of messages that may wait for Next. When it is full, the client stops
+// reading the connection.
 const subQueue = 64
 
 // DialSub connects to addr, "host:port" or "unix:path", and subscribes to the
@@ -257,8 +256,8 @@ func (s *Sub) Subscribe(topic string) error {
 	return s.change("SUBSCRIBE", 1, topic)
 }
 
-// Unsubscribe takes one subscription to a topic back. A topic subscribed to
-// twice must be taken back twice.
+// Unsubscribe cancels one subscription to a topic. A topic that was subscribed to twice must be
+// cancelled twice.
 func (s *Sub) Unsubscribe(topic string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,8 +287,8 @@ func (s *Sub) change(command string, first byte, topic string) error {
 	return nil
 }
 
-// Next returns the next message, one slice per frame. The error is ctx's, or
-// says why the connection ended.
+// Next returns the next message, one slice per frame. The error is ctx's, or the reason why the
+// connection ended.
 func (s *Sub) Next(ctx context.Context) ([][]byte, error) {
 	select {
 	case m := <-s.messages:
@@ -306,7 +305,7 @@ func (s *Sub) Next(ctx context.Context) ([][]byte, error) {
 	}
 
 	select {
-	case m := <-s.messages: // came before the end
+	case m := <-s.messages: // arrived before the connection ended
 		return m, nil
 	default:
 		return nil, s.closeCause(errors.New("zmtp: connection ended"))

@@ -65,17 +65,16 @@ func unexpected(err error) error {
 	return err
 }
 
-// pace is the deadline policy of a message on its way in: it may stand still
-// for MessageTime, and it may not be slower than MinRate on the whole.
+// pace is the deadline policy for a message that is being received: it may pause for at most
+// MessageTime, and its average rate must not be lower than MinRate.
 type pace struct {
 	l     *Limits
 	start time.Time
 	set   bool
 }
 
-// expectBytes is called before n more bytes of a message are read; got is how many
-// of it are there. As long as the bytes are buffered already it costs nothing. A
-// nil pace leaves the deadlines alone.
+// expectBytes sets the deadline before n more bytes of a message are read; got is how many bytes
+// have arrived. It costs nothing while the bytes are buffered. With a nil pace it does nothing.
 func (p *pace) expectBytes(r *reader, n uint64, got int) error {
 	if p == nil || uint64(r.buffered()) >= n {
 		return nil
@@ -105,16 +104,16 @@ func (p *pace) endMessage(r *reader) error {
 	return r.conn.SetReadDeadline(time.Time{})
 }
 
-// readBody appends the size bytes of a frame to dst. The memory grows with arrival: it
-// is doubled when it is full, whatever the header claims. charge is asked before
-// each growth, with the new capacity.
+// readBody appends the size bytes of a frame to dst. Memory grows as bytes arrive: it is doubled
+// when it is full, whatever the header claims. readBody calls charge before each growth with the
+// new capacity.
 func (r *reader) readBody(dst *buffer, size uint64, p *pace, charge func(capacity int) error) error {
 	for size > 0 {
 		room := cap(dst.b) - len(dst.b)
 		if room == 0 {
 			more := len(dst.b) + int(min(size, max(smallSize, uint64(len(dst.b)))))
 			if more > smallSize {
-				more = max(more, freeSize) // as large as the buffer that is lent
+				more = max(more, freeSize) // as large as a pooled buffer
 				if err := charge(more); err != nil {
 					return err
 				}
@@ -127,7 +126,7 @@ func (r *reader) readBody(dst *buffer, size uint64, p *pace, charge func(capacit
 			room = cap(dst.b) - len(dst.b)
 		}
 
-		// In steps, so that the deadline follows the progress.
+		// Read in steps, so that the deadline follows the progress.
 		n := int(min(uint64(room), size, freeSize))
 		if err := p.expectBytes(r, uint64(n), len(dst.b)); err != nil {
 			return err

@@ -23,25 +23,25 @@ type Listen struct {
 	// header is optional, since the proxy's health checks and local tools come
 	// from the same address.
 	ProxyFrom []netip.Prefix
-	// ProxyMember tells of further addresses that may; nil: there are none. It
-	// is asked once per connection and must not wait.
+	// ProxyMember reports whether a further address may send a PROXY header. It may be nil: there
+	// are none. It is called once per connection and must not block.
 	ProxyMember func(netip.Addr) bool
 	// ProxyUnix allows the same on Unix sockets.
 	ProxyUnix bool
-	// Sources are the addresses known to prove themselves; default: a table of the
+	// Sources are the addresses with recently proven requests. The default is a table of the
 	// listener's own.
 	Sources *Sources
 	// Linger is how long Close waits for replies and queued messages to leave.
 	// Default 1 s, as Salt sets it; negative: do not wait.
 	Linger time.Duration
-	// Log gets expected network events at debug level, broken peers as warnings
-	// of bounded rate. Default: nowhere.
+	// Log gets expected network events at debug level, and warnings about faulty peers at a bounded
+	// rate. By default nothing is logged.
 	Log *slog.Logger
 }
 
-// slots is the number of groups of connections. Each heartbeat tick serves
-// one of them, so that the load is even. With few connections one tick an interval
-// serves all: to wake up costs more than to serve them.
+// slots is the number of groups of connections. Each heartbeat tick serves one group, so that the
+// load is even. With few connections one tick per interval serves all: waking up costs more than
+// serving them.
 const (
 	slots    = 16
 	fewConns = 64
@@ -54,21 +54,21 @@ type hub struct {
 	out    outLimits
 	pings  *pings
 	pools  *pools
-	memory pool // bytes of messages: of who has proved himself,
-	// of strangers, and their connections
+	memory pool // bytes of messages of proven peers,
+	// of strangers, and the connections of strangers
 	strangers, strange pool
 	count              counters
 	noise              throttle
 	ln                 net.Listener
-	// serve is called after the handshake, in the connection's goroutine. It
-	// sets role and ready, and returns why the connection ended.
+	// serve runs a connection after its handshake, in the connection's goroutine. It sets role and
+	// ready, and returns why the connection ended.
 	serve   func(*member) error
-	ctx     context.Context // ends at the very end of Close
+	ctx     context.Context // cancelled at the very end of Close
 	cancel  context.CancelFunc
 	closing chan struct{}
 	once    sync.Once
 
-	loops sync.WaitGroup // accept and heartbeat
+	loops sync.WaitGroup // goroutines of accept and heartbeat
 	conns sync.WaitGroup // connection goroutines and flushers
 	ids   atomic.Uint64
 	slots [slots]slot
@@ -88,12 +88,12 @@ type member struct {
 	link
 	slot  *slot
 	index int // in slot.members; guarded by slot.mu
-	// ready says that the handshake is over; role is set before.
+	// ready means that the handshake is over; role is set before.
 	ready atomic.Bool
 	role  any // *asker or *subscriber
 	// account is set when the source is known, before ready.
 	account Account
-	placed  bool // it has a place among the strangers
+	placed  bool // it occupies one of the strangers' places
 	born    time.Time
 }
 
@@ -153,7 +153,7 @@ func (h *hub) accept() {
 			return
 		}
 
-		// Out of descriptors, most likely: wait instead of spinning.
+		// Most likely out of descriptors: wait instead of spinning.
 		h.count.acceptFails.Add(1)
 		h.noise.warn(h.cfg.Log, "cannot accept", "error", err)
 		select {
@@ -168,7 +168,7 @@ func (h *hub) accept() {
 
 func (h *hub) admitConnection(conn net.Conn) {
 	open := h.count.conns.Add(1)
-	h.count.accepted.Add(1) // after conns: who sees it accepted sees it open or ended
+	h.count.accepted.Add(1) // after conns, so that an accepted connection is seen as open or ended
 	if open > int64(h.cfg.Limits.MaxConns) {
 		h.count.conns.Add(-1)
 		h.count.refused.Add(1)
@@ -192,7 +192,7 @@ func (h *hub) admitConnection(conn net.Conn) {
 	h.conns.Go(func() { h.runConnection(m) })
 }
 
-// remote is the address of a TCP peer, the zero value for others.
+// remote returns the address of a TCP peer, the zero value for others.
 func remote(conn net.Conn) netip.AddrPort {
 	a, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -287,12 +287,13 @@ func (h *hub) shakeHands(m *member) (counted bool, err error) {
 	return counted, m.conn.SetReadDeadline(time.Time{})
 }
 
-// claimPlace finds out whose connection it is, and whether there is a place for it.
+// claimPlace determines the source of a connection and reserves a place for it. It reports whether
+// there was one.
 func (h *hub) claimPlace(m *member, proxied bool) bool {
 	a := m.peer.Remote.Addr()
 	m.account.source = source(a)
 	if !proxied && (!a.IsValid() || a.IsLoopback() || h.trusted(m)) {
-		m.account.proven.Store(true) // a tool of this host, or a load balancer's check
+		m.account.proven.Store(true) // a tool on this host, or a load balancer's check
 	}
 	if m.account.trusted() {
 		return true
@@ -301,7 +302,7 @@ func (h *hub) claimPlace(m *member, proxied bool) bool {
 	return m.placed
 }
 
-// memory says which memory a message of the connection counts against.
+// memory returns the pool and the source that a message of the connection counts against.
 func (m *member) memory() (*pool, netip.Addr) {
 	p, _ := m.account.memoryPool()
 	return p, m.account.source
@@ -319,8 +320,7 @@ var (
 	errTooMany = errors.New("zmtp: too many connections from this address")
 	errLate    = errors.New("zmtp: handshake not finished in time")
 	errSlow    = violation("message not finished in time")
-	// errUnproven ends a connection in good order for its peer: a minion that waits
-	// for its key connects anew.
+	// errUnproven ends a connection gracefully: a minion that waits for its key simply reconnects.
 	errUnproven = errors.New("zmtp: nothing was proven in time")
 )
 
@@ -393,7 +393,7 @@ func (h *hub) heartbeat() {
 	defer t.Stop()
 
 	var batch []*member
-	rested := false // for a whole interval
+	rested := false // whether the loop has slept for a whole interval
 	for i := 0; ; {
 		select {
 		case <-h.closing:
@@ -426,7 +426,7 @@ func (h *hub) heartbeat() {
 	}
 }
 
-// tendMember gives a connection its heartbeat, or ends it.
+// tendMember performs the heartbeat of a connection, or closes it.
 func (h *hub) tendMember(m *member, now time.Time, ping []byte) {
 	switch {
 	case !m.ready.Load():
@@ -437,8 +437,8 @@ func (h *hub) tendMember(m *member, now time.Time, ping []byte) {
 	}
 }
 
-// overdue reports whether a connection has had its time to prove itself. One with a
-// request at work has more.
+// overdue reports whether a connection has used up its time to prove itself. A connection with a
+// request in progress has more time.
 func (h *hub) overdue(m *member, now time.Time) bool {
 	in := h.cfg.Limits.ProveIn
 	if in <= 0 || now.Sub(m.born) < in {
@@ -474,8 +474,8 @@ func (h *hub) readyMembers(yield func(*member) bool) {
 	}
 }
 
-// close stops accepting, waits up to the linger time for settled, ends every
-// connection and waits for all goroutines. Safe to call again.
+// close stops accepting, waits up to the linger time for settled, ends every connection and waits
+// for all goroutines. It may be called again.
 func (h *hub) close(settled func(*member) <-chan struct{}) {
 	h.once.Do(func() {
 		close(h.closing)
@@ -486,7 +486,7 @@ func (h *hub) close(settled func(*member) <-chan struct{}) {
 
 	h.loops.Wait()
 
-	// A connection accepted in the last moment is in a slot by now.
+	// A connection that was accepted at the last moment is in a slot by now.
 	for i := range h.slots {
 		for _, m := range h.slots[i].appendMembers(nil) {
 			m.fail(nil)

@@ -12,38 +12,34 @@ type Limits struct {
 	// together. Default 64 MiB for a Router; a Pub takes 4 KiB, since
 	// subscribers send nothing but subscriptions.
 	MaxMessage int
-	// MaxInflight bounds the memory in bytes of all messages over 4 KiB that are
-	// being received, handled or answered at once, of peers that have proved
-	// themselves; what has arrived counts, not what was announced. One source
-	// may use 8 times as much as is left. A connection that needs more is closed.
-	// Default 4 × MaxMessage.
+	// MaxInflight bounds the memory in bytes of all messages over 4 KiB of proven peers that are
+	// being received, handled or answered. It counts the bytes that have arrived, not those
+	// announced. One source may use 8 times as much as is left. A connection that needs more is
+	// closed. Default 4 × MaxMessage.
 	MaxInflight int64
-	// MaxStrange is the same for strangers; one source may use twice as much as is
-	// left. Default 3/2 × MaxMessage.
+	// MaxStrange is the same bound for strangers; one source may use twice as much as is left.
+	// Default 3/2 × MaxMessage.
 	MaxStrange int64
 	// MaxFrames is the number of frames in a message. Default 16.
 	MaxFrames int
 	// Handshake is the time from accept to READY. Default 5 s.
 	Handshake time.Duration
-	// MessageTime is how long a started message may stand still before the
-	// connection is closed. Default 30 s. A message that trickles at less
-	// than MinRate is closed as well.
+	// MessageTime is how long a message may pause before the connection is closed. Default 30 s. A
+	// message slower than MinRate is closed as well.
 	MessageTime time.Duration
-	// MinRate is the least bytes per second of a message on its way in,
-	// counted after the first MessageTime. Default 4096.
+	// MinRate is the least average rate of a message in bytes per second, counted after the first
+	// MessageTime. Default 4096.
 	MinRate int
-	// MaxConns bounds all connections of the listener, those in handshake
-	// included; a connection over it is closed at once. Strangers share three
-	// quarters of it, of which one source may have as many as are left. Default
-	// 65536.
+	// MaxConns bounds all connections of the listener, including those in handshake; further ones
+	// are closed at once. Strangers share three quarters of it, of which one source may have as
+	// many as are left. Default 65536.
 	MaxConns int
-	// ProveIn ends a connection to a Router that is idle and has proved nothing for
-	// so long. Default 0: never.
+	// ProveIn is the time after which an idle connection to a Router is closed that has proved
+	// nothing. Default 0: never.
 	ProveIn time.Duration
-	// MaxPerSource bounds the connections of one address (as seen through the
-	// PROXY header). Default 0: no bound, since many minions may share the
-	// address of a NAT gateway. Connections from ProxyFrom addresses without a
-	// PROXY header, as health checks make them, do not count.
+	// MaxPerSource bounds the connections of one address (the one in the PROXY header, if any).
+	// Default 0: no bound, since many minions may share the address of a NAT gateway. Connections
+	// from ProxyFrom addresses without a PROXY header, such as health checks, do not count.
 	MaxPerSource int
 }
 
@@ -59,26 +55,24 @@ func (l Limits) withDefaults(maxMessage int) Limits {
 	return l
 }
 
-// Heartbeat says when to look for vanished peers. The zero value means the
-// figures of salt's transport/zeromq.py (_set_zmq_heartbeat): PING every 10 s
-// with a TTL of 0, close after 30 s of silence. Peers that announce ZMTP 3.0
-// know no PING and are left to TCP keep-alive.
+// Heartbeat configures the search for vanished peers. The zero value means the figures of salt's
+// transport/zeromq.py (_set_zmq_heartbeat): PING every 10 s with a TTL of 0, close after 30 s of
+// silence. Peers that announce ZMTP 3.0 know no PING and are left to TCP keep-alive.
 type Heartbeat struct {
 	// Interval is the time between PINGs; negative switches heartbeats off.
 	Interval time.Duration
 	// Timeout is the silence after which a peer counts as gone.
 	Timeout time.Duration
-	// TTL, at most 65 s, is told to the peer with each PING: libzmq counts us as
-	// gone when nothing comes for so long afterwards, and connects anew. It is
-	// the only way in which an unmodified minion finds out early that the host
-	// of its master has vanished. Default 0: it is not asked to look.
+	// TTL, at most 65 s, is sent to the peer with each PING. If libzmq then receives nothing for
+	// that long, it counts the master as gone and reconnects. Only this makes an unmodified minion
+	// notice early that the host of its master has vanished. Default 0: the peer does not check.
 	TTL time.Duration
 }
 
 func (h Heartbeat) withDefaults() Heartbeat {
 	setDefault(&h.Interval, 10*time.Second)
 	setDefault(&h.Timeout, 30*time.Second)
-	// libzmq keeps the time in 16 bits of milliseconds (zmtp_engine.cpp).
+	// libzmq stores the time in 16 bits of milliseconds (zmtp_engine.cpp).
 	h.TTL = min(max(h.TTL, 0), 65*time.Second)
 	return h
 }
@@ -98,18 +92,17 @@ type Peer struct {
 	// was one, the address of the TCP connection otherwise, and the zero value
 	// on Unix sockets.
 	Remote netip.AddrPort
-	// Via is the address of the proxy that gave Remote in a PROXY header, the
-	// zero value without one.
+	// Via is the address of the proxy that sent the PROXY header, the zero value without one.
 	Via netip.Addr
-	// Missing is, of a connection that a proxy of ours has moved here from another master,
-	// when that one was last heard: what it sent since then may not have come. It is the
-	// zero value for all others.
+	// Missing is set if a proxy of ours moved the connection here from another master: the time
+	// when that master was last heard. What it sent since then may be lost. Otherwise it is the
+	// zero value.
 	Missing time.Time
-	// Answered is, of a subscriber that is sent PINGs with a TTL, when the last one was made
-	// that it has answered, or it has come: what was published before has reached it. It is
-	// the zero value for all others.
+	// Answered is set for a subscriber that gets PINGs with a TTL: when the last PING was made that
+	// it answered, or when it connected. What was published before has reached it. Otherwise it is
+	// the zero value.
 	Answered time.Time
-	// SocketType is what the peer calls itself: REQ, DEALER, SUB, …
+	// SocketType is the socket type that the peer announced: REQ, DEALER, SUB, …
 	SocketType string
 	// Identity is the routing id that the peer asked for. It is not verified
 	// and may repeat; use it in logs only, quoted.

@@ -13,27 +13,26 @@ import (
 	"time"
 )
 
-// link is one connection with its two directions, the part that servers and
-// clients share. Its goroutine calls handshake, then next; send, ping and fail
-// may be called by anybody.
+// link is one connection in both directions, the part that servers and clients share. Its own
+// goroutine calls handshake and then nextMessage; any goroutine may send, ping and call fail.
 type link struct {
 	conn   net.Conn
 	in     *reader
 	out    outbox
 	limits *Limits
-	// room says which memory a message counts against, and as whose; it is asked
-	// once for each message that is not small.
+	// room returns the pool and the source that a message counts against. It is called once for
+	// each message that is not small.
 	room  func() (*pool, netip.Addr)
 	peer  Peer
 	minor byte // of the peer's version
-	// deaf says that the link's goroutine is not reading, so that silence
-	// proves nothing.
+	// deaf means that the link's goroutine does not read at present, so that silence proves
+	// nothing.
 	deaf atomic.Bool
-	// expire takes the TTL of a PING; nil ignores it.
+	// expire is called with the TTL of a PING. It may be nil.
 	expire func(ttl time.Duration)
-	// onPong takes the context of a PONG; nil ignores it.
+	// onPong is called with the context of a PONG. It may be nil.
 	onPong func(context []byte)
-	// onCommand handles what is neither PING nor PONG; nil refuses.
+	// onCommand handles commands other than PING and PONG. It may be nil: then they are refused.
 	onCommand func(name, body []byte) error
 
 	closing sync.Once
@@ -46,7 +45,7 @@ type outLimits struct {
 	items int
 	bytes int
 	stall time.Duration
-	rate  int // least bytes per second of all that waits, after the first stall; 0: none
+	rate  int // least rate of a flush in bytes per second, after the first stall; 0: none
 }
 
 // init sets up a new link. spawn starts the temporary flusher; its owner waits
@@ -76,7 +75,7 @@ func (k *link) init(
 func (k *link) fail(cause error) {
 	k.closing.Do(func() {
 		k.cause = cause
-		close(k.ended) // before Close wakes the reader, which asks why
+		close(k.ended) // before Close wakes the reader, which calls closeCause
 		k.out.close()
 		if tc, ok := k.conn.(*net.TCPConn); ok && cause != nil && !errors.Is(cause, io.EOF) {
 			_ = tc.SetLinger(0)
@@ -85,8 +84,8 @@ func (k *link) fail(cause error) {
 	})
 }
 
-// closeCause gives the cause of the end in place of err, the read error that the end
-// brought about.
+// closeCause returns the cause of the connection's end instead of err, the read error that the end
+// caused.
 func (k *link) closeCause(err error) error {
 	select {
 	case <-k.ended:
@@ -105,7 +104,7 @@ func (k *link) handshake(own, identity string) error {
 		return err
 	}
 
-	// A stranger (a browser, a scanner) is sent away at its first byte.
+	// Reject a stranger (a browser, a scanner) at its first byte.
 	b, err := k.in.peek(1)
 	if err != nil {
 		return err
@@ -162,7 +161,7 @@ type message struct {
 	buf     buffer
 	ends    []int
 	room    func() (*pool, netip.Addr)
-	memory  *pool // that it counts against; nil: it is small
+	memory  *pool // the pool that it counts against; nil for a small message
 	source  netip.Addr
 	charged int64
 }
@@ -227,7 +226,7 @@ func (k *link) readMessage(m *message) error {
 				return err
 			}
 			if len(m.ends) > 0 {
-				// Commands do not prolong a message, however fast they come.
+				// Commands do not extend the deadline of a message, however fast they come.
 				if err := p.deadline(k.in, len(m.buf.b)); err != nil {
 					return err
 				}
@@ -302,22 +301,21 @@ func (k *link) command(h header, p *pace) error {
 	return k.onCommand(name, body)
 }
 
-// Causes of an end that is the peer's doing.
+// Causes of an end for which the peer is responsible.
 var (
 	errSilent  = errors.New("zmtp: peer is silent")
 	errStalled = errors.New("zmtp: peer does not read")
 	errNoRoom  = errors.New("zmtp: no memory for a message now")
 )
 
-// restartSilence ends a deaf time; silence counts from now on.
+// restartSilence ends a deaf time; the silence of the peer is measured from now on.
 func (k *link) restartSilence() {
 	k.in.seen.Store(time.Now().UnixNano())
 	k.deaf.Store(false)
 }
 
-// heartbeat is one heartbeat: it ends a link that has been silent for too long,
-// and sends a PING otherwise. Bytes that a slow peer takes are a sign of life
-// too.
+// heartbeat ends a link that has been silent for too long, and otherwise sends a PING. Bytes that a
+// slow peer accepts count as a sign of life.
 func (k *link) heartbeat(now time.Time, timeout time.Duration, ping []byte) {
 	if k.minor == 0 {
 		return
@@ -339,8 +337,8 @@ func (k *link) heartbeat(now time.Time, timeout time.Duration, ping []byte) {
 	}
 }
 
-// pingFrame is a PING without context, as a Salt master sends it with a TTL
-// of 0. The TTL is in tenths of a second.
+// pingFrame returns a PING without context, as a Salt master sends it with a TTL of 0. The wire
+// carries the TTL in tenths of a second.
 func pingFrame(ttl time.Duration) []byte {
 	return appendCommand(nil, "PING", binary.BigEndian.AppendUint16(nil, uint16(ttl/(100*time.Millisecond))))
 }

@@ -15,20 +15,18 @@ var (
 	errClosed  = errors.New("zmtp: connection closed")
 )
 
-// packet is a piece of the outgoing stream that must not be torn: one frame,
-// or one message, or several.
+// packet is a piece of the outgoing stream that must not be split: one frame, one message, or
+// several.
 type packet struct {
 	b       []byte
-	free    func() // called once, when the bytes are written or given up; or nil
+	free    func() // called once when the bytes are written or dropped; may be nil
 	control bool   // PING or PONG
 }
 
-// outbox writes a connection. See the package comment for the way it works.
-//
-// Overflow policy: a data packet that would exceed maxItems or maxBytes is
-// dropped (the newest, as libzmq does at its high-water mark) and the caller
-// is told; a control packet (PING, PONG) is dropped when maxControl of them
-// wait already, since a peer that does not read does not miss them.
+// outbox writes a connection. The package comment describes how. A data packet that would exceed
+// maxItems or maxBytes is dropped and the caller is told (the newest one, as libzmq does at its
+// high-water mark). A control packet (PING, PONG) is dropped when maxControl of them wait already,
+// since a peer that does not read does not miss them.
 type outbox struct {
 	conn     net.Conn
 	raw      syscall.RawConn
@@ -57,7 +55,7 @@ type outbox struct {
 
 const (
 	maxControl = 4
-	// flushChunk is what a slow peer must take within one stall time.
+	// flushChunk is how many bytes a slow peer must accept within one stall time.
 	flushChunk = 64 << 10
 )
 
@@ -82,8 +80,8 @@ func (o *outbox) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// sendPackets writes or queues the packets, all or none of them. It never blocks on
-// the peer. It takes over the packets in every case.
+// sendPackets writes or queues the packets, all or none of them. It never blocks on the peer. It
+// owns the packets afterwards, also on error.
 func (o *outbox) sendPackets(ps ...packet) error {
 	o.mu.Lock()
 	broken, err := o.sendLocked(ps)
@@ -94,7 +92,7 @@ func (o *outbox) sendPackets(ps ...packet) error {
 	return err
 }
 
-// sendLocked is send with o.mu held; broken says that the connection is over.
+// sendLocked is sendPackets with o.mu held; broken means that the connection is over.
 func (o *outbox) sendLocked(ps []packet) (broken bool, err error) {
 	if o.dead {
 		freeAll(ps)
@@ -132,8 +130,7 @@ func (o *outbox) sendLocked(ps []packet) (broken bool, err error) {
 		}
 	}
 
-	// An idle outbox takes packets of any size: their first bytes may be on
-	// the wire already.
+	// An idle outbox accepts packets of any size: their first bytes may be on the wire already.
 	if o.idle != nil && !o.hasRoom(len(ps), size, control) {
 		freeAll(ps)
 		return false, errDropped
@@ -158,7 +155,7 @@ func (o *outbox) hasRoom(items, size, control int) bool {
 	return len(o.queue)+items <= o.maxItems && o.bytes+size <= o.maxBytes
 }
 
-// writeNow writes what the socket takes at once.
+// writeNow writes the bytes that the socket accepts at once.
 func (o *outbox) writeNow(b []byte) (int, error) {
 	o.src = b
 	o.n = 0
@@ -241,8 +238,8 @@ func (o *outbox) flushQueue() {
 	}
 }
 
-// removeWritten removes what was written: whole packets, and the first bytes of the
-// one behind them.
+// removeWritten removes the written bytes from the queue: whole packets, and the first bytes of the
+// next one.
 func (o *outbox) removeWritten(whole, size int) {
 	o.bytes -= size
 	for _, p := range o.queue[:whole] {
@@ -252,15 +249,15 @@ func (o *outbox) removeWritten(whole, size int) {
 		}
 	}
 	freeAll(o.queue[:whole])
-	clear(o.queue[:whole]) // a long queue must not keep what is gone
+	clear(o.queue[:whole]) // a long queue must not keep sent bytes in memory
 	o.queue = o.queue[whole:]
 	if size > 0 {
 		o.queue[0].b = o.queue[0].b[size:]
 	}
 }
 
-// markDead marks the end. What is queued belongs to the flusher, who may be writing
-// it and gives it up when it comes back. o.mu is held.
+// markDead marks the outbox as closed. The queue belongs to the flusher, who may be writing it and
+// frees it when it returns. o.mu is held.
 func (o *outbox) markDead() { o.dead = true }
 
 func (o *outbox) close() {
@@ -269,14 +266,15 @@ func (o *outbox) close() {
 	o.mu.Unlock()
 }
 
-// pending is closed when the queue is empty; nil when it is.
+// pending returns a channel that is closed when the queue is empty, or nil when it is empty
+// already.
 func (o *outbox) pending() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.idle
 }
 
-// queued is the number of bytes that wait.
+// queued returns the number of waiting bytes.
 func (o *outbox) queued() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -291,9 +289,9 @@ func freeAll(ps []packet) {
 	}
 }
 
-// publish writes or queues the messages, in order, and ping behind them, which may be
-// empty. whole are all their bytes in one piece. Messages that find no room are
-// dropped; sent and size tell what was taken of them.
+// publish writes or queues the messages in order, and ping behind them, which may be empty. whole
+// holds all their bytes in one piece. Messages without room are dropped; sent and size count the
+// accepted ones.
 func (o *outbox) publish(ms []*publication, whole, ping []byte) (sent, size int, err error) {
 	o.mu.Lock()
 	sent, size, broken, err := o.putAll(ms, whole, ping)
@@ -309,7 +307,7 @@ func (o *outbox) putAll(ms []*publication, whole, ping []byte) (sent, size int, 
 		return 0, 0, false, errClosed
 	}
 
-	n := 0 // bytes that are written of what is left
+	n := 0 // written bytes of the rest
 	if o.idle == nil && o.raw != nil {
 		n, err = o.writeNow(whole)
 		if err != nil {
@@ -333,7 +331,7 @@ func (o *outbox) putAll(ms []*publication, whole, ping []byte) (sent, size int, 
 	}
 
 	if n < len(ping) && !broken {
-		// Without room for it others wait there already.
+		// If there is no room, other PINGs wait already.
 		if over, why := o.sendLocked([]packet{{b: ping[n:], control: true}}); over {
 			return sent, size, true, why
 		}

@@ -13,8 +13,8 @@ import (
 type pings struct {
 	ttl  time.Duration
 	born time.Time
-	// mark names the listener: a proxy that moves a connection here may bring the
-	// PONG to a PING of another one.
+	// mark identifies the listener: a proxy that moves a connection here may deliver the PONG for a
+	// PING of another listener.
 	mark [8]byte
 }
 
@@ -24,7 +24,7 @@ func newPings(ttl time.Duration) *pings {
 	return p
 }
 
-// pingAt is the PING of now. All frames of one listener are equally long.
+// pingAt returns a PING made at now. All PINGs of a listener are equally long.
 func (p *pings) pingAt(now time.Time) []byte {
 	body := binary.BigEndian.AppendUint16(make([]byte, 0, 2+maxPingContext), uint16(p.ttl/(100*time.Millisecond)))
 	if p.ttl > 0 {
@@ -34,7 +34,7 @@ func (p *pings) pingAt(now time.Time) []byte {
 	return appendCommand(nil, "PING", body)
 }
 
-// following is the PING that goes out behind a message; nil without a TTL.
+// following returns the PING that is sent behind a message, or nil without a TTL.
 func (p *pings) following() []byte {
 	if p.ttl == 0 {
 		return nil
@@ -42,8 +42,8 @@ func (p *pings) following() []byte {
 	return p.pingAt(time.Now())
 }
 
-// pingTime returns when the PING was made that a PONG with this context answers. It is false
-// for the answer to somebody else's PING, and for a time that has not come yet.
+// pingTime returns when the PING was made that a PONG with this context answers. The second result
+// is false if another listener made the PING, or if the time lies in the future.
 func (p *pings) pingTime(context []byte, now time.Time) (time.Time, bool) {
 	if len(context) != maxPingContext || string(context[:len(p.mark)]) != string(p.mark[:]) {
 		return time.Time{}, false
@@ -52,7 +52,7 @@ func (p *pings) pingTime(context []byte, now time.Time) (time.Time, bool) {
 	return at, !at.After(now)
 }
 
-// answers notes what a subscriber has answered.
+// answers records which PING a subscriber has answered.
 func (p *pings) answers(sub *subscriber, context []byte) {
 	at, ok := p.pingTime(context, time.Now())
 	if since := int64(at.Sub(p.born)); ok && since > sub.answered.Load() {
@@ -60,7 +60,7 @@ func (p *pings) answers(sub *subscriber, context []byte) {
 	}
 }
 
-// peerSeen returns the peer of a subscriber with what is known of its answers.
+// peerSeen returns the peer of a subscriber, with the time of its last answer.
 func (p *pings) peerSeen(sub *subscriber) Peer {
 	peer := sub.m.peer
 	if p.ttl > 0 && sub.m.minor > 0 {

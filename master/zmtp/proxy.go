@@ -7,10 +7,9 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// readProxy reads a PROXY header if the first byte announces one. src is not valid when
-// there was none, or one that leaves the address of the connection in force. A connection
-// that a balancer has moved here lacks at most what was said since the time missing, which
-// is zero for others.
+// readProxy reads a PROXY header if the first byte announces one. src is invalid without a header,
+// or with one that keeps the address of the connection. missing is set if a balancer moved the
+// connection here: it may lack what was sent to it since then.
 func readProxy(r *reader) (src netip.AddrPort, missing time.Time, err error) {
 	b, err := r.peek(1)
 	if err != nil || b[0] != proxyproto.Signature[0] {

@@ -14,17 +14,16 @@ import (
 // PubConfig configures a Pub.
 type PubConfig struct {
 	Listen
-	// MaxQueue is the number of messages that wait for a slow subscriber;
-	// beyond it the newest are dropped for it. Default 1000 (Salt's pub_hwm).
+	// MaxQueue is the number of messages that may wait for a slow subscriber; beyond that the
+	// newest are dropped for it. Default 1000 (Salt's pub_hwm).
 	MaxQueue int
-	// MaxQueueBytes is the same in bytes. The bytes are shared between all
-	// subscribers that wait for the same messages. Default 16 MiB.
+	// MaxQueueBytes is the same bound in bytes. Subscribers that wait for the same messages share
+	// the bytes. Default 16 MiB.
 	MaxQueueBytes int
-	// WriteStall is how long a subscriber may take no bytes while some wait
-	// for it, before it is cut off. Default 30 s.
+	// WriteStall is how long a subscriber may accept no bytes while some wait for it, before its
+	// connection is closed. Default 30 s.
 	WriteStall time.Duration
-	// Shards is the number of goroutines that write. Default: as many as
-	// processors, at most 8.
+	// Shards is the number of goroutines that write. Default: the number of processors, at most 8.
 	Shards int
 
 	// The hooks are called in the connection's goroutine, in this order, and
@@ -44,17 +43,17 @@ type Pub struct {
 	cfg    PubConfig
 	shards []*shard
 
-	mu     sync.Mutex // one publisher at a time: all see the same order
+	mu     sync.Mutex // one publisher at a time, so that all subscribers see the same order
 	closed bool
 }
 
-// publication is a framed message, shared by all who get it.
+// publication is a framed message, shared by all its receivers.
 type publication struct {
 	topic  []byte // first frame
 	wire   []byte
 	pinged []byte // wire with the PING behind it
-	// do marks a barrier: nothing is sent, but do is called by each shard's
-	// goroutine when all before it is done.
+	// do marks a barrier: nothing is sent, and each shard's goroutine calls do when everything
+	// before it is done.
 	do func(*shard)
 }
 
@@ -159,7 +158,7 @@ func (p *Pub) subscribe(sub *subscriber, topic []byte) error {
 	return nil
 }
 
-// public hides the causes that are no fault.
+// public returns nil for causes that are not errors to a hook.
 func public(err error) error {
 	if errors.Is(err, errClosed) || errors.Is(err, io.EOF) {
 		return nil
@@ -167,14 +166,13 @@ func public(err error) error {
 	return err
 }
 
-// Addr is the address of the listener.
+// Addr returns the address of the listener.
 func (p *Pub) Addr() net.Addr { return p.hub.ln.Addr() }
 
-// Publish sends one message, of one or more frames, to every subscriber with a
-// topic that is a prefix of the first frame. The frames are copied. It returns
-// when the message is in the hands of all shards; it waits only for them (that
-// is for processor time), never for a subscriber. The error is ctx's, or says
-// that the Pub is closed.
+// Publish sends one message of one or more frames to every subscriber with a topic that is a prefix
+// of the first frame. It copies the frames. It returns when all shards have the message. So it
+// waits only for processor time, never for a subscriber. The error is ctx's, or reports that the
+// Pub is closed.
 func (p *Pub) Publish(ctx context.Context, frames ...[]byte) error {
 	ping := p.hub.pings.following()
 	size := len(ping)
@@ -197,8 +195,7 @@ func (p *Pub) handToShards(ctx context.Context, m *publication, shards []*shard)
 		return net.ErrClosed
 	}
 
-	// The first wait may be given up; once one shard has the message the
-	// others must get it too.
+	// The first wait may be cancelled. Once one shard has the message, the others must get it, too.
 	done := ctx.Done()
 	for _, s := range shards {
 		select {
@@ -252,8 +249,8 @@ func (p *Pub) Each(yield func(Subscriber) bool) {
 	}
 }
 
-// Silent yields the subscribers that have answered nothing that was sent since a time, of those
-// that are sent PINGs with a TTL.
+// Silent yields the subscribers that get PINGs with a TTL and have not answered any that was sent
+// since a time.
 func (p *Pub) Silent(since time.Time, yield func(Peer) bool) {
 	for m := range p.hub.readyMembers {
 		peer := p.hub.pings.peerSeen(m.role.(*subscriber))
@@ -268,9 +265,8 @@ func (p *Pub) subscriber(m *member) Subscriber {
 	return Subscriber{Peer: p.hub.pings.peerSeen(sub), Topics: sub.topics.list(), Queued: m.out.queued()}
 }
 
-// SendTo sends a message to the connection with this Peer.ID alone, whatever
-// it subscribed to, behind everything published before. It reports whether the
-// connection was there and had room.
+// SendTo sends a message only to the connection with this Peer.ID, whatever it subscribed to,
+// behind everything published before. It reports whether the connection existed and had room.
 func (p *Pub) SendTo(ctx context.Context, id uint64, frames ...[]byte) bool {
 	b := appendMessage(nil, frames...)
 	result := make(chan bool, 1)
@@ -278,10 +274,10 @@ func (p *Pub) SendTo(ctx context.Context, id uint64, frames ...[]byte) bool {
 	if err := p.handToShards(ctx, &publication{do: do}, p.shardsOf(id)); err != nil {
 		return false
 	}
-	return <-result // the shard comes to it, at Close too
+	return <-result // the shard always gets to it, also during Close
 }
 
-// shardsOf is the shard of a connection.
+// shardsOf returns the shard of a connection.
 func (p *Pub) shardsOf(id uint64) []*shard {
 	i := id % uint64(len(p.shards))
 	return p.shards[i : i+1]
@@ -299,9 +295,8 @@ func (p *Pub) Stats() Stats {
 	return s
 }
 
-// Close stops accepting, gives queued messages the linger time, ends all
-// connections and waits for every goroutine. It may be called again, but not
-// by a hook.
+// Close stops accepting, waits for queued messages up to the linger time, ends all connections and
+// waits for every goroutine. It may be called again, but not by a hook.
 func (p *Pub) Close() {
 	p.mu.Lock()
 	if !p.closed {

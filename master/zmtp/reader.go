@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// reader reads a connection through a pooled buffer that it holds only while
-// there are bytes in it: the wait for the next byte happens in the runtime's
-// poller, before a buffer is taken. It is used by one goroutine.
+// reader reads a connection through a pooled buffer that it holds only while the buffer contains
+// bytes: it waits for the next byte in the runtime's poller before it takes a buffer. It is used by
+// one goroutine.
 type reader struct {
 	conn  net.Conn
-	raw   syscall.RawConn // nil: no descriptor, as with net.Pipe
+	raw   syscall.RawConn // nil without a descriptor, as with net.Pipe
 	pools *pools
 	// seen is when bytes last arrived, in Unix nanoseconds.
 	seen atomic.Int64
@@ -22,7 +22,7 @@ type reader struct {
 	r, w int     // unread bytes are (*box)[r:w]
 
 	try   func(uintptr) bool // the same closure for all reads
-	dst   []byte             // where try reads to; nil: into the box
+	dst   []byte             // destination of try; nil: the box
 	n     int
 	tryEr error
 }
@@ -79,7 +79,7 @@ func (r *reader) holdBuffer() {
 	}
 }
 
-// release gives the buffer back if nothing is in it.
+// release returns the buffer to its pool if it is empty.
 func (r *reader) release() {
 	if r.box != nil && r.r == r.w {
 		r.pools.read.Put(r.box)
@@ -89,7 +89,7 @@ func (r *reader) release() {
 	}
 }
 
-// close gives the buffer back for good.
+// close returns the buffer to its pool.
 func (r *reader) close() {
 	r.r = r.w
 	r.release()
@@ -125,10 +125,10 @@ func (r *reader) readSome(dst []byte) (int, error) {
 	return 0, err
 }
 
-// buffered is the number of bytes that wait to be read.
+// buffered returns the number of bytes that wait to be read.
 func (r *reader) buffered() int { return r.w - r.r }
 
-// peek gives the next n bytes (at most readSize) without taking them.
+// peek returns the next n bytes (at most readSize) without consuming them.
 func (r *reader) peek(n int) ([]byte, error) {
 	for r.w-r.r < n {
 		if r.box != nil && r.r > 0 && (r.r == r.w || r.r+n > readSize) {
@@ -144,7 +144,7 @@ func (r *reader) peek(n int) ([]byte, error) {
 	return (*r.box)[r.r : r.r+n], nil
 }
 
-// skip takes n bytes that were peeked at.
+// skip consumes n bytes that were peeked at.
 func (r *reader) skip(n int) {
 	r.r += n
 	r.release()

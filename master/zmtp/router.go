@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// Handler answers one request. It runs on one of a bounded number of workers,
-// never twice at once for the same connection. payload is the frame behind the
-// empty delimiter and is valid until Handler returns; reply may be a part of
-// it, and must not be changed afterwards. With ok false nothing is answered and the connection is
-// closed. ctx ends when the peer's connection does or the Router closes: what
-// must be finished although nobody waits for the answer should use
+// Handler answers one request. It runs on one of a bounded number of workers, never twice at once
+// for the same connection. payload is the frame behind the empty delimiter and is valid until
+// Handler returns. reply may be a part of payload, and must not be changed afterwards. If ok is
+// false, nothing is sent and the connection is closed. ctx ends when the connection ends or the
+// Router closes; work that must be finished although nobody waits for the answer should use
 // context.WithoutCancel.
 type Handler func(ctx context.Context, p Peer, payload []byte) (reply []byte, ok bool)
 
@@ -24,22 +23,22 @@ type RouterConfig struct {
 	Listen
 	// Handler is required.
 	Handler Handler
-	// Concurrency is the number of handlers that run at once for those who have
-	// proved themselves and for this host. Default 256.
+	// Concurrency is the number of handlers that run at once for proven peers and for this host.
+	// Default 256.
 	Concurrency int
-	// Strangers is the same for all others. Default 64.
+	// Strangers is the number of handlers that run at once for all other peers. Default 64.
 	Strangers int
 	// QueueWait is how long a request waits for a free worker. Default 10 s.
 	QueueWait time.Duration
-	// Busy returns the answer to a request that waited for too long; nil closes the
-	// connection, and the peer asks again when its own time is over. Busy may be nil:
-	// all are closed.
+	// Busy returns the answer to a request that waited for too long. If it returns nil, the
+	// connection is closed, and the peer repeats the request after its own timeout. Busy may be
+	// nil: all such connections are closed.
 	Busy func(payload []byte) []byte
-	// Free is called with a reply of Handler when its bytes are not needed any
-	// more. Replies are then never part of their request. May be nil.
+	// Free is called with a reply of Handler when its bytes are no longer needed. Then replies must
+	// not be part of their request. It may be nil.
 	Free func(reply []byte)
-	// WriteStall is how long a peer may take no byte of a reply before it is
-	// cut off. Default 30 s.
+	// WriteStall is how long a peer may accept no byte of a reply before its connection is closed.
+	// Default 30 s.
 	WriteStall time.Duration
 }
 
@@ -54,8 +53,8 @@ type Router struct {
 	workers *workers
 	strange *workers // for requests of strangers
 	stopped sync.Once
-	// ping follows every reply when it has a TTL: libzmq forgets the TTL of the
-	// PING before at each message, and the host may vanish now.
+	// ping is sent behind every reply when there is a TTL: libzmq forgets the TTL of an earlier
+	// PING at each message, and the host may vanish at any moment.
 	ping []byte
 }
 
@@ -76,8 +75,8 @@ func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Rout
 		strange: newWorkers(cfg.Strangers, cfg.QueueWait),
 	}
 
-	// A reply is sent only when the one before is gone: the queue needs room
-	// for that one and some control frames, whatever its size.
+	// A reply is sent only when the previous one is gone. So the queue needs room for one reply of
+	// any size and some control frames.
 	r.hub = newHub(ctx, ln, "ROUTER", cfg.Listen, 64<<20,
 		outLimits{items: 16, bytes: 1 << 40, stall: cfg.WriteStall, rate: cfg.Limits.withDefaults(1).MinRate})
 	if ttl := r.hub.cfg.Heartbeat.TTL; ttl > 0 {
@@ -89,7 +88,7 @@ func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Rout
 	return r, nil
 }
 
-// Addr is the address of the listener.
+// Addr returns the address of the listener.
 func (r *Router) Addr() net.Addr { return r.hub.ln.Addr() }
 
 // Stats returns the counters.
@@ -98,8 +97,8 @@ func (r *Router) Stats() Stats {
 	return s
 }
 
-// Close stops accepting, gives running handlers and replies the linger time,
-// ends all connections and waits for every goroutine. It may be called again.
+// Close stops accepting, waits for running handlers and replies up to the linger time, ends all
+// connections and waits for every goroutine. It may be called again.
 func (r *Router) Close() {
 	r.hub.close(func(m *member) <-chan struct{} {
 		if c, ok := m.role.(*asker); ok {
@@ -123,7 +122,7 @@ type asker struct {
 	cancel context.CancelFunc
 
 	mu   sync.Mutex
-	work chan struct{} // closed when the running handler is done; nil: none
+	work chan struct{} // closed when the running handler is done; nil when none runs
 }
 
 func (c *asker) running() <-chan struct{} {
@@ -146,7 +145,7 @@ func (r *Router) serveAsker(m *member) error {
 
 	c.cancel()
 	if work := c.running(); work != nil {
-		<-work // it holds buffers, and must not outlive the Router
+		<-work // the handler holds buffers and must not outlive the Router
 	}
 
 	return err
@@ -228,7 +227,7 @@ func (c *asker) awaitTurn() error {
 	return nil
 }
 
-// handle runs on a worker.
+// handle calls the handler on a worker and sends the reply.
 func (c *asker) handle(req *request) {
 	c.r.hub.count.working.Add(1)
 	defer c.r.hub.count.working.Add(-1)
@@ -238,8 +237,8 @@ func (c *asker) handle(req *request) {
 			c.r.hub.cfg.Log.Error("request handler panicked", "peer", c.m.peer.Remote,
 				"panic", p, "stack", string(debug.Stack()))
 			c.m.fail(errHandler)
-			// The request's memory is left to the garbage collector: the
-			// handler may have left a goroutine that reads it.
+			// The request's memory is left to the garbage collector: a goroutine that the handler
+			// left behind may still read it.
 			req.discharge()
 		}
 	}()
@@ -262,8 +261,8 @@ func (c *asker) handle(req *request) {
 
 var errHandler = errors.New("zmtp: request handler failed")
 
-// sendReply sends a reply behind the envelope of its request, and takes over the
-// request. free, if any, is called with b when b is not needed any more.
+// sendReply sends a reply behind the envelope of its request, and owns the request afterwards.
+// free, if not nil, is called with b when b is no longer needed.
 func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
 	ping := c.r.ping
 	if c.m.minor == 0 {
@@ -274,7 +273,7 @@ func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
 		head := appendHeader(req.envelope(nil), 0, len(b))
 		done := req.free
 		if free != nil {
-			req.free() // b is no part of it
+			req.free() // b is not a part of it
 
 			// The answer counts until it is written.
 			p, _ := c.m.account.memoryPool()
@@ -311,7 +310,8 @@ type request struct {
 	payload []byte
 }
 
-// splitEnvelope finds the payload: the frame behind the first empty one, and the last.
+// splitEnvelope finds the payload: the frame behind the first empty one, which must be the last
+// frame.
 func (q *request) splitEnvelope() error {
 	for i := range q.ends {
 		if len(q.frameAt(i)) > 0 {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// shardQueue is the number of messages that a shard may be behind.
-	// Overflow policy: Publish waits for processor time.
+	// shardQueue is the number of messages that may wait for a shard. When it is full, Publish
+	// waits for processor time.
 	shardQueue = 256
 	// A burst is joined into one write up to these limits.
 	burstItems = 64
@@ -19,26 +19,26 @@ const (
 type subscriber struct {
 	m      *member
 	topics topics
-	// answered is how long after the listener's birth the last PING was made that
-	// the subscriber has answered, or it has come; in nanoseconds.
+	// answered is when the last PING was made that the subscriber answered, or when it connected,
+	// in nanoseconds since the listener's start.
 	answered atomic.Int64
 	index    int // in shard.subs; guarded by shard.mu
 }
 
-// shard writes to its part of the subscribers.
+// shard writes to one part of the subscribers.
 type shard struct {
 	count *counters
-	// A PING follows every message when it has a TTL: libzmq forgets the TTL of
-	// the PING before at each message. It goes out in one write with the message,
-	// so that a host that vanishes leaves nobody with the message alone.
+	// A PING follows every message when there is a TTL: libzmq forgets the TTL of an earlier PING
+	// at each message. Message and PING go out in one write, so that a vanishing host cannot leave
+	// a subscriber with the message alone.
 	pings   *pings
 	queue   chan *publication
-	drained chan struct{} // closed when run is over
+	drained chan struct{} // closed when publishLoop is over
 
 	mu   sync.Mutex
 	subs []*subscriber
 
-	burst, some []*publication // scratch of run
+	burst, some []*publication // scratch space of publishLoop
 }
 
 func (s *shard) addSubscriber(sub *subscriber) {
@@ -74,8 +74,8 @@ func (s *shard) publishLoop() {
 	}
 }
 
-// collect takes m and what waits behind it, up to the limits of a burst or up
-// to a barrier.
+// collect gathers m and the messages that wait behind it into a burst, up to its limits or up to a
+// barrier.
 func (s *shard) collect(m *publication) {
 	s.burst = append(s.burst[:0], m)
 	size := len(m.wire)
@@ -132,7 +132,7 @@ func (s *shard) sendOne(id uint64, b []byte) bool {
 	return false
 }
 
-// joinWires joins the bytes of a burst and the PING behind it, which it returns as well.
+// joinWires returns the joined bytes of a burst and of the PING behind it, and the PING itself.
 func (s *shard) joinWires(ms []*publication) (whole, ping []byte) {
 	if len(ms) == 1 {
 		return ms[0].pinged, ms[0].pinged[len(ms[0].wire):]
@@ -149,7 +149,7 @@ func (s *shard) joinWires(ms []*publication) (whole, ping []byte) {
 	return append(b, ping...), ping
 }
 
-// pingOf is the PING for a subscriber that understands it, nil for any other.
+// pingOf returns the PING for a subscriber that understands it, or nil.
 func pingOf(sub *subscriber, ping []byte) []byte {
 	if sub.m.minor > 0 {
 		return ping
@@ -157,8 +157,7 @@ func pingOf(sub *subscriber, ping []byte) []byte {
 	return nil
 }
 
-// sendTo gives messages to one subscriber; whole is their joined bytes and those of the
-// PING.
+// sendTo writes messages to one subscriber; whole holds their joined bytes and those of the PING.
 func (s *shard) sendTo(sub *subscriber, ms []*publication, whole, ping []byte) {
 	whole = whole[:len(whole)-len(ping)]
 	ping = pingOf(sub, ping)

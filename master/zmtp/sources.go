@@ -6,14 +6,11 @@ import (
 	"time"
 )
 
-// Sources remembers the addresses from which requests were proven lately. Whoever
-// comes from one of them is served from the memory and by the workers of those who
-// have proved themselves: a minion often opens a new connection for a request, and
-// has to be known before its message has arrived. It may be shared by listeners.
-// All methods are safe for concurrent use.
-//
-// Overflow policy: of more than maxSources the one proven longest ago of a few is
-// forgotten, which makes it a stranger until its next request.
+// Sources remembers the addresses from which requests were proven recently. Peers from these
+// addresses use the memory and the workers of proven peers: a minion often opens a new connection
+// for a request, and must be recognised before its message has arrived. Listeners may share a
+// Sources. All methods are safe for concurrent use. Beyond maxSources, of a few random addresses
+// the one proven longest ago is forgotten; it counts as a stranger until its next request.
 type Sources struct {
 	now func() time.Time
 
@@ -24,7 +21,7 @@ type Sources struct {
 const (
 	maxSources  = 65536
 	sourceLasts = 24 * time.Hour
-	sourceFresh = time.Minute // a proof is not noted anew within it
+	sourceFresh = time.Minute // further proofs within this time are not recorded
 )
 
 // NewSources makes an empty table.
@@ -32,8 +29,8 @@ func NewSources(now func() time.Time) *Sources {
 	return &Sources{now: now, at: map[netip.Addr]time.Time{}}
 }
 
-// source is what counts as one source: an IPv4 address, or the network of an IPv6
-// one, since a host has all of a /64.
+// source returns what counts as one source: an IPv4 address, or the /64 network of an IPv6 address,
+// since one host has all of it.
 func source(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {
@@ -44,7 +41,7 @@ func source(a netip.Addr) netip.Addr {
 	return a
 }
 
-// Prove notes that a request from a was proven now.
+// Prove records that a request from a was proven now.
 func (s *Sources) Prove(a netip.Addr) {
 	if !a.IsValid() {
 		return

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Stats are the counters of a listener since its start, but for Conns,
-// Handshakes and the queue figures, which are of the moment.
+// Stats holds the counters of a listener since its start. Conns, Handshakes and the queue figures
+// are present values.
 type Stats struct {
 	Conns      int64 // open connections, those in handshake included
 	Handshakes int64 // connections that have not said READY yet
@@ -48,7 +48,7 @@ type counters struct {
 }
 
 func (c *counters) snapshot() Stats {
-	accepted := c.accepted.Load() // before conns, see hub.admit
+	accepted := c.accepted.Load() // before conns, see hub.admitConnection
 	return Stats{
 		Conns:       c.conns.Load(),
 		Handshakes:  c.handshakes.Load(),
@@ -73,8 +73,8 @@ func (c *counters) snapshot() Stats {
 	}
 }
 
-// throttle lets one log line through per period, so that a flood of bad peers
-// is not a flood of lines. The counters know them all.
+// throttle passes one log line per period, so that a flood of faulty peers does not flood the log.
+// The counters count all of them.
 type throttle struct {
 	mu      sync.Mutex
 	next    time.Time

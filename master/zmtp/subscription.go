@@ -4,13 +4,12 @@ import "sync"
 
 const (
 	maxTopics = 128 // subscriptions of one connection
-	maxTopic  = 256 // bytes of one
+	maxTopic  = 256 // bytes of one topic
 )
 
-// topics is the set of prefixes that a connection subscribed to. It is a set,
-// not a count, as in libzmq: a subscriber that subscribes twice says so twice
-// but cancels only once, when its last subscription is gone. The subscription
-// to everything, the usual one, costs no memory.
+// topics is the set of prefixes that a connection subscribed to. It is a set, not a count, as in
+// libzmq: a subscriber announces each subscription, but cancels a topic only once, when its last
+// subscription is gone. The subscription to everything, the usual one, costs no memory.
 type topics struct {
 	mu  sync.Mutex
 	all bool
@@ -57,7 +56,7 @@ func (t *topics) everything() bool {
 	return t.all
 }
 
-// matches appends to dst those messages that match.
+// matches appends the matching messages to dst.
 func (t *topics) matches(dst, ms []*publication) []*publication {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +79,7 @@ func (t *topics) matches(dst, ms []*publication) []*publication {
 	return dst
 }
 
-// everyTopic is the list of most subscribers.
+// everyTopic is the topic list of most subscribers.
 var everyTopic = []string{""}
 
 // list returns the topics, "" for everything. The list must not be changed.

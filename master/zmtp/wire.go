@@ -25,16 +25,16 @@ const (
 	maxPingContext = 16
 )
 
-// errProtocol is wrapped by every error that says that the peer broke ZMTP or
-// one of our limits on it.
+// errProtocol is wrapped by every error that reports that the peer violated ZMTP or one of our
+// limits.
 var errProtocol = errors.New("zmtp: protocol violation")
 
 func violation(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errProtocol}, args...)...)
 }
 
-// greeting is what both sides send first: signature, version 3.1, mechanism
-// NULL, as-server 0. The eighth byte is 1 as libzmq sends it to old peers.
+// greeting returns what both sides send first: signature, version 3.1, mechanism NULL, as-server 0.
+// The eighth byte is 1, as libzmq sends it to old peers.
 func greeting() []byte {
 	g := make([]byte, greetingSize)
 	g[0] = 0xff
@@ -142,7 +142,7 @@ func parseCommand(b []byte) (name, body []byte, err error) {
 	return b[1:n], b[n:], nil
 }
 
-// metadata is what we read from a READY command.
+// metadata is the used content of a READY command.
 type metadata struct {
 	socketType string
 	identity   string

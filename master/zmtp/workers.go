@@ -9,13 +9,10 @@ import (
 
 var errBusy = errors.New("zmtp: no worker came free in time")
 
-// workers runs tasks on at most max goroutines. They are started on demand
-// and stay for a while, so that their stacks stay grown; connections keep
-// small ones.
-//
-// Overflow policy: a task waits for a worker up to a deadline, in its caller's
-// goroutine, and is refused after it. A task that waits for something else itself
-// leaves its place meanwhile, see Account.Park.
+// workers runs tasks on at most max goroutines. They start on demand and stay for a while, so that
+// their grown stacks are reused and those of connections stay small. A task waits for a worker in
+// its caller's goroutine up to a deadline, and is then refused. A task that itself waits for
+// something else releases its place meanwhile, see Account.Park.
 type workers struct {
 	wait  time.Duration
 	slots chan struct{} // one token per running worker
@@ -63,11 +60,11 @@ func (w *workers) startTask(ctx context.Context, task func()) error {
 	}
 }
 
-// leavePlace gives the place of a task that waits to another one. So many goroutines as wait
-// are there besides.
+// leavePlace passes the place of a waiting task to another one. The number of goroutines grows by
+// the number of waiting tasks.
 func (w *workers) leavePlace() { <-w.slots }
 
-// takePlace takes a place again before the task goes on, that of an idle worker if need be.
+// takePlace takes a place again before the task goes on, if need be that of an idle worker.
 func (w *workers) takePlace() {
 	select {
 	case w.slots <- struct{}{}:
@@ -91,7 +88,7 @@ func (w *workers) runTasks(task func()) {
 		<-w.slots
 		return
 	}
-	// The place went to whoever gave no task.
+	// A caller of takePlace has taken over the place.
 }
 
 // close ends idle workers at once, busy ones after their task, and waits.

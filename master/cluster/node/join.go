@@ -36,7 +36,7 @@ func (n *Node) startJoining(now time.Time) {
 	n.addNote("asking to join the cluster", n.cfg.ID, "")
 }
 
-// targets are the masters to ask.
+// targets returns the masters to ask.
 func (n *Node) targets() []string {
 	seen := map[string]bool{n.cfg.ID: true}
 	var out []string
@@ -121,7 +121,7 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 	}})
 }
 
-// JoinToken is the token that a join-reply of a peer must return, "" when
+// JoinToken returns the token that a join-reply of a peer must return, "" when
 // none was asked for.
 func (n *Node) JoinToken(peer string) string {
 	var newest *attempt
@@ -284,7 +284,7 @@ func (n *Node) dropOldest() {
 	delete(n.candidates, oldest)
 }
 
-// secret is the one that joining masters must show.
+// secret returns the one that joining masters must show.
 func (n *Node) secret(r *Record) string {
 	if r.Secret != "" {
 		return r.Secret

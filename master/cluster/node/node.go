@@ -346,10 +346,10 @@ func (n *Node) locateSelf(now time.Time) {
 // Phase is where this master stands.
 func (n *Node) Phase() Phase { return n.phase }
 
-// Record is the newest record known. It must not be changed.
+// Record returns the newest record known. It must not be changed.
 func (n *Node) Record() Record { return n.rec }
 
-// KeyOf is the PEM with which a message of a master must be verified: of a
+// KeyOf returns the PEM with which a message of a master must be verified: of a
 // member, or of the peer that we have asked to join. "" when unknown.
 func (n *Node) KeyOf(id string) string {
 	if m, ok := n.rec.Member(id); ok {
@@ -463,7 +463,7 @@ func (n *Node) isAlive(now time.Time, m Member) bool {
 	return !p.heard.IsZero() && now.Sub(p.heard) < aliveFor
 }
 
-// rankAmongAlive is the place of this master among those of its kind that live.
+// rankAmongAlive returns the place of this master among those of its kind that live.
 func (n *Node) rankAmongAlive(now time.Time) int {
 	var ids []string
 	for _, m := range n.rec.Members {

@@ -327,7 +327,7 @@ func (n *Node) removeMember(now time.Time, c Command) {
 	}
 }
 
-// toRemove gives the master that a removal buries in the record as it is now;
+// toRemove returns the master that a removal buries in the record as it is now;
 // change false: it is done already. A machine whose master is not a member is
 // buried without a key.
 func (r Record) toRemove(c control.Removal) (out Member, change bool, err error) {

@@ -78,7 +78,7 @@ const (
 	Removed               // was removed and must not serve
 )
 
-// String is the word for status and logs.
+// String returns the word for status and logs.
 func (p Phase) String() string { return [...]string{"starting", "joining", "active", "removed"}[p] }
 
 // Source says where a message came from.

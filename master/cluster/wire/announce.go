@@ -34,7 +34,7 @@ func announceDigest(k crypt.Key) []byte {
 	return []byte(hex.EncodeToString(sum[:]))
 }
 
-// AnnounceSig is the signature of an announcement; it is the same for every
+// AnnounceSig returns the signature of an announcement; it is the same for every
 // peer and every time, so keep it.
 func AnnounceSig(own *rsa.PrivateKey, session crypt.Key) ([]byte, error) {
 	return crypt.X931Sign(own, announceDigest(session))
@@ -54,7 +54,7 @@ func (s Suite) NewAnnounceEntry(to Peer, session crypt.Key, sig []byte) (Announc
 	return AnnounceEntry{ID: to.ID, AES: ct, Sig: sig}, nil
 }
 
-// Pack is the data of the message.
+// Pack returns the data of the message.
 func (a Announce) Pack() *value.Map {
 	peers := value.NewMap()
 	for _, e := range a.Entries {

@@ -13,7 +13,7 @@ import (
 // (extract_cluster_event).
 const PeerField = "__peer_id"
 
-// EventTag is the tag under which an event of the master id travels.
+// EventTag returns the tag under which an event of the master id travels.
 func EventTag(id, tag string) string { return eventPrefix + id + "/" + tag }
 
 // SealEvent seals the data of an event with the sender's session key. All
@@ -89,7 +89,7 @@ func KeyEvent(tag string, data *value.Map) (id string, st KeyState) {
 // cluster key (salt/master.py handle_key_rotate).
 const RotateTag = "rotate_cluster_aes_key"
 
-// RotateEvent is the data of RotateTag.
+// RotateEvent returns the data of RotateTag.
 func RotateEvent() *value.Map { return value.NewMap(RotateTag, true) }
 
 // Act is what a master does because of the tag of a peer's event.

@@ -94,7 +94,7 @@ type JoinNotify struct {
 	SessionKey crypt.Key
 }
 
-// sealed is the envelope of the four messages of joining.
+// sealed returns the envelope of the four messages of joining.
 func (s Suite) sealed(inner *value.Map, key *rsa.PrivateKey, stamp string) (*value.Map, error) {
 	payload, err := msgpack.Marshal(inner, msgpack.Modern)
 	if err != nil {
@@ -253,7 +253,7 @@ func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) 
 	return s.sealed(m, key, "")
 }
 
-// MaxSecret is the greatest length of cluster_secret in bytes for a peer's
+// MaxSecret returns the greatest length of cluster_secret in bytes for a peer's
 // key: what OAEP leaves besides the token.
 func MaxSecret(pub *rsa.PublicKey, algo string) int {
 	h, err := crypt.EncryptionHash(algo)

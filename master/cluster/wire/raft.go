@@ -16,12 +16,12 @@ type Raft struct {
 	Payload *value.Map
 }
 
-// Pack is the data of the message; its tag is cluster/raft/<kind>.
+// Pack returns the data of the message; its tag is cluster/raft/<kind>.
 func (r Raft) Pack() *value.Map {
 	return value.NewMap("src", r.Src, "rpc_id", r.RPCID, "raft_group_id", r.Group, "payload", r.Payload)
 }
 
-// RaftTag is the tag of a kind.
+// RaftTag returns the tag of a kind.
 func RaftTag(kind string) string { return raftPrefix + kind }
 
 // ParseRaft reads the data of a message.

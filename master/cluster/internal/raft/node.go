@@ -136,10 +136,10 @@ func (n *Node) Status() Status {
 	}
 }
 
-// lastIndex is the index of the last entry, -1 for none.
+// lastIndex returns the index of the last entry, -1 for none.
 func (n *Node) lastIndex() int64 { return int64(len(n.st.Log)) - 1 }
 
-// termAt is the term of an entry, 0 for none.
+// termAt returns the term of an entry, 0 for none.
 func (n *Node) termAt(i int64) int64 {
 	if i < 0 || i > n.lastIndex() {
 		return 0
@@ -147,7 +147,7 @@ func (n *Node) termAt(i int64) int64 {
 	return n.st.Log[i].Term
 }
 
-// groupMembers is the newest configuration in the log, committed or not, as with
+// groupMembers returns the newest configuration in the log, committed or not, as with
 // Salt (raft/node.py on_config_change).
 func (n *Node) groupMembers() (voters, learners []string) {
 	for i := len(n.st.Log) - 1; i >= 0; i-- {
@@ -158,7 +158,7 @@ func (n *Node) groupMembers() (voters, learners []string) {
 	return nil, nil
 }
 
-// electorate are the voters besides us.
+// electorate returns the voters besides us.
 func (n *Node) electorate() []string {
 	voters, _ := n.groupMembers()
 	if voters == nil {
