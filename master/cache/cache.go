@@ -1,8 +1,7 @@
-// Package cache keeps what minions have told the master about themselves:
-// grains, pillar and mine. It serves targets and mine queries from memory and
-// keeps everything in the files of Salt's own cache, so that Python's tools
-// on the same host read it: <cachedir>/<bank>/<id>.p, MessagePack without bin
-// types (salt/cache/localfs.py, salt/utils/minions.py of 3008).
+// Package cache stores what minions have told the master about themselves: grains, pillar and mine.
+// It serves targets and mine queries from memory and stores everything in the files of Salt's own
+// cache, so that Python's tools on the same host can read it: <cachedir>/<bank>/<id>.p, MessagePack
+// without bin types (salt/cache/localfs.py, salt/utils/minions.py of 3008).
 package cache
 
 import (
@@ -32,8 +31,8 @@ const (
 	Grains Bank = "grains"
 	Pillar Bank = "pillar"
 	Mine   Bank = "mine"
-	// Tokens are log-ins. Package eauth reads and writes them; they are here to be
-	// shared, see ShareTokens.
+	// Tokens are log-ins. Package eauth reads and writes them; this package only shares them
+	// between masters, see ShareTokens.
 	Tokens Bank = "tokens"
 )
 
@@ -42,8 +41,7 @@ var (
 	withTokens = append(slices.Clone(banks), Tokens)
 )
 
-// maxEntry bounds one entry, in bytes: a larger one is refused when it is
-// stored and ignored when it is found.
+// maxEntry bounds one entry, in bytes. A larger one is refused by Set and ignored by Get.
 const maxEntry = 32 << 20
 
 var entry = datafile.Bound{Bytes: maxEntry}
@@ -56,19 +54,18 @@ type Store struct {
 	mem   *memory
 	// writing serialises changes per entry, so that memory and file agree.
 	writing  [32]sync.Mutex
-	compiled *pillars  // in memory; nil: in files
+	compiled *pillars  // compiled pillars in memory; nil when they are in files
 	only     bool      // compiled pillars are in memory only
-	bound    written   // of those in files
-	shared   *versions // with the other masters; nil: with none
+	bound    written   // counts what is written to the files of compiled pillars
+	shared   *versions // versions for the other masters; nil without any
 
 	tokens     string    // folder of tokens; "" when they are not shared
-	tokensSeen time.Time // its time of change at the last look
+	tokensSeen time.Time // modification time of that folder at the last check
 }
 
-// Open makes the folders below dir. valid is the validity check of ids
-// (keys.ValidID); memory bounds what is kept in memory, in bytes, where an entry
-// counts as six times its packed size. Overflow policy: what was not used for longest is dropped from
-// memory and read again from its file.
+// Open creates the folders below dir. valid checks ids (keys.ValidID). memory bounds the memory of
+// entries in bytes; an entry counts as six times its packed size. When memory is full, the least
+// recently used entries are dropped and read again from their files.
 func Open(dir string, memory int64, valid func(id string) error) (*Store, error) {
 	for _, b := range banks {
 		if err := os.MkdirAll(filepath.Join(dir, string(b)), 0o700); err != nil {
@@ -78,12 +75,11 @@ func Open(dir string, memory int64, valid func(id string) error) (*Store, error)
 	return &Store{dir: dir, valid: valid, mem: newMemory(memory)}, nil
 }
 
-// leftover is the age after which a file that was being written belongs to
-// nobody any more.
+// leftover is the age after which a temporary file has no writer any more.
 const leftover = time.Hour
 
-// Sweep removes what writes that were cut short, by a power cut say, have left.
-// The master does it once when it starts.
+// Sweep removes the files that interrupted writes have left behind, for example after a power cut.
+// The master calls it once at start.
 func (s *Store) Sweep(now time.Time) error {
 	var errs []error
 	for _, b := range banks {
@@ -115,10 +111,10 @@ func (s *Store) folder(b Bank) string {
 	return filepath.Join(s.dir, string(b))
 }
 
-// ShareTokens has Share carry the tokens of a folder as well. Call it before Share.
+// ShareTokens makes Share include the tokens of a folder. Call it before Share.
 func (s *Store) ShareTokens(dir string) { s.tokens = dir }
 
-// sharedBanks are those that this store shares.
+// sharedBanks returns the banks that this store shares.
 func (s *Store) sharedBanks() []Bank {
 	if s.tokens != "" {
 		return withTokens
@@ -161,8 +157,8 @@ func (s *Store) readEntry(b Bank, id string) (*value.Map, bool) {
 	return m, true
 }
 
-// Set replaces an entry and reports whether it is another one than before. One
-// that is in memory and has not changed is not written again.
+// Set replaces an entry and reports whether it has changed. An unchanged entry in memory is not
+// written again.
 func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 	if err := s.valid(id); err != nil {
 		return false, err
@@ -171,7 +167,7 @@ func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 	return s.writeEntry(b, id, m, 0)
 }
 
-// writeEntry writes an entry that was made from version base, 0 for none; it is locked.
+// writeEntry writes an entry that was made from version base, 0 for none; the entry is locked.
 func (s *Store) writeEntry(b Bank, id string, m *value.Map, base int64) (bool, error) {
 	packed, err := entry.Pack(m, true)
 	if err != nil {
@@ -217,8 +213,7 @@ func (s *Store) lockEntry(b Bank, id string) func() {
 	return m.Unlock
 }
 
-// Update merges data into an entry, or replaces it with clear: what _mine
-// does.
+// Update merges data into an entry, or replaces the entry if clear is set, as _mine does.
 func (s *Store) Update(b Bank, id string, data *value.Map, clear bool) error {
 	if err := s.valid(id); err != nil {
 		return err
@@ -240,7 +235,7 @@ func (s *Store) Update(b Bank, id string, data *value.Map, clear bool) error {
 	return err
 }
 
-// Remove takes one key out of an entry: what _mine_delete does.
+// Remove removes one key from an entry, as _mine_delete does.
 func (s *Store) Remove(b Bank, id, key string) error {
 	if err := s.valid(id); err != nil {
 		return err
@@ -336,14 +331,12 @@ func (s *Store) IDs(b Bank) ([]string, error) {
 	return out, nil
 }
 
-// newPrefix begins the name of a file that is being written. No minion's id may
-// begin so.
+// newPrefix begins the name of a temporary file. No minion's id may begin so.
 const newPrefix = ".new-"
 
-// replace writes a file beside the old one, so that a reader sees the old or the
-// new one. It does not wait for the disk: what is lost with the machine, of which
-// an empty file may be left, is sent again by the minion or by another master. at
-// is when it was changed, in nanoseconds; 0: now.
+// replace writes a temporary file and renames it, so that a reader sees the old or the new content.
+// It does not wait for the disk: minions or other masters send again what is lost in a crash, which
+// may leave an empty file. at is the modification time in nanoseconds; 0 means now.
 func replace(path string, data []byte, at int64) error {
 	f, err := os.CreateTemp(filepath.Dir(path), newPrefix+"*")
 	if err != nil {
@@ -367,12 +360,11 @@ func replace(path string, data []byte, at int64) error {
 	return err
 }
 
-// change puts a new file in the place of another. Where it can, the two change
-// their names and the old one is removed: a rename has ext4 write the new one's data
-// at once, which takes half of the time of all of replace.
+// change replaces path by the file newer. If possible it swaps the two and removes the old one: an
+// ordinary rename makes ext4 write the new data at once, which doubles the time of replace.
 func change(newer, path string) error {
 	if unix.Renameat2(unix.AT_FDCWD, newer, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE) == nil {
 		return os.Remove(newer) // the old one
 	}
-	return os.Rename(newer, path) // there is no old one, or the file system cannot
+	return os.Rename(newer, path) // there is no old file, or the file system cannot swap
 }

@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// sig tells one version of a file from another.
+// sig distinguishes the versions of a file.
 type sig struct {
 	ino       uint64
 	mtimeNano int64
@@ -49,8 +49,8 @@ func newMemory(limit int64) *memory {
 	return &memory{limit: limit, byKey: map[memKey]*list.Element{}, order: list.New()}
 }
 
-// overhead is what an entry costs beside its packed bytes: the decoded map is
-// several times as large as the packed one.
+// overhead is the ratio of an entry's memory to its packed bytes: the decoded map is several times
+// as large as the packed one.
 const overhead = 6
 
 func (m *memory) lookup(b Bank, id string, s sig) *memEntry {

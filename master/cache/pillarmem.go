@@ -8,17 +8,17 @@ import (
 	"saltern/master/value"
 )
 
-// maxPillarsInMemory bounds the pillars that are kept in memory only; what was not
-// used for longest goes first, as it does for their bytes.
+// maxPillarsInMemory bounds the pillars that are only in memory; the least recently used are
+// dropped first, as for the bound of bytes.
 const maxPillarsInMemory = 100_000
 
 // pillars are compiled pillars in memory. It is safe for concurrent use.
 type pillars struct {
-	limit int64 // of bytes, where a pillar counts as in memory
+	limit int64 // in bytes, counted as in memory
 
 	mu    sync.Mutex
 	used  int64
-	order *list.List // used longest ago first
+	order *list.List // least recently used first
 	byID  map[string]map[string]*list.Element
 }
 

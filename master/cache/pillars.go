@@ -13,14 +13,13 @@ import (
 	"saltern/master/value"
 )
 
-// compiled holds the pillars that pillar_cache keeps, in a folder for each
-// minion and a file for each pillar environment. The bank Pillar, which Salt's
-// tools read, has the latest of them; when it is gone, because they or ours have
-// cleared it, these count no more.
+// compiled is the bank of the pillars that pillar_cache stores, with a folder for each minion and a
+// file for each pillar environment. The bank Pillar, which Salt's tools read, has the latest of
+// them. When a tool removes that one, the compiled pillars do not count any more.
 const compiled Bank = "compiled_pillars"
 
-// maxCompiled bounds the environments of one minion, which names them itself.
-// Overflow policy: the others are forgotten.
+// maxCompiled bounds the environments of one minion, which chooses their names itself. Pillars of
+// further environments are not stored.
 const maxCompiled = 32
 
 func compiledKey(id, env string) string {
@@ -28,25 +27,25 @@ func compiledKey(id, env string) string {
 	return filepath.Join(id, hex.EncodeToString(sum[:16]))
 }
 
-// Bounds of the compiled pillars of all minions on the disk. Overflow policy: the
-// folders that were written longest ago go, until three quarters are left.
+// Bounds of the compiled pillars of all minions on the disk. When a bound is exceeded, the folders
+// that were written longest ago are removed until three quarters are left.
 const (
 	maxCompiledBytes = 1 << 30
 	maxCompiledFiles = 200_000
 )
 
-// Pillars says where compiled pillars are kept.
+// Pillars configures where compiled pillars are stored.
 type Pillars struct {
-	Off bool // nowhere
-	// Memory bounds them in bytes of memory, where one counts as six times its
-	// packed size; 0: they are in files.
+	Off bool // store none
+	// Memory bounds compiled pillars in memory, in bytes; a pillar counts as six times its packed
+	// size. 0 means that they are in files.
 	Memory int64
-	// Only keeps those in memory out of the bank Pillar.
+	// Only keeps pillars in memory out of the bank Pillar.
 	Only bool
 }
 
-// KeepPillars says where compiled pillars are kept. The master does it once when it
-// starts. Files of before that are not of use now are removed: pillars hold secrets.
+// KeepPillars configures where compiled pillars are stored. The master calls it once at start. It
+// removes existing files that are not used any more, since pillars contain secrets.
 func (s *Store) KeepPillars(p Pillars) error {
 	if p.Memory > 0 {
 		s.compiled = newPillars(p.Memory)
@@ -60,8 +59,8 @@ func (s *Store) KeepPillars(p Pillars) error {
 	return nil
 }
 
-// Compiled returns the pillar of a minion in a pillar environment ("": none),
-// if it was kept within the last ttl.
+// Compiled returns the pillar of a minion in a pillar environment ("" for none) if it was stored
+// within the last ttl.
 func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*value.Map, bool) {
 	if s.valid(id) != nil {
 		return nil, false
@@ -84,8 +83,8 @@ func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*val
 	return s.readEntry(compiled, key)
 }
 
-// KeepCompiled keeps a pillar for Compiled, and in the bank Pillar unless Only. now is when it
-// was made.
+// KeepCompiled stores a pillar for Compiled, and in the bank Pillar unless Only is set. now is the
+// time at which it was compiled.
 func (s *Store) KeepCompiled(id, env string, m *value.Map, now time.Time) error {
 	if err := s.valid(id); err != nil {
 		return err
@@ -119,7 +118,7 @@ func (s *Store) keepCompiled(id, key string, m *value.Map) error {
 	defer s.bound.Unlock()
 	s.bound.bytes += size
 	if s.bound.files == 0 {
-		s.bound.bytes = maxCompiledBytes + 1 // what was there before is not known yet
+		s.bound.bytes = maxCompiledBytes + 1 // existing files are not counted yet
 	}
 
 	s.bound.files++
@@ -133,16 +132,16 @@ func (s *Store) keepCompiled(id, key string, m *value.Map) error {
 	return err
 }
 
-// written counts what was written to the compiled pillars since they were looked
-// through, and what they had then.
+// written counts the compiled pillars written since the last check of the bounds, and the totals at
+// that check.
 type written struct {
 	sync.Mutex
 	bytes int64
 	files int
 }
 
-// boundFolders removes the folders below dir that were written longest ago when all
-// have more than so many bytes or files, and gives what is left.
+// boundFolders removes the folders below dir that were written longest ago if all together exceed
+// the bounds in bytes or files. It returns what is left.
 func boundFolders(dir string, bytes int64, files int) (int64, int, error) {
 	type folder struct {
 		name  string
@@ -189,7 +188,7 @@ func boundFolders(dir string, bytes int64, files int) (int64, int, error) {
 	return haveBytes, haveFiles, nil
 }
 
-// writeCompiled writes the file of a pillar and gives its size.
+// writeCompiled writes the file of a pillar and returns its size.
 func (s *Store) writeCompiled(id, key string, m *value.Map) (int64, error) {
 	defer s.lockEntry(compiled, id)()
 	dir := filepath.Dir(s.entryPath(compiled, key))
@@ -216,7 +215,7 @@ func (s *Store) writeCompiled(id, key string, m *value.Map) (int64, error) {
 	return info.Size(), nil
 }
 
-// FlushCompiled forgets what Compiled has of a minion.
+// FlushCompiled removes the compiled pillars of a minion.
 func (s *Store) FlushCompiled(id string) error {
 	if err := s.valid(id); err != nil {
 		return err

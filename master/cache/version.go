@@ -16,33 +16,33 @@ import (
 	"saltern/internal/durable"
 )
 
-// Masters of one cluster have the same entries. Each entry has a version, the time
-// of change of its file in nanoseconds: it outlives a restart, and tools of Salt that
-// write the file make a newer one. A change here is always newer than what it
-// replaces, than all that was ever seen here, and than the clock, so neither a restart
-// nor a clock that is set back turns an entry back. An entry that was removed leaves
-// an empty file below goneDir with the version of its removal.
+// Masters of one cluster have the same entries. The version of an entry is the modification time of
+// its file in nanoseconds: it survives a restart, and tools of Salt that write the file create a
+// newer one. A change on this master is always newer than the version it replaces, than every
+// version seen here, and than the clock. So neither a restart nor a clock that is set back can
+// revert an entry. A removed entry leaves an empty file below goneDir with the version of its
+// removal.
 const goneDir = ".saltern_gone"
 
-// bounds of what is remembered of removed entries. Overflow policy: the oldest are
-// forgotten; a master that was away for longer may bring their data back.
+// Bounds of the remembered removals. When a bound is exceeded, the oldest removals are forgotten; a
+// master that was away for longer may bring their data back.
 const (
 	keepGone = 30 * 24 * time.Hour
 	maxGone  = 100_000
 )
 
-// Buckets is how many parts the entries are compared in.
+// Buckets is the number of parts in which masters compare the entries.
 const Buckets = 256
 
-// Entry is an entry as masters tell each other of it.
+// Entry is an entry as masters exchange it.
 type Entry struct {
 	Bank Bank
 	ID   string
-	// At is its version. Base is the one that it was made from; an entry that
-	// replaces all before has its own.
+	// At is its version. Base is the version that it was made from; an entry that replaces all
+	// earlier ones has its own version as Base.
 	At, Base int64
-	Gone     bool   // it was removed
-	Packed   []byte // its file; nil: not told
+	Gone     bool   // the entry was removed
+	Packed   []byte // content of its file; nil if not included
 }
 
 type version struct {
@@ -53,7 +53,7 @@ type version struct {
 // versions knows the version of each entry.
 type versions struct {
 	tell   func(b Bank, id string)
-	number int64 // see next
+	number int64 // distinguishes this master's versions, see nextVersion
 
 	mu    sync.Mutex
 	last  int64
@@ -67,7 +67,7 @@ func bucket(id string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// bucketSum returns what a version adds to the sum of its bucket.
+// bucketSum returns the contribution of a version to the sum of its bucket.
 func (v version) bucketSum(k memKey) uint64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s\x00%s\x00%d %t", k.bank, k.id, v.at, v.gone)
@@ -101,8 +101,8 @@ func (s *versions) forget(k memKey) {
 	}
 }
 
-// nextVersion returns the version of a change that is made now: the microsecond, and a number
-// that other masters hardly have, so that no two changes have the same.
+// nextVersion returns the version of a change made now. It consists of the microsecond and a number
+// that other masters are unlikely to use, so that no two changes have the same version.
 func (s *versions) nextVersion() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,12 +114,12 @@ func (s *versions) nextVersion() int64 {
 	return at
 }
 
-// numbers are what versions of one microsecond are told apart by.
+// numbers is the number of distinct versions within one microsecond.
 const numbers = 1 << 10
 
-// Share has the store keep versions of its entries, and tell of each that is
-// changed here. tell must not block; it is called with the entry locked. Call Share
-// before the store is used by several goroutines.
+// Share makes the store keep versions of its entries and call tell for each entry that changes
+// here. tell must not block; the entry is locked during the call. Call Share before several
+// goroutines use the store.
 func (s *Store) Share(tell func(b Bank, id string)) error {
 	s.shared = &versions{tell: tell, number: rand.Int64N(numbers), known: map[memKey]version{}}
 	for _, b := range s.sharedBanks() {
@@ -138,7 +138,7 @@ func (s *Store) Share(tell func(b Bank, id string)) error {
 				case s.valid(id) != nil:
 				case !ok || v.at < at:
 					s.noteLive(k, version{at: at, base: at})
-				default: // the removal was cut short
+				default: // the removal was interrupted
 					_ = os.Remove(s.entryPath(b, id))
 				}
 			})
@@ -152,9 +152,9 @@ func (s *Store) Share(tell func(b Bank, id string)) error {
 	return nil
 }
 
-// eachFile gives the regular files of a folder and when they were changed. Of those with
-// a suffix, which are entries, it passes over the empty ones, whose data a machine that
-// lost power has not kept: other masters give it again.
+// eachFile calls f for the regular files of a folder with their modification times. Among files
+// with a suffix, which are entries, it skips empty ones: their data was lost in a power cut, and
+// other masters will send it again.
 func eachFile(dir, suffix string, f func(id string, at int64)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -177,22 +177,22 @@ func eachFile(dir, suffix string, f func(id string, at int64)) error {
 // isShared reports whether a bank has versions.
 func (s *Store) isShared(b Bank) bool { return s.shared != nil && slices.Contains(s.sharedBanks(), b) }
 
-// noteLive notes the version of a file; what was remembered of a removal before goes.
+// noteLive records the version of a file and forgets an earlier removal.
 func (s *Store) noteLive(k memKey, v version) {
 	if old, ok := s.shared.get(k); ok && old.gone {
-		_ = os.Remove(s.gonePath(k)) // a restart would compare the versions
+		_ = os.Remove(s.gonePath(k)) // on failure a restart compares the versions
 	}
 	s.shared.noteVersion(k, v)
 }
 
-// changedHere notes a change that was made here, under the version that its file
-// has got; the entry is locked.
+// changedHere records a change by this master under the version of the written file; the entry is
+// locked.
 func (s *Store) changedHere(k memKey, v version) {
 	s.noteLive(k, v)
 	s.shared.tell(k.bank, k.id)
 }
 
-// removeEntry removes an entry and remembers that; it is locked.
+// removeEntry removes an entry and remembers its removal; the entry is locked.
 func (s *Store) removeEntry(k memKey, at int64) error {
 	path := s.gonePath(k)
 	err := os.WriteFile(path, nil, 0o600)
@@ -212,15 +212,14 @@ func (s *Store) gonePath(k memKey) string {
 	return filepath.Join(s.dir, goneDir, string(k.bank), k.id)
 }
 
-// Sums returns what the entries of each bucket amount to: masters with the same sums
-// have the same entries.
+// Sums returns a checksum for each bucket: masters with the same sums have the same entries.
 func (s *Store) Sums() [Buckets]uint64 {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
 	return s.shared.sums
 }
 
-// Entries lists what is in some buckets, without the data.
+// Entries returns the entries of some buckets, without their data.
 func (s *Store) Entries(in map[int]bool) []Entry {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
@@ -265,18 +264,18 @@ func (s *Store) Entry(b Bank, id string) (Entry, bool) {
 	return e, err == nil && len(packed) > 0
 }
 
-// Outcome is what became of an entry of another master.
+// Outcome is the result of Take.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Old    Outcome = iota // this master has it, or a newer one
-	Taken                 // it is the entry here as well
-	Wanted                // it would be, with its data
+	Taken                 // this master has stored it
+	Wanted                // this master needs its data to store it
 )
 
-// Take takes an entry of another master, if it is newer than the one here. Two mines
-// that were changed at two masters at once become one, with the functions of both.
+// Take stores an entry of another master if it is newer than the one here. If two masters changed a
+// mine at the same time, Take merges the functions of both.
 func (s *Store) Take(e Entry) (Outcome, error) {
 	if !s.isShared(e.Bank) || s.valid(e.ID) != nil || e.At <= 0 || len(e.Packed) > maxEntry {
 		return Old, fmt.Errorf("take the %.20q of %.100q: not an entry", e.Bank, e.ID)
@@ -305,7 +304,7 @@ func (s *Store) Take(e Entry) (Outcome, error) {
 	return Taken, s.writeForeign(k, e)
 }
 
-// writeForeign puts what another master has into the file of an entry; it is locked.
+// writeForeign writes another master's entry to its file; the entry is locked.
 func (s *Store) writeForeign(k memKey, e Entry) error {
 	s.mem.dropEntry(k.bank, k.id)
 	if err := replace(s.entryPath(k.bank, k.id), e.Packed, e.At); err != nil {
@@ -315,8 +314,8 @@ func (s *Store) writeForeign(k memKey, e Entry) error {
 	return nil
 }
 
-// uniteMines makes one mine of two, in which the newer one's functions count. It ends when
-// the newest holds all functions: that one is what all masters take.
+// uniteMines merges two mines; of a function that both have, the newer one counts. The merging ends
+// when the newest mine has all functions: then all masters take that one.
 func (s *Store) uniteMines(k memKey, old version, e Entry) (Outcome, error) {
 	theirs, ok := entry.Unpack(e.Packed)
 	ours, have := s.readEntry(k.bank, k.id)
@@ -333,7 +332,7 @@ func (s *Store) uniteMines(k memKey, old version, e Entry) (Outcome, error) {
 	m.Update(newer)
 	switch {
 	case m.Len() > newer.Len():
-		s.mem.dropEntry(k.bank, k.id) // a new version, even of the same
+		s.mem.dropEntry(k.bank, k.id) // the version is new even if the data is not
 		_, err := s.writeEntry(k.bank, k.id, m, min(old.base, e.Base))
 		return Taken, err
 	case e.At < old.at:
@@ -343,9 +342,9 @@ func (s *Store) uniteMines(k memKey, old version, e Entry) (Outcome, error) {
 	return Taken, s.writeForeign(k, e)
 }
 
-// Rescan takes in what other programs have changed in the files, and forgets what is
-// too old to remember. Minion data that was removed by another program comes back from
-// the other masters; a token that was is removed from all of them.
+// Rescan takes over changes that other programs made to the files, and forgets removals that are
+// too old. Minion data that another program removed comes back from the other masters; a removed
+// token is removed on all masters.
 func (s *Store) Rescan(now time.Time) error {
 	var errs []error
 	for _, b := range s.sharedBanks() {
@@ -377,8 +376,8 @@ func (s *Store) Rescan(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// RescanTokens is Rescan for tokens alone, if their folder has changed since the last
-// look. It is for one goroutine.
+// RescanTokens is Rescan for tokens only, if their folder has changed since the last check. It is
+// for one goroutine.
 func (s *Store) RescanTokens() error {
 	if s.tokens == "" {
 		return nil
@@ -387,7 +386,7 @@ func (s *Store) RescanTokens() error {
 	if err != nil {
 		return fmt.Errorf("look at the tokens: %w", err)
 	}
-	if at := info.ModTime(); at != s.tokensSeen || time.Since(at) < 2*time.Second { // it may change again within a tick
+	if at := info.ModTime(); at != s.tokensSeen || time.Since(at) < 2*time.Second { // it may change again within the clock's resolution
 		s.tokensSeen = at
 		return s.rescan(Tokens)
 	}
@@ -424,7 +423,7 @@ func (s *Store) rescan(b Bank) error {
 	return errors.Join(errs...)
 }
 
-// adoptFile brings the version of an entry in line with its file.
+// adoptFile updates the version of an entry from its file.
 func (s *Store) adoptFile(k memKey) error {
 	defer s.lockEntry(k.bank, k.id)()
 	v, known := s.shared.get(k)
@@ -449,7 +448,7 @@ func (s *Store) adoptFile(k memKey) error {
 	case err != nil:
 		return err
 	case known && !v.gone && sameTime(v.at, info.ModTime().UnixNano()):
-		return nil // changed by this master meanwhile
+		return nil // this master has changed it meanwhile
 	}
 
 	at := info.ModTime().UnixNano()
@@ -464,14 +463,14 @@ func (s *Store) adoptFile(k memKey) error {
 	return nil
 }
 
-// sameTime allows for file systems that keep no parts of seconds.
+// sameTime compares times and allows for file systems that store whole seconds.
 func sameTime(a, b int64) bool {
 	second := int64(time.Second)
 	return a == b || b%second == 0 && a/second == b/second
 }
 
-// versionOfFile returns the version of an entry that has just been written here from base, 0 for
-// none.
+// versionOfFile returns the version of an entry that has just been written here, made from base; 0
+// for none.
 func versionOfFile(info fs.FileInfo, at, base int64) version {
 	if t := info.ModTime().UnixNano(); !sameTime(at, t) {
 		at = t

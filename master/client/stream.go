@@ -16,7 +16,7 @@ const streamQueue = 8192
 // stream delivers the events of jobs, batches and runners to one caller.
 type stream struct {
 	feed *feed
-	wake chan struct{} // one token: events may wait, see next
+	wake chan struct{} // one token: events may wait, see nextEvent
 	room chan struct{} // one token: there may be room for more
 	gaps chan struct{} // one token: events may have been missed
 	down atomic.Int64  // start of the bus's absence in Unix nanoseconds; 0 while connected

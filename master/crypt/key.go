@@ -17,9 +17,8 @@ import (
 
 // Errors of Open and OpenReply.
 var (
-	// ErrOpen says that a blob was not made with this key: too short, not a
-	// whole number of blocks, wrong MAC or wrong padding. The cases are not
-	// told apart on purpose.
+	// ErrOpen reports that a blob was not made with this key: it is too short or not a whole number
+	// of blocks, or MAC or padding are wrong. The cases are indistinguishable on purpose.
 	ErrOpen = errors.New("crypt: blob does not open with this key")
 	// errNotPickle says that a genuine blob does not carry the marker of a
 	// Salt payload. Salt treats such a blob as an empty map
@@ -56,8 +55,7 @@ type Key struct {
 	mac   [sha256.Size]byte
 }
 
-// NewKey makes a key of 56 bytes read from random; nil means the system's
-// secure source.
+// NewKey returns a key of 56 bytes read from random; nil means the system's secure source.
 func NewKey(random io.Reader) (Key, error) {
 	random = cmp.Or(random, rand.Reader)
 	var raw [rawKeyLen]byte
@@ -67,8 +65,8 @@ func NewKey(random io.Reader) (Key, error) {
 	return keyOf(raw[:], base64.StdEncoding.EncodeToString(raw[:]))
 }
 
-// ParseKey reads the text form of a key: the standard base64 of 56 bytes, in
-// which white space around it is forgiven.
+// ParseKey parses the text form of a key: the standard base64 of 56 bytes, possibly surrounded by
+// white space.
 func ParseKey(s string) (Key, error) {
 	t := string(bytes.TrimSpace([]byte(s)))
 	if len(t) != KeyLen {
@@ -93,7 +91,7 @@ func keyOf(raw []byte, text string) (Key, error) {
 // in files. Package fmt does not call it, see Format.
 func (k Key) String() string { return k.text }
 
-// IsZero reports whether k is no key at all.
+// IsZero reports whether k is the zero Key.
 func (k Key) IsZero() bool { return k.block == nil }
 
 // Format prints a placeholder for every verb, so that a key in a message or
@@ -103,13 +101,13 @@ func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[key]") }
 // LogValue returns the placeholder for package slog.
 func (k Key) LogValue() slog.Value { return slog.StringValue("[key]") }
 
-// Seal encrypts a packed body. A reply to a request carries the request's
-// nonce of NonceLen characters in front of the body; everything else is
-// sealed with an empty nonce. body is not changed and not kept.
+// Seal encrypts a packed body. A reply to a request carries the request's nonce of NonceLen
+// characters in front of the body; everything else is sealed with an empty nonce. Seal neither
+// changes nor keeps body.
 func (k Key) Seal(body []byte, nonce string) []byte { return k.AppendSeal(nil, body, nonce) }
 
-// AppendSeal is Seal into the free capacity of dst, which is grown when
-// needed; body must not overlap it. It panics when k is the zero Key.
+// AppendSeal is Seal that appends to dst and grows it when needed; body must not overlap the free
+// capacity of dst. It panics when k is the zero Key.
 func (k Key) AppendSeal(dst, body []byte, nonce string) []byte {
 	start, n := len(dst), Room(nonce)+len(body)
 	if need := n + aes.BlockSize + sha256.Size; cap(dst)-start < need {
@@ -123,22 +121,20 @@ func (k Key) AppendSeal(dst, body []byte, nonce string) []byte {
 // Room returns the number of bytes in front of the body in a blob with this nonce.
 func Room(nonce string) int { return ivLen + len(marker) + len(nonce) }
 
-// sealChunk is how much is encrypted before it is hashed, so that the hash
-// finds it in the processor's cache. It is a whole number of blocks.
+// sealChunk is how many bytes are encrypted before they are hashed, so that the hash finds them in
+// the processor's cache. It is a whole number of blocks.
 const sealChunk = 32 << 10
 
-// SealInPlace makes the end of b a blob without copying the body: b[start:]
-// is Room(nonce) bytes of any content with the body behind them. It returns b
-// with the blob at start; up to Overhead bytes are appended. It panics when k
-// is the zero Key.
+// SealInPlace converts the end of b into a blob without copying the body: b[start:] is Room(nonce)
+// bytes of any content followed by the body. It returns b with the blob at start; it appends up to
+// Overhead bytes. It panics when k is the zero Key.
 func (k Key) SealInPlace(b []byte, start int, nonce string) []byte {
 	n := copy(b[start+ivLen:], marker)
 	copy(b[start+ivLen+n:], nonce)
 	return k.sealFrom(b, start)
 }
 
-// sealFrom encrypts what follows room for an IV at start, and appends padding and
-// the MAC.
+// sealFrom encrypts the bytes behind the room for an IV at start, and appends padding and the MAC.
 func (k Key) sealFrom(b []byte, start int) []byte {
 	if k.IsZero() {
 		panic("crypt: sealing with the zero key")
@@ -168,12 +164,11 @@ func (k Key) sealFrom(b []byte, start int) []byte {
 // ErrNotPickle.
 func (k Key) Open(blob []byte) ([]byte, error) { return cutMarker(k.open(blob, false)) }
 
-// OpenInPlace is Open without memory of its own: the result is a part of blob,
-// which is overwritten when it was made with this key, and not changed when it
-// was not.
+// OpenInPlace is Open without an allocation: the result is a part of blob. Blob is overwritten if
+// it was made with this key, and otherwise unchanged.
 func (k Key) OpenInPlace(blob []byte) ([]byte, error) { return cutMarker(k.open(blob, true)) }
 
-// cutMarker takes the marker of a payload off.
+// cutMarker removes the marker of a payload.
 func cutMarker(plain []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -185,9 +180,8 @@ func cutMarker(plain []byte, err error) ([]byte, error) {
 	return body, nil
 }
 
-// OpenReply is Open for a reply: it demands the nonce of the request in front
-// of the body and returns ErrNonce when there is another one. This is what a
-// minion does with an answer.
+// OpenReply is Open for a reply: the nonce of the request must precede the body, otherwise the
+// error is ErrNonce. A minion checks an answer in the same way.
 func (k Key) OpenReply(blob []byte, nonce string) ([]byte, error) {
 	body, err := k.Open(blob)
 	if err != nil {

@@ -23,12 +23,12 @@ var (
 
 const (
 	maxPrivatePEM  = 64 << 10
-	minPrivateBits = 1024 // what crypto/rsa still works with
+	minPrivateBits = 1024 // crypto/rsa refuses smaller keys
 	maxPrivateBits = 16384
 )
 
-// GeneratePrivate makes an RSA key of so many bits (Salt's option keysize,
-// 2048 by default; less is refused).
+// GeneratePrivate returns a new RSA key of that many bits (Salt's option keysize, 2048 by default;
+// less is refused).
 func GeneratePrivate(bits int) (*rsa.PrivateKey, error) {
 	if bits < 2048 || bits > maxPrivateBits {
 		return nil, fmt.Errorf("crypt: refusing to make an RSA key of %d bits, want 2048 to %d", bits, maxPrivateBits)
@@ -108,7 +108,7 @@ func decryptBlock(block *pem.Block, passphrase string) ([]byte, error) {
 			return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
 		}
 
-		// The form has no check sum: one wrong passphrase in 256 gets here.
+		// This form has no checksum: one wrong passphrase in 256 gets here.
 		if len(der) == 0 || der[0] != 0x30 {
 			return nil, ErrPassphrase
 		}
@@ -159,8 +159,8 @@ func PrivatePEM(k *rsa.PrivateKey, passphrase string) ([]byte, error) {
 	return pem.EncodeToMemory(block), nil
 }
 
-// SavePrivate writes a private key with mode 0400, durably and at once: a
-// reader sees the old file or the new one.
+// SavePrivate writes a private key with mode 0400, durably and atomically: a reader sees the old
+// file or the new one.
 func SavePrivate(path string, k *rsa.PrivateKey, passphrase string) error {
 	text, err := PrivatePEM(k, passphrase)
 	if err != nil {

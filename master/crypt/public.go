@@ -25,19 +25,18 @@ const maxExponent = 1<<31 - 1
 // Bounds are the sizes of the modulus to accept, in bits, both included.
 type Bounds struct{ Min, Max int }
 
-// DefaultBounds are the sizes Salt minions use and crypto/rsa serves well.
-// The work grows with the cube of the size: an operation with a public key of
-// 16384 bits takes over 20 ms, with one of 4096 bits 0.4 ms.
+// DefaultBounds are the sizes that Salt minions use and crypto/rsa handles well. The work grows
+// with the cube of the size: an operation with a public key of 16384 bits takes over 20 ms, with
+// one of 4096 bits 0.4 ms.
 var DefaultBounds = Bounds{Min: 2048, Max: 4096}
 
 // ParsePublic reads an RSA public key in PEM ("PUBLIC KEY" or "RSA PUBLIC
 // KEY") within DefaultBounds.
 func ParsePublic(text []byte) (*rsa.PublicKey, error) { return DefaultBounds.ParsePublic(text) }
 
-// ParsePublic reads an RSA public key in PEM. It refuses, without any
-// arithmetic on the key, all but exactly one PEM block of an RSA key with an
-// odd modulus within the bounds and an odd exponent of 3 to 2^31-1. The error
-// is ErrPublicKey with the reason.
+// ParsePublic parses an RSA public key in PEM. Before any arithmetic on the key it refuses
+// everything but exactly one PEM block of an RSA key with an odd modulus within the bounds and an
+// odd exponent of 3 to 2^31-1. The error is ErrPublicKey with the reason.
 func (b Bounds) ParsePublic(text []byte) (*rsa.PublicKey, error) {
 	if len(text) > maxPublicPEM {
 		return nil, fmt.Errorf("%w: %d bytes of text", ErrPublicKey, len(text))
@@ -95,9 +94,9 @@ func parsePublicDER(block *pem.Block) (*rsa.PublicKey, error) {
 	return nil, fmt.Errorf("%w: PEM block of type %.40q", ErrPublicKey, block.Type)
 }
 
-// NormalizePEM brings a PEM text to the form in which keys are compared and
-// sent: line ends are single newlines and there is no white space around it
-// (crypt.clean_key). It does not look inside the lines.
+// NormalizePEM converts a PEM text to the form in which keys are compared and sent: line ends are
+// single newlines and no white space surrounds it (crypt.clean_key). It does not check the content
+// of the lines.
 func NormalizePEM(s string) string {
 	s = strings.TrimSpace(s)
 	if strings.IndexByte(s, '\r') < 0 {

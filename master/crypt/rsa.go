@@ -10,9 +10,8 @@ import (
 	"fmt"
 )
 
-// Names of the RSA schemes as they stand in requests (crypt.py,
-// VALID_ENCRYPTION_ALGORITHMS and VALID_SIGNING_ALGORITHMS). The first of
-// each kind is what Salt uses by default.
+// Names of the RSA schemes as they appear in requests (crypt.py, VALID_ENCRYPTION_ALGORITHMS and
+// VALID_SIGNING_ALGORITHMS). The first of each kind is Salt's default.
 const (
 	OAEPSHA1    = "OAEP-SHA1"
 	OAEPSHA224  = "OAEP-SHA224"
@@ -68,8 +67,7 @@ func Encrypt(pub *rsa.PublicKey, algo string, plain []byte) ([]byte, error) {
 	return ct, nil
 }
 
-// Decrypt opens what Encrypt made. Every failure but an unknown scheme is
-// ErrDecrypt.
+// Decrypt decrypts the result of Encrypt. Every failure but an unknown scheme is ErrDecrypt.
 func Decrypt(priv *rsa.PrivateKey, algo string, ct []byte) ([]byte, error) {
 	h, err := EncryptionHash(algo)
 	if err != nil {
@@ -82,8 +80,7 @@ func Decrypt(priv *rsa.PrivateKey, algo string, ct []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// Sign signs msg with a PKCS#1 v1.5 scheme. The result is a function of its
-// arguments: signing twice gives the same bytes.
+// Sign signs msg with a PKCS#1 v1.5 scheme. The same arguments always give the same bytes.
 func Sign(priv *rsa.PrivateKey, algo string, msg []byte) ([]byte, error) {
 	h, err := SignatureHash(algo)
 	if err != nil {

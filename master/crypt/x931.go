@@ -9,19 +9,17 @@ import (
 	"math/big"
 )
 
-// ErrX931 says that a block was not made by X931Sign with the private half of
-// the key. The cases are not told apart.
+// ErrX931 reports that a block was not made by X931Sign with the private half of the key. The cases
+// are indistinguishable.
 var ErrX931 = errors.New("crypt: not an X9.31 block of this key")
 
-// X931Sign makes the ANSI X9.31 private operation over data (OpenSSL's
-// RSA_private_encrypt with padding 5, salt/utils/rsax931.py). Minions send it
-// over "salt" as their token; the master sends it over the hexadecimal
-// SHA-256 of the publish key. There is no hash in the block and no
-// randomness: the result is always the same, so keep it.
+// X931Sign performs the ANSI X9.31 private operation on data (OpenSSL's RSA_private_encrypt with
+// padding 5, salt/utils/rsax931.py). Minions send the result for "salt" as their token; the master
+// sends that for the hexadecimal SHA-256 of the publish key. The block contains neither a hash nor
+// randomness, so the result is always the same and worth keeping.
 //
-// math/big is not constant-time, therefore the operation is blinded; the
-// result is verified before it leaves, so that a fault cannot give the
-// factors away. It costs a few milliseconds.
+// math/big is not constant-time, therefore the operation is blinded. The result is verified before
+// it is returned, so that a computing fault cannot reveal the factors. It costs a few milliseconds.
 func X931Sign(priv *rsa.PrivateKey, data []byte) ([]byte, error) {
 	k := priv.Size()
 	block, err := x931Pad(k, data)
@@ -66,8 +64,7 @@ func blindingPair(n *big.Int) (r, inv *big.Int, err error) {
 	return nil, nil, errors.New("crypt: no blinding factor found")
 }
 
-// privateExp is c^d mod n, by the Chinese remainder theorem when the key has
-// its two primes.
+// privateExp returns c^d mod n, by the Chinese remainder theorem when the key has its two primes.
 func privateExp(priv *rsa.PrivateKey, c *big.Int) *big.Int {
 	pre := &priv.Precomputed
 	if len(priv.Primes) != 2 || pre.Dp == nil || pre.Dq == nil || pre.Qinv == nil {
@@ -101,8 +98,8 @@ func x931Pad(k int, data []byte) ([]byte, error) {
 	return append(append(b, data...), 0xcc), nil
 }
 
-// X931Recover undoes X931Sign with the public key and returns the data. Any
-// input that is not such a block gives ErrX931.
+// X931Recover reverses X931Sign with the public key and returns the data. For any input that is not
+// such a block it returns ErrX931.
 func X931Recover(pub *rsa.PublicKey, sig []byte) ([]byte, error) {
 	k := pub.Size()
 	s := new(big.Int).SetBytes(sig)

@@ -17,12 +17,12 @@ import (
 // journal in it and tell each other what they know.
 var ErrCacheShared = errors.New("option cachedir: another master uses it")
 
-// statusAge is from when on a status is that of a master which has ended: it is
-// written every 2 s, by a clock that may be another machine's.
+// statusAge is the age from which a status counts as that of an ended master. A running master
+// writes it every 2 s, possibly by another machine's clock.
 const statusAge = time.Minute
 
-// OwnCache refuses a cachedir in which a master of another id writes its status,
-// which shows also where a share has no locks.
+// OwnCache returns an error for a cachedir in which a master of another id writes its status. This
+// detects a shared cachedir even if the share has no locks.
 func OwnCache(dir, id string, now time.Time) error {
 	path := filepath.Join(dir, control.StatusFile)
 	info, err := os.Stat(path)
@@ -32,7 +32,7 @@ func OwnCache(dir, id string, now time.Time) error {
 
 	age := now.Sub(info.ModTime())
 	if age.Abs() > statusAge {
-		return nil // so long ago that he has ended
+		return nil // so old that the other master has ended
 	}
 
 	var s control.Status
@@ -44,8 +44,8 @@ func OwnCache(dir, id string, now time.Time) error {
 	return CacheHint(fmt.Errorf("%w: %.100q, at work %d s ago", ErrCacheShared, s.ID, int(age.Seconds())))
 }
 
-// CacheHint says what to do about a cachedir of two masters. A journal in use may
-// also be that of a former process of this master which has not ended yet.
+// CacheHint adds advice to an error about a cachedir of two masters. A journal in use may also
+// belong to an earlier process of this master that has not ended yet.
 func CacheHint(err error) error {
 	if !errors.Is(err, jobs.ErrInUse) && !errors.Is(err, ErrCacheShared) {
 		return err

@@ -9,28 +9,26 @@ import (
 	"saltern/internal/control"
 )
 
-// Conditions are the faults of the storage below this master, as the program
-// knows them that watches over the machine: it names each by its code in a file
-// (saltern_conditions). They are logged when they come and go, and a minion
-// whose sign-in fails for one of them is told its code.
-//
-// Read is for one goroutine, Reason for any.
+// Conditions are the faults of the storage below this master. The program that monitors the machine
+// names each by its code in a file (saltern_conditions). Conditions logs them when they come and
+// go, and a minion whose sign-in fails for one of them gets its code. One goroutine calls Read; any
+// goroutine may call Reason.
 type Conditions struct {
 	path   string
 	log    *slog.Logger
 	known  map[string]control.Condition
-	fault  string // of the last read that failed
+	fault  string // the fault of the last failed read
 	stated atomic.Pointer[string]
 }
 
 const maxReasons = 3 // in one answer
 
-// NewConditions makes Conditions of the file at path; "" for none.
+// NewConditions returns Conditions of the file at path; "" for none.
 func NewConditions(path string, log *slog.Logger) *Conditions {
 	return &Conditions{path: path, log: log}
 }
 
-// Read takes the file as it is at now, and logs what has changed.
+// Read reads the file and logs what has changed.
 func (c *Conditions) Read(now time.Time) {
 	if c.path == "" {
 		return
@@ -80,8 +78,7 @@ func (c *Conditions) Read(now time.Time) {
 	c.stated.Store(&reason)
 }
 
-// Reason returns why nothing can be written to the storage now; empty: nothing is
-// known to be wrong.
+// Reason returns why nothing can be written to the storage now, or "" when no fault is known.
 func (c *Conditions) Reason() string {
 	if s := c.stated.Load(); s != nil {
 		return *s

@@ -1,5 +1,5 @@
-// Package health is what a master says about itself: the faults that last, those of
-// the storage below it, and the files by which others see that it serves.
+// Package health reports the state of a master: lasting faults, faults of the storage below it, and
+// the files by which others see that it serves.
 package health
 
 import (
@@ -12,8 +12,8 @@ import (
 	"saltern/internal/control"
 )
 
-// Problems are the faults that last: they are logged when they come and go,
-// and written to the status file for the supervisor. They are safe for concurrent use.
+// Problems holds lasting faults. It logs them when they come and go, and the status file lists them
+// for the supervisor. It is safe for concurrent use.
 type Problems struct {
 	log *slog.Logger
 	now func() time.Time
@@ -21,16 +21,16 @@ type Problems struct {
 	m   map[control.Fault]control.Problem
 }
 
-// ProblemFor is how long a problem stays listed after it last occurred: what
+// ProblemFor is how long a problem stays listed after it last occurred, because the operation that
 // would end it may never be tried again.
 const ProblemFor = 10 * time.Minute
 
-// NewProblems makes an empty list.
+// NewProblems returns an empty list.
 func NewProblems(log *slog.Logger, now func() time.Time) *Problems {
 	return &Problems{log: log, now: now, m: map[control.Fault]control.Problem{}}
 }
 
-// Report notes a problem, or ends it when err is nil.
+// Report records a problem, or ends it when err is nil.
 func (p *Problems) Report(what control.Fault, err error) {
 	if err == nil {
 		p.Clear(what)
@@ -39,7 +39,7 @@ func (p *Problems) Report(what control.Fault, err error) {
 	}
 }
 
-// Set notes that a problem occurred.
+// Set records that a problem occurred.
 func (p *Problems) Set(what control.Fault, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *Problems) Clear(what control.Fault) {
 	p.endLocked(what)
 }
 
-// endLocked ends a problem, if it stands. mu is held.
+// endLocked ends a problem, if it is listed; mu is held.
 func (p *Problems) endLocked(what control.Fault) {
 	if old, ok := p.m[what]; ok {
 		p.log.Info("problem is over", "what", what, "lasted", p.now().Sub(old.Since).Round(time.Second))
@@ -78,7 +78,7 @@ func (p *Problems) clearQuiet(what control.Fault, d time.Duration) {
 	}
 }
 
-// List returns the problems that stand, by name.
+// List returns the listed problems, sorted by name.
 func (p *Problems) List() []control.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -30,19 +30,18 @@ import (
 	"saltern/master/keys"
 )
 
-// Status is what a master writes into its status file. Supervisors read the first
-// part.
+// Status is the content of a master's status file. Supervisors read its first part.
 type Status struct {
 	control.Status
-	// NewKeys are keys on a shared volume that are not files of their own yet.
+	// NewKeys describes keys on a shared volume that are not files of their own yet.
 	NewKeys keys.IncomingStats `json:"new_keys"`
-	// PendingKeys tells of sources that offer too many keys.
+	// PendingKeys describes sources that offer too many keys.
 	PendingKeys keys.PendingStats `json:"pending_keys"`
-	// Logins are log-ins by name and password.
+	// Logins counts log-ins by name and password.
 	Logins eauth.Stats `json:"logins"`
-	// Starts are jobs that were started or refused.
+	// Starts counts jobs that were started or refused.
 	Starts launch.Stats `json:"starts"`
-	// Cluster is what this master sees of its peers; nil alone.
+	// Cluster is this master's view of its peers. It may be nil: the master runs alone.
 	Cluster *cluster.Status `json:"cluster,omitempty"`
 }
 
@@ -64,16 +63,16 @@ type Reporter struct {
 	// EventReturn may be nil: no returner gets events.
 	EventReturn *returner.Events
 	Files       func() *control.Files
-	Cluster     *cluster.Pool // nil alone
+	Cluster     *cluster.Pool // may be nil: the master runs alone
 	Problems    *Problems
 	Audit       *audit.Log
 	Signs       Signs
 	Started     time.Time
 
-	untimely uint64 // requests refused for their age, at the last look
-	limited  uint64 // keys refused or evicted for their source, at the last look
-	lost     uint64 // reactions, at the last look
-	unhanded uint64 // records that returners did not get, at the last look
+	untimely uint64 // requests refused for their age, at the last Write
+	limited  uint64 // keys refused or evicted for their source, at the last Write
+	lost     uint64 // lost reactions, at the last Write
+	unhanded uint64 // records that returners did not get, at the last Write
 }
 
 // Write writes the status as it is now.
@@ -158,7 +157,7 @@ func (r *Reporter) status() Status {
 	return s
 }
 
-// waiting tells of the work that waits for its turn.
+// waiting returns the work that waits in queues.
 func (r *Reporter) waiting(pillars queue.Stats) control.Waiting {
 	reactions := r.Reactor.Stats()
 	w := control.Waiting{

@@ -31,7 +31,7 @@ func (s Signs) writeTime(name string) error {
 	return os.WriteFile(s.filePath(name), []byte(strconv.FormatInt(s.Now().Unix(), 10)), 0o644)
 }
 
-// Startup removes the files of an earlier life and makes the first.
+// Startup removes the files of an earlier run and creates the file startup.
 func (s Signs) Startup() error {
 	if err := os.MkdirAll(filepath.Dir(s.filePath("x")), 0o755); err != nil {
 		return fmt.Errorf("create the health folder: %w", err)
@@ -47,7 +47,7 @@ func (s Signs) Startup() error {
 // Alive renews the sign of life.
 func (s Signs) Alive() error { return s.writeTime(alive) }
 
-// Ready says that this master serves, in pidFile as well unless that is "".
+// Ready creates the file ready, and writes pidFile unless that is "".
 func (s Signs) Ready(pidFile string) error {
 	if err := s.writeTime(ready); err != nil {
 		return fmt.Errorf("write the health folder: %w", err)

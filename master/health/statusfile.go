@@ -8,10 +8,9 @@ import (
 	"saltern/internal/durable"
 )
 
-// WriteFile replaces a small file that others read, without waiting for
-// the disk. On a full disk the old content is written over where it lies,
-// which takes no new room: then above all somebody must be told. A reader may
-// meet half of it then, and reads again.
+// writeFile replaces a small file that others read, without waiting for the disk. On a full disk it
+// overwrites the old content in place, which needs no new space: the status matters most then. A
+// reader may see a partly written file, and reads again.
 func writeFile(path string, data []byte) error {
 	err := durable.Swap(path, data, 0o640)
 	if err == nil {
@@ -23,8 +22,7 @@ func writeFile(path string, data []byte) error {
 	return nil
 }
 
-// overwrite puts data into a file and fills the rest of it with spaces, which
-// mean nothing in JSON.
+// overwrite writes data over a file and pads the rest with spaces, which JSON ignores.
 func overwrite(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

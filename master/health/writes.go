@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// tryEvery is how often the folder of the journal is tried.
+	// tryEvery is how often a write to the folder of the journal is tried.
 	tryEvery = 3 * time.Second
-	// tryTakes is how long a try may take until the disk counts as hung. Within
-	// tryEvery + tryTakes, and two checks of a load balancer, nobody is sent here any more.
+	// tryTakes is how long a try may take until the disk counts as hung. Within tryEvery +
+	// tryTakes, and two checks of a load balancer, nobody is sent to this master any more.
 	tryTakes = 4 * time.Second
-	// jobCacheQuiet is how long after its last failure the job cache counts as well again
-	// when tries succeed: perhaps nobody returns anything any more.
+	// jobCacheQuiet is how long after its last failure the job cache counts as healthy again while
+	// tries succeed: there may be no more returns that could show it.
 	jobCacheQuiet = 5 * time.Second
 )
 
-// Writes tries every few seconds whether the folder of the journal takes writes. A master
-// whose folder does not can keep no job: it says so where load balancers ask it, since
-// its status file is most likely on the same disk.
+// Writes tries every few seconds whether the folder of the journal accepts writes. A master whose
+// folder does not cannot store jobs. It reports that where load balancers ask, since its status
+// file is most likely on the same disk.
 type Writes struct {
 	writable.Watch
 	problems *Problems
 }
 
-// NewWrites returns Writes that tries the file at path, see [writable.Try], and keeps
-// [control.JobCacheFault] among problems.
+// NewWrites returns Writes that tries the file at path (see [writable.Try]) and maintains
+// [control.JobCacheFault] in problems.
 func NewWrites(path string, problems *Problems) *Writes {
 	w := &Writes{problems: problems}
 	w.Every = tryEvery
@@ -45,8 +45,8 @@ func (w *Writes) noteResult(err error) {
 	w.problems.clearQuiet(control.JobCacheFault, jobCacheQuiet)
 }
 
-// Reason returns why jobs cannot be kept; "": they can, or it is not known yet. Strangers
-// may read it: it names the error and no path.
+// Reason returns why jobs cannot be stored, or "" when they can or when it is not known yet.
+// Strangers may read it: it names the error and no path.
 func (w *Writes) Reason() string {
 	err := w.Err()
 	if err == nil {

@@ -52,8 +52,8 @@ func Decode(b []byte, l Limits) (any, error) {
 	return v, nil
 }
 
-// DecodePrefix reads the first value of b and tells how many bytes it took.
-// ErrShort says that more bytes may complete it. The result does not alias b.
+// DecodePrefix decodes the first value of b and returns its length in bytes. ErrShort means that
+// more bytes may complete it. The result does not alias b.
 func DecodePrefix(b []byte, l Limits) (any, int, error) {
 	d := decoder{b: b, nodes: l.Nodes, depth: l.Depth}
 	v, err := d.decodeValue()
@@ -198,7 +198,7 @@ func (d *decoder) integer(c byte) (any, error) {
 	return int64(u), nil
 }
 
-// decodeRaw is text when it is valid UTF-8, bytes otherwise.
+// decodeRaw returns text if the bytes are valid UTF-8, otherwise bytes.
 func (d *decoder) decodeRaw(n uint64) (any, error) {
 	s, err := d.takeBytes(n)
 	if err != nil {
@@ -231,8 +231,8 @@ func (d *decoder) decodeExt(n uint64) (any, error) {
 	return value.Ext{Type: typ, Data: append(make([]byte, 0, len(s)), s...)}, nil
 }
 
-// enterContainer checks that n values can be in what is left (each takes at least a
-// byte) and goes one level down.
+// enterContainer checks that n values fit into the rest (each takes at least a byte) and goes one
+// level down.
 func (d *decoder) enterContainer(n uint64) error {
 	if n > uint64(len(d.b)-d.off) {
 		return ErrShort
@@ -247,7 +247,7 @@ func (d *decoder) enterContainer(n uint64) error {
 	return nil
 }
 
-// emptyList is every empty list: it has no room, so that appending makes a new one.
+// emptyList serves as every empty list: it has no capacity, so that appending allocates a new one.
 var emptyList any = []any{}
 
 func (d *decoder) decodeList(n uint64) (any, error) {
@@ -266,7 +266,7 @@ func (d *decoder) decodeList(n uint64) (any, error) {
 			return nil, err
 		}
 
-		if len(l) == cap(l) { // doubled, but not beyond what is left
+		if len(l) == cap(l) { // doubled, but not beyond the rest
 			l = slices.Grow(l, int(min(n, uint64(len(l)))))
 		}
 
@@ -305,9 +305,8 @@ func (d *decoder) mapOf(n uint64) (any, error) {
 	return m, nil
 }
 
-// decodeKey reads a map key. Bytes become text, which is what Salt's own decoder
-// does for keys that are not UTF-8-clean only by surrogates; containers and
-// extensions cannot be keys.
+// decodeKey decodes a map key. Bytes become text; Salt's own decoder does the same, with surrogates
+// for bytes that are not UTF-8. Containers and extensions cannot be keys.
 func (d *decoder) decodeKey() (any, error) {
 	k, err := d.decodeValue()
 	if err != nil {

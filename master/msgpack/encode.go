@@ -24,17 +24,16 @@ const (
 	Modern
 )
 
-// maxEncodeDepth bounds values that were built by us, against loops.
+// maxEncodeDepth bounds the depth of our own values, against cycles.
 const maxEncodeDepth = 200
 
 // Marshal packs one value. See Append.
 func Marshal(v any, mode Mode) ([]byte, error) { return Append(nil, v, mode) }
 
-// Append packs v after dst. Besides the values that Decode returns it takes
-// int and the sized integers, *big.Int (as text beyond 64 bits, as Salt
-// does), []string, []int, map[string]any and map[string]string (keys
-// sorted). An integer takes the fewest bytes, as with Python's packer. On
-// error the returned slice is dst as it was.
+// Append packs v after dst. Besides the values that Decode returns it accepts int and the sized
+// integers, *big.Int (beyond 64 bits as text, as in Salt), []string, []int, map[string]any and
+// map[string]string (with sorted keys). An integer takes the fewest bytes, as with Python's packer.
+// On error the result is dst.
 func Append(dst []byte, v any, mode Mode) ([]byte, error) {
 	e := encoder{b: dst, mode: mode}
 	if err := e.encodeValue(v, 0); err != nil {
@@ -43,8 +42,8 @@ func Append(dst []byte, v any, mode Mode) ([]byte, error) {
 	return e.b, nil
 }
 
-// AppendRawHead appends the head of text or bytes of length n in Raw mode, for
-// callers that put the bytes behind it themselves. It takes 1, 3 or 5 bytes.
+// AppendRawHead appends the head of text or bytes of length n in Raw mode, for callers that append
+// the bytes themselves. It takes 1, 3 or 5 bytes.
 func AppendRawHead(dst []byte, n int) []byte {
 	e := encoder{b: dst, mode: Raw}
 	e.rawHead(n)

@@ -8,18 +8,18 @@ import (
 	"saltern/master/value"
 )
 
-// ErrNotMap means that a map was expected and something else came.
+// ErrNotMap means that a map was expected and another value came.
 var ErrNotMap = errors.New("msgpack: not a map")
 
-// Size is what a value takes.
+// Size is the size of a value.
 type Size struct {
-	Encoded int   // bytes as it stands
-	Nodes   int   // values in it, keys included
+	Encoded int   // packed bytes
+	Nodes   int   // number of values, keys included
 	Memory  int64 // bytes that Decode allocates for it, at most
 }
 
-// What values cost in memory besides their contents: the headers of Go's
-// interfaces, slices and texts, and of Map's entries and index.
+// The memory of values beside their contents: the headers of Go's interfaces, slices and texts, and
+// of Map's entries and index.
 const (
 	slotCost  = 16  // an any in a list
 	listCost  = 24  // a slice in an any
@@ -41,7 +41,7 @@ func Measure(b []byte, l Limits) (Size, error) {
 	return Size{Encoded: w.d.off, Nodes: l.Nodes - w.d.nodes, Memory: w.memory}, nil
 }
 
-// walker goes over values without making them.
+// walker walks over values without decoding them.
 type walker struct {
 	d      decoder
 	memory int64
@@ -62,7 +62,7 @@ func (w *walker) walkValue() error {
 	switch c := s[0]; {
 	case c <= 0x7f:
 		return nil
-	case c >= 0xe0: // below zero: the runtime has ready values up to 255 only
+	case c >= 0xe0: // negative: the runtime preallocates only values up to 255
 		w.memory += numCost
 		return nil
 	case c <= 0x8f:
@@ -133,7 +133,7 @@ func (w *walker) walkList(n uint64) error {
 
 	w.memory += listCost + slotCost*int64(n)
 	if n > 4096 {
-		w.memory += slotCost * int64(n) // it grew on the way
+		w.memory += slotCost * int64(n) // appending allocated more on the way
 	}
 
 	for ; n > 0; n-- {
@@ -166,7 +166,7 @@ func (w *walker) mapOf(n uint64) error {
 
 	for ; n > 0; n-- {
 		start := w.d.off
-		if err := w.walkValue(); err != nil { // Decode tells what can be a key
+		if err := w.walkValue(); err != nil { // Decode checks what can be a key
 			return err
 		}
 
@@ -183,15 +183,15 @@ func (w *walker) mapOf(n uint64) error {
 	return nil
 }
 
-// Field is an entry of a map as it stands in its packed form.
+// Field is an entry of a packed map.
 type Field struct {
 	Key   []byte
 	Value []byte // one packed value
 }
 
-// Fields takes the map that fills b apart, one level deep, without decoding its
-// values; both parts of a Field point into b. Keys have to be texts or bytes. A
-// map of more than most entries is refused with ErrLimit.
+// Fields splits the map that fills b, one level deep, without decoding its values; both parts of a
+// Field point into b. Keys must be texts or bytes. It returns ErrLimit for a map of more than most
+// entries.
 func Fields(b []byte, l Limits, most int) ([]Field, error) {
 	d := decoder{b: b, nodes: l.Nodes, depth: l.Depth}
 	n, err := d.mapHeader()
@@ -252,8 +252,8 @@ func (d *decoder) mapHeader() (uint64, error) {
 	return 0, ErrNotMap
 }
 
-// Contents returns what is in a packed text or byte string, as a part of b; ok is
-// false for other values and when b is not exactly one.
+// Contents returns the contents of a packed text or byte string, as a part of b. ok is false for
+// other values and if b is not exactly one value.
 func Contents(b []byte) (contents []byte, ok bool) {
 	d := decoder{b: b}
 	s, err := d.takeBytes(1)

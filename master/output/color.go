@@ -2,8 +2,8 @@ package output
 
 import "saltern/internal/printable"
 
-// palette holds the escape sequences of the colours, all empty when colours
-// are off (salt/utils/color.py get_colors).
+// palette holds the escape sequences of the colours, which are empty when colours are off
+// (salt/utils/color.py get_colors).
 type palette struct {
 	red, lightRed, green, lightGreen, yellow, lightYellow string
 	blue, lightBlue, magenta, lightMagenta, cyan, end     string
@@ -43,8 +43,8 @@ func (o *Options) stripEscapes(s string) string {
 	return printable.Text(s)
 }
 
-// stripLine is strip for what must stay on one line: an id or a key that breaks its
-// line could pass for the result of another minion.
+// stripLine is stripEscapes for texts that must stay on one line: an id or a key with a line break
+// could pass for the result of another minion.
 func (o *Options) stripLine(s string) string {
 	if !o.StripEscapes {
 		return s

@@ -8,9 +8,8 @@ import (
 	"saltern/master/value"
 )
 
-// compressStates rolls the states of one id, SLS file and result into one
-// (salt/output/highstate.py _compress_ids). Data of an unexpected form is
-// returned as it is.
+// compressStates merges the states with the same id, SLS file and result into one
+// (salt/output/highstate.py _compress_ids). Data of an unexpected form is returned unchanged.
 func compressStates(data *value.Map) *value.Map {
 	out := value.NewMap()
 	for host, v := range data.All() {

@@ -47,8 +47,7 @@ func highstate(v any, o *Options) string {
 	return strings.Join(hosts, "\n")
 }
 
-// unwrapHighstate takes off the envelopes of jobs.lookup_jid and of the
-// orchestrate runner.
+// unwrapHighstate removes the envelopes of jobs.lookup_jid and of the orchestrate runner.
 func unwrapHighstate(v any) any {
 	for _, envelope := range []string{"return", "data"} {
 		if m, ok := v.(*value.Map); ok {
@@ -110,7 +109,7 @@ type highstater struct {
 	level int
 }
 
-// tally is what the summary of one host is made of.
+// tally counts the states of one host for its summary.
 type tally struct {
 	succeeded, failed, unchanged, warnings, other int
 	changed                                       int
@@ -201,8 +200,7 @@ func runNumber(m *value.Map) any {
 
 var compressedCount = regexp.MustCompile(`\((\d+)\)$`)
 
-// formatState formats one state. The colour is that which the host's line takes on
-// from it, empty when none.
+// formatState formats one state. It also returns the colour that the host's line takes on, or "".
 func (h *highstater) formatState(tag string, ret *value.Map, t *tally) ([]string, string) {
 	result, _ := ret.Get("result")
 	comps := strings.Split(tag, "_|-")
@@ -280,7 +278,7 @@ func (h *highstater) formatFull(
 	out := []string{color + "----------" + h.end, row("      ID: ", indented(comps[1]))}
 	function := row("Function: ", indented(comps[0]+"."+comps[3]))
 
-	// Salt puts the name behind the function.
+	// Salt shows the name behind the function.
 	out = append(out, function)
 	if comps[1] != comps[2] {
 		out = append(out, row("    Name: ", indented(comps[2])))

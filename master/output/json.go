@@ -5,8 +5,8 @@ import (
 	"saltern/master/value"
 )
 
-// jsonText is salt/output/json_out.py: Python's json.dumps with
-// ensure_ascii=False, bytes as their repr.
+// jsonText implements salt/output/json_out.py: Python's json.dumps with ensure_ascii=False, bytes
+// as their repr.
 func jsonText(v any, o *Options) string {
 	j := value.JSON{Indent: 4}
 	switch {

@@ -42,7 +42,7 @@ func (n *nest) addValue(v any, indent int, prefix string) {
 	case string:
 		n.addText(v, indent, prefix)
 	case []byte:
-		if utf8.Valid(v) { // other bytes are not shown at all
+		if utf8.Valid(v) { // other bytes are not shown
 			n.addText(string(v), indent, prefix)
 		}
 	case []any:
@@ -90,7 +90,7 @@ func (n *nest) mapping(m *value.Map, indent int, prefix string) {
 		return
 	}
 
-	// Keys that cannot be compared are taken as text.
+	// Keys that cannot be compared are compared as text.
 	byText := make(map[string]any, m.Len())
 	for k, v := range m.All() {
 		byText[value.Str(k)] = v

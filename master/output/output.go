@@ -5,17 +5,17 @@ import (
 	"unicode"
 )
 
-// Indent says how the json, yaml and pprint outputters break lines
-// (salt's output_indent). The zero value leaves it to the outputter.
+// Indent configures the line breaks of the json, yaml and pprint outputters (Salt's output_indent).
+// The zero value leaves them to the outputter.
 type Indent struct {
 	Set    bool // an indent was asked for
 	Width  int  // spaces; negative puts everything on one line
 	Pretty bool // json only: four spaces and sorted keys
 }
 
-// Options are what the outputters read from Salt's configuration and command
-// line. The zero value prints without colours, shows no successful states
-// and strips nothing; Defaults is what Salt starts from.
+// Options are the options of the outputters from Salt's configuration and command line. The zero
+// value prints without colours, shows no successful states and strips nothing. Defaults returns
+// Salt's defaults.
 type Options struct {
 	Color        bool // write ANSI colours
 	StripEscapes bool // make escapes from minions harmless (strip_colors)
@@ -34,22 +34,21 @@ type Options struct {
 	Retcode       int      // of the job; colours containers red when not 0
 	NestedIndent  int      // first column of nested
 	MultiKey      bool     // key outputter: lists inside a larger text
-	// Table holds what the configuration says of tables, without "out.table.":
-	// has_header, row_delimiter, delim, justify, separate_rows, prefix, suffix,
-	// width, rows_key, labels_key, title, nested_indent.
+	// Table holds the options of tables, without the prefix "out.table.": has_header,
+	// row_delimiter, delim, justify, separate_rows, prefix, suffix, width, rows_key, labels_key,
+	// title, nested_indent.
 	Table       map[string]any
 	stateIndent int
 }
 
-// Defaults returns the options of a master without configuration
-// (salt/config/__init__.py DEFAULT_MASTER_OPTS).
+// Defaults returns the options of a master with an empty configuration (salt/config/__init__.py
+// DEFAULT_MASTER_OPTS).
 func Defaults() Options {
 	return Options{StripEscapes: true, StateOutput: "full", StateVerbose: true, StateProfile: true}
 }
 
-// failure is what an outputter panics with when a value does not have the
-// shape it needs; Render then falls back to nested, as Salt does on KeyError,
-// AttributeError and TypeError.
+// failure is the panic of an outputter whose value has the wrong shape. Render then uses nested, as
+// Salt does on KeyError, AttributeError and TypeError.
 type failure string
 
 var outputters = map[string]func(v any, o *Options) string{
@@ -75,7 +74,7 @@ func Known(name string) bool {
 	return ok
 }
 
-// Canonical returns the name under which Salt knows an outputter.
+// Canonical returns Salt's name of an outputter.
 func Canonical(name string) string {
 	switch name {
 	case "":

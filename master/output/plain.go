@@ -52,7 +52,7 @@ func formatTxt(v any, o *Options) string {
 	return b.String()
 }
 
-// byteLines returns the lines of bytes, each as its repr.
+// byteLines returns the lines of bytes as their reprs.
 func byteLines(b []byte) []string {
 	b = bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n"))
 	b = bytes.ReplaceAll(b, []byte("\r"), []byte("\n"))

@@ -107,11 +107,10 @@ func newProfileRow(id string, state any) profileRow {
 	return r
 }
 
-// nothing stands for a state of which only the id is known.
+// nothing is the state of an id without data.
 type nothing struct{}
 
-// itemAt returns what Python finds in a list at an index, which is a number or else
-// nothing.
+// itemAt returns what Python finds in a list at an index, or nothing if the index is not a number.
 func itemAt(list []any, index any) any {
 	var i int64
 	switch n := index.(type) {

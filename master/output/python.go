@@ -44,8 +44,8 @@ func splitAtBreaks(s string, keep bool) (out []string) {
 	return out
 }
 
-// sortedKeys returns the keys of m in the order of Python's sorted(), or false
-// when they cannot be compared with each other.
+// sortedKeys returns the keys of m in the order of Python's sorted(), or false when they cannot be
+// compared.
 func sortedKeys(m *value.Map) ([]any, bool) {
 	keys := make([]any, 0, m.Len())
 	text, number := 0, 0

@@ -24,8 +24,8 @@ func (t *tally) addResult(result any, n int) {
 
 func (t *tally) totalStates() int { return t.succeeded + t.failed + t.unchanged + t.other }
 
-// addDuration adds the duration of a state, in milliseconds; states that ran in
-// parallel count once, with the longest of them.
+// addDuration adds the duration of a state, in milliseconds. Of states that ran in parallel only
+// the longest counts.
 func (t *tally) addDuration(ret *value.Map) {
 	d, ok := duration(ret)
 	if !ok {

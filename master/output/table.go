@@ -21,8 +21,8 @@ type table struct {
 	lines                               []string
 }
 
-// tableText shows lists of maps, of lists and of texts as tables, below the
-// keys that lead to them. What is no list of one kind of rows is not shown.
+// tableText formats lists of maps, of lists and of texts as tables, below the keys that lead to
+// them. It skips lists with rows of different kinds.
 func tableText(v any, o *Options) string {
 	t := newTable(o)
 	t.showTables(decoded(v), t.indent())
@@ -87,14 +87,14 @@ func newTable(o *Options) *table {
 	return t
 }
 
-// indent returns the first column, with the title before the table if there is one.
+// indent returns the first column. It also prints the title, if there is one.
 func (t *table) indent() int {
 	indent := t.NestedIndent
 	if n, ok := t.Table["nested_indent"].(int64); ok && indent == 0 {
 		indent = int(n)
 	}
 	if title, ok := t.Table["title"].(string); ok && title != "" && t.rowsKey != "" {
-		// Salt has colour and title the wrong way round; without colours it is the same.
+		// Salt swaps colour and title; without colours the result is the same.
 		t.lines = append(t.lines, blanks(indent)+title+t.white+t.end+"\n")
 	}
 	return indent
@@ -162,7 +162,7 @@ func (t *table) showTables(v any, indent int) {
 	}
 }
 
-// showRows prints one table. Rows of different types give none.
+// showRows prints one table. Rows of different types are not printed.
 func (t *table) showRows(rows []any, labels any, indent int) {
 	if len(rows) == 0 {
 		return
@@ -198,7 +198,7 @@ func (t *table) showRows(rows []any, labels any, indent int) {
 	t.showCells(cells, indent+4, header)
 }
 
-// labelTexts returns the labels that the data has.
+// labelTexts returns the labels in the data.
 func labelTexts(v any) []string {
 	switch v := v.(type) {
 	case *value.Map:
@@ -222,8 +222,7 @@ func orderedKeys(m *value.Map) []any {
 	return keys
 }
 
-// rowTexts returns the cells of a row: Salt shows anything in a map, but only texts
-// in a list.
+// rowTexts returns the cells of a row: Salt shows every value of a map, but only texts of a list.
 func rowTexts(r any) (out []string) {
 	switch r := r.(type) {
 	case *value.Map:
@@ -252,8 +251,8 @@ func cellText(v any) string {
 	return s
 }
 
-// showCells prints cells. A row of cells with several lines is as high as the lowest
-// of them, and the table as wide as its shortest row, as in Salt.
+// showCells prints cells. As in Salt, a row is as high as its lowest cell, and the table as wide as
+// its shortest row.
 func (t *table) showCells(cells [][]string, indent int, header bool) {
 	var high [][][]string // rows, their lines, the cells of each
 	var widths []int
@@ -320,7 +319,7 @@ func (t *table) showCells(cells [][]string, indent int, header bool) {
 	}
 }
 
-// wrapped breaks a text at blanks, where the next word would go over the width.
+// wrapped breaks a text at blanks where the next word would exceed the width.
 func (t *table) wrapped(s string) string {
 	words := strings.Split(s, " ")
 	var b strings.Builder
@@ -387,7 +386,7 @@ func titleCase(s string) string {
 	}, s)
 }
 
-// decoded has text where v has bytes that are text (salt.utils.data.decode).
+// decoded returns v with text in place of bytes that are text (salt.utils.data.decode).
 func decoded(v any) any {
 	switch v := v.(type) {
 	case []byte:

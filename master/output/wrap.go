@@ -8,15 +8,14 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// wordBreak finds what Python's textwrap keeps together: white space, words,
-// the parts of hyphenated words, dashes.
+// wordBreak matches what Python's textwrap keeps together: white space, words, the parts of
+// hyphenated words, dashes.
 const wordBreak = `[\t\n\v\f\r ]+` +
 	`|(?<=[\w!"'&.,?])-{2,}(?=\w)` +
 	`|[^\t\n\v\f\r ]+?(?:-(?:(?<=[^\d\W]{2}-)|(?<=[^\d\W]-[^\d\W]-))(?=[^\d\W]-?[^\d\W])` +
 	`|(?=[\t\n\v\f\r ]|\z)|(?<=[\w!"'&.,?])(?=-{2,}\w))`
 
-// wrapLimit bounds the text that is wrapped by the rules above; longer text
-// is only broken at spaces.
+// wrapLimit bounds the text that is wrapped by these rules; longer text is broken only at spaces.
 const wrapLimit = 64 << 10
 
 // Wrap breaks text into lines of at most width characters, as Python's

@@ -2,8 +2,8 @@ package output
 
 import "saltern/master/saltyaml"
 
-// yamlText is salt/output/yaml_out.py: PyYAML's safe_dump in block style, or
-// in flow style when the indent is negative.
+// yamlText implements salt/output/yaml_out.py: PyYAML's safe_dump in block style, or in flow style
+// when the indent is negative.
 func yamlText(v any, o *Options) string {
 	style := saltyaml.Style{}
 	switch {

@@ -5,13 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// HasMeta reports whether pattern can match anything but itself.
+// HasMeta reports whether pattern can match anything except itself.
 func HasMeta(pattern string) bool { return strings.ContainsAny(pattern, "*?[") }
 
-// Glob reports whether the whole name fits a shell pattern by the rules of
-// Python's fnmatch on Linux: case matters, * and ? also match a slash, [seq]
-// and [!seq] are sets, nothing escapes. It never fails (an open bracket
-// without its end is an ordinary character) and takes at most
+// Glob reports whether the whole name matches a shell pattern by the rules of Python's fnmatch on
+// Linux: case matters, * and ? also match a slash, [seq] and [!seq] are sets, nothing escapes. It
+// never fails (an open bracket without its end is an ordinary character) and takes at most
 // O(len(pattern)*len(name)) steps.
 func Glob(pattern, name string) bool {
 	var p, n int
@@ -34,7 +33,7 @@ func Glob(pattern, name string) bool {
 			return false
 		}
 
-		// The last star takes one more character of the name.
+		// Let the last star match one more character of the name.
 		_, w := utf8.DecodeRuneInString(name[mark:])
 		mark += w
 		p, n = star+1, mark

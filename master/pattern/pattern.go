@@ -31,14 +31,14 @@ var ErrTimeout = errors.New("regular expression takes too long")
 // errTooLong means that a pattern exceeds 4096 bytes.
 var errTooLong = errors.New("pattern is too long")
 
-// Match is Python's re.match: the expression must fit from the beginning of
-// s, not to its end. An expression that is none matches nothing.
+// Match is Python's re.match: the expression must match at the beginning of s, but need not reach
+// its end. An invalid expression matches nothing.
 func Match(expr, s string) bool {
 	ok, err := MatchErr(expr, s)
 	return err == nil && ok
 }
 
-// MatchErr is Match that tells of an expression that is none.
+// MatchErr is Match that returns an error for an invalid expression.
 func MatchErr(expr, s string) (bool, error) {
 	m, err := prefixes.get(expr, prefix)
 	if err != nil {
@@ -47,12 +47,12 @@ func MatchErr(expr, s string) (bool, error) {
 	return m.matches(s)
 }
 
-// Expr is Salt's expr_match (salt/utils/stringutils.py): line fits expr as a
-// glob, or as a regular expression over its whole length.
+// Expr is Salt's expr_match (salt/utils/stringutils.py): line matches expr as a glob, or as a
+// regular expression over its whole length.
 func Expr(line, expr string) bool { return Glob(expr, line) || Whole(expr, line) }
 
-// Whole is Python's re.fullmatch: the expression must fit all of s. An
-// expression that is none matches nothing.
+// Whole is Python's re.fullmatch: the expression must match all of s. An invalid expression matches
+// nothing.
 func Whole(expr, s string) bool {
 	m, err := wholes.get(expr, anchored)
 	if err != nil {
@@ -62,8 +62,8 @@ func Whole(expr, s string) bool {
 	return err == nil && ok
 }
 
-// CompileWhole compiles an expression that must fit the whole of a text. What it
-// returns fails with ErrTimeout only, and may be used concurrently.
+// CompileWhole compiles an expression that must match the whole of a text. The returned function
+// fails only with ErrTimeout and may be used concurrently.
 func CompileWhole(expr string) (func(s string) (bool, error), error) {
 	m, err := anchored(expr)
 	if err != nil {
@@ -72,8 +72,8 @@ func CompileWhole(expr string) (func(s string) (bool, error), error) {
 	return m.matches, nil
 }
 
-// ExprErr tells what is wrong with an expression for [Expr]: one that is no
-// regular expression and, by its characters, was not meant as a glob.
+// ExprErr returns what is wrong with an expression for [Expr]: it is not a regular expression and,
+// by its characters, was not meant as a glob.
 func ExprErr(expr string) error {
 	_, err := wholes.get(expr, anchored)
 	if err != nil && !strings.ContainsAny(expr, `(){}|^$+\`) {
@@ -92,14 +92,14 @@ type backtracking struct{ re *regexp2.Regexp }
 
 func (b backtracking) matches(s string) (bool, error) {
 	ok, err := b.re.MatchString(s)
-	if err != nil { // there is no other error
+	if err != nil { // the only possible error is a timeout
 		return false, ErrTimeout
 	}
 	return ok, nil
 }
 
-// pythonGroups writes Python's names of groups as the backtracking engine
-// reads them; (?P=name) is a reference to a group.
+// pythonGroups converts Python's named groups for the backtracking engine; (?P=name) refers to a
+// group.
 func pythonGroups(expr string) string {
 	expr = strings.ReplaceAll(expr, "(?P<", "(?<")
 	return groupReference.ReplaceAllString(expr, `\k<$1>`)
@@ -111,7 +111,7 @@ func prefix(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)`) }
 
 func anchored(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)\z`) }
 
-// compile reads an expression of Python's, with what is put around it.
+// compile compiles a Python expression between head and tail.
 func compile(head, given, tail string) (matcher, error) {
 	if len(given) > maxLen {
 		return nil, errTooLong
@@ -122,7 +122,7 @@ func compile(head, given, tail string) (matcher, error) {
 		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
 	}
 
-	// Alone first: a parenthesis that closes ours would change what is around.
+	// Check it alone first: an unmatched closing parenthesis would change the expression around it.
 	if _, err := regexp.Compile(expr); err == nil {
 		if re, err := regexp.Compile(head + expr + tail); err == nil {
 			return linear{re}, nil
@@ -143,8 +143,8 @@ func compile(head, given, tail string) (matcher, error) {
 	return backtracking{re}, nil
 }
 
-// cacheSize bounds each cache of compiled patterns; when it is full it starts
-// anew, which costs some compiling and nothing else.
+// cacheSize bounds each cache of compiled patterns. A full cache is emptied, which costs only some
+// compiling.
 const cacheSize = 512
 
 type cache struct {
@@ -157,7 +157,7 @@ type compiled struct {
 	err error
 }
 
-// The caches hold nothing but what compile computes from the pattern.
+// The caches hold only what compile computes from a pattern.
 var prefixes, wholes cache
 
 func (c *cache) get(pattern string, make_ func(string) (matcher, error)) (matcher, error) {

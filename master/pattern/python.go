@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// escapes are the letters that Python's re knows after a backslash.
+// escapes lists the letters that Python's re accepts after a backslash.
 const escapes = "AbBdDsSwWZafnrtvxuUN"
 
 var errEscape = errors.New("bad escape")
 
-// fromPython writes an expression of Python's re so that Go's regexp and the
-// backtracking engine read the same: \Z is \z, x{,3} is x{0,3}, and [ inside a
-// set is a plain character, so that [[:alpha:]] is no class. Escapes that
-// Python refuses are errors (Lib/re/_parser.py of Python 3.11).
+// fromPython converts an expression of Python's re so that Go's regexp and the backtracking engine
+// interpret it the same way: \Z becomes \z, x{,3} becomes x{0,3}, and [ inside a set is a plain
+// character, so that [[:alpha:]] is not a class. Escapes that Python refuses are errors
+// (Lib/re/_parser.py of Python 3.11).
 func fromPython(expr string) (string, error) {
 	var b strings.Builder
 	b.Grow(len(expr) + 8)
-	set := -1 // where the set under way began, behind ^
+	set := -1 // start of the present set, behind ^
 	for i := 0; i < len(expr); i++ {
 		switch c := expr[i]; {
 		case c == '\\':

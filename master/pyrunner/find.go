@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Usual returns the Pythons to try where none is named: the one of Salt's own
-// packages, the first in PATH, and those that the Salt programs in PATH were
-// installed for. look finds a program, as exec.LookPath does.
+// Usual returns the interpreters to try if none is configured: that of Salt's own packages, the
+// first in PATH, and those of the Salt programs in PATH. look finds a program, as exec.LookPath
+// does.
 func Usual(look func(program string) (path string, err error)) []string {
 	out := []string{"/opt/saltstack/salt/bin/python3", "python3"}
 	for _, program := range []string{"salt-call", "salt-minion", "salt-run"} {
@@ -26,9 +26,8 @@ func Usual(look func(program string) (path string, err error)) []string {
 	return out
 }
 
-// Of returns the Python with which a salt-run runs, "" if that cannot be
-// told: the one that its first lines name, or the one beside it, as in Salt's
-// own packages. A Python may be named itself.
+// Of returns the interpreter that runs a salt-run, or "" if it cannot be determined: the one in its
+// first lines, or the one beside it, as in Salt's own packages. path may also be an interpreter.
 func Of(path string) string {
 	if p := interpreter(path); p != "" {
 		return p
@@ -57,8 +56,8 @@ func executable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// interpreter returns the Python that a script names in its first line, "" if
-// it is no Python script.
+// interpreter returns the interpreter in the first line of a script, or "" if it is not a Python
+// script.
 func interpreter(path string) string {
 	f, err := os.Open(path)
 	if err != nil {

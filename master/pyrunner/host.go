@@ -15,18 +15,17 @@ var functions string
 //go:embed services.py
 var services string
 
-// HostConfig says how Python is run. The zero value of a field is the default of
-// [pyhost.Config].
+// HostConfig configures how Python runs. Zero fields take the defaults of [pyhost.Config].
 type HostConfig struct {
 	Pythons    []string // interpreters to try, in this order: paths or names in PATH
-	Layer      string   // of packages, see [Layer]; empty: none
+	Layer      string   // link to a folder of packages, see [Layer]; "" for none
 	MaxWorkers int
 	Memory     int64
 	Idle       time.Duration
 	Log        *slog.Logger
 }
 
-// NewHost makes what runs the functions of Callers. No Python starts before the first
+// NewHost returns the host that runs the functions of Callers. It starts no Python before the first
 // call. Close must be called.
 func NewHost(cfg HostConfig) *pyhost.Host {
 	return pyhost.New(pyhost.Config{

@@ -22,14 +22,14 @@ import (
 var keptScript string
 
 const (
-	// maxKeptStart bounds how long a Python that is kept takes to import Salt.
+	// maxKeptStart bounds the time in which a kept Python must import Salt.
 	maxKeptStart = time.Minute
-	// exitNoSalt is how it ends where Salt cannot be imported.
+	// exitNoSalt is its exit code when Salt cannot be imported.
 	exitNoSalt = 3
 )
 
-// Kept is a Python that answers one request after the other, so that Salt's library is
-// imported once. It is used by one goroutine at a time. Close must be called.
+// Kept is a Python process that answers one request after the other, so that Salt's library is
+// imported only once. One goroutine at a time uses it. Close must be called.
 type Kept struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -37,17 +37,17 @@ type Kept struct {
 	done chan struct{} // closed when the process has ended
 }
 
-// KeptConfig of a Kept.
+// KeptConfig configures a Kept.
 type KeptConfig struct {
 	Pythons []string // to try, in this order: paths or names in PATH
-	// Program defines a function that makes a reply of a request, both maps, and hands it
-	// to serve, of kept.py, which it follows: frames ([pyframe]) come and go there.
+	// Program defines a function that converts a request into a reply, both maps, and passes it to
+	// serve of kept.py, which is prepended. serve exchanges frames ([pyframe]).
 	Program string
-	Layer   string   // folder of packages, as [Layer] gives it
-	Env     []string // nil: [command.PythonEnviron]
+	Layer   string   // folder of packages, as returned by [Layer]
+	Env     []string // may be nil: [command.PythonEnviron]
 }
 
-// Keep starts the first of the Pythons that has Salt; [ErrNoSalt] if none has.
+// Keep starts the first interpreter that has Salt. It returns [ErrNoSalt] if none has.
 func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 	env := cfg.Env
 	if env == nil {
@@ -77,7 +77,7 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 			return k, nil
 		}
 
-		if !errors.Is(err, io.EOF) { // it does not end by itself
+		if !errors.Is(err, io.EOF) { // kill it, since it does not end by itself
 			k.kill()
 		}
 
@@ -92,13 +92,14 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 func startKept(path string, args, env []string) (*Kept, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Dir, cmd.Env = "/", env
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal to our terminal is for us
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it must not get the signals of our terminal
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 
-	// A pipe of our own: that of exec is closed when the process ends, read or not.
+	// Use a pipe of our own: exec would close its pipe when the process ends, even with unread
+	// data.
 	out, theirs, err := os.Pipe()
 	if err != nil {
 		in.Close()
@@ -136,8 +137,8 @@ func (k *Kept) Alive() bool {
 	}
 }
 
-// Ask sends a request and waits for its answer, of at most so many bytes, until most has
-// passed or ctx ends. After an error it can be closed only.
+// Ask sends a request and waits for its answer of at most that many bytes, until most has passed or
+// ctx ends. After an error only Close may be called.
 func (k *Kept) Ask(ctx context.Context, m *value.Map, bytes int, most time.Duration) (*value.Map, error) {
 	frame, err := pyframe.Append(nil, m)
 	if err != nil {
@@ -166,8 +167,7 @@ func (k *Kept) Ask(ctx context.Context, m *value.Map, bytes int, most time.Durat
 	return m, nil
 }
 
-// killAfter kills the Python and what it has started after a time, or when ctx ends,
-// unless it is called off before.
+// killAfter kills the Python and its children after a time, or when ctx ends. callOff cancels that.
 func (k *Kept) killAfter(ctx context.Context, d time.Duration) (callOff func()) {
 	late := time.AfterFunc(d, k.kill)
 	gone := context.AfterFunc(ctx, k.kill)
@@ -180,7 +180,7 @@ func (k *Kept) kill() {
 	}
 }
 
-// Close ends the Python, within five seconds, and gives its exit status.
+// Close ends the Python within five seconds and returns its exit status.
 func (k *Kept) Close() int {
 	_ = k.in.Close()
 	late := time.AfterFunc(5*time.Second, k.kill)

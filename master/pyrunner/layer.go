@@ -5,9 +5,8 @@ import (
 	"path/filepath"
 )
 
-// Layer finds the folder of packages behind the link at path (saltern_python_layer),
-// "" if there is none. A Python that was given the folder goes on with it when the
-// link leads elsewhere.
+// Layer returns the folder of packages behind the link at path (saltern_python_layer), or "". A
+// running Python keeps the folder it was started with when the link changes.
 func Layer(path string) string {
 	if path == "" {
 		return ""
@@ -22,8 +21,8 @@ func Layer(path string) string {
 	return dir
 }
 
-// Arguments are those of a Python that runs one of our programs, which puts the
-// layer at the end of its path: nothing there takes the place of what Python has.
+// Arguments returns the arguments of a Python that runs one of our programs. The program appends
+// the layer to its path, so that nothing in it replaces Python's own packages.
 func Arguments(program, layer string) []string {
 	args := []string{"-I", "-c", program}
 	if layer != "" {

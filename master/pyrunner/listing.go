@@ -14,12 +14,11 @@ import (
 )
 
 const (
-	// listFor is how long it is believed that a function does not exist while
-	// the directories are as they were: whether a module loads may depend on
-	// more than its file.
+	// listFor is how long a listing is trusted while the directories are unchanged: whether a
+	// module loads may depend on more than its file.
 	listFor = 10 * time.Minute
-	// settled is how old the last change of a directory must be: file times
-	// are coarse.
+	// settled is the least age of the last change in a directory for a listing to be trusted, since
+	// file times are coarse.
 	settled = 2 * time.Second
 
 	// listTakes bounds how long Python may take to load all functions.
@@ -30,17 +29,17 @@ const (
 	maxFunctions = 20000
 )
 
-// listing says which functions Python has.
+// listing is the set of functions that Python has.
 type listing struct {
 	names map[string]bool
 	dirs  []string
 	stamp uint64
-	sure  bool      // nothing changed just before
-	at    time.Time // of the question
+	sure  bool      // no file had changed just before
+	at    time.Time // when Python was asked
 }
 
-// exists reports a function that does not exist. When it is not known which exist Python
-// is asked, once for all who want to know.
+// exists returns an error for a function that does not exist. If the existing functions are not
+// known, it asks Python, once for all concurrent callers.
 func (c *Caller) exists(ctx context.Context, fun string) error {
 	unknown := &UnknownError{fun}
 	if !strings.Contains(fun, ".") {
@@ -70,21 +69,21 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.list; l != nil && !l.names[fun] { // nil: other packages came just now
+	if l := c.list; l != nil && !l.names[fun] { // may be nil: the packages have just changed
 		return unknown
 	}
 
 	return nil
 }
 
-// learnt reports whether the list is of a question that was asked later.
+// learnt reports whether the list was fetched after the time asked.
 func (c *Caller) learnt(asked time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.list != nil && c.list.at.After(asked)
 }
 
-// answer to the question whether a function exists.
+// answer tells whether a function exists.
 type answer int
 
 const (
@@ -115,7 +114,7 @@ func (c *Caller) hasFunction(fun string) answer {
 	return unsure
 }
 
-// forget drops a function that is not there any more.
+// forget drops a function that no longer exists from the list.
 func (c *Caller) forget(fun string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,8 +123,8 @@ func (c *Caller) forget(fun string) {
 	}
 }
 
-// fetchListing asks Python which functions there are. What loading them had to import is
-// imported by the host from then on.
+// fetchListing asks Python for its functions. From then on the host imports what loading them had
+// to import.
 func (c *Caller) fetchListing(ctx context.Context) error {
 	asked := c.cfg.Now()
 	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: listTakes})
@@ -140,7 +139,7 @@ func (c *Caller) fetchListing(ctx context.Context) error {
 	return nil
 }
 
-// storeListing keeps the list of functions that Python gave.
+// storeListing stores Python's list of functions.
 func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	names := reply.Texts("functions")
 	l := &listing{
@@ -163,7 +162,7 @@ func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	c.list = l
 }
 
-// isFresh reports whether a function that is not in the list does not exist.
+// isFresh reports whether the list can still be trusted about functions that it lacks.
 func (l *listing) isFresh(now time.Time) bool {
 	if !l.sure || now.Sub(l.at) > listFor {
 		return false
@@ -172,7 +171,7 @@ func (l *listing) isFresh(now time.Time) bool {
 	return s == l.stamp
 }
 
-// stampOf is another number when files in the directories have changed.
+// stampOf returns a number that changes when files in the directories change.
 func stampOf(dirs []string) (uint64, time.Time) {
 	h := fnv.New64a()
 	var newest time.Time
@@ -192,7 +191,7 @@ func stampOf(dirs []string) (uint64, time.Time) {
 
 	left := maxEntries
 	for _, d := range dirs {
-		entries, err := os.ReadDir(d) // its own time changes when Python keeps what it compiles
+		entries, err := os.ReadDir(d) // the directory's own time changes when Python stores compiled files
 		if err != nil {
 			fmt.Fprintf(h, "%s\x00gone\x00", d)
 			continue

@@ -40,9 +40,8 @@ type UnknownError struct{ Name string }
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("'%s' is not available.", e.Name) }
 
-// Failure is a function that ran and failed. Return is what Salt's own master
-// would give as its result: a text with the exception, or data that says what
-// did not succeed.
+// Failure reports that a function ran and failed. Return is the result that Salt's own master would
+// give: a text with the exception, or data that describes what did not succeed.
 type Failure struct{ Return any }
 
 // Error returns the last line of the exception, for logs.
@@ -59,30 +58,30 @@ const maxTime = 24 * time.Hour
 
 // Config of a Caller.
 type Config struct {
-	Host       *pyhost.Host // of NewHost; several Callers may share it
+	Host       *pyhost.Host // from NewHost; several Callers may share it
 	ConfigFile string       // the master's
 	Layer      string       // of packages, see [Layer]; empty: none
 	Wheel      bool         // call wheel functions, not runners
-	// Git, if any, gives the options and the roots of git pillars by which Salt's
-	// library finds on this disk what comes from git.
+	// Git returns the options and the roots of git pillars with which Salt's library finds files
+	// from git on this disk. It may be nil.
 	Git func(ctx context.Context, saltenv, pillarenv string) (options *value.Map, pillars []any)
 	Log *slog.Logger
 	Now func() time.Time // nil: time.Now
 }
 
-// Caller calls functions. It is safe for concurrent use. How many calls run at once is
-// up to the host; who may call is not decided here.
+// Caller calls functions. It is safe for concurrent use. The host bounds the number of parallel
+// calls. Callers must check permissions before.
 type Caller struct {
 	cfg Config
-	// unsure has one place, for the one question which functions there are.
+	// unsure has one place, for the single request that lists the functions.
 	unsure chan struct{}
 
 	mu    sync.Mutex
 	list  *listing
-	layer string // with which list was made
+	layer string // the layer at the time of list
 }
 
-// New makes a Caller.
+// New returns a Caller.
 func New(cfg Config) *Caller {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -90,9 +89,9 @@ func New(cfg Config) *Caller {
 	return &Caller{cfg: cfg, unsure: make(chan struct{}, 1)}
 }
 
-// Job is on whose behalf a function runs: what it sees as __jid__, __user__, and as the id
-// in its options. What is empty Salt's library fills in: a job id of its own, the account
-// of the process, the id of the master.
+// Job identifies on whose behalf a function runs: its __jid__, __user__, and the id in its options.
+// Salt's library fills in empty fields: a new job id, the account of the process, the id of the
+// master.
 type Job struct {
 	JID    string
 	User   string
@@ -105,14 +104,13 @@ type Call struct {
 	Args  []any
 	Named *value.Map
 	Job   Job
-	// Shown is what others may see of the arguments; nil: Run finds out.
+	// Shown is the public view of the arguments. It may be nil: Run computes it.
 	Shown *redact.Call
 }
 
-// Run calls a function and returns its result, with the types that MessagePack keeps. A
-// function that does not exist is an *UnknownError, and starts no process once it is
-// known which exist. One that fails is a *Failure. The process and all it has started end
-// with ctx, and with the call.
+// Run calls a function and returns its result with the types that MessagePack keeps. An unknown
+// function causes an *UnknownError, without a process if the list of functions is known. A failed
+// function causes a *Failure. The process and its children end with ctx, and with the call.
 func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 	if err := c.exists(ctx, call.Fun); err != nil {
 		return nil, err
@@ -156,8 +154,8 @@ func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 	return ret, err
 }
 
-// Return hands the result of a job to returners, one after the other. The error names those
-// that do not exist or have failed.
+// Return passes the result of a job to returners, one after the other. The error names those that
+// do not exist or have failed.
 func (c *Caller) Return(ctx context.Context, returners []string, result *value.Map) error {
 	load := c.request("return")
 	load.Set("returners", value.List(returners))
@@ -172,7 +170,7 @@ func (c *Caller) Return(ctx context.Context, returners []string, result *value.M
 	return nil
 }
 
-// request returns what all requests to functions.py have.
+// request returns the fields that all requests to functions.py have.
 func (c *Caller) request(op string) *value.Map {
 	return value.NewMap(
 		"op", op,

@@ -7,8 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// OpenReturner opens a session that calls functions of returners: it is asked with the orders
-// that services.py describes.
+// OpenReturner opens a session that calls functions of returners. services.py describes the
+// requests.
 func (c *Caller) OpenReturner(ctx context.Context) (*pyhost.Session, error) {
 	return c.cfg.Host.Open(ctx, c.request("returner"))
 }

@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// Pythons returns the Pythons to try for what needs Salt's library: the one that
-// is named, or else those of Usual.
+// Pythons returns the interpreters to try for Salt's library: the configured one, or else those of
+// Usual.
 func Pythons(named string) []string {
 	named = cmp.Or(named, os.Getenv("SALTERN_RENDERER_PYTHON"))
 	if named != "" {
@@ -17,8 +17,8 @@ func Pythons(named string) []string {
 	return Usual(exec.LookPath)
 }
 
-// OfSaltRun returns the Pythons to try for runners: the one of the salt-run at path
-// (saltern_salt_run), or else those of pythons.
+// OfSaltRun returns the interpreters to try for runners: that of the salt-run at path
+// (saltern_salt_run), or else pythons.
 func OfSaltRun(path string, pythons []string, log *slog.Logger) []string {
 	if path == "" {
 		return pythons

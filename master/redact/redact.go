@@ -20,29 +20,28 @@ import (
 )
 
 const (
-	// maxDepth bounds how deep arguments are looked at; what lies deeper is hidden.
+	// maxDepth bounds the depth to which arguments are searched; deeper values are hidden.
 	maxDepth = 64
-	// maxSecrets bounds the secrets of a call. A call with more of them has a result that
-	// is hidden as a whole.
+	// maxSecrets bounds the secrets of a call. With more of them the whole result is hidden.
 	maxSecrets = 1000
-	// leastInText is the length from which a secret is looked for inside of texts, and as a
-	// number; a shorter one would take harmless letters and figures out of a result. It is
-	// hidden where a text is nothing else.
+	// leastInText is the least length of a secret that is searched for inside of texts and numbers;
+	// a shorter one would remove harmless letters and digits from a result. It is hidden where it
+	// is the whole text.
 	leastInText = 5
 )
 
-// Call is what others may see of a call.
+// Call holds the public view of a call.
 type Call struct {
-	// Args and Named are the arguments; secrets in them are [conf.Hidden].
+	// Args and Named are the arguments, with [conf.Hidden] in place of secrets.
 	Args  []any
 	Named *value.Map
 
 	secrets  map[string]bool
-	overflow bool              // there are more of them, or deeper ones, than are looked for
-	inTexts  *strings.Replacer // nil: no secret is long enough
+	overflow bool              // there are more or deeper secrets than the search covers
+	inTexts  *strings.Replacer // nil when no secret is long enough
 }
 
-// Of hides the secrets in the arguments of a function, which stay as they are themselves.
+// Of returns the public view of a function's arguments. It does not change the arguments.
 func Of(fun string, args []any, named *value.Map) *Call {
 	c := &Call{secrets: map[string]bool{}}
 	module, _, _ := strings.Cut(fun, ".")
@@ -64,7 +63,8 @@ func Of(fun string, args []any, named *value.Map) *Call {
 	return c
 }
 
-// longestFirst keeps a part of a secret from hiding the whole.
+// longestFirst orders secrets so that a part of a secret cannot prevent the whole from being
+// hidden.
 func longestFirst(a, b string) int {
 	if d := len(b) - len(a); d != 0 {
 		return d
@@ -75,14 +75,15 @@ func longestFirst(a, b string) int {
 // Found reports whether the arguments hold a secret.
 func (c *Call) Found() bool { return len(c.secrets) > 0 || c.overflow }
 
-// Secrets are those that were found, for who must look for them elsewhere; they are in no
-// order. all is false when there are more: then nothing that the call leads to is to be shown.
+// Secrets returns the secrets that were found, in no particular order, for a caller that must look
+// for them elsewhere. all is false when there are more: then nothing that results from the call may
+// be shown.
 func (c *Call) Secrets() (secrets []any, all bool) {
 	return value.List(slices.Collect(maps.Keys(c.secrets))), !c.overflow
 }
 
-// FunArgs returns the arguments as events of Salt's have them: the named ones are a map at
-// the end (salt/client/mixins.py low).
+// FunArgs returns the arguments as in Salt's events: the named ones are a map at the end
+// (salt/client/mixins.py low).
 func (c *Call) FunArgs() []any {
 	if c.Named.Len() > 0 {
 		return append(slices.Clone(c.Args), c.Named)
@@ -90,7 +91,7 @@ func (c *Call) FunArgs() []any {
 	return c.Args
 }
 
-// Result returns what a call has returned, without the secrets that were given to it.
+// Result returns the result of a call without the secrets that the caller gave.
 func (c *Call) Result(v any) any {
 	switch {
 	case !c.Found():
@@ -101,8 +102,8 @@ func (c *Call) Result(v any) any {
 	return c.without(v, 0)
 }
 
-// Text returns a text that a call has led to, such as an error, without the secrets that were
-// given to it and those that show by their form.
+// Text returns a text that results from the call, such as an error, without the secrets that the
+// caller gave and without those recognisable by their form.
 func (c *Call) Text(text string) string {
 	if cleaned, ok := c.Result(text).(string); ok {
 		text = cleaned
@@ -110,8 +111,8 @@ func (c *Call) Text(text string) string {
 	return Text(text)
 }
 
-// Error is an error of the call whose text others may see. What it wraps, for its caller,
-// is as it was.
+// Error returns an error of the call whose text others may see. It wraps the original error for its
+// caller.
 func (c *Call) Error(err error) error { return &discreet{c.Text(err.Error()), err} }
 
 type discreet struct {
@@ -170,8 +171,8 @@ type walk struct {
 	module string
 }
 
-// isSecret reports whether an argument or a field of this name holds a secret. A key is
-// one, but where functions take the names of things by it.
+// isSecret reports whether an argument or a field of this name holds a secret. "key" counts as one,
+// except in functions where it means the name of a thing.
 func (w walk) isSecret(name string) bool {
 	if w.module == "auth" {
 		return name != "username" && name != "eauth" && name != "token_expire"
@@ -187,7 +188,7 @@ var (
 	alsoSecret = regexp.MustCompile(`(?i)passcode|(^|[-_.])(otp|pin)$|[-_.](key|auth)$`)
 )
 
-// argument returns a positional one.
+// argument returns a positional argument as others may see it.
 func (w walk) argument(arg any) any {
 	if w.module == "auth" {
 		return w.hideValue(arg)
@@ -197,7 +198,7 @@ func (w walk) argument(arg any) any {
 		return w.redactField("", arg, 0)
 	}
 	name, rest, assigned := strings.Cut(text, "=")
-	if assigned && plainName.MatchString(name) && w.isSecret(name) { // all of it, blanks too
+	if assigned && plainName.MatchString(name) && w.isSecret(name) { // hide the whole value, including blanks
 		return name + "=" + value.Str(w.hideValue(rest))
 	}
 	return w.redactText(text)
@@ -214,7 +215,7 @@ func (w walk) fields(m *value.Map, depth int) *value.Map {
 	return out
 }
 
-// redactField returns a value as others may see it; name is that of the field, "" for none.
+// redactField returns a value as others may see it; name is the name of its field, "" for none.
 func (w walk) redactField(name string, v any, depth int) any {
 	if name != "" && w.isSecret(name) {
 		return w.hideValue(v)
@@ -237,8 +238,9 @@ func (w walk) redactField(name string, v any, depth int) any {
 	return v
 }
 
-// redactList returns a list as others may see it: shown says what is seen of one of it. What follows
-// the option of a command is its value, as in ["mysql", "--password", "x"].
+// redactList returns a list as others may see it: shown returns the public view of one element.
+// After an option of a command that names a secret, the next element is its value, as in ["mysql",
+// "--password", "x"].
 func (w walk) redactList(list []any, shown func(any) any) []any {
 	out := make([]any, len(list))
 	for i, e := range list {
@@ -259,13 +261,13 @@ func (w walk) isOptionOf(option, value any) bool {
 	return name != text && plainName.MatchString(name) && w.isSecret(name) && !strings.HasPrefix(next, "--")
 }
 
-// redactText hides what shows by its form in a text.
+// redactText hides secrets that are recognisable by their form in a text.
 func (w walk) redactText(text string) string {
 	return w.eachSecret(text, w.noteSecret)
 }
 
-// hideValue notes all values in a secret and gives what stands for it. Nothing, true and false
-// are none.
+// hideValue records all values in a secret and returns their replacement. Nothing, true and false
+// are not secrets.
 func (w walk) hideValue(v any) any {
 	switch v := v.(type) {
 	case nil, bool:
@@ -311,7 +313,7 @@ func (w walk) keepAll(v any, depth int) {
 	}
 }
 
-// noteSecret notes a secret, in the spellings in which errors and JSON quote it.
+// noteSecret records a secret in the spellings in which errors and JSON quote it.
 func (w walk) noteSecret(secret string) {
 	if strings.TrimSpace(secret) == "" || secret == conf.Hidden {
 		return

@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// words are parts of the names that may be those of secrets: no name is one without.
+// words are parts of names that may name secrets: no other name does.
 var words = []string{"secret", "pass", "pw", "psk", "token", "credential", "auth", "cookie", "key", "otp", "pin"}
 
 // Forms of secrets in texts.
@@ -19,8 +19,8 @@ var (
 	tokenURL = regexp.MustCompile(`(https?://)([^/\s:@]+)(@)`)
 	bearer   = regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)([A-Za-z0-9+/=._~-]{8,})()`)
 
-	// assigned is the beginning of an assignment, or of an option of a command, whose name
-	// may be that of a secret: password=, "api_key": , --token followed by a blank.
+	// assigned matches the beginning of an assignment, or of an option of a command, whose name may
+	// name a secret: password=, "api_key": , --token followed by a blank.
 	assigned = regexp.MustCompile(`(?i)([\w.-]*(?:` + strings.Join(words, "|") +
 		`)[\w.-]*)(\\?["']?\s*(?:=>|:=|=|:)\s*|\s+)`)
 	header  = regexp.MustCompile(`(?i)(authorization|cookie)$`)
@@ -28,10 +28,10 @@ var (
 	line    = regexp.MustCompile(`^[^\n]+`)
 )
 
-// Text returns a text without what shows by its form to be a secret.
+// Text returns a text without secrets that are recognisable by their form.
 func Text(text string) string { return walk{call: &Call{}}.eachSecret(text, func(string) {}) }
 
-// eachSecret hides what shows by its form to be a secret, and tells found of each.
+// eachSecret hides secrets that are recognisable by their form, and calls found for each.
 func (w walk) eachSecret(text string, found func(secret string)) string {
 	lower := strings.ToLower(text)
 	has := func(part string) bool { return strings.Contains(lower, part) }
@@ -65,7 +65,7 @@ func (w walk) eachSecret(text string, found func(secret string)) string {
 	return text
 }
 
-// eachAssigned hides what is assigned to names of secrets. It goes through the text once.
+// eachAssigned hides the values that are assigned to names of secrets, in one pass over the text.
 func (w walk) eachAssigned(text string, hidden func(string) string) string {
 	var out strings.Builder
 	for {
@@ -95,8 +95,8 @@ func (w walk) eachAssigned(text string, hidden func(string) string) string {
 	}
 }
 
-// unquoted hides what is in quotes and keeps those. What is hidden already stays, and so
-// do the words that are no secrets.
+// unquoted hides the text inside of quotes and keeps the quotes. Hidden text stays, and so do words
+// that are not secrets.
 func unquoted(secret string, hidden func(string) string) string {
 	switch strings.ToLower(strings.Trim(secret, `"'`)) {
 	case "", "true", "false", "none", "null", "yes", "no", conf.Hidden:
@@ -118,8 +118,8 @@ func unquoted(secret string, hidden func(string) string) string {
 	return hidden(secret)
 }
 
-// Event returns what an event of a runner or wheel function says, which Salt's own tools and
-// masters have made, without secrets. All other events are as they were.
+// Event returns the data of an event of a runner or wheel function without secrets; Salt's own
+// tools and masters fire such events unredacted. Other events are returned unchanged.
 func Event(tag string, data *value.Map) *value.Map {
 	if !strings.HasPrefix(tag, "salt/run/") && !strings.HasPrefix(tag, "salt/wheel/") {
 		return data

@@ -6,8 +6,9 @@ import (
 	"saltern/master/value"
 )
 
-// envelopeFields are those at the top of a wheel or runner load that are no arguments: who
-// asks, and CLIENT_INTERNAL_KEYWORDS of salt/client/mixins.py. Below kwarg no name is taken away.
+// envelopeFields are the fields at the top of a wheel or runner load that are not arguments: the
+// identity of the caller, and CLIENT_INTERNAL_KEYWORDS of salt/client/mixins.py. Inside of kwarg no
+// name is special.
 var envelopeFields = map[string]bool{
 	"cmd": true, "fun": true, "arg": true, "kwarg": true, "key": true, "user": true, "token": true, "eauth": true, "username": true,
 	"password": true, "client": true, "full_return": true, "print_event": true,
@@ -44,9 +45,9 @@ func Arguments(load *value.Map) ([]any, *value.Map) {
 	return args, named
 }
 
-// LowArguments finds the arguments of a runner. Salt's clients put them as
-// {"arg": [...], "kwarg": {...}} into the kwarg of the load (salt/runner.py
-// _reformat_low); others put named ones there.
+// LowArguments returns the arguments of a runner. Salt's clients put them as {"arg": [...],
+// "kwarg": {...}} into the kwarg of the load (salt/runner.py _reformat_low); others put named ones
+// there.
 func LowArguments(load *value.Map) ([]any, *value.Map) {
 	low := load.Map("kwarg")
 	_, isList := low.Value("arg").([]any)

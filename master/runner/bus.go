@@ -7,7 +7,7 @@ import (
 	"saltern/master/value"
 )
 
-// OnBus makes Events of the bus of this process. What runners fire there is theirs, not
+// OnBus returns Events on the bus of this process. What runners fire there counts as theirs, not as
 // the master's. A listener that falls more than 4096 events behind loses some.
 func OnBus(b *event.Bus) Events { return onBus{b} }
 
@@ -30,8 +30,8 @@ func (o onBus) Listen(ctx context.Context, visit func(event.Event) bool) error {
 	}
 }
 
-// OnSockets makes Events of the sockets of the master that uses sockDir, for
-// a command in a process of its own, which fires by fire.
+// OnSockets returns Events on the sockets of the master that uses sockDir, for a command in another
+// process. It fires with fire.
 func OnSockets(sockDir string, fire func(ctx context.Context, tag string, data *value.Map) error) Events {
 	return onSockets{sockDir, fire}
 }

@@ -28,7 +28,7 @@ func cacheDefs() map[string]def {
 	}
 }
 
-// targetIDs finds the minions that tgt names.
+// targetIDs returns the minions that tgt names.
 func (c *call) targetIDs() ([]string, error) {
 	if err := requirePart("minion cache", c.Cache == nil || c.Targets == nil); err != nil {
 		return nil, err
@@ -36,8 +36,8 @@ func (c *call) targetIDs() ([]string, error) {
 	return c.Targets.Match(c.vals["tgt"], c.textOr("tgt_type", "glob"))
 }
 
-// cached maps minions to what a bank holds of them. Without a target it is
-// about all minions, where Salt allows that.
+// cached maps minions to their data in a bank. Without a target it takes all minions, where Salt
+// allows that.
 func (c *call) cached(bank string, all bool) (any, error) {
 	var ids []string
 	var err error
@@ -139,7 +139,7 @@ func cacheClearMineFunc(c *call) (any, error) {
 	return true, nil
 }
 
-// bankArgument checks the arguments of the functions that name a bank.
+// bankArgument returns the bank that a function's arguments name.
 func (c *call) bankArgument() (string, error) {
 	if err := requirePart("minion cache", c.Cache == nil); err != nil {
 		return "", err
@@ -175,7 +175,7 @@ func cacheFetch(c *call) (any, error) {
 	return m, nil
 }
 
-// cacheFlush reports whether there was something to remove, as Salt does.
+// cacheFlush flushes a bank and reports whether there was something to remove, as Salt does.
 func cacheFlush(c *call) (any, error) {
 	b, err := c.bankArgument()
 	if err != nil {

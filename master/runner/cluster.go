@@ -1,9 +1,8 @@
 package runner
 
-// OfMaster reports whether each of our masters adds a function to its table:
-// presence.minions, the keys with what this master saw of their minions,
-// audit.records and audit.all, auth.mk_token and auth.del_token, those about git repositories, and those
-// about the machines.
+// OfMaster reports whether every Saltern master adds a function to its table: presence.minions, the
+// keys with what this master saw of their minions, audit.records and audit.all, auth.mk_token and
+// auth.del_token, the functions about git repositories, and those about the machines.
 func OfMaster(name string) bool {
 	switch name {
 	case minions, records, "schedule.list", "audit.all", "auth.mk_token", "auth.del_token", "git.status", "git.fetch", "git.reload", "git_pillar.update", "cache.clear_git_lock", "appliance.status", "appliance.course":

@@ -30,11 +30,11 @@ type Env struct {
 	// Running lists the runners at work, as Salt's proc files do: maps of fun
 	// ("runner.jobs.master"), fun_args, jid, pid and user.
 	Running func() []*value.Map
-	// Progress reports from a long call, to the one who waits for it; nil
-	// throws them away.
+	// Progress reports the progress of a long call to its caller. It may be nil: reports are
+	// dropped.
 	Progress func(data *value.Map)
-	// Out is the terminal of the caller, for state.event and the few runners
-	// that print. Nil means that there is none.
+	// Out is the terminal of the caller, for state.event and the few runners that print. It may be
+	// nil: there is none.
 	Out io.Writer
 	Log *slog.Logger
 }
@@ -43,15 +43,14 @@ type Env struct {
 type Events interface {
 	// Fire puts an event on the bus.
 	Fire(tag string, data *value.Map) error
-	// Listen calls visit for each event from now on, until that returns
-	// false or ctx ends.
+	// Listen calls visit for each event from now on, until visit returns false or ctx ends.
 	Listen(ctx context.Context, visit func(event.Event) bool) error
 }
 
 // Minions runs functions on minions.
 type Minions interface {
-	// Ask publishes a job and gathers what comes back until all minions have
-	// answered or are known not to. Zero durations mean the configured ones.
+	// Ask publishes a job and gathers the returns until all minions have answered or are known not
+	// to answer. Zero durations mean the configured ones.
 	Ask(ctx context.Context, q Question) (Answer, error)
 }
 
@@ -63,15 +62,15 @@ type Question struct {
 	Timeout, Gather time.Duration
 }
 
-// Answer is what came back.
+// Answer is the result of a Question.
 type Answer struct {
 	Expected []string
 	// Returns maps a minion to its whole return (return, retcode, …).
 	Returns map[string]*value.Map
 }
 
-// Cache is what minions have told the master: banks grains, pillar and mine.
-// Maps that come out of it are not changed.
+// Cache holds what minions have told the master: the banks grains, pillar and mine. Its maps must
+// not be changed.
 type Cache interface {
 	Get(bank, id string) (*value.Map, bool)
 	Set(bank, id string, m *value.Map) error
@@ -122,7 +121,7 @@ type Files interface {
 type Reactor interface {
 	// All lists the rules, in the form of the option reactor.
 	All() []any
-	// Add and Delete tell in Salt's words how that went. files is a text or a list.
+	// Add and Delete return the outcome in Salt's words. files is a text or a list.
 	Add(tag string, files any) *value.Map
 	Delete(tag string) *value.Map
 	Leads() bool
@@ -132,9 +131,10 @@ type Reactor interface {
 // Pillar renders pillars.
 type Pillar interface {
 	Compile(ctx context.Context, id string, grains *value.Map, saltenv, pillarenv string) (*value.Map, error)
-	// Top gives the merged top file, or the errors in it.
+	// Top returns the merged top file, or the errors in it.
 	Top(ctx context.Context, id string, grains *value.Map, saltenv string) (top *value.Map, errs []string, err error)
-	// Cached is the pillar that is kept of a minion; Caches reports whether any is.
+	// Cached returns the cached pillar of a minion. Caches reports whether pillars are cached at
+	// all.
 	Cached(id, pillarenv string) (*value.Map, bool)
 	Caches() bool
 }

@@ -47,7 +47,7 @@ func filesEnvs(c *call) (any, error) {
 	}
 
 	if c.flagArgument("sources", false) {
-		// Salt sorts the map that it has here, which leaves its keys.
+		// Salt sorts a map here, which leaves its keys.
 		slices.Sort(backends)
 		return anyList(backends), nil
 	}

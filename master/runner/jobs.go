@@ -37,9 +37,9 @@ func jobsDefs() map[string]def {
 	return defs
 }
 
-// ofCache leaves a look-up to Salt's own function when it is to ask a returner: that of the
-// argument ext_source, or, before it, that of the option ext_job_cache (salt/runners/jobs.py
-// _get_returner). Salt's function does not have filter_runs, by which our own pages ask.
+// ofCache wraps a look-up. If the look-up must ask a returner (argument ext_source, or else option
+// ext_job_cache), it runs Salt's own function (salt/runners/jobs.py _get_returner). Salt's function
+// does not have filter_runs, which our own pages use.
 func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		source := c.Options.Str("ext_job_cache")
@@ -53,8 +53,7 @@ func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
 	}
 }
 
-// format describes a job as the jobs runner does; nil is a job that is not
-// there.
+// format returns a job as the jobs runner describes it; a nil load means a job that does not exist.
 func format(jid string, load *value.Map) *value.Map {
 	if load.Len() == 0 {
 		return value.NewMap("Error", "Cannot contact returner or no job with this jid", "StartTime",
@@ -109,8 +108,7 @@ func (c *call) endtime(jid string, into *value.Map) error {
 	return err
 }
 
-// listJob is jobs.list_job. A job id that cannot be one is a job that is not
-// there.
+// listJob is jobs.list_job. An invalid job id counts as a job that does not exist.
 func (c *call) listJob(jid string) (*value.Map, error) {
 	out := value.NewMap("jid", jid)
 	body, err := c.jobBody(jid)
@@ -134,7 +132,7 @@ func (c *call) jobBody(jid string) (*value.Map, error) {
 		return out, nil
 	}
 
-	if errors.Is(err, jobs.ErrBrokenLoad) { // as Salt's, which takes it for one that is missing
+	if errors.Is(err, jobs.ErrBrokenLoad) { // as Salt's function, for which such a job is missing
 		c.Log.Warn("load of a job is broken; its returns are shown", "jid", jid, "error", err)
 		err = nil
 	}
@@ -223,7 +221,7 @@ func (c *call) jobQuery(metadata, function, target string) (jobs.Query, bool, er
 	if v := c.vals[metadata]; value.Truth(v) {
 		m, ok := v.(*value.Map)
 		if !ok {
-			return q, false, nil // as in Salt, which matches nothing then
+			return q, false, nil // as in Salt, nothing matches then
 		}
 		q.Metadata = m
 	}
@@ -256,7 +254,7 @@ func jobsList(c *call) (any, error) {
 		return c.outputter(out), err
 	}
 
-	found := map[string]*value.Map{} // without the rest of their loads, which may be large
+	found := map[string]*value.Map{} // only the needed fields of the loads, which may be large
 	err = jobs.Visit(c.ctx, c.Jobs, q, func(j jobs.Job) error {
 		found[j.JID] = describe(j.Load)
 		return nil
@@ -277,8 +275,8 @@ func jobsList(c *call) (any, error) {
 	return c.outputter(out), nil
 }
 
-// jobsFilter lists the newest jobs. filter_runs is ours: without it what pages and
-// programs ask by runners soon hides the jobs of minions.
+// jobsFilter lists the newest jobs. filter_runs is our own argument: without it, the runners that
+// pages and programs call soon hide the jobs of minions.
 func jobsFilter(c *call) (any, error) {
 	if err := requirePart("job cache", c.Jobs == nil); err != nil {
 		return nil, err
@@ -386,8 +384,8 @@ func jobsActive(c *call) (any, error) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// timeLayouts are the forms in which people write times; Salt takes any that
-// python-dateutil knows.
+// timeLayouts lists the forms in which people write times; Salt accepts any that python-dateutil
+// knows.
 var timeLayouts = []string{
 	"2006, Jan 2 15:04:05.999999", "2006, Jan 2 15:04", "2006, Jan 2",
 	"2006-01-02T15:04:05.999999Z07:00", "2006-01-02T15:04:05.999999", "2006-01-02T15:04",

@@ -10,10 +10,9 @@ import (
 	"saltern/master/value"
 )
 
-// JSON writes a value as Python's json.dumps does for state.event: in one
-// line with a space after commas and colons, or, when pretty, over lines with
-// four spaces and keys in order. Bytes that are no text are base64, text is
-// not escaped beyond what JSON needs.
+// JSON returns a value as Python's json.dumps formats it for state.event: on one line with a space
+// after commas and colons, or, with pretty, on several lines with an indent of four spaces and
+// sorted keys. Bytes that are not text are base64. Text is escaped only as far as JSON requires.
 func JSON(v any, pretty bool) string {
 	j := value.JSON{Indent: -1, Escape: printable.Unsafe, Other: otherText}
 	if pretty {

@@ -26,7 +26,7 @@ func manageDefs() map[string]def {
 		"manage.versions": {"", manageVersions},
 	}
 
-	// All these ask the same in Salt since 2015; only the names differ.
+	// All of these have asked the same in Salt since 2015; only the names differ.
 	for _, name := range []string{"present", "joined", "allowed", "alived", "reaped"} {
 		defs["manage."+name] = def{"subset= show_ip=", listState}
 		defs["manage.not_"+name] = def{"subset= show_ip=", listNotState}
@@ -37,7 +37,7 @@ func manageDefs() map[string]def {
 	return defs
 }
 
-// pingMinions asks minions whether they are there.
+// pingMinions returns the minions that answer a ping, and those that do not.
 func (c *call) pingMinions() (up, down []string, err error) {
 	if err := requirePart("minions", c.Minions == nil); err != nil {
 		return nil, nil, err
@@ -201,7 +201,7 @@ func compareVersions(a, b string) int {
 
 func parseVersion(s string) (v [6]int) {
 	base, commits, _ := strings.Cut(strings.TrimPrefix(s, "v"), "+")
-	v[4] = 1 << 30 // a release
+	v[4] = 1 << 30 // a release comes after its candidates
 	if i := strings.Index(base, "rc"); i > 0 {
 		v[4], _ = strconv.Atoi(base[i+2:])
 		base = base[:i]

@@ -136,7 +136,7 @@ func stateEvent(c *call) (any, error) {
 
 		if !quiet && c.Out != nil {
 			if _, err := fmt.Fprintf(c.Out, "%s\t%s\n", printable.Line(e.Tag), JSON(e.Data, pretty)); err != nil {
-				return false // the terminal is gone
+				return false // the terminal was closed
 			}
 		}
 

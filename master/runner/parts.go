@@ -6,8 +6,8 @@ import (
 	"saltern/master/value"
 )
 
-// OnCache makes a Cache of the master's. clearPillar is called before the
-// pillar of a minion is dropped.
+// OnCache returns the master's cache as a Cache. It calls clearPillar before it drops the pillar of
+// a minion.
 func OnCache(c *cache.Store, clearPillar func(id string)) Cache { return onCache{c, clearPillar} }
 
 type onCache struct {
@@ -28,7 +28,7 @@ func (b onCache) Flush(bank, id string) error {
 }
 func (b onCache) IDs(bank string) ([]string, error) { return b.c.IDs(cache.Bank(bank)) }
 
-// OnKeys makes Keys of the master's.
+// OnKeys returns the master's keys as Keys.
 func OnKeys(s *keys.Store) Keys { return onKeys{s} }
 
 type onKeys struct{ *keys.Store }

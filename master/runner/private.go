@@ -2,27 +2,28 @@ package runner
 
 import "saltern/master/value"
 
-// minions lists the keys with what a master saw of their minions.
+// minions is the function that lists the keys with what a master saw of their minions.
 const minions = "presence.minions"
 
-// records are those of the audit log, which only who may call it shall read.
+// records is the function that returns the audit log. Only callers with its permission may read the
+// result.
 const records = "audit.records"
 
-// Alone is a named argument of pillar.show_pillar of ours: the return is for the caller
-// alone. Without it the return is an event, as Salt's is, which whoever is logged in to
-// salt-api may read, and stands in the job cache.
+// Alone is our own named argument of pillar.show_pillar: only the caller gets the return. Without
+// it the return is an event, as in Salt, which everybody who is logged in to salt-api may read, and
+// it is stored in the job cache.
 const Alone = "saltern_alone"
 
-// Private tells of runners, by the name in their events ("runner.test.echo"),
-// whose return is for the caller alone, since it holds a secret or is long and
-// soon old. It is neither kept in the job cache nor sent to the peers.
+// Private reports whether only the caller may get a runner's return, by the name in its events
+// ("runner.test.echo"): the return contains a secret, or is large and soon outdated. It is neither
+// stored in the job cache nor sent to the peers.
 func Private(fun string) bool {
 	return fun == "runner."+minions || len(fun) > len("runner.") && secret(fun[len("runner."):], nil)
 }
 
-// secret reports whether the return of a runner is a secret, or not for all who may
-// read events. It is given to the caller in the answer to his request, and to nobody
-// else: others may read the events on this host.
+// secret reports whether the return of a runner is secret, or not meant for all readers of events.
+// The caller gets it in the answer to the request, and nobody else does, because others may read
+// the events on this host.
 func secret(fun string, named *value.Map) bool {
 	switch fun {
 	case "auth.mk_token":
@@ -35,5 +36,5 @@ func secret(fun string, named *value.Map) bool {
 	return false
 }
 
-// NotForAll stands in events and in the job cache where a return for the caller alone was.
+// NotForAll replaces a return that only the caller may get, in events and in the job cache.
 const NotForAll = "not shown: it is for the caller alone"

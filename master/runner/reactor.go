@@ -1,8 +1,8 @@
 package runner
 
-// Source: salt/runners/reactor.py. Salt's runners ask the reactor by events that carry
-// the key of the master's user; these ask it directly, so that the key is on no bus and
-// on no terminal.
+// Source: salt/runners/reactor.py. Salt's runners call the reactor with events that carry the key
+// of the master's user. These functions call it directly, so that the key appears on no bus and no
+// terminal.
 func reactorDefs() map[string]def {
 	return map[string]def{
 		"reactor.list": {"saltenv= test=", withReactor(func(c *call) any { return c.Reactor.All() })},

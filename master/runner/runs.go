@@ -22,29 +22,29 @@ import (
 // RunsConfig of Runs.
 type RunsConfig struct {
 	Table *Table
-	// Env is what the runners of Table work on; NewRuns sets its Running.
+	// Env is the environment of the runners of Table; NewRuns sets its Running.
 	Env *Env
-	// Python calls functions that only Python has, such as state.orchestrate or
-	// an administrator's own runner.
+	// Python calls functions that exist only in Python, such as state.orchestrate or an
+	// administrator's own runner.
 	Python *pyrunner.Caller
 	ID     string // of this master
-	User   string // its account: who runs what nobody else has asked for
-	Keep   bool   // results in the job cache
-	// runner_returns is off: results of runners are not kept, those of wheel functions are
+	User   string // the master's account, the user of runs without a caller
+	Keep   bool   // store results in the job cache
+	// runner_returns is off: results of runners are not stored, those of wheel functions are
 	Forget bool
 	Fire   func(tag string, data *value.Map) // puts an event on the bus
-	// Drain waits until events are on the bus that processes which have ended have fired.
+	// Drain waits until the events of ended processes are on the bus.
 	Drain func(ctx context.Context) error
-	// Newest makes the files of this master as they are now, before a function of Python reads
-	// them. It may be nil: they are.
+	// Newest updates the files of this master before a function in Python reads them. It may be
+	// nil: they are always up to date.
 	Newest func(ctx context.Context)
 	NewJID func() string
 	Now    func() time.Time
 	Log    *slog.Logger
 }
 
-// Runs calls runner functions: those of a Table, and all others by Salt's
-// library in Python when it is installed. It is safe for concurrent use.
+// Runs calls runner functions: those of a Table, and all others through Salt's library in Python,
+// if it is installed. It is safe for concurrent use.
 type Runs struct {
 	RunsConfig
 
@@ -52,15 +52,15 @@ type Runs struct {
 	running map[string]*value.Map // by job id
 }
 
-// NewRuns makes Runs.
+// NewRuns returns a Runs.
 func NewRuns(cfg RunsConfig) *Runs {
 	r := &Runs{RunsConfig: cfg, running: map[string]*value.Map{}}
 	r.Env.Running = r.Running
 	return r
 }
 
-// Call calls a runner for the master itself. As with the schedule of Salt's own master, no
-// event of a runner tells of it (salt/utils/schedule.py handle_func).
+// Call calls a runner for the master itself. It fires no events about the run, like the schedule of
+// Salt's own master (salt/utils/schedule.py handle_func).
 func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
 	job := pyrunner.Job{JID: r.NewJID(), User: r.User}
 	return r.callRunner(context.WithValue(ctx, orderKey{}, Order{JID: job.JID}), pyrunner.Call{
@@ -71,16 +71,16 @@ func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Ma
 	})
 }
 
-// Order is for whom a runner works.
+// Order identifies on whose behalf a runner works.
 type Order struct {
 	JID    string
-	Minion string // that called it; "": no minion did
-	Person bool   // somebody waits for it, who may have written files just before
+	Minion string // the minion that called it, or ""
+	Person bool   // a person waits for it and may have changed files just before
 }
 
 type orderKey struct{}
 
-// OrderOf returns the order of the runner that works in a context; zero: none does.
+// OrderOf returns the order of the runner that works in a context, or the zero Order.
 func OrderOf(ctx context.Context) Order {
 	o, _ := ctx.Value(orderKey{}).(Order)
 	return o
@@ -111,7 +111,7 @@ func (r *Runs) callRunner(ctx context.Context, c pyrunner.Call) (any, error) {
 	return ret, err
 }
 
-// Public returns a result of a function as everybody may see it who reads events.
+// Public returns a function's result as every reader of events may see it.
 func (r *Runs) Public(fun string, named *value.Map, result any) any {
 	if secret(fun, named) || Private(fun) {
 		return NotForAll
@@ -119,16 +119,16 @@ func (r *Runs) Public(fun string, named *value.Map, result any) any {
 	return result
 }
 
-// Return hands a result to returners, which are Salt's or the administrator's and run in Python.
+// Return passes a result to returners. They are Salt's or the administrator's and run in Python.
 func (r *Runs) Return(ctx context.Context, returners []string, result *value.Map) error {
 	return r.Python.Return(ctx, returners, result)
 }
 
-// drainTakes bounds how long the end of a call waits for the events that it has fired.
+// drainTakes bounds how long a call waits at its end for the events that it has fired.
 const drainTakes = 2 * time.Second
 
-// OfPython calls a function of Python. What the function has fired is on the bus when it
-// returns, and so before the event of its end.
+// OfPython calls a function in Python. All events of the function are on the bus when it returns,
+// and so before the event of its end.
 func (r *Runs) OfPython(ctx context.Context, python *pyrunner.Caller, c pyrunner.Call) (any, error) {
 	if r.Newest != nil {
 		r.Newest(ctx)
@@ -156,7 +156,7 @@ func (r *Runs) Running() []*value.Map {
 	return out
 }
 
-// At reports whether a run with this job id is at work.
+// At reports whether a run with this job id is in progress.
 func (r *Runs) At(jid string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,33 +164,33 @@ func (r *Runs) At(jid string) bool {
 	return ok
 }
 
-// Began returns what the event of its start says of a run that is at work; nil when there is
-// none of this job id.
+// Began returns the data of the start event of a run in progress, or nil when no run has this job
+// id.
 func (r *Runs) Began(jid string) *value.Map {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.running[jid]
 }
 
-// Run is a call of a runner that the bus is told of.
+// Run is a call of a runner that is announced on the bus.
 type Run struct {
 	JID, Tag string
-	Secret   bool // what it returns is for nobody but the caller
+	Secret   bool // only the caller may get the return
 	person   bool // see Caller
 	runs     *Runs
 	call     pyrunner.Call
 	data     *value.Map
 }
 
-// Caller is who calls a runner.
+// Caller identifies who calls a runner.
 type Caller struct {
 	User  string
-	Eauth string // the system of external_auth that proved him; "" for a key
-	// Person: he waits for the runner, and may have written files just before.
+	Eauth string // the system of external_auth that authenticated the caller; "" for a key
+	// Person means that a person waits for the runner and may have changed files just before.
 	Person bool
 }
 
-// Announce gives a run its job id and fires the event of its start.
+// Announce creates a run with a job id and fires the event of its start.
 func (r *Runs) Announce(fun string, by Caller, args []any, named *value.Map) *Run {
 	call := pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: by.User}}
 	run := r.announce(call, by.Eauth)
@@ -222,10 +222,9 @@ func (r *Runs) announce(c pyrunner.Call, system string) *Run {
 	return run
 }
 
-// Do calls the runner, keeps its result, fires the event of its end, and returns
-// what that event says to the caller. failed is told of an error first. Of the secrets
-// that the caller gave, none is in what others see, the text of that error included: see
-// package redact.
+// Do calls the runner, stores its result, fires the event of its end, and returns the data of that
+// event for the caller. If the runner fails, Do calls failed first. The secrets that the caller
+// gave appear in nothing that others see, including the text of that error: see package redact.
 func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	r := run.runs
 	defer r.trackRun(run.data)()
@@ -252,7 +251,7 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	}
 
 	if !r.Forget {
-		r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown) // that his time was over is a result
+		r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown) // an expired deadline is a result, too
 	}
 
 	r.Fire(run.Tag+"/ret", shown)
@@ -275,9 +274,9 @@ func (r *Runs) trackRun(data *value.Map) (done func()) {
 	}
 }
 
-// KeepResult keeps the result of a runner or wheel function in the job cache, as
-// the return of this master, or of the minion that asked for it
-// (salt/client/mixins.py low, salt/utils/job.py store_job).
+// KeepResult stores the result of a runner or wheel function in the job cache, as the return of
+// this master, or of the minion that asked for it (salt/client/mixins.py low, salt/utils/job.py
+// store_job).
 func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map) {
 	if !r.Keep {
 		return
@@ -301,8 +300,8 @@ func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map
 	}
 }
 
-// Outcome returns what the event of a runner or wheel function that has ended says.
-// What failed in Python comes with Salt's own words.
+// Outcome returns the contents of the end event of a runner or wheel function. Failures in Python
+// come with Salt's own words.
 func Outcome(form, fun string, ret any, err error) (result any, success bool) {
 	var failed *pyrunner.Failure
 	switch {

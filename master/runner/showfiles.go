@@ -10,15 +10,15 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of what is shown of files.
+// Bounds of the shown files.
 const (
 	maxShownNames = 2000
 	maxShownFile  = 64 << 10
 )
 
-// showFilesDefs are functions of ours, for those who look at files without a minion: Salt
-// has only fileserver.file_list, which gives all names of an environment. Both see what
-// minions are served, by the same rules, and nothing else.
+// showFilesDefs returns our own functions for looking at files without a minion. Salt has only
+// fileserver.file_list, which returns all names of an environment. These functions show exactly
+// what minions are served, by the same rules.
 func showFilesDefs() map[string]def {
 	return map[string]def{
 		"files.list": {"saltenv= prefix=", filesBelow},
@@ -26,7 +26,7 @@ func showFilesDefs() map[string]def {
 	}
 }
 
-// filesBelow lists the environments, and what is directly below a folder of one.
+// filesBelow lists the environments, or the entries directly below a folder of one.
 func filesBelow(c *call) (any, error) {
 	if err := requirePart("file server", c.Files == nil); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func filesBelow(c *call) (any, error) {
 		anyList(files), "of", int64(of)), nil
 }
 
-// directlyBelow returns what stands directly below a folder in a list of files, sorted.
+// directlyBelow returns the entries directly below a folder in a list of files, sorted.
 func directlyBelow(all []any, folder string) (dirs, files []string) {
 	if folder != "" {
 		folder += "/"
@@ -78,7 +78,7 @@ func directlyBelow(all []any, folder string) (dirs, files []string) {
 	return slices.Compact(dirs), slices.Compact(files)
 }
 
-// filesShow returns the beginning of a file, if that is text.
+// filesShow returns the beginning of a file, if it is text.
 func filesShow(c *call) (any, error) {
 	if err := requirePart("file server", c.Files == nil); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func filesShow(c *call) (any, error) {
 
 	name, env := c.textArgument("path"), c.textOr("saltenv", "base")
 
-	// A pipe makes what follows a plain name: no option in it changes the environment.
+	// A pipe marks a plain name: options in it cannot change the environment.
 	load := value.NewMap("path", "|"+name, "saltenv", env, "loc", int64(0))
 	got, err := c.Files.Call(c.ctx, "_file_find", load)
 	if err != nil {
@@ -111,7 +111,7 @@ func filesShow(c *call) (any, error) {
 		n--
 	}
 
-	size := int64(len(data)) // of git remotes no more is told
+	size := int64(len(data)) // git remotes report no other size
 	if stat := found.List("stat"); len(stat) > 6 {
 		told, _ := stat[6].(int64)
 		size = max(size, told)

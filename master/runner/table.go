@@ -20,16 +20,15 @@ func (e *UnknownError) Error() string { return fmt.Sprintf("'%s' is not availabl
 // ArgumentError means that the arguments do not fit. Its text is Salt's.
 type ArgumentError struct {
 	Reason string
-	// Usage is how the runner is called; empty when the arguments fit it and
-	// one of the values is wrong.
+	// Usage shows how to call the runner. It is empty when the arguments fit and one of the values
+	// is wrong.
 	Usage string
 }
 
 func (e *ArgumentError) Error() string { return "Passed invalid arguments: " + e.Reason }
 
-// Result returns what a runner returns that was called with arguments it does not
-// take, nil for other errors. To Salt such a call is no failure
-// (salt/client/mixins.py low).
+// Result returns the result of a runner that was called with wrong arguments, or nil for other
+// errors. In Salt such a call is not a failure (salt/client/mixins.py low).
 func Result(err error) any {
 	var wrong *ArgumentError
 	if !errors.As(err, &wrong) || wrong.Usage == "" {
@@ -49,7 +48,7 @@ type Func func(ctx context.Context, env *Env, args []any, kwargs *value.Map) (an
 // Table maps names to runners.
 type Table struct{ funcs map[string]Func }
 
-// New makes the table of all runners in this package.
+// New returns a table of all runners in this package.
 func New() *Table {
 	t := &Table{funcs: map[string]Func{}}
 	for _, defs := range []func() map[string]def{jobsDefs, manageDefs, cacheDefs, filesDefs, showFilesDefs,
@@ -68,8 +67,7 @@ func (t *Table) Add(name string, f Func) { t.funcs[name] = f }
 // Has reports whether there is such a runner.
 func (t *Table) Has(name string) bool { return t.funcs[name] != nil }
 
-// Call calls a runner. Errors of type *UnknownError and *ArgumentError are the
-// caller's mistakes.
+// Call calls a runner. Errors of type *UnknownError and *ArgumentError are mistakes of the caller.
 func (t *Table) Call(ctx context.Context, env *Env, name string, args []any, kwargs *value.Map) (any, error) {
 	f := t.funcs[name]
 	if f == nil {
@@ -89,9 +87,8 @@ func (t *Table) Call(ctx context.Context, env *Env, name string, args []any, kwa
 	return ret, nil
 }
 
-// def describes a runner by the parameters of the Python function. Params are
-// in order; one with "=" has a default, which bound leaves nil. "*" and "**"
-// at the end take what is left over.
+// def describes a runner by the parameters of the Python function, in order. A parameter with "="
+// has a default, which bindTo leaves nil. "*" and "**" at the end collect the remaining arguments.
 type def struct {
 	params string
 	do     func(*call) (any, error)
@@ -102,8 +99,8 @@ type call struct {
 	*Env
 	ctx    context.Context
 	vals   map[string]any
-	args   []any      // left over
-	kwargs *value.Map // left over, never nil
+	args   []any      // remaining positional arguments
+	kwargs *value.Map // remaining named arguments, never nil
 }
 
 func (d def) bindTo(name string) Func {
@@ -136,7 +133,7 @@ func (d def) usageOf(name string) string {
 	return strings.Join(words, " ")
 }
 
-// bindArguments says in Python's words what does not fit.
+// bindArguments assigns arguments to parameters. Its error uses Python's words.
 func (c *call) bindArguments(short string, params []string, args []any, kwargs *value.Map) error {
 	rest, more := false, false
 	var names, missing []string
@@ -200,7 +197,7 @@ func (c *call) bindArguments(short string, params []string, args []any, kwargs *
 	return nil
 }
 
-// takesWords and was are Python's words for numbers of arguments.
+// takesWords and wasWords return Python's words for numbers of arguments.
 func takesWords(optional map[string]bool) string {
 	most, least := len(optional), 0
 	for _, opt := range optional {

@@ -11,8 +11,8 @@ import (
 	"saltern/master/value"
 )
 
-// textArgument returns an argument as text; nil and missing are "". Numbers come from a
-// command line that looks like YAML.
+// textArgument returns an argument as text; "" for nil and missing ones. It accepts numbers,
+// because command lines are parsed as YAML.
 func (c *call) textArgument(name string) string { return textOf(c.vals[name]) }
 
 func textOf(v any) string {
@@ -44,7 +44,7 @@ func (c *call) textOr(name, def string) string {
 	return def
 }
 
-// flagArgument is an argument as Python's truth, def when it is missing.
+// flagArgument returns the truth of an argument in Python, or def when it is missing.
 func (c *call) flagArgument(name string, def bool) bool {
 	v, ok := c.vals[name]
 	if !ok {
@@ -82,8 +82,8 @@ func (c *call) seconds(name string) (time.Duration, error) {
 	return time.Duration(f * float64(time.Second)), nil
 }
 
-// splitInput turns a list or a text with commas into texts (salt/utils/args.py
-// split_input); nil gives nil.
+// splitInput converts a list, or a text with commas, into texts (salt/utils/args.py split_input);
+// nil for nil.
 func splitInput(v any) []string {
 	switch v := v.(type) {
 	case nil:
@@ -114,7 +114,7 @@ func anyList(s []string) []any {
 	return out
 }
 
-// sortedMap makes a map with its keys in order.
+// sortedMap returns a map with its keys in order.
 func sortedMap[V any](m map[string]V) *value.Map {
 	out := &value.Map{}
 	for _, k := range slices.Sorted(maps.Keys(m)) {

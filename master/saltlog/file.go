@@ -9,21 +9,21 @@ import (
 	"sync"
 )
 
-// File is a log file. One that was moved away or deleted is opened anew by the next line, as
-// Salt's WatchedFileHandler does, so that logrotate needs to tell nobody. It is safe for
-// concurrent use.
+// File is a log file. When the file was moved away or deleted, the next line opens the path again,
+// as Salt's WatchedFileHandler does, so that logrotate needs no signal. It is safe for concurrent
+// use.
 type File struct {
 	path string
-	say  func(string) // writes a line where no file is needed
+	say  func(string) // logs without this file; may be nil
 
 	mu      sync.Mutex
 	f       *os.File
 	opened  os.FileInfo
-	trouble bool // the path cannot be opened anew: it was said
+	trouble bool // the path cannot be opened, and say was called
 }
 
-// OpenFile opens a log file for appending, mode 0600 as Salt makes it, with
-// its folder. say is told when it cannot be opened anew; it may be nil: nobody is told.
+// OpenFile opens a log file for appending, with mode 0600 as in Salt, and creates its folder. say
+// is called when the path cannot be opened again; it may be nil.
 func OpenFile(path string, say func(string)) (*File, error) {
 	l := &File{path: path, say: say}
 	return l, l.Reopen()
@@ -62,8 +62,8 @@ func (l *File) openFile() error {
 	return nil
 }
 
-// Write implements io.Writer. When the path cannot be opened anew, lines go on into the file
-// that was moved away.
+// Write implements io.Writer. While the path cannot be opened again, lines go to the file that was
+// moved away.
 func (l *File) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

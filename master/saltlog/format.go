@@ -26,15 +26,15 @@ const (
 	maxWidth  = 1000 // characters of one field
 )
 
-// started is when the program was, for the field relativeCreated.
+// started is the start of the program, for the field relativeCreated.
 var started = time.Now()
 
-// line is one line of the log before it has a form.
+// line is one line of the log before it is formatted.
 type line struct {
 	time     time.Time
 	level    slog.Level
 	logger   string
-	function string // with its package
+	function string // with the package
 	file     string
 	number   int
 	message  string
@@ -42,7 +42,7 @@ type line struct {
 	minion   string
 }
 
-// newLine returns the line of a record, without its message.
+// newLine returns a line for a record, without its message.
 func newLine(r slog.Record, program string) *line {
 	l := &line{time: r.Time, level: r.Level, logger: program}
 	if r.PC == 0 {
@@ -127,11 +127,11 @@ func (l *line) saltField(name string) any {
 	return nil
 }
 
-// colorReset ends what has a color (salt/utils/textformat.py).
+// colorReset ends a colored text (salt/utils/textformat.py).
 const colorReset = "\x1b[0;0m"
 
-// levelColor returns how Salt's LOG_COLORS show a level, or a message of that level, which is
-// bold in fewer cases.
+// levelColor returns the color that Salt's LOG_COLORS give to a level, or to a message of that
+// level, which is bold in fewer cases.
 func levelColor(level string, bold bool) string {
 	color := map[string]string{
 		"CRITICAL": "31",
@@ -151,7 +151,7 @@ func levelColor(level string, bold bool) string {
 	return "\x1b[0;" + color + "m"
 }
 
-// pythonNumber returns a level as Python's logging and Salt number it.
+// pythonNumber returns the number of a level in Python's logging and Salt.
 func pythonNumber(l slog.Level) int64 {
 	return map[string]int64{
 		"CRITICAL": 50,
@@ -165,18 +165,18 @@ func pythonNumber(l slog.Level) int64 {
 	}[levelName(l)]
 }
 
-// format is a format of Python's logging that has been read.
+// format is a parsed format of Python's logging.
 type format []segment
 
-// segment is literal text, and a field after it.
+// segment is literal text followed by a field.
 type segment struct {
 	literal string
 	field   string // "" for none
-	verb    string // of fmt
-	as      byte   // what the verb takes: s, d or f
+	verb    string // for package fmt
+	as      byte   // type of the verb's operand: s, d or f
 }
 
-// formatLine writes a line. dateFmt is strftime's.
+// formatLine formats a line. dateFmt is a format of strftime.
 func (f format) formatLine(l *line, dateFmt string) string {
 	var b strings.Builder
 	for _, s := range f {
@@ -229,7 +229,7 @@ func CheckFormat(text string) error {
 	return err
 }
 
-// compileOr reads a format, or the one that is taken when it is wrong or empty.
+// compileOr parses a format, or instead if it is wrong or empty.
 func compileOr(text, instead string) format {
 	if f, err := compile(text); err == nil {
 		return f
@@ -241,7 +241,7 @@ func compileOr(text, instead string) format {
 	return f
 }
 
-// compile reads a format.
+// compile parses a format.
 func compile(text string) (format, error) {
 	if len(text) > maxFormat {
 		return nil, fmt.Errorf("it has %d bytes, %d are possible", len(text), maxFormat)
@@ -286,7 +286,7 @@ func compile(text string) (format, error) {
 	return f, nil
 }
 
-// compileField reads what follows the % of a field, and returns what is left.
+// compileField parses a field behind its % and returns the rest.
 func compileField(text string) (s segment, rest string, err error) {
 	name, spec, closed := strings.Cut(strings.TrimPrefix(text, "("), ")")
 	if text == "" || text[0] != '(' || !closed {
@@ -325,7 +325,7 @@ func compileField(text string) (s segment, rest string, err error) {
 	return s, spec[1:], nil
 }
 
-// goVerb returns the verb of fmt for a conversion of Python's %, and what it takes.
+// goVerb returns the verb of fmt for a conversion of Python's %, and the type of its operand.
 func goVerb(conversion byte, value any, flags, width, precision string) (verb string, as byte, err error) {
 	_, isText := value.(string)
 	_, isFloat := value.(float64)

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// loggers are the modules of Salt that do what packages of ours do, by the beginning of the
-// package's path.
+// loggers maps packages, by the beginning of their path, to the modules of Salt that do the same.
 var loggers = []struct{ pkg, logger string }{
 	{"saltern/master/cache", "salt.cache"},
 	{"saltern/master/cluster", "salt.cluster"},
@@ -35,7 +34,7 @@ var loggers = []struct{ pkg, logger string }{
 	{"saltern/master/zmtp", "salt.transport.zeromq"},
 }
 
-// loggerOf returns the logger of a function, else that of the program.
+// loggerOf returns the logger of a function, or else that of the program.
 func loggerOf(function, program string) string {
 	for _, l := range loggers {
 		if strings.HasPrefix(function, l.pkg) {
@@ -45,11 +44,11 @@ func loggerOf(function, program string) string {
 	return program
 }
 
-// granularLevels are the option log_granular_levels: the least level of loggers, and of what
-// is below them. They hold beside the levels of sinks (Python's logging.getEffectiveLevel).
+// granularLevels is the option log_granular_levels: the least level of loggers and of those below
+// them. It applies in addition to the levels of sinks (Python's logging.getEffectiveLevel).
 type granularLevels map[string]slog.Level
 
-// levelOf returns the least level of a logger: that of the nearest one above it.
+// levelOf returns the least level of a logger, set for it or for the nearest logger above it.
 func (g granularLevels) levelOf(logger string) slog.Level {
 	if len(g) == 0 {
 		return LevelGarbage
@@ -75,11 +74,11 @@ func (g granularLevels) levelOf(logger string) slog.Level {
 	return LevelGarbage
 }
 
-// rootLogger is the one above all.
+// rootLogger is above all loggers.
 const rootLogger = "root"
 
-// setLevel adds a level as an option has it: a name, or a number of Python's logging. "all" and 0
-// are those of the logger above.
+// setLevel adds a level from an option: a name, or a number of Python's logging. "all" and 0 mean
+// the level of the logger above.
 func (g granularLevels) setLevel(logger string, level any) error {
 	if logger == "" {
 		logger = rootLogger
@@ -107,7 +106,7 @@ func (g granularLevels) setLevel(logger string, level any) error {
 	return nil
 }
 
-// pythonLevel returns the least of our levels that lines with at least a level of Python's have.
+// pythonLevel returns the least of our levels that includes the lines from a level of Python's on.
 func pythonLevel(n int64) slog.Level {
 	switch {
 	case n <= 1:

@@ -8,19 +8,19 @@ import (
 	"path/filepath"
 )
 
-// Config is the log of a program: a console and a file.
+// Config configures the log of a program: a console and a file.
 type Config struct {
 	Name          string // the program's logger
 	Stderr        io.Writer
 	Console, File Output
-	Path          string         // of the file, or a URL of a syslog as [ParseAddress] reads it; "" for none
+	Path          string         // path of the file, or URL of a syslog (see [ParseAddress]); "" for none
 	Granular      map[string]any // log_granular_levels
 	JID           string         // log_fmt_jid
 	MinionID      string         // log_fmt_minion_id
 }
 
-// Output is how lines are written to a place, and which: Levels are names of levels,
-// of which the first that is not "" counts; without one it is warning.
+// Output configures which lines are written to a place, and how. Levels are names of levels; the
+// first that is not "" counts, and without one the level is warning.
 type Output struct {
 	Levels          []string
 	Format, DateFmt string // as in Sink
@@ -35,15 +35,15 @@ func (o Output) leastLevel() (slog.Level, error) {
 	return slog.LevelWarn, nil
 }
 
-// Target is where the lines of a log file go: a *File or a *Syslog.
+// Target is the destination of a log file's lines: a *File or a *Syslog.
 type Target interface {
 	io.WriteCloser
 	// Reopen opens a file's path again.
 	Reopen() error
 }
 
-// Open makes the logger of a program. The Target is nil when there is none, as at the level
-// quiet; else its owner closes it.
+// Open returns the logger of a program. The Target is nil when there is none, as at the level
+// quiet; otherwise its owner closes it.
 func Open(c Config) (*slog.Logger, Target, error) {
 	level, err := c.Console.leastLevel()
 	if err != nil {
@@ -91,7 +91,7 @@ const (
 	defaultMinionID = "[%(minion_id)s]"
 )
 
-// openTarget opens a log file or a syslog. What concerns it is told on stderr.
+// openTarget opens a log file or a syslog. It reports problems on stderr.
 func openTarget(path string, stderr io.Writer) (Target, error) {
 	say := func(text string) { fmt.Fprintf(stderr, "[WARNING ] log: %s\n", text) }
 	to, err := ParseAddress(path)

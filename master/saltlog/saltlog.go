@@ -1,12 +1,9 @@
-// Package saltlog writes log lines as Salt does, so that what reads Salt's
-// logs (logrotate, log shippers, people) reads ours: the file named by
-// log_file in log_fmt_logfile, standard error in log_fmt_console, each with a
-// level of its own.
-//
-// Attributes follow the message as key=value. Control characters in messages
-// and values are escaped, so that a stranger's text cannot start a line of its
-// own. The name of the logger is that of Salt's module which does what the
-// package of ours does that logs: log_granular_levels goes by it.
+// Package saltlog writes log lines as Salt does, so that everything that reads Salt's logs
+// (logrotate, log shippers, people) can read ours: the file named by log_file in log_fmt_logfile,
+// standard error in log_fmt_console, each with its own level. Attributes follow the message as
+// key=value. Control characters in messages and values are escaped, so that a stranger's text
+// cannot start a line of its own. The logger's name is that of the Salt module which does the work
+// of the logging package: log_granular_levels refers to it.
 //
 // log_file may be a socket of syslog: [Syslog].
 package saltlog
@@ -40,7 +37,7 @@ var levels = map[string]slog.Level{
 	"info": slog.LevelInfo, "warning": slog.LevelWarn, "error": slog.LevelError, "critical": LevelCritical, "quiet": LevelQuiet,
 }
 
-// ParseLevel knows Salt's names of levels, without regard to case.
+// ParseLevel returns the level with Salt's name, regardless of case.
 func ParseLevel(name string) (slog.Level, error) {
 	if l, ok := levels[strings.ToLower(name)]; ok {
 		return l, nil
@@ -70,12 +67,11 @@ func levelName(l slog.Level) string {
 	return "GARBAGE"
 }
 
-// Sink is one place that lines go to. Its Writer may be a *Syslog, which is told the level
-// of each line.
+// Sink is a destination of lines. Its Writer may be a *Syslog, which gets the level of each line.
 type Sink struct {
 	Writer  io.Writer
 	Level   slog.Level
-	Format  string // Python's, e.g. log_fmt_logfile; one that is wrong, or "", is Salt's default
+	Format  string // Python's, e.g. log_fmt_logfile; a wrong or empty one means Salt's default
 	DateFmt string // strftime's, e.g. log_datefmt_logfile
 }
 
@@ -85,14 +81,14 @@ type Handler struct {
 	sinks    []sink
 	name     string
 	granular granularLevels
-	jid      format // of %(jid)s
-	minion   format // of %(minion_id)s
+	jid      format // format of %(jid)s
+	minion   format // format of %(minion_id)s
 	attrs    string
-	ids      ids // among attrs
+	ids      ids // those among attrs
 	group    string
 }
 
-// ids are the values of attributes that have fields of their own.
+// ids holds the values of attributes that have fields of their own.
 type ids struct{ jid, minion string }
 
 type sink struct {
@@ -100,7 +96,7 @@ type sink struct {
 	format format
 }
 
-// New makes a handler. name is the logger of lines whose package has none of its own
+// New returns a handler. name is the logger of lines whose package has none of its own
 // ("salt.master").
 func New(name string, sinks ...Sink) *Handler {
 	h := &Handler{mu: &sync.Mutex{}, name: name}
@@ -181,7 +177,7 @@ func (s sink) writeLine(l *line) error {
 	return err
 }
 
-// noteAttr keeps the value of an attribute that has a field of its own.
+// noteAttr records the value of an attribute that has a field of its own.
 func (i *ids) noteAttr(a slog.Attr) {
 	switch a.Key {
 	case "jid":
@@ -191,8 +187,7 @@ func (i *ids) noteAttr(a slog.Attr) {
 	}
 }
 
-// idText returns a value as its format has it; "" without a value (salt/_logging/impl.py
-// makeRecord).
+// idText returns a value in its format, or "" without a value (salt/_logging/impl.py makeRecord).
 func idText(f format, id string) string {
 	if id == "" {
 		return ""
@@ -233,8 +228,7 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 	b.WriteString(text)
 }
 
-// Bounds of what is written of a line, in bytes before the rest of it is counted
-// only. Values are often somebody else's text.
+// Bounds of a line's parts, in bytes; the rest is only counted. Values are often text of strangers.
 const (
 	maxMessage = 1024
 	maxValue   = 256
@@ -242,8 +236,8 @@ const (
 	maxStack   = 16 << 10
 )
 
-// cutEscaped shortens a text that would take more than most bytes when it is escaped, and
-// says by how much.
+// cutEscaped shortens a text that would have more than most bytes when escaped, and appends the
+// number of removed bytes.
 func cutEscaped(s string, most int) string {
 	if len(s) <= most/4 {
 		return s
@@ -265,7 +259,7 @@ func cutEscaped(s string, most int) string {
 	return s[:keep] + "... (" + strconv.Itoa(len(s)-keep) + " bytes more)"
 }
 
-// escape writes control characters so that they show.
+// escape makes control characters visible.
 func escape(s string) string {
 	clean := true
 	for _, r := range s {

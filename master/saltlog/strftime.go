@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// strftime writes a time by a format of C's strftime, in the locale C. A directive that does not
-// exist stays.
+// strftime formats a time like C's strftime in the locale C. Unknown directives stay unchanged.
 func strftime(t time.Time, format string) string {
 	if len(format) > maxFormat {
 		format = format[:maxFormat]
@@ -39,8 +38,8 @@ func strftime(t time.Time, format string) string {
 	}
 }
 
-// flagged returns the text of a directive has written, with the flags of the GNU C library: the sign - takes
-// the zeros away that fill up a number, _ has blanks instead, ^ has capitals.
+// flagged returns the text of a directive with the flags of the GNU C library: - removes the
+// padding of a number, _ pads with blanks, ^ converts to capitals.
 func flagged(text, flags string, d byte) string {
 	if strings.Contains(flags, "^") {
 		text = strings.ToUpper(text)
@@ -57,7 +56,7 @@ func flagged(text, flags string, d byte) string {
 	return strings.Repeat(" ", len(text)-len(number)) + number
 }
 
-// layouts are the directives that Go's layouts say.
+// layouts maps directives to Go's layouts.
 var layouts = map[byte]string{
 	'a': "Mon",
 	'A': "Monday",

@@ -20,17 +20,17 @@ import (
 
 // Bounds and times of a syslog.
 const (
-	maxWaiting  = 8192    // lines that wait for it
-	maxBytes    = 8 << 20 // of these lines
+	maxWaiting  = 8192    // waiting lines
+	maxBytes    = 8 << 20 // bytes of the waiting lines
 	dialTimeout = 5 * time.Second
 	sendTimeout = 5 * time.Second
 	firstRetry  = 200 * time.Millisecond
 	lastRetry   = 10 * time.Second
-	flushFor    = time.Second // what waits at the end
+	flushFor    = time.Second // for the lines that wait at the end
 	syslogPort  = "514"
 )
 
-// facilities are those of Python's SysLogHandler, without LOG_.
+// facilities lists the facilities of Python's SysLogHandler, without LOG_.
 var facilities = map[string]int{
 	"KERN":     0,
 	"USER":     1,
@@ -58,9 +58,9 @@ var facilities = map[string]int{
 	"LOCAL7":   23,
 }
 
-// Address is where a syslog listens.
+// Address is the address of a syslog.
 type Address struct {
-	Networks []string // of package net, tried in this order
+	Networks []string // networks of package net, tried in this order
 	Address  string
 	Facility int
 	text     string // as configured
@@ -137,26 +137,26 @@ func orDefault(text, preset string) string {
 	return text
 }
 
-// Syslog sends lines to a syslog, in the form of Python's SysLogHandler: the priority, the
-// line, a NUL. It never blocks who logs: lines wait in a queue. While the syslog is away it is
-// dialled again; when the queue is full the newest line is dropped and counted, and a line
-// says how many these were. A line that a connection had taken when it broke may be lost.
-// It is safe for concurrent use.
+// Syslog sends lines to a syslog in the form of Python's SysLogHandler: the priority, the line, a
+// NUL. It never blocks its caller: lines wait in a queue. While the syslog is away, Syslog redials.
+// When the queue is full, the newest line is dropped and counted, and a later line reports how many
+// were dropped. A line that was in a connection when it broke may be lost. It is safe for
+// concurrent use.
 type Syslog struct {
 	to    Address
-	say   func(string) // writes a line where no syslog is needed
+	say   func(string) // logs without this syslog
 	lines chan []byte
-	bytes atomic.Int64 // of what waits
+	bytes atomic.Int64 // bytes of the waiting lines
 	lost  atomic.Int64 // lines
-	told  int64        // lost lines that a line has named; of the sender
+	told  int64        // dropped lines reported so far; used by the sender only
 
 	stop   context.CancelFunc
 	closed atomic.Bool
 	done   sync.WaitGroup
 }
 
-// OpenSyslog starts to send. say is told when the syslog is away and when it is back. Close
-// ends it.
+// OpenSyslog starts to send. say is called when the syslog is away and when it is back. Close ends
+// it.
 func OpenSyslog(to *Address, say func(string)) *Syslog {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Syslog{
@@ -181,7 +181,7 @@ func (s *Syslog) Write(b []byte) (int, error) {
 // Reopen does nothing: a connection that breaks is dialled again.
 func (s *Syslog) Reopen() error { return nil }
 
-// Close sends what waits, for a second at most, and ends.
+// Close sends the waiting lines, for a second at most, and ends.
 func (s *Syslog) Close() error {
 	s.closed.Store(true)
 	s.stop()
@@ -195,7 +195,7 @@ func (s *Syslog) Close() error {
 	return nil
 }
 
-// queueLine has a line sent, or drops it.
+// queueLine queues a line, or drops it.
 func (s *Syslog) queueLine(level slog.Level, text string) {
 	if s.closed.Load() {
 		s.lost.Add(1)
@@ -217,8 +217,8 @@ func (s *Syslog) queueLine(level slog.Level, text string) {
 	s.lost.Add(1)
 }
 
-// packet returns a line as syslog reads it. Levels that Python does not know by name are warnings,
-// as with SysLogHandler.mapPriority.
+// packet returns a line in the form of syslog. Levels that Python does not know by name are
+// warnings, as with SysLogHandler.mapPriority.
 func (s *Syslog) packet(level slog.Level, text string) []byte {
 	severity := map[string]int{
 		"CRITICAL": 2,
@@ -233,7 +233,7 @@ func (s *Syslog) packet(level slog.Level, text string) []byte {
 	return fmt.Appendf(nil, "<%d>%s\x00", s.to.Facility<<3|severity, text)
 }
 
-// sendLines sends lines until ctx ends, and then what waits.
+// sendLines sends lines until ctx ends, and then the waiting ones.
 func (s *Syslog) sendLines(ctx context.Context) {
 	var conn *connection
 	defer func() { conn.close() }()
@@ -258,7 +258,7 @@ func (s *Syslog) sendLines(ctx context.Context) {
 	}
 }
 
-// deliver sends one line, however often it must dial. It reports false when ctx ended before.
+// deliver sends one line and redials as often as needed. It returns false when ctx ended before.
 func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*connection, bool) {
 	away := false
 	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
@@ -298,7 +298,7 @@ func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*conn
 	}
 }
 
-// tellLost sends a line about lines that were lost since the last one about that.
+// tellLost sends a line about the lines dropped since the last such line.
 func (s *Syslog) tellLost(conn *connection) {
 	lost := s.lost.Load()
 	if lost == s.told {
@@ -310,7 +310,7 @@ func (s *Syslog) tellLost(conn *connection) {
 	}
 }
 
-// flushLines sends what waits, once, for a bounded time.
+// flushLines sends the waiting lines once, for a bounded time.
 func (s *Syslog) flushLines(conn *connection) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushFor)
 	defer cancel()
@@ -343,15 +343,15 @@ func (s *Syslog) connect(ctx context.Context) (*connection, error) {
 	return nil, errs[len(errs)-1]
 }
 
-// connection is one to a syslog. A nil connection can be closed.
+// connection is a connection to a syslog. Closing a nil connection is allowed.
 type connection struct {
 	net.Conn
 	packets bool
 	reader  sync.WaitGroup
 }
 
-// connect takes a connection. Of one that is a stream the other end's closing is noticed at
-// once, for a send would succeed once more.
+// connect wraps a connection. It watches a stream for its end at once, because the first send after
+// the end would still succeed.
 func connect(c net.Conn, network string) *connection {
 	conn := &connection{Conn: c, packets: network == "udp" || network == "unixgram"}
 	if !conn.packets {
@@ -369,7 +369,7 @@ func (c *connection) sendPacket(b []byte) error {
 	}
 	_, err := c.Write(b)
 	if c.packets && errors.Is(err, syscall.ECONNREFUSED) && c.RemoteAddr().Network() == "udp" {
-		_, err = c.Write(b) // the refusal was of the packet before
+		_, err = c.Write(b) // the error refers to the previous packet
 	}
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("send a line: %w", err)

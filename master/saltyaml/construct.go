@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// Short forms of the tags, as the parser gives them.
+// Short forms of the tags, as the parser returns them.
 const (
 	tagNull      = "!!null"
 	tagBool      = "!!bool"
@@ -32,14 +32,14 @@ const (
 
 type pair struct{ key, val *yaml.Node }
 
-// constructor turns nodes into values. Its budget counts every value made,
-// so that neither aliases nor merge keys can multiply.
+// constructor converts nodes into values. Its budget counts every created value, so that neither
+// aliases nor merge keys can multiply.
 type constructor struct {
 	limits Limits
 	nodes  int
 	depth  int
 	merged map[*yaml.Node][]pair
-	open   map[*yaml.Node]bool // containers being built: an alias into one is a loop
+	open   map[*yaml.Node]bool // containers in construction: an alias to one is a loop
 }
 
 func faultAt(n *yaml.Node, format string, args ...any) error {
@@ -83,7 +83,7 @@ func resolved(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// spendNodes takes n values off the budget.
+// spendNodes charges n values to the budget.
 func (c *constructor) spendNodes(at *yaml.Node, n int) error {
 	if c.nodes -= n; c.nodes < 0 {
 		return faultAt(at, "%w: more than %d values, aliases expanded", errLimit, c.limits.Nodes)
@@ -91,7 +91,7 @@ func (c *constructor) spendNodes(at *yaml.Node, n int) error {
 	return nil
 }
 
-// buildValue builds what a node stands for.
+// buildValue returns the value of a node.
 func (c *constructor) buildValue(n *yaml.Node) (any, error) {
 	n = resolved(n)
 	if err := c.spendNodes(n, 1); err != nil {
@@ -215,7 +215,7 @@ func (c *constructor) mapping(n *yaml.Node) (*value.Map, error) {
 	return m, nil
 }
 
-// buildKey builds a map key. Integers beyond 64 bits and bytes become text.
+// buildKey returns a map key. Integers beyond 64 bits and bytes become text.
 func (c *constructor) buildKey(n *yaml.Node) (any, error) {
 	if r := resolved(n); tagOf(r) == tagValue {
 		return r.Value, c.spendNodes(r, 1)
@@ -244,7 +244,7 @@ func (c *constructor) buildKey(n *yaml.Node) (any, error) {
 	return k, nil
 }
 
-// identity makes keys equal that are equal in Python: 1, 1.0 and true.
+// identity returns the same key for keys that are equal in Python: 1, 1.0 and true.
 func identity(k any) any {
 	switch k := k.(type) {
 	case bool:
@@ -260,9 +260,9 @@ func identity(k any) any {
 	return k
 }
 
-// flatten returns the pairs of a mapping with its merge keys carried out:
-// merged pairs first, without those whose key the mapping has itself. As in
-// Salt, pairs of two merged mappings may meet; that is a duplicate key.
+// flatten returns the pairs of a mapping and its merge keys: merged pairs come first, without those
+// whose key the mapping itself has. As in Salt, two merged mappings with the same key cause a
+// duplicate key.
 func (c *constructor) flatten(n *yaml.Node) ([]pair, error) {
 	if done, ok := c.merged[n]; ok {
 		if done == nil {
@@ -357,7 +357,7 @@ func (c *constructor) buildSet(n *yaml.Node) (any, error) {
 	return l, nil
 }
 
-// buildPairs builds !!omap and !!pairs: a list of lists of two.
+// buildPairs returns the value of !!omap and !!pairs: a list of lists of two.
 func (c *constructor) buildPairs(n *yaml.Node, tag string) (any, error) {
 	if n.Kind != yaml.SequenceNode {
 		return nil, faultAt(n, "expected a sequence for %s, but found a %s", tag, kindName(n))
@@ -386,7 +386,7 @@ func (c *constructor) buildPairs(n *yaml.Node, tag string) (any, error) {
 	return l, nil
 }
 
-// tagOf returns the tag of a node by Salt's rules, whatever the parser made of it.
+// tagOf returns the tag of a node by Salt's rules, whatever the parser chose.
 func tagOf(n *yaml.Node) string {
 	if n.Style&yaml.TaggedStyle != 0 {
 		return n.Tag

@@ -20,15 +20,15 @@ type Limits struct {
 	Nodes int // values in all after aliases are expanded, keys included
 }
 
-// DefaultLimits suit configuration, SLS files and command lines: 8 MiB of
-// text, 64 levels, one million values.
+// defaultLimits returns the limits for configuration, SLS files and command lines: 8 MiB of text,
+// 64 levels, one million values.
 func defaultLimits() Limits { return Limits{Bytes: 8 << 20, Depth: 64, Nodes: 1 << 20} }
 
 // errLimit means that a document is larger, deeper or, through its aliases,
 // more numerous than allowed.
 var errLimit = errors.New("document exceeds the limits")
 
-// Error is a fault in a document and where it is.
+// Error is a fault in a document and its position.
 type Error struct {
 	Name string // as given to Decode, usually a path
 	Line int    // from 1; 0 when not known
@@ -43,12 +43,11 @@ func (e *Error) Error() string {
 	return e.Name + ":" + strconv.Itoa(e.Line) + ": " + e.Err.Error()
 }
 
-// Unwrap gives the fault without its place.
+// Unwrap returns the error without its position.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Decode reads the only document of b within DefaultLimits. The name stands
-// in errors. No document at all, and an empty one, are nil. Every error is
-// an *Error.
+// Decode parses the only document of b within defaultLimits. Errors contain the name. Without a
+// document, or for an empty one, it returns nil. Every error is an *Error.
 func Decode(b []byte, name string) (any, error) { return DecodeWithin(b, name, defaultLimits()) }
 
 // DecodeWithin is Decode with limits of the caller's choice.
@@ -87,8 +86,8 @@ func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 	return v, nil
 }
 
-// Estimate returns an upper bound, cheap to get, of the nodes that the parser
-// would allocate: it takes about 200 bytes for each, whatever its text.
+// Estimate returns an upper bound of the nodes that the parser would allocate, without parsing; a
+// node takes about 200 bytes, whatever its text.
 func Estimate(b []byte) int {
 	n := 1
 	for i, c := range b {
@@ -140,8 +139,8 @@ func parseDocument(b []byte) (root *yaml.Node, err error) {
 	return doc.Content[0], nil
 }
 
-// version11 lets a document that declares YAML 1.2 pass: libyaml, which Salt
-// uses, reads it by the rules of 1.1, the library refuses it.
+// version11 makes a document that declares YAML 1.2 acceptable: libyaml, which Salt uses, reads it
+// by the rules of 1.1, but our parser refuses it.
 func version11(b []byte) []byte {
 	const v12 = "%YAML 1.2"
 	for off := 0; off < len(b); {
@@ -165,7 +164,7 @@ func version11(b []byte) []byte {
 	return b
 }
 
-// syntax takes "yaml: line 3: text" apart.
+// syntax splits an error of the form "yaml: line 3: text".
 func syntax(err error, b []byte) error {
 	msg := strings.TrimPrefix(err.Error(), "yaml: ")
 	rest, ok := strings.CutPrefix(msg, "line ")
@@ -174,7 +173,7 @@ func syntax(err error, b []byte) error {
 			name, _, _ = strings.Cut(name, "'")
 			return &Error{Line: lineOf(b, "*"+name), Err: errors.New(msg)}
 		}
-		// The library leaves out the first line of a document.
+		// The library omits the line if it is the first of a document.
 		return &Error{Line: 1, Err: errors.New(msg)}
 	}
 
@@ -191,7 +190,7 @@ func syntax(err error, b []byte) error {
 	return &Error{Line: n, Err: errors.New(text)}
 }
 
-// lineOf returns the line on which text first stands, 0 when it is nowhere.
+// lineOf returns the line of the first occurrence of text, or 0.
 func lineOf(b []byte, text string) int {
 	i := bytes.Index(b, []byte(text))
 	if i < 0 {
@@ -200,8 +199,8 @@ func lineOf(b []byte, text string) int {
 	return 1 + bytes.Count(b[:i], []byte("\n"))
 }
 
-// Lines returns the line of each key of the map that b is, as it is written
-// there; nil when b is no map. Of a key that stands twice it is the first.
+// Lines returns the line of each key of the map in b, as written there, or nil when b is not a map.
+// Of a duplicate key the first line counts.
 func Lines(b []byte) map[string]int {
 	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {
@@ -212,9 +211,8 @@ func Lines(b []byte) map[string]int {
 	return lines
 }
 
-// LinesBelow returns the lines of the keys inside of some keys of the map b, down to so many
-// levels, as [Below] names them. A list stands for what is in it: of two keys of one name in
-// it the first counts.
+// LinesBelow returns the lines of the keys inside of some keys of the map in b, down to that many
+// levels, named by [Below]. A list stands for its elements; the first of equal keys in it counts.
 func LinesBelow(b []byte, levels int, keys ...string) map[string]int {
 	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {
@@ -229,7 +227,7 @@ func LinesBelow(b []byte, levels int, keys ...string) map[string]int {
 	return lines
 }
 
-// Below names a key in the map that another key has, and so on.
+// Below returns the name of a key inside of the map of another key, and so on.
 func Below(keys ...string) string { return strings.Join(keys, "\x00") }
 
 func addLines(lines map[string]int, node *yaml.Node, above string, levels int) {
@@ -270,8 +268,8 @@ func addLines(lines map[string]int, node *yaml.Node, above string, levels int) {
 	}
 }
 
-// fromZero knows the faults whose lines the library counts from zero, leaving
-// out the first: those of its parser, not of its scanner.
+// fromZero reports whether the library counts the line of a fault from zero and omits the first
+// one. Its parser does so, its scanner does not.
 func fromZero(text string) bool {
 	rest, ok := strings.CutPrefix(text, "did not find expected ")
 	switch rest {
@@ -281,8 +279,8 @@ func fromZero(text string) bool {
 	return false
 }
 
-// readable refuses what YAML 1.1 does not allow in a stream. The parser
-// lets some of it pass. Text in UTF-16 is left to the parser.
+// readable returns an error for characters that YAML 1.1 forbids, some of which the parser accepts.
+// UTF-16 is left to the parser.
 func readable(b []byte) error {
 	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
 		return nil

@@ -11,8 +11,8 @@ import (
 // space.
 const bestWidth = 80
 
-// emitter writes nodes with the line breaks, quotes and indents of libyaml's
-// emitter, which Salt's output goes through.
+// emitter writes nodes with the line breaks, quotes and indents of libyaml's emitter, which Salt
+// uses.
 type emitter struct {
 	out        []byte
 	style      Style
@@ -190,7 +190,7 @@ func (e *emitter) mapping(l []item, depth int) error {
 	return nil
 }
 
-// simpleKey reports whether a key may stand before its colon on one line.
+// simpleKey reports whether a key fits before its colon on one line.
 func simpleKey(k any) bool {
 	s, ok := k.(string)
 	return !ok || len(s) <= 128 && !analyse(s).multiline

@@ -14,19 +14,19 @@ import (
 	"saltern/master/value"
 )
 
-// Style says how to write a document. The zero Style is the block style of
-// Salt's yaml outputter (salt/output/yaml_out.py).
+// Style configures how to write a document. The zero Style is the block style of Salt's yaml
+// outputter (salt/output/yaml_out.py).
 type Style struct {
 	Indent   int  // columns per level; values outside 2..9 mean 2
 	Flow     bool // everything in [] and {}
 	KeepKeys bool // write keys in the order of the map; otherwise sorted, as PyYAML does with a dict
 }
 
-// maxEncodeDepth bounds values that were built by us, against loops.
+// maxEncodeDepth bounds the depth of our own values, against cycles.
 const maxEncodeDepth = 200
 
-// Encode writes v as Salt's yaml outputter does. Besides the values that
-// Decode returns it takes int, []string, map[string]any and map[string]string.
+// Encode writes v as Salt's yaml outputter does. Besides the values that Decode returns it accepts
+// int, []string, map[string]any and map[string]string.
 func Encode(v any) ([]byte, error) { return EncodeStyle(v, Style{}) }
 
 // EncodeStyle is Encode in another style.
@@ -42,7 +42,7 @@ func EncodeStyle(v any, s Style) ([]byte, error) {
 	return e.out, nil
 }
 
-// place is where in the document a node stands.
+// place is the position of a node in the document.
 type place struct {
 	mapping   bool // value or key of a map
 	simpleKey bool
@@ -81,14 +81,13 @@ func scalarAtom(v any) (atom, bool, error) {
 	case []any, []string, *value.Map, map[string]any, map[string]string:
 		return atom{}, false, nil
 	case value.Ext:
-		return plain("NULL") // what Salt's dumper writes for types it does not know
+		return plain("NULL") // Salt's dumper writes this for unknown types
 	}
 
 	return atom{}, false, fmt.Errorf("cannot write %T", v)
 }
 
-// floatText is Python's repr of a float with ".0" put before an exponent
-// that has no fraction.
+// floatText returns Python's repr of a float, with ".0" before an exponent without a fraction.
 func floatText(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -119,8 +118,8 @@ func base64Lines(b []byte) string {
 	return out.String()
 }
 
-// timestamp matches the pattern that PyYAML takes for a date or a time, so
-// that such text is quoted.
+// timestamp reports whether PyYAML would take a text for a date or a time, so that the text must be
+// quoted.
 func timestamp(s string) bool {
 	num := func(lo, hi int) bool {
 		n := min(prefixLen(s, isDigit), hi)
@@ -176,7 +175,7 @@ func timestamp(s string) bool {
 
 type item struct{ key, val any }
 
-// itemsOf lists the pairs of any map in the order in which to write them.
+// itemsOf returns the pairs of any map in the order of writing.
 func itemsOf(v any, keep bool) (l []item) {
 	switch v := v.(type) {
 	case *value.Map:
@@ -202,7 +201,7 @@ func itemsOf(v any, keep bool) (l []item) {
 	return l
 }
 
-// sortItems sorts when Python could: all text, or all numbers.
+// sortItems sorts the pairs if Python could: if all keys are text, or all are numbers.
 func sortItems(l []item) {
 	texts, numbers := 0, 0
 	for _, it := range l {

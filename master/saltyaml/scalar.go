@@ -79,7 +79,7 @@ func exponent(s string) bool {
 	return prefixLen(s[2:], isDigit) == len(s)-2
 }
 
-// sixties takes (:[0-5]?[0-9])+ off the front of s.
+// sixties removes (:[0-5]?[0-9])+ from the front of s.
 func sixties(s string) (rest string, n int) {
 	for len(s) > 1 && s[0] == ':' && isDigit(s[1]) {
 		switch {
@@ -112,7 +112,7 @@ func isFloat(s string) bool {
 		return true
 	}
 
-	if s[0] == '.' { // no sign in this form
+	if s[0] == '.' { // this form has no sign
 		if len(s) < 2 || !isDigit(s[1]) {
 			return false
 		}
@@ -170,7 +170,7 @@ func isInt(s string) bool {
 	return n > 0 && rest == ""
 }
 
-// scalarValue makes the value of a scalar with one of the scalar tags.
+// scalarValue returns the value of a scalar with one of the scalar tags.
 func scalarValue(tag, text string) (any, error) {
 	switch tag {
 	case tagNull:
@@ -194,8 +194,8 @@ func scalarValue(tag, text string) (any, error) {
 	return text, nil
 }
 
-// intValue follows PyYAML's construct_yaml_int after Salt has taken leading
-// zeros off, so that 0644 is 644 but -0644 is octal.
+// intValue implements PyYAML's construct_yaml_int after Salt has removed leading zeros, so that
+// 0644 is 644 but -0644 is octal.
 func intValue(text string) (any, error) {
 	if len(text) > maxDigits {
 		return nil, fmt.Errorf("integer of %d digits, at most %d", len(text), maxDigits)
@@ -301,8 +301,8 @@ func floatValue(text string) (any, error) {
 	return sign * sum, nil
 }
 
-// binaryValue decodes base64 as Python's base64.decodebytes does: bytes
-// outside the alphabet are skipped, and Salt adds padding that is missing.
+// binaryValue decodes base64 as Python's base64.decodebytes does: it skips bytes outside of the
+// alphabet, and adds missing padding as Salt does.
 func binaryValue(text string) (any, error) {
 	clean := make([]byte, 0, len(text))
 	pads := 0

@@ -8,8 +8,8 @@ import (
 	"saltern/internal/printable"
 )
 
-// traits tell in which forms a text can be written so that it is read back
-// unchanged; the rules are those of libyaml's emitter.
+// traits are the forms in which a text can be written so that it is read back unchanged, by the
+// rules of libyaml's emitter.
 type traits struct {
 	multiline  bool
 	flowPlain  bool
@@ -27,8 +27,8 @@ func printableRune(r rune) bool {
 		r >= 0xe000 && r <= 0xfffd && r != 0xfeff
 }
 
-// visible says that a character is written as it is: PyYAML's rule, and what is
-// not seen on a terminal but changes what is seen there is escaped.
+// visible reports whether a character is written unchanged. Like PyYAML it requires others to be
+// escaped; it also escapes invisible characters that change what a terminal shows.
 func visible(r rune) bool {
 	return printableRune(r) && (r < 0xa0 || isBreak(r) || !printable.Unsafe(r))
 }

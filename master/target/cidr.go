@@ -29,7 +29,7 @@ func newCIDR(s string, data func(string) (*value.Map, bool)) (node, error) {
 	return cidr{p, grain, data}, nil
 }
 
-// parseNetwork reads what Python's ip_address and strict ip_network read.
+// parseNetwork parses what Python's ip_address and strict ip_network accept.
 func parseNetwork(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.PrefixFrom(a.WithZone(""), a.BitLen()), nil
@@ -62,8 +62,7 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// maskBits reads 255.255.0.0, and 0.0.255.255, which Python takes for the
-// same.
+// maskBits parses 255.255.0.0, and 0.0.255.255, which Python accepts as the same.
 func maskBits(s string) (int, bool) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || !a.Is4() {

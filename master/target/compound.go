@@ -25,15 +25,15 @@ func operator(word string) bool {
 	return false
 }
 
-// engines are the letters before an @ (TARGET_REX of salt/utils/minions.py).
+// engines maps the letters before an @ to kinds of targets (TARGET_REX of salt/utils/minions.py).
 var engines = map[byte]string{
 	'G': "grain", 'P': "grain_pcre", 'I': "pillar", 'J': "pillar_pcre",
 	'L': "list", 'N': "nodegroup", 'S': "ipcidr", 'E': "pcre",
 	'R': "range", 'T': "resource", 'M': "managing_minion",
 }
 
-// parseWord takes an operand apart: the kind of its engine ("" for a glob),
-// its own delimiter ("" for none) and its pattern.
+// parseWord splits an operand: the kind of its engine ("" for a glob), its own delimiter ("" for
+// none) and its pattern.
 func parseWord(word string) (typ, delimiter, expr string) {
 	plain := func() (string, string, string) { return "", "", word }
 	if word == "" || strings.ContainsRune(word, '\n') {
@@ -64,7 +64,7 @@ func parseWord(word string) (typ, delimiter, expr string) {
 type parser struct {
 	words   []string
 	env     Env
-	exact   bool // pillar parts match exactly
+	exact   bool // pillar terms match exactly
 	depth   int
 	missing []string
 }
@@ -101,8 +101,8 @@ func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
 	return m, nil
 }
 
-// expand puts the words of nodegroups in their place. As in Salt, a group
-// that has no groups inside is put there without parentheses.
+// expand replaces nodegroups by their words. As in Salt, a group without inner groups gets no
+// parentheses.
 func expand(words []string, env Env) (out []string, err error) {
 	for _, w := range words {
 		if typ, _, name := parseWord(w); !operator(w) && typ == "nodegroup" {
@@ -168,8 +168,7 @@ func (p *parser) parseNot() (node, error) {
 	return notNode{n}, nil
 }
 
-// operand reads a parenthesis or a word. Names of a list behind "not" are
-// not expected to have keys.
+// operand parses a parenthesis or a word. Names of a list behind "not" need not have keys.
 func (p *parser) operand(negated bool) (node, error) {
 	if len(p.words) == 0 {
 		return nil, fmt.Errorf("%w: a minion is expected at the end", errInvalid)

@@ -6,7 +6,7 @@ import (
 	"saltern/master/value"
 )
 
-// mode is how values are compared; always without regard to case.
+// mode is how values are compared. Case never matters.
 type mode uint8
 
 const (
@@ -16,8 +16,8 @@ const (
 )
 
 const (
-	// maxSteps bounds the work of one match: patterns with several "*:" can
-	// be made to visit deep data again and again.
+	// maxSteps bounds the work of one match: patterns with several "*:" can visit deep data again
+	// and again.
 	maxSteps = 20000
 	// maxLevels bounds the keys of one expression.
 	maxLevels = 64
@@ -63,9 +63,8 @@ func (l lookup) matches(id string) bool {
 	return ok && subdict(d, l.expr, l.delimiter, l.mode, l.effort)
 }
 
-// subdict is salt.utils.data.subdict_match: key:value, where keys may hold
-// the delimiter and values may be any member of a list; deeper keys are
-// tried first.
+// subdict implements salt.utils.data.subdict_match: key:value, where keys may contain the delimiter
+// and a value may be any member of a list. Deeper keys are tried first.
 func subdict(data *value.Map, expr, delimiter string, m mode, e *Effort) bool {
 	w := walk{mode: m, steps: maxSteps, effort: e}
 	return w.subdict(data, expr, delimiter)
@@ -77,8 +76,8 @@ type walk struct {
 	effort *Effort
 }
 
-// spendSteps takes the cost of some work off the budget: one step is a comparison
-// of short texts. Without any left nothing matches.
+// spendSteps charges work to the budget; one step is a comparison of short texts. When the budget
+// is used up, nothing matches.
 func (w *walk) spendSteps(cost int) bool { w.steps -= cost; return w.steps >= 0 }
 
 func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
@@ -87,7 +86,7 @@ func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
 		key, want := strings.Join(parts[:i], delimiter), strings.Join(parts[i:], delimiter)
 		var v any = data
 		if key == "*" {
-			want = expr // the whole data is what is searched
+			want = expr // search the whole data
 		} else {
 			found, ok := traverse(data, parts[:i])
 			if !ok {
@@ -166,8 +165,8 @@ func (w *walk) inMap(m *value.Map, want string) bool {
 	return false
 }
 
-// matchValue compares one value, as text in small letters. Salt puts regular
-// expressions into small letters too.
+// matchValue compares one value as lower-case text. Salt converts regular expressions to lower
+// case, too.
 func (w *walk) matchValue(v any, want string) bool {
 	if w.steps <= 0 {
 		return false

@@ -10,17 +10,17 @@ import (
 	"saltern/master/pattern"
 )
 
-// errEffort means that a target was given up since it took too much work.
+// errEffort means that a target was given up because it took too much work.
 var errEffort = errors.New("target takes too much work")
 
 // maxEffort is how long all the work on one target may take.
 const maxEffort = 10 * time.Second
 
-// lookEvery is after how many steps the clock is looked at.
+// lookEvery is the number of steps between two checks of the clock.
 const lookEvery = 128
 
-// Effort bounds and counts the work on targets of one request. It may be used
-// concurrently. The zero value is not usable; a nil Effort bounds nothing.
+// Effort bounds and counts the work on the targets of one request. It may be used concurrently. The
+// zero value is not usable; a nil Effort has no bound.
 type Effort struct {
 	ctx   context.Context
 	until time.Time
@@ -28,22 +28,22 @@ type Effort struct {
 	spent atomic.Bool
 }
 
-// NewEffort makes an Effort that ends with ctx, at the latest after 10 s.
+// NewEffort returns an Effort that ends with ctx, at the latest after 10 s.
 func NewEffort(ctx context.Context) *Effort { return NewEffortFor(ctx, maxEffort) }
 
-// NewEffortFor makes an Effort that ends with ctx, at the latest after limit.
+// NewEffortFor returns an Effort that ends with ctx, at the latest after limit.
 func NewEffortFor(ctx context.Context, limit time.Duration) *Effort {
 	return &Effort{ctx: ctx, until: time.Now().Add(limit)}
 }
 
-// Restart gives the rest of the work a whole limit of time, after the request has
-// waited. It must not be called while the Effort is used.
+// Restart starts a new time limit for the rest of the work, after the request has waited. It must
+// not be called while the Effort is in use.
 func (e *Effort) Restart(limit time.Duration) { e.until = time.Now().Add(limit) }
 
-// Spent returns an error when the work was given up: its outcome is no answer.
+// Spent returns an error when the work was given up: then its result means nothing.
 func (e *Effort) Spent() error { return e.errGivenUp() }
 
-// Steps returns what was done so far: one step is a name that was looked at.
+// Steps returns the number of steps so far; one step is a checked name.
 func (e *Effort) Steps() int64 {
 	if e == nil {
 		return 0
@@ -51,8 +51,8 @@ func (e *Effort) Steps() int64 {
 	return e.steps.Load()
 }
 
-// Do counts steps of other work for the same request. The error is ErrEffort
-// when there may be no more of it.
+// Do counts steps of other work for the same request. It returns ErrEffort when the budget is used
+// up.
 func (e *Effort) Do(steps int) error {
 	if e.spendSteps(steps) {
 		return nil
@@ -60,7 +60,7 @@ func (e *Effort) Do(steps int) error {
 	return e.errGivenUp()
 }
 
-// spendSteps counts steps and reports whether there may be any.
+// spendSteps counts steps and reports whether the budget allows them.
 func (e *Effort) spendSteps(steps int) bool {
 	if e == nil {
 		return true
@@ -76,7 +76,7 @@ func (e *Effort) spendSteps(steps int) bool {
 	return true
 }
 
-// errGivenUp is ErrEffort when the work was given up.
+// errGivenUp returns ErrEffort when the work was given up.
 func (e *Effort) errGivenUp() error {
 	if e == nil || !e.spent.Load() {
 		return nil
@@ -87,11 +87,11 @@ func (e *Effort) errGivenUp() error {
 	return errEffort
 }
 
-// regexSteps are the bytes of an expression that count for one step.
+// regexSteps is the number of bytes of an expression that count as one step.
 const regexSteps = 16
 
-// matchRegex matches an expression. One that cannot be decided in time ends the
-// whole work: "no" would be "yes" behind a not.
+// matchRegex matches an expression. If it cannot be decided in time, the whole work ends, because a
+// wrong "no" behind a "not" would select the minion.
 func (e *Effort) matchRegex(expr, s string) bool {
 	if !e.spendSteps(1 + len(expr)/regexSteps) {
 		return false

@@ -11,8 +11,8 @@ type glob string
 
 func (g glob) matches(id string) bool { return globMatch(string(g), id) }
 
-// globMatch is pattern.Glob with a short way for patterns whose only
-// wildcard is *, which nearly all are.
+// globMatch is pattern.Glob with a shortcut for patterns whose only wildcard is *, as in nearly all
+// patterns.
 func globMatch(p, s string) bool {
 	if strings.ContainsAny(p, "?[") {
 		return pattern.Glob(p, s)

@@ -8,9 +8,9 @@ import (
 	"saltern/master/value"
 )
 
-// nodegroup returns the words of a compound target for a group
-// (nodegroup_comp of salt/utils/minions.py). A group without operators is a
-// list of names, or, with characters of regular expressions, an expression.
+// nodegroup returns the words of a compound target for a group (nodegroup_comp of
+// salt/utils/minions.py). A group without operators is a list of names, or, if it contains
+// characters of regular expressions, an expression.
 func nodegroup(name string, groups *value.Map) ([]string, error) {
 	g := grouper{groups: groups}
 	words, _, err := g.expand(name)
@@ -23,7 +23,7 @@ type grouper struct {
 	words  int
 }
 
-// expand returns a group's words and reports whether groups were inside it.
+// expand returns a group's words and reports whether it contained groups.
 func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 	if slices.Contains(g.open, name) {
 		return nil, false, fmt.Errorf("%w: nodegroup %s contains itself", errInvalid, quoteShort(name))
@@ -92,8 +92,8 @@ func definition(name string, v any) ([]string, error) {
 	return nil, fmt.Errorf("%w: nodegroup %s is neither text nor a list", errInvalid, quoteShort(name))
 }
 
-// joinNames makes one word of a group without operators, wildcards and
-// engines; "" when it has some.
+// joinNames joins a group without operators, wildcards and engines to one word; otherwise it
+// returns "".
 func joinNames(words []string) string {
 	expression := false
 	for _, w := range words {

@@ -7,15 +7,12 @@ import (
 	"saltern/master/value"
 )
 
-// PillarPattern returns the first term of a target that holds a pattern against values of
-// pillars, such as I@role:web* or any J@ term, also of a nodegroup in it. found is false when
-// there is none: then the target says of pillars only what its author wrote out.
-//
-// By what such a term selects, its author can guess at a value letter by letter. Whether a
-// term is one does not depend on any pillar, so that a refusal tells nothing about them.
-//
-// delimiter is that of the request. A target that cannot be read has no terms; [Compile]
-// refuses it.
+// PillarPattern returns the first term of a target that applies a pattern to pillar values, such as
+// I@role:web* or any J@ term, including terms of nodegroups. found is false when there is none:
+// then the target contains only pillar values that its author wrote out. With such a term its
+// author can guess a pillar value letter by letter from the selected minions. The result does not
+// depend on any pillar, so that a refusal reveals nothing. delimiter is that of the request. A
+// target that cannot be parsed has no terms; [Compile] refuses it.
 func PillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term string, found bool) {
 	for _, t := range pillarTerms(tgt, typ, delimiter, groups) {
 		if t.isPattern() {
@@ -25,9 +22,9 @@ func PillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term stri
 	return "", false
 }
 
-// OwnPillarPattern is PillarPattern without the terms that stand in a nodegroup, which the
-// administrator wrote. Clients put the words of a nodegroup in its place
-// (salt/client/__init__.py _prep_pub), so that each may stand anywhere.
+// OwnPillarPattern is PillarPattern without the terms of nodegroups, which the administrator wrote.
+// Clients replace nodegroups by their words (salt/client/__init__.py _prep_pub), so such terms may
+// stand anywhere.
 func OwnPillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term string, found bool) {
 	for _, t := range pillarTerms(tgt, typ, delimiter, groups) {
 		if t.isPattern() && !t.written(groups) {
@@ -37,10 +34,10 @@ func OwnPillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term s
 	return "", false
 }
 
-// pillarTerm is a term of a target: its text in a compound target, and what it is read as.
+// pillarTerm is a term of a target: its text in a compound target, and its parsed form.
 type pillarTerm struct {
 	text, typ, expr string
-	delimited       bool // by another delimiter than terms of compound targets are
+	delimited       bool // with another delimiter than terms of compound targets
 }
 
 // pillarTerms returns the terms of a target with those of its nodegroups, pillar terms among them.
@@ -76,7 +73,7 @@ func pillarTerms(tgt any, typ, delimiter string, groups *value.Map) (terms []pil
 	return terms
 }
 
-// isPattern reports whether a term holds a pattern against pillars.
+// isPattern reports whether a term applies a pattern to pillars.
 func (t pillarTerm) isPattern() bool {
 	switch t.typ {
 	case "pillar", "pillar_exact":

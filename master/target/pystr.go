@@ -2,8 +2,8 @@ package target
 
 import "saltern/master/value"
 
-// maxText bounds the text of a container; patterns look at values, and a
-// list inside a list is matched by its text only by accident.
+// maxText bounds the text of a container. Patterns are meant for values; the text of a nested list
+// matches only by accident.
 const maxText = 64 << 10
 
 // pythonStr is Python's str() of a value.

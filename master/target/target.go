@@ -50,15 +50,15 @@ type Source interface {
 	Pillar(id string) (*value.Map, bool)
 }
 
-// Env is what targets refer to.
+// Env holds what targets refer to.
 type Env struct {
-	// Delimiter parts the keys of grain and pillar targets; "" means ":".
+	// Delimiter separates the keys of grain and pillar targets; "" means ":".
 	Delimiter string
-	// Nodegroups is the option of this name; may be nil.
+	// Nodegroups is the option of this name. It may be nil.
 	Nodegroups *value.Map
-	// Source may be nil when there is nothing cached.
+	// Source may be nil: nothing is cached.
 	Source Source
-	// Effort bounds the work; nil: Resolve bounds it for itself.
+	// Effort bounds the work. It may be nil: Resolve uses its own bound.
 	Effort *Effort
 }
 
@@ -72,8 +72,8 @@ func (e Env) delimiter() string {
 // Matcher is a compiled target. It is safe for concurrent use.
 type Matcher struct {
 	n node
-	// exact lists the only ids that can match, when exactly is set: for a
-	// glob without wildcards and a list.
+	// exact lists the only ids that can match if exactly is set: for a glob without wildcards and
+	// for a list.
 	exact   []string
 	exactly bool
 	// missing are names that must be reported when they have no key.
@@ -86,11 +86,10 @@ type node interface{ matches(id string) bool }
 // Match reports whether the minion is selected.
 func (m Matcher) Match(id string) bool { return m.n != nil && m.n.matches(id) }
 
-// Compile prepares a target of a type: glob, pcre, list, grain, grain_pcre,
-// pillar, pillar_exact, pillar_pcre, ipcidr, nodegroup, compound and
-// compound_pillar_exact, in which all pillar parts match exactly. "" means
-// glob. A target is text, or a list of text for list and compound. Errors
-// wrap ErrInvalid or ErrUnsupported.
+// Compile prepares a target of a type: glob, pcre, list, grain, grain_pcre, pillar, pillar_exact,
+// pillar_pcre, ipcidr, nodegroup, compound, or compound_pillar_exact, in which all pillar terms
+// match exactly. "" means glob. A target is text, or a list of text for list and compound. Errors
+// wrap errInvalid or errUnsupported.
 func Compile(tgt any, typ string, env Env) (Matcher, error) {
 	switch typ {
 	case "list":
@@ -162,9 +161,9 @@ func compileSimple(s, typ, delimiter string, env Env) (node, error) {
 	return nil, fmt.Errorf("%w: %s", errUnsupported, quoteShort(typ))
 }
 
-// Resolve returns those of ids that a target selects, in their order, and of
-// the names in a list target those without a key. ids must be sorted; names
-// that a target spells out are looked up, not searched for.
+// Resolve returns the ids that a target selects, in their order, and the names in a list target
+// that have no key. ids must be sorted. Names that a target spells out are looked up without a
+// search.
 func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []string, err error) {
 	env.Effort = cmp.Or(env.Effort, NewEffort(context.Background()))
 	m, err := Compile(tgt, typ, env)
@@ -231,7 +230,7 @@ func newSet(l []string) set {
 
 func (s set) matches(id string) bool { _, ok := s[id]; return ok }
 
-// listNames reads a list target: text parted by commas, or a list of text.
+// listNames parses a list target: text separated by commas, or a list of text.
 func listNames(tgt any) ([]string, error) {
 	if s, ok := targetText(tgt); ok {
 		if len(s) > maxTarget {
@@ -245,8 +244,8 @@ func listNames(tgt any) ([]string, error) {
 	return textList(tgt, "list")
 }
 
-// fields parts text as Python's str.split does: its spaces are Go's, and the
-// separators U+001C to U+001F.
+// fields splits text as Python's str.split does: at Go's white space and at the separators U+001C
+// to U+001F.
 func fields(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f })
 }
@@ -298,7 +297,7 @@ func targetText(v any) (string, bool) {
 	return "", false
 }
 
-// quoteShort bounds what a caller wrote for use in an error.
+// quoteShort quotes and shortens a caller's text for an error.
 func quoteShort(s string) string {
 	if len(s) > 100 {
 		s = s[:100] + "..."

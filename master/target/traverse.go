@@ -117,8 +117,8 @@ func pythonInt(s string) (int, error) {
 	return strconv.Atoi(strings.ReplaceAll(s, "_", ""))
 }
 
-// yamlKey returns what salt.utils.args.yamlify_arg makes of a key, when that is
-// another key than the text itself.
+// yamlKey returns the key that salt.utils.args.yamlify_arg makes of a text, if it differs from the
+// text.
 func yamlKey(s string) (any, bool) {
 	if len(s) > 256 {
 		return nil, false

@@ -11,14 +11,14 @@ import (
 
 // JSON writes values as Python's json.dumps with ensure_ascii=False.
 type JSON struct {
-	Indent int // of a level, in spaces; -1: all in one line
-	// Order returns the keys of a map in the order of writing, or false when they
-	// have none; nil: as they are in the map.
+	Indent int // spaces per level; -1: everything on one line
+	// Order returns the keys of a map in the order of writing, or false when they have none. It may
+	// be nil: the keys stay in the map's order.
 	Order func(*Map) ([]any, bool)
-	// Escape reports whether a character is written as \uxxxx, besides those that
-	// must be; nil: none.
+	// Escape reports whether a character is written as \uxxxx, besides those that must be. It may
+	// be nil: no others are.
 	Escape func(rune) bool
-	// Other returns the text of bytes and of types that JSON does not have; nil: Repr.
+	// Other returns the text of bytes and of types that JSON does not have. It may be nil: Repr.
 	Other func(any) string
 }
 
@@ -140,7 +140,7 @@ func jsonFloat(f float64) string {
 	return FloatRepr(f)
 }
 
-// JSONKey returns the text that json.dumps makes of a key.
+// JSONKey returns the text of a key as json.dumps writes it.
 func JSONKey(k any) string {
 	switch k := k.(type) {
 	case nil:

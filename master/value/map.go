@@ -21,8 +21,7 @@ type Map struct {
 	index   map[any]int
 }
 
-// NewMap makes a map of alternating keys and values. It panics on an odd
-// number of arguments.
+// NewMap returns a map of alternating keys and values. It panics on an odd number of arguments.
 func NewMap(kv ...any) *Map {
 	if len(kv)%2 != 0 {
 		panic("value: NewMap needs pairs of keys and values")
@@ -34,11 +33,11 @@ func NewMap(kv ...any) *Map {
 	return m
 }
 
-// Sized makes an empty map with room for n keys.
+// Sized returns an empty map with room for n keys.
 func Sized(n int) *Map { return &Map{entries: make([]entry, 0, n)} }
 
-// scalarKey brings integer keys to the form that decoders produce, so that
-// look-ups do not depend on the width of the caller's integer.
+// scalarKey converts integer keys to the type that decoders produce, so that look-ups do not depend
+// on the width of the caller's integer.
 func scalarKey(k any) (any, bool) {
 	switch k := k.(type) {
 	case nil, bool, int64, float64, string:
@@ -166,7 +165,7 @@ func (m *Map) All() iter.Seq2[any, any] {
 	}
 }
 
-// Update sets all that o has, like Python's dict.update.
+// Update sets all keys of o, like Python's dict.update.
 func (m *Map) Update(o *Map) {
 	for k, v := range o.All() {
 		m.Set(k, v)
@@ -194,8 +193,8 @@ func (m *Map) Str(key string) string {
 	return s
 }
 
-// Bytes returns the value under key as bytes whether it came as text or as
-// bytes; the dialect without bin types cannot tell them apart.
+// Bytes returns the value under key as bytes, whether it came as text or as bytes: the dialect
+// without bin types does not distinguish them.
 func (m *Map) Bytes(key string) ([]byte, bool) {
 	v, _ := m.Get(key)
 	switch v := v.(type) {
@@ -240,7 +239,7 @@ func (m *Map) List(key string) []any {
 	return l
 }
 
-// Texts returns the texts of the list under key; what is none is left out.
+// Texts returns the texts in the list under key and skips other values.
 func (m *Map) Texts(key string) (out []string) {
 	for _, v := range m.List(key) {
 		if s, ok := v.(string); ok {
@@ -263,8 +262,8 @@ func (m *Map) Clone() *Map {
 	return c
 }
 
-// Ext is an extension value that is kept as it came. Salt uses type 78 for
-// times and 79 for named constants (salt/payload.py).
+// Ext is an extension value that is kept unchanged. Salt uses type 78 for times and 79 for named
+// constants (salt/payload.py).
 type Ext struct {
 	Type int8
 	Data []byte

@@ -18,8 +18,8 @@ const (
 
 var errJSON = errors.New("it is no JSON, or has too much in it")
 
-// ParseJSON reads one document of strangers: at most 64 levels deep, and 200,000 values. Maps keep
-// their order; of a name that comes twice the last value counts.
+// ParseJSON parses one document of a stranger: at most 64 levels deep, and 200,000 values. Maps
+// keep their order. If a name occurs twice, its last value counts.
 func ParseJSON(b []byte) (any, error) {
 	d := jsonReader{Decoder: json.NewDecoder(bytes.NewReader(b))}
 	d.UseNumber()

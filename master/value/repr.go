@@ -18,8 +18,7 @@ func Str(v any) string {
 	return Repr(v)
 }
 
-// StrMax is Str, but writes no more elements of a container once the text has limit
-// bytes.
+// StrMax is Str, but omits further elements of a container once the text has limit bytes.
 func StrMax(v any, limit int) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -105,7 +104,7 @@ func FloatRepr(f float64) string {
 	e := strconv.FormatFloat(f, 'e', -1, 64)
 	exp, _ := strconv.Atoi(e[strings.IndexByte(e, 'e')+1:])
 	if f != 0 && (exp < -4 || exp >= 16) {
-		return e // two digits of exponent at least, as in Python
+		return e // at least two digits of exponent, as in Python
 	}
 
 	s := strconv.FormatFloat(f, 'f', -1, 64)

@@ -2,7 +2,7 @@ package value
 
 import "math/big"
 
-// Truth is Python's bool() of a value: nothing, zero and what is empty are false.
+// Truth is Python's bool() of a value: nil, zero and empty values are false.
 func Truth(v any) bool {
 	switch v := v.(type) {
 	case nil:
