@@ -138,15 +138,7 @@ func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJS
 		return err
 	}
 
-	return exitOf(d)
-}
-
-// exitOf returns the exit code of a status as an error, nil for 0.
-func exitOf(d status.Document) error {
-	if d.Exit != 0 {
-		return exitError(d.Exit)
-	}
-	return nil
+	return exitWith(d.Exit)
 }
 
 func restartCommand(f *flags) *cobra.Command {

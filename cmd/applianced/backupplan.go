@@ -26,7 +26,6 @@ func backupPlanCommands(f *flags) []*cobra.Command {
 }
 
 func backupStatusCommand(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the scheduled backups are",
@@ -39,31 +38,21 @@ It exits with 0 when the last try gave a backup, 2 when not, 1 when it cannot be
 		Example: "  applianced backup status\n  applianced backup status --json | jq .last.time",
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		list, err := f.client().Backups(cmd.Context())
-		if err != nil {
-			return err
-		}
-
-		if asJSON {
-			err = writeJSON(cmd.OutOrStdout(), list)
-		} else {
-			err = writeBackupStatus(cmd.OutOrStdout(), list, time.Now())
-		}
-
-		if err == nil && (list.Failure != nil || list.Last == nil) {
-			err = exitError(status.ExitDegraded)
-		}
-
-		return err
-	}
-
-	return cmd
+	return answering[status.BackupList]{
+		json: "print it for machines",
+		ask: func(cmd *cobra.Command, _ []string) (status.BackupList, error) {
+			return f.client().Backups(cmd.Context())
+		},
+		print: func(cmd *cobra.Command, list status.BackupList) error {
+			return writeBackupStatus(cmd.OutOrStdout(), list, time.Now())
+		},
+		code: func(list status.BackupList) int {
+			return degradedIf(list.Failure != nil || list.Last == nil)
+		},
+	}.verb(cmd)
 }
 
 func backupListCommand(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the scheduled backups in the directory of this node",
@@ -74,22 +63,19 @@ neither listed nor ever removed.`,
 		Example: "  applianced backup list\n  applianced restore --check -i key.txt \"$(applianced backup list --json | jq -r '.[-1] | .to + \"/\" + .name')\"",
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		list, err := f.client().Backups(cmd.Context())
-		switch {
-		case err != nil:
-			return err
-		case list.Unread != "":
-			return fmt.Errorf("list the backups: %s", printable.Clean(list.Unread))
-		case asJSON:
-			return writeJSON(cmd.OutOrStdout(), list.Files)
-		}
-
-		return writeBackups(cmd.OutOrStdout(), list.Files)
-	}
-
-	return cmd
+	return answering[[]status.BackupFile]{
+		json: "print the list for machines",
+		ask: func(cmd *cobra.Command, _ []string) ([]status.BackupFile, error) {
+			list, err := f.client().Backups(cmd.Context())
+			if err == nil && list.Unread != "" {
+				err = fmt.Errorf("list the backups: %s", printable.Clean(list.Unread))
+			}
+			return list.Files, err
+		},
+		print: func(cmd *cobra.Command, files []status.BackupFile) error {
+			return writeBackups(cmd.OutOrStdout(), files)
+		},
+	}.verb(cmd)
 }
 
 func backupNowCommand(f *flags) *cobra.Command {

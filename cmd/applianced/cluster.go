@@ -24,13 +24,12 @@ import (
 func clusterCommands(f *flags) []*cobra.Command {
 	return []*cobra.Command{nodesCommand(f), joinStringCommand(f), joinCommand(f), leaveCommand(f),
 		removeCommand(f), replaceCommand(f),
-		drainCommand(f, false), drainCommand(f, true), secretCommand(f), clusterKeyCommand(f), recoverCommand(f), pingCommand(f)}
+		drainCommand(f), undrainCommand(f), secretCommand(f), clusterKeyCommand(f), recoverCommand(f), pingCommand(f)}
 }
 
 func (f *flags) client() *api.Client { return api.NewClient(f.apiSocket()) }
 
 func nodesCommand(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "nodes",
 		Short:   "List the cluster's nodes and how they are",
@@ -39,33 +38,20 @@ func nodesCommand(f *flags) *cobra.Command {
 		Example: "  applianced nodes\n  applianced nodes --json | jq -r '.[] | select(.state != \"ready\") | .name'",
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines, as in applianced status --json")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		d, err := f.client().Status(cmd.Context())
-		if err != nil {
-			return unanswered(cmd, asJSON, []status.Node{}, err)
-		}
-
-		if asJSON {
-			err = writeJSON(cmd.OutOrStdout(), d.Nodes)
-		} else {
-			err = status.WriteNodes(cmd.OutOrStdout(), d)
-		}
-
-		if err != nil {
-			return err
-		}
-
-		for _, n := range d.Nodes {
-			if n.State != "ready" {
-				return exitError(status.ExitDegraded)
-			}
-		}
-
-		return nil
-	}
-
-	return cmd
+	return answering[status.Document]{
+		json: "print the list for machines, as in applianced status --json",
+		ask: func(cmd *cobra.Command, _ []string) (status.Document, error) {
+			return f.client().Status(cmd.Context())
+		},
+		empty:    func(error) any { return []status.Node{} },
+		document: func(d status.Document) any { return d.Nodes },
+		print: func(cmd *cobra.Command, d status.Document) error {
+			return status.WriteNodes(cmd.OutOrStdout(), d)
+		},
+		code: func(d status.Document) int {
+			return degradedIf(slices.ContainsFunc(d.Nodes, func(n status.Node) bool { return n.State != "ready" }))
+		},
+	}.verb(cmd)
 }
 
 func joinStringCommand(f *flags) *cobra.Command {
@@ -398,21 +384,28 @@ func sameSecret(a, b string) bool {
 	return err1 == nil && err2 == nil && x.Secret == y.Secret
 }
 
-func drainCommand(f *flags, end bool) *cobra.Command {
-	use, short := "drain NODE", "Give a node no new minions and move its old ones slowly"
-	if end {
-		use, short = "undrain NODE", "Use a node again: ends drain"
-	}
-
+func drainCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
-		Use:               use,
-		Short:             short,
+		Use:               "drain NODE",
+		Short:             "Give a node no new minions and move its old ones slowly",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.allNodes,
-		Example:           "  applianced " + strings.Replace(use, "NODE", "sca-2", 1),
+		Example:           "  applianced drain sca-2",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.client().Drain(cmd.Context(),
-				args[0], end)
+			return f.client().Drain(cmd.Context(), args[0], false)
+		},
+	}
+}
+
+func undrainCommand(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:               "undrain NODE",
+		Short:             "Use a node again: ends drain",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.allNodes,
+		Example:           "  applianced undrain sca-2",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.client().Drain(cmd.Context(), args[0], true)
 		},
 	}
 }

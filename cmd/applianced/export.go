@@ -12,7 +12,6 @@ import (
 )
 
 func exportCommand(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "export FOLDER",
 		Short: "Write what a Salt master in Python needs to take this one's place",
@@ -27,32 +26,26 @@ Stop this master before the other one starts on the tree. Jobs are not exported.
 		Args:    cobra.ExactArgs(1),
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result for machines")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := settings.Load(f.config, hostname())
-		if err != nil {
-			return err
-		}
+	return answering[adopt.Exported]{
+		json: "print the result for machines",
+		ask: func(cmd *cobra.Command, args []string) (sum adopt.Exported, err error) {
+			s, err := settings.Load(f.config, hostname())
+			if err != nil {
+				return sum, err
+			}
 
-		sum, err := adopt.Export(cmd.Context(), s, args[0])
-		switch {
-		case err != nil:
-			return err
-		case asJSON:
-			return writeJSON(cmd.OutOrStdout(), sum)
-		}
+			return adopt.Export(cmd.Context(), s, args[0])
+		},
+		print: func(cmd *cobra.Command, sum adopt.Exported) error {
+			for _, n := range sum.Notes {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", printable.Clean(n.String()))
+			}
 
-		for _, n := range sum.Notes {
-			fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", printable.Clean(n.String()))
-		}
-
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, %s; master key %s\n", args[0], sum.Files,
-			status.Size(uint64(sum.Bytes)), sum.Fingerprint)
-		fmt.Fprintln(cmd.OutOrStdout(),
-			"next: copy it to / of the other machine, for the account of its master (chown -R); stop applianced here before that master starts")
-
-		return nil
-	}
-
-	return cmd
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, %s; master key %s\n", cmd.Flags().Arg(0), sum.Files,
+				status.Size(uint64(sum.Bytes)), sum.Fingerprint)
+			fmt.Fprintln(cmd.OutOrStdout(),
+				"next: copy it to / of the other machine, for the account of its master (chown -R); stop applianced here before that master starts")
+			return nil
+		},
+	}.verb(cmd)
 }

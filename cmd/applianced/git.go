@@ -17,13 +17,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-const gitExits = `It exits with 0 when all nodes serve the same and nothing is wrong, 2 when a remote
-has a fault, nodes serve different commits or one could not be asked, 1 when it
-cannot be told.`
-
 // gitCommand returns the verbs about what the masters serve from git.
 func gitCommand(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "git",
 		Short: "Show the git remotes of states and pillars: what each node serves of them",
@@ -32,17 +27,17 @@ func gitCommand(f *flags) *cobra.Command {
 ext_pillar): branches and tags with the commits that are served, when they were last
 fetched, when they will be, and what is wrong, with its code.
 
-` + gitExits,
+It exits with 0 when all nodes serve the same and nothing is wrong, 2 when a remote
+has a fault, nodes serve different commits or one could not be asked, 1 when it
+cannot be told.`,
 		Example: `  applianced git
   applianced git fetch
   applianced git --json | jq '.nodes[][] | select(.fault)'`,
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		list, err := f.client().Git(cmd.Context(), false, "")
-		return showGit(cmd, list, err, asJSON)
-	}
+	gitAnswering(func(cmd *cobra.Command, _ []string) (status.GitList, error) {
+		return f.client().Git(cmd.Context(), false, "")
+	}).verb(cmd)
 
 	fetch := &cobra.Command{
 		Use:               "fetch [REMOTE]",
@@ -53,22 +48,22 @@ fetched, when they will be, and what is wrong, with its code.
 URL or name (the last part of its URL, without .git). It shows how they are
 afterwards; a fetch that takes longer than 10 seconds goes on by itself.
 
-` + gitExits,
+It exits with 0 when all nodes serve the same and nothing is wrong, 2 when a remote
+has a fault, nodes serve different commits or one could not be asked, 1 when it
+cannot be told.`,
 		Example: "  applianced git fetch\n  applianced git fetch https://git.example.com/states.git\n  applianced git fetch states",
 	}
 
-	fetch.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
-	fetch.RunE = func(cmd *cobra.Command, args []string) error {
+	gitAnswering(func(cmd *cobra.Command, args []string) (status.GitList, error) {
 		remote := ""
 		if len(args) > 0 {
 			if remote = args[0]; remote == "" {
-				return misused("fetch: the name of the remote is empty")
+				return status.GitList{}, misused("fetch: the name of the remote is empty")
 			}
 		}
 
-		list, err := f.client().Git(cmd.Context(), true, remote)
-		return showGit(cmd, list, err, asJSON)
-	}
+		return f.client().Git(cmd.Context(), true, remote)
+	}).verb(fetch)
 
 	cmd.AddCommand(fetch)
 	return cmd
@@ -94,27 +89,20 @@ func (f *flags) gitRemotes(cmd *cobra.Command, args []string, _ string) ([]cobra
 	return urls, cobra.ShellCompDirectiveNoFileComp
 }
 
-func showGit(cmd *cobra.Command, list status.GitList, err error, asJSON bool) error {
-	if err != nil {
-		return err
+// gitAnswering prints what the masters serve from git, by the answer of ask.
+func gitAnswering(ask func(*cobra.Command, []string) (status.GitList, error)) answering[status.GitList] {
+	return answering[status.GitList]{
+		json: "print the list for machines",
+		ask:  ask,
+		print: func(cmd *cobra.Command, list status.GitList) error {
+			err := writeGit(cmd.OutOrStdout(), gitBlocks(list), time.Now())
+			notAsked(cmd.ErrOrStderr(), list.Unasked, "")
+			return err
+		},
+		code: func(list status.GitList) int {
+			return degradedIf(len(list.Unasked) > 0 || slices.ContainsFunc(gitBlocks(list), gitBlock.unwell))
+		},
 	}
-
-	blocks := gitBlocks(list)
-	if asJSON {
-		err = writeJSON(cmd.OutOrStdout(), list)
-	} else {
-		err = writeGit(cmd.OutOrStdout(), blocks, time.Now())
-		notAsked(cmd.ErrOrStderr(), list.Unasked, "")
-	}
-
-	if err != nil {
-		return err
-	}
-	if len(list.Unasked) > 0 || slices.ContainsFunc(blocks, gitBlock.unwell) {
-		return exitError(status.ExitDegraded)
-	}
-
-	return nil
 }
 
 // gitBlock is one remote on all nodes that have it.

@@ -39,17 +39,7 @@ before you accept a key. It does the same as salt-key -L and -F.`
 	list.Example = "  applianced keys list --state pending"
 	cmd.AddCommand(list)
 
-	for _, v := range [][3]string{
-		{"accept", "Accept keys: their minions are served from now on",
-			"accept takes pending and rejected keys, by their full names or by a fingerprint."},
-		{"reject", "Reject keys: their minions are refused",
-			"reject takes pending and accepted keys, by their full names or by a fingerprint."},
-		{"delete", "Delete keys: who signs in under the name is new",
-			"delete takes keys of any state, by their full names, or all of a state. With\n--state it leaves keys of other states alone that have the same name."},
-	} {
-		cmd.AddCommand(keyVerb(f, v[0], v[1], v[2]))
-	}
-
+	cmd.AddCommand(keysAccept(f), keysReject(f), keysDelete(f))
 	return cmd
 }
 
@@ -71,32 +61,26 @@ func knownState(state string) error {
 }
 
 func keysList(f *flags) *cobra.Command {
-	var asJSON bool
 	var state string
 	cmd := &cobra.Command{Args: cobra.NoArgs}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
 	stateFlag(cmd, &state)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := knownState(state); err != nil {
-			return err
-		}
+	return answering[status.MinionList]{
+		json: "print the list for machines",
+		ask: func(cmd *cobra.Command, _ []string) (list status.MinionList, err error) {
+			if err := knownState(state); err != nil {
+				return list, err
+			}
 
-		list, err := f.client().Minions(cmd.Context(), true)
-		if err != nil {
-			return err
-		}
-
-		list.Minions = slices.DeleteFunc(list.Minions,
-			func(m status.Minion) bool { return state != "" && m.Key != state })
-		if asJSON {
-			return writeJSON(cmd.OutOrStdout(), list)
-		}
-
-		warnUnasked(cmd.ErrOrStderr(), list)
-		return writeKeys(cmd.OutOrStdout(), list, time.Now())
-	}
-
-	return cmd
+			list, err = f.client().Minions(cmd.Context(), true)
+			list.Minions = slices.DeleteFunc(list.Minions,
+				func(m status.Minion) bool { return state != "" && m.Key != state })
+			return list, err
+		},
+		print: func(cmd *cobra.Command, list status.MinionList) error {
+			warnUnasked(cmd.ErrOrStderr(), list)
+			return writeKeys(cmd.OutOrStdout(), list, time.Now())
+		},
+	}.verb(cmd)
 }
 
 func writeKeys(w io.Writer, list status.MinionList, now time.Time) error {
@@ -115,6 +99,7 @@ type keyChoice struct {
 	verb, state, finger string
 	names               []string
 	dry                 bool
+	yes                 *bool // the flag --yes; nil for a verb that does not ask
 	unseenFor
 }
 
@@ -148,36 +133,63 @@ func (k keyChoice) chosen(list status.MinionList) (status.MinionList, error) {
 	return list, nil
 }
 
-func keyVerb(f *flags, verb, short, long string) *cobra.Command {
-	k := keyChoice{verb: verb}
-	cmd := &cobra.Command{
-		Use:               verb + " [MINION...]",
-		Short:             short,
-		ValidArgsFunction: f.keysIn(statesFor(verb)...),
-		Long: long + ` A name without a key
+func keysAccept(f *flags) *cobra.Command {
+	return keyVerb(f, &keyChoice{verb: "accept"}, &cobra.Command{
+		Use:   "accept [MINION...]",
+		Short: "Accept keys: their minions are served from now on",
+		Long: `accept takes pending and rejected keys, by their full names or by a fingerprint. A name without a key
 changes nothing at all; for patterns there is salt-key. --dry-run shows the keys
 that are meant and changes nothing.`,
-		Example: "  applianced keys " + verb + " web1\n  applianced keys " + verb + " --fingerprint 3f:81:...",
-	}
+		Example: `  applianced keys accept web1
+  applianced keys accept --fingerprint 3f:81:...`,
+	})
+}
 
-	cmd.Flags().StringVar(&k.finger, "fingerprint", "", "only keys with this fingerprint")
-	cmd.Flags().BoolVar(&k.dry, "dry-run", false, "show which keys are meant, no more")
-	yes := new(bool)
-	if *yes = verb != "delete"; !*yes {
-		cmd.Example += "\n  applianced keys delete --state denied --dry-run"
-		cmd.Example += "\n  applianced keys delete --state denied --not-seen 30d --dry-run"
-		cmd.Long += ` With --not-seen only keys whose minions
+func keysReject(f *flags) *cobra.Command {
+	return keyVerb(f, &keyChoice{verb: "reject"}, &cobra.Command{
+		Use:   "reject [MINION...]",
+		Short: "Reject keys: their minions are refused",
+		Long: `reject takes pending and accepted keys, by their full names or by a fingerprint. A name without a key
+changes nothing at all; for patterns there is salt-key. --dry-run shows the keys
+that are meant and changes nothing.`,
+		Example: `  applianced keys reject web1
+  applianced keys reject --fingerprint 3f:81:...`,
+	})
+}
+
+func keysDelete(f *flags) *cobra.Command {
+	k := &keyChoice{verb: "delete"}
+	cmd := keyVerb(f, k, &cobra.Command{
+		Use:   "delete [MINION...]",
+		Short: "Delete keys: who signs in under the name is new",
+		Long: `delete takes keys of any state, by their full names, or all of a state. With
+--state it leaves keys of other states alone that have the same name. A name without a key
+changes nothing at all; for patterns there is salt-key. --dry-run shows the keys
+that are meant and changes nothing. With --not-seen only keys whose minions
 no node has heard for as long: accepted ones by any request, the others by a
 sign-in with the key. Who is connected stays, and so does a key of whose minion
-nothing is known, unless --never-seen is given. All nodes must answer.`
+nothing is known, unless --never-seen is given. All nodes must answer.`,
+		Example: `  applianced keys delete web1
+  applianced keys delete --fingerprint 3f:81:...
+  applianced keys delete --state denied --dry-run
+  applianced keys delete --state denied --not-seen 30d --dry-run`,
+	})
 
-		stateFlag(cmd, &k.state)
-		cmd.Flags().Var(ageValue{&k.since}, "not-seen",
-			`only keys whose minions were not heard for so long: "30d", "12h"`)
-		cmd.Flags().BoolVar(&k.never, "never-seen", false,
-			"with --not-seen: those as well that were not heard since the records began")
-		yes = yesFlag(cmd)
-	}
+	stateFlag(cmd, &k.state)
+	cmd.Flags().Var(ageValue{&k.since}, "not-seen",
+		`only keys whose minions were not heard for so long: "30d", "12h"`)
+	cmd.Flags().BoolVar(&k.never, "never-seen", false,
+		"with --not-seen: those as well that were not heard since the records began")
+	k.yes = yesFlag(cmd)
+
+	return cmd
+}
+
+// keyVerb makes cmd a verb that changes the keys of a choice, and returns cmd.
+func keyVerb(f *flags, k *keyChoice, cmd *cobra.Command) *cobra.Command {
+	cmd.ValidArgsFunction = f.keysIn(statesFor(k.verb)...)
+	cmd.Flags().StringVar(&k.finger, "fingerprint", "", "only keys with this fingerprint")
+	cmd.Flags().BoolVar(&k.dry, "dry-run", false, "show which keys are meant, no more")
 
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if k.never && k.since == 0 {
@@ -191,7 +203,7 @@ nothing is known, unless --never-seen is given. All nodes must answer.`
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		k.names = args
-		return k.changeKeys(cmd, f.client(), *yes)
+		return k.changeKeys(cmd, f.client())
 	}
 
 	return cmd
@@ -222,7 +234,7 @@ func (k keyChoice) findKeys(cmd *cobra.Command, c *api.Client) (status.MinionLis
 	return list, nil
 }
 
-func (k keyChoice) changeKeys(cmd *cobra.Command, c *api.Client, yes bool) error {
+func (k keyChoice) changeKeys(cmd *cobra.Command, c *api.Client) error {
 	changes, effect := map[string][]string{k.state: k.names}, ""
 	ids := k.names
 	if k.dry || k.state != "" || k.finger != "" || k.since > 0 {
@@ -255,7 +267,7 @@ func (k keyChoice) changeKeys(cmd *cobra.Command, c *api.Client, yes bool) error
 	shown := printable.Clean(audit.Names(ids))
 	effect = "Deleted are the " + effect + "keys of: " + shown +
 		". Minions whose accepted key goes are strangers afterwards."
-	if err := confirm(cmd, yes, effect, "yes"); err != nil {
+	if err := confirm(cmd, k.yes == nil || *k.yes, effect, "yes"); err != nil {
 		return err
 	}
 

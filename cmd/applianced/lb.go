@@ -165,7 +165,6 @@ func (l *lbFlags) weightCommand() *cobra.Command {
 }
 
 func (l *lbFlags) statusCommand() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "status",
 		Short:   "Show frontends, masters and sessions",
@@ -174,41 +173,32 @@ func (l *lbFlags) statusCommand() *cobra.Command {
 		Long:    "status exits with 0 when every frontend for minions has a master, 3 when one has none, 1 when the load balancer does not answer.",
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the whole document for machines")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		st, err := l.client().Status(cmd.Context())
-		if err != nil {
-			return unanswered(cmd, asJSON,
-				map[string]any{
-					"version":   1,
-					"health":    status.Unasked,
-					"frontends": []any{},
-					"backends":  []any{},
-					"problems":  []string{err.Error()},
-				},
-				err)
-		}
-
-		if asJSON {
-			err = writeJSON(cmd.OutOrStdout(), st)
-		} else {
-			err = writeBalancer(cmd.OutOrStdout(), st, time.Now())
-		}
-
-		if err != nil {
-			return err
-		}
-
-		for _, f := range st.Frontends {
-			if !f.Serving && f.Mode != lbproxy.API {
-				return exitError(status.ExitNotServing)
+	return answering[lbproxy.Status]{
+		json: "print the whole document for machines",
+		ask: func(cmd *cobra.Command, _ []string) (lbproxy.Status, error) {
+			return l.client().Status(cmd.Context())
+		},
+		empty: func(err error) any {
+			return map[string]any{
+				"version":   1,
+				"health":    status.Unasked,
+				"frontends": []any{},
+				"backends":  []any{},
+				"problems":  []string{err.Error()},
 			}
-		}
-
-		return nil
-	}
-
-	return cmd
+		},
+		print: func(cmd *cobra.Command, st lbproxy.Status) error {
+			return writeBalancer(cmd.OutOrStdout(), st, time.Now())
+		},
+		code: func(st lbproxy.Status) int {
+			for _, f := range st.Frontends {
+				if !f.Serving && f.Mode != lbproxy.API {
+					return status.ExitNotServing
+				}
+			}
+			return 0
+		},
+	}.verb(cmd)
 }
 
 func writeBalancer(w io.Writer, st lbproxy.Status, now time.Time) error {

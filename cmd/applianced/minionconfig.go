@@ -21,7 +21,6 @@ type minionConfig struct {
 }
 
 func minionConfigCommand(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "minion-config",
 		Short: "Print the lines with which a minion finds this cluster",
@@ -33,37 +32,32 @@ and the ports when they are not Salt's usual ones, as lines for a minion's
   applianced minion-config --json | jq -r .masterFinger`,
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c := f.client()
-		doc, err := c.Status(cmd.Context())
-		if err != nil {
+	return answering[minionConfig]{
+		json: "print it for machines",
+		ask: func(cmd *cobra.Command, _ []string) (conf minionConfig, err error) {
+			c := f.client()
+			doc, err := c.Status(cmd.Context())
+			if err != nil {
+				return conf, err
+			}
+
+			progress, err := c.SetupProgress(cmd.Context())
+			if err != nil {
+				return conf, err
+			}
+
+			return configOfMinions(doc, progress.Done)
+		},
+		print: func(cmd *cobra.Command, conf minionConfig) error {
+			if conf.Finger == "" {
+				fmt.Fprintln(cmd.ErrOrStderr(),
+					"the fingerprint of the masters' key is not known here: a minion trusts the first master that it meets (sudo salt-key -F master prints it)")
+			}
+
+			_, err := io.WriteString(cmd.OutOrStdout(), conf.Text)
 			return err
-		}
-
-		progress, err := c.SetupProgress(cmd.Context())
-		if err != nil {
-			return err
-		}
-
-		conf, err := configOfMinions(doc, progress.Done)
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			return writeJSON(cmd.OutOrStdout(), conf)
-		}
-
-		if conf.Finger == "" {
-			fmt.Fprintln(cmd.ErrOrStderr(),
-				"the fingerprint of the masters' key is not known here: a minion trusts the first master that it meets (sudo salt-key -F master prints it)")
-		}
-
-		_, err = io.WriteString(cmd.OutOrStdout(), conf.Text)
-		return err
-	}
-
-	return cmd
+		},
+	}.verb(cmd)
 }
 
 // configOfMinions takes the values from the set-up, or from the status of a node that was

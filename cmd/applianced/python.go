@@ -182,7 +182,6 @@ func showPackages(out io.Writer, packages []python.Package) error {
 }
 
 func pythonList(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the Python packages of the cluster",
@@ -193,35 +192,34 @@ Salt is not in it.`,
 		Example: "  applianced python list\n  applianced python list --json | jq -r '.[].name'",
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := f.packages()
-		if err != nil {
-			return err
-		}
+	return answering[[]python.Item]{
+		json: "print the list for machines",
+		ask: func(*cobra.Command, []string) ([]python.Item, error) {
+			p, err := f.packages()
+			if err != nil {
+				return nil, err
+			}
 
-		items, err := p.List()
-		switch {
-		case err != nil:
-			return err
-		case asJSON:
-			return writeJSON(cmd.OutOrStdout(), items)
-		case len(items) == 0:
-			fmt.Fprintln(cmd.ErrOrStderr(), "there is no package yet; see: applianced python add --help")
-			return nil
-		}
+			return p.List()
+		},
+		print: printPackages,
+	}.verb(cmd)
+}
 
-		word := map[bool]string{true: "yes", false: "no"}
-		tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "NAME\tVERSION\tASKED\tHERE\tFILE")
-		for _, i := range items {
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", i.Name, i.Version, word[i.Asked], word[i.Here], i.File)
-		}
-
-		return tw.Flush()
+func printPackages(cmd *cobra.Command, items []python.Item) error {
+	if len(items) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "there is no package yet; see: applianced python add --help")
+		return nil
 	}
 
-	return cmd
+	word := map[bool]string{true: "yes", false: "no"}
+	tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "NAME\tVERSION\tASKED\tHERE\tFILE")
+	for _, i := range items {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", i.Name, i.Version, word[i.Asked], word[i.Here], i.File)
+	}
+
+	return tw.Flush()
 }
 
 func pythonRemove(f *flags) *cobra.Command {

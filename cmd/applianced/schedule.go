@@ -15,7 +15,6 @@ import (
 
 // scheduleCommand returns the verb that shows the master's schedule.
 func scheduleCommand(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "schedule",
 		Short: "Show the master's schedule: what runs next, and what does not run",
@@ -29,27 +28,16 @@ told.`,
   applianced schedule --json | jq '.entries[] | {name, next}'`,
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		list, err := f.client().Schedule(cmd.Context())
-		if err != nil {
-			return err
-		}
-
-		if asJSON {
-			err = writeJSON(cmd.OutOrStdout(), list)
-		} else {
-			err = writeSchedule(cmd.OutOrStdout(), list)
-		}
-
-		if err == nil && len(list.Refused) > 0 {
-			return exitError(status.ExitDegraded)
-		}
-
-		return err
-	}
-
-	return cmd
+	return answering[status.Schedule]{
+		json: "print the list for machines",
+		ask: func(cmd *cobra.Command, _ []string) (status.Schedule, error) {
+			return f.client().Schedule(cmd.Context())
+		},
+		print: func(cmd *cobra.Command, list status.Schedule) error {
+			return writeSchedule(cmd.OutOrStdout(), list)
+		},
+		code: func(list status.Schedule) int { return degradedIf(len(list.Refused) > 0) },
+	}.verb(cmd)
 }
 
 func writeSchedule(w io.Writer, list status.Schedule) error {

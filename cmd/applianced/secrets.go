@@ -62,7 +62,6 @@ func (f *flags) storage() (*settings.Settings, error) {
 }
 
 func secretsImport(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Give the masters of all nodes a private key",
@@ -78,53 +77,47 @@ backups of the cluster.`,
   applianced secrets import - < key.gpg`,
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the keys for machines")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p, err := f.keyring()
-		if err != nil {
-			return err
-		}
-
-		in := cmd.InOrStdin()
-		if args[0] != "-" {
-			file, err := os.Open(args[0])
+	return answering[[]secrets.Key]{
+		json: "print the keys for machines",
+		ask: func(cmd *cobra.Command, args []string) ([]secrets.Key, error) {
+			p, err := f.keyring()
 			if err != nil {
-				return fmt.Errorf("import: %w", err)
+				return nil, err
 			}
-			defer file.Close()
-			in = file
-		}
 
-		text, err := readAtMost(in, secrets.MaxKey)
-		if err != nil {
-			return fmt.Errorf("import: %w", err)
-		}
-
-		keys, err := p.Import(cmd.Context(), text)
-		switch {
-		case err != nil:
-			return err
-		case asJSON:
-			return writeJSON(cmd.OutOrStdout(), keys)
-		}
-
-		for _, k := range keys {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", k.Fingerprint, wordUsers(k))
-			if k.State != secrets.Ready {
-				fmt.Fprintf(cmd.ErrOrStderr(),
-					"the key opens what was encrypted before, but nothing new: %s\n", k.State)
+			in := cmd.InOrStdin()
+			if args[0] != "-" {
+				file, err := os.Open(args[0])
+				if err != nil {
+					return nil, fmt.Errorf("import: %w", err)
+				}
+				defer file.Close()
+				in = file
 			}
-		}
 
-		fmt.Fprintln(cmd.OutOrStdout(), "All nodes have it within 30 seconds; next: applianced secrets encrypt")
-		return nil
-	}
+			text, err := readAtMost(in, secrets.MaxKey)
+			if err != nil {
+				return nil, fmt.Errorf("import: %w", err)
+			}
 
-	return cmd
+			return p.Import(cmd.Context(), text)
+		},
+		print: func(cmd *cobra.Command, keys []secrets.Key) error {
+			for _, k := range keys {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", k.Fingerprint, wordUsers(k))
+				if k.State != secrets.Ready {
+					fmt.Fprintf(cmd.ErrOrStderr(),
+						"the key opens what was encrypted before, but nothing new: %s\n", k.State)
+				}
+			}
+
+			fmt.Fprintln(cmd.OutOrStdout(), "All nodes have it within 30 seconds; next: applianced secrets encrypt")
+			return nil
+		},
+	}.verb(cmd)
 }
 
 func secretsList(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the keys that open secrets in pillars",
@@ -134,46 +127,43 @@ func secretsList(f *flags) *cobra.Command {
 		Example: "  applianced secrets list\n  applianced secrets list --json | jq -r '.[].fingerprint'",
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := f.keyring()
-		if err != nil {
-			return err
-		}
-
-		keys, err := p.List(cmd.Context())
-		switch {
-		case err != nil:
-			return err
-		case asJSON:
-			if keys == nil {
-				keys = []secrets.Key{}
-			}
-			return writeJSON(cmd.OutOrStdout(), keys)
-		case len(keys) == 0:
-			fmt.Fprintln(cmd.ErrOrStderr(), "there is no key yet; see: applianced secrets import --help")
-			return nil
-		}
-
-		tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "FINGERPRINT\tSTATE\tEXPIRES\tHERE\tUSER")
-		for _, k := range keys {
-			expires, here := "never", "no"
-			if k.Expires != nil {
-				expires = k.Expires.Format("2006-01-02")
+	return answering[[]secrets.Key]{
+		json: "print the list for machines",
+		ask: func(cmd *cobra.Command, _ []string) ([]secrets.Key, error) {
+			p, err := f.keyring()
+			if err != nil {
+				return nil, err
 			}
 
-			if k.Here {
-				here = "yes"
-			}
+			return p.List(cmd.Context())
+		},
+		document: func(keys []secrets.Key) any { return append([]secrets.Key{}, keys...) },
+		print:    printSecretKeys,
+	}.verb(cmd)
+}
 
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", k.Fingerprint, k.State, expires, here, wordUsers(k))
-		}
-
-		return tw.Flush()
+func printSecretKeys(cmd *cobra.Command, keys []secrets.Key) error {
+	if len(keys) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "there is no key yet; see: applianced secrets import --help")
+		return nil
 	}
 
-	return cmd
+	tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "FINGERPRINT\tSTATE\tEXPIRES\tHERE\tUSER")
+	for _, k := range keys {
+		expires, here := "never", "no"
+		if k.Expires != nil {
+			expires = k.Expires.Format("2006-01-02")
+		}
+
+		if k.Here {
+			here = "yes"
+		}
+
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", k.Fingerprint, k.State, expires, here, wordUsers(k))
+	}
+
+	return tw.Flush()
 }
 
 func wordUsers(k secrets.Key) string { return printable.Clean(strings.Join(k.Users, ", ")) }

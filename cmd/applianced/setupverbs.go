@@ -75,7 +75,6 @@ has joined.`,
 }
 
 func setupProgressCommand(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "progress",
 		Short: "Say where the set-up stands",
@@ -86,34 +85,24 @@ with 0 when the node is set up, 2 while the work goes on, 3 when it has failed,
 		Example: "  applianced setup progress",
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the document for machines; a join string in it is secret")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := f.client().SetupProgress(cmd.Context())
-		if err != nil {
-			return err
-		}
-
-		if asJSON {
-			err = writeJSON(cmd.OutOrStdout(), p)
-		} else {
-			err = writeProgress(cmd.OutOrStdout(), p)
-		}
-
-		switch {
-		case err != nil:
-			return err
-		case p.State == status.SetupNew:
-			return exitError(status.ExitUnconfigured)
-		case p.State == status.SetupFailed:
-			return exitError(status.ExitNotServing)
-		case !tui.SetUp(p.State):
-			return exitError(status.ExitDegraded)
-		}
-
-		return nil
-	}
-
-	return cmd
+	return answering[setup.Progress]{
+		json: "print the document for machines; a join string in it is secret",
+		ask: func(cmd *cobra.Command, _ []string) (setup.Progress, error) {
+			return f.client().SetupProgress(cmd.Context())
+		},
+		print: func(cmd *cobra.Command, p setup.Progress) error {
+			return writeProgress(cmd.OutOrStdout(), p)
+		},
+		code: func(p setup.Progress) int {
+			switch p.State {
+			case status.SetupNew:
+				return status.ExitUnconfigured
+			case status.SetupFailed:
+				return status.ExitNotServing
+			}
+			return degradedIf(!tui.SetUp(p.State))
+		},
+	}.verb(cmd)
 }
 
 // writeProgress prints the public progress of the set-up.

@@ -42,7 +42,6 @@ pillars. A running node keeps it by itself; these verbs show what it does.`,
 }
 
 func storageStatusCommand(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Say how the shared volume is, seen from this node",
@@ -55,46 +54,35 @@ Exit codes: 0 ready, 1 cannot tell, 2 ready with problems, 3 not ready.`,
 		Args:    cobra.NoArgs,
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := api.NewClient(f.apiSocket()).Storage(cmd.Context())
-		if err != nil {
-			silent := []status.Finding{{Code: status.SupervisorSilent, Cause: err.Error()}}
-			return unanswered(cmd, asJSON,
-				map[string]any{
-					"health":   status.Unasked,
-					"ready":    nil,
-					"done":     nil,
-					"bricks":   []any{},
-					"members":  []any{},
-					"problems": silent,
-				},
-				err)
-		}
-
-		out := cmd.OutOrStdout()
-		if asJSON {
-			if err := writeJSON(out, s); err != nil {
-				return err
+	return answering[storage.State]{
+		json: "print it for machines",
+		ask: func(cmd *cobra.Command, _ []string) (storage.State, error) {
+			return f.client().Storage(cmd.Context())
+		},
+		empty: func(err error) any {
+			return map[string]any{
+				"health":   status.Unasked,
+				"ready":    nil,
+				"done":     nil,
+				"bricks":   []any{},
+				"members":  []any{},
+				"problems": []status.Finding{{Code: status.SupervisorSilent, Cause: err.Error()}},
 			}
-		} else {
-			storage.WriteText(out, s)
+		},
+		print: func(cmd *cobra.Command, s storage.State) error {
+			storage.WriteText(cmd.OutOrStdout(), s)
 			if s.Heal.SplitBrain > 0 {
-				splitBrains(cmd.Context(), out, f)
+				splitBrains(cmd.Context(), cmd.OutOrStdout(), f)
 			}
-		}
-
-		switch {
-		case !s.Ready:
-			return exitError(status.ExitNotServing)
-		case len(s.Problems) > 0:
-			return exitError(status.ExitDegraded)
-		}
-
-		return nil
-	}
-
-	return cmd
+			return nil
+		},
+		code: func(s storage.State) int {
+			if !s.Ready {
+				return status.ExitNotServing
+			}
+			return degradedIf(len(s.Problems) > 0)
+		},
+	}.verb(cmd)
 }
 
 // splitBrains lists files whose copies disagree.
@@ -118,7 +106,6 @@ func splitBrains(ctx context.Context, out io.Writer, f *flags) {
 }
 
 func storagePlanCommand(f *flags) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Print what would be done to the shared volume, and why",
@@ -130,46 +117,50 @@ Exit codes: 0 nothing to do, 1 cannot tell, 2 there is something to do.`,
 		Args:    cobra.NoArgs,
 	}
 
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := api.NewClient(f.apiSocket()).Storage(cmd.Context())
-		if err != nil {
-			return unanswered(cmd, asJSON,
-				map[string]any{
-					"health":   status.Unasked,
-					"done":     nil,
-					"doing":    "",
-					"leader":   "",
-					"plan":     "",
-					"problems": []string{err.Error()},
-				},
-				err)
-		}
-
-		out := cmd.OutOrStdout()
-		switch {
-		case asJSON:
-			err = writeJSON(out, map[string]any{"done": s.Done, "doing": s.Doing, "leader": s.Leader, "plan": s.Plan})
-		case s.Plan == "" && s.Done:
-			fmt.Fprintln(out, "The volume is as it should be: nothing to do.")
-		default:
-			fmt.Fprint(out, s.Plan)
-			if s.Doing != "" {
-				fmt.Fprintln(out, "now:", s.Doing)
+	return answering[storage.State]{
+		json: "print it for machines",
+		ask: func(cmd *cobra.Command, _ []string) (storage.State, error) {
+			return f.client().Storage(cmd.Context())
+		},
+		empty: func(err error) any {
+			return map[string]any{
+				"health":   status.Unasked,
+				"done":     nil,
+				"doing":    "",
+				"leader":   "",
+				"plan":     "",
+				"problems": []string{err.Error()},
 			}
-			if !s.Leads && s.Leader != "" {
-				fmt.Fprintf(out, "%s makes the changes.\n", s.Leader)
+		},
+		document: func(s storage.State) any {
+			return map[string]any{"done": s.Done, "doing": s.Doing, "leader": s.Leader, "plan": s.Plan}
+		},
+		print: printStoragePlan,
+		code: func(s storage.State) int {
+			if !s.Done {
+				return exitUndone
 			}
-		}
+			return 0
+		},
+	}.verb(cmd)
+}
 
-		if err == nil && !s.Done {
-			err = exitError(exitUndone)
-		}
-
-		return err
+func printStoragePlan(cmd *cobra.Command, s storage.State) error {
+	out := cmd.OutOrStdout()
+	if s.Plan == "" && s.Done {
+		fmt.Fprintln(out, "The volume is as it should be: nothing to do.")
+		return nil
 	}
 
-	return cmd
+	fmt.Fprint(out, s.Plan)
+	if s.Doing != "" {
+		fmt.Fprintln(out, "now:", s.Doing)
+	}
+	if !s.Leads && s.Leader != "" {
+		fmt.Fprintf(out, "%s makes the changes.\n", s.Leader)
+	}
+
+	return nil
 }
 
 func storageApplyCommand(f *flags) *cobra.Command {
@@ -340,19 +331,4 @@ func storageHelperCommand() *cobra.Command {
 			return nil
 		},
 	}
-}
-
-// unanswered prints a complete but empty document for a question without an answer, so that a
-// program finds the fields that it knows, and returns the error.
-func unanswered(cmd *cobra.Command, asJSON bool, document any, err error) error {
-	if asJSON && cmd.Context().Err() == nil {
-		_ = writeJSON(cmd.OutOrStdout(), document)
-	}
-	return err
-}
-
-func writeJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

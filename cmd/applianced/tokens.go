@@ -41,33 +41,30 @@ was; "-" is what is not known. Times are UTC. At most 500 are shown, the newest.
 }
 
 func tokensList(f *flags) *cobra.Command {
-	var asJSON bool
 	var user string
 	cmd := &cobra.Command{Args: cobra.NoArgs}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
 	cmd.Flags().StringVar(&user, "user", "", "only those of this user")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		t, err := f.client().Tokens(cmd.Context())
-		if err != nil {
-			return err
-		}
-
-		t.Tokens = slices.DeleteFunc(t.Tokens, func(k control.Token) bool { return user != "" && k.User != user })
-		if asJSON {
-			return writeJSON(cmd.OutOrStdout(), struct {
+	return answering[control.Tokens]{
+		json: "print the list for machines",
+		ask: func(cmd *cobra.Command, _ []string) (control.Tokens, error) {
+			t, err := f.client().Tokens(cmd.Context())
+			t.Tokens = slices.DeleteFunc(t.Tokens, func(k control.Token) bool { return user != "" && k.User != user })
+			return t, err
+		},
+		document: func(t control.Tokens) any {
+			return struct {
 				Schema int `json:"schema"`
 				control.Tokens
-			}{status.Schema, t})
-		}
+			}{status.Schema, t}
+		},
+		print: func(cmd *cobra.Command, t control.Tokens) error {
+			if t.More > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d older log-ins are not listed\n", t.More)
+			}
 
-		if t.More > 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%d older log-ins are not listed\n", t.More)
-		}
-
-		return writeTokens(cmd.OutOrStdout(), t)
-	}
-
-	return cmd
+			return writeTokens(cmd.OutOrStdout(), t)
+		},
+	}.verb(cmd)
 }
 
 func writeTokens(w io.Writer, t control.Tokens) error {

@@ -89,7 +89,7 @@ func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.D
 			return last // an interrupted question has no answer
 		}
 
-		last = exitOf(d)
+		last = exitWith(d.Exit)
 		if err != nil {
 			last = exitError(status.ExitUnknown)
 		}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/status"
+)
+
+// answering is a verb that asks for an answer and prints it: for people or, with --json, for programs.
+type answering[T any] struct {
+	json string // help text of --json
+	ask  func(cmd *cobra.Command, args []string) (T, error)
+	// print prints an answer for people.
+	print func(cmd *cobra.Command, answer T) error
+	// document returns what --json prints. It may be nil: the answer itself.
+	document func(answer T) any
+	// empty returns what --json prints when there is no answer, so that a program finds the fields
+	// that it knows. It may be nil: nothing is printed.
+	empty func(err error) any
+	// code returns the exit code for an answer. It may be nil: always 0.
+	code func(answer T) int
+}
+
+// verb adds the flag --json to cmd, makes cmd ask and print, and returns cmd.
+func (a answering[T]) verb(cmd *cobra.Command) *cobra.Command {
+	asJSON := cmd.Flags().Bool("json", false, a.json)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		answer, err := a.ask(cmd, args)
+		if err != nil {
+			if *asJSON && a.empty != nil && cmd.Context().Err() == nil {
+				_ = writeJSON(cmd.OutOrStdout(), a.empty(err))
+			}
+			return err
+		}
+
+		switch {
+		case !*asJSON:
+			err = a.print(cmd, answer)
+		case a.document != nil:
+			err = writeJSON(cmd.OutOrStdout(), a.document(answer))
+		default:
+			err = writeJSON(cmd.OutOrStdout(), answer)
+		}
+
+		if err == nil && a.code != nil {
+			err = exitWith(a.code(answer))
+		}
+
+		return err
+	}
+
+	return cmd
+}
+
+// exitWith returns the error that ends the program with that code, nil for 0.
+func exitWith(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return exitError(code)
+}
+
+// degradedIf returns the exit code of a node or cluster that is degraded, or 0.
+func degradedIf(degraded bool) int {
+	if degraded {
+		return status.ExitDegraded
+	}
+	return 0
+}
+
+func writeJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
