@@ -194,13 +194,15 @@ func (c *Controller) pauseBetweenTries(ctx context.Context) error {
 func nextFor(s Step, k cli.Kind) string {
 	switch k {
 	case cli.Busy:
-		return "another change to the pool is running; when none is, wait three minutes for its lock to end, then run this again"
+		return "another change to the pool is running; when none is, wait three minutes for its lock to end, " +
+			"then run this again"
 	case cli.Waiting, cli.PoolUnknown:
 		return "check with 'gluster pool list' that all members are connected, then run this again"
 	case cli.DaemonDown:
 		return "check 'systemctl status glusterd' and /var/log/glusterfs/glusterd.log on this node"
 	case cli.Conflict:
-		return "the other node belongs to another cluster, has volumes, or is a copy of this one: reset its storage daemon, then run this again"
+		return "the other node belongs to another cluster, has volumes, or is a copy of this one: reset its " +
+			"storage daemon, then run this again"
 	case cli.BrickInUse:
 		return "the brick directory was used before: give the member a fresh one, then run this again"
 	case cli.RootDisk:
@@ -209,7 +211,8 @@ func nextFor(s Step, k cli.Kind) string {
 
 	switch s.Kind {
 	case StartBricks:
-		return "look at /var/log/glusterfs on that node, at bricks and glustershd.log; if the disk of its copy is lost, give the member a fresh brick directory"
+		return "look at /var/log/glusterfs on that node, at bricks and glustershd.log; if the disk of its " +
+			"copy is lost, give the member a fresh brick directory"
 	case WaitHeal:
 		return "look at what does not heal: 'gluster volume heal " + s.volume() + " info'"
 	case Mount:

@@ -46,7 +46,8 @@ end-volume
 func UnitDropIn(brickMount, allowed string) string {
 	return "[Unit]\nAfter=network.target time-sync.target\nRequiresMountsFor=" + brickMount +
 		"\nConditionPathExists=" + allowed + "\n\n" +
-		"[Service]\nKillMode=process\nRestart=on-failure\nRestartSec=2\nTimeoutStartSec=180\nExecStopPost=-/bin/sh -c '" + endLeftOver + "'\n"
+		"[Service]\nKillMode=process\nRestart=on-failure\nRestartSec=2\nTimeoutStartSec=180\n" +
+		"ExecStopPost=-/bin/sh -c '" + endLeftOver + "'\n"
 }
 
 // endLeftOver is a shell command for the unit. The unit kills only the process that systemd knows.

@@ -59,7 +59,8 @@ func (p *planner) planPool() bool {
 		switch {
 		case known && peer.State == cli.PeerRejected:
 			p.refuse("storage.peer_rejected",
-				"on "+m.Name+", if it holds no copy that is needed: reset its storage daemon and let it join as a new node",
+				"on "+m.Name+", if it holds no copy that is needed: reset its storage daemon and let it join "+
+					"as a new node",
 				"%s is rejected: its configuration differs from the pool's", m.Name)
 		case known && peer.State == cli.PeerInCluster && peer.Connected:
 			p.joined[m.Name], p.present[m.Name] = true, true

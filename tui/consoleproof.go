@@ -169,7 +169,8 @@ func joinLines(line string) []string {
 	}
 	lines = append(lines, "")
 	return append(lines,
-		wrapWords("It is one line, broken here for the screen; line breaks do no harm. It holds the cluster's secret. Esc takes it from the screen.",
+		wrapWords("It is one line, broken here for the screen; line breaks do no harm. It holds the "+
+			"cluster's secret. Esc takes it from the screen.",
 			minWidth-2)...)
 }
 

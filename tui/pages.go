@@ -24,11 +24,14 @@ func always(*Wizard) bool { return true }
 func wizardPages() []page {
 	return []page{
 		&formPage{name: "Welcome", fields: modeFields, facts: unusedLines,
-			intro: "This machine becomes a node of a Salt master that keeps working when a node is lost. Nothing is changed until you have seen all answers once more."},
+			intro: "This machine becomes a node of a Salt master that keeps working when a node is lost. " +
+				"Nothing is changed until you have seen all answers once more."},
 		networkPage(), fixedPage(),
 		&trialPage{},
 		&formPage{name: "Administrator", fields: adminFields, check: adminFaults,
-			intro: "How you log in later as admin: over SSH with a key, on the console with a password. SSH takes keys only. Where no key can be pasted, give a password: the console page adds keys later, from a web address, too."},
+			intro: "How you log in later as admin: over SSH with a key, on the console with a password. SSH " +
+				"takes keys only. Where no key can be pasted, give a password: the console page adds keys " +
+				"later, from a web address, too."},
 		&formPage{name: "Cluster", fields: formFields, tight: namesMachine, when: forming},
 		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
 		&formPage{
@@ -45,9 +48,11 @@ func wizardPages() []page {
 		},
 		storagePage("Keys, files and pillars of the cluster are kept on every node, best on a disk of their own.",
 			forming),
-		storagePage("The cluster decides where keys, files and pillars are: in copies on disks of its nodes, or in a directory that all nodes share. The checks say which. A disk given here is for a copy.",
+		storagePage("The cluster decides where keys, files and pillars are: in copies on disks of its nodes, "+
+			"or in a directory that all nodes share. The checks say which. A disk given here is for a copy.",
 			func(w *Wizard) bool { return !forming(w) && !w.draft.arbiter() }),
-		storagePage("An arbiter keeps no data, only the names of the files on the cluster's shared volume: up to 4 KiB for each, 1 GiB is plenty. They cannot be on the root file system.",
+		storagePage("An arbiter keeps no data, only the names of the files on the cluster's shared volume: "+
+			"up to 4 KiB for each, 1 GiB is plenty. They cannot be on the root file system.",
 			func(w *Wizard) bool { return w.draft.arbiter() }),
 		&formPage{
 			name:   "Erase the disk",
@@ -64,10 +69,12 @@ func wizardPages() []page {
 			name:   "Virtual address",
 			fields: virtualFields,
 			when:   func(w *Wizard) bool { return forming(w) && !w.facts.EC2 },
-			intro:  "An address that moves to another node when the one that has it is lost. Leave it empty when minions know all nodes, or when a load balancer or DNS of yours points to them.",
+			intro: "An address that moves to another node when the one that has it is lost. Leave it empty " +
+				"when minions know all nodes, or when a load balancer or DNS of yours points to them.",
 		},
 		&formPage{name: "Salt's API", fields: apiFields, when: func(w *Wizard) bool { return !w.draft.arbiter() },
-			intro: "A console for your browser, and Salt's API for programs, over HTTPS at port 8000 of this node. Nobody can log in there before the master's external_auth says who may."},
+			intro: "A console for your browser, and Salt's API for programs, over HTTPS at port 8000 of this " +
+				"node. Nobody can log in there before the master's external_auth says who may."},
 		&preflightPage{},
 		&reviewPage{},
 		&progressPage{},

@@ -93,7 +93,8 @@ func looksAt(w *Wizard) string {
 	if forming(w) {
 		return "Looking at this machine's memory, disks, clock, addresses and ports."
 	}
-	return "Looking at this machine's memory, disks, clock, addresses and ports, at the way to the other nodes, and at the cluster's version and proof."
+	return "Looking at this machine's memory, disks, clock, addresses and ports, at the way to the other " +
+		"nodes, and at the cluster's version and proof."
 }
 
 func (p *preflightPage) render(w *Wizard) string {

@@ -160,7 +160,8 @@ func (w *Wizard) renderDone() string {
 	if d.Arbiter {
 		lines = append(lines, "",
 			paragraph("",
-				"It is the cluster's arbiter: it keeps no data and serves no minions; it lets two nodes go on when one is lost.",
+				"It is the cluster's arbiter: it keeps no data and serves no minions; it lets two nodes go "+
+					"on when one is lost.",
 				width))
 	} else {
 		lines = append(lines, "", paragraph("Minions use  ", strings.Join(d.Addresses, ", "), width), "",

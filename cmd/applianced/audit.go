@@ -93,7 +93,8 @@ func warnAudit(w io.Writer, list audit.List, all bool) (missing bool) {
 	missing = notAsked(w, list.Unasked, ", what it has written down is missing")
 	if list.More && all {
 		fmt.Fprintf(w,
-			"there are more; the oldest of them are not shown: narrow it down with --action, --user, --node or a later --since\n")
+			"there are more; the oldest of them are not shown: narrow it down with --action, --user, --node "+
+				"or a later --since\n")
 		missing = true
 	}
 	if list.Damaged > 0 {

@@ -16,8 +16,11 @@ import (
 // which records who asked.
 func auditedVerbs() map[string]string {
 	return map[string]string{
-		"secrets import": "secrets.import", "secrets remove": "secrets.remove", "python add": "python.add", "python remove": "python.remove",
-		"backup": "backup.make", "restore": "backup.restore", "import": "master.import", "export": "master.export",
+		"secrets import": "secrets.import",
+		"secrets remove": "secrets.remove",
+		"python add":     "python.add",
+		"python remove":  "python.remove",
+		"backup":         "backup.make", "restore": "backup.restore", "import": "master.import", "export": "master.export",
 		"upgrade": "system.upgrade", "upgrade back": "system.back", "reboot": "system.reboot", "admin add-key": "admin.add-key",
 		"storage apply": "storage.apply", "storage tls": "storage.tls", "support": "support.make",
 		"lb drain": "lb.drain", "lb maint": "lb.maint", "lb undrain": "lb.undrain", "lb cut": "lb.cut", "lb weight": "lb.weight",

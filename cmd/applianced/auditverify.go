@@ -214,7 +214,8 @@ func (v *auditVerifier) readTold() ([]audit.Head, error) {
 		return nil, fmt.Errorf("audit verify: read what was told: %w", err)
 	}
 	if len(heads) == 0 {
-		return nil, fmt.Errorf("audit verify: %s names no head of a chain; a line of the log has them as node/acts:NUMBER:HASH",
+		return nil, fmt.Errorf("audit verify: %s names no head of a chain; a line of the log has them as "+
+			"node/acts:NUMBER:HASH",
 			by)
 	}
 

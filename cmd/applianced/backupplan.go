@@ -60,7 +60,8 @@ func backupListCommand(f *flags) *cobra.Command {
 		Long: `list shows the backups that the nodes have made by themselves in the directory that
 appliance.yaml of this node names (backup.to), the oldest first. Other files there are
 neither listed nor ever removed.`,
-		Example: "  applianced backup list\n  applianced restore --check -i key.txt \"$(applianced backup list --json | jq -r '.[-1] | .to + \"/\" + .name')\"",
+		Example: `  applianced backup list
+  applianced restore --check -i key.txt "$(applianced backup list --json | jq -r '.[-1] | .to + "/" + .name')"`,
 	}
 
 	return answering[[]status.BackupFile]{
@@ -133,7 +134,8 @@ func writeBackupStatus(w io.Writer, l status.BackupList, now time.Time) error {
 	fmt.Fprintf(tw, "Made\t%s, to %s, %d are kept\n", printable.Clean(l.Every), printable.Clean(l.To), l.Keep)
 	switch b := l.Last; {
 	case b != nil:
-		fmt.Fprintf(tw, "Last\t%s (%s ago) by %s: %s, %d files, %s\n", backupTime(b.Time), status.Age(now.Sub(b.Time)), printable.Clean(b.Node),
+		fmt.Fprintf(tw, "Last\t%s (%s ago) by %s: %s, %d files, %s\n", backupTime(b.Time),
+			status.Age(now.Sub(b.Time)), printable.Clean(b.Node),
 			printable.Clean(b.Name), b.Files, status.Size(uint64(max(b.Bytes, 0))))
 		fmt.Fprintf(tw, "Signed by\t%s\n", printable.Clean(b.Signer))
 	default:

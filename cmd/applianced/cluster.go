@@ -278,7 +278,8 @@ hears of it. On a terminal it asks first.`,
 }
 
 func removeEffect(node string) string {
-	return printable.Clean(node) + " will be refused for ever under its present key, and the cluster's secret changes: join strings of before are void."
+	return printable.Clean(node) + " will be refused for ever under its present key, and the cluster's " +
+		"secret changes: join strings of before are void."
 }
 
 func replaceCommand(f *flags) *cobra.Command {
@@ -374,7 +375,8 @@ func waitLetGo(cmd *cobra.Command, c *api.Client, node string) {
 	}
 
 	fmt.Fprintf(cmd.ErrOrStderr(),
-		"the shared volume has not let %s go yet: a machine of that name can join when applianced storage status shows no copy of it\n",
+		"the shared volume has not let %s go yet: a machine of that name can join when applianced storage "+
+			"status shows no copy of it\n",
 		node)
 }
 

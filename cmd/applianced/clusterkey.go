@@ -69,7 +69,8 @@ prints where its public half is, which minions are to be told. Nothing else chan
 }
 
 // takeEffect says what happens to minions.
-const takeEffect = "All masters take the new key, one after the other. Minions that were not told of it refuse the cluster\nuntil minion_master.pub is removed on them."
+const takeEffect = "All masters take the new key, one after the other. Minions that were not told of it " +
+	"refuse the cluster\nuntil minion_master.pub is removed on them."
 
 func takeClusterKeyCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
@@ -92,7 +93,9 @@ terminal it asks first.`,
 			return err
 		}
 		if keys.Next == nil {
-			return errors.New("no new key lies beside the cluster's. If it was just taken, masters that still have the old one take it by themselves in a few minutes, at once by applianced config apply; to make a key: applianced cluster-key new")
+			return errors.New("no new key lies beside the cluster's. If it was just taken, masters that " +
+				"still have the old one take it by themselves in a few minutes, at once by applianced config " +
+				"apply; to make a key: applianced cluster-key new")
 		}
 
 		if err := confirm(cmd, *yes, takeEffect, "take"); err != nil {

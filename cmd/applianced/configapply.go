@@ -48,8 +48,10 @@ what they have, and the same command goes on.
 
 Exit codes: 0 the options are in force on all nodes that take part, 1 they are not;
 the last lines say what is in force where.`,
-		Example: "  applianced config apply --dry-run\n  applianced config apply\n  applianced config apply --yes --timeout 2m",
-		Args:    cobra.NoArgs,
+		Example: `  applianced config apply --dry-run
+  applianced config apply
+  applianced config apply --yes --timeout 2m`,
+		Args: cobra.NoArgs,
 	}
 
 	yes := yesFlag(cmd)
@@ -104,7 +106,8 @@ func (a *optionsApply) applyOptions(ctx context.Context, c *api.Client, dry bool
 		state: func(p options.Progress) ([]string, bool) { return p.Lines, p.Running },
 		failed: func(_ options.Progress, err error) error {
 			if ctx.Err() != nil {
-				return errors.New("it goes on without this terminal; applianced config apply --dry-run says which nodes have them")
+				return errors.New("it goes on without this terminal; applianced config apply --dry-run says " +
+					"which nodes have them")
 			}
 			return fmt.Errorf("follow how the options are applied: %w; the masters may go on: run it again", err)
 		},
@@ -147,11 +150,14 @@ func (a *optionsApply) printOutcome(p options.Progress, err error) error {
 
 // applyNext says what to do about a result.
 var applyNext = map[options.Code]string{
-	options.Wrong:       "; nothing is changed",
-	options.Differs:     "; nothing is changed: try again in a moment, and if it stays so: applianced storage status there",
-	options.Away:        "; nothing is changed: fix it, or leave such nodes out with --force: they take the options when they start",
-	options.Busy:        "; nothing is changed: try again when it is done",
-	options.Stopped:     "; the options of before are in force where the list says so. The files are as you wrote them: fix them and run it again",
+	options.Wrong: "; nothing is changed",
+	options.Differs: "; nothing is changed: try again in a moment, and if it stays so: applianced " +
+		"storage status there",
+	options.Away: "; nothing is changed: fix it, or leave such nodes out with --force: they take the " +
+		"options when they start",
+	options.Busy: "; nothing is changed: try again when it is done",
+	options.Stopped: "; the options of before are in force where the list says so. The files are as you " +
+		"wrote them: fix them and run it again",
 	options.Lost:        "; run it again when that is fixed, it goes on with the nodes that are left",
 	options.Interrupted: "",
 }

@@ -41,8 +41,9 @@ nodes does. It prints all faults with file and line, and
 what has no effect. It changes nothing. A file of Salt's master alone is checked by
 salt-master --check. The options of all nodes are checked by applianced config apply
 --dry-run.`,
-		Example: "  sudo applianced config check\n  applianced config check ./appliance.yaml\n  applianced config check ./answers.yaml",
-		Args:    cobra.MaximumNArgs(1),
+		Example: "  sudo applianced config check\n  applianced config check ./appliance.yaml\n  applianced " +
+			"config check ./answers.yaml",
+		Args: cobra.MaximumNArgs(1),
 	}
 
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print faults and notes for machines")

@@ -44,7 +44,8 @@ Stop this master before the other one starts on the tree. Jobs are not exported.
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, %s; master key %s\n", cmd.Flags().Arg(0), sum.Files,
 				status.Size(uint64(sum.Bytes)), sum.Fingerprint)
 			fmt.Fprintln(cmd.OutOrStdout(),
-				"next: copy it to / of the other machine, for the account of its master (chown -R); stop applianced here before that master starts")
+				"next: copy it to / of the other machine, for the account of its master (chown -R); stop "+
+					"applianced here before that master starts")
 			return nil
 		},
 	}.verb(cmd)

@@ -51,7 +51,8 @@ afterwards; a fetch that takes longer than 10 seconds goes on by itself.
 It exits with 0 when all nodes serve the same and nothing is wrong, 2 when a remote
 has a fault, nodes serve different commits or one could not be asked, 1 when it
 cannot be told.`,
-		Example: "  applianced git fetch\n  applianced git fetch https://git.example.com/states.git\n  applianced git fetch states",
+		Example: "  applianced git fetch\n  applianced git fetch https://git.example.com/states.git\n  " +
+			"applianced git fetch states",
 	}
 
 	gitAnswering(func(cmd *cobra.Command, args []string) (status.GitList, error) {
@@ -168,7 +169,8 @@ func gitUse(r status.GitRemote) string {
 func writeGit(w io.Writer, blocks []gitBlock, now time.Time) error {
 	if len(blocks) == 0 {
 		_, err := fmt.Fprintln(w,
-			"No git remote is configured; next: gitfs_remotes or ext_pillar in etc/master.d, then: applianced config apply")
+			"No git remote is configured; next: gitfs_remotes or ext_pillar in etc/master.d, then: "+
+				"applianced config apply")
 		return err
 	}
 

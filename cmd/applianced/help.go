@@ -51,5 +51,6 @@ func shortHelp(root *cobra.Command, w io.Writer) {
 	}
 	_ = table.Flush()
 	fmt.Fprintf(w,
-		"\nAll verbs: applianced help --all. About one: applianced VERB --help, man applianced-VERB.\nStates are in /srv/salt on the image; Salt's own tools want root: sudo salt '*' test.ping.\n")
+		"\nAll verbs: applianced help --all. About one: applianced VERB --help, man applianced-VERB.\nStates "+
+			"are in /srv/salt on the image; Salt's own tools want root: sudo salt '*' test.ping.\n")
 }

@@ -209,7 +209,8 @@ func (m *importer) others(ctx context.Context, s *settings.Settings) error {
 	case m.dry:
 		return nil
 	case err != nil:
-		return fmt.Errorf("import: ask this node whether the others can take it: %w; nothing was changed; next: systemctl start applianced",
+		return fmt.Errorf("import: ask this node whether the others can take it: %w; nothing was changed; "+
+			"next: systemctl start applianced",
 			err)
 	case t.Now != nil && !t.Mine:
 		return fmt.Errorf("import: %w; nothing was changed: try again when it is done", &nodes.HeldError{Turn: *t.Now})
@@ -252,7 +253,8 @@ func (m *importer) restartMaster(ctx context.Context, s *settings.Settings, p *a
 	if s.Peering.Enabled {
 		if !m.request.WithoutKey {
 			if err := adoptRestoredKey(ctx, s); err != nil {
-				return fmt.Errorf("import: keys and files are in place, the table of nodes is not: %w; run the same command again",
+				return fmt.Errorf("import: keys and files are in place, the table of nodes is not: %w; run "+
+					"the same command again",
 					err)
 			}
 		}
@@ -318,7 +320,8 @@ func (m *importer) printReport(p *adopt.Plan) error {
 	case len(p.Refusals) > 0:
 		return errors.New("import: it is refused, see above; nothing was changed")
 	case p.Refused():
-		return errors.New("import: this node has something else in the places above; nothing was changed. To take what is imported and keep the node's own aside: --force")
+		return errors.New("import: this node has something else in the places above; nothing was changed. To " +
+			"take what is imported and keep the node's own aside: --force")
 	case left:
 		return exitError(exitUndone)
 	}

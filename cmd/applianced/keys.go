@@ -228,7 +228,8 @@ func (k keyChoice) findKeys(cmd *cobra.Command, c *api.Client) (status.MinionLis
 	fmt.Fprint(cmd.ErrOrStderr(), k.noteUnknown(unknown, *list.Since))
 	list.Minions = meant
 	if len(meant) == 0 {
-		return list, fmt.Errorf("nothing was changed: of these keys there is none whose minion was not seen for that long")
+		return list, fmt.Errorf("nothing was changed: of these keys there is none whose minion was not seen " +
+			"for that long")
 	}
 
 	return list, nil

@@ -42,11 +42,13 @@ func (v ageValue) Set(text string) error {
 // checkKnown returns an error when the nodes do not know which minions were not heard.
 func (u unseenFor) checkKnown(list status.MinionList) error {
 	if len(list.Unasked) > 0 {
-		return fmt.Errorf("nothing was changed: %s may have heard the minions, and does not answer; next: applianced status",
+		return fmt.Errorf("nothing was changed: %s may have heard the minions, and does not answer; next: "+
+			"applianced status",
 			printable.Clean(strings.Join(slices.Sorted(maps.Keys(list.Unasked)), ", ")))
 	}
 	if list.Since == nil {
-		return fmt.Errorf("nothing was changed: a node keeps no record of when minions were heard; next: upgrade all nodes")
+		return fmt.Errorf("nothing was changed: a node keeps no record of when minions were heard; next: " +
+			"upgrade all nodes")
 	}
 	return nil
 }
@@ -71,6 +73,7 @@ func (u unseenFor) noteUnknown(unknown int, since time.Time) string {
 	if unknown == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d more keys are left alone: no node has heard their minions since the records began, %s; --never-seen takes them as well\n",
+	return fmt.Sprintf("%d more keys are left alone: no node has heard their minions since the records "+
+		"began, %s; --never-seen takes them as well\n",
 		unknown, since.UTC().Format("2006-01-02 15:04 UTC"))
 }

@@ -170,7 +170,8 @@ func (l *lbFlags) statusCommand() *cobra.Command {
 		Short:   "Show frontends, masters and sessions",
 		Args:    cobra.NoArgs,
 		Example: "  applianced lb status\n  applianced lb status --json",
-		Long:    "status exits with 0 when every frontend for minions has a master, 3 when one has none, 1 when the load balancer does not answer.",
+		Long: "status exits with 0 when every frontend for minions has a master, 3 when one has none, 1 " +
+			"when the load balancer does not answer.",
 	}
 
 	return answering[lbproxy.Status]{

@@ -51,7 +51,8 @@ and the ports when they are not Salt's usual ones, as lines for a minion's
 		print: func(cmd *cobra.Command, conf minionConfig) error {
 			if conf.Finger == "" {
 				fmt.Fprintln(cmd.ErrOrStderr(),
-					"the fingerprint of the masters' key is not known here: a minion trusts the first master that it meets (sudo salt-key -F master prints it)")
+					"the fingerprint of the masters' key is not known here: a minion trusts the first master "+
+						"that it meets (sudo salt-key -F master prints it)")
 			}
 
 			_, err := io.WriteString(cmd.OutOrStdout(), conf.Text)
@@ -74,7 +75,8 @@ func configOfMinions(d status.Document, done *setup.Done) (minionConfig, error) 
 	}
 
 	if len(out.Masters) == 0 {
-		return out, errors.New("the addresses for minions are not known yet: applianced status says how far this node is")
+		return out, errors.New("the addresses for minions are not known yet: applianced status says how far " +
+			"this node is")
 	}
 
 	out.Text = setup.MinionConf(out.Masters, out.Finger,

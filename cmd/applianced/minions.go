@@ -67,7 +67,8 @@ could not be asked, 1 when it cannot be told.`,
 			warnUnasked(cmd.ErrOrStderr(), list)
 			if slices.ContainsFunc(list.Minions, func(m status.Minion) bool { return m.Connected && m.Node == "" }) {
 				fmt.Fprintln(cmd.ErrOrStderr(),
-					"MASTER -: minions with one address listen to several masters, so which of them listens to which is not known")
+					"MASTER -: minions with one address listen to several masters, so which of them listens "+
+						"to which is not known")
 			}
 		}
 

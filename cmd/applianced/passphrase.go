@@ -123,7 +123,8 @@ func passphrase(ctx context.Context, file string, fresh bool) (p string, err err
 func askSecret(ctx context.Context, prompt string) (string, error) {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
-		return "", errors.New("there is no terminal to ask for the passphrase; use --passphrase-file, or keys: --recipient for a backup, --identity for a restore")
+		return "", errors.New("there is no terminal to ask for the passphrase; use --passphrase-file, or " +
+			"keys: --recipient for a backup, --identity for a restore")
 	}
 	defer tty.Close()
 

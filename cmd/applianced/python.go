@@ -153,7 +153,8 @@ func (a packageFlags) addition(args []string) (python.Addition, error) {
 		return add, misused("add: --from and --index are where names are looked for, and only files are given")
 	}
 	if len(a.hashes) > 0 && len(add.Files)+len(add.Names) != 1 {
-		return add, misused("add: --hash is for one package; for several write them with their hashes into a file, and give --requirements FILE")
+		return add, misused("add: --hash is for one package; for several write them with their hashes into a " +
+			"file, and give --requirements FILE")
 	}
 
 	for _, h := range a.hashes {

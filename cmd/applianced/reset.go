@@ -24,10 +24,11 @@ const resetMark = "/data/reset"
 func resetCommand(f *flags) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use:     "reset",
-		Short:   "Forget everything of this node, to begin anew",
-		Args:    cobra.NoArgs,
-		Example: "  applianced leave && applianced reset --yes\n  applianced reset          what would be removed on a host of your own",
+		Use:   "reset",
+		Short: "Forget everything of this node, to begin anew",
+		Args:  cobra.NoArgs,
+		Example: "  applianced leave && applianced reset --yes\n  applianced reset          what would be " +
+			"removed on a host of your own",
 		Long: `reset removes settings, keys, logs and data of this node; the set-up begins anew.
 Take the node out of its cluster first (applianced leave); not from a copy of its
 machine, which applianced status calls one (SCA-115): its reset changes nothing there.

@@ -102,7 +102,8 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 	var other *backup.SignerError
 	switch {
 	case errors.As(err, &other):
-		return fmt.Errorf("%w; compare it with the one that was printed when the backup was made, and if it is the same: --trust %s",
+		return fmt.Errorf("%w; compare it with the one that was printed when the backup was made, and if it "+
+			"is the same: --trust %s",
 			err, other.Signer)
 	case errors.Is(err, backup.ErrUnsigned):
 		return fmt.Errorf("%w; if you know where it comes from: --unsigned", err)

@@ -46,8 +46,25 @@ verb exits with 64 when its command line makes no sense.`,
 	root.PersistentFlags().StringVar(&f.socket, "socket", "",
 		"socket of the supervisor (default: from the configuration)")
 	root.SetVersionTemplate("applianced {{.Version}}\n")
-	root.AddCommand(runCommand(&f), statusCommand(&f), logsCommand(&f), eventsCommand(&f), historyCommand(&f), auditCommand(&f), restartCommand(&f), reloadCommand(&f),
-		configCommand(&f), lbCommand(&f), storageCommand(&f), secretsCommand(&f), gitCommand(&f), scheduleCommand(&f), pythonCommand(&f), versionCommand(), pamHelperCommand())
+	root.AddCommand(
+		runCommand(&f),
+		statusCommand(&f),
+		logsCommand(&f),
+		eventsCommand(&f),
+		historyCommand(&f),
+		auditCommand(&f),
+		restartCommand(&f),
+		reloadCommand(&f),
+		configCommand(&f),
+		lbCommand(&f),
+		storageCommand(&f),
+		secretsCommand(&f),
+		gitCommand(&f),
+		scheduleCommand(&f),
+		pythonCommand(&f),
+		versionCommand(),
+		pamHelperCommand(),
+	)
 	root.AddCommand(clusterCommands(&f)...)
 	root.AddCommand(minionCommands(&f)...)
 	root.AddCommand(terminalCommands(&f)...)

@@ -47,10 +47,11 @@ has joined.`,
 	}
 
 	start := &cobra.Command{
-		Use:     "start FILE",
-		Short:   "Set this machine up with the answers in a file",
-		Args:    cobra.ExactArgs(1),
-		Long:    "start takes the file as it is described in docs/configuration.md; applianced config check FILE tells whether it is right.",
+		Use:   "start FILE",
+		Short: "Set this machine up with the answers in a file",
+		Args:  cobra.ExactArgs(1),
+		Long: "start takes the file as it is described in docs/configuration.md; applianced config check " +
+			"FILE tells whether it is right.",
 		Example: "  applianced setup start answers.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := readAnswers(args[0])

@@ -30,8 +30,9 @@ it does: status, configuration, logs, lists of files and what the system says.
 Keys, tokens, states, pillars, jobs and minions' data are never read into it, and
 passwords and secrets are taken out of the rest. Names of minions and nodes,
 addresses and options stay: look into it before you hand it on.`,
-		Example: "  sudo applianced support\n  sudo applianced support --output /tmp/bundle.tar.gz\n  sudo applianced support --output - | tar tz",
-		Args:    cobra.NoArgs,
+		Example: "  sudo applianced support\n  sudo applianced support --output /tmp/bundle.tar.gz\n  sudo " +
+			"applianced support --output - | tar tz",
+		Args: cobra.NoArgs,
 	}
 
 	cmd.Flags().StringVarP(&out, "output", "o", "",

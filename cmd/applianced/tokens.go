@@ -98,7 +98,8 @@ started go on. Whoever knows a password logs in again: take his rights from exte
 as well.
 
 Exit codes: 0 ended, 1 there was none or it failed, 64 wrong usage.`,
-		Example: "  applianced tokens revoke 4f1c2a99d0b37e58\n  applianced tokens revoke --user anna --eauth ldap --yes",
+		Example: "  applianced tokens revoke 4f1c2a99d0b37e58\n  applianced tokens revoke --user anna " +
+			"--eauth ldap --yes",
 	}
 
 	cmd.Flags().StringVar(&r.User, "user", "", "all log-ins of this user")

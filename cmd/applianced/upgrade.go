@@ -82,7 +82,8 @@ coming.`,
 		if all {
 			for _, alone := range []string{"reboot", "force", "allow-downgrade", "allow-http", "wait", "drain"} {
 				if cmd.Flags().Changed(alone) {
-					return misused("upgrade: --%s is not for --all: the nodes restart in their turn, and a node that should be left out or forced is upgraded on itself",
+					return misused("upgrade: --%s is not for --all: the nodes restart in their turn, and a "+
+						"node that should be left out or forced is upgraded on itself",
 						alone)
 				}
 			}
@@ -145,7 +146,8 @@ func (o *upgradeOne) upgradeNode(cmd *cobra.Command, from string, c *api.Client)
 	}
 
 	if o.older {
-		sysLog(fmt.Sprintf("upgrade: version %s, built %s, was installed with --allow-downgrade by uid %s; version %s ran",
+		sysLog(fmt.Sprintf("upgrade: version %s, built %s, was installed with --allow-downgrade by uid %s; "+
+			"version %s ran",
 			m.Version, m.Created.UTC().Format(time.RFC3339),
 			cmp.Or(os.Getenv("SUDO_UID"), fmt.Sprint(os.Getuid())), before.Version))
 	}
@@ -171,7 +173,8 @@ func mayUpgrade(ctx context.Context, c *api.Client) error {
 		return fmt.Errorf("upgrade: how the node is cannot be told: %w (--force upgrades all the same)", err)
 	}
 	if doc.Exit != status.ExitHealthy && doc.Exit != status.ExitDegraded && doc.Exit != status.ExitUnconfigured {
-		return fmt.Errorf("upgrade: this node is %s; fix it first, see applianced status (--force upgrades all the same)",
+		return fmt.Errorf("upgrade: this node is %s; fix it first, see applianced status (--force upgrades "+
+			"all the same)",
 			doc.Health)
 	}
 	return nil
@@ -251,7 +254,8 @@ func tellKeys(w io.Writer, dirs []string) error {
 	keys, err := bundle.Keys(dirs...)
 	if err == nil && len(keys) == 0 {
 		_, err = fmt.Fprintf(w,
-			"no key is trusted: this machine accepts no upgrade until the public key of who builds them is put into %s/NAME.pem\n",
+			"no key is trusted: this machine accepts no upgrade until the public key of who builds them is "+
+				"put into %s/NAME.pem\n",
 			dirs[len(dirs)-1])
 	}
 	return err

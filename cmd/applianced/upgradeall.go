@@ -57,7 +57,8 @@ func (u *upgradeAll) upgradeNodes(cmd *cobra.Command, c *api.Client) error {
 		}
 
 		if len(names) > 0 {
-			effect := fmt.Sprintf("Version %s is written on %s; then these machines restart, one after the other, this one last.",
+			effect := fmt.Sprintf("Version %s is written on %s; then these machines restart, one after the "+
+				"other, this one last.",
 				printable.Clean(p.Version), strings.Join(names, ", "))
 			if err := confirm(cmd, false, effect, "upgrade"); err != nil {
 				return err
@@ -82,10 +83,13 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 		failed: func(last rollout.Progress, err error) error {
 			switch {
 			case ctx.Err() != nil:
-				return errors.New("it goes on without this terminal; applianced upgrade --all --dry-run FILE says which nodes have the version")
+				return errors.New("it goes on without this terminal; applianced upgrade --all --dry-run FILE " +
+					"says which nodes have the version")
 			case errors.Is(err, api.ErrNotRunning) && last.Running:
 				// The restart of this node is the last step, and ends this program too.
-				return fmt.Errorf("follow the upgrade: %w: this node restarts, or its supervisor has ended; when it is back, applianced upgrade --all --dry-run FILE says which nodes have the version",
+				return fmt.Errorf("follow the upgrade: %w: this node restarts, or its supervisor has ended; "+
+					"when it is back, applianced upgrade --all --dry-run FILE says which nodes have the "+
+					"version",
 					err)
 			}
 
@@ -138,7 +142,8 @@ func upgradeNext(c rollout.Code) string {
 	case rollout.Unwritten:
 		return "; fix it and run it again, it goes on"
 	case rollout.Stopped:
-		return ". The nodes stand as listed: look at that node (applianced status, applianced upgrade status there), then run it again, it goes on"
+		return ". The nodes stand as listed: look at that node (applianced status, applianced upgrade status " +
+			"there), then run it again, it goes on"
 	}
 	return ""
 }
@@ -152,7 +157,9 @@ func printUpgrade(w io.Writer, p rollout.Progress) {
 		}
 
 		line := map[rollout.Where]string{
-			rollout.New: "has the new version", rollout.Same: "has this version already", rollout.Before: "has the version of before" + runs,
+			rollout.New:    "has the new version",
+			rollout.Same:   "has this version already",
+			rollout.Before: "has the version of before" + runs,
 			rollout.Written: "has the version of before, and tries the new one at its next boot" +
 				runs, rollout.Restart: "restarts, or tries the new version",
 			rollout.Back: "went back to the version of before" +

@@ -33,7 +33,8 @@ On EC2 there are no such addresses: use a network load balancer or DNS.
 
 It exits with 0 when one node has the address, 2 when none or several have it,
 4 when the cluster has no such address.`,
-		Example: "  applianced virtual-address\n  applianced virtual-address 10.0.0.20\n  applianced virtual-address none",
+		Example: "  applianced virtual-address\n  applianced virtual-address 10.0.0.20\n  applianced " +
+			"virtual-address none",
 	}
 
 	cmd.Flags().BoolVar(&ask, "fit", false,

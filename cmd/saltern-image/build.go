@@ -33,7 +33,8 @@ var formats = map[string]string{"raw": "cloud", "qcow2": "cloud", "vhd": "cloud"
 	"ova": "generic", "box-virtualbox": "generic", "upgrade-ova": "generic"}
 
 // unsigned is the warning about an image that trusts no key.
-const unsigned = "no key (--sign, make image SIGN=): this image will accept no upgrade until a key is put into /etc/saltern/upgrade-keys"
+const unsigned = "no key (--sign, make image SIGN=): this image will accept no upgrade until a key is put " +
+	"into /etc/saltern/upgrade-keys"
 
 type build struct {
 	common
@@ -371,7 +372,8 @@ func (e *epoch) addFlags(cmd *cobra.Command) {
 	}
 	f := cmd.Flags()
 	f.Int64Var(&e.given, "epoch", given,
-		"time of everything inside, in seconds since 1970 (default: SOURCE_DATE_EPOCH, else that of the commit or of the newest package)")
+		"time of everything inside, in seconds since 1970 (default: SOURCE_DATE_EPOCH, else that of the "+
+			"commit or of the newest package)")
 	f.Int64Var(&e.commit, "commit-time", 0, "time of the commit that the programs are made from, in seconds since 1970")
 }
 
@@ -383,7 +385,8 @@ func (e *epoch) buildTime(newest time.Time) (at time.Time, from string, err erro
 	case e.given != 0:
 		return time.Unix(e.given, 0).UTC(), "as given", nil
 	case e.commit == 0 && newest.IsZero():
-		return time.Time{}, "", errors.New("how new this is cannot be told: say the time of the commit (--commit-time), or a time (--epoch, SOURCE_DATE_EPOCH)")
+		return time.Time{}, "", errors.New("how new this is cannot be told: say the time of the commit " +
+			"(--commit-time), or a time (--epoch, SOURCE_DATE_EPOCH)")
 	case e.commit == 0 || newest.After(commit):
 		return newest, "of the newest package", nil
 	}

@@ -32,7 +32,8 @@ type finish struct {
 func finishCommand() *cobra.Command {
 	var r finish
 	cmd := &cobra.Command{
-		Use: "finish FOLDER", Short: "Write notes, list of contents, licenses and digests into a folder of files", Args: cobra.ExactArgs(1),
+		Use: "finish FOLDER", Short: "Write notes, list of contents, licenses and digests into a folder of " +
+			"files", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return r.finishRelease(args[0]) },
 	}
 

@@ -194,7 +194,8 @@ func Cluster(uid, gid int, nodes ...string) Tree {
 
 	add(0o755, 0, 0, ".", "etc", "etc/master.d", "etc/python", "srv", "srv/salt")
 	add(0o750, uid, gid, "srv/pillar")
-	add(0o700, uid, gid, "pki", "pki/minions", "pki/minions_pre", "pki/minions_rejected", "pki/minions_denied", "pki/minions_autosign", "etc/gpgkeys",
+	add(0o700, uid, gid,
+		"pki", "pki/minions", "pki/minions_pre", "pki/minions_rejected", "pki/minions_denied", "pki/minions_autosign", "etc/gpgkeys",
 		"pki/peers", "pki/sessions", "pki/jobs", "cache", "cache/jobs", "cache/mine", "cache/grains", "cache/tokens")
 	add(0o755, 0, 0, "nodes")
 	t.Nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))

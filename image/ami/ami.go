@@ -61,7 +61,9 @@ type Client struct{ cfg Config }
 // New creates a client. It sends no request.
 func New(cfg Config) (*Client, error) {
 	if cfg.Region == "" || cfg.Credentials.AccessKeyID == "" || cfg.Credentials.SecretAccessKey == "" {
-		return nil, errors.New("ami: region and credentials are needed: AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps AWS_SESSION_TOKEN (aws configure export-credentials --format env)")
+		return nil, errors.New("ami: region and credentials are needed: AWS_REGION, AWS_ACCESS_KEY_ID, " +
+			"AWS_SECRET_ACCESS_KEY and perhaps AWS_SESSION_TOKEN (aws configure export-credentials --format " +
+			"env)")
 	}
 
 	if cfg.EBS == "" {
@@ -232,8 +234,12 @@ func (c *Client) awaitSnapshot(ctx context.Context, id string) error {
 func (c *Client) register(ctx context.Context, snapshot string, img Image) (string, error) {
 	const device = "/dev/xvda"
 	v := url.Values{
-		"Action": {"RegisterImage"}, "Name": {img.Name}, "Description": {img.Description}, "Architecture": {"x86_64"}, "VirtualizationType": {"hvm"},
-		"RootDeviceName": {device}, "EnaSupport": {"true"}, "BootMode": {"uefi-preferred"}, "ImdsSupport": {"v2.0"},
+		"Action":             {"RegisterImage"},
+		"Name":               {img.Name},
+		"Description":        {img.Description},
+		"Architecture":       {"x86_64"},
+		"VirtualizationType": {"hvm"},
+		"RootDeviceName":     {device}, "EnaSupport": {"true"}, "BootMode": {"uefi-preferred"}, "ImdsSupport": {"v2.0"},
 		"BlockDeviceMapping.1.DeviceName": {device}, "BlockDeviceMapping.1.Ebs.SnapshotId": {snapshot},
 		"BlockDeviceMapping.1.Ebs.VolumeType": {"gp3"}, "BlockDeviceMapping.1.Ebs.DeleteOnTermination": {"true"},
 		"BlockDeviceMapping.1.Ebs.VolumeSize": {strconv.Itoa(img.VolumeGiB)},

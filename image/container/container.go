@@ -78,11 +78,12 @@ func Image(o Options) (oci.Image, error) {
 
 	img := oci.Image{Ref: o.imageName(), Created: o.Created,
 		Labels: map[string]string{
-			"org.opencontainers.image.title":       "Saltern",
-			"org.opencontainers.image.description": "Node of a Salt master cluster for minions 3006, 3007 and 3008, with salt-api and Salt's tools",
-			"org.opencontainers.image.version":     o.Version,
-			"org.opencontainers.image.created":     o.Created.UTC().Format(time.RFC3339),
-			"org.opencontainers.image.licenses":    "Apache-2.0",
+			"org.opencontainers.image.title": "Saltern",
+			"org.opencontainers.image.description": "Node of a Salt master cluster for minions 3006, 3007 " +
+				"and 3008, with salt-api and Salt's tools",
+			"org.opencontainers.image.version":  o.Version,
+			"org.opencontainers.image.created":  o.Created.UTC().Format(time.RFC3339),
+			"org.opencontainers.image.licenses": "Apache-2.0",
 		},
 		// Without an entry point the first word of a command line is a program. The log goes
 		// to the console, because a file in a container would grow without bound.

@@ -16,7 +16,8 @@ const espID = "5A17A991"
 // Where Debian's grub-pc-bin and grub-efi-amd64-bin keep their parts.
 const grubDir = "/usr/lib/grub"
 
-var grubModules = strings.Fields("part_gpt fat normal linux search search_fs_uuid configfile loadenv serial terminal echo test minicmd halt reboot sleep")
+var grubModules = strings.Fields("part_gpt fat normal linux search search_fs_uuid configfile loadenv serial " +
+	"terminal echo test minicmd halt reboot sleep")
 
 // grubCfg decides what to boot. slot is the version known to be good, next the one to try, and
 // tries how many tries are left. All are variables of grubenv, which the system changes too, see
@@ -70,7 +71,8 @@ menuentry "Factory reset: forget everything of this node" --id reset {
 // Append are the kernel's options besides those of the slot. A kernel that panics reboots, so that
 // a bad version is left after its tries. Huge pages for programs that do not ask for them would
 // waste memory.
-const Append = "console=tty0 console=ttyS0,115200 panic=10 quiet loglevel=4 net.ifnames=1 random.trust_cpu=on no_timer_check transparent_hugepage=madvise"
+const Append = "console=tty0 console=ttyS0,115200 panic=10 quiet loglevel=4 net.ifnames=1 " +
+	"random.trust_cpu=on no_timer_check transparent_hugepage=madvise"
 
 func config(a, b GUID, more string) string {
 	r := strings.NewReplacer("@A@", a.String(), "@B@", b.String(), "@APPEND@", strings.TrimSpace(Append+" "+more))

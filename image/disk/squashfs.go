@@ -17,7 +17,8 @@ func Squashfs(ctx context.Context, tree, out string, level int, epoch time.Time)
 	b := &builder{Options: Options{Epoch: epoch}}
 	t := fmt.Sprint(epoch.Unix())
 	// mksquashfs refuses a time in the environment if its options set one too.
-	err := b.runCommand(ctx, "env", "-u", "SOURCE_DATE_EPOCH", "mksquashfs", tree, out, "-noappend", "-no-progress", "-quiet", "-comp", "zstd", "-Xcompression-level", fmt.Sprint(level),
+	err := b.runCommand(ctx, "env", "-u", "SOURCE_DATE_EPOCH", "mksquashfs", tree, out,
+		"-noappend", "-no-progress", "-quiet", "-comp", "zstd", "-Xcompression-level", fmt.Sprint(level),
 		"-b", "256K", "-all-time", t, "-mkfs-time", t, "-wildcards", "-e", "boot/vmlinuz-*", "boot/initrd.img-*")
 	if err != nil {
 		return fmt.Errorf("squashfs: %w", err)

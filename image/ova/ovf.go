@@ -37,10 +37,12 @@ type Category struct {
 var categories = []Category{
 	{"Cluster", []Property{
 		{
-			Key:         "mode",
-			Label:       "What this machine becomes",
-			Description: "form: the first node of a new cluster. join: a node of a cluster that exists. arbiter: joins, keeps no data and serves no minions; with it two nodes go on when one is lost. Empty: the console asks.",
-			Choices:     []string{"", "form", "join", "arbiter"},
+			Key:   "mode",
+			Label: "What this machine becomes",
+			Description: "form: the first node of a new cluster. join: a node of a cluster that exists. " +
+				"arbiter: joins, keeps no data and serves no minions; with it two nodes go on when one is " +
+				"lost. Empty: the console asks.",
+			Choices: []string{"", "form", "join", "arbiter"},
 		},
 		{
 			Key:         "cluster_id",
@@ -64,10 +66,11 @@ var categories = []Category{
 			Description: "To join without a join string: addresses or names of nodes, with commas.",
 		},
 		{
-			Key:         "secret",
-			Label:       "Secret of the cluster",
-			Description: "To join without a join string. For the first node: 16 characters or more; empty: one is made.",
-			Secret:      true,
+			Key:   "secret",
+			Label: "Secret of the cluster",
+			Description: "To join without a join string. For the first node: 16 characters or more; empty: " +
+				"one is made.",
+			Secret: true,
 		},
 		{
 			Key:         "virtual_address",
@@ -106,21 +109,24 @@ var categories = []Category{
 			Description: "Names or addresses, with commas, beside those of DHCP and Debian's pool.",
 		},
 		{
-			Key:         "network_hostname",
-			Label:       "Host name",
-			Description: "What the machine calls itself in prompts and towards the DHCP server; empty: the name of this machine above. When that is empty, this is the name of this machine, too.",
+			Key:   "network_hostname",
+			Label: "Host name",
+			Description: "What the machine calls itself in prompts and towards the DHCP server; empty: the " +
+				"name of this machine above. When that is empty, this is the name of this machine, too.",
 		},
 		{
-			Key:         "address",
-			Label:       "Address for the other nodes",
-			Description: "Of several addresses the one by which the other nodes reach this machine; empty: that of the default route.",
+			Key:   "address",
+			Label: "Address for the other nodes",
+			Description: "Of several addresses the one by which the other nodes reach this machine; empty: " +
+				"that of the default route.",
 		},
 	}},
 	{"Administrator", []Property{
 		{
-			Key:         "admin_ssh_keys",
-			Label:       "SSH public keys",
-			Description: "Of the account admin: lines as in id_ed25519.pub, one behind the other with a comma between. SSH takes keys only.",
+			Key:   "admin_ssh_keys",
+			Label: "SSH public keys",
+			Description: "Of the account admin: lines as in id_ed25519.pub, one behind the other with a " +
+				"comma between. SSH takes keys only.",
 		},
 		{
 			Key:         "admin_password",
@@ -131,10 +137,11 @@ var categories = []Category{
 	}},
 	{"Storage and the rest", []Property{
 		{
-			Key:         "data_disk",
-			Label:       "Data disk",
-			Description: "Disk for the shared volume: auto (the only empty disk, which this template brings), a block device such as /dev/sdb, or empty for the system's disk.",
-			Value:       "auto",
+			Key:   "data_disk",
+			Label: "Data disk",
+			Description: "Disk for the shared volume: auto (the only empty disk, which this template " +
+				"brings), a block device such as /dev/sdb, or empty for the system's disk.",
+			Value: "auto",
 		},
 		{
 			Key:         "answers",

@@ -166,7 +166,8 @@ func Overlay() (out []File, err error) {
 func modeOf(p string) fs.FileMode {
 	dir := path.Dir(p)
 	switch {
-	case strings.HasPrefix(p, "usr/libexec/"), strings.HasPrefix(p, "etc/update-motd.d/"), strings.HasPrefix(p, "etc/initramfs-tools/hooks/"),
+	case strings.HasPrefix(p, "usr/libexec/"), strings.HasPrefix(p, "etc/update-motd.d/"),
+		strings.HasPrefix(p, "etc/initramfs-tools/hooks/"),
 		strings.HasPrefix(p, "etc/initramfs-tools/scripts/"):
 		return 0o755
 	case dir == "etc/sudoers.d":

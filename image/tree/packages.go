@@ -206,7 +206,8 @@ func (b *builder) tellAge(dir string) {
 	}
 	age := time.Since(fi.ModTime())
 	if days := int(age.Hours() / 24); age >= oldPackages {
-		b.Log.Warn("the packages are from the cache and old: security updates since then are missing; remove the cache for newer ones",
+		b.Log.Warn("the packages are from the cache and old: security updates since then are missing; remove "+
+			"the cache for newer ones",
 			"days", days, "cache", dir)
 	} else {
 		b.Log.Info("packages fetched from Debian's archives", "days", days, "cache", dir)
@@ -240,7 +241,8 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 			return err
 		}
 		args = append(args,
-			"--customize-hook=APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get -q -y --download-only -o Dir::Cache::archives='"+debs+"' -o APT::Sandbox::User=root install "+f.Package+" "+strings.Join(f.More, " "))
+			"--customize-hook=APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get -q -y --download-only -o "+
+				"Dir::Cache::archives='"+debs+"' -o APT::Sandbox::User=root install "+f.Package+" "+strings.Join(f.More, " "))
 	}
 
 	stamp := filepath.Join(part, "stamp")

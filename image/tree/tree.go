@@ -150,7 +150,8 @@ func (b *builder) runCommand(ctx context.Context, name string, args ...string) e
 
 func (b *builder) output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", b.Epoch.Unix()), "LC_ALL=C.UTF-8", "TZ=UTC", "DEBIAN_FRONTEND=noninteractive",
+	cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", b.Epoch.Unix()),
+		"LC_ALL=C.UTF-8", "TZ=UTC", "DEBIAN_FRONTEND=noninteractive",
 		"INITRD=No", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	var out, all bytes.Buffer
 	cmd.Stdout = io.MultiWriter(&out, &all)
@@ -259,7 +260,8 @@ func (b *builder) programs(ctx context.Context) error {
 	}
 
 	if err := b.chroot(ctx, "sh", "-ec",
-		"applianced completion bash >/usr/share/bash-completion/completions/applianced; applianced man --dir /usr/share/man/man8"); err != nil {
+		"applianced completion bash >/usr/share/bash-completion/completions/applianced; applianced man --dir "+
+			"/usr/share/man/man8"); err != nil {
 		return err
 	}
 

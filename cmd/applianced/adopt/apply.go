@@ -168,7 +168,8 @@ func (p *Plan) putItems(ctx context.Context, stamp, before string) error {
 	}
 
 	if err := backup.Place(ctx, s, stage, before); err != nil {
-		return fmt.Errorf("import: %w; a part is in place: run the same command again, it finishes; what was there before is in %s",
+		return fmt.Errorf("import: %w; a part is in place: run the same command again, it finishes; what was "+
+			"there before is in %s",
 			err, before)
 	}
 

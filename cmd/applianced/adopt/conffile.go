@@ -60,7 +60,8 @@ func readConfs(t *Tree, dir string) (*confs, error) {
 		return nil, err
 	}
 	if len(c.files) == 0 {
-		return nil, fmt.Errorf("there is no %s and nothing in %s.d; give the folder in which etc/salt lies (/ or a copy of it), or --config-dir",
+		return nil, fmt.Errorf("there is no %s and nothing in %s.d; give the folder in which etc/salt lies "+
+			"(/ or a copy of it), or --config-dir",
 			main, main)
 	}
 

@@ -246,8 +246,13 @@ func (x *exporter) optionFile(from, to string, text []byte) error {
 // places returns where this master reads files, and where the other one will.
 func (x *exporter) places() (out []*root) {
 	for from, to := range map[string]string{
-		x.settings.FileRoot(): "/srv/salt", x.settings.PillarRoot(): "/srv/pillar", x.settings.UserConfDir(): "/etc/salt/master.d", x.settings.GPGDir(): "/etc/salt/gpgkeys",
-		filepath.Join(x.settings.StorageDir(), "srv"): "/srv", x.settings.EditConfDir(): "/etc/salt/master.d", x.settings.SharedGPGDir(): "/etc/salt/gpgkeys",
+		x.settings.FileRoot():                         "/srv/salt",
+		x.settings.PillarRoot():                       "/srv/pillar",
+		x.settings.UserConfDir():                      "/etc/salt/master.d",
+		x.settings.GPGDir():                           "/etc/salt/gpgkeys",
+		filepath.Join(x.settings.StorageDir(), "srv"): "/srv",
+		x.settings.EditConfDir():                      "/etc/salt/master.d",
+		x.settings.SharedGPGDir():                     "/etc/salt/gpgkeys",
 	} {
 		out = append(out, &root{dir: from, served: to})
 	}

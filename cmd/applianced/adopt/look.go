@@ -92,14 +92,16 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 			p.countOf(MasterKey).Left++
 			p.addNotes(Note{
 				File: k.from,
-				Text: "left out (--without-key): minions refuse this node until their pki/minion/minion_master.pub is removed",
+				Text: "left out (--without-key): minions refuse this node until their " +
+					"pki/minion/minion_master.pub is removed",
 			})
 		}
 
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		p.Refusals = append(p.Refusals,
-			fmt.Sprintf("there is no key of the master in the tree (%s): minions would refuse this node. Bring pki too, or leave the node its own key: --without-key",
+			fmt.Sprintf("there is no key of the master in the tree (%s): minions would refuse this node. "+
+				"Bring pki too, or leave the node its own key: --without-key",
 				minionsOf(c)))
 		return nil
 	case err != nil:
@@ -204,7 +206,8 @@ func (p *Plan) foreign(here, there *keyring, has bool) {
 		p.Conflicts = append(p.Conflicts,
 			Note{
 				File: "pki",
-				Text: fmt.Sprintf("the key of the master would become another, and %d minions here know this one, %q the first",
+				Text: fmt.Sprintf("the key of the master would become another, and %d minions here know this "+
+					"one, %q the first",
 					len(known), known[0]),
 			})
 	}
@@ -232,7 +235,8 @@ func (p *Plan) signing(c *confs) error {
 	if p.request.Settings.Peering.Enabled {
 		p.countOf(SigningKey).Left++
 		p.addNotes(c.noteAt("master_sign_pubkey",
-			"the signing key is left out: in a cluster each node has its own, in %s. Copy %s and .pub there on every node, for the master's account, before minions come",
+			"the signing key is left out: in a cluster each node has its own, in %s. Copy %s and .pub there "+
+				"on every node, for the master's account, before minions come",
 			p.request.Settings.PKIDir(), path.Join(pki, name+".pem")))
 		return nil
 	}

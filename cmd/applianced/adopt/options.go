@@ -39,11 +39,13 @@ type sorter struct {
 // elsewhere are options whose content is imported in another form.
 func elsewhere() map[string]string {
 	return map[string]string{
-		"file_roots":          "the files are brought to srv/salt on the storage",
-		"pillar_roots":        "the files are brought to srv/pillar on the storage",
-		"gpg_keydir":          "the keys are brought into the appliance's keyring: applianced secrets list",
-		"key_pass":            "the master's key is kept in clear on the appliance, which only root and the master may read",
-		"cluster_key_pass":    "the master's key is kept in clear on the appliance, which only root and the master may read",
+		"file_roots":   "the files are brought to srv/salt on the storage",
+		"pillar_roots": "the files are brought to srv/pillar on the storage",
+		"gpg_keydir":   "the keys are brought into the appliance's keyring: applianced secrets list",
+		"key_pass": "the master's key is kept in clear on the appliance, which only root and the " +
+			"master may read",
+		"cluster_key_pass": "the master's key is kept in clear on the appliance, which only root and the " +
+			"master may read",
 		"autosign_file":       "the list is brought to etc/master.d on the storage",
 		"autoreject_file":     "the list is brought to etc/master.d on the storage",
 		"autosign_grains_dir": "the lists are brought to etc/master.d on the storage",
@@ -113,7 +115,8 @@ func (o *sorter) option(f *confFile, out *optionFile, name string, v any, owned 
 		!slices.Contains(o.settings.AllowInsecure, name):
 		out.drop[name] = "it lets every minion in"
 		o.noteOption(f, name, false,
-			"left out: it lets every minion in; if you mean it, add it to allow_insecure in appliance.yaml and to etc/master.d")
+			"left out: it lets every minion in; if you mean it, add it to allow_insecure in appliance.yaml "+
+				"and to etc/master.d")
 		o.leftOut++
 	case name == "master_use_pubkey_signature" && o.settings.Peering.Enabled && value.Truth(v):
 		out.drop[name] = "in a cluster each node has a signing key of its own"

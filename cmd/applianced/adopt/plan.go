@@ -245,7 +245,8 @@ func (p *Plan) planKeyring(_ context.Context, c *confs) error {
 		p.countOf(GPG).Left++
 		p.addNotes(Note{
 			File: path.Join(dir, "secring.gpg"),
-			Text: "left out: it is of GnuPG 1; export the keys there (gpg --export-secret-keys) and give them to applianced secrets import",
+			Text: "left out: it is of GnuPG 1; export the keys there (gpg --export-secret-keys) and give " +
+				"them to applianced secrets import",
 		})
 	}
 

@@ -111,7 +111,8 @@ func (r Release) Text() ([]byte, error) {
 	}
 
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Saltern %s\n\nFrom commit %s of %s, built with %s. Links lead into the source of this version;\n"+
+	fmt.Fprintf(&b, "# Saltern %s\n\nFrom commit %s of %s, built with %s. Links lead into the source of this "+
+		"version;\n"+
 		"docs/release.md says how to verify the files, docs/install.md how to install them.\n",
 		r.Version, r.Commit, r.Time.UTC().Format("2 January 2006"), r.Go)
 
