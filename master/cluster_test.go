@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"saltern/internal/control"
+	"saltern/internal/rpc"
 	"saltern/master/event"
 	"saltern/master/internal/mastertest"
 	"saltern/master/keys"
@@ -178,7 +179,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the next secret: %v", err)
 	}
 
-	if err := supervisor.CommitSecret(await.Context(t), "k0"); !errors.Is(err, &control.Error{Code: control.CodeNotStaged}) {
+	if err := supervisor.CommitSecret(await.Context(t), "k0"); !errors.Is(err, &rpc.Error{Code: rpc.CodeNotStaged}) {
 		t.Errorf("another secret than the next: %v", err)
 	}
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"saltern/internal/control"
+	"saltern/internal/rpc"
 	"saltern/master/internal/mastertest"
 	"saltern/master/keys"
 	"saltern/test/await"
@@ -89,10 +90,10 @@ func TestControlSocket(t *testing.T) {
 	b, err := json.Marshal(got)
 	check.Must(t, err)
 	controltest.Recorded(t, "minions.json", b, *update)
-	var refused *control.Error
+	var refused *rpc.Error
 	for _, err := range []error{c.RemoveMember(t.Context(), control.Removal{ID: "10.0.0.2"}),
 		c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")} {
-		if !errors.As(err, &refused) || refused.Code != control.CodeNoCluster {
+		if !errors.As(err, &refused) || refused.Code != rpc.CodeNoCluster {
 			t.Errorf("alone: %v", err)
 		}
 	}

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,10 +10,10 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"syscall"
 
 	"saltern/internal/localsock"
+	"saltern/internal/rpc"
 )
 
 // maxAnswer bounds an answer in bytes: a line for each of
@@ -24,24 +23,24 @@ const maxAnswer = 64 << 20
 // errStranger says that somebody else listens on a socket than who should.
 var errStranger = errors.New("the socket is another user's")
 
-// Whom a socket is of, as errors name them.
+// The programs behind sockets, as errors name them.
 const (
 	master     = "master"
 	supervisor = "supervisor"
 )
 
-// Client asks a master on its control socket. It is safe for concurrent use; the
-// context of a call bounds it.
+// Client asks a master on its control socket. It is safe for concurrent use.
 type Client struct {
-	socket localsock.Client
+	rpc rpc.Client
 }
 
 // NewClient prepares a client for the socket at path, on which the user uid or
 // root must listen. Nothing is opened until a method is called.
-func NewClient(path string, uid int) *Client { return &Client{newSocket(path, uid, maxAnswer)} }
+func NewClient(path string, uid int) *Client { return &Client{newClient(master, path, uid, maxAnswer)} }
 
-// newSocket is a client for a socket on which the user uid or root must listen.
-func newSocket(path string, uid int, most int64) localsock.Client {
+// newClient returns a client for the socket of a program, on which the user uid or root must
+// listen. It reads an answer of so many bytes at most.
+func newClient(program, path string, uid int, most int64) rpc.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "unix", path)
@@ -62,69 +61,57 @@ func newSocket(path string, uid int, most int64) localsock.Client {
 		return c, nil
 	}
 
-	return localsock.Client{
-		HTTP:      &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}},
-		MaxAnswer: most,
+	return rpc.Client{
+		Host: program,
+		Socket: localsock.Client{
+			HTTP:      &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}},
+			MaxAnswer: most,
+		},
 	}
 }
 
 // Minions returns what the master knows of its minions, with the fingerprints
 // of their keys if finger is set.
-func (c *Client) Minions(ctx context.Context, finger bool) (m Minions, err error) {
-	err = c.do(ctx, http.MethodGet, "minions?finger="+strconv.FormatBool(finger), nil, &m)
-	return m, err
+func (c *Client) Minions(ctx context.Context, finger bool) (Minions, error) {
+	return ask(ctx, &c.rpc, listMinions, finger)
 }
 
 // RemoveMember takes a master out of the cluster, for good, and replaces the
 // secret and the keys that it knew. The error matches [ErrNoSuchMember] if there
 // is none.
 func (c *Client) RemoveMember(ctx context.Context, r Removal) error {
-	return c.post(ctx, "remove", verb{Removal: r})
+	_, err := ask(ctx, &c.rpc, removeMember, r)
+	return err
 }
 
 // StageSecret makes the secret that is to follow, if there is none yet.
-func (c *Client) StageSecret(ctx context.Context) error { return c.post(ctx, "secret_next", verb{}) }
+func (c *Client) StageSecret(ctx context.Context) error {
+	_, err := ask(ctx, &c.rpc, stageSecret, rpc.None{})
+	return err
+}
 
 // CommitSecret puts the next secret, named by [Secrets.SecretFinger], in the
 // place of the present one.
 func (c *Client) CommitSecret(ctx context.Context, finger string) error {
-	return c.post(ctx, "secret_commit", verb{Finger: finger})
+	_, err := ask(ctx, &c.rpc, commitSecret, commitRequest{finger})
+	return err
 }
 
-func (c *Client) post(ctx context.Context, what string, v verb) error {
-	ctx, cancel := context.WithTimeout(ctx, verbTakes)
-	defer cancel()
-	return c.do(ctx, http.MethodPost, "cluster/"+what, v, &struct{}{})
-}
-
-func (c *Client) do(ctx context.Context, method, what string, in, out any) error {
-	return ask(ctx, c.socket, master, method, what, in, out)
-}
-
-// ask asks whom a socket is of.
-func ask(ctx context.Context, socket localsock.Client, whom, method, what string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return fmt.Errorf("encode the request: %w", err)
+// ask asks the program behind a socket.
+func ask[In, Out any](ctx context.Context, c *rpc.Client, m *rpc.Method[In, Out], in In) (Out, error) {
+	out, err := rpc.Call(ctx, c, m, in)
+	if err == nil {
+		return out, nil
 	}
 
-	b, err := socket.Do(ctx, method, whom+"/v1/"+what, nil, body)
-	if no, ok := errors.AsType[*localsock.Refusal](err); ok {
-		refused := Error{Code: CodeFailed, Text: no.Status}
-		_ = json.Unmarshal(no.Body, &refused) // else the status must do
-		refused.Text = line(refused.Text)
-		return &refused
+	if refusal, ok := errors.AsType[*rpc.Error](err); ok {
+		refusal.Text = line(refusal.Text)
+		return out, refusal
 	}
-
-	if err != nil {
-		return unheard(whom, err)
+	if unreadable, ok := errors.AsType[*rpc.AnswerError](err); ok {
+		return out, fmt.Errorf("the %s's answer cannot be read: %w", c.Host, unreadable)
 	}
-
-	if err := json.Unmarshal(b, out); err != nil {
-		return fmt.Errorf("the %s's answer cannot be read: %w", whom, err)
-	}
-
-	return nil
+	return out, unheard(c.Host, err)
 }
 
 // unheard words why a program was not heard, for whoever asked for something: that it

@@ -9,6 +9,8 @@
 //	Master      what a master does for its supervisor, on its control socket
 //	Supervisor  what a supervisor does for its master's users, at its door
 //
+// The methods of both are rows of tables of package rpc, in methods.go.
+//
 // Names and types in JSON are those of the files that earlier versions wrote,
 // because an upgrade mixes versions. Whoever reads trusts nobody: sizes and
 // numbers are bounded here, and text of the other side is made safe for one

@@ -2,8 +2,9 @@ package control
 
 import (
 	"context"
-	"net/http"
 	"time"
+
+	"saltern/internal/rpc"
 )
 
 // Bounds of what is told of git remotes.
@@ -56,21 +57,17 @@ type gitRequest struct {
 }
 
 // Git returns the git remotes of the master.
-func (c *Client) Git(ctx context.Context) (g Git, err error) {
-	if err = c.do(ctx, http.MethodGet, "git", nil, &g); err != nil {
-		return Git{}, err
-	}
-	return g.clean(), nil
+func (c *Client) Git(ctx context.Context) (Git, error) {
+	g, err := ask(ctx, &c.rpc, readGit, rpc.None{})
+	return g.clean(), err
 }
 
 // FetchGit has the master fetch the remotes of that URL or name, "" for all, and
 // returns how they are after at most [GitTakes]. The error matches
 // [ErrNoSuchRemote] if there is none.
-func (c *Client) FetchGit(ctx context.Context, remote string) (g Git, err error) {
-	if err = c.do(ctx, http.MethodPost, "git/fetch", gitRequest{remote}, &g); err != nil {
-		return Git{}, err
-	}
-	return g.clean(), nil
+func (c *Client) FetchGit(ctx context.Context, remote string) (Git, error) {
+	g, err := ask(ctx, &c.rpc, fetchGit, gitRequest{remote})
+	return g.clean(), err
 }
 
 // clean bounds what the other side says and makes it fit for one line each.

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"net/http"
 	"time"
 )
 
@@ -52,9 +51,7 @@ func (n Newest) clean() Newest {
 
 // Newest has the supervisor copy what is new on the shared volume, and returns how new
 // the copy is then. An error means that it could not be asked.
-func (d *Door) Newest(ctx context.Context, q NewestQuestion) (n Newest, err error) {
-	ctx, cancel := context.WithTimeout(ctx, NewestTakes)
-	defer cancel()
-	err = ask(ctx, d.socket, supervisor, http.MethodPost, "files/newest", q, &n)
+func (d *Door) Newest(ctx context.Context, q NewestQuestion) (Newest, error) {
+	n, err := ask(ctx, &d.rpc, copyNewest, q)
 	return n.clean(), err
 }

@@ -2,8 +2,9 @@ package control
 
 import (
 	"context"
-	"net/http"
 	"time"
+
+	"saltern/internal/rpc"
 )
 
 const (
@@ -44,11 +45,9 @@ type ScheduleProblem struct {
 }
 
 // Schedule returns the schedule of the master.
-func (c *Client) Schedule(ctx context.Context) (s Schedule, err error) {
-	if err := c.do(ctx, http.MethodGet, "schedule", nil, &s); err != nil {
-		return Schedule{}, err
-	}
-	return s.clean(), nil
+func (c *Client) Schedule(ctx context.Context) (Schedule, error) {
+	s, err := ask(ctx, &c.rpc, readSchedule, rpc.None{})
+	return s.clean(), err
 }
 
 // clean bounds what the other side says and makes it fit for one line each.

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"saltern/internal/rpc"
 )
 
 // fakeMaster notes what it is asked and answers err.
@@ -158,15 +160,15 @@ func TestClientAndServer(t *testing.T) {
 	}
 
 	// What is refused keeps its code; the text is made safe.
-	f.err = fmt.Errorf("later: %w", &Error{Code: CodeNoSuchMember, Text: "there is no\x1b[2J\n10.0.0.9"})
+	f.err = fmt.Errorf("later: %w", &rpc.Error{Code: rpc.CodeNoSuchMember, Text: "there is no\x1b[2J\n10.0.0.9"})
 	err := c.RemoveMember(t.Context(), Removal{ID: "10.0.0.9"})
 	if !errors.Is(err, ErrNoSuchMember) || err.Error() != "there is no 10.0.0.9" {
 		t.Errorf("%v", err)
 	}
 
 	f.err = errors.New("no such member of the disk")
-	var refused *Error
-	if err := c.StageSecret(t.Context()); !errors.As(err, &refused) || refused.Code != CodeFailed ||
+	var refused *rpc.Error
+	if err := c.StageSecret(t.Context()); !errors.As(err, &refused) || refused.Code != rpc.CodeFailed ||
 		errors.Is(err, ErrNoSuchMember) {
 		t.Errorf("a text is no code: %v", err)
 	}
@@ -226,7 +228,7 @@ func TestGitOfAMaster(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	f.err = &Error{Code: CodeNoSuchRemote, Text: "none"}
+	f.err = &rpc.Error{Code: rpc.CodeNoSuchRemote, Text: "none"}
 	if _, err := c.FetchGit(t.Context(), "y"); !errors.Is(err, ErrNoSuchRemote) {
 		t.Errorf("%v", err)
 	}
@@ -336,7 +338,7 @@ func TestWhoIsNotHeard(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			c := &Client{newSocket(row.path, os.Geteuid(), row.most)}
+			c := &Client{newClient(master, row.path, os.Geteuid(), row.most)}
 			if _, err := c.Schedule(ctx); err == nil || err.Error() != row.want {
 				t.Errorf("%v, want %s", err, row.want)
 			}

@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"net/http"
 	"time"
+
+	"saltern/internal/rpc"
 )
 
 // MaxTokens bounds what is told of tokens.
@@ -43,8 +44,8 @@ type Revoked struct {
 	Count int `json:"count"`
 }
 
-// ErrNoSuchToken matches refusals with [CodeNoSuchToken].
-var ErrNoSuchToken error = &Error{Code: CodeNoSuchToken, Text: "no such log-in; it may have ended meanwhile"}
+// ErrNoSuchToken matches refusals with [rpc.CodeNoSuchToken].
+var ErrNoSuchToken error = &rpc.Error{Code: rpc.CodeNoSuchToken, Text: "no such log-in; it may have ended meanwhile"}
 
 // TokenName is what names a token to people: 64 bits of a digest, which proves nothing
 // and from which nobody finds the token.
@@ -58,14 +59,14 @@ func (r Revocation) Check() error {
 	name, err := hex.DecodeString(r.Name)
 	switch {
 	case (r.Name == "") == (r.User == ""):
-		return &Error{Code: CodeBadRequest, Text: "either the name of a log-in or a user is needed"}
+		return &rpc.Error{Code: rpc.CodeBadRequest, Text: "either the name of a log-in or a user is needed"}
 	case err != nil || r.Name != "" && len(name) != 8:
-		return &Error{
-			Code: CodeBadRequest,
+		return &rpc.Error{
+			Code: rpc.CodeBadRequest,
 			Text: "the name of a log-in has 16 hexadecimal digits, as the list shows it",
 		}
 	case len(r.User) > maxUser || len(r.Eauth) > maxUser:
-		return &Error{Code: CodeBadRequest, Text: "the name of a user or system is too long"}
+		return &rpc.Error{Code: rpc.CodeBadRequest, Text: "the name of a user or system is too long"}
 	}
 	return nil
 }
@@ -74,16 +75,15 @@ func (r Revocation) Check() error {
 const maxUser = 256
 
 // Tokens returns who is logged in.
-func (c *Client) Tokens(ctx context.Context) (t Tokens, err error) {
-	err = c.do(ctx, http.MethodGet, "tokens", nil, &t)
+func (c *Client) Tokens(ctx context.Context) (Tokens, error) {
+	t, err := ask(ctx, &c.rpc, listTokens, rpc.None{})
 	return t.Clean(), err
 }
 
 // RevokeTokens ends log-ins, on all masters of a cluster. The error matches
 // [ErrNoSuchToken] if there are none.
-func (c *Client) RevokeTokens(ctx context.Context, r Revocation) (out Revoked, err error) {
-	err = c.do(ctx, http.MethodPost, "tokens/revoke", r, &out)
-	return out, err
+func (c *Client) RevokeTokens(ctx context.Context, r Revocation) (Revoked, error) {
+	return ask(ctx, &c.rpc, revokeTokens, r)
 }
 
 // Clean bounds what the other side says and makes it fit for one line each.

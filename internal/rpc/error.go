@@ -73,18 +73,36 @@ type Error struct {
 // Error returns the text.
 func (e *Error) Error() string { return e.Text }
 
-// Is reports whether target is a refusal with the same code.
+// Is reports whether target is a refusal, or a kind of refusals, with the same code.
 func (e *Error) Is(target error) bool {
-	t, ok := target.(*Error)
-	return ok && t.Code == e.Code
+	switch target := target.(type) {
+	case *Error:
+		return target.Code == e.Code
+	case *Kind:
+		return target.Code == e.Code
+	}
+	return false
 }
 
-// Explain returns the refusal that answers with err: the code of the first [Error] in its
-// chain, or [CodeFailed], and the text of the whole.
+// Kind is an error to be wrapped and asked for: of its own program, whose text follows, and of
+// refusals with its code.
+type Kind struct {
+	Code Code
+	Text string
+}
+
+// Error returns the text.
+func (k *Kind) Error() string { return k.Text }
+
+// Explain returns the refusal that answers with err: the first [Error] in its chain as it is,
+// else the whole text with the code of the first [Kind], else with [CodeFailed].
 func Explain(err error) *Error {
+	if refusal, ok := errors.AsType[*Error](err); ok {
+		return refusal
+	}
 	code := CodeFailed
-	if e, ok := errors.AsType[*Error](err); ok {
-		code = e.Code
+	if kind, ok := errors.AsType[*Kind](err); ok {
+		code = kind.Code
 	}
 	return &Error{Code: code, Text: err.Error()}
 }

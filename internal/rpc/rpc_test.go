@@ -18,7 +18,7 @@ import (
 )
 
 // errAway is what the methods of the tests need.
-var errAway = &Error{Code: CodeState, Text: "this node is alone"}
+var errAway = &Kind{Code: CodeState, Text: "this node is alone"}
 
 type greeting struct {
 	Name string `json:"name"`

@@ -67,9 +67,9 @@ func (l *link) connected() {
 	}
 }
 
-// Drain waits until all data of SendData is written to the connected peers, or ctx ends. A stopping
+// FlushData waits until all data of SendData is written to the connected peers, or ctx ends. A stopping
 // master calls it, because its peers cannot learn in any other way what it was told last.
-func (p *Pool) Drain(ctx context.Context) {
+func (p *Pool) FlushData(ctx context.Context) {
 	for p.owesData() {
 		if pause.For(ctx, drainEvery) != nil {
 			return

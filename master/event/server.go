@@ -81,7 +81,7 @@ type Server struct {
 	mu      sync.Mutex
 	readers map[*reader]struct{}
 	writers map[*net.UnixConn]struct{}
-	// settling holds the calls of Settle and Drain in progress, by the name that they connect from.
+	// settling holds the calls of Settle and AwaitWriters in progress, by the name that they connect from.
 	settling map[string]chan struct{}
 	stopped  bool // no more events are taken
 	closed   bool

@@ -33,8 +33,8 @@ type RunsConfig struct {
 	// runner_returns is off: results of runners are not stored, those of wheel functions are
 	Forget bool
 	Fire   func(tag string, data *value.Map) // puts an event on the bus
-	// Drain waits until the events of ended processes are on the bus.
-	Drain func(ctx context.Context) error
+	// AwaitWriters waits until the events of ended processes are on the bus.
+	AwaitWriters func(ctx context.Context) error
 	// Newest updates the files of this master before a function in Python reads them. It may be
 	// nil: they are always up to date.
 	Newest func(ctx context.Context)
@@ -139,7 +139,7 @@ func (r *Runs) OfPython(ctx context.Context, python *pyrunner.Caller, c pyrunner
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTakes)
 	defer cancel()
-	if err := r.Drain(ctx); err != nil {
+	if err := r.AwaitWriters(ctx); err != nil {
 		r.Log.Warn("events of a function may come after that of its end", "fun", c.Fun, "jid", c.Job.JID, "error", err)
 	}
 	return ret, err

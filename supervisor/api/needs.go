@@ -11,7 +11,7 @@ import (
 )
 
 // ErrConfig marks a configuration that was refused; the caller gets its text.
-var ErrConfig error = &rpc.Error{Code: rpc.CodeConfig, Text: "configuration refused"}
+var ErrConfig error = &rpc.Kind{Code: rpc.CodeConfig, Text: "configuration refused"}
 
 // ErrState marks a request that does not fit to how the node is, or to where its set-up
 // stands, or that somebody else leads.

@@ -81,7 +81,7 @@ type Config struct {
 }
 
 // ErrState marks a request that does not fit to where the set-up stands.
-var ErrState error = &rpc.Error{Code: rpc.CodeState, Text: "not possible now"}
+var ErrState error = &rpc.Kind{Code: rpc.CodeState, Text: "not possible now"}
 
 // Machine takes the node through its states. Run does the work; the other
 // methods are safe for concurrent use.

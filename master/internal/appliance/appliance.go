@@ -104,7 +104,7 @@ func (a Appliance) Drain(ctx context.Context, node string, end bool) error {
 	if a.door == nil {
 		return ErrNone
 	}
-	return a.door.Drain(ctx, control.Drain{By: byCaller(ctx), Node: node, End: end})
+	return a.door.DrainNode(ctx, control.Drain{By: byCaller(ctx), Node: node, End: end})
 }
 
 // Restart restarts a service of a node.

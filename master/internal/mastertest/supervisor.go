@@ -72,8 +72,8 @@ func (s *HostileSupervisor) Records(context.Context, control.Question) (json.Raw
 	})
 }
 
-// Drain notes who wants it of which node.
-func (s *HostileSupervisor) Drain(_ context.Context, q control.Drain) error {
+// DrainNode notes who wants it of which node.
+func (s *HostileSupervisor) DrainNode(_ context.Context, q control.Drain) error {
 	return s.act(q.By, "drain "+q.Node)
 }
 

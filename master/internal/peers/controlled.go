@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"saltern/internal/control"
+	"saltern/internal/rpc"
 	"saltern/master/cluster"
 	"saltern/master/cluster/node"
 	"saltern/master/internal/eauth"
@@ -55,18 +56,18 @@ func (c Controlled) CommitSecret(ctx context.Context, finger string) error {
 func (c Controlled) onCluster(given bool, f func() error) error {
 	switch {
 	case c.Pool == nil:
-		return &control.Error{Code: control.CodeNoCluster, Text: "this master belongs to no cluster"}
+		return &rpc.Error{Code: rpc.CodeNoCluster, Text: "this master belongs to no cluster"}
 	case !given:
-		return &control.Error{Code: control.CodeBadRequest, Text: "an argument is missing or too long"}
+		return &rpc.Error{Code: rpc.CodeBadRequest, Text: "an argument is missing or too long"}
 	}
 
 	err := f()
-	for cause, code := range map[error]control.Code{
-		node.ErrNotMember: control.CodeNoSuchMember, node.ErrLast: control.CodeLastMember,
-		node.ErrNotStaged: control.CodeNotStaged, node.ErrInactive: control.CodeNoCluster,
+	for cause, code := range map[error]rpc.Code{
+		node.ErrNotMember: rpc.CodeNoSuchMember, node.ErrLast: rpc.CodeLastMember,
+		node.ErrNotStaged: rpc.CodeNotStaged, node.ErrInactive: rpc.CodeNoCluster,
 	} {
 		if errors.Is(err, cause) {
-			return &control.Error{Code: code, Text: err.Error()}
+			return &rpc.Error{Code: code, Text: err.Error()}
 		}
 	}
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"saltern/internal/control"
+	"saltern/internal/rpc"
 	"saltern/master/cluster"
 	"saltern/master/cluster/node"
 )
@@ -14,15 +15,15 @@ import (
 func TestControlCodes(t *testing.T) {
 	c := Controlled{Pool: &cluster.Pool{}}
 	for cause, want := range map[error]error{
-		node.ErrNotMember: control.ErrNoSuchMember, node.ErrLast: &control.Error{Code: control.CodeLastMember},
-		node.ErrNotStaged: &control.Error{Code: control.CodeNotStaged}, node.ErrInactive: &control.Error{Code: control.CodeNoCluster},
+		node.ErrNotMember: control.ErrNoSuchMember, node.ErrLast: &rpc.Error{Code: rpc.CodeLastMember},
+		node.ErrNotStaged: &rpc.Error{Code: rpc.CodeNotStaged}, node.ErrInactive: &rpc.Error{Code: rpc.CodeNoCluster},
 	} {
 		if err := c.onCluster(true, func() error { return fmt.Errorf("later: %w", cause) }); !errors.Is(err, want) {
 			t.Errorf("%v became %v", cause, err)
 		}
 	}
 
-	if err := c.onCluster(false, nil); !errors.Is(err, &control.Error{Code: control.CodeBadRequest}) {
+	if err := c.onCluster(false, nil); !errors.Is(err, &rpc.Error{Code: rpc.CodeBadRequest}) {
 		t.Errorf("without an argument: %v", err)
 	}
 

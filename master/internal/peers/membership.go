@@ -387,7 +387,7 @@ func (m *Membership) Close() {
 	if m.share != nil {
 		m.share.SendLast()
 		ctx, cancel := context.WithTimeout(context.Background(), closingShare)
-		m.Pool.Drain(ctx)
+		m.Pool.FlushData(ctx)
 		cancel()
 	}
 	m.Pool.Close()

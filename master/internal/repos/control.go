@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"saltern/internal/control"
+	"saltern/internal/rpc"
 	"saltern/master/internal/git"
 )
 
@@ -77,14 +78,14 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 	}
 
 	if !any {
-		return control.Git{}, &control.Error{Code: control.CodeNoSuchRemote, Text: "no such git remote is configured"}
+		return control.Git{}, &rpc.Error{Code: rpc.CodeNoSuchRemote, Text: "no such git remote is configured"}
 	}
 
 	select {
 	case s.requestSlots <- struct{}{}:
 	default:
-		return control.Git{}, &control.Error{
-			Code: control.CodeFailed,
+		return control.Git{}, &rpc.Error{
+			Code: rpc.CodeFailed,
 			Text: "too many fetches are asked for: try again later",
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/internal/control"
+	"saltern/internal/rpc"
 	"saltern/master/conf"
 	"saltern/master/runner"
 	"saltern/master/value"
@@ -144,7 +145,7 @@ func TestWithoutGit(t *testing.T) {
 		t.Errorf("git.status: %v, %v", v, err)
 	}
 
-	if _, err := r.service.FetchGit(t.Context(), ""); !errors.Is(err, &control.Error{Code: control.CodeNoSuchRemote}) {
+	if _, err := r.service.FetchGit(t.Context(), ""); !errors.Is(err, &rpc.Error{Code: rpc.CodeNoSuchRemote}) {
 		t.Errorf("a fetch for the supervisor: %v", err)
 	}
 }
@@ -405,7 +406,7 @@ func TestFetchForTheSupervisor(t *testing.T) {
 	r := newRig(t,
 		"fileserver_backend: [gitfs]\ngitfs_update_interval: 3600\ngitfs_remotes: ['"+one.URL()+"', '"+two.URL()+"']\n")
 	if _, err := r.service.FetchGit(t.Context(), "three"); !errors.Is(err,
-		&control.Error{Code: control.CodeNoSuchRemote}) {
+		&rpc.Error{Code: rpc.CodeNoSuchRemote}) {
 		t.Errorf("no such remote: %v", err)
 	}
 
@@ -416,7 +417,7 @@ func TestFetchForTheSupervisor(t *testing.T) {
 		check.Must(t, err)
 	}
 
-	if _, err := r.service.FetchGit(gone, "one"); !errors.Is(err, &control.Error{Code: control.CodeFailed}) {
+	if _, err := r.service.FetchGit(gone, "one"); !errors.Is(err, &rpc.Error{Code: rpc.CodeFailed}) {
 		t.Errorf("one more than there is room for: %v", err)
 	}
 

@@ -16,6 +16,7 @@ import (
 	"saltern/internal/localsock"
 	"saltern/internal/pause"
 	"saltern/internal/ratelimit"
+	"saltern/internal/rpc"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/everynode"
@@ -60,8 +61,8 @@ func readRate() ratelimit.Rate { return ratelimit.Rate{Burst: 60, PerSecond: 10}
 func recordRate() ratelimit.Rate { return ratelimit.Rate{Burst: 10, PerSecond: 0.5} }
 func actRate() ratelimit.Rate    { return ratelimit.Rate{Burst: 6, PerSecond: 0.05} }
 
-var errDoorBusy = &control.Error{
-	Code: control.CodeBusy,
+var errDoorBusy = &rpc.Error{
+	Code: rpc.CodeBusy,
 	Text: "too much was asked of applianced: try again in half a minute",
 }
 
@@ -228,7 +229,7 @@ func (d *door) Records(ctx context.Context, q control.Question) (json.RawMessage
 	}
 	query, err := audit.ParseQuery(audit.Query{Since: q.Since, User: q.User, Action: q.Action, Last: q.Last}.Values())
 	if err != nil {
-		return nil, &control.Error{Code: control.CodeBadRequest, Text: err.Error()}
+		return nil, &rpc.Error{Code: rpc.CodeBadRequest, Text: err.Error()}
 	}
 	list, err := d.records(ctx, query)
 	if err != nil {
@@ -283,7 +284,7 @@ func (d *door) recorded(
 	switch {
 	case errors.Is(err, api.ErrState), errors.Is(err, service.ErrUnknown):
 		r.Result = audit.Refused
-		err = &control.Error{Code: control.CodeState, Text: err.Error()}
+		err = &rpc.Error{Code: rpc.CodeState, Text: err.Error()}
 	case err == nil && goesOn:
 		r.Result = audit.Started
 	}
@@ -292,8 +293,8 @@ func (d *door) recorded(
 	return err
 }
 
-// Drain implements [control.Supervisor].
-func (d *door) Drain(ctx context.Context, q control.Drain) error {
+// DrainNode implements [control.Supervisor].
+func (d *door) DrainNode(ctx context.Context, q control.Drain) error {
 	action := "node.drain"
 	if q.End {
 		action = "node.undrain"

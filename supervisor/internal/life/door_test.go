@@ -14,6 +14,7 @@ import (
 
 	"saltern/internal/audit"
 	"saltern/internal/control"
+	"saltern/internal/rpc"
 	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
@@ -147,7 +148,7 @@ func TestDoor(t *testing.T) {
 	}
 
 	by.Proof = "login" // which only the supervisor itself can know
-	if err := c.Drain(t.Context(), control.Drain{
+	if err := c.DrainNode(t.Context(), control.Drain{
 		By:   by,
 		Node: "n1",
 	}); err == nil || !strings.Contains(err.Error(), "not part of a cluster") {
@@ -184,7 +185,7 @@ func TestAttack80Door(t *testing.T) {
 		}
 	}
 
-	if err := c.Drain(t.Context(),
+	if err := c.DrainNode(t.Context(),
 		control.Drain{
 			By:   control.By{User: strings.Repeat("u", 10000)},
 			Node: "n1",
@@ -201,7 +202,7 @@ func TestAttack80Door(t *testing.T) {
 	refused := 0
 	for range 30 {
 		err := c.Restart(t.Context(), control.Restart{By: evil, Node: "n1", Service: "lb"})
-		if e, ok := errors.AsType[*control.Error](err); ok && e.Code == control.CodeBusy {
+		if e, ok := errors.AsType[*rpc.Error](err); ok && e.Code == rpc.CodeBusy {
 			refused++
 		}
 	}

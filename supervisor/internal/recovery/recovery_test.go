@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/internal/control"
+	"saltern/internal/rpc"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/nodeapi"
@@ -167,7 +168,7 @@ func TestRecoverOnADirectory(t *testing.T) {
 // A master that refuses holds a recovery up.
 func TestRecoverBesideAMasterThatRefuses(t *testing.T) {
 	w := survivor(t, settings.DirectoryStorage)
-	w.refuses = &control.Error{Code: control.CodeFailed, Text: "no such member of the disk"}
+	w.refuses = &rpc.Error{Code: rpc.CodeFailed, Text: "no such member of the disk"}
 	if err := w.Recover(t.Context(), false); !errors.Is(err, w.refuses) {
 		t.Errorf("%v", err)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // TestDrain: what a program has fired before it hung up is on the bus before what is fired
-// after Drain; a program that stays connected, and has nothing to say, is not waited for.
+// after AwaitWriters; a program that stays connected, and has nothing to say, is not waited for.
 func TestDrain(t *testing.T) {
 	b, s := serve(t, Config{})
 	connect := func() net.Conn {
@@ -43,7 +43,7 @@ func TestDrain(t *testing.T) {
 			c.Close()
 		}
 
-		if err := s.Drain(within(t)); err != nil {
+		if err := s.AwaitWriters(within(t)); err != nil {
 			t.Fatal(err)
 		}
 		if len(sub.C) != 100 {
@@ -55,14 +55,14 @@ func TestDrain(t *testing.T) {
 		}
 	}
 
-	// The connection of Drain itself is gone when the server has read its end.
+	// The connection of AwaitWriters itself is gone when the server has read its end.
 	await.That(t, "writers that are not counted any more", func() bool { return s.Stats().Writers == 1 })
 	if st := s.Stats(); st.Refused != 0 {
 		t.Errorf("%+v", st)
 	}
 
 	s.Close()
-	if err := s.Drain(within(t)); err == nil {
+	if err := s.AwaitWriters(within(t)); err == nil {
 		t.Error("drained without a socket")
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainStep is how often Drain looks again.
+// drainStep is how often AwaitWriters looks again.
 const drainStep = 2 * time.Millisecond
 
-// Drain waits until all events are on the bus that were written to the pull socket on connections
-// that are closed by now. That includes the events of an ended process: call Drain before reporting
+// AwaitWriters waits until all events are on the bus that were written to the pull socket on connections
+// that are closed by now. That includes the events of an ended process: call AwaitWriters before reporting
 // the end of a process.
-func (s *Server) Drain(ctx context.Context) error {
+func (s *Server) AwaitWriters(ctx context.Context) error {
 	if err := s.passed(ctx, pullName); err != nil {
 		return fmt.Errorf("event socket: waiting for its writers: %w", err)
 	}
