@@ -156,7 +156,16 @@ func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now f
 	}
 
 	for _, open := range []func(context.Context) error{
-		m.openDirs, m.openCluster, m.openSecrets, m.openPublish, m.openKeys, m.openCallers, m.openStores, m.openBus, m.openServices, m.openDoors,
+		m.openDirs,
+		m.openCluster,
+		m.openSecrets,
+		m.openPublish,
+		m.openKeys,
+		m.openCallers,
+		m.openStores,
+		m.openBus,
+		m.openServices,
+		m.openDoors,
 	} {
 		if err := open(ctx); err != nil {
 			return nil, errors.Join(err, m.Close())

@@ -50,7 +50,8 @@ func (s *Server) logAccess(q *request) {
 	}
 
 	r := q.http
-	_, err := fmt.Fprintf(s.access.file, "%s - - [%s] \"%s %s %s\" %d %d \"%s\" \"%s\"\n", q.from, s.now().Format("02/Jan/2006:15:04:05 -0700"),
+	_, err := fmt.Fprintf(s.access.file, "%s - - [%s] \"%s %s %s\" %d %d \"%s\" \"%s\"\n",
+		q.from, s.now().Format("02/Jan/2006:15:04:05 -0700"),
 		printable.Brief(r.Method, 16), printable.Brief(r.URL.EscapedPath(), 1024), r.Proto, q.code, q.sent,
 		printable.Brief(redact.Text(cmp.Or(r.Referer(), "-")), 256), printable.Brief(
 			redact.Text(cmp.Or(r.UserAgent(), "-")), 256))

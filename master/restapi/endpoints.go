@@ -333,13 +333,24 @@ func showStats(s *Server, _ context.Context, _ *request) (any, error) {
 	c := &s.count
 	open, refused := s.places.Counted()
 	return value.NewMap("salt-api", value.NewMap(
-		"Start Time", float64(s.started.UnixMicro())/1e6, "Uptime", s.now().Sub(s.started).Seconds(),
-		"Total Requests", n(c.requests.Load()), "Current Requests", s.pools.workers.Used(ratelimit.Proven), "Waiting Requests", int64(s.pools.workers.Waiting()),
-		"Connections", int64(open), "Event Readers", s.pools.readers.Used(ratelimit.Proven), "Body Memory", s.pools.memory.Used(ratelimit.Proven),
-		"Current Logins", s.pools.logins.Used(ratelimit.Proven), "Waiting Logins", int64(s.pools.logins.Waiting()),
-		"Events Sent", n(c.events.Load()), "Wrong Logins", n(c.wrong.Load()), "Limited Logins", n(c.limited.Load()),
-		"Refused Busy", n(c.busy.Load()), "Refused Connections", n(c.refused.Load()+
-			refused), "Refused Bodies", n(c.large.Load()), "Cut Readers", n(c.cut.Load()))), nil
+		"Start Time", float64(s.started.UnixMicro())/1e6,
+		"Uptime", s.now().Sub(s.started).Seconds(),
+		"Total Requests", n(c.requests.Load()),
+		"Current Requests", s.pools.workers.Used(ratelimit.Proven),
+		"Waiting Requests", int64(s.pools.workers.Waiting()),
+		"Connections", int64(open),
+		"Event Readers", s.pools.readers.Used(ratelimit.Proven),
+		"Body Memory", s.pools.memory.Used(ratelimit.Proven),
+		"Current Logins", s.pools.logins.Used(ratelimit.Proven),
+		"Waiting Logins", int64(s.pools.logins.Waiting()),
+		"Events Sent", n(c.events.Load()),
+		"Wrong Logins", n(c.wrong.Load()),
+		"Limited Logins", n(c.limited.Load()),
+		"Refused Busy", n(c.busy.Load()),
+		"Refused Connections", n(c.refused.Load()+refused),
+		"Refused Bodies", n(c.large.Load()),
+		"Cut Readers", n(c.cut.Load()),
+	)), nil
 }
 
 // sendPath sends one file of the configuration.

@@ -205,7 +205,8 @@ func (f *formatted) takePresent(data *value.Map) []string {
 	}
 
 	fresh := slices.DeleteFunc(there, func(id string) bool { return f.minions.Map(id) != nil })
-	if now := f.now(); len(fresh) > 0 {
+	if len(fresh) > 0 {
+		now := f.now()
 		changed = true
 		if now.Sub(f.asked) >= grainsAgain {
 			f.asked = now

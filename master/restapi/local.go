@@ -41,7 +41,9 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 		}
 	}
 
-	j.Target, j.Fun, j.TargetType = take("tgt"), take("fun"), "glob"
+	j.Target = take("tgt")
+	j.Fun = take("fun")
+	j.TargetType = "glob"
 	if s, ok := take("tgt_type").(string); ok && s != "" {
 		j.TargetType = s
 	}

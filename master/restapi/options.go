@@ -119,7 +119,9 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 	}
 
 	if !r.truthOf("disable_ssl") {
-		o.Cert, o.Key, o.Chain = r.pathOf("ssl_crt"), r.pathOf("ssl_key"), r.pathOf("ssl_chain")
+		o.Cert = r.pathOf("ssl_crt")
+		o.Key = r.pathOf("ssl_key")
+		o.Chain = r.pathOf("ssl_chain")
 		if o.Cert == "" || o.Key == "" {
 			r.addFault("ssl_crt",
 				"and ssl_key are needed: name a certificate and its key, or set disable_ssl: True where nobody can listen")

@@ -90,7 +90,9 @@ func (s *Service) denied(ctx context.Context, r request, from netip.AddrPort) ve
 	if _, have := s.cfg.Keys.Denied(r.id); have {
 		return refused(ActDenied)
 	}
-	if err := s.changeStore(ctx, func() error { return s.cfg.Keys.DenyFrom(from.Addr(), r.id, r.pub) }); err != nil && !errors.Is(err, keys.ErrPendingFull) {
+
+	err := s.changeStore(ctx, func() error { return s.cfg.Keys.DenyFrom(from.Addr(), r.id, r.pub) })
+	if err != nil && !errors.Is(err, keys.ErrPendingFull) {
 		s.log.Error("storing a denied key", "minion", r.id, "error", err)
 	}
 	return refused(ActDenied)

@@ -82,7 +82,9 @@ func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, erro
 
 	sum := sha256.Sum256(seed)
 	tok := who
-	tok.Token, tok.Start, tok.Expire = hex.EncodeToString(sum[:]), now, now.Add(life)
+	tok.Token = hex.EncodeToString(sum[:])
+	tok.Start = now
+	tok.Expire = now.Add(life)
 	p, err := t.pathOf(tok.Token)
 	if err != nil {
 		return Token{}, err

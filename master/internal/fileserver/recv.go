@@ -152,8 +152,9 @@ func (r *receiver) storeChunk(id, name string, loc int64, data []byte) error {
 	}
 
 	_, err = f.WriteAt(data, loc)
-	if cerr := f.Close(); err == nil {
-		err = cerr
+	closeErr := f.Close()
+	if err == nil {
+		err = closeErr
 	}
 
 	use.bytes += grows

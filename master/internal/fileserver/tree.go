@@ -145,8 +145,9 @@ func replaceBelow(dir, rel, data string) error {
 		err = f.Sync()
 	}
 
-	if cerr := f.Close(); err == nil {
-		err = cerr
+	closeErr := f.Close()
+	if err == nil {
+		err = closeErr
 	}
 
 	if err == nil {

@@ -156,8 +156,9 @@ func writeBlob(
 		_, err := io.Copy(f, body)
 		return err
 	})
-	if e := f.Close(); err == nil {
-		err = e
+	closeErr := f.Close()
+	if err == nil {
+		err = closeErr
 	}
 
 	if err == nil {

@@ -181,8 +181,9 @@ func (c *checkouts) writeFile(
 		_, err := io.Copy(watch.Writer(f), body)
 		return err
 	})
-	if e := f.Close(); err == nil {
-		err = e
+	closeErr := f.Close()
+	if err == nil {
+		err = closeErr
 	}
 	return size, err
 }

@@ -61,11 +61,13 @@ func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []strin
 			host, _, _ := strings.Cut(strings.TrimPrefix(r.address, r.transport+"://"), "/")
 			argv = append(argv, "-c", "credential.helper=",
 				"-c", "credential."+r.transport+"://"+host+
-					`.helper=!f() { test "$1" = get && printf 'username=%s\npassword=%s\n' "$SALTERN_GIT_USER" "$SALTERN_GIT_PASSWORD"; }; f`)
+					`.helper=!f() { test "$1" = get && `+
+					`printf 'username=%s\npassword=%s\n' "$SALTERN_GIT_USER" "$SALTERN_GIT_PASSWORD"; }; f`)
 			env = append(env, "SALTERN_GIT_USER="+cmp.Or(r.User, "git"), "SALTERN_GIT_PASSWORD="+r.Password)
 		}
 	case "ssh":
-		ssh := "ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -o ServerAliveCountMax=4 -o ForwardAgent=no -o ClearAllForwardings=yes -o PermitLocalCommand=no"
+		ssh := "ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -o ServerAliveCountMax=4" +
+			" -o ForwardAgent=no -o ClearAllForwardings=yes -o PermitLocalCommand=no"
 		switch {
 		case agent != "":
 			ssh += " -o IdentityFile=none" // the agent holds the only key

@@ -63,14 +63,16 @@ func faultOf(said string) *Fault {
 	switch {
 	case has("host key verification failed", "host identification has changed", "certificate", "ssl: ", "tls: "):
 		kind = HostKey
-	case has("authentication failed", "permission denied", "could not read username", "could not read password", "terminal prompts disabled", "returned error: 401", "returned error: 403",
+	case has("authentication failed", "permission denied", "could not read username",
+		"could not read password", "terminal prompts disabled", "returned error: 401", "returned error: 403",
 		"too many authentication failures", "dubious ownership", "load key"):
 		kind = Authentication
 	case has("couldn't find remote ref", "not our ref"):
 		kind = RefGone
 	case has("unable to write", "no space left", "read-only file system", "quota exceeded", "unable to create"):
 		kind = Broken
-	case has("bad object", "object file", "is corrupt", "corrupted", "missing blob", "missing tree", "did not send all necessary objects", "unable to read", "bad ref", "not a git repository", "unresolved deltas",
+	case has("bad object", "object file", "is corrupt", "corrupted", "missing blob", "missing tree",
+		"did not send all necessary objects", "unable to read", "bad ref", "not a git repository", "unresolved deltas",
 		"invalid index-pack output"):
 		kind, corrupt = Broken, true
 	}

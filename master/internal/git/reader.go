@@ -122,7 +122,9 @@ func (r *reader) startProcess() error {
 		return fmt.Errorf("start git: %w", err)
 	}
 
-	r.cmd, r.in, r.out = cmd, in, bufio.NewReaderSize(out, 64<<10)
+	r.cmd = cmd
+	r.in = in
+	r.out = bufio.NewReaderSize(out, 64<<10)
 	return nil
 }
 

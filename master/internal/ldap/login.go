@@ -153,7 +153,8 @@ func (d *Directory) refusal(err error, user, dn string) error {
 		return err
 	}
 	switch r.code {
-	case invalidCredentials, inappropriateAuth, unwillingToPerform, constraintViolation, noSuchObject, invalidDNSyntax, insufficientAccessRights:
+	case invalidCredentials, inappropriateAuth, unwillingToPerform, constraintViolation, noSuchObject,
+		invalidDNSyntax, insufficientAccessRights:
 		d.log.Info("the directory refuses a log-in", "user", user, "dn", dn, "error", r)
 		return nil
 	}

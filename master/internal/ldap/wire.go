@@ -180,10 +180,23 @@ const (
 
 // resultNames are the results that administrators meet.
 var resultNames = map[int]string{
-	1: "operations error", 2: "protocol error", 3: "time limit exceeded", sizeLimitExceeded: "size limit exceeded", 8: "stronger authentication required",
-	10: "referral", 13: "confidentiality required: use TLS", constraintViolation: "constraint violation", noSuchObject: "no such object", invalidDNSyntax: "invalid DN syntax",
-	inappropriateAuth: "inappropriate authentication", invalidCredentials: "invalid credentials", insufficientAccessRights: "insufficient access rights",
-	51: "busy", 52: "unavailable", unwillingToPerform: "unwilling to perform", 80: "other error",
+	1:                        "operations error",
+	2:                        "protocol error",
+	3:                        "time limit exceeded",
+	sizeLimitExceeded:        "size limit exceeded",
+	8:                        "stronger authentication required",
+	10:                       "referral",
+	13:                       "confidentiality required: use TLS",
+	constraintViolation:      "constraint violation",
+	noSuchObject:             "no such object",
+	invalidDNSyntax:          "invalid DN syntax",
+	inappropriateAuth:        "inappropriate authentication",
+	invalidCredentials:       "invalid credentials",
+	insufficientAccessRights: "insufficient access rights",
+	51:                       "busy",
+	52:                       "unavailable",
+	unwillingToPerform:       "unwilling to perform",
+	80:                       "other error",
 }
 
 func (e *resultError) Error() string {

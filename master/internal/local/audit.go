@@ -184,7 +184,10 @@ func followsJob(funs []string) bool {
 // pages, which would bury the other records.
 func onlyLists(fun string) bool {
 	switch fun {
-	case "presence.minions", "cluster.members", "jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job", "git.status", "appliance.status", "appliance.course", "fileserver.envs", "fileserver.file_list":
+	case "presence.minions", "cluster.members",
+		"jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job",
+		"git.status", "appliance.status", "appliance.course",
+		"fileserver.envs", "fileserver.file_list":
 		return true
 	}
 	return false

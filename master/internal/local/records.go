@@ -125,8 +125,20 @@ func recordsQuery(args []any, named *value.Map, now time.Time) (audit.Query, err
 func recordMap(r audit.Record) *value.Map {
 	m := value.NewMap("time", r.Time.UTC().Format(time.RFC3339Nano), "node", r.Node, "program", r.Program)
 	for _, f := range []struct{ name, text string }{
-		{"user", r.User}, {"proof", string(r.Proof)}, {"as", r.As}, {"eauth", r.Eauth}, {"from", r.From}, {"via", r.Via}, {"action", r.Action},
-		{"object", r.Object}, {"function", r.Function}, {"jid", r.JID}, {"result", string(r.Result)}, {"detail", r.Detail}, {"op", r.Op}, {"chain", r.Chain},
+		{"user", r.User},
+		{"proof", string(r.Proof)},
+		{"as", r.As},
+		{"eauth", r.Eauth},
+		{"from", r.From},
+		{"via", r.Via},
+		{"action", r.Action},
+		{"object", r.Object},
+		{"function", r.Function},
+		{"jid", r.JID},
+		{"result", string(r.Result)},
+		{"detail", r.Detail},
+		{"op", r.Op},
+		{"chain", r.Chain},
 	} {
 		if f.text != "" {
 			m.Set(f.name, f.text)

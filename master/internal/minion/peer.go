@@ -332,7 +332,8 @@ func (s *Service) callRunner(ctx context.Context, c *request.Call) (any, error) 
 	args, named := runner.Arguments(value.NewMap("arg", r.arguments()))
 	var err error
 	data := s.cfg.Runs.AnnounceFor(c.ID, r.fun, args, named).Do(ctx, func(failed error) { err = failed })
-	if ret, _ := data.Get("return"); err == nil {
+	if err == nil {
+		ret, _ := data.Get("return")
 		return ret, nil
 	}
 

@@ -111,7 +111,9 @@ func (c *Compiler) compileMemoized(n *compilation, compile func(*compilation) (*
 	c.log.Debug("a pillar is compiled without the memo: something in it changes grains, the pillar or options",
 		"minion", n.req.ID)
 	c.cfg.Memo.PutAlone(key)
-	again.withoutMemo, again.pillar, again.ignored = true, value.NewMap(), map[string][]string{}
+	again.withoutMemo = true
+	again.pillar = value.NewMap()
+	again.ignored = map[string][]string{}
 
 	return compile(&again)
 }

@@ -113,8 +113,8 @@ func targetWords(load *value.Map, typ string) []string {
 	switch {
 	case typ == "compound":
 		words := strings.Fields(text)
-		if list := load.Texts("tgt"); len(words) == 0 {
-			words = list
+		if len(words) == 0 {
+			words = load.Texts("tgt")
 		}
 
 		if len(words) == 0 {

@@ -267,9 +267,13 @@ func (s *Store) dropResult(r *result) {
 	sh := s.templates[r.key]
 	if sh.alone == r {
 		sh.alone = nil
-	} else if delete(r.readSet.results, r.values); len(r.readSet.results) == 0 {
-		sh.readSets = slices.DeleteFunc(sh.readSets, func(f *readSet) bool { return f == r.readSet })
+	} else {
+		delete(r.readSet.results, r.values)
+		if len(r.readSet.results) == 0 {
+			sh.readSets = slices.DeleteFunc(sh.readSets, func(f *readSet) bool { return f == r.readSet })
+		}
 	}
+
 	if len(sh.readSets) == 0 && sh.alone == nil {
 		delete(s.templates, r.key)
 	}

@@ -115,12 +115,27 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 func recordOf(m *value.Map) (r audit.Record) {
 	r.Time, _ = time.Parse(time.RFC3339Nano, m.Str("time")) // without one it is not shown
 	r.Node = m.Str("node")
-	r.User, r.Proof, r.As, r.Eauth, r.From, r.Via = m.Str("user"), audit.Proof(m.Str("proof")), m.Str("as"), m.Str("eauth"), m.Str("from"), m.Str("via")
-	r.Action, r.Object, r.Function, r.JID = m.Str("action"), m.Str("object"), m.Str("function"), m.Str("jid")
-	r.Result, r.Detail, r.Op = audit.Result(m.Str("result")), m.Str("detail"), m.Str("op")
+
+	r.User = m.Str("user")
+	r.Proof = audit.Proof(m.Str("proof"))
+	r.As = m.Str("as")
+	r.Eauth = m.Str("eauth")
+	r.From = m.Str("from")
+	r.Via = m.Str("via")
+
+	r.Action = m.Str("action")
+	r.Object = m.Str("object")
+	r.Function = m.Str("function")
+	r.JID = m.Str("jid")
+
+	r.Result = audit.Result(m.Str("result"))
+	r.Detail = m.Str("detail")
+	r.Op = m.Str("op")
+
 	minions, _ := m.Int("minions")
 	lost, _ := m.Int("lost")
-	r.Minions, r.Lost = int(minions), uint64(max(lost, 0))
+	r.Minions = int(minions)
+	r.Lost = uint64(max(lost, 0))
 	return r
 }
 

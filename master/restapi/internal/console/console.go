@@ -391,7 +391,10 @@ func (c *Console) render(v *visit, template string, code int, p page) (Answer, e
 	p.Version = c.cfg.Version
 	p.Section = v.section
 	if v.login.Token != "" {
-		p.User, p.Role, p.May, p.Token = briefName(v.login.User), v.roleWord(), v.rights(), formToken(v.login.Token)
+		p.User = briefName(v.login.User)
+		p.Role = v.roleWord()
+		p.May = v.rights()
+		p.Token = formToken(v.login.Token)
 	}
 	var b strings.Builder
 	if err := c.pages[template].ExecuteTemplate(&b, "layout", p); err != nil {
