@@ -51,6 +51,12 @@ func (m *Master) listening(ttl time.Duration) zmtp.Listen {
 	}
 }
 
+// resendPort is a [presence.PublishPort]: the publish port with its Publisher.
+type resendPort struct {
+	*publish.Publisher
+	*zmtp.Pub
+}
+
 // openPublish opens the port on which minions subscribe. It outlives ctx by the moment that
 // requests need to end.
 func (m *Master) openPublish(ctx context.Context) error {
@@ -80,6 +86,7 @@ func (m *Master) openPublish(ctx context.Context) error {
 	}
 
 	m.publisher, err = publish.New(c)
+	*m.missedPort = resendPort{m.publisher, m.pub}
 	return err
 }
 

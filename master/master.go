@@ -96,9 +96,11 @@ type Master struct {
 	router    *zmtp.Router
 	pub       *zmtp.Pub
 	publisher *publish.Publisher
-	requests  *request.Server
-	nonces    *request.Nonces
-	sources   *zmtp.Sources
+	// missedPort resends what minions have missed. The cluster gets it before openPublish fills it in.
+	missedPort *resendPort
+	requests   *request.Server
+	nonces     *request.Nonces
+	sources    *zmtp.Sources
 
 	background *background.Pool
 	audit      *audit.Log
@@ -153,6 +155,7 @@ func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now f
 		signs:      health.Signs{Dir: cfg.CacheDir, Now: time.Now},
 		sources:    zmtp.NewSources(time.Now),
 		audit:      audit.Open(cfg.Audit("salt-master", log)),
+		missedPort: &resendPort{},
 	}
 
 	for _, open := range []func(context.Context) error{
@@ -205,15 +208,14 @@ func (m *Master) openCluster(ctx context.Context) error {
 	}
 
 	m.cluster, err = peers.Join(ctx, peers.JoinConfig{
-		Options:   c,
-		Identity:  m.identity,
-		Publisher: func() *publish.Publisher { return m.publisher },
-		Pub:       func() *zmtp.Pub { return m.pub },
-		Fire:      m.fire,
-		Problem:   m.problems.Report,
-		Failed:    m.problems.Set,
-		Now:       m.now,
-		Log:       m.log,
+		Options:  c,
+		Identity: m.identity,
+		Port:     m.missedPort,
+		Fire:     m.fire,
+		Problem:  m.problems.Report,
+		Failed:   m.problems.Set,
+		Now:      m.now,
+		Log:      m.log,
 	})
 	if err == nil && !m.cluster.Alone() {
 		m.identity = m.cluster.Pool.Identity()

@@ -45,6 +45,12 @@ type reached struct {
 	fired     []string
 }
 
+// noPort is a publish port without publications.
+type noPort struct{ presence.PublishPort }
+
+func (noPort) Recent(time.Time) []publish.Recent { return nil }
+func (noPort) Passed(time.Time) int              { return 0 }
+
 // noPeers is a cluster without other masters.
 type noPeers struct{}
 
@@ -100,11 +106,10 @@ func newReached(t *testing.T, change func(*Config)) *reached {
 		Jobs:        shared,
 		KeepReturns: true,
 		Missed: presence.NewResender(presence.ResenderConfig{
-			Recent: func(time.Time) []publish.Recent { return nil },
-			Passed: func(time.Time) int { return 0 },
-			Peers:  noPeers{},
-			Now:    time.Now,
-			Log:    log,
+			Port:  noPort{},
+			Peers: noPeers{},
+			Now:   time.Now,
+			Log:   log,
 		}),
 		Problem:     problem,
 		Log:         log,

@@ -17,7 +17,6 @@ import (
 	"saltern/master/event"
 	"saltern/master/internal/auth"
 	"saltern/master/internal/presence"
-	"saltern/master/internal/publish"
 	"saltern/master/internal/request"
 	"saltern/master/internal/share"
 	"saltern/master/jobs"
@@ -82,11 +81,10 @@ func (m *Membership) peerBack() {
 type JoinConfig struct {
 	Options  *conf.Master
 	Identity auth.Identity
-	// Publisher returns the publisher. It is called when minions have missed something.
-	Publisher func() *publish.Publisher
-	Pub       func() *zmtp.Pub
-	Fire      func(tag string, data *value.Map)
-	Problem   func(control.Fault, error)
+	// Port is used when minions have missed something. It need not be open before.
+	Port    presence.PublishPort
+	Fire    func(tag string, data *value.Map)
+	Problem func(control.Fault, error)
 	// Failed reports something that has happened. The report lasts for an hour.
 	Failed func(control.Fault, error)
 	Now    func() time.Time
@@ -150,16 +148,7 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 	c := cfg.Options
 	u := &undelivered{fire: cfg.Fire, failed: cfg.Failed, log: cfg.Log}
 	rc := presence.ResenderConfig{
-		Recent: func(since time.Time) []publish.Recent { return cfg.Publisher().Recent(since) },
-		Resend: func(ctx context.Context, id uint64, r publish.Recent) error {
-			return cfg.Publisher().Resend(ctx, id, r)
-		},
-		Republish: func(ctx context.Context, r, as publish.Recent) error { return cfg.Publisher().Republish(ctx, r, as) },
-		Passed:    func(since time.Time) int { return cfg.Publisher().Passed(since) },
-		Narrow: func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error) {
-			return cfg.Publisher().Narrow(r, tgt, typ, ids)
-		},
-		Silent:      func(since time.Time, yield func(zmtp.Peer) bool) { cfg.Pub().Silent(since, yield) },
+		Port:        cfg.Port,
 		SilentFor:   silentFor,
 		Undelivered: u.jobMissed,
 		Peers:       m.Pool,

@@ -115,7 +115,7 @@ func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (as publish.
 	case to.unknown || !sure:
 		k.reportUndelivered(r, missing(all), whyUnknown)
 		return r, false
-	case r.Passed+k.cfg.Passed(r.At) > maxPassed:
+	case r.Passed+k.cfg.Port.Passed(r.At) > maxPassed:
 		k.reportUndelivered(r, missing(all), whyPassed)
 		return r, false
 	}
@@ -125,7 +125,7 @@ func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (as publish.
 		return r, true
 	}
 
-	as, err := k.cfg.Narrow(r, to.tgt, to.typ, to.ids)
+	as, err := k.cfg.Port.Narrow(r, to.tgt, to.typ, to.ids)
 	if err != nil {
 		k.cfg.Log.Warn("job cannot be sent again", "jid", r.JID, "error", err)
 		return r, false
@@ -189,7 +189,7 @@ func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []s
 		Matched: matched,
 	}
 
-	r.Passed = max(passed, k.cfg.Passed(r.Born))
+	r.Passed = max(passed, k.cfg.Port.Passed(r.Born))
 	if age > lateFor {
 		k.cfg.Undelivered(load, matched, whyTooLate)
 		return nil
@@ -201,12 +201,12 @@ func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []s
 // Remembers reports whether a job of that age is still among the recent publications here. Then a
 // minion that missed it gets it when it comes back.
 func (k *Resender) Remembers(jid string, age time.Duration) bool {
-	recent := k.cfg.Recent(k.cfg.Now().Add(-age - time.Second))
+	recent := k.cfg.Port.Recent(k.cfg.Now().Add(-age - time.Second))
 	return slices.ContainsFunc(recent, func(r publish.Recent) bool { return r.JID == jid })
 }
 
 // Passed counts the publications here since a time.
-func (k *Resender) Passed(since time.Time) int { return k.cfg.Passed(since) }
+func (k *Resender) Passed(since time.Time) int { return k.cfg.Port.Passed(since) }
 
 // JobReachedLate publishes a job of this master again that has only now reached a peer. A minion
 // that moved from that peer to this master in between got it from neither.
@@ -220,7 +220,7 @@ func (k *Resender) JobReachedLate(load *value.Map, matched []string, age time.Du
 		Matched: matched,
 	}
 
-	r.Passed = k.cfg.Passed(r.Born)
+	r.Passed = k.cfg.Port.Passed(r.Born)
 	select {
 	case k.late <- r:
 	default:
@@ -234,5 +234,5 @@ func (k *Resender) publishNarrowed(ctx context.Context, r publish.Recent) error 
 		return nil
 	}
 	k.cfg.Log.Info("job published late", "jid", r.JID, "age", r.At.Sub(r.Born).Round(time.Millisecond))
-	return k.cfg.Republish(ctx, r, as)
+	return k.cfg.Port.Republish(ctx, r, as)
 }

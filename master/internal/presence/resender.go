@@ -48,16 +48,24 @@ type Peers interface {
 	Bring(peer string, jobs []cluster.Job)
 }
 
+// PublishPort is what a Resender needs of the publish port of this master.
+type PublishPort interface {
+	// Recent returns the publications since a time, and Passed counts them.
+	Recent(since time.Time) []publish.Recent
+	Passed(since time.Time) int
+	// Resend sends a publication to one subscriber.
+	Resend(ctx context.Context, subscriber uint64, r publish.Recent) error
+	// Republish publishes r to all, in the form as, and remembers it.
+	Republish(ctx context.Context, r, as publish.Recent) error
+	// Narrow returns a publication with another target.
+	Narrow(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error)
+	// Silent yields the subscribers that have answered nothing since a time.
+	Silent(since time.Time, yield func(zmtp.Peer) bool)
+}
+
 // ResenderConfig of a Resender. All fields but those that say so are required.
 type ResenderConfig struct {
-	// Recent returns the publications since a time. Resend sends one to a subscriber. Republish
-	// publishes one to all, in the form as, and remembers it.
-	Recent    func(since time.Time) []publish.Recent
-	Resend    func(ctx context.Context, subscriber uint64, r publish.Recent) error
-	Republish func(ctx context.Context, r, as publish.Recent) error
-	// Passed counts the publications since a time. Narrow returns one with another target.
-	Passed func(since time.Time) int
-	Narrow func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error)
+	Port PublishPort
 	// Returned returns the minions whose returns of a job are kept. It may be nil: that is unknown.
 	Returned func(ctx context.Context, jid string) (map[string]bool, error)
 	// Started knows which minions were restarted. It may be nil: that is unknown, and nobody is
@@ -66,8 +74,6 @@ type ResenderConfig struct {
 	// Unheard reports whether minions may have been restarted without Started having heard of it.
 	// It may be nil: never.
 	Unheard func() bool
-	// Silent yields the subscribers that have answered nothing since a time. It may be nil: none.
-	Silent func(since time.Time, yield func(zmtp.Peer) bool)
 	// SilentFor is how long a subscriber may be silent until it counts as cut.
 	SilentFor time.Duration
 	// Undelivered is called with the minions that may have missed a job and do not get it, and with
@@ -319,7 +325,7 @@ func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
 }
 
 func (k *Resender) resend(ctx context.Context, a Arrival) {
-	for _, r := range k.cfg.Recent(a.Since) {
+	for _, r := range k.cfg.Port.Recent(a.Since) {
 		if r.At.After(a.At) {
 			break // it got this and everything later
 		}
@@ -328,7 +334,7 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 		if !given {
 			continue
 		}
-		if k.cfg.Resend(ctx, a.ID, as) != nil {
+		if k.cfg.Port.Resend(ctx, a.ID, as) != nil {
 			return // it left again: OnDisconnect marks what it is owed
 		}
 
@@ -404,7 +410,7 @@ func (k *Resender) jobsMissedBy(cuts []cluster.Cut) (jobs []cluster.Job) {
 	for _, c := range cuts {
 		first = minTime(first, c.Since)
 	}
-	for _, r := range k.cfg.Recent(first) {
+	for _, r := range k.cfg.Port.Recent(first) {
 		jobs = append(jobs, cluster.Job{Load: r.Load, Age: now.Sub(r.Born)})
 	}
 	return jobs
@@ -437,12 +443,8 @@ func (k *Resender) checkSilent() {
 	}
 	k.mu.Unlock()
 
-	if k.cfg.Silent == nil {
-		return
-	}
-
 	silent := map[uint64]time.Time{}
-	k.cfg.Silent(now.Add(-k.cfg.SilentFor), func(p zmtp.Peer) bool {
+	k.cfg.Port.Silent(now.Add(-k.cfg.SilentFor), func(p zmtp.Peer) bool {
 		silent[p.ID] = p.Answered
 		return true
 	})

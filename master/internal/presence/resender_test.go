@@ -44,40 +44,57 @@ type desk struct {
 	silent map[uint64]time.Time
 	told   []string
 	sent   []string
+	passed int // other publications since any time
+
+	resending func() // called with each Resend; may be nil
 }
 
 var balancer = netip.MustParseAddr("10.9.0.1")
 
+// deskPort is the publish port of a desk.
+type deskPort struct{ d *desk }
+
+func (p deskPort) Recent(since time.Time) (out []publish.Recent) {
+	for _, r := range p.d.recent {
+		if !r.At.Before(since) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func (p deskPort) Passed(time.Time) int { return p.d.passed }
+
+func (p deskPort) Resend(_ context.Context, _ uint64, r publish.Recent) error {
+	if p.d.resending != nil {
+		p.d.resending()
+	}
+
+	p.d.sent = append(p.d.sent, fmt.Sprint(r.JID, " ", r.Load.Str("tgt_type"), " ", r.Matched))
+	return nil
+}
+
+func (p deskPort) Republish(_ context.Context, _, as publish.Recent) error {
+	p.d.sent = append(p.d.sent, fmt.Sprint("all ", as.JID, " ", as.Load.Str("tgt_type"), " ", as.Matched))
+	return nil
+}
+
+func (deskPort) Narrow(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error) {
+	return publish.Recent{JID: r.JID, Load: value.NewMap("tgt", tgt, "tgt_type", typ), Matched: ids}, nil
+}
+
+func (p deskPort) Silent(since time.Time, yield func(zmtp.Peer) bool) {
+	for id, answered := range p.d.silent {
+		if answered.Before(since) {
+			yield(zmtp.Peer{ID: id, Answered: answered})
+		}
+	}
+}
+
 func newDesk(change func(*ResenderConfig)) *desk {
 	d := &desk{now: at(0), silent: map[uint64]time.Time{}}
 	cfg := ResenderConfig{
-		Recent: func(since time.Time) (out []publish.Recent) {
-			for _, r := range d.recent {
-				if !r.At.Before(since) {
-					out = append(out, r)
-				}
-			}
-			return out
-		},
-		Resend: func(_ context.Context, _ uint64, r publish.Recent) error {
-			d.sent = append(d.sent, fmt.Sprint(r.JID, " ", r.Load.Str("tgt_type"), " ", r.Matched))
-			return nil
-		},
-		Republish: func(_ context.Context, r, as publish.Recent) error {
-			d.sent = append(d.sent, fmt.Sprint("all ", as.JID, " ", as.Load.Str("tgt_type"), " ", as.Matched))
-			return nil
-		},
-		Passed: func(time.Time) int { return 0 },
-		Narrow: func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error) {
-			return publish.Recent{JID: r.JID, Load: value.NewMap("tgt", tgt, "tgt_type", typ), Matched: ids}, nil
-		},
-		Silent: func(since time.Time, yield func(zmtp.Peer) bool) {
-			for id, answered := range d.silent {
-				if answered.Before(since) {
-					yield(zmtp.Peer{ID: id, Answered: answered})
-				}
-			}
-		},
+		Port:      deskPort{d},
 		SilentFor: 6500 * time.Millisecond,
 		Undelivered: func(load *value.Map, minions []string, why string) {
 			d.told = append(d.told, fmt.Sprint(minions, " ", why))
@@ -204,10 +221,10 @@ func TestRestartedMinion(t *testing.T) {
 			started := NewStarted()
 			d := newDesk(func(c *ResenderConfig) {
 				c.Started = started
-				c.Passed = func(time.Time) int { return tt.passed }
 				c.Returned = func(context.Context, string) (map[string]bool, error) { return set(tt.returned...), nil }
 			})
 
+			d.passed = tt.passed
 			d.now = at(10).Add(tt.age)
 			for _, id := range tt.started {
 				started.Saw(id, 1, at(5))
@@ -419,11 +436,8 @@ func TestFirstFromAnIsland(t *testing.T) {
 					}
 				})
 
-				resend, took := d.cfg.Resend, time.Duration(0)
-				d.cfg.Resend = func(ctx context.Context, id uint64, r publish.Recent) error {
-					took = time.Since(began)
-					return resend(ctx, id, r)
-				}
+				var took time.Duration
+				d.resending = func() { took = time.Since(began) }
 
 				ctx, cancel := context.WithCancel(t.Context())
 				var wg sync.WaitGroup

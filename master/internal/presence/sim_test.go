@@ -152,6 +152,20 @@ func (s simSocket) SendTo(_ context.Context, id uint64, frames ...[]byte) bool {
 	return true
 }
 
+// simPort is a master's Publisher with its publish port.
+type simPort struct {
+	*publish.Publisher
+	m *simMaster
+}
+
+func (p simPort) Silent(since time.Time, yield func(zmtp.Peer) bool) {
+	for _, s := range p.m.subs {
+		if s.answered.Before(since) {
+			yield(zmtp.Peer{ID: s.id, Answered: s.answered})
+		}
+	}
+}
+
 // simPeers are the other masters, as far as this one reaches them.
 type simPeers struct{ m *simMaster }
 
@@ -217,22 +231,11 @@ func (w *simWorld) newMaster(n int, key crypt.Key) *simMaster {
 	}
 
 	m.again = NewResender(ResenderConfig{
-		Recent:    m.pub.Recent,
-		Resend:    m.pub.Resend,
-		Republish: m.pub.Republish,
-		Passed:    m.pub.Passed,
-		Narrow:    m.pub.Narrow,
+		Port: simPort{m.pub, m},
 		Returned: func(_ context.Context, jid string) (map[string]bool, error) {
 			return maps.Clone(m.returned[jid]), nil
 		},
-		Started: m.started,
-		Silent: func(since time.Time, yield func(zmtp.Peer) bool) {
-			for _, s := range m.subs {
-				if s.answered.Before(since) {
-					yield(zmtp.Peer{ID: s.id, Answered: s.answered})
-				}
-			}
-		},
+		Started:   m.started,
 		SilentFor: 6500 * time.Millisecond,
 		Undelivered: func(load *value.Map, minions []string, why string) {
 			for _, id := range minions {
