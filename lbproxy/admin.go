@@ -2,7 +2,6 @@ package lbproxy
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -17,92 +16,14 @@ import (
 	"saltern/internal/pause"
 )
 
-// maxAdminBody bounds a request to the admin API.
-const maxAdminBody = 64 << 10
-
 // maxAdminConns bounds connections to the admin socket, and those to the address
 // for metrics; more are closed.
 const maxAdminConns = 32
-
-// adminRequest is the body of every POST.
-type adminRequest struct {
-	Backend  string   `json:"backend,omitempty"`
-	Frontend string   `json:"frontend,omitempty"`
-	Weight   int      `json:"weight,omitempty"`
-	Force    bool     `json:"force,omitempty"`
-	Add      *Backend `json:"add,omitempty"`
-}
-
-// adminReply is the answer to a POST.
-type adminReply struct {
-	Error string `json:"error,omitempty"`
-	Cut   int    `json:"cut,omitempty"`
-}
-
-// Handler is the admin API: GET /v1/status, GET /v1/known, GET /metrics, and POST with a JSON
-// body to /v1/{drain,undrain,maint,cut,weight,add,remove}. Whoever serves it
-// decides who may use it; the proxy's own socket checks peer credentials.
-func (p *Proxy) Handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status",
-		func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.Status()) })
-	mux.HandleFunc("GET /v1/known",
-		func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.known.entries(p.clock())) })
-	mux.HandleFunc("GET /metrics", p.serveMetrics)
-	post := func(name string, f func(*adminRequest) (int, error)) {
-		mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, r *http.Request) {
-			var req adminRequest
-			dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAdminBody))
-			dec.DisallowUnknownFields()
-			if err := dec.Decode(&req); err != nil {
-				writeJSON(w, http.StatusBadRequest, adminReply{Error: fmt.Sprintf("read request: %v", err)})
-				return
-			}
-
-			n, err := f(&req)
-			if err != nil {
-				code := http.StatusBadRequest
-				switch {
-				case errors.Is(err, errNoBackend), errors.Is(err, errNoFrontend):
-					code = http.StatusNotFound
-				case errors.Is(err, errExists):
-					code = http.StatusConflict
-				}
-
-				writeJSON(w, code, adminReply{Error: err.Error(), Cut: n})
-				return
-			}
-
-			writeJSON(w, http.StatusOK, adminReply{Cut: n})
-		})
-	}
-
-	post("drain", func(r *adminRequest) (int, error) { return 0, p.Drain(r.Backend) })
-	post("undrain", func(r *adminRequest) (int, error) { return 0, p.Undrain(r.Backend) })
-	post("maint", func(r *adminRequest) (int, error) { return 0, p.Maint(r.Backend) })
-	post("cut", func(r *adminRequest) (int, error) { return p.Cut(r.Backend, r.Frontend) })
-	post("weight", func(r *adminRequest) (int, error) { return 0, p.Weight(r.Backend, r.Weight) })
-	post("remove", func(r *adminRequest) (int, error) { return 0, p.RemoveBackend(r.Backend, r.Force) })
-	post("add", func(r *adminRequest) (int, error) {
-		if r.Add == nil {
-			return 0, errors.New("add: no backend given")
-		}
-		return 0, p.AddBackend(*r.Add)
-	})
-
-	return mux
-}
 
 func (p *Proxy) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	st := p.Status()
 	_ = writeMetrics(w, &st) // the client may have gone
-}
-
-func writeJSON(w http.ResponseWriter, code int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // the client may have gone
 }
 
 // startAdmin opens the sockets of the configuration and returns what closes them.

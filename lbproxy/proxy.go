@@ -15,13 +15,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"saltern/internal/rpc"
 )
 
 // Errors of changes to a running proxy.
 var (
-	errNoBackend  = errors.New("no such backend")
-	errNoFrontend = errors.New("no such frontend")
-	errExists     = errors.New("backend exists already")
+	errNoBackend  = &rpc.Kind{Code: rpc.CodeNotFound, Text: "no such backend"}
+	errNoFrontend = &rpc.Kind{Code: rpc.CodeNotFound, Text: "no such frontend"}
+	errExists     = &rpc.Kind{Code: rpc.CodeState, Text: "backend exists already"}
 	errStopped    = errors.New("the load balancer has stopped")
 )
 

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"net/http"
 	"syscall"
+
+	"saltern/internal/rpc"
 )
 
 // Serve runs a proxy with this configuration until ctx ends. If a proxy runs with the same
@@ -72,8 +73,8 @@ func (p *Proxy) adoptSettings(ctx context.Context, c *Client) {
 		return
 	}
 
-	var list []knownSource
-	if err := c.do(ctx, http.MethodGet, "known", nil, &list); err != nil {
+	list, err := call(ctx, c, readKnown, rpc.None{})
+	if err != nil {
 		// the earlier process is of a release without this request
 		p.log.Info("the running load balancer does not tell which sources are known", "error", err)
 	}
