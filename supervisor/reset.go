@@ -113,12 +113,12 @@ func (r *resetter) PlanReset() (api.ResetPlan, error) {
 }
 
 // Reset orders a reset.
-func (r *resetter) Reset() error { return r.order(true) }
+func (r *resetter) Reset() error { return r.writeOrder(true) }
 
 // Undo implements setup.World.
-func (w world) Undo() error { return w.s.reset.order(false) }
+func (w world) Undo() error { return w.s.reset.writeOrder(false) }
 
-func (r *resetter) order(answers bool) error {
+func (r *resetter) writeOrder(answers bool) error {
 	r.mu.Lock()
 	r.fault = ""
 	r.mu.Unlock()
@@ -173,7 +173,8 @@ func (r *resetter) toReset() ([]byte, *settings.Settings, error) {
 	}
 	cfg, err := settings.Parse(text, filepath.Base(r.opt.ConfigPath), r.opt.Hostname)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: it is not known which directories are this node's: %w; correct that first: applianced config check",
+		return nil, nil, fmt.Errorf("%w: it is not known which directories are this node's: %w; "+
+			"correct that first: applianced config check",
 			api.ErrState, err)
 	}
 	return text, nodeapi.FollowTable(cfg), nil
@@ -206,8 +207,8 @@ func (r *resetter) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, er
 	return p, t, nil
 }
 
-// anew does what was ordered; it returns why that is not done yet.
-func (r *resetter) anew(ctx context.Context) error {
+// carryOut does what was ordered; it returns why that is not done yet.
+func (r *resetter) carryOut(ctx context.Context) error {
 	o, err := r.ordered()
 	if err == nil && o == nil {
 		return nil
@@ -215,7 +216,7 @@ func (r *resetter) anew(ctx context.Context) error {
 
 	if err == nil {
 		stop := r.notifyWorking(ctx)
-		err = r.setup.Anew(o.Answers, func() error { return r.erase(ctx, o) })
+		err = r.setup.Anew(o.Answers, func() error { return r.eraseFiles(ctx, o) })
 		stop()
 	}
 
@@ -246,8 +247,8 @@ func (r *resetter) notifyWorking(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// erase may be repeated: what is gone already is no fault.
-func (r *resetter) erase(ctx context.Context, o *order) error {
+// eraseFiles may be repeated: what is gone already is no fault.
+func (r *resetter) eraseFiles(ctx context.Context, o *order) error {
 	cfg, err := o.settings(r.opt.Hostname)
 	if err != nil {
 		return err

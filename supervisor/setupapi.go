@@ -17,8 +17,8 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// base are the settings of a node that has none yet.
-func (s *Supervisor) base() settings.Settings {
+// baseSettings are the settings of a node that has none yet.
+func (s *Supervisor) baseSettings() settings.Settings {
 	b := settings.Default(s.opt.Hostname)
 	if s.opt.Base.DataDir != "" {
 		b.DataDir = s.opt.Base.DataDir
@@ -29,9 +29,9 @@ func (s *Supervisor) base() settings.Settings {
 	return b
 }
 
-// facts looks at the machine.
-func (s *Supervisor) facts(ctx context.Context) setup.Facts {
-	f := setup.Look(ctx, s.opt.Hostname, s.opt.Version, filepath.Join(s.base().DataDir, "bricks"))
+// readFacts looks at the machine.
+func (s *Supervisor) readFacts(ctx context.Context) setup.Facts {
+	f := setup.Look(ctx, s.opt.Hostname, s.opt.Version, filepath.Join(s.baseSettings().DataDir, "bricks"))
 	f.Appliance = s.opt.InImage
 	return f
 }
@@ -39,14 +39,14 @@ func (s *Supervisor) facts(ctx context.Context) setup.Facts {
 // newSetup makes the state machine. Its state is where the node's data is, as
 // far as that is known before appliance.yaml is.
 func (s *Supervisor) newSetup() *setup.Machine {
-	b := s.base()
+	b := s.baseSettings()
 	return setup.NewMachine(setup.Config{
 		Dir:      filepath.Join(b.DataDir, "setup"),
 		DataDir:  b.DataDir,
 		NodeDir:  b.NodeDir(),
 		Base:     s.opt.Base,
 		World:    world{s},
-		Facts:    s.facts,
+		Facts:    s.readFacts,
 		Source:   s.opt.Source,
 		Version:  s.opt.Version,
 		Log:      s.opt.Log,
@@ -186,7 +186,8 @@ func (g guide) tryNetwork(ctx context.Context, q api.NetworkRequest) (setup.Tria
 	case "confirm":
 		if own, lost := g.lost(); lost {
 			return setup.Trial{}, fmt.Errorf(
-				"%w: this machine would lose %s, by which the other nodes know it; to give a node another address: applianced leave, change it, and join again",
+				"%w: this machine would lose %s, by which the other nodes know it; "+
+					"to give a node another address: applianced leave, change it, and join again",
 				api.ErrState, own)
 		}
 		return g.network.Confirm()

@@ -99,7 +99,7 @@ func New(opt Options) *Supervisor {
 	s.network = setup.NewNetworker(opt.Log)
 	s.recovery = recovery.New(opt.Executable, opt.Log)
 	s.setup = s.newSetup()
-	s.reset = &resetter{opt: opt, setup: s.setup, leave: s.leave, copied: s.copied}
+	s.reset = &resetter{opt: opt, setup: s.setup, leave: s.endLife, copied: s.copied}
 
 	return s
 }
@@ -113,7 +113,7 @@ const configPoll = time.Second
 // not an error: it is served as status until it is fixed.
 func (s *Supervisor) Run(ctx context.Context) error {
 	own, cancel := context.WithCancel(ctx)
-	stopped := s.reset.anew(ctx) // before the set-up does anything
+	stopped := s.reset.carryOut(ctx) // before the set-up does anything
 	var machine sync.WaitGroup
 	machine.Go(func() { s.setup.Run(own) })
 
@@ -147,7 +147,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			return err
 		}
 
-		stopped = s.reset.anew(ctx)
+		stopped = s.reset.carryOut(ctx)
 		if s.opt.Renew != nil {
 			s.opt.Renew()
 		}
@@ -159,7 +159,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 // runWithout serves the status of a node that has no usable configuration,
 // until there is another than the one that was read.
 func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) error {
-	base := s.base()
+	base := s.baseSettings()
 	if cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err == nil { // a reset has stopped
 		base = *cfg
 	}
@@ -323,7 +323,7 @@ func (s *Supervisor) handlers() *rpc.Handlers {
 }
 
 func (s *Supervisor) guide() guide {
-	return guide{s.setup, s.network, s.facts, s.Status, s.addressLost}
+	return guide{s.setup, s.network, s.readFacts, s.Status, s.addressLost}
 }
 
 // serveAPI serves the socket while body runs and returns when both have
@@ -395,7 +395,7 @@ func (s *Supervisor) Reload() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", api.ErrConfig, err)
 	}
-	s.leave(life.ErrReload)
+	s.endLife(life.ErrReload)
 	return nil
 }
 
@@ -410,9 +410,9 @@ func (s *Supervisor) copied() string {
 	return n.Copied()
 }
 
-// leave ends the life of the node, unless that is under way. What was asked for
+// endLife ends the life of the node, unless that is under way. What was asked for
 // last counts.
-func (s *Supervisor) leave(why error) {
+func (s *Supervisor) endLife(why error) {
 	for {
 		select {
 		case s.reload <- why:

@@ -34,7 +34,7 @@ func Self(getenv func(string) string) Actor {
 // none, is not believed: the caller may be gone, and its number another's.
 func PeerProcess(pid, uid int) Actor {
 	dir := fmt.Sprintf("/proc/%d", pid)
-	if pid <= 0 || !owned(dir, uid) {
+	if pid <= 0 || !runsAs(dir, uid) {
 		return Actor{User: UserName(uid), Proof: Process, UID: &uid, From: Local}
 	}
 	return whoIs(dir, uid, sudoUser(dir))
@@ -67,8 +67,8 @@ func loginUID(dir string) (int, bool) {
 	return int(n), err == nil && n != unset
 }
 
-// owned reports whether the process has this effective uid.
-func owned(dir string, uid int) bool {
+// runsAs reports whether the process has this effective uid.
+func runsAs(dir string, uid int) bool {
 	b, err := durable.Read(dir+"/status", 64<<10)
 	if err != nil {
 		return false
@@ -91,7 +91,7 @@ func sudoUser(dir string) string {
 	}
 	for v := range bytes.SplitSeq(b, []byte{0}) {
 		if name, ok := bytes.CutPrefix(v, []byte("SUDO_USER=")); ok {
-			return clip(string(name), maxName)
+			return clipText(string(name), maxName)
 		}
 	}
 	return ""

@@ -129,7 +129,7 @@ func TestAttack46Places(t *testing.T) {
 			t.Errorf("%s is read: %+v", name, p)
 		}
 
-		if err := bookNamed(dir, actsShelf).add([][]byte{[]byte("{}\n")}, at); err == nil {
+		if err := bookNamed(dir, actsShelf).appendLines([][]byte{[]byte("{}\n")}, at); err == nil {
 			t.Errorf("%s is written to", name)
 		}
 	}

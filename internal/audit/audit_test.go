@@ -156,14 +156,14 @@ func TestBounds(t *testing.T) {
 	for i := range 400 {
 		line, err := encode(Record{Time: at, Action: "a", Object: fmt.Sprint(i)})
 		if err == nil {
-			err = b.add([][]byte{line}, at.Add(time.Duration(i)*time.Second))
+			err = b.appendLines([][]byte{line}, at.Add(time.Duration(i)*time.Second))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	files, err := b.files()
+	files, err := b.fileNames()
 	var size int64
 	for _, f := range files {
 		st, serr := os.Stat(f)
@@ -188,11 +188,11 @@ func TestBounds(t *testing.T) {
 	}
 
 	long := bytes.Repeat([]byte("x"), 3900)
-	if err := b.add([][]byte{append(long, '\n')}, at.Add(MaxAge+time.Hour)); err != nil {
+	if err := b.appendLines([][]byte{append(long, '\n')}, at.Add(MaxAge+time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 
-	if files, _ := b.files(); len(files) > 2 {
+	if files, _ := b.fileNames(); len(files) > 2 {
 		t.Errorf("left: %v", files)
 	}
 }
@@ -205,9 +205,9 @@ func TestFilesEndByAge(t *testing.T) {
 		now := at.Add(time.Duration(day) * 24 * time.Hour)
 		line, err := encode(Record{Time: now, Action: "a"})
 		if err == nil {
-			err = b.add([][]byte{line}, now)
+			err = b.appendLines([][]byte{line}, now)
 		}
-		files, ferr := b.files()
+		files, ferr := b.fileNames()
 		if err := errors.Join(err, ferr); err != nil || len(files) != []int{1, 1, 2, 2, 3}[i] {
 			t.Errorf("day %d: %v %v", day, files, err)
 		}
@@ -220,7 +220,7 @@ func TestRedacted(t *testing.T) {
 		"https://u:p@h/x": "https://***@h/x", "fetch ssh://git@h:22/x failed": "fetch ssh://***@h:22/x failed", "web*": "web*", "a://b": "a://b",
 		"x://a:b@c y://d:e@f": "x://***@c y://***@f", "https://u:p@ss@h?q": "https://***@h?q", "m@h": "m@h", "://@": "://***@",
 	} {
-		if got := (Record{Object: in}).clean().Object; got != want {
+		if got := (Record{Object: in}).bounded().Object; got != want {
 			t.Errorf("%q: %q", in, got)
 		}
 	}
@@ -285,7 +285,7 @@ func TestPrograms(t *testing.T) {
 			for i := range each {
 				line, err := encode(Record{Time: at, Action: "a", Object: fmt.Sprint(p, " ", i)})
 				if err == nil {
-					err = b.add([][]byte{line}, time.Now())
+					err = b.appendLines([][]byte{line}, time.Now())
 				}
 				if err != nil {
 					t.Error(err)
@@ -312,7 +312,7 @@ func TestSameTime(t *testing.T) {
 		for k := range each {
 			line, err := encode(Record{Time: at, Action: "a", Object: fmt.Sprintf("%d %02d", i, k)})
 			if err == nil {
-				err = b.add([][]byte{line}, now)
+				err = b.appendLines([][]byte{line}, now)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -37,8 +37,8 @@ type book struct {
 	node, program string // who adds records
 }
 
-// files are the names of all files, the oldest first.
-func (b book) files() ([]string, error) {
+// fileNames are the names of all files, the oldest first.
+func (b book) fileNames() ([]string, error) {
 	entries, err := os.ReadDir(b.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -53,11 +53,11 @@ func (b book) files() ([]string, error) {
 	return append(out[max(0, len(out)-maxFiles):], b.current()), nil
 }
 
-// add links whole lines to the chain and writes them at the end of the current file, all
+// appendLines links whole lines to the chain and writes them at the end of the current file, all
 // of them or none, and waits for the disk.
-func (b book) add(lines [][]byte, now time.Time) error {
+func (b book) appendLines(lines [][]byte, now time.Time) error {
 	for range 5 { // another program may begin a new file at the same moment
-		f, size, err := b.open()
+		f, size, err := b.openCurrent()
 		if err != nil {
 			return err
 		}
@@ -83,24 +83,24 @@ func (b book) addTo(f *os.File, size int64, lines [][]byte, now time.Time) (agai
 		needs += int64(len(line) + linkRoom)
 	}
 
-	full := size+needs > b.part || now.Sub(begun(f, now)) > partAge
+	full := size+needs > b.part || now.Sub(firstTime(f, now)) > partAge
 	if size > 0 && (full || !chained) { // a file without a chain is of a version before
-		return true, b.begin(now)
+		return true, b.rotate(now)
 	}
 
 	if size == 0 {
-		if size, at, err = b.start(f, now); err != nil {
+		if size, at, err = b.startFile(f, now); err != nil {
 			return false, err
 		}
 	}
 
 	var text []byte
 	for _, line := range lines {
-		line, at = at.add(line)
+		line, at = at.linkRecord(line)
 		text = append(text, line...)
 	}
 
-	if err := write(f, size, text); err != nil {
+	if err := appendText(f, size, text); err != nil {
 		return false, err
 	}
 
@@ -108,8 +108,8 @@ func (b book) addTo(f *os.File, size int64, lines [][]byte, now time.Time) (agai
 	return false, errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), unix.Fdatasync(int(f.Fd())))
 }
 
-// open opens the current file and takes its lock, which closing it gives back.
-func (b book) open() (f *os.File, size int64, err error) {
+// openCurrent opens the current file and takes its lock, which closing it gives back.
+func (b book) openCurrent() (f *os.File, size int64, err error) {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return nil, 0, err
 	}
@@ -154,11 +154,11 @@ func (b book) isCurrent(f *os.File) (int64, bool) {
 // stamp is the time in the name of an older file.
 const stamp = "20060102T150405.000000000"
 
-// begin gives the current file its old name. The caller has the lock. The name comes after
+// rotate gives the current file its old name. The caller has the lock. The name comes after
 // those of all other files, also where the clock was put back, or somebody who waited for
 // the lock brings the time of before.
-func (b book) begin(now time.Time) error {
-	files, err := b.files()
+func (b book) rotate(now time.Time) error {
+	files, err := b.fileNames()
 	if err != nil {
 		return err
 	}
@@ -193,8 +193,8 @@ func (b book) tooMuch(files []string, now time.Time) (remove []string) {
 	return remove
 }
 
-// begun is the time of the first record of a file; now when it cannot be told.
-func begun(f *os.File, now time.Time) time.Time {
+// firstTime is the time of the first record of a file; now when it cannot be told.
+func firstTime(f *os.File, now time.Time) time.Time {
 	const head = `{"time":"`
 	var first [64]byte
 	n, _ := f.ReadAt(first[:], 0) // of a record that is shorter, all
@@ -207,9 +207,9 @@ func begun(f *os.File, now time.Time) time.Time {
 	return t
 }
 
-// write adds text to a file of this size. What a power cut has left of a line is
+// appendText adds text to a file of this size. What a power cut has left of a line is
 // ended first; what cannot be written whole is taken back.
-func write(f *os.File, size int64, text []byte) error {
+func appendText(f *os.File, size int64, text []byte) error {
 	var last [1]byte
 	if size > 0 {
 		if _, err := f.ReadAt(last[:], size-1); err != nil && !errors.Is(err, io.EOF) {

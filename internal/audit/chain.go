@@ -44,23 +44,23 @@ type link struct {
 	chain string
 }
 
-// value is what the next record is hashed with.
-func (l link) value() string {
+// hash is what the next record is hashed with.
+func (l link) hash() string {
 	if l.seq == 0 {
 		return strings.Repeat("0", hashLen)
 	}
 	return l.chain
 }
 
-// add returns the line of the next record with its link, and the link.
-func (l link) add(line []byte) ([]byte, link) {
+// linkRecord returns the line of the next record with its link, and the link.
+func (l link) linkRecord(line []byte) ([]byte, link) {
 	body := bytes.TrimSuffix(line, []byte("}\n"))
 	out := make([]byte, 0, len(body)+linkRoom+2)
 	out = append(out, body...)
 	out = append(out, `,"seq":`...)
 	out = strconv.AppendUint(out, l.seq+1, 10)
 
-	next := link{l.seq + 1, chainHash(l.value(), out)}
+	next := link{l.seq + 1, chainHash(l.hash(), out)}
 	out = append(out, `,"chain":"`...)
 	out = append(out, next.chain...)
 	return append(out, "\"}\n"...), next
@@ -184,7 +184,7 @@ type fileHead struct {
 // newHead returns the head of the current file, which is empty and whose lock the caller
 // has.
 func (b book) newHead(now time.Time) (fileHead, error) {
-	files, err := b.files()
+	files, err := b.fileNames()
 	if err != nil {
 		return fileHead{}, err
 	}
@@ -225,15 +225,15 @@ func (b book) newHead(now time.Time) (fileHead, error) {
 		Object:  b.name,
 		Result:  OK,
 		First:   kept,
-		Prev:    h.before.value(),
+		Prev:    h.before.hash(),
 	}
 
 	return h, nil
 }
 
-// start writes the head of the current file, which is empty, then removes what is too old
+// startFile writes the head of the current file, which is empty, then removes what is too old
 // or too much. It returns the size of the file and where the chain is.
-func (b book) start(f *os.File, now time.Time) (size int64, at link, err error) {
+func (b book) startFile(f *os.File, now time.Time) (size int64, at link, err error) {
 	h, err := b.newHead(now)
 	if err != nil {
 		return 0, link{}, err
@@ -244,12 +244,12 @@ func (b book) start(f *os.File, now time.Time) (size int64, at link, err error) 
 		return 0, link{}, err
 	}
 
-	text, at := h.before.add(line)
+	text, at := h.before.linkRecord(line)
 
-	err = write(f, 0, text)
+	err = appendText(f, 0, text)
 	if errors.Is(err, unix.ENOSPC) && len(h.remove) > 0 { // there is room when they are gone
 		if err = removeAll(h.remove); err == nil {
-			err = write(f, 0, text)
+			err = appendText(f, 0, text)
 		}
 	}
 

@@ -51,7 +51,7 @@ func fill(t testing.TB, b book, from, to int) {
 			Result: OK,
 		})
 		if err == nil {
-			err = b.add([][]byte{line}, now)
+			err = b.appendLines([][]byte{line}, now)
 		}
 
 		if err != nil {
@@ -63,7 +63,7 @@ func fill(t testing.TB, b book, from, to int) {
 // told is the head of a book now, as another node was told of it.
 func told(t testing.TB, b book) Head {
 	t.Helper()
-	l, err := b.head()
+	l, err := b.chainEnd()
 	if err != nil || l.seq == 0 {
 		t.Fatal(l, err)
 	}
@@ -203,7 +203,7 @@ func TestChainShowsChanges(t *testing.T) {
 						}
 
 						if r.Action == fileAction {
-							r.Prev = l.value()
+							r.Prev = l.hash()
 						}
 
 						text, err := encode(r)
@@ -211,7 +211,7 @@ func TestChainShowsChanges(t *testing.T) {
 							t.Fatal(err)
 						}
 
-						text, l = l.add(text)
+						text, l = l.linkRecord(text)
 						out = append(out, text)
 					}
 
@@ -252,7 +252,7 @@ func TestChainShowsChanges(t *testing.T) {
 
 			b := smallBook(dir)
 			head := told(t, b)
-			files, err := b.files()
+			files, err := b.fileNames()
 			if err != nil || len(files) < 4 {
 				t.Fatal(files, err)
 			}
@@ -294,7 +294,7 @@ func TestChainShowsAnyChange(t *testing.T) {
 		}
 
 		b := smallBook(copied)
-		files, err := b.files()
+		files, err := b.fileNames()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +349,7 @@ func TestChainOfOldFilesThatGo(t *testing.T) {
 	}
 
 	// More than a year without a record: the newest file stays until the chain goes on from it.
-	files, err := b.files()
+	files, err := b.fileNames()
 	for _, path := range files {
 		err = errors.Join(err, os.Chtimes(path, at, at))
 	}
@@ -390,10 +390,10 @@ func TestChainAfterACrash(t *testing.T) {
 // A crash between the steps of beginning a new file leaves a chain that goes on.
 func TestChainAfterACrashBetweenFiles(t *testing.T) {
 	for name, left := range map[string]func(b book) error{
-		"renamed":       func(b book) error { return b.begin(at) },
-		"an empty file": func(b book) error { return errors.Join(b.begin(at), os.WriteFile(b.current(), nil, 0o600)) },
+		"renamed":       func(b book) error { return b.rotate(at) },
+		"an empty file": func(b book) error { return errors.Join(b.rotate(at), os.WriteFile(b.current(), nil, 0o600)) },
 		"half of its head": func(b book) error {
-			return errors.Join(b.begin(at), os.WriteFile(b.current(), []byte(`{"time":"20`), 0o600))
+			return errors.Join(b.rotate(at), os.WriteFile(b.current(), []byte(`{"time":"20`), 0o600))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -426,7 +426,7 @@ func TestChainOfAFullDisk(t *testing.T) {
 	for ; ; i++ {
 		line, err := encode(Record{Time: at, Action: "a", Object: fmt.Sprint(i)})
 		if err == nil {
-			err = b.add([][]byte{line}, at)
+			err = b.appendLines([][]byte{line}, at)
 		}
 		if err == nil {
 			continue
@@ -639,14 +639,14 @@ func BenchmarkRecord(b *testing.B) {
 	b.Run("link", func(b *testing.B) {
 		var l link
 		for b.Loop() {
-			_, l = l.add(line)
+			_, l = l.linkRecord(line)
 		}
 	})
 
 	b.Run("written", func(b *testing.B) {
 		book := bookNamed(b.TempDir(), actsShelf)
 		for b.Loop() {
-			if err := book.add([][]byte{line}, at); err != nil {
+			if err := book.appendLines([][]byte{line}, at); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -656,7 +656,7 @@ func BenchmarkRecord(b *testing.B) {
 		book := bookNamed(b.TempDir(), actsShelf)
 		hundred := slices.Repeat([][]byte{line}, 100)
 		for b.Loop() {
-			if err := book.add(hundred, at); err != nil {
+			if err := book.appendLines(hundred, at); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -116,8 +116,8 @@ func Heads(folders ...Folder) ([]Head, error) {
 	var out []Head
 	var faults []error
 	for _, folder := range folders {
-		for _, b := range books(folder.Dir) {
-			l, err := b.head()
+		for _, b := range booksOf(folder.Dir) {
+			l, err := b.chainEnd()
 			if err != nil {
 				faults = append(faults, fmt.Errorf("read the audit records in %s: %w", folder.Dir, err))
 			}
@@ -130,9 +130,9 @@ func Heads(folders ...Folder) ([]Head, error) {
 	return out, errors.Join(faults...)
 }
 
-// head returns where the chain of a book is; the zero link when there is none.
-func (b book) head() (link, error) {
-	files, err := b.files()
+// chainEnd returns where the chain of a book is; the zero link when there is none.
+func (b book) chainEnd() (link, error) {
+	files, err := b.fileNames()
 	if err != nil {
 		return link{}, err
 	}
@@ -169,7 +169,7 @@ func (b book) head() (link, error) {
 // key is that of the node in the table of nodes; "" for a node without a cluster.
 func HeadsRecord(node, key string, heads []Head) Record {
 	return Record{
-		Actor:  Actor{User: node, Proof: Peer, As: clip(key, maxHeadKey), From: Local},
+		Actor:  Actor{User: node, Proof: Peer, As: clipText(key, maxHeadKey), From: Local},
 		Action: headsAction,
 		Object: node,
 		Result: OK,
@@ -197,7 +197,7 @@ func HeadsQuery() Query { return Query{Action: headsAction} }
 // HeadsOf takes from records what was told of the heads of the node with that name and key.
 func HeadsOf(list []Record, node, key string) (out []Head) {
 	for _, r := range list {
-		if r.Action != headsAction || r.Object != node || r.As != clip(key, maxHeadKey) {
+		if r.Action != headsAction || r.Object != node || r.As != clipText(key, maxHeadKey) {
 			continue
 		}
 		for _, h := range ParseHeads(r.Detail) {

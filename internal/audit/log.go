@@ -77,12 +77,12 @@ func Open(cfg Config) *Log {
 		stop:  make(chan struct{}),
 		done:  make(chan struct{}),
 	}
-	go l.run() // Close waits for it
+	go l.runWriter() // Close waits for it
 	return l
 }
 
 // Note has a record written and does not wait. A nil Log takes nothing.
-func (l *Log) Note(r Record) { l.put(r, nil) }
+func (l *Log) Note(r Record) { l.putRecord(r, nil) }
 
 // Write has a record written and waits for the disk, for [WriteTakes] at most. What was to
 // be recorded goes on in any case: a full disk must keep nobody from taking out a node or
@@ -90,7 +90,7 @@ func (l *Log) Note(r Record) { l.put(r, nil) }
 // Config.Log is told of an act in both cases, so that it stands in the system's log.
 func (l *Log) Write(ctx context.Context, r Record) {
 	done := make(chan struct{})
-	if !l.put(r, done) {
+	if !l.putRecord(r, done) {
 		return
 	}
 
@@ -104,36 +104,36 @@ func (l *Log) Write(ctx context.Context, r Record) {
 	}
 
 	if shelfOf(r) == actsShelf {
-		l.tell("an act is not in the audit record yet", r, l.Fault())
+		l.logLost("an act is not in the audit record yet", r, l.Fault())
 	}
 }
 
-// tell writes an act that may be lost to the program's log.
-func (l *Log) tell(message string, r Record, fault error) {
+// logLost writes an act that may be lost to the program's log.
+func (l *Log) logLost(message string, r Record, fault error) {
 	if l.cfg.Log == nil {
 		return
 	}
-	r = r.clean()
+	r = r.bounded()
 	l.cfg.Log.Error(message, "user", r.Who(), "from", r.From, "action", r.Action, "object", r.Object,
 		"result", string(r.Result), "op", r.Op, "error", fault)
 }
 
-// put reports whether the record will be written.
-func (l *Log) put(r Record, done chan struct{}) bool {
+// putRecord reports whether the record will be written.
+func (l *Log) putRecord(r Record, done chan struct{}) bool {
 	if l == nil {
 		return false
 	}
 	book := shelfOf(r)
-	taken, fault := l.queue(r, book, done)
+	taken, fault := l.queueRecord(r, book, done)
 	if !taken && fault != nil && book == actsShelf {
-		l.tell("an act is lost to the audit record", r, fault)
+		l.logLost("an act is lost to the audit record", r, fault)
 	}
 	return taken
 }
 
-// queue puts a record among those that wait. The fault says why one is lost; nil: it is
+// queueRecord puts a record among those that wait. The fault says why one is lost; nil: it is
 // left out for its rate.
-func (l *Log) queue(r Record, book string, done chan struct{}) (taken bool, fault error) {
+func (l *Log) queueRecord(r Record, book string, done chan struct{}) (taken bool, fault error) {
 	now := l.cfg.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +143,7 @@ func (l *Log) queue(r Record, book string, done chan struct{}) (taken bool, faul
 		return false, nil
 	}
 	if hasRate(r) && !r.Stranger && !l.rates.admitLimited(r, shelfNamed(book), now) {
-		l.awake() // run writes down how many there were
+		l.wakeRun() // run writes down how many there were
 		return false, nil
 	}
 
@@ -192,12 +192,12 @@ func (l *Log) append(r Record, book string, now time.Time, done chan struct{}) e
 
 	l.lost = 0
 	l.waiting = append(l.waiting, w)
-	l.awake()
+	l.wakeRun()
 	return nil
 }
 
-// awake has run look for work. The caller has the lock, or none.
-func (l *Log) awake() {
+// wakeRun has run look for work. The caller has the lock, or none.
+func (l *Log) wakeRun() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -227,7 +227,7 @@ func (l *Log) leavesOut() bool {
 
 // encode makes the line of a record.
 func encode(r Record) ([]byte, error) {
-	r = r.clean()
+	r = r.bounded()
 	r.Time = r.Time.UTC()
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -287,13 +287,13 @@ func (l *Log) tellLost() {
 	l.mu.Unlock()
 	for _, w := range left {
 		if w.act.Action != "" {
-			l.tell("an act is lost to the audit record", w.act, fault)
+			l.logLost("an act is lost to the audit record", w.act, fault)
 		}
 	}
 }
 
-// run writes what waits until Close.
-func (l *Log) run() {
+// runWriter writes what waits until Close.
+func (l *Log) runWriter() {
 	defer close(l.done)
 	var retry, count <-chan time.Time
 	for {
@@ -310,7 +310,7 @@ func (l *Log) run() {
 		}
 
 		retry = nil
-		if err := l.flush(); err != nil && !ending {
+		if err := l.writeQueued(); err != nil && !ending {
 			retry = time.After(retryEvery)
 		}
 
@@ -324,8 +324,8 @@ func (l *Log) run() {
 	}
 }
 
-// flush writes what waits. What cannot be written waits on.
-func (l *Log) flush() error {
+// writeQueued writes what waits. What cannot be written waits on.
+func (l *Log) writeQueued() error {
 	l.mu.Lock()
 	list := l.waiting
 	l.waiting = nil
@@ -340,7 +340,7 @@ func (l *Log) flush() error {
 
 	var left []waiting
 	var faults []error
-	for _, b := range books(l.cfg.Dir) {
+	for _, b := range booksOf(l.cfg.Dir) {
 		if len(byBook[b.name]) == 0 {
 			continue
 		}
@@ -381,7 +381,7 @@ func (l *Log) flushTo(b book, list []waiting) ([]waiting, error) {
 			lines = append(lines, w.line)
 		}
 
-		if err := b.add(lines, l.cfg.Now()); err != nil {
+		if err := b.appendLines(lines, l.cfg.Now()); err != nil {
 			return list, err
 		}
 

@@ -131,7 +131,7 @@ func (l *rates) admitLimited(r Record, of shelf, now time.Time) bool {
 		return true
 	}
 
-	acc.count(r)
+	acc.countLeftOut(r)
 	if acc.more == 1 {
 		l.leftOut++
 	}
@@ -149,7 +149,7 @@ func whoOf(r Record) string {
 		}
 		return r.From
 	}
-	return clip(r.Eauth, maxName) + " " + clip(r.User, maxName)
+	return clipText(r.Eauth, maxName) + " " + clipText(r.User, maxName)
 }
 
 // forgetAccounts drops users who have been quiet, when there are many.
@@ -165,9 +165,9 @@ func (l *rates) forgetAccounts(now time.Time) {
 	}
 }
 
-// count adds a record to those that were left out.
-func (a *account) count(r Record) {
-	function, _, _ := strings.Cut(clip(r.Function, maxKind), ", ")
+// countLeftOut adds a record to those that were left out.
+func (a *account) countLeftOut(r Record) {
+	function, _, _ := strings.Cut(clipText(r.Function, maxKind), ", ")
 	kind := strings.Join(strings.Fields(r.Action+" "+function+" "+string(r.Result)), " ")
 	if a.kinds == nil {
 		a.kinds = map[string]uint64{}

@@ -90,7 +90,7 @@ func ParseQuery(v url.Values) (q Query, err error) {
 	return q, nil
 }
 
-func (q Query) last() int { return min(cmp.Or(q.Last, MaxRecords), MaxRecords) }
+func (q Query) lastOrMost() int { return min(cmp.Or(q.Last, MaxRecords), MaxRecords) }
 
 // matches reports whether a record is meant, wherever it is from.
 func (q Query) matches(r Record) bool {
@@ -118,13 +118,13 @@ func (q Query) matchesAction(action string) bool {
 func Read(ctx context.Context, node string, q Query, dirs ...string) (Page, error) {
 	var found newest
 	for _, dir := range dirs {
-		for _, b := range books(dir) {
-			if err := b.read(ctx, node, q, &found); err != nil {
+		for _, b := range booksOf(dir) {
+			if err := b.readInto(ctx, node, q, &found); err != nil {
 				return Page{}, fmt.Errorf("read the audit records: %w", err)
 			}
 		}
 	}
-	return Page{Records: found.records, Damaged: found.damaged}.Newest(q.last()), nil
+	return Page{Records: found.records, Damaged: found.damaged}.Newest(q.lastOrMost()), nil
 }
 
 // newest keeps records within a bound.
@@ -133,8 +133,8 @@ type newest struct {
 	damaged int
 }
 
-func (b book) read(ctx context.Context, node string, q Query, into *newest) error {
-	files, err := b.files()
+func (b book) readInto(ctx context.Context, node string, q Query, into *newest) error {
+	files, err := b.fileNames()
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (b book) read(ctx context.Context, node string, q Query, into *newest) erro
 		}
 
 		if !st.ModTime().Before(q.Since) {
-			err = own.scan(ctx, f, node, q)
+			err = own.scanFile(ctx, f, node, q)
 		}
 
 		if err = errors.Join(err, f.Close()); err != nil {
@@ -163,11 +163,11 @@ func (b book) read(ctx context.Context, node string, q Query, into *newest) erro
 	return nil
 }
 
-// scan reads the lines of a file. Of a file that somebody else may write to, no more
+// scanFile reads the lines of a file. Of a file that somebody else may write to, no more
 // is read than a file may be large.
-func (n *newest) scan(ctx context.Context, f *os.File, node string, q Query) error {
+func (n *newest) scanFile(ctx context.Context, f *os.File, node string, q Query) error {
 	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
-	keep := q.last() + 1 // one more shows that there are more
+	keep := q.lastOrMost() + 1 // one more shows that there are more
 	for i := 0; ; i++ {
 		line, err := lines.ReadSlice('\n')
 		if i%1000 == 0 && ctx.Err() != nil {
@@ -181,7 +181,7 @@ func (n *newest) scan(ctx context.Context, f *os.File, node string, q Query) err
 				_, err = lines.ReadSlice('\n')
 			}
 		case len(bytes.TrimSpace(line)) > 0:
-			n.take(line, node, q)
+			n.takeLine(line, node, q)
 		}
 
 		if len(n.records) >= 2*keep {
@@ -200,11 +200,11 @@ func decode(line []byte) Record {
 	if len(line) > maxLine || json.Unmarshal(line, &r) != nil || r.Time.IsZero() {
 		return Record{}
 	}
-	return r.clean()
+	return r.bounded()
 }
 
-// take reads one line.
-func (n *newest) take(line []byte, node string, q Query) {
+// takeLine reads one line.
+func (n *newest) takeLine(line []byte, node string, q Query) {
 	r := decode(line)
 	if r.Action == "" {
 		n.damaged++
@@ -250,7 +250,7 @@ func (p Page) Bounded(node string) Page {
 		p.Records, p.More = p.Records[over:], true
 	}
 	for i := range p.Records {
-		p.Records[i] = p.Records[i].clean()
+		p.Records[i] = p.Records[i].bounded()
 		p.Records[i].Node = node
 	}
 	p.Damaged = max(p.Damaged, 0)

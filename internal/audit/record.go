@@ -112,8 +112,8 @@ const (
 // NewOp gives a name that binds what was asked to how it ended.
 func NewOp() string { return strings.ToLower(rand.Text()[:16]) }
 
-// clean bounds all text of a record and makes it safe for a line of a terminal.
-func (r Record) clean() Record {
+// bounded bounds all text of a record and makes it safe for a line of a terminal.
+func (r Record) bounded() Record {
 	for _, f := range []struct {
 		text *string
 		most int
@@ -121,7 +121,7 @@ func (r Record) clean() Record {
 		{&r.Node, maxName}, {&r.Program, maxName}, {&r.User, maxName}, {(*string)(&r.Proof), 32}, {&r.As, maxName}, {&r.Eauth, maxName}, {&r.From, maxName},
 		{&r.Via, maxName}, {&r.Action, maxName}, {&r.Object, maxObject}, {&r.Function, maxObject}, {&r.JID, 64}, {(*string)(&r.Result), 32}, {&r.Detail, maxDetail}, {&r.Op, 64},
 	} {
-		*f.text = printable.Brief(redact(clip(*f.text, 4*f.most)), f.most)
+		*f.text = printable.Brief(redact(clipText(*f.text, 4*f.most)), f.most)
 	}
 	r.Minions = max(r.Minions, 0)
 	r.Kinds = cleanKinds(r.Kinds)
@@ -137,7 +137,7 @@ func cleanKinds(kinds map[string]uint64) map[string]uint64 {
 
 	out := map[string]uint64{}
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		name := printable.Brief(clip(kind, 4*maxKind), maxKind)
+		name := printable.Brief(clipText(kind, 4*maxKind), maxKind)
 		if len(out) >= maxKinds {
 			name = otherKinds
 		}
@@ -170,8 +170,8 @@ func redact(s string) string {
 	return s[:at+3] + redact(s[at+3:])
 }
 
-// clip bounds the work that a text makes.
-func clip(s string, most int) string { return s[:min(len(s), most)] }
+// clipText bounds the work that a text makes.
+func clipText(s string, most int) string { return s[:min(len(s), most)] }
 
 // Names writes a list of ids for [Record.Object], the first of many only.
 func Names(ids []string) string {

@@ -124,8 +124,8 @@ func administers(action string) bool {
 	return false
 }
 
-// books are all of a folder.
-func books(dir string) (out []book) {
+// booksOf are all of a folder.
+func booksOf(dir string) (out []book) {
 	for _, s := range shelves() {
 		out = append(out, book{dir: dir, shelf: s})
 	}

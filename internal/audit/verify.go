@@ -73,7 +73,7 @@ const (
 // may write to the folder meanwhile.
 func Verify(ctx context.Context, folder Folder, told []Head) ([]Verified, error) {
 	var out []Verified
-	for _, b := range books(folder.Dir) {
+	for _, b := range booksOf(folder.Dir) {
 		var heads []Head
 		for _, h := range told {
 			if h.Folder == folder.Name && h.Book == b.name {
@@ -108,7 +108,7 @@ func closeAll(files []openFile) {
 // openAll opens all files of a book as they are at one moment, the oldest first.
 func (b book) openAll() ([]openFile, error) {
 	for range verifyTries {
-		files, err := b.files()
+		files, err := b.fileNames()
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (b book) openAll() ([]openFile, error) {
 			return nil, err
 		}
 
-		now, err := b.files()
+		now, err := b.fileNames()
 		if err == nil && slices.Equal(files, now) { // a file that was begun meanwhile has added a name
 			return out, nil
 		}
@@ -163,7 +163,7 @@ func (b book) verify(ctx context.Context, told []Head) (Verified, error) {
 
 	for _, o := range files {
 		c.file = filepath.Base(o.path)
-		if err := c.scan(ctx, o.f); err != nil {
+		if err := c.scanFile(ctx, o.f); err != nil {
 			return Verified{}, err
 		}
 		c.v.Files++
@@ -184,7 +184,7 @@ type checker struct {
 	anew  bool              // it was told of already that the chain is not the one of before
 }
 
-func (c *checker) fault(line int, format string, args ...any) {
+func (c *checker) addFault(line int, format string, args ...any) {
 	if len(c.v.Faults) >= maxFaults {
 		c.v.MoreFaults++
 		return
@@ -192,14 +192,14 @@ func (c *checker) fault(line int, format string, args ...any) {
 	c.v.Faults = append(c.v.Faults, Fault{c.file, line, fmt.Sprintf(format, args...)})
 }
 
-func (c *checker) warn(format string, args ...any) {
+func (c *checker) addWarning(format string, args ...any) {
 	if len(c.v.Warnings) < maxFaults {
 		c.v.Warnings = append(c.v.Warnings, Fault{c.file, c.line, fmt.Sprintf(format, args...)})
 	}
 }
 
-// scan reads the lines of a file, no more than one may have.
-func (c *checker) scan(ctx context.Context, f *os.File) error {
+// scanFile reads the lines of a file, no more than one may have.
+func (c *checker) scanFile(ctx context.Context, f *os.File) error {
 	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
 	for c.line = 1; ; c.line++ {
 		if c.line%1000 == 0 && ctx.Err() != nil {
@@ -215,7 +215,7 @@ func (c *checker) scan(ctx context.Context, f *os.File) error {
 		}
 
 		if len(bytes.TrimSpace(line)) > 0 {
-			c.take(line)
+			c.followLine(line)
 		}
 
 		if err != nil { // the end, or all that may be read
@@ -224,21 +224,22 @@ func (c *checker) scan(ctx context.Context, f *os.File) error {
 	}
 }
 
-// take follows the chain by one line.
-func (c *checker) take(line []byte) {
+// followLine follows the chain by one line.
+func (c *checker) followLine(line []byte) {
 	r := decode(line)
 	hashed, l, chained := readLink(line)
 	switch {
 	case r.Action == "":
 		c.v.Torn++
-		c.warn("this line is no record: a write that was cut short, unless somebody put it there")
+		c.addWarning("this line is no record: a write that was cut short, unless somebody put it there")
 		return
 	case !chained && c.v.Records == 0:
 		c.v.Unchained++
 		return
 	case !chained:
 		c.v.Unchained++
-		c.warn("a record without a place in the chain, which proves nothing: of a program of a version before, unless somebody put it there")
+		c.addWarning("a record without a place in the chain, which proves nothing: " +
+			"of a program of a version before, unless somebody put it there")
 		return
 	}
 
@@ -262,7 +263,7 @@ func (c *checker) take(line []byte) {
 
 // follow compares a record with where the chain was.
 func (c *checker) follow(hashed []byte, l link, r Record) {
-	before := c.at.value()
+	before := c.at.hash()
 	if c.v.Records == 0 && l.seq > 1 { // what was before is gone; the head of the file says where the chain was
 		before = r.Prev
 	}
@@ -274,17 +275,17 @@ func (c *checker) follow(hashed []byte, l link, r Record) {
 
 	switch {
 	case l.seq > next:
-		c.fault(c.line, "%s missing before this line", numbers(next, l.seq-1))
+		c.addFault(c.line, "%s missing before this line", numbers(next, l.seq-1))
 	case l.seq < next:
-		c.fault(c.line, "record %d stands after record %d: it was put in, or the chain was begun anew here",
+		c.addFault(c.line, "record %d stands after record %d: it was put in, or the chain was begun anew here",
 			l.seq, c.at.seq)
 	case chainHash(before, hashed) == l.chain:
 	case r.Action == fileAction && r.Prev != before && chainHash(r.Prev, hashed) == l.chain:
-		c.fault(c.line, "the end of the file before was changed: this file continues another record %d", l.seq-1)
+		c.addFault(c.line, "the end of the file before was changed: this file continues another record %d", l.seq-1)
 	case c.v.Records == 0:
-		c.fault(c.line, "record %d was changed, or its file does not begin with it", l.seq)
+		c.addFault(c.line, "record %d was changed, or its file does not begin with it", l.seq)
 	default:
-		c.fault(c.line, "record %d was changed, or the one before it", l.seq)
+		c.addFault(c.line, "record %d was changed, or the one before it", l.seq)
 	}
 }
 
@@ -300,8 +301,8 @@ func numbers(from, to uint64) string {
 func (c *checker) compare(h Head) {
 	if h.Chain != c.at.chain {
 		if !c.anew { // all later ones differ as well
-			c.fault(c.line, "record %d is not the one that %s was told of at %s: the chain was made anew",
-				h.Seq, h.By, when(h.Time))
+			c.addFault(c.line, "record %d is not the one that %s was told of at %s: the chain was made anew",
+				h.Seq, h.By, formatTime(h.Time))
 		}
 		c.anew = true
 		return
@@ -311,7 +312,7 @@ func (c *checker) compare(h Head) {
 	}
 }
 
-func when(t time.Time) string {
+func formatTime(t time.Time) string {
 	if t.IsZero() {
 		return "some time"
 	}
@@ -322,7 +323,7 @@ func when(t time.Time) string {
 func (c *checker) finish(told []Head) {
 	c.file, c.line = "", 0
 	if c.v.First > c.kept && c.kept > 0 {
-		c.fault(0, "%s missing at the beginning: they did not go by age or for want of room",
+		c.addFault(0, "%s missing at the beginning: they did not go by age or for want of room",
 			numbers(c.kept, c.v.First-1))
 	}
 
@@ -330,8 +331,8 @@ func (c *checker) finish(told []Head) {
 	slices.SortFunc(told, func(a, b Head) int { return b.Time.Compare(a.Time) })
 	for _, h := range told {
 		if h.Seq > c.v.Last {
-			c.fault(0, "%s missing at the end: %s was told of record %d at %s", numbers(c.v.Last+1, h.Seq),
-				h.By, h.Seq, when(h.Time))
+			c.addFault(0, "%s missing at the end: %s was told of record %d at %s", numbers(c.v.Last+1, h.Seq),
+				h.By, h.Seq, formatTime(h.Time))
 			return // older ones say the same
 		}
 	}

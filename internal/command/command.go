@@ -165,13 +165,13 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			cause = ctx.Err()
 		}
-		kill(cmd, done)
+		killGroup(cmd, done)
 	case <-full:
 		cause = ErrOutput
-		kill(cmd, done)
+		killGroup(cmd, done)
 	}
 
-	out := Output{Stdout: stdout.taken(), Stderr: stderr.taken(), Exit: -1}
+	out := Output{Stdout: stdout.takeAll(), Stderr: stderr.takeAll(), Exit: -1}
 	var exit *exec.ExitError
 	switch {
 	case cause != nil:
@@ -185,8 +185,8 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	return out, fmt.Errorf("run %s: %w", strings.Join(argv, " "), cause)
 }
 
-// kill ends a command with all that it has started, and waits a moment for that.
-func kill(cmd *exec.Cmd, done <-chan error) {
+// killGroup ends a command with all that it has started, and waits a moment for that.
+func killGroup(cmd *exec.Cmd, done <-chan error) {
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may be gone already
 	select {
 	case <-done:
@@ -249,8 +249,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// taken gives what was kept; nothing is kept from then on.
-func (b *bounded) taken() []byte {
+// takeAll gives what was kept; nothing is kept from then on.
+func (b *bounded) takeAll() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	text := b.text

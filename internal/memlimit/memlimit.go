@@ -25,7 +25,7 @@ func Apply(share func(limit int64) int64) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return 0
 	}
-	n := lower(cgroupLimit("/proc/self/cgroup", "/sys/fs/cgroup"), machineMemory("/proc/meminfo"))
+	n := lowerLimit(cgroupLimit("/proc/self/cgroup", "/sys/fs/cgroup"), machineMemory("/proc/meminfo"))
 	if n > 0 {
 		debug.SetMemoryLimit(share(n))
 	}
@@ -74,9 +74,9 @@ func cgroupLimit(self, root string) int64 {
 		switch {
 		case !ok:
 		case controllers == "":
-			least = lower(least, groupLimit(root, group, "memory.max"))
+			least = lowerLimit(least, groupLimit(root, group, "memory.max"))
 		case slices.Contains(strings.Split(controllers, ","), "memory"):
-			least = lower(least, groupLimit(filepath.Join(root, "memory"), group, "memory.limit_in_bytes"))
+			least = lowerLimit(least, groupLimit(filepath.Join(root, "memory"), group, "memory.limit_in_bytes"))
 		}
 	}
 
@@ -90,7 +90,7 @@ func groupLimit(root, group, file string) (least int64) {
 		if err == nil {
 			// The first version writes "none" as a number that no machine has.
 			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n < 1<<60 {
-				least = lower(least, n)
+				least = lowerLimit(least, n)
 			}
 		}
 		if dir == "/" {
@@ -99,8 +99,8 @@ func groupLimit(root, group, file string) (least int64) {
 	}
 }
 
-// lower is the lower of two limits; 0 is none.
-func lower(a, b int64) int64 {
+// lowerLimit is the lower of two limits; 0 is none.
+func lowerLimit(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}

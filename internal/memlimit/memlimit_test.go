@@ -51,7 +51,7 @@ func TestCgroupLimit(t *testing.T) {
 		t.Errorf("the machine's: %d", n)
 	}
 
-	if lower(0, 5) != 5 || lower(5, 0) != 5 || lower(3, 5) != 3 || lower(5, 3) != 3 {
+	if lowerLimit(0, 5) != 5 || lowerLimit(5, 0) != 5 || lowerLimit(3, 5) != 3 || lowerLimit(5, 3) != 3 {
 		t.Error("0 is not without a limit")
 	}
 

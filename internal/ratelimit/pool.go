@@ -80,7 +80,7 @@ func (p *Pool[K]) Resize(b Bounds) {
 	defer p.mu.Unlock()
 	p.limits = [classes]int64{Stranger: b.Strangers, Familiar: b.Familiar, Proven: b.All}
 	p.greed = [classes]int64{Stranger: 1, Familiar: 1, Proven: max(b.Greed, 1)}
-	p.admit()
+	p.admitWaiting()
 }
 
 // Share is what somebody holds of a pool, until Release. Its methods are for one
@@ -122,10 +122,10 @@ func (s *Share[K]) More(n int64) bool {
 	p := s.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.fits(s.key, s.class, n) {
+	if !p.fitsMore(s.key, s.class, n) {
 		return false
 	}
-	p.add(s, n)
+	p.giveMore(s, n)
 	return true
 }
 
@@ -134,8 +134,8 @@ func (s *Share[K]) More(n int64) bool {
 func (s *Share[K]) WaitMore(ctx context.Context, n int64) error {
 	p := s.pool
 	p.mu.Lock()
-	if p.fits(s.key, s.class, n) {
-		p.add(s, n)
+	if p.fitsMore(s.key, s.class, n) {
+		p.giveMore(s, n)
 		p.mu.Unlock()
 		return nil
 	}
@@ -181,10 +181,10 @@ func (s *Share[K]) Move(key K, class Class) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := s.n
-	p.add(s, -n)
+	p.giveMore(s, -n)
 	s.key, s.class = key, class
-	p.add(s, n)
-	p.admit()
+	p.giveMore(s, n)
+	p.admitWaiting()
 }
 
 // Release gives everything back. It may be called again, and for nil.
@@ -195,28 +195,28 @@ func (s *Share[K]) Release() {
 	p := s.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.add(s, -s.n)
-	p.admit()
+	p.giveMore(s, -s.n)
+	p.admitWaiting()
 }
 
 // Could reports whether a share of n fits into the pool when nobody holds anything.
 func (p *Pool[K]) Could(class Class, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return n <= p.alone(class)
+	return n <= p.holderLimit(class)
 }
 
-// alone is what one holder may have at most. The caller holds mu.
-func (p *Pool[K]) alone(class Class) int64 {
+// holderLimit is what one holder may have at most. The caller holds mu.
+func (p *Pool[K]) holderLimit(class Class) int64 {
 	limit, greed := p.limits[class], p.greed[class]
 	return (limit*greed + greed) / (greed + 1)
 }
 
-// fits reports whether somebody may hold n more. The caller holds mu.
-func (p *Pool[K]) fits(key K, class Class, n int64) bool { return p.room(p.by[key]+n, class, n) }
+// fitsMore reports whether somebody may hold n more. The caller holds mu.
+func (p *Pool[K]) fitsMore(key K, class Class, n int64) bool { return p.hasRoom(p.by[key]+n, class, n) }
 
-// room is fits for who would hold has in all. The caller holds mu.
-func (p *Pool[K]) room(has int64, class Class, n int64) bool {
+// hasRoom is fits for who would hold has in all. The caller holds mu.
+func (p *Pool[K]) hasRoom(has int64, class Class, n int64) bool {
 	var below int64
 	for c := range Class(classes) {
 		below += p.used[c]
@@ -228,11 +228,11 @@ func (p *Pool[K]) room(has int64, class Class, n int64) bool {
 	for c := range class + 1 {
 		left -= p.used[c]
 	}
-	return has <= p.greed[class]*left && has <= p.alone(class)
+	return has <= p.greed[class]*left && has <= p.holderLimit(class)
 }
 
-// add gives n more to a share. The caller holds mu.
-func (p *Pool[K]) add(s *Share[K], n int64) {
+// giveMore gives n more to a share. The caller holds mu.
+func (p *Pool[K]) giveMore(s *Share[K], n int64) {
 	s.n += n
 	p.used[s.class] += n
 	p.by[s.key] += n
@@ -241,12 +241,12 @@ func (p *Pool[K]) add(s *Share[K], n int64) {
 	}
 }
 
-// admit gives to those who wait what has become free. The caller holds mu.
-func (p *Pool[K]) admit() {
+// admitWaiting gives to those who wait what has become free. The caller holds mu.
+func (p *Pool[K]) admitWaiting() {
 	for {
 		best := -1
 		for i, w := range p.waiters {
-			if !p.fits(w.share.key, w.share.class, w.n) {
+			if !p.fitsMore(w.share.key, w.share.class, w.n) {
 				continue
 			}
 			if best < 0 || p.before(w.share, p.waiters[best].share) {
@@ -260,7 +260,7 @@ func (p *Pool[K]) admit() {
 
 		w := p.waiters[best]
 		p.waiters = slices.Delete(p.waiters, best, best+1)
-		p.add(w.share, w.n)
+		p.giveMore(w.share, w.n)
 		close(w.given)
 	}
 }
@@ -294,7 +294,7 @@ func (p *Pool[K]) Waiting() int {
 // nor wait for it.
 func (p *Pool[K]) Full(class Class, n int64) bool {
 	p.mu.Lock()
-	fits := p.room(n, class, n)
+	fits := p.hasRoom(n, class, n)
 	p.mu.Unlock()
 	return !fits && (p.line == nil || p.line.Full(class, 1))
 }

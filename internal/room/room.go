@@ -41,8 +41,8 @@ type free struct {
 	keep         Keep
 }
 
-// look asks a file system. It may hang, as any call on a network's file system.
-func look(dir string, keep Keep) (f free, err error) {
+// askFree asks a file system. It may hang, as any call on a network's file system.
+func askFree(dir string, keep Keep) (f free, err error) {
 	var st unix.Statfs_t
 	for {
 		err = unix.Statfs(dir, &st)
@@ -68,8 +68,8 @@ func look(dir string, keep Keep) (f free, err error) {
 	return f, nil
 }
 
-// fault says what is missing for so much more; nil: nothing is.
-func (f free) fault(dir string, bytes, files int64) error {
+// missing says what is missing for so much more; nil: nothing is.
+func (f free) missing(dir string, bytes, files int64) error {
 	const mib = 1 << 20
 	if f.bytes-bytes < f.keep.Bytes {
 		if bytes == 0 {
@@ -95,11 +95,11 @@ func (f free) fault(dir string, bytes, files int64) error {
 // Check reports whether so many bytes and files have room in dir, beside what is to stay
 // free. The error is [ErrFull] and names the numbers.
 func Check(dir string, bytes, files int64, keep Keep) error {
-	f, err := look(dir, keep)
+	f, err := askFree(dir, keep)
 	if err != nil {
 		return err
 	}
-	return f.fault(dir, bytes, files)
+	return f.missing(dir, bytes, files)
 }
 
 // How much is written before a [Watch] asks again: others write as well.
@@ -120,16 +120,16 @@ type Watch struct {
 // Guard begins to watch. The error is [ErrFull] when there is not enough room already.
 func Guard(dir string, keep Keep) (*Watch, error) {
 	w := &Watch{dir: dir, keep: keep}
-	return w, w.ask()
+	return w, w.refresh()
 }
 
-// ask looks how much is left, and how much may be written before the next look.
-func (w *Watch) ask() error {
-	f, err := look(w.dir, w.keep)
+// refresh looks how much is left, and how much may be written before the next look.
+func (w *Watch) refresh() error {
+	f, err := askFree(w.dir, w.keep)
 	if err != nil {
 		return err
 	}
-	if err := f.fault(w.dir, 0, 0); err != nil {
+	if err := f.missing(w.dir, 0, 0); err != nil {
 		return err
 	}
 	w.bytes = min(askBytes, f.bytes-f.keep.Bytes+1)
@@ -149,7 +149,7 @@ func (w *Watch) Bytes(n int) error {
 	if w.bytes > 0 {
 		return nil
 	}
-	return w.ask()
+	return w.refresh()
 }
 
 // File is called before a file, a folder or a link is made.
@@ -162,7 +162,7 @@ func (w *Watch) File() error {
 	if w.files > 0 && w.bytes > 0 {
 		return nil
 	}
-	return w.ask()
+	return w.refresh()
 }
 
 // blockSize is what the smallest thing takes on most file systems.

@@ -20,7 +20,7 @@ import (
 // Several machines may do so at once. Where something cannot be read for another reason, nothing
 // is touched: it may be the newest.
 func (f File) SetAside() (aside []string, err error) {
-	broken, newest, err := f.judge()
+	broken, newest, err := f.findBroken()
 	for _, path := range broken {
 		if err != nil {
 			break
@@ -45,9 +45,9 @@ func (f File) SetAside() (aside []string, err error) {
 	return aside, durable.SyncDir(filepath.Dir(f.Path))
 }
 
-// judge returns the paths of what is broken, the file last, and the content of the newest
+// findBroken returns the paths of what is broken, the file last, and the content of the newest
 // successor that is whole; nil: there is none.
-func (f File) judge() (broken []string, newest []byte, err error) {
+func (f File) findBroken() (broken []string, newest []byte, err error) {
 	siblings, err := f.successors()
 	if err != nil {
 		return nil, nil, err
@@ -55,7 +55,7 @@ func (f File) judge() (broken []string, newest []byte, err error) {
 
 	highest := uint64(0)
 	for _, path := range append(siblings, f.Path) {
-		content, version, err := f.one(path)
+		content, version, err := f.readOne(path)
 		switch {
 		case errors.Is(err, ErrContent):
 			broken = append(broken, path)
@@ -76,7 +76,7 @@ func (f File) replaceBroken(content []byte) (name string, err error) {
 	if err := os.Link(f.Path, name); err != nil {
 		return "", err
 	}
-	if err := f.put(content); err != nil {
+	if err := f.replaceContent(content); err != nil {
 		_ = os.Remove(name) // or each try leaves one more
 		return "", err
 	}
@@ -94,7 +94,7 @@ func (f File) moveBroken(path string) (name string, err error) {
 		return "", err
 	}
 
-	if _, _, err := f.one(name); err != nil {
+	if _, _, err := f.readOne(name); err != nil {
 		return name, nil
 	}
 

@@ -79,17 +79,17 @@ func (f File) Read() ([]byte, uint64, error) {
 
 // newest is Read with version 0 for a file that is not there.
 func (f File) newest() ([]byte, uint64, error) {
-	b, v, err := f.one(f.Path)
+	b, v, err := f.readOne(f.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, err
 	}
 
 	behind := false
 	for range maxChain {
-		next, n, err := f.one(f.successor(v, b))
+		next, n, err := f.readOne(f.successor(v, b))
 		if errors.Is(err, fs.ErrNotExist) {
 			if behind { // who made it did not come to that
-				_ = f.put(b)
+				_ = f.replaceContent(b)
 			}
 			return b, v, nil
 		}
@@ -110,8 +110,8 @@ func (f File) newest() ([]byte, uint64, error) {
 	return nil, 0, fmt.Errorf("%s: more than %d versions follow", f.Path, maxChain)
 }
 
-// one reads a file and its version; 0 and [fs.ErrNotExist] when it is not there.
-func (f File) one(path string) (b []byte, v uint64, err error) {
+// readOne reads a file and its version; 0 and [fs.ErrNotExist] when it is not there.
+func (f File) readOne(path string) (b []byte, v uint64, err error) {
 	err = durable.RetryStale(2*time.Second, func() (err error) {
 		b, err = durable.Read(path, f.Limit)
 		return err
@@ -149,14 +149,14 @@ func (f File) Write(expect uint64, content []byte) error {
 		return fmt.Errorf("change %s: %w", f.Path, err)
 	}
 
-	if err := f.write(expect, content); err != nil {
+	if err := f.writeVersion(expect, content); err != nil {
 		return fmt.Errorf("change %s: %w", f.Path, err)
 	}
 
 	return nil
 }
 
-func (f File) write(expect uint64, content []byte) error {
+func (f File) writeVersion(expect uint64, content []byte) error {
 	old, now, err := f.newest()
 	if err != nil {
 		return err
@@ -171,7 +171,7 @@ func (f File) write(expect uint64, content []byte) error {
 	}
 
 	claim := f.successor(expect, old)
-	if err := os.Link(tmp, claim); err != nil && !same(tmp, claim) {
+	if err := os.Link(tmp, claim); err != nil && !isSameFile(tmp, claim) {
 		_ = os.Remove(tmp)
 		if errors.Is(err, fs.ErrExist) {
 			return ErrConflict
@@ -182,7 +182,7 @@ func (f File) write(expect uint64, content []byte) error {
 	// The file itself becomes another one, so that no file has two names for long:
 	// fewer things for copies of a volume to agree about.
 	_ = os.Remove(tmp)
-	switch b, now, err := f.one(f.Path); {
+	switch b, now, err := f.readOne(f.Path); {
 	case err == nil && now > expect && !bytes.Equal(b, content) && !f.followed(content):
 		// Not a reader of ours has put that there: this call was held up until the
 		// first successor had been swept away.
@@ -190,7 +190,7 @@ func (f File) write(expect uint64, content []byte) error {
 		return ErrConflict
 	case err == nil && now > expect: // readers were faster
 	default:
-		if err := f.put(content); err != nil {
+		if err := f.replaceContent(content); err != nil {
 			return err
 		}
 	}
@@ -199,7 +199,7 @@ func (f File) write(expect uint64, content []byte) error {
 		return err
 	}
 
-	f.sweep(expect)
+	f.removeOld(expect)
 	return nil
 }
 
@@ -213,7 +213,7 @@ func Create(path string, content []byte, mode os.FileMode) (made bool, err error
 		return false, err
 	}
 	defer os.Remove(tmp)
-	if err := os.Link(tmp, path); err != nil && !same(tmp, path) {
+	if err := os.Link(tmp, path); err != nil && !isSameFile(tmp, path) {
 		if errors.Is(err, fs.ErrExist) {
 			return false, nil
 		}
@@ -259,9 +259,9 @@ func (f File) followed(content []byte) bool {
 	return err == nil
 }
 
-// same reports whether two names are of one file: a link that was made although
+// isSameFile reports whether two names are of one file: a link that was made although
 // the answer was lost.
-func same(a, b string) bool {
+func isSameFile(a, b string) bool {
 	x, err := os.Lstat(a)
 	if err != nil {
 		return false
@@ -270,8 +270,8 @@ func same(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// put makes content the file's.
-func (f File) put(content []byte) error {
+// replaceContent makes content the file's.
+func (f File) replaceContent(content []byte) error {
 	tmp, err := f.temporary(content)
 	if err == nil {
 		if err = os.Rename(tmp, f.Path); err != nil {
@@ -301,8 +301,8 @@ func (f File) temporary(content []byte) (path string, err error) {
 // sweepEvery is how many versions pass between two looks for old successors.
 const sweepEvery = 16
 
-// sweep removes successors that nobody needs any more, and what a crash left.
-func (f File) sweep(version uint64) {
+// removeOld removes successors that nobody needs any more, and what a crash left.
+func (f File) removeOld(version uint64) {
 	if version%sweepEvery != 0 {
 		return
 	}

@@ -43,11 +43,14 @@ func advice(err error) string {
 	cgroup, _ := os.ReadFile("/proc/self/cgroup")
 	unit := unitOf(string(cgroup))
 	if unit == "" {
-		return fmt.Sprintf("%s is read-only for this process alone: mount it for writing into its container or name space",
+		return fmt.Sprintf("%s is read-only for this process alone: "+
+			"mount it for writing into its container or name space",
 			folder)
 	}
 
-	return fmt.Sprintf("the unit %[1]s may not write to %[2]s. Make that folder for the unit's user, then: sudo systemctl edit %[1]s, with the lines [Service] and ReadWritePaths=%[2]s; sudo systemctl restart %[1]s",
+	return fmt.Sprintf("the unit %[1]s may not write to %[2]s. "+
+		"Make that folder for the unit's user, then: sudo systemctl edit %[1]s, "+
+		"with the lines [Service] and ReadWritePaths=%[2]s; sudo systemctl restart %[1]s",
 		unit, folder)
 }
 
@@ -72,7 +75,7 @@ func sealed(table, folder string) bool {
 		}
 
 		longest = point // of two at one place the later one lies above
-		found = has(fields[5], "ro") && has(fields[separator+3], "rw")
+		found = hasOption(fields[5], "ro") && hasOption(fields[separator+3], "rw")
 	}
 
 	return found
@@ -94,7 +97,9 @@ func existing(folder string) string {
 
 var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-func has(options, option string) bool { return slices.Contains(strings.Split(options, ","), option) }
+func hasOption(options, option string) bool {
+	return slices.Contains(strings.Split(options, ","), option)
+}
 
 // unitOf returns the service of systemd that a table of cgroups (cgroups(7)) is of, or "".
 func unitOf(table string) string {

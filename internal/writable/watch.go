@@ -54,7 +54,7 @@ func (w *Watch) Run(ctx context.Context) {
 		done := make(chan error, 1)
 		began := time.Now()
 		go func() { done <- w.Try() }()
-		if !w.await(ctx, done, began) || pause.About(ctx, w.Every) != nil {
+		if !w.awaitTry(ctx, done, began) || pause.About(ctx, w.Every) != nil {
 			return
 		}
 	}
@@ -65,22 +65,22 @@ func (w *Watch) Run(ctx context.Context) {
 // on, and not all of them: the time that it did not run is none that the disk took.
 const looks = 8
 
-// await takes the outcome of a try, and says meanwhile that it does not come. It
+// awaitTry takes the outcome of a try, and says meanwhile that it does not come. It
 // reports false when ctx has ended.
-func (w *Watch) await(ctx context.Context, done <-chan error, began time.Time) bool {
+func (w *Watch) awaitTry(ctx context.Context, done <-chan error, began time.Time) bool {
 	late := time.NewTicker(w.Takes / looks)
 	defer late.Stop()
 	for seen := 0; ; {
 		select {
 		case err := <-done:
-			w.note(err)
+			w.noteOutcome(err)
 			return true
 		case <-late.C:
 			seen++
 			if seen%looks > 0 {
 				continue
 			}
-			w.note(fmt.Errorf("%w: a file of %d KiB was not written in %d s", ErrHangs, tryBytes>>10,
+			w.noteOutcome(fmt.Errorf("%w: a file of %d KiB was not written in %d s", ErrHangs, tryBytes>>10,
 				int(time.Since(began).Seconds())))
 		case <-ctx.Done():
 			return false
@@ -88,7 +88,7 @@ func (w *Watch) await(ctx context.Context, done <-chan error, began time.Time) b
 	}
 }
 
-func (w *Watch) note(err error) {
+func (w *Watch) noteOutcome(err error) {
 	w.newest.Store(&err)
 	if w.Note != nil {
 		w.Note(err)

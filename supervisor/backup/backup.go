@@ -100,10 +100,10 @@ type tree struct {
 	skip func(rel string) bool
 }
 
-// trees are the parts, in their order in the archive. They are those of the
+// treesOf are the parts, in their order in the archive. They are those of the
 // storage itself, not this node's copies of a volume's: what is restored into
 // a copy would be gone at its next pass.
-func trees(s *settings.Settings, jobs bool) []tree {
+func treesOf(s *settings.Settings, jobs bool) []tree {
 	list := []tree{
 		{
 			name:   "pki",
@@ -187,7 +187,7 @@ func Write(ctx context.Context, w io.Writer, o Options, recipients ...age.Recipi
 		digest: newDigest(),
 	}
 
-	if err := b.all(o, &from, key); err != nil {
+	if err := b.writeAll(o, &from, key); err != nil {
 		return sum, fmt.Errorf("backup: %w", err)
 	}
 
@@ -206,13 +206,13 @@ type writer struct {
 	digest
 }
 
-func (b *writer) all(o Options, from *settings.Settings, key *signKey) error {
+func (b *writer) writeAll(o Options, from *settings.Settings, key *signKey) error {
 	text, err := json.MarshalIndent(b.sum.Manifest, "", "  ")
 	if err != nil {
 		return err
 	}
 
-	if err := b.text(manifestName, text); err != nil {
+	if err := b.writeText(manifestName, text); err != nil {
 		return err
 	}
 
@@ -221,13 +221,13 @@ func (b *writer) all(o Options, from *settings.Settings, key *signKey) error {
 	case err != nil:
 		return err
 	default:
-		if err := b.text("appliance.yaml", text); err != nil {
+		if err := b.writeText("appliance.yaml", text); err != nil {
 			return err
 		}
 	}
 
-	for _, t := range trees(from, o.Jobs) {
-		if err := b.tree(t); err != nil {
+	for _, t := range treesOf(from, o.Jobs) {
+		if err := b.writeTree(t); err != nil {
 			return err
 		}
 	}
@@ -236,21 +236,21 @@ func (b *writer) all(o Options, from *settings.Settings, key *signKey) error {
 		return nil
 	}
 
-	if text, err = key.sign(b.digest); err != nil {
+	if text, err = key.signDigest(b.digest); err != nil {
 		return err
 	}
 
 	b.sum.Signer = key.hash
-	return b.text(signatureName, text)
+	return b.writeText(signatureName, text)
 }
 
 // header begins an entry; what is written to the writer given back is signed.
 func (b *writer) header(h *tar.Header) (io.Writer, error) {
-	b.digest.entry(h)
+	b.digest.addHeader(h)
 	return io.MultiWriter(b.tar, b.digest), b.tar.WriteHeader(h)
 }
 
-func (b *writer) text(name string, text []byte) error {
+func (b *writer) writeText(name string, text []byte) error {
 	w, err := b.header(&tar.Header{
 		Name:     name,
 		Mode:     0o600,
@@ -265,7 +265,7 @@ func (b *writer) text(name string, text []byte) error {
 	return err
 }
 
-func (b *writer) tree(t tree) error {
+func (b *writer) writeTree(t tree) error {
 	dir, err := beneath(t.base, t.rel)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -275,18 +275,18 @@ func (b *writer) tree(t tree) error {
 	}
 	defer dir.Close()
 
-	root, err := dir.root()
+	root, err := dir.asRoot()
 	if err != nil {
 		return err
 	}
 	defer root.Close()
 
-	return b.walk(root, t, ".")
+	return b.writeFolder(root, t, ".")
 }
 
-// walk writes what lies in a folder of a tree. It is not fs.WalkDir, which ends at a folder
+// writeFolder writes what lies in a folder of a tree. It is not fs.WalkDir, which ends at a folder
 // whose name is no UTF-8.
-func (b *writer) walk(root *os.Root, t tree, folder string) error {
+func (b *writer) writeFolder(root *os.Root, t tree, folder string) error {
 	f, err := root.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
 		return nil // gone since, or another thing
@@ -306,7 +306,7 @@ func (b *writer) walk(root *os.Root, t tree, folder string) error {
 		if b.ctx.Err() != nil {
 			return b.ctx.Err()
 		}
-		if err := b.entry(root, t, path.Join(folder, e.Name()), e); err != nil {
+		if err := b.writeEntry(root, t, path.Join(folder, e.Name()), e); err != nil {
 			return err
 		}
 	}
@@ -314,8 +314,8 @@ func (b *writer) walk(root *os.Root, t tree, folder string) error {
 	return nil
 }
 
-// entry writes one thing of a tree, with all below it.
-func (b *writer) entry(root *os.Root, t tree, rel string, e fs.DirEntry) error {
+// writeEntry writes one thing of a tree, with all below it.
+func (b *writer) writeEntry(root *os.Root, t tree, rel string, e fs.DirEntry) error {
 	name := t.name + "/" + rel
 	if t.skip != nil && t.skip(rel) {
 		return nil
@@ -328,16 +328,16 @@ func (b *writer) entry(root *os.Root, t tree, rel string, e fs.DirEntry) error {
 
 	switch {
 	case e.IsDir():
-		if err := b.dir(name, e); err != nil {
+		if err := b.writeDir(name, e); err != nil {
 			return err
 		}
-		return b.walk(root, t, rel)
+		return b.writeFolder(root, t, rel)
 	case !e.Type().IsRegular():
 		b.skipped(name, "is not a regular file")
 		return nil
 	}
 
-	return b.file(root, rel, name)
+	return b.writeFile(root, rel, name)
 }
 
 // skipped notes a thing that is not taken. A name may come from anybody who writes there.
@@ -350,8 +350,8 @@ func (b *writer) skipped(name, why string) {
 	}
 }
 
-// dir keeps the mode of a directory, and empty ones.
-func (b *writer) dir(name string, e fs.DirEntry) error {
+// writeDir keeps the mode of a directory, and empty ones.
+func (b *writer) writeDir(name string, e fs.DirEntry) error {
 	fi, err := e.Info()
 	if err != nil {
 		return nil // gone since
@@ -365,9 +365,9 @@ func (b *writer) dir(name string, e fs.DirEntry) error {
 	return err
 }
 
-// file writes one file; it opens it again when it changed its length
+// writeFile writes one file; it opens it again when it changed its length
 // meanwhile.
-func (b *writer) file(root *os.Root, rel, name string) error {
+func (b *writer) writeFile(root *os.Root, rel, name string) error {
 	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

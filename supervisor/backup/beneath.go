@@ -38,7 +38,7 @@ func beneath(base, rel string) (folder, error) {
 			continue
 		}
 
-		next, err := f.child(name)
+		next, err := f.openChild(name)
 		f.Close()
 		if err != nil {
 			return folder{}, err
@@ -53,40 +53,41 @@ func beneath(base, rel string) (folder, error) {
 // Close closes the folder.
 func (f folder) Close() { _ = unix.Close(f.fd) }
 
-func (f folder) fault(op, name string, err error) error {
+func (f folder) pathError(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: filepath.Join(f.path, name), Err: err}
 }
 
-func (f folder) child(name string) (folder, error) {
+func (f folder) openChild(name string) (folder, error) {
 	flags := unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
-	if !f.safe() {
+	if !f.isProtected() {
 		flags |= unix.O_NOFOLLOW
 	}
 	fd, err := unix.Openat(f.fd, name, flags, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		return folder{}, fmt.Errorf("%s is not a directory, or a link: root works on none in a folder of the master's; remove it",
+		return folder{}, fmt.Errorf("%s is not a directory, or a link: "+
+			"root works on none in a folder of the master's; remove it",
 			filepath.Join(f.path, name))
 	}
 	if err != nil {
-		return folder{}, f.fault("open", name, err)
+		return folder{}, f.pathError("open", name, err)
 	}
 	return folder{fd, filepath.Join(f.path, name)}, nil
 }
 
-// safe reports whether only root, or who we are, can change the folder.
-func (f folder) safe() bool {
+// isProtected reports whether only root, or who we are, can change the folder.
+func (f folder) isProtected() bool {
 	var st unix.Stat_t
 	return unix.Fstat(f.fd, &st) == nil && (st.Uid == 0 || int(st.Uid) == os.Geteuid()) && st.Mode&0o022 == 0
 }
 
-// root gives the folder as an [os.Root].
-func (f folder) root() (*os.Root, error) { return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.fd)) }
+// asRoot gives the folder as an [os.Root].
+func (f folder) asRoot() (*os.Root, error) { return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.fd)) }
 
-// open opens a regular file for reading.
-func (f folder) open(name string) (*os.File, error) {
+// openFile opens a regular file for reading.
+func (f folder) openFile(name string) (*os.File, error) {
 	fd, err := unix.Openat(f.fd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, f.fault("open", name, err)
+		return nil, f.pathError("open", name, err)
 	}
 
 	file := os.NewFile(uintptr(fd), filepath.Join(f.path, name))
@@ -110,7 +111,7 @@ func (f folder) readKey(name string) ([]byte, error) {
 	if n, err := unix.Readlinkat(f.fd, name, to); err == nil {
 		name = filepath.Base(string(to[:n]))
 	}
-	file, err := f.open(name)
+	file, err := f.openFile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -121,17 +122,17 @@ func (f folder) readKey(name string) ([]byte, error) {
 // lstat tells what is at name without following a link.
 func (f folder) lstat(name string) (st unix.Stat_t, err error) {
 	if err := unix.Fstatat(f.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return st, f.fault("stat", name, err)
+		return st, f.pathError("stat", name, err)
 	}
 	return st, nil
 }
 
-// mkdir makes a folder with its owner; uid -1 leaves it ours. One that is there
+// makeDir makes a folder with its owner; uid -1 leaves it ours. One that is there
 // is left as it is.
-func (f folder) mkdir(name string, mode fs.FileMode, uid, gid int) error {
+func (f folder) makeDir(name string, mode fs.FileMode, uid, gid int) error {
 	err := unix.Mkdirat(f.fd, name, 0o700)
 	if errors.Is(err, unix.EEXIST) {
-		d, err := f.child(name)
+		d, err := f.openChild(name)
 		if err == nil {
 			d.Close()
 		}
@@ -139,10 +140,10 @@ func (f folder) mkdir(name string, mode fs.FileMode, uid, gid int) error {
 	}
 
 	if err != nil {
-		return f.fault("make directory", name, err)
+		return f.pathError("make directory", name, err)
 	}
 
-	d, err := f.child(name)
+	d, err := f.openChild(name)
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func (f folder) moveIn(from, name string) error {
 	err := unix.Renameat(unix.AT_FDCWD, from, f.fd, name)
 	if !errors.Is(err, unix.EXDEV) {
 		if err != nil {
-			return f.fault("move to", name, err)
+			return f.pathError("move to", name, err)
 		}
 		return nil
 	}
@@ -186,7 +187,7 @@ func (f folder) moveIn(from, name string) error {
 	_ = unix.Unlinkat(f.fd, tmp, 0)
 	fd, err := unix.Openat(f.fd, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return f.fault("create", tmp, err)
+		return f.pathError("create", tmp, err)
 	}
 
 	if err := copyTo(os.NewFile(uintptr(fd), tmp), in); err != nil {
@@ -194,7 +195,7 @@ func (f folder) moveIn(from, name string) error {
 	}
 
 	if err := unix.Renameat(f.fd, tmp, f.fd, name); err != nil {
-		return f.fault("move to", name, err)
+		return f.pathError("move to", name, err)
 	}
 
 	return os.Remove(from)
@@ -205,12 +206,12 @@ func (f folder) moveOut(name, to string) error {
 	err := unix.Renameat(f.fd, name, unix.AT_FDCWD, to)
 	if !errors.Is(err, unix.EXDEV) {
 		if err != nil {
-			return f.fault("move", name, err)
+			return f.pathError("move", name, err)
 		}
 		return nil
 	}
 
-	in, err := f.open(name)
+	in, err := f.openFile(name)
 	if err != nil {
 		return err
 	}
@@ -226,7 +227,7 @@ func (f folder) moveOut(name, to string) error {
 	}
 
 	if err := unix.Unlinkat(f.fd, name, 0); err != nil {
-		return f.fault("remove", name, err)
+		return f.pathError("remove", name, err)
 	}
 
 	return nil

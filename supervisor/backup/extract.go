@@ -32,8 +32,8 @@ type extractor struct {
 	signed bool // the signature was read: nothing follows it
 }
 
-// stage reads everything below dir, or only checks it when dir is empty.
-func (x *extractor) stage(r io.Reader, dir string, identities []age.Identity) error {
+// stageArchive reads everything below dir, or only checks it when dir is empty.
+func (x *extractor) stageArchive(r io.Reader, dir string, identities []age.Identity) error {
 	open, err := age.Decrypt(r, identities...)
 	if err != nil {
 		if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
@@ -95,7 +95,7 @@ func (x *extractor) unpack(r io.Reader, root *os.Root) error {
 			return fmt.Errorf("the backup holds more than %d files", x.limits.Entries)
 		}
 
-		if err := x.take(root, h, t, n == 0); err != nil {
+		if err := x.takeEntry(root, h, t, n == 0); err != nil {
 			return err
 		}
 	}
@@ -114,7 +114,7 @@ func (x *extractor) unpack(r io.Reader, root *os.Root) error {
 	return nil
 }
 
-func (x *extractor) take(root *os.Root, h *tar.Header, r io.Reader, first bool) error {
+func (x *extractor) takeEntry(root *os.Root, h *tar.Header, r io.Reader, first bool) error {
 	if x.signed {
 		return errors.New("the backup goes on after its signature")
 	}
@@ -122,7 +122,7 @@ func (x *extractor) take(root *os.Root, h *tar.Header, r io.Reader, first bool) 
 		return x.signature(h, r)
 	}
 
-	x.digest.entry(h)
+	x.digest.addHeader(h)
 	r = io.TeeReader(r, x.digest)
 	if first {
 		return x.manifest(h, r)
@@ -146,7 +146,7 @@ func (x *extractor) take(root *os.Root, h *tar.Header, r io.Reader, first bool) 
 		return err
 	}
 
-	if !known(name, x.sum.Manifest.Jobs) {
+	if !isKnownName(name, x.sum.Manifest.Jobs) {
 		return fmt.Errorf("the backup holds %q, which does not belong into one", name)
 	}
 
@@ -158,7 +158,7 @@ func (x *extractor) take(root *os.Root, h *tar.Header, r io.Reader, first bool) 
 		}
 		return x.folder(root, name, mode|0o700)
 	case tar.TypeReg:
-		return x.file(root, name, mode|0o400, h.Size, r)
+		return x.writeFile(root, name, mode|0o400, h.Size, r)
 	}
 
 	return fmt.Errorf("the backup holds %q, which is neither a file nor a directory", name)
@@ -199,7 +199,7 @@ func (x *extractor) manifest(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-func (x *extractor) file(root *os.Root, name string, mode fs.FileMode, size int64, r io.Reader) error {
+func (x *extractor) writeFile(root *os.Root, name string, mode fs.FileMode, size int64, r io.Reader) error {
 	if size < 0 || size > maxFile || x.sum.Bytes+size > x.limits.Bytes {
 		return fmt.Errorf("%q makes the backup larger than %d bytes, which is the limit", name, x.limits.Bytes)
 	}
@@ -242,9 +242,9 @@ func (x *extractor) folder(root *os.Root, name string, mode fs.FileMode) error {
 	return root.MkdirAll(name, mode)
 }
 
-// known reports whether a name lies in one of the trees, or on the way there.
-func known(name string, jobs bool) bool {
-	for _, t := range trees(&settings.Settings{}, jobs) {
+// isKnownName reports whether a name lies in one of the trees, or on the way there.
+func isKnownName(name string, jobs bool) bool {
+	for _, t := range treesOf(&settings.Settings{}, jobs) {
 		if rel, ok := strings.CutPrefix(name, t.name+"/"); ok && (t.skip == nil || !t.skip(rel)) {
 			return true
 		}

@@ -32,13 +32,13 @@ func Place(ctx context.Context, s *settings.Settings, stage, before string) erro
 		return err
 	}
 	p := &placer{from: stage, before: before}
-	if err := p.all(ctx, s, false); err != nil {
+	if err := p.placeAll(ctx, s, false); err != nil {
 		return err
 	}
 	return syncFS(s.StorageDir())
 }
 
-func (p *placer) all(ctx context.Context, s *settings.Settings, jobs bool) error {
+func (p *placer) placeAll(ctx context.Context, s *settings.Settings, jobs bool) error {
 	master, err := layout.FindAccount(s.Users.Master)
 	if err != nil {
 		return err
@@ -53,12 +53,12 @@ func (p *placer) all(ctx context.Context, s *settings.Settings, jobs bool) error
 		return err
 	}
 
-	for _, t := range trees(s, jobs) {
+	for _, t := range treesOf(s, jobs) {
 		owner := layout.Account{}
 		if t.master {
 			owner = master
 		}
-		if err := p.tree(ctx, t, owner); err != nil {
+		if err := p.placeTree(ctx, t, owner); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
@@ -66,8 +66,8 @@ func (p *placer) all(ctx context.Context, s *settings.Settings, jobs bool) error
 	return nil
 }
 
-// top opens the folder of a tree, and makes what is missing on the way.
-func (t tree) top(owner layout.Account) (folder, error) {
+// openTop opens the folder of a tree, and makes what is missing on the way.
+func (t tree) openTop(owner layout.Account) (folder, error) {
 	f, err := beneath(t.base, ".")
 	if err != nil {
 		return f, err
@@ -84,10 +84,10 @@ func (t tree) top(owner layout.Account) (folder, error) {
 			gid = owner.GID
 		}
 
-		err := f.mkdir(name, mode, uid, gid)
+		err := f.makeDir(name, mode, uid, gid)
 		next := folder{}
 		if err == nil {
-			next, err = f.child(name)
+			next, err = f.openChild(name)
 		}
 
 		f.Close()
@@ -101,12 +101,12 @@ func (t tree) top(owner layout.Account) (folder, error) {
 	return f, nil
 }
 
-func (p *placer) tree(ctx context.Context, t tree, owner layout.Account) error {
+func (p *placer) placeTree(ctx context.Context, t tree, owner layout.Account) error {
 	from := filepath.Join(p.from, filepath.FromSlash(t.name))
 	if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	top, err := t.top(owner)
+	top, err := t.openTop(owner)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (p *placer) folder(ctx context.Context, t tree, to folder, rel string, owne
 		if e.IsDir() {
 			err = p.descend(ctx, t, to, below, e, owner)
 		} else {
-			err = p.file(t, to, below, filepath.Join(staged, name), owner)
+			err = p.placeFile(t, to, below, filepath.Join(staged, name), owner)
 		}
 
 		if err != nil {
@@ -160,11 +160,11 @@ func (p *placer) descend(
 		uid, gid = owner.UID, owner.GID
 	}
 
-	if err := to.mkdir(e.Name(), fi.Mode().Perm(), uid, gid); err != nil {
+	if err := to.makeDir(e.Name(), fi.Mode().Perm(), uid, gid); err != nil {
 		return err
 	}
 
-	next, err := to.child(e.Name())
+	next, err := to.openChild(e.Name())
 	if err != nil {
 		return err
 	}
@@ -173,14 +173,14 @@ func (p *placer) descend(
 	return p.folder(ctx, t, next, rel, owner)
 }
 
-func (p *placer) file(t tree, to folder, rel, staged string, owner layout.Account) error {
+func (p *placer) placeFile(t tree, to folder, rel, staged string, owner layout.Account) error {
 	if owner.Credential != nil {
 		if err := os.Lchown(staged, owner.UID, owner.GID); err != nil {
 			return err
 		}
 	}
 
-	if err := p.keep(filepath.Join(t.name, rel), to, filepath.Base(rel)); err != nil {
+	if err := p.setAside(filepath.Join(t.name, rel), to, filepath.Base(rel)); err != nil {
 		return err
 	}
 
@@ -216,7 +216,7 @@ func (p *placer) otherStates(t tree, rel string) error {
 			return err
 		}
 
-		err = p.keep(filepath.Join("pki", other, id), dir, id)
+		err = p.setAside(filepath.Join("pki", other, id), dir, id)
 		dir.Close()
 		if err != nil {
 			return err
@@ -226,8 +226,8 @@ func (p *placer) otherStates(t tree, rel string) error {
 	return nil
 }
 
-// keep moves what is at name aside.
-func (p *placer) keep(rel string, dir folder, name string) error {
+// setAside moves what is at name aside.
+func (p *placer) setAside(rel string, dir folder, name string) error {
 	if _, err := dir.lstat(name); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {

@@ -67,7 +67,7 @@ func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Ident
 	defer os.RemoveAll(stage)
 
 	x := &extractor{ctx: ctx, sum: &sum, limits: t.Limits.filled(), seen: map[string]bool{}}
-	if err := x.stage(r, stage, identities); err != nil {
+	if err := x.stageArchive(r, stage, identities); err != nil {
 		return sum, nil, fmt.Errorf("restore: %w; nothing was changed", err)
 	}
 
@@ -76,7 +76,7 @@ func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Ident
 		trust.Signers = append(slices.Clone(trust.Signers), own)
 	}
 
-	if err := trust.check(sum.Signer, identities); err != nil {
+	if err := trust.checkSigner(sum.Signer, identities); err != nil {
 		return sum, nil, fmt.Errorf("restore: %w; nothing was changed", err)
 	}
 
@@ -88,7 +88,7 @@ func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Ident
 	}
 
 	p := &placer{from: stage, before: filepath.Join(storage, ".before-restore-"+t.Stamp)}
-	if err := p.all(ctx, t.Settings, sum.Manifest.Jobs); err != nil {
+	if err := p.placeAll(ctx, t.Settings, sum.Manifest.Jobs); err != nil {
 		return sum, x.config, fmt.Errorf("restore: %w; what was there before is in %s", err, p.before)
 	}
 
@@ -118,7 +118,8 @@ func kindFault(shared bool) error {
 	if shared {
 		return errors.New("the backup is of a node of a cluster, this node is alone: set it up with mode form first")
 	}
-	return errors.New("the backup is of a node that was alone, this one is of a cluster: restore onto a node without a cluster")
+	return errors.New("the backup is of a node that was alone, this one is of a cluster: " +
+		"restore onto a node without a cluster")
 }
 
 // Inspect reads a whole archive and restores nothing: it proves that the key
@@ -126,7 +127,7 @@ func kindFault(shared bool) error {
 func Inspect(ctx context.Context, r io.Reader, l Limits, identities ...age.Identity) (Summary, Config, error) {
 	var sum Summary
 	x := &extractor{ctx: ctx, sum: &sum, limits: l.filled(), seen: map[string]bool{}}
-	if err := x.stage(r, "", identities); err != nil {
+	if err := x.stageArchive(r, "", identities); err != nil {
 		return sum, nil, fmt.Errorf("backup: %w", err)
 	}
 	return sum, x.config, nil

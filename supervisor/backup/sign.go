@@ -49,8 +49,8 @@ type Trust struct {
 	Unsigned bool     // archives without a signature too
 }
 
-// check reports whether the archive read may be restored.
-func (t Trust) check(signer string, identities []age.Identity) error {
+// checkSigner reports whether the archive read may be restored.
+func (t Trust) checkSigner(signer string, identities []age.Identity) error {
 	passphrase := !slices.ContainsFunc(identities,
 		func(i age.Identity) bool { _, ok := i.(*age.ScryptIdentity); return !ok })
 	switch {
@@ -136,12 +136,12 @@ func newDigest() digest {
 	return d
 }
 
-// entry adds a header; the content, of the size it says, follows.
-func (d digest) entry(h *tar.Header) {
+// addHeader adds a header; the content, of the size it says, follows.
+func (d digest) addHeader(h *tar.Header) {
 	fmt.Fprintf(d, "%q %d %o %d\n", h.Name, h.Typeflag, h.Mode, h.Size)
 }
 
-func (k *signKey) sign(d digest) ([]byte, error) {
+func (k *signKey) signDigest(d digest) ([]byte, error) {
 	sum := d.Sum(nil)
 	b, err := rsa.SignPSS(rand.Reader, k.key, crypto.SHA256, sum, nil)
 	if err != nil {

@@ -101,8 +101,8 @@ func TestFinding26ChangedEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	d.entry(&tar.Header{Name: "a", Size: 1})
-	text, err := k.sign(d)
+	d.addHeader(&tar.Header{Name: "a", Size: 1})
+	text, err := k.signDigest(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestFinding26ChangedEntry(t *testing.T) {
 		t.Errorf("%s %v", hash, err)
 	}
 
-	d.entry(&tar.Header{Name: "b"})
+	d.addHeader(&tar.Header{Name: "b"})
 	if _, err := verify(text, d.Sum(nil)); err == nil {
 		t.Error("a changed archive has a signature that fits")
 	}

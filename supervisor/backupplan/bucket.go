@@ -158,12 +158,12 @@ func readKeys(path string) (id, secret string, err error) {
 	return id, secret, nil
 }
 
-func (b *bucket) String() string          { return strings.TrimSuffix("s3://"+b.name+"/"+b.prefix, "/") }
-func (b *bucket) path(name string) string { return "s3://" + b.name + "/" + b.prefix + name }
-func (b *bucket) anew(name string) string {
-	return "put an empty object there (aws s3 cp /dev/null " + b.path(name) + ")"
+func (b *bucket) String() string            { return strings.TrimSuffix("s3://"+b.name+"/"+b.prefix, "/") }
+func (b *bucket) pathOf(name string) string { return "s3://" + b.name + "/" + b.prefix + name }
+func (b *bucket) renewalCommand(name string) string {
+	return "put an empty object there (aws s3 cp /dev/null " + b.pathOf(name) + ")"
 }
-func (b *bucket) key(name string) *string { return aws.String(b.prefix + name) }
+func (b *bucket) objectKey(name string) *string { return aws.String(b.prefix + name) }
 
 // missing gives fs.ErrNotExist for an answer that says so.
 func missing(err error) error {
@@ -175,7 +175,7 @@ func missing(err error) error {
 	return err
 }
 
-func (b *bucket) check(ctx context.Context) error {
+func (b *bucket) checkPresent(ctx context.Context) error {
 	_, err := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.name})
 	if err = missing(err); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no bucket %s: make it", b.name)
@@ -186,27 +186,27 @@ func (b *bucket) check(ctx context.Context) error {
 	return nil
 }
 
-func (b *bucket) read(ctx context.Context, name string, most int64) ([]byte, error) {
-	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, Key: b.key(name)})
+func (b *bucket) readFile(ctx context.Context, name string, most int64) ([]byte, error) {
+	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, Key: b.objectKey(name)})
 	if err != nil {
 		return nil, missing(err)
 	}
 	defer out.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(out.Body, most+1))
 	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s is larger than %d bytes: %w", b.path(name), most, unix.EFBIG)
+		err = fmt.Errorf("%s is larger than %d bytes: %w", b.pathOf(name), most, unix.EFBIG)
 	}
 	return text, err
 }
 
 func (b *bucket) replace(ctx context.Context, name string, text []byte) error {
 	_, err := b.client.PutObject(ctx,
-		&s3.PutObjectInput{Bucket: &b.name, Key: b.key(name), Body: bytes.NewReader(text)})
+		&s3.PutObjectInput{Bucket: &b.name, Key: b.objectKey(name), Body: bytes.NewReader(text)})
 	return err
 }
 
-func (b *bucket) has(ctx context.Context, name string) (bool, error) {
-	_, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: b.key(name)})
+func (b *bucket) hasFile(ctx context.Context, name string) (bool, error) {
+	_, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: b.objectKey(name)})
 	if err = missing(err); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -214,22 +214,22 @@ func (b *bucket) has(ctx context.Context, name string) (bool, error) {
 }
 
 func (b *bucket) remove(ctx context.Context, name string) error {
-	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: b.key(name)})
+	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: b.objectKey(name)})
 	return missing(err)
 }
 
 func (b *bucket) create(ctx context.Context, name, _ string) (upload, error) {
-	out, err := b.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &b.name, Key: b.key(name)})
+	out, err := b.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &b.name, Key: b.objectKey(name)})
 	if err != nil {
 		return nil, err
 	}
-	return &partUpload{ctx: ctx, to: b, key: b.key(name), id: out.UploadId}, nil
+	return &partUpload{ctx: ctx, to: b, key: b.objectKey(name), id: out.UploadId}, nil
 }
 
-// sweep abandons uploads that nobody finishes: one node makes a backup at a time.
-func (b *bucket) sweep(ctx context.Context, prefix, _ string) {
+// removeUnfinished abandons uploads that nobody finishes: one node makes a backup at a time.
+func (b *bucket) removeUnfinished(ctx context.Context, prefix, _ string) {
 	out, err := b.client.ListMultipartUploads(ctx,
-		&s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: b.key(prefix), MaxUploads: aws.Int32(maxSwept)})
+		&s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: b.objectKey(prefix), MaxUploads: aws.Int32(maxSwept)})
 	if err != nil {
 		return // writing will tell
 	}
@@ -258,7 +258,7 @@ func (u *partUpload) Write(b []byte) (n int, err error) {
 		u.buf = append(u.buf, b[:k]...)
 		b, n = b[k:], n+k
 		if len(u.buf) == partSize {
-			if err := u.send(); err != nil {
+			if err := u.sendPart(); err != nil {
 				return n, err
 			}
 		}
@@ -266,7 +266,7 @@ func (u *partUpload) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-func (u *partUpload) send() error {
+func (u *partUpload) sendPart() error {
 	at := aws.Int32(int32(len(u.parts) + 1))
 	out, err := u.to.client.UploadPart(u.ctx, &s3.UploadPartInput{
 		Bucket:     &u.to.name,
@@ -284,9 +284,9 @@ func (u *partUpload) send() error {
 	return nil
 }
 
-func (u *partUpload) finish() error { return u.send() }
+func (u *partUpload) finish() error { return u.sendPart() }
 
-func (u *partUpload) put() error {
+func (u *partUpload) publish() error {
 	_, err := u.to.client.CompleteMultipartUpload(u.ctx,
 		&s3.CompleteMultipartUploadInput{Bucket: &u.to.name, Key: u.key, UploadId: u.id,
 			MultipartUpload: &types.CompletedMultipartUpload{Parts: u.parts}})
@@ -294,7 +294,7 @@ func (u *partUpload) put() error {
 	return err
 }
 
-func (u *partUpload) drop() {
+func (u *partUpload) abandon() {
 	if !u.ended {
 		// sweep, else
 		_, _ = u.to.client.AbortMultipartUpload(context.WithoutCancel(u.ctx),

@@ -148,7 +148,7 @@ func TestRole(t *testing.T) {
 		}
 
 		for range 3 {
-			if err := in.check(t.Context()); err != nil {
+			if err := in.checkPresent(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -177,7 +177,7 @@ func TestRole(t *testing.T) {
 	in, err := newBucket(settings.Backup{S3: settings.S3{Role: true, Endpoint: srv.URL}}, "salt-backups", "",
 		nobody.URL)
 	if err == nil {
-		err = in.check(t.Context())
+		err = in.checkPresent(t.Context())
 	}
 
 	if err == nil || !strings.Contains(err.Error(),
@@ -222,7 +222,7 @@ func TestBucket(t *testing.T) {
 		return m
 	}
 
-	if o := at("n1").make(ctx); o.Kind != Failed || !strings.Contains(o.Text, "there is no bucket salt-backups") {
+	if o := at("n1").makeBackup(ctx); o.Kind != Failed || !strings.Contains(o.Text, "there is no bucket salt-backups") {
 		t.Fatalf("%+v", o)
 	}
 
@@ -240,7 +240,7 @@ func TestBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if got, err := in.read(ctx, "notes.txt", 100); err != nil || string(got) != "mine" {
+	if got, err := in.readFile(ctx, "notes.txt", 100); err != nil || string(got) != "mine" {
 		t.Errorf("%q %v", got, err)
 	}
 
@@ -260,7 +260,7 @@ func TestBucket(t *testing.T) {
 	var made []string
 	for i, node := range []string{"n1", "n2", "n1"} {
 		s.clock = noon.Add(time.Duration(i+2) * 25 * time.Hour)
-		if o := at(node).make(ctx); o.Kind != Made || o.Text != "" {
+		if o := at(node).makeBackup(ctx); o.Kind != Made || o.Text != "" {
 			t.Fatalf("%+v", o)
 		}
 
@@ -277,7 +277,7 @@ func TestBucket(t *testing.T) {
 	}
 
 	f := newFolder(in, "prod", signer)
-	want := []string{"notes.txt", made[1], made[2], f.list()}
+	want := []string{"notes.txt", made[1], made[2], f.cataloguePath()}
 	slices.Sort(want)
 	if got := names(); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -312,13 +312,13 @@ func TestBucket(t *testing.T) {
 		t.Fatalf("%v, %d uploads", err, uploads())
 	}
 
-	if err := errors.Join(u.finish(), u.put()); err != nil {
+	if err := errors.Join(u.finish(), u.publish()); err != nil {
 		t.Fatal(err)
 	}
 
-	u.drop()
+	u.abandon()
 	head, err := b.client.HeadObject(ctx,
-		&s3.HeadObjectInput{Bucket: &b.name, Key: f.place.(*bucket).key(f.prefix + "-large.age")})
+		&s3.HeadObjectInput{Bucket: &b.name, Key: f.place.(*bucket).objectKey(f.prefix + "-large.age")})
 	if err != nil || *head.ContentLength != partSize+5 {
 		t.Errorf("%+v %v", head, err)
 	}
@@ -334,29 +334,29 @@ func TestBucket(t *testing.T) {
 	}
 
 	cancel()
-	u.drop()
+	u.abandon()
 	if uploads() != 1 {
 		t.Errorf("%d uploads are left", uploads())
 	}
 
 	s.clock = s.clock.Add(25 * time.Hour)
-	if o := at("n2").make(ctx); o.Kind != Made || uploads() != 0 {
+	if o := at("n2").makeBackup(ctx); o.Kind != Made || uploads() != 0 {
 		t.Errorf("%+v, %d uploads are left", o, uploads())
 	}
 
 	// The list is gone: another bucket?
 	s.clock = s.clock.Add(25 * time.Hour)
-	if err := in.remove(ctx, f.list()); err != nil {
+	if err := in.remove(ctx, f.cataloguePath()); err != nil {
 		t.Fatal(err)
 	}
 
-	if o := at("n2").make(ctx); o.Kind != Failed ||
-		!strings.Contains(o.Text, "aws s3 cp /dev/null s3://salt-backups/prod/"+f.list()) {
+	if o := at("n2").makeBackup(ctx); o.Kind != Failed ||
+		!strings.Contains(o.Text, "aws s3 cp /dev/null s3://salt-backups/prod/"+f.cataloguePath()) {
 		t.Errorf("%+v", o)
 	}
 
 	conf.To = "s3://other-bucket"
-	if o := at("n2").make(ctx); o.Kind != Failed && o.Kind != Early {
+	if o := at("n2").makeBackup(ctx); o.Kind != Failed && o.Kind != Early {
 		t.Errorf("%+v", o)
 	}
 }

@@ -44,41 +44,41 @@ func newFolder(in place, cluster, signer string) folder {
 	return folder{in, fmt.Sprintf("saltern-%s-%.8s", cluster, signer)}
 }
 
-func (f folder) list() string { return f.prefix + ".json" }
+func (f folder) cataloguePath() string { return f.prefix + ".json" }
 
 // partial begins the names of what a node has not finished.
 func (f folder) partial(node string) string { return "." + f.prefix + "-" + node + ".part-" }
 
-// ours reports whether a name is that of a backup of this cluster.
-func (f folder) ours(name string) bool {
+// isBackup reports whether a name is that of a backup of this cluster.
+func (f folder) isBackup(name string) bool {
 	return filepath.Base(name) == name && strings.HasPrefix(name, f.prefix+"-") && strings.HasSuffix(name, suffix)
 }
 
-// free gives a name for a backup that nobody has.
-func (f folder) free(ctx context.Context, at time.Time) (string, error) {
+// freeName gives a name for a backup that nobody has.
+func (f folder) freeName(ctx context.Context, at time.Time) (string, error) {
 	stem := f.prefix + "-" + at.UTC().Format("20060102T150405Z")
 	for i := 1; i < 100; i++ { // the clock may have been here before
 		name := stem + suffix
 		if i > 1 {
 			name = fmt.Sprintf("%s-%d%s", stem, i, suffix)
 		}
-		if taken, err := f.has(ctx, name); err != nil {
+		if taken, err := f.hasFile(ctx, name); err != nil {
 			return "", err
 		} else if !taken {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("%s: too many backups of the same second", f.path(stem))
+	return "", fmt.Errorf("%s: too many backups of the same second", f.pathOf(stem))
 }
 
 // catalogue reads the list; it is new when there is none. An empty file is one as
 // well: with it an administrator says that a new place is meant.
 func (f folder) catalogue(ctx context.Context) (c catalogue, fresh bool, err error) {
-	if err := f.check(ctx); err != nil {
+	if err := f.checkPresent(ctx); err != nil {
 		return c, false, err
 	}
 
-	b, err := f.read(ctx, f.list(), maxCatalogue)
+	b, err := f.readFile(ctx, f.cataloguePath(), maxCatalogue)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, false, fmt.Errorf("read the list of backups: %w", err)
 	}
@@ -88,18 +88,19 @@ func (f folder) catalogue(ctx context.Context) (c catalogue, fresh bool, err err
 	}
 
 	if err := json.Unmarshal(b, &c); err != nil || c.Format != 1 {
-		return c, false, fmt.Errorf("%s is not a list of backups: move it away, and the backups that it is about stay for good",
-			f.path(f.list()))
+		return c, false, fmt.Errorf("%s is not a list of backups: "+
+			"move it away, and the backups that it is about stay for good",
+			f.pathOf(f.cataloguePath()))
 	}
 
-	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool { return !f.ours(e.Name) })
+	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool { return !f.isBackup(e.Name) })
 	return c, false, nil
 }
 
-func (f folder) write(ctx context.Context, c catalogue) error {
+func (f folder) writeCatalogue(ctx context.Context, c catalogue) error {
 	b, err := json.MarshalIndent(c, "", " ")
 	if err == nil {
-		err = f.replace(ctx, f.list(), append(b, '\n'))
+		err = f.replace(ctx, f.cataloguePath(), append(b, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("write the list of backups: %w", err)
@@ -107,24 +108,24 @@ func (f folder) write(ctx context.Context, c catalogue) error {
 	return nil
 }
 
-// gone reports whether a file is not there for certain.
-func (f folder) gone(ctx context.Context, name string) bool {
-	there, err := f.has(ctx, name)
+// isMissing reports whether a file is not there for certain.
+func (f folder) isMissing(ctx context.Context, name string) bool {
+	there, err := f.hasFile(ctx, name)
 	return err == nil && !there
 }
 
 // settle finds out about files that were to be put in place when somebody stopped,
 // and forgets those that are gone.
 func (f folder) settle(ctx context.Context, c *catalogue) {
-	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool { return f.gone(ctx, e.Name) })
+	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool { return f.isMissing(ctx, e.Name) })
 	for i := range c.Files {
 		c.Files[i].Pending = false
 	}
 }
 
-// prune removes the oldest backups, by their order in the catalogue, until keep are
+// removeOldest removes the oldest backups, by their order in the catalogue, until keep are
 // left. One that cannot be removed stays in it.
-func (f folder) prune(ctx context.Context, c *catalogue, keep int) (gone int, err error) {
+func (f folder) removeOldest(ctx context.Context, c *catalogue, keep int) (gone int, err error) {
 	over := len(c.Files) - keep
 	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool {
 		if over <= 0 {
@@ -144,11 +145,11 @@ func (f folder) prune(ctx context.Context, c *catalogue, keep int) (gone int, er
 	return gone, err
 }
 
-// shown are the backups for people, with a mark at those that are missing.
-func (f folder) shown(ctx context.Context, c catalogue) []status.BackupFile {
+// listFiles are the backups for people, with a mark at those that are missing.
+func (f folder) listFiles(ctx context.Context, c catalogue) []status.BackupFile {
 	out := []status.BackupFile{}
 	for _, e := range c.Files {
-		if e.Missing = f.gone(ctx, e.Name); !e.Pending || !e.Missing {
+		if e.Missing = f.isMissing(ctx, e.Name); !e.Pending || !e.Missing {
 			out = append(out, e.BackupFile)
 		}
 	}

@@ -53,17 +53,17 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Write
 	say := json.NewEncoder(out)
 	switch args[0] {
 	case "look":
-		unlock, err := alone(s.Settings, "look")
+		unlock, err := lockPurpose(s.Settings, "look")
 		if err != nil {
-			_ = say.Encode(seen{Error: brief(err)}) // nobody hears it, else
+			_ = say.Encode(seen{Error: briefError(err)}) // nobody hears it, else
 			return 0
 		}
 		defer unlock()
-		look(ctx, s.Settings, say.Encode)
+		runLook(ctx, s.Settings, say.Encode)
 	case "make":
-		unlock, err := alone(s.Settings, "make")
+		unlock, err := lockPurpose(s.Settings, "make")
 		if err != nil {
-			o := Outcome{Failed, brief(err)}
+			o := Outcome{Failed, briefError(err)}
 			if errors.Is(err, errHangs) {
 				o.Kind = Held
 			}
@@ -95,17 +95,17 @@ func runMake(ctx context.Context, s Spec, say *json.Encoder) {
 		}
 	})
 
-	o := m.make(ctx)
+	o := m.makeBackup(ctx)
 	stop()
 	saying.Wait()
 	_ = say.Encode(step{Bytes: m.moved.Load(), Outcome: &o})
 }
 
-// look says what there is.
-func look(ctx context.Context, s *settings.Settings, say func(any) error) {
+// runLook says what there is.
+func runLook(ctx context.Context, s *settings.Settings, say func(any) error) {
 	r, err := readRecord(s)
 	if err != nil {
-		_ = say(seen{Error: brief(err)})
+		_ = say(seen{Error: briefError(err)})
 		return
 	}
 
@@ -122,16 +122,16 @@ func look(ctx context.Context, s *settings.Settings, say func(any) error) {
 	}
 
 	if err != nil {
-		_ = say(seen{Record: &r, Unread: brief(err)})
+		_ = say(seen{Record: &r, Unread: briefError(err)})
 		return
 	}
 
-	_ = say(seen{Record: &r, Files: f.shown(ctx, c)})
+	_ = say(seen{Record: &r, Files: f.listFiles(ctx, c)})
 }
 
-// alone keeps other children of this node, for the same purpose, from running; those
+// lockPurpose keeps other children of this node, for the same purpose, from running; those
 // of a supervisor before this one as well. The lock ends with the process.
-func alone(s *settings.Settings, purpose string) (unlock func(), err error) {
+func lockPurpose(s *settings.Settings, purpose string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(s.DataDir, "backup."+purpose+".lock"),
 		os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -35,8 +35,8 @@ type Config struct {
 
 // child looks and makes; it returns soon after ctx ends.
 type child interface {
-	look(ctx context.Context) (seen, error)
-	make(ctx context.Context, now bool) Outcome
+	readPlace(ctx context.Context) (seen, error)
+	makeBackup(ctx context.Context, now bool) Outcome
 }
 
 // Keeper has backups made while it runs. Its methods are safe for concurrent use.
@@ -81,10 +81,10 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer tick.Stop()
 
 	for now := false; ; {
-		k.look(ctx)
-		if ctx.Err() == nil && k.begin(now) {
+		k.updateView(ctx)
+		if ctx.Err() == nil && k.beginIfDue(now) {
 			forced := now
-			making.Go(func() { k.make(ctx, forced) })
+			making.Go(func() { k.makeBackup(ctx, forced) })
 		}
 
 		select {
@@ -112,8 +112,8 @@ func (k *Keeper) Start() error {
 	return nil
 }
 
-func (k *Keeper) look(ctx context.Context) {
-	s, err := k.child.look(ctx)
+func (k *Keeper) updateView(ctx context.Context) {
+	s, err := k.child.readPlace(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -123,7 +123,7 @@ func (k *Keeper) look(ctx context.Context) {
 	before := k.fault
 	k.fault = s.Error
 	if err != nil {
-		k.fault = brief(err)
+		k.fault = briefError(err)
 	}
 
 	if s.Record != nil {
@@ -138,8 +138,8 @@ func (k *Keeper) look(ctx context.Context) {
 	}
 }
 
-// begin reports whether a backup is to be made here now, and notes that it is.
-func (k *Keeper) begin(forced bool) bool {
+// beginIfDue reports whether a backup is to be made here now, and notes that it is.
+func (k *Keeper) beginIfDue(forced bool) bool {
 	place, of, ready := k.cfg.Rank()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -151,7 +151,7 @@ func (k *Keeper) begin(forced bool) bool {
 		now := k.cfg.Now()
 		r := *k.view.Record
 		r.Failure = k.failure() // which may not be in the record
-		at := r.next(k.schedule, now)
+		at := r.nextTime(k.schedule, now)
 		if at.IsZero() {
 			at = k.began
 		}
@@ -169,11 +169,11 @@ func (k *Keeper) begin(forced bool) bool {
 	return true
 }
 
-func (k *Keeper) make(ctx context.Context, forced bool) {
+func (k *Keeper) makeBackup(ctx context.Context, forced bool) {
 	k.cfg.Log.Info("a backup is made", "path", k.cfg.Settings.Backup.To)
-	out := k.child.make(ctx, forced)
+	out := k.child.makeBackup(ctx, forced)
 	if ctx.Err() == nil {
-		k.look(ctx)
+		k.updateView(ctx)
 	}
 
 	k.mu.Lock()

@@ -34,7 +34,7 @@ type node struct {
 	mute  bool   // and cannot write that down
 }
 
-func (n *node) look(context.Context) (seen, error) {
+func (n *node) readPlace(context.Context) (seen, error) {
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()
 	if n.w.hung {
@@ -44,7 +44,7 @@ func (n *node) look(context.Context) (seen, error) {
 	return seen{Record: &r}, nil
 }
 
-func (n *node) make(ctx context.Context, _ bool) Outcome {
+func (n *node) makeBackup(ctx context.Context, _ bool) Outcome {
 	began := time.Now()
 	n.w.mu.Lock()
 	n.w.log = append(n.w.log, fmt.Sprintf("%s %s", n.name, time.Since(epoch()).Round(time.Second)))
@@ -161,7 +161,7 @@ func TestFindings(t *testing.T) {
 		says := func(after time.Duration, want string) {
 			t.Helper()
 			time.Sleep(after)
-			k.look(t.Context())
+			k.updateView(t.Context())
 			got := ""
 			for _, f := range k.Findings() {
 				got += string(f.Code) + " " + f.Cause
@@ -256,14 +256,14 @@ func TestChildHangs(t *testing.T) {
 
 	p := process{Config{Settings: m.Settings, Executable: script}}
 	began := time.Now()
-	if o := p.run(t.Context(), "", 200*time.Millisecond); o.Kind != Failed ||
+	if o := p.runChild(t.Context(), "", 200*time.Millisecond); o.Kind != Failed ||
 		!strings.Contains(o.Text, "it made no progress for 200ms and was given up: the storage, or "+s.to) {
 		t.Errorf("%+v", o)
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if got, err := p.look(ctx); err != nil || got.Record == nil ||
+	if got, err := p.readPlace(ctx); err != nil || got.Record == nil ||
 		!strings.Contains(got.Unread, s.to+" does not answer") {
 		t.Errorf("%+v %v", got, err)
 	}
@@ -272,22 +272,22 @@ func TestChildHangs(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 
-	unlock, err := alone(m.Settings, "make")
+	unlock, err := lockPurpose(m.Settings, "make")
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	if _, err := alone(m.Settings, "make"); err == nil {
+	if _, err := lockPurpose(m.Settings, "make"); err == nil {
 		t.Error("a second child")
 	}
 
-	if _, err := alone(m.Settings, "look"); err != nil {
+	if _, err := lockPurpose(m.Settings, "look"); err != nil {
 		t.Errorf("a look beside it: %v", err)
 	}
 
 	unlock()
 	await.That(t, "the lock ends with its holder", func() bool {
-		unlock, err := alone(m.Settings, "make")
+		unlock, err := lockPurpose(m.Settings, "make")
 		if err == nil {
 			unlock()
 		}
@@ -304,7 +304,7 @@ func TestBothSides(t *testing.T) {
 	}
 
 	p := process{Config{Settings: m.Settings, ConfigPath: "/nonexistent"}}
-	spec, err := p.spec(true)
+	spec, err := p.encodeSpec(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestBothSides(t *testing.T) {
 	}
 
 	p.cfg.Executable = script
-	if got, err := p.look(t.Context()); err != nil || got.Record.Last == nil || len(got.Files) != 1 ||
+	if got, err := p.readPlace(t.Context()); err != nil || got.Record.Last == nil || len(got.Files) != 1 ||
 		got.Files[0].Name != got.Record.Last.Name {
 		t.Errorf("%+v %v", got, err)
 	}

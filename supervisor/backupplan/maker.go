@@ -63,10 +63,10 @@ func newMaker(s Spec, now func() time.Time) *maker {
 	return &maker{Spec: s, now: now, life: rand.Text()}
 }
 
-// make makes a backup if one is due, and this node may. No other make runs on this
+// makeBackup makes a backup if one is due, and this node may. No other make runs on this
 // node.
-func (m *maker) make(ctx context.Context) Outcome {
-	out := m.claim()
+func (m *maker) makeBackup(ctx context.Context) Outcome {
+	out := m.takeClaim()
 	if out.Kind != Made {
 		return out
 	}
@@ -75,7 +75,7 @@ func (m *maker) make(ctx context.Context) Outcome {
 	defer cancel(nil)
 	var renewing sync.WaitGroup
 	renewing.Go(func() { m.renewing(ctx, cancel) })
-	file, err := m.write(ctx)
+	file, err := m.writeBackup(ctx)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -86,11 +86,11 @@ func (m *maker) make(ctx context.Context) Outcome {
 		return Outcome{Failed, err.Error()}
 	}
 
-	return m.note(file, err)
+	return m.recordOutcome(file, err)
 }
 
-// claim takes the right to make a backup; [Made] says that it was had.
-func (m *maker) claim() Outcome {
+// takeClaim takes the right to make a backup; [Made] says that it was had.
+func (m *maker) takeClaim() Outcome {
 	b := m.Settings.Backup
 	schedule, err := b.Schedule()
 	if err != nil {
@@ -105,7 +105,7 @@ func (m *maker) claim() Outcome {
 			out = Outcome{Held, fmt.Sprintf("%s makes a backup since %s", c.Node, c.Since.UTC().Format("15:04:05 UTC"))}
 			return stop
 		}
-		if !m.Now && now.Before(r.next(schedule, now)) {
+		if !m.Now && now.Before(r.nextTime(schedule, now)) {
 			out = Outcome{Kind: Early}
 			return stop
 		}
@@ -114,14 +114,14 @@ func (m *maker) claim() Outcome {
 		return nil
 	})
 	if err != nil && !errors.Is(err, stop) {
-		return Outcome{Failed, brief(err)}
+		return Outcome{Failed, briefError(err)}
 	}
 
 	return out
 }
 
-// renew takes the claim again; the error is errLost when another node has it.
-func (m *maker) renew() error {
+// renewClaim takes the claim again; the error is errLost when another node has it.
+func (m *maker) renewClaim() error {
 	return changeRecord(m.Settings, func(r *record) error {
 		if r.Claim == nil || r.Claim.Life != m.life {
 			return errLost
@@ -135,16 +135,16 @@ func (m *maker) renew() error {
 // is not the end of it: another node cannot take the claim then.
 func (m *maker) renewing(ctx context.Context, lost context.CancelCauseFunc) {
 	for pause.For(ctx, renewEvery) == nil {
-		if err := m.renew(); errors.Is(err, errLost) {
+		if err := m.renewClaim(); errors.Is(err, errLost) {
 			lost(errLost)
 			return
 		}
 	}
 }
 
-// write writes the backup and puts it in place. An error beside a file is about what
+// writeBackup writes the backup and puts it in place. An error beside a file is about what
 // else was to be done.
-func (m *maker) write(ctx context.Context) (*status.BackupFile, error) {
+func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 	b := m.Settings.Backup
 	signer, err := backup.Signer(m.Settings)
 	if err != nil {
@@ -157,14 +157,14 @@ func (m *maker) write(ctx context.Context) (*status.BackupFile, error) {
 	}
 
 	f := newFolder(in, m.Settings.Cluster, signer)
-	c, err := m.open(ctx, f)
+	c, err := m.openCatalogue(ctx, f)
 	if err != nil {
 		return nil, err
 	}
 
-	f.sweep(ctx, f.prefix+"-", f.partial(m.Settings.Node))
+	f.removeUnfinished(ctx, f.prefix+"-", f.partial(m.Settings.Node))
 	f.settle(ctx, &c)
-	if _, err := f.prune(ctx, &c, b.Keep); err != nil { // room that a smaller keep gives
+	if _, err := f.removeOldest(ctx, &c, b.Keep); err != nil { // room that a smaller keep gives
 		return nil, err
 	}
 
@@ -172,29 +172,29 @@ func (m *maker) write(ctx context.Context) (*status.BackupFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the backup to %s: %w", f, err)
 	}
-	defer sent.drop()
+	defer sent.abandon()
 
-	if err := m.renew(); err != nil {
+	if err := m.renewClaim(); err != nil {
 		return nil, err
 	}
 
 	// Named before it is there: whoever stops here leaves no file that nobody removes.
 	c.Files = append(c.Files, entry{*file, true})
-	if err := f.write(ctx, c); err != nil {
+	if err := f.writeCatalogue(ctx, c); err != nil {
 		return nil, err
 	}
 
-	if err := sent.put(); err != nil {
+	if err := sent.publish(); err != nil {
 		return nil, fmt.Errorf("put the backup in place: %w", err)
 	}
 
 	f.settle(ctx, &c)
-	_, err = f.prune(ctx, &c, b.Keep)
-	return file, errors.Join(f.write(ctx, c), err)
+	_, err = f.removeOldest(ctx, &c, b.Keep)
+	return file, errors.Join(f.writeCatalogue(ctx, c), err)
 }
 
-// open reads the catalogue and sees that it is that of before.
-func (m *maker) open(ctx context.Context, f folder) (catalogue, error) {
+// openCatalogue reads the catalogue and sees that it is that of before.
+func (m *maker) openCatalogue(ctx context.Context, f folder) (catalogue, error) {
 	r, err := readRecord(m.Settings)
 	if err != nil {
 		return catalogue{}, err
@@ -204,8 +204,9 @@ func (m *maker) open(ctx context.Context, f folder) (catalogue, error) {
 		return c, err
 	}
 	if fresh && r.Targets[m.Settings.Node] == f.String() {
-		return c, fmt.Errorf("%s is not there, and was when the last backup was written: is something mounted at %s no more? If it is another place on purpose: %s",
-			f.path(f.list()), f, f.anew(f.list()))
+		return c, fmt.Errorf("%s is not there, and was when the last backup was written: "+
+			"is something mounted at %s no more? If it is another place on purpose: %s",
+			f.pathOf(f.cataloguePath()), f, f.renewalCommand(f.cataloguePath()))
 	}
 	return c, nil
 }
@@ -218,7 +219,7 @@ func (m *maker) archive(ctx context.Context, f folder) (upload, *status.BackupFi
 	}
 
 	began := m.now().UTC().Truncate(time.Second)
-	name, err := f.free(ctx, began)
+	name, err := f.freeName(ctx, began)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -236,7 +237,7 @@ func (m *maker) archive(ctx context.Context, f folder) (upload, *status.BackupFi
 	}
 
 	if err != nil {
-		w.drop()
+		w.abandon()
 		return nil, nil, err
 	}
 
@@ -252,11 +253,11 @@ func (m *maker) archive(ctx context.Context, f folder) (upload, *status.BackupFi
 	}, nil
 }
 
-// note writes down what came of it, and gives the claim back.
-func (m *maker) note(file *status.BackupFile, err error) Outcome {
+// recordOutcome writes down what came of it, and gives the claim back.
+func (m *maker) recordOutcome(file *status.BackupFile, err error) Outcome {
 	out := Outcome{Kind: Made}
 	if err != nil {
-		out.Text = brief(err)
+		out.Text = briefError(err)
 	}
 
 	if file == nil {
@@ -288,13 +289,13 @@ func (m *maker) note(file *status.BackupFile, err error) Outcome {
 		return nil
 	})
 	if werr != nil && out.Text == "" {
-		out.Text = brief(werr)
+		out.Text = briefError(werr)
 	}
 
 	return out
 }
 
-func brief(err error) string { return printable.Brief(err.Error(), maxCause) }
+func briefError(err error) string { return printable.Brief(err.Error(), maxCause) }
 
 // counter counts what passes.
 type counter struct {

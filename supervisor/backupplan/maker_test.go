@@ -108,7 +108,7 @@ func (s *site) names(t *testing.T) (out []string) {
 
 func (s *site) made(t *testing.T, node string) status.BackupFile {
 	t.Helper()
-	if o := s.maker(node).make(t.Context()); o.Kind != Made || o.Text != "" {
+	if o := s.maker(node).makeBackup(t.Context()); o.Kind != Made || o.Text != "" {
 		t.Fatalf("%s at %s: %+v", node, s.clock, o)
 	}
 	r := s.record(t)
@@ -148,14 +148,14 @@ func TestMake(t *testing.T) {
 		t.Errorf("%v %v", fi, err)
 	}
 
-	if o := s.maker("n2").make(t.Context()); o.Kind != Early {
+	if o := s.maker("n2").makeBackup(t.Context()); o.Kind != Early {
 		t.Errorf("not due: %+v", o)
 	}
 
 	now := s.maker("n2")
 	now.Now = true
 	s.clock = noon.Add(time.Hour)
-	if o := now.make(t.Context()); o.Kind != Made || s.record(t).Last.Node != "n2" {
+	if o := now.makeBackup(t.Context()); o.Kind != Made || s.record(t).Last.Node != "n2" {
 		t.Errorf("asked for: %+v", o)
 	}
 
@@ -221,7 +221,7 @@ func TestClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if o := m.make(t.Context()); o.Kind != c.want ||
+		if o := m.makeBackup(t.Context()); o.Kind != c.want ||
 			o.Kind == Held && !strings.Contains(o.Text, "n2 makes a backup since 12:00:00 UTC") {
 			t.Errorf("%s: %+v", name, o)
 		}
@@ -232,16 +232,16 @@ func TestClaim(t *testing.T) {
 func TestClaimIsLost(t *testing.T) {
 	s := newSite(t)
 	m := s.maker("n1")
-	if o := m.claim(); o.Kind != Made {
+	if o := m.takeClaim(); o.Kind != Made {
 		t.Fatalf("%+v", o)
 	}
 
 	s.clock = noon.Add(claimFor)
-	if o := s.maker("n2").claim(); o.Kind != Made {
+	if o := s.maker("n2").takeClaim(); o.Kind != Made {
 		t.Fatalf("%+v", o)
 	}
 
-	if _, err := m.write(t.Context()); !errors.Is(err, errLost) {
+	if _, err := m.writeBackup(t.Context()); !errors.Is(err, errLost) {
 		t.Errorf("%v", err)
 	}
 
@@ -249,7 +249,7 @@ func TestClaimIsLost(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 
-	if o := m.note(nil, errors.New("x")); o.Kind != Failed || s.record(t).Claim.Node != "n2" ||
+	if o := m.recordOutcome(nil, errors.New("x")); o.Kind != Failed || s.record(t).Claim.Node != "n2" ||
 		s.record(t).Failure != nil {
 		t.Errorf("%+v, %+v", o, s.record(t))
 	}
@@ -263,7 +263,7 @@ func TestNeverTwoAtOnce(t *testing.T) {
 		kinds := make([]Kind, 4)
 		for i := range kinds {
 			m := s.maker(fmt.Sprint("n", i))
-			all.Go(func() { kinds[i] = m.make(t.Context()).Kind })
+			all.Go(func() { kinds[i] = m.makeBackup(t.Context()).Kind })
 		}
 
 		all.Wait()
@@ -306,7 +306,7 @@ func TestDiedInTheMiddle(t *testing.T) {
 	there, gone := first, first
 	there.Name, gone.Name = f.prefix+"-there.age", f.prefix+"-gone.age"
 	c.Files = append(c.Files, entry{there, true}, entry{gone, true})
-	if err := f.write(t.Context(), c); err != nil {
+	if err := f.writeCatalogue(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 
@@ -316,7 +316,7 @@ func TestDiedInTheMiddle(t *testing.T) {
 		}
 	}
 
-	if shown := f.shown(t.Context(), c); len(shown) != 2 {
+	if shown := f.listFiles(t.Context(), c); len(shown) != 2 {
 		t.Errorf("%+v", shown)
 	}
 
@@ -338,7 +338,7 @@ func TestTargetAway(t *testing.T) {
 	failed := func(want string) {
 		t.Helper()
 		s.clock = s.clock.Add(25 * time.Hour)
-		o := s.maker("n1").make(t.Context())
+		o := s.maker("n1").makeBackup(t.Context())
 		r := s.record(t)
 		if o.Kind != Failed || !strings.Contains(o.Text, want) || r.Failure == nil ||
 			r.Failure.Cause != o.Text || r.Failure.Node != "n1" || r.Claim != nil {
@@ -347,7 +347,7 @@ func TestTargetAway(t *testing.T) {
 	}
 
 	failed("there is no directory " + s.to + ": make it, or mount it")
-	if o := s.maker("n2").make(t.Context()); o.Kind != Early {
+	if o := s.maker("n2").makeBackup(t.Context()); o.Kind != Early {
 		t.Errorf("at once after a failure: %+v", o)
 	}
 
@@ -404,7 +404,7 @@ func TestDiskFull(t *testing.T) {
 	}
 
 	s.clock = noon.Add(25 * time.Hour)
-	o := s.maker("n1").make(t.Context())
+	o := s.maker("n1").makeBackup(t.Context())
 	if o.Kind != Failed || !strings.Contains(o.Text, "no space left on device") || s.record(t).Failure == nil {
 		t.Errorf("%+v", o)
 	}
@@ -419,7 +419,7 @@ func TestStopped(t *testing.T) {
 	s := newSite(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if o := s.maker("n1").make(ctx); o.Kind != Failed {
+	if o := s.maker("n1").makeBackup(ctx); o.Kind != Failed {
 		t.Errorf("%+v", o)
 	}
 	if got := s.names(t); len(got) != 0 {
@@ -437,7 +437,7 @@ func FuzzCatalogue(f *testing.F) {
 		top := t.TempDir()
 		d := newFolder(directory(filepath.Join(top, "nas")), "prod", "1234567890")
 		other := filepath.Join(top, "other.age")
-		for _, path := range []string{d.path(d.list()), other, d.path("notes.age")} {
+		for _, path := range []string{d.pathOf(d.cataloguePath()), other, d.pathOf("notes.age")} {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -451,12 +451,12 @@ func FuzzCatalogue(f *testing.F) {
 			return
 		}
 
-		d.shown(t.Context(), c)
-		if _, err := d.prune(t.Context(), &c, 0); err != nil {
+		d.listFiles(t.Context(), c)
+		if _, err := d.removeOldest(t.Context(), &c, 0); err != nil {
 			t.Logf("prune: %v", err)
 		}
 
-		for _, path := range []string{d.path(d.list()), other, d.path("notes.age")} {
+		for _, path := range []string{d.pathOf(d.cataloguePath()), other, d.pathOf("notes.age")} {
 			if _, err := os.Lstat(path); err != nil {
 				t.Fatal(err)
 			}
@@ -480,7 +480,7 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 
-		if next := r.next(settings.Schedule{Every: time.Hour}, noon); next.Sub(noon) > 3*clockSlack {
+		if next := r.nextTime(settings.Schedule{Every: time.Hour}, noon); next.Sub(noon) > 3*clockSlack {
 			t.Fatalf("no backup before %s: %s", next, text)
 		}
 	})

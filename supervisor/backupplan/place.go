@@ -21,29 +21,29 @@ import (
 type place interface {
 	// String is what people call it, path a file in it.
 	String() string
-	path(name string) string
+	pathOf(name string) string
 	// check reports whether it is there; the error says what to do.
-	check(ctx context.Context) error
+	checkPresent(ctx context.Context) error
 	// anew is what an administrator does to say that a new place is meant, for the
 	// file of that name.
-	anew(name string) string
-	read(ctx context.Context, name string, most int64) ([]byte, error)
+	renewalCommand(name string) string
+	readFile(ctx context.Context, name string, most int64) ([]byte, error)
 	replace(ctx context.Context, name string, b []byte) error
-	has(ctx context.Context, name string) (bool, error)
+	hasFile(ctx context.Context, name string) (bool, error)
 	remove(ctx context.Context, name string) error
 	// create begins a file that has the name when it is put in place. Whoever dies
 	// before leaves something for sweep; partial begins its name where it has one.
 	create(ctx context.Context, name, partial string) (upload, error)
 	// sweep removes what was left unfinished of files whose names begin so.
-	sweep(ctx context.Context, prefix, partial string)
+	removeUnfinished(ctx context.Context, prefix, partial string)
 }
 
 // upload is a file on its way.
 type upload interface {
 	io.Writer
-	finish() error // all is written, and durable
-	put() error    // it has its name
-	drop()         // it is not wanted; nothing after put
+	finish() error  // all is written, and durable
+	publish() error // it has its name
+	abandon()       // it is not wanted; nothing after put
 }
 
 // newPlace gives the place that the settings name.
@@ -57,11 +57,11 @@ func newPlace(b settings.Backup) (place, error) {
 // directory is a directory of this node, often of another machine.
 type directory string
 
-func (d directory) String() string          { return string(d) }
-func (d directory) path(name string) string { return filepath.Join(string(d), name) }
-func (d directory) anew(name string) string { return "touch " + d.path(name) }
+func (d directory) String() string                    { return string(d) }
+func (d directory) pathOf(name string) string         { return filepath.Join(string(d), name) }
+func (d directory) renewalCommand(name string) string { return "touch " + d.pathOf(name) }
 
-func (d directory) check(context.Context) error {
+func (d directory) checkPresent(context.Context) error {
 	switch fi, err := os.Stat(string(d)); {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("there is no directory %s: make it, or mount it", d)
@@ -73,23 +73,23 @@ func (d directory) check(context.Context) error {
 	return nil
 }
 
-func (d directory) read(_ context.Context, name string, most int64) ([]byte, error) {
-	return durable.Read(d.path(name), most)
+func (d directory) readFile(_ context.Context, name string, most int64) ([]byte, error) {
+	return durable.Read(d.pathOf(name), most)
 }
 
 func (d directory) replace(_ context.Context, name string, b []byte) error {
-	return durable.Replace(d.path(name), b, 0o600)
+	return durable.Replace(d.pathOf(name), b, 0o600)
 }
 
-func (d directory) has(_ context.Context, name string) (bool, error) {
-	_, err := os.Lstat(d.path(name))
+func (d directory) hasFile(_ context.Context, name string) (bool, error) {
+	_, err := os.Lstat(d.pathOf(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-func (d directory) remove(_ context.Context, name string) error { return os.Remove(d.path(name)) }
+func (d directory) remove(_ context.Context, name string) error { return os.Remove(d.pathOf(name)) }
 
 func (d directory) create(_ context.Context, name, partial string) (upload, error) {
 	watch, err := room.Guard(string(d), room.Usual())
@@ -103,14 +103,14 @@ func (d directory) create(_ context.Context, name, partial string) (upload, erro
 	return &fileUpload{file: f, out: watch.Writer(f), dir: d, name: name}, nil
 }
 
-func (d directory) sweep(_ context.Context, _, partial string) {
+func (d directory) removeUnfinished(_ context.Context, _, partial string) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
 		return // writing will tell
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), partial) && e.Type().IsRegular() {
-			_ = os.Remove(d.path(e.Name())) // the next time, else
+			_ = os.Remove(d.pathOf(e.Name())) // the next time, else
 		}
 	}
 }
@@ -127,14 +127,14 @@ func (u *fileUpload) Write(b []byte) (int, error) { return u.out.Write(b) }
 
 func (u *fileUpload) finish() error { return errors.Join(u.file.Sync(), u.file.Close()) }
 
-func (u *fileUpload) put() error {
-	if err := os.Rename(u.file.Name(), u.dir.path(u.name)); err != nil {
+func (u *fileUpload) publish() error {
+	if err := os.Rename(u.file.Name(), u.dir.pathOf(u.name)); err != nil {
 		return err
 	}
 	return durable.SyncDir(string(u.dir))
 }
 
-func (u *fileUpload) drop() {
+func (u *fileUpload) abandon() {
 	_ = u.file.Close()
 	_ = os.Remove(u.file.Name()) // it is gone, if all is well; else the next time
 }

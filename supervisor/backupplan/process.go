@@ -22,7 +22,7 @@ const (
 // process is a child of this program; see [Main].
 type process struct{ cfg Config }
 
-func (p process) spec(now bool) (string, error) {
+func (p process) encodeSpec(now bool) (string, error) {
 	own := *p.cfg.Settings
 	own.Master.Options = nil // the master's alone, and YAML may have keys that JSON has not
 	b, err := json.Marshal(Spec{Settings: &own, ConfigPath: p.cfg.ConfigPath, Version: p.cfg.Version, Now: now})
@@ -32,18 +32,18 @@ func (p process) spec(now bool) (string, error) {
 	return string(b), nil
 }
 
-func (p process) argv(verb string) []string {
+func (p process) arguments(verb string) []string {
 	return []string{p.cfg.Executable, "backup", "helper", verb}
 }
 
-// look implements child.
-func (p process) look(ctx context.Context) (s seen, err error) {
-	spec, err := p.spec(false)
+// readPlace implements child.
+func (p process) readPlace(ctx context.Context) (s seen, err error) {
+	spec, err := p.encodeSpec(false)
 	if err != nil {
 		return s, err
 	}
 
-	out, err := command.Exec{Limit: lookTakes, Stdin: spec, MaxOutput: 2 << 20}.Run(ctx, p.argv("look"))
+	out, err := command.Exec{Limit: lookTakes, Stdin: spec, MaxOutput: 2 << 20}.Run(ctx, p.arguments("look"))
 	if err == nil {
 		err = out.Err()
 	}
@@ -75,23 +75,23 @@ func (p process) look(ctx context.Context) (s seen, err error) {
 	return s, err
 }
 
-// make implements child.
-func (p process) make(ctx context.Context, now bool) Outcome {
-	spec, err := p.spec(now)
+// makeBackup implements child.
+func (p process) makeBackup(ctx context.Context, now bool) Outcome {
+	spec, err := p.encodeSpec(now)
 	if err != nil {
-		return Outcome{Failed, brief(err)}
+		return Outcome{Failed, briefError(err)}
 	}
-	return p.run(ctx, spec, makeIdle)
+	return p.runChild(ctx, spec, makeIdle)
 }
 
-func (p process) run(ctx context.Context, spec string, idle time.Duration) Outcome {
+func (p process) runChild(ctx context.Context, spec string, idle time.Duration) Outcome {
 	stuck := errors.New("stuck")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
 	timer := time.AfterFunc(idle, func() { cancel(stuck) })
 	defer timer.Stop()
-	out, err := command.Exec{Limit: makeTakes, Stdin: spec, Tee: awake{timer, idle}}.Run(ctx, p.argv("make"))
+	out, err := command.Exec{Limit: makeTakes, Stdin: spec, Tee: awake{timer, idle}}.Run(ctx, p.arguments("make"))
 	switch {
 	case errors.Is(context.Cause(ctx), stuck):
 		return Outcome{Failed,
@@ -117,7 +117,7 @@ func (p process) run(ctx context.Context, spec string, idle time.Duration) Outco
 		err = errors.New("it says nothing")
 	}
 
-	return Outcome{Failed, brief(fmt.Errorf("make a backup: %w", err))}
+	return Outcome{Failed, briefError(fmt.Errorf("make a backup: %w", err))}
 }
 
 // awake puts a timer off whenever something is written.

@@ -52,26 +52,26 @@ func (r record) holder(node string, now time.Time) *claim {
 	return c
 }
 
-// base is from when on the next backup is counted; zero: at once.
-func (r record) base(now time.Time) time.Time {
+// lastTime is from when on the next backup is counted; zero: at once.
+func (r record) lastTime(now time.Time) time.Time {
 	if r.Last == nil || r.Last.Time.Sub(now) > clockSlack {
 		return time.Time{}
 	}
 	return r.Last.Time
 }
 
-// due is when the next backup is to be made, had none failed; zero: at once.
-func (r record) due(s settings.Schedule, now time.Time) time.Time {
-	base := r.base(now)
+// dueTime is when the next backup is to be made, had none failed; zero: at once.
+func (r record) dueTime(s settings.Schedule, now time.Time) time.Time {
+	base := r.lastTime(now)
 	if base.IsZero() {
 		return base
 	}
 	return s.After(base)
 }
 
-// next is due, and not at once after a failure.
-func (r record) next(s settings.Schedule, now time.Time) time.Time {
-	at := r.due(s, now)
+// nextTime is due, and not at once after a failure.
+func (r record) nextTime(s settings.Schedule, now time.Time) time.Time {
+	at := r.dueTime(s, now)
 	if f := r.Failure; f != nil && f.Time.Sub(now) <= clockSlack {
 		if again := f.Time.Add(retryAfter); again.After(at) {
 			return again

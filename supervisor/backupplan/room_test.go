@@ -29,7 +29,7 @@ func TestBackupKeepsRoom(t *testing.T) {
 		t.Errorf("%d bytes are left", bytes)
 	}
 
-	up.drop()
+	up.abandon()
 	if bytes, _ := smalldisk.Free(t, disk); bytes < 47<<20 {
 		t.Errorf("it leaves %d bytes", 48<<20-bytes)
 	}

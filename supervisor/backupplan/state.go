@@ -30,7 +30,7 @@ func (k *Keeper) state() *status.Backup {
 		Keep:    b.Keep,
 		Last:    r.Last,
 		Failure: k.failure(),
-		Next:    r.next(k.schedule, now),
+		Next:    r.nextTime(k.schedule, now),
 	}
 	if out.Next.IsZero() {
 		out.Next = k.began
@@ -99,8 +99,8 @@ func (k *Keeper) Findings() []status.Finding {
 	}
 
 	r := *k.view.Record
-	due := r.due(k.schedule, now)
-	if due.Before(k.began) && r.base(now).IsZero() {
+	due := r.dueTime(k.schedule, now)
+	if due.Before(k.began) && r.lastTime(now).IsZero() {
 		due = k.began
 	}
 

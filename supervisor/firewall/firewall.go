@@ -82,11 +82,11 @@ const nftTakes = 30 * time.Second
 
 // Apply fills the sets. It needs CAP_NET_ADMIN and the program nft.
 func Apply(ctx context.Context, peers []netip.Addr) error {
-	return run(ctx, Script(peers))
+	return runNft(ctx, Script(peers))
 }
 
-// run has nft carry out commands, as one change.
-func run(ctx context.Context, script string) error {
+// runNft has nft carry out commands, as one change.
+func runNft(ctx context.Context, script string) error {
 	_, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true, Stdin: script}, "nft", "-f", "-")
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Errorf("firewall: %w (install nftables)", err)
@@ -99,7 +99,7 @@ func run(ctx context.Context, script string) error {
 
 // Open lets everybody reach the port of Salt's API, and no port of before; 0: none.
 // It needs what Apply needs.
-func Open(ctx context.Context, port uint16) error { return run(ctx, PortScript(port)) }
+func Open(ctx context.Context, port uint16) error { return runNft(ctx, PortScript(port)) }
 
 // PortFile is in a node's data directory and says which port Open is to be called with:
 // the supervisor, which has not the right to, writes it, and marks the table of nodes as

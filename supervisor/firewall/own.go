@@ -69,7 +69,7 @@ func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Faul
 		return loaded, faults, nil
 	}
 
-	if err := run(ctx, ownScript(good)); err != nil {
+	if err := runNft(ctx, ownScript(good)); err != nil {
 		return "", faults, err
 	}
 

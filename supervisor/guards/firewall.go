@@ -43,10 +43,10 @@ type Wall struct {
 // Keep fills the sets and the chain of the administrator's rules, looks whether all
 // is as it should be, and writes the report. The error is for systemd's journal.
 func (w Wall) Keep(ctx context.Context) error {
-	before, _ := read(w.Dir, FirewallFile) // a broken one: the rules are loaded again
+	before, _ := readReport(w.Dir, FirewallFile) // a broken one: the rules are loaded again
 	r := Report{Loaded: before.Loaded}
 
-	err := w.fill(ctx, &r)
+	err := w.fillSets(ctx, &r)
 	wrong := err
 	if wrong == nil {
 		wrong = w.compare(ctx)
@@ -59,16 +59,17 @@ func (w Wall) Keep(ctx context.Context) error {
 
 	if text, err := durable.Read(filepath.Join(w.Dir, refusedFile), maxReport); err == nil && len(text) > 0 {
 		first = append(first, status.Finding{Code: status.FirewallWrong,
-			Cause: "/etc/nftables.conf is refused, and the rules of before, or the image's own, hold in its place: " + string(text)})
+			Cause: "/etc/nftables.conf is refused, and the rules of before, or the image's own, " +
+				"hold in its place: " + string(text)})
 	}
 
 	r.Findings = append(first, r.Findings...)
 	return errors.Join(err, Write(w.Dir, FirewallFile, r))
 }
 
-// fill returns why the sets and the administrator's chain cannot be filled; what is
+// fillSets returns why the sets and the administrator's chain cannot be filled; what is
 // wrong with the administrator's rules is in the report.
-func (w Wall) fill(ctx context.Context, r *Report) error {
+func (w Wall) fillSets(ctx context.Context, r *Report) error {
 	if _, err := firewall.Rules(ctx); err != nil {
 		r.Loaded = ""
 		return err

@@ -250,7 +250,7 @@ func TestFindings(t *testing.T) {
 			case c.text != "":
 				err = os.WriteFile(filepath.Join(dir, FirewallFile), []byte(c.text), 0o600)
 			case c.report != nil:
-				err = put(dir, FirewallFile, *c.report)
+				err = writeReport(dir, FirewallFile, *c.report)
 			}
 
 			if err != nil {
@@ -298,7 +298,7 @@ func TestWallReports(t *testing.T) {
 	look := func() (string, error) {
 		t.Helper()
 		err := w.Keep(ctx)
-		r, broken := read(dir, FirewallFile)
+		r, broken := readReport(dir, FirewallFile)
 		if broken != nil {
 			t.Fatal(broken)
 		}

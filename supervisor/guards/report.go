@@ -57,10 +57,10 @@ type Report struct {
 func Write(dir, name string, r Report) error {
 	r.At = time.Now()
 	r.Ran = uptime()
-	return put(dir, name, r)
+	return writeReport(dir, name, r)
 }
 
-func put(dir, name string, r Report) error {
+func writeReport(dir, name string, r Report) error {
 	r.Findings = r.Findings[:min(len(r.Findings), maxFindings)]
 	for i := range r.Findings {
 		r.Findings[i].Cause = printable.Brief(r.Findings[i].Cause, maxCause)
@@ -86,8 +86,8 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// read returns a report; a missing one is empty.
-func read(dir, name string) (Report, error) {
+// readReport returns a report; a missing one is empty.
+func readReport(dir, name string) (Report, error) {
 	text, err := durable.Read(filepath.Join(dir, name), maxReport)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Report{}, nil
@@ -121,7 +121,7 @@ func Findings(dir string, running time.Duration) []status.Finding {
 
 	var out []status.Finding
 	for _, name := range reports {
-		r, err := read(dir, name)
+		r, err := readReport(dir, name)
 		age := min(uptime()-r.Ran, running)
 		switch {
 		case err != nil:

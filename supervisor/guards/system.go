@@ -40,8 +40,8 @@ func Machine() System {
 // Look returns what is wrong with the guards other than the firewall.
 func (s System) Look(ctx context.Context) (out []status.Finding) {
 	out = append(out, s.profiles()...)
-	out = append(out, s.ssh(ctx)...)
-	out = append(out, s.clock(ctx)...)
+	out = append(out, s.checkSSH(ctx)...)
+	out = append(out, s.checkClock(ctx)...)
 	return append(out, s.journal(ctx)...)
 }
 
@@ -108,8 +108,8 @@ func notInstalled(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
 }
 
-// ssh has sshd read its configuration, as its next start will.
-func (s System) ssh(ctx context.Context) []status.Finding {
+// checkSSH has sshd read its configuration, as its next start will.
+func (s System) checkSSH(ctx context.Context) []status.Finding {
 	_, err := command.Do(ctx, s.Program, sshd, "-t")
 	if err == nil || notInstalled(err) {
 		return nil
@@ -121,8 +121,8 @@ func (s System) ssh(ctx context.Context) []status.Finding {
 	return []status.Finding{{Code: status.SSHConfig, Cause: cause}}
 }
 
-// clock asks chrony whether it hears a source of the time.
-func (s System) clock(ctx context.Context) []status.Finding {
+// checkClock asks chrony whether it hears a source of the time.
+func (s System) checkClock(ctx context.Context) []status.Finding {
 	list, err := command.Do(ctx, s.Program, "chronyc", "-n", "-c", "-h", "/run/chrony/chronyd.sock", "sources")
 	if notInstalled(err) {
 		return nil

@@ -58,25 +58,25 @@ func (c *Course) Note(s Sample) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.read {
-		c.files.Start(c.load)
+		c.files.Start(c.loadPoints)
 	}
 
 	if began := s.At.Truncate(control.PointEvery); !began.Equal(c.now.began) {
 		if !c.now.began.IsZero() {
-			c.points = append(c.points, c.now.end())
+			c.points = append(c.points, c.now.asPoint())
 			c.points = c.points[max(0, len(c.points)-control.MaxPoints):]
 			if c.read {
-				c.files.Start(c.save)
+				c.files.Start(c.savePoints)
 			}
 		}
 
 		c.now = slot{began: began}
 	}
 
-	c.now.add(s)
+	c.now.addSample(s)
 }
 
-func (s *slot) add(x Sample) {
+func (s *slot) addSample(x Sample) {
 	if x.Minions != nil {
 		n := float64(*x.Minions)
 		s.point.Minions = &n
@@ -105,8 +105,8 @@ func (s *slot) add(x Sample) {
 	s.memory = x.Memory
 }
 
-// end is the point.
-func (s *slot) end() control.Point {
+// asPoint is the point.
+func (s *slot) asPoint() control.Point {
 	p := s.point
 	p.At = s.began.Add(control.PointEvery).UTC()
 	if d := s.last.Sub(s.first).Seconds(); d > 0 {
@@ -125,10 +125,10 @@ func (s *slot) end() control.Point {
 func (c *Course) Points(now time.Time) []control.Point {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return since(c.points, now)
+	return pointsSince(c.points, now)
 }
 
-func since(points []control.Point, now time.Time) []control.Point {
+func pointsSince(points []control.Point, now time.Time) []control.Point {
 	out := []control.Point{}
 	for _, p := range points {
 		if age := now.Sub(p.At); age < 24*time.Hour && age > -control.PointEvery {
@@ -138,8 +138,8 @@ func since(points []control.Point, now time.Time) []control.Point {
 	return out
 }
 
-// load puts the points of earlier lives before those of this one.
-func (c *Course) load() {
+// loadPoints puts the points of earlier lives before those of this one.
+func (c *Course) loadPoints() {
 	var old []control.Point
 	b, err := durable.Read(c.path, maxCourse)
 	if err == nil && json.Unmarshal(b, &old) != nil {
@@ -155,7 +155,7 @@ func (c *Course) load() {
 	c.points = c.points[max(0, len(c.points)-control.MaxPoints):]
 }
 
-func (c *Course) save() {
+func (c *Course) savePoints() {
 	c.mu.Lock()
 	b, err := json.Marshal(c.points)
 	c.mu.Unlock()

@@ -41,11 +41,11 @@ func (r *Recorder) Note(d status.Document) {
 	idle := len(r.waiting) == 0
 	r.mu.Unlock()
 	if !idle {
-		r.writes.Start(r.write)
+		r.writes.Start(r.writeSample)
 	}
 }
 
-func (r *Recorder) write() {
+func (r *Recorder) writeSample() {
 	r.mu.Lock()
 	events := r.waiting
 	r.waiting = nil

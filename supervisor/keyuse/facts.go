@@ -20,7 +20,7 @@ const (
 	Cards     Kind = "cards"   // the addresses of its network cards
 )
 
-func kinds() []Kind { return []Kind{MachineID, Board, Disk, Cards} }
+func allKinds() []Kind { return []Kind{MachineID, Board, Disk, Cards} }
 
 // Facts are what a machine knows about itself, as digests. What it cannot tell is missing.
 type Facts map[Kind]string
@@ -75,7 +75,7 @@ var digestForm = regexp.MustCompile(`^[0-9a-f]{16}$`)
 // Check returns what is wrong with facts that came from elsewhere.
 func (f Facts) Check() error {
 	for kind, fact := range f {
-		if !slices.Contains(kinds(), kind) || !digestForm.MatchString(fact) {
+		if !slices.Contains(allKinds(), kind) || !digestForm.MatchString(fact) {
 			return fmt.Errorf("use of a key: %.20q is no fact about a machine", kind)
 		}
 	}
@@ -139,7 +139,7 @@ func ParseSpeaker(text string) (Speaker, error) {
 		Facts:  Facts{},
 	}
 
-	for _, kind := range kinds() {
+	for _, kind := range allKinds() {
 		if fact := values.Get(string(kind)); fact != "" {
 			s.Facts[kind] = fact
 		}

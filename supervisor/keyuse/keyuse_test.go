@@ -177,7 +177,7 @@ func TestOneMachine(t *testing.T) {
 				}
 			case what < 4:
 				node.facts = maps.Clone(node.facts)
-				kind := kinds()[chance.IntN(4)]
+				kind := allKinds()[chance.IntN(4)]
 				node.facts[kind] = Digest(certificate, kind, fmt.Sprint(i))
 			case what == 4:
 				node.facts = facts(fmt.Sprint("machine=", i), fmt.Sprint("board=", i))
@@ -213,7 +213,7 @@ func TestTwoMachines(t *testing.T) {
 		chance := rand.New(rand.NewPCG(seed, 2))
 		draw := func() Facts {
 			f := Facts{}
-			for _, kind := range kinds() {
+			for _, kind := range allKinds() {
 				if chance.IntN(5) > 0 {
 					f[kind] = Digest(certificate, kind, fmt.Sprint(chance.IntN(3)))
 				}

@@ -64,9 +64,9 @@ type turn struct {
 	at   time.Time
 }
 
-// note notes a request of a life that was heard first at that time. A life that comes back
+// noteRequest notes a request of a life that was heard first at that time. A life that comes back
 // soon after another one has begun says nothing: requests of a start that is over may be late.
-func (t *turns) note(life string, first, now time.Time) {
+func (t *turns) noteRequest(life string, first, now time.Time) {
 	t.taken = slices.DeleteFunc(t.taken, func(taken turn) bool { return now.Sub(taken.at) > recent })
 	again := first.Before(now)
 	if life == t.speaking || again && now.Sub(t.since) < lateFor {
@@ -86,8 +86,8 @@ func (t *turns) rename(from, to string) {
 	}
 }
 
-// two reports whether two machines took turns.
-func (t *turns) two(now time.Time) bool {
+// areTwo reports whether two machines took turns.
+func (t *turns) areTwo(now time.Time) bool {
 	first := ""
 	for _, taken := range t.taken {
 		if now.Sub(taken.at) > recent {
@@ -129,21 +129,21 @@ func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Tim
 		l.keys[certificate] = k
 	}
 
-	k.note(s, source, now)
-	if k.learn(s, now) {
+	k.noteSpeaker(s, source, now)
+	if k.learnFacts(s, now) {
 		l.changed = true
 	}
 }
 
-func (k *key) note(s Speaker, source string, now time.Time) {
+func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 	k.uses = slices.DeleteFunc(k.uses, func(u use) bool { return now.Sub(u.last) > recent })
 	if s.Beat != "" && slices.Contains(k.over, s.Beat) {
 		return // it was late, or comes from a copy that will draw a beat of its own
 	}
 
-	first, until := k.began(s, now)
+	first, until := k.firstHeard(s, now)
 	spoken := use{s, source, first, now, until}
-	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turn() == s.turn() })
+	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turnName() == s.turnName() })
 	if i >= 0 {
 		k.uses[i] = spoken
 	} else {
@@ -156,18 +156,18 @@ func (k *key) note(s Speaker, source string, now time.Time) {
 		return
 	}
 
-	k.all.note(s.turn(), spoken.first, now)
+	k.all.noteRequest(s.turnName(), spoken.first, now)
 	if s.Held {
-		k.held.note(s.turn(), spoken.first, now)
+		k.held.noteRequest(s.turnName(), spoken.first, now)
 	}
 }
 
-// began returns when the machine that speaks was heard first, be it with the beat before this one, which is over
+// firstHeard returns when the machine that speaks was heard first, be it with the beat before this one, which is over
 // then, and until when its beat is not over. What goes on with a beat that was over already is another machine,
 // heard first now.
-func (k *key) began(s Speaker, now time.Time) (first, until time.Time) {
+func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time) {
 	for _, u := range k.uses {
-		if u.speaker.turn() == s.turn() {
+		if u.speaker.turnName() == s.turnName() {
 			return u.first, u.until
 		}
 	}
@@ -180,10 +180,10 @@ func (k *key) began(s Speaker, now time.Time) (first, until time.Time) {
 
 	k.over = append(k.over, s.Before)
 	k.over = k.over[max(0, len(k.over)-maxBeats):]
-	before := Speaker{Life: s.Life, Beat: s.Before}.turn()
-	k.all.rename(before, s.turn())
-	k.held.rename(before, s.turn())
-	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turn() == before })
+	before := Speaker{Life: s.Life, Beat: s.Before}.turnName()
+	k.all.rename(before, s.turnName())
+	k.held.rename(before, s.turnName())
+	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turnName() == before })
 	if i < 0 {
 		k.overtake(s.Life, now)
 		return now, until
@@ -209,12 +209,12 @@ func (k *key) overtake(life string, now time.Time) {
 	}
 }
 
-// turn is the name under which a machine takes turns with another one.
-func (s Speaker) turn() string { return s.Life + s.Beat }
+// turnName is the name under which a machine takes turns with another one.
+func (s Speaker) turnName() string { return s.Life + s.Beat }
 
-// learn notes how long a machine has been alone with the key at the node's address, and
+// learnFacts notes how long a machine has been alone with the key at the node's address, and
 // reports whether its facts have become those that are known.
-func (k *key) learn(s Speaker, now time.Time) bool {
+func (k *key) learnFacts(s Speaker, now time.Time) bool {
 	if !s.Held || len(s.Facts) == 0 {
 		return false
 	}
@@ -223,7 +223,7 @@ func (k *key) learn(s Speaker, now time.Time) bool {
 		k.facts, k.since = s.Facts, now
 	}
 
-	if k.held.two(now) {
+	if k.held.areTwo(now) {
 		k.since = now
 	}
 
@@ -272,11 +272,11 @@ func (l *Ledger) Report(certificate string, now time.Time) (Report, bool) {
 	if k == nil {
 		return Report{}, false
 	}
-	two := k.all.two(now)
+	two := k.all.areTwo(now)
 	runs := recent
 	if !two { // a machine is asked every few seconds
 		runs = quiet
 	}
 	uses := slices.DeleteFunc(slices.Clone(k.uses), func(u use) bool { return now.Sub(u.last) > runs })
-	return judge(certificate, uses, two, k.held.two(now), k.known)
+	return judgeUses(certificate, uses, two, k.held.areTwo(now), k.known)
 }

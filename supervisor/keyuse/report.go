@@ -31,12 +31,12 @@ type Machine struct {
 	May bool `json:"may,omitempty"`
 }
 
-// judge decides which machines may act for a node. Without the node's address none may. Of
+// judgeUses decides which machines may act for a node. Without the node's address none may. Of
 // two that have it (twoHeld) only the one by whose facts the node is known may, when the
 // other one's differ. When that cannot be told neither may: a person has to switch one off.
 //
 // A version before says nothing, and may act while it is alone.
-func judge(certificate string, uses []use, two, twoHeld bool, known Facts) (Report, bool) {
+func judgeUses(certificate string, uses []use, two, twoHeld bool, known Facts) (Report, bool) {
 	r := Report{Certificate: certificate, Two: two}
 	held := map[Likeness]int{}
 	for _, u := range uses {
@@ -108,7 +108,8 @@ func (r Report) Text(node, address string) string {
 		return fmt.Sprintf("two machines at %s use the key of %s; one of them has other hardware than %s had",
 			address, node, node)
 	case places == "":
-		return fmt.Sprintf("two machines at %s use the key of %s; which one is the copy cannot be told, and neither may change the cluster until one is switched off",
+		return fmt.Sprintf("two machines at %s use the key of %s; "+
+			"which one is the copy cannot be told, and neither may change the cluster until one is switched off",
 			address, node)
 	case held > 0:
 		return fmt.Sprintf("two machines use the key of %s: %s and %s", node, address, places)

@@ -114,13 +114,13 @@ func eachFile(dir string, visit func(name string, b []byte) error) error {
 
 // GoodOptions are the options with which the master served last. The error is
 // [fs.ErrNotExist] when there are none.
-func GoodOptions(s *settings.Settings) (Options, error) { return kept(GoodConfDir(s), s) }
+func GoodOptions(s *settings.Settings) (Options, error) { return lastGood(GoodConfDir(s), s) }
 
 // HeldOptions are those of before. The error is [fs.ErrNotExist] when there are
 // none.
-func HeldOptions(s *settings.Settings) (Options, error) { return kept(heldConfDir(s), s) }
+func HeldOptions(s *settings.Settings) (Options, error) { return lastGood(heldConfDir(s), s) }
 
-func kept(dir string, s *settings.Settings) (Options, error) {
+func lastGood(dir string, s *settings.Settings) (Options, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return Options{}, fmt.Errorf("read the options that are kept: %w", err)
 	}
@@ -143,12 +143,12 @@ func kept(dir string, s *settings.Settings) (Options, error) {
 
 // KeepGood copies options to GoodConfDir, for the master to read.
 func KeepGood(s *settings.Settings, o Options, reader Account) error {
-	return keep(o, GoodConfDir(s), reader)
+	return keepLastGood(o, GoodConfDir(s), reader)
 }
 
 // Hold copies options to where those of before are.
 func Hold(s *settings.Settings, o Options, reader Account) error {
-	return keep(o, heldConfDir(s), reader)
+	return keepLastGood(o, heldConfDir(s), reader)
 }
 
 // Release removes the options of before.
@@ -161,7 +161,7 @@ func Release(s *settings.Settings) error {
 	return err
 }
 
-func keep(o Options, dir string, reader Account) error {
+func keepLastGood(o Options, dir string, reader Account) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("keep the options of the master: %w", err)
 	}

@@ -50,13 +50,13 @@ func Make(s *settings.Settings, master, lb Account) error {
 
 	var faults *multierror.Error
 	for _, d := range dirs {
-		faults = multierror.Append(faults, mkdir(d.path, d.mode, d.owner, d.exact))
+		faults = multierror.Append(faults, makeDir(d.path, d.mode, d.owner, d.exact))
 	}
 
 	return faults.ErrorOrNil()
 }
 
-func mkdir(path string, mode fs.FileMode, owner *Account, exact bool) error {
+func makeDir(path string, mode fs.FileMode, owner *Account, exact bool) error {
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
 		err = os.Mkdir(path, mode)

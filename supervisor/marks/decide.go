@@ -89,11 +89,11 @@ func Look(certificate string, own Report, memory Memory, peers []Peer) Situation
 // Majority reports whether this node and those that answered are most of the cluster.
 func (s Situation) Majority() bool { return 2*(s.answered()+1) > len(s.Others)+1 }
 
-func (s Situation) answered() int { return s.count(func(o Other) bool { return o.Answered }) }
+func (s Situation) answered() int { return s.countOthers(func(o Other) bool { return o.Answered }) }
 
 func (s Situation) allAnswered() bool { return s.answered() == len(s.Others) }
 
-func (s Situation) count(is func(Other) bool) (n int) {
+func (s Situation) countOthers(is func(Other) bool) (n int) {
 	for _, o := range s.Others {
 		if is(o) {
 			n++
@@ -103,17 +103,17 @@ func (s Situation) count(is func(Other) bool) (n int) {
 }
 
 // copiesElsewhere is how many other nodes hold a copy, as far as is known.
-func (s Situation) copiesElsewhere() int { return s.count(func(o Other) bool { return o.Copy }) }
+func (s Situation) copiesElsewhere() int { return s.countOthers(func(o Other) bool { return o.Copy }) }
 
 // goodElsewhere is how many of them are known not to be old.
 func (s Situation) goodElsewhere() int {
-	return s.count(func(o Other) bool { return o.Copy && o.Answered && !o.Behind })
+	return s.countOthers(func(o Other) bool { return o.Copy && o.Answered && !o.Behind })
 }
 
 // oldServed reports whether another node serves a copy that is old. Then it is not to
 // meet ours: what was deleted since would come back in both.
 func (s Situation) oldServed() bool {
-	return s.count(func(o Other) bool { return o.Copy && o.Answered && o.Serving && o.Behind }) > 0
+	return s.countOthers(func(o Other) bool { return o.Copy && o.Answered && o.Serving && o.Behind }) > 0
 }
 
 // Decide says what becomes of this node's copy.

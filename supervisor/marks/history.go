@@ -90,8 +90,8 @@ func (h History) Renew(remembered History) History {
 	return History{Generation: max(h.Generation, remembered.Generation) + 1, At: h.At}
 }
 
-// last returns the highest count of a start, and false when it is not listed.
-func (h History) last(id string) (uint64, bool) {
+// lastCount returns the highest count of a start, and false when it is not listed.
+func (h History) lastCount(id string) (uint64, bool) {
 	for _, s := range h.Starts {
 		if s.ID == id {
 			return s.Last, true
@@ -110,7 +110,7 @@ func (h History) Behind(remembered History) bool {
 		return true
 	}
 	return slices.ContainsFunc(remembered.Starts, func(s Start) bool {
-		have, listed := h.last(s.ID)
+		have, listed := h.lastCount(s.ID)
 		return s.Last > h.Forgotten && (!listed || have < s.Last)
 	})
 }

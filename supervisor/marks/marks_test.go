@@ -508,7 +508,7 @@ func FuzzReport(f *testing.F) {
 
 		for certificate, places := range one {
 			for place, h := range places {
-				if !same(h, other.Of(certificate, place)) {
+				if !isSame(h, other.Of(certificate, place)) {
 					t.Errorf("%+v, and the other way round %+v", h, other.Of(certificate, place))
 				}
 				if h.Behind(h) {

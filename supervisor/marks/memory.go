@@ -48,7 +48,7 @@ func (m Memory) Of(certificate string, place Place) History { return m[certifica
 func (m Memory) Note(certificate string, place Place, h History) bool {
 	old := m.Of(certificate, place)
 	merged := old.Merge(h)
-	if same(old, merged) {
+	if isSame(old, merged) {
 		return false
 	}
 	if m[certificate] == nil {
@@ -83,6 +83,6 @@ func (m Memory) Clone() Memory {
 	return out
 }
 
-func same(a, b History) bool {
+func isSame(a, b History) bool {
 	return a.Generation == b.Generation && slices.Equal(a.Starts, b.Starts) && a.At.Equal(b.At)
 }

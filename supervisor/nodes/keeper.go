@@ -107,7 +107,7 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 	if t.Version <= k.table.Version {
 		return false, nil
 	}
-	return k.take(t)
+	return k.acceptTable(t)
 }
 
 // settle takes the table of the shared storage in the place of another one with the same
@@ -130,11 +130,11 @@ func (k *Keeper) settle(t Table) (bool, error) {
 		return false, err
 	}
 
-	return k.take(t)
+	return k.acceptTable(t)
 }
 
-// take is called with mu held.
-func (k *Keeper) take(t Table) (bool, error) {
+// acceptTable is called with mu held.
+func (k *Keeper) acceptTable(t Table) (bool, error) {
 	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || !t.follows(k.table.KeyHash)) {
 		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)",
 			t.Cluster, t.KeyHash, k.table.Cluster, k.table.KeyHash)
@@ -150,7 +150,7 @@ func (k *Keeper) take(t Table) (bool, error) {
 		}
 	}
 
-	if err := write(k.path, t); err != nil {
+	if err := writeTable(k.path, t); err != nil {
 		return false, err
 	}
 
@@ -228,8 +228,8 @@ func (k *Keeper) Look(ctx context.Context) error {
 	return err
 }
 
-// file is the table on the shared storage.
-func (k *Keeper) file() versioned.File {
+// sharedFile is the table on the shared storage.
+func (k *Keeper) sharedFile() versioned.File {
 	return versioned.File{
 		Path:  filepath.Join(k.shared, File),
 		Mode:  0o600,
@@ -244,7 +244,7 @@ func (k *Keeper) file() versioned.File {
 // readShared gives the table of the shared storage; version 0 and
 // [fs.ErrNotExist] when there is none.
 func (k *Keeper) readShared() (Table, uint64, error) {
-	b, v, err := k.file().Read()
+	b, v, err := k.sharedFile().Read()
 	if err != nil {
 		return Table{}, 0, err
 	}
@@ -264,7 +264,7 @@ func (k *Keeper) writeShared(ctx context.Context, expect uint64, t Table) error 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return k.file().Write(expect, b)
+	return k.sharedFile().Write(expect, b)
 }
 
 // onShared calls f in a goroutine of its own, since it may hang in the kernel
@@ -295,7 +295,7 @@ func encode(t Table) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-func write(path string, t Table) error {
+func writeTable(path string, t Table) error {
 	b, err := encode(t)
 	if err != nil {
 		return err

@@ -88,7 +88,7 @@ func Rekey(ctx context.Context, dir, shared, name, keyHash string) error {
 
 			t.Version = max(t.Version, expect) + 1
 			if err = k.writeShared(ctx, expect, t); err == nil {
-				return write(k.path, t)
+				return writeTable(k.path, t)
 			}
 			if !errors.Is(err, versioned.ErrConflict) {
 				return err

@@ -259,7 +259,8 @@ func Admit(t *Table, n Node) error {
 	}
 
 	if o, ok := t.Arbiter(); ok && n.IsArbiter() {
-		return fmt.Errorf("the cluster %w, node %s at %s; to put another machine in its place take that one out first: applianced leave there, or applianced remove %s",
+		return fmt.Errorf("the cluster %w, node %s at %s; to put another machine in its place take that one out "+
+			"first: applianced leave there, or applianced remove %s",
 			ErrArbiter, o.Name, o.Address, o.Name)
 	}
 	if len(t.Present()) >= MaxNodes {

@@ -32,18 +32,18 @@ const ScratchPrefix = ".python-add-"
 // cluster at a time.
 func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 	for _, n := range a.Names {
-		if err := n.check(); err != nil {
+		if err := n.validate(); err != nil {
 			return nil, err
 		}
 	}
 
-	unlock, err := p.lock(ctx)
+	unlock, err := p.lockFolder(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 
-	before, _, err := read(p.Shared)
+	before, _, err := readList(p.Shared)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 	after := slices.DeleteFunc(slices.Clone(before), func(k Package) bool {
 		return slices.ContainsFunc(fresh, func(w *wheel) bool { return w.Name == k.Name })
 	})
-	kept, err := open(p.Shared, after)
+	kept, err := openWheels(p.Shared, after)
 	if err != nil {
 		return nil, fmt.Errorf("a package of before cannot be read: %w; remove it, and add it again", err)
 	}
@@ -88,23 +88,23 @@ func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 		}
 	}
 
-	return packages, p.put(after, fresh)
+	return packages, p.writeList(after, fresh)
 }
 
 // proven makes a layer for this node's Python, to see that it can be made, and has
 // Salt load it.
 func (p Place) proven(ctx context.Context, wheels []*wheel, layer string) error {
-	f, err := p.ask(ctx, wheels)
+	f, err := p.askPython(ctx, wheels)
 	if err != nil {
 		return err
 	}
-	if err := f.check(wheels); err != nil {
+	if err := f.checkWheels(wheels); err != nil {
 		return err
 	}
-	if err := build(layer, wheels); err != nil {
+	if err := unpackLayer(layer, wheels); err != nil {
 		return err
 	}
-	return f.try(ctx, layer)
+	return f.tryLoad(ctx, layer)
 }
 
 // scratch is a folder on this node's disk, of which others may read.
@@ -149,7 +149,7 @@ func (p Place) collect(ctx context.Context, a Addition, before []Package, scratc
 	}()
 
 	given := filepath.Join(scratch, "given")
-	if fresh, err = take(a.Files, given); err != nil {
+	if fresh, err = copyWheels(a.Files, given); err != nil {
 		return fresh, err
 	}
 
@@ -164,7 +164,7 @@ func (p Place) collect(ctx context.Context, a Addition, before []Package, scratc
 		return fresh, nil
 	}
 
-	f, err := p.ask(ctx, nil)
+	f, err := p.askPython(ctx, nil)
 	if err != nil {
 		return fresh, err
 	}
@@ -191,7 +191,7 @@ func (p Place) collect(ctx context.Context, a Addition, before []Package, scratc
 	}
 
 	keep := slices.DeleteFunc(slices.Clone(before), func(k Package) bool {
-		return slices.ContainsFunc(a.Names, func(n Requirement) bool { return n.name() == k.Name })
+		return slices.ContainsFunc(a.Names, func(n Requirement) bool { return n.packageName() == k.Name })
 	})
 	chosen, err := r.resolve(ctx, a.Names, keep)
 	if err != nil {
@@ -205,7 +205,7 @@ func (p Place) collect(ctx context.Context, a Addition, before []Package, scratc
 		return fresh, errors.New("nothing is missing: Salt's Python has it already")
 	}
 
-	dir, err := r.fetch(ctx, chosen)
+	dir, err := r.fetchWheels(ctx, chosen)
 	if err != nil {
 		return fresh, err
 	}
@@ -244,7 +244,7 @@ func gather(dir string, names []Requirement, chosen []found, fresh []*wheel) ([]
 		pinned := false
 		for _, n := range names {
 			pinned = pinned || len(n.Hashes) > 0
-			if n.name() != w.Name {
+			if n.packageName() != w.Name {
 				continue
 			}
 
@@ -256,7 +256,7 @@ func gather(dir string, names []Requirement, chosen []found, fresh []*wheel) ([]
 		}
 
 		if pinned && len(names) > 1 && !slices.ContainsFunc(names,
-			func(n Requirement) bool { return n.name() == w.Name && len(n.Hashes) > 0 }) {
+			func(n Requirement) bool { return n.packageName() == w.Name && len(n.Hashes) > 0 }) {
 			return fresh, fmt.Errorf("%s %s comes without a hash, and others have one; name it with its own, sha256:%s",
 				w.Name, w.Version, w.SHA256)
 		}
@@ -265,8 +265,8 @@ func gather(dir string, names []Requirement, chosen []found, fresh []*wheel) ([]
 	return fresh, nil
 }
 
-// take copies wheels that an administrator names, and opens the copies.
-func take(files []string, to string) (wheels []*wheel, err error) {
+// copyWheels copies wheels that an administrator names, and opens the copies.
+func copyWheels(files []string, to string) (wheels []*wheel, err error) {
 	root, err := os.OpenRoot(to)
 	if err != nil {
 		return nil, err

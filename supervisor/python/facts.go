@@ -52,8 +52,8 @@ type facts struct {
 	Lacks    []string          `json:"lacks"`  // those of Faults that say what is not there
 }
 
-// ask asks the first Python that has Salt, about packages too.
-func (p Place) ask(ctx context.Context, wheels []*wheel) (facts, error) {
+// askPython asks the first Python that has Salt, about packages too.
+func (p Place) askPython(ctx context.Context, wheels []*wheel) (facts, error) {
 	type about struct {
 		Name     string   `json:"name"`
 		Version  string   `json:"version"`
@@ -80,7 +80,7 @@ func (p Place) ask(ctx context.Context, wheels []*wheel) (facts, error) {
 		run := command.Exec{Limit: factsTake, Stdin: string(in), Env: command.PythonEnviron(), Credential: p.As}
 		text, err := command.Do(ctx, run, path, "-I", "-B", "-c", factsScript)
 		if err != nil {
-			return facts{}, fmt.Errorf("ask %s what it is: %w", path, brief(err))
+			return facts{}, fmt.Errorf("ask %s what it is: %w", path, withoutProgram(err))
 		}
 
 		f := facts{path: path, as: p.As}
@@ -95,8 +95,8 @@ func (p Place) ask(ctx context.Context, wheels []*wheel) (facts, error) {
 	return facts{}, ErrNoSalt
 }
 
-// brief leaves out our own program, which is in the command line.
-func brief(err error) error {
+// withoutProgram leaves out our own program, which is in the command line.
+func withoutProgram(err error) error {
 	for _, known := range []error{command.ErrTimeout, command.ErrOutput} {
 		if errors.Is(err, known) {
 			return known
@@ -122,18 +122,18 @@ func Nobody() *syscall.Credential {
 	return c
 }
 
-// kind names a Python with all that decides whether packages go with it.
-func (f *facts) kind() string {
+// fullTag names a Python with all that decides whether packages go with it.
+func (f *facts) fullTag() string {
 	h := sha256.New()
 	fmt.Fprintln(h, f.Python, f.Platform)
 	for _, name := range slices.Sorted(maps.Keys(f.Packages)) {
 		fmt.Fprintln(h, name, f.Packages[name])
 	}
-	return f.abi() + "-" + hex.EncodeToString(h.Sum(nil)[:6])
+	return f.abiTag() + "-" + hex.EncodeToString(h.Sum(nil)[:6])
 }
 
-// abi is the beginning of kind: what compiled modules depend on.
-func (f *facts) abi() string {
+// abiTag is the beginning of kind: what compiled modules depend on.
+func (f *facts) abiTag() string {
 	return strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' {
 			return r
@@ -142,8 +142,8 @@ func (f *facts) abi() string {
 	}, f.Tag+"-"+f.Platform)
 }
 
-// check says why the wheels cannot be together in this Python.
-func (f *facts) check(wheels []*wheel) error {
+// checkWheels says why the wheels cannot be together in this Python.
+func (f *facts) checkWheels(wheels []*wheel) error {
 	tags := map[string]bool{}
 	for _, t := range f.Tags {
 		tags[t] = true
@@ -156,7 +156,7 @@ func (f *facts) check(wheels []*wheel) error {
 			return fmt.Errorf("%s %s comes with Salt here (%s), and no package takes its place", w.Name,
 				w.Version, have)
 		}
-		if !w.fits(tags) {
+		if !w.fitsTags(tags) {
 			return fmt.Errorf("%s is not for this Python, %s (%s)", w.File, f.Python, f.Platform)
 		}
 
@@ -181,16 +181,16 @@ func (f *facts) check(wheels []*wheel) error {
 	return nil
 }
 
-// try loads what the packages in a layer offer to Salt.
-func (f *facts) try(ctx context.Context, layer string) error {
+// tryLoad loads what the packages in a layer offer to Salt.
+func (f *facts) tryLoad(ctx context.Context, layer string) error {
 	if _, err := os.Stat(layer); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 
 	run := command.Exec{Limit: tryTakes, Env: append(command.PythonEnviron(), "HOME=/nonexistent")}
-	text, err := command.Do(ctx, run, apart(f.as, false, f.path, "-I", "-B", "-c", tryScript, layer)...)
+	text, err := command.Do(ctx, run, sandboxed(f.as, false, f.path, "-I", "-B", "-c", tryScript, layer)...)
 	if err != nil {
-		return fmt.Errorf("load the packages beside Salt: %w", brief(err))
+		return fmt.Errorf("load the packages beside Salt: %w", withoutProgram(err))
 	}
 
 	var faults []string

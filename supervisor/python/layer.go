@@ -38,9 +38,9 @@ var ErrIncomplete = errors.New("a wheel is not there")
 // ListFile is the file of packages of a folder.
 func ListFile(dir string) string { return filepath.Join(dir, listName) }
 
-// read reads the list of a folder; one that is not there is empty. sum is that of
+// readList reads the list of a folder; one that is not there is empty. sum is that of
 // its text.
-func read(dir string) (packages []Package, sum string, err error) {
+func readList(dir string) (packages []Package, sum string, err error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", nil
@@ -67,8 +67,8 @@ func read(dir string) (packages []Package, sum string, err error) {
 	return packages, hex.EncodeToString(h[:6]), nil
 }
 
-// open opens the wheels of the list. Close them.
-func open(dir string, packages []Package) (wheels []*wheel, err error) {
+// openWheels opens the wheels of the list. Close them.
+func openWheels(dir string, packages []Package) (wheels []*wheel, err error) {
 	if len(packages) == 0 {
 		return nil, nil
 	}
@@ -106,8 +106,8 @@ func closeAll(wheels []*wheel) {
 	}
 }
 
-// build unpacks wheels into a folder that is not there yet.
-func build(dir string, wheels []*wheel) error {
+// unpackLayer unpacks wheels into a folder that is not there yet.
+func unpackLayer(dir string, wheels []*wheel) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func build(dir string, wheels []*wheel) error {
 // not done. With an error the layer that was in service stays, unless it is for
 // another Python. One process of a node calls it at a time.
 func (p Place) Renew(ctx context.Context) error {
-	packages, sum, err := read(p.Node)
+	packages, sum, err := readList(p.Node)
 	if err != nil {
 		return err
 	}
@@ -151,42 +151,42 @@ func (p Place) Renew(ctx context.Context) error {
 		if err := os.Remove(filepath.Join(p.Layers, Current)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("put no packages in service: %w", err)
 		}
-		return p.sweep("")
+		return p.removeUnused("")
 	}
 
-	f, err := p.ask(ctx, nil)
+	f, err := p.askPython(ctx, nil)
 	if err != nil {
 		return err
 	}
 
-	id := f.kind() + "-" + sum
+	id := f.fullTag() + "-" + sum
 	if p.inService() == id {
-		return p.sweep(id)
+		return p.removeUnused(id)
 	}
 
-	if err := p.renew(ctx, id, packages); err != nil {
-		if now := p.inService(); now != "" && !strings.HasPrefix(now, f.abi()+"-") {
+	if err := p.buildLayer(ctx, id, packages); err != nil {
+		if now := p.inService(); now != "" && !strings.HasPrefix(now, f.abiTag()+"-") {
 			err = errors.Join(err, os.Remove(filepath.Join(p.Layers, Current)))
 		}
 		return err
 	}
 
-	return p.sweep(id)
+	return p.removeUnused(id)
 }
 
-func (p Place) renew(ctx context.Context, id string, packages []Package) error {
-	wheels, err := open(p.Node, packages)
+func (p Place) buildLayer(ctx context.Context, id string, packages []Package) error {
+	wheels, err := openWheels(p.Node, packages)
 	if err != nil {
 		return err
 	}
 	defer closeAll(wheels)
 
-	f, err := p.ask(ctx, wheels)
+	f, err := p.askPython(ctx, wheels)
 	if err != nil {
 		return err
 	}
 
-	if err := f.check(wheels); err != nil {
+	if err := f.checkWheels(wheels); err != nil {
 		return err
 	}
 
@@ -199,7 +199,7 @@ func (p Place) renew(ctx context.Context, id string, packages []Package) error {
 		tmp := filepath.Join(p.Layers, building+id)
 		err := os.RemoveAll(tmp)
 		if err == nil {
-			err = build(tmp, wheels)
+			err = unpackLayer(tmp, wheels)
 		}
 		if err == nil {
 			err = syncTree(tmp)
@@ -213,7 +213,7 @@ func (p Place) renew(ctx context.Context, id string, packages []Package) error {
 		}
 	}
 
-	return p.point(id)
+	return p.switchLayer(id)
 }
 
 // syncTree brings a folder to the disk before it gets its name.
@@ -226,8 +226,8 @@ func syncTree(dir string) error {
 	return unix.Syncfs(int(d.Fd()))
 }
 
-// point puts a layer in service; the one before is kept from now on for a while.
-func (p Place) point(id string) error {
+// switchLayer puts a layer in service; the one before is kept from now on for a while.
+func (p Place) switchLayer(id string) error {
 	p.retire()
 	tmp := filepath.Join(p.Layers, building+Current)
 	err := os.RemoveAll(tmp)
@@ -263,8 +263,8 @@ func (p Place) inService() string {
 	return id
 }
 
-// sweep removes layers that nothing uses any more, and what was not finished.
-func (p Place) sweep(id string) error {
+// removeUnused removes layers that nothing uses any more, and what was not finished.
+func (p Place) removeUnused(id string) error {
 	entries, err := os.ReadDir(p.Layers)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -45,12 +45,13 @@ type Requirement struct {
 	Hashes []string // SHA-256, one of which its wheel must have; none: any
 }
 
-// name of the package.
-func (r Requirement) name() string { return Canonical(requirementName(r.Text)) }
+// packageName of the package.
+func (r Requirement) packageName() string { return Canonical(requirementName(r.Text)) }
 
-func (r Requirement) check() error {
+func (r Requirement) validate() error {
 	if !requirement.MatchString(r.Text) || len(r.Text) > 500 {
-		return fmt.Errorf("%.100q is neither a wheel's file nor a name of a package with versions, such as saltext.vault==1.3.0",
+		return fmt.Errorf("%.100q is neither a wheel's file nor a name of a package with versions, "+
+			"such as saltext.vault==1.3.0",
 			r.Text)
 	}
 	return nil
@@ -78,7 +79,7 @@ func ParseRequirements(text string) ([]Requirement, error) {
 		}
 
 		r.Text = strings.TrimSpace(line)
-		if err := r.check(); err != nil {
+		if err := r.validate(); err != nil {
 			return nil, err
 		}
 
@@ -107,7 +108,7 @@ type resolver struct {
 // others stay away from it.
 var passed = regexp.MustCompile(`^(PIP_(INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|CERT|CLIENT_CERT|PROXY|TRUSTED_HOST|DEFAULT_TIMEOUT|TIMEOUT|RETRIES|CONFIG_FILE)|(?i:https?_proxy|no_proxy|all_proxy)|SSL_CERT_FILE|REQUESTS_CA_BUNDLE)=`)
 
-func (r *resolver) pip(ctx context.Context, args ...string) error {
+func (r *resolver) runPip(ctx context.Context, args ...string) error {
 	env := []string{"PATH=/usr/bin:/bin", "HOME=" + r.dir, "TMPDIR=" + r.dir,
 		"PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_BREAK_SYSTEM_PACKAGES=1", "PIP_NO_INPUT=1"}
 	for _, v := range os.Environ() {
@@ -126,12 +127,13 @@ func (r *resolver) pip(ctx context.Context, args ...string) error {
 		args = append(args, "--no-index")
 	}
 
-	out, err := command.Exec{Limit: pipTakes, MaxOutput: 64 << 20, Env: env}.Run(ctx, apart(r.as, !r.off, args...))
+	out, err := command.Exec{Limit: pipTakes, MaxOutput: 64 << 20, Env: env}.Run(ctx, sandboxed(r.as, !r.off, args...))
 	switch {
 	case err != nil:
-		return fmt.Errorf("run pip: %w", brief(err))
+		return fmt.Errorf("run pip: %w", withoutProgram(err))
 	case strings.Contains(string(out.Stderr), "No module named pip"):
-		return fmt.Errorf("%s has no pip to look for packages with; give the wheels themselves, with all that they need",
+		return fmt.Errorf("%s has no pip to look for packages with; "+
+			"give the wheels themselves, with all that they need",
 			r.path)
 	case out.Exit != 0:
 		text := string(out.Stderr)
@@ -174,11 +176,11 @@ func (r *resolver) resolve(ctx context.Context, asked []Requirement, keep []Pack
 		fmt.Fprintln(&want, q.Text)
 	}
 
-	if err := errors.Join(r.text("pins.txt", pins.String()), r.text("want.txt", want.String())); err != nil {
+	if err := errors.Join(r.writeText("pins.txt", pins.String()), r.writeText("want.txt", want.String())); err != nil {
 		return nil, err
 	}
 
-	err := r.pip(ctx, "install", "--dry-run", "--report", filepath.Join(r.dir, reportName), "-c",
+	err := r.runPip(ctx, "install", "--dry-run", "--report", filepath.Join(r.dir, reportName), "-c",
 		filepath.Join(r.dir, "pins.txt"), "-r", filepath.Join(r.dir, "want.txt"))
 	if err != nil {
 		return nil, err
@@ -224,12 +226,12 @@ func (r *resolver) resolve(ctx context.Context, asked []Requirement, keep []Pack
 	return out, nil
 }
 
-func (r *resolver) text(name, content string) error {
+func (r *resolver) writeText(name, content string) error {
 	return os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o644)
 }
 
-// fetch brings the wheels that were chosen, and gives their folder.
-func (r *resolver) fetch(ctx context.Context, chosen []found) (string, error) {
+// fetchWheels brings the wheels that were chosen, and gives their folder.
+func (r *resolver) fetchWheels(ctx context.Context, chosen []found) (string, error) {
 	var want strings.Builder
 	for _, c := range chosen {
 		if !plainName.MatchString(c.Name) || !plainVersion.MatchString(c.Version) {
@@ -244,18 +246,18 @@ func (r *resolver) fetch(ctx context.Context, chosen []found) (string, error) {
 		fmt.Fprintln(&want)
 	}
 
-	if err := r.text("chosen.txt", want.String()); err != nil {
+	if err := r.writeText("chosen.txt", want.String()); err != nil {
 		return "", err
 	}
 
 	to := filepath.Join(r.dir, "wheels")
-	err := r.pip(ctx, "download", "--no-deps", "-d", to, "-r", filepath.Join(r.dir, "chosen.txt"))
+	err := r.runPip(ctx, "download", "--no-deps", "-d", to, "-r", filepath.Join(r.dir, "chosen.txt"))
 	return to, err
 }
 
-// apart is the command line of what reads or runs what others made: as another
+// sandboxed is the command line of what reads or runs what others made: as another
 // account for ever, within bounds, and with a network only where that is meant.
-func apart(as *syscall.Credential, network bool, argv ...string) []string {
+func sandboxed(as *syscall.Credential, network bool, argv ...string) []string {
 	out := []string{"prlimit", "--as=" + strconv.Itoa(4<<30), "--fsize=" + strconv.Itoa(2*maxWheel), "--core=0", "--"}
 	if !network && os.Geteuid() == 0 {
 		out = append(out, "unshare", "--net", "--ipc", "--")

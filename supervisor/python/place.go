@@ -38,11 +38,11 @@ type Item struct {
 
 // List gives the packages of the cluster, in the order of their names.
 func (p Place) List() ([]Item, error) {
-	packages, sum, err := read(p.Shared)
+	packages, sum, err := readList(p.Shared)
 	if err != nil {
 		return nil, err
 	}
-	_, mine, err := read(p.Node)
+	_, mine, err := readList(p.Node)
 	here := err == nil && mine == sum && strings.HasSuffix(p.inService(), "-"+sum)
 	items := make([]Item, 0, len(packages))
 	for _, k := range packages {
@@ -55,13 +55,13 @@ func (p Place) List() ([]Item, error) {
 // Remove takes packages out, and those that came with them and that no other
 // needs. It gives all that was taken out.
 func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
-	unlock, err := p.lock(ctx)
+	unlock, err := p.lockFolder(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 
-	before, _, err := read(p.Shared)
+	before, _, err := readList(p.Shared)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
 		return nil, err
 	}
 
-	if err := p.put(after, nil); err != nil {
+	if err := p.writeList(after, nil); err != nil {
 		return nil, err
 	}
 
@@ -92,7 +92,7 @@ func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
 // and refuses a list in which something is missing.
 func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error) {
 	for {
-		wheels, err := open(p.Shared, packages)
+		wheels, err := openWheels(p.Shared, packages)
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +116,7 @@ func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error
 			return packages, nil
 		}
 
-		f, err := p.ask(ctx, wheels)
+		f, err := p.askPython(ctx, wheels)
 		if errors.Is(err, ErrNoSalt) {
 			return packages, nil // it is a way to take out what does not fit
 		}
@@ -143,17 +143,17 @@ func requirementName(text string) string {
 // lockTakes is how long a change waits for another one.
 const lockTakes = time.Minute
 
-// lock makes the folder, and keeps other changes away, those of other nodes too.
-func (p Place) lock(ctx context.Context) (unlock func(), err error) {
+// lockFolder makes the folder, and keeps other changes away, those of other nodes too.
+func (p Place) lockFolder(ctx context.Context) (unlock func(), err error) {
 	if err := os.Mkdir(p.Shared, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the folder of packages: %w", err)
 	}
 	return sharedfolder.Lock(ctx, p.Shared, "the packages", lockTakes)
 }
 
-// put writes a list, after the wheels that are new, and then takes away the wheels
+// writeList writes a list, after the wheels that are new, and then takes away the wheels
 // that it does not name: whoever reads meanwhile has one list or the other.
-func (p Place) put(packages []Package, fresh []*wheel) error {
+func (p Place) writeList(packages []Package, fresh []*wheel) error {
 	if err := checkList(packages); err != nil {
 		return err
 	}
@@ -181,12 +181,12 @@ func (p Place) put(packages []Package, fresh []*wheel) error {
 		if _, err := w.f.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("write the packages: %w", err)
 		}
-		if err := write(root, filepath.Join(wheelsDir, w.File), w.f); err != nil {
+		if err := writeContent(root, filepath.Join(wheelsDir, w.File), w.f); err != nil {
 			return fmt.Errorf("write the packages: %w", err)
 		}
 	}
 
-	if err := write(root, listName, strings.NewReader(string(text))); err != nil {
+	if err := writeContent(root, listName, strings.NewReader(string(text))); err != nil {
 		return fmt.Errorf("write the packages: %w", err)
 	}
 
@@ -217,7 +217,7 @@ func roomFor(dir string, wheels []*wheel) error {
 	return room.Check(dir, size, int64(len(wheels)), room.Usual())
 }
 
-func write(root *os.Root, name string, content io.Reader) error {
+func writeContent(root *os.Root, name string, content io.Reader) error {
 	return sharedfolder.Write(root, name, io.LimitReader(content, maxWheel),
 		func(f *os.File) error { return f.Chmod(0o644) })
 }

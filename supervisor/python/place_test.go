@@ -347,7 +347,7 @@ func TestRenewKeepsWhatWorks(t *testing.T) {
 	now := p.inService()
 	other := "cpython-27-linux-x86_64-0123456789ab-" + now[strings.LastIndex(now, "-")+1:]
 	if err := errors.Join(os.Rename(filepath.Join(p.Layers, now), filepath.Join(p.Layers, other)),
-		p.point(other)); err != nil {
+		p.switchLayer(other)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -355,7 +355,7 @@ func TestRenewKeepsWhatWorks(t *testing.T) {
 		t.Errorf("after an upgrade: %v %q", err, p.inService())
 	}
 
-	if err := errors.Join(p.point(other), os.Remove(file), os.RemoveAll(filepath.Join(p.Layers, now))); err != nil {
+	if err := errors.Join(p.switchLayer(other), os.Remove(file), os.RemoveAll(filepath.Join(p.Layers, now))); err != nil {
 		t.Fatal(err)
 	}
 
@@ -405,7 +405,7 @@ func TestOldLayersGo(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := p.sweep("now"); err != nil {
+	if err := p.removeUnused("now"); err != nil {
 		t.Fatal(err)
 	}
 
@@ -425,7 +425,7 @@ func TestApart(t *testing.T) {
 		t.Skip("NOT TESTED: root is needed to become somebody else")
 	}
 	script := "id -u; id -G; cat /proc/net/dev | wc -l; grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -s '\t\n' ' '"
-	argv := apart(Nobody(), false, "sh", "-c", script)
+	argv := sandboxed(Nobody(), false, "sh", "-c", script)
 	out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).Output()
 	if want := "65534\n65534\n3\nCapEff: 0000000000000000 CapBnd: 0000000000000000 NoNewPrivs: 1 "; err != nil || string(out) != want {
 		t.Errorf("%q, %v; want %q", out, err, want)

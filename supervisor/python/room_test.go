@@ -21,7 +21,7 @@ func TestWheelKeepsRoom(t *testing.T) {
 			Files:   map[string]string{"big/__init__.py": strings.Repeat("#", 24<<20)},
 		})
 	disk := smalldisk.Mount(t, 20, 5000)
-	if err := build(filepath.Join(disk, "layer"), []*wheel{w}); !errors.Is(err, room.ErrFull) {
+	if err := unpackLayer(filepath.Join(disk, "layer"), []*wheel{w}); !errors.Is(err, room.ErrFull) {
 		t.Error(err)
 	}
 	if bytes, _ := smalldisk.Free(t, disk); bytes < 1<<19 {

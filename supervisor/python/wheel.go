@@ -75,7 +75,7 @@ func openWheel(root *os.Root, name string) (w *wheel, err error) {
 
 	w = &wheel{f: f, tops: map[string]bool{}}
 	w.File, w.Size, w.SHA256 = filepath.Base(name), fi.Size(), hex.EncodeToString(sum.Sum(nil))
-	if err := w.named(); err != nil {
+	if err := w.parseName(); err != nil {
 		return nil, err
 	}
 
@@ -83,13 +83,13 @@ func openWheel(root *os.Root, name string) (w *wheel, err error) {
 		return nil, errors.New("it is no wheel: not a zip file")
 	}
 
-	return w, w.read()
+	return w, w.readArchive()
 }
 
 func (w *wheel) close() { w.f.Close() }
 
-// named takes the file's name apart: name-version(-build)?-python-abi-platform.
-func (w *wheel) named() error {
+// parseName takes the file's name apart: name-version(-build)?-python-abi-platform.
+func (w *wheel) parseName() error {
 	parts := strings.Split(strings.TrimSuffix(w.File, ".whl"), "-")
 	if !plainFile.MatchString(w.File) || len(parts) != 5 && len(parts) != 6 {
 		return errors.New("its name is not that of a wheel: name-version-python-abi-platform.whl")
@@ -108,8 +108,8 @@ func (w *wheel) named() error {
 	return checkList([]Package{w.Package})
 }
 
-// read looks at every entry of the archive.
-func (w *wheel) read() error {
+// readArchive looks at every entry of the archive.
+func (w *wheel) readArchive() error {
 	if len(w.zip.File) > maxFiles {
 		return fmt.Errorf("it has more than %d files", maxFiles)
 	}
@@ -151,7 +151,7 @@ func (w *wheel) read() error {
 		return err
 	}
 
-	return w.place(entries, infos[0], sums)
+	return w.placeFiles(entries, infos[0], sums)
 }
 
 // plainEntry refuses what leads out of a folder, or is no file.
@@ -169,8 +169,8 @@ func plainEntry(e *zip.File) error {
 	return nil
 }
 
-// small reads an entry of bounded size.
-func small(e *zip.File, most int) ([]byte, error) {
+// readSmall reads an entry of bounded size.
+func readSmall(e *zip.File, most int) ([]byte, error) {
 	if e == nil {
 		return nil, errors.New("it is no wheel: METADATA, WHEEL or RECORD is missing")
 	}
@@ -186,9 +186,9 @@ func small(e *zip.File, most int) ([]byte, error) {
 	return b, err
 }
 
-// head reads the headers of METADATA or WHEEL.
-func head(e *zip.File) (textproto.MIMEHeader, error) {
-	b, err := small(e, maxText)
+// readHeaders reads the headers of METADATA or WHEEL.
+func readHeaders(e *zip.File) (textproto.MIMEHeader, error) {
+	b, err := readSmall(e, maxText)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func head(e *zip.File) (textproto.MIMEHeader, error) {
 }
 
 func (w *wheel) metadata(entries map[string]*zip.File, info string) error {
-	m, err := head(entries[info+"/METADATA"])
+	m, err := readHeaders(entries[info+"/METADATA"])
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (w *wheel) metadata(entries map[string]*zip.File, info string) error {
 		return fmt.Errorf("it needs more than %d packages", maxRequires)
 	}
 
-	about, err := head(entries[info+"/WHEEL"])
+	about, err := readHeaders(entries[info+"/WHEEL"])
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (w *wheel) metadata(entries map[string]*zip.File, info string) error {
 
 // record reads the hashes of the files.
 func (w *wheel) record(e *zip.File) (map[string][]byte, error) {
-	b, err := small(e, maxRecord)
+	b, err := readSmall(e, maxRecord)
 	if err != nil {
 		return nil, err
 	}
@@ -252,8 +252,8 @@ func (w *wheel) record(e *zip.File) (map[string][]byte, error) {
 	}
 }
 
-// place says where each file goes, and what can be imported then.
-func (w *wheel) place(entries map[string]*zip.File, info string, sums map[string][]byte) error {
+// placeFiles says where each file goes, and what can be imported then.
+func (w *wheel) placeFiles(entries map[string]*zip.File, info string, sums map[string][]byte) error {
 	data := strings.TrimSuffix(info, ".dist-info") + ".data/"
 	taken := map[string]bool{}
 	for _, e := range w.zip.File {
@@ -278,7 +278,8 @@ func (w *wheel) place(entries map[string]*zip.File, info string, sums map[string
 		case f.sum == nil:
 			return fmt.Errorf("its RECORD has no SHA-256 of %.100q", e.Name)
 		case !strings.Contains(to, "/") && (strings.HasSuffix(base, ".pth") || strings.HasSuffix(base, ".egg-link")):
-			return fmt.Errorf("it has %s, with which every Python would run code of it as it starts; there is no place for such packages",
+			return fmt.Errorf("it has %s, with which every Python would run code of it as it starts; "+
+				"there is no place for such packages",
 				base)
 		case taken[to]:
 			return fmt.Errorf("%.100q is in it twice", to)
@@ -305,8 +306,8 @@ func (w *wheel) place(entries map[string]*zip.File, info string, sums map[string
 	return nil
 }
 
-// fits reports whether a Python with these tags takes the wheel.
-func (w *wheel) fits(tags map[string]bool) bool {
+// fitsTags reports whether a Python with these tags takes the wheel.
+func (w *wheel) fitsTags(tags map[string]bool) bool {
 	return slices.ContainsFunc(w.tags, func(t string) bool { return tags[t] })
 }
 

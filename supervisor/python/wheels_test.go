@@ -33,7 +33,7 @@ func unpackOne(t testing.TB, path string) (string, error) {
 	}
 	defer w.close()
 	to := filepath.Join(t.TempDir(), "layer")
-	return to, build(to, []*wheel{w})
+	return to, unpackLayer(to, []*wheel{w})
 }
 
 func TestWheelIsUnpacked(t *testing.T) {
@@ -254,7 +254,7 @@ func TestRequirements(t *testing.T) {
 	list, err := ParseRequirements("# of vault\nsaltext.vault==1.3.0 \\\n    --hash=sha256:" + sum +
 		" \\\n    --hash=sha256:" + strings.Repeat("0", 64) + "\n\nhvac[x,y] >=1,<3 ; python_version < '4' # why\n")
 	if err != nil || len(list) != 2 || list[0].Text != "saltext.vault==1.3.0" || len(list[0].Hashes) != 2 ||
-		list[0].Hashes[0] != sum || list[1].name() != "hvac" {
+		list[0].Hashes[0] != sum || list[1].packageName() != "hvac" {
 		t.Errorf("%+v %v", list, err)
 	}
 	for _, text := range []string{"", "-e .", "--index-url http://x", "-r other", "a @ file:///x",

@@ -21,24 +21,24 @@ import (
 // could not use alone, because they have a passphrase for example, are refused,
 // and nothing is changed. One import runs in the cluster at a time.
 func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
-	if err := p.make(); err != nil {
+	if err := p.makeFolder(); err != nil {
 		return nil, err
 	}
 
-	unlock, err := p.lock(ctx)
+	unlock, err := p.lockKeyring(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 
-	p.sweep()
-	h, err := p.open(true)
+	p.removeLeftovers()
+	h, err := p.openCopy(true)
 	if err != nil {
 		return nil, err
 	}
 	defer h.close()
 
-	out, err := h.gpg(ctx, export, "--status-fd", "1", "--import")
+	out, err := h.runGPG(ctx, export, "--status-fd", "1", "--import")
 	if err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
@@ -46,12 +46,14 @@ func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 	fingers := imported(string(out.Stdout))
 	if len(fingers) == 0 {
 		if strings.Contains(string(out.Stdout), "] IMPORT_OK ") {
-			return nil, errors.New("import: there are only public keys in it; export the private one: gpg --export-secret-keys KEY")
+			return nil, errors.New("import: there are only public keys in it; " +
+				"export the private one: gpg --export-secret-keys KEY")
 		}
-		return nil, errors.New("import: there is no key in it that gpg understands; export one: gpg --armor --export-secret-keys KEY")
+		return nil, errors.New("import: there is no key in it that gpg understands; " +
+			"export one: gpg --armor --export-secret-keys KEY")
 	}
 
-	all, err := p.list(ctx, h)
+	all, err := p.listKeys(ctx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +68,7 @@ func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 		}
 	}
 
-	return keys, p.put(h)
+	return keys, p.writeBack(h)
 }
 
 // Adopt takes the private keys of a keyring into the shared one, as Import does: from
@@ -78,13 +80,13 @@ func (p Place) Adopt(ctx context.Context, from string) ([]Key, error) {
 		return nil, err
 	}
 
-	h, err := Place{Shared: from, Run: p.Run}.open(true)
+	h, err := Place{Shared: from, Run: p.Run}.openCopy(true)
 	if err != nil {
 		return nil, err
 	}
 	defer h.close()
 
-	out, err := h.gpg(ctx, "", "--pinentry-mode", "error", "--armor", "--export-secret-keys")
+	out, err := h.runGPG(ctx, "", "--pinentry-mode", "error", "--armor", "--export-secret-keys")
 	if err == nil {
 		err = out.Err()
 	}
@@ -102,20 +104,20 @@ func (p Place) Remove(ctx context.Context, name string) (Key, error) {
 		return choose(nil, name, nil)
 	}
 
-	unlock, err := p.lock(ctx)
+	unlock, err := p.lockKeyring(ctx)
 	if err != nil {
 		return Key{}, err
 	}
 	defer unlock()
 
-	p.sweep()
-	h, err := p.open(true)
+	p.removeLeftovers()
+	h, err := p.openCopy(true)
 	if err != nil {
 		return Key{}, err
 	}
 	defer h.close()
 
-	keys, err := p.list(ctx, h)
+	keys, err := p.listKeys(ctx, h)
 	if err != nil {
 		return Key{}, err
 	}
@@ -125,7 +127,7 @@ func (p Place) Remove(ctx context.Context, name string) (Key, error) {
 		return Key{}, err
 	}
 
-	out, err := h.gpg(ctx, "", "--yes", "--delete-secret-and-public-key", k.Fingerprint)
+	out, err := h.runGPG(ctx, "", "--yes", "--delete-secret-and-public-key", k.Fingerprint)
 	if err == nil {
 		err = out.Err()
 	}
@@ -134,7 +136,7 @@ func (p Place) Remove(ctx context.Context, name string) (Key, error) {
 		return Key{}, fmt.Errorf("remove key %s: %w", k.Fingerprint, err)
 	}
 
-	return k, p.put(h)
+	return k, p.writeBack(h)
 }
 
 // imported reads from gpg's status lines which private keys came.
@@ -157,7 +159,8 @@ func (h *home) usable(ctx context.Context, k Key) error {
 	args := []string{"--armor", "--encrypt", "--recipient", k.Fingerprint}
 	switch k.State {
 	case NoEncrypt:
-		return errors.New("is not for encryption; make one that is: gpg --quick-gen-key NAME future-default default never")
+		return errors.New("is not for encryption; make one that is: " +
+			"gpg --quick-gen-key NAME future-default default never")
 	case Revoked:
 		return errors.New("is revoked")
 	case NoPrivate:
@@ -170,7 +173,7 @@ func (h *home) usable(ctx context.Context, k Key) error {
 	}
 
 	const word = "a try"
-	out, err := h.gpg(ctx, word, args...)
+	out, err := h.runGPG(ctx, word, args...)
 	if err == nil {
 		err = out.Err()
 	}
@@ -179,7 +182,7 @@ func (h *home) usable(ctx context.Context, k Key) error {
 		return fmt.Errorf("encrypts nothing: %w", err)
 	}
 
-	opened, err := h.gpg(ctx, string(out.Stdout), "--pinentry-mode", "error", "--decrypt")
+	opened, err := h.runGPG(ctx, string(out.Stdout), "--pinentry-mode", "error", "--decrypt")
 	if err != nil {
 		return fmt.Errorf("is tried: %w", err)
 	}
@@ -194,11 +197,12 @@ func (h *home) usable(ctx context.Context, k Key) error {
 		}
 	}
 
-	return errors.New("has a passphrase, which nobody enters when a pillar is made; take it off in a copy of the keyring (gpg --edit-key KEY passwd), and export that")
+	return errors.New("has a passphrase, which nobody enters when a pillar is made; " +
+		"take it off in a copy of the keyring (gpg --edit-key KEY passwd), and export that")
 }
 
-// make makes the folder of the keyring, where it is not yet.
-func (p Place) make() error {
+// makeFolder makes the folder of the keyring, where it is not yet.
+func (p Place) makeFolder() error {
 	err := os.Mkdir(p.Shared, 0o700)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
@@ -215,13 +219,13 @@ func (p Place) make() error {
 // lockTakes is how long an import waits for another one.
 const lockTakes = 2 * gpgTakes
 
-func (p Place) lock(ctx context.Context) (unlock func(), err error) {
+func (p Place) lockKeyring(ctx context.Context) (unlock func(), err error) {
 	return sharedfolder.Lock(ctx, p.Shared, "the keyring", lockTakes)
 }
 
-// sweep removes what imports on this node that were killed have left; the lock is
+// removeLeftovers removes what imports on this node that were killed have left; the lock is
 // held.
-func (p Place) sweep() {
+func (p Place) removeLeftovers() {
 	if p.Run == "" {
 		return
 	}
@@ -234,9 +238,9 @@ func (p Place) sweep() {
 	}
 }
 
-// put brings what a command changed to the shared keyring, private keys first: a
+// writeBack brings what a command changed to the shared keyring, private keys first: a
 // public key without its private one is not ready, and is not encrypted for.
-func (p Place) put(h *home) error {
+func (p Place) writeBack(h *home) error {
 	now, err := readKeyring(h.dir, true)
 	if err != nil {
 		return err
@@ -273,7 +277,7 @@ func (p Place) put(h *home) error {
 		if bytes.Equal(before[name], now[name]) {
 			continue
 		}
-		if err := p.write(root, name, now[name]); err != nil {
+		if err := p.writeFile(root, name, now[name]); err != nil {
 			return fmt.Errorf("write the keyring: %w", err)
 		}
 	}
@@ -281,7 +285,7 @@ func (p Place) put(h *home) error {
 	return nil
 }
 
-func (p Place) write(root *os.Root, name string, content []byte) error {
+func (p Place) writeFile(root *os.Root, name string, content []byte) error {
 	return sharedfolder.Write(root, name, bytes.NewReader(content), func(f *os.File) error {
 		if os.Geteuid() != 0 {
 			return nil

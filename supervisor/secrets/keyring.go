@@ -75,9 +75,9 @@ type Place struct {
 // home is a folder of gpg for one command.
 type home struct{ dir string }
 
-// open copies the keyring into a folder of its own: with private keys only when
+// openCopy copies the keyring into a folder of its own: with private keys only when
 // the command is to read them. Close it.
-func (p Place) open(private bool) (*home, error) {
+func (p Place) openCopy(private bool) (*home, error) {
 	if _, err := exec.LookPath("gpg"); err != nil {
 		return nil, ErrNoGPG
 	}
@@ -125,9 +125,9 @@ func (h *home) close() {
 	_ = os.RemoveAll(h.dir)
 }
 
-// gpg runs one command of gpg without a question to anybody. Secrets are in
+// runGPG runs one command of gpg without a question to anybody. Secrets are in
 // stdin, never in args.
-func (h *home) gpg(ctx context.Context, stdin string, args ...string) (command.Output, error) {
+func (h *home) runGPG(ctx context.Context, stdin string, args ...string) (command.Output, error) {
 	argv := append([]string{"gpg", "--homedir", h.dir, "--no-options", "--batch", "--no-tty", "--quiet",
 		"--no-auto-check-trustdb", "--trust-model", "always"},
 		args...)
@@ -193,8 +193,8 @@ func readPart(root *os.Root, name string) ([]byte, error) {
 	return b, err
 }
 
-// has reports whether a keyring has a private key.
-func has(dir, grip string) bool {
+// hasPrivateKey reports whether a keyring has a private key.
+func hasPrivateKey(dir, grip string) bool {
 	fi, err := os.Lstat(filepath.Join(dir, privateKeys, grip+".key"))
 	return err == nil && fi.Mode().IsRegular()
 }

@@ -39,16 +39,16 @@ const (
 
 // List gives the keys of the shared keyring, in its order.
 func (p Place) List(ctx context.Context) ([]Key, error) {
-	h, err := p.open(false)
+	h, err := p.openCopy(false)
 	if err != nil {
 		return nil, err
 	}
 	defer h.close()
-	return p.list(ctx, h)
+	return p.listKeys(ctx, h)
 }
 
-func (p Place) list(ctx context.Context, h *home) ([]Key, error) {
-	out, err := h.gpg(ctx, "", "--with-colons", "--fixed-list-mode", "--with-keygrip", "--list-keys")
+func (p Place) listKeys(ctx context.Context, h *home) ([]Key, error) {
+	out, err := h.runGPG(ctx, "", "--with-colons", "--fixed-list-mode", "--with-keygrip", "--list-keys")
 	if err == nil {
 		err = out.Err()
 	}
@@ -62,8 +62,8 @@ func (p Place) list(ctx context.Context, h *home) ([]Key, error) {
 		k := &keys[i]
 		private := false
 		for _, g := range k.grips {
-			private = private || has(p.Shared, g) || has(h.dir, g)
-			k.Here = k.Here || has(p.Node, g)
+			private = private || hasPrivateKey(p.Shared, g) || hasPrivateKey(h.dir, g)
+			k.Here = k.Here || hasPrivateKey(p.Node, g)
 		}
 
 		if k.State == Ready && !private {
@@ -218,13 +218,13 @@ func choose(keys []Key, name string, fits func(Key) bool) (Key, error) {
 
 // Public gives a public key in armour; name may be empty when there is one key.
 func (p Place) Public(ctx context.Context, name string) (Key, string, error) {
-	h, err := p.open(false)
+	h, err := p.openCopy(false)
 	if err != nil {
 		return Key{}, "", err
 	}
 	defer h.close()
 
-	keys, err := p.list(ctx, h)
+	keys, err := p.listKeys(ctx, h)
 	if err != nil {
 		return Key{}, "", err
 	}
@@ -234,7 +234,7 @@ func (p Place) Public(ctx context.Context, name string) (Key, string, error) {
 		return Key{}, "", err
 	}
 
-	out, err := h.gpg(ctx, "", "--armor", "--export", k.Fingerprint)
+	out, err := h.runGPG(ctx, "", "--armor", "--export", k.Fingerprint)
 	if err == nil {
 		err = out.Err()
 	}
@@ -249,13 +249,13 @@ func (p Place) Public(ctx context.Context, name string) (Key, string, error) {
 // Encrypt encrypts a value with a key, and gives the message in armour. name may
 // be empty when one key is ready.
 func (p Place) Encrypt(ctx context.Context, name, secret string) (Key, string, error) {
-	h, err := p.open(false)
+	h, err := p.openCopy(false)
 	if err != nil {
 		return Key{}, "", err
 	}
 	defer h.close()
 
-	keys, err := p.list(ctx, h)
+	keys, err := p.listKeys(ctx, h)
 	if err != nil {
 		return Key{}, "", err
 	}
@@ -271,7 +271,7 @@ func (p Place) Encrypt(ctx context.Context, name, secret string) (Key, string, e
 		return k, "", fmt.Errorf("a secret has 1 byte to %d MiB", MaxSecret>>20)
 	}
 
-	out, err := h.gpg(ctx, secret, "--armor", "--encrypt", "--recipient", k.Fingerprint)
+	out, err := h.runGPG(ctx, secret, "--armor", "--encrypt", "--recipient", k.Fingerprint)
 	if err == nil {
 		err = out.Err()
 	}

@@ -159,7 +159,8 @@ func (s *Settings) backupFaults() (out []error) {
 	}
 
 	if len(b.Recipients) == 0 {
-		bad("backup.recipients: is needed: age public keys, for which the backups are encrypted; age-keygen makes a pair, keep its secret key elsewhere")
+		bad("backup.recipients: is needed: age public keys, for which the backups are encrypted; " +
+			"age-keygen makes a pair, keep its secret key elsewhere")
 	}
 
 	return out
@@ -207,7 +208,8 @@ func (b Backup) bucketFaults() (out []error) {
 	case b.S3.Role && b.S3.Credentials != "":
 		bad("backup.s3.role: is instead of backup.s3.credentials; leave one of them out")
 	case !b.S3.Role && b.S3.Credentials == "":
-		bad("backup.s3.credentials: is needed: a file of mode 600 with aws_access_key_id and aws_secret_access_key; on EC2 instead, role: true, with an instance profile")
+		bad("backup.s3.credentials: is needed: a file of mode 600 with aws_access_key_id and " +
+			"aws_secret_access_key; on EC2 instead, role: true, with an instance profile")
 	}
 
 	return out

@@ -339,7 +339,7 @@ func (s *Settings) SharedNodesDir() string { return filepath.Join(s.Storage.Path
 func (s *Settings) ClusterConf() string { return filepath.Join(s.DataDir, "etc", "cluster.conf") }
 
 // NodeAddress is where the node API listens.
-func (s *Settings) NodeAddress() string { return join(s.Peering.Address, s.Peering.NodePort) }
+func (s *Settings) NodeAddress() string { return joinHostPort(s.Peering.Address, s.Peering.NodePort) }
 
 // CacheDir is the master's cachedir; it is this node's alone.
 func (s *Settings) CacheDir() string { return filepath.Join(s.DataDir, "cache") }
@@ -368,25 +368,29 @@ func (s *Settings) APISocket() string { return filepath.Join(s.RuntimeDir, "appl
 
 // MasterRequest is the address of this node's master for requests (4506's
 // duty behind the load balancer).
-func (s *Settings) MasterRequest() string { return join(s.Master.Address, s.Master.RequestPort) }
+func (s *Settings) MasterRequest() string {
+	return joinHostPort(s.Master.Address, s.Master.RequestPort)
+}
 
 // MasterPublish is the address of this node's master for subscribers.
-func (s *Settings) MasterPublish() string { return join(s.Master.Address, s.Master.PublishPort) }
+func (s *Settings) MasterPublish() string {
+	return joinHostPort(s.Master.Address, s.Master.PublishPort)
+}
 
 // FrontRequest and FrontPublish are the front's listening addresses.
-func (s *Settings) FrontRequest() []string { return s.front(s.Front.RequestPort) }
+func (s *Settings) FrontRequest() []string { return s.frontAddresses(s.Front.RequestPort) }
 
 // FrontPublish is the counterpart of FrontRequest for subscribers.
-func (s *Settings) FrontPublish() []string { return s.front(s.Front.PublishPort) }
+func (s *Settings) FrontPublish() []string { return s.frontAddresses(s.Front.PublishPort) }
 
 // APIBehind reports whether the load balancers lead to this node's salt-api.
 func (s *Settings) APIBehind() bool { return s.API.Enabled && s.LB.Enabled && s.Front.APIPort != 0 }
 
 // FrontAPI is the counterpart of FrontRequest for Salt's API.
-func (s *Settings) FrontAPI() []string { return s.front(s.Front.APIPort) }
+func (s *Settings) FrontAPI() []string { return s.frontAddresses(s.Front.APIPort) }
 
 // MasterAPI is the address of this node's salt-api for the load balancers.
-func (s *Settings) MasterAPI() string { return join(s.Master.Address, s.Master.APIPort) }
+func (s *Settings) MasterAPI() string { return joinHostPort(s.Master.Address, s.Master.APIPort) }
 
 // APIBalancers is the file with the addresses of the load balancers, for salt-api.
 func (s *Settings) APIBalancers() string { return filepath.Join(s.APIDir(), "balancers") }
@@ -394,14 +398,14 @@ func (s *Settings) APIBalancers() string { return filepath.Join(s.APIDir(), "bal
 // APIMinionConf is the file with the lines for minions, which salt-api serves to everybody.
 func (s *Settings) APIMinionConf() string { return filepath.Join(s.APIDir(), "minion.conf") }
 
-func (s *Settings) front(port int) (out []string) {
+func (s *Settings) frontAddresses(port int) (out []string) {
 	for _, a := range s.Front.Addresses {
-		out = append(out, join(a, port))
+		out = append(out, joinHostPort(a, port))
 	}
 	return out
 }
 
-func join(address string, port int) string {
+func joinHostPort(address string, port int) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil { // validated before
 		return ""

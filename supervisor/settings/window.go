@@ -58,7 +58,8 @@ func (u Upgrade) Opens() (w Window, err error) {
 	w.from = at(m[2], m[3])
 	w.length = (at(m[4], m[5]) - w.from + day) % day
 	if w.length < minWindow {
-		return w, fmt.Errorf("%q is open for %s: the nodes restart one after another, and each takes some minutes; give it %s or more",
+		return w, fmt.Errorf("%q is open for %s: the nodes restart one after another, "+
+			"and each takes some minutes; give it %s or more",
 			u.Window, w.length, minWindow)
 	}
 
@@ -113,7 +114,8 @@ func (s *Settings) upgradeFaults() (out []error) {
 	u := s.Upgrade
 	if a, err := url.Parse(u.URL); u.URL != "" &&
 		(err != nil || a.Scheme != "https" || a.Host == "" || len(u.URL) > maxURL) {
-		bad("upgrade.url: %.70q is no address of https://, without which whoever sits on the way could keep an old version coming",
+		bad("upgrade.url: %.70q is no address of https://, without which whoever sits on the way could keep an "+
+			"old version coming",
 			u.URL)
 	}
 

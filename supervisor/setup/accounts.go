@@ -19,13 +19,12 @@ import (
 // AdminAccount is the account that an appliance's administrator logs in as.
 const AdminAccount = "admin"
 
-// Accounts gives the administrator's account its keys and password. A machine
-// without that account is not an appliance's: its administrator is there
-// already.
+// Accounts sets the keys and the password of the administrator's account. It does nothing on a
+// machine without that account, which is not an appliance: its administrator exists already.
 func Accounts(ctx context.Context, a Admin) error {
 	u, err := user.Lookup(AdminAccount)
 	if _, ok := errors.AsType[user.UnknownUserError](err); ok {
-		return hint(fmt.Errorf("this machine has no account %s", AdminAccount),
+		return withHint(fmt.Errorf("this machine has no account %s", AdminAccount),
 			"leave the administrator's key and password out: this machine has its own accounts")
 	}
 	if err != nil {
@@ -51,8 +50,7 @@ func Accounts(ctx context.Context, a Admin) error {
 	return nil
 }
 
-// PasswordFault says what is wrong with a password that is to be the administrator's;
-// empty: nothing.
+// PasswordFault returns why a password is not fit for the administrator, or "".
 func PasswordFault(password string) string {
 	if len(password) < 8 || len(password) > 256 || strings.ContainsAny(password, "\n\r\x00") {
 		return "has to have 8 to 256 characters on one line"
@@ -60,9 +58,9 @@ func PasswordFault(password string) string {
 	return ""
 }
 
-// CheckPassword reports whether an account has this password. It needs root, and
-// the helper of pam_unix (unix_chkpwd(8)), which reads the password from a pipe.
-// An account without a password has none that is right.
+// CheckPassword reports whether an account has this password. It needs root, and the helper of
+// pam_unix (unix_chkpwd(8)), which reads the password from a pipe. It returns false for an
+// account without a password.
 func CheckPassword(ctx context.Context, account, password string) (bool, error) {
 	out, err := command.Exec{Limit: time.Minute, Stdin: password + "\x00"}.Run(ctx,
 		[]string{"unix_chkpwd", account, "nonull"})
@@ -111,9 +109,8 @@ func lockedOut(etc, name, home string) bool {
 // maxKeys bounds what ReadKeys reads, in bytes.
 const maxKeys = 128 << 10
 
-// ReadKeys reads SSH public keys, one in a line, as in authorized_keys without
-// options. Empty lines and comments are passed over. Nothing is returned unless
-// every line is a key.
+// ReadKeys reads SSH public keys, one in a line, as in authorized_keys without options. It skips
+// empty lines and comments. It returns no keys if any other line is not a key.
 func ReadKeys(r io.Reader) ([]string, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxKeys+1))
 	if err != nil {
@@ -141,7 +138,7 @@ func ReadKeys(r io.Reader) ([]string, error) {
 	return keys, nil
 }
 
-// authorize adds keys to those that may log in.
+// authorize adds keys to the authorized keys of a user.
 func authorize(u *user.User, keys []string) error {
 	uid, err1 := strconv.Atoi(u.Uid)
 	gid, err2 := strconv.Atoi(u.Gid)
@@ -162,7 +159,7 @@ func authorize(u *user.User, keys []string) error {
 
 	lines := strings.Split(strings.TrimSpace(string(old)), "\n")
 	for _, k := range keys {
-		lines = merge(lines, []string{strings.TrimSpace(k)})
+		lines = mergeUnique(lines, []string{strings.TrimSpace(k)})
 	}
 
 	text := strings.TrimSpace(strings.Join(lines, "\n")) + "\n"

@@ -8,9 +8,9 @@ import (
 	"saltern/supervisor/internal/vip"
 )
 
-// ValidateHere is [Validate] for answers that somebody gives at the machine
-// itself: an address that it does not have is a fault. Answers that came with
-// the machine wait for it, since a DHCP server may be late.
+// ValidateHere is [Validate] for answers that somebody gives at the machine itself: there, an
+// address that the machine does not have is a fault. Answers that came with the machine wait for
+// their address, because a DHCP server may be late.
 func ValidateHere(a Answers, f Facts, base Base) Validation {
 	v := Validate(a, f, base)
 	if slices.ContainsFunc(v.Faults, func(x Fault) bool { return x.Field == "address" }) ||
@@ -37,18 +37,18 @@ func ValidateHere(a Answers, f Facts, base Base) Validation {
 
 	c := &checker{faults: v.Faults}
 	if len(all) == 0 {
-		c.bad("address", "this machine does not have %s, nor any other address: check the network", want)
+		c.addFault("address", "this machine does not have %s, nor any other address: check the network", want)
 	} else {
-		c.bad("address", "this machine does not have %s; it has %s", want, strings.Join(all, ", "))
+		c.addFault("address", "this machine does not have %s; it has %s", want, strings.Join(all, ", "))
 	}
 
 	v.Faults = c.faults
 	return v
 }
 
-// DefaultAddress is the address for the other nodes when none is given: that
-// of the network that was asked for, else that of the default route, else the
-// only one that there is; "" when none can be told.
+// DefaultAddress returns the address for the other nodes when the answers name none: that of the
+// network that was asked for, else that of the default route, else the only one. It returns "" if
+// there is no such address.
 func DefaultAddress(n Network, f Facts) string {
 	if n.Method == "static" {
 		if p, err := netip.ParsePrefix(n.Address); err == nil {

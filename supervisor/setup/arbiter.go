@@ -21,23 +21,23 @@ const (
 // arbiter reports whether the machine is to be the cluster's arbiter.
 func (a *Answers) arbiter() bool { return a.Storage.Role == RoleArbiter }
 
-// role checks what a machine is to be that joins, and what does not go together
-// with an arbiter.
-func (c *checker) role() {
+// checkRole checks the role of a machine that joins, and that the other answers suit an arbiter.
+func (c *checker) checkRole() {
 	a := &c.a
 	const field = "storage.role"
 	switch r := a.Storage.Role; {
 	case r == "":
 		return
 	case r != RoleData && r != RoleArbiter:
-		c.bad(field, "%.20q is not known: %s or %s", r, RoleData, RoleArbiter)
+		c.addFault(field, "%.20q is not known: %s or %s", r, RoleData, RoleArbiter)
 		return
 	case a.Mode == Form && r == RoleArbiter:
-		c.bad(field,
-			"the first node of a cluster cannot be its arbiter: it keeps the data. Form the cluster on another machine, and let this one join")
+		c.addFault(field, "the first node of a cluster cannot be its arbiter: it keeps the data. "+
+			"Form the cluster on another machine, and let this one join")
 	case a.Storage.Kind != "" && a.Storage.Kind != settings.VolumeStorage:
-		c.bad(field,
-			"is for a cluster with a shared volume; with storage.kind %s there are no copies to decide between: leave it out",
+		c.addFault(field,
+			"is for a cluster with a shared volume; with storage.kind %s there are no copies to decide between: "+
+				"leave it out",
 			a.Storage.Kind)
 	}
 
@@ -45,38 +45,44 @@ func (c *checker) role() {
 		return
 	}
 
-	if slices.ContainsFunc(a.Front,
-		func(s string) bool { ip, err := netip.ParseAddr(s); return err == nil && !ip.IsUnspecified() }) {
-		c.bad("front", "an arbiter serves no minions: leave it out")
+	ownFront := slices.ContainsFunc(a.Front, func(s string) bool {
+		ip, err := netip.ParseAddr(s)
+		return err == nil && !ip.IsUnspecified()
+	})
+	if ownFront {
+		c.addFault("front", "an arbiter serves no minions: leave it out")
 	}
 
 	if a.API {
-		c.bad("api", "an arbiter has no master to ask: leave it out")
+		c.addFault("api", "an arbiter has no master to ask: leave it out")
 	}
 
 	if a.Virtual != "" {
-		c.bad("virtual_address", "an arbiter serves no minions and never has it: leave it out")
+		c.addFault("virtual_address", "an arbiter serves no minions and never has it: leave it out")
 	}
 }
 
-// arbiterFault is why a machine cannot be the arbiter of a cluster that keeps its
-// files so; nil: it can, or shall not.
+// arbiterFault returns why a machine cannot be the arbiter of a cluster with that storage. It
+// returns nil if it can, or is not to be one.
 func arbiterFault(a Answers, of nodeapi.Storage) error {
 	switch {
 	case !a.arbiter():
 	case of.Kind != settings.VolumeStorage:
-		return hint(errors.New("this cluster has no shared volume, so that there are no copies for an arbiter to decide between"),
+		return withHint(errors.New("this cluster has no shared volume, "+
+			"so that there are no copies for an arbiter to decide between"),
 			"join as a node that serves minions: leave storage.role (--arbiter) out")
 	case !of.Arbiters:
-		return hint(errors.New("the cluster runs a version that knows no arbiter, and would send minions to this machine"),
+		return withHint(errors.New("the cluster runs a version that knows no arbiter, "+
+			"and would send minions to this machine"),
 			"upgrade all nodes of the cluster first")
 	}
 	return nil
 }
 
-// arbiterRoom looks whether the names of all files of a volume have room where an
-// arbiter keeps them.
-func (p *Preflight) arbiterRoom(a Answers, s *settings.Settings) Check {
+const moreRoomHint = "1 GiB or more is better: an arbiter keeps the name of each file of the volume, up to 4 KiB each"
+
+// checkArbiterRoom checks whether an arbiter has room for the names of all files of a volume.
+func (p *Preflight) checkArbiterRoom(a Answers, s *settings.Settings) Check {
 	c := Check{Name: "disk", What: "room for the names of the volume's files", Result: Pass}
 	if a.DataDisk != "" {
 		c.Detail = "on " + a.DataDisk
@@ -84,20 +90,21 @@ func (p *Preflight) arbiterRoom(a Answers, s *settings.Settings) Check {
 			switch {
 			case d.Path != a.DataDisk:
 			case d.Size < leastDisk:
-				c.Result, c.Detail, c.Hint = Fail, a.DataDisk+" has "+status.Size(d.Size), "give it at least 1 GiB"
+				c.fail(a.DataDisk+" has "+status.Size(d.Size), "give it at least 1 GiB")
 			case d.Size < goodArbiter:
-				c.Result, c.Detail, c.Hint = Warn, a.DataDisk+" has "+
-					status.Size(d.Size), "1 GiB or more is better: an arbiter keeps the name of each file of the volume, up to 4 KiB each"
+				c.Result = Warn
+				c.Detail = a.DataDisk + " has " + status.Size(d.Size)
+				c.Hint = moreRoomHint
 			}
 		}
 
 		return c
 	}
 
-	dir := existing(s.Storage.Bricks)
+	dir := nearestExisting(s.Storage.Bricks)
 	d, err := probe.StatDisk(dir)
 	if err != nil {
-		c.Result, c.Detail, c.Hint = Fail, err.Error(), "check that the file system is mounted"
+		c.fail(err.Error(), "check that the file system is mounted")
 		return c
 	}
 
@@ -108,7 +115,7 @@ func (p *Preflight) arbiterRoom(a Answers, s *settings.Settings) Check {
 		c.Hint = "make room: an arbiter keeps no data, but the name of each file, up to 4 KiB each"
 	case d.Free < goodArbiter:
 		c.Result = Warn
-		c.Hint = "1 GiB or more is better: an arbiter keeps the name of each file of the volume, up to 4 KiB each"
+		c.Hint = moreRoomHint
 	}
 
 	return c

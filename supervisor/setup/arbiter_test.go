@@ -21,7 +21,7 @@ func TestArbiterAnswers(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 
-	for _, s := range plan(v.Answers) {
+	for _, s := range planSteps(v.Answers) {
 		if strings.Contains(s.name, "salt-master") {
 			t.Errorf("an arbiter is to %s", s.name)
 		}
@@ -59,7 +59,7 @@ func TestArbiterLine(t *testing.T) {
 		RoleArbiter: "arbiter []",
 	} {
 		a.Storage.Role = role
-		n, err := m.self(a)
+		n, err := m.ownNode(a)
 		if got := fmt.Sprint(n.Storage, " ", n.Front); err != nil || got != want || n.Brick == "" {
 			t.Errorf("%q: %s %q %v", role, got, n.Brick, err)
 		}
@@ -82,7 +82,7 @@ func TestArbiterPorts(t *testing.T) {
 
 	for arbiter, want := range map[bool]Result{false: Fail, true: Pass} {
 		s.Arbiter = arbiter
-		if c := (&Preflight{}).ports(&s, true); c.Result != want {
+		if c := (&Preflight{}).checkListening(&s, true); c.Result != want {
 			t.Errorf("arbiter %v: %+v", arbiter, c)
 		}
 	}

@@ -29,12 +29,12 @@ func TestSystemDisk(t *testing.T) {
 	}
 
 	for name, want := range map[string]bool{"vda": true, "vdb": false} {
-		if got := holds(filepath.Join(dir, "block", name), name, root); got != want {
+		if got := holdsDevice(filepath.Join(dir, "block", name), name, root); got != want {
 			t.Errorf("%s holds the system: %v", name, got)
 		}
 	}
 
-	if holds(filepath.Join(dir, "block/vdb"), "vdb", "") {
+	if holdsDevice(filepath.Join(dir, "block/vdb"), "vdb", "") {
 		t.Error("a disk holds a system that is on none")
 	}
 }

@@ -13,29 +13,29 @@ import (
 	"saltern/supervisor/status"
 )
 
-// claim is who leads the set-up.
+// claim records which wizard leads the set-up.
 type claim struct {
 	token, name string
 	since, seen time.Time
 	draft       Draft
 }
 
-// Progress tells where the set-up stands.
+// Progress returns the progress of the set-up.
 func (m *Machine) Progress() Progress {
 	p := m.Where()
 	if p.State == status.SetupReady {
-		p.Done = m.done()
+		p.Done = m.resultPage()
 	}
 	return p
 }
 
-// Where is Progress without what the last page shows: it asks nobody.
+// Where is Progress without the content of the last page. It asks nobody.
 func (m *Machine) Where() Progress {
 	m.mu.Lock()
-	s := m.s
+	s := m.state
 	doing := m.doing
 	looking := m.looking
-	unused := m.unused
+	unused := m.ignored
 	m.mu.Unlock()
 
 	p := Progress{State: s.Phase, Since: s.Since, Failure: s.Failure, Steps: []Step{}}
@@ -49,7 +49,7 @@ func (m *Machine) Where() Progress {
 
 	if s.Phase != status.SetupNew {
 		under := true
-		for _, st := range plan(s.Answers) {
+		for _, st := range planSteps(s.Answers) {
 			v := Step{Name: st.name, State: "todo"}
 			switch {
 			case slices.Contains(s.Done, st.id) || s.Phase == status.SetupReady:
@@ -79,8 +79,8 @@ func (m *Machine) Where() Progress {
 	return p
 }
 
-// done is what the last page shows.
-func (m *Machine) done() *Done {
+// resultPage returns the content of the last page.
+func (m *Machine) resultPage() *Done {
 	l := m.cfg.World.Look()
 	d := &Done{
 		Addresses: forMinions(l),
@@ -90,7 +90,7 @@ func (m *Machine) done() *Done {
 
 	d.Finger = l.Finger
 	m.mu.Lock()
-	answers := m.s.Answers
+	answers := m.state.Answers
 	m.mu.Unlock()
 
 	alone := answers.Storage.Kind == settings.LocalStorage
@@ -113,8 +113,8 @@ func (m *Machine) done() *Done {
 	return d
 }
 
-// folders are where an administrator writes states and pillars: the image has links
-// where Salt's masters have them.
+// folders returns where an administrator writes states and pillars: the image has links in the
+// places where Salt's masters have these folders.
 func (m *Machine) folders(a Answers) (states, pillars string) {
 	if m.cfg.Ours {
 		return "/srv/salt", "/srv/pillar"
@@ -130,8 +130,7 @@ func (m *Machine) folders(a Answers) (states, pillars string) {
 	return filepath.Join(s.StorageDir(), "srv/salt"), filepath.Join(s.StorageDir(), "srv/pillar")
 }
 
-// frontPorts are those of the front that minions use; the usual ones where the answers
-// say nothing else.
+// frontPorts returns the ports that minions use: those of the answers, else the usual ones.
 func (m *Machine) frontPorts(a Answers) Ports {
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
 	if err != nil {
@@ -140,25 +139,25 @@ func (m *Machine) frontPorts(a Answers) Ports {
 	return Ports{Publish: s.Front.PublishPort, Request: s.Front.RequestPort}
 }
 
-// forMinions are the addresses that minions use: the virtual one, or those of all nodes,
-// each once.
+// forMinions returns the addresses that minions use, each once: the virtual address, or those of
+// all nodes.
 func forMinions(l NodeLook) (out []string) {
 	if l.Table.Virtual != "" {
 		return []string{l.Table.Virtual}
 	}
 	for _, n := range l.Table.Present() {
-		out = merge(out, n.Front)
+		out = mergeUnique(out, n.Front)
 	}
 	if len(out) == 0 {
-		out = merge(nil, l.Addresses)
+		out = mergeUnique(nil, l.Addresses)
 	}
 	return out
 }
 
-// MinionConf gives the lines for a minion's configuration. With several
-// addresses a minion moves on to the next when one does not answer. finger is
-// that of the masters' key; empty: the minion trusts the first that it meets. Ports are
-// named when they are not Salt's usual ones.
+// MinionConf returns the lines for a minion's configuration. With several addresses, a minion
+// tries the next one when one does not answer. finger is the fingerprint of the masters' key; it
+// may be empty: the minion trusts the first master that it meets. The lines name the ports only
+// if they are not Salt's usual ones.
 func MinionConf(addresses []string, finger string, ports Ports) string {
 	var b strings.Builder
 	if len(addresses) == 1 {
@@ -186,16 +185,16 @@ func MinionConf(addresses []string, finger string, ports Ports) string {
 	return b.String()
 }
 
-// Ports are those of a front; zero: not known.
+// Ports are the ports for minions. They are zero while they are not known.
 type Ports struct{ Publish, Request int }
 
-// What a minion takes without master_port and publish_port (salt/config/__init__.py).
+// The defaults of a minion for publish_port and master_port (salt/config/__init__.py).
 const (
 	usualPublish = 4505
 	usualRequest = 4506
 )
 
-// JoinString gives the line with which another node joins; it is a secret.
+// JoinString returns the line with which another node joins. It is a secret.
 func (m *Machine) JoinString() (string, error) {
 	t := m.cfg.World.Look().Table
 	secret, err := ReadSecret(m.cfg.NodeDir)
@@ -217,7 +216,7 @@ func (m *Machine) Validate(ctx context.Context, a Answers) Validation {
 	return ValidateHere(a, m.cfg.Facts(ctx), m.cfg.Base)
 }
 
-// Preflight checks answers against the world.
+// Preflight checks answers against the machine, the network and the cluster.
 func (m *Machine) Preflight(ctx context.Context, a Answers) ([]Check, error) {
 	v := m.Validate(ctx, a)
 	if err := Faults(v.Faults); err != nil {
@@ -247,10 +246,10 @@ func (m *Machine) Start(ctx context.Context, token string, a Answers) error {
 		return fmt.Errorf("%w: this node is %s", ErrState, s.Phase)
 	}
 
-	return m.begin(v.Answers, "answers given here", false)
+	return m.acceptAnswers(v.Answers, "answers given here", false)
 }
 
-// Retry tries again what failed.
+// Retry repeats the step that failed.
 func (m *Machine) Retry(token string) error {
 	if err := m.May(token); err != nil {
 		return err
@@ -266,22 +265,21 @@ func (m *Machine) Retry(token string) error {
 	m.mu.Unlock()
 
 	if broken != nil {
-		m.load()
+		m.loadState()
 	} else if s.Phase == status.SetupNew {
 		m.mu.Lock()
-		m.s.Failure = nil
+		m.state.Failure = nil
 		m.mu.Unlock()
 	} else {
 		return m.decide(func(s *saved) { s.Failure = nil })
 	}
 
-	m.nudge()
+	m.wakeRun()
 	return nil
 }
 
-// Back gives up a set-up that has not made this machine part of a cluster with
-// others. What was made of a cluster of its own is undone; that goes on when
-// Back has returned.
+// Back abandons a set-up that has not made this machine part of a cluster with others. It undoes
+// a cluster of its own; that continues after Back has returned.
 func (m *Machine) Back(token string) error {
 	if err := m.May(token); err != nil {
 		return err
@@ -291,8 +289,9 @@ func (m *Machine) Back(token string) error {
 	switch {
 	case s.Phase == status.SetupReady:
 		return fmt.Errorf("%w: this node is set up; to begin anew: applianced reset", ErrState)
-	case s.Part && !m.alone(s):
-		return fmt.Errorf("%w: this machine may be part of a cluster already; try again, or begin anew: applianced reset",
+	case s.Part && !m.isAlone(s):
+		return fmt.Errorf("%w: this machine may be part of a cluster already; "+
+			"try again, or begin anew: applianced reset",
 			ErrState)
 	case s.Part:
 		return m.cfg.World.Undo()
@@ -303,9 +302,9 @@ func (m *Machine) Back(token string) error {
 	return m.decide(func(s *saved) { *s = saved{Phase: status.SetupNew, Answers: s.Answers} })
 }
 
-// alone reports whether this machine forms a cluster that no other one knows of, so
-// that nobody misses it.
-func (m *Machine) alone(s saved) bool {
+// isAlone reports whether this machine forms a cluster that no other machine knows, so that it
+// can be undone.
+func (m *Machine) isAlone(s saved) bool {
 	if s.Answers.Mode != Form || s.Phase != status.SetupForming && s.Phase != status.SetupWaiting {
 		return false
 	}
@@ -313,8 +312,8 @@ func (m *Machine) alone(s saved) bool {
 	return err == nil && len(k.Table().Nodes) <= 1
 }
 
-// Claim asks to lead the set-up, or who does. Who takes over is given what the one before
-// has answered.
+// Claim asks to lead the set-up, or who leads it. A wizard that takes over gets the draft of the
+// one before.
 func (m *Machine) Claim(token string, q ClaimRequest) Claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -333,7 +332,7 @@ func (m *Machine) Claim(token string, q ClaimRequest) Claim {
 
 	if m.claim.token == token {
 		m.claim.seen = now
-		if q.Draft != nil && q.Draft.fits() {
+		if q.Draft != nil && q.Draft.isBounded() {
 			m.claim.draft = q.Draft
 		}
 	}
@@ -341,21 +340,22 @@ func (m *Machine) Claim(token string, q ClaimRequest) Claim {
 	return Claim{Mine: m.claim.token == token, Owner: m.claim.name, Since: m.claim.since, Draft: handed}
 }
 
-// May refuses a change while somebody else leads the set-up. When that is over
-// there is nothing to lead: what a wizard that has just ended claimed is void.
+// May returns an error while another wizard leads the set-up. It returns nil once the set-up is
+// over: the claim of a wizard that has just ended is void.
 func (m *Machine) May(token string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.away {
+	if m.removing {
 		return fmt.Errorf("%w: what this node has made is being removed; see applianced status", ErrState)
 	}
-	if m.s.Phase == status.SetupReady || m.s.Phase == status.SetupRemoved {
+	if m.state.Phase == status.SetupReady || m.state.Phase == status.SetupRemoved {
 		return nil
 	}
 
 	c := m.claim
 	if c.token != "" && c.token != token && m.cfg.Now().Sub(c.seen) <= claimLasts {
-		return fmt.Errorf("%w: the set-up is led by %s; leave it there (Ctrl-C), or wait %s after that terminal is gone",
+		return fmt.Errorf("%w: the set-up is led by %s; leave it there (Ctrl-C), "+
+			"or wait %s after that terminal is gone",
 			ErrState, c.name, claimLasts)
 	}
 

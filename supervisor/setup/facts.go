@@ -16,14 +16,14 @@ import (
 	"saltern/supervisor/internal/probe"
 )
 
-// Look finds out what the machine has. It reads, and changes nothing. bricks is
-// the directory for a copy of a shared volume on a machine without a data disk.
+// Look returns the facts of the machine. It only reads. bricks is the directory for a copy of a
+// shared volume on a machine without a data disk.
 func Look(_ context.Context, hostname, version, bricks string) Facts {
 	f := Facts{
 		Hostname:   hostname,
 		Version:    version,
 		Interfaces: interfaces(),
-		Disks:      disks("/sys"),
+		Disks:      listDisks("/sys"),
 		Managed:    managed(),
 		Volume:     volumePossible(),
 		LockedOut:  LockedOut(),
@@ -38,8 +38,8 @@ func Look(_ context.Context, hostname, version, bricks string) Facts {
 	return f
 }
 
-// managedMark is there on a machine whose network is ours to change: the
-// appliance's image has it.
+// managedMark is a file of the appliance's image. It exists on machines whose network we may
+// change.
 const managedMark = "/etc/systemd/network/80-saltern-default.network"
 
 func managed() bool {
@@ -47,9 +47,9 @@ func managed() bool {
 	return err == nil
 }
 
-// disks lists whole block devices that could hold data: not the one that the
+// listDisks lists whole block devices that could hold data: not the one that the
 // system runs from.
-func disks(sys string) []Disk {
+func listDisks(sys string) []Disk {
 	out := []Disk{}
 	root := rootDevice("/proc/self/mountinfo")
 	entries, err := os.ReadDir(filepath.Join(sys, "block"))
@@ -64,15 +64,15 @@ func disks(sys string) []Disk {
 		}
 
 		dir := filepath.Join(sys, "block", name)
-		sectors, err := strconv.ParseUint(word(filepath.Join(dir, "size")), 10, 64)
-		if err != nil || sectors == 0 || word(filepath.Join(dir, "ro")) == "1" {
+		sectors, err := strconv.ParseUint(readWord(filepath.Join(dir, "size")), 10, 64)
+		if err != nil || sectors == 0 || readWord(filepath.Join(dir, "ro")) == "1" {
 			continue
 		}
-		if holds(dir, name, root) {
+		if holdsDevice(dir, name, root) {
 			continue
 		}
 
-		d := Disk{Path: "/dev/" + name, Size: sectors * 512, Model: word(filepath.Join(dir, "device", "model"))}
+		d := Disk{Path: "/dev/" + name, Size: sectors * 512, Model: readWord(filepath.Join(dir, "device", "model"))}
 		d.Why = occupied(dir, name, d.Path)
 		d.Empty = d.Why == ""
 		out = append(out, d)
@@ -81,8 +81,7 @@ func disks(sys string) []Disk {
 	return out
 }
 
-// rootDevice gives the number (8:1) of the device with the root file system;
-// "" when none has it.
+// rootDevice returns the number (such as 8:1) of the device with the root file system, or "".
 func rootDevice(mountinfo string) string {
 	b, err := os.ReadFile(mountinfo)
 	if err != nil {
@@ -97,14 +96,14 @@ func rootDevice(mountinfo string) string {
 	return dev
 }
 
-// holds reports whether a device is a disk or one of its partitions.
-func holds(dir, name, dev string) bool {
+// holdsDevice reports whether a device is a disk or one of its partitions.
+func holdsDevice(dir, name, dev string) bool {
 	all, _ := filepath.Glob(filepath.Join(dir, name+"*", "dev"))
 	return dev != "" && slices.ContainsFunc(append(all, filepath.Join(dir, "dev")),
-		func(p string) bool { return word(p) == dev })
+		func(p string) bool { return readWord(p) == dev })
 }
 
-// occupied says what is on a disk; "" when it is empty.
+// occupied returns what is on a disk, or "" when the disk is empty.
 func occupied(dir, name, dev string) string {
 	parts, _ := filepath.Glob(filepath.Join(dir, name+"*"))
 	if len(parts) > 0 {
@@ -136,7 +135,7 @@ func occupied(dir, name, dev string) string {
 	return ""
 }
 
-func word(path string) string {
+func readWord(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return ""

@@ -8,12 +8,12 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// joinedStorage says where the cluster keeps its files, which this node has to
-// take as it is, and looks whether what was answered here goes with it.
-func (p *Preflight) joinedStorage(ctx context.Context, a Answers, s *settings.Settings, of nodeapi.Storage) []Check {
+// checkJoinedStorage reports where the cluster keeps its files, and checks that the answers suit
+// it. This node has to use the cluster's storage as it is.
+func (p *Preflight) checkJoinedStorage(ctx context.Context, a Answers, s *settings.Settings, of nodeapi.Storage) []Check {
 	c := Check{Name: "cluster", What: "storage of the cluster", Result: Pass}
 	if err := arbiterFault(a, of); err != nil {
-		c.Result, c.Detail, c.Hint = Fail, err.Error(), hints(err)[0]
+		c.fail(err.Error(), hintsOf(err)[0])
 		return []Check{c}
 	}
 
@@ -41,11 +41,11 @@ func (p *Preflight) joinedStorage(ctx context.Context, a Answers, s *settings.Se
 				Hint:   "install it: apt-get install glusterfs-server",
 			}}
 		case s.Arbiter && a.DataDisk == "":
-			return []Check{c, p.bricks(a, s), p.arbiterRoom(a, s)}
+			return []Check{c, p.checkBricks(a, s), p.checkArbiterRoom(a, s)}
 		case s.Arbiter:
-			return []Check{c, p.arbiterRoom(a, s)}
+			return []Check{c, p.checkArbiterRoom(a, s)}
 		case a.DataDisk == "":
-			return []Check{c, p.bricks(a, s)}
+			return []Check{c, p.checkBricks(a, s)}
 		}
 	case settings.DirectoryStorage:
 		path := cmp.Or(a.Storage.Path, of.Path)
@@ -58,7 +58,7 @@ func (p *Preflight) joinedStorage(ctx context.Context, a Answers, s *settings.Se
 		if a.Storage.Kind != settings.DirectoryStorage { // else it was looked at before
 			there := *s
 			there.Storage.Kind, there.Storage.Path = of.Kind, path
-			d := p.directory(ctx, &there)
+			d := p.checkDirectory(ctx, &there)
 			d.passing = true // it may be mounted late
 			return []Check{c, d}
 		}

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// JoinInfo is what a join string holds.
+// JoinInfo is the content of a join string.
 type JoinInfo struct {
 	KeyHash string // of the cluster's public key: proves the cluster before the secret is used
 	Secret  string
 	Peers   []string
 }
 
-// A join string is sca2.CHECK.HASH.SECRET@ADDRESS,ADDRESS. CHECK has two characters for
-// each of the three parts behind it, so that somebody who types it reads where he went
-// wrong. Strings that begin with sca1 are of before: they have another CHECK, or none.
+// A join string is sca2.CHECK.HASH.SECRET@ADDRESS,ADDRESS. CHECK has two characters for each of
+// the three parts behind it, so that an error message can name the part that was typed wrong.
+// Older versions made strings that begin with sca1. They have another CHECK, or none.
 var (
 	joinForm   = regexp.MustCompile(`^sca2\.([a-z2-9]{6})\.([^.]*)\.(.*)@([^@]*)$`)
 	joinHashed = regexp.MustCompile(`^sca1\.([a-z2-9]{6})\.([^.]*)\.(.*)@([^@]*)$`)
@@ -41,7 +41,8 @@ func ParseJoin(s string) (JoinInfo, error) {
 	}
 
 	if len(s) > maxJoin || m == nil {
-		return JoinInfo{}, errors.New("is not a join string, or is cut off: it begins with sca2., has an @ near its end, and is printed by applianced join-string on a node of the cluster")
+		return JoinInfo{}, errors.New("is not a join string, or is cut off: " +
+			"it begins with sca2., has an @ near its end, and is printed by applianced join-string on a node of the cluster")
 	}
 
 	if err := joinChecked(m[1], m[2:], check); err != nil {
@@ -66,8 +67,8 @@ func ParseJoin(s string) (JoinInfo, error) {
 	return j, nil
 }
 
-// joinChecked compares the parts of a join string with its checksum; "" is one of
-// before there were any.
+// joinChecked compares the parts of a join string with its checksum. check is "" for a string
+// from the time before checksums.
 func joinChecked(check string, parts []string, checkOf func(string) string) error {
 	if check == "" {
 		return nil
@@ -94,17 +95,17 @@ func joinChecked(check string, parts []string, checkOf func(string) string) erro
 // checkAlphabet has no characters that look alike.
 const checkAlphabet = "abcdefghijkmnpqrstuvwxyz23456789"
 
-// A checksum is the sum of a part's characters, each times another power of checkRoot,
-// modulo checkPrime. The prime is larger than the difference of two characters, and the
-// root's powers differ from each other up to checkPrime-1 characters: no character can
-// be typed wrong, and no two neighbours in the wrong order, without another sum.
+// A checksum is the sum of a part's characters, each times another power of checkRoot, modulo
+// checkPrime. The prime is larger than the difference of any two characters, and the root's first
+// checkPrime-1 powers all differ. So each wrong character, and each swap of two neighbours,
+// changes the sum.
 const (
 	checkPrime = 1021 // the largest below 32*32
 	checkRoot  = 10   // a primitive root of it
 )
 
-// checkOf gives two characters that are others after one wrong character in a part, or
-// two in the wrong order, and but for one in a thousand after any other typing error.
+// checkOf returns two characters that change with every single wrong character of a part and with
+// every swap of two. They miss one in a thousand of all other typing errors.
 func checkOf(part string) string {
 	sum, weight := 0, 1
 	for i := range len(part) {
@@ -114,27 +115,27 @@ func checkOf(part string) string {
 	return string([]byte{checkAlphabet[sum/32], checkAlphabet[sum%32]})
 }
 
-// hashedCheckOf is the checksum of before: one in 1024 of all typing errors had it, too.
+// hashedCheckOf returns the checksum of older versions, which missed one in 1024 of all typing
+// errors.
 func hashedCheckOf(part string) string {
 	sum := sha256.Sum256([]byte(part))
 	return string([]byte{checkAlphabet[sum[0]%32], checkAlphabet[sum[1]%32]})
 }
 
-// String gives the join string.
+// String returns the join string.
 func (j JoinInfo) String() string {
 	peers := strings.Join(j.Peers, ",")
 	return "sca2." + checkOf(j.KeyHash) + checkOf(j.Secret) + checkOf(peers) + "." + j.KeyHash + "." +
 		j.Secret + "@" + peers
 }
 
-// Secrets: long enough that nobody guesses them, short enough for what masters
-// can exchange.
+// Bounds of a secret: long enough not to be guessed, short enough for what masters can exchange.
 const (
 	minSecret = 16
 	maxSecret = 128
 )
 
-// secretFault says what is wrong with a secret, without repeating it.
+// secretFault returns what is wrong with a secret, without repeating it, or "".
 func secretFault(s string) string {
 	if len(s) < minSecret {
 		return fmt.Sprintf("is shorter than %d characters", minSecret)
@@ -150,7 +151,7 @@ func secretFault(s string) string {
 	return ""
 }
 
-// freshFault is secretFault of a secret that somebody gives.
+// freshFault is secretFault for a new secret, which must also be hard to guess.
 func freshFault(s string) string {
 	if why := secretFault(s); why != "" {
 		return why

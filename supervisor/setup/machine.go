@@ -20,67 +20,68 @@ import (
 	"saltern/supervisor/status"
 )
 
-// World is the node that is set up, as the supervisor runs it. All methods may
-// be called at any time.
+// World is the node that is set up, as the supervisor runs it. All methods are safe for
+// concurrent use.
 type World interface {
-	// Configured reports whether there is an appliance.yaml.
+	// Configured reports whether appliance.yaml exists.
 	Configured() bool
-	// Configure writes it and has the node start with it. form tells that this
-	// node makes what the cluster shares.
+	// Configure writes appliance.yaml and makes the node start with it. form reports whether this
+	// node creates what the cluster shares.
 	Configure(text []byte, form bool) error
-	// Look tells how the node does.
+	// Look returns the state of the node.
 	Look() NodeLook
-	// Disk makes a data disk ready to hold that copy; it may be done twice.
+	// Disk prepares a data disk for that copy. It may be repeated.
 	Disk(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error
-	// Brick names a directory for this node's copy of the shared volume.
+	// Brick returns a directory for this node's copy of the shared volume.
 	Brick(*settings.Settings) (string, error)
-	// Undo has all that was made taken away, with [Machine.Anew].
+	// Undo removes all that was made, with [Machine.Anew].
 	Undo() error
 }
 
-// NodeLook is how the node does at the moment.
+// NodeLook is the state of the node at one moment.
 type NodeLook struct {
 	Running bool // with appliance.yaml as it is
-	// Storage tells that the shared storage is there with the cluster's key on
-	// it, StorageWaiting what is missing.
+	// Storage reports whether the shared storage is there with the cluster's key on it.
+	// StorageWaiting says what is missing.
 	Storage        bool
 	StorageWaiting string
-	// Serving tells that minions are answered, ServingWaiting what is missing.
+	// Serving reports whether minions are answered. ServingWaiting says what is missing.
 	Serving        bool
 	ServingWaiting string
 	Table          nodes.Table
 	Addresses      []string // for minions
 	Console        string   // address of the pages for browsers; empty: there are none
-	// Finger is the fingerprint of the masters' key, empty while it is not known.
+	// Finger is the fingerprint of the masters' key. It is empty while it is not known.
 	Finger string
 }
 
-// Config is what a Machine works with.
+// Config configures a [Machine].
 type Config struct {
 	Dir     string // of the set-up's own state
 	DataDir string // of the node, where the table of nodes is
 	NodeDir string // of what makes the node a member, settings.NodeDir
 	Base    Base
 	World   World
-	// Facts looks at the machine.
+	// Facts returns the facts of the machine.
 	Facts func(context.Context) Facts
-	// Source looks for answers that were given with the machine. An error says
-	// that they are there and wrong. Its text is shown.
+	// Source searches for answers that were given with the machine. An error means that they are
+	// there and wrong. The set-up shows its text.
 	Source  func(context.Context) (Given, error)
 	Version string
 	Log     *slog.Logger
 	Now     func() time.Time
-	// Accounts sets up the administrator's account; nil: it is left out.
+	// Accounts sets up the administrator's account. It may be nil: that is left out.
 	Accounts func(context.Context, Admin) error
-	// Network puts the answers' network in force; nil: it is left out.
+	// Network applies the network of the answers. It may be nil: that is left out.
 	Network func(context.Context, Network) error
-	// Hostname gives the machine a host name; nil: it keeps its own.
+	// Hostname sets the machine's host name. It may be nil: the machine keeps its own.
 	Hostname func(ctx context.Context, name string) error
-	// Ours says that the machine is the appliance's: it is called as its node is.
+	// Ours reports whether the machine is an appliance, whose host name follows the name of its
+	// node.
 	Ours bool
 }
 
-// ErrState marks a request that does not fit to where the set-up stands.
+// ErrState means that the request is not possible in the present state of the set-up.
 var ErrState error = &rpc.Kind{Code: rpc.CodeState, Text: "not possible now"}
 
 // Machine takes the node through its states. Run does the work; the other
@@ -90,34 +91,34 @@ type Machine struct {
 	store store
 	wake  chan struct{}
 
-	mu      sync.Mutex
-	s       saved
-	doing   string // words for the step under way
-	looking bool   // for answers given with the machine
-	claim   claim
-	draft   *nodeapi.Identity // nil: none was needed yet; see draftIdentity
-	broken  error             // the state on disk cannot be read
-	sourced bool              // answers given with the machine were looked for
-	unused  []string          // what was found then and is not used
-	away    bool              // all that was made is being removed: no step may begin
-	// turn counts what people decided; a step that began before is worth
-	// nothing. stop ends the step under way.
-	turn int
-	stop context.CancelFunc
+	mu       sync.Mutex
+	state    saved
+	doing    string // words for the step under way
+	looking  bool   // for answers given with the machine
+	claim    claim
+	draft    *nodeapi.Identity // may be nil: no key was needed yet; see draftIdentity
+	broken   error             // the state on disk cannot be read
+	sourced  bool              // answers given with the machine were looked for
+	ignored  []string          // what was found then and is not used
+	removing bool              // all that was made is being removed: no step may begin
+	// decisions counts what people have decided: the outcome of a step that began before the last
+	// decision does not count. stop ends the step under way.
+	decisions int
+	stop      context.CancelFunc
 
-	// steps is held while a step is made.
+	// steps is held while a step runs.
 	steps sync.Mutex
 }
 
-// NewMachine reads where the set-up stands.
+// NewMachine creates a machine and reads the state of its set-up.
 func NewMachine(cfg Config) *Machine {
 	m := &Machine{cfg: cfg, store: store{dir: cfg.Dir}, wake: make(chan struct{}, 1)}
-	m.load()
+	m.loadState()
 	return m
 }
 
-func (m *Machine) load() {
-	s, err := m.store.get()
+func (m *Machine) loadState() {
+	s, err := m.store.readState()
 	if err != nil {
 		s = saved{
 			Phase: status.SetupFailed,
@@ -131,20 +132,20 @@ func (m *Machine) load() {
 	}
 
 	m.mu.Lock()
-	m.s, m.broken = s, err
+	m.state, m.broken = s, err
 	m.mu.Unlock()
 }
 
-// Active reports whether the set-up has to do with this node: it is not when
-// somebody wrote appliance.yaml by hand.
+// Active reports whether this node uses the set-up. It does not if somebody wrote appliance.yaml
+// by hand.
 func (m *Machine) Active() bool {
 	m.mu.Lock()
-	phase := m.s.Phase
+	phase := m.state.Phase
 	m.mu.Unlock()
 	return phase != status.SetupNew || !m.cfg.World.Configured()
 }
 
-// times of the machine.
+// Times of the machine.
 const (
 	look    = 250 * time.Millisecond // at a node that gets ready
 	passing = time.Second            // between tries of what may pass by itself, at first
@@ -155,12 +156,12 @@ const (
 func (m *Machine) Run(ctx context.Context) {
 	pause := passing
 	for ctx.Err() == nil {
-		switch m.next(ctx) {
+		switch m.doNext(ctx) {
 		case idle:
-			m.wait(ctx, 0)
+			m.waitForWork(ctx, 0)
 			pause = passing
 		case again:
-			m.wait(ctx, pause)
+			m.waitForWork(ctx, pause)
 			pause = min(pause*3/2, longest)
 		case onward:
 			pause = passing
@@ -168,7 +169,7 @@ func (m *Machine) Run(ctx context.Context) {
 	}
 }
 
-// outcome is what follows a look at the state.
+// outcome says what Run does after doNext.
 type outcome int
 
 const (
@@ -177,14 +178,14 @@ const (
 	again                 // the same after a pause
 )
 
-// next does what is to be done next, if anything.
-func (m *Machine) next(ctx context.Context) outcome {
+// doNext makes the next step, if there is one.
+func (m *Machine) doNext(ctx context.Context) outcome {
 	m.steps.Lock()
 	defer m.steps.Unlock()
 	m.mu.Lock()
-	s := m.s
+	s := m.state
 	sourced := m.sourced
-	away := m.away
+	away := m.removing
 	m.mu.Unlock()
 
 	switch {
@@ -194,7 +195,7 @@ func (m *Machine) next(ctx context.Context) outcome {
 		m.source(ctx)
 	case s.Failure != nil, s.Phase == status.SetupNew, s.Phase == status.SetupReady, s.Phase == status.SetupRemoved, s.Phase == status.SetupFailed:
 		m.mu.Lock()
-		m.sourced = m.sourced && m.s.Failure == nil // a retry looks again
+		m.sourced = m.sourced && m.state.Failure == nil // a retry looks again
 		m.mu.Unlock()
 		return idle
 	default:
@@ -206,13 +207,13 @@ func (m *Machine) next(ctx context.Context) outcome {
 	return onward
 }
 
-// Anew has forget remove all that the set-up has made, while no step is under
-// way, and begins as new; answers tells to look for those given with the machine
-// again. When forget fails, nothing is done until Anew is called again.
+// Anew calls forget, which removes all that the set-up has made, while no step runs. Then it
+// begins as new. answers reports whether to search again for answers given with the machine. When
+// forget fails, the machine does nothing until Anew is called again.
 func (m *Machine) Anew(answers bool, forget func() error) error {
 	m.mu.Lock()
-	m.away = true
-	m.turn++
+	m.removing = true
+	m.decisions++
 	if m.stop != nil {
 		m.stop()
 	}
@@ -224,20 +225,20 @@ func (m *Machine) Anew(answers bool, forget func() error) error {
 		return err
 	}
 
-	m.load()
+	m.loadState()
 	m.mu.Lock()
-	m.away = false
+	m.removing = false
 	m.sourced = !answers
 	m.doing = ""
 	m.draft = nil
 	m.mu.Unlock()
 
-	m.nudge()
+	m.wakeRun()
 	return nil
 }
 
-// Intended gives the settings that the set-up writes, or has written; of a
-// machine without answers, where it keeps things.
+// Intended returns the settings that the set-up writes or has written. For a machine without
+// answers, they are where it keeps things.
 func (m *Machine) Intended() []byte {
 	if s := m.snapshot(); s.Answers.Node != "" {
 		if text, err := Render(s.Answers, m.cfg.Base); err == nil {
@@ -251,11 +252,12 @@ func (m *Machine) Intended() []byte {
 func (m *Machine) snapshot() saved {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.s
+	return m.state
 }
 
-// wait pauses until there is something to do, at most for d unless it is 0.
-func (m *Machine) wait(ctx context.Context, d time.Duration) {
+// waitForWork waits until there is something to do, at most for d. With 0 it waits without a
+// limit.
+func (m *Machine) waitForWork(ctx context.Context, d time.Duration) {
 	var after <-chan time.Time
 	if d > 0 {
 		t := time.NewTimer(d)
@@ -269,74 +271,77 @@ func (m *Machine) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (m *Machine) nudge() {
+func (m *Machine) wakeRun() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// change changes the state and keeps it. Nothing is believed to have happened
-// that is not on the disk.
+// change changes the state and saves it. The new state counts only once it is on the disk.
 func (m *Machine) change(f func(*saved)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next := m.s
-	next.Done = slices.Clone(m.s.Done)
+	next := m.state
+	next.Done = slices.Clone(m.state.Done)
 	f(&next)
 
-	if next.Phase != m.s.Phase {
+	if next.Phase != m.state.Phase {
 		next.Since = m.cfg.Now().UTC()
 	}
 
-	if err := m.store.put(next); err != nil {
+	if err := m.store.writeState(next); err != nil {
 		return err
 	}
 
-	if next.Phase != m.s.Phase {
-		m.cfg.Log.Info("set-up", "state", next.Phase, "before", m.s.Phase)
+	if next.Phase != m.state.Phase {
+		m.cfg.Log.Info("set-up", "state", next.Phase, "before", m.state.Phase)
 	}
 
-	m.s, m.doing = next, ""
+	m.state, m.doing = next, ""
 	return nil
 }
 
-// decide changes the state because a person says so, whatever is under way.
+// decide changes the state because a person wants it, whatever is under way.
 func (m *Machine) decide(f func(*saved)) error {
 	m.mu.Lock()
-	m.turn++
+	m.decisions++
 	if m.stop != nil {
 		m.stop()
 	}
 	m.mu.Unlock()
 	err := m.change(f)
-	m.nudge()
+	m.wakeRun()
 	return err
 }
 
-// fail stops the set-up with a reason.
-func (m *Machine) fail(f Failure) {
+// stopWith stops the set-up with a reason.
+func (m *Machine) stopWith(f Failure) {
 	m.cfg.Log.Error("set-up has stopped", "tried", f.Tried, "error", f.Cause)
-	// a full disk, perhaps: remembered in memory only
-	if err := m.change(func(s *saved) { f.Back = !s.Part || m.alone(*s); s.Failure = &f }); err != nil {
+	// the disk may be full: then memory alone remembers it
+	err := m.change(func(s *saved) {
+		f.Back = !s.Part || m.isAlone(*s)
+		s.Failure = &f
+	})
+	if err != nil {
 		m.mu.Lock()
-		m.s.Failure = &f
+		m.state.Failure = &f
 		m.mu.Unlock()
 	}
 }
 
-func (m *Machine) say(format string, args ...any) {
+func (m *Machine) setDoing(format string, args ...any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.doing = fmt.Sprintf(format, args...)
 }
 
-// source looks for answers given with the machine.
+// source searches for answers given with the machine.
 func (m *Machine) source(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.mu.Lock()
-	if m.away {
+	if m.removing {
 		m.mu.Unlock()
 		return
 	}
@@ -350,7 +355,7 @@ func (m *Machine) source(ctx context.Context) {
 	m.mu.Lock()
 	m.looking = false
 	m.stop = nil
-	m.unused = given.Unused
+	m.ignored = given.Unused
 	m.mu.Unlock()
 
 	switch {
@@ -359,7 +364,7 @@ func (m *Machine) source(ctx context.Context) {
 	case err == nil:
 		v := Validate(*given.Answers, m.cfg.Facts(ctx), m.cfg.Base)
 		if err = Faults(v.Faults); err == nil {
-			err = m.begin(v.Answers, given.From, true)
+			err = m.acceptAnswers(v.Answers, given.From, true)
 		}
 		if err == nil {
 			return
@@ -370,8 +375,8 @@ func (m *Machine) source(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	if m.s.Phase == status.SetupNew { // kept in memory: they may be fixed before the next boot
-		m.s.Failure = &Failure{
+	if m.state.Phase == status.SetupNew { // kept in memory: they may be fixed before the next boot
+		m.state.Failure = &Failure{
 			Tried: "read the answers in " + given.From,
 			Cause: settings.OneLine(err),
 			Check: []string{"fix them, then: applianced setup retry; or answer on the console: applianced setup"},
@@ -380,23 +385,23 @@ func (m *Machine) source(ctx context.Context) {
 	}
 }
 
-// begin takes complete, valid answers.
-func (m *Machine) begin(a Answers, source string, auto bool) error {
+// acceptAnswers starts with complete, valid answers.
+func (m *Machine) acceptAnswers(a Answers, source string, auto bool) error {
 	return m.decide(func(s *saved) {
 		*s = saved{Phase: status.SetupPreflight, Answers: a, Source: source, Auto: auto}
 	})
 }
 
-// advance makes the next step that is not done. It reports whether the same has
-// to be tried again after a pause.
+// advance makes the next step that is not done. again reports whether the step must be tried
+// again after a pause.
 func (m *Machine) advance(ctx context.Context, s saved) (again bool) {
-	for _, st := range plan(s.Answers) {
+	for _, st := range planSteps(s.Answers) {
 		if slices.Contains(s.Done, st.id) && !(st.id == stepConfig && !m.cfg.World.Configured()) {
 			continue
 		}
 		if st.phase != s.Phase || st.part && !s.Part {
 			if err := m.change(func(s *saved) { s.Phase = st.phase; s.Part = s.Part || st.part }); err != nil {
-				m.fail(Failure{
+				m.stopWith(Failure{
 					Tried: st.name,
 					Cause: err.Error(),
 					Check: []string{"make room on the disk of " + m.cfg.Dir},
@@ -406,7 +411,7 @@ func (m *Machine) advance(ctx context.Context, s saved) (again bool) {
 			return false
 		}
 
-		err, stale := m.do(ctx, st, s.Answers)
+		err, stale := m.doStep(ctx, st, s.Answers)
 		if ctx.Err() != nil || stale {
 			return false
 		}
@@ -416,7 +421,7 @@ func (m *Machine) advance(ctx context.Context, s saved) (again bool) {
 		case err == nil:
 			err = m.change(func(s *saved) { s.Done = append(s.Done, st.id) })
 			if err != nil {
-				m.fail(Failure{
+				m.stopWith(Failure{
 					Tried: st.name,
 					Cause: err.Error(),
 					Check: []string{"make room on the disk of " + m.cfg.Dir},
@@ -425,33 +430,33 @@ func (m *Machine) advance(ctx context.Context, s saved) (again bool) {
 
 			return false
 		case errors.As(err, &p) && (s.Auto || p.always):
-			m.say("waits: %s", settings.OneLine(err))
+			m.setDoing("waits: %s", settings.OneLine(err))
 			return true
 		}
 
-		m.fail(Failure{Tried: st.name, Cause: settings.OneLine(err), Check: hints(err)})
+		m.stopWith(Failure{Tried: st.name, Cause: settings.OneLine(err), Check: hintsOf(err)})
 		return false
 	}
 
 	if err := m.change(func(s *saved) { s.Phase = status.SetupReady; s.Answers = public(s.Answers) }); err != nil {
-		m.say("waits: %v", err)
+		m.setDoing("waits: %v", err)
 		return true
 	}
 
 	return false
 }
 
-// do makes one step. stale tells that somebody decided something meanwhile.
-func (m *Machine) do(ctx context.Context, st step, a Answers) (err error, stale bool) {
+// doStep makes one step. stale reports whether somebody decided something meanwhile.
+func (m *Machine) doStep(ctx context.Context, st step, a Answers) (err error, stale bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.mu.Lock()
-	if m.away {
+	if m.removing {
 		m.mu.Unlock()
 		return nil, true
 	}
 
-	turn := m.turn
+	turn := m.decisions
 	m.stop = cancel
 	m.mu.Unlock()
 
@@ -460,10 +465,10 @@ func (m *Machine) do(ctx context.Context, st step, a Answers) (err error, stale 
 	defer m.mu.Unlock()
 
 	m.stop = nil
-	return err, turn != m.turn
+	return err, turn != m.decisions
 }
 
-// public takes out what is not needed any more when the node is ready.
+// public removes from the answers what a ready node does not need any more.
 func public(a Answers) Answers {
 	a.Secret = ""
 	a.JoinString = ""
@@ -471,8 +476,7 @@ func public(a Answers) Answers {
 	return a
 }
 
-// passingError is a failure that may pass by itself; always also when somebody
-// watches.
+// passingError is a failure that may pass by itself, even while somebody watches.
 type passingError struct {
 	error
 	always bool
@@ -480,7 +484,7 @@ type passingError struct {
 
 func (p *passingError) Unwrap() error { return p.error }
 
-// hinted is a failure with what to look at.
+// hinted is an error that says what to check.
 type hinted struct {
 	error
 	check []string
@@ -488,16 +492,16 @@ type hinted struct {
 
 func (h *hinted) Unwrap() error { return h.error }
 
-func hint(err error, check ...string) error { return &hinted{err, check} }
+func withHint(err error, check ...string) error { return &hinted{err, check} }
 
-func hints(err error) []string {
+func hintsOf(err error) []string {
 	if h, ok := errors.AsType[*hinted](err); ok {
 		return h.check
 	}
 	return []string{"journalctl -u applianced; then try again"}
 }
 
-// preflight makes the checks again with what the machine has now.
+// preflight repeats the checks with the present facts of the machine.
 func (m *Machine) preflight(ctx context.Context, a Answers) ([]Check, error) {
 	id, err := m.draftIdentity()
 	if err != nil {
@@ -508,7 +512,7 @@ func (m *Machine) preflight(ctx context.Context, a Answers) ([]Check, error) {
 	return checks, nil
 }
 
-// Remove tells that the cluster has let this node go.
+// Remove notes that the cluster has let this node go.
 func (m *Machine) Remove() {
 	if m.snapshot().Phase == status.SetupRemoved {
 		return
@@ -518,7 +522,7 @@ func (m *Machine) Remove() {
 	}
 }
 
-// mkNodeDir makes the directory of what makes the node a member.
+// mkNodeDir creates the directory of what makes the node a member.
 func (m *Machine) mkNodeDir() error {
 	if err := os.MkdirAll(filepath.Dir(m.cfg.NodeDir), 0o755); err != nil {
 		return err

@@ -14,9 +14,9 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// cluster meets the cluster through the first peer that answers, and checks
-// what only both sides together can tell.
-func (p *Preflight) cluster(ctx context.Context, a Answers, s *settings.Settings) ([]Check, *nodeapi.Met) {
+// meetCluster meets the cluster through the first peer that answers, and makes the checks that
+// need both sides.
+func (p *Preflight) meetCluster(ctx context.Context, a Answers, s *settings.Settings) ([]Check, *nodeapi.Met) {
 	var checks []Check
 	var info JoinInfo
 	if a.JoinString != "" {
@@ -64,21 +64,22 @@ func (p *Preflight) cluster(ctx context.Context, a Answers, s *settings.Settings
 	}
 
 	checks = append(checks, skewCheck(via, met), versionCheck(p.Version, met), nameCheck(a, p.Identity.Hash, met))
-	checks = append(checks, p.reach(ctx, via, s, met)...)
+	checks = append(checks, p.checkPorts(ctx, via, s, met)...)
 	if a.Virtual != "" || met.Table.Virtual != "" {
 		checks = append(checks, p.joinedVirtual(a, met.Table.Virtual))
 	}
 
 	checks = append(checks, Check{Name: "mtu", What: "large packets to " + via, Result: Pass, Detail: "pass"})
-	checks = append(checks, p.joinedStorage(ctx, a, s, met.Storage)...)
+	checks = append(checks, p.checkJoinedStorage(ctx, a, s, met.Storage)...)
 	return checks, met
 }
 
-// meetCheck words what came of meeting a peer.
+// meetCheck describes the outcome of meeting a peer.
 func meetCheck(peer string, port int, err error) Check {
 	c := Check{Name: "cluster", What: "cluster at " + peer, Result: Fail}
 	if err == nil {
-		c.Result, c.Detail = Pass, "has proved itself, and takes the secret"
+		c.Result = Pass
+		c.Detail = "has proved itself, and takes the secret"
 		return c
 	}
 
@@ -88,9 +89,11 @@ func meetCheck(peer string, port int, err error) Check {
 		c.Detail = "the secret is not that of the cluster"
 		c.Hint = "copy the join string anew: applianced join-string on a node of the cluster"
 	case errors.Is(err, nodeapi.ErrProof):
-		c.Hint = "the join string is of another cluster, or a machine in between pretends to be the cluster: check the peer's address"
+		c.Hint = "the join string is of another cluster, or a machine in between pretends to be the cluster: " +
+			"check the peer's address"
 	case errors.Is(err, nodeapi.ErrUnproven):
-		c.Hint = "check the address of the peer and the network to it (small packets may pass and large ones not: the MTU), then: applianced setup retry; " +
+		c.Hint = "check the address of the peer and the network to it (small packets may pass and large ones " +
+			"not: the MTU), then: applianced setup retry; " +
 			"this is not tried again by itself, since each try lets a false machine there guess the secret once"
 	case errors.Is(err, nodeapi.ErrCluster):
 		c.Hint = "check the name of the cluster (cluster_id), or leave it empty: " + peer +
@@ -98,7 +101,8 @@ func meetCheck(peer string, port int, err error) Check {
 	case errors.Is(err, nodeapi.ErrRemoved):
 		c.Hint = "a removed machine joins again only after it was set up anew: applianced reset"
 	case errors.Is(err, nodeapi.ErrRole):
-		c.Hint = "look at the nodes there: applianced nodes; or join as a node that serves minions: leave storage.role (--arbiter) out"
+		c.Hint = "look at the nodes there: applianced nodes; " +
+			"or join as a node that serves minions: leave storage.role (--arbiter) out"
 	case errors.Is(err, nodeapi.ErrProtocol):
 		c.Name, c.What = "version", "version, compared with "+peer
 		c.Hint = "only joining asks for this; nodes that are members already may differ while they are upgraded in turn"
@@ -110,7 +114,8 @@ func meetCheck(peer string, port int, err error) Check {
 	default:
 		c.Name, c.passing = "port", true
 		c.What = fmt.Sprintf("port %d/tcp of %s", port, peer)
-		c.Hint = fmt.Sprintf("check that the node runs (applianced status there), the address, and that firewalls between let %d/tcp through",
+		c.Hint = fmt.Sprintf("check that the node runs (applianced status there), the address, "+
+			"and that firewalls between let %d/tcp through",
 			port)
 		if errors.Is(err, context.DeadlineExceeded) {
 			c.Hint += "; if small packets pass and large ones do not, check the MTU"
@@ -176,21 +181,21 @@ func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
 	switch {
 	case err == nil:
 	case errors.Is(err, nodes.ErrArbiter):
-		c.What, c.Result, c.Detail, c.Hint = "role of this machine", Fail, err.Error(), "or join as a node that serves minions: leave storage.role (--arbiter) out"
+		c.What = "role of this machine"
+		c.fail(err.Error(), "or join as a node that serves minions: leave storage.role (--arbiter) out")
 	case errors.Is(err, nodes.ErrCopied):
-		c.Result, c.Detail, c.Hint = Fail, err.Error(), "applianced reset makes this a new machine, with a key of its own"
+		c.fail(err.Error(), "applianced reset makes this a new machine, with a key of its own")
 	case errors.Is(err, nodes.ErrRemoved):
-		c.Result, c.Detail, c.Hint = Fail, err.Error(), "applianced reset makes this a new machine"
+		c.fail(err.Error(), "applianced reset makes this a new machine")
 	default:
-		c.Result, c.Detail, c.Hint = Fail, err.Error(), fmt.Sprintf(
-			"choose another name (%s is free) or address; to put this machine in a dead one's place: applianced replace there",
-			freeName(m.Table))
+		c.fail(err.Error(), fmt.Sprintf("choose another name (%s is free) or address; "+
+			"to put this machine in a dead one's place: applianced replace there", freeName(m.Table)))
 	}
 
 	return c
 }
 
-// masterPorts are those that the masters of two nodes use between them.
+// masterPorts returns the ports that the masters of two nodes use between them.
 func masterPorts(s *settings.Settings) []int {
 	if s.Arbiter {
 		return nil
@@ -198,13 +203,13 @@ func masterPorts(s *settings.Settings) []int {
 	return []int{s.Peering.PoolPort, s.Master.PublishPort, s.Master.RequestPort}
 }
 
-// gluster's management port; bricks choose theirs.
+// glusterPort is the management port of glusterd. Bricks choose their own ports.
 const glusterPort = 24007
 
-// reach looks at ports in both directions. The node port of this machine has to be open
-// now. The others are opened by the appliance's own firewalls when this machine has been
-// admitted, and are tried again then ([Machine.triesPorts]).
-func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings, m *nodeapi.Met) []Check {
+// checkPorts tries ports in both directions. The node port of this machine must be open now. The
+// appliances' own firewalls open the other ports once this machine is admitted;
+// [Machine.triesPorts] tries them again then.
+func (p *Preflight) checkPorts(ctx context.Context, via string, s *settings.Settings, m *nodeapi.Met) []Check {
 	node := Check{
 		Name:   "port",
 		What:   fmt.Sprintf("port %d/tcp of this machine, from %s", s.Peering.NodePort, via),
@@ -219,7 +224,7 @@ func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings,
 		ports = append(ports, glusterPort)
 	}
 
-	shut := closed(via, nodeapi.TryPorts(ctx, via, ports))
+	shut := closedPorts(via, nodeapi.TryPorts(ctx, via, ports))
 	for _, r := range m.Reach {
 		switch {
 		case r.Error == "":
@@ -227,20 +232,21 @@ func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings,
 			node.Result, node.passing = Fail, true
 			node.Detail, node.Hint = r.Error, "let this port through to this machine"
 		default:
-			shut = append(shut, closed("this machine", []nodeapi.Reach{r})...)
+			shut = append(shut, closedPorts("this machine", []nodeapi.Reach{r})...)
 		}
 	}
 
 	if len(shut) > 0 {
 		later.Result = Later
-		later.Detail = "opened by the firewalls of the nodes when this machine is admitted, and tried again then; a firewall between the nodes has to let them through"
+		later.Detail = "opened by the firewalls of the nodes when this machine is admitted, and tried again then; " +
+			"a firewall between the nodes has to let them through"
 	}
 
 	return []Check{node, later}
 }
 
-// closed words the ports of a machine that could not be reached.
-func closed(machine string, tried []nodeapi.Reach) (out []string) {
+// closedPorts describes the ports of a machine that could not be reached.
+func closedPorts(machine string, tried []nodeapi.Reach) (out []string) {
 	for _, r := range tried {
 		if r.Error != "" {
 			out = append(out, fmt.Sprintf("%d/tcp of %s (%s)", r.Port, machine, r.Error))

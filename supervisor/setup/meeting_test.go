@@ -42,7 +42,7 @@ func TestPortsThatOpenLater(t *testing.T) {
 		{name: "node port", via: here, errors: map[int]string{node: "no answer in 3s"}, node: Fail, later: Pass},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := (&Preflight{}).reach(t.Context(), c.via, &s, met(c.errors))
+			got := (&Preflight{}).checkPorts(t.Context(), c.via, &s, met(c.errors))
 			if len(got) != 2 || got[0].Result != c.node || got[1].Result != c.later ||
 				slices.ContainsFunc(got, func(c Check) bool { return c.Result == Warn }) {
 				t.Errorf("%+v", got)

@@ -16,9 +16,9 @@ import (
 // until its administrator gives it another one.
 const imageHostname = "saltern"
 
-// NodeName is the name for a node that is given none: the machine's host name,
-// or salt- and the last six digits of the first network card's address where
-// that is the name of every machine.
+// NodeName returns the name for a node without a given one: the machine's host name. Where that
+// is the image's name for every machine, it returns salt- and the last six digits of the first
+// network card's address.
 func NodeName(f Facts) string {
 	if f.Hostname != imageHostname {
 		return f.Hostname
@@ -31,12 +31,11 @@ func NodeName(f Facts) string {
 	return f.Hostname
 }
 
-// hostnameTakes bounds the change of the host name: systemd may have to start the
-// service that makes it.
+// hostnameTakes bounds the change of the host name: systemd may have to start the service for it.
 const hostnameTakes = 30 * time.Second
 
-// SetHostname gives this machine a host name, now and for later starts. It asks
-// systemd-hostnamed, and needs no right but to be root.
+// SetHostname sets the machine's host name, now and for later starts. It asks systemd-hostnamed
+// and needs root.
 func SetHostname(ctx context.Context, name string) error {
 	_, err := command.Do(ctx, command.Exec{Limit: hostnameTakes}, "hostnamectl", "--no-ask-password",
 		"set-hostname", name)
@@ -46,9 +45,9 @@ func SetHostname(ctx context.Context, name string) error {
 	return nil
 }
 
-// nameMachine gives the machine the host name of the answers, or that of its node
-// where the machine is the appliance's: prompts, the journal and DHCP's leases then
-// tell the nodes apart. The name of the node never follows a host name.
+// nameMachine sets the machine's host name to that of the answers, or on an appliance to the
+// node's name. Prompts, the journal and DHCP leases then tell the nodes apart. The name of the
+// node never follows a host name.
 func (m *Machine) nameMachine(ctx context.Context, a Answers) error {
 	given := a.Network.Hostname
 	if m.cfg.Hostname == nil || given == "" && !m.cfg.Ours {
@@ -64,11 +63,11 @@ func (m *Machine) nameMachine(ctx context.Context, a Answers) error {
 		return nil
 	}
 
-	return hint(err, "look at systemd-hostnamed: systemctl status systemd-hostnamed",
+	return withHint(err, "look at systemd-hostnamed: systemctl status systemd-hostnamed",
 		"leave network.hostname out of the answers: applianced setup back")
 }
 
-// freeName is a name that no node of the cluster has or had.
+// freeName returns a name that no node of the cluster has or had.
 func freeName(t nodes.Table) string {
 	for n := len(t.Nodes) + 1; ; n++ {
 		name := fmt.Sprintf("%s-%d", t.Cluster, n)

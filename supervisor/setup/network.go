@@ -18,16 +18,16 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// Networker changes the machine's network by systemd-networkd: a configuration
-// is tried, and taken back unless somebody confirms it, so that nobody locks
-// himself out. Its methods are safe for concurrent use.
+// Networker changes the machine's network through systemd-networkd. It tries a configuration and
+// reverts it unless somebody confirms it, so that no administrator locks himself out. Its methods
+// are safe for concurrent use.
 type Networker struct {
 	Dir     string // /etc/systemd/network
 	Reload  func(context.Context) error
 	Lasts   time.Duration // of a trial; 0: TrialLasts
 	Managed func() bool
 	Log     *slog.Logger
-	// Reach finds out what of a network answers; nil: nothing is tried.
+	// Reach reports which parts of a network answer. It may be nil: nothing is tried.
 	Reach func(context.Context, Network) []Reach
 
 	mu     sync.Mutex
@@ -35,7 +35,7 @@ type Networker struct {
 	trying sync.WaitGroup // for what finds out what answers
 }
 
-// trial is a configuration that was not confirmed yet.
+// trial is a configuration that is not confirmed yet.
 type trial struct {
 	iface string // "": all of them
 	until time.Time
@@ -44,20 +44,19 @@ type trial struct {
 	reach []Reach            // what came of the last one; nil: none has ended
 }
 
-// end stops what goes on during a trial.
-func (t *trial) end() {
+// cancelTimers stops the timers and checks of a trial.
+func (t *trial) cancelTimers() {
 	t.timer.Stop()
 	t.stop()
 }
 
-// Names of our file, of what it was before a trial, and of the mark that there
-// was none.
+// Names of our file, of its content before a trial, and of the mark that there was none.
 const (
 	networkFile = "10-saltern.network"
 	beforeFile  = ".10-saltern.network.before"
 )
 
-// NewNetworker gives one for this machine.
+// NewNetworker returns a Networker for this machine.
 func NewNetworker(log *slog.Logger) *Networker {
 	return &Networker{
 		Dir:     "/etc/systemd/network",
@@ -73,9 +72,9 @@ func NewNetworker(log *slog.Logger) *Networker {
 	}
 }
 
-// dhcpText is also in the network before the set-up (image/profile, 80-saltern-default).
-// Servers that know machines by the addresses of their cards, such as reservations of
-// Windows, do not match the identifier that systemd makes, and clones share that one.
+// dhcpText equals the network before the set-up (image/profile, 80-saltern-default). It makes
+// DHCP use the address of the card: servers that know machines by that, such as reservations of
+// Windows, do not match the identifier that systemd generates, and clones share that identifier.
 // The host name is the node's.
 const dhcpText = `
 [DHCPv4]
@@ -86,7 +85,7 @@ UseHostname=no
 UseHostname=no
 `
 
-// networkText gives the configuration of systemd-networkd for a network.
+// networkText returns the configuration of systemd-networkd for a network.
 func networkText(n Network) []byte {
 	var b strings.Builder
 	b.WriteString("# Written by the set-up.\n[Match]\n")
@@ -122,8 +121,8 @@ func networkText(n Network) []byte {
 	return []byte(b.String())
 }
 
-// Try puts a network configuration in force until Confirm, Revert or the end of
-// the trial. The network has to be valid.
+// Try applies a network configuration until Confirm, Revert or the end of the trial. The network
+// must be valid.
 func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +134,7 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	}
 
 	if w.trial == nil { // of several tries, the first one's past counts
-		if err := w.keep(); err != nil {
+		if err := w.saveCurrent(); err != nil {
 			return Trial{}, err
 		}
 	}
@@ -145,29 +144,29 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	}
 
 	if err := w.Reload(ctx); err != nil {
-		return Trial{}, errors.Join(err, w.back(ctx))
+		return Trial{}, errors.Join(err, w.restoreSaved(ctx))
 	}
 
 	lasts := w.Lasts
 	lasts = cmp.Or(lasts, TrialLasts)
 	if w.trial != nil {
-		w.trial.end()
+		w.trial.cancelTimers()
 	}
 
 	looks, stop := context.WithTimeout(context.Background(), lasts)
 	t := &trial{iface: n.Interface, until: time.Now().Add(lasts), stop: stop}
-	t.timer = time.AfterFunc(lasts, func() { w.late(t) })
+	t.timer = time.AfterFunc(lasts, func() { w.revertUnconfirmed(t) })
 	w.trial = t
 
 	if w.Reach != nil {
 		w.trying.Go(func() { w.keepTrying(looks, t, n) })
 	}
 
-	return w.state(), nil
+	return w.trialState(), nil
 }
 
-// keepTrying finds out again and again what of a network answers, until ctx ends: an
-// address may come late, and a cable.
+// keepTrying checks repeatedly which parts of a network answer, until ctx ends: an address or a
+// cable may come late.
 func (w *Networker) keepTrying(ctx context.Context, t *trial, n Network) {
 	for {
 		reach := w.Reach(ctx, n)
@@ -183,8 +182,8 @@ func (w *Networker) keepTrying(ctx context.Context, t *trial, n Network) {
 	}
 }
 
-// keep puts what is in force aside; an empty file stands for none.
-func (w *Networker) keep() error {
+// saveCurrent copies the present configuration aside. An empty file means that there is none.
+func (w *Networker) saveCurrent() error {
 	old, err := readBounded(filepath.Join(w.Dir, networkFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -193,8 +192,8 @@ func (w *Networker) keep() error {
 	return err
 }
 
-// late takes a trial back that nobody confirmed.
-func (w *Networker) late(t *trial) {
+// revertUnconfirmed reverts a trial that nobody confirmed.
+func (w *Networker) revertUnconfirmed(t *trial) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.trial != t {
@@ -203,15 +202,15 @@ func (w *Networker) late(t *trial) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	w.Log.Warn("the network was not confirmed and is taken back")
-	if err := w.back(ctx); err != nil {
+	if err := w.restoreSaved(ctx); err != nil {
 		w.Log.Error("the network cannot be taken back", "error", err)
 	}
 }
 
-// back restores what was in force before the trial.
-func (w *Networker) back(ctx context.Context) error {
+// restoreSaved restores the configuration from before the trial.
+func (w *Networker) restoreSaved(ctx context.Context) error {
 	if w.trial != nil {
-		w.trial.end()
+		w.trial.cancelTimers()
 		w.trial = nil
 	}
 
@@ -234,17 +233,17 @@ func (w *Networker) back(ctx context.Context) error {
 	return errors.Join(err, os.Remove(filepath.Join(w.Dir, beforeFile)))
 }
 
-// Resume takes back a trial that a power cut ended: nobody confirmed it.
+// Resume reverts a trial that a power cut interrupted: nobody confirmed it.
 func (w *Networker) Resume(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, err := os.Stat(filepath.Join(w.Dir, beforeFile)); err != nil || w.trial != nil {
 		return nil
 	}
-	return w.back(ctx)
+	return w.restoreSaved(ctx)
 }
 
-// Confirm keeps what is tried.
+// Confirm keeps the configuration on trial.
 func (w *Networker) Confirm() (Trial, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -254,30 +253,30 @@ func (w *Networker) Confirm() (Trial, error) {
 	if err := os.Remove(filepath.Join(w.Dir, beforeFile)); err != nil {
 		return Trial{}, err
 	}
-	w.trial.end()
+	w.trial.cancelTimers()
 	w.trial = nil
-	return w.state(), nil
+	return w.trialState(), nil
 }
 
-// Revert takes back what is tried.
+// Revert restores the configuration from before the trial.
 func (w *Networker) Revert(ctx context.Context) (Trial, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.trial == nil {
-		return w.state(), nil
+		return w.trialState(), nil
 	}
-	err := w.back(ctx)
-	return w.state(), err
+	err := w.restoreSaved(ctx)
+	return w.trialState(), err
 }
 
-// Look tells how a trial goes: addresses come a while after Try.
+// Look returns the state of the trial: addresses come some time after Try.
 func (w *Networker) Look() Trial {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.state()
+	return w.trialState()
 }
 
-// Close takes back what was not confirmed, at the end of the process.
+// Close reverts an unconfirmed trial at the end of the process.
 func (w *Networker) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -286,7 +285,7 @@ func (w *Networker) Close() error {
 	return err
 }
 
-func (w *Networker) state() Trial {
+func (w *Networker) trialState() Trial {
 	if w.trial == nil {
 		return Trial{Addresses: addressesOf("", interfaces())}
 	}
@@ -298,7 +297,7 @@ func (w *Networker) state() Trial {
 	}
 }
 
-// addressesOf gives those of one interface; name "": of all.
+// addressesOf returns the addresses of one interface, or of all if name is "".
 func addressesOf(name string, all []Interface) []string {
 	list := []string{}
 	for _, i := range all {

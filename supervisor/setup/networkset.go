@@ -18,14 +18,14 @@ import (
 // addressTakes bounds the wait for an address that was set.
 const addressTakes = time.Minute
 
-// Set puts a network in force for good, and waits until the machine has its
-// address. It is for answers given with the machine, which nobody confirms; a
-// network that was confirmed stays as it is.
+// Set applies a network for good and waits until the machine has its address. It is for answers
+// given with the machine, which nobody confirms. It leaves a network that was confirmed as it is.
 func (w *Networker) Set(ctx context.Context, n Network) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.Managed() {
-		return errors.New("the network of this machine is managed elsewhere: change it there, and leave it out of the answers")
+		return errors.New("the network of this machine is managed elsewhere: " +
+			"change it there, and leave it out of the answers")
 	}
 
 	if n.Interface == "" {
@@ -36,7 +36,7 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 	}
 
 	if w.trial != nil {
-		w.trial.end()
+		w.trial.cancelTimers()
 		w.trial = nil
 	}
 
@@ -73,8 +73,8 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 	}
 }
 
-// likely is the interface that is meant when none is named: the only one, or
-// that of the default route.
+// likely returns the interface that is meant when the answers name none: the only one, or that of
+// the default route.
 func likely(all []Interface) (string, error) {
 	if len(all) == 1 {
 		return all[0].Name, nil

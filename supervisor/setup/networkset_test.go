@@ -59,13 +59,13 @@ func TestNetworkSet(t *testing.T) {
 	}
 
 	a := Answers{Mode: Form}
-	if plan(a)[0].id != stepPreflight {
+	if planSteps(a)[0].id != stepPreflight {
 		t.Error("a step for a network that is left as it is")
 	}
 
 	a.Network = someStatic
 	for _, a.Mode = range []Mode{Form, Join} {
-		if plan(a)[0].id != stepNetwork {
+		if planSteps(a)[0].id != stepNetwork {
 			t.Errorf("%s: the network comes after what needs it", a.Mode)
 		}
 	}

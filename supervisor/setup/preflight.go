@@ -21,13 +21,13 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Preflight checks answers against the world.
+// Preflight checks answers against the machine, the network and the cluster.
 type Preflight struct {
 	Facts    Facts
 	Base     Base
 	Identity *nodeapi.Identity
 	Version  string
-	// Ours are addresses that this node listens on itself already.
+	// Ours reports whether this node itself already listens on an address.
 	Ours func(address string) bool
 }
 
@@ -42,8 +42,8 @@ const (
 	goodSkew    = 2 * time.Second
 )
 
-// Run makes all checks, for complete answers. It changes nothing; met is what
-// the cluster said, nil when forming or when no node proved itself.
+// Run makes all checks for complete answers. It changes nothing. met is the answer of the
+// cluster. It is nil when forming, or when no node proved itself.
 func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *nodeapi.Met) {
 	s, err := p.settings(a)
 	if err != nil {
@@ -56,19 +56,19 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 		}}, nil
 	}
 
-	address := p.address(a)
+	address := p.checkAddress(a)
 	s.Arbiter = a.arbiter()
-	checks = append(checks, p.memory(), p.disk(s), address, p.ports(s, address.Result != Fail), p.clock(ctx))
+	checks = append(checks, p.memory(), p.checkDisk(s), address, p.checkListening(s, address.Result != Fail), p.checkClock(ctx))
 	if a.DataDisk != "" {
 		checks = append(checks, p.dataDisk(a))
 	}
 
 	if a.Mode == Form && a.Storage.Kind == settings.VolumeStorage && a.DataDisk == "" {
-		checks = append(checks, p.bricks(a, s))
+		checks = append(checks, p.checkBricks(a, s))
 	}
 
 	if a.Storage.Kind == settings.DirectoryStorage {
-		checks = append(checks, p.directory(ctx, s))
+		checks = append(checks, p.checkDirectory(ctx, s))
 	}
 
 	if a.Mode == Form && a.Virtual != "" {
@@ -82,7 +82,7 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 
 	if a.Mode == Join {
 		var more []Check
-		more, met = p.cluster(ctx, a, s)
+		more, met = p.meetCluster(ctx, a, s)
 		checks = append(checks, more...)
 		if met == nil {
 			checks = append(checks,
@@ -94,7 +94,7 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 	return checks, met
 }
 
-// notLookedAt is a check that would say nothing since another one has failed.
+// notLookedAt returns a skipped check: another failure makes it meaningless.
 func notLookedAt(name, what, why string) Check {
 	return Check{Name: name, What: what, Result: Skip, Detail: "not looked at: " + why}
 }
@@ -134,11 +134,11 @@ func memTotal() uint64 {
 	return 0
 }
 
-func (p *Preflight) disk(s *settings.Settings) Check {
+func (p *Preflight) checkDisk(s *settings.Settings) Check {
 	c := Check{Name: "disk", What: "file system of " + s.DataDir, Result: Pass}
-	d, err := probe.StatDisk(existing(s.DataDir))
+	d, err := probe.StatDisk(nearestExisting(s.DataDir))
 	if err != nil {
-		c.Result, c.Detail, c.Hint = Fail, err.Error(), "check that the file system is mounted"
+		c.fail(err.Error(), "check that the file system is mounted")
 		return c
 	}
 
@@ -165,7 +165,7 @@ func (p *Preflight) disk(s *settings.Settings) Check {
 	return c
 }
 
-func (p *Preflight) address(a Answers) Check {
+func (p *Preflight) checkAddress(a Answers) Check {
 	c := Check{Name: "address", What: "address " + a.Address, Result: Pass}
 	want, _ := netip.ParseAddr(a.Address)
 	for _, i := range p.Facts.Interfaces {
@@ -192,9 +192,9 @@ func (p *Preflight) address(a Answers) Check {
 	return c
 }
 
-// ports tries to listen where the node will. there reports whether the machine has
-// the address for the other nodes: without it nothing can listen there.
-func (p *Preflight) ports(s *settings.Settings, there bool) Check {
+// checkListening tries to listen where the node will. there reports whether the machine has the
+// address for the other nodes: without it nothing can listen there.
+func (p *Preflight) checkListening(s *settings.Settings, there bool) Check {
 	const what = "ports of this node"
 	c := Check{Name: "port", What: what, Result: Pass, passing: true}
 	var taken []string
@@ -234,7 +234,8 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 	case c.passing:
 		c.Hint = "check the network, or give addresses that the machine has: ip addr"
 	case used:
-		c.Hint = "stop the program that has the port (an installed salt-master, perhaps), or choose other ports under settings"
+		c.Hint = "stop the program that has the port (an installed salt-master, perhaps), " +
+			"or choose other ports under settings"
 	default:
 		c.Hint = "correct what stands against it, or choose other addresses or ports under settings"
 	}
@@ -242,7 +243,7 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 	return c
 }
 
-func (p *Preflight) clock(ctx context.Context) Check {
+func (p *Preflight) checkClock(ctx context.Context) Check {
 	c := Check{Name: "clock", What: "clock", Result: Pass, Detail: "synchronised"}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -253,7 +254,8 @@ func (p *Preflight) clock(ctx context.Context) Check {
 	case !ok:
 		c.Result = Warn
 		c.Detail = "not synchronised"
-		c.Hint = "after a start this takes a minute or two: check again, or go on; if it stays so: timedatectl, chronyc sources"
+		c.Hint = "after a start this takes a minute or two: check again, or go on; " +
+			"if it stays so: timedatectl, chronyc sources"
 	}
 	return c
 }
@@ -286,11 +288,12 @@ func (p *Preflight) dataDisk(a Answers) Check {
 	return c
 }
 
-// bricksHint is for a machine whose disk cannot hold a copy of a shared volume.
-const bricksHint = "give the machine a disk of its own for it (data_disk), or another directory under settings: storage: {bricks: DIRECTORY}"
+// bricksHint is the hint for a machine whose disk cannot hold a copy of a shared volume.
+const bricksHint = "give the machine a disk of its own for it (data_disk), " +
+	"or another directory under settings: storage: {bricks: DIRECTORY}"
 
-// existing is the nearest directory above dir that is there, or dir.
-func existing(dir string) string {
+// nearestExisting returns dir, or the nearest directory above it that exists.
+func nearestExisting(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == "/" {
 			return dir
@@ -299,20 +302,22 @@ func existing(dir string) string {
 	}
 }
 
-// bricks looks where a copy of the shared volume would go without a data disk.
-func (p *Preflight) bricks(a Answers, s *settings.Settings) Check {
+// checkBricks checks the directory for a copy of the shared volume on a machine without a data
+// disk.
+func (p *Preflight) checkBricks(a Answers, s *settings.Settings) Check {
 	c := Check{Name: "disk", What: "room for a copy of the shared volume", Result: Pass, Detail: s.Storage.Bricks}
 	if err := disk.CheckRoot(s.Storage.Bricks); err != nil {
-		c.Result, c.Detail, c.Hint = Fail, err.Error(), bricksHint
+		c.fail(err.Error(), bricksHint)
 		if a.Mode == Form {
-			c.Hint += "; or keep everything on this machine alone, which no other node can join then (storage: {kind: local})"
+			c.Hint += "; or keep everything on this machine alone, which no other node can join then (storage: " +
+				"{kind: local})"
 		}
 	}
 	return c
 }
 
-// directory tries the directory that the administrator shares.
-func (p *Preflight) directory(ctx context.Context, s *settings.Settings) Check {
+// checkDirectory tries to write to the directory that the administrator shares.
+func (p *Preflight) checkDirectory(ctx context.Context, s *settings.Settings) Check {
 	c := Check{Name: "disk", What: "shared directory " + s.StorageDir(), Result: Pass, Detail: "can be written to"}
 	done := make(chan error, 1)
 	go func() { // a network file system may hang
@@ -334,7 +339,8 @@ func (p *Preflight) directory(ctx context.Context, s *settings.Settings) Check {
 	select {
 	case err := <-done:
 		if err != nil {
-			c.Result, c.Detail, c.Hint = Fail, err.Error(), "mount the shared directory on this machine, writable for root (no_root_squash with NFS)"
+			c.fail(err.Error(),
+				"mount the shared directory on this machine, writable for root (no_root_squash with NFS)")
 		}
 	case <-ctx.Done():
 		c.Result = Fail
@@ -345,9 +351,9 @@ func (p *Preflight) directory(ctx context.Context, s *settings.Settings) Check {
 	return c
 }
 
-// stopped gives the failed checks, and whether all of them may pass by
+// failedChecks returns the failed checks. passing reports whether all of them may pass by
 // themselves.
-func stopped(checks []Check) (failed []Check, passing bool) {
+func failedChecks(checks []Check) (failed []Check, passing bool) {
 	passing = true
 	for _, c := range checks {
 		if c.Result == Fail {

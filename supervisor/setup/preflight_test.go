@@ -221,7 +221,7 @@ func TestPreflightStops(t *testing.T) {
 			defer cancel()
 
 			checks, _ := p.Run(ctx, a)
-			failed, passing := stopped(checks)
+			failed, passing := failedChecks(checks)
 			if tt.check == "" {
 				if len(failed) > 0 {
 					t.Fatalf("%+v", failed)
@@ -299,7 +299,7 @@ func TestPreflightDepends(t *testing.T) {
 		t.Errorf("not looked at: %s of %+v", got, checks)
 	}
 
-	if failed, passing := stopped(checks); len(failed) != 2 || !passing {
+	if failed, passing := failedChecks(checks); len(failed) != 2 || !passing {
 		t.Errorf("passing %v, %+v", passing, failed)
 	}
 
@@ -365,7 +365,7 @@ func TestPreflightTellsTheStorage(t *testing.T) {
 		s := s
 		s.Arbiter = tt.a.arbiter()
 		var results, text []string
-		for _, c := range p.joinedStorage(t.Context(), tt.a, &s, tt.of) {
+		for _, c := range p.checkJoinedStorage(t.Context(), tt.a, &s, tt.of) {
 			if c.What != "room for a copy of the shared volume" { // as this machine has it
 				results, text = append(results, string(c.Result)), append(text, c.Detail, c.Hint)
 			}
@@ -398,7 +398,7 @@ func TestPreflightFullDisk(t *testing.T) {
 	}
 	s := settings.Default("n1")
 	s.DataDir = filepath.Join(dir, "not", "made", "yet")
-	if c := (&Preflight{}).disk(&s); c.Result != Fail || c.Hint == "" {
+	if c := (&Preflight{}).checkDisk(&s); c.Result != Fail || c.Hint == "" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -415,7 +415,7 @@ func TestPreflightPort(t *testing.T) {
 	s.Front.Addresses = []string{"127.0.0.1"}
 	s.Front.RequestPort = ln.Addr().(*net.TCPAddr).Port
 	s.Peering.Address = "127.0.0.1"
-	c := (&Preflight{}).ports(&s, true)
+	c := (&Preflight{}).checkListening(&s, true)
 	if c.Result != Fail || !strings.Contains(c.Detail, strconv.Itoa(s.Front.RequestPort)) {
 		t.Errorf("%+v", c)
 	}
@@ -426,7 +426,7 @@ func TestPreflightPort(t *testing.T) {
 	s.Master.Options = map[string]any{"rest_cherrypy": map[string]any{"port": taken}}
 	for on, want := range map[bool]bool{false: false, true: true} {
 		s.API.Enabled = on
-		if c := (&Preflight{}).ports(&s, true); strings.Contains(c.Detail, strconv.Itoa(taken)) != want {
+		if c := (&Preflight{}).checkListening(&s, true); strings.Contains(c.Detail, strconv.Itoa(taken)) != want {
 			t.Errorf("API %v: %+v", on, c)
 		}
 	}
@@ -434,7 +434,7 @@ func TestPreflightPort(t *testing.T) {
 	s.Master.Options = nil
 	s.Front.APIPort = taken
 	s.API.Enabled = true
-	if c := (&Preflight{}).ports(&s, true); !strings.Contains(c.Detail, strconv.Itoa(taken)) {
+	if c := (&Preflight{}).checkListening(&s, true); !strings.Contains(c.Detail, strconv.Itoa(taken)) {
 		t.Errorf("the API's front: %+v", c)
 	}
 }

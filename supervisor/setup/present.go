@@ -14,8 +14,7 @@ import (
 	"syscall"
 )
 
-// interfaces are the network interfaces as they are now, that of the default
-// route first.
+// interfaces returns the present network interfaces, that of the default route first.
 func interfaces() []Interface {
 	out := []Interface{}
 	all, err := net.Interfaces()
@@ -65,8 +64,8 @@ func interfaces() []Interface {
 	return out
 }
 
-// defaultRoute is the interface of the default route and its gateway (proc(5),
-// net/route and net/ipv6_route).
+// defaultRoute returns the interface of the default route and its gateway (proc(5), net/route and
+// net/ipv6_route).
 func defaultRoute(proc string) (name, gateway string) {
 	const zero = "00000000"
 	if f, err := os.Open(filepath.Join(proc, "route")); err == nil {
@@ -106,8 +105,8 @@ func defaultRoute(proc string) (name, gateway string) {
 	return "", ""
 }
 
-// hexAddress reads an address of a table of routes; "" for none. Those of IPv4
-// stand there in the machine's order, which is little endian where we run.
+// hexAddress reads an address of a table of routes. It returns "" for none. IPv4 addresses stand
+// there in the machine's byte order, which is little endian on our machines.
 func hexAddress(s string, little bool) string {
 	b, err := hex.DecodeString(s)
 	if err != nil {
@@ -123,8 +122,8 @@ func hexAddress(s string, little bool) string {
 	return a.String()
 }
 
-// leasedAddresses are the indexes of interfaces with an IPv4 address that
-// expires: a DHCP server gave it (rtnetlink(7), IFA_F_PERMANENT).
+// leasedAddresses returns the indexes of interfaces with an IPv4 address that expires: a DHCP
+// server gave it (rtnetlink(7), IFA_F_PERMANENT).
 func leasedAddresses() map[int]bool {
 	leased := map[int]bool{}
 	rib, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_INET)
@@ -149,8 +148,8 @@ func leasedAddresses() map[int]bool {
 	return leased
 }
 
-// resolvers gives the name servers and search domains of the first of these
-// files that names a server (resolv.conf(5)).
+// resolvers returns the name servers and search domains of the first file that names a server
+// (resolv.conf(5)).
 func resolvers(files ...string) (servers, search []string) {
 	servers, search = []string{}, []string{}
 	for _, path := range files {

@@ -59,12 +59,13 @@ func (a *Answers) Set(key, text string) error {
 	return nil
 }
 
-// setSetting sets a key of appliance.yaml, whose type that file has.
+// setSetting sets a key of appliance.yaml. Package settings knows its type.
 func (a *Answers) setSetting(key string, path []string, text string) error {
 	field, ok := AnswerField(reflect.TypeFor[settings.Settings](), path)
 	if !ok {
 		if len(path) > 2 && path[0] == "master" && path[1] == "options" {
-			return fmt.Errorf("%s: options of the master have types of their own and cannot be given as text; give them in an answers file, below settings",
+			return fmt.Errorf("%s: options of the master have types of their own and cannot be given as text; "+
+				"give them in an answers file, below settings",
 				key)
 		}
 		return fmt.Errorf("%s is not a key of appliance.yaml", key)
@@ -93,8 +94,8 @@ func (a *Answers) setSetting(key string, path []string, text string) error {
 	return nil
 }
 
-// AnswerField finds the field of a struct, [Answers] or appliance.yaml's, that
-// has a path of YAML names. Its Index is that from the struct given.
+// AnswerField returns the field of a struct, [Answers] or that of appliance.yaml, at a path of
+// YAML names. Its Index starts at the given struct.
 func AnswerField(t reflect.Type, path []string) (field reflect.StructField, ok bool) {
 	var index []int
 	for _, name := range path {
@@ -122,8 +123,7 @@ func AnswerField(t reflect.Type, path []string) (field reflect.StructField, ok b
 	return field, len(path) > 0
 }
 
-// AnswerKeys returns the keys of all answers that hold no further ones, and
-// "settings".
+// AnswerKeys returns the keys of all answers without nested ones, and "settings".
 func AnswerKeys() []string {
 	return answerKeys(reflect.TypeFor[Answers](), "")
 }
@@ -199,7 +199,7 @@ func SplitWords(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }
 
-// keyStart is where an SSH public key begins: a type and its data.
+// keyStart matches the beginning of an SSH public key: a type and its data.
 var keyStart = regexp.MustCompile(`(?:^|[\s,])((?:` + strings.Join(quoted(keyTypes), "|") + `)[ \t]+AAAA)`)
 
 func quoted(words []string) []string {
@@ -210,10 +210,10 @@ func quoted(words []string) []string {
 	return out
 }
 
-// SplitKeys splits a list of SSH public keys at line ends, and where a field of
-// one line held several, at a comma or blank behind which another key begins: a
-// type and AAAA. Other commas belong to a comment ("Doe, Jane") or to options.
-// Empty lines and comment lines are left out.
+// SplitKeys splits a list of SSH public keys at line ends. A field of one line may hold several
+// keys: SplitKeys also splits at a comma or blank if another key follows, i.e. a type and AAAA.
+// Other commas belong to a comment ("Doe, Jane") or to options. It leaves out empty lines and
+// comment lines.
 func SplitKeys(text string) (keys []string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -234,7 +234,7 @@ func SplitKeys(text string) (keys []string) {
 	return slices.DeleteFunc(keys, func(k string) bool { return k == "" })
 }
 
-// plainText refuses what would not come through JSON, YAML and a pipe as it is.
+// plainText refuses text that JSON, YAML or a pipe would not pass on unchanged.
 func plainText(text string) error {
 	switch {
 	case strings.Contains(text, "\x00"):

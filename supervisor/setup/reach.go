@@ -19,7 +19,7 @@ import (
 	"saltern/internal/pause"
 )
 
-// Reach is whether something that a network names answers.
+// Reach reports whether one part of a network answers.
 type Reach struct {
 	What    string `json:"what"`    // gateway, name server, time server
 	Address string `json:"address"` // or name; empty: there is none
@@ -28,16 +28,16 @@ type Reach struct {
 }
 
 const (
-	// reachTakes bounds a look at one of them; questions are asked twice in it.
+	// reachTakes bounds the check of one part. Questions are sent twice within it.
 	reachTakes = 3 * time.Second
-	// reachEvery is the pause between two looks during a trial.
+	// reachEvery is the pause between two checks during a trial.
 	reachEvery = 5 * time.Second
-	// mostReached bounds how many of a kind are looked at.
+	// mostReached bounds how many of a kind are checked.
 	mostReached = 3
 )
 
-// reachOf asks everything that the network names whether it is there, all at once. What a
-// DHCP server gave is found out as the system knows it.
+// reachOf checks at once whether everything that the network names answers. Parts that a DHCP
+// server gave are read from the system.
 func reachOf(ctx context.Context, n Network) []Reach {
 	gateway := n.Gateway
 	servers := n.DNS
@@ -95,7 +95,7 @@ func reachOf(ctx context.Context, n Network) []Reach {
 // errSilent means that nothing came back.
 var errSilent = errors.New("no answer")
 
-// gatewayOf is the gateway of an interface; name "": of any.
+// gatewayOf returns the gateway of an interface, or of any if name is "".
 func gatewayOf(name string, all []Interface) string {
 	i := slices.IndexFunc(all, func(i Interface) bool { return i.Gateway != "" && (name == "" || i.Name == name) })
 	if i < 0 {
@@ -104,8 +104,8 @@ func gatewayOf(name string, all []Interface) string {
 	return all[i].Gateway
 }
 
-// timeServers are those that the network has given, as systemd-networkd knows them,
-// else those that chrony is configured with.
+// timeServers returns the servers that systemd-networkd got from the network, else those of
+// chrony's configuration.
 func timeServers(networkd, chrony string) (out []string) {
 	state, _ := readBounded(networkd) // not there: none
 	for line := range strings.Lines(string(state)) {
@@ -128,8 +128,7 @@ func timeServers(networkd, chrony string) (out []string) {
 	return out
 }
 
-// exchange sends a question to a server over UDP, twice if need be, until check takes
-// an answer.
+// exchange sends a question to a server over UDP, at most twice, until check accepts an answer.
 func exchange(ctx context.Context, address string, question []byte, check func(answer []byte) bool) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "udp", address)
@@ -168,7 +167,7 @@ func exchange(ctx context.Context, address string, question []byte, check func(a
 	return errSilent
 }
 
-// dialFault shortens an error of the network to its cause.
+// dialFault reduces a network error to its cause.
 func dialFault(err error) error {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		if dns.IsNotFound {
@@ -188,8 +187,8 @@ func dialFault(err error) error {
 	return err
 }
 
-// nameServerAnswers asks a name server for the servers of the root (RFC 1035, 4.1).
-// Any answer is one, a refusal as well.
+// nameServerAnswers asks a name server for the servers of the root (RFC 1035, 4.1). Any answer
+// counts, including a refusal.
 func nameServerAnswers(ctx context.Context, address string) error {
 	question := []byte{0, 0, 1 /* recursion desired */, 0, 0, 1 /* one question */, 0, 0, 0, 0, 0, 0, 0 /* the root */, 0, 2 /* NS */, 0, 1 /* IN */}
 	_, _ = rand.Read(question[:2]) // its number
@@ -208,8 +207,8 @@ func timeServerAnswers(ctx context.Context, address string) error {
 	})
 }
 
-// neighbourAnswers reports whether a machine of this network is there: the kernel looks
-// for it when something is sent to it, whether it answers that or not.
+// neighbourAnswers returns nil if a machine of this network is there: the kernel resolves its
+// address when something is sent to it, even if the machine ignores that.
 func neighbourAnswers(ctx context.Context, address string) error {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
@@ -245,7 +244,7 @@ func neighbourAnswers(ctx context.Context, address string) error {
 	return errSilent
 }
 
-// neighbourState is what the kernel knows of a neighbour; 0: nothing (rtnetlink(7),
+// neighbourState returns the kernel's state of a neighbour, or 0 if it has none (rtnetlink(7),
 // RTM_GETNEIGH).
 func neighbourState(ip netip.Addr) uint16 {
 	family := syscall.AF_INET
@@ -272,7 +271,7 @@ func neighbourState(ip netip.Addr) uint16 {
 	return 0
 }
 
-// neighbourOf is the address in an entry of the table of neighbours: a struct ndmsg and
+// neighbourOf returns the address in an entry of the table of neighbours: a struct ndmsg with
 // attributes behind it.
 func neighbourOf(data []byte) netip.Addr {
 	const header = unix.SizeofNdMsg

@@ -10,8 +10,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Base is where a node keeps things before appliance.yaml says so; empty
-// values mean the defaults.
+// Base says where a node keeps things before appliance.yaml exists. Empty values mean the
+// defaults.
 type Base struct {
 	DataDir    string
 	RuntimeDir string
@@ -19,8 +19,8 @@ type Base struct {
 
 const renderHead = "# Written by the set-up. You may edit it: applianced config check, then applianced reload.\n"
 
-// Render gives the text of appliance.yaml for complete answers. What Settings
-// says stays, except for what makes the node part of its cluster.
+// Render returns the text of appliance.yaml for complete answers. Keys of Settings stay, except
+// those that make the node part of its cluster.
 func Render(a Answers, base Base) ([]byte, error) {
 	doc := maps.Clone(a.Settings)
 	if doc == nil {

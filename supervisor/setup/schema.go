@@ -8,9 +8,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Schema gives the JSON Schema (draft 2020-12) of a file of answers, for
-// editors and for programs that write such files. What goes together is
-// checked by [Validate] only.
+// Schema returns the JSON Schema (draft 2020-12) of a file of answers, for editors and for
+// programs that write such files. Only [Validate] checks whether answers suit each other.
 func Schema() map[string]any {
 	s := schemaOf(reflect.TypeFor[Answers](), "")
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -21,14 +20,27 @@ func Schema() map[string]any {
 
 // words describe the answers by their key.
 var words = map[string]string{
-	"mode": "form: the first node of a new cluster; join: a node of one that exists; arbiter: joins as the arbiter of two nodes, and keeps no data", "cluster_id": "name of the cluster",
-	"node": "name of this machine; default: its host name, on the image salt- and the end of its MAC address", "address": "IP address for the other nodes; default: that of the default route, else the only one",
-	"front": "addresses for minions; default: all", "peers": "nodes to join through", "secret": "of the cluster; 16 to 128 characters that nobody guesses",
-	"join": "join string as printed by applianced join-string", "data_disk": "block device for the copy of the shared volume",
-	"erase_data_disk": "the data disk may hold something; it is erased", "virtual_address": "an address that moves between the nodes",
-	"api":      "this node serves Salt's API over HTTP",
-	"settings": "further keys of appliance.yaml", "admin.ssh_keys": "public keys that may log in as admin", "admin.password": "of the account admin",
-	"network.address": "with prefix length", "storage.tls": "the connections of a new cluster's volume are encrypted; default: yes", "storage.role": "of a machine that joins. data: it serves minions, and keeps a copy if one is needed; arbiter: it keeps no data, serves nobody, and lets two nodes go on when one is lost",
+	"mode": "form: the first node of a new cluster; join: a node of one that exists; " +
+		"arbiter: joins as the arbiter of two nodes, and keeps no data",
+	"cluster_id": "name of the cluster",
+	"node": "name of this machine; default: its host name, " +
+		"on the image salt- and the end of its MAC address",
+	"address":         "IP address for the other nodes; default: that of the default route, else the only one",
+	"front":           "addresses for minions; default: all",
+	"peers":           "nodes to join through",
+	"secret":          "of the cluster; 16 to 128 characters that nobody guesses",
+	"join":            "join string as printed by applianced join-string",
+	"data_disk":       "block device for the copy of the shared volume",
+	"erase_data_disk": "the data disk may hold something; it is erased",
+	"virtual_address": "an address that moves between the nodes",
+	"api":             "this node serves Salt's API over HTTP",
+	"settings":        "further keys of appliance.yaml",
+	"admin.ssh_keys":  "public keys that may log in as admin",
+	"admin.password":  "of the account admin",
+	"network.address": "with prefix length",
+	"storage.tls":     "the connections of a new cluster's volume are encrypted; default: yes",
+	"storage.role": "of a machine that joins. data: it serves minions, and keeps a copy if one is needed; " +
+		"arbiter: it keeps no data, serves nobody, and lets two nodes go on when one is lost",
 	"storage.path": "the directory that all nodes share, for kind directory",
 }
 
@@ -73,8 +85,8 @@ func schemaOf(t reflect.Type, prefix string) map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
 }
 
-// Anywhere are the facts of a machine that has what the answers name, for
-// checking a file that is meant for another one.
+// Anywhere returns the facts of a machine that has what the answers name, to check a file that is
+// meant for another machine.
 func Anywhere(a Answers) Facts {
 	address := "192.0.2.1/32" // its networks are not known
 	if a.Address != "" {

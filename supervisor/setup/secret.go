@@ -10,11 +10,10 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// ReadSecret gives the cluster's secret of this node; empty when there is none.
+// ReadSecret returns the cluster's secret of this node, or "" if there is none.
 func ReadSecret(nodeDir string) (string, error) { return readSecret(nodeDir, SecretFile) }
 
-// ReadNextSecret gives the secret that is to take its place; empty when the
-// secret is not being changed.
+// ReadNextSecret returns the secret that will replace it, or "" if no change is under way.
 func ReadNextSecret(nodeDir string) (string, error) { return readSecret(nodeDir, NextSecretFile) }
 
 func readSecret(nodeDir, name string) (string, error) {
@@ -25,10 +24,10 @@ func readSecret(nodeDir, name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// WriteSecret replaces the secret. It is on the disk when it returns.
+// WriteSecret replaces the secret. It is on the disk when WriteSecret returns.
 func WriteSecret(nodeDir, secret string) error { return writeSecret(nodeDir, SecretFile, secret) }
 
-// WriteNextSecret keeps the secret that is to follow; an empty one removes it.
+// WriteNextSecret saves the secret that will follow. An empty one removes it.
 func WriteNextSecret(nodeDir, secret string) error {
 	if secret != "" {
 		return writeSecret(nodeDir, NextSecretFile, secret)

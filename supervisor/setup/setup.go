@@ -1,8 +1,7 @@
-// Package setup takes a machine from nothing to a serving node. Answers are
-// what a person or user-data says; they are validated and checked against the
-// world (preflight) before anything is changed, and then carried out step by
-// step. Where it stands is kept on disk, so that a power cut at any point is
-// followed by going on, and told in the words of the status.
+// Package setup turns a machine into a serving node. A person or user-data gives the answers. The
+// set-up validates them, checks them against the machine, the network and the cluster (preflight)
+// before it changes anything, and then carries them out step by step. Its state is kept on disk,
+// so that it continues after a power cut at any point, and is shown in the words of the status.
 package setup
 
 import (
@@ -11,7 +10,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Mode says what the machine becomes.
+// Mode is what the machine becomes.
 type Mode string
 
 // The modes.
@@ -23,63 +22,62 @@ const (
 	JoinAsArbiter Mode = "arbiter"
 )
 
-// Answers are everything that the set-up needs to know. The same type is
-// filled by the wizard, by user-data and by a file; keys are the YAML names.
-// A zero value means "not said": the default is taken where there is one.
+// Answers are all that the set-up needs to know. The wizard, user-data and a file fill in the
+// same type. Keys are the YAML names. A zero value means "not said": the default applies, if
+// there is one.
 type Answers struct {
 	Mode    Mode   `yaml:"mode" json:"mode"`
 	Cluster string `yaml:"cluster_id" json:"cluster_id"`
-	// Node is the name of this machine; default: [NodeName].
+	// Node is the name of this machine. The default is [NodeName].
 	Node string `yaml:"node" json:"node"`
-	// Address is the IP address for peers; default: that of the
-	// default route, else the only one.
+	// Address is the IP address for peers. The default is that of the default route, else the
+	// only one.
 	Address string `yaml:"address" json:"address"`
-	// Front are the addresses for minions; default: all of the machine.
+	// Front are the addresses for minions. The default is all addresses of the machine.
 	Front []string `yaml:"front" json:"front,omitempty"`
 	// Peers are nodes to join through: addresses or names, one is enough.
 	Peers []string `yaml:"peers" json:"peers,omitempty"`
-	// Secret of the cluster. Forming without one makes one.
+	// Secret of the cluster. If it is empty when forming, the set-up generates one.
 	Secret string `yaml:"secret" json:"secret,omitempty"`
-	// JoinString is "sca2.HASH.SECRET@HOST,HOST" and stands for Peers, Secret
-	// and the cluster's proof.
+	// JoinString is "sca2.CHECK.HASH.SECRET@HOST,HOST". It replaces Peers and Secret, and also
+	// proves the cluster.
 	JoinString string `yaml:"join" json:"join,omitempty"`
-	// DataDisk is a block device for the shared volume's copy, or AutoDisk;
-	// empty: a directory on the state partition.
+	// DataDisk is a block device for the copy of the shared volume, or "auto" for the only empty
+	// disk. If it is empty, the copy goes into a directory on the state partition.
 	DataDisk string `yaml:"data_disk" json:"data_disk,omitempty"`
 	// EraseDisk allows a data disk that is not empty to be formatted.
 	EraseDisk bool `yaml:"erase_data_disk" json:"erase_data_disk,omitempty"`
-	// Storage says where keys and files are shared; empty: a volume on the
-	// nodes' own disks where that is possible, else a local directory.
+	// Storage says where keys and files are shared. If it is empty, that is a volume on the
+	// nodes' own disks where possible, else a local directory.
 	Storage Storage `yaml:"storage" json:"storage"`
-	// Virtual is an address that moves between the nodes, for minions. The first
-	// node says it; one that joins learns it.
+	// Virtual is an address for minions that moves between the nodes. The first node sets it. A
+	// node that joins learns it.
 	Virtual string `yaml:"virtual_address" json:"virtual_address,omitempty"`
-	// API has this node serve Salt's API over HTTP.
+	// API makes this node serve Salt's API over HTTP.
 	API     bool    `yaml:"api" json:"api,omitempty"`
 	Network Network `yaml:"network" json:"network"`
 	Admin   Admin   `yaml:"admin" json:"admin"`
-	// Settings are further keys of appliance.yaml, as they stand there.
+	// Settings are further keys of appliance.yaml, as in that file.
 	Settings Tree `yaml:"settings" json:"settings,omitempty"`
 }
 
 // Storage is where the nodes of a cluster share keys and files.
 type Storage struct {
-	// Kind is volume (copies on the nodes), directory (one that the
-	// administrator shares himself, for example by NFS) or local (this machine
-	// alone: no other node can join).
+	// Kind is volume (copies on the nodes), directory (shared by the administrator, for example
+	// by NFS) or local (this machine alone: no other node can join).
 	Kind string `yaml:"kind" json:"kind,omitempty"`
-	// Path of the directory; default for the other kinds: below the data
-	// directory.
+	// Path of the directory. For the other kinds the default is below the data directory.
 	Path string `yaml:"path" json:"path,omitempty"`
-	// TLS encrypts the connections of a new cluster's volume; nil: yes. A node
-	// that joins does as its cluster.
+	// TLS encrypts the connections of a new cluster's volume. It may be nil: yes. A node that
+	// joins follows its cluster.
 	TLS *bool `yaml:"tls" json:"tls,omitempty"`
 	// Role of a machine that joins a cluster with a volume: [RoleData], the default,
 	// or [RoleArbiter].
 	Role string `yaml:"role" json:"role,omitempty"`
 }
 
-// Network is the machine's own configuration; a zero value leaves it alone.
+// Network is the machine's own network configuration. A zero value leaves the present one as it
+// is.
 type Network struct {
 	Interface string   `yaml:"interface" json:"interface,omitempty"`
 	Method    string   `yaml:"method" json:"method,omitempty"`   // dhcp, static, or empty: as it is
@@ -91,7 +89,7 @@ type Network struct {
 	Hostname  string   `yaml:"hostname" json:"hostname,omitempty"`
 }
 
-// Admin is how the administrator gets in.
+// Admin is how the administrator logs in.
 type Admin struct {
 	SSHKeys []string `yaml:"ssh_keys" json:"ssh_keys,omitempty"`
 	// Password of the account admin, in clear text; it is kept as a hash only.
@@ -105,44 +103,43 @@ type Fault struct {
 	Message string `json:"message"`
 }
 
-// Validation is what is thought of answers before anything is tried.
+// Validation is the outcome of [Validate].
 type Validation struct {
-	// Answers are completed: defaults are filled in, a join string is taken
-	// apart. A secret that would be made is still empty.
+	// Answers are complete: defaults are filled in, and a join string is split. A secret that is
+	// still to be generated is empty.
 	Answers Answers `json:"answers"`
 	// Faults is empty when the set-up could start with these answers.
 	Faults []Fault `json:"faults"`
 }
 
-// Claim says which wizard leads: the first that is typed at owns the set-up,
-// others follow. An owner renews its claim every few seconds and loses it after
-// ClaimLasts.
+// Claim names the wizard that leads: the one where somebody types first. Others follow. The
+// leader renews its claim every few seconds and loses it after claimLasts.
 type Claim struct {
 	Mine  bool      `json:"mine"`  // this wizard leads, or may begin to
 	Owner string    `json:"owner"` // how the owner called itself: "tty1"; empty: nobody leads
 	Since time.Time `json:"since"`
-	// Draft is what the one before has answered, for who has taken over just now; nil:
-	// nothing. Secrets are not in it.
+	// Draft holds the answers of the former leader, for a wizard that has just taken over,
+	// without secrets. It may be nil: there is none.
 	Draft Draft `json:"draft,omitempty"`
 }
 
-// ClaimRequest is what a wizard asks for.
+// ClaimRequest is the request of a wizard.
 type ClaimRequest struct {
 	Name string `json:"name"` // how it calls itself: "tty1"
 	Lead Lead   `json:"lead"`
-	// Draft is what was answered there, from the one that leads; nil: as before.
+	// Draft holds the answers so far, from the leader. It may be nil: the one before stays.
 	Draft Draft `json:"draft,omitempty"`
 }
 
-// Draft is what was answered so far, by names that only the wizard knows. It goes from
-// one wizard to another by the memory of the supervisor; the wizard leaves secrets out.
+// Draft holds the answers so far, by names that only the wizard knows. It goes from one wizard to
+// another through the memory of the supervisor. The wizard leaves secrets out.
 type Draft map[string]string
 
-// maxDraft bounds a draft in bytes; a larger one is not kept.
+// maxDraft bounds a draft in bytes. A larger one is dropped.
 const maxDraft = 32 << 10
 
-// fits reports whether a draft is small enough to be kept.
-func (d Draft) fits() bool {
+// isBounded reports whether a draft is small enough to be kept.
+func (d Draft) isBounded() bool {
 	size := 0
 	for name, value := range d {
 		size += len(name) + len(value) + 8
@@ -150,10 +147,10 @@ func (d Draft) fits() bool {
 	return size <= maxDraft
 }
 
-// Lead says what a wizard asks for.
+// Lead is what a wizard asks for.
 type Lead string
 
-// What a wizard may ask for.
+// The requests of a wizard.
 const (
 	Watch Lead = ""      // who leads; the leader's own claim is renewed
 	Begin Lead = "begin" // to lead, if nobody does
@@ -163,8 +160,8 @@ const (
 // claimLasts is how long a claim holds without being renewed.
 const claimLasts = 15 * time.Second
 
-// TrialLasts is how long a new network configuration is tried before it is
-// taken back, unless it is confirmed.
+// TrialLasts is how long a new network configuration is tried before it is reverted, unless
+// somebody confirms it.
 const TrialLasts = 60 * time.Second
 
 // Trial is a network configuration that is being tried.
@@ -173,7 +170,7 @@ type Trial struct {
 	Until     time.Time `json:"until"`     // taken back then
 	Addresses []string  `json:"addresses"` // what the interface has now
 	Message   string    `json:"message,omitempty"`
-	// Reach is what of the network answers; nil: it has not been looked at yet.
+	// Reach reports which parts of the network answer. It may be nil: they were not tried yet.
 	Reach []Reach `json:"reach,omitempty"`
 }
 
@@ -188,6 +185,13 @@ type Check struct {
 	passing bool // a failure that may go away by itself: another node is not there yet
 }
 
+// fail marks the check as failed. detail says what was seen, hint what to do.
+func (c *Check) fail(detail, hint string) {
+	c.Result = Fail
+	c.Detail = detail
+	c.Hint = hint
+}
+
 // Result of a check.
 type Result string
 
@@ -197,11 +201,11 @@ const (
 	Warn Result = "warn"
 	Fail Result = "fail"
 	Skip Result = "skip" // could not be tried, Detail says why
-	// Later is for what can only be right when the machine has been admitted.
+	// Later marks a check that can pass only once the machine is admitted.
 	Later Result = "later"
 )
 
-// Facts are what the machine has, for the wizard to offer.
+// Facts describe the machine, so that the wizard can offer choices.
 type Facts struct {
 	Hostname   string      `json:"hostname"`
 	Version    string      `json:"version"`
@@ -210,18 +214,18 @@ type Facts struct {
 	// DNS and Search are the name servers and search domains in use.
 	DNS    []string `json:"dns"`
 	Search []string `json:"search"`
-	// Managed is false where the machine's network is not ours to change (no
-	// systemd-networkd of ours): the network page is then left out.
+	// Managed is false where we may not change the machine's network (no systemd-networkd of
+	// ours). The wizard then leaves out the network page.
 	Managed bool `json:"managed"`
 	// Volume reports whether the machine can hold a copy of a shared volume.
 	Volume bool `json:"volume"`
-	// NoBricks says why that copy cannot be kept beside the system, on a machine
-	// without a data disk; empty when it can.
+	// NoBricks says why a machine without a data disk cannot keep that copy beside the system. It
+	// is empty when it can.
 	NoBricks string `json:"noBricks,omitempty"`
-	// LockedOut tells that nobody can log in to this machine yet.
+	// LockedOut reports whether nobody can log in to this machine yet.
 	LockedOut bool `json:"lockedOut,omitempty"`
-	// Appliance is true on a machine that was made from the image: it is called as its
-	// node is, unless the answers give it a host name.
+	// Appliance is true on a machine made from the image. Its host name is the name of its node,
+	// unless the answers give another one.
 	Appliance bool `json:"appliance,omitempty"`
 	// EC2 is true on Amazon's machines, where a virtual address has no effect.
 	EC2 bool `json:"ec2,omitempty"`
@@ -248,32 +252,31 @@ type Disk struct {
 	Why   string `json:"why,omitempty"` // what is on it when it is not empty
 }
 
-// Progress is where the set-up stands; `applianced status` shows the same
-// words.
+// Progress is the state of the set-up. `applianced status` shows the same words.
 type Progress struct {
 	State status.Setup `json:"state"`
-	// Steps in their order; the first that is not done is under way or failed.
+	// Steps are in their order. The first that is not done is under way or has failed.
 	Steps []Step    `json:"steps"`
 	Since time.Time `json:"since"` // of State
 	// Failure is set while State is failed.
 	Failure *Failure `json:"failure,omitempty"`
 	// Done is set when State is ready.
 	Done *Done `json:"done,omitempty"`
-	// Unused says what was given with this machine and is not used, and why: a
-	// sentence each.
+	// Unused lists, in a sentence each, what was given with this machine and is not used, and
+	// why.
 	Unused []string `json:"unused,omitempty"`
 }
 
-// Given is what was found with the machine.
+// Given is the outcome of the search for answers given with the machine.
 type Given struct {
 	Answers *Answers // nil: none
-	// From is where they were, or where what is wrong was; in words.
+	// From says where the answers were, or where the fault was.
 	From string
-	// Unused says what else was found, and why it is not used: a sentence each.
+	// Unused lists, in a sentence each, what else was found, and why it is not used.
 	Unused []string
 }
 
-// Step is one thing that is done.
+// Step is one action of the set-up.
 type Step struct {
 	Name    string `json:"name"`    // in words: "make the shared volume"
 	State   string `json:"state"`   // todo, doing, done, failed
@@ -285,12 +288,12 @@ type Failure struct {
 	Tried string   `json:"tried"` // what was being done
 	Cause string   `json:"cause"`
 	Check []string `json:"check"` // what to look at
-	// Back is true when answers can be changed: this machine is part of no cluster
-	// yet, or of its own that no other knows of. Retry is always possible.
+	// Back reports whether the answers can still be changed: this machine is part of no cluster
+	// yet, or of one of its own that no other machine knows. Retry is always possible.
 	Back bool `json:"back"`
 }
 
-// Done is what the last page shows.
+// Done is the content of the last page.
 type Done struct {
 	Addresses  []string `json:"addresses"`         // for minions
 	MinionConf string   `json:"minionConf"`        // the lines for /etc/salt/minion.d
@@ -300,6 +303,7 @@ type Done struct {
 	JoinString string   `json:"joinString"`        // for the next node; secret. Empty: none can join
 	BackUp     []string `json:"backUp"`            // what to keep elsewhere
 	Console    string   `json:"console,omitempty"` // address of the pages for browsers; empty: there are none
-	// Arbiter: this node serves no minions, so that Addresses, MinionConf, States and Pillars are empty.
+	// Arbiter reports whether this node serves no minions. Addresses, MinionConf, States and
+	// Pillars are empty then.
 	Arbiter bool `json:"arbiter,omitempty"`
 }

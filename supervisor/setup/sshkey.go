@@ -17,22 +17,22 @@ const (
 	leastRSABits = 2048 // RequiredRSASize of the image's sshd
 )
 
-// keyTypes are those that the image's sshd takes (PubkeyAcceptedAlgorithms).
+// keyTypes are the types that the image's sshd accepts (PubkeyAcceptedAlgorithms).
 var keyTypes = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoRSA, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384,
 	ssh.KeyAlgoECDSA521,
 	ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256}
 
-// An SSHKey is a public key that sshd lets in.
+// SSHKey is a public key that sshd accepts.
 type SSHKey struct {
 	Type        string
 	Fingerprint string // "SHA256:…", as ssh-keygen -l shows it
 	Comment     string
 }
 
-// ParseSSHKey reads one line of a file such as ~/.ssh/id_ed25519.pub, and refuses what
-// sshd of the image would not take: whoever has nothing else to log in with could not
-// then. Options before the key are refused as well; they can be added in
-// ~/.ssh/authorized_keys later, where somebody is logged in who can take them back.
+// ParseSSHKey reads one line of a file such as ~/.ssh/id_ed25519.pub. It refuses keys that the
+// image's sshd would not accept, because an administrator without another way to log in would be
+// locked out. It also refuses options before the key. They can be added to ~/.ssh/authorized_keys
+// later, by somebody who is logged in and can remove them again.
 func ParseSSHKey(line string) (SSHKey, error) {
 	const example = "is not a public key as in ~/.ssh/id_ed25519.pub"
 	words := strings.Fields(line)
@@ -42,7 +42,8 @@ func ParseSSHKey(line string) (SSHKey, error) {
 	case strings.ContainsAny(line, "\n\r\x00"):
 		return SSHKey{}, errors.New("is more than one line")
 	case strings.Contains(line, "PRIVATE KEY"):
-		return SSHKey{}, errors.New("is a private key: keep it to yourself, and give the line in the file that ends in .pub")
+		return SSHKey{}, errors.New("is a private key: keep it to yourself, " +
+			"and give the line in the file that ends in .pub")
 	case len(words) >= 1 && strings.Contains(words[0], "-cert-v01@"):
 		return SSHKey{}, errors.New("is a certificate: give the public key that it is for")
 	case len(words) < 2 || !slices.Contains(keyTypes, words[0]):
@@ -60,7 +61,8 @@ func ParseSSHKey(line string) (SSHKey, error) {
 
 	if public, ok := key.(ssh.CryptoPublicKey); ok {
 		if k, ok := public.CryptoPublicKey().(*rsa.PublicKey); ok && k.N.BitLen() < leastRSABits {
-			return SSHKey{}, fmt.Errorf("has %d bits, and sshd takes RSA keys from %d on: ssh-keygen -t ed25519 makes a better one",
+			return SSHKey{}, fmt.Errorf("has %d bits, and sshd takes RSA keys from %d on: "+
+				"ssh-keygen -t ed25519 makes a better one",
 				k.N.BitLen(), leastRSABits)
 		}
 	}
@@ -68,23 +70,24 @@ func ParseSSHKey(line string) (SSHKey, error) {
 	return SSHKey{Type: key.Type(), Fingerprint: ssh.FingerprintSHA256(key), Comment: comment}, nil
 }
 
-// withOptions tells a line that has options before a key from one that is no key.
+// withOptions returns an error that tells options before a key from a line that is no key.
 func withOptions(line, example string) error {
 	_, _, options, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err == nil && len(options) > 0 {
-		return errors.New("has options before the key, which are not taken here: add them to ~/.ssh/authorized_keys later")
+		return errors.New("has options before the key, which are not taken here: " +
+			"add them to ~/.ssh/authorized_keys later")
 	}
 	return errors.New(example)
 }
 
-// letsIn reports whether a line of authorized_keys has a key that can be read, with
-// options or without.
+// letsIn reports whether a line of authorized_keys has a readable key, with or without options.
 func letsIn(line string) bool {
 	_, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	return err == nil
 }
 
-// fingerprints names keys, to be compared with ssh-keygen -l; empty: there are none.
+// fingerprints returns the fingerprints of keys, to be compared with ssh-keygen -l, or "" if
+// there are none.
 func fingerprints(lines []string) string {
 	var names []string
 	for _, line := range lines {

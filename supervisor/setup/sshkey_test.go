@@ -142,7 +142,7 @@ func TestSSHKeysRefused(t *testing.T) {
 	// A whole file in one element of the answers, with the line ends of another system.
 	a := Answers{Admin: Admin{SSHKeys: []string{"# mine\r\n" + good + "\r\n" + good + " y\r\n", good + "\n"}}}
 	c := &checker{a: a}
-	c.admin()
+	c.checkAdmin()
 	if len(c.faults) > 0 || fmt.Sprint(c.a.Admin.SSHKeys) != fmt.Sprint([]string{good, good + " y", good}) {
 		t.Errorf("%q %v", c.a.Admin.SSHKeys, c.faults)
 	}

@@ -24,8 +24,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// step is one thing that is done. Each may be done twice: power may fail after
-// it was done and before that was kept.
+// step is one action of the set-up. Each step can be repeated, because power may fail after it
+// was done and before that was saved.
 type step struct {
 	id    string
 	name  string // for people
@@ -34,7 +34,7 @@ type step struct {
 	do    func(*Machine, context.Context, Answers) error
 }
 
-// The ids are kept on disk.
+// The IDs are saved on disk.
 const (
 	stepNetwork   = "network"
 	stepPreflight = "preflight"
@@ -49,8 +49,8 @@ const (
 	stepMember    = "member"
 )
 
-// plan are the steps for these answers, in their order.
-func plan(a Answers) (out []step) {
+// planSteps returns the steps for these answers, in their order.
+func planSteps(a Answers) (out []step) {
 	add := func(id, name string, phase status.Setup, part bool, do func(*Machine, context.Context, Answers) error) {
 		out = append(out, step{id, name, phase, part, do})
 	}
@@ -102,20 +102,19 @@ func plan(a Answers) (out []step) {
 
 // Names of files in the node's directory.
 const (
-	// SecretFile holds the cluster's secret, NextSecretFile the one that is to
-	// take its place.
+	// SecretFile holds the cluster's secret, NextSecretFile the one that will replace it.
 	SecretFile     = "secret"
 	NextSecretFile = "secret.next"
-	// StagedKey is the cluster's key until the shared storage has it.
+	// StagedKey holds the cluster's key until the shared storage has it.
 	StagedKey = "cluster.pem"
-	// NextKey is, with .pem and .pub, the key on the shared storage that is to take the
-	// place of the cluster's.
+	// NextKey, with .pem and .pub, is the key on the shared storage that will replace the
+	// cluster's key.
 	NextKey = "cluster-next"
-	// joinedStorage is what the cluster said about its storage.
+	// joinedStorage holds what the cluster said about its storage.
 	joinedStorage = "storage.yaml"
 )
 
-// identity is this node's key, which is on its disk from then on.
+// identity returns this node's key. It creates the key and saves it if there is none.
 func (m *Machine) identity() (*nodeapi.Identity, error) {
 	if err := m.mkNodeDir(); err != nil {
 		return nil, fmt.Errorf("node's own key: %w", err)
@@ -127,8 +126,8 @@ func (m *Machine) identity() (*nodeapi.Identity, error) {
 	return id, id.Save(m.cfg.NodeDir)
 }
 
-// draftIdentity is the key that is on the disk, or else the one that this node is going to
-// have. It is for checks: a machine that is copied before it is set up has no key.
+// draftIdentity returns the key on the disk, or a key that this node will save later. Checks use
+// it: a machine that is copied before its set-up must not have a key.
 func (m *Machine) draftIdentity() (*nodeapi.Identity, error) {
 	id, err := nodeapi.ReadIdentity(m.cfg.NodeDir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -148,14 +147,14 @@ func (m *Machine) doNetwork(ctx context.Context, a Answers) error {
 		return nil
 	}
 	if err := m.cfg.Network(ctx, a.Network); err != nil {
-		return hint(err, "look at the interface: networkctl status "+a.Network.Interface,
+		return withHint(err, "look at the interface: networkctl status "+a.Network.Interface,
 			"fix network in the answers, and begin anew: applianced setup back")
 	}
 	return nil
 }
 
 func (m *Machine) doPreflight(ctx context.Context, a Answers) error {
-	m.say("checks are made")
+	m.setDoing("checks are made")
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
 
@@ -164,7 +163,7 @@ func (m *Machine) doPreflight(ctx context.Context, a Answers) error {
 		return err
 	}
 
-	failed, pass := stopped(checks)
+	failed, pass := failedChecks(checks)
 	if len(failed) == 0 {
 		return nil
 	}
@@ -178,7 +177,7 @@ func (m *Machine) doPreflight(ctx context.Context, a Answers) error {
 		causes, next = append(causes, words), append(next, c.Hint)
 	}
 
-	err = hint(errors.New(strings.Join(causes, "; ")), next...)
+	err = withHint(errors.New(strings.Join(causes, "; ")), next...)
 	if pass {
 		return &passingError{error: err}
 	}
@@ -198,9 +197,10 @@ func (m *Machine) doDisk(ctx context.Context, a Answers) error {
 	if err != nil {
 		return err
 	}
-	m.say("a file system is made on %s", a.DataDisk)
+	m.setDoing("a file system is made on %s", a.DataDisk)
 	if err := m.cfg.World.Disk(ctx, s, a.DataDisk, a.EraseDisk); err != nil {
-		return hint(err, "look at the disk: lsblk -f; choose another, or allow this one to be erased (erase_data_disk)")
+		return withHint(err, "look at the disk: lsblk -f; choose another, "+
+			"or allow this one to be erased (erase_data_disk)")
 	}
 	return nil
 }
@@ -262,12 +262,14 @@ func (m *Machine) doTable(_ context.Context, a Answers) error {
 		return err
 	}
 
-	self, err := m.self(a)
+	self, err := m.ownNode(a)
 	if err != nil {
 		return err
 	}
 
-	self.State, self.Certificate, self.Joined = nodes.Member, id.Hash, m.cfg.Now().UTC()
+	self.State = nodes.Member
+	self.Certificate = id.Hash
+	self.Joined = m.cfg.Now().UTC()
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
 	if err != nil {
 		return err
@@ -285,8 +287,8 @@ func (m *Machine) doTable(_ context.Context, a Answers) error {
 	return err
 }
 
-// self is this node's line in the table.
-func (m *Machine) self(a Answers) (nodes.Node, error) {
+// ownNode returns this node's line of the table.
+func (m *Machine) ownNode(a Answers) (nodes.Node, error) {
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
 	if err != nil {
 		return nodes.Node{}, err
@@ -295,7 +297,7 @@ func (m *Machine) self(a Answers) (nodes.Node, error) {
 	n := nodes.Node{Name: a.Node, Address: a.Address, Storage: "client"}
 	if s.OnVolume() {
 		if n.Brick, err = m.cfg.World.Brick(s); err != nil {
-			return nodes.Node{}, hint(fmt.Errorf("make room for a copy of the shared volume: %w", err), bricksHint)
+			return nodes.Node{}, withHint(fmt.Errorf("make room for a copy of the shared volume: %w", err), bricksHint)
 		}
 		n.Storage = cmp.Or(a.Storage.Role, RoleData)
 	}
@@ -335,7 +337,7 @@ func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
 
 	var last error
 	for _, peer := range a.Peers {
-		m.say("asks %s", peer)
+		m.setDoing("asks %s", peer)
 		one, cancel := context.WithTimeout(ctx, 45*time.Second)
 		ask := nodeapi.Ask{
 			Address: net.JoinHostPort(peer, strconv.Itoa(port)),
@@ -350,7 +352,7 @@ func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
 			a.Storage.Kind = met.Storage.Kind
 			err = arbiterFault(a, met.Storage)
 			if err == nil {
-				ask.Node, err = m.self(a)
+				ask.Node, err = m.ownNode(a)
 			}
 
 			if err != nil {
@@ -368,7 +370,7 @@ func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
 		}
 
 		c := meetCheck(peer, port, err)
-		last = hint(fmt.Errorf("%s: %s", c.What, c.Detail), c.Hint)
+		last = withHint(fmt.Errorf("%s: %s", c.What, c.Detail), c.Hint)
 		if !c.passing {
 			return last
 		}
@@ -387,8 +389,7 @@ func (m *Machine) nodePort(a Answers) (int, error) {
 	return s.Peering.NodePort, nil
 }
 
-// admitted keeps what the cluster said. The table comes last: with it this
-// node is a member.
+// admitted saves what the cluster said. It writes the table last: with it this node is a member.
 func (m *Machine) admitted(a Answers, met *nodeapi.Met) error {
 	text, err := yaml.Marshal(Storage{Kind: met.Storage.Kind, Path: met.Storage.Path})
 	if err != nil {
@@ -412,8 +413,7 @@ func (m *Machine) admitted(a Answers, met *nodeapi.Met) error {
 	return err
 }
 
-// completed adds to the answers of a machine that joins what its cluster said when
-// it was admitted.
+// completed adds to the answers of a machine that joins what its cluster said at admission.
 func (m *Machine) completed(a Answers) (Answers, error) {
 	if a.Mode != Join {
 		return a, nil
@@ -458,15 +458,15 @@ func (m *Machine) doConfig(ctx context.Context, a Answers) error {
 	return m.cfg.World.Configure(text, a.Mode == Form)
 }
 
-// until polls the node. It has no limit: what it waits for is shown, and the
-// status names what is wrong.
-func (m *Machine) until(ctx context.Context, done func(NodeLook) (bool, string)) error {
+// pollUntil polls the node until done reports true. It has no time limit: the set-up shows what
+// it waits for, and the status names what is wrong.
+func (m *Machine) pollUntil(ctx context.Context, done func(NodeLook) (bool, string)) error {
 	for {
 		ok, waits := done(m.cfg.World.Look())
 		if ok {
 			return nil
 		}
-		m.say("waits for %s", waits)
+		m.setDoing("waits for %s", waits)
 		if err := pause.For(ctx, look); err != nil {
 			return err
 		}
@@ -474,7 +474,7 @@ func (m *Machine) until(ctx context.Context, done func(NodeLook) (bool, string))
 }
 
 func (m *Machine) doStorage(ctx context.Context, _ Answers) error {
-	return m.until(ctx, func(l NodeLook) (bool, string) {
+	return m.pollUntil(ctx, func(l NodeLook) (bool, string) {
 		if !l.Running {
 			return false, "the node to start with its configuration"
 		}
@@ -483,7 +483,7 @@ func (m *Machine) doStorage(ctx context.Context, _ Answers) error {
 }
 
 func (m *Machine) doServe(ctx context.Context, _ Answers) error {
-	return m.until(ctx, func(l NodeLook) (bool, string) {
+	return m.pollUntil(ctx, func(l NodeLook) (bool, string) {
 		if !l.Running {
 			return false, "the node to start with its configuration"
 		}
@@ -492,7 +492,7 @@ func (m *Machine) doServe(ctx context.Context, _ Answers) error {
 }
 
 func (m *Machine) doMember(ctx context.Context, a Answers) error {
-	err := m.until(ctx, func(l NodeLook) (bool, string) {
+	err := m.pollUntil(ctx, func(l NodeLook) (bool, string) {
 		n, ok := l.Table.Find(a.Node)
 		return ok && n.State != nodes.Joining, "the other nodes to take note"
 	})
@@ -502,13 +502,13 @@ func (m *Machine) doMember(ctx context.Context, a Answers) error {
 	return m.triesPorts(ctx, a)
 }
 
-// portsTake is for the other nodes' firewalls to let this one in: their supervisors hear
-// of it, and write the sets.
+// portsTake is how long the firewalls of other nodes may take to let this one in: their
+// supervisors hear of the new table and write their sets.
 const portsTake = 30 * time.Second
 
-// triesPorts looks whether the ports of the other nodes are open now that this one has
-// been admitted. What stays closed is told and does not stop the set-up: the node
-// serves, and its status says what it lacks.
+// triesPorts checks whether the ports of the other nodes are open now that this node is admitted.
+// Closed ports are reported and do not stop the set-up: the node serves, and its status says what
+// it lacks.
 func (m *Machine) triesPorts(ctx context.Context, a Answers) error {
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
 	if err != nil {
@@ -530,19 +530,20 @@ func (m *Machine) triesPorts(ctx context.Context, a Answers) error {
 		case len(shut) == 0:
 			return nil
 		case m.cfg.Now().Sub(began) > portsTake:
-			m.cfg.Log.Warn("ports of other nodes are closed to this one: let them through, both ways; applianced ping NODE tries them",
+			m.cfg.Log.Warn("ports of other nodes are closed to this one: let them through, both ways; "+
+				"applianced ping NODE tries them",
 				"ports", strings.Join(shut, ", "))
 			return nil
 		}
 
-		m.say("waits for ports to be open: %s", strings.Join(shut, ", "))
+		m.setDoing("waits for ports to be open: %s", strings.Join(shut, ", "))
 		if err := pause.For(ctx, look); err != nil {
 			return err
 		}
 	}
 }
 
-// shutPorts are ports of the other nodes that this one does not reach: those of their
+// shutPorts returns the ports of the other nodes that this one does not reach: those of their
 // masters, and that of the shared volume.
 func shutPorts(ctx context.Context, t nodes.Table, self string, masters []int) (shut []string) {
 	for _, n := range t.Present() {
@@ -559,7 +560,7 @@ func shutPorts(ctx context.Context, t nodes.Table, self string, masters []int) (
 			ports = append(ports, glusterPort)
 		}
 
-		shut = append(shut, closed(n.Address, nodeapi.TryPorts(ctx, n.Address, ports))...)
+		shut = append(shut, closedPorts(n.Address, nodeapi.TryPorts(ctx, n.Address, ports))...)
 	}
 
 	return shut

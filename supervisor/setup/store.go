@@ -14,25 +14,25 @@ import (
 	"saltern/supervisor/status"
 )
 
-// saved is what is kept on disk: enough to go on after a power cut at any
-// point. Secrets are in a file of their own.
+// saved is the state on disk, which is enough to continue after a power cut at any point. Secrets
+// are in another file.
 type saved struct {
 	Schema int `json:"schema"`
-	// Phase is the state that was reached; a failure stops within it.
+	// Phase is the state that was reached. A failure stops within it.
 	Phase  status.Setup `json:"phase"`
 	Since  time.Time    `json:"since"`
 	Source string       `json:"source,omitempty"` // where the answers came from
-	// Auto goes on by itself when what failed may pass: nobody is there to retry.
+	// Auto makes the set-up retry failures that may pass: nobody is there to retry.
 	Auto    bool     `json:"auto,omitempty"`
 	Answers Answers  `json:"answers"`
 	Done    []string `json:"done,omitempty"` // steps of the plan, by id
 	Failure *Failure `json:"failure,omitempty"`
-	// Part is set once this machine may be part of a cluster: there is no way
-	// back to the answers then.
+	// Part is set once this machine may be part of a cluster. After that the answers cannot be
+	// changed.
 	Part bool `json:"part,omitempty"`
 }
 
-// secrets are what the answers hold that nobody may read.
+// secrets are the answers that nobody may read.
 type secrets struct {
 	Secret   string `json:"secret,omitempty"`
 	Join     string `json:"join,omitempty"`
@@ -46,14 +46,14 @@ const (
 	maxStore    = 1 << 20
 )
 
-// store keeps saved in a directory of mode 0700. Every change is on the disk
-// when put returns.
+// store saves the state in a directory of mode 0700. Every change is on the disk when writeState
+// returns.
 type store struct {
 	dir    string
 	before func() error // in tests: power has failed
 }
 
-func (s store) get() (v saved, err error) {
+func (s store) readState() (v saved, err error) {
 	b, err := readBounded(filepath.Join(s.dir, stateFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return saved{Schema: storeSchema, Phase: status.SetupNew}, nil
@@ -67,7 +67,8 @@ func (s store) get() (v saved, err error) {
 		return saved{}, fmt.Errorf("state of the set-up: %w", err)
 	}
 	if v.Schema != storeSchema {
-		return saved{}, fmt.Errorf("state of the set-up: schema %d is not known to this version; install a newer one, or begin anew: applianced reset",
+		return saved{}, fmt.Errorf("state of the set-up: schema %d is not known to this version; "+
+			"install a newer one, or begin anew: applianced reset",
 			v.Schema)
 	}
 
@@ -86,8 +87,8 @@ func (s store) get() (v saved, err error) {
 	return v, nil
 }
 
-// put writes secrets first: a state without them would be no use.
-func (s store) put(v saved) error {
+// writeState writes the secrets first, because a state without them would be useless.
+func (s store) writeState(v saved) error {
 	if s.before != nil {
 		if err := s.before(); err != nil {
 			return err

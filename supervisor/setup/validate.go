@@ -15,18 +15,18 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Validate checks answers without trying anything: form, ranges, and what does
-// not go together. It fills in defaults from what the machine has, and takes a
-// join string apart. All faults are given at once, in the order of the form.
+// Validate checks answers without trying anything: their form, their ranges, and whether they
+// suit each other. It fills in defaults from the facts of the machine, and splits a join string.
+// It returns all faults at once, in the order of the form.
 func Validate(a Answers, f Facts, base Base) Validation {
 	c := &checker{a: a}
-	c.mode()
+	c.checkMode()
 	c.identity(f)
 	c.virtual(f)
 	c.network(f)
-	c.admin()
+	c.checkAdmin()
 	c.storage(f)
-	c.role()
+	c.checkRole()
 
 	if len(c.faults) == 0 {
 		c.settings(base)
@@ -39,7 +39,7 @@ func Validate(a Answers, f Facts, base Base) Validation {
 	return Validation{Answers: c.a, Faults: c.faults}
 }
 
-// Faults makes one error of a list; nil for an empty one.
+// Faults joins a list into one error. It returns nil for an empty list.
 func Faults(list []Fault) error {
 	var all *multierror.Error
 	for _, f := range list {
@@ -60,7 +60,7 @@ type checker struct {
 	faults []Fault
 }
 
-func (c *checker) bad(field, format string, args ...any) {
+func (c *checker) addFault(field, format string, args ...any) {
 	c.faults = append(c.faults, Fault{field, fmt.Sprintf(format, args...)})
 }
 
@@ -68,12 +68,12 @@ func (c *checker) bad(field, format string, args ...any) {
 // dot, dash, at most 63.
 func PlainName(s string) bool { return control.PlainName(s) && !strings.Contains(s, "..") }
 
-func (c *checker) mode() {
+func (c *checker) checkMode() {
 	a := &c.a
 	if a.Mode == JoinAsArbiter {
 		a.Mode = Join
 		if a.Storage.Role != "" && a.Storage.Role != RoleArbiter {
-			c.bad("storage.role", "differs from mode arbiter; leave it out")
+			c.addFault("storage.role", "differs from mode arbiter; leave it out")
 		}
 		a.Storage.Role = RoleArbiter
 	}
@@ -82,15 +82,17 @@ func (c *checker) mode() {
 		j, err := ParseJoin(a.JoinString)
 		switch {
 		case err != nil:
-			c.bad("join", "%v", err)
+			c.addFault("join", "%v", err)
 		case a.Secret != "" && a.Secret != j.Secret:
-			c.bad("secret", "differs from the one in the join string; leave it empty")
+			c.addFault("secret", "differs from the one in the join string; leave it empty")
 		case WeakSecret(j.Secret) != "":
-			c.bad("join",
+			c.addFault("join",
 				"its secret %s. Give the cluster another one on a node of it: applianced secret rotate",
 				WeakSecret(j.Secret))
 		default:
-			a.JoinString, a.Secret, a.Peers = j.String(), j.Secret, merge(j.Peers, a.Peers)
+			a.JoinString = j.String()
+			a.Secret = j.Secret
+			a.Peers = mergeUnique(j.Peers, a.Peers)
 		}
 
 		a.Mode = cmp.Or(a.Mode, Join)
@@ -98,61 +100,61 @@ func (c *checker) mode() {
 
 	switch a.Mode {
 	case "":
-		c.bad("mode",
-			"is missing: form (the first node of a new cluster), join (a node of one that exists) or arbiter (joins, and keeps no data)")
+		c.addFault("mode", "is missing: form (the first node of a new cluster), join (a node of one that exists) "+
+			"or arbiter (joins, and keeps no data)")
 	case Form:
 		if a.JoinString != "" {
-			c.bad("join", "is for mode join")
+			c.addFault("join", "is for mode join")
 		}
 
 		if len(a.Peers) > 0 {
-			c.bad("peers", "are for mode join: the first node of a cluster has none")
+			c.addFault("peers", "are for mode join: the first node of a cluster has none")
 		}
 
 		a.Cluster = cmp.Or(a.Cluster, "saltern")
 		if a.Secret != "" {
 			if why := freshFault(a.Secret); why != "" {
-				c.bad("secret", "%s; leave it empty and one is generated", why)
+				c.addFault("secret", "%s; leave it empty and one is generated", why)
 			}
 		}
 	case Join:
-		c.join()
+		c.checkJoin()
 	default:
-		c.bad("mode", "%.20q is not known: form, join or arbiter", a.Mode)
+		c.addFault("mode", "%.20q is not known: form, join or arbiter", a.Mode)
 	}
 
 	if a.Cluster != "" && !PlainName(a.Cluster) {
-		c.bad("cluster_id", "%.70q is not a plain name (letters, digits, dot, dash, at most 63)", a.Cluster)
+		c.addFault("cluster_id", "%.70q is not a plain name (letters, digits, dot, dash, at most 63)", a.Cluster)
 	}
 }
 
-func (c *checker) join() {
+func (c *checker) checkJoin() {
 	a := &c.a
 	if len(a.Peers) == 0 && a.JoinString == "" {
-		c.bad("peers", "is missing: the address of a node to join through, or a join string")
+		c.addFault("peers", "is missing: the address of a node to join through, or a join string")
 	}
 
 	if len(a.Peers) > 16 {
-		c.bad("peers", "at most 16 are tried")
+		c.addFault("peers", "at most 16 are tried")
 	}
 
 	for _, p := range a.Peers {
 		if !hostForm(p) {
-			c.bad("peers", "%.60q is not an address or host name (without a port)", p)
+			c.addFault("peers", "%.60q is not an address or host name (without a port)", p)
 		}
 	}
 
 	switch {
 	case a.JoinString != "":
 	case a.Secret == "":
-		c.bad("secret", "is missing: that of the cluster, or a join string")
+		c.addFault("secret", "is missing: that of the cluster, or a join string")
 	default:
 		switch why := freshFault(a.Secret); {
 		case why == "":
 		case secretFault(a.Secret) == "":
-			c.bad("secret", "%s. Give the cluster another one on a node of it: applianced secret rotate", why)
+			c.addFault("secret", "%s. Give the cluster another one on a node of it: applianced secret rotate", why)
 		default:
-			c.bad("secret", "%s", why)
+			c.addFault("secret", "%s", why)
 		}
 	}
 }
@@ -168,9 +170,9 @@ func (c *checker) identity(f Facts) {
 
 	switch {
 	case !PlainName(a.Node):
-		c.bad("node", "%.70q is not a host name (letters, digits, dot, dash, at most 63)", a.Node)
+		c.addFault("node", "%.70q is not a host name (letters, digits, dot, dash, at most 63)", a.Node)
 	case a.Node == "localhost" || strings.HasPrefix(a.Node, "localhost."):
-		c.bad("node", "localhost is every machine's name; give this one a name of its own")
+		c.addFault("node", "localhost is every machine's name; give this one a name of its own")
 	}
 
 	if a.Address == "" {
@@ -179,11 +181,11 @@ func (c *checker) identity(f Facts) {
 
 	switch ip, err := netip.ParseAddr(a.Address); {
 	case a.Address == "":
-		c.bad("address", "this machine has no address on a default route; say which one other nodes reach it by")
+		c.addFault("address", "this machine has no address on a default route; say which one other nodes reach it by")
 	case err != nil || ip.Zone() != "":
-		c.bad("address", "%.60q is not an IP address", a.Address)
+		c.addFault("address", "%.60q is not an IP address", a.Address)
 	case ip.IsUnspecified() || ip.IsMulticast():
-		c.bad("address", "%s is not the address of one machine", a.Address)
+		c.addFault("address", "%s is not the address of one machine", a.Address)
 	default:
 		a.Address = ip.String()
 	}
@@ -197,13 +199,13 @@ func (c *checker) identity(f Facts) {
 
 	for _, s := range a.Front {
 		if ip, err := netip.ParseAddr(s); err != nil || ip.Zone() != "" || ip.IsMulticast() {
-			c.bad("front", "%.60q is not an IP address", s)
+			c.addFault("front", "%.60q is not an IP address", s)
 		}
 	}
 
 	for _, p := range a.Peers {
 		if p == a.Address {
-			c.bad("peers", "%s is this machine", p)
+			c.addFault("peers", "%s is this machine", p)
 		}
 	}
 }
@@ -211,58 +213,58 @@ func (c *checker) identity(f Facts) {
 func (c *checker) network(f Facts) {
 	n := c.a.Network
 	if n.Hostname != "" && !PlainName(n.Hostname) {
-		c.bad("network.hostname", "%.70q is not a host name (letters, digits, dot, dash, at most 63)", n.Hostname)
+		c.addFault("network.hostname", "%.70q is not a host name (letters, digits, dot, dash, at most 63)", n.Hostname)
 	}
 
 	for _, s := range n.DNS {
 		if ip, err := netip.ParseAddr(s); err != nil || ip.IsUnspecified() {
-			c.bad("network.dns", "%.60q is not an IP address", s)
+			c.addFault("network.dns", "%.60q is not an IP address", s)
 		}
 	}
 
 	for _, s := range n.Search {
 		if !hostName.MatchString(s) || strings.Contains(s, "..") {
-			c.bad("network.search", "%.60q is not a domain, such as example.org", s)
+			c.addFault("network.search", "%.60q is not a domain, such as example.org", s)
 		}
 	}
 
 	for _, s := range n.NTP {
 		if !hostForm(s) {
-			c.bad("network.ntp", "%.60q is not an address or host name", s)
+			c.addFault("network.ntp", "%.60q is not an address or host name", s)
 		}
 	}
 
 	switch n.Method {
 	case "", "dhcp":
 		if n.Address != "" || n.Gateway != "" {
-			c.bad("network.method", "must be static for an address or gateway to be used")
+			c.addFault("network.method", "must be static for an address or gateway to be used")
 		}
 	case "static":
-		c.fixed(n)
+		c.checkFixed(n)
 	default:
-		c.bad("network.method", "%.20q is not known: dhcp or static", n.Method)
+		c.addFault("network.method", "%.20q is not known: dhcp or static", n.Method)
 	}
 
 	if n.Interface != "" && !slices.ContainsFunc(f.Interfaces,
 		func(i Interface) bool { return i.Name == n.Interface }) {
-		c.bad("network.interface", "this machine has no %.20q", n.Interface)
+		c.addFault("network.interface", "this machine has no %.20q", n.Interface)
 	}
 
 	if n.Method != "" && !f.Managed {
-		c.bad("network.method", "the network of this machine is managed elsewhere; leave it out")
+		c.addFault("network.method", "the network of this machine is managed elsewhere; leave it out")
 	}
 }
 
-// fixed checks a fixed address and its gateway, each as far as it goes without the other.
-func (c *checker) fixed(n Network) {
+// checkFixed checks a fixed address and its gateway, each as far as possible without the other.
+func (c *checker) checkFixed(n Network) {
 	p, err := netip.ParsePrefix(n.Address)
 	switch {
 	case n.Address == "":
-		c.bad("network.address", "is missing: an address with a prefix length, such as 192.0.2.10/24")
+		c.addFault("network.address", "is missing: an address with a prefix length, such as 192.0.2.10/24")
 	case err != nil:
-		c.bad("network.address", "%.60q is not an address with a prefix length, such as 192.0.2.10/24", n.Address)
+		c.addFault("network.address", "%.60q is not an address with a prefix length, such as 192.0.2.10/24", n.Address)
 	case !p.Addr().IsGlobalUnicast() && !p.Addr().IsLinkLocalUnicast():
-		c.bad("network.address", "%s is not the address of one machine", n.Address)
+		c.addFault("network.address", "%s is not the address of one machine", n.Address)
 	}
 
 	if n.Gateway == "" {
@@ -271,13 +273,13 @@ func (c *checker) fixed(n Network) {
 
 	switch g, gatewayErr := netip.ParseAddr(n.Gateway); {
 	case gatewayErr != nil:
-		c.bad("network.gateway", "%.60q is not an IP address", n.Gateway)
+		c.addFault("network.gateway", "%.60q is not an IP address", n.Gateway)
 	case err == nil && (!p.Contains(g) || g == p.Addr()):
-		c.bad("network.gateway", "%s is not another machine of the network %s", g, p.Masked())
+		c.addFault("network.gateway", "%s is not another machine of the network %s", g, p.Masked())
 	}
 }
 
-func (c *checker) admin() {
+func (c *checker) checkAdmin() {
 	a := &c.a.Admin
 	var keys []string
 	for _, text := range a.SSHKeys { // a whole file, perhaps
@@ -286,18 +288,18 @@ func (c *checker) admin() {
 
 	a.SSHKeys = keys
 	if len(keys) > maxSSHKeys {
-		c.bad("admin.ssh_keys", "at most %d", maxSSHKeys)
+		c.addFault("admin.ssh_keys", "at most %d", maxSSHKeys)
 		return
 	}
 
 	for _, k := range keys {
 		if _, err := ParseSSHKey(k); err != nil {
-			c.bad("admin.ssh_keys", "%.40q %s", k, err.Error())
+			c.addFault("admin.ssh_keys", "%.40q %s", k, err.Error())
 		}
 	}
 
 	if why := PasswordFault(a.Password); a.Password != "" && why != "" {
-		c.bad("admin.password", "%s", why)
+		c.addFault("admin.password", "%s", why)
 	}
 }
 
@@ -313,37 +315,37 @@ func (c *checker) storage(f Facts) {
 
 	switch k := a.Storage.Kind; {
 	case k != "" && !slices.Contains(kinds, k):
-		c.bad("storage.kind", "%.20q is not known: %s", k, strings.Join(kinds, ", "))
+		c.addFault("storage.kind", "%.20q is not known: %s", k, strings.Join(kinds, ", "))
 	case k == settings.LocalStorage && a.Mode == Join:
-		c.bad("storage.kind", "local is for a machine alone; a node that joins shares the cluster's storage")
+		c.addFault("storage.kind", "local is for a machine alone; a node that joins shares the cluster's storage")
 	case k == settings.DirectoryStorage && a.Storage.Path == "":
-		c.bad("storage.path", "is missing: the directory that all nodes share")
+		c.addFault("storage.path", "is missing: the directory that all nodes share")
 	case k == settings.VolumeStorage && !f.Volume:
-		c.bad("storage.kind", "a shared volume needs glusterd, which is not installed on this machine")
+		c.addFault("storage.kind", "a shared volume needs glusterd, which is not installed on this machine")
 	}
 
 	if p := a.Storage.Path; p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) == "/" ||
 		strings.ContainsAny(p, "\n\x00")) {
-		c.bad("storage.path", "%.60q is not an absolute path below /", p)
+		c.addFault("storage.path", "%.60q is not an absolute path below /", p)
 	}
 
 	if a.DataDisk == autoDisk {
 		c.onlyDisk(f)
 	} else if d := a.DataDisk; d != "" {
 		if !strings.HasPrefix(d, "/dev/") || strings.Contains(d, "..") {
-			c.bad("data_disk", "%.60q is not a block device such as /dev/sdb", d)
+			c.addFault("data_disk", "%.60q is not a block device such as /dev/sdb", d)
 		} else if i := slices.IndexFunc(f.Disks, func(x Disk) bool { return x.Path == d }); i < 0 {
-			c.bad("data_disk", "this machine has no free disk %.60q", d)
+			c.addFault("data_disk", "this machine has no free disk %.60q", d)
 		} else if !f.Disks[i].Empty && !a.EraseDisk {
-			c.bad("data_disk", "%s is not empty (%s); erase_data_disk: true erases it", d, f.Disks[i].Why)
+			c.addFault("data_disk", "%s is not empty (%s); erase_data_disk: true erases it", d, f.Disks[i].Why)
 		}
 	}
 }
 
-// AutoDisk, as data disk, stands for the only empty disk of the machine.
+// autoDisk, as the data disk, means the only empty disk of the machine.
 const autoDisk = "auto"
 
-// onlyDisk replaces AutoDisk by the disk that it means.
+// onlyDisk replaces autoDisk by the path of the only empty disk.
 func (c *checker) onlyDisk(f Facts) {
 	var empty []string
 	for _, d := range f.Disks {
@@ -354,17 +356,17 @@ func (c *checker) onlyDisk(f Facts) {
 
 	switch len(empty) {
 	case 0:
-		c.bad("data_disk",
-			"is auto, but this machine has no empty disk besides the system's; attach one, or leave data_disk out to use the system's disk")
+		c.addFault("data_disk",
+			"is auto, but this machine has no empty disk besides the system's; "+
+				"attach one, or leave data_disk out to use the system's disk")
 	case 1:
 		c.a.DataDisk = empty[0]
 	default:
-		c.bad("data_disk", "is auto, but several disks are empty (%s); name one of them", strings.Join(empty, ", "))
+		c.addFault("data_disk", "is auto, but several disks are empty (%s); name one of them", strings.Join(empty, ", "))
 	}
 }
 
-// settings has appliance.yaml, as it would be written, checked by its own
-// package.
+// settings renders appliance.yaml and lets package settings check it.
 func (c *checker) settings(base Base) {
 	text, err := Render(c.a, base)
 	if err == nil {
@@ -376,10 +378,10 @@ func (c *checker) settings(base Base) {
 	case err == nil:
 	case asMulti(err, &many):
 		for _, e := range many.Errors {
-			c.bad("settings", "%s", strings.TrimPrefix(e.Error(), "settings: "))
+			c.addFault("settings", "%s", strings.TrimPrefix(e.Error(), "settings: "))
 		}
 	default:
-		c.bad("settings", "%v", err)
+		c.addFault("settings", "%v", err)
 	}
 }
 
@@ -389,7 +391,7 @@ func asMulti(err error, to **multierror.Error) bool {
 	return ok
 }
 
-func merge(a, b []string) []string {
+func mergeUnique(a, b []string) []string {
 	out := slices.Clone(a)
 	for _, s := range b {
 		if !slices.Contains(out, s) {

@@ -8,8 +8,8 @@ import (
 	"saltern/supervisor/internal/vip"
 )
 
-// virtual checks the form of the virtual address, and that it belongs to the
-// network of this machine and to nobody.
+// virtual checks the form of the virtual address, and that it belongs to the network of this
+// machine and to no machine.
 func (c *checker) virtual(f Facts) {
 	a := &c.a
 	if a.Virtual == "" {
@@ -19,7 +19,7 @@ func (c *checker) virtual(f Facts) {
 	const field = "virtual_address"
 	v, err := netip.ParseAddr(a.Virtual)
 	if err != nil || v.Zone() != "" || !v.IsGlobalUnicast() {
-		c.bad(field, "%.60q is not an IP address", a.Virtual)
+		c.addFault(field, "%.60q is not an IP address", a.Virtual)
 		return
 	}
 
@@ -27,23 +27,24 @@ func (c *checker) virtual(f Facts) {
 	own, err := netip.ParseAddr(a.Address)
 	switch {
 	case f.EC2:
-		c.bad(field, "addresses on EC2 do not move this way: leave it empty, and use a network load balancer or DNS")
+		c.addFault(field, "addresses on EC2 do not move this way: "+
+			"leave it empty, and use a network load balancer or DNS")
 	case err != nil: // a fault of the address
 	case v == own:
-		c.bad(field, "is this node's own address; it has to be one that no machine has")
+		c.addFault(field, "is this node's own address; it has to be one that no machine has")
 	case v.Is4() != own.Is4():
-		c.bad(field, "has to be of the same kind as the address for the other nodes, %s", own)
+		c.addFault(field, "has to be of the same kind as the address for the other nodes, %s", own)
 	case a.Virtual == a.Network.Gateway:
-		c.bad(field, "is the gateway's address; it has to be one that no machine has")
+		c.addFault(field, "is the gateway's address; it has to be one that no machine has")
 	case slices.Contains(a.Peers, a.Virtual):
-		c.bad(field, "is the address of a node; it has to be one that no machine has")
+		c.addFault(field, "is the address of a node; it has to be one that no machine has")
 	default:
 		list := networks(f, a.Network)
-		if known(list) {
+		if hasNetwork(list) {
 			list = append(list,
 				vip.Interface{Name: "own", Addresses: []netip.Prefix{netip.PrefixFrom(own, own.BitLen())}})
 			if _, err := vip.Place(v, own, list); err != nil {
-				c.bad(field, "%v", err)
+				c.addFault(field, "%v", err)
 			}
 		}
 	}
@@ -52,11 +53,12 @@ func (c *checker) virtual(f Facts) {
 		ip, err := netip.ParseAddr(s)
 		return err != nil || ip.IsUnspecified() && (ip.Is6() || v.Is4())
 	}) {
-		c.bad("front", "has to be left out with a virtual address: the load balancer listens on all addresses then")
+		c.addFault("front", "has to be left out with a virtual address: "+
+			"the load balancer listens on all addresses then")
 	}
 }
 
-// networks are the interfaces of the machine with the network that is asked for.
+// networks returns the interfaces of the machine, with the network that was asked for.
 func networks(f Facts, n Network) (out []vip.Interface) {
 	for _, i := range f.Interfaces {
 		v := vip.Interface{Name: i.Name}
@@ -73,15 +75,14 @@ func networks(f Facts, n Network) (out []vip.Interface) {
 	return out
 }
 
-// known reports whether any network of the machine is known, not only addresses.
-func known(list []vip.Interface) bool {
+// hasNetwork reports whether any network of the machine is known, not only addresses.
+func hasNetwork(list []vip.Interface) bool {
 	return slices.ContainsFunc(list, func(i vip.Interface) bool {
 		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return !p.IsSingleIP() })
 	})
 }
 
-// virtual looks whether this machine can have the virtual address and nobody
-// has it yet.
+// virtual checks whether this machine can have the virtual address, and whether it is free.
 func (p *Preflight) virtual(ctx context.Context, a Answers) Check {
 	c := Check{Name: "virtual", What: "virtual address " + a.Virtual, Result: Pass, Detail: "free"}
 	if why, hint := p.unable(a, a.Virtual); why != "" {
@@ -105,8 +106,8 @@ func (p *Preflight) virtual(ctx context.Context, a Answers) Check {
 	return c
 }
 
-// unable says why this machine cannot have a virtual address, and what to do;
-// empty when it can.
+// unable returns why this machine cannot have a virtual address, and what to do. why is "" when
+// it can.
 func (p *Preflight) unable(a Answers, virtual string) (why, hint string) {
 	if p.Facts.EC2 {
 		return "addresses on EC2 do not move this way", "use a network load balancer or DNS"
@@ -129,7 +130,7 @@ func (p *Preflight) unable(a Answers, virtual string) (why, hint string) {
 	return "", ""
 }
 
-// joinedVirtual compares the cluster's virtual address with what was said here.
+// joinedVirtual compares the cluster's virtual address with the answers.
 func (p *Preflight) joinedVirtual(a Answers, cluster string) Check {
 	c := Check{Name: "virtual", What: "virtual address of the cluster", Result: Pass, Detail: cluster}
 	if a.Virtual != "" && a.Virtual != cluster {
@@ -137,7 +138,8 @@ func (p *Preflight) joinedVirtual(a Answers, cluster string) Check {
 		if cluster == "" {
 			c.Detail = "it has none"
 		}
-		c.Hint = "leave the virtual address out: a node that joins learns it; to change it on the cluster: applianced virtual-address"
+		c.Hint = "leave the virtual address out: a node that joins learns it; " +
+			"to change it on the cluster: applianced virtual-address"
 		return c
 	}
 

@@ -8,35 +8,36 @@ import (
 	"unicode"
 )
 
-// minSecretBits is the least estimate of a secret that is taken. Joining gives
-// a stranger six guesses a minute and nothing to try off line (package
-// nodeapi); those who read a disk of a node need not guess.
+// minSecretBits is the smallest estimate that a secret needs. Joining gives a stranger six
+// guesses a minute and nothing to try off line (package nodeapi). Whoever can read a node's disk
+// need not guess.
 const minSecretBits = 40
 
-// What a character costs whoever guesses, in bits.
+// The estimated cost of a character to an attacker who guesses, in bits.
 const (
 	repeatBits = 0.5 // it is as the one before, or goes on with a row, or with what was there before
 	wordBits   = 6   // a word of the list below, or a piece that comes again
 	textBits   = 2.5 // a letter after a letter: most are words
 )
 
-// commonWords are what everybody tries first, in lower case and without the
-// usual disguise (see plainLetters).
+// commonWords are the first guesses of every attacker, in lower case and without the usual
+// disguise (see plainLetters).
 var commonWords = strings.Fields(`password passwort passphrase changeme change-me secret geheim letmein welcome administrator admin root login
 	master minion saltstack saltern salt cluster appliance default test example monkey dragon shadow football baseball sunshine princess
 	iloveyou trustno abc123 superman batman starwars whatever computer internet server company summer winter spring autumn
 	january february march april june july august september october november december`)
 
-// rows are sequences of keys and characters that cost no thought.
+// rows are sequences of keys and characters that are easy to guess.
 var rows = []string{"01234567890", "abcdefghijklmnopqrstuvwxyz", "qwertyuiop", "qwertzuiop", "azertyuiop",
 	"asdfghjkl", "yxcvbnm", "zxcvbnm", "!@#$%^&*()", "1q2w3e4r5t6y7u8i9o0p"}
 
-// WeakSecret says what is wrong with a secret that somebody could guess, without
-// repeating it; empty for a good one. It is asked of secrets that come in; a
-// cluster goes on with the one that it has.
+// WeakSecret returns why a secret is easy to guess, without repeating it, or "" for a good one.
+// It is for new secrets. A cluster keeps the one that it has.
 func WeakSecret(s string) string {
 	if bits := secretBits(s); bits < minSecretBits {
-		return fmt.Sprintf("is too easy to guess (about %.0f bits of %d): take four or more words that do not belong together, or 20 random characters as of: openssl rand -hex 20; "+
+		return fmt.Sprintf("is too easy to guess (about %.0f bits of %d): "+
+			"take four or more words that do not belong together, or 20 random characters as of: "+
+			"openssl rand -hex 20; "+
 			"repeated characters, rows of keys, years and common words count for little", bits, minSecretBits)
 	}
 	return ""
@@ -46,8 +47,8 @@ func WeakSecret(s string) string {
 var plainLetters = strings.NewReplacer("@", "a", "4", "a", "3", "e", "1", "i", "!", "i", "0", "o", "5", "s",
 	"$", "s", "7", "t")
 
-// secretBits estimates how many guesses a secret takes, as their logarithm. It
-// is meant to be too low for what people think of rather than too high.
+// secretBits estimates the logarithm of the guesses that a secret takes. For secrets that people
+// invent it is rather too low than too high.
 func secretBits(s string) float64 {
 	lower := strings.ToLower(s)
 	plain := plainLetters.Replace(lower) // of the same length
@@ -67,7 +68,7 @@ func secretBits(s string) float64 {
 	return bits
 }
 
-// wordAt is the length of the longest common word that s begins with.
+// wordAt returns the length of the longest common word at the beginning of s.
 func wordAt(s string) (n int) {
 	for _, w := range commonWords {
 		if strings.HasPrefix(s, w) {
@@ -77,8 +78,8 @@ func wordAt(s string) (n int) {
 	return n
 }
 
-// earlier is the length of the longest piece at i that was there before, 0 when
-// it is shorter than three characters.
+// earlier returns the length of the longest piece at i that also occurs before i, or 0 if that is
+// shorter than three characters.
 func earlier(s string, i int) int {
 	n := 0
 	for n < len(s)-i && strings.Contains(s[:i+n], s[i:i+n+1]) {
@@ -112,8 +113,7 @@ func charBits(s, lower string, i int) float64 {
 	return math.Log2(16) // of the signs few are used
 }
 
-// inRow reports whether three characters follow each other in a row, in either
-// direction.
+// inRow reports whether three characters follow each other in one of rows, in either direction.
 func inRow(s string) bool {
 	back := string([]byte{s[2], s[1], s[0]})
 	return slices.ContainsFunc(rows, func(r string) bool { return strings.Contains(r, s) || strings.Contains(r, back) })

@@ -74,8 +74,8 @@ func Words(err error, s *settings.Settings) (text string, is bool) {
 	return "", false
 }
 
-// paths are the files that an error names.
-func paths(err error) (out []string) {
+// pathsOf are the files that an error names.
+func pathsOf(err error) (out []string) {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		out = append(out, e.Path)
 	}
@@ -89,7 +89,7 @@ func paths(err error) (out []string) {
 // those of an [os.Root], which nodes open on the shared storage.
 func concerns(err error, dir string) bool {
 	dir = filepath.Clean(dir)
-	for _, p := range paths(err) {
+	for _, p := range pathsOf(err) {
 		if p == dir || strings.HasPrefix(p, dir+"/") || p != "" && !filepath.IsAbs(p) {
 			return true
 		}
@@ -99,7 +99,7 @@ func concerns(err error, dir string) bool {
 
 // hidden reports whether an error is about dir itself, or a file that only programs know.
 func hidden(err error, dir string) bool {
-	for _, p := range paths(err) {
+	for _, p := range pathsOf(err) {
 		if filepath.Clean(p) == filepath.Clean(dir) || strings.HasPrefix(filepath.Base(p), ".") {
 			return true
 		}

@@ -62,8 +62,8 @@ type BackupList struct {
 	Result string `json:"result,omitempty"`
 }
 
-// line words it in one line.
-func (b Backup) line(now time.Time) string {
+// oneLine words it in one line.
+func (b Backup) oneLine(now time.Time) string {
 	text := "none yet"
 	if l := b.Last; l != nil {
 		text = fmt.Sprintf("%s old, made by %s, %s", Age(now.Sub(l.Time)), l.Node, Size(uint64(max(l.Bytes, 0))))

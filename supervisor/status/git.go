@@ -52,8 +52,13 @@ type GitList struct {
 // another fault.
 func GitCode(f control.Fault) (c Code, ok bool) {
 	c, ok = map[control.Fault]Code{
-		control.GitPillarFault: GitPillars, control.GitFilesFault: GitFiles, control.GitAwayFault: GitAway, control.GitLoginFault: GitLogin,
-		control.GitHostKeyFault: GitHostKey, control.GitRefFault: GitRefGone, control.GitSizeFault: GitSize,
+		control.GitPillarFault:  GitPillars,
+		control.GitFilesFault:   GitFiles,
+		control.GitAwayFault:    GitAway,
+		control.GitLoginFault:   GitLogin,
+		control.GitHostKeyFault: GitHostKey,
+		control.GitRefFault:     GitRefGone,
+		control.GitSizeFault:    GitSize,
 	}[f]
 	return c, ok
 }

@@ -40,8 +40,9 @@ func clusterKinds() []Kind {
 			Code:     NodeUnreachable,
 			Severity: Warning,
 			Title:    "node %s is unreachable",
-			Next:     "applianced ping %s; if it is gone for good, and the other nodes say the same: applianced remove %s",
-			Visible:  10 * time.Second,
+			Next: "applianced ping %s; if it is gone for good, and the other nodes say the same: " +
+				"applianced remove %s",
+			Visible: 10 * time.Second,
 		},
 
 		{
@@ -66,15 +67,17 @@ func clusterKinds() []Kind {
 			Code:     MastersApart,
 			Severity: Warning,
 			Title:    "the masters of this node and of %s do not reach each other",
-			Next:     "let the port that the cause names through between the two nodes, both ways; applianced ping %s tries it",
-			Visible:  10 * time.Second,
+			Next: "let the port that the cause names through between the two nodes, both ways; " +
+				"applianced ping %s tries it",
+			Visible: 10 * time.Second,
 		},
 
 		{
 			Code:     ArbiterUnwell,
 			Severity: Warning,
 			Title:    "the arbiter %s does not decide between the copies",
-			Next:     "applianced status and applianced storage status on %s; until then the loss of a copy may stop the volume",
+			Next: "applianced status and applianced storage status on %s; " +
+				"until then the loss of a copy may stop the volume",
 			DependsOn: []Code{
 				NodeRemoved, SetupStopped, NodeUnreachable, VolumeAbsent, VolumeHangs,
 				VolumeStopped, VolumeNoQuorum, StorageDaemon, StorageRejected,
@@ -98,7 +101,8 @@ func clusterKinds() []Kind {
 			Next: "find that machine, often a copy that was made for a test or as a backup, " +
 				"and run applianced reset --yes on it: it becomes a new machine, and %s goes on. " +
 				"The copy itself says SCA-115. If it is %s itself, which has got another address and says SCA-604, " +
-				"give it its own back. Which one is to stay after a restore: docs/backup.md, Clones and restored machines",
+				"give it its own back. Which one is to stay after a restore: " +
+				"docs/backup.md, Clones and restored machines",
 			DependsOn: []Code{NotTheNode},
 			Visible:   5 * time.Second,
 		},
@@ -107,7 +111,8 @@ func clusterKinds() []Kind {
 			Code:     NotTheNode,
 			Severity: Fatal,
 			Title:    "this machine has the key of node %s and is not in its place",
-			Next: "if this is a copy of %s: applianced reset --yes makes it a new machine, and changes nothing in the cluster. " +
+			Next: "if this is a copy of %s: applianced reset --yes makes it a new machine, " +
+				"and changes nothing in the cluster. " +
 				"If it is %s itself, restored or moved: give it the address of %s, and switch the other machine off",
 			DependsOn: []Code{NodeRemoved},
 			Visible:   5 * time.Second,
@@ -184,19 +189,21 @@ func balancerKinds() []Kind {
 		},
 
 		{
-			Code:      VirtualUnable,
-			Severity:  Warning,
-			Title:     "this node cannot take the virtual address %s",
-			Next:      "fix the cause; it is tried again by itself. Another address: applianced virtual-address ADDRESS",
+			Code:     VirtualUnable,
+			Severity: Warning,
+			Title:    "this node cannot take the virtual address %s",
+			Next: "fix the cause; it is tried again by itself. " +
+				"Another address: applianced virtual-address ADDRESS",
 			DependsOn: []Code{NodeRemoved, SetupStopped},
 			Visible:   5 * time.Second,
 		},
 
 		{
-			Code:      SourceLimited,
-			Severity:  Warning,
-			Title:     "the load balancer refuses connections of a source",
-			Next:      "applianced lb status lists the sources; if it is no site of yours: block it in front of the node",
+			Code:     SourceLimited,
+			Severity: Warning,
+			Title:    "the load balancer refuses connections of a source",
+			Next: "applianced lb status lists the sources; " +
+				"if it is no site of yours: block it in front of the node",
 			DependsOn: []Code{NodeRemoved, SetupStopped},
 		},
 	}

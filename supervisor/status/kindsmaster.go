@@ -146,7 +146,8 @@ func apiKinds() []Kind {
 			Code:     APIDown,
 			Severity: Warning,
 			Title:    "Salt's API is not served by this node",
-			Next:     "fix what the cause names, it is tried again by itself; then applianced logs api; applianced restart api",
+			Next: "fix what the cause names, it is tried again by itself; then applianced logs api; " +
+				"applianced restart api",
 			DependsOn: []Code{
 				NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable,
 				AccountMissing,
@@ -159,7 +160,8 @@ func apiKinds() []Kind {
 			Severity: Warning,
 			Title:    "the load balancer of this node cannot reach its salt-api",
 			Next: "fix what the cause names: ss -ltnp says which program has a port; " +
-				"front.api_port and rest_cherrypy may name the same one; 0 in front.api_port leaves the API to salt-api alone",
+				"front.api_port and rest_cherrypy may name the same one; " +
+				"0 in front.api_port leaves the API to salt-api alone",
 			DependsOn: []Code{
 				NodeRemoved, SetupStopped, APIDown, MasterDown, MasterSilent, ReturnsNotKept,
 				MasterConfig, BalancerDown, BalancerSilent, DiskFull, StorageUnusable, AccountMissing,
@@ -174,19 +176,21 @@ func gitKinds() []Kind {
 	hiding := []Code{MasterDown, DiskFull, StorageUnusable}
 	return []Kind{
 		{
-			Code:      GitPillars,
-			Severity:  Warning,
-			Title:     "git pillars cannot be fetched",
-			Next:      "applianced git shows which; look at the disk of the master's cache directory, and at the program git",
+			Code:     GitPillars,
+			Severity: Warning,
+			Title:    "git pillars cannot be fetched",
+			Next: "applianced git shows which; look at the disk of the master's cache directory, " +
+				"and at the program git",
 			DependsOn: hiding,
 			Visible:   5 * time.Second,
 		},
 
 		{
-			Code:      GitFiles,
-			Severity:  Warning,
-			Title:     "files from git cannot be fetched",
-			Next:      "applianced git shows which; look at the disk of the master's cache directory, and at the program git",
+			Code:     GitFiles,
+			Severity: Warning,
+			Title:    "files from git cannot be fetched",
+			Next: "applianced git shows which; look at the disk of the master's cache directory, " +
+				"and at the program git",
 			DependsOn: hiding,
 			Visible:   5 * time.Second,
 		},

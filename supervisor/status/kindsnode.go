@@ -123,8 +123,9 @@ func nodeKinds() []Kind {
 			Code:     NetworkDown,
 			Severity: Fatal,
 			Title:    "this node has no network",
-			Next:     "look at the cable, the virtual switch or the bond: ip link, networkctl; all goes on by itself then",
-			Visible:  3 * time.Second,
+			Next: "look at the cable, the virtual switch or the bond: ip link, networkctl; " +
+				"all goes on by itself then",
+			Visible: 3 * time.Second,
 		},
 	}
 }
@@ -136,7 +137,8 @@ func guardKinds() []Kind {
 			Code:     FirewallWrong,
 			Severity: Warning,
 			Title:    "the firewall's rules are not those of this node",
-			Next: "sudo systemctl restart nftables loads them; if they are gone again, find the program that takes them away. " +
+			Next: "sudo systemctl restart nftables loads them; " +
+				"if they are gone again, find the program that takes them away. " +
 				"Rules of your own belong into /etc/nftables.d",
 			Visible: 10 * time.Second,
 		},
@@ -153,14 +155,16 @@ func guardKinds() []Kind {
 			Code:     ProfileOff,
 			Severity: Warning,
 			Title:    "the AppArmor profile %s is not enforced",
-			Next:     "sudo systemctl reload apparmor loads it, or says what is wrong with it; sudo aa-status shows all",
+			Next: "sudo systemctl reload apparmor loads it, or says what is wrong with it; " +
+				"sudo aa-status shows all",
 		},
 
 		{
 			Code:     SSHConfig,
 			Severity: Warning,
 			Title:    "sshd refuses its configuration: its next start fails, and nobody can log in by SSH then",
-			Next: "correct the file that the cause names, most often in /etc/ssh/sshd_config.d; sudo sshd -t looks at it. " +
+			Next: "correct the file that the cause names, most often in /etc/ssh/sshd_config.d; " +
+				"sudo sshd -t looks at it. " +
 				"A name in ListenAddress has to be known whenever sshd starts: an address is safer",
 		},
 
@@ -168,15 +172,17 @@ func guardKinds() []Kind {
 			Code:     GuardsUnseen,
 			Severity: Warning,
 			Title:    "nothing looks at what guards this node (%s)",
-			Next:     "systemctl status saltern-firewall.timer saltern-guards.timer, and the services of the same names",
-			Visible:  2 * time.Minute,
+			Next: "systemctl status saltern-firewall.timer saltern-guards.timer, " +
+				"and the services of the same names",
+			Visible: 2 * time.Minute,
 		},
 
 		{
-			Code:      TimeAway,
-			Severity:  Notice,
-			Title:     "no time server answers",
-			Next:      "name one that the node reaches (network.ntp in the answers, or DHCP); chronyc -n sources shows them",
+			Code:     TimeAway,
+			Severity: Notice,
+			Title:    "no time server answers",
+			Next: "name one that the node reaches (network.ntp in the answers, or DHCP); " +
+				"chronyc -n sources shows them",
 			DependsOn: []Code{ClockUnsynced},
 			Visible:   10 * time.Minute,
 		},
@@ -210,7 +216,8 @@ func upkeepKinds() []Kind {
 			Code:     SystemOld,
 			Severity: Notice,
 			Title:    "the system of this node is older than three months",
-			Next:     "build a newer version of the image and upgrade to it (docs/updates.md): applianced upgrade --all FILE",
+			Next: "build a newer version of the image and upgrade to it (docs/updates.md): " +
+				"applianced upgrade --all FILE",
 		},
 
 		{
@@ -273,7 +280,8 @@ func upkeepKinds() []Kind {
 			Code:     UpgradeGaveUp,
 			Severity: Notice,
 			Title:    "this node went back from version %s by itself",
-			Next:     "journalctl -b -1 may say why; install a newer version, or the same again: applianced upgrade FILE",
+			Next: "journalctl -b -1 may say why; install a newer version, or the same again: " +
+				"applianced upgrade FILE",
 		},
 	}
 }

@@ -58,8 +58,9 @@ func storageKinds() []Kind {
 			Code:     VolumeNoQuorum,
 			Severity: Warning,
 			Title:    "too many copies of the shared volume are away",
-			Next:     "bring a node back; the rest follows by itself; if most are lost for good: applianced recover --new-cluster",
-			Visible:  3 * time.Second,
+			Next: "bring a node back; the rest follows by itself; " +
+				"if most are lost for good: applianced recover --new-cluster",
+			Visible: 3 * time.Second,
 		},
 
 		{
@@ -180,7 +181,8 @@ func storageKinds() []Kind {
 			Code:     CopyUndecided,
 			Severity: Warning,
 			Title:    "the copy of the shared volume on this node may be older than those of other nodes",
-			Next:     "start the other nodes; if several were put back: docs/backup.md, Snapshots, says how one copy is chosen",
+			Next: "start the other nodes; if several were put back: " +
+				"docs/backup.md, Snapshots, says how one copy is chosen",
 		},
 
 		{

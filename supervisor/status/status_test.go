@@ -447,7 +447,7 @@ func TestBackupLine(t *testing.T) {
 			Bytes: -1,
 		}},
 	} {
-		if got := b.line(now); got != want {
+		if got := b.oneLine(now); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -347,7 +347,7 @@ func (t *wording) keys() {
 	}
 
 	if d.Backup != nil {
-		t.paragraph("Backup   ", d.Backup.line(d.Time))
+		t.paragraph("Backup   ", d.Backup.oneLine(d.Time))
 	}
 
 	if d.Upgrade != nil {

@@ -53,7 +53,8 @@ func (d *Dissolution) Fault() error {
 
 	if i := slices.IndexFunc(hosts, func(h string) bool { return !d.isSelf(h) }); i >= 0 &&
 		slices.ContainsFunc(hosts, d.isSelf) {
-		return fmt.Errorf("glusterd of this machine serves others too (%s), and the volume %s has copies here and on %s; take this node out of its cluster first: applianced leave",
+		return fmt.Errorf("glusterd of this machine serves others too (%s), "+
+			"and the volume %s has copies here and on %s; take this node out of its cluster first: applianced leave",
 			strings.Join(others, ", "), d.s.Storage.Volume, hosts[i])
 	}
 

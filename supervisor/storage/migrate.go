@@ -350,7 +350,8 @@ func checkClaim(path, node string) error {
 	}
 	var have contentMark
 	if json.Unmarshal(b, &have) != nil || have.Node != node {
-		return fmt.Errorf("the volume holds the data of node %q already; this node's directory is not mixed with it: move it away by hand",
+		return fmt.Errorf("the volume holds the data of node %q already; "+
+			"this node's directory is not mixed with it: move it away by hand",
 			have.Node)
 	}
 	return nil

@@ -325,7 +325,8 @@ func placeCertificate(dir string, authority []byte, p cert.Pair) error {
 	}
 	err := cert.Install(dir, authority, p)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		err = fmt.Errorf("%w; make links there to files that can be written: for f in pem key ca; do ln -s /etc/ssl/glusterfs.$f %s/; done",
+		err = fmt.Errorf("%w; make links there to files that can be written: for f in pem key ca; "+
+			"do ln -s /etc/ssl/glusterfs.$f %s/; done",
 			err, dir)
 	}
 	return err

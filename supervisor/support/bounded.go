@@ -14,9 +14,9 @@ import (
 // commandTime bounds each program that is asked.
 const commandTime = 10 * time.Second
 
-// run gives what a program printed, at most maxFile bytes, also of one that
+// runBounded gives what a program printed, at most maxFile bytes, also of one that
 // fails or is stopped.
-func run(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
+func runBounded(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
 	out, err := command.Exec{Limit: limit, MaxOutput: maxFile, Cut: true}.Run(ctx, argv)
 	if err == nil && out.Exit != 0 { // what it said is given anyhow
 		err = fmt.Errorf("exit status %d", out.Exit)
@@ -24,11 +24,11 @@ func run(ctx context.Context, limit time.Duration, argv ...string) ([]byte, erro
 	return slices.Concat(out.Stdout, out.Stderr), err
 }
 
-// look reports whether a directory answers; it is asked by a child, since a call
+// checkAnswers reports whether a directory answers; it is asked by a child, since a call
 // on a file system that hangs cannot be interrupted. One that is not there
 // answers.
-func look(ctx context.Context, dir string) error {
-	_, err := run(ctx, commandTime, "sh", "-c",
+func checkAnswers(ctx context.Context, dir string) error {
+	_, err := runBounded(ctx, commandTime, "sh", "-c",
 		`for d in "$0" "$0"/pki; do ls -f "$d" >/dev/null 2>&1; done; true`, dir)
 	return err
 }

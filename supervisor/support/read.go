@@ -14,9 +14,9 @@ import (
 	"saltern/internal/durable"
 )
 
-// tail reads the end of a regular file from a line's beginning; it never
+// readTail reads the end of a regular file from a line's beginning; it never
 // blocks on a pipe or a device, and follows no link.
-func tail(path string, limit int64) ([]byte, error) {
+func readTail(path string, limit int64) ([]byte, error) {
 	f, fi, err := durable.Open(path, durable.Refuse)
 	if err != nil {
 		return nil, err
@@ -45,9 +45,9 @@ func tail(path string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// walk is filepath.WalkDir without the directory hangs, unless that is empty.
+// walkFiles is filepath.WalkDir without the directory hangs, unless that is empty.
 // It is not even looked at.
-func walk(dir, hangs string, visit fs.WalkDirFunc) error {
+func walkFiles(dir, hangs string, visit fs.WalkDirFunc) error {
 	if hangs != "" && within(dir, hangs) {
 		return nil
 	}
@@ -59,12 +59,12 @@ func walk(dir, hangs string, visit fs.WalkDirFunc) error {
 	})
 }
 
-// list names the files below dir with mode, owner, size and time, not their
+// listFiles names the files below dir with mode, owner, size and time, not their
 // content, but for what is below hangs.
-func list(dir, hangs string) []byte {
+func listFiles(dir, hangs string) []byte {
 	var b strings.Builder
 	n := 0
-	err := walk(dir, hangs, func(path string, e fs.DirEntry, err error) error {
+	err := walkFiles(dir, hangs, func(path string, e fs.DirEntry, err error) error {
 		n++
 		if n > maxListed {
 			return errors.New("there are more")

@@ -104,7 +104,7 @@ var secretOption = regexp.MustCompile(`(?i)^` + secretName + `$`)
 func secretsOf(s Source, hangs string) (values []string) {
 	for _, dir := range []string{s.Settings.DataDir, s.Settings.StorageDir(), s.Settings.RuntimeDir} {
 		n := 0
-		_ = walk(dir, hangs, func(path string, e fs.DirEntry, err error) error {
+		_ = walkFiles(dir, hangs, func(path string, e fs.DirEntry, err error) error {
 			n++
 			if n > maxListed {
 				return fs.SkipAll
@@ -116,7 +116,7 @@ func secretsOf(s Source, hangs string) (values []string) {
 				return nil
 			}
 
-			if text, err := tail(path, 64<<10); err == nil {
+			if text, err := readTail(path, 64<<10); err == nil {
 				values = append(values, string(text))
 				var doc yaml.Node // JSON is YAML, too
 				if yaml.Unmarshal(text, &doc) == nil {
@@ -140,7 +140,7 @@ func secretsOf(s Source, hangs string) (values []string) {
 
 	for _, f := range append(userConf(s.Settings, hangs), s.ConfigPath,
 		filepath.Join(s.Settings.MasterConf(), "master")) {
-		text, err := tail(f, 1<<20)
+		text, err := readTail(f, 1<<20)
 		if err != nil {
 			continue
 		}
@@ -157,7 +157,7 @@ func secretsOf(s Source, hangs string) (values []string) {
 // recordSecrets are the secrets of the masters' record: the strings at its top
 // level. Names, addresses and public keys are below, in lists and objects.
 func recordSecrets(path string) (values []string) {
-	text, err := tail(path, 1<<20)
+	text, err := readTail(path, 1<<20)
 	if err != nil {
 		return nil
 	}

@@ -89,7 +89,7 @@ func userConf(s *settings.Settings, hangs string) []string {
 // the reason, storage that hangs is left alone; the error is that of writing, or of ctx.
 func Write(ctx context.Context, w io.Writer, s Source) error {
 	if s.Look == nil {
-		s.Look = look
+		s.Look = checkAnswers
 	}
 
 	zip := gzip.NewWriter(w)
@@ -111,7 +111,7 @@ func Write(ctx context.Context, w io.Writer, s Source) error {
 	b.red = newRedactor(secretsOf(s, b.hangs)...)
 	b.collect()
 	if b.err == nil {
-		b.add("NOT-COLLECTED.txt", []byte(strings.Join(b.missing, "\n")+"\n"))
+		b.addText("NOT-COLLECTED.txt", []byte(strings.Join(b.missing, "\n")+"\n"))
 	}
 
 	return errors.Join(b.err, b.tar.Close(), zip.Close(), ctx.Err())
@@ -132,18 +132,19 @@ type bundle struct {
 
 func (b *bundle) collect() {
 	s := b.src.Settings
-	b.add("README.txt",
+	b.addText("README.txt",
 		[]byte("Support bundle of node "+s.Node+", made "+b.src.Now.UTC().Format(time.RFC3339)+
 			" by Saltern "+b.src.Version+
-			".\nSecrets were left out; [removed] stands where one was. Names of minions and\nnodes, addresses and options of the configuration are in it.\n"))
+			".\nSecrets were left out; [removed] stands where one was. "+
+			"Names of minions and\nnodes, addresses and options of the configuration are in it.\n"))
 
 	b.status()
-	b.file("config/appliance.yaml", b.src.ConfigPath)
-	b.file("config/master", filepath.Join(s.MasterConf(), "master"))
-	b.file("config/lb.yaml", s.LBConf())
+	b.addFile("config/appliance.yaml", b.src.ConfigPath)
+	b.addFile("config/master", filepath.Join(s.MasterConf(), "master"))
+	b.addFile("config/lb.yaml", s.LBConf())
 
 	for _, f := range userConf(s, b.hangs) {
-		b.file("config/master.d/"+filepath.Base(f), f)
+		b.addFile("config/master.d/"+filepath.Base(f), f)
 	}
 
 	logs, _ := filepath.Glob(filepath.Join(s.LogDir(), "*"))
@@ -151,7 +152,7 @@ func (b *bundle) collect() {
 		if f == s.AuditDir() {
 			continue // who did what is for the administrators of the node
 		}
-		b.file("log/"+filepath.Base(f), f)
+		b.addFile("log/"+filepath.Base(f), f)
 	}
 
 	for name, dir := range map[string]string{
@@ -164,7 +165,7 @@ func (b *bundle) collect() {
 		if b.hangs != "" && within(dir, b.hangs) {
 			continue
 		}
-		b.add(name, list(dir, b.hangs))
+		b.addText(name, listFiles(dir, b.hangs))
 	}
 
 	commands := b.src.Commands
@@ -189,12 +190,12 @@ func (b *bundle) status() {
 		b.missing = append(b.missing, "status: "+err.Error())
 		return
 	}
-	b.add("status.txt", []byte(text.String()))
-	b.add("status.json", []byte(js.String()))
+	b.addText("status.txt", []byte(text.String()))
+	b.addText("status.json", []byte(js.String()))
 }
 
-// add puts text into the archive, without its secrets.
-func (b *bundle) add(name string, text []byte) {
+// addText puts text into the archive, without its secrets.
+func (b *bundle) addText(name string, text []byte) {
 	if b.err != nil || b.ctx.Err() != nil {
 		return
 	}
@@ -219,22 +220,22 @@ func (b *bundle) add(name string, text []byte) {
 	}
 }
 
-// file adds the end of a regular file.
-func (b *bundle) file(name, path string) {
-	text, err := tail(path, maxFile)
+// addFile adds the end of a regular file.
+func (b *bundle) addFile(name, path string) {
+	text, err := readTail(path, maxFile)
 	if err != nil {
 		b.missing = append(b.missing, name+": "+err.Error())
 		return
 	}
-	b.add(name, text)
+	b.addText(name, text)
 }
 
 func (b *bundle) command(name string, argv []string) {
-	out, err := run(b.ctx, commandTime, argv...)
+	out, err := runBounded(b.ctx, commandTime, argv...)
 	if err != nil {
 		b.missing = append(b.missing, fmt.Sprintf("%s: %s: %v", name, strings.Join(argv, " "), err))
 	}
 	if len(out) > 0 {
-		b.add(name, out)
+		b.addText(name, out)
 	}
 }

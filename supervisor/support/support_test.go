@@ -212,7 +212,7 @@ func TestSpecialFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{filepath.Join(dir, "link"), "/dev/zero", dir} {
-		if got, err := tail(path, 100); err == nil {
+		if got, err := readTail(path, 100); err == nil {
 			t.Errorf("%s gave %q", path, got)
 		}
 	}
@@ -275,14 +275,14 @@ func TestStorageThatHangs(t *testing.T) {
 // TestRunBounded: what does not end is stopped, and what it said is kept, as of
 // one that fails.
 func TestRunBounded(t *testing.T) {
-	out, err := run(t.Context(), 50*time.Millisecond, "sh", "-c", "exec sleep 600")
+	out, err := runBounded(t.Context(), 50*time.Millisecond, "sh", "-c", "exec sleep 600")
 	if !errors.Is(err, command.ErrTimeout) {
 		t.Errorf("%q %v", out, err)
 	}
-	if out, err := run(t.Context(), time.Minute, "sh", "-c", "echo said; echo more >&2; exit 3"); err == nil || err.Error() != "exit status 3" || string(out) != "said\nmore\n" {
+	if out, err := runBounded(t.Context(), time.Minute, "sh", "-c", "echo said; echo more >&2; exit 3"); err == nil || err.Error() != "exit status 3" || string(out) != "said\nmore\n" {
 		t.Errorf("%q %v", out, err)
 	}
-	if out, err := run(t.Context(), time.Minute, "sh", "-c", "yes | head -c 5000000"); err != nil ||
+	if out, err := runBounded(t.Context(), time.Minute, "sh", "-c", "yes | head -c 5000000"); err != nil ||
 		len(out) != maxFile {
 		t.Errorf("%d bytes, %v", len(out), err)
 	}

@@ -29,10 +29,10 @@ func (p Places) commandLine(_ context.Context, s *search) {
 	case errors.Is(err, os.ErrNotExist):
 		return
 	case err != nil:
-		s.wrong("", err)
+		s.endWithFault("", err)
 		return
 	case len(b) > maxCommandLine:
-		s.wrong("", fmt.Errorf("is longer than %d bytes", maxCommandLine))
+		s.endWithFault("", fmt.Errorf("is longer than %d bytes", maxCommandLine))
 		return
 	}
 
@@ -46,13 +46,13 @@ func (p Places) commandLine(_ context.Context, s *search) {
 		case "saltern.answers64":
 			text, ok := fromBase64(value)
 			if !ok {
-				s.wrong(name, errors.New("is not base64"))
+				s.endWithFault(name, errors.New("is not base64"))
 				return
 			}
 			s.document(name, text, oursAlone)
 			return
 		case "saltern.join":
-			set.set(name, "join", value)
+			set.setProperty(name, "join", value)
 		case "saltern.set":
 			setWord(&set, value)
 		}
@@ -65,22 +65,23 @@ func (p Places) commandLine(_ context.Context, s *search) {
 func setWord(set *properties, word string) {
 	key, encoded, ok := strings.Cut(word, ":")
 	if !ok {
-		set.fault("saltern.set="+key, errors.New("is not KEY:VALUE"))
+		set.addFault("saltern.set="+key, errors.New("is not KEY:VALUE"))
 		return
 	}
 	name := "saltern.set=" + key
 	value, err := url.PathUnescape(encoded)
 	if err != nil {
-		set.fault(name, errors.New("holds a percent sign without two hexadecimal digits; a percent sign itself is %25"))
+		set.addFault(name, errors.New("holds a percent sign without two hexadecimal digits; "+
+			"a percent sign itself is %25"))
 		return
 	}
-	set.set(name, key, value)
+	set.setProperty(name, key, value)
 }
 
 // answersFile reads a file that somebody names.
 func (s *search) answersFile(name, path string) {
 	if !filepath.IsAbs(path) {
-		s.wrong(name, errors.New("is not an absolute path"))
+		s.endWithFault(name, errors.New("is not an absolute path"))
 		return
 	}
 	text, err := readFile(path, MaxGiven)
@@ -88,7 +89,7 @@ func (s *search) answersFile(name, path string) {
 		err = errors.New("there is no such file")
 	}
 	if err != nil {
-		s.wrong(name, err)
+		s.endWithFault(name, err)
 		return
 	}
 	s.document(name, text, oursAlone)

@@ -35,19 +35,19 @@ type decoder struct {
 func decode(n *yaml.Node) (*setup.Answers, error) {
 	var d decoder
 	var a setup.Answers
-	d.fill(reflect.ValueOf(&a).Elem(), n, "")
+	d.fillField(reflect.ValueOf(&a).Elem(), n, "")
 	if err := d.faults.ErrorOrNil(); err != nil {
 		return nil, err
 	}
 	return &a, nil
 }
 
-func (d *decoder) fault(n *yaml.Node, format string, args ...any) {
+func (d *decoder) addFault(n *yaml.Node, format string, args ...any) {
 	d.faults = multierror.Append(d.faults, fmt.Errorf("line %d: %w", n.Line, fmt.Errorf(format, args...)))
 }
 
-// fill reads a node into a field of the answers. An empty value says nothing.
-func (d *decoder) fill(v reflect.Value, n *yaml.Node, key string) {
+// fillField reads a node into a field of the answers. An empty value says nothing.
+func (d *decoder) fillField(v reflect.Value, n *yaml.Node, key string) {
 	n = target(n)
 	if n.ShortTag() == "!!null" {
 		return
@@ -55,61 +55,61 @@ func (d *decoder) fill(v reflect.Value, n *yaml.Node, key string) {
 
 	switch v.Kind() {
 	case reflect.Struct:
-		for _, p := range d.pairs(n, key) {
-			name := join(key, p.key.Value)
+		for _, p := range d.readPairs(n, key) {
+			name := joinKeys(key, p.key.Value)
 			field, ok := setup.AnswerField(v.Type(), []string{p.key.Value})
 			if !ok {
-				d.fault(p.key, "%.60s is not an answer; applianced config schema lists them", name)
+				d.addFault(p.key, "%.60s is not an answer; applianced config schema lists them", name)
 				continue
 			}
-			d.fill(v.FieldByIndex(field.Index), p.value, name)
+			d.fillField(v.FieldByIndex(field.Index), p.value, name)
 		}
 	case reflect.Map:
-		if tree, ok := d.tree(n, reflect.TypeFor[settings.Settings](), key, 0).(map[string]any); ok {
+		if tree, ok := d.readTree(n, reflect.TypeFor[settings.Settings](), key, 0).(map[string]any); ok {
 			v.Set(reflect.ValueOf(setup.Tree(tree)))
 		} else {
-			d.fault(n, "%s may hold keys of appliance.yaml, not %s", key, kindOf(n))
+			d.addFault(n, "%s may hold keys of appliance.yaml, not %s", key, kindOf(n))
 		}
 	case reflect.Slice:
-		if texts, ok := d.texts(n, key); ok {
+		if texts, ok := d.readTexts(n, key); ok {
 			v.Set(reflect.ValueOf(texts))
 		}
 	case reflect.Pointer:
 		truth := reflect.New(v.Type().Elem())
-		d.fill(truth.Elem(), n, key)
+		d.fillField(truth.Elem(), n, key)
 		v.Set(truth)
 	case reflect.Bool:
 		truth, err := setup.ParseTruth(n.Value)
 		switch {
 		case n.Kind != yaml.ScalarNode:
-			d.fault(n, "%s may hold true or false, not %s", key, kindOf(n))
+			d.addFault(n, "%s may hold true or false, not %s", key, kindOf(n))
 		case err != nil:
-			d.fault(n, "%s %w", key, err)
+			d.addFault(n, "%s %w", key, err)
 		default:
 			v.SetBool(truth)
 		}
 	default:
-		if text, ok := d.text(n, key); ok {
+		if text, ok := d.readText(n, key); ok {
 			v.SetString(text)
 		}
 	}
 }
 
-// text is a value as it is written, whatever YAML would make of it: 0042 stays
+// readText is a value as it is written, whatever YAML would make of it: 0042 stays
 // 0042.
-func (d *decoder) text(n *yaml.Node, key string) (string, bool) {
+func (d *decoder) readText(n *yaml.Node, key string) (string, bool) {
 	n = target(n)
 	switch {
 	case n.Kind != yaml.ScalarNode:
-		d.fault(n, "%s may hold text, not %s", key, kindOf(n))
+		d.addFault(n, "%s may hold text, not %s", key, kindOf(n))
 	case n.ShortTag() == "!!binary":
-		d.fault(n, "%s holds bytes that are not text (!!binary)", key)
+		d.addFault(n, "%s holds bytes that are not text (!!binary)", key)
 	case !writtenTag(n.ShortTag()):
-		d.fault(n,
+		d.addFault(n,
 			"%s begins with the tag %.40s: text that begins with an exclamation mark stands in quotes", key,
 			n.Tag)
 	case strings.Contains(n.Value, "\x00"):
-		d.fault(n, "%s holds a NUL byte; text may not", key)
+		d.addFault(n, "%s holds a NUL byte; text may not", key)
 	default:
 		return n.Value, true
 	}
@@ -127,14 +127,14 @@ func writtenTag(tag string) bool {
 	return false
 }
 
-func (d *decoder) texts(n *yaml.Node, key string) ([]string, bool) {
+func (d *decoder) readTexts(n *yaml.Node, key string) ([]string, bool) {
 	if n.Kind != yaml.SequenceNode {
-		d.fault(n, "%s may hold a list, such as [a, b], not %s", key, kindOf(n))
+		d.addFault(n, "%s may hold a list, such as [a, b], not %s", key, kindOf(n))
 		return nil, false
 	}
 	out := make([]string, 0, len(n.Content))
 	for _, e := range n.Content {
-		text, ok := d.text(e, key)
+		text, ok := d.readText(e, key)
 		if !ok {
 			return nil, false
 		}
@@ -143,15 +143,15 @@ func (d *decoder) texts(n *yaml.Node, key string) ([]string, bool) {
 	return out, true
 }
 
-// tree reads keys of appliance.yaml. t is the type of the value there, nil when
+// readTree reads keys of appliance.yaml. t is the type of the value there, nil when
 // there is none, as for the master's options: those are read by YAML's rules.
-func (d *decoder) tree(n *yaml.Node, t reflect.Type, key string, depth int) any {
+func (d *decoder) readTree(n *yaml.Node, t reflect.Type, key string, depth int) any {
 	n = target(n)
 	d.values++
 	if depth > maxDepth || d.values > maxValues {
 		if d.values != maxValues+2 { // once
 			d.values = maxValues + 1
-			d.fault(n, "%s is nested too deeply, or has more than %d values", key, maxValues)
+			d.addFault(n, "%s is nested too deeply, or has more than %d values", key, maxValues)
 		}
 		d.values = maxValues + 1
 		return nil
@@ -160,14 +160,14 @@ func (d *decoder) tree(n *yaml.Node, t reflect.Type, key string, depth int) any 
 	switch n.Kind {
 	case yaml.MappingNode:
 		m := map[string]any{}
-		for _, p := range d.pairs(n, key) {
-			m[p.key.Value] = d.tree(p.value, fieldType(t, p.key.Value), join(key, p.key.Value), depth+1)
+		for _, p := range d.readPairs(n, key) {
+			m[p.key.Value] = d.readTree(p.value, fieldType(t, p.key.Value), joinKeys(key, p.key.Value), depth+1)
 		}
 		return m
 	case yaml.SequenceNode:
 		list := make([]any, 0, len(n.Content))
 		for _, e := range n.Content {
-			list = append(list, d.tree(e, elementType(t), key, depth+1))
+			list = append(list, d.readTree(e, elementType(t), key, depth+1))
 		}
 		return list
 	}
@@ -176,13 +176,13 @@ func (d *decoder) tree(n *yaml.Node, t reflect.Type, key string, depth int) any 
 		return nil
 	}
 	if textual(t) || n.ShortTag() == "!!timestamp" {
-		text, _ := d.text(n, key)
+		text, _ := d.readText(n, key)
 		return text
 	}
 
 	var v any
 	if err := n.Decode(&v); err != nil {
-		d.fault(n, "%s cannot be read: %.20s of YAML", key, n.ShortTag())
+		d.addFault(n, "%s cannot be read: %.20s of YAML", key, n.ShortTag())
 	}
 
 	return v
@@ -214,15 +214,15 @@ func elementType(t reflect.Type) reflect.Type {
 // pair is a key with its value.
 type pair struct{ key, value *yaml.Node }
 
-// pairs are those of a mapping, with what it merges (<<). A key that stands
+// readPairs are those of a mapping, with what it merges (<<). A key that stands
 // there twice is a fault.
-func (d *decoder) pairs(n *yaml.Node, key string) (out []pair) {
+func (d *decoder) readPairs(n *yaml.Node, key string) (out []pair) {
 	n = target(n)
 	if n.Kind != yaml.MappingNode {
 		if key == "" {
-			d.fault(n, "%w", errNoMapping)
+			d.addFault(n, "%w", errNoMapping)
 		} else {
-			d.fault(n, "%s may hold answers (key: value), not %s", key, kindOf(n))
+			d.addFault(n, "%s may hold answers (key: value), not %s", key, kindOf(n))
 		}
 		return nil
 	}
@@ -233,11 +233,11 @@ func (d *decoder) pairs(n *yaml.Node, key string) (out []pair) {
 		k, v := target(n.Content[i]), n.Content[i+1]
 		switch {
 		case k.Kind != yaml.ScalarNode:
-			d.fault(k, "a key is text, not %s", kindOf(k))
+			d.addFault(k, "a key is text, not %s", kindOf(k))
 		case k.ShortTag() == "!!merge":
 			merged = append(merged, mergedOf(v)...)
 		case seen[k.Value]:
-			d.fault(k, "%.60s stands there twice", join(key, k.Value))
+			d.addFault(k, "%.60s stands there twice", joinKeys(key, k.Value))
 		default:
 			seen[k.Value] = true
 			out = append(out, pair{k, v})
@@ -290,7 +290,7 @@ func kindOf(n *yaml.Node) string {
 	return "one value"
 }
 
-func join(prefix, key string) string {
+func joinKeys(prefix, key string) string {
 	if prefix == "" {
 		return key
 	}

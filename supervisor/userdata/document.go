@@ -69,7 +69,7 @@ var foreignHeads = []struct{ head, words string }{
 // the key saltern of a #cloud-config, in any packing that cloud-init knows. A
 // text that holds no answers gives an error that wraps [ErrOther] and says what
 // it is. All faults of answers are given at once, with lines.
-func Parse(text []byte) (*setup.Answers, error) { return read(text, oursAlone) }
+func Parse(text []byte) (*setup.Answers, error) { return findAnswers(text, oursAlone) }
 
 // IsPacked reports whether a text is one that [Parse] unpacks: gzip, MIME, UTF-16,
 // or one with a byte order mark.
@@ -87,8 +87,8 @@ func parseOurs(text []byte) (*setup.Answers, error) {
 	return a, err
 }
 
-// read finds the answers in a text.
-func read(text []byte, whose owner) (*setup.Answers, error) {
+// findAnswers finds the answers in a text.
+func findAnswers(text []byte, whose owner) (*setup.Answers, error) {
 	u := &unpacker{left: MaxGiven, whose: whose}
 	u.unpack(text, "", "", 0)
 
@@ -119,8 +119,8 @@ type section struct {
 	err     error
 }
 
-// other notes a piece that is not ours.
-func (u *unpacker) other(where, format string, args ...any) {
+// noteForeign notes a piece that is not ours.
+func (u *unpacker) noteForeign(where, format string, args ...any) {
 	words := fmt.Sprintf(format, args...)
 	if where != "" {
 		words = where + " is " + words
@@ -128,8 +128,8 @@ func (u *unpacker) other(where, format string, args ...any) {
 	u.others = append(u.others, words)
 }
 
-// wrong notes a piece that is ours and cannot be taken.
-func (u *unpacker) wrong(where string, err error) {
+// noteFault notes a piece that is ours and cannot be taken.
+func (u *unpacker) noteFault(where string, err error) {
 	if where != "" {
 		err = fmt.Errorf("%s: %w", where, err)
 	}
@@ -172,7 +172,7 @@ func (u *unpacker) packed(name string) {
 // known; where says which part it is.
 func (u *unpacker) unpack(text []byte, kind, where string, depth int) {
 	if depth > maxPacked {
-		u.other(where, "packed more than %d times", maxPacked)
+		u.noteForeign(where, "packed more than %d times", maxPacked)
 		return
 	}
 
@@ -192,7 +192,7 @@ func (u *unpacker) unpack(text []byte, kind, where string, depth int) {
 	head := firstLine(text)
 	switch {
 	case head == "":
-		u.other(where, "empty")
+		u.noteForeign(where, "empty")
 	case strings.HasPrefix(kind, "multipart/"), !isTyped(kind) && isMessage(text):
 		u.message(text, where, depth)
 	case kind == "text/cloud-config":
@@ -202,7 +202,7 @@ func (u *unpacker) unpack(text []byte, kind, where string, depth int) {
 	case kind == "text/jinja2", !isTyped(kind):
 		u.byHead(text, head, where, depth)
 	default:
-		u.other(where, "%.60s", kind)
+		u.noteForeign(where, "%.60s", kind)
 	}
 }
 
@@ -221,7 +221,7 @@ func (u *unpacker) byHead(text []byte, head, where string, depth int) {
 
 	for _, f := range foreignHeads {
 		if hasHead(below, f.head) {
-			u.other(where, "%s", f.words)
+			u.noteForeign(where, "%s", f.words)
 			return
 		}
 	}
@@ -280,17 +280,17 @@ func (u *unpacker) gunzip(text []byte) ([]byte, error) {
 // others are.
 func (u *unpacker) unreadable(where string, text []byte, err error) {
 	if u.whose == oursAlone || ourKey.Match(text) {
-		u.wrong(where, err)
+		u.noteFault(where, err)
 		return
 	}
-	u.other(where, "unreadable (%v)", err)
+	u.noteForeign(where, "unreadable (%v)", err)
 }
 
 // document reads YAML. config tells that it is a #cloud-config, of which the key
 // saltern is ours.
 func (u *unpacker) document(text []byte, where string, config bool) {
 	if config && !bytes.Contains(text, []byte("saltern")) {
-		u.other(where, "a #cloud-config without the key saltern")
+		u.noteForeign(where, "a #cloud-config without the key saltern")
 		return
 	}
 
@@ -299,11 +299,11 @@ func (u *unpacker) document(text []byte, where string, config bool) {
 	if err != nil {
 		switch {
 		case marked, ourKey.Match(text), !config && (ourLine.Match(text) || u.whose == oursAlone):
-			u.wrong(where, err)
+			u.noteFault(where, err)
 		case config:
-			u.other(where, "a #cloud-config that is not YAML")
+			u.noteForeign(where, "a #cloud-config that is not YAML")
 		default:
-			u.other(where, "a text of unknown kind")
+			u.noteForeign(where, "a text of unknown kind")
 		}
 
 		return
@@ -312,22 +312,22 @@ func (u *unpacker) document(text []byte, where string, config bool) {
 	answered, words, err := u.ourSection(docs, config, marked)
 	switch {
 	case err != nil:
-		u.wrong(where, err)
+		u.noteFault(where, err)
 		return
 	case answered == nil:
-		u.other(where, "%s", words)
+		u.noteForeign(where, "%s", words)
 		return
 	case len(text) > maxText && answered == docs[0]:
-		u.wrong(where, fmt.Errorf("is larger than %d bytes", maxText))
+		u.noteFault(where, fmt.Errorf("is larger than %d bytes", maxText))
 		return
 	case len(docs) > 1:
-		u.wrong(where, fmt.Errorf("line %d: a second YAML document begins; answers are one", docs[1].Line))
+		u.noteFault(where, fmt.Errorf("line %d: a second YAML document begins; answers are one", docs[1].Line))
 		return
 	}
 
 	if hasHead(firstLine(text), jinjaHead) {
 		if n := templated(answered, 0); n != nil {
-			u.wrong(where,
+			u.noteFault(where,
 				fmt.Errorf("line %d: %.60q is a template, and templates are not filled in here", n.Line, n.Value))
 			return
 		}
@@ -335,7 +335,7 @@ func (u *unpacker) document(text []byte, where string, config bool) {
 
 	answers, err := decode(answered)
 	if err != nil {
-		u.wrong(where, err)
+		u.noteFault(where, err)
 		return
 	}
 
@@ -357,7 +357,7 @@ func (u *unpacker) ourSection(docs []*yaml.Node, config, marked bool) (answered 
 			continue
 		}
 
-		if part := child(doc, "saltern"); part != nil {
+		if part := childNode(doc, "saltern"); part != nil {
 			if part.Kind != yaml.MappingNode && part.ShortTag() != "!!null" {
 				return nil, "", fmt.Errorf("line %d: saltern: %w", part.Line, errNoMapping)
 			}
@@ -429,7 +429,7 @@ func documents(text []byte) (docs []*yaml.Node, err error) {
 	return nil, fmt.Errorf("holds more than %d YAML documents", maxDocs)
 }
 
-func child(n *yaml.Node, key string) *yaml.Node {
+func childNode(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
 			return target(n.Content[i+1])

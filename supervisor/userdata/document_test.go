@@ -134,7 +134,7 @@ func TestPackedUserData(t *testing.T) {
 	for name, text := range packings(t) {
 		t.Run(name, func(t *testing.T) {
 			for _, whose := range []owner{shared, oursAlone} {
-				if a, err := read([]byte(text), whose); err != nil || a.Node != "given" {
+				if a, err := findAnswers([]byte(text), whose); err != nil || a.Node != "given" {
 					t.Errorf("%+v %v", a, err)
 				}
 			}
@@ -210,7 +210,7 @@ func deepMIME(n int) string {
 func TestForeignUserData(t *testing.T) {
 	for text, words := range foreignTexts(t) {
 		t.Run(fmt.Sprintf("%.30q", text), func(t *testing.T) {
-			a, err := read([]byte(text), shared)
+			a, err := findAnswers([]byte(text), shared)
 			if !errors.Is(err, ErrOther) || !strings.Contains(reason(err), words) {
 				t.Errorf("%+v %v, want %q", a, err, words)
 			}
@@ -250,7 +250,7 @@ func TestWrongUserData(t *testing.T) {
 		"too large": {"mode: form\nnode: " + strings.Repeat("x", maxText), "larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := read([]byte(tt.text), shared)
+			a, err := findAnswers([]byte(tt.text), shared)
 			if err == nil || errors.Is(err, ErrOther) || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%+v %v, want %q", a, err, tt.says)
 			}

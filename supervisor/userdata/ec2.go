@@ -9,8 +9,8 @@ import (
 	"saltern/supervisor/internal/probe"
 )
 
-// ec2 asks Amazon's instance metadata service.
-func (p Places) ec2(ctx context.Context, s *search) {
+// searchEC2 asks Amazon's instance metadata service.
+func (p Places) searchEC2(ctx context.Context, s *search) {
 	if !p.onEC2() {
 		return
 	}

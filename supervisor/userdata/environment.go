@@ -56,7 +56,7 @@ func (p Places) environment(_ context.Context, s *search) {
 	if strings.TrimSpace(whole) != "" {
 		a, err := parseOurs([]byte(whole))
 		if err != nil {
-			s.wrong(answersVariable, err)
+			s.endWithFault(answersVariable, err)
 			return
 		}
 		set.answers = *a
@@ -70,12 +70,12 @@ func (p Places) environment(_ context.Context, s *search) {
 		case v.Name == optionsVariable:
 			set.options(text)
 		default:
-			set.set(v.Name, v.Key, text)
+			set.setProperty(v.Name, v.Key, text)
 		}
 	}
 
 	if err := p.secretFile(&set); err != nil {
-		s.wrong("", err)
+		s.endWithFault("", err)
 		return
 	}
 
@@ -86,7 +86,7 @@ func (p Places) environment(_ context.Context, s *search) {
 func (p *properties) options(text string) {
 	tree, err := optionsOf(text)
 	if err != nil {
-		p.fault(optionsVariable, err)
+		p.addFault(optionsVariable, err)
 		return
 	}
 
@@ -126,7 +126,7 @@ func optionsOf(text string) (map[string]any, error) {
 		return map[string]any{}, nil
 	}
 
-	tree, ok := d.tree(doc.Content[0], nil, optionsKey, 0).(map[string]any)
+	tree, ok := d.readTree(doc.Content[0], nil, optionsKey, 0).(map[string]any)
 	if err := d.faults.ErrorOrNil(); err != nil {
 		return nil, err
 	}
@@ -159,6 +159,6 @@ func (p Places) secretFile(set *properties) error {
 		return fmt.Errorf("%s=%s: the file is empty or not there", secretFileVariable, path)
 	}
 
-	set.set(secretFileVariable, "secret", secret)
+	set.setProperty(secretFileVariable, "secret", secret)
 	return nil
 }

@@ -30,19 +30,19 @@ func (p Places) guestInfo(ctx context.Context, s *search) {
 			continue
 		}
 		g := guest{path: path, whole: strings.HasSuffix(tool, "vmtoolsd")}
-		g.read(ctx, s)
+		g.searchKeys(ctx, s)
 		return
 	}
 }
 
-func (g guest) read(ctx context.Context, s *search) {
-	text, err := g.get(ctx, "userdata")
+func (g guest) searchKeys(ctx context.Context, s *search) {
+	text, err := g.readKey(ctx, "userdata")
 	if err != nil {
 		s.unreachable("guestinfo.userdata", err)
 	}
 
 	if text != "" {
-		encoding, _ := g.get(ctx, "userdata.encoding")
+		encoding, _ := g.readKey(ctx, "userdata.encoding")
 		s.encoded("guestinfo.userdata", text, encoding)
 	}
 
@@ -50,7 +50,7 @@ func (g guest) read(ctx context.Context, s *search) {
 		return
 	}
 
-	env, err := g.get(ctx, "ovfEnv")
+	env, err := g.readKey(ctx, "ovfEnv")
 	if err != nil {
 		s.unreachable("guestinfo.ovfEnv", err)
 	}
@@ -59,8 +59,8 @@ func (g guest) read(ctx context.Context, s *search) {
 		s.environment("guestinfo.ovfEnv", []byte(env))
 	}
 
-	if vendor, _ := g.get(ctx, "vendordata"); vendor != "" {
-		s.note("guestinfo.vendordata is not read")
+	if vendor, _ := g.readKey(ctx, "vendordata"); vendor != "" {
+		s.noteUnused("guestinfo.vendordata is not read")
 	}
 }
 
@@ -79,13 +79,13 @@ func (s *search) encoded(name, text, encoding string) {
 		}
 		s.document(name, plain, shared)
 	default:
-		s.leave(name, ": its encoding "+encoding+" is not known")
+		s.noteForeign(name, ": its encoding "+encoding+" is not known")
 	}
 }
 
-// get asks for one key; "" when there is none, or when this is no machine of
+// readKey asks for one key; "" when there is none, or when this is no machine of
 // VMware's. cloud-init writes "---" over what it has read.
-func (g guest) get(ctx context.Context, key string) (string, error) {
+func (g guest) readKey(ctx context.Context, key string) (string, error) {
 	argv := []string{g.path, "info-get guestinfo." + key}
 	if g.whole {
 		argv = []string{g.path, "--cmd", "info-get guestinfo." + key}

@@ -58,7 +58,7 @@ func (u *unpacker) message(text []byte, where string, depth int) {
 		return
 	}
 	if !strings.HasPrefix(kind, "multipart/") {
-		u.part(header, kind, bytes.NewReader(body), where, depth)
+		u.unpackPart(header, kind, bytes.NewReader(body), where, depth)
 		return
 	}
 
@@ -129,7 +129,7 @@ func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 			continue
 		}
 
-		u.part(part.Header, kind, part, name, depth)
+		u.unpackPart(part.Header, kind, part, name, depth)
 	}
 }
 
@@ -147,8 +147,8 @@ func (u *unpacker) nextPart() (name string, ok bool) {
 	return fmt.Sprintf("part %d", u.parts), true
 }
 
-// part decodes one part and looks at it.
-func (u *unpacker) part(header textproto.MIMEHeader, kind string, body io.Reader, name string, depth int) {
+// unpackPart decodes one part and looks at it.
+func (u *unpacker) unpackPart(header textproto.MIMEHeader, kind string, body io.Reader, name string, depth int) {
 	encoding := strings.ToLower(strings.TrimSpace(header.Get("Content-Transfer-Encoding")))
 	switch encoding {
 	case "base64":
@@ -210,14 +210,14 @@ func (u *unpacker) archive(text []byte, where string, depth int) {
 		entry = target(entry)
 		content, kind := entry, ""
 		if entry.Kind == yaml.MappingNode {
-			content = child(entry, "content")
-			if t := child(entry, "type"); t != nil {
+			content = childNode(entry, "content")
+			if t := childNode(entry, "type"); t != nil {
 				kind = strings.ToLower(t.Value)
 			}
 		}
 
 		if content == nil || content.Kind != yaml.ScalarNode {
-			u.other(name, "empty")
+			u.noteForeign(name, "empty")
 			continue
 		}
 

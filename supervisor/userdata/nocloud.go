@@ -56,9 +56,9 @@ func (s *search) seedFolder(dir string) {
 	for _, f := range readFolder(dir, []string{ownSeed, sharedSeed}) {
 		switch {
 		case f.err != nil && f.name == ownSeed:
-			s.wrong(f.name, f.err)
+			s.endWithFault(f.name, f.err)
 		case f.err != nil:
-			s.leave(f.name, ": "+f.err.Error())
+			s.noteForeign(f.name, ": "+f.err.Error())
 		case f.name == ownSeed:
 			s.document(f.name, f.text, oursAlone)
 		default:
@@ -76,7 +76,7 @@ func (s *search) seedFolder(dir string) {
 
 	for _, unread := range unreadSeeds {
 		if st, err := os.Stat(filepath.Join(dir, unread.name)); err == nil && st.Size() > 0 {
-			s.note(s.at(unread.name) + " is not read: " + unread.why)
+			s.noteUnused(s.nameAt(unread.name) + " is not read: " + unread.why)
 		}
 	}
 
@@ -90,7 +90,7 @@ func (s *search) seedFolder(dir string) {
 func (s *search) metaData(dir string) {
 	text, err := readFile(filepath.Join(dir, metaSeed), maxText)
 	if err != nil {
-		s.note(s.at(metaSeed) + " is not read: " + err.Error())
+		s.noteUnused(s.nameAt(metaSeed) + " is not read: " + err.Error())
 		return
 	}
 
@@ -100,7 +100,7 @@ func (s *search) metaData(dir string) {
 	}
 
 	if err := yaml.Unmarshal(text, &meta); err != nil {
-		s.note(s.at(metaSeed) + " is not read: it is not YAML")
+		s.noteUnused(s.nameAt(metaSeed) + " is not read: it is not YAML")
 		return
 	}
 
@@ -112,7 +112,7 @@ func (s *search) metaData(dir string) {
 		return
 	}
 	if !setup.PlainName(meta.Hostname) {
-		s.note(s.at(metaSeed) + ": local-hostname is not used: it is no plain host name")
+		s.noteUnused(s.nameAt(metaSeed) + ": local-hostname is not used: it is no plain host name")
 		return
 	}
 
@@ -162,7 +162,8 @@ func (p Places) mounted(s *search, device, label string, look func(dir string)) 
 	case errors.Is(err, unix.EPERM) && p.seedService():
 		// saltern-seed.service has looked at it already.
 	case errors.Is(err, unix.EPERM):
-		s.note(fmt.Sprintf("a disk labelled %s is there, which this service may not mount: copy its answers to /etc/saltern/answers.yaml, or give them to applianced setup start",
+		s.noteUnused(fmt.Sprintf("a disk labelled %s is there, which this service may not mount: "+
+			"copy its answers to /etc/saltern/answers.yaml, or give them to applianced setup start",
 			label))
 	default:
 		s.unreachable("", fmt.Errorf("the disk labelled %s: %w", label, err))

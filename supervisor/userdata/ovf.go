@@ -25,8 +25,8 @@ var ovfFiles = []string{"ovf-env.xml", "OVF-ENV.XML"}
 // maxElements bounds how deep an environment nests.
 const maxElements = 32
 
-// ovf reads the properties of an OVF environment.
-func (p Places) ovf(_ context.Context, s *search) {
+// searchOVF reads the properties of an OVF environment.
+func (p Places) searchOVF(_ context.Context, s *search) {
 	if p.OVF != "" {
 		s.ovfFolder(p.OVF)
 	}
@@ -51,11 +51,11 @@ func (s *search) ovfFolder(dir string) {
 func (s *search) environment(name string, text []byte) {
 	given, err := ParseOVF(text)
 	if err != nil {
-		s.wrong(name, err)
+		s.endWithFault(name, err)
 		return
 	}
 	for _, note := range given.Unused {
-		s.note(s.at(name) + ": " + note)
+		s.noteUnused(s.nameAt(name) + ": " + note)
 	}
 	s.answers = given.Answers
 }
@@ -80,15 +80,15 @@ func ParseOVF(text []byte) (setup.Given, error) {
 		case key == "answers":
 			whole = p.text
 		default:
-			set.set(p.name, key, p.text)
+			set.setProperty(p.name, key, p.text)
 		}
 	}
 
 	if strings.TrimSpace(whole) != "" {
-		return wholeOVF(whole, set.keys())
+		return wholeOVF(whole, set.givenKeys())
 	}
 
-	if keys := set.keys(); len(keys) == 1 && keys[0] == "data_disk" {
+	if keys := set.givenKeys(); len(keys) == 1 && keys[0] == "data_disk" {
 		return setup.Given{}, nil
 	}
 

@@ -24,11 +24,11 @@ type properties struct {
 // given is a property that has been read: its name, for messages, and its text.
 type given struct{ name, text string }
 
-// set reads one. name is what the administrator calls it, key the answer's.
+// setProperty reads one. name is what the administrator calls it, key the answer's.
 // Two properties may give the same answer only when they agree.
-func (p *properties) set(name, key, text string) {
+func (p *properties) setProperty(name, key, text string) {
 	if before, twice := p.given[key]; twice && before.text != text {
-		p.fault(name, fmt.Errorf("differs from %s, which gives the same answer", before.name))
+		p.addFault(name, fmt.Errorf("differs from %s, which gives the same answer", before.name))
 		return
 	}
 	if p.given == nil {
@@ -37,16 +37,16 @@ func (p *properties) set(name, key, text string) {
 	p.given[key] = given{name, text}
 
 	if err := p.answers.Set(key, text); err != nil {
-		p.fault(name, err)
+		p.addFault(name, err)
 	}
 }
 
-func (p *properties) fault(name string, err error) {
+func (p *properties) addFault(name string, err error) {
 	p.faults = multierror.Append(p.faults, fmt.Errorf("%s: %w", name, err))
 }
 
-// keys are the answers that were given.
-func (p *properties) keys() []string { return slices.Sorted(maps.Keys(p.given)) }
+// givenKeys are the answers that were given.
+func (p *properties) givenKeys() []string { return slices.Sorted(maps.Keys(p.given)) }
 
 // result is what was read; nil without an error when nothing was given.
 func (p *properties) result() (*setup.Answers, error) {

@@ -129,18 +129,18 @@ func (p Places) sources() (out []source) {
 	add(p.Environment != nil, "the environment", p.environment)
 	add(p.CommandLine != "", "the kernel command line", p.commandLine)
 	add(len(p.Seeds) > 0 || p.Devices != "", "the cidata disk", p.noCloud)
-	add(p.EC2 != "", "EC2 user-data", p.ec2)
-	add(p.OVF != "" || p.Devices != "", "the OVF environment", p.ovf)
+	add(p.EC2 != "", "EC2 user-data", p.searchEC2)
+	add(p.OVF != "" || p.Devices != "", "the OVF environment", p.searchOVF)
 	add(len(p.GuestInfo) > 0, "VMware guestinfo", p.guestInfo)
-	add(p.File != "", p.File, p.file)
+	add(p.File != "", p.File, p.searchFile)
 	return out
 }
 
-// file reads the file of answers on the machine.
-func (p Places) file(_ context.Context, s *search) {
+// searchFile reads the file of answers on the machine.
+func (p Places) searchFile(_ context.Context, s *search) {
 	text, err := readFile(p.File, MaxGiven)
 	if err != nil {
-		s.wrong("", err)
+		s.endWithFault("", err)
 		return
 	}
 	s.document("", text, oursAlone)
@@ -172,14 +172,14 @@ func (s *search) document(name string, text []byte, whose owner) {
 		return // nothing hides behind nothing
 	}
 
-	answers, err := read(text, whose)
+	answers, err := findAnswers(text, whose)
 	switch {
 	case errors.Is(err, ErrOther) && whose == oursAlone:
-		s.wrong(name, errors.New("holds no answers for the set-up"+reason(err)))
+		s.endWithFault(name, errors.New("holds no answers for the set-up"+reason(err)))
 	case errors.Is(err, ErrOther):
-		s.leave(name, reason(err))
+		s.noteForeign(name, reason(err))
 	case err != nil:
-		s.wrong(name, err)
+		s.endWithFault(name, err)
 	default:
 		s.answers = answers
 	}
@@ -189,32 +189,32 @@ func (s *search) document(name string, text []byte, whose owner) {
 func (s *search) properties(set *properties) {
 	answers, err := set.result()
 	if err != nil {
-		s.wrong("", err)
+		s.endWithFault("", err)
 		return
 	}
 	s.answers = answers
 }
 
-// wrong ends the search: answers of ours are there and cannot be taken.
-func (s *search) wrong(name string, err error) {
-	s.fault = fmt.Errorf("%s: %w", s.at(name), err)
+// endWithFault ends the search: answers of ours are there and cannot be taken.
+func (s *search) endWithFault(name string, err error) {
+	s.fault = fmt.Errorf("%s: %w", s.nameAt(name), err)
 }
 
 // unreachable notes a place that cannot be asked. Another one may have answers.
 func (s *search) unreachable(name string, err error) {
 	if s.unreached == nil {
-		s.unreached, s.unreachedAt = fmt.Errorf("%s: %w", s.at(name), err), s.source
+		s.unreached, s.unreachedAt = fmt.Errorf("%s: %w", s.nameAt(name), err), s.source
 	}
-	s.note(s.at(name) + " cannot be read: " + err.Error())
+	s.noteUnused(s.nameAt(name) + " cannot be read: " + err.Error())
 }
 
-// leave notes a text that is not for us; why begins with a colon, or is empty.
-func (s *search) leave(name, why string) {
-	s.note(s.at(name) + " was given and holds no answers for the set-up" + why)
+// noteForeign notes a text that is not for us; why begins with a colon, or is empty.
+func (s *search) noteForeign(name, why string) {
+	s.noteUnused(s.nameAt(name) + " was given and holds no answers for the set-up" + why)
 }
 
-// note keeps a sentence about something that is not used.
-func (s *search) note(sentence string) {
+// noteUnused keeps a sentence about something that is not used.
+func (s *search) noteUnused(sentence string) {
 	sentence = printable.Brief(sentence, maxUnusedText)
 	s.log.Info("what was given with this machine is not used", "path", s.source, "reason", sentence)
 	if len(s.unused) < maxUnused {
@@ -222,8 +222,8 @@ func (s *search) note(sentence string) {
 	}
 }
 
-// at is the name of a text of the source that is asked.
-func (s *search) at(name string) string {
+// nameAt is the name of a text of the source that is asked.
+func (s *search) nameAt(name string) string {
 	if name == "" {
 		return s.source
 	}

@@ -396,7 +396,7 @@ func FuzzParse(f *testing.F) {
 
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, whose := range []owner{shared, oursAlone} {
-			if a, err := read(b, whose); (a == nil) == (err == nil) {
+			if a, err := findAnswers(b, whose); (a == nil) == (err == nil) {
 				t.Fatal("neither answers nor error, or both")
 			}
 		}

@@ -62,15 +62,15 @@ func (c *Log) Line(text string) {
 		note := fmt.Sprintf("%d lines were left out: too many at once", c.dropped)
 		c.dropped = 0
 		c.log.Warn(note, "service", c.name)
-		c.write(now, note)
+		c.writeLine(now, note)
 	}
 
-	lvl, msg, attrs := parse(text)
+	lvl, msg, attrs := parseLine(text)
 	c.log.LogAttrs(context.Background(), lvl, msg, append([]slog.Attr{slog.String("service", c.name)}, attrs...)...)
-	c.write(now, text)
+	c.writeLine(now, text)
 }
 
-func (c *Log) write(now time.Time, text string) {
+func (c *Log) writeLine(now time.Time, text string) {
 	err := c.rotate()
 	if err == nil {
 		var n int
@@ -127,27 +127,27 @@ var (
 	debugWord = regexp.MustCompile(`\[(DEBUG|TRACE) *\]|\blevel=(DEBUG|debug)\b|"level":"(DEBUG|debug)"`)
 )
 
-// parse takes a child's line apart: slog's JSON form, slog's text form (only
+// parseLine takes a child's line apart: slog's JSON form, slog's text form (only
 // the level is read), Salt's "[LEVEL   ] text", or anything else.
-func parse(text string) (slog.Level, string, []slog.Attr) {
+func parseLine(text string) (slog.Level, string, []slog.Attr) {
 	if !strings.HasPrefix(text, "{") {
 		if m := saltForm.FindStringSubmatch(text); m != nil {
-			return level(text), m[1], nil
+			return readLevel(text), m[1], nil
 		}
-		return level(text), text, nil
+		return readLevel(text), text, nil
 	}
 
 	var fields map[string]any
 	if json.Unmarshal([]byte(text), &fields) != nil {
-		return level(text), text, nil
+		return readLevel(text), text, nil
 	}
 
 	msg, ok := fields[slog.MessageKey].(string)
 	if !ok {
-		return level(text), text, nil
+		return readLevel(text), text, nil
 	}
 
-	lvl := level(text)
+	lvl := readLevel(text)
 	for _, k := range []string{slog.MessageKey, slog.LevelKey, slog.TimeKey} {
 		delete(fields, k)
 	}
@@ -166,8 +166,8 @@ func parse(text string) (slog.Level, string, []slog.Attr) {
 
 var saltForm = regexp.MustCompile(`^\[(?:TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL) *\] (.*)$`)
 
-// level reads the level out of a line in slog's or Salt's form.
-func level(text string) slog.Level {
+// readLevel reads the level out of a line in slog's or Salt's form.
+func readLevel(text string) slog.Level {
 	head := text[:min(len(text), 256)]
 	switch {
 	case errorWord.MatchString(head):

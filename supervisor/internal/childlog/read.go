@@ -46,7 +46,7 @@ func (c *Log) After(cursor string) (Page, error) {
 
 	var page Page
 	size := 0
-	end, err := c.scan(from, func(line string) bool {
+	end, err := c.scanLines(from, func(line string) bool {
 		if size += len(line); size > maxPage {
 			page.More = true
 			return false
@@ -62,14 +62,14 @@ func (c *Log) After(cursor string) (Page, error) {
 // Since gives the cursor of the first line written at that time or later.
 func (c *Log) Since(t time.Time) (string, error) {
 	first := t.UTC().Format(stamp)
-	end, err := c.scan(place{}, func(line string) bool { return line < first })
+	end, err := c.scanLines(place{}, func(line string) bool { return line < first })
 	return end.String(), err
 }
 
 // Last gives the last n lines.
 func (c *Log) Last(n int) (Page, error) {
 	var ring []string
-	end, err := c.scan(place{}, func(line string) bool {
+	end, err := c.scanLines(place{}, func(line string) bool {
 		if ring = append(ring, line); len(ring) > 2*n+100 {
 			ring = append(ring[:0], ring[len(ring)-n:]...)
 		}
@@ -78,9 +78,9 @@ func (c *Log) Last(n int) (Page, error) {
 	return Page{Lines: ring[max(0, len(ring)-n):], Cursor: end.String()}, err
 }
 
-// scan hands on whole lines from a place on, until the end or until take refuses
+// scanLines hands on whole lines from a place on, until the end or until take refuses
 // one, and gives the place behind the last one taken.
-func (c *Log) scan(from place, take func(line string) bool) (place, error) {
+func (c *Log) scanLines(from place, take func(line string) bool) (place, error) {
 	// The newest first: what becomes the older one in between is met twice, not missed.
 	var files []*os.File
 	var inodes []uint64

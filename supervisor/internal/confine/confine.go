@@ -43,7 +43,7 @@ func Child(ctx context.Context, child string, pid, oom, percent int, log *slog.L
 	if percent == 0 || !asService() {
 		return nil
 	}
-	return scope(ctx, child, pid, percent)
+	return moveToScope(ctx, child, pid, percent)
 }
 
 // asService reports whether systemd started us as a service and may be asked.
@@ -69,10 +69,10 @@ func oomScore(of string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// scope moves a child into a transient scope. A scope, and not a group below our
+// moveToScope moves a child into a transient scope. A scope, and not a group below our
 // own: the load balancer outlives us, and systemd starts no service into a
 // control group that has groups with processes below it.
-func scope(ctx context.Context, child string, pid, percent int) error {
+func moveToScope(ctx context.Context, child string, pid, percent int) error {
 	total, err := memoryTotal("/proc/meminfo")
 	if err != nil {
 		return err

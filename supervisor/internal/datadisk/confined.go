@@ -85,6 +85,7 @@ func unmountUnit(ctx context.Context, dir string) error {
 }
 
 func mountText(dev, dir string) string {
-	return fmt.Sprintf("# Written by applianced.\n[Unit]\nDescription=This node's copy of the shared volume\nDefaultDependencies=no\nConflicts=umount.target\nBefore=umount.target glusterd.service\n\n"+
+	return fmt.Sprintf("# Written by applianced.\n[Unit]\nDescription=This node's copy of the shared "+
+		"volume\nDefaultDependencies=no\nConflicts=umount.target\nBefore=umount.target glusterd.service\n\n"+
 		"[Mount]\nWhat=%s\nWhere=%s\nType=xfs\nOptions=noatime,nosuid,nodev\n", dev, dir)
 }

@@ -35,17 +35,18 @@ func Get(ctx context.Context, address, path string, most int64) (text []byte, ok
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 
-	token, code, err := get(ctx, c, http.MethodPut, address+"/latest/api/token",
+	token, code, err := getBounded(ctx, c, http.MethodPut, address+"/latest/api/token",
 		"X-aws-ec2-metadata-token-ttl-seconds", tokenTTL, maxToken)
 	if err != nil {
 		return nil, false, err
 	}
 	if code != http.StatusOK || len(token) == 0 {
-		return nil, false, fmt.Errorf("the metadata service gives no token (%d); its hop limit may be too low, or it is switched off",
+		return nil, false, fmt.Errorf("the metadata service gives no token (%d); "+
+			"its hop limit may be too low, or it is switched off",
 			code)
 	}
 
-	text, code, err = get(ctx, c, http.MethodGet, address+"/latest/"+path, "X-aws-ec2-metadata-token",
+	text, code, err = getBounded(ctx, c, http.MethodGet, address+"/latest/"+path, "X-aws-ec2-metadata-token",
 		string(token), most)
 	switch {
 	case err != nil:
@@ -59,7 +60,7 @@ func Get(ctx context.Context, address, path string, most int64) (text []byte, ok
 	return text, true, nil
 }
 
-func get(ctx context.Context, c *http.Client, method, url, header, value string, most int64) ([]byte, int, error) {
+func getBounded(ctx context.Context, c *http.Client, method, url, header, value string, most int64) ([]byte, int, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return nil, 0, err

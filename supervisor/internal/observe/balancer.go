@@ -208,7 +208,7 @@ func balancerDown(i service.Info, blocked bool) []status.Finding {
 	case i.State == service.Waiting, i.State == service.Stopped:
 		return []status.Finding{{Code: status.BalancerDown, Cause: i.Message}}
 	case i.State == service.Pausing, i.State == service.Starting && i.Failures > 0:
-		return append(fromLastLine(i), status.Finding{Code: status.BalancerDown, Cause: crash(i)})
+		return append(fromLastLine(i), status.Finding{Code: status.BalancerDown, Cause: crashText(i)})
 	case i.State == service.Failing:
 		return []status.Finding{{Code: status.BalancerDown, Cause: i.Message}}
 	}

@@ -18,8 +18,8 @@ const (
 // be told. Safe for concurrent use.
 type clock struct{ atomic.Pointer[bool] }
 
-// keep asks again and again until ctx ends.
-func (c *clock) keep(ctx context.Context, ask func(context.Context) (bool, error)) {
+// keepAsking asks again and again until ctx ends.
+func (c *clock) keepAsking(ctx context.Context, ask func(context.Context) (bool, error)) {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, clockTimeout)
 		yes, err := ask(limited)

@@ -24,7 +24,7 @@ func TestClockIsAskedAgain(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			c.keep(ctx, func(context.Context) (bool, error) {
+			c.keepAsking(ctx, func(context.Context) (bool, error) {
 				a := answers[asked.Add(1)-1]
 				return a.yes, a.err
 			})

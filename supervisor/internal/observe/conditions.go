@@ -18,8 +18,8 @@ type conditions struct {
 	at   time.Time
 }
 
-// keep writes the file when its content has changed or is old.
-func (c *conditions) keep(now time.Time, problems []status.Problem) error {
+// writeIfDue writes the file when its content has changed or is old.
+func (c *conditions) writeIfDue(now time.Time, problems []status.Problem) error {
 	var list []control.Condition
 	for _, p := range problems {
 		if p.Severity != status.Notice && strings.HasPrefix(string(p.Code), "SCA-4") {

@@ -38,7 +38,7 @@ func TestConditionsOfTheStorage(t *testing.T) {
 		return string(b)
 	}
 
-	if err := c.keep(now, problems); err != nil {
+	if err := c.writeIfDue(now, problems); err != nil {
 		t.Fatal(err)
 	}
 
@@ -48,20 +48,20 @@ func TestConditionsOfTheStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := c.keep(now.Add(time.Second), problems); err != nil || read() != "old" {
+	if err := c.writeIfDue(now.Add(time.Second), problems); err != nil || read() != "old" {
 		t.Errorf("written although nothing changed: %v %s", err, read())
 	}
 
-	if err := c.keep(now.Add(control.ConditionsEvery), problems); err != nil || read() != want {
+	if err := c.writeIfDue(now.Add(control.ConditionsEvery), problems); err != nil || read() != want {
 		t.Errorf("not renewed: %v %s", err, read())
 	}
 
-	if err := c.keep(now.Add(control.ConditionsEvery+1), nil); err != nil || !strings.Contains(read(), "[]") {
+	if err := c.writeIfDue(now.Add(control.ConditionsEvery+1), nil); err != nil || !strings.Contains(read(), "[]") {
 		t.Errorf("%v %s", err, read())
 	}
 
 	c.path = filepath.Join(path, "x")
-	if err := c.keep(now.Add(2*control.ConditionsEvery), problems); err == nil {
+	if err := c.writeIfDue(now.Add(2*control.ConditionsEvery), problems); err == nil {
 		t.Error("no error for a file that cannot be written")
 	}
 }

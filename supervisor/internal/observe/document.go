@@ -130,7 +130,7 @@ func (o *Observer) compose(f facts) status.Document {
 
 	d.Exit = d.Health.Exit()
 	d.Nodes = append([]status.Node{summary(f, d)}, f.Others...)
-	entry := first(d.Front.Addresses)
+	entry := firstOf(d.Front.Addresses)
 	if f.Virtual != nil {
 		entry = f.Virtual.Address
 		d.Virtual = &status.Virtual{Address: entry, Nodes: holders(d.Nodes)}
@@ -159,7 +159,7 @@ func (o *Observer) hiccup(f facts, now time.Time) bool {
 		return true
 	}
 	if !o.cfg.Settings.LB.Enabled {
-		return word(f, status.MasterService) == "ok"
+		return serviceWord(f, status.MasterService) == "ok"
 	}
 	return f.balErr == nil && f.balancer != nil && f.balancer.up+len(f.balancer.unwell) > 0
 }
@@ -179,7 +179,7 @@ func reached(page, own string) string {
 	return u.String()
 }
 
-func first(list []string) string {
+func firstOf(list []string) string {
 	if len(list) == 0 {
 		return "this node"
 	}
@@ -196,7 +196,7 @@ func summary(f facts, d status.Document) status.Node {
 		Role:    f.Role,
 		State:   "starting",
 		Master:  masterWord(f, d.Node),
-		Proxy:   word(f, status.BalancerService),
+		Proxy:   serviceWord(f, status.BalancerService),
 		Storage: storageWord(f.Volume),
 		Minions: d.Minions.Connected,
 		Clock:   "?",

@@ -83,7 +83,7 @@ func pidOf(f facts, name string) int {
 // masterWord says in one word how this node's master is: its supervisor knows
 // whether it runs, the load balancer more quickly whether it answers.
 func masterWord(f facts, name string) string {
-	w := word(f, status.MasterService)
+	w := serviceWord(f, status.MasterService)
 	if w == "ok" && (f.Trouble != "" || f.unanswered(name) != "") {
 		return string(service.Failing)
 	}
@@ -134,8 +134,8 @@ func (f facts) judgeOthers() (found []status.Finding) {
 	return found
 }
 
-// word says in one word how a service is.
-func word(f facts, name string) string {
+// serviceWord says in one word how a service is.
+func serviceWord(f facts, name string) string {
 	for _, i := range f.services {
 		if i.Name != name {
 			continue

@@ -122,10 +122,10 @@ func masterFindings(now time.Time, i service.Info, blocked bool) []status.Findin
 		}
 		return []status.Finding{{Code: status.MasterDown, Cause: i.Message}}
 	case service.Pausing:
-		return append(fromLastLine(i), status.Finding{Code: status.MasterDown, Cause: crash(i)})
+		return append(fromLastLine(i), status.Finding{Code: status.MasterDown, Cause: crashText(i)})
 	case service.Starting:
 		if i.Failures > 0 { // between two crashes
-			return append(fromLastLine(i), status.Finding{Code: status.MasterDown, Cause: crash(i)})
+			return append(fromLastLine(i), status.Finding{Code: status.MasterDown, Cause: crashText(i)})
 		}
 		if now.Sub(i.Since) > slowStart {
 			return []status.Finding{{Code: status.MasterSilent, Cause: i.Message}}
@@ -141,7 +141,7 @@ func masterFindings(now time.Time, i service.Info, blocked bool) []status.Findin
 func apiFindings(now time.Time, i service.Info) []status.Finding {
 	switch {
 	case i.State == service.Pausing, i.State == service.Starting && i.Failures > 0:
-		return []status.Finding{{Code: status.APIDown, Cause: "salt-api: " + crash(i)}}
+		return []status.Finding{{Code: status.APIDown, Cause: "salt-api: " + crashText(i)}}
 	case i.State == service.Starting && now.Sub(i.Since) > slowAPI:
 		return []status.Finding{{
 			Code:  status.APIDown,
@@ -157,8 +157,8 @@ func apiFindings(now time.Time, i service.Info) []status.Finding {
 // (sysexits.h, EX_CONFIG).
 var exitConfig = (&service.ExitError{Code: 78}).Error()
 
-// crash tells how a service ended.
-func crash(i service.Info) string {
+// crashText tells how a service ended.
+func crashText(i service.Info) string {
 	s := i.LastExit
 	if i.Failures > 1 {
 		s = fmt.Sprintf("%s, %d times in a row", s, i.Failures)

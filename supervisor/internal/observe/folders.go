@@ -59,13 +59,13 @@ func newWatch(every time.Duration, file string, paths ...string) *folders {
 	f := &folders{paths: paths, file: file, failed: map[string]bool{}}
 	f.Every = every
 	f.Takes = folderTakes
-	f.Try = f.try
+	f.Try = f.tryWrites
 	return f
 }
 
-// try writes to one of the folders, in turn, and to those that took no write the last time:
+// tryWrites writes to one of the folders, in turn, and to those that took no write the last time:
 // a disk that fails is found with any of them. Folders that do not exist are passed over.
-func (f *folders) try() error {
+func (f *folders) tryWrites() error {
 	f.turn++
 	var faults []error
 	for i, path := range f.paths {

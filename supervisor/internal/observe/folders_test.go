@@ -117,11 +117,11 @@ func TestFoldersTakeTurns(t *testing.T) {
 	}
 
 	for range f.paths {
-		_ = f.try()
+		_ = f.tryWrites()
 	}
 
 	for range f.paths {
-		if err := f.try(); !errors.Is(err, syscall.ENOTDIR) {
+		if err := f.tryWrites(); !errors.Is(err, syscall.ENOTDIR) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -131,7 +131,7 @@ func TestFoldersTakeTurns(t *testing.T) {
 	}
 
 	for range f.paths {
-		if err := f.try(); err != nil {
+		if err := f.tryWrites(); err != nil {
 			t.Errorf("it is mended: %v", err)
 		}
 	}
@@ -163,7 +163,7 @@ func TestFoldersThatNodesShare(t *testing.T) {
 
 		all.Go(func() {
 			for range 200 {
-				if err := f.try(); err != nil {
+				if err := f.tryWrites(); err != nil {
 					t.Errorf("%s: %v", name, err)
 					return
 				}

@@ -102,7 +102,7 @@ const (
 // of itself; it may not block.
 func (o *Observer) Run(ctx context.Context, node func() Node) {
 	var beside sync.WaitGroup
-	beside.Go(func() { o.clock.keep(ctx, probe.ClockSynchronised) })
+	beside.Go(func() { o.clock.keepAsking(ctx, probe.ClockSynchronised) })
 	beside.Go(func() { runFolders(ctx, o.tries) })
 	defer beside.Wait()
 
@@ -118,7 +118,7 @@ func (o *Observer) Run(ctx context.Context, node func() Node) {
 		o.events.Note(d)
 		o.course.Note(sample(f, d))
 		text := ""
-		if err := told.keep(o.cfg.Now(), d.Problems); err != nil {
+		if err := told.writeIfDue(o.cfg.Now(), d.Problems); err != nil {
 			text = err.Error()
 		}
 
@@ -158,7 +158,7 @@ func (o *Observer) look(ctx context.Context, node func() Node) facts {
 		tasks.Go(func() { f.balancer, f.balErr = askBalancer(ctx, o.cfg.Balancer) })
 	}
 
-	f.slowAnswer = o.slow.get(o.cfg.Now())
+	f.slowAnswer = o.slow.lastAnswers(o.cfg.Now())
 	f.unwritable = unwritable(o.tries)
 	f.Node = node()
 	f.clock = o.clock.Load()

@@ -52,7 +52,7 @@ func masterReports(f facts) (out []status.Finding) {
 		}
 	}
 
-	out = append(out, apart(s.Apart, f.Others)...)
+	out = append(out, apartFindings(s.Apart, f.Others)...)
 	if e := s.PillarError; e != nil {
 		out = append(out, status.Finding{Code: status.PillarErrors, Cause: pillarCause(e, s.PillarFaulty)})
 	}
@@ -60,8 +60,8 @@ func masterReports(f facts) (out []status.Finding) {
 	return out
 }
 
-// apart tells of masters that serve and that ours has no connection to.
-func apart(list []control.Apart, others []status.Node) (out []status.Finding) {
+// apartFindings tells of masters that serve and that ours has no connection to.
+func apartFindings(list []control.Apart, others []status.Node) (out []status.Finding) {
 	name := func(address string) string {
 		for _, o := range others {
 			if o.Address == address && o.State == "ready" && o.Master == "ok" {

@@ -49,7 +49,7 @@ func TestApart(t *testing.T) {
 		{Name: "n5", Address: "10.0.0.5", State: "ready", Master: "down"},
 	}
 
-	got := apart([]control.Apart{
+	got := apartFindings([]control.Apart{
 		{Peer: "10.0.0.2", Through: "10.0.0.3", Error: "i/o timeout"},
 		{Peer: "10.0.0.3"},
 		{Peer: "10.0.0.4"},
@@ -84,8 +84,8 @@ func TestSlowFactsReadTheMaster(t *testing.T) {
 			}
 		}
 
-		s.look()
-		return s.get(s.last).master
+		s.startLook()
+		return s.lastAnswers(s.last).master
 	}
 
 	if m := look(""); m != nil {

@@ -46,8 +46,8 @@ func newSlowFacts(cfg *settings.Settings) *slowFacts {
 	return s
 }
 
-// get gives the last answers and starts a new look when they are old.
-func (s *slowFacts) get(now time.Time) slowAnswer {
+// lastAnswers gives the last answers and starts a new look when they are old.
+func (s *slowFacts) lastAnswers(now time.Time) slowAnswer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.answer
@@ -56,15 +56,15 @@ func (s *slowFacts) get(now time.Time) slowAnswer {
 		out.hang = map[string]time.Duration{s.at: now.Sub(s.since)}
 	case !s.running && now.Sub(s.last) >= slowEvery:
 		s.running, s.since = true, now
-		go s.look()
+		go s.startLook()
 	}
 	return out
 }
 
-func (s *slowFacts) look() {
+func (s *slowFacts) startLook() {
 	disks := map[string]diskFact{}
 	for _, p := range s.paths {
-		s.mark(p)
+		s.markFull(p)
 		d, err := probe.StatDisk(p)
 		disks[p] = diskFact{d, err}
 	}
@@ -72,12 +72,12 @@ func (s *slowFacts) look() {
 	var keys probe.Keys
 	var err error
 	if s.pki != "" {
-		s.mark(s.pki)
+		s.markFull(s.pki)
 		keys, err = probe.CountKeys(s.pki)
 	}
 
 	locked := setup.LockedOut()
-	s.mark(s.report)
+	s.markFull(s.report)
 	master, merr := control.ReadStatus(s.report)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *slowFacts) masterSpoke(pid int, since time.Time) bool {
 	return m == nil || m.PID != pid || m.Written.After(since)
 }
 
-func (s *slowFacts) mark(path string) {
+func (s *slowFacts) markFull(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at = path

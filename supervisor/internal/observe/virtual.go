@@ -38,7 +38,7 @@ func virtualFindings(f facts) (out []status.Finding) {
 		if i.Name == status.VirtualService &&
 			(i.State == service.Pausing || i.State == service.Starting && i.Failures > 0) {
 			out = append(out,
-				status.Finding{Code: status.VirtualUnable, Subject: v.Address, Cause: "keepalived: " + crash(i)})
+				status.Finding{Code: status.VirtualUnable, Subject: v.Address, Cause: "keepalived: " + crashText(i)})
 		}
 	}
 

@@ -37,7 +37,8 @@ func diskErrnos() []diskErrno {
 			fault:         DiskFails,
 			errnos:        []syscall.Errno{syscall.EIO, syscall.ENXIO, syscall.EUCLEAN},
 			alsoElsewhere: []syscall.Errno{syscall.ENODEV},
-			text:          "the disk, or the way to it, fails, or its file system has shut down after an error; the kernel says more: journalctl -k",
+			text: "the disk, or the way to it, fails, or its file system has shut down after an error; " +
+				"the kernel says more: journalctl -k",
 		},
 		{
 			fault:  DiskReadOnly,
@@ -47,7 +48,8 @@ func diskErrnos() []diskErrno {
 		{
 			fault:  DiskIsFull,
 			errnos: []syscall.Errno{syscall.ENOSPC},
-			text:   "a new file finds no room, whatever is said to be free: look at df -i, too, and at a thin pool below",
+			text: "a new file finds no room, whatever is said to be free: " +
+				"look at df -i, too, and at a thin pool below",
 		},
 		{
 			fault:  QuotaIsUsed,

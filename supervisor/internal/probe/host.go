@@ -119,7 +119,7 @@ func PortFree(address string) error {
 		return ln.Close()
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("cannot listen on %s: %w", address, clean(err))
+		return fmt.Errorf("cannot listen on %s: %w", address, shortenError(err))
 	}
 	if who := holder(address); who != "" {
 		return fmt.Errorf("%w: %s is held by %s", errPortInUse, address, who)
@@ -156,7 +156,7 @@ func holder(address string) string {
 			if len(f) < 10 || f[3] != "0A" { // 0A: LISTEN
 				continue
 			}
-			if got, ok := procAddress(f[1]); ok && clash(want, got) {
+			if got, ok := procAddress(f[1]); ok && cannotShare(want, got) {
 				inodes["socket:["+f[9]+"]"] = true
 			}
 		}
@@ -169,8 +169,8 @@ func holder(address string) string {
 	return processWith(inodes)
 }
 
-// clash reports whether sockets at a and b cannot both listen.
-func clash(a, b netip.AddrPort) bool {
+// cannotShare reports whether sockets at a and b cannot both listen.
+func cannotShare(a, b netip.AddrPort) bool {
 	return a.Port() == b.Port() && (a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
 }
 

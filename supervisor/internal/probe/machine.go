@@ -27,7 +27,7 @@ func LookAtMachine(root, dataDir, address string) Machine {
 		keyuse.MachineID: firstLine(filepath.Join(root, "etc/machine-id")),
 		keyuse.Board:     boardUUID(root),
 		keyuse.Disk:      diskSerial(root, dataDir),
-		keyuse.Cards:     cards(root, address),
+		keyuse.Cards:     cardAddresses(root, address),
 	}
 	if m[keyuse.MachineID] == "uninitialized" { // machine-id(5): the first boot
 		m[keyuse.MachineID] = ""
@@ -105,9 +105,9 @@ func diskSerial(root, dir string) string {
 // copy's as well: QEMU's (hw/ide/core.c), and the names of drives that Proxmox gives it.
 var everyonesSerial = regexp.MustCompile(`(^|[^0-9A-Za-z])(QM[0-9]{5}|drive-[a-z]+[0-9]+)$`)
 
-// cards are the hardware addresses of the network cards that are a device; of a machine
+// cardAddresses are the hardware addresses of the network cards that are a device; of a machine
 // that has none, such as a container, that of the interface with the node's address.
-func cards(root, address string) string {
+func cardAddresses(root, address string) string {
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return ""

@@ -126,7 +126,7 @@ func FuzzReadFrame(f *testing.F) {
 				return
 			}
 
-			_ = judge(body)
+			_ = judgeReply(body)
 		}
 	})
 }
@@ -212,7 +212,7 @@ func TestHolderIsThatOfTheAddress(t *testing.T) {
 		{"127.0.0.1:1", "0.0.0.0:1", true},
 		{"[::]:1", "127.0.0.1:1", true},
 	} {
-		if clash(at(c.a), at(c.b)) != c.want {
+		if cannotShare(at(c.a), at(c.b)) != c.want {
 			t.Errorf("clash of %s and %s is not %v", c.a, c.b, c.want)
 		}
 	}

@@ -48,7 +48,7 @@ const pingPayload = "\x83\xa3enc\xa5clear\xa4load\x81\xa3cmd\xa4ping\xa7version\
 // address is host:port of the request port. It takes at most 3 s unless ctx
 // ends before.
 func Ping(ctx context.Context, address string) error {
-	c, err := dial(ctx, address, "REQ")
+	c, err := dialZMTP(ctx, address, "REQ")
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func Ping(ctx context.Context, address string) error {
 
 	msg := append([]byte{1, 0, 0, byte(len(pingPayload))}, pingPayload...)
 	if _, err := c.Write(msg); err != nil {
-		return fmt.Errorf("send ping: %w", clean(err))
+		return fmt.Errorf("send ping: %w", shortenError(err))
 	}
 
 	for range maxFrames {
@@ -68,13 +68,13 @@ func Ping(ctx context.Context, address string) error {
 			continue // heartbeats; the empty delimiter
 		}
 
-		return judge(body)
+		return judgeReply(body)
 	}
 
 	return errors.New("no answer to ping: only other frames came")
 }
 
-func judge(body []byte) error {
+func judgeReply(body []byte) error {
 	trouble := control.PingTrouble(body)
 	switch {
 	case trouble != "":
@@ -90,7 +90,7 @@ func judge(body []byte) error {
 // Subscribable does the ZMTP handshake with a publish port as a SUB peer and
 // hangs up: the port is served by something that speaks the protocol.
 func Subscribable(ctx context.Context, address string) error {
-	c, err := dial(ctx, address, "SUB")
+	c, err := dialZMTP(ctx, address, "SUB")
 	if err != nil {
 		return err
 	}
@@ -103,13 +103,13 @@ const (
 	flagCommand = 4
 )
 
-func dial(ctx context.Context, address, socketType string) (net.Conn, error) {
+func dialZMTP(ctx context.Context, address, socketType string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, defaultWait)
 	defer cancel()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return nil, clean(err)
+		return nil, shortenError(err)
 	}
 
 	deadline, _ := ctx.Deadline()
@@ -189,12 +189,12 @@ func silence(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Timeout() {
 		return ErrSilent
 	}
-	return clean(err)
+	return shortenError(err)
 }
 
-// clean takes the repetition out of the network errors that end up in a
+// shortenError takes the repetition out of the network errors that end up in a
 // status line.
-func clean(err error) error {
+func shortenError(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		switch {
 		case op.Timeout():

@@ -48,11 +48,11 @@ type record struct {
 	Lost  []string `json:"lost"` // addresses of masters
 }
 
-func file(s *settings.Settings) string { return filepath.Join(s.DataDir, "recover.json") }
+func recordPath(s *settings.Settings) string { return filepath.Join(s.DataDir, "recover.json") }
 
-// read gives nil when there is none.
-func read(s *settings.Settings) (*record, error) {
-	b, _, err := durable.ReadFile(file(s), nodes.MaxTable, durable.Follow)
+// readRecord gives nil when there is none.
+func readRecord(s *settings.Settings) (*record, error) {
+	b, _, err := durable.ReadFile(recordPath(s), nodes.MaxTable, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -61,7 +61,7 @@ func read(s *settings.Settings) (*record, error) {
 		err = json.Unmarshal(b, &r)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file(s), err)
+		return nil, fmt.Errorf("%s: %w", recordPath(s), err)
 	}
 	return &r, nil
 }
@@ -69,7 +69,7 @@ func read(s *settings.Settings) (*record, error) {
 func (r *record) write(s *settings.Settings) error {
 	b, err := json.Marshal(r)
 	if err == nil {
-		_, err = layout.WriteFile(file(s), append(b, '\n'), 0o600)
+		_, err = layout.WriteFile(recordPath(s), append(b, '\n'), 0o600)
 	}
 	return err
 }
@@ -117,7 +117,7 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 	t := m.Table()
 	self, ok := t.Find(cfg.Node)
 	lost := t.Peers(cfg.Node)
-	switch r, err := read(cfg); {
+	switch r, err := readRecord(cfg); {
 	case err != nil:
 		return err
 	case r != nil:
@@ -139,7 +139,8 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 	}
 
 	if len(alive) > 0 && !force {
-		return fmt.Errorf("%w: %s still answers; two clusters with one key would serve the same minions. For a dead node: applianced remove NODE; "+
+		return fmt.Errorf("%w: %s still answers; two clusters with one key would serve the same minions. "+
+			"For a dead node: applianced remove NODE; "+
 			"if it shall be given up all the same: switch it off, or --force", api.ErrState, strings.Join(alive, ", "))
 	}
 	if !cfg.OnVolume() {
@@ -152,7 +153,8 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 	}
 
 	if w.Ready() && !force {
-		return fmt.Errorf("%w: the shared volume works; what is on it would be left behind. For a dead node: applianced remove NODE",
+		return fmt.Errorf("%w: the shared volume works; what is on it would be left behind. "+
+			"For a dead node: applianced remove NODE",
 			api.ErrState)
 	}
 	if self.Brick == "" || self.Storage != "data" {
@@ -170,7 +172,7 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 
 // Recovering returns how far a recovery is.
 func (w Worker) Recovering() (api.Recovering, error) {
-	r, err := read(w.Settings)
+	r, err := readRecord(w.Settings)
 	if err != nil || r == nil {
 		return api.Recovering{Fault: w.lastFault()}, err
 	}
@@ -206,9 +208,9 @@ const every = time.Second
 // Run does its part until ctx ends; leave makes the node start anew.
 func (w Worker) Run(ctx context.Context, leave func()) {
 	for {
-		r, err := read(w.Settings)
+		r, err := readRecord(w.Settings)
 		if err == nil && r != nil {
-			err = w.step(ctx, r, leave)
+			err = w.doStep(ctx, r, leave)
 		}
 
 		if ctx.Err() != nil {
@@ -225,7 +227,7 @@ func (w Worker) Run(ctx context.Context, leave func()) {
 	}
 }
 
-func (w Worker) step(ctx context.Context, r *record, leave func()) error {
+func (w Worker) doStep(ctx context.Context, r *record, leave func()) error {
 	switch r.Stage {
 	case stageCopy:
 		w.setFault(nil)
@@ -234,7 +236,7 @@ func (w Worker) step(ctx context.Context, r *record, leave func()) error {
 			return nil // again at the next start
 		}
 		if err != nil { // nothing has been changed
-			return errors.Join(err, os.Remove(file(w.Settings)))
+			return errors.Join(err, os.Remove(recordPath(w.Settings)))
 		}
 
 		r.Stage = stageSwitch
@@ -256,7 +258,7 @@ func (w Worker) step(ctx context.Context, r *record, leave func()) error {
 			}
 		}
 
-		if err := os.Remove(file(w.Settings)); err != nil {
+		if err := os.Remove(recordPath(w.Settings)); err != nil {
 			return err
 		}
 
@@ -271,7 +273,7 @@ func (w Worker) step(ctx context.Context, r *record, leave func()) error {
 // Switch is what is done between two lives of the node. A fault leaves all as it
 // is for the next start.
 func (r *Recovery) Switch(ctx context.Context, cfg *settings.Settings) {
-	rec, err := read(cfg)
+	rec, err := readRecord(cfg)
 	if err == nil && (rec == nil || rec.Stage != stageSwitch) {
 		return
 	}

@@ -199,12 +199,12 @@ func TestRecoverOnAVolume(t *testing.T) {
 
 	step := func() (left bool) {
 		t.Helper()
-		r, err := read(w.cfg)
+		r, err := readRecord(w.cfg)
 		if err != nil || r == nil {
 			t.Fatalf("%+v %v", r, err)
 		}
 
-		err = w.step(t.Context(), r, func() { left = true })
+		err = w.doStep(t.Context(), r, func() { left = true })
 		if err != nil {
 			w.setFault(err)
 		}
@@ -252,7 +252,7 @@ func TestRecoverOnAVolume(t *testing.T) {
 		t.Error(err)
 	}
 
-	r, _ := read(w.cfg)
+	r, _ := readRecord(w.cfg)
 	r.Stage = stageMasters
 	if r.Brick != "/brick/cluster-1" || len(r.Lost) != 2 {
 		t.Errorf("%+v", r)

@@ -56,17 +56,17 @@ var system = [...]string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/med
 // config. It changes nothing. An error says what has to be done before.
 func New(s *settings.Settings, config string) (Plan, error) {
 	p := Plan{Remove: existing(config)}
-	data, err := own("data_dir", s.DataDir)
+	data, err := realPath("data_dir", s.DataDir)
 	if err != nil {
 		return Plan{}, err
 	}
 
-	run, err := own("runtime_dir", s.RuntimeDir)
+	run, err := realPath("runtime_dir", s.RuntimeDir)
 	if err != nil {
 		return Plan{}, err
 	}
 
-	bricks, err := own("storage.bricks", s.Storage.Bricks)
+	bricks, err := realPath("storage.bricks", s.Storage.Bricks)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -77,7 +77,7 @@ func New(s *settings.Settings, config string) (Plan, error) {
 	}
 
 	shared := s.Storage.Kind == settings.DirectoryStorage
-	list, err := read(data)
+	list, err := listDir(data)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -95,7 +95,7 @@ func New(s *settings.Settings, config string) (Plan, error) {
 		p.Remove = append(p.Remove, existing(filepath.Join(run, name))...)
 	}
 
-	if list, err = read(bricks); err != nil {
+	if list, err = listDir(bricks); err != nil {
 		return Plan{}, err
 	}
 
@@ -146,7 +146,8 @@ func (p Plan) Mounted(own ...string) error {
 		point := unescape(w[4])
 		for _, r := range slices.Concat(p.Bricks, p.Remove) {
 			if within(point, r) && !slices.Contains(own, point) {
-				return fmt.Errorf("%s is a mount, which this node has not made; unmount it, and take it out of /etc/fstab",
+				return fmt.Errorf("%s is a mount, which this node has not made; "+
+					"unmount it, and take it out of /etc/fstab",
 					point)
 			}
 		}
@@ -202,8 +203,8 @@ func remove(ctx context.Context, list []string) error {
 	return nil
 }
 
-// own gives the real path of a directory of the node; key is its setting.
-func own(key, path string) (string, error) {
+// realPath gives the real path of a directory of the node; key is its setting.
+func realPath(key, path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		real, err = filepath.Clean(path), nil
@@ -215,7 +216,8 @@ func own(key, path string) (string, error) {
 
 	for _, s := range system {
 		if within(s, real) {
-			return "", fmt.Errorf("%s: %s is a directory of the system and not this node's alone; remove by hand what the node has made there",
+			return "", fmt.Errorf("%s: %s is a directory of the system and not this node's alone; "+
+				"remove by hand what the node has made there",
 				key, real)
 		}
 	}
@@ -235,7 +237,7 @@ func existing(path string) []string {
 	return []string{path}
 }
 
-func read(dir string) ([]string, error) {
+func listDir(dir string) ([]string, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -62,18 +62,18 @@ func (g *Guest) Prepare(ctx context.Context, r toolrun.Request) (run func(contex
 
 	return func(ctx context.Context, w io.Writer) {
 		defer func() { <-g.slots }()
-		g.run(ctx, string(body), w)
+		g.runTool(ctx, string(body), w)
 	}, nil
 }
 
 // exitNotStarted is Salt's exit code for what is not available.
 const exitNotStarted = 69
 
-func (g *Guest) run(ctx context.Context, body string, w io.Writer) {
+func (g *Guest) runTool(ctx context.Context, body string, w io.Writer) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := &frames{w: w, failed: cancel}
-	defer f.end()
+	defer f.endFrames()
 
 	beats := time.NewTicker(toolrun.Beat)
 	defer beats.Stop()
@@ -82,13 +82,13 @@ func (g *Guest) run(ctx context.Context, body string, w io.Writer) {
 	var err error
 	go func() {
 		defer close(ended)
-		code, err = g.tool(ctx, body, f)
+		code, err = g.execTool(ctx, body, f)
 	}()
 
 	for {
 		select {
 		case <-beats.C:
-			f.write(toolrun.Alive, nil)
+			f.writeFrame(toolrun.Alive, nil)
 			continue
 		case <-ended:
 		}
@@ -96,16 +96,16 @@ func (g *Guest) run(ctx context.Context, body string, w io.Writer) {
 	}
 
 	if err != nil {
-		f.write(toolrun.Stderr, []byte(err.Error()+"\n"))
+		f.writeFrame(toolrun.Stderr, []byte(err.Error()+"\n"))
 		code = exitNotStarted
 	}
 
-	f.write(toolrun.Exit, []byte{byte(code)})
+	f.writeFrame(toolrun.Exit, []byte{byte(code)})
 }
 
-// tool runs the tool to its end. Its request is on standard input: everybody on the
+// execTool runs the tool to its end. Its request is on standard input: everybody on the
 // machine sees command lines.
-func (g *Guest) tool(ctx context.Context, body string, f *frames) (code int, err error) {
+func (g *Guest) execTool(ctx context.Context, body string, f *frames) (code int, err error) {
 	run := command.Exec{
 		Path:       filepath.Join(filepath.Dir(g.tools.Master), "salt"),
 		Env:        g.tools.Env,
@@ -134,7 +134,7 @@ type frames struct {
 	ended bool
 }
 
-func (f *frames) write(k toolrun.Kind, data []byte) {
+func (f *frames) writeFrame(k toolrun.Kind, data []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
@@ -146,7 +146,7 @@ func (f *frames) write(k toolrun.Kind, data []byte) {
 	}
 }
 
-func (f *frames) end() {
+func (f *frames) endFrames() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = true
@@ -161,6 +161,6 @@ type part struct {
 // Write implements [io.Writer]. What nobody reads any more is dropped; the tool is
 // ended then.
 func (p part) Write(b []byte) (int, error) {
-	p.f.write(p.kind, b)
+	p.f.writeFrame(p.kind, b)
 	return len(b), nil
 }

@@ -54,7 +54,7 @@ func (c Cluster) ChangeKeys(ctx context.Context, q api.KeyChange) error {
 	var failed []error
 	for ids := range slices.Chunk(q.IDs, atOnce) {
 		args := slices.Concat([]string{"-y", "--out", "json", options[0], strings.Join(ids, ",")}, options[1:])
-		if _, err := c.Own.do(ctx, "salt-key", args...); err != nil {
+		if _, err := c.Own.runTool(ctx, "salt-key", args...); err != nil {
 			failed = append(failed, fmt.Errorf("%s %s: %w", q.Verb, status.Clip(strings.Join(ids, ", ")), err))
 		}
 	}
@@ -74,7 +74,8 @@ func keyOptions(q api.KeyChange) ([]string, error) {
 	if q.State != "" {
 		state := keyStates[q.State]
 		if state == "" || q.Verb != "delete" {
-			return nil, fmt.Errorf("%w: keys are deleted by state only, which is accepted, pending, rejected or denied, not %.20q",
+			return nil, fmt.Errorf("%w: keys are deleted by state only, which is accepted, pending, "+
+				"rejected or denied, not %.20q",
 				api.ErrState, q.State)
 		}
 		options = append(options, "--only-state", state)

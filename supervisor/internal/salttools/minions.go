@@ -44,11 +44,16 @@ func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, e
 		return status.MinionList{}, fmt.Errorf("no master answers: %s; next: applianced status", unasked[c.Node])
 	}
 
-	return status.MinionList{Schema: status.Schema, Minions: merge(lists), Since: whole(lists), Unasked: unasked}, nil
+	return status.MinionList{
+		Schema:  status.Schema,
+		Minions: mergeViews(lists),
+		Since:   completeSince(lists),
+		Unasked: unasked,
+	}, nil
 }
 
-// whole is from when on all masters that answered know who was heard; nil: one does not.
-func whole(lists map[string]status.MinionView) (since *time.Time) {
+// completeSince is from when on all masters that answered know who was heard; nil: one does not.
+func completeSince(lists map[string]status.MinionView) (since *time.Time) {
 	for _, l := range lists {
 		if l.Since == nil {
 			return nil
@@ -63,9 +68,9 @@ func whole(lists map[string]status.MinionView) (since *time.Time) {
 // keyOrder is the order of the list.
 var keyOrder = map[string]int{"accepted": 1, "pending": 2, "rejected": 3, "denied": 4}
 
-// merge puts what several masters know into one list: the newest sign counts,
+// mergeViews puts what several masters know into one list: the newest sign counts,
 // and who has a subscription at any of them is there.
-func merge(lists map[string]status.MinionView) []status.Minion {
+func mergeViews(lists map[string]status.MinionView) []status.Minion {
 	type key struct{ id, key string }
 	at := map[key]int{}
 	out := []status.Minion{}
@@ -96,7 +101,7 @@ func merge(lists map[string]status.MinionView) []status.Minion {
 		}
 	}
 
-	place(out, lists)
+	nameSubscribers(out, lists)
 	slices.SortFunc(out, func(a, b status.Minion) int {
 		return cmp.Or(cmp.Compare(keyOrder[a.Key], keyOrder[b.Key]), strings.Compare(a.ID, b.ID))
 	})
@@ -104,11 +109,11 @@ func merge(lists map[string]status.MinionView) []status.Minion {
 	return out
 }
 
-// place finds out who holds the subscriptions without a name: the minions that
+// nameSubscribers finds out who holds the subscriptions without a name: the minions that
 // were last heard from their address, the latest first when they are more. With
 // subscriptions from one address at several masters (NAT) it is not known which
 // is whose.
-func place(out []status.Minion, lists map[string]status.MinionView) {
+func nameSubscribers(out []status.Minion, lists map[string]status.MinionView) {
 	slots, nodes := map[string]int{}, map[string]string{}
 	for name, l := range lists {
 		for a, n := range l.Subscriptions {

@@ -19,7 +19,7 @@ import (
 // subscribed anywhere, with the newest sign.
 func TestMergeMinions(t *testing.T) {
 	at := func(s int64) *time.Time { t := time.Unix(s, 0); return &t }
-	got := merge(map[string]status.MinionView{
+	got := mergeViews(map[string]status.MinionView{
 		"n1": {Minions: []status.Minion{
 			{
 				ID:      "a",
@@ -122,7 +122,7 @@ func TestViewOfRecordedMinions(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	v := view(list)
+	v := viewOf(list)
 	for i := range v.Minions {
 		if len(v.Minions[i].Finger) != 95 {
 			t.Errorf("fingerprint %q", v.Minions[i].Finger)
@@ -148,11 +148,11 @@ func TestViewOfRecordedMinions(t *testing.T) {
 func TestWholeRecord(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
 	lists := map[string]status.MinionView{"n1": {Since: &early}, "n2": {Since: &late}}
-	if got := whole(lists); got == nil || !got.Equal(late) {
+	if got := completeSince(lists); got == nil || !got.Equal(late) {
 		t.Errorf("%v", got)
 	}
 	lists["n3"] = status.MinionView{}
-	if got := whole(lists); got != nil {
+	if got := completeSince(lists); got != nil {
 		t.Errorf("%v", got)
 	}
 }

@@ -29,8 +29,8 @@ type Tools struct {
 	Env     []string
 }
 
-// do runs a tool and gives what it printed. Secrets must not be among args: everybody on the machine sees them.
-func (t Tools) do(ctx context.Context, name string, args ...string) ([]byte, error) {
+// runTool runs a tool and gives what it printed. Secrets must not be among args: everybody on the machine sees them.
+func (t Tools) runTool(ctx context.Context, name string, args ...string) ([]byte, error) {
 	path := filepath.Join(filepath.Dir(t.Master), name)
 	argv := append([]string{name, "-c", t.Config}, args...)
 	if _, err := os.Stat(path); err != nil { // one program by several names
@@ -63,11 +63,11 @@ func (t Tools) Minions(ctx context.Context, finger bool) (status.MinionView, err
 	if err != nil {
 		return status.MinionView{}, err
 	}
-	return view(list), nil
+	return viewOf(list), nil
 }
 
-// view is what a master knows as nodes tell it each other.
-func view(list control.Minions) status.MinionView {
+// viewOf is what a master knows as nodes tell it each other.
+func viewOf(list control.Minions) status.MinionView {
 	v := status.MinionView{Subscriptions: list.Subscriptions, Since: list.Began()}
 	for _, m := range list.Minions[:min(len(list.Minions), status.MaxMinions)] {
 		v.Minions = append(v.Minions, status.Minion{

@@ -49,9 +49,9 @@ type pauser struct {
 
 func newPauser(b Backoff) *pauser { return &pauser{policy: b.withDefaults()} }
 
-// ended records that a run ended after it had lasted ran, and gives the pause
+// pauseAfter records that a run ended after it had lasted ran, and gives the pause
 // before the next one.
-func (p *pauser) ended(ran time.Duration) time.Duration {
+func (p *pauser) pauseAfter(ran time.Duration) time.Duration {
 	if ran >= p.policy.Stable {
 		p.reset()
 	}

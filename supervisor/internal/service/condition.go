@@ -40,7 +40,7 @@ type poll struct {
 
 func (p *poll) Wait(ctx context.Context) error {
 	for {
-		err := p.once(ctx)
+		err := p.pollOnce(ctx)
 		p.mu.Lock()
 		p.last = ""
 		if err != nil {
@@ -57,7 +57,7 @@ func (p *poll) Wait(ctx context.Context) error {
 	}
 }
 
-func (p *poll) once(ctx context.Context) error {
+func (p *poll) pollOnce(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func keepConfined(ctx context.Context, confine func(context.Context, int) error,
 	var tries sync.WaitGroup
 	tries.Go(func() {
 		pauses := newPauser(confineAgain())
-		for pause.For(ctx, pauses.ended(0)) == nil && confine(ctx, pid) != nil {
+		for pause.For(ctx, pauses.pauseAfter(0)) == nil && confine(ctx, pid) != nil {
 		}
 	})
 

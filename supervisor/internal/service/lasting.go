@@ -100,7 +100,7 @@ func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
 	case l.Leave != nil && l.Leave(cause):
 		l.release()
 	default:
-		l.stop()
+		l.stopAll()
 	}
 
 	return nil
@@ -110,16 +110,16 @@ func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
 func (l *Lasting) Alive() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.load()
+	l.loadList()
 	return len(l.procs) > 0
 }
 
 // Stop ends all processes there are, for a service that is not wanted any more.
 func (l *Lasting) Stop() {
 	l.mu.Lock()
-	l.load()
+	l.loadList()
 	l.mu.Unlock()
-	l.stop()
+	l.stopAll()
 }
 
 // obtain adopts the newest process or starts one.
@@ -130,7 +130,7 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 	}
 
 	l.mu.Lock()
-	l.load()
+	l.loadList()
 	var newest *lasting
 	if n := len(l.procs); n > 0 {
 		newest = l.procs[n-1]
@@ -141,7 +141,7 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 	l.mu.Unlock()
 
 	if newest != nil {
-		answer := l.ask(ctx, newest)
+		answer := l.askUntilReady(ctx, newest)
 		switch {
 		case ctx.Err() != nil:
 			// Neither adopted nor replaced: whoever comes next decides.
@@ -151,15 +151,15 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 			return newest, nil
 		case answer != nil && (newest.inService || failed || newest.adopted):
 			// It would be in the way of a new one and serves nobody.
-			l.end(syscall.SIGKILL, 0)
+			l.endAll(syscall.SIGKILL, 0)
 		}
 	}
 
-	return l.start(tag)
+	return l.startProcess(tag)
 }
 
-// ask asks until the process answers, ends, or patience does.
-func (l *Lasting) ask(ctx context.Context, p *lasting) error {
+// askUntilReady asks until the process answers, ends, or patience does.
+func (l *Lasting) askUntilReady(ctx context.Context, p *lasting) error {
 	limit := l.Patience
 	if limit <= 0 {
 		limit = defaultPatience
@@ -183,8 +183,8 @@ func (l *Lasting) ask(ctx context.Context, p *lasting) error {
 	}
 }
 
-// start starts a process.
-func (l *Lasting) start(tag string) (*lasting, error) {
+// startProcess starts a process.
+func (l *Lasting) startProcess(tag string) (*lasting, error) {
 	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", l.Path, err)
@@ -204,8 +204,12 @@ func (l *Lasting) start(tag string) (*lasting, error) {
 		env = []string{}
 	}
 
-	pid, err := syscall.ForkExec(l.Path, append([]string{l.Path}, l.Args...), &syscall.ProcAttr{Dir: l.Dir, Env: env,
-		Files: []uintptr{uintptr(null), uintptr(out), uintptr(out)}, Sys: &syscall.SysProcAttr{Setpgid: true, Credential: l.Credential}})
+	pid, err := syscall.ForkExec(l.Path, append([]string{l.Path}, l.Args...), &syscall.ProcAttr{
+		Dir:   l.Dir,
+		Env:   env,
+		Files: []uintptr{uintptr(null), uintptr(out), uintptr(out)},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Credential: l.Credential},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", l.Path, err)
 	}
@@ -223,14 +227,14 @@ func (l *Lasting) start(tag string) (*lasting, error) {
 		o.inService = false
 	}
 
-	if err := p.watch(func() { l.forget(p) }); err != nil {
+	if err := p.watchEnd(func() { l.forget(p) }); err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		_, _ = syscall.Wait4(pid, nil, 0, nil)
 		return nil, fmt.Errorf("watch %s: %w", l.Path, err)
 	}
 
 	l.procs = append(l.procs, p)
-	l.save()
+	l.saveList()
 	return p, nil
 }
 
@@ -239,7 +243,7 @@ func (l *Lasting) forget(p *lasting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.procs = slices.DeleteFunc(l.procs, func(o *lasting) bool { return o == p })
-	l.save()
+	l.saveList()
 }
 
 // release lets go of all processes; they run on.
@@ -253,16 +257,16 @@ func (l *Lasting) release() {
 	}
 }
 
-func (l *Lasting) stop() {
+func (l *Lasting) stopAll() {
 	limit := l.StopTimeout
 	if limit <= 0 {
 		limit = defaultStopTimeout
 	}
-	l.end(syscall.SIGTERM, limit)
+	l.endAll(syscall.SIGTERM, limit)
 }
 
-// end signals all processes and kills those that have not ended within limit.
-func (l *Lasting) end(s syscall.Signal, limit time.Duration) {
+// endAll signals all processes and kills those that have not ended within limit.
+func (l *Lasting) endAll(s syscall.Signal, limit time.Duration) {
 	l.mu.Lock()
 	procs := slices.Clone(l.procs)
 	l.mu.Unlock()
@@ -334,9 +338,9 @@ func (l *Lasting) readPipe() (func(), error) {
 	}, nil
 }
 
-// save writes the list; l.mu is held. Like all of the file, it is an aid: a
+// saveList writes the list; l.mu is held. Like all of the file, it is an aid: a
 // failure costs the next life an adoption.
-func (l *Lasting) save() {
+func (l *Lasting) saveList() {
 	if len(l.procs) == 0 {
 		_ = os.Remove(l.PIDFile)
 		return
@@ -348,8 +352,8 @@ func (l *Lasting) save() {
 	_ = durable.Swap(l.PIDFile, b, 0o600)
 }
 
-// load reads the list once; l.mu is held.
-func (l *Lasting) load() {
+// loadList reads the list once; l.mu is held.
+func (l *Lasting) loadList() {
 	if l.known {
 		return
 	}
@@ -375,7 +379,7 @@ func (l *Lasting) load() {
 			continue // it has ended, or is a stranger
 		}
 
-		if p.watch(func() { l.forget(p) }) == nil {
+		if p.watchEnd(func() { l.forget(p) }) == nil {
 			l.procs = append(l.procs, p)
 		}
 	}

@@ -47,7 +47,7 @@ func (l *Lines) Write(b []byte) (int, error) {
 		if room := maxLine - len(l.part); len(piece) > room {
 			l.part = append(l.part, piece[:room]...)
 			b = b[room:]
-			l.emit()
+			l.emitLine()
 			continue
 		}
 
@@ -57,7 +57,7 @@ func (l *Lines) Write(b []byte) (int, error) {
 		}
 
 		b = b[i+1:]
-		l.emit()
+		l.emitLine()
 	}
 
 	return n, nil
@@ -68,11 +68,11 @@ func (l *Lines) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.part) > 0 {
-		l.emit()
+		l.emitLine()
 	}
 }
 
-func (l *Lines) emit() {
+func (l *Lines) emitLine() {
 	line := printable.Clean(strings.TrimRight(string(l.part), "\r"))
 	l.part = l.part[:0]
 	if strings.TrimSpace(line) == "" {

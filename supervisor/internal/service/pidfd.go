@@ -24,10 +24,10 @@ type lasting struct {
 
 }
 
-// watch begins to wait for the end of the process; ended is called once it has
+// watchEnd begins to wait for the end of the process; ended is called once it has
 // come, before gone is closed. A pidfd refers to this process for ever, also
 // when its number is given away again (pidfd_open(2)).
-func (p *lasting) watch(ended func()) error {
+func (p *lasting) watchEnd(ended func()) error {
 	fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
 		return fmt.Errorf("watch process %d: %w", p.pid, err)

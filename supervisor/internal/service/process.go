@@ -98,7 +98,7 @@ func (p *Process) Run(ctx context.Context, started func(pid int)) error {
 		case <-ended:
 		case <-ctx.Done():
 			_, hung := errors.AsType[*hangError](context.Cause(ctx))
-			p.stop(cmd.Process, ended, hung)
+			p.stopProcess(cmd.Process, ended, hung)
 		}
 	}()
 
@@ -114,7 +114,7 @@ func (p *Process) Run(ctx context.Context, started func(pid int)) error {
 	return exitError(err)
 }
 
-func (p *Process) stop(proc *os.Process, ended <-chan struct{}, hung bool) {
+func (p *Process) stopProcess(proc *os.Process, ended <-chan struct{}, hung bool) {
 	limit := p.StopTimeout
 	if limit <= 0 {
 		limit = defaultStopTimeout

@@ -75,7 +75,7 @@ func newService(spec Spec, log *slog.Logger, now func() time.Time) *Service {
 		nudge: make(chan struct{}, 1),
 	}
 	s.info.Name = spec.Name
-	s.set(Waiting, "not started yet")
+	s.setState(Waiting, "not started yet")
 	return s
 }
 
@@ -107,7 +107,7 @@ func (s *Service) Restart() {
 	}
 }
 
-func (s *Service) set(st State, format string, args ...any) {
+func (s *Service) setState(st State, format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,14 +145,14 @@ func (s *Service) upNow() <-chan struct{} {
 	return s.up
 }
 
-func (s *Service) await(ctx context.Context, c Condition) error {
+func (s *Service) awaitCondition(ctx context.Context, c Condition) error {
 	if c == nil {
 		return nil
 	}
 	s.mu.Lock()
 	s.condition = c
 	s.mu.Unlock()
-	s.set(Waiting, "waiting for %s", c.String())
+	s.setState(Waiting, "waiting for %s", c.String())
 	err := c.Wait(ctx)
 	s.mu.Lock()
 	s.condition = nil
@@ -164,9 +164,9 @@ func (s *Service) await(ctx context.Context, c Condition) error {
 // runner is gone.
 func (s *Service) loop(ctx context.Context, dependencies Condition) {
 	pause := newPauser(s.spec.Backoff)
-	defer s.set(Stopped, "stopped")
+	defer s.setState(Stopped, "stopped")
 	for first := true; ctx.Err() == nil; first = false {
-		if !s.ready(ctx, dependencies) {
+		if !s.awaitReady(ctx, dependencies) {
 			return
 		}
 
@@ -187,13 +187,13 @@ func (s *Service) loop(ctx context.Context, dependencies Condition) {
 			continue
 		}
 
-		d := pause.ended(ran)
+		d := pause.pauseAfter(ran)
 		s.crashed(pause.fails, err)
 		if s.spec.Ended != nil {
 			s.spec.Ended(ran, err)
 		}
 
-		s.set(Pausing, "ended after %s: %v; next start in %s", round(ran), err, round(d))
+		s.setState(Pausing, "ended after %s: %v; next start in %s", roundTime(ran), err, roundTime(d))
 		select {
 		case <-ctx.Done():
 		case <-time.After(d):
@@ -203,10 +203,10 @@ func (s *Service) loop(ctx context.Context, dependencies Condition) {
 	}
 }
 
-// ready waits for everything a start needs; false means ctx ended.
-func (s *Service) ready(ctx context.Context, dependencies Condition) bool {
+// awaitReady waits for everything a start needs; false means ctx ended.
+func (s *Service) awaitReady(ctx context.Context, dependencies Condition) bool {
 	for {
-		if s.await(ctx, dependencies) != nil || s.await(ctx, s.spec.Wait) != nil {
+		if s.awaitCondition(ctx, dependencies) != nil || s.awaitCondition(ctx, s.spec.Wait) != nil {
 			return false
 		}
 		if s.spec.Prepare == nil {
@@ -218,7 +218,7 @@ func (s *Service) ready(ctx context.Context, dependencies Condition) bool {
 			return true
 		}
 
-		s.set(Waiting, "not started: %v", err)
+		s.setState(Waiting, "not started: %v", err)
 		select {
 		case <-ctx.Done():
 			return false
@@ -237,13 +237,13 @@ func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
 	s.mu.Unlock()
 
 	var checks sync.WaitGroup
-	s.set(Starting, "starting")
+	s.setState(Starting, "starting")
 	noted := make(chan struct{})
 	unnote := context.AfterFunc(run, func() {
 		if hung, ok := errors.AsType[*hangError](context.Cause(run)); ok {
-			s.set(Stopping, "stopping it: it %v", hung)
+			s.setState(Stopping, "stopping it: it %v", hung)
 		} else {
-			s.set(Stopping, "asked to stop")
+			s.setState(Stopping, "asked to stop")
 		}
 		close(noted)
 	})
@@ -254,11 +254,11 @@ func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
 		s.mu.Unlock()
 
 		if s.spec.Health == nil {
-			s.set(Running, "running")
+			s.setState(Running, "running")
 			return
 		}
 
-		checks.Go(func() { s.watch(run, cancel) })
+		checks.Go(func() { s.watchHealth(run, cancel) })
 	})
 
 	cause := context.Cause(run)
@@ -307,8 +307,8 @@ func (s *Service) crashed(fails int, err error) {
 	s.log.Error("service ended", "error", err, "failures", fails, "line", line)
 }
 
-// watch runs the health check until ctx ends. It calls end when the run hangs.
-func (s *Service) watch(ctx context.Context, end context.CancelCauseFunc) {
+// watchHealth runs the health check until ctx ends. It calls end when the run hangs.
+func (s *Service) watchHealth(ctx context.Context, end context.CancelCauseFunc) {
 	h := *s.spec.Health
 	if h.Interval <= 0 {
 		h.Interval = 2 * time.Second
@@ -342,12 +342,12 @@ func (s *Service) watch(ctx context.Context, end context.CancelCauseFunc) {
 			}
 		case s.isStarting():
 			pass = 0
-			s.set(Starting, "waiting for it to answer (%v)", err)
+			s.setState(Starting, "waiting for it to answer (%v)", err)
 			interval = min(interval, 250*time.Millisecond)
 		default:
 			pass, fail = 0, fail+1
 			if fail >= h.Fall {
-				s.set(Failing, "health check: %v", err)
+				s.setState(Failing, "health check: %v", err)
 			}
 
 			interval = min(interval, time.Second)
@@ -367,7 +367,7 @@ func (s *Service) healthy(began time.Time) {
 		s.info.Failures = 0
 	}
 	s.mu.Unlock()
-	s.set(Running, "running")
+	s.setState(Running, "running")
 }
 
 func (s *Service) isStarting() bool {
@@ -376,7 +376,7 @@ func (s *Service) isStarting() bool {
 	return s.info.State == Starting
 }
 
-func round(d time.Duration) time.Duration {
+func roundTime(d time.Duration) time.Duration {
 	switch {
 	case d < time.Second:
 		return d.Round(time.Millisecond)

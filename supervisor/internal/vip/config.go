@@ -41,16 +41,16 @@ type Config struct {
 
 // routerID is the VRRP id of a cluster, 1 to 255. Clusters that share a network
 // need different ones only where announcements meet; they go to peers only.
-func routerID(cluster string) int { return int(sum("router id", cluster)[0])%255 + 1 }
+func routerID(cluster string) int { return int(deriveSum("router id", cluster)[0])%255 + 1 }
 
 // password is the VRRP password of a cluster, 8 characters. VRRP sends it in
 // clear text: it keeps clusters apart by mistake, not attackers, whom the
 // firewall and the list of peers keep out. For that reason, and since nodes
 // change the secret one after the other, it comes from the cluster's public
 // key and not from its secret.
-func password(cluster string) string { return hex.EncodeToString(sum("password", cluster))[:8] }
+func password(cluster string) string { return hex.EncodeToString(deriveSum("password", cluster))[:8] }
 
-func sum(purpose, cluster string) []byte {
+func deriveSum(purpose, cluster string) []byte {
 	s := sha256.Sum256([]byte("saltern virtual address, " + purpose + ": " + cluster))
 	return s[:]
 }

@@ -71,7 +71,7 @@ func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err erro
 	}
 	defer os.Remove(tried)
 
-	if err := test(ctx, tried); err != nil {
+	if err := testConfig(ctx, tried); err != nil {
 		return false, err
 	}
 
@@ -82,8 +82,8 @@ func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err erro
 	return true, durable.SyncDir(d.Dir)
 }
 
-// test has keepalived check a configuration without using it.
-func test(ctx context.Context, path string) error {
+// testConfig has keepalived check a configuration without using it.
+func testConfig(ctx context.Context, path string) error {
 	program, err := Program()
 	if err != nil {
 		return err
@@ -110,17 +110,17 @@ func (d *Daemon) Run(ctx context.Context, started func(pid int)) error {
 	if err != nil {
 		return err
 	}
-	defer d.set(nil)
+	defer d.setProcess(nil)
 
 	return p.Run(ctx, func(pid int) {
 		if c, err := os.FindProcess(pid); err == nil { // it is our child and not reaped before this returns
-			d.set(c)
+			d.setProcess(c)
 		}
 		started(pid)
 	})
 }
 
-func (d *Daemon) set(p *os.Process) {
+func (d *Daemon) setProcess(p *os.Process) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.child != nil {

@@ -42,15 +42,15 @@ func Place(virtual, own netip.Addr, list []Interface) (w Where, err error) {
 	case virtual == own:
 		return w, fmt.Errorf("%s is this node's own address; it has to be one that no machine has", virtual)
 	case virtual == network.Addr() && virtual.Is4() &&
-		network.Bits() < 31, virtual.Is4() && virtual == last(network) && network.Bits() < 31:
+		network.Bits() < 31, virtual.Is4() && virtual == broadcastAddress(network) && network.Bits() < 31:
 		return w, fmt.Errorf("%s stands for the whole network %s", virtual, network)
 	}
 
 	return w, nil
 }
 
-// last is the broadcast address of an IPv4 network.
-func last(p netip.Prefix) netip.Addr {
+// broadcastAddress is the broadcast address of an IPv4 network.
+func broadcastAddress(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().As16()
 	for i := p.Bits() + 96; i < 128 && p.Addr().Is4(); i++ {
 		b[i/8] |= 1 << (7 - i%8)
