@@ -11,15 +11,15 @@ import (
 	"saltern/internal/durable"
 )
 
-// unset is the login uid of a process that nobody has logged in for.
+// unset is the login uid of a process without a login.
 const unset = 1<<32 - 1
 
-// ActorEnv names the variable by which a program of a node tells a tool that it
-// starts for whom: the user, and the [Proof] before it with a colon. It counts only
-// where nobody has logged in.
+// ActorEnv is the variable by which a program of a node names, to a tool that it starts, the
+// actor for whom it does so: the [Proof], a colon, and the user. It only counts where nobody has
+// logged in.
 const ActorEnv = "SALTERN_ACTOR"
 
-// Self is who runs this process. getenv is os.Getenv outside of tests.
+// Self returns the actor that runs this process. getenv is os.Getenv outside of tests.
 func Self(getenv func(string) string) Actor {
 	uid := os.Getuid()
 	a := whoIs("/proc/self", uid, getenv("SUDO_USER"))
@@ -29,9 +29,10 @@ func Self(getenv func(string) string) Actor {
 	return a
 }
 
-// PeerProcess is who runs the process pid, which has connected to a socket of ours as uid;
-// the kernel vouches for both. What /proc says of a process with another uid, or of
-// none, is not believed: the caller may be gone, and its number another's.
+// PeerProcess returns the actor that runs the process pid, which has connected to a socket of
+// ours as uid. The kernel vouches for both. PeerProcess ignores what /proc says if the process
+// now has another uid or does not exist: the caller may be gone, and another process may have its
+// ID.
 func PeerProcess(pid, uid int) Actor {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	if pid <= 0 || !runsAs(dir, uid) {
@@ -40,8 +41,8 @@ func PeerProcess(pid, uid int) Actor {
 	return whoIs(dir, uid, sudoUser(dir))
 }
 
-// whoIs finds who is behind a process of uid; sudo is SUDO_USER of its environment,
-// which counts for a process of root only.
+// whoIs finds the actor behind a process of uid. sudo is SUDO_USER of its environment. It only
+// counts for a process of root.
 func whoIs(dir string, uid int, sudo string) Actor {
 	a := Actor{User: UserName(uid), Proof: Process, UID: &uid, From: Local}
 	login, ok := loginUID(dir)
@@ -56,8 +57,8 @@ func whoIs(dir string, uid int, sudo string) Actor {
 	return a
 }
 
-// loginUID is the user who logged in and whose process this is: sudo and su keep it,
-// and without CAP_AUDIT_CONTROL nobody can change it (proc_pid_loginuid(5)).
+// loginUID returns the user whose login started the process: sudo and su keep it, and only
+// CAP_AUDIT_CONTROL allows to change it (proc_pid_loginuid(5)).
 func loginUID(dir string) (int, bool) {
 	b, err := durable.Read(dir+"/loginuid", 32)
 	if err != nil {
@@ -82,8 +83,8 @@ func runsAs(dir string, uid int) bool {
 	return false
 }
 
-// sudoUser finds SUDO_USER in the environment of a process; only root may read that
-// of others.
+// sudoUser returns SUDO_USER of the environment of a process. Only root may read that of other
+// users.
 func sudoUser(dir string) string {
 	b, err := durable.Read(dir+"/environ", 1<<20)
 	if err != nil {
@@ -109,8 +110,8 @@ func UserName(uid int) string {
 	return u.Username
 }
 
-// LoginName is the user who has logged in and whose process this is, if it is another
-// than the one as whom it runs; "" if not, or if nobody has.
+// LoginName returns the user whose login started this process, if the process runs as another
+// one. It returns "" otherwise.
 func LoginName() string {
 	login, ok := loginUID("/proc/self")
 	if !ok || login == os.Getuid() {

@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what a folder keeps, beside those of [shelves].
+// Bounds of a folder, in addition to those of [shelves].
 const (
-	// MaxAge is how long a record is kept; one whose file was begun with older ones
-	// goes up to partAge later.
+	// MaxAge is how long a record is kept. Records are removed by file, so that some stay up to
+	// partAge longer.
 	MaxAge   = 366 * 24 * time.Hour
 	partAge  = 30 * 24 * time.Hour
 	maxFiles = 1024 // that are read
 )
 
-// lockTakes is how long another program may hold the lock of a file: a moment, unless
-// it was stopped in it.
+// lockTakes is how long another program may hold the lock of a file. It holds it for a moment,
+// unless it was stopped meanwhile.
 const lockTakes = 5 * time.Second
 
 // book is the files of one shelf in a folder: NAME.jsonl, to which records are added,
@@ -108,7 +108,7 @@ func (b book) addTo(f *os.File, size int64, lines [][]byte, now time.Time) (agai
 	return false, errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), unix.Fdatasync(int(f.Fd())))
 }
 
-// openCurrent opens the current file and takes its lock, which closing it gives back.
+// openCurrent opens the current file and locks it. Closing the file releases the lock.
 func (b book) openCurrent() (f *os.File, size int64, err error) {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return nil, 0, err
@@ -154,9 +154,9 @@ func (b book) isCurrent(f *os.File) (int64, bool) {
 // stamp is the time in the name of an older file.
 const stamp = "20060102T150405.000000000"
 
-// rotate gives the current file its old name. The caller has the lock. The name comes after
-// those of all other files, also where the clock was put back, or somebody who waited for
-// the lock brings the time of before.
+// rotate gives the current file its archive name. The caller holds the lock. The name sorts after
+// those of all other files, even if the clock was put back, or if the caller waited for the lock
+// and brings an earlier time.
 func (b book) rotate(now time.Time) error {
 	files, err := b.fileNames()
 	if err != nil {
@@ -172,8 +172,8 @@ func (b book) rotate(now time.Time) error {
 	return os.Rename(b.current(), filepath.Join(b.dir, b.name+"."+at.Format(stamp)+".jsonl"))
 }
 
-// tooMuch returns which of some files are too old or too much, the oldest first. The newest
-// stays in any case: the chain goes on from it.
+// tooMuch returns the files that exceed the bounds of age or size, the oldest first. It never
+// returns the newest, because the chain continues from it.
 func (b book) tooMuch(files []string, now time.Time) (remove []string) {
 	size := int64(0)
 	for i, path := range slices.Backward(files) {
@@ -193,7 +193,7 @@ func (b book) tooMuch(files []string, now time.Time) (remove []string) {
 	return remove
 }
 
-// firstTime is the time of the first record of a file; now when it cannot be told.
+// firstTime returns the time of the first record of a file, or now if that is unknown.
 func firstTime(f *os.File, now time.Time) time.Time {
 	const head = `{"time":"`
 	var first [64]byte
@@ -207,8 +207,8 @@ func firstTime(f *os.File, now time.Time) time.Time {
 	return t
 }
 
-// appendText adds text to a file of this size. What a power cut has left of a line is
-// ended first; what cannot be written whole is taken back.
+// appendText adds text to a file of this size. It first ends a line that a power cut has left
+// incomplete. It removes the text again if it cannot write all of it.
 func appendText(f *os.File, size int64, text []byte) error {
 	var last [1]byte
 	if size > 0 {

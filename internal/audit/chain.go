@@ -17,14 +17,13 @@ import (
 	"saltern/internal/durable"
 )
 
-// The records of a book are a chain: each has a number, and a hash over its own line and
-// the hash of the record before. A file begins with a record of the action [fileAction],
-// which says where the chain was, and which records were kept at that time: older files
-// that go by room or age are named by it before they go. [Verify] finds what is missing
-// or changed.
+// The records of a book form a chain: each has a number, and a hash over its own line and the
+// hash of the record before. A file begins with a record of the action [fileAction]. It says
+// where the chain was, and which records were kept at that time: it names the older files that go
+// for their size or age before they are removed. [Verify] finds missing and changed records.
 //
-// Whoever may write to the files can make the chain anew. What others were told of it
-// (heads.go) shows that.
+// Somebody who can write to the files can compute the whole chain again. The heads that others
+// were told (heads.go) reveal that.
 
 // fileAction is the action of the record that begins a file.
 const fileAction = "audit.file"
@@ -32,19 +31,20 @@ const fileAction = "audit.file"
 const (
 	// hashLen is the length of a value of the chain: 128 bits in hexadecimal.
 	hashLen = 32
-	// linkRoom is how much longer a line is by its link.
+	// linkRoom is by how much a link makes a line longer.
 	linkRoom = len(`,"seq":18446744073709551615,"chain":""`) + hashLen
 	// maxSeq bounds the numbers that are believed.
 	maxSeq = 1 << 53
 )
 
-// link is where a chain is after a record. The zero link is before the first one.
+// link is the position in a chain after a record. The zero link is the position before the first
+// one.
 type link struct {
 	seq   uint64
 	chain string
 }
 
-// hash is what the next record is hashed with.
+// hash returns the hash that goes into that of the next record.
 func (l link) hash() string {
 	if l.seq == 0 {
 		return strings.Repeat("0", hashLen)
@@ -74,8 +74,8 @@ func chainHash(before string, line []byte) string {
 	return hex.EncodeToString(h.Sum(nil)[:hashLen/2])
 }
 
-// readLink takes the link from a line, and what of the line was hashed. Text of a record
-// cannot look like a link: quotation marks in it are escaped.
+// readLink splits a line into its link and the part that was hashed. Text of a record cannot look
+// like a link, because quotation marks in it are escaped.
 func readLink(line []byte) (hashed []byte, l link, ok bool) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	hashed, rest, ok := cutLast(line, `,"chain":"`)
@@ -105,8 +105,8 @@ func cutLast(b []byte, sep string) (before, after []byte, ok bool) {
 	return b[:i], b[i+len(sep):], true
 }
 
-// lastLink finds the link of the last whole record of a file; ok is false when there is
-// none with a link.
+// lastLink returns the link of the last complete record of a file. ok is false if no record has a
+// link.
 func lastLink(f io.ReaderAt, size int64) (l link, ok bool, err error) {
 	for tail := int64(4 << 10); ; tail *= 16 {
 		tail = min(tail, size, 2*largestPart)
@@ -145,7 +145,7 @@ type span struct {
 	kept        uint64 // First of the record that begins the file
 }
 
-// spanOf looks at the beginning and the end of a file.
+// spanOf reads the beginning and the end of a file.
 func spanOf(path string) (s span, err error) {
 	f, st, err := durable.Open(path, durable.Refuse)
 	if err != nil {
@@ -206,8 +206,8 @@ func (b book) newHead(now time.Time) (fileHead, error) {
 		kept = s.kept
 	}
 
-	// Files that go count only when they continue what was kept before: what somebody else
-	// has removed stays missing.
+	// Removed files count only if they continue what was kept before. What somebody else has
+	// removed stays missing.
 	kept = max(kept, 1)
 	for _, path := range h.remove {
 		s, err := spanOf(path)
@@ -231,8 +231,8 @@ func (b book) newHead(now time.Time) (fileHead, error) {
 	return h, nil
 }
 
-// startFile writes the head of the current file, which is empty, then removes what is too old
-// or too much. It returns the size of the file and where the chain is.
+// startFile writes the head of the current file, which is empty, then removes the files beyond
+// the bounds. It returns the size of the file and the position in the chain.
 func (b book) startFile(f *os.File, now time.Time) (size int64, at link, err error) {
 	h, err := b.newHead(now)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 )
 
-// LoginField is the field of a clear command to the master that says who has logged in,
-// see [LoginName]. Who holds root's key may say anything in it.
+// LoginField is the field of a clear command to the master that names the user who has logged in,
+// see [LoginName]. The holder of root's key may put anything into it.
 const LoginField = "__saltern_login"
 
 // MasterDir is the folder of a master's records, by its cachedir.
@@ -14,7 +14,7 @@ func MasterDir(cachedir string) string { return filepath.Join(cachedir, "audit")
 
 type actorKey struct{}
 
-// WithActor says for whom a command is given.
+// WithActor returns a context for commands that are given for an actor.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
@@ -25,7 +25,7 @@ func ActorOf(ctx context.Context) (a Actor, ok bool) {
 	return a, ok
 }
 
-// Env is the variable [ActorEnv] for the actor of WithActor; nil without.
+// Env returns the variable [ActorEnv] for the actor of WithActor, or nil without one.
 func Env(ctx context.Context) []string {
 	a, ok := ActorOf(ctx)
 	if !ok {

@@ -17,10 +17,9 @@ import (
 	"saltern/internal/durable"
 )
 
-// A head is the number and the hash of the newest record of a book. Each node tells its
-// heads to the other nodes, and writes them to the system's log; the others write down
-// what they were told. A chain that ends before a head that was told, or has another hash
-// there, was cut off or made anew.
+// A head is the number and the hash of the newest record of a book. Each node sends its heads to
+// the other nodes, which record them, and writes them to the system's log. A chain that ends
+// before a head that others know, or has another hash there, was cut off or computed again.
 
 // headsAction is the action of a record of heads: Object is the node, As its key in the
 // table of nodes, Detail the heads.
@@ -38,13 +37,13 @@ const (
 	NodeFolder   = "node"
 )
 
-// Head is the newest record of a book, as somebody was told of it.
+// Head is the newest record of a book, as others were told.
 type Head struct {
 	Folder string `json:"folder"`
 	Book   string `json:"book"`
 	Seq    uint64 `json:"seq"`
 	Chain  string `json:"chain"`
-	// By is who was told, and Time when.
+	// By is the node that was told, Time when.
 	By   string    `json:"by"`
 	Time time.Time `json:"time,omitzero"`
 }
@@ -54,8 +53,8 @@ func (h Head) String() string {
 	return fmt.Sprintf("%s/%s:%d:%s", h.Folder, h.Book, h.Seq, h.Chain)
 }
 
-// OfHeads reports whether it is the head of the book of heads, which each record of heads
-// changes.
+// OfHeads reports whether it is the head of the book of heads. Each record of heads changes that
+// one.
 func (h Head) OfHeads() bool { return h.Book == headsShelf }
 
 var headForm = regexp.MustCompile(fmt.Sprintf(`\b(%s|%s)/([a-z]{1,16}):([0-9]{1,16}):([0-9a-f]{%d})\b`,
@@ -110,8 +109,8 @@ func HeadsText(heads []Head) string {
 	return strings.Join(parts, " ")
 }
 
-// Heads returns the heads of the books in some folders. What it returns is on the disk: a
-// power cut takes none of it away. The disk may hang.
+// Heads returns the heads of the books in some folders. They are on the disk: a power cut loses
+// none. The disk may hang.
 func Heads(folders ...Folder) ([]Head, error) {
 	var out []Head
 	var faults []error
@@ -130,7 +129,7 @@ func Heads(folders ...Folder) ([]Head, error) {
 	return out, errors.Join(faults...)
 }
 
-// chainEnd returns where the chain of a book is; the zero link when there is none.
+// chainEnd returns the end of a book's chain, or the zero link if there is none.
 func (b book) chainEnd() (link, error) {
 	files, err := b.fileNames()
 	if err != nil {
@@ -165,8 +164,8 @@ func (b book) chainEnd() (link, error) {
 	return link{}, nil
 }
 
-// HeadsRecord is the record by which a node writes down what it was told of a node's heads.
-// key is that of the node in the table of nodes; "" for a node without a cluster.
+// HeadsRecord returns the record by which a node notes the heads that another node has sent. key
+// is that node's key in the table of nodes, or "" for a node without a cluster.
 func HeadsRecord(node, key string, heads []Head) Record {
 	return Record{
 		Actor:  Actor{User: node, Proof: Peer, As: clipText(key, maxHeadKey), From: Local},
@@ -188,13 +187,14 @@ func CutRecord(node string, why error) Record {
 	}
 }
 
-// maxHeadKey is how much of a node's key tells it from another machine of the same name.
+// maxHeadKey is how many characters of a node's key are recorded, to tell it from another machine
+// of the same name.
 const maxHeadKey = 16
 
 // HeadsQuery asks for the records of heads.
 func HeadsQuery() Query { return Query{Action: headsAction} }
 
-// HeadsOf takes from records what was told of the heads of the node with that name and key.
+// HeadsOf returns, from records, the heads of the node with that name and key.
 func HeadsOf(list []Record, node, key string) (out []Head) {
 	for _, r := range list {
 		if r.Action != headsAction || r.Object != node || r.As != clipText(key, maxHeadKey) {

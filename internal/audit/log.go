@@ -13,12 +13,12 @@ import (
 
 // Bounds of a [Log].
 const (
-	// maxWaiting records wait for the disk or are on their way to it. The last actsReserve
-	// places are for acts of administrators. Overflow policy: the newest is lost and
-	// counted, and the next one that is written says so; a lost act goes to Config.Log.
+	// maxWaiting is how many records wait for the disk or are being written. The last actsReserve
+	// places are for acts of administrators. Overflow policy: the newest record is lost and
+	// counted, and the next one that is written has the count. A lost act goes to Config.Log.
 	maxWaiting  = 8192
 	actsReserve = 2048
-	// retryEvery is between tries while the disk takes nothing.
+	// retryEvery is the pause between tries while the disk takes nothing.
 	retryEvery = time.Second
 	// WriteTakes is how long [Log.Write] waits for the disk.
 	WriteTakes = time.Second
@@ -32,13 +32,13 @@ type Config struct {
 	Node    string
 	Program string
 	Now     func() time.Time // nil: time.Now
-	// Log is told of each act of an administrator that is lost, or not on the disk in
-	// time; it may be nil: nobody is told.
+	// Log gets each act of an administrator that is lost, or not on the disk in time. It may be
+	// nil.
 	Log *slog.Logger
 }
 
-// Log writes records in the background: nobody waits for a disk who does not ask for
-// it. It is safe for concurrent use.
+// Log writes records in the background: only callers of Write wait for a disk. It is safe for
+// concurrent use.
 type Log struct {
 	cfg Config
 
@@ -65,7 +65,7 @@ type waiting struct {
 	act  Record        // of an act only: what Config.Log is told when it is lost
 }
 
-// Open gives a log; nothing is touched before the first record. Close ends it.
+// Open returns a log. It touches nothing before the first record. Close ends it.
 func Open(cfg Config) *Log {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -81,13 +81,13 @@ func Open(cfg Config) *Log {
 	return l
 }
 
-// Note has a record written and does not wait. A nil Log takes nothing.
+// Note queues a record and does not wait. A nil Log drops it.
 func (l *Log) Note(r Record) { l.putRecord(r, nil) }
 
-// Write has a record written and waits for the disk, for [WriteTakes] at most. What was to
-// be recorded goes on in any case: a full disk must keep nobody from taking out a node or
-// a key. A record that is not written by then is written later, or lost and counted.
-// Config.Log is told of an act in both cases, so that it stands in the system's log.
+// Write queues a record and waits until it is on the disk, for [WriteTakes] at most. The act
+// itself goes on in any case: a full disk must not keep an administrator from removing a node or
+// a key. A record that is not written by then is written later, or lost and counted. In both
+// cases an act also goes to Config.Log, so that the system's log has it.
 func (l *Log) Write(ctx context.Context, r Record) {
 	done := make(chan struct{})
 	if !l.putRecord(r, done) {
@@ -131,8 +131,8 @@ func (l *Log) putRecord(r Record, done chan struct{}) bool {
 	return taken
 }
 
-// queueRecord puts a record among those that wait. The fault says why one is lost; nil: it is
-// left out for its rate.
+// queueRecord queues a record. fault says why one is lost. It is nil for a record that is left
+// out for its rate.
 func (l *Log) queueRecord(r Record, book string, done chan struct{}) (taken bool, fault error) {
 	now := l.cfg.Now()
 	l.mu.Lock()
@@ -171,7 +171,7 @@ func (l *Log) queueRecord(r Record, book string, done chan struct{}) (taken bool
 
 var errTooFast = errors.New("records come faster than the disk takes them")
 
-// append adds a record to those that wait. The caller has the lock.
+// append adds a record to the queue. The caller holds the lock.
 func (l *Log) append(r Record, book string, now time.Time, done chan struct{}) error {
 	r.Node = l.cfg.Node
 	r.Program = l.cfg.Program
@@ -196,7 +196,7 @@ func (l *Log) append(r Record, book string, now time.Time, done chan struct{}) e
 	return nil
 }
 
-// wakeRun has run look for work. The caller has the lock, or none.
+// wakeRun wakes runWriter. The caller may hold the lock.
 func (l *Log) wakeRun() {
 	select {
 	case l.wake <- struct{}{}:
@@ -204,8 +204,8 @@ func (l *Log) wakeRun() {
 	}
 }
 
-// summarize puts a record of what was left out of limited users' records among those that
-// wait. What has no room is counted on.
+// summarize queues records of what was left out for the rates of limited users. It keeps counting
+// what finds no room.
 func (l *Log) summarize() {
 	now := l.cfg.Now()
 	l.mu.Lock()
@@ -218,7 +218,7 @@ func (l *Log) summarize() {
 	}
 }
 
-// leavesOut reports whether records were left out that nothing tells of yet.
+// leavesOut reports whether records were left out that no summary counts yet.
 func (l *Log) leavesOut() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,7 +238,7 @@ func encode(r Record) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Fault says why records are not written; nil: they are.
+// Fault returns why records are not written, or nil.
 func (l *Log) Fault() error {
 	if l == nil {
 		return nil
@@ -255,7 +255,7 @@ func (l *Log) Fault() error {
 	return fault
 }
 
-// Close writes what waits, and gives up on a disk that hangs.
+// Close writes the queue, and gives up on a disk that hangs.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -280,7 +280,7 @@ func (l *Log) Close() {
 	}
 }
 
-// tellLost tells of acts that are not written when the log ends.
+// tellLost logs the acts that are not written when the log ends.
 func (l *Log) tellLost() {
 	l.mu.Lock()
 	left, fault := l.waiting, l.fault
@@ -368,7 +368,7 @@ func (l *Log) writeQueued() error {
 	return err
 }
 
-// flushTo writes records to their book and gives back those that are left.
+// flushTo writes records to their book and returns those that are left.
 func (l *Log) flushTo(b book, list []waiting) ([]waiting, error) {
 	for len(list) > 0 {
 		var lines [][]byte

@@ -12,13 +12,13 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Bounds of what a [Log] remembers of those whose records have a rate.
+// Bounds of what a [Log] remembers of actors with a rate.
 const (
-	// maxSources of strangers have a rate of their own; further ones share one.
+	// maxSources of strangers have a rate of their own. Further ones share one.
 	maxSources = 4096
-	// maxAccounts of limited users have a rate of their own; further ones share one.
+	// maxAccounts of limited users have a rate of their own. Further ones share one.
 	maxAccounts = 4096
-	// moreEvery is how often it is written down how many records of a user were left out.
+	// moreEvery is how often the number of left-out records of a user is recorded.
 	moreEvery = time.Minute
 )
 
@@ -36,8 +36,8 @@ func ofAll() ratelimit.Rate    { return ratelimit.Rate{Burst: 500, PerSecond: 5}
 // accountKey names a limited user in one book.
 type accountKey struct{ book, who string }
 
-// account is what one limited user may still have written down in one book, and what was
-// left out since that was last written down.
+// account is the remaining rate of one limited user in one book, with the records that were left
+// out since the last summary.
 type account struct {
 	taken ratelimit.Bucket
 	more  uint64
@@ -45,7 +45,7 @@ type account struct {
 	last  Record // of those that were left out
 }
 
-// rates are the rates of one [Log]. The log has a lock.
+// rates are the rates of one [Log]. The lock of the Log protects them.
 type rates struct {
 	strangers ratelimit.Bucket
 	sources   map[netip.Addr]*ratelimit.Bucket
@@ -59,7 +59,7 @@ type rates struct {
 // forgetEvery bounds the work that very many sources and users make.
 const forgetEvery = time.Second
 
-// mayForget reports whether it is time to look for quiet ones again.
+// mayForget reports whether it is time to drop quiet ones again.
 func mayForget(last *time.Time, now time.Time) bool {
 	if now.Sub(*last).Abs() < forgetEvery {
 		return false
@@ -139,8 +139,8 @@ func (l *rates) admitLimited(r Record, of shelf, now time.Time) bool {
 	return false
 }
 
-// whoOf is who has a rate: a user of a back end, or the address of a machine, which chooses
-// its name.
+// whoOf returns the owner of the rate: a user of a back end, or the address of a machine, because
+// a machine chooses its own name.
 func whoOf(r Record) string {
 	switch r.Proof {
 	case Secret, Peer, Minion, Unproven:
@@ -152,7 +152,7 @@ func whoOf(r Record) string {
 	return clipText(r.Eauth, maxName) + " " + clipText(r.User, maxName)
 }
 
-// forgetAccounts drops users who have been quiet, when there are many.
+// forgetAccounts drops quiet users when there are many.
 func (l *rates) forgetAccounts(now time.Time) {
 	if len(l.accounts) < maxAccounts || !mayForget(&l.accountsSwept, now) {
 		return
@@ -187,8 +187,8 @@ type summary struct {
 	record Record
 }
 
-// summaries returns a record for each user of whom records were left out, at most so many,
-// and begins to count anew for those.
+// summaries returns a record for each user with left-out records, most at most, and resets the
+// counts of those.
 func (l *rates) summaries(most int) (out []summary) {
 	for key, acc := range l.accounts {
 		if acc.more == 0 {
@@ -222,7 +222,7 @@ func (l *rates) summaries(most int) (out []summary) {
 	return out
 }
 
-// leftOut words what a record counts, for people.
+// leftOut describes the counts of a record for people.
 func (r Record) leftOut() string {
 	var kinds []string
 	for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {

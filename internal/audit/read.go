@@ -24,7 +24,7 @@ import (
 // MaxRecords bounds the records of one answer.
 const MaxRecords = 20_000
 
-// Query says which records are meant; what is empty means all.
+// Query selects records. An empty field selects all.
 type Query struct {
 	Since  time.Time
 	User   string // who acted, or as whom
@@ -33,14 +33,14 @@ type Query struct {
 	Last   int    // the newest of them; 0 means MaxRecords
 }
 
-// Page is what a node knows.
+// Page has the records of one node.
 type Page struct {
 	Records []Record `json:"records"`           // the oldest first
 	More    bool     `json:"more,omitempty"`    // there are older ones
 	Damaged int      `json:"damaged,omitempty"` // lines that cannot be read
 }
 
-// List is what the nodes of a cluster know.
+// List has the records of the nodes of a cluster.
 type List struct {
 	Page
 	// Unasked are the nodes that did not answer, and why.
@@ -92,7 +92,7 @@ func ParseQuery(v url.Values) (q Query, err error) {
 
 func (q Query) lastOrMost() int { return min(cmp.Or(q.Last, MaxRecords), MaxRecords) }
 
-// matches reports whether a record is meant, wherever it is from.
+// matches reports whether the query selects a record, wherever it comes from.
 func (q Query) matches(r Record) bool {
 	if r.Time.Before(q.Since) || q.User != "" && q.User != r.User && q.User != r.As {
 		return false
@@ -113,8 +113,8 @@ func (q Query) matchesAction(action string) bool {
 	return err == nil && ok
 }
 
-// Read gives what is in folders of the node of that name, the newest of what q means.
-// A folder that is not there holds nothing.
+// Read returns the newest records in folders of the named node that q selects. A missing folder
+// is empty.
 func Read(ctx context.Context, node string, q Query, dirs ...string) (Page, error) {
 	var found newest
 	for _, dir := range dirs {
@@ -127,7 +127,7 @@ func Read(ctx context.Context, node string, q Query, dirs ...string) (Page, erro
 	return Page{Records: found.records, Damaged: found.damaged}.Newest(q.lastOrMost()), nil
 }
 
-// newest keeps records within a bound.
+// newest collects records within a bound.
 type newest struct {
 	records []Record
 	damaged int
@@ -163,8 +163,8 @@ func (b book) readInto(ctx context.Context, node string, q Query, into *newest) 
 	return nil
 }
 
-// scanFile reads the lines of a file. Of a file that somebody else may write to, no more
-// is read than a file may be large.
+// scanFile reads the lines of a file. It reads no more than the largest size of a file, because
+// others may write to it.
 func (n *newest) scanFile(ctx context.Context, f *os.File, node string, q Query) error {
 	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
 	keep := q.lastOrMost() + 1 // one more shows that there are more
@@ -194,7 +194,7 @@ func (n *newest) scanFile(ctx context.Context, f *os.File, node string, q Query)
 	}
 }
 
-// decode reads a line; what is no record has no action.
+// decode reads a line. If that is no record, the action is empty.
 func decode(line []byte) Record {
 	var r Record
 	if len(line) > maxLine || json.Unmarshal(line, &r) != nil || r.Time.IsZero() {
@@ -232,7 +232,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Newest puts records in the order of time and leaves the newest n.
+// Newest sorts records by time and returns the newest n.
 func (p Page) Newest(n int) Page {
 	slices.SortStableFunc(p.Records, func(a, b Record) int { return a.Time.Compare(b.Time) })
 	if over := len(p.Records) - n; over > 0 {
@@ -244,7 +244,7 @@ func (p Page) Newest(n int) Page {
 	return p
 }
 
-// Bounded is what another node says: no more than it may, and safe to show.
+// Bounded returns another node's page, bounded and safe to show.
 func (p Page) Bounded(node string) Page {
 	if over := len(p.Records) - MaxRecords; over > 0 {
 		p.Records, p.More = p.Records[over:], true

@@ -11,11 +11,11 @@ import (
 	"saltern/internal/printable"
 )
 
-// Result is how something ended.
+// Result is the outcome of an act.
 type Result string
 
-// The results. What takes time, or may end the program that does it, is written down
-// twice: Asked before it begins, and how it ended, with the same [Record.Op].
+// The results. An act that takes time, or may end its own program, has two records with the same
+// [Record.Op]: Asked before it begins, and the outcome.
 const (
 	Asked   Result = "asked"
 	Started Result = "started" // a job or a runner, whose own result is in the job cache
@@ -24,7 +24,7 @@ const (
 	Refused Result = "refused" // it was not
 )
 
-// Proof is how it is known who acted, the strongest first.
+// Proof says how the actor is known, the strongest first.
 type Proof string
 
 // The proofs.
@@ -43,7 +43,7 @@ const (
 	Unproven Proof = "none"     // somebody who said to be that
 )
 
-// Actor is who acted, and from where.
+// Actor is the one who acted, and where he came from.
 type Actor struct {
 	User  string `json:"user"`
 	Proof Proof  `json:"proof"`
@@ -55,15 +55,15 @@ type Actor struct {
 	From string `json:"from"`
 	// Via is the program that has passed it on: salt-api.
 	Via string `json:"via,omitempty"`
-	// Limited marks an actor who may do less than everything. His records have a rate, and
-	// most of them a book of their own, see [bookOf].
+	// Limited marks an actor without all rights. His records have a rate, and most of them a
+	// separate book, see [bookOf].
 	Limited bool `json:"limited,omitempty"`
 }
 
 // Local is [Actor.From] of a process of the node.
 const Local = "local"
 
-// Record is one thing that somebody did, or tried.
+// Record is one act or try.
 type Record struct {
 	Time    time.Time `json:"time"`
 	Node    string    `json:"node"`
@@ -77,11 +77,11 @@ type Record struct {
 	Result   Result `json:"result"`
 	Detail   string `json:"detail,omitempty"` // more about the object, or the error
 	Op       string `json:"op,omitempty"`
-	// Lost is how many records of this program are missing before this one: the disk
-	// did not take them, or strangers caused too many.
+	// Lost is how many records of this program are missing before this one: the disk did not take
+	// them, or strangers caused too many.
 	Lost uint64 `json:"lost,omitempty"`
-	// More is how many further records of this actor were left out, because they came
-	// faster than his rate. Kinds counts them by action, function and result.
+	// More is how many further records of this actor were left out for his rate. Kinds counts
+	// them by action, function and result.
 	More  uint64            `json:"more,omitempty"`
 	Kinds map[string]uint64 `json:"kinds,omitempty"`
 
@@ -89,12 +89,12 @@ type Record struct {
 	// the oldest record that was kept then, and the chain's value before this record.
 	First uint64 `json:"first,omitempty"`
 	Prev  string `json:"prev,omitempty"`
-	// Seq numbers the records of a book, from 1 on. Chain is the hash over this record and
-	// Chain of the one before. Both are empty in files of a version that had no chain.
+	// Seq numbers the records of a book from 1. Chain is the hash over this record and the Chain
+	// of the one before. Both are empty in files of versions before the chain.
 	Seq   uint64 `json:"seq,omitempty"`
 	Chain string `json:"chain,omitempty"`
 
-	// Stranger marks what somebody can cause who has proven nothing.
+	// Stranger marks a record that anybody can cause without proof.
 	Stranger bool `json:"-"`
 }
 
@@ -105,11 +105,11 @@ const (
 	maxDetail = 1024
 	maxKind   = 100 // of the text of one kind
 	maxKinds  = 16  // of one record; further ones are counted together
-	// maxLine bounds a line that is read; a record that is written is smaller.
+	// maxLine bounds a line that is read. Records are written smaller.
 	maxLine = 16 << 10
 )
 
-// NewOp gives a name that binds what was asked to how it ended.
+// NewOp returns a name that links the record of a request to that of its outcome.
 func NewOp() string { return strings.ToLower(rand.Text()[:16]) }
 
 // bounded bounds all text of a record and makes it safe for a line of a terminal.
@@ -154,7 +154,7 @@ func cleanHash(s string) string {
 	return s
 }
 
-// redact takes names and passwords out of addresses, such as those of git remotes.
+// redact removes names and passwords from URLs, such as those of git remotes.
 func redact(s string) string {
 	at := strings.Index(s, "://")
 	if at < 0 {
@@ -183,8 +183,7 @@ func Names(ids []string) string {
 	return text
 }
 
-// Ended is the record of how something ended that was asked for: the error says why it
-// failed.
+// Ended returns the record of the outcome of a request. err says why it failed.
 func (r Record) Ended(err error) Record {
 	r.Time, r.Result = time.Time{}, OK
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// shelf is a kind of records that have files and room of their own: what stands on one
-// never goes for what is put on another.
+// shelf is a kind of records with files and room of its own: records on one shelf never push out
+// those on another.
 type shelf struct {
 	name string
-	// part is the size of one file, after which another one begins. size is that of all.
+	// part is the size at which a file ends and the next begins. size bounds all files together.
 	part, size int64
 	// ofUser is the rate of each limited user.
 	ofUser ratelimit.Rate
@@ -21,7 +21,7 @@ type shelf struct {
 const (
 	// actsShelf has what changes keys, tokens, nodes, secrets and settings.
 	actsShelf = "acts"
-	// jobsShelf has jobs and runners of who may do everything.
+	// jobsShelf has jobs and runners of actors with all rights.
 	jobsShelf = "jobs"
 	// usersShelf has log-ins, and jobs and calls of limited users.
 	usersShelf = "users"
@@ -29,7 +29,7 @@ const (
 	refusedShelf = "refused"
 	// strangersShelf has what anybody can cause.
 	strangersShelf = "strangers"
-	// headsShelf has the heads of chains that were told, see heads.go.
+	// headsShelf has the heads of other nodes' chains, see heads.go.
 	headsShelf = "heads"
 )
 
@@ -75,10 +75,10 @@ func shelves() []shelf {
 	}
 }
 
-// largestPart bounds what is read of one file.
+// largestPart bounds how much of one file is read.
 const largestPart = 8 * mib
 
-// shelfNamed returns the shelf of that name; the zero shelf if there is none.
+// shelfNamed returns the shelf of that name, or the zero shelf.
 func shelfNamed(name string) shelf {
 	for _, s := range shelves() {
 		if s.name == name {
@@ -108,13 +108,13 @@ func shelfOf(r Record) string {
 	return actsShelf
 }
 
-// hasRate reports whether who caused the record may cause only so many.
+// hasRate reports whether the actor of a record has a rate.
 func hasRate(r Record) bool {
 	return r.Limited || shelfOf(r) == usersShelf
 }
 
-// administers reports whether an action is an administrator's, also when somebody with
-// limited rights was granted it.
+// administers reports whether an action is an administrator's, even if a limited user was granted
+// it.
 func administers(action string) bool {
 	area, _, _ := strings.Cut(action, ".")
 	switch area {

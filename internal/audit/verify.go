@@ -15,27 +15,28 @@ import (
 	"saltern/internal/durable"
 )
 
-// Verified is what [Verify] found of one book.
+// Verified is the outcome of [Verify] for one book.
 type Verified struct {
 	Folder string `json:"folder"`
 	Book   string `json:"book"`
 	Files  int    `json:"files"`
-	// Records have a link of the chain, those that begin a file among them.
+	// Records counts the records with a link, including those that begin a file.
 	Records uint64 `json:"records"`
 	// First and Last are the numbers of the oldest and the newest record.
 	First uint64    `json:"first,omitempty"`
 	Last  uint64    `json:"last,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 	Till  time.Time `json:"till,omitzero"`
-	// Unchained records are older than the chain: of a version that had none.
+	// Unchained counts records of versions before the chain.
 	Unchained uint64 `json:"unchained,omitempty"`
-	// Torn lines are what is left of a write that was cut short.
+	// Torn counts lines of writes that were cut short.
 	Torn uint64 `json:"torn,omitempty"`
-	// Faults say what is missing or changed. Warnings say what proves nothing.
+	// Faults say what is missing or changed. Warnings prove nothing.
 	Faults     []Fault `json:"faults,omitempty"`
 	Warnings   []Fault `json:"warnings,omitempty"`
 	MoreFaults int     `json:"moreFaults,omitempty"` // beyond maxFaults
-	// Told is the newest head that fits: until there the end is proven. Nil: none does.
+	// Told is the newest head that fits: the chain is proven up to it. It may be nil: no head
+	// fits.
 	Told *Head `json:"told,omitempty"`
 }
 
@@ -46,7 +47,7 @@ type Fault struct {
 	Text string `json:"text"`
 }
 
-// String words the fault for an administrator.
+// String describes the fault for an administrator.
 func (f Fault) String() string {
 	switch {
 	case f.File == "":
@@ -61,16 +62,16 @@ func (f Fault) String() string {
 func (v Verified) Whole() bool { return len(v.Faults) == 0 }
 
 const (
-	// maxFaults bounds what is said of one book.
+	// maxFaults bounds the faults of one book.
 	maxFaults = 50
-	// verifyTries is how often the files of a book are opened anew when they change their
-	// names meanwhile.
+	// verifyTries is how often the files of a book are opened again if they are renamed
+	// meanwhile.
 	verifyTries = 5
 )
 
-// Verify reads the chains of a folder. told are heads that others were told, of this folder
-// and of others. A folder that is not there is whole unless a head was told of it. Programs
-// may write to the folder meanwhile.
+// Verify reads the chains of a folder. told are the heads that others know, of this folder and of
+// others. A missing folder is correct unless a head of it is known. Programs may write to the
+// folder meanwhile.
 func Verify(ctx context.Context, folder Folder, told []Head) ([]Verified, error) {
 	var out []Verified
 	for _, b := range booksOf(folder.Dir) {
@@ -93,7 +94,7 @@ func Verify(ctx context.Context, folder Folder, told []Head) ([]Verified, error)
 	return out, nil
 }
 
-// openFile is a file of a book. Once it is open, another name makes no difference.
+// openFile is an open file of a book. Renaming it makes no difference any more.
 type openFile struct {
 	path string
 	f    *os.File
@@ -198,7 +199,7 @@ func (c *checker) addWarning(format string, args ...any) {
 	}
 }
 
-// scanFile reads the lines of a file, no more than one may have.
+// scanFile reads the lines of a file, up to the largest size of one.
 func (c *checker) scanFile(ctx context.Context, f *os.File) error {
 	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
 	for c.line = 1; ; c.line++ {
@@ -289,7 +290,7 @@ func (c *checker) follow(hashed []byte, l link, r Record) {
 	}
 }
 
-// numbers words a range of records as the subject of "missing".
+// numbers returns a range of records as the subject of "missing".
 func numbers(from, to uint64) string {
 	if from == to {
 		return fmt.Sprintf("record %d is", from)

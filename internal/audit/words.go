@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Who names an actor for people. It may be as long as the texts in it, and foreign.
+// Who names an actor for people. The text may be as long as those in the actor, and foreign.
 func (a Actor) Who() string {
 	switch {
 	case a.Proof == Unproven:
@@ -19,7 +19,7 @@ func (a Actor) Who() string {
 	return a.User
 }
 
-// Whence says from where he acted.
+// Whence describes where he acted from.
 func (a Actor) Whence() string {
 	if a.Via != "" {
 		return a.From + " via " + a.Via
@@ -27,7 +27,7 @@ func (a Actor) Whence() string {
 	return a.From
 }
 
-// What says on what he acted, and with which function.
+// What describes the object and the function.
 func (r Record) What() string {
 	text := strings.TrimSpace(r.Function + " " + r.Object)
 	if r.Minions > 0 {

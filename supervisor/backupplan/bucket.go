@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// partSize is what is kept in memory of a backup on its way. A service takes
-	// 10,000 parts: 160 GiB, more than a backup may have.
+	// partSize is how much of an upload is kept in memory. A service takes 10,000 parts: 160 GiB,
+	// more than a backup may have.
 	partSize  = 16 << 20
 	maxKeys   = 16 << 10 // of the file with credentials
 	maxCA     = 1 << 20
@@ -43,7 +43,7 @@ type bucket struct {
 	prefix string // "", or with a slash at its end
 }
 
-// newBucket gives a bucket; metadata is the address of EC2's metadata service.
+// newBucket returns a bucket. metadata is the address of EC2's metadata service.
 func newBucket(b settings.Backup, name, prefix, metadata string) (place, error) {
 	keys, err := keysOf(b.S3, metadata)
 	if err != nil {
@@ -88,8 +88,8 @@ func newBucket(b settings.Backup, name, prefix, metadata string) (place, error) 
 	return &bucket{s3.New(o), name, prefix}, nil
 }
 
-// keysOf gives where the keys for a service come from. Those of a role are good for some
-// hours and fetched anew before that.
+// keysOf returns the source of the keys for a service. Keys of a role hold for some hours; the
+// source fetches new ones before that.
 func keysOf(s settings.S3, metadata string) (aws.CredentialsProviderFunc, error) {
 	if s.Role {
 		return func(ctx context.Context) (aws.Credentials, error) {
@@ -165,7 +165,7 @@ func (b *bucket) renewalCommand(name string) string {
 }
 func (b *bucket) objectKey(name string) *string { return aws.String(b.prefix + name) }
 
-// missing gives fs.ErrNotExist for an answer that says so.
+// missing returns fs.ErrNotExist for an answer that means that.
 func missing(err error) error {
 	var key *types.NoSuchKey
 	var not *types.NotFound
@@ -226,7 +226,7 @@ func (b *bucket) create(ctx context.Context, name, _ string) (upload, error) {
 	return &partUpload{ctx: ctx, to: b, key: b.objectKey(name), id: out.UploadId}, nil
 }
 
-// removeUnfinished abandons uploads that nobody finishes: one node makes a backup at a time.
+// removeUnfinished aborts unfinished uploads. No other node makes a backup at the same time.
 func (b *bucket) removeUnfinished(ctx context.Context, prefix, _ string) {
 	out, err := b.client.ListMultipartUploads(ctx,
 		&s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: b.objectKey(prefix), MaxUploads: aws.Int32(maxSwept)})
@@ -240,7 +240,7 @@ func (b *bucket) removeUnfinished(ctx context.Context, prefix, _ string) {
 	}
 }
 
-// partUpload is an object on its way. It is one goroutine's.
+// partUpload is an object that is being uploaded. It is for one goroutine.
 type partUpload struct {
 	ctx   context.Context
 	to    *bucket

@@ -19,14 +19,14 @@ const (
 	suffix       = ".age"
 )
 
-// catalogue says which files of a directory are backups of this cluster. It lies
-// beside them, since several nodes may write there.
+// catalogue lists the backups of this cluster in a directory. It lies beside them, because
+// several nodes may write there.
 type catalogue struct {
 	Format int     `json:"format"` // 1
 	Files  []entry `json:"files"`
 }
 
-// entry is a backup. Pending: whether the file was put in place is not known.
+// entry is a backup. Pending means that it is unknown whether the file was published.
 type entry struct {
 	status.BackupFile
 	Pending bool `json:"pending,omitempty"`
@@ -38,8 +38,8 @@ type folder struct {
 	prefix string // of all names; it holds the cluster's name, and of its key
 }
 
-// newFolder gives the folder of a cluster, by the hash of the key that signs its
-// backups: clusters that are called alike may share a place.
+// newFolder returns the folder of a cluster. The hash of the key that signs its backups is part
+// of the names, because clusters of the same name may share a place.
 func newFolder(in place, cluster, signer string) folder {
 	return folder{in, fmt.Sprintf("saltern-%s-%.8s", cluster, signer)}
 }
@@ -49,12 +49,12 @@ func (f folder) cataloguePath() string { return f.prefix + ".json" }
 // partial begins the names of what a node has not finished.
 func (f folder) partial(node string) string { return "." + f.prefix + "-" + node + ".part-" }
 
-// isBackup reports whether a name is that of a backup of this cluster.
+// isBackup reports whether a name belongs to a backup of this cluster.
 func (f folder) isBackup(name string) bool {
 	return filepath.Base(name) == name && strings.HasPrefix(name, f.prefix+"-") && strings.HasSuffix(name, suffix)
 }
 
-// freeName gives a name for a backup that nobody has.
+// freeName returns an unused name for a backup.
 func (f folder) freeName(ctx context.Context, at time.Time) (string, error) {
 	stem := f.prefix + "-" + at.UTC().Format("20060102T150405Z")
 	for i := 1; i < 100; i++ { // the clock may have been here before
@@ -71,8 +71,8 @@ func (f folder) freeName(ctx context.Context, at time.Time) (string, error) {
 	return "", fmt.Errorf("%s: too many backups of the same second", f.pathOf(stem))
 }
 
-// catalogue reads the list; it is new when there is none. An empty file is one as
-// well: with it an administrator says that a new place is meant.
+// catalogue reads the list. fresh reports whether there is none yet. An empty file counts as a
+// list: an administrator creates it to confirm a new place.
 func (f folder) catalogue(ctx context.Context) (c catalogue, fresh bool, err error) {
 	if err := f.checkPresent(ctx); err != nil {
 		return c, false, err
@@ -114,8 +114,8 @@ func (f folder) isMissing(ctx context.Context, name string) bool {
 	return err == nil && !there
 }
 
-// settle finds out about files that were to be put in place when somebody stopped,
-// and forgets those that are gone.
+// settle checks the pending files, which somebody was publishing when he stopped, and removes
+// those from the catalogue that are missing.
 func (f folder) settle(ctx context.Context, c *catalogue) {
 	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool { return f.isMissing(ctx, e.Name) })
 	for i := range c.Files {
@@ -123,8 +123,8 @@ func (f folder) settle(ctx context.Context, c *catalogue) {
 	}
 }
 
-// removeOldest removes the oldest backups, by their order in the catalogue, until keep are
-// left. One that cannot be removed stays in it.
+// removeOldest removes the oldest backups, by their order in the catalogue, until keep are left.
+// A backup that cannot be removed stays in the catalogue.
 func (f folder) removeOldest(ctx context.Context, c *catalogue, keep int) (gone int, err error) {
 	over := len(c.Files) - keep
 	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool {

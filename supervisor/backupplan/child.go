@@ -19,8 +19,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// seen is what a look at the storage and the directory gives. The record is printed
-// first, alone: the directory may hang.
+// seen is the outcome of a look at the storage and the directory. The child prints the record
+// first, alone, because the directory may hang.
 type seen struct {
 	Record *record             `json:"record,omitempty"`
 	Files  []status.BackupFile `json:"files,omitempty"`
@@ -34,15 +34,15 @@ type step struct {
 	Outcome *Outcome `json:"outcome,omitempty"` // the last line
 }
 
-// progressEvery is how often a child says that it moves on.
+// progressEvery is how often a child reports progress.
 const progressEvery = 5 * time.Second
 
-// errHangs means that a child before this one has not ended: it is in a call that does
-// not end, or its supervisor was killed a moment ago.
+// errHangs means that an earlier child has not ended: it is inside a call that does not end, or
+// its supervisor was killed a moment ago.
 var errHangs = errors.New("the storage, or the directory for backups, does not answer: a try of before is still at it")
 
-// Main is the child's side. args is "look" or "make", in holds a [Spec]; what it
-// prints is for [Keeper]. It gives the exit status.
+// Main is the child's side. args is "look" or "make", and in holds a [Spec]. The [Keeper] reads
+// the output. Main returns the exit status.
 func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	var s Spec
 	if err := json.NewDecoder(io.LimitReader(in, 4<<20)).Decode(&s); err != nil || s.Settings == nil || len(args) != 1 {
@@ -81,7 +81,7 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Write
 	return 0
 }
 
-// runMake makes a backup and says how far it is.
+// runMake makes a backup and reports progress.
 func runMake(ctx context.Context, s Spec, say *json.Encoder) {
 	m := newMaker(s, time.Now)
 	own, stop := context.WithCancel(ctx)
@@ -101,7 +101,7 @@ func runMake(ctx context.Context, s Spec, say *json.Encoder) {
 	_ = say.Encode(step{Bytes: m.moved.Load(), Outcome: &o})
 }
 
-// runLook says what there is.
+// runLook prints the record and the files.
 func runLook(ctx context.Context, s *settings.Settings, say func(any) error) {
 	r, err := readRecord(s)
 	if err != nil {
@@ -129,8 +129,8 @@ func runLook(ctx context.Context, s *settings.Settings, say func(any) error) {
 	_ = say(seen{Record: &r, Files: f.listFiles(ctx, c)})
 }
 
-// lockPurpose keeps other children of this node, for the same purpose, from running; those
-// of a supervisor before this one as well. The lock ends with the process.
+// lockPurpose keeps other children of this node from running for the same purpose, including
+// those of an earlier supervisor. The lock ends with the process.
 func lockPurpose(s *settings.Settings, purpose string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(s.DataDir, "backup."+purpose+".lock"),
 		os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)

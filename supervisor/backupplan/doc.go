@@ -1,17 +1,16 @@
-// Package backupplan has the nodes of a cluster make backups by themselves, as
-// appliance.yaml says (settings.Backup): one node at a time, and the next one goes on
-// when it is lost.
+// Package backupplan makes the scheduled backups of a cluster, as appliance.yaml wants them
+// (settings.Backup). One node at a time makes them. When it is lost, the next one continues.
 //
-// What the nodes know together is a small [record] on the shared storage, changed
-// without locks (package versioned): the newest backup, the last failure, and who
-// makes one now. That claim is good for a few minutes and taken again and again; a
-// node that has lost it puts no file in place.
+// The nodes share a small [record] on the shared storage and change it without locks (package
+// versioned): the newest backup, the last failure, and the node that makes one now. The claim of
+// that node holds for a few minutes, and the node renews it. A node that has lost its claim
+// publishes no file.
 //
-// What lies in a directory for backups is said by a [catalogue] there, which names the
-// files that were made by this cluster, in their order. Only those are ever removed;
-// the times in their names may be those of a wrong clock.
+// A [catalogue] in each directory for backups names the files that this cluster has made, in
+// their order. Only those files are ever removed. The times in their names do not count, because
+// they may come from a wrong clock.
 //
-// Storage and directory may hang. A child of the supervisor touches them ([Main]), one
-// at a time, by a lock on this node's own disk; the supervisor's side ([Keeper]) gives
-// it up when it makes no progress.
+// Storage and directory may hang. So a child of the supervisor touches them ([Main]), one at a
+// time, which a lock on this node's own disk ensures. The supervisor's side ([Keeper]) gives the
+// child up when it makes no progress.
 package backupplan

@@ -13,14 +13,14 @@ import (
 
 const (
 	lookEvery = 30 * time.Second
-	// rankPause is how long a node leaves to each that comes before it.
+	// rankPause is how long a node waits for each node that comes before it.
 	rankPause = time.Minute
 )
 
 // ErrRunning means that this node makes a backup at this moment.
 var ErrRunning = errors.New("this node makes a backup already")
 
-// Config is what a [Keeper] needs of its node.
+// Config configures a [Keeper].
 type Config struct {
 	Settings   *settings.Settings
 	ConfigPath string // of appliance.yaml
@@ -28,18 +28,18 @@ type Config struct {
 	Executable string // of a program that calls [Main] for the words "backup helper"
 	Log        *slog.Logger
 	Now        func() time.Time
-	// Rank is this node's place among the nodes that serve, from 0, and how many they
-	// are; ready: it is one of them.
+	// Rank returns this node's place among the nodes that serve, from 0, and their number. ready
+	// reports whether it is one of them.
 	Rank func() (place, of int, ready bool)
 }
 
-// child looks and makes; it returns soon after ctx ends.
+// child reads the place and makes backups. Its methods return soon after ctx ends.
 type child interface {
 	readPlace(ctx context.Context) (seen, error)
 	makeBackup(ctx context.Context, now bool) Outcome
 }
 
-// Keeper has backups made while it runs. Its methods are safe for concurrent use.
+// Keeper makes the scheduled backups while it runs. Its methods are safe for concurrent use.
 type Keeper struct {
 	cfg      Config
 	schedule settings.Schedule
@@ -58,7 +58,7 @@ type Keeper struct {
 	failed *status.BackupFailure // of this node, if it is newer than the record
 }
 
-// New gives a keeper for settings with backup.every.
+// New returns a keeper for settings with backup.every.
 func New(cfg Config) (*Keeper, error) {
 	schedule, err := cfg.Settings.Backup.Schedule()
 	if err != nil {
@@ -73,7 +73,7 @@ func New(cfg Config) (*Keeper, error) {
 	}, nil
 }
 
-// Run has backups made until ctx ends.
+// Run makes backups until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	var making sync.WaitGroup
 	defer making.Wait()
@@ -98,7 +98,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Start has this node make a backup now.
+// Start makes this node make a backup now.
 func (k *Keeper) Start() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -138,7 +138,7 @@ func (k *Keeper) updateView(ctx context.Context) {
 	}
 }
 
-// beginIfDue reports whether a backup is to be made here now, and notes that it is.
+// beginIfDue reports whether this node must make a backup now, and marks it as begun.
 func (k *Keeper) beginIfDue(forced bool) bool {
 	place, of, ready := k.cfg.Rank()
 	k.mu.Lock()

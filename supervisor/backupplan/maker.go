@@ -19,7 +19,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Spec is what a child needs to know.
+// Spec is the order for a child.
 type Spec struct {
 	Settings   *settings.Settings
 	ConfigPath string // of appliance.yaml
@@ -28,11 +28,11 @@ type Spec struct {
 	Now bool
 }
 
-// Outcome is what came of a try.
+// Outcome is the result of a try.
 type Outcome struct {
 	// Kind says whether there is a backup.
 	Kind Kind
-	// Text is why not; of [Made], what is wrong beside.
+	// Text says why there is none. For [Made] it names what failed besides.
 	Text string
 }
 
@@ -89,7 +89,7 @@ func (m *maker) makeBackup(ctx context.Context) Outcome {
 	return m.recordOutcome(file, err)
 }
 
-// takeClaim takes the right to make a backup; [Made] says that it was had.
+// takeClaim takes the right to make a backup. It returns [Made] if it got the claim.
 func (m *maker) takeClaim() Outcome {
 	b := m.Settings.Backup
 	schedule, err := b.Schedule()
@@ -120,7 +120,7 @@ func (m *maker) takeClaim() Outcome {
 	return out
 }
 
-// renewClaim takes the claim again; the error is errLost when another node has it.
+// renewClaim extends the claim. It returns errLost if another node has it.
 func (m *maker) renewClaim() error {
 	return changeRecord(m.Settings, func(r *record) error {
 		if r.Claim == nil || r.Claim.Life != m.life {
@@ -131,8 +131,8 @@ func (m *maker) renewClaim() error {
 	})
 }
 
-// renewing keeps the claim until ctx ends. A storage that takes no writes for a while
-// is not the end of it: another node cannot take the claim then.
+// renewing renews the claim until ctx ends. It survives a storage that takes no writes for a
+// while: no other node can take the claim then.
 func (m *maker) renewing(ctx context.Context, lost context.CancelCauseFunc) {
 	for pause.For(ctx, renewEvery) == nil {
 		if err := m.renewClaim(); errors.Is(err, errLost) {
@@ -142,8 +142,8 @@ func (m *maker) renewing(ctx context.Context, lost context.CancelCauseFunc) {
 	}
 }
 
-// writeBackup writes the backup and puts it in place. An error beside a file is about what
-// else was to be done.
+// writeBackup writes the backup and publishes it. An error that comes with a file concerns the
+// work after that.
 func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 	b := m.Settings.Backup
 	signer, err := backup.Signer(m.Settings)
@@ -178,7 +178,8 @@ func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 		return nil, err
 	}
 
-	// Named before it is there: whoever stops here leaves no file that nobody removes.
+	// The catalogue names the file before it exists: a process that stops here leaves no file
+	// that nobody would remove.
 	c.Files = append(c.Files, entry{*file, true})
 	if err := f.writeCatalogue(ctx, c); err != nil {
 		return nil, err
@@ -193,7 +194,7 @@ func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 	return file, errors.Join(f.writeCatalogue(ctx, c), err)
 }
 
-// openCatalogue reads the catalogue and sees that it is that of before.
+// openCatalogue reads the catalogue and checks that it is the same as before.
 func (m *maker) openCatalogue(ctx context.Context, f folder) (catalogue, error) {
 	r, err := readRecord(m.Settings)
 	if err != nil {
@@ -211,7 +212,7 @@ func (m *maker) openCatalogue(ctx context.Context, f folder) (catalogue, error) 
 	return c, nil
 }
 
-// archive writes the backup; it has no name yet.
+// archive writes the backup under a temporary name.
 func (m *maker) archive(ctx context.Context, f folder) (upload, *status.BackupFile, error) {
 	keys, err := m.Settings.Backup.Keys()
 	if err != nil {
@@ -253,7 +254,7 @@ func (m *maker) archive(ctx context.Context, f folder) (upload, *status.BackupFi
 	}, nil
 }
 
-// recordOutcome writes down what came of it, and gives the claim back.
+// recordOutcome writes the outcome to the record and gives the claim back.
 func (m *maker) recordOutcome(file *status.BackupFile, err error) Outcome {
 	out := Outcome{Kind: Made}
 	if err != nil {

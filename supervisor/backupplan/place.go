@@ -16,37 +16,38 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// place is where backups lie, beside files of others: a directory, or a bucket. What
-// is not there is fs.ErrNotExist.
+// place holds backups, beside files of others: a directory or a bucket. Errors for a missing file
+// are fs.ErrNotExist.
 type place interface {
-	// String is what people call it, path a file in it.
+	// String returns the name of the place for people, pathOf that of a file in it.
 	String() string
 	pathOf(name string) string
-	// check reports whether it is there; the error says what to do.
+	// checkPresent returns nil if the place exists. The error says what to do.
 	checkPresent(ctx context.Context) error
-	// anew is what an administrator does to say that a new place is meant, for the
-	// file of that name.
+	// renewalCommand returns the command by which an administrator confirms a new place. name is
+	// that of the catalogue.
 	renewalCommand(name string) string
 	readFile(ctx context.Context, name string, most int64) ([]byte, error)
 	replace(ctx context.Context, name string, b []byte) error
 	hasFile(ctx context.Context, name string) (bool, error)
 	remove(ctx context.Context, name string) error
-	// create begins a file that has the name when it is put in place. Whoever dies
-	// before leaves something for sweep; partial begins its name where it has one.
+	// create begins a file that gets its name when it is published. A process that dies before
+	// leaves something for removeUnfinished. Its temporary name, if it has one, begins with
+	// partial.
 	create(ctx context.Context, name, partial string) (upload, error)
-	// sweep removes what was left unfinished of files whose names begin so.
+	// removeUnfinished removes the unfinished files whose names begin with prefix or partial.
 	removeUnfinished(ctx context.Context, prefix, partial string)
 }
 
 // upload is a file on its way.
 type upload interface {
 	io.Writer
-	finish() error  // all is written, and durable
-	publish() error // it has its name
-	abandon()       // it is not wanted; nothing after put
+	finish() error  // all is written and durable
+	publish() error // gives the file its name
+	abandon()       // drops an unwanted file; does nothing after publish
 }
 
-// newPlace gives the place that the settings name.
+// newPlace returns the place that the settings name.
 func newPlace(b settings.Backup) (place, error) {
 	if bucket, prefix, ok := b.Bucket(); ok {
 		return newBucket(b, bucket, prefix, imds.Address)

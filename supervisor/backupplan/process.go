@@ -13,8 +13,8 @@ import (
 
 const (
 	lookTakes = 15 * time.Second
-	// makeIdle is how long a child may make no progress, makeTakes how long it may
-	// take in all.
+	// makeIdle is how long a child may make no progress. makeTakes is how long it may take in
+	// all.
 	makeIdle  = 5 * time.Minute
 	makeTakes = 12 * time.Hour
 )
@@ -120,7 +120,7 @@ func (p process) runChild(ctx context.Context, spec string, idle time.Duration) 
 	return Outcome{Failed, briefError(fmt.Errorf("make a backup: %w", err))}
 }
 
-// awake puts a timer off whenever something is written.
+// awake restarts a timer whenever something is written.
 type awake struct {
 	timer *time.Timer
 	idle  time.Duration

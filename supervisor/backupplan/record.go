@@ -14,18 +14,17 @@ import (
 
 const (
 	maxRecord = 64 << 10
-	// claimFor is for how long a claim is good after it was taken; it is taken again
-	// every renewEvery.
+	// claimFor is how long a claim holds. Its node renews it every renewEvery.
 	claimFor   = 10 * time.Minute
 	renewEvery = 2 * time.Minute
 	// retryAfter is the pause after a try that failed.
 	retryAfter = 15 * time.Minute
-	// clockSlack is how far ahead a time of another node may lie. What lies further
-	// ahead was written by a clock that was wrong, and counts as never.
+	// clockSlack is how far ahead a time of another node may be. A time further ahead comes from
+	// a wrong clock and counts as never.
 	clockSlack = time.Hour
 )
 
-// record is what the nodes of a cluster know together of their backups.
+// record is the nodes' common record of their backups.
 type record struct {
 	Version uint64                `json:"version"`
 	Claim   *claim                `json:"claim,omitempty"`
@@ -42,8 +41,8 @@ type claim struct {
 	Until time.Time `json:"until"`
 }
 
-// holder gives the claim, if another node than this one has it now. A claim of this
-// node is that of a child that has ended.
+// holder returns the claim of another node, if one holds now. A claim of this node belongs to a
+// child that has ended.
 func (r record) holder(node string, now time.Time) *claim {
 	c := r.Claim
 	if c == nil || c.Node == node || !now.Before(c.Until) || c.Until.Sub(now) > claimFor+clockSlack {
@@ -52,7 +51,7 @@ func (r record) holder(node string, now time.Time) *claim {
 	return c
 }
 
-// lastTime is from when on the next backup is counted; zero: at once.
+// lastTime returns the time from which the next backup is counted. Zero means: at once.
 func (r record) lastTime(now time.Time) time.Time {
 	if r.Last == nil || r.Last.Time.Sub(now) > clockSlack {
 		return time.Time{}
@@ -60,7 +59,7 @@ func (r record) lastTime(now time.Time) time.Time {
 	return r.Last.Time
 }
 
-// dueTime is when the next backup is to be made, had none failed; zero: at once.
+// dueTime returns when the next backup is due if no try has failed. Zero means: at once.
 func (r record) dueTime(s settings.Schedule, now time.Time) time.Time {
 	base := r.lastTime(now)
 	if base.IsZero() {
@@ -69,7 +68,7 @@ func (r record) dueTime(s settings.Schedule, now time.Time) time.Time {
 	return s.After(base)
 }
 
-// nextTime is due, and not at once after a failure.
+// nextTime is dueTime, but not right after a failure.
 func (r record) nextTime(s settings.Schedule, now time.Time) time.Time {
 	at := r.dueTime(s, now)
 	if f := r.Failure; f != nil && f.Time.Sub(now) <= clockSlack {
@@ -94,7 +93,7 @@ func recordFile(s *settings.Settings) versioned.File {
 	}
 }
 
-// readRecord gives the newest record; its version is 0 when there is none.
+// readRecord returns the newest record. Its version is 0 if there is none.
 func readRecord(s *settings.Settings) (r record, err error) {
 	b, _, err := recordFile(s).Read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,8 +108,8 @@ func readRecord(s *settings.Settings) (r record, err error) {
 	return r, nil
 }
 
-// changeRecord changes it on top of the newest one. change is called again when
-// another node was faster; what it refuses with is given back.
+// changeRecord changes the newest record. It calls change again when another node was faster, and
+// returns the error with which change refuses.
 func changeRecord(s *settings.Settings, change func(*record) error) error {
 	for {
 		r, err := readRecord(s)

@@ -10,7 +10,7 @@ import (
 // grace is how late a backup may be before that is a problem.
 const grace = time.Hour
 
-// State is how the backups are, for the status; nil: nothing is known yet.
+// State returns the state of the backups for the status, or nil while it is unknown.
 func (k *Keeper) State() *status.Backup {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -45,7 +45,7 @@ func (k *Keeper) state() *status.Backup {
 	return out
 }
 
-// failure is the newest one that this node knows of.
+// failure returns the newest failure that this node knows.
 func (k *Keeper) failure() *status.BackupFailure {
 	known := k.view.Record.Failure
 	if k.failed != nil && (known == nil || k.failed.Time.After(known.Time)) {
@@ -86,7 +86,7 @@ func (k *Keeper) List() status.BackupList {
 	return out
 }
 
-// Findings say what is wrong.
+// Findings returns what is wrong.
 func (k *Keeper) Findings() []status.Finding {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -2,20 +2,20 @@ package nodes
 
 import "saltern/internal/control"
 
-// Half is a removal that one of the two does not know of yet.
+// Half is a removal that only the table of nodes or only the masters' record has.
 type Half struct {
 	Node Node
-	// Removal is what the masters' record lacks; the zero value: it has it, and the
-	// table lacks it.
+	// Removal is the entry that the masters' record lacks. It is zero if the record has one and
+	// the table lacks it.
 	Removal control.Removal
-	// Guess tells that the record names no machine but an address, as after
-	// salt-run cluster.remove: it counts once it has held for a while. A node that
-	// joins may be a new one at that address, and is left alone.
+	// Guess reports whether the record names only an address and no machine, as after salt-run
+	// cluster.remove. It counts once it has held for a while. A node that joins is left out: it
+	// may be a new one at that address.
 	Guess bool
 }
 
-// FindHalves compares a table of nodes with a record of the masters that was read
-// after it: a member of the table was in the record before.
+// FindHalves compares a table of nodes with a record of the masters that was read after it: a
+// node is in the record before it becomes a member in the table.
 func FindHalves(t Table, r control.Record) (out []Half) {
 	buried := map[string]bool{} // by the key in the table of nodes
 	nameless := map[string]bool{}
@@ -48,7 +48,7 @@ func FindHalves(t Table, r control.Record) (out []Half) {
 					Half{Node: n, Removal: control.Removal{ID: n.Address, Key: control.NoMaster, Node: n.Certificate}})
 			}
 		case t.LastServing(n):
-			// A cluster does not take out its last node, whatever a record says.
+			// A cluster never removes its last node, whatever a record says.
 		case buried[n.Certificate]:
 			out = append(out, Half{Node: n})
 		case nameless[n.Address] && !member && n.State != Joining && !n.IsArbiter():

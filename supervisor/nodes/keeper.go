@@ -20,19 +20,19 @@ import (
 // storage.
 const File = "nodes.json"
 
-// ChangedFile is in a node's data directory when the table there has changed
-// since [Seen]: a mark for who follows it from outside of this process. Changes
-// of File alone are not enough for that: a path unit of systemd misses those
-// that happen while what it started still runs.
+// ChangedFile is in a node's data directory when the table there has changed since [Seen]. It is
+// for programs outside of this process that follow the table. Changes of File are not enough for
+// them: a path unit of systemd misses those that happen while the service that it started still
+// runs.
 const ChangedFile = "nodes.changed"
 
-// Mark says that something has changed that is followed from outside.
+// Mark creates ChangedFile.
 func Mark(dir string) {
-	// Nothing of the node depends on it.
+	// best effort: the node does not depend on it
 	_ = os.WriteFile(filepath.Join(dir, ChangedFile), nil, 0o600)
 }
 
-// Seen takes the mark away; the table is to be read after it.
+// Seen removes ChangedFile. The caller reads the table after it.
 func Seen(dir string) error {
 	if err := os.Remove(filepath.Join(dir, ChangedFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("table of nodes: %w", err)
@@ -43,9 +43,9 @@ func Seen(dir string) error {
 // ErrShared means that the shared storage could not be used in time.
 var ErrShared = errors.New("the shared storage does not answer")
 
-// Keeper holds this node's copy of the table. The copy that counts is on the
-// shared storage: whoever changes the table does so there, on top of the newest
-// one and with a higher version (package versioned: without a lock). A Keeper is safe for concurrent use.
+// Keeper holds this node's copy of the table. The table on the shared storage is the one that
+// counts: a node changes that one, on top of the newest version and with a higher one (package
+// versioned: without a lock). A Keeper is safe for concurrent use.
 type Keeper struct {
 	path   string // own copy
 	shared string // directory on the shared storage
@@ -57,8 +57,8 @@ type Keeper struct {
 	busy chan struct{} // held by the one goroutine that may touch the shared storage
 }
 
-// OpenKeeper reads this node's copy from dir; it may be missing. shared is the
-// directory of the shared storage, which is not touched yet.
+// OpenKeeper reads this node's copy from dir, where it may be missing. shared is the directory of
+// the shared storage. OpenKeeper does not touch it.
 func OpenKeeper(dir, shared string) (*Keeper, error) {
 	k := &Keeper{
 		path:    filepath.Join(dir, File),
@@ -82,22 +82,22 @@ func OpenKeeper(dir, shared string) (*Keeper, error) {
 	return k, nil
 }
 
-// Table gives a copy; its Version is 0 while there is none.
+// Table returns a copy. Its Version is 0 while there is no table.
 func (k *Keeper) Table() Table {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.table.Clone()
 }
 
-// Changed gives a channel that is closed at the next change.
+// Changed returns a channel that is closed at the next change.
 func (k *Keeper) Changed() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.changed
 }
 
-// Offer takes a table if it is newer, of the same cluster, and brings no removed node
-// back; it reports whether it did. The table is on this node's disk then.
+// Offer accepts a table if it is newer, belongs to the same cluster, and brings no removed node
+// back. It reports whether it accepted the table, which is on this node's disk then.
 func (k *Keeper) Offer(t Table) (bool, error) {
 	if err := t.Check(); err != nil {
 		return false, err
@@ -110,9 +110,8 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 	return k.acceptTable(t)
 }
 
-// settle takes the table of the shared storage in the place of another one with the same
-// version. Nobody makes two of one version, but for a cluster whose machines were put
-// back to different times.
+// settle replaces the table by the one of the shared storage if both have the same version. Two
+// tables of one version exist only in a cluster whose machines were restored to different times.
 func (k *Keeper) settle(t Table) (bool, error) {
 	if err := t.Check(); err != nil {
 		return false, err
@@ -133,7 +132,7 @@ func (k *Keeper) settle(t Table) (bool, error) {
 	return k.acceptTable(t)
 }
 
-// acceptTable is called with mu held.
+// acceptTable replaces the table if the other one may follow it. mu is held.
 func (k *Keeper) acceptTable(t Table) (bool, error) {
 	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || !t.follows(k.table.KeyHash)) {
 		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)",
@@ -160,11 +159,10 @@ func (k *Keeper) acceptTable(t Table) (bool, error) {
 	return true, nil
 }
 
-// Change changes the table on the shared storage and takes the result. change
-// gets the newest table and may refuse; it is called again, with the newer
-// table, when another node changed it first. When the shared storage does not answer
-// until ctx ends, the error is [ErrShared] and the change may or may not happen; the
-// next look tells.
+// Change changes the table on the shared storage and accepts the result. It calls change with the
+// newest table; change may refuse. When another node has changed the table first, Change calls
+// change again with the newer one. When the shared storage does not answer until ctx ends, the
+// error is [ErrShared], and the change may still happen; the next Look shows it.
 func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, error) {
 	own := k.Table()
 	var next Table
@@ -205,8 +203,8 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 	return next, err
 }
 
-// Look takes a newer table from the shared storage, if there is one, or another one with
-// the version of ours: what is shared counts.
+// Look accepts the table of the shared storage if it is newer, or if it differs from ours at the
+// same version: the shared one counts.
 func (k *Keeper) Look(ctx context.Context) error {
 	var t Table
 	err := k.onShared(ctx, func() (err error) {
@@ -228,7 +226,7 @@ func (k *Keeper) Look(ctx context.Context) error {
 	return err
 }
 
-// sharedFile is the table on the shared storage.
+// sharedFile returns the table's file on the shared storage.
 func (k *Keeper) sharedFile() versioned.File {
 	return versioned.File{
 		Path:  filepath.Join(k.shared, File),
@@ -241,8 +239,8 @@ func (k *Keeper) sharedFile() versioned.File {
 	}
 }
 
-// readShared gives the table of the shared storage; version 0 and
-// [fs.ErrNotExist] when there is none.
+// readShared returns the table of the shared storage, or version 0 and [fs.ErrNotExist] if there
+// is none.
 func (k *Keeper) readShared() (Table, uint64, error) {
 	b, v, err := k.sharedFile().Read()
 	if err != nil {
@@ -252,7 +250,7 @@ func (k *Keeper) readShared() (Table, uint64, error) {
 	return t, v, err
 }
 
-// writeShared puts a table in the place of the version expect.
+// writeShared writes a table that replaces the version expect.
 func (k *Keeper) writeShared(ctx context.Context, expect uint64, t Table) error {
 	if err := t.Check(); err != nil {
 		return err
@@ -267,8 +265,8 @@ func (k *Keeper) writeShared(ctx context.Context, expect uint64, t Table) error 
 	return k.sharedFile().Write(expect, b)
 }
 
-// onShared calls f in a goroutine of its own, since it may hang in the kernel
-// for ever. Only one is under way at a time.
+// onShared calls f in another goroutine, because f may hang in the kernel for ever. Only one call
+// is under way at a time.
 func (k *Keeper) onShared(ctx context.Context, f func() error) error {
 	select {
 	case k.busy <- struct{}{}:

@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 )
 
-// recoverLeap is above all changes that the lost nodes may have made.
+// recoverLeap is more than the number of changes that the lost nodes may have made.
 const recoverLeap = 1000
 
-// Recover makes a table that of a cluster of one node: all others are removed
-// for good. Only this node's copy is written: the shared storage of before is
-// lost. brick is where this node's copy of the data will be. A supervisor that
-// runs must be told to start anew. It may be repeated.
+// Recover turns a table into that of a cluster of one node: it removes all others for good. It
+// only writes this node's copy, because the former shared storage is lost. brick is where this
+// node's copy of the data will be. A running supervisor must be told to start again. Recover may
+// be repeated.
 func Recover(dir, name, brick string) error {
 	k, err := OpenKeeper(dir, filepath.Join(dir, "none"))
 	if err != nil {

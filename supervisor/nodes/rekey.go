@@ -12,11 +12,11 @@ import (
 	"saltern/internal/versioned"
 )
 
-// errNotAlone means that other nodes are in the table.
+// errNotAlone means that the table has other nodes.
 var errNotAlone = errors.New("other nodes are in this cluster")
 
-// Alone reports whether the node named is the only one of the table that was not
-// removed; the error is [errNotAlone] and names the others.
+// Alone returns nil if the named node is the only one of the table that was not removed, else an
+// [errNotAlone] that names the others.
 func (t *Table) Alone(name string) error {
 	var others []string
 	for _, n := range t.Nodes {
@@ -30,8 +30,8 @@ func (t *Table) Alone(name string) error {
 	return nil
 }
 
-// SetKey makes the table that of another key of the same cluster: nodes that know one
-// of its keys take the table.
+// SetKey gives the table another key of the same cluster. Nodes that know one of its keys accept
+// the table.
 func (t *Table) SetKey(hash string) error {
 	if t.KeyHash == hash {
 		return nil
@@ -43,8 +43,8 @@ func (t *Table) SetKey(hash string) error {
 	return t.Check()
 }
 
-// FirstKey is the hash of the key with which the cluster was formed. It stays when the
-// key becomes another.
+// FirstKey returns the hash of the key with which the cluster was formed. It stays the same when
+// the key changes.
 func (t *Table) FirstKey() string {
 	if len(t.Former) > 0 {
 		return t.Former[0]
@@ -52,15 +52,15 @@ func (t *Table) FirstKey() string {
 	return t.KeyHash
 }
 
-// follows reports whether the table is of the cluster with that key, which may have
-// another one by now.
+// follows reports whether the table belongs to the cluster with that key, even if the key has
+// changed since.
 func (t *Table) follows(hash string) bool {
 	return t.KeyHash == hash || slices.Contains(t.Former, hash)
 }
 
-// Rekey makes a table that of another cluster key, on this node's disk and on
-// the shared storage: the key was restored from a backup. Only a node that is
-// alone may do so. A supervisor that runs must be told to start anew.
+// Rekey gives the table another cluster key, on this node's disk and on the shared storage, after
+// the key was restored from a backup. It refuses unless the node is alone. A running supervisor
+// must be told to start again.
 func Rekey(ctx context.Context, dir, shared, name, keyHash string) error {
 	k, err := OpenKeeper(dir, shared)
 	if err != nil {

@@ -7,18 +7,17 @@ import (
 	"slices"
 )
 
-// maxLeap is how far the version of a table may be ahead of the one that a node has: more
-// than any node has ever missed, and so little that there is always a next version.
+// maxLeap is how far the version of a table may be ahead of the one that a node has. No node ever
+// misses as many changes, and the bound keeps a next version possible for ever.
 const maxLeap = 1 << 32
 
-// CheckStep tells what is wrong with a table that the node from offers as the one after
-// now. It is checked itself already ([Table.Check]).
+// CheckStep returns why a table is not a valid successor of now when the node from offers it.
+// next has already passed [Table.Check].
 //
-// Any node may change its own entry: its state, and the directory of its copy. It may take
-// the turn when nobody has it, and give its own back. A node that serves ([Node.Serves])
-// may do all that a change does which it makes on the shared storage: take machines in, as
-// joining, change states in the order that they have, take nodes out for good, and change
-// the key and what the cluster has in common.
+// Any node may change the state and the directory of the copy in its own entry. It may take the
+// turn when nobody has it, and give its own back. A node that serves ([Node.Serves]) may make
+// every change that it can make on the shared storage: admit machines as joining, change states
+// in their order, remove nodes for good, and change the key and what the cluster has in common.
 func CheckStep(from Node, now, next Table) error {
 	switch {
 	case next.Version != now.Version+1:
@@ -56,7 +55,7 @@ func (t *Table) keepsRemoved(before Table) error {
 	return nil
 }
 
-// checkEntries compares the entries of two tables of which one follows the other.
+// checkEntries compares the entries of two tables, of which next follows now.
 func checkEntries(now, next Table) error {
 	for _, was := range now.Nodes {
 		is, ok := next.ByCertificate(was.Certificate)
@@ -83,7 +82,7 @@ func checkEntries(now, next Table) error {
 
 var errNotYours = errors.New("table of nodes: an arbiter, and who has not joined yet, may change their own entry only")
 
-// checkOwnOnly compares all but what a node may change that does not serve.
+// checkOwnOnly compares everything except what a node that does not serve may change.
 func checkOwnOnly(from Node, now, next Table) error {
 	was, is := now.Clone(), next.Clone()
 	is.Version = was.Version

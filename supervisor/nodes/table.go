@@ -16,16 +16,16 @@ import (
 // Bounds of a table.
 const (
 	MaxNodes = 64
-	// MaxTable is the size of a table as JSON.
+	// MaxTable is the size of a table as JSON, in bytes.
 	MaxTable = 256 << 10
 	maxGone  = 1024
-	// maxKeys is how often the cluster's key may become another.
+	// maxKeys is how often the cluster's key may change.
 	maxKeys = 64
 )
 
 var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Parse reads a table and checks it. Nothing of it is used before.
+// Parse reads a table and checks it.
 func Parse(b []byte) (t Table, err error) {
 	if len(b) > MaxTable {
 		return t, fmt.Errorf("table of nodes: larger than %d bytes", MaxTable)
@@ -40,7 +40,7 @@ func Parse(b []byte) (t Table, err error) {
 	return t, t.Check()
 }
 
-// Check tells what is wrong with a table.
+// Check returns what is wrong with a table, or nil.
 func (t *Table) Check() error {
 	switch {
 	case t.Version == 0:
@@ -97,7 +97,7 @@ func (t *Table) checkVirtual(taken map[string]bool) error {
 	return nil
 }
 
-// Check tells what is wrong with a node.
+// Check returns what is wrong with a node, or nil.
 func (n *Node) Check() error {
 	if !control.PlainName(n.Name) {
 		return fmt.Errorf("node %.70q: the name is not a host name", n.Name)
@@ -126,7 +126,7 @@ func (n *Node) Check() error {
 	return nil
 }
 
-// Clone gives a copy that shares nothing.
+// Clone returns a deep copy.
 func (t *Table) Clone() Table {
 	c := *t
 	c.Nodes = slices.Clone(t.Nodes)
@@ -142,7 +142,7 @@ func (t *Table) Clone() Table {
 	return c
 }
 
-// ByCertificate gives the node with that key, whatever its state.
+// ByCertificate returns the node with that key, whatever its state.
 func (t *Table) ByCertificate(hash string) (Node, bool) {
 	for _, n := range t.Nodes {
 		if n.Certificate == hash {
@@ -152,13 +152,13 @@ func (t *Table) ByCertificate(hash string) (Node, bool) {
 	return Node{}, false
 }
 
-// WasRemoved reports whether the node with that key was taken out.
+// WasRemoved reports whether the node with that key was removed.
 func (t *Table) WasRemoved(hash string) bool {
 	n, ok := t.ByCertificate(hash)
 	return ok && n.State == Removed || slices.Contains(t.Gone, hash)
 }
 
-// Present are the nodes that belong to the cluster: all but the removed ones.
+// Present returns the nodes that belong to the cluster: all but the removed ones.
 func (t *Table) Present() (out []Node) {
 	for _, n := range t.Nodes {
 		if n.State != Removed {
@@ -168,13 +168,13 @@ func (t *Table) Present() (out []Node) {
 	return out
 }
 
-// Peers are the present nodes but for the one of that name.
+// Peers returns the present nodes without the one of that name.
 func (t *Table) Peers(self string) []Node {
 	return slices.DeleteFunc(t.Present(), func(n Node) bool { return n.Name == self })
 }
 
-// after says which states may follow which. Removed is final: whoever decides by an
-// older table does not bring a node back.
+// after lists the states that may follow each state. Removed is final: a node that decides by an
+// older table cannot bring a removed node back.
 var after = map[State][]State{
 	Joining:  {Member, Leaving, Removed},
 	Member:   {Draining, Leaving, Removed},
@@ -182,8 +182,8 @@ var after = map[State][]State{
 	Leaving:  {Removed},
 }
 
-// Set changes the state of a node. It is a fault when there is none, or when that
-// state cannot follow the present one.
+// Set changes the state of a node. It fails if there is no such node, or if the state cannot
+// follow the present one.
 func (t *Table) Set(name string, s State) error {
 	for i := range t.Nodes {
 		n := &t.Nodes[i]
@@ -199,8 +199,8 @@ func (t *Table) Set(name string, s State) error {
 	return fmt.Errorf("there is no node %s", name)
 }
 
-// Remove takes the node with that key out, for good. Who was removed before stays
-// so, also when another machine has its name by now.
+// Remove removes the node with that key for good. An earlier removal stays, even if another
+// machine has the name by now.
 func (t *Table) Remove(certificate string) error {
 	if n, ok := t.ByCertificate(certificate); ok {
 		return t.Set(n.Name, Removed)
@@ -230,9 +230,8 @@ var (
 	ErrArbiter = errors.New("has an arbiter already")
 )
 
-// Admit puts a machine that asks to join into the table. A machine that is in
-// it already, by its key, changes nothing; one that was removed is refused for
-// ever. A new machine may have the name of a removed one.
+// Admit adds a machine that asks to join. It changes nothing for a machine whose key is in the
+// table, and refuses a removed one for ever. A new machine may have the name of a removed one.
 func Admit(t *Table, n Node) error {
 	if slices.Contains(t.Gone, n.Certificate) {
 		return fmt.Errorf("this machine %w from the cluster; set it up anew to join again", ErrRemoved)

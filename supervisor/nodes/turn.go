@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// Turn is the right to be away for a while. One node at a time has it, so that
-// machines of a cluster are restarted one after another.
+// Turn is the right of a node to be away for a while. One node at a time has it, so that the
+// machines of a cluster restart one after another.
 type Turn struct {
-	// Node has it.
+	// Node has the turn.
 	Node string `json:"node"`
-	// Life is that of the supervisor that took it; a later one gives it back,
-	// once its node does all its work again.
+	// Life names the supervisor process that took the turn. A later process of the node gives it
+	// back once the node does all its work again.
 	Life  string    `json:"life"`
 	Since time.Time `json:"since"`
-	// Drained: the node is drained because of the turn, and no longer than it.
+	// Drained reports whether the node is drained only because of the turn.
 	Drained bool `json:"drained,omitempty"`
-	// Options: the node does not restart, it has the masters of all nodes take new
-	// options, one after another. Nobody is drained for that.
+	// Options reports whether the node restarts no machine, but makes the masters of all nodes
+	// load new options, one after another. Nobody is drained for that.
 	Options bool `json:"options,omitempty"`
-	// Key: the options come with another key of the cluster.
+	// Key reports whether the options come with another key of the cluster.
 	Key bool `json:"key,omitempty"`
-	// Until is when the turn ends by itself, unless it is taken again; zero: never.
+	// Until is when the turn ends by itself, unless it is taken again. It may be zero: never.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// ErrTurn means that another one has the turn.
+// ErrTurn means that another node has the turn.
 var ErrTurn = errors.New("has the turn")
 
-// HeldError is [ErrTurn] and says who has it, and what for.
+// HeldError is an [ErrTurn] that names the holder and its purpose.
 type HeldError struct{ Turn Turn }
 
-// Error words it for an administrator.
+// Error describes it for an administrator.
 func (e *HeldError) Error() string {
 	since := e.Turn.Since.UTC().Format("15:04:05 UTC")
 	if e.Turn.Key {
@@ -46,11 +46,10 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s %v since %s; it may restart at any moment", e.Turn.Node, ErrTurn, since)
 }
 
-// Unwrap gives [ErrTurn].
+// Unwrap returns [ErrTurn].
 func (e *HeldError) Unwrap() error { return ErrTurn }
 
-// HasTurn gives the turn, if a node that belongs to the cluster has it at that
-// time.
+// HasTurn returns the turn, if a node of the cluster has it at that time.
 func (t *Table) HasTurn(at time.Time) (Turn, bool) {
 	if t.Turn == nil {
 		return Turn{}, false
@@ -60,9 +59,9 @@ func (t *Table) HasTurn(at time.Time) (Turn, bool) {
 	return *t.Turn, ok && n.State != Removed && !over
 }
 
-// TakeTurn gives the turn to a node, at the time to.Since, and has it drained
-// unless it is for options. A node that has the turn takes it again, for the same
-// purpose. force takes it away from another one.
+// TakeTurn gives the turn to a node at the time to.Since, and drains the node unless the turn is
+// for options. A node that has the turn can take it again for the same purpose. force takes the
+// turn away from another node.
 func (t *Table) TakeTurn(to Turn, force bool) error {
 	n, ok := t.Find(to.Node)
 	if !ok || n.State == Removed {
@@ -94,8 +93,8 @@ func (t *Table) TakeTurn(to Turn, force bool) error {
 	return nil
 }
 
-// GiveTurn ends the turn of a node, and the drain that came with it. It tells
-// whether that node had it.
+// GiveTurn ends the turn of a node, and the drain that came with it. It reports whether the node
+// had the turn.
 func (t *Table) GiveTurn(node string) bool {
 	if t.Turn == nil || t.Turn.Node != node {
 		return false

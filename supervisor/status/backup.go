@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Backup is how the scheduled backups of a cluster are, as one of its nodes sees it.
+// Backup is the state of a cluster's scheduled backups, as one of its nodes sees it.
 type Backup struct {
 	Every string `json:"every"` // as in appliance.yaml of this node
 	To    string `json:"to"`
 	Keep  int    `json:"keep"`
-	// Last is the newest one that was made, by any node; nil: none.
+	// Last is the newest backup by any node. It may be nil: there is none.
 	Last *BackupFile `json:"last,omitempty"`
-	// Next is when the next one is due; it may be in the past.
+	// Next is when the next backup is due. It may be in the past.
 	Next time.Time `json:"next"`
-	// Making says who makes one at this moment; nil: nobody.
+	// Making names the node that makes a backup now. It may be nil: nobody does.
 	Making *BackupMaker `json:"making,omitempty"`
-	// Failure is the last try, if it came to nothing.
+	// Failure is the last try, if it failed.
 	Failure *BackupFailure `json:"failure,omitempty"`
 }
 
@@ -30,39 +30,39 @@ type BackupFile struct {
 	Files  int       `json:"files"` // in it
 	SHA256 string    `json:"sha256,omitempty"`
 	Signer string    `json:"signer,omitempty"` // hash of the key that signed it
-	// Missing: it should be in the directory and is not.
+	// Missing reports whether the file should be in the directory and is not.
 	Missing bool `json:"missing,omitempty"`
 }
 
-// BackupMaker is who makes a backup.
+// BackupMaker names the node that makes a backup.
 type BackupMaker struct {
 	Node  string    `json:"node"`
 	Since time.Time `json:"since"`
 }
 
-// BackupFailure is a try that came to nothing.
+// BackupFailure is a try that failed.
 type BackupFailure struct {
 	Node  string    `json:"node"`
 	Time  time.Time `json:"time"`
 	Cause string    `json:"cause"`
 }
 
-// BackupList is what `applianced backup list` and `backup status` show.
+// BackupList is the content of `applianced backup list` and `backup status`.
 type BackupList struct {
 	Backup
-	// Files are those of the directory of this node, the oldest first.
+	// Files are the backups in the directory, as this node sees it, the oldest first.
 	Files []BackupFile `json:"files"`
-	// Unread says why they could not be listed; empty: they could.
+	// Unread says why they could not be listed. It is empty if they could.
 	Unread string `json:"unread,omitempty"`
 	// Tries counts the tries of this node since its supervisor started.
 	Tries int `json:"tries"`
-	// Running: this node makes one.
+	// Running reports whether this node makes a backup now.
 	Running bool `json:"running,omitempty"`
-	// Result is what came of the last try of this node; empty: it was made.
+	// Result says why the last try of this node failed. It is empty if the try succeeded.
 	Result string `json:"result,omitempty"`
 }
 
-// oneLine words it in one line.
+// oneLine describes the backups in one line.
 func (b Backup) oneLine(now time.Time) string {
 	text := "none yet"
 	if l := b.Last; l != nil {

@@ -1,9 +1,9 @@
-// Package status is what a node says about itself: one document, printed as
-// text for people or as JSON for machines, and an exit code that is an
-// answer. It knows nothing of how the facts were gathered.
+// Package status is a node's report about itself: one document, printed as text for people or as
+// JSON for machines, and an exit code that answers. The package does not know how the facts were
+// gathered.
 //
-// The JSON form is promised: fields are added, never renamed or removed,
-// while Schema stays the same. Problem codes (SCA-nnn) never change meaning.
+// The JSON form is stable: while Schema stays the same, fields are added, never renamed or
+// removed. Problem codes (SCA-nnn) never change their meaning.
 package status
 
 import (
@@ -36,7 +36,7 @@ const (
 	ExitUnconfigured = 4
 )
 
-// Exit gives the exit code for an answer.
+// Exit returns the exit code for an answer.
 func (h Health) Exit() int {
 	switch h {
 	case Healthy:
@@ -96,8 +96,8 @@ type Document struct {
 	Next         string     `json:"next,omitempty"` // the next step, when there is one that is not a problem's
 }
 
-// Arbiter reports whether the node is its cluster's arbiter: it serves no minions,
-// and ServingSince is since when it does its part of the shared volume.
+// Arbiter reports whether the node is its cluster's arbiter. An arbiter serves no minions, and
+// its ServingSince is when it began to do its part of the shared volume.
 func (d Document) Arbiter() bool {
 	return slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.This && n.Role == RoleArbiter })
 }
@@ -115,15 +115,15 @@ type Front struct {
 	Addresses   []string `json:"addresses"` // IP addresses
 	PublishPort int      `json:"publishPort"`
 	RequestPort int      `json:"requestPort"`
-	// API is the front of Salt's API; nil: there is none on this node.
+	// API is the front of Salt's API. It may be nil: this node has none.
 	API *FrontAPI `json:"api,omitempty"`
 }
 
-// FrontAPI is where programs reach Salt's API by the load balancer.
+// FrontAPI is the front of Salt's API at the load balancer.
 type FrontAPI struct {
 	Port  int      `json:"port"`
 	Nodes []string `json:"nodes"` // whose salt-api answers now
-	// Starting tells that none does because this node's is only starting.
+	// Starting reports whether none answers only because this node's salt-api is still starting.
 	Starting bool `json:"starting,omitempty"`
 }
 
@@ -133,7 +133,7 @@ type Virtual struct {
 	Nodes   []string `json:"nodes"` // who has it now; one, if all is well
 }
 
-// What a node is in its cluster.
+// The roles of a node in its cluster.
 const (
 	RoleVoter   = "voter"   // keeps a copy of the shared data and counts for the quorum
 	RoleArbiter = "arbiter" // counts for the quorum, and keeps the names of files only
@@ -187,31 +187,33 @@ type Minions struct {
 	Connected *int `json:"connected"` // sessions on the publish port of this node's front; null: not known
 }
 
-// Master is what this node's master last said about itself. The counters
-// begin at its start.
+// Master is the newest report of this node's master. The counters begin at its start.
 type Master struct {
 	Written  time.Time `json:"written"`
 	Requests uint64    `json:"requests"`
 	Returns  uint64    `json:"returns"`
 	Jobs     uint64    `json:"jobs"`
-	// how long the longest running request has been at work; 0: none is
+	// OldestRequestMillis is the age of the longest running request. It is 0 if none runs.
 	OldestRequestMillis int64 `json:"oldestRequestMillis"`
 	PillarErrorMinions  int   `json:"pillarErrorMinions"` // minions whose last pillar had errors
-	// questions for pillars that the master could not answer; their minions ask again
+	// PillarsUnanswered counts questions for pillars that the master could not answer. Their
+	// minions ask again.
 	PillarsUnanswered uint64  `json:"pillarsUnanswered"`
 	Waiting           Waiting `json:"waiting"`
-	// PillarMemo counts the templates of pillars; nil: saltern_pillar_memo is off.
+	// PillarMemo counts the templates of pillars. It may be nil: saltern_pillar_memo is off.
 	PillarMemo *control.PillarMemo `json:"pillarMemo,omitempty"`
-	// Files tells of the copy of the shared volume from which the master serves; nil: there is none.
+	// Files describes the copy of the shared volume from which the master serves. It may be nil:
+	// there is none.
 	Files *control.Files `json:"files,omitempty"`
-	// Runners tells of runner and wheel functions that run in Python; nil: the master does not.
+	// Runners describes runner and wheel functions that run in Python. It may be nil: the master
+	// runs none.
 	Runners *control.Runners `json:"runners,omitempty"`
-	// Returners tells of the returners of events, Engines of the engines, as far as there are any.
+	// Returners describes the returners of events, Engines the engines, if there are any.
 	Returners []control.Returner `json:"returners,omitempty"`
 	Engines   []control.Engine   `json:"engines,omitempty"`
 }
 
-// Waiting tells of the work of a master that waits for its turn.
+// Waiting describes the work of a master that waits for its turn.
 type Waiting struct {
 	Pillars   Queue `json:"pillars"`   // questions of minions that need a renderer
 	Runners   Queue `json:"runners"`   // runners that minions call
@@ -240,7 +242,7 @@ type Storage struct {
 	InodesFree  float64 `json:"inodesFreePercent"`
 }
 
-// Clock says whether the kernel's clock is disciplined.
+// Clock reports whether the kernel's clock is synchronised.
 type Clock struct {
 	Synchronised *bool `json:"synchronised"` // null: cannot be told
 }

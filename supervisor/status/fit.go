@@ -9,17 +9,16 @@ import (
 	"saltern/internal/printable"
 )
 
-// Room is what there is for a text on a terminal.
+// Room is the space for a text on a terminal.
 type Room struct {
 	Width int // columns
 	Lines int // 0: as many as it takes
-	// Rest says where all of the text is to be seen, for a text that had to be cut:
-	// "press 1".
+	// Rest says where the whole text can be seen, for a text that had to be cut: "press 1".
 	Rest string
 }
 
-// brevity is how briefly a document is put into words. Each step is taken besides those
-// before it; what matters least goes first, and the first line never.
+// brevity is how much a description is shortened. Each step adds to those before it. The least
+// important parts go first. The first line always stays.
 type brevity int
 
 const (
@@ -33,9 +32,9 @@ const (
 	briefest      = briefProblems
 )
 
-// Fit words the document as WriteText does, in lines that fit into room; the first one
-// is the answer. Words are not cut, unless one is longer than a line. The lines of
-// extra, which have to fit, stand behind the addresses.
+// Fit describes the document as WriteText does, in lines that fit into room. The first line is
+// the answer. Fit breaks a word only if it is longer than a line. The lines of extra, which have
+// to fit, follow the addresses.
 func Fit(d Document, room Room, extra ...string) []string {
 	var lines []string
 	for brief := whole; brief <= briefest; brief++ {
@@ -52,7 +51,7 @@ func Fit(d Document, room Room, extra ...string) []string {
 	return cleaned(append(lines[:shown:shown], clipWords(more, room.Width))[:min(shown+1, room.Lines)])
 }
 
-// cleaned takes control characters and blanks at the ends out of lines. A line stays one.
+// cleaned removes control characters and trailing blanks from lines. Each line stays one line.
 func cleaned(lines []string) (out []string) {
 	for _, l := range lines {
 		out = append(out, clean(oneCell.Replace(l)))
@@ -60,14 +59,13 @@ func cleaned(lines []string) (out []string) {
 	return out
 }
 
-// columns is how wide a text is shown, which is plain by then.
+// columns returns the width of a text without control characters.
 func columns(s string) int { return utf8.RuneCountInString(s) }
 
-// leastText is how many columns a text needs behind something else on its line.
+// leastText is how many columns a text needs after something else on its line.
 const leastText = 16
 
-// paragraph adds a text behind indent, and goes on below its beginning where the line
-// has no more room.
+// paragraph adds a text after an indent, and continues below its beginning where the line ends.
 func (t *wording) paragraph(indent, text string) {
 	if t.width == 0 {
 		t.lines = append(t.lines, indent+text)
@@ -92,7 +90,7 @@ func (t *wording) paragraph(indent, text string) {
 	}
 }
 
-// detail adds lines behind an indent: all of them, or the first if that must do.
+// detail adds lines after an indent: all of them, or only the first when brevity asks for it.
 func (t *wording) detail(indent string, lines []string) {
 	if t.brief >= briefDetails {
 		t.lines = append(t.lines, clipWords(indent+lines[0], t.width))
@@ -106,8 +104,8 @@ func (t *wording) detail(indent string, lines []string) {
 // Wrap breaks a text into lines of at most width columns, between its words.
 func Wrap(text string, width int) []string { return wrapWords(text, width, width) }
 
-// wrapWords breaks a text into lines between its words: the first has room for so many
-// columns, the others for rest. A word that is longer is broken where the line ends.
+// wrapWords breaks a text into lines between its words. The first line has room for first
+// columns, the others for rest. A longer word is broken where the line ends.
 func wrapWords(text string, first, rest int) (lines []string) {
 	line, room := "", max(first, 1)
 	end := func() {
@@ -141,7 +139,7 @@ func wrapWords(text string, first, rest int) (lines []string) {
 	return lines
 }
 
-// clipWords cuts a line between two words, and says so.
+// clipWords cuts a line between two words and marks the cut.
 func clipWords(line string, width int) string {
 	const cut = " ..."
 	line = oneCell.Replace(printable.Clean(line))
@@ -157,9 +155,9 @@ func clipWords(line string, width int) string {
 	return strings.TrimRight(kept, " ") + cut
 }
 
-// fitColumns leaves columns of the table of nodes out until it fits: first those that
-// say the same everywhere, which are told in words, then those that can be had
-// elsewhere, which are named.
+// fitColumns leaves out columns of the table of nodes until it fits. Columns with the same value
+// everywhere go first; it returns their values as words. Then it drops columns that can be seen
+// elsewhere, and returns their names.
 func fitColumns(rows [][]string, width int) (fitting [][]string, everywhere, missing []string) {
 	tooWide := func() bool {
 		return width > 0 && slices.ContainsFunc(align(rows),
@@ -201,7 +199,7 @@ func fitColumns(rows [][]string, width int) (fitting [][]string, everywhere, mis
 	return rows, everywhere, missing
 }
 
-// without gives the rows without a column.
+// without returns the rows without a column.
 func without(rows [][]string, column int) (out [][]string) {
 	for _, r := range rows {
 		out = append(out, slices.Delete(slices.Clone(r), column, column+1))
@@ -209,7 +207,7 @@ func without(rows [][]string, column int) (out [][]string) {
 	return out
 }
 
-// shortName leaves the middle of a name out.
+// shortName leaves out the middle of a name.
 func shortName(name string, most int) string {
 	runes := []rune(name)
 	if len(runes) <= most {

@@ -32,7 +32,7 @@ type GitRef struct {
 	Commit string `json:"commit"`
 }
 
-// GitFault is what is wrong with a remote.
+// GitFault is a fault of a remote.
 type GitFault struct {
 	Code  Code      `json:"code"`
 	Kind  string    `json:"kind"`
@@ -40,7 +40,7 @@ type GitFault struct {
 	Since time.Time `json:"since"`
 }
 
-// GitList is the git remotes of all nodes.
+// GitList has the git remotes of all nodes.
 type GitList struct {
 	Schema int                    `json:"schema"`
 	Nodes  map[string][]GitRemote `json:"nodes"` // by the node's name
@@ -48,8 +48,8 @@ type GitList struct {
 	Unasked map[string]string `json:"unasked,omitempty"`
 }
 
-// GitCode is the code of a fault of git that a master reports; ok is false for
-// another fault.
+// GitCode returns the code of a fault of git that a master reports. ok is false for another
+// fault.
 func GitCode(f control.Fault) (c Code, ok bool) {
 	c, ok = map[control.Fault]Code{
 		control.GitPillarFault:  GitPillars,
@@ -63,7 +63,7 @@ func GitCode(f control.Fault) (c Code, ok bool) {
 	return c, ok
 }
 
-// ViewOfGit is what a master tells of its remotes, as nodes tell it each other.
+// ViewOfGit returns a master's report about its remotes, in the form that nodes exchange.
 func ViewOfGit(g control.Git) GitView {
 	v := GitView{Remotes: []GitRemote{}}
 	when := func(t time.Time) *time.Time {
@@ -104,7 +104,7 @@ func ViewOfGit(g control.Git) GitView {
 	return v
 }
 
-// Bounded is the view with what another node said bounded and fit for a line each.
+// Bounded returns the view with all texts of another node bounded and fit for one line each.
 func (v GitView) Bounded() GitView {
 	v.Remotes = v.Remotes[:min(len(v.Remotes), control.MaxGitRemotes)]
 	for i := range v.Remotes {

@@ -171,7 +171,7 @@ func apiKinds() []Kind {
 	}
 }
 
-// gitKinds are those of git repositories.
+// gitKinds are about git repositories.
 func gitKinds() []Kind {
 	hiding := []Code{MasterDown, DiskFull, StorageUnusable}
 	return []Kind{

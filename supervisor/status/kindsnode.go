@@ -130,7 +130,7 @@ func nodeKinds() []Kind {
 	}
 }
 
-// guardKinds are about what guards a machine made from the image.
+// guardKinds are about the protection of a machine made from the image.
 func guardKinds() []Kind {
 	return []Kind{
 		{
@@ -196,7 +196,7 @@ func guardKinds() []Kind {
 	}
 }
 
-// upkeepKinds are those of what is done now and then.
+// upkeepKinds are about regular upkeep: backups and upgrades.
 func upkeepKinds() []Kind {
 	return []Kind{
 		{

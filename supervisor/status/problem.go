@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Severity says what a problem means for service.
+// Severity is the effect of a problem on the service.
 type Severity string
 
 // The severities.
@@ -17,9 +17,8 @@ const (
 	Notice  Severity = "notice"  // worth knowing: health stays
 )
 
-// Code identifies a kind of problem for ever. The hundreds say where: 0
-// configuration, 1 other nodes, 2 master, 3 load balancer, 4 storage, 5
-// security, 6 system.
+// Code identifies a kind of problem for ever. The hundreds name the area: 0 configuration, 1
+// other nodes, 2 master, 3 load balancer, 4 storage, 5 security, 6 system.
 type Code string
 
 // The codes.
@@ -162,8 +161,8 @@ type Finding struct {
 	Cause   string
 }
 
-// Board remembers since when each problem has held, and decides which ones
-// to show. It is not safe for concurrent use.
+// Board remembers since when each problem has held, and decides which problems to show. It is not
+// safe for concurrent use.
 type Board struct {
 	kinds map[Code]Kind
 	since map[boardKey]time.Time
@@ -174,10 +173,10 @@ type boardKey struct {
 	subject string
 }
 
-// maxProblems bounds what is listed; the mildest are dropped.
+// maxProblems bounds the list. The mildest problems are dropped.
 const maxProblems = 50
 
-// NewBoard gives an empty board.
+// NewBoard returns an empty board.
 func NewBoard() *Board {
 	b := &Board{kinds: map[Code]Kind{}, since: map[boardKey]time.Time{}}
 	for _, k := range Kinds() {
@@ -186,9 +185,9 @@ func NewBoard() *Board {
 	return b
 }
 
-// Update takes everything that is wrong at now and gives what to show:
-// severe ones first, consequences of a shown cause left out. A finding that
-// is missing from one update has ended.
+// Update takes everything that is wrong at the time now, and returns the problems to show: severe
+// ones first, without the consequences of a shown cause. A finding that is missing from one
+// update has ended.
 func (b *Board) Update(now time.Time, found []Finding) []Problem {
 	next := make(map[boardKey]time.Time, len(found))
 	var held []Problem
@@ -237,7 +236,7 @@ func hideConsequences(held []Problem) []Problem {
 		node string
 	}
 
-	// A node that is away explains nothing about another one.
+	// A node that is away does not explain problems of another one.
 	of := func(c Code, subject string) key {
 		if c != NodeUnreachable && c != NodeNotServing {
 			subject = ""
@@ -275,8 +274,7 @@ func hideConsequences(held []Problem) []Problem {
 	return shown
 }
 
-// ofMaster tells of faults that keep this node's own master from serving, and
-// nothing else.
+// ofMaster reports whether a fault only keeps this node's own master from serving.
 func ofMaster(p Problem) bool {
 	return p.Severity == Fatal && slices.Contains(
 		[]Code{MasterDown, MasterConfig, MasterSilent, ReturnsNotKept, KeyUnreadable, PortInUse, PortRefused,
@@ -284,16 +282,15 @@ func ofMaster(p Problem) bool {
 		p.Code)
 }
 
-// Serves reports whether minions can work with this node: it answers, and no problem says otherwise. All
-// that calls a node ready, serving or well asks this.
+// Serves reports whether minions can work with this node: it answers, and no problem says
+// otherwise. Every place that calls a node ready or serving uses this.
 func (d Document) Serves() bool {
 	return d.ServingSince != nil && (d.Health == Healthy || d.Health == Degraded)
 }
 
-// ServesItself reports whether minions can work with this node, and it is not the masters of
-// others alone that answer them at its front: its own master answers, and the shared volume is
-// mounted here. What is to be known good (a version of the system), and what allows another
-// node to restart, asks this.
+// ServesItself reports whether minions can work with this node without depending on the masters
+// of other nodes: its own master answers, and the shared volume is mounted here. It decides
+// whether a version of the system is proven, and whether another node may restart.
 func (d Document) ServesItself() bool {
 	if !d.Serves() {
 		return false
@@ -306,15 +303,14 @@ func (d Document) ServesItself() bool {
 	return false
 }
 
-// MasterAnswers reports whether the node's own master answers, or it has none. What is not
-// known of another node counts as good.
+// MasterAnswers reports whether the node's own master answers, or it has none. An unknown state
+// of another node counts as good.
 func (n Node) MasterAnswers() bool {
 	return slices.Contains([]string{"ok", "off", "-", "?", ""}, n.Master)
 }
 
-// ServedElsewhere is Worst for a node whose minions are answered, by the
-// masters of other nodes if not by its own: what is wrong with its own one
-// alone degrades it then.
+// ServedElsewhere returns the health of a node whose minions are answered, if need be by the
+// masters of other nodes: a fault of its own master then only degrades it.
 func ServedElsewhere(problems []Problem) Health {
 	rest := slices.DeleteFunc(slices.Clone(problems), ofMaster)
 	h := Worst(rest)
@@ -324,7 +320,7 @@ func ServedElsewhere(problems []Problem) Health {
 	return h
 }
 
-// Worst gives the health that follows from the problems shown.
+// Worst returns the health that follows from the problems shown.
 func Worst(problems []Problem) Health {
 	h := Healthy
 	for _, p := range problems {

@@ -7,8 +7,8 @@ import (
 	"saltern/internal/control"
 )
 
-// python says what returners of events and engines do; in brief, only of those that have
-// trouble.
+// python describes the returners of events and the engines. When brief, it only describes those
+// with trouble.
 func (t *wording) python(m *Master) {
 	var returners, engines []string
 	for _, r := range m.Returners {

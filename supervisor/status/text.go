@@ -13,7 +13,7 @@ import (
 	"saltern/internal/printable"
 )
 
-// WriteJSON prints the document for machines.
+// WriteJSON writes the document for machines.
 func WriteJSON(w io.Writer, d Document) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
@@ -23,14 +23,13 @@ func WriteJSON(w io.Writer, d Document) error {
 	return enc.Encode(d)
 }
 
-// WriteText prints the document for people: first line the answer, then the
-// nodes, then what is wrong and what to do. Nothing that came from outside can reach the terminal as a
-// control character.
+// WriteText writes the document for people: the answer in the first line, then the nodes, then
+// the problems and what to do. It removes control characters of foreign texts.
 func WriteText(w io.Writer, d Document) error {
 	return write(w, wording{d: d}.all(nil))
 }
 
-// WriteNodes prints the table of nodes alone.
+// WriteNodes writes the table of nodes alone.
 func WriteNodes(w io.Writer, d Document) error {
 	t := wording{d: d}
 	t.nodes()
@@ -45,7 +44,7 @@ func write(w io.Writer, lines []string) error {
 	return err
 }
 
-// clean takes control characters and blanks at the ends of lines out of text.
+// clean removes control characters and trailing blanks from text.
 func clean(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, l := range lines {
@@ -54,8 +53,8 @@ func clean(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// wording is a document that is being put into words: line by line, for a number of
-// columns (0: as many as it takes), and more or less briefly.
+// wording builds the description of a document line by line, for a number of columns (0:
+// unlimited) and with a brevity.
 type wording struct {
 	d     Document
 	width int
@@ -63,7 +62,7 @@ type wording struct {
 	lines []string
 }
 
-// all words everything. The lines of extra stand behind the addresses.
+// all describes everything. The lines of extra follow the addresses.
 func (t wording) all(extra []string) []string {
 	t.head()
 	t.lines = append(t.lines, extra...)
@@ -84,7 +83,7 @@ func (t *wording) line(format string, args ...any) {
 	t.lines = append(t.lines, fmt.Sprintf(format, args...))
 }
 
-// front says where minions and programs reach this node; nobody uses one that was removed.
+// front describes where minions and programs reach this node, unless the node was removed.
 func (t *wording) front() {
 	d := t.d
 	if slices.ContainsFunc(d.Problems, func(p Problem) bool { return p.Code == NodeRemoved }) {
@@ -170,7 +169,7 @@ func (t *wording) answer(step *SetupStep) string {
 	return text
 }
 
-// served says who serves Salt's API.
+// served names the nodes that serve Salt's API.
 func (a *FrontAPI) served() string {
 	switch {
 	case len(a.Nodes) == 0 && a.Starting:
@@ -181,7 +180,7 @@ func (a *FrontAPI) served() string {
 	return "served by " + strings.Join(a.Nodes, ", ")
 }
 
-// oneCell keeps a text in its cell.
+// oneCell keeps a text within its cell.
 var oneCell = strings.NewReplacer("\t", " ", "\n", " ", "\v", " ", "\f", " ")
 
 // align makes lines of a table, one for each row.
@@ -235,10 +234,10 @@ func (t *wording) nodes() {
 	}
 }
 
-// lastSeen stands before the time for which nothing was heard of a node.
+// lastSeen precedes the time since a node was last heard.
 const lastSeen = "last seen "
 
-// fewNodes are shown each by itself, however little room there is.
+// fewNodes is how many nodes are always shown one by one, however small the room.
 const fewNodes = 3
 
 // ready counts the other nodes that are ready.
@@ -360,7 +359,7 @@ func (t *wording) problems() {
 	for rest := t.d.Problems; len(rest) > 0; {
 		left := rest
 
-		// What is wrong in several places is told once, with all of them.
+		// A problem in several places is described once, with all places.
 		n := 1
 		for n < len(rest) && rest[n].Code == rest[0].Code && rest[n].Severity == rest[0].Severity {
 			n++
@@ -392,7 +391,7 @@ func (t *wording) problems() {
 	}
 }
 
-// codesOfNotes is one line about notes, which stand behind all problems.
+// codesOfNotes adds one line about notes, which follow all problems.
 func (t *wording) codesOfNotes(notes []Problem) {
 	var codes []string
 	for _, p := range notes {
@@ -403,7 +402,7 @@ func (t *wording) codesOfNotes(notes []Problem) {
 	t.paragraph("Notes    ", strings.Join(codes, ", "))
 }
 
-// problem words what is wrong of one kind: each place with its cause, then what to do.
+// problem describes the problems of one kind: each place with its cause, then what to do.
 func (t *wording) problem(same []Problem) {
 	const indent = "          "
 	lead := "  " + string(same[0].Code) + " "
@@ -425,7 +424,7 @@ func (t *wording) problem(same []Problem) {
 	}
 }
 
-// problemInBrief words it in one line.
+// problemInBrief describes them in one line.
 func (t *wording) problemInBrief(same []Problem) {
 	more := ""
 	if len(same) > 1 {
@@ -439,7 +438,7 @@ func (t *wording) problemInBrief(same []Problem) {
 	t.lines = append(t.lines, clipWords(text, t.width))
 }
 
-// shortly is lasting without the hour.
+// shortly is lasting without the time of day.
 func shortly(now, since time.Time) string {
 	if d := now.Sub(since); d >= justNow {
 		return "for " + Age(d)
@@ -447,10 +446,10 @@ func shortly(now, since time.Time) string {
 	return "just now"
 }
 
-// justNow is how long something is new.
+// justNow is how long something counts as new.
 const justNow = 5 * time.Second
 
-// lasting says for how long something has been so.
+// lasting returns for how long something has held, as text.
 func lasting(now, since time.Time) string {
 	switch d := now.Sub(since); {
 	case d < justNow:
@@ -465,7 +464,7 @@ func lasting(now, since time.Time) string {
 // slowRequest is how old a request must be to be worth a line.
 const slowRequest = 5 * time.Second
 
-// Age words a duration with one unit: 45s, 4m, 3h, 12d.
+// Age formats a duration with one unit: 45s, 4m, 3h, 12d.
 func Age(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -480,7 +479,7 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// Size words a number of bytes in binary units.
+// Size formats a number of bytes in binary units.
 func Size(n uint64) string {
 	const k = 1024
 	f, unit := float64(n), "B"

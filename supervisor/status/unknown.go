@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// Unknown is the document of a node whose supervisor could not be asked, and why. Whoever reads
-// the JSON form finds all fields that he knows: empty lists, and null for what is a
-// number or a time, since nothing is not 0.
+// Unknown returns the document of a node whose supervisor could not be asked, with the cause. Its
+// JSON form has all fields: lists are empty, and numbers and times are null, because unknown is
+// not 0.
 func Unknown(now time.Time, cause string) Document {
 	return Document{
 		Schema:   Schema,

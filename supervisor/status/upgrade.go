@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Upgrade is how a node takes newer versions of its system by itself.
+// Upgrade describes how a node installs newer versions of its system by itself.
 type Upgrade struct {
 	Window string `json:"window"` // as in appliance.yaml, in UTC
 	Open   bool   `json:"open"`
-	// Until is when the window closes, or opens next.
+	// Until is when the window closes, or when it opens next.
 	Until time.Time `json:"until"`
-	// Doing is what this node does in it at this moment; empty: nothing.
+	// Doing is the node's present action in the window, or "".
 	Doing string `json:"doing,omitempty"`
-	// Result is what came of the last try of this node; empty: there was none.
+	// Result is the outcome of the node's last try, or "" if there was none.
 	Result string `json:"result,omitempty"`
 }
 
-// line words it in one line.
+// line describes it in one line.
 func (u Upgrade) line(now time.Time) string {
 	text := u.Window + " UTC, opens in " + Age(u.Until.Sub(now))
 	if u.Open {

@@ -14,7 +14,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// balancerFacts are what the load balancer says about itself.
+// balancerFacts are the facts that the load balancer reports about itself.
 type balancerFacts struct {
 	backends int // configured
 	up       int
@@ -22,16 +22,17 @@ type balancerFacts struct {
 	sessions int    // on the publish port
 	fdBudget int64  // descriptors for sessions
 	fdFree   int64
-	// down are the masters that it gives nobody because they fail its checks, and why.
+	// down has the masters that fail the load balancer's checks and get no minions, with the
+	// reason.
 	down map[string]string
-	// unwell are those that say of themselves that they can keep no jobs, and why. While no
-	// other is up, minions are sent to them nevertheless.
+	// unwell has the masters that report that they cannot keep jobs, with the reason. They still
+	// get minions while no other master is up.
 	unwell  map[string]string
 	limited string // the source that was refused most, "" for none
 	api     *apiFront
 }
 
-// apiFront is the front of Salt's API.
+// apiFront describes the front of Salt's API.
 type apiFront struct {
 	listens bool
 	unheard string            // why it does not listen everywhere
@@ -39,7 +40,7 @@ type apiFront struct {
 	down    map[string]string // why the others are not
 }
 
-// askBalancer asks the load balancer how it is.
+// askBalancer asks the load balancer for its state.
 func askBalancer(ctx context.Context, c *lbproxy.Client) (*balancerFacts, error) {
 	st, err := c.Status(ctx)
 	if err != nil {
@@ -48,8 +49,8 @@ func askBalancer(ctx context.Context, c *lbproxy.Client) (*balancerFacts, error)
 	return fromBalancer(st), nil
 }
 
-// fromBalancer picks what the node's status needs. A backend counts as up
-// when it is up on all of its ports.
+// fromBalancer picks the facts that the node's status needs. A backend counts as up when it is up
+// on all of its ports.
 func fromBalancer(st lbproxy.Status) *balancerFacts {
 	f := &balancerFacts{
 		backends: len(st.Backends),
@@ -123,7 +124,7 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 	return f
 }
 
-// apiOf picks what concerns Salt's API; nil: there is no front of it.
+// apiOf picks the facts about Salt's API. It returns nil if there is no front for it.
 func apiOf(st lbproxy.Status) *apiFront {
 	i := slices.IndexFunc(st.Frontends, func(fe lbproxy.FrontendStatus) bool { return fe.Mode == lbproxy.API })
 	if i < 0 {
@@ -152,7 +153,7 @@ func apiOf(st lbproxy.Status) *apiFront {
 	return a
 }
 
-// document is what the status tells of it.
+// document returns the part of the status about the front.
 func (a *apiFront) document(cfg *settings.Settings, f facts) *status.FrontAPI {
 	if a == nil {
 		return nil
@@ -160,7 +161,7 @@ func (a *apiFront) document(cfg *settings.Settings, f facts) *status.FrontAPI {
 	return &status.FrontAPI{Port: cfg.Front.APIPort, Nodes: a.serving, Starting: len(a.serving) == 0 && f.apiStarts()}
 }
 
-// apiFrontFindings are about the front of Salt's API of this node.
+// apiFrontFindings returns the findings about the front of Salt's API of this node.
 func apiFrontFindings(cfg *settings.Settings, f facts) []status.Finding {
 	a := f.balancer.api
 	switch {
@@ -179,12 +180,12 @@ func apiFrontFindings(cfg *settings.Settings, f facts) []status.Finding {
 	return nil
 }
 
-// apiLags is how much later than the supervisor the load balancer may learn that
+// apiLags is the delay with which the load balancer may learn, after the supervisor, that
 // salt-api is up.
 const apiLags = 20 * time.Second
 
-// apiStarts reports whether this node's salt-api cannot be up yet, for the load balancer
-// at least: it starts behind the master. What keeps it from starting is another finding.
+// apiStarts reports whether this node's salt-api may not be up yet for the load balancer, because
+// it starts after the master. Other findings say what keeps it from starting.
 func (f facts) apiStarts() bool {
 	i := slices.IndexFunc(f.services, func(i service.Info) bool { return i.Name == status.APIService })
 	if i < 0 {

@@ -14,11 +14,11 @@ const (
 	clockTimeout = 30 * time.Second // systemd may have to start a service that knows
 )
 
-// clock is whether the machine's clock is synchronised, nil while that cannot
-// be told. Safe for concurrent use.
+// clock holds whether the machine's clock is synchronised. It is nil while that is unknown. It is
+// safe for concurrent use.
 type clock struct{ atomic.Pointer[bool] }
 
-// keepAsking asks again and again until ctx ends.
+// keepAsking asks repeatedly until ctx ends.
 func (c *clock) keepAsking(ctx context.Context, ask func(context.Context) (bool, error)) {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, clockTimeout)

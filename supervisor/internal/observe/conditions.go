@@ -10,15 +10,15 @@ import (
 	"saltern/supervisor/status"
 )
 
-// conditions keeps the file that tells the master what is wrong with the
-// storage. It is for one goroutine.
+// conditions writes the file from which the master learns about faults of the storage. It is for
+// one goroutine.
 type conditions struct {
 	path string
 	text string
 	at   time.Time
 }
 
-// writeIfDue writes the file when its content has changed or is old.
+// writeIfDue writes the file if its content has changed or is old.
 func (c *conditions) writeIfDue(now time.Time, problems []status.Problem) error {
 	var list []control.Condition
 	for _, p := range problems {
@@ -39,7 +39,7 @@ func (c *conditions) writeIfDue(now time.Time, problems []status.Problem) error 
 	}
 
 	if text := string(b); text != c.text || now.Sub(c.at) >= control.ConditionsEvery || now.Before(c.at) {
-		// Not synced: it is for the processes of this boot.
+		// Not synced: only processes of this boot read it.
 		if err := durable.Swap(c.path, b, 0o644); err != nil {
 			return fmt.Errorf("tell the master what is wrong with the storage: %w", err)
 		}

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// hiccupMost is for how long the front may fail until the node does not serve:
-	// two pings, and what the load balancer needs to find out.
+	// hiccupMost is how long the front may fail before the node counts as not serving: two pings,
+	// and the time in which the load balancer notices.
 	hiccupMost = 8 * time.Second
-	// balancerLags is how much later the load balancer may learn that a master is up.
+	// balancerLags is the delay with which the load balancer may learn that a master is up.
 	balancerLags = 5 * time.Second
 )
 
-// compose makes the document of what was seen.
+// compose creates the document from the facts.
 func (o *Observer) compose(f facts) status.Document {
 	now := o.cfg.Now()
 	o.mu.Lock()
@@ -78,7 +78,7 @@ func (o *Observer) compose(f facts) status.Document {
 
 	if pid := pidOf(f, status.MasterService); f.master.Fresh(now, pid) {
 		m := f.master
-		// The master's index is newer than the last look at the folders.
+		// The master's index is newer than the last count of the folders.
 		d.Minions.Accepted = m.Accepted
 		d.Minions.Pending = m.Pending
 		d.Minions.Rejected = m.Rejected
@@ -148,9 +148,9 @@ func (o *Observer) compose(f facts) status.Document {
 	return d
 }
 
-// hiccup reports whether a ping through the front may have failed although
-// minions are served: the load balancer gave it to a master that has just hung,
-// and gives nobody to that one from now on. n.mu is held.
+// hiccup reports whether a ping through the front may have failed although minions are served:
+// the load balancer sent it to a master that has just begun to hang, and no longer uses that
+// master. o.mu is held.
 func (o *Observer) hiccup(f facts, now time.Time) bool {
 	if o.since == nil || now.Sub(o.answered) > hiccupMost {
 		return false
@@ -164,8 +164,8 @@ func (o *Observer) hiccup(f facts, now time.Time) bool {
 	return f.balErr == nil && f.balancer != nil && f.balancer.up+len(f.balancer.unwell) > 0
 }
 
-// reached is the address of a page, with one of this node's own addresses for the
-// wildcard; "" if it is none.
+// reached returns the address of a page, with one of this node's own addresses instead of the
+// wildcard. It returns "" if page is no address.
 func reached(page, own string) string {
 	u, err := url.Parse(page)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
@@ -186,7 +186,7 @@ func firstOf(list []string) string {
 	return list[0]
 }
 
-// summary is this node's line in the table of nodes.
+// summary returns this node's line of the table of nodes.
 func summary(f facts, d status.Document) status.Node {
 	s := status.Node{
 		Name:    d.Node,
@@ -234,8 +234,8 @@ func summary(f facts, d status.Document) status.Node {
 	return s
 }
 
-// frontAddresses replaces a wildcard by the machine's own addresses, since
-// "0.0.0.0" helps nobody who configures a minion.
+// frontAddresses replaces a wildcard by the machine's own addresses, because "0.0.0.0" is useless
+// in a minion's configuration.
 func frontAddresses(configured []string) []string {
 	const most = 8
 	out := []string{}
@@ -259,7 +259,7 @@ func frontAddresses(configured []string) []string {
 	return out[:min(len(out), most)]
 }
 
-// masterDocument shows what the master said about itself.
+// masterDocument returns the master's own report for the document.
 func masterDocument(m *control.Status) *status.Master {
 	return &status.Master{
 		Written:             m.Written,
@@ -278,7 +278,7 @@ func masterDocument(m *control.Status) *status.Master {
 	}
 }
 
-// waiting shows the work that waits for its turn.
+// waiting returns the waiting work for the document.
 func waiting(w control.Waiting) status.Waiting {
 	show := func(q control.Queue) status.Queue { return status.Queue(q) }
 	return status.Waiting{

@@ -11,15 +11,15 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// Node is what a node knows of itself without looking.
+// Node is the node's knowledge of itself. It needs no observation.
 type Node struct {
 	Blocked  map[string][]status.Finding // why a service is not started, by service
 	Insecure []string                    // allowed insecure options that are on, with their place
-	LastGood string                      // why the master runs with its last good options; "": it does not
-	Trouble  string                      // what the master says is wrong with itself; "": nothing
-	Audit    string                      // why what is done is not written down; "": it is
-	Packages string                      // why the Python packages are not in service; "": they are
-	// Unbounded are children without a bound on their memory, and why.
+	LastGood string                      // why the master runs with its last good options, or ""
+	Trouble  string                      // the trouble that the master reports of itself, or ""
+	Audit    string                      // why acts are not recorded, or ""
+	Packages string                      // why the Python packages are not in service, or ""
+	// Unbounded has the children without a bound on their memory, with the reason.
 	Unbounded map[string]string
 	AsRoot    []string // services that run as root for want of an account
 	Stopping  bool
@@ -28,17 +28,17 @@ type Node struct {
 	Address   string        // in the cluster's network
 	Others    []status.Node // of the cluster
 	Cluster   []status.Finding
-	Setup     status.Setup      // where the set-up stands; empty: it has nothing to do with this node
-	Step      *status.SetupStep // that is under way; nil: none
+	Setup     status.Setup      // state of the set-up; empty: it does not concern this node
+	Step      *status.SetupStep // the step under way; nil: none
 	Console   string            // the address of the console for browsers; "": there is none
 	Virtual   *Virtual          // nil: there is no virtual address
 	Backup    *status.Backup    // nil: this node makes none, or has not looked yet
 	Upgrade   *status.Upgrade   // nil: this node has no upgrade window
-	Own       []status.Finding  // what other parts of the node have found
+	Own       []status.Finding  // findings of other parts of the node
 }
 
-// facts are what one round of observation saw. All of it is plain data, so
-// that what follows from it can be tested without a node.
+// facts are the observations of one round. They are plain data, so that tests can judge them
+// without a node.
 type facts struct {
 	Node
 	now      time.Time
@@ -55,7 +55,7 @@ type facts struct {
 	clock      *bool
 }
 
-// slowAnswer is what the file systems said when they were last asked.
+// slowAnswer is the last answer of the file systems.
 type slowAnswer struct {
 	disks   map[string]diskFact // by path
 	keys    *probe.Keys
@@ -70,7 +70,7 @@ type diskFact struct {
 	err error
 }
 
-// pidOf gives the process of a service, 0 if there is none.
+// pidOf returns the process ID of a service, or 0.
 func pidOf(f facts, name string) int {
 	for _, i := range f.services {
 		if i.Name == name {
@@ -80,8 +80,8 @@ func pidOf(f facts, name string) int {
 	return 0
 }
 
-// masterWord says in one word how this node's master is: its supervisor knows
-// whether it runs, the load balancer more quickly whether it answers.
+// masterWord returns the state of this node's master in one word. The supervisor knows whether it
+// runs; the load balancer learns first whether it answers.
 func masterWord(f facts, name string) string {
 	w := serviceWord(f, status.MasterService)
 	if w == "ok" && (f.Trouble != "" || f.unanswered(name) != "") {
@@ -90,8 +90,8 @@ func masterWord(f facts, name string) string {
 	return w
 }
 
-// unanswered is why the load balancer gives nobody to the master of that node;
-// empty: it does, it was not asked, or that master has only just come up.
+// unanswered returns why the load balancer does not use the master of that node. It returns "" if
+// it does, if it was not asked, or if that master has only just come up.
 func (f facts) unanswered(name string) string {
 	if f.balancer == nil {
 		return ""
@@ -104,8 +104,8 @@ func (f facts) unanswered(name string) string {
 	return cmp.Or(f.balancer.down[name], f.balancer.unwell[name])
 }
 
-// cannotKeep is why the master of this node, which has that name, can keep no jobs, by its
-// own words to us or to the load balancer; "": it can.
+// cannotKeep returns why the master of this node cannot keep jobs, as it reports to us or to the
+// load balancer, or "". name is that of the master.
 func (f facts) cannotKeep(name string) string {
 	if f.Trouble == "" && f.balancer != nil {
 		return f.balancer.unwell[name]
@@ -113,8 +113,8 @@ func (f facts) cannotKeep(name string) string {
 	return f.Trouble
 }
 
-// judgeOthers corrects what other nodes say of their masters by what this node's
-// load balancer sees, and gives what is wrong then.
+// judgeOthers corrects the reports of other nodes about their masters by what this node's load
+// balancer sees. It returns the findings that follow.
 func (f facts) judgeOthers() (found []status.Finding) {
 	for i, o := range f.Others {
 		why := f.unanswered(o.Name)
@@ -134,7 +134,7 @@ func (f facts) judgeOthers() (found []status.Finding) {
 	return found
 }
 
-// serviceWord says in one word how a service is.
+// serviceWord returns the state of a service in one word.
 func serviceWord(f facts, name string) string {
 	for _, i := range f.services {
 		if i.Name != name {

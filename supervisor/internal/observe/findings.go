@@ -15,16 +15,15 @@ import (
 	"saltern/supervisor/status"
 )
 
-// slowStart is how long a master may take to answer after its start before
-// that is a problem.
+// slowStart is how long a master may take to answer after its start before that is a problem.
 const slowStart = 20 * time.Second
 
-// slowAPI is how long salt-api may take to answer after its start, also on a machine
-// that does everything at once for the first time.
+// slowAPI is how long salt-api may take to answer after its start, even on a machine where
+// everything starts at once for the first time.
 const slowAPI = 2 * time.Minute
 
-// findings says what is wrong, given the facts. It is a pure function; which
-// of the findings are shown is the board's decision.
+// findings returns everything that is wrong according to the facts. It is a pure function. The
+// board decides which findings are shown.
 func findings(cfg *settings.Settings, f facts) []status.Finding {
 	if f.Stopping {
 		return []status.Finding{{Code: status.SupervisorStopped}}
@@ -137,7 +136,7 @@ func masterFindings(now time.Time, i service.Info, blocked bool) []status.Findin
 	return nil
 }
 
-// apiFindings are about salt-api, which waits for the master.
+// apiFindings returns the findings about salt-api, which waits for the master.
 func apiFindings(now time.Time, i service.Info) []status.Finding {
 	switch {
 	case i.State == service.Pausing, i.State == service.Starting && i.Failures > 0:
@@ -153,11 +152,10 @@ func apiFindings(now time.Time, i service.Info) []status.Finding {
 	return nil
 }
 
-// exitConfig is how the master ends when its configuration is wrong
-// (sysexits.h, EX_CONFIG).
+// exitConfig is the exit status of a master with a wrong configuration (sysexits.h, EX_CONFIG).
 var exitConfig = (&service.ExitError{Code: 78}).Error()
 
-// crashText tells how a service ended.
+// crashText describes how a service ended.
 func crashText(i service.Info) string {
 	s := i.LastExit
 	if i.Failures > 1 {

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// tryFolders is how often a file system is tried, tryShared how often one that all nodes
-	// of the cluster use.
+	// tryFolders is how often a file system is tried. tryShared is how often one is tried that
+	// all nodes of the cluster use.
 	tryFolders = 5 * time.Second
 	tryShared  = 15 * time.Second
 	// folderTakes is how long a try may take until the disk counts as hung.
 	folderTakes = 4 * time.Second
 )
 
-// folders are those on one file system that the supervisor writes to. What the master and
-// salt-api write, the master tries itself, by its own account; how the shared volume is, its
-// manager knows.
+// folders are the folders on one file system that the supervisor writes to. The master itself
+// tries, with its own account, those that it and salt-api write to. The storage manager watches
+// the shared volume.
 type folders struct {
 	writable.Watch
 	paths  []string // the first names them all
@@ -34,8 +34,8 @@ type folders struct {
 	failed map[string]bool
 }
 
-// newFolders lists the folders of a node by file system. It asks no file system, which might
-// hang.
+// newFolders groups the folders of a node by file system. It touches no file system, because that
+// might hang.
 func newFolders(cfg *settings.Settings) []*folders {
 	file := ".try-applianced-" + cfg.Node
 	node := newWatch(tryFolders, file, cfg.DataDir, cfg.NodeDir(), cfg.LogDir(), cfg.AuditDir())
@@ -63,8 +63,8 @@ func newWatch(every time.Duration, file string, paths ...string) *folders {
 	return f
 }
 
-// tryWrites writes to one of the folders, in turn, and to those that took no write the last time:
-// a disk that fails is found with any of them. Folders that do not exist are passed over.
+// tryWrites writes to one of the folders, in turn, and to those that refused a write last time:
+// any of them shows a failing disk. It skips folders that do not exist.
 func (f *folders) tryWrites() error {
 	f.turn++
 	var faults []error
@@ -87,8 +87,8 @@ func (f *folders) tryWrites() error {
 	return faults[0]
 }
 
-// ofThisProcess reports whether err says nothing of the disk: the folder was never made, or
-// this process has too little of something.
+// ofThisProcess reports whether err is no fault of the disk: the folder was never created, or
+// this process has reached a limit.
 func ofThisProcess(err error) bool {
 	for _, target := range []error{fs.ErrNotExist, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
 		syscall.EINTR, syscall.EAGAIN} {

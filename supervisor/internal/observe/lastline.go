@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// fromLastLine finds the cause of a crash in what the child said last.
+// fromLastLine finds the cause of a crash in the last lines of the child.
 func fromLastLine(i service.Info) []status.Finding {
 	l := strings.ToLower(i.LastLine)
 	clipped := status.Clip(i.LastLine)
@@ -32,8 +32,8 @@ func fromLastLine(i service.Info) []status.Finding {
 	return nil
 }
 
-// errnoFinding is the finding for a line with the text of an errno: of an address that could not
-// be listened on, or of a disk. false: it is neither.
+// errnoFinding returns the finding for a line with the text of an errno: of an address that could
+// not be listened on, or of a disk. ok is false for other lines.
 func errnoFinding(child, line string) (f status.Finding, ok bool) {
 	errno := errnoIn(strings.ToLower(line))
 	ofAddress := errno == syscall.EADDRINUSE || errno == syscall.EADDRNOTAVAIL
@@ -52,10 +52,11 @@ func errnoFinding(child, line string) (f status.Finding, ok bool) {
 	return f, false
 }
 
-// maxErrno is the largest of Linux.
+// maxErrno is the largest errno of Linux.
 const maxErrno = syscall.Errno(133)
 
-// errnoIn is the errno whose text a line in lower case holds, the longest if there are several; 0: none.
+// errnoIn returns the errno whose text is in a line in lower case, the longest if there are
+// several, or 0.
 func errnoIn(line string) (found syscall.Errno) {
 	length := 0
 	for errno := syscall.Errno(1); errno <= maxErrno; errno++ {
@@ -67,7 +68,7 @@ func errnoIn(line string) (found syscall.Errno) {
 	return found
 }
 
-// wordIn is the first word of a line that is wanted, without what punctuation is around it.
+// wordIn returns the first wanted word of a line, without the punctuation around it.
 func wordIn(line, otherwise string, wanted func(string) bool) string {
 	for word := range strings.FieldsSeq(line) {
 		if word = strings.Trim(word, `:,;"'()`); wanted(word) {

@@ -9,16 +9,15 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// extend asks systemd for more time to start; it is asked again each tick.
+// extend asks systemd for more time to start. It is sent again each tick.
 const extend = "EXTEND_TIMEOUT_USEC=30000000"
 
-// readyAnyway is how long a node may take to serve by itself, which waits for the shared volume,
-// before the unit counts as
-// started nevertheless: what is wrong is in the status, and a restart by
-// systemd would fix nothing.
+// readyAnyway is how long the unit waits for the node to serve, which needs the shared volume,
+// before it counts as started anyway: the status says what is wrong, and a restart by systemd
+// would fix nothing.
 const readyAnyway = time.Minute
 
-// notify tells systemd how the node is.
+// notify reports the state of the node to systemd.
 func (o *Observer) notify(d status.Document) {
 	state := "WATCHDOG=1"
 	switch {
@@ -35,7 +34,7 @@ func (o *Observer) notify(d status.Document) {
 	}
 }
 
-// headline is the status in one line.
+// headline returns the status in one line.
 func headline(d status.Document) string {
 	if len(d.Problems) > 0 {
 		return fmt.Sprintf("%s: %s %s", d.Health, d.Problems[0].Code, d.Problems[0].Title)

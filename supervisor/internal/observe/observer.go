@@ -1,8 +1,7 @@
-// Package observe looks at a node every second or two and says how it is: facts
-// (looked at here, or told by the node as plain data) give findings, findings
-// give problems and the status document, and that is told to systemd, to the
-// node's history and to the master. What follows from the facts is pure; a file
-// system that hangs is a fact and stops nothing.
+// Package observe watches a node. Every second or two it collects facts, by looking or as plain
+// data from the node. From facts it derives findings, from findings problems and the status
+// document, and reports that to systemd, to the node's history and to the master. The derivations
+// are pure functions. A file system that hangs is a fact and stops nothing.
 package observe
 
 import (
@@ -27,7 +26,7 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// Config is what an [Observer] needs.
+// Config configures an [Observer].
 type Config struct {
 	Settings *settings.Settings
 	Version  string
@@ -41,7 +40,7 @@ type Config struct {
 	Services func(events int) []service.Info
 }
 
-// Observer makes one node's status. Its methods are safe for concurrent use.
+// Observer keeps one node's status. Its methods are safe for concurrent use.
 type Observer struct {
 	cfg    Config
 	slow   *slowFacts
@@ -58,7 +57,7 @@ type Observer struct {
 	served   bool       // was serving in this life
 }
 
-// New gives an observer; nothing is looked at before Run.
+// New returns an observer. It observes nothing before Run.
 func New(cfg Config) *Observer {
 	o := &Observer{
 		cfg:    cfg,
@@ -72,22 +71,22 @@ func New(cfg Config) *Observer {
 	return o
 }
 
-// Document is the newest status.
+// Document returns the newest status.
 func (o *Observer) Document() status.Document { return *o.doc.Load() }
 
 // Serving reports whether minions are answered.
 func (o *Observer) Serving() bool { return o.doc.Load().ServingSince != nil }
 
-// Events gives what this node saw.
+// Events returns the events of this node.
 func (o *Observer) Events(q history.Query) ([]history.Event, error) {
 	return o.events.Last(q)
 }
 
-// Points are how this node did in the last day.
+// Points returns the metrics of the last day.
 func (o *Observer) Points() []control.Point { return o.course.Points(o.cfg.Now()) }
 
-// MasterSpoke reports whether the master that runs has written its status since
-// then, or may have.
+// MasterSpoke reports whether the running master has written its status since that time. It
+// returns true if that is unknown.
 func (o *Observer) MasterSpoke(since time.Time) bool {
 	return o.slow.masterSpoke(pidOf(facts{services: o.cfg.Services(0)}, status.MasterService), since)
 }
@@ -97,9 +96,9 @@ const (
 	observeWaiting = 500 * time.Millisecond
 )
 
-// Run observes until ctx ends. It is also the heartbeat towards the watchdog:
-// nothing in it can block for longer than a few seconds. node returns what the node knows
-// of itself; it may not block.
+// Run observes until ctx ends. It also sends the heartbeat to the watchdog: no part of it may
+// block for longer than a few seconds. node returns the node's knowledge of itself and must not
+// block.
 func (o *Observer) Run(ctx context.Context, node func() Node) {
 	var beside sync.WaitGroup
 	beside.Go(func() { o.clock.keepAsking(ctx, probe.ClockSynchronised) })
@@ -138,7 +137,7 @@ func (o *Observer) Run(ctx context.Context, node func() Node) {
 	}
 }
 
-// look gathers the facts of one round.
+// look collects the facts of one round.
 func (o *Observer) look(ctx context.Context, node func() Node) facts {
 	cfg := o.cfg.Settings
 	f := facts{now: o.cfg.Now(), name: cfg.Node, services: o.cfg.Services(8), observed: true}
@@ -172,7 +171,7 @@ func (o *Observer) look(ctx context.Context, node func() Node) facts {
 	return f
 }
 
-// networkFindings are about this node's address in its cluster.
+// networkFindings returns the findings about this node's address in its cluster.
 func networkFindings(cfg *settings.Settings, cluster []status.Finding) []status.Finding {
 	if !cfg.Peering.Enabled {
 		return nil
@@ -194,7 +193,7 @@ func networkFindings(cfg *settings.Settings, cluster []status.Finding) []status.
 	return nil
 }
 
-// pingFront asks for a ping where minions would ask.
+// pingFront pings the front where minions connect.
 func pingFront(ctx context.Context, cfg *settings.Settings) error {
 	if !cfg.LB.Enabled {
 		return answers(ctx, cfg.MasterRequest())
@@ -208,8 +207,8 @@ func pingFront(ctx context.Context, cfg *settings.Settings) error {
 	return last
 }
 
-// answers asks for a ping at an address. A master that says what is wrong with it answers:
-// its trouble is a finding of its own.
+// answers pings an address. A master that reports trouble of its own has answered: its trouble is
+// another finding.
 func answers(ctx context.Context, address string) error {
 	err := probe.Ping(ctx, address)
 	if _, unwell := errors.AsType[probe.UnwellError](err); unwell {

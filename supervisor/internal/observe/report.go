@@ -9,8 +9,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// masterReports returns the problems that the master reported, and the one that
-// it reports nothing any more.
+// masterReports returns the problems that the master reports, or a finding that it has stopped
+// reporting.
 func masterReports(f facts) (out []status.Finding) {
 	s := f.master
 	var running service.Info
@@ -60,7 +60,7 @@ func masterReports(f facts) (out []status.Finding) {
 	return out
 }
 
-// apartFindings tells of masters that serve and that ours has no connection to.
+// apartFindings returns findings about masters that serve without a connection to ours.
 func apartFindings(list []control.Apart, others []status.Node) (out []status.Finding) {
 	name := func(address string) string {
 		for _, o := range others {
@@ -93,7 +93,7 @@ func apartFindings(list []control.Apart, others []status.Node) (out []status.Fin
 	return out
 }
 
-// unansweredCause tells of questions for pillars that the master could not answer.
+// unansweredCause describes questions for pillars that the master could not answer.
 func unansweredCause(p control.Problem) string {
 	return fmt.Sprintf("%s (%d questions since %s, the last at %s)", p.Text, p.Count,
 		p.Since.UTC().Format("15:04 UTC"), p.Last.UTC().Format("15:04 UTC"))

@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// sample is what the course of the node takes of one round.
+// sample returns the values of one round for the metrics history.
 func sample(f facts, d status.Document) history.Sample {
 	s := history.Sample{At: d.Time, Minions: d.Minions.Connected}
 	if f.observed && f.front == nil && f.round > 0 {
@@ -38,7 +38,7 @@ func sample(f facts, d status.Document) history.Sample {
 	return s
 }
 
-// resident is the memory that a process has, by its statm (proc(5)); 0: it is gone.
+// resident returns the memory of a process by its statm (proc(5)), or 0 if the process is gone.
 func resident(statm string) uint64 {
 	b, err := durable.Read(statm, 256)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// SetupFinding is the finding of a set-up that has stopped.
+// SetupFinding returns the finding of a set-up that has stopped.
 func SetupFinding(p setup.Progress) status.Finding {
 	f := status.Finding{
 		Code:  status.SetupStopped,
@@ -21,7 +21,7 @@ func SetupFinding(p setup.Progress) status.Finding {
 	return f
 }
 
-// underWay words a set-up that goes on.
+// underWay describes a set-up that is under way.
 func underWay(p setup.Progress) string {
 	for _, s := range p.Steps {
 		if s.State == "doing" {
@@ -31,7 +31,7 @@ func underWay(p setup.Progress) string {
 	return "the set-up is under way"
 }
 
-// SetupStep is the step that a set-up has got to; nil: none is being done.
+// SetupStep returns the step that a set-up is making, or nil.
 func SetupStep(p setup.Progress) *status.SetupStep {
 	for i, s := range p.Steps {
 		if s.State == "doing" && p.State != status.SetupNew {
@@ -41,7 +41,7 @@ func SetupStep(p setup.Progress) *status.SetupStep {
 	return nil
 }
 
-// setupState is the state of the set-up as the status shows it.
+// setupState returns the state of the set-up as the status shows it.
 func setupState(s status.Setup, serving, served bool) status.Setup {
 	switch {
 	case s != "" && s != status.SetupReady:
@@ -54,7 +54,7 @@ func setupState(s status.Setup, serving, served bool) status.Setup {
 	return status.SetupWaiting
 }
 
-// Idle is what is known of a machine that has no usable configuration.
+// Idle describes a machine without a usable configuration.
 type Idle struct {
 	Version  string
 	Hostname string
@@ -65,7 +65,7 @@ type Idle struct {
 	Setup    setup.Progress
 }
 
-// Document is the status of such a machine.
+// Document returns the status of such a machine.
 func (i Idle) Document(board *status.Board, now time.Time) status.Document {
 	f := status.Finding{Code: status.ConfigWrong, Subject: i.Config, Cause: i.Fault.Error()}
 	d := status.Document{

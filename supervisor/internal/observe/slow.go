@@ -13,9 +13,9 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// slowFacts are those that touch a file system, which may hang. One goroutine
-// at a time looks; its last answers are used meanwhile. A goroutine stuck in
-// the kernel cannot be ended, but there is never more than one.
+// slowFacts collects the facts that need a file system, which may hang. One goroutine at a time
+// collects; meanwhile its last answers are used. A goroutine stuck in the kernel cannot be ended,
+// but there is never more than one.
 type slowFacts struct {
 	paths  []string
 	pki    string
@@ -46,7 +46,7 @@ func newSlowFacts(cfg *settings.Settings) *slowFacts {
 	return s
 }
 
-// lastAnswers gives the last answers and starts a new look when they are old.
+// lastAnswers returns the last answers, and starts to collect new ones when they are old.
 func (s *slowFacts) lastAnswers(now time.Time) slowAnswer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,10 +97,10 @@ func (s *slowFacts) startLook() {
 	}
 }
 
-// masterSpoke reports whether the master of that process id has written its status
-// since then, or may have. One that does is busy, not hung: it asks most of its
-// parts for it, every two seconds. Salt's own master writes none, so that nothing
-// can be told of it.
+// masterSpoke reports whether the master with that process ID has written its status since that
+// time. It returns true if that is unknown. A master that writes is busy, not hung: it asks most
+// of its parts for the status, every two seconds. Salt's own master writes none, so that nothing
+// is known of it.
 func (s *slowFacts) masterSpoke(pid int, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

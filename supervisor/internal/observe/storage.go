@@ -23,8 +23,8 @@ func storageOf(kind, path string, v *storage.State) status.Storage {
 	return out
 }
 
-// arbiterFault is why an arbiter does not do its work, which is its part in the
-// volume; nil: it does.
+// arbiterFault returns why an arbiter does not do its work, which is its part in the volume, or
+// nil.
 func arbiterFault(v *storage.State) error {
 	switch {
 	case v == nil:
@@ -35,7 +35,7 @@ func arbiterFault(v *storage.State) error {
 	return nil
 }
 
-// storageWord says in one word how the shared volume is on this node.
+// storageWord returns the state of the shared volume on this node in one word.
 func storageWord(v *storage.State) string {
 	switch {
 	case v == nil:

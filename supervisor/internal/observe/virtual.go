@@ -8,13 +8,13 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Virtual is what is known of the virtual address.
+// Virtual is the node's knowledge of the virtual address.
 type Virtual struct {
 	Address string
 	Here    bool // this node has it
 }
 
-// holders are the nodes that have the address.
+// holders returns the nodes that have the address.
 func holders(list []status.Node) []string {
 	out := []string{}
 	for _, n := range list {
@@ -26,8 +26,8 @@ func holders(list []status.Node) []string {
 	return out
 }
 
-// virtualFindings looks at who has the address. A crash of keepalived is
-// among them.
+// virtualFindings returns the findings about the holders of the address, and about a crash of
+// keepalived.
 func virtualFindings(f facts) (out []status.Finding) {
 	v := f.Virtual
 	if v == nil {
