@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Lately remembers who did something in the last day, such as proving who he is. The
-// zero value is ready. Its methods may be called concurrently.
+// Lately remembers who did something in the last day, such as proving his identity. The zero
+// value is ready. Its methods are safe for concurrent use.
 //
-// Overflow policy: of more than MaxLately the one of a few that did it longest ago is
-// forgotten, which makes him a stranger until the next time.
+// Overflow policy: beyond MaxLately it looks at a few entries and forgets the oldest of them, who
+// is a stranger then until the next time.
 type Lately[K comparable] struct {
 	mu sync.Mutex
 	at map[K]time.Time

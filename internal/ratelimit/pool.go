@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// Class says what somebody has proved who wants a share of a [Pool].
+// Class is what the holder of a share of a [Pool] has proved.
 type Class uint8
 
 const (
 	// Stranger has proved nothing.
 	Stranger Class = iota
-	// Familiar has proved nothing now, but comes from where somebody did lately.
+	// Familiar has proved nothing now, but comes from an address where somebody lately did.
 	Familiar
-	// Proven has shown who he is.
+	// Proven has proved his identity.
 	Proven
 
 	classes = 3
@@ -26,8 +26,8 @@ type Bounds struct {
 	Strangers int64 // of strangers together
 	Familiar  int64 // of strangers and of the familiar together
 	All       int64 // of everybody
-	// Greed is how many times as much as is left for others one who is proven may
-	// hold; 0 means once. Everybody else may hold as much as is left.
+	// Greed is how many times the free rest a proven holder may hold. 0 means once. All others
+	// may hold as much as the free rest.
 	Greed int64
 }
 
@@ -37,15 +37,14 @@ func Shared(n int64) Bounds { return Bounds{Strangers: n / 2, Familiar: n * 3 / 
 // ErrFull means that a pool has no room, nor a place to wait for it.
 var ErrFull = errors.New("there is no room, and too many wait for it")
 
-// Pool is something that many share. Who has proved nothing takes nothing from who
-// has: each [Class] has a bound that leaves room for those above it. Within its bound a
-// holder gets as much as is left for others: one alone has a half, and n greedy ones
-// leave 1/(n+1) to the next (Choudhury and Hahne, Dynamic queue length thresholds,
-// 1998). K is what counts as one holder.
+// Pool is a resource that many share. Holders without proof cannot take from those with proof:
+// each [Class] has a bound that leaves room for the classes above. Within its bound a holder gets
+// as much as is left for others: one alone has a half, and n greedy ones leave 1/(n+1) to the
+// next (Choudhury and Hahne, Dynamic queue length thresholds, 1998). K identifies a holder.
 //
-// Overflow policy: [Pool.Take] gives up at once, [Pool.Wait] waits if there is a place to
-// wait, which is a share of a pool as well. Of those who wait the proven come first, then
-// those who hold least, then those who came first. All methods are safe for concurrent use.
+// Overflow policy: [Pool.Take] fails at once. [Pool.Wait] waits if there is a place to wait,
+// which is also a share of a pool. Of the waiting, the proven are served first, then those who
+// hold least, then those who came first. All methods are safe for concurrent use.
 type Pool[K comparable] struct {
 	line *Pool[K] // places to wait; nil: nobody waits
 
@@ -57,14 +56,14 @@ type Pool[K comparable] struct {
 	waiters []*waiter[K] // in the order in which they came
 }
 
-// waiter wants n more for a share; given is closed when it has them.
+// waiter wants n more for a share. given is closed when it has them.
 type waiter[K comparable] struct {
 	share *Share[K]
 	n     int64
 	given chan struct{}
 }
 
-// NewPool makes a pool; room bounds those who wait, the zero value lets nobody.
+// NewPool creates a pool. room bounds those who wait. Its zero value allows no waiting.
 func NewPool[K comparable](b, room Bounds) *Pool[K] {
 	p := &Pool[K]{by: map[K]int64{}}
 	p.Resize(b)
@@ -74,7 +73,7 @@ func NewPool[K comparable](b, room Bounds) *Pool[K] {
 	return p
 }
 
-// Resize gives the pool other bounds. What is held beyond them stays so.
+// Resize changes the bounds of the pool. Holders keep what exceeds them.
 func (p *Pool[K]) Resize(b Bounds) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,8 +82,7 @@ func (p *Pool[K]) Resize(b Bounds) {
 	p.admitWaiting()
 }
 
-// Share is what somebody holds of a pool, until Release. Its methods are for one
-// goroutine at a time.
+// Share is a holder's part of a pool until Release. Its methods are for one goroutine at a time.
 type Share[K comparable] struct {
 	pool  *Pool[K]
 	key   K
@@ -110,14 +108,14 @@ func (p *Pool[K]) Wait(ctx context.Context, key K, class Class, n int64) (*Share
 	return s, nil
 }
 
-// Held is how much it is.
+// Held returns the size of the share.
 func (s *Share[K]) Held() int64 {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
 	return s.n
 }
 
-// More takes n more, if there is room for it now.
+// More takes n more, if there is room for them now.
 func (s *Share[K]) More(n int64) bool {
 	p := s.pool
 	p.mu.Lock()
@@ -129,8 +127,8 @@ func (s *Share[K]) More(n int64) bool {
 	return true
 }
 
-// WaitMore is More that waits for room until ctx ends. The error is [ErrFull] or that
-// of ctx; what the share holds already it keeps.
+// WaitMore is More, but waits for room until ctx ends. The error is [ErrFull] or that of ctx. The
+// share keeps what it already holds.
 func (s *Share[K]) WaitMore(ctx context.Context, n int64) error {
 	p := s.pool
 	p.mu.Lock()
@@ -171,8 +169,8 @@ func (s *Share[K]) WaitMore(ctx context.Context, n int64) error {
 	return nil // it was given at that moment
 }
 
-// Move makes the share that of another holder, who has proved something meanwhile. It
-// always succeeds, also beyond what he could have taken.
+// Move transfers the share to another holder, who has proved something meanwhile. It always
+// succeeds, even beyond his bound.
 func (s *Share[K]) Move(key K, class Class) {
 	if s == nil {
 		return
@@ -187,7 +185,7 @@ func (s *Share[K]) Move(key K, class Class) {
 	p.admitWaiting()
 }
 
-// Release gives everything back. It may be called again, and for nil.
+// Release gives everything back. It may be called again, and on nil.
 func (s *Share[K]) Release() {
 	if s == nil {
 		return
@@ -199,23 +197,24 @@ func (s *Share[K]) Release() {
 	p.admitWaiting()
 }
 
-// Could reports whether a share of n fits into the pool when nobody holds anything.
+// Could reports whether a share of n fits into an empty pool.
 func (p *Pool[K]) Could(class Class, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return n <= p.holderLimit(class)
 }
 
-// holderLimit is what one holder may have at most. The caller holds mu.
+// holderLimit returns how much one holder may have at most. The caller holds mu.
 func (p *Pool[K]) holderLimit(class Class) int64 {
 	limit, greed := p.limits[class], p.greed[class]
 	return (limit*greed + greed) / (greed + 1)
 }
 
-// fitsMore reports whether somebody may hold n more. The caller holds mu.
+// fitsMore reports whether a holder may have n more. The caller holds mu.
 func (p *Pool[K]) fitsMore(key K, class Class, n int64) bool { return p.hasRoom(p.by[key]+n, class, n) }
 
-// hasRoom is fits for who would hold has in all. The caller holds mu.
+// hasRoom reports whether n more fit, for a holder that has the amount has with them. The caller
+// holds mu.
 func (p *Pool[K]) hasRoom(has int64, class Class, n int64) bool {
 	var below int64
 	for c := range Class(classes) {
@@ -241,7 +240,7 @@ func (p *Pool[K]) giveMore(s *Share[K], n int64) {
 	}
 }
 
-// admitWaiting gives to those who wait what has become free. The caller holds mu.
+// admitWaiting serves the waiting with what has become free. The caller holds mu.
 func (p *Pool[K]) admitWaiting() {
 	for {
 		best := -1
@@ -273,7 +272,7 @@ func (p *Pool[K]) before(a, b *Share[K]) bool {
 	return p.by[a.key] < p.by[b.key]
 }
 
-// Used is how much is held, of all or of those up to a class.
+// Used returns how much is held by holders up to a class.
 func (p *Pool[K]) Used(up Class) (n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -283,15 +282,14 @@ func (p *Pool[K]) Used(up Class) (n int64) {
 	return n
 }
 
-// Waiting is how many wait.
+// Waiting returns how many wait.
 func (p *Pool[K]) Waiting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.waiters)
 }
 
-// Full reports whether somebody of a class who holds nothing could neither take n now
-// nor wait for it.
+// Full reports whether a new holder of that class could neither take n now nor wait for them.
 func (p *Pool[K]) Full(class Class, n int64) bool {
 	p.mu.Lock()
 	fits := p.hasRoom(n, class, n)

@@ -1,5 +1,5 @@
-// Package ratelimit says how much of something may be done: so much at once, and so
-// much a second in the long run; and how many share what there is ([Pool]).
+// Package ratelimit bounds how often something may be done: so much at once, and so much a second
+// in the long run. A [Pool] divides a resource among many holders.
 package ratelimit
 
 import (
@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Rate is what a [Bucket] gives: Burst at once, PerSecond after that.
+// Rate is the capacity of a [Bucket]: Burst at once, PerSecond after that.
 type Rate struct{ Burst, PerSecond float64 }
 
-// Bucket holds what has been taken and has not come back yet. The zero Bucket is full.
-// Callers take turns; a clock that goes back gives nothing.
+// Bucket counts what has been taken and not come back yet. The zero Bucket is full. It is not
+// safe for concurrent use. A clock that goes back returns nothing.
 type Bucket struct {
 	used float64
 	at   time.Time
 }
 
-// Used returns what is missing from a full bucket at now.
+// Used returns how much is missing from a full bucket at now.
 func (b *Bucket) Used(now time.Time, r Rate) float64 {
 	return max(0, b.used-max(0, now.Sub(b.at).Seconds())*r.PerSecond)
 }
@@ -25,7 +25,7 @@ func (b *Bucket) Used(now time.Time, r Rate) float64 {
 // Has reports whether n could be taken.
 func (b *Bucket) Has(now time.Time, r Rate, n float64) bool { return b.Used(now, r)+n <= r.Burst }
 
-// Take takes n, if so much is there.
+// Take takes n if the bucket has them.
 func (b *Bucket) Take(now time.Time, r Rate, n float64) bool {
 	ok := b.Has(now, r, n)
 	if !ok {
@@ -35,18 +35,18 @@ func (b *Bucket) Take(now time.Time, r Rate, n float64) bool {
 	return ok
 }
 
-// Charge takes n, more than is there as well: what is missing must come back first.
+// Charge takes n even if the bucket has less. What is missing must come back first.
 func (b *Bucket) Charge(now time.Time, r Rate, n float64) {
 	b.used = b.Used(now, r) + n
 	b.at = now
 }
 
-// Last is when something was last taken or asked for.
+// Last returns when the bucket was last used or asked.
 func (b *Bucket) Last() time.Time { return b.at }
 
-// Source is what counts as one source of connections and requests: an IPv4 address,
-// or the network of an IPv6 one, since a host has all of a /64. An address that is
-// not valid stays so.
+// Source returns the source of connections and requests that an address belongs to: an IPv4
+// address itself, or the /64 of an IPv6 address, because a host has all of it. An invalid address
+// stays as it is.
 func Source(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {

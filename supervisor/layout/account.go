@@ -1,7 +1,7 @@
-// Package layout puts a node's files in place: directories with their owners
-// and modes, the master's generated configuration, the load balancer's, and
-// the checks of what an administrator keeps beside them. Everything here is
-// idempotent; an existing file of the administrator is never changed.
+// Package layout writes a node's files: directories with their owners and modes, and the
+// generated configuration of the master and the load balancer. It also checks the administrator's
+// own files beside them. All of it is idempotent, and it never changes a file of the
+// administrator.
 package layout
 
 import (
@@ -17,7 +17,7 @@ import (
 	"saltern/internal/durable"
 )
 
-// Account is who a child runs as.
+// Account is the account of a child.
 type Account struct {
 	Name       string              // as written into configuration
 	UID, GID   int                 // effective
@@ -27,8 +27,8 @@ type Account struct {
 	Missing bool
 }
 
-// imageMark begins a line that only the appliance's image has in its os-release,
-// where nobody can change it.
+// imageMark is a line of os-release that only the appliance's image has, where nobody can change
+// it.
 const imageMark = "IMAGE_ID=saltern\n"
 
 // InImage reports whether the system is the appliance's image. An empty path

@@ -10,8 +10,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// BalancerConfig gives the text of the generated configuration of this node's
-// load balancer: its fronts, an admin socket, and the masters of all nodes.
+// BalancerConfig returns the generated configuration of this node's load balancer: its fronts, an
+// admin socket, and the masters of all nodes.
 func BalancerConfig(s *settings.Settings) ([]byte, error) {
 	type front struct {
 		Name    string   `yaml:"name"`

@@ -10,9 +10,9 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// FilesLink is a link in a node's runtime directory that leads to states and pillars,
-// wherever its storage is. Files is its path on the image, whose /srv/salt and
-// /srv/pillar lead there: administrators look for them in these places.
+// FilesLink is a link in a node's runtime directory to states and pillars, wherever its storage
+// is. Files is its path on the image. /srv/salt and /srv/pillar of the image lead there, because
+// administrators look for the files in these places.
 const (
 	FilesLink = "srv"
 	Files     = "/run/saltern/" + FilesLink

@@ -17,20 +17,19 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Options are those of the master that an administrator gives: files in a folder,
-// and those of appliance.yaml.
+// Options are the master's options by an administrator: files in a folder, and those of
+// appliance.yaml.
 type Options struct {
 	Dir   string // of *.conf
 	Own   map[string]any
 	Files []options.File
 	Mark  string // stands for all of them, and for Key
-	// Key stands for the cluster's key, with which a master comes that takes the options:
-	// nodes that take the options one after another take a new key so. Empty: none, or
-	// not known.
+	// Key identifies the cluster's key that comes with the options: nodes that load the options
+	// one after another get a new key that way. It is empty if there is none, or it is unknown.
 	Key string
 }
 
-// UserOptions are the options of now; own are those of appliance.yaml.
+// UserOptions returns the present options. own are those of appliance.yaml.
 func UserOptions(s *settings.Settings, own map[string]any) (Options, error) {
 	return readOptions(s, s.UserConfDir(), own)
 }
@@ -41,7 +40,7 @@ func GoodConfDir(s *settings.Settings) string {
 	return filepath.Join(s.DataDir, "etc", "master.d.good")
 }
 
-// heldConfDir holds those of before, while a change of them rolls over the nodes.
+// heldConfDir holds the former options while a change rolls over the nodes.
 func heldConfDir(s *settings.Settings) string {
 	return filepath.Join(s.DataDir, "etc", "master.d.held")
 }
@@ -90,8 +89,8 @@ func clusterKey(s *settings.Settings) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// eachFile gives the option files of a folder to visit, in order, until one fails. A link
-// to nothing is left out.
+// eachFile calls visit with each option file of a folder, in order, until one fails. It skips
+// links to nothing.
 func eachFile(dir string, visit func(name string, b []byte) error) error {
 	files, _ := filepath.Glob(filepath.Join(dir, "*.conf"))
 	for _, f := range files[:min(len(files), maxUserFiles)] {
@@ -116,8 +115,7 @@ func eachFile(dir string, visit func(name string, b []byte) error) error {
 // [fs.ErrNotExist] when there are none.
 func GoodOptions(s *settings.Settings) (Options, error) { return lastGood(GoodConfDir(s), s) }
 
-// HeldOptions are those of before. The error is [fs.ErrNotExist] when there are
-// none.
+// HeldOptions returns the former options, or [fs.ErrNotExist] if there are none.
 func HeldOptions(s *settings.Settings) (Options, error) { return lastGood(heldConfDir(s), s) }
 
 func lastGood(dir string, s *settings.Settings) (Options, error) {
@@ -146,12 +144,12 @@ func KeepGood(s *settings.Settings, o Options, reader Account) error {
 	return keepLastGood(o, GoodConfDir(s), reader)
 }
 
-// Hold copies options to where those of before are.
+// Hold copies options to the place of the former ones.
 func Hold(s *settings.Settings, o Options, reader Account) error {
 	return keepLastGood(o, heldConfDir(s), reader)
 }
 
-// Release removes the options of before.
+// Release removes the former options.
 func Release(s *settings.Settings) error {
 	dir := heldConfDir(s)
 	err := os.RemoveAll(dir)
@@ -195,7 +193,7 @@ func keepLastGood(o Options, dir string, reader Account) error {
 	return err
 }
 
-// Refusal says that the master is not started with certain options.
+// Refusal names options with which the master is not started.
 type Refusal struct {
 	Mark string `json:"mark"`
 	Why  string `json:"why"`
@@ -207,7 +205,7 @@ func refusalFile(s *settings.Settings) string {
 	return filepath.Join(s.DataDir, "etc", "master.d.refused")
 }
 
-// Refused gives the options that are refused; the zero value: none.
+// Refused returns the refused options, or a zero Refusal.
 func Refused(s *settings.Settings) (r Refusal, err error) {
 	b, err := durable.Read(refusalFile(s), maxRefusal)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -222,7 +220,7 @@ func Refused(s *settings.Settings) (r Refusal, err error) {
 	return r, nil
 }
 
-// Refuse remembers it; the zero value: nothing is refused.
+// Refuse remembers a refusal. A zero one clears it.
 func Refuse(s *settings.Settings, r Refusal) error {
 	if r == (Refusal{}) {
 		if err := os.Remove(refusalFile(s)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -28,14 +28,12 @@ const masterHead = `# Written by applianced at every start of the master; do not
 # and into appliance.yaml under master.options.
 `
 
-// requestTTL is how old a minion's request may be, in seconds: nobody can play
-// an older one that was recorded. Masters remember younger ones for twice as
-// long (master/request.NonceWindow).
+// requestTTL is the largest age of a minion's request, in seconds: nobody can replay an older
+// one. Masters remember younger ones for twice as long (master/request.NonceWindow).
 const requestTTL = 600
 
-// MasterConfig gives the text of the generated master configuration. user is
-// the account the master runs as, include the folder of the administrator's
-// option files.
+// MasterConfig returns the generated configuration of the master. user is the account of the
+// master, include the folder of the administrator's option files.
 func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	own, err := netip.ParseAddr(s.Master.Address)
 	if err != nil {
@@ -131,9 +129,8 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// marshalForSalt writes YAML as Salt's reader (PyYAML, YAML 1.1) takes it: a text
-// that is an equals sign alone is a type of its own there, and refused, unless it
-// is in quotes.
+// marshalForSalt writes YAML for Salt's reader (PyYAML, YAML 1.1). That reader refuses a plain
+// equals sign, which is a type of its own there, so it is put in quotes.
 func marshalForSalt(v any) ([]byte, error) {
 	var n yaml.Node
 	if err := n.Encode(v); err != nil {
@@ -152,11 +149,11 @@ func quoteEquals(n *yaml.Node) {
 	}
 }
 
-// defaultAPIPort is that of Salt's API unless rest_cherrypy says another one, where
-// the load balancer does not have it.
+// defaultAPIPort is the port of Salt's API where the load balancer does not have it and
+// rest_cherrypy names none.
 const defaultAPIPort = 8000
 
-// apiOptions are what salt-api takes where rest_cherrypy says nothing.
+// apiOptions returns the defaults of salt-api for options that rest_cherrypy leaves out.
 func apiOptions(s *settings.Settings) map[string]any {
 	opts := map[string]any{
 		"host":        apiHost(s),
@@ -198,8 +195,8 @@ func logLevel(s *settings.Settings) string {
 	return s.Log.Level
 }
 
-// apiHost is where salt-api listens by default: as the load balancer does, so that
-// the virtual address reaches it.
+// apiHost returns where salt-api listens by default: like the load balancer, so that the virtual
+// address reaches it.
 func apiHost(s *settings.Settings) string {
 	host := s.Front.Addresses[0]
 	for _, a := range s.Front.Addresses {
@@ -223,7 +220,7 @@ const clientHead = `# Written by applianced at every start of the master; do not
 // ClientConf is the folder of the configuration for tools of other users.
 func ClientConf(s *settings.Settings) string { return filepath.Join(s.MasterConf(), "client") }
 
-// ClientConfig gives the text of it, out of that of MasterConfig: no secrets.
+// ClientConfig returns the configuration of clients, from that of MasterConfig, without secrets.
 func ClientConfig(master []byte) ([]byte, error) {
 	var all map[string]any
 	if err := yaml.Unmarshal(master, &all); err != nil {
@@ -270,15 +267,14 @@ func proxySources(s *settings.Settings) []string {
 	return out
 }
 
-// ClusterConfig gives the text of the part of the master's configuration that
-// only the master may read.
+// ClusterConfig returns the part of the master's configuration that only the master may read.
 func ClusterConfig(secret string) ([]byte, error) {
 	text, err := yaml.Marshal(map[string]string{"cluster_secret": secret})
 	return append([]byte("# Written by applianced; do not edit.\n"), text...), err
 }
 
-// UserFault is something in the administrator's own options that the
-// appliance cannot start with, or wants to be told about.
+// UserFault is a fault in the administrator's own options that prevents a start, or should be
+// shown.
 type UserFault struct {
 	File     string
 	Line     int
@@ -288,7 +284,7 @@ type UserFault struct {
 	Reason   string
 }
 
-// Error words the fault with its place.
+// Error describes the fault with its place.
 func (u *UserFault) Error() string {
 	at := u.File
 	if u.Line > 0 {
@@ -305,10 +301,9 @@ const (
 	maxUserFiles = 256
 )
 
-// CheckUserConf reads the administrator's option files in dir (top-level keys only;
-// what the options mean is the master's business) and lists what stands
-// against a start. Options of appliance.yaml that are insecure and allowed
-// are listed too, so that status can show them.
+// CheckUserConf reads the administrator's option files in dir and returns what prevents a start.
+// It reads top-level keys only, because the meaning of the options is up to the master. It also
+// returns insecure options of appliance.yaml that are allowed, so that status can show them.
 func CheckUserConf(s *settings.Settings, dir string) (out []*UserFault) {
 	for _, o := range settings.Insecure() {
 		if v, ok := s.Master.Options[o]; ok && v != false {
@@ -394,9 +389,8 @@ func checkUserFile(s *settings.Settings, path string) []*UserFault {
 	return out
 }
 
-// yamlFault takes "yaml: line 3: text" apart. The library counts the lines of
-// its parser's faults, but not those of its scanner, from zero, and leaves out
-// the first.
+// yamlFault splits "yaml: line 3: text". The library counts the lines of its parser's faults from
+// zero, and leaves out the first. It counts those of its scanner from one.
 func yamlFault(err error) (line int, reason string) {
 	reason = strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(reason, "line "); ok {
@@ -413,7 +407,7 @@ func yamlFault(err error) (line int, reason string) {
 	return line, reason
 }
 
-// isFalse knows the words Salt's loader reads as false (YAML 1.1).
+// isFalse reports whether Salt's loader reads a word as false (YAML 1.1).
 func isFalse(n *yaml.Node) bool {
 	if n.Kind != yaml.ScalarNode {
 		return false

@@ -11,8 +11,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Packages says where the Python packages are, and for which Python: the one that
-// the master would take.
+// Packages returns where the Python packages are, and for which Python: the one that the master
+// would use.
 func Packages(s *settings.Settings) python.Place {
 	p := python.Place{Shared: s.SharedPythonDir(), Node: s.PythonDir(), Layers: s.LayersDir(), Pythons: pythons(s)}
 	// Where the master has no account of its own, its Python runs as root too.
@@ -24,7 +24,7 @@ func Packages(s *settings.Settings) python.Place {
 
 const pythonOption = "saltern_renderer_python"
 
-// pythons are those to try.
+// pythons returns the interpreters to try.
 func pythons(s *settings.Settings) []string {
 	named, _ := s.Master.Options[pythonOption].(string)
 	files, _ := filepath.Glob(filepath.Join(s.UserConfDir(), "*.conf"))

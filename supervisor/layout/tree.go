@@ -17,8 +17,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Make creates the tree of a node. It is called before every start of the
-// master; what exists keeps its mode, except for the directories of secrets.
+// Make creates the tree of a node. It is called before every start of the master. Existing
+// directories keep their mode, except those of secrets.
 func Make(s *settings.Settings, master, lb Account) error {
 	dirs := []struct {
 		path  string
@@ -151,14 +151,14 @@ type KeyFault struct {
 	Err    error // what reading it met; nil: its content, owner or mode is wrong
 }
 
-// Error words the fault.
+// Error describes the fault.
 func (k *KeyFault) Error() string { return "key file " + k.Path + ": " + k.Reason }
 
 // maxKeyFile bounds a PEM file: a 16384-bit private key has 13 KiB.
 const maxKeyFile = 64 << 10
 
-// CheckKeys looks at the master's own key files, if they are there: regular,
-// not empty, PEM, readable by the account the master runs as.
+// CheckKeys checks the master's own key files, if they exist: regular, not empty, PEM, and
+// readable by the master's account.
 func CheckKeys(pki string, reader Account) error {
 	var faults *multierror.Error
 	entries, err := os.ReadDir(pki)
@@ -192,7 +192,7 @@ func CheckKeys(pki string, reader Account) error {
 	return faults.ErrorOrNil()
 }
 
-// keyFault is what is wrong with a key file of that content; "": nothing.
+// keyFault returns what is wrong with a key file of that content, or "".
 func keyFault(path string, b []byte, reader Account) string {
 	if block, _ := pem.Decode(b); block == nil {
 		return "does not hold a PEM key (empty or cut short)"
@@ -220,7 +220,7 @@ func keyFault(path string, b []byte, reader Account) string {
 	return ""
 }
 
-// Signature changes when a file does; it is empty for a missing one.
+// Signature returns a value that changes when a file changes. It is empty for a missing file.
 func Signature(path string) string {
 	fi, err := os.Stat(path)
 	if err != nil {

@@ -3,15 +3,15 @@ package marks
 import "time"
 
 const (
-	// settleFor is how long a node that has asked a majority waits for the rest, which may
-	// just be starting too.
+	// settleFor is how long a node that has heard a majority waits for the rest, which may just
+	// be starting too.
 	settleFor = 15 * time.Second
-	// lonelyFor is how long one of two nodes waits for the other. Then it goes on alone: of
-	// two, the one that is left has always gone on after a restart.
+	// lonelyFor is how long one of two nodes waits for the other. Then it continues alone: of two
+	// nodes, the remaining one must be able to serve after a restart.
 	lonelyFor = time.Minute
 )
 
-// Verdict is what becomes of a node's copy of the shared volume.
+// Verdict is the decision about a node's copy of the shared volume.
 type Verdict string
 
 // The verdicts.
@@ -31,20 +31,20 @@ type Other struct {
 	Behind   bool // more is remembered of its copy than the copy has
 }
 
-// Situation is what a node knows when it decides.
+// Situation is a node's knowledge at its decision.
 type Situation struct {
-	// Copy tells that this node has a copy; without one there is nothing to decide.
+	// Copy reports whether this node has a copy. Without one there is nothing to decide.
 	Copy bool
-	// Behind tells that more is remembered of the copy than it has.
+	// Behind reports whether others remember more of the copy than it has.
 	Behind bool
-	// Serving tells that the copy is being served already.
+	// Serving reports whether the copy is already being served.
 	Serving bool
-	// Twin tells that another machine answers as this node does: which of the two is old
-	// cannot be told from here.
+	// Twin reports whether another machine answers as this node. This node cannot tell which of
+	// the two is old.
 	Twin bool
-	// Stale tells that this node does not have the newest table of nodes yet.
+	// Stale reports whether this node lacks the newest table of nodes.
 	Stale bool
-	// Waited is how long this node has been asking, WaitedForRest how long a majority has
+	// Waited is how long this node has been asking. WaitedForRest is how long a majority has
 	// answered.
 	Waited, WaitedForRest time.Duration
 	Others                []Other
@@ -53,14 +53,15 @@ type Situation struct {
 // Peer is another member, as the table of nodes and its own answer have it.
 type Peer struct {
 	Certificate string
-	// Copy tells that the table gives it a directory for a copy.
+	// Copy reports whether the table gives the node a directory for a copy.
 	Copy bool
-	// Report is its newest answer; nil: it has not answered since this node has started.
+	// Report is the node's newest answer. It may be nil: it has not answered since this node's
+	// start.
 	Report *Report
 }
 
-// Look returns what a node knows: own is its own report, memory what it and those that
-// answered remember. How long it has waited is for the caller to add.
+// Look returns a node's situation. own is its own report, memory the knowledge of the node and of
+// those that answered. The caller adds how long the node has waited.
 func Look(certificate string, own Report, memory Memory, peers []Peer) Situation {
 	s := Situation{
 		Copy:    own.Copy,
@@ -102,26 +103,25 @@ func (s Situation) countOthers(is func(Other) bool) (n int) {
 	return n
 }
 
-// copiesElsewhere is how many other nodes hold a copy, as far as is known.
+// copiesElsewhere returns how many other nodes are known to hold a copy.
 func (s Situation) copiesElsewhere() int { return s.countOthers(func(o Other) bool { return o.Copy }) }
 
-// goodElsewhere is how many of them are known not to be old.
+// goodElsewhere returns how many of them are known not to be old.
 func (s Situation) goodElsewhere() int {
 	return s.countOthers(func(o Other) bool { return o.Copy && o.Answered && !o.Behind })
 }
 
-// oldServed reports whether another node serves a copy that is old. Then it is not to
-// meet ours: what was deleted since would come back in both.
+// oldServed reports whether another node serves an old copy. It must not meet ours: deleted files
+// would come back in both.
 func (s Situation) oldServed() bool {
 	return s.countOthers(func(o Other) bool { return o.Copy && o.Answered && o.Serving && o.Behind }) > 0
 }
 
-// Decide says what becomes of this node's copy.
+// Decide returns the decision about this node's copy.
 //
-// An old copy is never served beside others: one answer that remembers more is enough. A
-// copy of which nobody who could know says so is served when all have answered, or when a
-// majority has and the rest stayed away; less than a majority is enough for one of two
-// nodes alone, after a longer wait.
+// An old copy is never served beside others: a single answer that remembers more is enough.
+// Otherwise the copy is served when all nodes have answered, or when a majority has and the rest
+// stayed away. One of two nodes may decide alone after a longer wait.
 func Decide(s Situation) Verdict {
 	waitedLong := s.Majority() && s.WaitedForRest >= settleFor
 	waitedAlone := len(s.Others) == 1 && s.Waited >= lonelyFor
@@ -146,9 +146,8 @@ func Decide(s Situation) Verdict {
 	return Ask
 }
 
-// decideOld says what becomes of a copy that is old. It is given up only when the
-// volume works without it: the copies that are known to be good must be most of all, or
-// the other one of two.
+// decideOld decides about an old copy. The node gives it up only if the volume works without it:
+// most copies, or the other one of two, must be known to be good.
 func (s Situation) decideOld() Verdict {
 	elsewhere, good := s.copiesElsewhere(), s.goodElsewhere()
 	enough := 2*good > elsewhere+1 || elsewhere == 1 && good == 1

@@ -18,12 +18,12 @@ const (
 )
 
 const (
-	// maxStarts is how many starts a history lists.
+	// maxStarts is how many starts a history has.
 	maxStarts = 64
 	// rememberedStarts is how many of them the others remember.
 	rememberedStarts = 8
-	// maxNumber bounds counts and generations that come from elsewhere: one every second
-	// for as long as machines last is far less, and what is above can still be raised.
+	// maxNumber bounds counts and generations from elsewhere. One every second in the life of a
+	// machine is far less, and a value at the bound can still be raised.
 	maxNumber = 1 << 48
 )
 
@@ -33,11 +33,10 @@ type Start struct {
 	Last uint64 `json:"last"`
 }
 
-// History is how far a place has come. The zero value is that of a place that has never
-// been counted.
+// History is the count of a place. The zero value belongs to a place that was never counted.
 type History struct {
-	// Generation is raised when the place is given up and filled from other nodes: what is
-	// remembered of the generations before counts no more.
+	// Generation is raised when the place is given up and filled from other nodes. What others
+	// remember of earlier generations does not count any more.
 	Generation uint64 `json:"generation,omitempty"`
 	// Forgotten is the highest count of the starts that are not listed any more.
 	Forgotten uint64 `json:"forgotten,omitempty"`
@@ -67,7 +66,7 @@ func (h History) Running() string {
 	return h.Starts[len(h.Starts)-1].ID
 }
 
-// Raise returns h with the next count, made by the start with this id.
+// Raise returns h with the next count. id names the start that makes it.
 func (h History) Raise(id string, now time.Time) History {
 	next := h
 	next.At = now
@@ -84,13 +83,13 @@ func (h History) Raise(id string, now time.Time) History {
 	return next
 }
 
-// Renew returns the history of a place that is filled anew: nothing that is remembered
-// of it so far makes it look old.
+// Renew returns the history of a place that is filled again. Nothing that others remember so far
+// makes it look old.
 func (h History) Renew(remembered History) History {
 	return History{Generation: max(h.Generation, remembered.Generation) + 1, At: h.At}
 }
 
-// lastCount returns the highest count of a start, and false when it is not listed.
+// lastCount returns the highest count of a start. ok is false if the start is not in the history.
 func (h History) lastCount(id string) (uint64, bool) {
 	for _, s := range h.Starts {
 		if s.ID == id {
@@ -100,8 +99,8 @@ func (h History) lastCount(id string) (uint64, bool) {
 	return 0, false
 }
 
-// Behind reports whether the place with this history lacks something that is remembered
-// of it: it was put back.
+// Behind reports whether the place lacks something that others remember of it, i.e. whether it
+// was put back.
 func (h History) Behind(remembered History) bool {
 	switch {
 	case remembered.IsZero() || h.Generation > remembered.Generation:
@@ -115,7 +114,7 @@ func (h History) Behind(remembered History) bool {
 	})
 }
 
-// Merge returns what is remembered of a place by two together.
+// Merge returns the common memory of two histories of a place.
 func (h History) Merge(other History) History {
 	switch {
 	case other.Generation > h.Generation || h.IsZero():
@@ -155,7 +154,7 @@ func (h History) remembered() History {
 
 var startID = regexp.MustCompile(`^[A-Za-z0-9]{1,40}$`)
 
-// Check reports what is wrong with a history that came from elsewhere.
+// Check returns what is wrong with a history from elsewhere, or nil.
 func (h History) Check() error {
 	if len(h.Starts) > maxStarts {
 		return fmt.Errorf("mark: %d starts, at most %d", len(h.Starts), maxStarts)

@@ -11,13 +11,12 @@ import (
 // maxNodes bounds a memory: all nodes of a table, and as many that have left it.
 const maxNodes = 128
 
-// Memory is what a node remembers of the places of all nodes, by the hash of their
-// certificates.
+// Memory holds the histories of the places of all nodes, by the hash of the nodes' certificates.
 type Memory map[string]map[Place]History
 
 var certificateHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Check reports what is wrong with a memory that came from elsewhere.
+// Check returns what is wrong with a memory from elsewhere, or nil.
 func (m Memory) Check() error {
 	if len(m) > maxNodes {
 		return fmt.Errorf("marks: %d nodes, at most %d", len(m), maxNodes)
@@ -41,10 +40,10 @@ func (m Memory) Check() error {
 	return nil
 }
 
-// Of returns what is remembered of a place of a node.
+// Of returns the remembered history of a place of a node.
 func (m Memory) Of(certificate string, place Place) History { return m[certificate][place] }
 
-// Note adds what is known of a place of a node, and reports whether that was new.
+// Note adds a history of a node's place, and reports whether it was new.
 func (m Memory) Note(certificate string, place Place, h History) bool {
 	old := m.Of(certificate, place)
 	merged := old.Merge(h)

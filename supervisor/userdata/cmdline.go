@@ -78,7 +78,7 @@ func setWord(set *properties, word string) {
 	set.setProperty(name, key, value)
 }
 
-// answersFile reads a file that somebody names.
+// answersFile reads a file that the command line names.
 func (s *search) answersFile(name, path string) {
 	if !filepath.IsAbs(path) {
 		s.endWithFault(name, errors.New("is not an absolute path"))

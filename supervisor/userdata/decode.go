@@ -21,11 +21,11 @@ const (
 	maxValues = 10_000
 )
 
-// decoder makes answers of a mapping. It collects all faults, each with the line
-// and the name of the answer.
+// decoder turns a mapping into answers. It collects all faults, each with its line and the name
+// of the answer.
 //
-// The YAML library does not do it: it names neither, and reads what is meant as
-// text by its own rules where a type does not say so.
+// The decoder of the YAML library does not suit: its faults have neither, and it reads some text
+// by YAML's own rules.
 type decoder struct {
 	faults *multierror.Error
 	values int
@@ -46,7 +46,7 @@ func (d *decoder) addFault(n *yaml.Node, format string, args ...any) {
 	d.faults = multierror.Append(d.faults, fmt.Errorf("line %d: %w", n.Line, fmt.Errorf(format, args...)))
 }
 
-// fillField reads a node into a field of the answers. An empty value says nothing.
+// fillField reads a node into a field of the answers. An empty value leaves the field as it is.
 func (d *decoder) fillField(v reflect.Value, n *yaml.Node, key string) {
 	n = target(n)
 	if n.ShortTag() == "!!null" {
@@ -95,8 +95,7 @@ func (d *decoder) fillField(v reflect.Value, n *yaml.Node, key string) {
 	}
 }
 
-// readText is a value as it is written, whatever YAML would make of it: 0042 stays
-// 0042.
+// readText returns a value as it is written, whatever YAML would read: 0042 stays 0042.
 func (d *decoder) readText(n *yaml.Node, key string) (string, bool) {
 	n = target(n)
 	switch {
@@ -117,8 +116,7 @@ func (d *decoder) readText(n *yaml.Node, key string) (string, bool) {
 	return "", false
 }
 
-// writtenTag reports whether a tag is one that YAML gives to a plain text by
-// itself.
+// writtenTag reports whether YAML gives this tag to a plain text by itself.
 func writtenTag(tag string) bool {
 	switch tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp", "!!null":
@@ -214,8 +212,8 @@ func elementType(t reflect.Type) reflect.Type {
 // pair is a key with its value.
 type pair struct{ key, value *yaml.Node }
 
-// readPairs are those of a mapping, with what it merges (<<). A key that stands
-// there twice is a fault.
+// readPairs returns the pairs of a mapping, including those that it merges (<<). A key that
+// appears twice is a fault.
 func (d *decoder) readPairs(n *yaml.Node, key string) (out []pair) {
 	n = target(n)
 	if n.Kind != yaml.MappingNode {
@@ -272,7 +270,7 @@ func mergedOf(n *yaml.Node) (out []*yaml.Node) {
 
 var errNoMapping = errors.New("is not a list of answers (key: value)")
 
-// target is what an alias stands for.
+// target resolves an alias.
 func target(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode && n.Alias != nil {
 		n = n.Alias

@@ -18,11 +18,11 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// ErrOther means that a text is meant for somebody else, such as cloud-init. An
-// error that wraps it says what the text is.
+// ErrOther means that a text is for another program, such as cloud-init. An error that wraps it
+// names the kind of text.
 var ErrOther = errors.New("not for the set-up")
 
-// owner says for whom a text may be.
+// owner is the possible addressee of a text.
 type owner int
 
 const (
@@ -46,10 +46,9 @@ const (
 	jsonpHead   = "#cloud-config-jsonp"
 )
 
-// foreignHeads are first lines of what other programs take, in lower case, with
-// words for it; the longest of several comes first. They are those of cloud-init
-// (cloudinit/handlers/__init__.py, INCLUSION_TYPES_MAP, and older ones) and of
-// cloudbase-init.
+// foreignHeads are first lines of texts for other programs, in lower case, with a description. Of
+// several that match, the longest comes first. They are those of cloud-init
+// (cloudinit/handlers/__init__.py, INCLUSION_TYPES_MAP, and older ones) and of cloudbase-init.
 var foreignHeads = []struct{ head, words string }{
 	{"#!", "a script"},
 	{"#include-once", "cloud-init's list of addresses"},
@@ -65,20 +64,20 @@ var foreignHeads = []struct{ head, words string }{
 	{"<", "XML or HTML"},
 }
 
-// Parse reads a text of answers as [Places] read user-data: YAML, alone or below
-// the key saltern of a #cloud-config, in any packing that cloud-init knows. A
-// text that holds no answers gives an error that wraps [ErrOther] and says what
-// it is. All faults of answers are given at once, with lines.
+// Parse reads a text of answers as [Places] read user-data: YAML, alone or below the key saltern
+// of a #cloud-config, in any packing that cloud-init knows. For a text without answers the error
+// wraps [ErrOther] and names the kind of text. For wrong answers it has all faults with their
+// lines.
 func Parse(text []byte) (*setup.Answers, error) { return findAnswers(text, oursAlone) }
 
-// IsPacked reports whether a text is one that [Parse] unpacks: gzip, MIME, UTF-16,
-// or one with a byte order mark.
+// IsPacked reports whether [Parse] unpacks a text: gzip, MIME, UTF-16, or one with a byte order
+// mark.
 func IsPacked(text []byte) bool {
 	plain := toUTF8(text)
 	return bytes.HasPrefix(text, []byte{0x1f, 0x8b}) || len(plain) != len(text) || isMessage(text)
 }
 
-// parseOurs is Parse of a text that nobody but us reads: a foreign one is a fault.
+// parseOurs is Parse for a text that only we read: a foreign one is a fault.
 func parseOurs(text []byte) (*setup.Answers, error) {
 	a, err := Parse(text)
 	if errors.Is(err, ErrOther) {
@@ -101,7 +100,7 @@ func findAnswers(text []byte, whose owner) (*setup.Answers, error) {
 	return nil, fmt.Errorf("%s and %s both hold answers: keep one of them", u.ours[0].where, u.ours[1].where)
 }
 
-// unpacker takes a text apart until it finds answers, or what it is instead.
+// unpacker unpacks a text until it finds answers or knows the kind of text.
 type unpacker struct {
 	whose owner
 	left  int // bytes that may still be unpacked
@@ -136,8 +135,7 @@ func (u *unpacker) noteFault(where string, err error) {
 	u.ours = append(u.ours, section{where: where, err: err})
 }
 
-// description says what a text without answers is: " (gzip, MIME, 2 parts): part
-// 1 is a script, …".
+// description describes a text without answers: " (gzip, MIME, 2 parts): part 1 is a script, …".
 func (u *unpacker) description() string {
 	var b strings.Builder
 	if len(u.packings) > 0 {
@@ -168,8 +166,7 @@ func (u *unpacker) packed(name string) {
 	}
 }
 
-// unpack looks at a text. kind is its type as MIME has it, "" when that is not
-// known; where says which part it is.
+// unpack reads a text. kind is its MIME type, or "" if that is unknown. where names the part.
 func (u *unpacker) unpack(text []byte, kind, where string, depth int) {
 	if depth > maxPacked {
 		u.noteForeign(where, "packed more than %d times", maxPacked)
@@ -206,7 +203,7 @@ func (u *unpacker) unpack(text []byte, kind, where string, depth int) {
 	}
 }
 
-// byHead looks at a text of which its beginning says what it is.
+// byHead reads a text whose first line shows its kind.
 func (u *unpacker) byHead(text []byte, head, where string, depth int) {
 	if hasHead(head, ourHead) {
 		u.document(text, where, false)
@@ -240,8 +237,8 @@ func (u *unpacker) byHead(text []byte, head, where string, depth int) {
 	u.document(text, where, false)
 }
 
-// isTyped reports whether a MIME type says what a part is. The others are those
-// of which cloud-init looks at the beginning (user_data.py, TYPE_NEEDED).
+// isTyped reports whether a MIME type shows the kind of a part. For the other types cloud-init
+// looks at the beginning of the part (user_data.py, TYPE_NEEDED).
 func isTyped(kind string) bool {
 	switch kind {
 	case "", "text/plain", "text/x-not-multipart", "text/x-shellscript", "application/octet-stream":
@@ -261,7 +258,7 @@ func firstLine(text []byte) string {
 	return strings.TrimSpace(string(line))
 }
 
-// gunzip unpacks within what is left.
+// gunzip unpacks a text within the remaining bound.
 func (u *unpacker) gunzip(text []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {
@@ -275,9 +272,8 @@ func (u *unpacker) gunzip(text []byte) ([]byte, error) {
 	return plain, err
 }
 
-// unreadable notes a piece that cannot be read whole. It is wrong in a place of
-// ours, or when what can be read of it has answers; nobody can tell whose
-// others are.
+// unreadable notes a part that cannot be read completely. It is a fault if only we read this
+// place, or if the readable beginning has answers. Otherwise nobody can tell whose part it is.
 func (u *unpacker) unreadable(where string, text []byte, err error) {
 	if u.whose == oursAlone || ourKey.Match(text) {
 		u.noteFault(where, err)
@@ -286,7 +282,7 @@ func (u *unpacker) unreadable(where string, text []byte, err error) {
 	u.noteForeign(where, "unreadable (%v)", err)
 }
 
-// document reads YAML. config tells that it is a #cloud-config, of which the key
+// document reads YAML. config reports whether it is a #cloud-config, in which only the key
 // saltern is ours.
 func (u *unpacker) document(text []byte, where string, config bool) {
 	if config && !bytes.Contains(text, []byte("saltern")) {
@@ -349,8 +345,7 @@ var (
 	ourLine = regexp.MustCompile(`(?m)^(mode|join|cluster_id|node)[ \t]*:`)
 )
 
-// ourSection finds the mapping with answers; nil when there is none, and then
-// what the text is, in words.
+// ourSection returns the mapping with answers, or nil and a description of the text.
 func (u *unpacker) ourSection(docs []*yaml.Node, config, marked bool) (answered *yaml.Node, words string, err error) {
 	for _, doc := range docs {
 		if doc.Kind != yaml.MappingNode {
@@ -408,7 +403,7 @@ func answerGroups() []string {
 	return keys
 }
 
-// documents parses all YAML documents of a text; empty ones are left out.
+// documents parses all YAML documents of a text and leaves out empty ones.
 func documents(text []byte) (docs []*yaml.Node, err error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	for range maxDocs {
@@ -475,8 +470,8 @@ func toUTF8(text []byte) []byte {
 	return []byte(string(utf16.Decode(units)))
 }
 
-// fromBase64 decodes a text that is base64 as a whole, with or without line
-// breaks and padding, and reports whether it is.
+// fromBase64 decodes a text that is base64 as a whole, with or without line breaks and padding.
+// ok is false for other texts.
 func fromBase64(text string) ([]byte, bool) {
 	compact := strings.Join(strings.Fields(strings.TrimPrefix(text, "\ufeff")), "")
 	compact = strings.TrimRight(compact, "=")

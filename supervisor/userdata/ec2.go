@@ -38,8 +38,8 @@ const (
 	imdsPause = 3 * time.Second
 )
 
-// onEC2 tells by the firmware's words whether there is anybody to ask. Without
-// the question, machines elsewhere would wait for an answer at each boot.
+// onEC2 reports by the firmware's data whether a metadata service can exist. Without that check,
+// machines elsewhere would wait for an answer at each boot.
 func (p Places) onEC2() bool {
 	if p.DMI == "" {
 		return true

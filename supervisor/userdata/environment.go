@@ -24,13 +24,13 @@ const (
 	optionsKey         = "settings.master.options"
 )
 
-// variable is one answer that a variable of the environment gives.
+// variable is an environment variable that gives one answer.
 type variable struct {
 	Name string
 	Key  string // of the answer; a dot leads into it
 }
 
-// variables lists them; docs/containers.md has the same table.
+// variables returns all of them. docs/containers.md has the same table.
 func variables() []variable {
 	return []variable{
 		{"SALTERN_MODE", "mode"},

@@ -16,7 +16,7 @@ const guestTakes = 5 * time.Second
 // guest asks VMware's hypervisor with one of its tools.
 type guest struct {
 	path string
-	// whole: the question is one argument of vmtoolsd, behind --cmd.
+	// whole reports whether the question is one argument of vmtoolsd, after --cmd.
 	whole bool
 }
 
@@ -64,9 +64,8 @@ func (g guest) searchKeys(ctx context.Context, s *search) {
 	}
 }
 
-// encoded reads a text with an encoding as DataSourceVMware knows them
-// (guestinfo_decode): base64, b64, gzip+base64, gz+b64, in any case. What is
-// packed with gzip is seen by its first bytes.
+// encoded reads a text with an encoding that DataSourceVMware knows (guestinfo_decode): base64,
+// b64, gzip+base64, gz+b64, in any case. It recognises gzip by the first bytes.
 func (s *search) encoded(name, text, encoding string) {
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "":
@@ -83,8 +82,8 @@ func (s *search) encoded(name, text, encoding string) {
 	}
 }
 
-// readKey asks for one key; "" when there is none, or when this is no machine of
-// VMware's. cloud-init writes "---" over what it has read.
+// readKey reads one key. It returns "" if there is none, or if this is no VMware machine.
+// cloud-init overwrites what it has read with "---".
 func (g guest) readKey(ctx context.Context, key string) (string, error) {
 	argv := []string{g.path, "info-get guestinfo." + key}
 	if g.whole {

@@ -17,16 +17,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxHeader is how far from the beginning cloud-init looks for MIME-Version
+// maxHeader is how many bytes from the beginning cloud-init searches for MIME-Version
 // (user_data.py, convert_string).
 const maxHeader = 4096
 
-// messageHead is the first line of a MIME message as people and tools write it;
-// a line of answers (mode: form) looks alike.
+// messageHead matches the first line of a MIME message as people and tools write it. A line of
+// answers (mode: form) looks similar.
 var messageHead = regexp.MustCompile(`(?i)^(from |(mime-version|content-[a-z-]+|number-attachments|from|to|subject|date|message-id|x-[a-z-]+)[ \t]*:)`)
 
-// isMessage reports whether a text is a MIME message: it begins with a header,
-// and says MIME-Version or a multipart type before its first empty line.
+// isMessage reports whether a text is a MIME message: it begins with a header, and has
+// MIME-Version or a multipart type before its first empty line.
 func isMessage(text []byte) bool {
 	text = bytes.TrimLeft(text, " \t\r\n")
 	if !messageHead.Match(text) {
@@ -38,7 +38,7 @@ func isMessage(text []byte) bool {
 	return bytes.Contains(header, []byte("\nmime-version:")) || bytes.Contains(header, []byte("\ncontent-type:"))
 }
 
-// message takes a MIME message apart.
+// message unpacks a MIME message.
 func (u *unpacker) message(text []byte, where string, depth int) {
 	u.packed("MIME")
 	text = bytes.TrimLeft(text, " \t\r\n")
@@ -89,7 +89,7 @@ func readHeader(text []byte) (textproto.MIMEHeader, error) {
 	return h, err
 }
 
-// multipart takes the parts of a message, in their order.
+// multipart unpacks the parts of a message in their order.
 func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 	if boundary == "" {
 		u.unreadable(where, body, errors.New("a MIME message without a boundary"))
@@ -133,7 +133,7 @@ func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 	}
 }
 
-// nextPart counts a part and gives its name.
+// nextPart counts a part and returns its name.
 func (u *unpacker) nextPart() (name string, ok bool) {
 	if u.parts >= maxParts {
 		if u.parts == maxParts {
@@ -147,7 +147,7 @@ func (u *unpacker) nextPart() (name string, ok bool) {
 	return fmt.Sprintf("part %d", u.parts), true
 }
 
-// unpackPart decodes one part and looks at it.
+// unpackPart decodes one part and reads it.
 func (u *unpacker) unpackPart(header textproto.MIMEHeader, kind string, body io.Reader, name string, depth int) {
 	encoding := strings.ToLower(strings.TrimSpace(header.Get("Content-Transfer-Encoding")))
 	switch encoding {
@@ -191,8 +191,8 @@ func (w *withoutBlanks) Read(p []byte) (int, error) {
 	return kept, err
 }
 
-// archive takes a #cloud-config-archive apart: a YAML list of texts, or of maps
-// with type and content (user_data.py, _explode_archive).
+// archive unpacks a #cloud-config-archive: a YAML list of texts, or of maps with type and content
+// (user_data.py, _explode_archive).
 func (u *unpacker) archive(text []byte, where string, depth int) {
 	u.packed("#cloud-config-archive")
 	docs, err := documents(text)
@@ -244,7 +244,7 @@ func (u *unpacker) archive(text []byte, where string, depth int) {
 	}
 }
 
-// hasAnyHead reports whether the first line says what a text is.
+// hasAnyHead reports whether the first line shows the kind of a text.
 func hasAnyHead(line string) bool {
 	for _, head := range []string{ourHead, jinjaHead, configHead} {
 		if hasHead(line, head) {

@@ -34,7 +34,7 @@ var unreadSeeds = []struct{ name, why string }{
 	{"vendor-data", "answers stand in user-data"},
 }
 
-// seedFailures is where saltern-seed.service writes what went wrong.
+// seedFailures is the file in which saltern-seed.service reports its faults.
 const seedFailures = "failed"
 
 // noCloud looks into seed directories, then on a disk with the label cidata,
@@ -85,8 +85,7 @@ func (s *search) seedFolder(dir string) {
 	}
 }
 
-// metaData takes the machine's name from NoCloud's meta-data where the answers
-// have none.
+// metaData takes the machine's name from NoCloud's meta-data if the answers have none.
 func (s *search) metaData(dir string) {
 	text, err := readFile(filepath.Join(dir, metaSeed), maxText)
 	if err != nil {
@@ -188,7 +187,7 @@ func diskLabel(name string) string {
 	})
 }
 
-// escapedByte is how udev writes one.
+// escapedByte matches a byte that udev has escaped.
 var escapedByte = regexp.MustCompile(`\\x[0-9a-f]{2}`)
 
 func hasLabel(labels []string, label string) bool {
@@ -200,7 +199,7 @@ func hasLabel(labels []string, label string) bool {
 	return false
 }
 
-// withMounted mounts a disk read-only for as long as look takes.
+// withMounted mounts a disk read-only while it calls look.
 func withMounted(device string, look func(dir string)) (err error) {
 	dir, err := os.MkdirTemp("", "saltern-seed-*")
 	if err != nil {

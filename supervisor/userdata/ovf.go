@@ -15,8 +15,8 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// ovfLabels are those of the disk with the OVF environment (DSP0243 11.2, "iso"
-// transport, has the first).
+// ovfLabels are the labels of the disk with the OVF environment (DSP0243 11.2 has the first, for
+// the "iso" transport).
 var ovfLabels = []string{"OVF ENV", "OVF-TRANSPORT"}
 
 // ovfFiles are names of the environment on that disk.
@@ -60,11 +60,11 @@ func (s *search) environment(name string, text []byte) {
 	s.answers = given.Answers
 }
 
-// ParseOVF makes answers of the properties whose key begins with "saltern.":
-// saltern.answers holds all of them, in base64 or plain; any other one is an
-// answer by its name. A nested answer is spelled with an underscore or a dot:
-// saltern.network_address or saltern.network.address. Empty properties, and a
-// data disk alone, which the descriptor fills in, are no answers.
+// ParseOVF reads answers from the properties whose key begins with "saltern.". saltern.answers
+// holds all of them, in base64 or plain. Any other property gives the answer of its name; a
+// nested answer is spelled with an underscore or a dot: saltern.network_address or
+// saltern.network.address. Empty properties do not count, nor does a data disk alone, which the
+// descriptor fills in.
 func ParseOVF(text []byte) (setup.Given, error) {
 	list, err := ovfProperties(text)
 	if err != nil {
@@ -147,7 +147,7 @@ func ovfProperties(text []byte) (list []given, err error) {
 	}
 }
 
-// keyAttribute is how a property is named in the text.
+// keyAttribute matches the name of a property in the text.
 var keyAttribute = regexp.MustCompile(`key\s*=\s*["']([^"'<]*)["']`)
 
 // around names the property at a place where the text is no XML.

@@ -24,8 +24,8 @@ type properties struct {
 // given is a property that has been read: its name, for messages, and its text.
 type given struct{ name, text string }
 
-// setProperty reads one. name is what the administrator calls it, key the answer's.
-// Two properties may give the same answer only when they agree.
+// setProperty reads one property. name is the administrator's name for it, key that of the
+// answer. Two properties may give the same answer only if they agree.
 func (p *properties) setProperty(name, key, text string) {
 	if before, twice := p.given[key]; twice && before.text != text {
 		p.addFault(name, fmt.Errorf("differs from %s, which gives the same answer", before.name))
@@ -48,7 +48,7 @@ func (p *properties) addFault(name string, err error) {
 // givenKeys are the answers that were given.
 func (p *properties) givenKeys() []string { return slices.Sorted(maps.Keys(p.given)) }
 
-// result is what was read; nil without an error when nothing was given.
+// result returns the answers, or nil without an error if none were given.
 func (p *properties) result() (*setup.Answers, error) {
 	if err := p.faults.ErrorOrNil(); err != nil {
 		return nil, err
@@ -59,10 +59,9 @@ func (p *properties) result() (*setup.Answers, error) {
 	return &p.answers, nil
 }
 
-// answerName finds the answer that a property named saltern.… gives. Below a
-// group an underscore may stand for the dot: saltern.network_address, since a
-// dot separates class and key in OVF (DSP0243 9.5.1). Archives of before had the
-// prefix twice, in the class and in the key.
+// answerName returns the answer that a property named saltern.… gives. Below a group an
+// underscore may replace the dot (saltern.network_address), because a dot separates class and key
+// in OVF (DSP0243 9.5.1). Older archives had the prefix twice, in the class and in the key.
 func answerName(property string) (key string, ours bool) {
 	key, ours = strings.CutPrefix(property, "saltern.")
 	if !ours {
@@ -78,8 +77,8 @@ func answerName(property string) (key string, ours bool) {
 	return key, true
 }
 
-// plainOrBase64 reads a whole file of answers that may be in base64. That is no
-// guess: answers have a colon (key: value), which base64 never has.
+// plainOrBase64 reads a whole file of answers that may be in base64. The two cannot be confused:
+// answers have a colon (key: value), which base64 never has.
 func plainOrBase64(text string) ([]byte, error) {
 	if strings.ContainsAny(text, ":#{") {
 		return []byte(text), nil

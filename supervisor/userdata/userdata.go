@@ -9,14 +9,13 @@
 //	VMware's guestinfo                                              guestinfo.go
 //	a file, /etc/saltern/answers.yaml
 //
-// The first place that has answers for us is used, alone. Answers of ours that
-// are wrong are an error, and no further place is asked. What is meant for
-// somebody else (cloud-init, Ignition, a script), or cannot be read as anything,
-// is left alone and named in [setup.Given], with the reason.
+// The first place with answers for us is used, alone. Wrong answers of ours are an error, and end
+// the search. Texts for other programs (cloud-init, Ignition, a script) and unreadable ones are left
+// alone; [setup.Given] names them with the reason.
 //
-// A property, a word of the command line, a variable is text of which the type
-// of its answer alone says how it is read (properties.go). Documents are YAML,
-// in all packings that cloud-init knows (document.go, mime.go).
+// Properties, words of the command line and variables are text. Only the type of the answer decides
+// how the text is read (properties.go). Documents are YAML, in all packings that cloud-init knows
+// (document.go, mime.go).
 package userdata
 
 import (
@@ -35,14 +34,14 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// MaxGiven bounds what is given, in bytes, with what is meant for others in it;
-// also of what it unpacks to.
+// MaxGiven bounds a text in bytes, before and after it is unpacked, including what is in it for
+// other programs.
 const MaxGiven = 1 << 20
 
-// maxText bounds answers, in bytes; EC2's limit for user-data is 16 KiB.
+// maxText bounds answers in bytes. EC2's limit for user-data is 16 KiB.
 const maxText = 64 << 10
 
-// Bounds on what is said of things that are not used.
+// Bounds on the descriptions of unused texts.
 const (
 	maxUnused     = 12
 	maxUnusedText = 300
@@ -54,8 +53,7 @@ type source struct {
 	look func(context.Context, *search)
 }
 
-// Places are where the sources look; the zero value of a field leaves its
-// source out.
+// Places says where the sources look. The zero value of a field leaves its source out.
 type Places struct {
 	// Environment returns a variable of the environment: os.Getenv. It comes
 	// first, so that a container never reads what its host was given.
@@ -71,8 +69,8 @@ type Places struct {
 	Log         *slog.Logger
 }
 
-// seedFolder is where saltern-seed.service, which may mount disks, leaves what
-// it has found on them.
+// seedFolder is where saltern-seed.service, which may mount disks, leaves what it has found on
+// them.
 const seedFolder = "/run/saltern-seed"
 
 // Default returns the places of a real machine.
@@ -91,9 +89,9 @@ func Default(log *slog.Logger) Places {
 	}
 }
 
-// Look asks the sources in their order until one has answers for us. Without
-// any the answers are nil. The error says that answers are there and wrong, or,
-// when there are no others, that a place could not be asked.
+// Look asks the sources in their order until one has answers for us. If none has, the answers are
+// nil. The error says that answers are there and wrong, or, if no source has answers, that a
+// source could not be asked.
 func (p Places) Look(ctx context.Context) (setup.Given, error) {
 	s := &search{log: p.Log}
 	for _, source := range p.sources() {
@@ -154,8 +152,8 @@ type search struct {
 	answers *setup.Answers
 	fault   error // answers of ours are there, and wrong
 
-	// unreached is what became of places that could not be asked: an error only
-	// when no other place has answers.
+	// unreached says why places could not be asked. It is an error only if no other place has
+	// answers.
 	unreached   error
 	unreachedAt string
 
@@ -185,7 +183,7 @@ func (s *search) document(name string, text []byte, whose owner) {
 	}
 }
 
-// properties takes what was given one at a time.
+// properties takes over answers that were given one at a time.
 func (s *search) properties(set *properties) {
 	answers, err := set.result()
 	if err != nil {
@@ -208,12 +206,12 @@ func (s *search) unreachable(name string, err error) {
 	s.noteUnused(s.nameAt(name) + " cannot be read: " + err.Error())
 }
 
-// noteForeign notes a text that is not for us; why begins with a colon, or is empty.
+// noteForeign notes a text for another program. why begins with a colon, or is empty.
 func (s *search) noteForeign(name, why string) {
 	s.noteUnused(s.nameAt(name) + " was given and holds no answers for the set-up" + why)
 }
 
-// noteUnused keeps a sentence about something that is not used.
+// noteUnused notes a sentence about something unused.
 func (s *search) noteUnused(sentence string) {
 	sentence = printable.Brief(sentence, maxUnusedText)
 	s.log.Info("what was given with this machine is not used", "path", s.source, "reason", sentence)
@@ -230,7 +228,7 @@ func (s *search) nameAt(name string) string {
 	return s.source + ", " + name
 }
 
-// reason is what an ErrOther says beside that.
+// reason returns the text of an ErrOther without the ErrOther itself.
 func reason(err error) string {
 	text, ok := strings.CutPrefix(err.Error(), ErrOther.Error())
 	if !ok {
@@ -239,7 +237,7 @@ func reason(err error) string {
 	return text
 }
 
-// readFile reads a regular file of at most limit bytes; a missing one is nothing.
+// readFile reads a regular file of at most limit bytes. A missing file counts as empty.
 func readFile(path string, limit int64) ([]byte, error) {
 	b, _, err := durable.ReadFile(path, limit, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
