@@ -11,25 +11,25 @@ import (
 	"strings"
 )
 
-// Addition is what is to be added: files, or names from a folder or an index.
+// Addition is an order to add packages: files, or names from a folder or an index.
 type Addition struct {
 	Files []string      // wheels
 	Names []Requirement // found by pip
 	From  string        // a folder of wheels in which names are looked for, instead of an index
 	Index string        // its address; empty: pip's own configuration
-	// Hashes are SHA-256, one of which each of Files must have; none: any.
+	// Hashes are SHA-256 sums. Each of Files must have one of them. It may be empty: any sum will
+	// do.
 	Hashes []string
 	// Agree is shown what comes, and may refuse.
 	Agree func(fresh []Package) error
 }
 
-// ScratchPrefix begins the names of folders beside the layers in which an addition
-// is made ready; one that was killed leaves its own.
+// ScratchPrefix begins the names of folders beside the layers in which an addition is prepared. A
+// killed one leaves its folder.
 const ScratchPrefix = ".python-add-"
 
-// Add adds packages with all that they need, and gives those that are new. Nothing
-// changes unless all of it fits Salt and each other. One change is made in the
-// cluster at a time.
+// Add adds packages with all that they need, and returns the new ones. It changes nothing unless
+// all of them fit Salt and each other. The cluster makes one change at a time.
 func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 	for _, n := range a.Names {
 		if err := n.validate(); err != nil {
@@ -91,8 +91,7 @@ func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 	return packages, p.writeList(after, fresh)
 }
 
-// proven makes a layer for this node's Python, to see that it can be made, and has
-// Salt load it.
+// proven builds a layer for this node's Python as a test, and lets Salt load it.
 func (p Place) proven(ctx context.Context, wheels []*wheel, layer string) error {
 	f, err := p.askPython(ctx, wheels)
 	if err != nil {

@@ -1,12 +1,11 @@
 // Package python keeps packages for the Python that runs beside the masters:
 // modules of ext_pillar, renderers, runners, logins.
 //
-// The truth is on the shared storage: a list, which names every wheel by its
-// hash, and the wheels. Each node unpacks them for its own Python into a folder of
-// its own disk, a layer, which Python has at the end of its path: no package takes
-// the place of one that Salt brings. Nothing is ever built, and nothing of a
-// package runs while it is unpacked. A layer is whole or not there; one that the
-// packages of now do not give stays until they do.
+// The shared storage has the list, which names every wheel by its hash, and the wheels. Each node
+// unpacks them for its own Python into a folder of its own disk, a layer. Python has the layer at the
+// end of its path, so that no package replaces one that Salt brings. Nothing is ever built, and no
+// code of a package runs while it is unpacked. A layer appears complete or not at all. If the present
+// packages cannot be unpacked, the layer before stays until they can.
 package python
 
 // Dir is the place of the packages below the shared storage.

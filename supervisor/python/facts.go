@@ -36,7 +36,7 @@ const (
 	tryTakes  = 2 * time.Minute
 )
 
-// facts are what is known of a Python.
+// facts describe a Python.
 type facts struct {
 	as       *syscall.Credential // that runs it; nil: ours
 	path     string
@@ -105,8 +105,8 @@ func withoutProgram(err error) error {
 	return err
 }
 
-// Nobody is the account that reads what others made; nil: we are nobody of
-// importance ourselves.
+// Nobody returns the account that reads foreign files. It returns nil if this process has no
+// rights to lose.
 func Nobody() *syscall.Credential {
 	if os.Geteuid() != 0 {
 		return nil
@@ -142,7 +142,7 @@ func (f *facts) abiTag() string {
 	}, f.Tag+"-"+f.Platform)
 }
 
-// checkWheels says why the wheels cannot be together in this Python.
+// checkWheels returns why the wheels cannot be together in this Python, or nil.
 func (f *facts) checkWheels(wheels []*wheel) error {
 	tags := map[string]bool{}
 	for _, t := range f.Tags {

@@ -24,8 +24,8 @@ const Current = "current"
 
 const (
 	building = ".new-" // begins the names of layers that are not whole
-	// layersKept are the layers besides the one in service: a Python that has
-	// loaded half of a package goes on with it.
+	// layersKept is how many layers are kept besides the one in service: a Python that has loaded
+	// half of a package needs the rest.
 	layersKept = 2
 	// layerKept is how long they are kept: as long as a runner may take.
 	layerKept = 25 * time.Hour
@@ -38,8 +38,7 @@ var ErrIncomplete = errors.New("a wheel is not there")
 // ListFile is the file of packages of a folder.
 func ListFile(dir string) string { return filepath.Join(dir, listName) }
 
-// readList reads the list of a folder; one that is not there is empty. sum is that of
-// its text.
+// readList reads the list of a folder. A missing list is empty. sum is that of its text.
 func readList(dir string) (packages []Package, sum string, err error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,9 +137,9 @@ func unpackLayer(dir string, wheels []*wheel) error {
 	})
 }
 
-// Renew makes the layer for the packages of now and puts it in service, if that is
-// not done. With an error the layer that was in service stays, unless it is for
-// another Python. One process of a node calls it at a time.
+// Renew builds the layer for the present packages and puts it in service, if that is not done.
+// After an error the former layer stays, unless it is for another Python. One process of a node
+// calls it at a time.
 func (p Place) Renew(ctx context.Context) error {
 	packages, sum, err := readList(p.Node)
 	if err != nil {
@@ -226,7 +225,7 @@ func syncTree(dir string) error {
 	return unix.Syncfs(int(d.Fd()))
 }
 
-// switchLayer puts a layer in service; the one before is kept from now on for a while.
+// switchLayer puts a layer in service. The former one is kept for layerKept from now on.
 func (p Place) switchLayer(id string) error {
 	p.retire()
 	tmp := filepath.Join(p.Layers, building+Current)

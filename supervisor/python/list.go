@@ -19,8 +19,8 @@ type Package struct {
 	File    string `json:"file"` // of the wheel
 	SHA256  string `json:"sha256"`
 	Size    int64  `json:"size"` // of the wheel, bytes
-	// Asked says that somebody added it by name; the others came because a
-	// package needs them.
+	// Asked reports whether somebody added it by name. The others came because a package needs
+	// them.
 	Asked bool `json:"asked"`
 }
 
@@ -37,12 +37,12 @@ var (
 	separators   = regexp.MustCompile(`[-_.]+`)
 )
 
-// Canonical writes a package's name as it is compared (PEP 503).
+// Canonical returns a package's name in the form that is compared (PEP 503).
 func Canonical(name string) string {
 	return strings.ToLower(separators.ReplaceAllString(name, "-"))
 }
 
-// parseList reads a list; nothing in it names a file outside its folder.
+// parseList reads a list. It refuses names of files outside of the folder.
 func parseList(text []byte) ([]Package, error) {
 	if len(text) > maxList {
 		return nil, fmt.Errorf("more than %d KiB", maxList>>10)

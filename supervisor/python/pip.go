@@ -104,8 +104,7 @@ type resolver struct {
 	off   bool   // no index
 }
 
-// passed are the variables by which an administrator tells pip where and how; all
-// others stay away from it.
+// passed matches the variables by which an administrator configures pip. pip gets no others.
 var passed = regexp.MustCompile(`^(PIP_(INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|CERT|CLIENT_CERT|PROXY|TRUSTED_HOST|DEFAULT_TIMEOUT|TIMEOUT|RETRIES|CONFIG_FILE)|(?i:https?_proxy|no_proxy|all_proxy)|SSL_CERT_FILE|REQUESTS_CA_BUNDLE)=`)
 
 func (r *resolver) runPip(ctx context.Context, args ...string) error {
@@ -154,14 +153,14 @@ func (r *resolver) runPip(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// found is what pip chose.
+// found is a wheel that pip has chosen.
 type found struct {
 	Name, Version, Hash string
 	requested           bool
 }
 
-// resolve has pip choose versions for what is asked, beside what Salt brings and
-// the packages of before, which stay as they are.
+// resolve makes pip choose versions for what is asked, together with Salt's own packages and the
+// former packages, whose versions stay.
 func (r *resolver) resolve(ctx context.Context, asked []Requirement, keep []Package) ([]found, error) {
 	var pins, want strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(r.Packages)) {
@@ -230,7 +229,7 @@ func (r *resolver) writeText(name, content string) error {
 	return os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o644)
 }
 
-// fetchWheels brings the wheels that were chosen, and gives their folder.
+// fetchWheels downloads the chosen wheels and returns their folder.
 func (r *resolver) fetchWheels(ctx context.Context, chosen []found) (string, error) {
 	var want strings.Builder
 	for _, c := range chosen {
@@ -255,8 +254,8 @@ func (r *resolver) fetchWheels(ctx context.Context, chosen []found) (string, err
 	return to, err
 }
 
-// sandboxed is the command line of what reads or runs what others made: as another
-// account for ever, within bounds, and with a network only where that is meant.
+// sandboxed returns the command line for a program that reads or runs foreign files: under
+// another account, within bounds, and with a network only if network is set.
 func sandboxed(as *syscall.Credential, network bool, argv ...string) []string {
 	out := []string{"prlimit", "--as=" + strconv.Itoa(4<<30), "--fsize=" + strconv.Itoa(2*maxWheel), "--core=0", "--"}
 	if !network && os.Geteuid() == 0 {

@@ -19,14 +19,14 @@ import (
 	"saltern/supervisor/internal/sharedfolder"
 )
 
-// Place says where the packages are.
+// Place describes where the packages are.
 type Place struct {
 	Shared string // the list and the wheels on the shared storage
 	Node   string // as this node reads them
 	Layers string // the folder of this node's layers
 	// Pythons are the Pythons to try, as the master tries them.
 	Pythons []string
-	// As is the account that reads what others made; nil: ours.
+	// As is the account that reads foreign files. It may be nil: our own.
 	As *syscall.Credential
 }
 
@@ -36,7 +36,7 @@ type Item struct {
 	Here bool `json:"here"` // in service on this node
 }
 
-// List gives the packages of the cluster, in the order of their names.
+// List returns the packages of the cluster, sorted by name.
 func (p Place) List() ([]Item, error) {
 	packages, sum, err := readList(p.Shared)
 	if err != nil {
@@ -52,8 +52,8 @@ func (p Place) List() ([]Item, error) {
 	return items, nil
 }
 
-// Remove takes packages out, and those that came with them and that no other
-// needs. It gives all that was taken out.
+// Remove removes packages, and those that came with them and that no other package needs. It
+// returns all that it removed.
 func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
 	unlock, err := p.lockFolder(ctx)
 	if err != nil {
@@ -88,8 +88,8 @@ func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
 	return slices.DeleteFunc(before, func(k Package) bool { return slices.Contains(after, k) }), nil
 }
 
-// needed leaves out packages that nobody asked for and none of the others needs,
-// and refuses a list in which something is missing.
+// needed leaves out packages that nobody asked for and no other package needs. It refuses a list
+// in which a needed package is missing.
 func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error) {
 	for {
 		wheels, err := openWheels(p.Shared, packages)
@@ -143,7 +143,7 @@ func requirementName(text string) string {
 // lockTakes is how long a change waits for another one.
 const lockTakes = time.Minute
 
-// lockFolder makes the folder, and keeps other changes away, those of other nodes too.
+// lockFolder creates the folder and keeps other changes away, including those of other nodes.
 func (p Place) lockFolder(ctx context.Context) (unlock func(), err error) {
 	if err := os.Mkdir(p.Shared, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the folder of packages: %w", err)
@@ -151,8 +151,8 @@ func (p Place) lockFolder(ctx context.Context) (unlock func(), err error) {
 	return sharedfolder.Lock(ctx, p.Shared, "the packages", lockTakes)
 }
 
-// writeList writes a list, after the wheels that are new, and then takes away the wheels
-// that it does not name: whoever reads meanwhile has one list or the other.
+// writeList writes the new wheels, then the list, and then removes the wheels that the list does
+// not name: a reader gets the old list or the new one.
 func (p Place) writeList(packages []Package, fresh []*wheel) error {
 	if err := checkList(packages); err != nil {
 		return err

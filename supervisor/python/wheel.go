@@ -25,8 +25,8 @@ import (
 	"saltern/internal/room"
 )
 
-// wheel is an open wheel that was looked at (PEP 427): each of its files has a
-// place in a layer and a hash.
+// wheel is an open wheel that was checked (PEP 427): each of its files has a hash and a place in
+// a layer.
 type wheel struct {
 	Package
 	tags           []string // python-abi-platform
@@ -46,8 +46,8 @@ type wheelFile struct {
 	sum  []byte
 }
 
-// openWheel opens a wheel of a folder, whoever may write there, and reads what it
-// says of itself. Close it.
+// openWheel opens a wheel of a folder that anybody may write to, and reads its metadata. The
+// caller closes it.
 func openWheel(root *os.Root, name string) (w *wheel, err error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -88,7 +88,7 @@ func openWheel(root *os.Root, name string) (w *wheel, err error) {
 
 func (w *wheel) close() { w.f.Close() }
 
-// parseName takes the file's name apart: name-version(-build)?-python-abi-platform.
+// parseName splits the file's name: name-version(-build)?-python-abi-platform.
 func (w *wheel) parseName() error {
 	parts := strings.Split(strings.TrimSuffix(w.File, ".whl"), "-")
 	if !plainFile.MatchString(w.File) || len(parts) != 5 && len(parts) != 6 {
@@ -108,7 +108,7 @@ func (w *wheel) parseName() error {
 	return checkList([]Package{w.Package})
 }
 
-// readArchive looks at every entry of the archive.
+// readArchive checks every entry of the archive.
 func (w *wheel) readArchive() error {
 	if len(w.zip.File) > maxFiles {
 		return fmt.Errorf("it has more than %d files", maxFiles)
@@ -252,7 +252,7 @@ func (w *wheel) record(e *zip.File) (map[string][]byte, error) {
 	}
 }
 
-// placeFiles says where each file goes, and what can be imported then.
+// placeFiles decides the place of each file, and which names can be imported.
 func (w *wheel) placeFiles(entries map[string]*zip.File, info string, sums map[string][]byte) error {
 	data := strings.TrimSuffix(info, ".dist-info") + ".data/"
 	taken := map[string]bool{}
@@ -306,12 +306,12 @@ func (w *wheel) placeFiles(entries map[string]*zip.File, info string, sums map[s
 	return nil
 }
 
-// fitsTags reports whether a Python with these tags takes the wheel.
+// fitsTags reports whether the wheel suits a Python with these tags.
 func (w *wheel) fitsTags(tags map[string]bool) bool {
 	return slices.ContainsFunc(w.tags, func(t string) bool { return tags[t] })
 }
 
-// budget is what may still be unpacked into a layer.
+// budget is how much may still be unpacked into a layer.
 type budget struct {
 	bytes int64
 	files int

@@ -16,10 +16,10 @@ import (
 	"saltern/supervisor/internal/sharedfolder"
 )
 
-// Import takes the private keys of an export (gpg --export-secret-keys), in
-// armour or not, into the shared keyring, and gives them. Keys that a master
-// could not use alone, because they have a passphrase for example, are refused,
-// and nothing is changed. One import runs in the cluster at a time.
+// Import imports the private keys of an export (gpg --export-secret-keys), armoured or not, into
+// the shared keyring, and returns them. It refuses keys that a master could not use alone, for
+// example because of a passphrase, and then changes nothing. The cluster makes one import at a
+// time.
 func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 	if err := p.makeFolder(); err != nil {
 		return nil, err
@@ -71,9 +71,9 @@ func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 	return keys, p.writeBack(h)
 }
 
-// Adopt takes the private keys of a keyring into the shared one, as Import does: from
-// is the folder of gpg of another master, which is only read. Without private keys in
-// it nothing is done.
+// Adopt imports the private keys of a keyring into the shared one, as Import does. from is the
+// gpg folder of another master; Adopt only reads it. It does nothing if there are no private
+// keys.
 func (p Place) Adopt(ctx context.Context, from string) ([]Key, error) {
 	keys, err := fs.Glob(os.DirFS(from), privateKeys+"/*.key")
 	if err != nil || len(keys) == 0 {
@@ -98,7 +98,7 @@ func (p Place) Adopt(ctx context.Context, from string) ([]Key, error) {
 	return p.Import(ctx, string(out.Stdout))
 }
 
-// Remove takes a key out of the shared keyring, its private part first.
+// Remove removes a key from the shared keyring, its private part first.
 func (p Place) Remove(ctx context.Context, name string) (Key, error) {
 	if _, err := os.Lstat(p.Shared); errors.Is(err, fs.ErrNotExist) {
 		return choose(nil, name, nil)
@@ -152,9 +152,9 @@ func imported(status string) (fingers []string) {
 	return fingers
 }
 
-// usable opens a message with a key as a master does, asking nobody, and reports
-// why it cannot. By that gpg's agent also gives the key the form in which it keeps
-// it, and does not change it again on each node.
+// usable decrypts a message with a key as a master does, without questions, and returns why that
+// fails. It also makes gpg's agent convert the key to the form in which it keeps it, so that the
+// agents of the nodes do not change it again.
 func (h *home) usable(ctx context.Context, k Key) error {
 	args := []string{"--armor", "--encrypt", "--recipient", k.Fingerprint}
 	switch k.State {
@@ -201,7 +201,7 @@ func (h *home) usable(ctx context.Context, k Key) error {
 		"take it off in a copy of the keyring (gpg --edit-key KEY passwd), and export that")
 }
 
-// makeFolder makes the folder of the keyring, where it is not yet.
+// makeFolder creates the folder of the keyring if it is missing.
 func (p Place) makeFolder() error {
 	err := os.Mkdir(p.Shared, 0o700)
 	if errors.Is(err, fs.ErrExist) {
@@ -223,8 +223,7 @@ func (p Place) lockKeyring(ctx context.Context) (unlock func(), err error) {
 	return sharedfolder.Lock(ctx, p.Shared, "the keyring", lockTakes)
 }
 
-// removeLeftovers removes what imports on this node that were killed have left; the lock is
-// held.
+// removeLeftovers removes the files of killed imports of this node. The lock is held.
 func (p Place) removeLeftovers() {
 	if p.Run == "" {
 		return

@@ -1,10 +1,9 @@
-// Package secrets keeps the keys with which pillars are decrypted: a folder of
-// gpg on the shared storage, of which every node has a copy.
+// Package secrets keeps the keys with which pillars are decrypted: a gpg folder on the shared
+// storage, of which every node has a copy.
 //
-// Nothing but what [Part] names is the keyring. What gpg makes beside it, its
-// agent's sockets and its locks, belongs to the node where gpg runs, so the
-// administrator's gpg never runs in the shared folder: it gets a copy in memory,
-// and what it changed there is put back.
+// Only the files that [Part] names are the keyring. The other files that gpg creates, such as its
+// agent's sockets and locks, belong to the node where gpg runs. So the administrator's gpg never
+// runs in the shared folder: it gets a copy in memory, and its changes are written back.
 package secrets
 
 import (
@@ -31,9 +30,9 @@ const Dir = "etc/gpgkeys"
 // privateKeys is the folder of private keys, one a file.
 const privateKeys = "private-keys-v1.d"
 
-// Part reports whether a path relative to Dir is part of the keyring: public
-// keys, private keys, and what an administrator tells gpg. Sockets, locks and
-// what gpg makes anew are not.
+// Part reports whether a path relative to Dir is part of the keyring: public keys, private keys,
+// and an administrator's settings for gpg. Sockets, locks and files that gpg can create again are
+// not.
 func Part(rel string) bool {
 	dir, name := path.Split(rel)
 	switch dir {
@@ -48,7 +47,7 @@ func Part(rel string) bool {
 	return false
 }
 
-// Bounds of a keyring and of what is given to gpg.
+// Bounds of a keyring and of gpg's input.
 const (
 	maxFile  = 8 << 20
 	maxFiles = 4096
@@ -63,12 +62,12 @@ const (
 // ErrNoGPG means that the program is not installed.
 var ErrNoGPG = errors.New("there is no program gpg on this machine; install it: apt install gpg gpg-agent")
 
-// Place says where the keyring is.
+// Place describes where the keyring is.
 type Place struct {
 	Shared string // the keyring on the shared storage
 	Node   string // as this node's master reads it
 	Run    string // a folder in memory for copies; empty: the system's for temporary files
-	// UID and GID are those of the master.
+	// UID and GID are the account of the master.
 	UID, GID int
 }
 
@@ -134,9 +133,8 @@ func (h *home) runGPG(ctx context.Context, stdin string, args ...string) (comman
 	return command.Exec{Stdin: stdin, Limit: gpgTakes}.Run(ctx, argv)
 }
 
-// readKeyring reads the parts of a keyring by their names. A folder that is not
-// there is an empty one. The master's account may change the folder, so no link
-// in it is followed.
+// readKeyring reads the parts of a keyring by their names. A missing folder is empty. It follows
+// no links, because the master's account may change the folder.
 func readKeyring(dir string, private bool) (map[string][]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -18,7 +18,7 @@ type Key struct {
 	Expires     *time.Time `json:"expires,omitempty"` // nil: never
 	// State is Ready, or why nothing is encrypted with the key.
 	State State `json:"state"`
-	// Here says that this node's master has the private key.
+	// Here reports whether this node's master has the private key.
 	Here bool `json:"here"`
 
 	grips []string // of its keys that decrypt
@@ -37,7 +37,7 @@ const (
 	NoEncrypt State = "not for encryption"
 )
 
-// List gives the keys of the shared keyring, in its order.
+// List returns the keys of the shared keyring, in its order.
 func (p Place) List(ctx context.Context) ([]Key, error) {
 	h, err := p.openCopy(false)
 	if err != nil {
@@ -74,7 +74,7 @@ func (p Place) listKeys(ctx context.Context, h *home) ([]Key, error) {
 	return keys, nil
 }
 
-// maxKeys bounds what is read of a list.
+// maxKeys bounds how many keys of a list are read.
 const maxKeys = 1000
 
 // parseKeys reads what gpg --with-colons lists (doc/DETAILS of GnuPG). Lines
@@ -156,7 +156,7 @@ func newKey(f []string) Key {
 	return k
 }
 
-// abilities are those of one key; capital letters are those of all together.
+// abilities returns the abilities of one key. Capital letters are those of all keys together.
 func abilities(f []string) string {
 	if len(f) < 12 {
 		return ""
@@ -187,8 +187,8 @@ func unescape(s string) string {
 // ErrWhich means that a key has to be named.
 var ErrWhich = errors.New("there is more than one key; name one by its fingerprint")
 
-// choose finds the key that somebody names by the end of its fingerprint or by a
-// part of its user; of all that are ready when nothing is named.
+// choose returns the key that a name selects by the end of its fingerprint or a part of its user.
+// Without a name it returns the only one that fits.
 func choose(keys []Key, name string, fits func(Key) bool) (Key, error) {
 	var found []Key
 	want := strings.ToUpper(strings.TrimPrefix(strings.ReplaceAll(name, " ", ""), "0x"))
@@ -216,7 +216,7 @@ func choose(keys []Key, name string, fits func(Key) bool) (Key, error) {
 	return Key{}, fmt.Errorf("no key is called %.60q; see: applianced secrets list", name)
 }
 
-// Public gives a public key in armour; name may be empty when there is one key.
+// Public returns a public key in armour. name may be empty if there is one key.
 func (p Place) Public(ctx context.Context, name string) (Key, string, error) {
 	h, err := p.openCopy(false)
 	if err != nil {
@@ -246,8 +246,8 @@ func (p Place) Public(ctx context.Context, name string) (Key, string, error) {
 	return k, string(out.Stdout), nil
 }
 
-// Encrypt encrypts a value with a key, and gives the message in armour. name may
-// be empty when one key is ready.
+// Encrypt encrypts a value with a key, and returns the message in armour. name may be empty if
+// one key is ready.
 func (p Place) Encrypt(ctx context.Context, name, secret string) (Key, string, error) {
 	h, err := p.openCopy(false)
 	if err != nil {

@@ -49,8 +49,8 @@ type pauser struct {
 
 func newPauser(b Backoff) *pauser { return &pauser{policy: b.withDefaults()} }
 
-// pauseAfter records that a run ended after it had lasted ran, and gives the pause
-// before the next one.
+// pauseAfter records that a run ended after it had lasted ran, and returns the pause before the
+// next one.
 func (p *pauser) pauseAfter(ran time.Duration) time.Duration {
 	if ran >= p.policy.Stable {
 		p.reset()

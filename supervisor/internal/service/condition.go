@@ -11,19 +11,17 @@ import (
 
 // A Condition is something a service waits for before it starts.
 //
-// Wait blocks until the condition holds and then returns nil, or returns the
-// error of ctx. String says in words what is awaited, without "waiting for":
-// "master to answer ping on 127.0.0.1:14506". It may be called at any time,
-// from any goroutine, also during Wait.
+// Wait blocks until the condition holds and then returns nil, or returns the error of ctx. String
+// describes what is awaited, without "waiting for": "master to answer ping on 127.0.0.1:14506".
+// It is safe for concurrent use, also during Wait.
 type Condition interface {
 	Wait(ctx context.Context) error
 	String() string
 }
 
-// Poll makes a Condition of a check that is called every interval until it
-// returns nil. The text of the last failure is part of the description.
-// Each call of check gets a context that ends after limit; a check that
-// ignores its context blocks the service that waits, nothing else.
+// Poll returns a Condition that calls check every interval until it returns nil. The description
+// has the text of the last failure. Each call of check gets a context that ends after limit. A
+// check that ignores its context only blocks the service that waits.
 func Poll(what string, interval, limit time.Duration, check func(context.Context) error) Condition {
 	return &poll{what: what, interval: interval, limit: limit, check: check}
 }

@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// Hang says when a run that is up, and whose health check fails, is ended and
-// started anew because it hangs. A busy service, a starved machine and one that
-// was suspended must not look like that: only checks count that ended in time,
-// that are Silent, and that follow each other; and a sign of life of another
-// kind excuses them all. A run that has not passed its first check never hangs:
-// a start may take long.
+// Hang configures when a run that is up, and whose health check fails, is ended and restarted
+// because it hangs. A busy service, a starved machine and a suspended one must not look like
+// that. So only failed checks in a row count that ended in time and are Silent, and another sign
+// of life excuses them all. A run that has not passed its first check never hangs, because a
+// start may take long.
 type Hang struct {
 	After time.Duration // since the first of at least [hangChecks] such checks; default 15 s
 	// Silent reports whether a failure means that the service took the question
@@ -24,11 +23,11 @@ type Hang struct {
 const (
 	hangAfter  = 15 * time.Second
 	hangChecks = 4
-	// hangStop is how long a run that hangs gets to end by itself.
+	// hangStop is how long a hung run may take to end by itself.
 	hangStop = 5 * time.Second
 )
 
-// hangError is why a run that hung was ended.
+// hangError says why a hung run was ended.
 type hangError struct {
 	took time.Duration
 	last error
@@ -49,13 +48,13 @@ type hangWatch struct {
 
 func (w *hangWatch) reset() { w.silent = 0 }
 
-// failed takes a failed check and gives why the run is to be ended, or nil.
+// failed counts a failed check. It returns why the run must be ended, or nil.
 func (w *hangWatch) failed(began, ended time.Time, err error) *hangError {
 	if w.hang == nil {
 		return nil
 	}
 
-	// A check that ended long after its limit shows that it was we who did not run.
+	// A check that ended long after its limit shows that this process did not run.
 	starved := ended.Sub(began) > w.limit+w.limit/4
 	if starved || !w.hang.Silent(err) {
 		w.reset()

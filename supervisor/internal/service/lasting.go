@@ -16,19 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lasting is a [Runner] for a process that outlives this one: it is not told of
-// our death, and what it writes goes to a named pipe that it holds open itself.
-// The next Run, in this life or the next, adopts it if it is still the program
-// and the configuration that a start would give (Tag) and Answers; else a new
-// process is started beside it. That one is expected to take its place and the
-// earlier one to end by itself in its own time.
+// Lasting is a [Runner] for a process that outlives this one. It gets no signal when this process dies,
+// and writes its output to a named pipe that it holds open itself. The next Run, in this life or the
+// next, adopts the process if it still has the program and the configuration that a start would use
+// (Tag), and Answers. Otherwise Run starts a new process beside it, which takes its place; the earlier
+// one then ends by itself in its own time.
 //
-// A restart on request ([Service.Restart]) starts a new process beside the
-// running one. When the context ends and Leave agrees, the process is left
-// running; else it is stopped, with earlier ones that have not ended yet.
+// A restart on request ([Service.Restart]) starts a new process beside the running one. When the
+// context ends and Leave agrees, the process keeps running. Otherwise it is stopped, with earlier ones
+// that have not ended yet.
 //
-// Run is to be called once at a time; the other methods are safe for
-// concurrent use.
+// Run must not be called concurrently. The other methods are safe for concurrent use.
 type Lasting struct {
 	Path        string   // absolute path of the program
 	Args        []string // without the program's name
@@ -37,8 +35,8 @@ type Lasting struct {
 	Credential  *syscall.Credential // nil: run as ourselves
 	StopTimeout time.Duration       // default 20 s
 	Log         io.Writer           // gets stdout and stderr; must not block for long
-	// Confine is called with each process that is started or adopted, and then at most every
-	// half minute as long as it fails; nil: nothing.
+	// Confine is called with each process that is started or adopted, and again at most every
+	// half minute while it fails. It may be nil.
 	Confine func(ctx context.Context, pid int) error
 	// PIDFile remembers the processes, Pipe is the named pipe. Their directory
 	// must not be writable by others.
@@ -46,13 +44,13 @@ type Lasting struct {
 	// Tag stands for the program and its configuration, one word. A process
 	// with another tag is not adopted.
 	Tag func() (string, error)
-	// Answers says whether the process in service is well enough to be adopted.
-	// It is asked again and again for Patience (default 10 s): a busy machine
-	// must not cost a process that is well.
+	// Answers returns nil if the process in service is well enough to be adopted. It is asked
+	// repeatedly for Patience (default 10 s), so that a busy machine does not cost a healthy
+	// process.
 	Answers  func(context.Context) error
 	Patience time.Duration
-	// Leave says, from the cause of the context's end, whether to leave the
-	// process running. nil: never.
+	// Leave decides, from the cause of the context's end, whether to leave the process running.
+	// It may be nil: never.
 	Leave func(cause error) bool
 
 	mu     sync.Mutex
@@ -106,7 +104,7 @@ func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
 	return nil
 }
 
-// Alive says whether a process of ours runs, of this life or an earlier one.
+// Alive reports whether a process of ours runs, from this life or an earlier one.
 func (l *Lasting) Alive() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,13 +142,13 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 		answer := l.askUntilReady(ctx, newest)
 		switch {
 		case ctx.Err() != nil:
-			// Neither adopted nor replaced: whoever comes next decides.
+			// neither adopted nor replaced: the next life decides
 			return newest, nil
 		case answer == nil && newest.tag == tag && !renew:
 			newest.inService = true
 			return newest, nil
 		case answer != nil && (newest.inService || failed || newest.adopted):
-			// It would be in the way of a new one and serves nobody.
+			// it would obstruct a new one and serves nobody
 			l.endAll(syscall.SIGKILL, 0)
 		}
 	}
@@ -191,8 +189,8 @@ func (l *Lasting) startProcess(tag string) (*lasting, error) {
 	}
 	defer unix.Close(null)
 
-	// Open for reading too, so that the pipe never breaks for the process;
-	// non-blocking, so that a pipe nobody reads never holds it up.
+	// Open for reading too, so that the pipe never breaks for the process. Non-blocking, so that
+	// a pipe without a reader never blocks the process.
 	out, err := unix.Open(l.Pipe, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: open its log pipe: %w", l.Path, err)
@@ -238,7 +236,7 @@ func (l *Lasting) startProcess(tag string) (*lasting, error) {
 	return p, nil
 }
 
-// forget takes an ended process off the list.
+// forget removes an ended process from the list.
 func (l *Lasting) forget(p *lasting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,7 +244,7 @@ func (l *Lasting) forget(p *lasting) {
 	l.saveList()
 }
 
-// release lets go of all processes; they run on.
+// release stops watching all processes. They keep running.
 func (l *Lasting) release() {
 	l.mu.Lock()
 	procs := l.procs
@@ -293,8 +291,8 @@ func (l *Lasting) endAll(s syscall.Signal, limit time.Duration) {
 	}
 }
 
-// readPipe makes the pipe if need be and passes on what comes out of it until
-// the function given back is called, which passes on what is left and waits.
+// readPipe creates the pipe if need be and passes on its content until the returned function is
+// called. That function passes on the rest and waits.
 func (l *Lasting) readPipe() (func(), error) {
 	fail := func(err error) (func(), error) {
 		return nil, fmt.Errorf("log pipe %s: %w", l.Pipe, err)
@@ -331,15 +329,15 @@ func (l *Lasting) readPipe() (func(), error) {
 	}()
 
 	return func() {
-		// What is there now is read at once; nobody waits for more.
+		// Read what is there now, without waiting for more.
 		_ = f.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		<-done
 		_ = f.Close()
 	}, nil
 }
 
-// saveList writes the list; l.mu is held. Like all of the file, it is an aid: a
-// failure costs the next life an adoption.
+// saveList writes the list. l.mu is held. The file is only an aid: without it, the next life
+// cannot adopt the process.
 func (l *Lasting) saveList() {
 	if len(l.procs) == 0 {
 		_ = os.Remove(l.PIDFile)
@@ -352,7 +350,7 @@ func (l *Lasting) saveList() {
 	_ = durable.Swap(l.PIDFile, b, 0o600)
 }
 
-// loadList reads the list once; l.mu is held.
+// loadList reads the list once. l.mu is held.
 func (l *Lasting) loadList() {
 	if l.known {
 		return

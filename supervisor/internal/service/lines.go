@@ -13,12 +13,10 @@ const (
 	tailLines = 200     // kept in memory for each service
 )
 
-// Lines is an io.Writer that cuts what a child writes into lines, makes them
-// safe to print (no control characters, no terminal escapes) and hands each
-// to the functions given. It keeps the last lines in memory.
-//
-// It is safe for concurrent use. A line is at most 8 KiB; a longer one comes
-// in pieces. Memory is bounded by 200 such lines.
+// Lines is an io.Writer that splits a child's output into lines, makes them safe to print (no
+// control characters, no terminal escapes), passes each to the given functions, and keeps the
+// last lines in memory. It is safe for concurrent use. A line has at most 8 KiB; a longer one
+// comes in pieces. Memory is bounded by 200 such lines.
 type Lines struct {
 	sinks []func(line string)
 
@@ -28,8 +26,8 @@ type Lines struct {
 	next int
 }
 
-// NewLines gives a writer that calls each of sinks, in order, for every line.
-// A sink is called with the writer's lock held and must not call back.
+// NewLines returns a writer that calls each of sinks, in order, for every line. It calls them
+// with its lock held: they must not call back.
 func NewLines(sinks ...func(line string)) *Lines { return &Lines{sinks: sinks} }
 
 // Write implements io.Writer. It never fails.
@@ -63,7 +61,7 @@ func (l *Lines) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Flush hands on a last line that had no newline.
+// Flush passes on a last line without a newline.
 func (l *Lines) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +89,7 @@ func (l *Lines) emitLine() {
 	}
 }
 
-// Tail gives the last n lines, oldest first.
+// Tail returns the last n lines, oldest first.
 func (l *Lines) Tail(n int) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,12 +28,12 @@ type running struct {
 // ErrUnknown is returned for the name of a service that does not exist.
 var ErrUnknown = errors.New("no such service")
 
-// NewManager returns a manager without services. What a service is made of may already hold it.
+// NewManager returns a manager without services. The parts of a service may already hold it.
 func NewManager(log *slog.Logger, now func() time.Time) *Manager {
 	return &Manager{log: log, now: now}
 }
 
-// Add checks the specs (unique names, known dependencies, no circle) and orders them; nothing
+// Add checks the specs (unique names, known dependencies, no circle) and orders them. Nothing
 // starts before [Manager.Run]. Add may be called once, before any other method.
 func (m *Manager) Add(specs ...Spec) error {
 	byName := map[string]Spec{}
@@ -79,11 +79,10 @@ func (m *Manager) Add(specs ...Spec) error {
 	return nil
 }
 
-// Run starts all services and blocks until ctx ended and every service has
-// stopped. They are stopped one by one, each before those it depends on; their
-// contexts end with the cause of ctx, which a [Lasting] asks for. The
-// error lists those that did not end within limit; nil when all did.
-// Run may be called once.
+// Run starts all services and blocks until ctx has ended and every service has stopped. It stops
+// them one by one, each before those it depends on. Their contexts end with the cause of ctx,
+// which a [Lasting] asks for. The error lists the services that did not end within limit. It is
+// nil if all did. Run may be called once.
 func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 	for _, r := range m.order {
 		// Not a child of ctx: the order of stopping is ours.
@@ -140,7 +139,7 @@ func (m *Manager) dependencies(s Spec) Condition {
 	return All(list...)
 }
 
-// unknown names what there is: who asks for a service has mistyped it.
+// unknown lists the services that exist, for a caller who has mistyped a name.
 func (m *Manager) unknown(name string) error {
 	var have []string
 	for _, r := range m.order {
@@ -163,8 +162,8 @@ func (m *Manager) find(name string) *running {
 	return m.order[i]
 }
 
-// Services gives a snapshot of all services but loops in start order, each with its
-// last n events.
+// Services returns a snapshot of all services but loops in start order, each with its last n
+// events.
 func (m *Manager) Services(n int) []Info {
 	out := make([]Info, 0, len(m.order))
 	for _, r := range m.order {
@@ -175,7 +174,7 @@ func (m *Manager) Services(n int) []Info {
 	return out
 }
 
-// Restart ends the run of a service and starts it anew; a pause ends at once.
+// Restart ends the run of a service and starts it again. It also ends a pause between runs.
 func (m *Manager) Restart(name string) error {
 	r := m.find(name)
 	if r == nil || r.spec.loop {
@@ -203,7 +202,7 @@ func (n Named) Info() Info {
 // Restart ends the run of the service and starts it again; see [Manager.Restart].
 func (n Named) Restart() error { return n.Manager.Restart(n.Name) }
 
-// Output gives the last n lines that a service wrote.
+// Output returns the last n lines that a service wrote.
 func (m *Manager) Output(name string, n int) ([]string, error) {
 	r := m.find(name)
 	if r == nil || r.spec.loop {
@@ -229,7 +228,7 @@ func (c *upCondition) Wait(ctx context.Context) error {
 	}
 }
 
-// String names the service and, one level deep, what it waits for itself.
+// String names the service and, one level deep, what it waits for.
 func (c *upCondition) String() string {
 	i := c.s.Info(0)
 	return fmt.Sprintf("service %s to be up (%s: %s)", c.s.spec.Name, i.State, i.Message)

@@ -24,9 +24,8 @@ type lasting struct {
 
 }
 
-// watchEnd begins to wait for the end of the process; ended is called once it has
-// come, before gone is closed. A pidfd refers to this process for ever, also
-// when its number is given away again (pidfd_open(2)).
+// watchEnd begins to wait for the end of the process. It calls ended then, before it closes gone.
+// A pidfd refers to this process for ever, even if its ID is used again (pidfd_open(2)).
 func (p *lasting) watchEnd(ended func()) error {
 	fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -76,7 +75,7 @@ func (p *lasting) reap() error {
 	}
 }
 
-// unwatch stops watching and waits until that is done; the process runs on.
+// unwatch stops watching and waits until that is done. The process keeps running.
 func (p *lasting) unwatch() {
 	_ = p.fd.Close()
 	<-p.gone
@@ -91,7 +90,7 @@ func (p *lasting) signal(s syscall.Signal) {
 	_ = rc.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), s, nil, 0) })
 }
 
-// procStat is what is needed of /proc/PID/stat.
+// procStat has the needed fields of /proc/PID/stat.
 type procStat struct {
 	state string
 	ticks string // start time

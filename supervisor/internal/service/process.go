@@ -19,12 +19,12 @@ type Runner interface {
 	Run(ctx context.Context, started func(pid int)) error
 }
 
-// Process is a [Runner] for a child process. The child leads a process group
-// of its own and gets SIGTERM from the kernel when this process dies.
+// Process is a [Runner] for a child process. The child leads a process group of its own and gets
+// SIGTERM from the kernel when this process dies.
 //
-// On the end of the context the child alone gets SIGTERM, so that it can stop
-// its own children in its own order; after StopTimeout, and in any case after
-// the child has ended, what is left of the group is killed.
+// When the context ends, only the child gets SIGTERM, so that it can stop its own children in its
+// own order. After StopTimeout, and in any case after the child has ended, the rest of the group
+// is killed.
 type Process struct {
 	Path        string   // absolute path of the program
 	Args        []string // without the program's name
@@ -33,21 +33,21 @@ type Process struct {
 	Credential  *syscall.Credential // nil: run as ourselves
 	StopTimeout time.Duration       // default 20 s
 	Log         io.Writer           // gets stdout and stderr; must not block for long
-	// Confine is called with each child right after its start, and then at most every half
-	// minute as long as it fails; nil: nothing.
+	// Confine is called with each child right after its start, and again at most every half
+	// minute while it fails. It may be nil.
 	Confine func(ctx context.Context, pid int) error
 	// PIDFile remembers the child across our own death, for KillStale. Empty:
 	// no such file. Its directory must not be writable by others.
 	PIDFile string
 }
 
-// ExitError says how a process ended by itself.
+// ExitError describes how a process ended by itself.
 type ExitError struct {
 	Code   int    // exit code, -1 when a signal ended it
 	Signal string // name of that signal
 }
 
-// Error words the end for people.
+// Error describes the end for people.
 func (e *ExitError) Error() string {
 	if e.Signal != "" {
 		return "killed by " + e.Signal
@@ -57,9 +57,9 @@ func (e *ExitError) Error() string {
 
 const defaultStopTimeout = 20 * time.Second
 
-// Run implements [Runner]. It keeps its operating system thread for the whole
-// life of the child: Linux ties the parent death signal to the thread that
-// started the child, not to the process.
+// Run implements [Runner]. It keeps its operating system thread for the whole life of the child,
+// because Linux ties the parent death signal to the thread that started the child, not to the
+// process.
 func (p *Process) Run(ctx context.Context, started func(pid int)) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -135,10 +135,9 @@ func (p *Process) stopProcess(proc *os.Process, ended <-chan struct{}, hung bool
 	}
 }
 
-// killGroup kills what is left of a process group. The group id stays
-// reserved while any member lives, so it cannot hit a stranger unless the
-// group is already empty and the id was given away since: the window is the
-// time between the child's end and this call.
+// killGroup kills the rest of a process group. The group ID stays reserved while any member
+// lives, so it cannot hit a stranger unless the group is already empty and the ID was used again
+// between the child's end and this call.
 func killGroup(pgid int) { _ = syscall.Kill(-pgid, syscall.SIGKILL) }
 
 func exitError(err error) error {

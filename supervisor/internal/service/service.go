@@ -19,25 +19,24 @@ type Health struct {
 	Limit    time.Duration // for one check, default 3 s
 	Fall     int           // default 2
 	Rise     int           // default 1
-	// Hang, unless nil, has a run ended that hangs.
+	// Hang configures when a hung run is ended. It may be nil: never.
 	Hang *Hang
 }
 
-// Spec says what a service is. Only Name and Runner are needed.
+// Spec describes a service. Only Name and Runner are needed.
 type Spec struct {
 	Name  string
 	After []string // names of services that must be Running before this one starts, and that stop after it
-	// Wait is called before every start; nil means nothing more to wait for.
+	// Wait is called before every start. It may be nil.
 	Wait Condition
-	// Prepare is called after Wait and before every start, to write
-	// configuration for example. Its error is shown, not counted as a crash,
-	// and it is tried again every two seconds: a person is expected to fix
-	// the cause.
+	// Prepare is called after Wait and before every start, to write configuration for example.
+	// Its error is shown and does not count as a crash. It is repeated every two seconds until an
+	// administrator has fixed the cause.
 	Prepare func(context.Context) error
 	Runner  Runner
 	Backoff Backoff
 	Health  *Health
-	// Output is where the runner's output went, for the last line of a crash.
+	// Output has the runner's output, for the last line before a crash.
 	Output *Lines
 	// Ended is called after each run that was not ended on request.
 	Ended func(ran time.Duration, err error)
@@ -79,7 +78,7 @@ func newService(spec Spec, log *slog.Logger, now func() time.Time) *Service {
 	return s
 }
 
-// Info gives a snapshot with the last n events.
+// Info returns a snapshot with the last n events.
 func (s *Service) Info(n int) Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +91,7 @@ func (s *Service) Info(n int) Info {
 	return i
 }
 
-// Restart ends a run (or a pause between runs) and starts anew.
+// Restart ends a run (or a pause between runs) and starts again.
 func (s *Service) Restart() {
 	s.mu.Lock()
 	stop := s.restart
@@ -203,7 +202,7 @@ func (s *Service) loop(ctx context.Context, dependencies Condition) {
 	}
 }
 
-// awaitReady waits for everything a start needs; false means ctx ended.
+// awaitReady waits for everything a start needs. It returns false if ctx ends.
 func (s *Service) awaitReady(ctx context.Context, dependencies Condition) bool {
 	for {
 		if s.awaitCondition(ctx, dependencies) != nil || s.awaitCondition(ctx, s.spec.Wait) != nil {

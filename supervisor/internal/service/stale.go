@@ -16,8 +16,8 @@ import (
 // staleWait is how long a killed child of an earlier life may take to vanish.
 const staleWait = 10 * time.Second
 
-// remember writes the child's process id and start time. It is an aid, so a
-// failure is not one of the child.
+// remember writes the child's process ID and start time. The file is only an aid, so a failure is
+// not reported.
 func (p *Process) remember(pid int) {
 	if p.PIDFile == "" {
 		return
@@ -35,10 +35,9 @@ func (p *Process) forget() {
 	}
 }
 
-// KillStale ends a child that an earlier life of ours left behind, with its
-// group: it got SIGTERM when we died, but may be slow or stuck. It is to be
-// called before a start. The start time tells the child from a stranger that
-// got the same process id.
+// KillStale kills a child of an earlier life, with its group: the child got SIGTERM when that
+// life ended, but may be slow or stuck. It must be called before a start. The start time tells
+// the child from another process with the same ID.
 func (p *Process) KillStale(ctx context.Context) error {
 	if p.PIDFile == "" {
 		return nil
@@ -75,8 +74,7 @@ func (p *Process) KillStale(ctx context.Context) error {
 	}
 }
 
-// startTicks gives the start time of a process that lives; a zombie counts as
-// gone.
+// startTicks returns the start time of a live process. A zombie counts as gone.
 func startTicks(pid int) (string, error) {
 	st, err := statOf(pid)
 	if err != nil {

@@ -2,8 +2,7 @@ package service
 
 import "time"
 
-// State is where a service stands. The words are part of the status document
-// and do not change.
+// State is the state of a service. The words are part of the status document and do not change.
 type State string
 
 // The states, in the order a healthy service passes through them.
@@ -38,5 +37,5 @@ type Info struct {
 	Events   []Event   `json:"events,omitempty"`   // oldest first, at most historySize
 }
 
-// historySize bounds the events kept for one service; the oldest go first.
+// historySize bounds the events kept for one service. The oldest go first.
 const historySize = 40
