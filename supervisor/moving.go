@@ -10,12 +10,12 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// A node that kept everything in a directory of its own and is told to use the
-// shared volume serves from the directory until all of it has been copied;
-// then it stops for the last few files, and starts anew on the volume.
+// A node with local storage whose configuration now names the shared volume serves from the
+// directory until nearly all of it has been copied. Then it stops for the last few files, and
+// starts again on the volume.
 
-// runNode runs a configured node until ctx ends or a reload is asked for. A
-// node with a move before it is run as it was while it is copied.
+// runNode runs a configured node until ctx ends or a reload is requested. While a move is
+// pending, the node runs with its former settings during the copy.
 func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings, differs error) error {
 	s.recovery.Switch(ctx, cfg)
 	m := storage.PendingMigration(cfg, s.opt.Executable, s.opt.Log)

@@ -26,10 +26,10 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// A reset is ordered by a file beside appliance.yaml and done between two lives
-// of the node: all that it has made goes, appliance.yaml included, and the file
-// last. A process that ends meanwhile goes on at its next start. The same takes
-// back a set-up that no other machine knows of yet.
+// A file beside appliance.yaml orders a reset, which is done between two lives of the node: it
+// removes everything that the node has created, including appliance.yaml, and the order last. A
+// process that ends meanwhile continues at its next start. The same undoes a set-up that no other
+// machine knows yet.
 
 // errAnew ends a life of the node that is followed by a reset.
 var errAnew = errors.New("reset")
@@ -37,11 +37,11 @@ var errAnew = errors.New("reset")
 // errReset marks a reset that has stopped.
 var errReset = errors.New("reset")
 
-// order is that file: the settings as they were, since they tell what is the
-// node's.
+// order is the content of that file: the former settings, because they show what belongs to the
+// node.
 type order struct {
 	Settings []byte `json:"settings"`
-	// Answers tells to look for answers given with the machine afterwards.
+	// Answers reports whether to search for answers given with the machine afterwards.
 	Answers bool `json:"answers"`
 }
 
@@ -50,7 +50,7 @@ type resetter struct {
 	opt   Options
 	setup *setup.Machine
 	leave func(why error) // ends the life of the node
-	// copied says why this machine may not act for its node, "" when it may.
+	// copied returns why this machine may not act for its node, or "".
 	copied func() string
 
 	mu    sync.Mutex
@@ -61,7 +61,7 @@ func (r *resetter) orderFile() string {
 	return filepath.Join(filepath.Dir(r.opt.ConfigPath), ".reset-"+filepath.Base(r.opt.ConfigPath))
 }
 
-// ordered gives the order that is under way, nil for none.
+// ordered returns the order that is under way, or nil.
 func (r *resetter) ordered() (*order, error) {
 	b, _, err := durable.ReadFile(r.orderFile(), 2<<20, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -161,8 +161,8 @@ func (r *resetter) Resetting() (api.Resetting, error) {
 	return api.Resetting{UnderWay: o != nil, Fault: r.fault}, err
 }
 
-// toReset gives the settings of the node that is there, or that the set-up was
-// about to make.
+// toReset returns the settings of the present node, or of the one that the set-up was about to
+// create.
 func (r *resetter) toReset() ([]byte, *settings.Settings, error) {
 	text, err := os.ReadFile(r.opt.ConfigPath)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,7 +180,7 @@ func (r *resetter) toReset() ([]byte, *settings.Settings, error) {
 	return text, nodeapi.FollowTable(cfg), nil
 }
 
-// mayReset finds what is to be removed, and refuses what others would lose.
+// mayReset returns what to remove, and refuses what others would lose.
 func (r *resetter) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, error) {
 	var t nodes.Table
 	if b, _, err := durable.ReadFile(filepath.Join(cfg.DataDir, nodes.File), nodes.MaxTable,
@@ -207,7 +207,7 @@ func (r *resetter) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, er
 	return p, t, nil
 }
 
-// carryOut does what was ordered; it returns why that is not done yet.
+// carryOut carries out the order. It returns why that is not done yet.
 func (r *resetter) carryOut(ctx context.Context) error {
 	o, err := r.ordered()
 	if err == nil && o == nil {
@@ -232,8 +232,8 @@ func (r *resetter) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// notifyWorking tells systemd that this process is well until stop is called:
-// much data takes long.
+// notifyWorking reports to systemd that this process works, until stop is called: much data takes
+// long.
 func (r *resetter) notifyWorking(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -247,7 +247,7 @@ func (r *resetter) notifyWorking(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// eraseFiles may be repeated: what is gone already is no fault.
+// eraseFiles removes everything of the order. It may be repeated: missing files are no fault.
 func (r *resetter) eraseFiles(ctx context.Context, o *order) error {
 	cfg, err := o.settings(r.opt.Hostname)
 	if err != nil {

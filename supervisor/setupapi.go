@@ -29,15 +29,15 @@ func (s *Supervisor) baseSettings() settings.Settings {
 	return b
 }
 
-// readFacts looks at the machine.
+// readFacts returns the facts of the machine.
 func (s *Supervisor) readFacts(ctx context.Context) setup.Facts {
 	f := setup.Look(ctx, s.opt.Hostname, s.opt.Version, filepath.Join(s.baseSettings().DataDir, "bricks"))
 	f.Appliance = s.opt.InImage
 	return f
 }
 
-// newSetup makes the state machine. Its state is where the node's data is, as
-// far as that is known before appliance.yaml is.
+// newSetup creates the set-up. Its state is kept where the node's data is, as far as that is
+// known before appliance.yaml exists.
 func (s *Supervisor) newSetup() *setup.Machine {
 	b := s.baseSettings()
 	return setup.NewMachine(setup.Config{
@@ -107,7 +107,7 @@ func (s *Supervisor) addressLost() (address string, lost bool) {
 	return "", false
 }
 
-// running is the node that runs; nil: there is none.
+// running returns the node that runs, or nil.
 func (s *Supervisor) running() *life.Life {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,19 +42,19 @@ type Options struct {
 	// put another program into the place of this process and then does not
 	// return. nil: nothing.
 	Renew func()
-	// OnTrial reports whether the system runs a version that is not known to be
-	// good yet. nil: it never does.
+	// OnTrial reports whether the system runs a version that is not proven yet. It may be nil: it
+	// never does.
 	OnTrial func() bool
-	// InImage says that this is the appliance's image, which has all accounts: a
-	// child whose account is missing is not started, instead of run as root.
+	// InImage reports whether this is the appliance's image, which has all accounts: there a
+	// child without its account is not started, instead of run as root.
 	InImage bool
-	// Base is where a node keeps things before appliance.yaml says so.
+	// Base says where a node keeps things before appliance.yaml exists.
 	Base setup.Base
-	// Source looks for answers given with the machine, see setup.Config.
+	// Source searches for answers given with the machine, see setup.Config.
 	Source func(context.Context) (setup.Given, error)
 }
 
-// socket is that of the local API.
+// socket returns the path of the local API's socket.
 func (o Options) socket(cfg *settings.Settings) string {
 	if o.Socket != "" {
 		return o.Socket
@@ -81,7 +81,7 @@ type Supervisor struct {
 	board *status.Board
 }
 
-// New gives a supervisor; nothing happens before Run.
+// New returns a supervisor. It does nothing before Run.
 func New(opt Options) *Supervisor {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -104,13 +104,12 @@ func New(opt Options) *Supervisor {
 	return s
 }
 
-// configPoll is how often a missing or wrong file is looked at again.
+// configPoll is how often a missing or wrong file is read again.
 const configPoll = time.Second
 
-// Run runs the node until ctx ends, then stops its children in reverse order.
-// The error lists what did not stop, or says why nothing could be started
-// (the local API's socket, above all). A missing or wrong configuration is
-// not an error: it is served as status until it is fixed.
+// Run runs the node until ctx ends, then stops its children in reverse order. The error lists
+// what did not stop, or says why nothing could be started (above all, the local API's socket). A
+// missing or wrong configuration is not an error: the status reports it until it is fixed.
 func (s *Supervisor) Run(ctx context.Context) error {
 	own, cancel := context.WithCancel(ctx)
 	stopped := s.reset.carryOut(ctx) // before the set-up does anything
@@ -156,8 +155,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 }
 
-// runWithout serves the status of a node that has no usable configuration,
-// until there is another than the one that was read.
+// runWithout serves the status of a node without a usable configuration, until the file differs
+// from the text read.
 func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) error {
 	base := s.baseSettings()
 	if cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err == nil { // a reset has stopped
@@ -209,8 +208,8 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 	})
 }
 
-// runNodeAs runs a configured node until ctx ends or a reload is asked for; m
-// is what is copied meanwhile, nil: nothing. differs is what of the file is not followed.
+// runNodeAs runs a configured node until ctx ends or a reload is requested. m is the move to make
+// meanwhile. It may be nil. differs says what of the file is not followed.
 func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, differs error, m *life.Move) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -290,7 +289,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 	return err
 }
 
-// record is where what is done through the supervisor of a node is written down.
+// record returns the audit log for acts through the supervisor of a node.
 func record(cfg *settings.Settings, log *slog.Logger) *audit.Log {
 	return audit.Open(audit.Config{
 		Dir:     cfg.AuditDir(),
@@ -326,9 +325,8 @@ func (s *Supervisor) guide() guide {
 	return guide{s.setup, s.network, s.readFacts, s.Status, s.addressLost}
 }
 
-// serveAPI serves the socket while body runs and returns when both have
-// ended; the API answers until the very end. The cause of a reload comes
-// through as life.ErrReload.
+// serveAPI serves the socket while body runs, and returns when both have ended. The API answers
+// until the end. A reload ends the context with the cause life.ErrReload.
 func (s *Supervisor) serveAPI(
 	ctx context.Context,
 	cancel context.CancelCauseFunc,
@@ -385,8 +383,8 @@ func (s *Supervisor) Status() status.Document {
 	}.Document(s.board, s.opt.Now())
 }
 
-// Reload starts the node again with the configuration file. The file is checked first, and the
-// running node goes on if it is wrong.
+// Reload starts the node again with the configuration file. It checks the file first: if that is
+// wrong, the running node continues.
 func (s *Supervisor) Reload() error {
 	cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
 	if err == nil {
@@ -399,7 +397,7 @@ func (s *Supervisor) Reload() error {
 	return nil
 }
 
-// copied says why this machine may not act for its node, "" when it may or there is none.
+// copied returns why this machine may not act for its node, or "" if it may or there is no node.
 func (s *Supervisor) copied() string {
 	s.mu.Lock()
 	n := s.node
@@ -431,7 +429,7 @@ func (s *Supervisor) endLife(why error) {
 	}
 }
 
-// Config returns the text of the configuration file; none: empty.
+// Config returns the text of the configuration file. It is empty if there is none.
 func (s *Supervisor) Config() ([]byte, error) {
 	b, err := os.ReadFile(s.opt.ConfigPath)
 	if errors.Is(err, os.ErrNotExist) {

@@ -1,17 +1,15 @@
-// Package backup writes and restores what cannot be made again: the keys of
-// the cluster and of its minions, the administrator's options, states and
-// pillars, and if wanted the job cache.
+// Package backup writes and restores what cannot be created again: the keys of the cluster and of
+// its minions, the administrator's options, states and pillars, and optionally the job cache.
 //
-// A backup is a tar archive, compressed with gzip and encrypted with age, for
-// recipients (public keys) or with a passphrase. It is never in clear on a
-// disk. Its first entry is the [Manifest].
+// A backup is a tar archive, compressed with gzip and encrypted with age, for recipients (public
+// keys) or with a passphrase. It is never in clear on a disk. Its first entry is the [Manifest].
 //
-// Whoever has a recipient's public key can encrypt for it. An archive is therefore
-// signed by the cluster's key, or that of the master of a node alone, and
-// restored only if that key is trusted ([Trust]); a passphrase proves its maker
-// by itself. What is in an archive is nevertheless as hostile as any input: only regular files in known
-// places are taken, with bounded sizes and numbers, and nothing is put into its place before the whole
-// archive was read and found whole.
+// Anybody with a recipient's public key can encrypt for it. So the cluster's key signs the
+// archive, or that of the master of a node alone, and an archive is restored only if that key is
+// trusted ([Trust]). A passphrase proves its maker by itself. The content of an archive is still
+// as hostile as any input: a restore accepts only regular files in known places, with bounded
+// sizes and numbers, and puts nothing into place before it has read and checked the whole
+// archive.
 package backup
 
 import (
@@ -43,7 +41,7 @@ import (
 // 2 has a signature as its last entry; 1 is still read.
 const format = 2
 
-// Manifest says what an archive is.
+// Manifest describes an archive.
 type Manifest struct {
 	Format  int       `json:"format"`
 	Created time.Time `json:"created"`
@@ -54,12 +52,12 @@ type Manifest struct {
 	Shared  bool      `json:"shared"`  // of a cluster: its minions know the cluster's key, not a node's
 }
 
-// Summary is what was written or restored.
+// Summary describes what was written or restored.
 type Summary struct {
 	Manifest Manifest
 	Files    int
 	Bytes    int64
-	// Signer is the hash of the key that signed the archive; empty: it is not
+	// Signer is the hash of the key that signed the archive. It is empty if the archive is not
 	// signed.
 	Signer string
 	// Skipped are things in the trees that a backup does not take (links,
@@ -96,13 +94,12 @@ type tree struct {
 	base, rel string
 	// master is true where files belong to the account of the master.
 	master bool
-	// skip tells what below is made again by itself.
+	// skip reports which paths below are created again by themselves.
 	skip func(rel string) bool
 }
 
-// treesOf are the parts, in their order in the archive. They are those of the
-// storage itself, not this node's copies of a volume's: what is restored into
-// a copy would be gone at its next pass.
+// treesOf returns the parts in their order in the archive. They are in the storage itself, not in
+// this node's copies of a volume: files restored into a copy would vanish at its next pass.
 func treesOf(s *settings.Settings, jobs bool) []tree {
 	list := []tree{
 		{
@@ -144,9 +141,8 @@ func treesOf(s *settings.Settings, jobs bool) []tree {
 	return list
 }
 
-// Write writes a backup for the recipients, at least one. What is skipped is
-// in the summary; a file that cannot be read is an error, and w then holds
-// nothing that can be restored.
+// Write writes a backup for the recipients, at least one. The summary names what was skipped. A
+// file that cannot be read is an error, and w then holds nothing that can be restored.
 func Write(ctx context.Context, w io.Writer, o Options, recipients ...age.Recipient) (Summary, error) {
 	sum := Summary{Manifest: Manifest{
 		Format:  format,
@@ -244,7 +240,7 @@ func (b *writer) writeAll(o Options, from *settings.Settings, key *signKey) erro
 	return b.writeText(signatureName, text)
 }
 
-// header begins an entry; what is written to the writer given back is signed.
+// header begins an entry. What is written to the returned writer is signed.
 func (b *writer) header(h *tar.Header) (io.Writer, error) {
 	b.digest.addHeader(h)
 	return io.MultiWriter(b.tar, b.digest), b.tar.WriteHeader(h)
@@ -284,8 +280,8 @@ func (b *writer) writeTree(t tree) error {
 	return b.writeFolder(root, t, ".")
 }
 
-// writeFolder writes what lies in a folder of a tree. It is not fs.WalkDir, which ends at a folder
-// whose name is no UTF-8.
+// writeFolder writes the content of a folder of a tree. It does not use fs.WalkDir, which ends at
+// a folder whose name is not UTF-8.
 func (b *writer) writeFolder(root *os.Root, t tree, folder string) error {
 	f, err := root.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
@@ -340,7 +336,7 @@ func (b *writer) writeEntry(root *os.Root, t tree, rel string, e fs.DirEntry) er
 	return b.writeFile(root, rel, name)
 }
 
-// skipped notes a thing that is not taken. A name may come from anybody who writes there.
+// skipped notes something that is left out. The name is untrusted.
 func (b *writer) skipped(name, why string) {
 	switch n := len(b.sum.Skipped); {
 	case n < maxSkipped:
@@ -350,7 +346,7 @@ func (b *writer) skipped(name, why string) {
 	}
 }
 
-// writeDir keeps the mode of a directory, and empty ones.
+// writeDir writes a directory with its mode, so that empty ones are kept.
 func (b *writer) writeDir(name string, e fs.DirEntry) error {
 	fi, err := e.Info()
 	if err != nil {
@@ -365,8 +361,7 @@ func (b *writer) writeDir(name string, e fs.DirEntry) error {
 	return err
 }
 
-// writeFile writes one file; it opens it again when it changed its length
-// meanwhile.
+// writeFile writes one file. It opens the file again if its length has changed meanwhile.
 func (b *writer) writeFile(root *os.Root, rel, name string) error {
 	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,11 +15,10 @@ import (
 	"saltern/internal/room"
 )
 
-// folder is an open directory below one that only root writes. The folders on
-// the way belong to the master's account, which could put a link in the place
-// of any of them while root works there: each is opened by its name in the one
-// above, and a link is followed only in a folder that nobody but root, or who
-// we are, can change.
+// folder is an open directory below one that only root writes. The folders on the way belong to
+// the master's account, which could replace any of them by a link while root works there. So each
+// is opened by its name in the one above, and links are followed only in a folder that nobody but
+// root, or this process's account, can change.
 type folder struct {
 	fd   int
 	path string
@@ -74,13 +73,13 @@ func (f folder) openChild(name string) (folder, error) {
 	return folder{fd, filepath.Join(f.path, name)}, nil
 }
 
-// isProtected reports whether only root, or who we are, can change the folder.
+// isProtected reports whether only root, or this process's account, can change the folder.
 func (f folder) isProtected() bool {
 	var st unix.Stat_t
 	return unix.Fstat(f.fd, &st) == nil && (st.Uid == 0 || int(st.Uid) == os.Geteuid()) && st.Mode&0o022 == 0
 }
 
-// asRoot gives the folder as an [os.Root].
+// asRoot returns the folder as an [os.Root].
 func (f folder) asRoot() (*os.Root, error) { return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.fd)) }
 
 // openFile opens a regular file for reading.
@@ -104,8 +103,8 @@ func (f folder) openFile(name string) (*os.File, error) {
 	return file, nil
 }
 
-// readKey reads a key file; a link to another file of the same folder is
-// followed once, as masters make one of master.pem.
+// readKey reads a key file. It follows one link to another file of the same folder, because
+// masters create master.pem as such a link.
 func (f folder) readKey(name string) ([]byte, error) {
 	to := make([]byte, 256)
 	if n, err := unix.Readlinkat(f.fd, name, to); err == nil {
@@ -119,7 +118,7 @@ func (f folder) readKey(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, 64<<10))
 }
 
-// lstat tells what is at name without following a link.
+// lstat describes what is at name without following a link.
 func (f folder) lstat(name string) (st unix.Stat_t, err error) {
 	if err := unix.Fstatat(f.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return st, f.pathError("stat", name, err)
@@ -127,8 +126,8 @@ func (f folder) lstat(name string) (st unix.Stat_t, err error) {
 	return st, nil
 }
 
-// makeDir makes a folder with its owner; uid -1 leaves it ours. One that is there
-// is left as it is.
+// makeDir creates a folder with its owner. With uid -1 it stays ours. An existing one stays as it
+// is.
 func (f folder) makeDir(name string, mode fs.FileMode, uid, gid int) error {
 	err := unix.Mkdirat(f.fd, name, 0o700)
 	if errors.Is(err, unix.EEXIST) {
@@ -160,8 +159,8 @@ func (f folder) makeDir(name string, mode fs.FileMode, uid, gid int) error {
 	return os.Chown(self, uid, gid)
 }
 
-// moveIn moves a file from a path that only root writes to name, over what is
-// there. From another file system it is copied.
+// moveIn moves a file from a path that only root writes to name, and replaces what is there. From
+// another file system it copies.
 func (f folder) moveIn(from, name string) error {
 	err := unix.Renameat(unix.AT_FDCWD, from, f.fd, name)
 	if !errors.Is(err, unix.EXDEV) {

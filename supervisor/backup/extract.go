@@ -74,7 +74,7 @@ func (x *extractor) stageArchive(r io.Reader, dir string, identities []age.Ident
 func (x *extractor) unpack(r io.Reader, root *os.Root) error {
 	x.digest = newDigest()
 
-	// The bound on what is unpacked covers headers and padding too.
+	// The bound also covers headers and padding.
 	in := &io.LimitedReader{R: r, N: x.limits.Bytes + int64(x.limits.Entries)*1536}
 	for n, t := 0, tar.NewReader(in); ; n++ {
 		if x.ctx.Err() != nil {

@@ -13,8 +13,7 @@ const (
 	maxFile  = 4 << 30
 )
 
-// Limits bound what is taken from an archive. Zero values stand for the
-// defaults.
+// Limits bound what is read from an archive. Zero values mean the defaults.
 type Limits struct {
 	Bytes   int64 // of all files; default 64 GiB
 	Entries int   // default 4 million
@@ -30,8 +29,9 @@ func (l Limits) filled() Limits {
 	return l
 }
 
-// CheckName reports why a name is none that a backup takes: relative, separated by
-// slashes, of ordinary components. The error goes on from the name ("has a name ...").
+// CheckName returns why a backup refuses a name, or nil. Good names are relative, separated by
+// slashes, of ordinary components. The error continues a sentence that begins with the name ("has
+// a name ...").
 func CheckName(name string) error { return checkName(name) }
 
 // checkName accepts relative slash-separated names of ordinary components, of any bytes but
@@ -51,8 +51,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// Plain reports whether a name is relative, and clean: no component is empty, "." or "..".
-// It is fs.ValidPath for names of any bytes, without ".".
+// Plain reports whether a name is relative and clean: no component is empty, "." or "..". It is
+// fs.ValidPath for names of any bytes, except for ".".
 func Plain(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if part == "" || part == "." || part == ".." {
@@ -64,7 +64,7 @@ func Plain(name string) bool {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// leadsUp reports whether a name has a part ".." for a program that takes backslashes for
+// leadsUp reports whether a name has a component ".." for a program that treats backslashes as
 // slashes.
 func leadsUp(name string) bool {
 	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '/' || r == '\\' })

@@ -16,23 +16,22 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Target is where a backup is restored to.
+// Target describes where a backup is restored to.
 type Target struct {
 	Settings *settings.Settings
 	// Force restores over accepted minions.
 	Force bool
-	// Stamp names the directory with what was there before; it must be new.
+	// Stamp names the directory for the replaced files. It must be new.
 	Stamp  string
 	Limits Limits
-	// Trust says whose archives are believed, beside those of this node's own
-	// key.
+	// Trust lists the trusted keys, in addition to this node's own.
 	Trust Trust
 }
 
 // errNotFresh means that the node has accepted minions already.
 var errNotFresh = errors.New("this node has accepted minions already")
 
-// Config is the appliance.yaml inside a backup; nil when there is none.
+// Config is the appliance.yaml inside a backup. It may be nil: there is none.
 type Config []byte
 
 // Restore reads a whole archive into a directory beside the node's trees and,
@@ -113,7 +112,7 @@ func syncFS(dir string) error {
 	return nil
 }
 
-// kindFault says that minions would not know the key they are shown.
+// kindFault returns the fault that minions would not recognise the key of the master.
 func kindFault(shared bool) error {
 	if shared {
 		return errors.New("the backup is of a node of a cluster, this node is alone: set it up with mode form first")

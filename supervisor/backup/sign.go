@@ -20,18 +20,18 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// The signature is the last entry of an archive: RSA-PSS with SHA-256, by the
-// key that minions know the master by, over all entries before it. Encryption
-// for a recipient proves nothing about who made an archive; the signature does.
+// The signature is the last entry of an archive: RSA-PSS with SHA-256 over all entries before it,
+// by the key by which minions know the master. The encryption for a recipient does not prove who
+// made an archive. The signature does.
 const (
 	signatureName = "signature.json"
 	maxSignature  = 16 << 10
-	// signatureUse keeps the signature apart from all others of that key.
+	// signatureUse separates this signature from all others of that key.
 	signatureUse = "saltern backup, format 2\n"
 )
 
-// ErrUnsigned means that an archive for recipients has no signature, so that
-// anybody may have made it.
+// ErrUnsigned means that an archive for recipients has no signature, so that anybody may have
+// made it.
 var ErrUnsigned = errors.New("the backup is not signed: whoever knows a recipient's public key could have made it")
 
 // SignerError means that an archive is signed by a key that is not trusted.
@@ -42,8 +42,8 @@ func (e *SignerError) Error() string {
 	return "the backup is signed by a key not known here: " + e.Signer
 }
 
-// Trust says whose archives are believed. An archive that a passphrase opens
-// is always believed: nobody else can have made it.
+// Trust lists the keys whose archives are restored. An archive that a passphrase opens is always
+// trusted: nobody else can have made it.
 type Trust struct {
 	Signers  []string // hashes of public keys, as [nodeapi.KeyHash]
 	Unsigned bool     // archives without a signature too
@@ -70,8 +70,8 @@ type signature struct {
 	Sign   []byte `json:"signature"`
 }
 
-// Signer gives the hash of the key that signs the backups of a node, which is
-// the cluster's, or that of the master of a node that is alone.
+// Signer returns the hash of the key that signs the backups of a node: the cluster's, or that of
+// the master of a node that is alone.
 func Signer(s *settings.Settings) (string, error) {
 	k, err := signer(s)
 	if err != nil {
@@ -127,7 +127,7 @@ func signer(s *settings.Settings) (*signKey, error) {
 	return &signKey{key: key, public: public, hash: nodeapi.KeyHash(public)}, nil
 }
 
-// digest is what is signed: of each entry name, kind, mode, size and content.
+// digest is the signed hash: of each entry it covers name, kind, mode, size and content.
 type digest struct{ hash.Hash }
 
 func newDigest() digest {
@@ -136,7 +136,7 @@ func newDigest() digest {
 	return d
 }
 
-// addHeader adds a header; the content, of the size it says, follows.
+// addHeader adds a header. The content, of the header's size, follows.
 func (d digest) addHeader(h *tar.Header) {
 	fmt.Fprintf(d, "%q %d %o %d\n", h.Name, h.Typeflag, h.Mode, h.Size)
 }
@@ -150,7 +150,7 @@ func (k *signKey) signDigest(d digest) ([]byte, error) {
 	return json.Marshal(signature{Public: k.public, Sign: b})
 }
 
-// verify gives the hash of the key that made a signature over sum.
+// verify returns the hash of the key that made a signature over sum.
 func verify(text, sum []byte) (string, error) {
 	var s signature
 	if err := json.Unmarshal(text, &s); err != nil {

@@ -97,16 +97,15 @@ func runNft(ctx context.Context, script string) error {
 	return nil
 }
 
-// Open lets everybody reach the port of Salt's API, and no port of before; 0: none.
-// It needs what Apply needs.
+// Open opens the port of Salt's API to everybody, and closes former ones. With 0 no port stays
+// open. It needs the same rights as Apply.
 func Open(ctx context.Context, port uint16) error { return runNft(ctx, PortScript(port)) }
 
-// PortFile is in a node's data directory and says which port Open is to be called with:
-// the supervisor, which has not the right to, writes it, and marks the table of nodes as
-// changed ([nodes.Mark]).
+// PortFile is in a node's data directory and has the port for Open. The supervisor, which has no
+// right to call Open, writes it and marks the table of nodes as changed ([nodes.Mark]).
 const PortFile = "nodes.api"
 
-// ReadPort reads PortFile; 0 without one, or with another text.
+// ReadPort reads PortFile. It returns 0 if the file is missing or has no port.
 func ReadPort(dir string) uint16 {
 	b, err := durable.Read(filepath.Join(dir, PortFile), 16)
 	if err != nil {
@@ -119,7 +118,7 @@ func ReadPort(dir string) uint16 {
 	return uint16(n)
 }
 
-// PortScript gives the commands for Open.
+// PortScript returns the commands for Open.
 func PortScript(port uint16) string {
 	script := fmt.Sprintf("flush set inet %s %s\n", Table, ports)
 	if port != 0 {

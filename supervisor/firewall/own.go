@@ -29,8 +29,8 @@ const (
 	// ownTakes bounds the check of one file: a name in it may wait for a name
 	// server that is away.
 	ownTakes = 5 * time.Second
-	// ownTakesTogether bounds the checks of all files, one by one. Each may take its share
-	// of what is left: many names that no name server knows cost others no time.
+	// ownTakesTogether bounds the checks of all files, one by one. Each may take its share of the
+	// rest, so that a file with many unknown names costs the others no time.
 	ownTakesTogether = 40 * time.Second
 	// ownTakesLeast is for a file without names, whatever is left.
 	ownTakesLeast = 100 * time.Millisecond
@@ -45,11 +45,10 @@ type Fault struct {
 	Cause string // with the line, where there is one
 }
 
-// LoadOwn fills the chain "own" with those files of dir that nft accepts, in the
-// order of their names, in one change, and returns why the others are left out. A
-// file can do nothing but add statements to that chain. The chain is left alone
-// when it holds what LoadOwn gave it before, so that counters go on: loaded says
-// what that was ("" the first time), and the result is to be given to the next call.
+// LoadOwn fills the chain "own" in one change with those files of dir that nft accepts, in the
+// order of their names. It returns why the others are left out. A file can only add statements to
+// that chain. LoadOwn leaves the chain alone when it already has that content, so that its
+// counters continue: loaded is the result of the call before, or "" the first time.
 func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Fault, err error) {
 	files, faults, err := ownFiles(dir)
 	if err != nil {
@@ -83,7 +82,7 @@ type ownFile struct {
 	text []byte
 }
 
-// ownName is what a file is called that nft can be told of.
+// ownName matches the names of files that nft can include.
 var ownName = regexp.MustCompile(`^[A-Za-z0-9_.+-]+\.nft$`)
 
 // ownFiles reads the files of dir that may be loaded.
@@ -147,7 +146,7 @@ func acceptedFiles(ctx context.Context, files []ownFile, within time.Duration) (
 	return good, faults
 }
 
-// checkOwn has nft look at files without loading them, for limit at most.
+// checkOwn lets nft check files without loading them, for limit at most.
 func checkOwn(ctx context.Context, files []ownFile, limit time.Duration) error {
 	out, err := command.Exec{Limit: limit, Cut: true, Stdin: ownScript(files)}.Run(ctx,
 		[]string{"nft", "-c", "-f", "-"})
@@ -157,7 +156,7 @@ func checkOwn(ctx context.Context, files []ownFile, limit time.Duration) error {
 	return err
 }
 
-// ownScript gives the commands that put files into the chain "own", and nothing else.
+// ownScript returns the commands that put files into the chain "own", and nothing else.
 func ownScript(files []ownFile) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "flush chain inet %s %s\n", Table, ownChain)
@@ -167,7 +166,7 @@ func ownScript(files []ownFile) string {
 	return b.String()
 }
 
-// ownCause is the line of what nft says that speaks of a file: with its place.
+// ownCause returns the line of nft's output about a file, with its place.
 func ownCause(path string, err error) string {
 	if errors.Is(err, command.ErrTimeout) {
 		return "nft did not end in time: a name in it, perhaps, and no name server that answers"
@@ -190,7 +189,7 @@ func ownCause(path string, err error) string {
 	return first
 }
 
-// contents tells one set of files from another.
+// contents returns a text that differs between sets of files.
 func contents(files []ownFile) string {
 	var b strings.Builder
 	for _, f := range files {
@@ -199,7 +198,7 @@ func contents(files []ownFile) string {
 	return digest([]byte(b.String()))
 }
 
-// listOwn tells one content of the chain "own" from another, counters aside.
+// listOwn returns the content of the chain "own" without its counters.
 func listOwn(ctx context.Context) (string, error) {
 	out, err := command.Do(ctx, command.Exec{Limit: nftTakes}, "nft", "-s", "-n", "list", "chain", "inet",
 		Table, ownChain)
@@ -209,10 +208,10 @@ func listOwn(ctx context.Context) (string, error) {
 	return digest(out), nil
 }
 
-// staysInChain refuses text that could end the block that it is included in, or bring
-// in another file that does: everything in it is a statement of the chain then, or
-// refused by nft. It reads as nft's scanner does: comments to the end of a line,
-// strings in double quotes, over several lines if need be.
+// staysInChain refuses text that could end the block that it is included in, or include another
+// file that does. Everything else in it is a statement of the chain, or refused by nft. It reads
+// as nft's scanner does: comments to the end of a line, strings in double quotes, over several
+// lines if need be.
 func staysInChain(text []byte) error {
 	const (
 		code = iota
@@ -262,8 +261,8 @@ func staysInChain(text []byte) error {
 	return nil
 }
 
-// changesSet is what stands before the name of a set that a statement changes: who is a
-// node would be said by whoever sends a packet.
+// changesSet matches what precedes the name of a set that a statement changes. Such a statement
+// would let the sender of a packet decide who is a node.
 var changesSet = regexp.MustCompile(`\b(add|update|delete)\s+$`)
 
 // isWord reports whether word stands at text[i:] by itself.

@@ -16,10 +16,10 @@ import (
 
 // What the loader of the rules leaves in [Dir] (image/profile, usr/libexec/saltern/rules).
 const (
-	// rulesFile has the digest of the rules as they were loaded; [NoteRules] writes it.
+	// rulesFile has the digest of the loaded rules. [NoteRules] writes it.
 	rulesFile = "rules"
-	// refusedFile has what nft said of /etc/nftables.conf, when the rules of before, or
-	// the image's own, hold in its place.
+	// refusedFile has nft's complaint about /etc/nftables.conf, while the former rules or the
+	// image's own hold instead.
 	refusedFile = "rules.refused"
 )
 
@@ -40,8 +40,8 @@ type Wall struct {
 	Port  uint16 // of Salt's API; 0: it is not served
 }
 
-// Keep fills the sets and the chain of the administrator's rules, looks whether all
-// is as it should be, and writes the report. The error is for systemd's journal.
+// Keep fills the sets and the chain of the administrator's rules, checks the firewall, and writes
+// the report. The error is for systemd's journal.
 func (w Wall) Keep(ctx context.Context) error {
 	before, _ := readReport(w.Dir, FirewallFile) // a broken one: the rules are loaded again
 	r := Report{Loaded: before.Loaded}
@@ -67,8 +67,8 @@ func (w Wall) Keep(ctx context.Context) error {
 	return errors.Join(err, Write(w.Dir, FirewallFile, r))
 }
 
-// fillSets returns why the sets and the administrator's chain cannot be filled; what is
-// wrong with the administrator's rules is in the report.
+// fillSets returns why the sets and the administrator's chain cannot be filled. Faults of the
+// administrator's rules go into the report.
 func (w Wall) fillSets(ctx context.Context, r *Report) error {
 	if _, err := firewall.Rules(ctx); err != nil {
 		r.Loaded = ""

@@ -1,7 +1,7 @@
-// Package guards looks at what guards a machine made from the image: the firewall,
-// AppArmor's profiles, and the configurations of sshd, chrony and journald. It looks
-// as root, in services of systemd that timers start; the supervisor, which may not,
-// reads their reports and shows what they found.
+// Package guards checks what protects a machine made from the image: the firewall, AppArmor's
+// profiles, and the configurations of sshd, chrony and journald. Services of systemd, which
+// timers start, check as root. The supervisor, which may not, reads their reports and shows the
+// findings.
 package guards
 
 import (
@@ -21,7 +21,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Dir is where the reports are; the services make it.
+// Dir has the reports. The services create it.
 const Dir = "/run/saltern-guards"
 
 // The reports.
@@ -35,9 +35,9 @@ const (
 const containerFile = "/run/systemd/container"
 
 const (
-	// every is how often the timers start a look, of systemd's units.
+	// every is how often systemd's timers start a check.
 	every = 5 * time.Minute
-	// silentFor is how old a report may be: two looks may be missed.
+	// silentFor is how old a report may be: two checks may be missed.
 	silentFor = 2*every + 2*time.Minute
 
 	maxReport   = 256 << 10
@@ -45,7 +45,7 @@ const (
 	maxCause    = 400
 )
 
-// A Report is what one service found.
+// A Report has the findings of one service.
 type Report struct {
 	At       time.Time        `json:"at"`
 	Ran      time.Duration    `json:"ran"` // how long the machine had run by then; see uptime
@@ -75,8 +75,8 @@ func writeReport(dir, name string, r Report) error {
 	return nil
 }
 
-// uptime is how long this machine has run, without the time for which it was suspended, and
-// whatever somebody does to its clock: as the timers count that start a look
+// uptime returns how long this machine has run, without the time for which it was suspended, and
+// whatever somebody does to its clock. The timers that start a check count the same
 // (systemd.timer, CLOCK_MONOTONIC).
 func uptime() time.Duration {
 	var t unix.Timespec
@@ -86,7 +86,7 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// readReport returns a report; a missing one is empty.
+// readReport returns a report. A missing one is empty.
 func readReport(dir, name string) (Report, error) {
 	text, err := durable.Read(filepath.Join(dir, name), maxReport)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,13 +102,14 @@ func readReport(dir, name string) (Report, error) {
 	return r, nil
 }
 
-// codes are those that a report may have.
+// codes are the codes that a report may have.
 var codes = []status.Code{status.FirewallWrong, status.FirewallOwn, status.ProfileOff, status.SSHConfig,
 	status.TimeAway, status.JournalConfig}
 
-// Findings returns what the reports in dir say, and that nothing looks when they are
-// missing or old, for who has run for so long. Without dir nothing guards this machine in
-// our name, and nothing is found. It reads files in memory only and does not block.
+// Findings returns the findings of the reports in dir. If reports are missing or old on a machine
+// that has run for long enough, it returns that nothing checks. Without dir nothing protects this
+// machine in our name, and there are no findings. Findings only reads files in memory and does
+// not block.
 func Findings(dir string, running time.Duration) []status.Finding {
 	if _, err := os.Stat(dir); err != nil {
 		return nil

@@ -21,7 +21,7 @@ import (
 // programTakes bounds each program that is asked.
 const programTakes = 20 * time.Second
 
-// A System is a machine whose guards are looked at. Its zero value is none; see [Machine].
+// A System is a machine whose guards are checked. Its zero value is none; see [Machine].
 type System struct {
 	Profiles string         // directory with the AppArmor profiles that have to be enforced
 	Loaded   string         // the kernel's list of profiles
@@ -37,7 +37,7 @@ func Machine() System {
 	}
 }
 
-// Look returns what is wrong with the guards other than the firewall.
+// Look returns the findings about the guards other than the firewall.
 func (s System) Look(ctx context.Context) (out []status.Finding) {
 	out = append(out, s.profiles()...)
 	out = append(out, s.checkSSH(ctx)...)
@@ -99,11 +99,11 @@ func (s System) profiles() (out []status.Finding) {
 // sshd wants to be called by its whole path.
 const sshd = "/usr/sbin/sshd"
 
-// unknownForNow is what the C library says of a name when no name server answers
-// (gai_strerror(3), EAI_AGAIN).
+// unknownForNow is the C library's text for a name when no name server answers (gai_strerror(3),
+// EAI_AGAIN).
 const unknownForNow = "Temporary failure in name resolution"
 
-// notInstalled reports whether a program could not be run since it is not there.
+// notInstalled reports whether a program could not be run because it is missing.
 func notInstalled(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
 }
@@ -161,15 +161,15 @@ func chronySources(list string) (sources, heard int) {
 	return sources, heard
 }
 
-// complaint is how systemd's readers of configurations speak of a line that they
-// leave out. journalctl is to find it, too, and has other classes of characters.
+// complaint matches the message of systemd's readers of configurations about a line that they
+// leave out. journalctl uses the expression, too, and has other classes of characters.
 var complaint = regexp.MustCompile(`^/[^ ]+\.conf(\.d/[^ ]+\.conf)?:[0-9]+: `)
 
 // maxComplaints bounds the lines that are read.
 const maxComplaints = 200
 
-// journal finds lines of its configuration that journald, as it runs, has left out. It says
-// so at its start, and much else later: lines of other kinds are not counted.
+// journal finds lines of its configuration that the running journald has left out. journald logs
+// them at its start, and much else later: only this kind of message counts.
 func (s System) journal(ctx context.Context) (out []status.Finding) {
 	pid, err := command.Do(ctx, s.Program, "systemctl", "show", "-P", "MainPID", "systemd-journald.service")
 	if err != nil {

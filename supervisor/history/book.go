@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// maxFile bounds the file; one older one is kept.
+// maxFile bounds the file. One older file is kept.
 const maxFile = 512 << 10
 
 // Book is the file of events. It is safe for concurrent use.
@@ -59,8 +59,8 @@ func (b *Book) Append(events []Event) error {
 	return nil
 }
 
-// Last gives the events of a query, the oldest first. Lines that cannot be read, for a
-// power cut, are left out.
+// Last returns the events of a query, the oldest first. It leaves out unreadable lines, which a
+// power cut may have left.
 func (b *Book) Last(q Query) ([]Event, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // maxCourse bounds the file of a [Course] in bytes.
 const maxCourse = 256 << 10
 
-// Sample is how a node is at one moment. What is nil is not known.
+// Sample is the state of a node at one moment. nil values are unknown.
 type Sample struct {
 	At      time.Time
 	Minions *int
@@ -50,10 +50,11 @@ type slot struct {
 	memory      func() uint64
 }
 
-// NewCourse keeps the points in the file path. Nothing is read before the first Note.
+// NewCourse returns a course with its points in the file path. It reads nothing before the first
+// Note.
 func NewCourse(path string, log *slog.Logger) *Course { return &Course{path: path, log: log} }
 
-// Note takes a sample. It does not block.
+// Note adds a sample. It does not block.
 func (c *Course) Note(s Sample) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +122,7 @@ func (s *slot) asPoint() control.Point {
 	return p
 }
 
-// Points are those of the last day before now, the oldest first.
+// Points returns the points of the last day before now, the oldest first.
 func (c *Course) Points(now time.Time) []control.Point {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +139,7 @@ func pointsSince(points []control.Point, now time.Time) []control.Point {
 	return out
 }
 
-// loadPoints puts the points of earlier lives before those of this one.
+// loadPoints adds the points of earlier lives before those of this one.
 func (c *Course) loadPoints() {
 	var old []control.Point
 	b, err := durable.Read(c.path, maxCourse)
@@ -170,5 +171,5 @@ func (c *Course) savePoints() {
 	c.broken = err != nil
 }
 
-// Wait waits for what is being written, but not for a disk that hangs.
+// Wait waits for pending writes, but not for a disk that hangs.
 func (c *Course) Wait() { c.files.Wait(2 * time.Second) }

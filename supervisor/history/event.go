@@ -1,6 +1,6 @@
-// Package history keeps what happened to a node and to its cluster as this node
-// saw it: what differs between one status and the next, in a file of bounded size
-// that outlives the supervisor.
+// Package history keeps the events of a node and its cluster as this node saw them: the
+// differences between one status and the next, in a file of bounded size that outlives the
+// supervisor.
 package history
 
 import (
@@ -21,7 +21,7 @@ type Event struct {
 	Text    string      `json:"text"`
 }
 
-// Kind says what an event is about.
+// Kind is the subject of an event.
 type Kind string
 
 // The kinds.
@@ -37,8 +37,7 @@ const (
 	Upgrade Kind = "upgrade" // this node began an upgrade of all nodes in the window, or ended it
 )
 
-// compare gives what happened between two statuses of a node; old is nil at the
-// start.
+// compare returns the events between two statuses of a node. old is nil at the start.
 func compare(old *status.Document, now status.Document) (out []Event) {
 	add := func(k Kind, code status.Code, subject, format string, args ...any) {
 		out = append(out, Event{now.Time, k, code, subject, fmt.Sprintf(format, args...)})
@@ -141,7 +140,7 @@ func holders(v *status.Virtual) string {
 	return strings.Join(v.Nodes, " and ")
 }
 
-// serviceEvents gives what a service's own history has that the old status had not.
+// serviceEvents returns the events of a service's own history that the old status did not have.
 func serviceEvents(old *status.Document, s status.Service) (out []Event) {
 	var last time.Time
 	for _, o := range old.Services {
@@ -150,7 +149,7 @@ func serviceEvents(old *status.Document, s status.Service) (out []Event) {
 		}
 	}
 	for _, e := range s.Events {
-		// What it waits for while it starts says nothing later.
+		// What a service waits for during its start is of no interest later.
 		if e.Time.After(last) && e.State != "waiting" && e.State != "starting" {
 			out = append(out, Event{e.Time, Service, "", s.Name, e.Message})
 		}

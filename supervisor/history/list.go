@@ -10,10 +10,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// MaxEvents bounds what one node gives, and a list of all nodes.
+// MaxEvents bounds the events of one node, and of a list of all nodes.
 const MaxEvents = 20_000
 
-// Query says which events are asked for.
+// Query selects events.
 type Query struct {
 	Last  int       // so many, the newest; [MaxEvents] at most
 	Since time.Time // none before; zero: all
@@ -48,15 +48,15 @@ type Seen struct {
 	Event
 }
 
-// List is what the nodes of a cluster saw, the oldest first.
+// List has the events of the nodes of a cluster, the oldest first.
 type List struct {
 	Events []Seen `json:"events"`
 	// Unasked are the nodes that gave no answer, each with the reason.
 	Unasked map[string]string `json:"unasked,omitempty"`
 }
 
-// Add puts what a node saw into the list. The node may be hostile: of its events the
-// newest so many are taken, with texts of bounded length.
+// Add adds a node's events to the list. The node may be hostile: Add takes only the newest, up to
+// MaxEvents, and bounds their texts.
 func (l *List) Add(node string, events []Event) {
 	for _, e := range events[max(0, len(events)-MaxEvents):] {
 		e.Kind, e.Code = Kind(status.Clip(string(e.Kind))), status.Code(status.Clip(string(e.Code)))

@@ -9,12 +9,11 @@ import (
 	"saltern/supervisor/status"
 )
 
-// maxUnwritten bounds the events that wait for a disk; the oldest go first.
+// maxUnwritten bounds the events that wait for a disk. The oldest are dropped.
 const maxUnwritten = 1000
 
-// Recorder writes the events between one status and the next into a [Book]. The
-// disk may hang, so a worker writes; what could not be written is tried again
-// with the next status.
+// Recorder writes the events between one status and the next into a [Book]. The disk may hang, so
+// a worker writes. Events that could not be written are tried again with the next status.
 type Recorder struct {
 	book   *Book
 	log    *slog.Logger
@@ -26,12 +25,13 @@ type Recorder struct {
 	broken  bool
 }
 
-// NewRecorder gives a recorder for the file path.
+// NewRecorder returns a recorder for the file path.
 func NewRecorder(path string, log *slog.Logger) *Recorder {
 	return &Recorder{book: newBook(path), log: log}
 }
 
-// Note takes the newest status. It does not block, and is for one goroutine.
+// Note compares the newest status with the one before. It does not block, and is for one
+// goroutine.
 func (r *Recorder) Note(d status.Document) {
 	events := compare(r.old, d)
 	r.old = &d
@@ -65,8 +65,8 @@ func (r *Recorder) writeSample() {
 	r.broken = err != nil
 }
 
-// Wait waits for what is being written, but not for a disk that hangs.
+// Wait waits for pending writes, but not for a disk that hangs.
 func (r *Recorder) Wait() { r.writes.Wait(2 * time.Second) }
 
-// Last gives the newest events, see [Book.Last].
+// Last returns the newest events, see [Book.Last].
 func (r *Recorder) Last(q Query) ([]Event, error) { return r.book.Last(q) }

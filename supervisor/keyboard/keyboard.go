@@ -33,14 +33,14 @@ var layouts = []Layout{
 	{"fi", "Finnish", "fi-latin1"}, {"pl", "Polish", "pl"}, {"cz", "Czech", "cz-us-qwertz"}, {"hu", "Hungarian", "hu"}, {"jp", "Japanese", "jp106"},
 }
 
-// Keyboard is that of a machine. The zero value does nothing useful; see [New].
-// Its methods may be called by several goroutines, in turn.
+// Keyboard is the keyboard of a machine. Its zero value is useless, see [New]. Its methods must
+// not be called concurrently.
 type Keyboard struct {
 	File string // where the layout is kept: vconsole.conf(5)
 	Run  command.Runner
 }
 
-// New gives the keyboard of this machine.
+// New returns the keyboard of this machine.
 func New() Keyboard {
 	return Keyboard{File: "/etc/vconsole.conf", Run: command.Exec{Limit: 10 * time.Second}}
 }
@@ -50,8 +50,8 @@ const unit = "/usr/lib/systemd/system/saltern-keyboard.service"
 
 var screen = regexp.MustCompile(`^tty[0-9]+$`)
 
-// Has reports whether a terminal of this machine (tty1, ttyS0, pts/3) has a
-// keyboard whose layout is ours to set.
+// Has reports whether a terminal of this machine (tty1, ttyS0, pts/3) has a keyboard whose layout
+// we can set.
 func Has(terminal string) bool {
 	if !screen.MatchString(terminal) {
 		return false
@@ -63,12 +63,12 @@ func Has(terminal string) bool {
 	return err == nil
 }
 
-// Layouts are those that can be chosen.
+// Layouts returns the layouts to choose from.
 func (Keyboard) Layouts() []Layout { return layouts }
 
 const prefix = "KEYMAP="
 
-// Now is the name of the layout in use; empty when it is none of ours.
+// Now returns the name of the layout in use, or "" if it is none of ours.
 func (k Keyboard) Now() string {
 	b, err := os.ReadFile(k.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +91,7 @@ func (k Keyboard) Now() string {
 	return ""
 }
 
-// Set puts a layout in force and keeps it.
+// Set applies a layout and saves it.
 func (k Keyboard) Set(ctx context.Context, name string) error {
 	for _, l := range layouts {
 		if l.Name != name {

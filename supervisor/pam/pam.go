@@ -21,19 +21,19 @@ import (
 	"saltern/internal/pause"
 )
 
-// chkpwd is the program of Linux-PAM that looks at /etc/shadow.
+// chkpwd is the program of Linux-PAM that reads /etc/shadow.
 const chkpwd = "unix_chkpwd"
 
-// delay is what a refusal takes at least: the master's account must not guess faster.
+// delay is the least time of a refusal, so that the master's account cannot guess faster.
 const delay = 2 * time.Second
 
-// maxPassword is what unix_chkpwd reads of one.
+// maxPassword is how many bytes of a password unix_chkpwd reads.
 const maxPassword = 511
 
-// maxGroups bounds the groups of an account that are told.
+// maxGroups bounds the returned groups of an account.
 const maxGroups = 1024
 
-// names are those of accounts: nothing that is an option or more than one word.
+// names matches names of accounts: no option, and no more than one word.
 var names = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
 
 // Serve answers the one request of a connection, if the process at its other end is of
@@ -74,7 +74,7 @@ func Serve(ctx context.Context, c net.Conn, account string) error {
 	return pam.Reply(c, a)
 }
 
-// Check looks at an account and its password.
+// Check checks an account and its password.
 func Check(ctx context.Context, name, password string) pam.Answer {
 	refused := func(why string) pam.Answer { return pam.Answer{Why: why} }
 	fault := func(err error) pam.Answer { return pam.Answer{Why: err.Error(), Fault: true} }

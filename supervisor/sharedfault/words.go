@@ -1,6 +1,6 @@
-// Package sharedfault words errors of the storage that the nodes of a cluster share:
-// what a person reads names the cause, the code of the problem in the status, and the next
-// step, and no file that only programs know.
+// Package sharedfault describes errors of the storage that the nodes of a cluster share. A person
+// reads the cause, the code of the problem in the status, and the next step, and no name of a
+// file that only programs know.
 package sharedfault
 
 import (
@@ -19,9 +19,9 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Words returns what is to be said of an error that comes from the shared storage of a
-// node with these settings; false: it has another cause. Whether something was changed
-// is not known: another node may see a change whose answer did not come back.
+// Words returns the description of an error from the shared storage of a node with these
+// settings. is is false if the error has another cause. Whether the change was made is unknown:
+// another node may see a change whose answer got lost.
 func Words(err error, s *settings.Settings) (text string, is bool) {
 	if err == nil || s == nil || s.Storage.Kind == settings.LocalStorage {
 		return "", false
@@ -85,8 +85,8 @@ func pathsOf(err error) (out []string) {
 	return out
 }
 
-// concerns reports whether an error is about a file below dir. Files without a folder are
-// those of an [os.Root], which nodes open on the shared storage.
+// concerns reports whether an error is about a file below dir. Paths without a folder come from
+// an [os.Root], which nodes open on the shared storage.
 func concerns(err error, dir string) bool {
 	dir = filepath.Clean(dir)
 	for _, p := range pathsOf(err) {

@@ -14,8 +14,8 @@ import (
 // commandTime bounds each program that is asked.
 const commandTime = 10 * time.Second
 
-// runBounded gives what a program printed, at most maxFile bytes, also of one that
-// fails or is stopped.
+// runBounded returns the output of a program, at most maxFile bytes, even if the program fails or
+// is stopped.
 func runBounded(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
 	out, err := command.Exec{Limit: limit, MaxOutput: maxFile, Cut: true}.Run(ctx, argv)
 	if err == nil && out.Exit != 0 { // what it said is given anyhow
@@ -24,9 +24,8 @@ func runBounded(ctx context.Context, limit time.Duration, argv ...string) ([]byt
 	return slices.Concat(out.Stdout, out.Stderr), err
 }
 
-// checkAnswers reports whether a directory answers; it is asked by a child, since a call
-// on a file system that hangs cannot be interrupted. One that is not there
-// answers.
+// checkAnswers returns nil if a directory answers or is missing. A child asks, because a call on
+// a hanging file system cannot be interrupted.
 func checkAnswers(ctx context.Context, dir string) error {
 	_, err := runBounded(ctx, commandTime, "sh", "-c",
 		`for d in "$0" "$0"/pki; do ls -f "$d" >/dev/null 2>&1; done; true`, dir)

@@ -14,8 +14,8 @@ import (
 	"saltern/internal/durable"
 )
 
-// readTail reads the end of a regular file from a line's beginning; it never
-// blocks on a pipe or a device, and follows no link.
+// readTail reads the end of a regular file from the beginning of a line. It never blocks on a
+// pipe or a device, and follows no link.
 func readTail(path string, limit int64) ([]byte, error) {
 	f, fi, err := durable.Open(path, durable.Refuse)
 	if err != nil {
@@ -45,8 +45,8 @@ func readTail(path string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// walkFiles is filepath.WalkDir without the directory hangs, unless that is empty.
-// It is not even looked at.
+// walkFiles is filepath.WalkDir without the directory hangs. It does not even stat that one.
+// hangs may be empty.
 func walkFiles(dir, hangs string, visit fs.WalkDirFunc) error {
 	if hangs != "" && within(dir, hangs) {
 		return nil
@@ -59,8 +59,8 @@ func walkFiles(dir, hangs string, visit fs.WalkDirFunc) error {
 	})
 }
 
-// listFiles names the files below dir with mode, owner, size and time, not their
-// content, but for what is below hangs.
+// listFiles lists the files below dir with mode, owner, size and time, without their content,
+// except those below hangs.
 func listFiles(dir, hangs string) []byte {
 	var b strings.Builder
 	n := 0

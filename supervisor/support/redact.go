@@ -16,11 +16,11 @@ import (
 // removed stands where a secret was.
 const removed = "[removed]"
 
-// shortest is the length from which a value is known by itself: shorter ones
-// would take harmless words out of the text. They are caught by their form.
+// shortest is the length from which a value is redacted wherever it appears. Shorter values would
+// remove harmless words; they are found by their form.
 const shortest = 6
 
-// Redactor takes secrets out of texts. It is safe for concurrent use.
+// Redactor removes secrets from texts. It is safe for concurrent use.
 type Redactor struct {
 	known *strings.Replacer
 }
@@ -28,8 +28,8 @@ type Redactor struct {
 // maxValues bounds the secrets known by value.
 const maxValues = 20000
 
-// newRedactor gives a redactor that knows these values besides the usual
-// forms of secrets.
+// newRedactor returns a redactor that knows these values in addition to the usual forms of
+// secrets.
 func newRedactor(values ...string) *Redactor {
 	seen := map[string]bool{}
 	var list []string
@@ -58,8 +58,8 @@ func newRedactor(values ...string) *Redactor {
 	return &Redactor{strings.NewReplacer(pairs...)}
 }
 
-// secretName matches names of options and fields whose values are secret; what
-// the master hides in its own answers (master/conf) is among them.
+// secretName matches names of options and fields with secret values, including those that the
+// master hides in its own answers (master/conf).
 const secretName = `[A-Za-z0-9_.-]*(?:secret|passw(?:or)?d|passphrase|token|api_?key|private_?key|priv_?key|access_?key|_pass|bindpw|pwd|psk|credential|cookie|authorization|sudo_user_pass)[A-Za-z0-9_.-]*`
 
 var (
@@ -75,7 +75,7 @@ var (
 		`["']?:[ \t]*\n)((?:[ \t]+[^\n]*\n?|[ \t]*-[^\n]*\n?)+)`)
 )
 
-// Clean gives text without secrets. It does not change text itself.
+// Clean returns a copy of text without secrets.
 func (r *Redactor) Clean(text []byte) []byte {
 	text = []byte(r.known.Replace(string(text)))
 	text = pemBlock.ReplaceAll(text, []byte(removed))
@@ -206,7 +206,7 @@ func secretFile(path string, e fs.DirEntry) bool {
 	return strings.Contains(path, "/tokens/") || strings.Contains(path, "/sessions/")
 }
 
-// secretScalars gives the values below keys with telling names.
+// secretScalars returns the values below keys whose names match secretName.
 func secretScalars(n *yaml.Node, below bool, depth int) []string {
 	if depth > 32 {
 		return nil

@@ -1,11 +1,10 @@
-// Package support writes a support bundle: what is needed to find out why a
-// node does what it does, as one compressed archive, without secrets.
+// Package support writes a support bundle: one compressed archive with the material for finding a
+// fault of a node, without secrets.
 //
-// Two nets hold secrets back. Only named things are collected: never the
-// content of keys, tokens, states, pillars, jobs or minion data. And every
-// text passes a [Redactor], which knows the secrets of this node by value and
-// the forms secrets have. What can still be inside are names of minions and
-// nodes, addresses, and options of the configuration.
+// Two measures hold secrets back. The bundle only collects named things, never the content of
+// keys, tokens, states, pillars, jobs or minion data. And every text passes a [Redactor], which
+// knows the secrets of this node by value, and the usual forms of secrets. A bundle may still
+// contain names of minions and nodes, addresses, and options of the configuration.
 package support
 
 import (
@@ -25,7 +24,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Source is what a bundle is made from.
+// Source describes the node of a bundle.
 type Source struct {
 	Settings   *settings.Settings
 	ConfigPath string // of appliance.yaml; may be missing
@@ -35,8 +34,8 @@ type Source struct {
 	Status func(context.Context) (status.Document, error)
 	// Commands are programs whose output is collected; nil: [Commands].
 	Commands map[string][]string
-	// Look reports whether a directory on the shared storage answers; nil: a child
-	// of this process lists it.
+	// Look returns nil if a directory on the shared storage answers. It may be nil: then a child
+	// of this process lists the directory.
 	Look func(ctx context.Context, dir string) error
 }
 
@@ -85,8 +84,8 @@ func userConf(s *settings.Settings, hangs string) []string {
 	return files[:min(len(files), 256)]
 }
 
-// Write writes the bundle. Things that cannot be read are named in it with
-// the reason, storage that hangs is left alone; the error is that of writing, or of ctx.
+// Write writes the bundle. The bundle names what could not be read, with the reason, and leaves
+// out storage that hangs. The error is that of writing, or of ctx.
 func Write(ctx context.Context, w io.Writer, s Source) error {
 	if s.Look == nil {
 		s.Look = checkAnswers
@@ -194,7 +193,7 @@ func (b *bundle) status() {
 	b.addText("status.json", []byte(js.String()))
 }
 
-// addText puts text into the archive, without its secrets.
+// addText adds text to the archive, without its secrets.
 func (b *bundle) addText(name string, text []byte) {
 	if b.err != nil || b.ctx.Err() != nil {
 		return

@@ -8,11 +8,11 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Notifier tells the service manager how we are (sd_notify(3)): READY=1,
+// Notifier reports the state of this process to the service manager (sd_notify(3)): READY=1,
 // STATUS=text, WATCHDOG=1 and so on, several lines at once.
 type Notifier interface{ Notify(state string) }
 
-// Nobody is a [Notifier] that tells nobody.
+// Nobody is a [Notifier] that does nothing.
 type Nobody struct{}
 
 // Notify implements [Notifier].
@@ -38,5 +38,5 @@ func (s Unit) Notify(state string) {
 	_, _ = daemon.SdNotify(false, state)
 }
 
-// Status is the line that gives a text as the unit's status.
+// Status returns the line that sets the unit's status text.
 func Status(text string) string { return "STATUS=" + printable.Brief(text, 197) }

@@ -1,6 +1,6 @@
-// Package systemd has the machine's systemd do what the supervisor may not do
-// itself, or what is to outlive it. See [github.com/coreos/go-systemd/v22/util.IsRunningSystemd]
-// for whether there is one.
+// Package systemd asks the machine's systemd for actions that the supervisor may not take itself,
+// or that must outlive it. See [github.com/coreos/go-systemd/v22/util.IsRunningSystemd] for
+// whether there is one.
 package systemd
 
 import (
@@ -13,8 +13,8 @@ import (
 	"saltern/internal/command"
 )
 
-// Job has begin queue a job and waits until that is done, for limit at most.
-// what names it in errors; a job that systemd ends otherwise than "done" is one.
+// Job calls begin, which queues a job, and waits until the job is done, for limit at most. what
+// names the job in errors. Every end but "done" is an error.
 func Job(
 	ctx context.Context,
 	limit time.Duration,

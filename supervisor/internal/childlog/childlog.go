@@ -1,4 +1,4 @@
-// Package childlog takes what a child says to our own log and to a bounded file.
+// Package childlog copies a child's output to our own log and to a bounded file.
 package childlog
 
 import (
@@ -19,9 +19,8 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Log takes the lines of one child. Lines above the rate are dropped and
-// counted: a child that floods must not fill the disk (attack 25). It is safe for
-// concurrent use.
+// Log takes the lines of one child. It drops and counts lines above the rate: a child that floods
+// must not fill the disk (attack 25). It is safe for concurrent use.
 type Log struct {
 	name string
 	log  *slog.Logger
@@ -36,10 +35,10 @@ type Log struct {
 	dropped int
 }
 
-// logLimit bounds one file, in bytes; one older file is kept.
+// logLimit bounds one file, in bytes. One older file is kept.
 const logLimit = 8 << 20
 
-// rate is what a child may say.
+// rate is how many lines a child may write.
 var rate = ratelimit.Rate{Burst: 2000, PerSecond: 200}
 
 // New makes the log of the child name, in name.log below dir, which is opened
@@ -111,7 +110,7 @@ func (c *Log) rotate() error {
 	return nil
 }
 
-// Close closes the file; a line after that opens it again.
+// Close closes the file. A later line opens it again.
 func (c *Log) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,8 +126,9 @@ var (
 	debugWord = regexp.MustCompile(`\[(DEBUG|TRACE) *\]|\blevel=(DEBUG|debug)\b|"level":"(DEBUG|debug)"`)
 )
 
-// parseLine takes a child's line apart: slog's JSON form, slog's text form (only
-// the level is read), Salt's "[LEVEL   ] text", or anything else.
+// parseLine splits a child's line into level, message and attributes. It knows slog's JSON form,
+// slog's text form (of which it only reads the level), Salt's "[LEVEL ] text", and takes any
+// other line as a message.
 func parseLine(text string) (slog.Level, string, []slog.Attr) {
 	if !strings.HasPrefix(text, "{") {
 		if m := saltForm.FindStringSubmatch(text); m != nil {

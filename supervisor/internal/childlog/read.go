@@ -36,8 +36,8 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.inode, p.offset) }
 
-// After gives what was written since the page that gave this cursor. When that part
-// of the log has been removed, it goes on with the oldest lines there are.
+// After returns the lines since the page with this cursor. If that part of the log was removed,
+// it continues with the oldest lines.
 func (c *Log) After(cursor string) (Page, error) {
 	var from place
 	if _, err := fmt.Sscanf(cursor, "%d:%d", &from.inode, &from.offset); err != nil || from.offset < 0 {
@@ -59,14 +59,14 @@ func (c *Log) After(cursor string) (Page, error) {
 	return page, err
 }
 
-// Since gives the cursor of the first line written at that time or later.
+// Since returns the cursor of the first line written at that time or later.
 func (c *Log) Since(t time.Time) (string, error) {
 	first := t.UTC().Format(stamp)
 	end, err := c.scanLines(place{}, func(line string) bool { return line < first })
 	return end.String(), err
 }
 
-// Last gives the last n lines.
+// Last returns the last n lines.
 func (c *Log) Last(n int) (Page, error) {
 	var ring []string
 	end, err := c.scanLines(place{}, func(line string) bool {
@@ -78,8 +78,8 @@ func (c *Log) Last(n int) (Page, error) {
 	return Page{Lines: ring[max(0, len(ring)-n):], Cursor: end.String()}, err
 }
 
-// scanLines hands on whole lines from a place on, until the end or until take refuses
-// one, and gives the place behind the last one taken.
+// scanLines passes whole lines from a place on to take, until the end or until take refuses one.
+// It returns the place after the last accepted line.
 func (c *Log) scanLines(from place, take func(line string) bool) (place, error) {
 	// The newest first: what becomes the older one in between is met twice, not missed.
 	var files []*os.File
@@ -136,8 +136,8 @@ func (c *Log) scanLines(from place, take func(line string) bool) (place, error) 
 	return at, nil
 }
 
-// scanFile reads whole lines from offset on and moves offset behind each that was
-// taken; done: one was refused.
+// scanFile reads whole lines from offset on and moves offset past each accepted line. done
+// reports whether take refused one.
 func scanFile(f *os.File, offset *int64, take func(string) bool) (done bool, err error) {
 	if _, err := f.Seek(*offset, io.SeekStart); err != nil {
 		return false, err

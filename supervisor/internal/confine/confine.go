@@ -1,5 +1,5 @@
-// Package confine gives a child its own readiness to be killed when memory is
-// short, and a bound on the memory that it may have.
+// Package confine sets how readily the kernel kills a child when memory is short, and bounds the
+// memory of the child.
 package confine
 
 import (
@@ -20,10 +20,9 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// How ready the kernel is to kill a child when memory is short, -1000 (never)
-// to 1000. The supervisor's unit has -500, which a child would inherit: the
-// kernel killed others first for what a child had taken. Renderers of the
-// master raise theirs themselves.
+// The OOM adjustments of the children, -1000 (never killed) to 1000. The supervisor's unit has
+// -500, which a child would inherit: the kernel would then kill others for memory that the child
+// has taken. Renderers of the master raise theirs themselves.
 const (
 	MasterOOM   = 0
 	BalancerOOM = -300
@@ -32,10 +31,10 @@ const (
 // limit bounds what systemd may take for a scope.
 const limit = 3 * time.Second
 
-// Child gives a child that was just started its own readiness to be killed and,
-// if systemd runs us as a service, a scope of its own with a bound on its memory
-// in percent of the machine's (0: none). A child is never kept from running by
-// that: why there is no bound is returned. It may be called again for the same child.
+// Child sets the OOM adjustment of a child that has just started. If systemd runs us as a
+// service, it also moves the child into a scope with a bound on its memory, in percent of the
+// machine's (0: none). The child runs in any case; Child returns why there is no bound. It may be
+// called again for the same child.
 func Child(ctx context.Context, child string, pid, oom, percent int, log *slog.Logger) error {
 	if err := raiseOOM(pid, oom); err != nil {
 		log.Warn("a child keeps our readiness to be killed when memory is short", "service", child, "error", err)
@@ -96,8 +95,8 @@ func moveToScope(ctx context.Context, child string, pid, percent int) error {
 	return err
 }
 
-// inScope reports whether a process is in a scope. It has the scope's bounds then: systemd
-// sets them before it moves processes there. proc is /proc.
+// inScope reports whether a process is in a scope, and thus has its bounds: systemd sets them
+// before it moves processes there. proc is /proc.
 func inScope(proc string, pid int, scope string) bool {
 	b, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -111,8 +110,8 @@ func inScope(proc string, pid int, scope string) bool {
 	return false
 }
 
-// unitExists is systemd's answer when the child has its scope: an earlier life made it,
-// or a try that did not wait for its end.
+// unitExists is systemd's answer when the child already has its scope, from an earlier life, or
+// from a try that did not wait for its end.
 const unitExists = "org.freedesktop.systemd1.UnitExists"
 
 // scopeProperties are what the unit applianced.service has for its processes

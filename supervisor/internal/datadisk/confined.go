@@ -35,7 +35,7 @@ func privileged() command.Runner {
 	return command.Exec{}
 }
 
-// mountTakes bounds the mount of a data disk; a journal is read then.
+// mountTakes bounds the mount of a data disk, which may have to read a journal.
 const mountTakes = 5 * time.Minute
 
 // mountUnit mounts a disk by a unit, for all processes of the machine.

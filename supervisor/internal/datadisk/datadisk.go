@@ -1,6 +1,6 @@
-// Package datadisk is the disk of a node for its copy of the shared volume: made
-// a file system once, by the set-up, and mounted at each start. A service that
-// may not administer the system has systemd do both.
+// Package datadisk prepares and mounts the disk for a node's copy of the shared volume. The
+// set-up creates its file system once, and each start mounts it. A service without the rights
+// asks systemd for both.
 package datadisk
 
 import (
@@ -24,7 +24,7 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// bricksLabel is that of the file system for this node's copy of the volume.
+// bricksLabel labels the file system for this node's copy of the volume.
 const bricksLabel = "sca-bricks"
 
 var (
@@ -32,13 +32,12 @@ var (
 	byUUID  = "/dev/disk/by-uuid"
 )
 
-// diskMark is in the data directory of a node that has a data disk: its device, and
-// the identity of its file system, by which it is known from another node's disk with the
-// same label. A disk with our label but no mark is one of a life before: the machine was
-// reset.
+// diskMark is a file in the data directory of a node with a data disk. It has the device, and the
+// identity of its file system, which tells it from another node's disk with the same label. A
+// disk with our label but no mark belongs to a former life: the machine was reset.
 const diskMark = "data-disk"
 
-// plainUUID is what blkid prints for a file system of ours, and a name in byUUID.
+// plainUUID matches blkid's output for a file system of ours, which is also a name in byUUID.
 var plainUUID = regexp.MustCompile(`^[0-9A-Fa-f-]{8,36}$`)
 
 // markDisk writes down which disk is this node's.
@@ -52,8 +51,8 @@ func markDisk(ctx context.Context, cfg *settings.Settings, dev string) error {
 	return err
 }
 
-// device returns the data disk of this node: by the identity that was written down, else
-// by its label. The error is fs.ErrNotExist when the node has none, or it is not there.
+// device returns the data disk of this node, by the recorded identity or else by its label. The
+// error is fs.ErrNotExist if the node has none, or the disk is missing.
 func device(cfg *settings.Settings) (string, error) {
 	text, err := durable.Read(filepath.Join(cfg.DataDir, diskMark), maxMark)
 	if err != nil {
@@ -68,9 +67,9 @@ func device(cfg *settings.Settings) (string, error) {
 
 const maxMark = 4 << 10
 
-// Prepare makes a file system on a data disk and mounts it where the copy
-// of the volume goes. A disk that this set-up has prepared before is left as it
-// is; one that is not empty is refused unless erase is set.
+// Prepare creates a file system on a data disk and mounts it where the copy of the volume goes.
+// It leaves a disk as it is that this set-up has prepared before. It refuses a disk with other
+// content unless erase is set.
 func Prepare(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error {
 	mark := filepath.Join(cfg.DataDir, diskMark)
 	_, err := os.Stat(mark)
@@ -130,8 +129,8 @@ func mounted(dir string) (bool, error) {
 	return at.Dev != above.Dev, nil
 }
 
-// Mount mounts the data disk that the set-up has prepared, at each
-// start of the node; a machine without one has nothing to mount.
+// Mount mounts the data disk that the set-up has prepared, at each start of the node. Without one
+// it does nothing.
 func Mount(ctx context.Context, cfg *settings.Settings) error {
 	if !cfg.OnVolume() {
 		return nil
@@ -146,8 +145,8 @@ func Mount(ctx context.Context, cfg *settings.Settings) error {
 	return mountBricks(ctx, cfg, dev)
 }
 
-// Release unmounts the data disk that [Mount] has mounted. What is on it stays.
-// It may be repeated.
+// Release unmounts the data disk that [Mount] has mounted. Its content stays. Release may be
+// repeated.
 func Release(ctx context.Context, cfg *settings.Settings) error {
 	if _, err := os.Stat(filepath.Join(cfg.DataDir, diskMark)); err != nil || !cfg.OnVolume() {
 		return nil

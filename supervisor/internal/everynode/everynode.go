@@ -7,8 +7,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Ask asks nodes, each by its function, and gives the answers to add, one at a time.
-// Those that gave none are in unasked, each with the reason as a text of bounded length.
+// Ask calls each node's function concurrently, and passes the answers to add, one at a time.
+// unasked has the nodes without an answer, with the reason as a bounded text.
 func Ask[T any](ask map[string]func() (T, error), add func(node string, v T)) (unasked map[string]string) {
 	unasked = map[string]string{}
 	var mu sync.Mutex

@@ -1,6 +1,5 @@
-// Package imds asks Amazon's instance metadata service, version 2 only: a token is
-// fetched with PUT first, which a request that somebody else makes us send cannot do
-// (docs.aws.amazon.com, "Use IMDSv2").
+// Package imds reads from Amazon's instance metadata service, version 2 only: it first fetches a
+// token with PUT, which an SSRF attacker cannot do (docs.aws.amazon.com, "Use IMDSv2").
 package imds
 
 import (
@@ -15,7 +14,7 @@ import (
 	"time"
 )
 
-// Address is where a machine on EC2 reaches the service.
+// Address is the service's address on EC2.
 const Address = "http://169.254.169.254"
 
 const (
@@ -25,8 +24,7 @@ const (
 	maxKeys  = 16 << 10
 )
 
-// Get gives the text at a path, such as user-data, of the service at an address; ok is
-// false when there is none.
+// Get returns the text at a path of the service, such as user-data. ok is false if there is none.
 func Get(ctx context.Context, address, path string, most int64) (text []byte, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, takes)
 	defer cancel()
@@ -81,7 +79,7 @@ func getBounded(ctx context.Context, c *http.Client, method, url, header, value 
 	return b, resp.StatusCode, err
 }
 
-// Keys are those of the role that a machine has, for some hours.
+// Keys are the temporary keys of a machine's role.
 type Keys struct {
 	AccessKeyID     string `json:"AccessKeyId"`
 	SecretAccessKey string
@@ -89,10 +87,10 @@ type Keys struct {
 	Expiration      time.Time
 }
 
-// roleName is what IAM takes as one.
+// roleName matches role names that IAM accepts.
 var roleName = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,128}$`)
 
-// RoleKeys gives the keys of the machine's role.
+// RoleKeys returns the keys of the machine's role.
 func RoleKeys(ctx context.Context, address string) (k Keys, err error) {
 	const path = "meta-data/iam/security-credentials/"
 	text, ok, err := Get(ctx, address, path, maxKeys)

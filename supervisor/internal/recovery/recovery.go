@@ -1,4 +1,4 @@
-// Package recovery makes a cluster of its own of a node. When most nodes of a cluster are lost for good,
+// Package recovery turns a node into a cluster of its own. When most nodes of a cluster are lost for good,
 // one that is left becomes a cluster of its own: the same key, the same minions, jobs and files, a new
 // volume, a new secret, and the lost nodes are refused. Where this stands is kept in a file, so that a node
 // whose power fails goes on:
@@ -50,7 +50,7 @@ type record struct {
 
 func recordPath(s *settings.Settings) string { return filepath.Join(s.DataDir, "recover.json") }
 
-// readRecord gives nil when there is none.
+// readRecord returns nil if there is none.
 func readRecord(s *settings.Settings) (*record, error) {
 	b, _, err := durable.ReadFile(recordPath(s), nodes.MaxTable, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,8 +83,8 @@ type Member interface {
 	RemoveMaster(ctx context.Context, address string) error
 }
 
-// Recovery is what is known of a recovery from one life of the node to the
-// next. Its methods are safe for concurrent use.
+// Recovery is the state of a recovery across the lives of the node. Its methods are safe for
+// concurrent use.
 type Recovery struct {
 	executable string
 	log        *slog.Logger
@@ -93,7 +93,7 @@ type Recovery struct {
 	fault string // why the last try failed; empty: it did not
 }
 
-// New gives a Recovery; executable is the program that copies.
+// New returns a Recovery. executable is the program that copies.
 func New(executable string, log *slog.Logger) *Recovery {
 	return &Recovery{executable: executable, log: log}
 }
@@ -107,7 +107,8 @@ type Worker struct {
 	Serving  func() bool // minions are answered
 }
 
-// Recover begins to make this node a cluster of its own; force: even if other nodes answer.
+// Recover begins to turn this node into a cluster of its own. force does so even if other nodes
+// answer.
 func (w Worker) Recover(ctx context.Context, force bool) error {
 	m, cfg := w.Member, w.Settings
 	if m == nil {
@@ -179,7 +180,7 @@ func (w Worker) Recovering() (api.Recovering, error) {
 	return api.Recovering{Stage: r.Stage, Fault: w.lastFault()}, nil
 }
 
-// failed keeps why a try failed. It is logged once, not with each try.
+// failed records why a try failed. It logs each reason once.
 func (r *Recovery) failed(err error) {
 	if r.lastFault() != status.Clip(err.Error()) {
 		r.log.Error("recover", "error", err)
@@ -187,7 +188,7 @@ func (r *Recovery) failed(err error) {
 	r.setFault(err)
 }
 
-// setFault keeps the reason why the last try failed; nil: it did not.
+// setFault sets why the last try failed. nil clears it.
 func (r *Recovery) setFault(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,7 +206,7 @@ func (r *Recovery) lastFault() string {
 
 const every = time.Second
 
-// Run does its part until ctx ends; leave makes the node start anew.
+// Run does its part until ctx ends. leave makes the node start again.
 func (w Worker) Run(ctx context.Context, leave func()) {
 	for {
 		r, err := readRecord(w.Settings)
@@ -270,8 +271,8 @@ func (w Worker) doStep(ctx context.Context, r *record, leave func()) error {
 	return nil
 }
 
-// Switch is what is done between two lives of the node. A fault leaves all as it
-// is for the next start.
+// Switch is the step between two lives of the node. After a fault everything stays as it is for
+// the next start.
 func (r *Recovery) Switch(ctx context.Context, cfg *settings.Settings) {
 	rec, err := readRecord(cfg)
 	if err == nil && (rec == nil || rec.Stage != stageSwitch) {

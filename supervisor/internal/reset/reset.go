@@ -1,6 +1,6 @@
-// Package reset removes what a node has made on its machine, and nothing else:
-// names that the appliance uses, in its own directories. It refuses to touch a
-// directory of the system, and what somebody has mounted there.
+// Package reset removes what a node has created on its machine, and nothing else: names that the
+// appliance uses, in its own directories. It refuses to touch directories of the system, and
+// foreign mounts.
 package reset
 
 import (
@@ -21,8 +21,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Plan is what a reset removes. Paths are absolute and free of symbolic links,
-// except for the last element, which is never followed.
+// Plan lists what a reset removes. Paths are absolute and free of symbolic links, except for the
+// last element, which is never followed.
 type Plan struct {
 	// Remove is removed with all that is in it, Bricks before the others: copies
 	// of the shared volume, which may be on a disk of their own.
@@ -33,8 +33,8 @@ type Plan struct {
 	Keep []string
 }
 
-// names are what the appliance makes in its data directory; what has one of
-// prefixes is a version or a temporary file of one of them.
+// names are the appliance's files in its data directory. A name that begins with one of prefixes
+// is a version or a temporary file of one of them.
 var (
 	names = [...]string{"setup", "pki", "mirror", "node", "cache", "python", "log", "etc", "cluster",
 		"cluster.before-volume", "cluster.recovering",
@@ -46,14 +46,14 @@ var (
 		layout.FilesLink, "glusterd-allowed"}
 )
 
-// system are directories that belong to nobody's data: neither they nor what
-// contains them can be a data directory.
+// system lists directories of the system. None of them, and no directory that contains one, can
+// be a data directory.
 var system = [...]string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc",
 	"/root", "/run", "/sbin", "/srv", "/sys", "/tmp",
 	"/usr/bin", "/usr/lib", "/usr/local", "/usr/sbin", "/usr/share", "/var/backups", "/var/cache", "/var/lib", "/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool", "/var/tmp"}
 
-// New finds what is to be removed of a node with these settings, whose file is
-// config. It changes nothing. An error says what has to be done before.
+// New finds what to remove of a node with these settings, whose file is config. It changes
+// nothing. An error says what has to be done before.
 func New(s *settings.Settings, config string) (Plan, error) {
 	p := Plan{Remove: existing(config)}
 	data, err := realPath("data_dir", s.DataDir)
@@ -118,7 +118,7 @@ func New(s *settings.Settings, config string) (Plan, error) {
 	return p, nil
 }
 
-// copyMarks is beside the copies: how far they had come.
+// copyMarks is a file beside the copies with their counts.
 const copyMarks = ".marks.json"
 
 // isCopy reports whether a directory is a copy of a volume, or one that was set aside.
@@ -129,8 +129,8 @@ func isCopy(name, volume string) bool {
 	return ok && err == nil
 }
 
-// Mounted gives an error when something is mounted below what is to be removed.
-// own are mounts that the node has made and takes away before.
+// Mounted returns an error if something is mounted below what is to be removed, except own, which
+// the node has mounted and unmounts before.
 func (p Plan) Mounted(own ...string) error {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -164,8 +164,8 @@ func unescape(s string) string {
 	return s
 }
 
-// Do removes what is planned. between is called when the copies of the volume
-// are gone, and has to take their disk away. Do may be repeated after a New.
+// Do removes everything in the plan. It calls between when the copies of the volume are gone, to
+// release their disk. Do may be repeated after another New.
 func (p Plan) Do(ctx context.Context, between func(context.Context) error) error {
 	if err := p.Mounted(); err != nil {
 		return err
@@ -203,7 +203,7 @@ func remove(ctx context.Context, list []string) error {
 	return nil
 }
 
-// realPath gives the real path of a directory of the node; key is its setting.
+// realPath returns the real path of a directory of the node. key names its setting.
 func realPath(key, path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {

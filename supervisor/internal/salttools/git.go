@@ -11,8 +11,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Git asks the master for its git remotes; fetch: after those of that URL or name
-// were fetched. A master without such a remote gives none.
+// Git returns the master's git remotes. With fetch, the master first fetches those of that URL or
+// name. The result is empty if there is none.
 func (t Tools) Git(ctx context.Context, fetch bool, remote string) (status.GitView, error) {
 	var g control.Git
 	var err error
@@ -27,8 +27,8 @@ func (t Tools) Git(ctx context.Context, fetch bool, remote string) (status.GitVi
 	return status.ViewOfGit(g), nil
 }
 
-// Git asks the masters of all nodes at once for their git remotes; fetch: after they fetched the
-// one of that URL or name, "": all.
+// Git returns the git remotes of the masters of all nodes, which it asks at once. With fetch,
+// they first fetch those of that URL or name, or all if remote is "".
 func (c Cluster) Git(ctx context.Context, fetch bool, remote string) (status.GitList, error) {
 	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
 	defer cancel()

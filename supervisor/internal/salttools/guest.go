@@ -24,20 +24,20 @@ type Guest struct {
 	slots   chan struct{}
 }
 
-// NewGuest gives one for the master that answers requests at the address master. The
-// tools run as account; nil: as ourselves.
+// NewGuest returns a Guest for the master with the request address master. The tools run as
+// account. It may be nil: our own account.
 func NewGuest(tools Tools, account *syscall.Credential, master string) *Guest {
 	return &Guest{tools: tools, account: account, master: master, slots: make(chan struct{}, toolrun.MaxRuns)}
 }
 
-// masterTakes is how long the master may take to show that it serves: less than the
+// masterTakes is how long the master may take to prove that it serves. It is shorter than the
 // asking node waits.
 const masterTakes = 2 * time.Second
 
 var errFull = errors.New("too many tools of other nodes run here already")
 
-// Prepare prepares a run; an error says why this node cannot do it now. Without one
-// the caller calls run once, which writes frames until the tool has ended, or ctx.
+// Prepare prepares a run. An error says why this node cannot run the tool now. Otherwise the
+// caller calls run once, which writes frames until the tool or ctx has ended.
 func (g *Guest) Prepare(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error) {
 	body, err := r.Encode()
 	if err != nil {
@@ -66,7 +66,7 @@ func (g *Guest) Prepare(ctx context.Context, r toolrun.Request) (run func(contex
 	}, nil
 }
 
-// exitNotStarted is Salt's exit code for what is not available.
+// exitNotStarted is Salt's exit code for something unavailable.
 const exitNotStarted = 69
 
 func (g *Guest) runTool(ctx context.Context, body string, w io.Writer) {
@@ -158,8 +158,8 @@ type part struct {
 	kind toolrun.Kind
 }
 
-// Write implements [io.Writer]. What nobody reads any more is dropped; the tool is
-// ended then.
+// Write implements [io.Writer]. It drops output that nobody reads any more. The tool is stopped
+// then.
 func (p part) Write(b []byte) (int, error) {
 	p.f.writeFrame(p.kind, b)
 	return len(b), nil

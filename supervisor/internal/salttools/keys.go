@@ -20,7 +20,7 @@ var keyVerbs = map[string][]string{
 	"delete": {"-d"},
 }
 
-// keyStates are salt-key's words for them.
+// keyStates maps states of keys to salt-key's words.
 var keyStates = map[string]string{"accepted": "acc", "pending": "pre", "rejected": "rej", "denied": "den"}
 
 var (
@@ -29,11 +29,12 @@ var (
 	finger  = regexp.MustCompile(`^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){15,63}$`)
 )
 
-// atOnce is how many names one call of salt-key gets; together they are an argument of
-// at most 64 KiB.
+// atOnce is how many names one call of salt-key gets. Together they are an argument of at most 64
+// KiB.
 const atOnce = 250
 
-// ChangeKeys accepts, rejects or deletes keys. salt-key makes the changes, so that events and reactors see the same as when it is called by hand.
+// ChangeKeys accepts, rejects or deletes keys. salt-key makes the changes, so that events and
+// reactors see the same as after a manual call.
 func (c Cluster) ChangeKeys(ctx context.Context, q api.KeyChange) error {
 	options, err := keyOptions(q)
 	if err != nil {
@@ -118,8 +119,8 @@ func (t Tools) haveKeys(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// saltKey is how salt-key is called on this node: Salt's tools look into
-// /etc/salt by themselves.
+// saltKey returns the command line of salt-key on this node. Salt's tools read /etc/salt by
+// themselves.
 func saltKey(dir string) string {
 	if to, err := filepath.EvalSymlinks("/etc/salt"); err == nil && to == dir {
 		return "salt-key"

@@ -26,7 +26,7 @@ type Cluster struct {
 	Peers      func() map[string]*nodeapi.Client // of the other nodes; nil: the node is alone
 }
 
-// Minions asks the masters of all nodes for their minions; finger: with the fingerprints of the
+// Minions returns the minions of the masters of all nodes. finger adds the fingerprints of the
 // keys.
 func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, error) {
 	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
@@ -52,7 +52,8 @@ func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, e
 	}, nil
 }
 
-// completeSince is from when on all masters that answered know who was heard; nil: one does not.
+// completeSince returns the time from which all masters that answered know who was heard. It
+// returns nil if one does not know.
 func completeSince(lists map[string]status.MinionView) (since *time.Time) {
 	for _, l := range lists {
 		if l.Since == nil {
@@ -68,8 +69,8 @@ func completeSince(lists map[string]status.MinionView) (since *time.Time) {
 // keyOrder is the order of the list.
 var keyOrder = map[string]int{"accepted": 1, "pending": 2, "rejected": 3, "denied": 4}
 
-// mergeViews puts what several masters know into one list: the newest sign counts,
-// and who has a subscription at any of them is there.
+// mergeViews merges the views of several masters into one list. The newest sign of a minion
+// counts, and a subscription at any master counts as connected.
 func mergeViews(lists map[string]status.MinionView) []status.Minion {
 	type key struct{ id, key string }
 	at := map[key]int{}
@@ -109,10 +110,9 @@ func mergeViews(lists map[string]status.MinionView) []status.Minion {
 	return out
 }
 
-// nameSubscribers finds out who holds the subscriptions without a name: the minions that
-// were last heard from their address, the latest first when they are more. With
-// subscriptions from one address at several masters (NAT) it is not known which
-// is whose.
+// nameSubscribers assigns the subscriptions without a name to minions: to those that were last
+// heard from the same address, the latest first if there are more. It assigns none if one address
+// has subscriptions at several masters (NAT).
 func nameSubscribers(out []status.Minion, lists map[string]status.MinionView) {
 	slots, nodes := map[string]int{}, map[string]string{}
 	for name, l := range lists {

@@ -1,6 +1,6 @@
-// Package salttools lists the minions of this node's master, which it asks on the
-// control socket, and changes their keys by Salt's own tools: events and
-// reactors see the same as when somebody calls the tools by hand.
+// Package salttools lists the minions of this node's master, through the control socket, and
+// changes their keys with Salt's own tools: events and reactors see the same as after a manual
+// call of the tools.
 package salttools
 
 import (
@@ -21,7 +21,7 @@ import (
 // more minions than a master has.
 const maxToolOutput = 64 << 20
 
-// Tools are those of one master.
+// Tools are Salt's tools for one master.
 type Tools struct {
 	Control *control.Client
 	Master  string // its program; the tools lie beside it
@@ -29,7 +29,8 @@ type Tools struct {
 	Env     []string
 }
 
-// runTool runs a tool and gives what it printed. Secrets must not be among args: everybody on the machine sees them.
+// runTool runs a tool and returns its output. args must not contain secrets: every user of the
+// machine sees them.
 func (t Tools) runTool(ctx context.Context, name string, args ...string) ([]byte, error) {
 	path := filepath.Join(filepath.Dir(t.Master), name)
 	argv := append([]string{name, "-c", t.Config}, args...)
@@ -66,7 +67,7 @@ func (t Tools) Minions(ctx context.Context, finger bool) (status.MinionView, err
 	return viewOf(list), nil
 }
 
-// viewOf is what a master knows as nodes tell it each other.
+// viewOf returns a master's list in the form that nodes exchange.
 func viewOf(list control.Minions) status.MinionView {
 	v := status.MinionView{Subscriptions: list.Subscriptions, Since: list.Began()}
 	for _, m := range list.Minions[:min(len(list.Minions), status.MaxMinions)] {

@@ -8,8 +8,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Schedule returns the masters' schedule. It asks this node's master, which knows what the one
-// that runs the schedule has noted.
+// Schedule returns the masters' schedule. It asks this node's master, which also knows the notes
+// of the one that runs the schedule.
 func (c Cluster) Schedule(ctx context.Context) (status.Schedule, error) {
 	if c.Masterless {
 		return status.Schedule{}, fmt.Errorf("%w: this node is an arbiter and has no master; ask on another node",

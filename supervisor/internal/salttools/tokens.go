@@ -9,8 +9,8 @@ import (
 	"saltern/supervisor/api"
 )
 
-// Tokens returns who is logged in. The masters of a cluster share their tokens, so that one
-// master knows all.
+// Tokens returns the present logins. It asks one master, because the masters of a cluster share
+// their tokens.
 func (c Cluster) Tokens(ctx context.Context) (control.Tokens, error) {
 	return c.Own.Control.Tokens(ctx)
 }

@@ -16,9 +16,9 @@ import (
 	"saltern/internal/pause"
 )
 
-// Lock keeps other changes of a folder away, those of other nodes too, until unlock is
-// called: by the kind of lock that also says who leads on the volume. It waits for
-// another change no longer than most. what names the content for people.
+// Lock keeps other changes of a folder away, including those of other nodes, until unlock is
+// called. It uses the same kind of lock as the lease of the volume. It waits no longer than most.
+// what names the content for people.
 func Lock(ctx context.Context, dir, what string, most time.Duration) (unlock func(), err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -49,8 +49,8 @@ func Lock(ctx context.Context, dir, what string, most time.Duration) (unlock fun
 	}
 }
 
-// Write replaces a file of a folder; whoever reads meanwhile has one or the other.
-// own gives the new file, which only we can read, its owner and mode.
+// Write replaces a file of a folder: a reader gets the old or the new one. own sets owner and
+// mode of the new file, which only we can read before.
 func Write(root *os.Root, name string, content io.Reader, own func(*os.File) error) error {
 	tmp := filepath.Join(filepath.Dir(name), ".new-"+filepath.Base(name))
 	_ = root.Remove(tmp)

@@ -12,19 +12,18 @@ import (
 	"time"
 )
 
-// Times of VRRP and of the check. A node that vanishes is missed after three
-// announcements; one that says itself that it is unfit is replaced within two
-// checks.
+// Times of VRRP and of the check. The other nodes miss a vanished node after three announcements.
+// A node that reports itself unfit is replaced within two checks.
 const (
-	// CheckEvery is how often keepalived asks whether this node is fit, Fall how many answers in
-	// a row that say no make it give the address up.
+	// CheckEvery is how often keepalived asks whether this node is fit. After Fall negative
+	// answers in a row it gives the address up.
 	CheckEvery = 2 * time.Second
 	Fall       = 2
 
 	checkTakes = 5 * time.Second
 )
 
-// Config is what keepalived needs to know on one node.
+// Config has the values of keepalived's configuration on one node.
 type Config struct {
 	Node    string       // its name, for the log
 	Cluster string       // the cluster's key hash: router id and password come from it
@@ -35,19 +34,18 @@ type Config struct {
 	// Rank is this node's place in the table of nodes, from 0. Of several that
 	// want the address at the same time the first in the table gets it.
 	Rank int
-	// Check is the command whose exit code 0 says that this node is fit.
+	// Check is the command that exits with 0 if this node is fit.
 	Check []string
 }
 
-// routerID is the VRRP id of a cluster, 1 to 255. Clusters that share a network
-// need different ones only where announcements meet; they go to peers only.
+// routerID returns the VRRP ID of a cluster, 1 to 255. Clusters on one network need different
+// ones only where announcements meet, and these go to peers only.
 func routerID(cluster string) int { return int(deriveSum("router id", cluster)[0])%255 + 1 }
 
-// password is the VRRP password of a cluster, 8 characters. VRRP sends it in
-// clear text: it keeps clusters apart by mistake, not attackers, whom the
-// firewall and the list of peers keep out. For that reason, and since nodes
-// change the secret one after the other, it comes from the cluster's public
-// key and not from its secret.
+// password returns the VRRP password of a cluster, 8 characters. VRRP sends it in clear text. It
+// separates clusters that meet by mistake. Attackers are kept out by the firewall and the list of
+// peers. So it is derived from the cluster's public key and not from its secret, which also
+// changes on one node after the other.
 func password(cluster string) string { return hex.EncodeToString(deriveSum("password", cluster))[:8] }
 
 func deriveSum(purpose, cluster string) []byte {
@@ -55,8 +53,8 @@ func deriveSum(purpose, cluster string) []byte {
 	return s[:]
 }
 
-// priority leaves room between nodes, so that they do not begin at the same
-// moment (RFC 3768, 5.3.4: 255 is for the owner of the address, 0 gives up).
+// priority leaves a distance between nodes, so that they do not start at the same moment (RFC
+// 3768, 5.3.4: 255 is for the owner of the address, 0 gives up).
 func priority(rank int) int { return max(250-3*rank, 1) }
 
 var page = template.Must(template.New("keepalived").Parse(`# Written by applianced; do not edit.
@@ -116,7 +114,7 @@ vrrp_instance saltern {
 }
 `))
 
-// Render gives the text of keepalived's configuration. It holds the password.
+// Render returns keepalived's configuration. It contains the password.
 func Render(c Config) ([]byte, error) {
 	if len(c.Check) == 0 {
 		return nil, errors.New("virtual address: no check is given")
@@ -126,7 +124,7 @@ func Render(c Config) ([]byte, error) {
 			c.Virtual, c.Own)
 	}
 
-	// Words of a configuration: blanks part them, quotes and braces mean something.
+	// In a configuration, blanks separate words, and quotes and braces have a meaning.
 	for _, w := range append([]string{c.Node, c.Where.Interface, c.Where.Device}, c.Check...) {
 		if w == "" || strings.ContainsAny(w, " \t\r\n\"'{}!#\\$@~") {
 			return nil, fmt.Errorf("virtual address: %q cannot be written into keepalived's configuration", w)

@@ -22,12 +22,11 @@ import (
 // errMissing means that keepalived is not installed.
 var errMissing = errors.New("keepalived is not installed (apt-get install keepalived)")
 
-// Daemon runs keepalived. Where systemd has the unit [unit] for it, that is
-// started, with rights that the supervisor has not itself; elsewhere keepalived
-// is a child, and gives the address up when the supervisor dies. It implements
-// [service.Runner]; its methods are safe for concurrent use.
+// Daemon runs keepalived. Where systemd has the [unit] for it, it starts that, which has rights
+// that the supervisor lacks. Elsewhere keepalived is a child, and gives the address up when the
+// supervisor dies. Daemon implements [service.Runner]. Its methods are safe for concurrent use.
 type Daemon struct {
-	// Dir holds the configuration; it must not be writable by others.
+	// Dir holds the configuration. It must not be writable by others.
 	Dir string
 	Log io.Writer // gets what a child writes
 	Env []string  // of a child
@@ -54,8 +53,8 @@ func Program() (string, error) {
 	return path, nil
 }
 
-// Write has keepalived test a configuration and puts it in place; it tells
-// whether it differs from the one before.
+// Write lets keepalived test a configuration and saves it. It reports whether the configuration
+// has changed.
 func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err error) {
 	if err := os.MkdirAll(d.Dir, 0o700); err != nil {
 		return false, fmt.Errorf("virtual address: %w", err)
@@ -147,10 +146,10 @@ func (d *Daemon) process() (*service.Process, error) {
 	}, nil
 }
 
-// pidFiles are keepalived's own, of its first process and of the one for VRRP. Of an earlier life
-// they may name a process that is somebody else's by now: keepalived takes that for itself, and does not
-// start (lib/pidfile.c, kill with signal 0). With the unit they lie in its RuntimeDirectory, which
-// systemd removes at each end.
+// pidFiles are the PID files of keepalived's first process and of the one for VRRP. Those of an
+// earlier life may name a process that is now something else: keepalived takes it for itself and
+// does not start (lib/pidfile.c, kill with signal 0). With the unit they lie in its
+// RuntimeDirectory, which systemd removes at each end.
 var pidFiles = [...]string{"keepalived.pid", "vrrp.pid"}
 
 // forgetProcesses removes the pid files of an earlier life: [Daemon.KillStale] has ended it.
@@ -168,8 +167,8 @@ func (d *Daemon) KillStale(ctx context.Context) error {
 	return (&service.Process{PIDFile: filepath.Join(d.Dir, "child")}).KillStale(ctx)
 }
 
-// Reload has a running keepalived take its configuration anew; who has the
-// address keeps it.
+// Reload makes a running keepalived load its configuration again. The node with the address keeps
+// it.
 func (d *Daemon) Reload(ctx context.Context) error {
 	d.mu.Lock()
 	child, unit := d.child, d.unit

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InUse asks the network whether a machine has the address. The kernel is made
-// to look for it (ARP, neighbour discovery) by a datagram that nobody expects,
-// and its table of neighbours tells what came of that: no privilege is needed.
-// A machine that does not answer within three seconds is not there.
+// InUse reports whether a machine of the network has the address. A datagram to an unused port
+// makes the kernel resolve the address (ARP, neighbour discovery), and its table of neighbours
+// has the outcome. That needs no privilege. A machine that does not answer within three seconds
+// counts as absent.
 func InUse(ctx context.Context, a netip.Addr) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 12*time.Second) // an old entry is doubted for 8 s
 	defer cancel()
@@ -52,8 +52,8 @@ func InUse(ctx context.Context, a netip.Addr) (bool, error) {
 	}
 }
 
-// neighbour gives the state of the table's entry, 0 if there is none
-// (rtnetlink(7), RTM_GETNEIGH; struct ndmsg).
+// neighbour returns the state of the table's entry, or 0 if there is none (rtnetlink(7),
+// RTM_GETNEIGH; struct ndmsg).
 func neighbour(a netip.Addr) (int, error) {
 	family := syscall.AF_INET
 	if a.Is6() {

@@ -12,14 +12,14 @@ type Interface struct {
 	Addresses []netip.Prefix
 }
 
-// Where says which interfaces a node uses.
+// Where names the interfaces that a node uses.
 type Where struct {
 	Interface string // has the node's own address; announcements go there
 	Device    string // gets the virtual address
 }
 
-// Place finds where the virtual address belongs: on an interface whose network
-// it is of. own is the node's address for the others.
+// Place returns where the virtual address belongs: on an interface of its network. own is the
+// node's address for the others.
 func Place(virtual, own netip.Addr, list []Interface) (w Where, err error) {
 	var network netip.Prefix
 	for _, i := range list {

@@ -12,7 +12,7 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// unit is systemd's name of the service; it reads the configuration in UnitDir.
+// unit is systemd's name of the service. It reads the configuration in UnitDir.
 const (
 	unit    = "saltern-vip.service"
 	unitDir = "/run/saltern/vip"
@@ -23,7 +23,7 @@ const (
 	look     = time.Second
 )
 
-// hasUnit reports whether systemd knows the unit and it is meant for this node.
+// hasUnit reports whether systemd has the unit and the unit is for this node.
 func (d *Daemon) hasUnit(ctx context.Context) bool {
 	if d.Dir != unitDir || !util.IsRunningSystemd() {
 		return false
@@ -55,8 +55,8 @@ func reloadUnit(ctx context.Context) error {
 		})
 }
 
-// runUnit starts the unit, or has one of an earlier life take the
-// configuration anew, and stops it at the end.
+// runUnit starts the unit, or makes one of an earlier life load the configuration again, and
+// stops it at the end.
 func (d *Daemon) runUnit(ctx context.Context, started func(pid int)) error {
 	d.mu.Lock()
 	d.unit = true
