@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -298,7 +297,7 @@ func (m *Master) openKeys(context.Context) error {
 		PublishPort:   port,
 		OpenMode:      c.OpenMode,
 		MaxMinions:    c.MaxMinions,
-		Connected:     m.presence.CountWith,
+		Presence:      m.presence,
 		NoEvents:      !c.AuthEvents,
 		EventGrains:   c.AuthEventsAutosignGrains,
 		ClusterEvents: !m.cluster.Alone(),
@@ -307,7 +306,6 @@ func (m *Master) openKeys(context.Context) error {
 		Admit:         m.cluster.Admit,
 		Trouble:       m.conditions.Reason,
 		Decided:       local.AutosignRecord(m.audit),
-		Proven:        func(id string) (netip.Addr, bool) { a, _, ok := m.presence.LastRequest(id); return a, ok },
 	})
 
 	return err

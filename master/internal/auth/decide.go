@@ -45,7 +45,7 @@ func (s *Service) decideOnce(ctx context.Context, r request, from netip.AddrPort
 	}
 
 	if s.cfg.MaxMinions > 0 {
-		if n, has := s.cfg.Connected(r.id); n > s.cfg.MaxMinions && !has {
+		if n, has := s.cfg.Presence.CountWith(r.id); n > s.cfg.MaxMinions && !has {
 			s.log.Info("too many minions connected", "minion", r.id, "peer", from, "connected", n)
 			return verdict{act: ActFull, ret: "full"}
 		}

@@ -18,7 +18,7 @@ import (
 func TestFinding27CapturedKeys(t *testing.T) {
 	home := netip.MustParseAddrPort("10.0.0.1:1000")
 	m := newMaster(t, options{auth: auth.Config{Workers: 2, Queue: 4, MaxWait: 2 * time.Second,
-		Proven: func(id string) (netip.Addr, bool) { return home.Addr(), id == "good" }}})
+		Presence: provenAt{home.Addr(), "good"}}})
 	ids := []string{"good", "other1", "other2", "other3"}
 	for _, id := range ids {
 		must(t, m.keys.Put(id, keys.Accepted, publicText(t, "min6")))

@@ -74,10 +74,10 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 // fromOwnAddress reports whether an id last proved itself from this address. It is true when that
 // is not known.
 func (s *Service) fromOwnAddress(id string, from netip.AddrPort) bool {
-	if s.cfg.Proven == nil {
+	if s.cfg.Presence == nil {
 		return true
 	}
-	a, ok := s.cfg.Proven(id)
+	a, _, ok := s.cfg.Presence.LastRequest(id)
 	return ok && a.Unmap() == from.Addr().Unmap()
 }
 

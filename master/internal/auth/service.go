@@ -42,6 +42,14 @@ const (
 	defaultMaxWait = 4 * time.Second
 )
 
+// Presence knows which minions are connected, and from where they send requests.
+type Presence interface {
+	// CountWith returns how many minions are connected, and whether id is one of them.
+	CountWith(id string) (count int, has bool)
+	// LastRequest returns when and from where id last proved itself by a request.
+	LastRequest(id string) (from netip.Addr, at time.Time, ok bool)
+}
+
 // Config of a Service. Keys and Secrets are required.
 type Config struct {
 	Keys     *keys.Store
@@ -52,14 +60,10 @@ type Config struct {
 	// OpenMode is open_mode: every key is accepted and overwrites the one on
 	// file. It turns authentication off.
 	OpenMode bool
-	// MaxMinions is max_minions, 0 for no limit. Connected returns how many
-	// minions are connected and whether id is one of them; it is required
-	// with MaxMinions.
+	// MaxMinions is max_minions, 0 for no limit. It requires Presence.
 	MaxMinions int
-	Connected  func(id string) (count int, has bool)
-	// Proven returns the address from which an id last proved itself by a request. It may be nil:
-	// that is not known.
-	Proven func(id string) (netip.Addr, bool)
+	// Presence knows the connected minions. It may be nil: nothing is known of them.
+	Presence Presence
 	// ClusterEvents tells peers of keys accepted here: event salt/key.
 	ClusterEvents bool
 	// NoEvents is auth_events: False. EventGrains is
@@ -122,7 +126,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Keys == nil || cfg.Secrets == nil {
 		return nil, errors.New("make the sign-in service: keys and secrets are required")
 	}
-	if cfg.MaxMinions > 0 && cfg.Connected == nil {
+	if cfg.MaxMinions > 0 && cfg.Presence == nil {
 		return nil, errors.New("make the sign-in service: max_minions needs a count of connected minions")
 	}
 

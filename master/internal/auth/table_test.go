@@ -28,7 +28,7 @@ func TestDecisions(t *testing.T) {
 	openMode := func(_ *testing.T, o *options, _ string) { o.auth.OpenMode = true }
 	full := func(n int, has bool) func(*testing.T, *options, string) {
 		return func(_ *testing.T, o *options, _ string) {
-			o.auth.MaxMinions, o.auth.Connected = 5, func(string) (int, bool) { return n, has }
+			o.auth.MaxMinions, o.auth.Presence = 5, connected{n, has}
 		}
 	}
 

@@ -49,7 +49,7 @@ func TestCapturedSignIns(t *testing.T) {
 
 			if strings.HasPrefix(v.File, "auth_full") {
 				o.auth.MaxMinions = 1
-				o.auth.Connected = func(string) (int, bool) { return 2, false }
+				o.auth.Presence = connected{2, false}
 			}
 
 			m := newMaster(t, o)

@@ -22,7 +22,6 @@ import (
 	"saltern/master/internal/presence"
 	"saltern/master/internal/repos"
 	"saltern/master/internal/request"
-	"saltern/master/internal/share"
 	"saltern/master/jobs"
 	"saltern/master/keys"
 	"saltern/master/redact"
@@ -49,17 +48,12 @@ type Config struct {
 	// Problem reports a lasting fault; nil ends it.
 	Problem func(what control.Fault, err error)
 	Log     *slog.Logger
-
-	share       *share.Share
-	peerBack    func() // peerBack is called when a peer is connected.
-	started     *presence.Started
-	undelivered *undelivered
-	now         func() time.Time
 }
 
 // Handler takes what peers send to this master. It implements cluster.Handler.
 type Handler struct {
 	cfg        Config
+	member     *Membership
 	removed    chan struct{}
 	removeOnce sync.Once
 
@@ -67,9 +61,9 @@ type Handler struct {
 	lastKey string // last cluster key that was taken
 }
 
-// newHandler returns a Handler.
-func newHandler(cfg Config) *Handler {
-	return &Handler{cfg: cfg, lastKey: cfg.Key.String(), removed: make(chan struct{})}
+// newHandler returns the Handler of a master in its cluster.
+func newHandler(member *Membership, cfg Config) *Handler {
+	return &Handler{cfg: cfg, member: member, lastKey: cfg.Key.String(), removed: make(chan struct{})}
 }
 
 // WhenRemoved returns a channel that is closed when this master was removed from the cluster.
@@ -184,11 +178,11 @@ func (h *Handler) JobReachedLate(load *value.Map, age time.Duration) {
 }
 
 // LostJob reports a job of ours that has never reached a peer.
-func (h *Handler) LostJob(peer string, load *value.Map) { h.cfg.undelivered.jobLost(peer, load) }
+func (h *Handler) LostJob(peer string, load *value.Map) { h.member.undelivered.jobLost(peer, load) }
 
 // Passed counts the publications here within an age.
 func (h *Handler) Passed(age time.Duration) int {
-	return h.cfg.Missed.Passed(h.cfg.now().Add(-age))
+	return h.cfg.Missed.Passed(h.member.now().Add(-age))
 }
 
 // Return keeps a return that a peer has taken.
@@ -227,12 +221,12 @@ func (h *Handler) PeerCutOff(_ string, cuts []cluster.Cut) { h.cfg.Missed.PeerCu
 // LearnStarts notes new processes of minions. No job is given to a process if the one before it may
 // have run it.
 func (h *Handler) LearnStarts(_ string, starts []cluster.Start) []cluster.Start {
-	return h.cfg.started.Learn(starts, h.cfg.now())
+	return h.member.Started.Learn(starts, h.member.now())
 }
 
 // KnownStarts returns the processes that are known here, at most so many.
 func (h *Handler) KnownStarts(most int) []cluster.Start {
-	return h.cfg.started.All(most, h.cfg.now())
+	return h.member.Started.All(most, h.member.now())
 }
 
 // PeerLost schedules resends for the subscriptions of a lost peer, and hands the jobs that it took
@@ -244,13 +238,13 @@ func (h *Handler) PeerLost(peer string, heard time.Time) {
 
 // PeerConnected sends a new peer what it may not know.
 func (h *Handler) PeerConnected(peer string) {
-	h.cfg.share.Connected(peer)
+	h.member.share.Connected(peer)
 	h.cfg.Missed.PeerConnected(peer)
-	h.cfg.peerBack()
+	h.member.peerBack()
 }
 
 // PeerData takes minion data that a peer has sent.
-func (h *Handler) PeerData(peer string, b []byte) { h.cfg.share.Receive(peer, b) }
+func (h *Handler) PeerData(peer string, b []byte) { h.member.share.Receive(peer, b) }
 
 // KeyChanged checks the key of a minion on the folder if it differs from what is known here.
 func (h *Handler) KeyChanged(id string, st clusterwire.KeyState, pub string) {

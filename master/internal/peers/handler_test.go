@@ -111,18 +111,15 @@ func newReached(t *testing.T, change func(*Config)) *reached {
 			Now:   time.Now,
 			Log:   log,
 		}),
-		Problem:     problem,
-		Log:         log,
-		started:     presence.NewStarted(),
-		undelivered: undelivered,
-		now:         time.Now,
+		Problem: problem,
+		Log:     log,
 	}
 
 	if change != nil {
 		change(&cfg)
 	}
 
-	r.Handler = newHandler(cfg)
+	r.Handler = newHandler(&Membership{Started: presence.NewStarted(), undelivered: undelivered, now: time.Now}, cfg)
 	return r
 }
 

@@ -322,12 +322,7 @@ func (m *Membership) Serve(cfg Config) error {
 	cfg.Key = m.Pool.ClusterKey()
 	cfg.Jobs = m.Jobs
 	cfg.Missed = m.Missed
-	cfg.share = m.share
-	cfg.peerBack = m.peerBack
-	cfg.started = m.Started
-	cfg.undelivered = m.undelivered
-	cfg.now = m.now
-	m.handler = newHandler(cfg)
+	m.handler = newHandler(m, cfg)
 
 	return m.Pool.Serve(m.handler)
 }
