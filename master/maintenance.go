@@ -19,69 +19,47 @@ const (
 	quotaEvery  = 10 * time.Second // usage of the job cache that a crash forgets
 )
 
-// work runs everything that goes on beside requests, until ctx ends. Then no event of
-// another process is taken any more, before those end who act on events.
+// workers are goroutines that run until ctx ends.
+type workers struct {
+	sync.WaitGroup
+	ctx context.Context
+}
+
+// every calls f at once, and then again and again with this pause.
+func (w *workers) every(pause time.Duration, f func(context.Context)) {
+	w.Go(func() {
+		t := time.NewTicker(pause)
+		defer t.Stop()
+		for {
+			f(w.ctx)
+			select {
+			case <-t.C:
+			case <-w.ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// work runs everything that goes on beside requests, until ctx ends. Then it stops taking events of
+// other processes, before the parts end that act on events.
 func (m *Master) work(until context.Context) error {
-	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.WithoutCancel(until))
-	defer wg.Wait()
+	w := &workers{ctx: ctx}
+	defer w.Wait()
 
 	defer cancel()
 	defer m.sockets.StopTaking()
 	failed := make(chan error, 2)
-	wg.Go(func() {
+	w.Go(func() {
 		if err := m.keys.Run(ctx); err != nil && ctx.Err() == nil {
 			failed <- fmt.Errorf("follow the folders of keys: %w", err)
 		}
 	})
 
-	loop := m.cfg.LoopInterval
-	if loop <= 0 {
-		loop = time.Minute
-	}
-
-	every := func(d time.Duration, f func(context.Context)) {
-		wg.Go(func() {
-			t := time.NewTicker(d)
-			defer t.Stop()
-			for {
-				f(ctx)
-				select {
-				case <-t.C:
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
-	}
-
-	every(rotateEvery, m.rotate)
-	every(statusEvery, func(context.Context) { m.reporter.Write() })
-	every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
-	wg.Go(func() { m.writes.Run(ctx) })
-	every(cleanInterval(m.cfg.KeepJobs, loop), m.clean)
-	every(cleanEvery, m.presence.Record)
-	every(quotaEvery, m.launch.SaveQuota)
-
-	if m.cfg.PresenceEvents {
-		old := map[string]bool{}
-		every(loop, func(context.Context) { m.presence.Events(old, m.fire) })
-	}
-
-	wg.Go(func() { m.reactor.Run(ctx) })
-	wg.Go(func() { m.schedule.Run(ctx) })
-	wg.Go(func() { m.engines.Run(ctx) })
-	if m.eventReturn != nil {
-		wg.Go(func() { m.eventReturn.Run(ctx) })
-	}
-
-	wg.Go(func() {
-		defer m.batchEvents.Close()
-		m.batches.Run(ctx, m.batchEvents.C)
-	})
-
-	wg.Go(func() { m.repos.Run(ctx) })
-	wg.Go(func() {
+	m.startChores(w)
+	m.startParts(w)
+	w.Go(func() {
 		if err := m.cluster.Run(ctx, m.bus); err != nil {
 			failed <- err
 		}
@@ -93,6 +71,44 @@ func (m *Master) work(until context.Context) error {
 	case err := <-failed:
 		return err
 	}
+}
+
+// startChores starts what is done again and again.
+func (m *Master) startChores(w *workers) {
+	loop := m.cfg.LoopInterval
+	if loop <= 0 {
+		loop = time.Minute
+	}
+
+	w.every(rotateEvery, m.rotate)
+	w.every(statusEvery, func(context.Context) { m.reporter.Write() })
+	w.every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
+	w.every(cleanInterval(m.cfg.KeepJobs, loop), m.clean)
+	w.every(cleanEvery, m.presence.Record)
+	w.every(quotaEvery, m.launch.SaveQuota)
+
+	if m.cfg.PresenceEvents {
+		old := map[string]bool{}
+		w.every(loop, func(context.Context) { m.presence.Events(old, m.fire) })
+	}
+}
+
+// startParts starts the parts that have goroutines of their own.
+func (m *Master) startParts(w *workers) {
+	w.Go(func() { m.writes.Run(w.ctx) })
+	w.Go(func() { m.reactor.Run(w.ctx) })
+	w.Go(func() { m.schedule.Run(w.ctx) })
+	w.Go(func() { m.engines.Run(w.ctx) })
+	w.Go(func() { m.repos.Run(w.ctx) })
+
+	if m.eventReturn != nil {
+		w.Go(func() { m.eventReturn.Run(w.ctx) })
+	}
+
+	w.Go(func() {
+		defer m.batchEvents.Close()
+		m.batches.Run(w.ctx, m.batchEvents.C)
+	})
 }
 
 // cleanInterval is how often old jobs are removed. Salt does it every loop_interval (salt/master.py

@@ -64,9 +64,6 @@ var undivided = []string{
 	"glusterctl/apply.go Apply",
 	"lbproxy/metrics.go writeMetrics",
 	"lbproxy/proxy.go Run",
-	"master/internal/git/fetch.go refresh",
-	"master/internal/local/callers.go OpenCallers",
-	"master/maintenance.go work",
 	"supervisor/internal/observe/document.go compose",
 	"supervisor/nodeapi/client.go meet",
 }

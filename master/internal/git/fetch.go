@@ -41,37 +41,8 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 		return false, set.missingRef(old)
 	}
 
-	r.unlock()
-	get := func() error {
-		if err := r.prepare(ctx, format); err != nil {
-			return err
-		}
-		return r.fetchRefs(ctx, set, agent, set.Refspecs...)
-	}
-
-	err = errLacking
-	if !lacking {
-		err = get()
-	}
-
-	var fault *Fault
-	if lacking || errors.As(err, &fault) && fault.corrupt {
-		r.store.cfg.Log.Warn("copy of a git remote is damaged and is fetched anew", "url", r.URL(), "error", err)
-		err = r.refetchEmpty(get)
-	}
-
-	if err != nil {
-		r.unlock()
+	if err := r.updateCopy(ctx, set, agent, format, lacking); err != nil {
 		return false, err
-	}
-
-	for _, id := range set.Commits {
-		if _, b, err := r.reader.readWhole(ctx, id+"^{commit}", maxObject); err == nil && len(b) > 0 {
-			continue
-		}
-		if err := r.fetchRefs(ctx, set, agent, "+"+id+":refs/saltern/"+id); err != nil {
-			return false, err
-		}
 	}
 
 	s, err := r.takeSnapshot(ctx)
@@ -88,14 +59,57 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 
-	s.Seq = r.snapshots.Add(1)
-	r.served.Store(s)
-	if f := r.store.cfg.Prepare; f != nil {
-		f(ctx, r, s)
-	}
-
+	r.serve(ctx, s)
 	changed = old == nil || !slices.Equal(old.Refs, s.Refs)
 	return changed, set.missingRef(s)
+}
+
+// updateCopy fetches the refs of the remote, and the commits that the configuration names. A
+// damaged copy, or one that lacks objects, is fetched into an empty repository.
+func (r *Repository) updateCopy(ctx context.Context, set *settings, agent, format string, lacking bool) error {
+	r.unlock()
+	get := func() error {
+		if err := r.prepare(ctx, format); err != nil {
+			return err
+		}
+		return r.fetchRefs(ctx, set, agent, set.Refspecs...)
+	}
+
+	err := errLacking
+	if !lacking {
+		err = get()
+	}
+
+	var fault *Fault
+	if lacking || errors.As(err, &fault) && fault.corrupt {
+		r.store.cfg.Log.Warn("copy of a git remote is damaged and is fetched anew", "url", r.URL(), "error", err)
+		err = r.refetchEmpty(get)
+	}
+
+	if err != nil {
+		r.unlock()
+		return err
+	}
+
+	for _, id := range set.Commits {
+		if _, b, err := r.reader.readWhole(ctx, id+"^{commit}", maxObject); err == nil && len(b) > 0 {
+			continue
+		}
+		if err := r.fetchRefs(ctx, set, agent, "+"+id+":refs/saltern/"+id); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// serve puts a snapshot into service.
+func (r *Repository) serve(ctx context.Context, s *Snapshot) {
+	s.Seq = r.snapshots.Add(1)
+	r.served.Store(s)
+	if prepare := r.store.cfg.Prepare; prepare != nil {
+		prepare(ctx, r, s)
+	}
 }
 
 // missingRef returns the fault of a snapshot that lacks a ref named in the configuration.

@@ -58,61 +58,9 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		log.Warn("external_auth auto lets everybody in; it is for tests only")
 	}
 
-	backends := map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.SharedSecret)}
-	expand := map[string]func(context.Context, []any) []any{}
-	if o, asks := c.LDAPOptions(); asks {
-		directory, err := ldap.New(o, quiet, time.Now)
-		if err != nil {
-			return Callers{}, fmt.Errorf("read the options of external_auth's ldap: %w", err)
-		}
-		backends["ldap"], expand["ldap"] = eauth.LDAP(directory), directory.Expand
-	}
-
-	if o, asks := c.OIDCOptions(); asks {
-		provider, err := oidc.New(o, quiet, time.Now)
-		if err != nil {
-			return Callers{}, fmt.Errorf("read the options of external_auth's oidc: %w", err)
-		}
-		backends["oidc"] = eauth.OIDC(provider)
-	}
-
-	python := eauth.NewPython(pyrunner.Pythons(c.RendererPython), c.Path, c.PythonLayer)
-	salts := func(system string) eauth.Backend {
-		return func(ctx context.Context, user, password string) (eauth.Verdict, error) {
-			return python.Login(ctx, system, user, password)
-		}
-	}
-
-	if socket := c.PAMHelper(); socket != "" {
-		backends["pam"] = eauth.PAM(socket, salts("pam"), quiet)
-	}
-
-	if section, asks := c.UserFile(); asks {
-		file, err := userfile.New(section)
-		if err != nil {
-			return Callers{}, fmt.Errorf("read the options of external_auth's file: %w", err)
-		}
-		backends["file"] = eauth.File(file, salts("file"))
-	}
-
-	if section, asks := c.LoginURL(); asks {
-		address, err := loginurl.New(section)
-		if err != nil {
-			return Callers{}, fmt.Errorf("read the options of external_auth's rest: %w", err)
-		}
-		backends[loginurl.System] = eauth.REST(address)
-	}
-
-	var module func(ctx context.Context, system, user, password string) ([]any, error)
-	if c.EauthACLModule != "" {
-		module = python.Permissions
-	}
-
-	if rest, asks := backends[loginurl.System]; asks && c.EauthACLModule == loginurl.System {
-		module = func(ctx context.Context, _, user, password string) ([]any, error) {
-			v, err := rest(ctx, user, password)
-			return v.Permissions, err
-		}
+	systems, err := openLoginSystems(c, quiet)
+	if err != nil {
+		return Callers{}, err
 	}
 
 	lockout := eauth.NewLockout(c.LoginFailures, c.LoginLock, func(k eauth.Locked) {
@@ -121,13 +69,13 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		fire(eauth.LockTag, k.Map())
 	})
 
-	return Callers{Tokens: tokens, Lockout: lockout, python: python, Auth: eauth.New(eauth.Config{
+	return Callers{Tokens: tokens, Lockout: lockout, python: systems.python, Auth: eauth.New(eauth.Config{
 		External:     c.ExternalAuth,
-		Backends:     backends,
-		Expand:       expand,
+		Backends:     systems.backends,
+		Expand:       systems.expand,
 		Lockout:      lockout,
-		Other:        python.Login,
-		Module:       module,
+		Other:        systems.python.Login,
+		Module:       systems.module(c),
 		KeepACL:      c.KeepACLInToken,
 		PublisherACL: c.PublisherACL,
 		SudoACL:      c.SudoACL,
@@ -146,4 +94,84 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		Now:            time.Now,
 		FailDelay:      time.Second,
 	})}, nil
+}
+
+// loginSystems are the external systems that check log-ins.
+type loginSystems struct {
+	backends map[string]eauth.Backend
+	expand   map[string]func(context.Context, []any) []any
+	python   *eauth.Python
+}
+
+// openLoginSystems opens the systems in external_auth. quiet takes lines that strangers can cause.
+func openLoginSystems(c *conf.Master, quiet *slog.Logger) (loginSystems, error) {
+	s := loginSystems{
+		backends: map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.SharedSecret)},
+		expand:   map[string]func(context.Context, []any) []any{},
+		python:   eauth.NewPython(pyrunner.Pythons(c.RendererPython), c.Path, c.PythonLayer),
+	}
+
+	if o, asks := c.LDAPOptions(); asks {
+		directory, err := ldap.New(o, quiet, time.Now)
+		if err != nil {
+			return s, fmt.Errorf("read the options of external_auth's ldap: %w", err)
+		}
+		s.backends["ldap"] = eauth.LDAP(directory)
+		s.expand["ldap"] = directory.Expand
+	}
+
+	if o, asks := c.OIDCOptions(); asks {
+		provider, err := oidc.New(o, quiet, time.Now)
+		if err != nil {
+			return s, fmt.Errorf("read the options of external_auth's oidc: %w", err)
+		}
+		s.backends["oidc"] = eauth.OIDC(provider)
+	}
+
+	saltModule := func(system string) eauth.Backend {
+		return func(ctx context.Context, user, password string) (eauth.Verdict, error) {
+			return s.python.Login(ctx, system, user, password)
+		}
+	}
+
+	if socket := c.PAMHelper(); socket != "" {
+		s.backends["pam"] = eauth.PAM(socket, saltModule("pam"), quiet)
+	}
+
+	if section, asks := c.UserFile(); asks {
+		file, err := userfile.New(section)
+		if err != nil {
+			return s, fmt.Errorf("read the options of external_auth's file: %w", err)
+		}
+		s.backends["file"] = eauth.File(file, saltModule("file"))
+	}
+
+	if section, asks := c.LoginURL(); asks {
+		address, err := loginurl.New(section)
+		if err != nil {
+			return s, fmt.Errorf("read the options of external_auth's rest: %w", err)
+		}
+		s.backends[loginurl.System] = eauth.REST(address)
+	}
+
+	return s, nil
+}
+
+// permissionsFunc returns the permissions of somebody whose password is proven.
+type permissionsFunc func(ctx context.Context, system, user, password string) ([]any, error)
+
+// module returns the function that asks the module in eauth_acl_module, or nil without one.
+func (s loginSystems) module(c *conf.Master) (module permissionsFunc) {
+	if c.EauthACLModule != "" {
+		module = s.python.Permissions
+	}
+
+	if rest, asks := s.backends[loginurl.System]; asks && c.EauthACLModule == loginurl.System {
+		module = func(ctx context.Context, _, user, password string) ([]any, error) {
+			v, err := rest(ctx, user, password)
+			return v.Permissions, err
+		}
+	}
+
+	return module
 }
