@@ -95,27 +95,27 @@ type Point struct {
 
 // Clean bounds what the other side says and makes it fit for one line each.
 func (a Appliance) Clean() Appliance {
-	lines(&a.Health, &a.Cluster, &a.Node, &a.Address, &a.Storage.Kind)
+	cleanLines(&a.Health, &a.Cluster, &a.Node, &a.Address, &a.Storage.Kind)
 	a.Holders = a.Holders[:min(len(a.Holders), maxNodes)]
 	for i := range a.Holders {
-		lines(&a.Holders[i])
+		cleanLines(&a.Holders[i])
 	}
 
 	a.Nodes = a.Nodes[:min(len(a.Nodes), maxNodes)]
 	for i := range a.Nodes {
 		n := &a.Nodes[i]
-		lines(&n.Name, &n.Address, &n.Version, &n.Role, &n.State, &n.Master, &n.Proxy, &n.Storage)
+		cleanLines(&n.Name, &n.Address, &n.Version, &n.Role, &n.State, &n.Master, &n.Proxy, &n.Storage)
 	}
 
 	a.Services = a.Services[:min(len(a.Services), maxServices)]
 	for i := range a.Services {
-		lines(&a.Services[i].Name, &a.Services[i].State, &a.Services[i].Message)
+		cleanLines(&a.Services[i].Name, &a.Services[i].State, &a.Services[i].Message)
 	}
 
 	a.Findings = a.Findings[:min(len(a.Findings), maxFindings)]
 	for i := range a.Findings {
 		p := &a.Findings[i]
-		lines(&p.Code, &p.Severity, &p.Title, &p.Subject, &p.Cause, &p.Next)
+		cleanLines(&p.Code, &p.Severity, &p.Title, &p.Subject, &p.Cause, &p.Next)
 	}
 
 	return a
@@ -126,14 +126,14 @@ func (c Course) Clean() Course {
 	c.Nodes = c.Nodes[:min(len(c.Nodes), maxNodes)]
 	for i := range c.Nodes {
 		s := &c.Nodes[i]
-		lines(&s.Node)
+		cleanLines(&s.Node)
 		s.Points = s.Points[max(0, len(s.Points)-MaxPoints):]
 	}
 
 	unasked := map[string]string{}
 	for name, why := range c.Unasked {
 		if len(unasked) < maxNodes {
-			unasked[line(name)] = line(why)
+			unasked[oneLine(name)] = oneLine(why)
 		}
 	}
 
@@ -141,8 +141,8 @@ func (c Course) Clean() Course {
 	return c
 }
 
-func lines(texts ...*string) {
+func cleanLines(texts ...*string) {
 	for _, t := range texts {
-		*t = line(*t)
+		*t = oneLine(*t)
 	}
 }

@@ -105,7 +105,7 @@ func ask[In, Out any](ctx context.Context, c *rpc.Client, m *rpc.Method[In, Out]
 	}
 
 	if refusal, ok := errors.AsType[*rpc.Error](err); ok {
-		refusal.Text = line(refusal.Text)
+		refusal.Text = oneLine(refusal.Text)
 		return out, refusal
 	}
 	if unreadable, ok := errors.AsType[*rpc.AnswerError](err); ok {

@@ -61,7 +61,7 @@ func ReadConditions(path string, now time.Time) ([]Condition, error) {
 	list := doc.Conditions[:min(len(doc.Conditions), MaxConditions)]
 	for i := range list {
 		c := &list[i]
-		c.Code, c.Title, c.Cause, c.Next = line(c.Code), line(c.Title), line(c.Cause), line(c.Next)
+		c.Code, c.Title, c.Cause, c.Next = oneLine(c.Code), oneLine(c.Title), oneLine(c.Cause), oneLine(c.Next)
 	}
 
 	return list, nil

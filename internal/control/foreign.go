@@ -7,5 +7,5 @@ import (
 // maxText bounds a text of the other side in bytes.
 const maxText = 300
 
-// line makes a text of the other side fit for one line of a status or a log.
-func line(s string) string { return printable.Brief(s, maxText) }
+// oneLine makes a text of the other side fit for one line of a status or a log.
+func oneLine(s string) string { return printable.Brief(s, maxText) }

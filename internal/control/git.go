@@ -75,15 +75,15 @@ func (g Git) clean() Git {
 	g.Remotes = g.Remotes[:min(len(g.Remotes), MaxGitRemotes)]
 	for i := range g.Remotes {
 		r := &g.Remotes[i]
-		r.URL, r.State = line(r.URL), line(r.State)
+		r.URL, r.State = oneLine(r.URL), oneLine(r.State)
 		r.Refs = r.Refs[:min(len(r.Refs), MaxGitRefs)]
 		for k := range r.Refs {
-			r.Refs[k].Name, r.Refs[k].Commit = line(r.Refs[k].Name), line(r.Refs[k].Commit)
+			r.Refs[k].Name, r.Refs[k].Commit = oneLine(r.Refs[k].Name), oneLine(r.Refs[k].Commit)
 		}
 
 		r.More = max(r.More, 0)
 		if f := r.Fault; f != nil {
-			f.What, f.Kind, f.Text = Fault(line(string(f.What))), line(f.Kind), line(f.Text)
+			f.What, f.Kind, f.Text = Fault(oneLine(string(f.What))), oneLine(f.Kind), oneLine(f.Text)
 		}
 	}
 

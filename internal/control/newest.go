@@ -37,12 +37,12 @@ type Newest struct {
 
 // clean bounds what the other side says and makes it fit for one line each.
 func (n Newest) clean() Newest {
-	n.Why = line(n.Why)
-	n.Except = line(n.Except)
+	n.Why = oneLine(n.Why)
+	n.Except = oneLine(n.Except)
 	others := map[string]string{}
 	for node, why := range n.Others {
 		if len(others) < maxNodes {
-			others[line(node)] = line(why)
+			others[oneLine(node)] = oneLine(why)
 		}
 	}
 	n.Others = others

@@ -27,5 +27,5 @@ func PingTrouble(answer []byte) string {
 		size, text = int(rest[1])<<8|int(rest[2]), rest[3:]
 	}
 
-	return line(string(text[:min(size, len(text))]))
+	return oneLine(string(text[:min(size, len(text))]))
 }

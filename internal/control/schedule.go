@@ -56,18 +56,18 @@ func (s Schedule) clean() Schedule {
 	s.Refused = s.Refused[:min(len(s.Refused), MaxScheduled)]
 	for i := range s.Entries {
 		e := &s.Entries[i]
-		e.Name = line(e.Name)
-		e.Function = line(e.Function)
-		e.Trigger = line(e.Trigger)
-		e.Skipped = line(e.Skipped)
+		e.Name = oneLine(e.Name)
+		e.Function = oneLine(e.Function)
+		e.Trigger = oneLine(e.Trigger)
+		e.Skipped = oneLine(e.Skipped)
 		e.Next = e.Next[:min(len(e.Next), NextRuns)]
 	}
 
 	for i := range s.Refused {
 		p := &s.Refused[i]
-		p.Entry = line(p.Entry)
-		p.Key = line(p.Key)
-		p.Text = line(p.Text)
+		p.Entry = oneLine(p.Entry)
+		p.Key = oneLine(p.Key)
+		p.Text = oneLine(p.Text)
 	}
 
 	return s

@@ -225,33 +225,33 @@ func ParseStatus(b []byte) (*Status, error) {
 		return nil, fmt.Errorf("%w: schema %d, known is %d", errStatus, s.Schema, Schema)
 	}
 
-	s.ID = line(s.ID)
+	s.ID = oneLine(s.ID)
 	s.Problems = s.Problems[:min(len(s.Problems), MaxProblems)]
 	for i := range s.Problems {
 		p := &s.Problems[i]
-		p.What, p.Text = Fault(line(string(p.What))), line(p.Text)
+		p.What, p.Text = Fault(oneLine(string(p.What))), oneLine(p.Text)
 	}
 
 	s.Apart = s.Apart[:min(len(s.Apart), MaxProblems)]
 	for i := range s.Apart {
 		a := &s.Apart[i]
-		a.Peer, a.Through, a.Error = line(a.Peer), line(a.Through), line(a.Error)
+		a.Peer, a.Through, a.Error = oneLine(a.Peer), oneLine(a.Through), oneLine(a.Error)
 	}
 
 	s.Returners = s.Returners[:min(len(s.Returners), MaxProblems)]
 	for i := range s.Returners {
 		r := &s.Returners[i]
-		r.Name, r.Error = line(r.Name), line(r.Error)
+		r.Name, r.Error = oneLine(r.Name), oneLine(r.Error)
 	}
 
 	s.Engines = s.Engines[:min(len(s.Engines), maxEngines)]
 	for i := range s.Engines {
 		e := &s.Engines[i]
-		e.Name, e.State, e.Error = line(e.Name), line(e.State), line(e.Error)
+		e.Name, e.State, e.Error = oneLine(e.Name), oneLine(e.State), oneLine(e.Error)
 	}
 
 	if e := s.PillarError; e != nil {
-		e.Minion, e.Text = line(e.Minion), line(e.Text)
+		e.Minion, e.Text = oneLine(e.Minion), oneLine(e.Text)
 	}
 
 	s.PillarFaulty = max(s.PillarFaulty, 0)

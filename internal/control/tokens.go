@@ -91,7 +91,7 @@ func (t Tokens) Clean() Tokens {
 	t.Tokens = t.Tokens[:min(len(t.Tokens), MaxTokens)]
 	for i := range t.Tokens {
 		k := &t.Tokens[i]
-		lines(&k.Name, &k.User, &k.Eauth, &k.From, &k.Node)
+		cleanLines(&k.Name, &k.User, &k.Eauth, &k.From, &k.Node)
 	}
 	t.More = max(t.More, 0)
 	return t

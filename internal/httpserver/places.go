@@ -70,21 +70,21 @@ func (p *Places) State(c net.Conn, state http.ConnState) {
 	defer p.mu.Unlock()
 	switch state {
 	case http.StateNew:
-		p.enter(c)
+		p.admitConn(c)
 	case http.StateActive, http.StateIdle:
 		if at := p.all[c]; at != nil {
 			at.active, at.since = state == http.StateActive, p.now()
 		}
 	case http.StateClosed, http.StateHijacked:
-		p.drop(p.all[c])
+		p.forgetConn(p.all[c])
 	}
 }
 
-// enter lets a connection in, or closes it. The caller holds mu.
-func (p *Places) enter(c net.Conn) {
+// admitConn lets a connection in, or closes it. The caller holds mu.
+func (p *Places) admitConn(c net.Conn) {
 	source := ratelimit.SourceOf(c.RemoteAddr().String())
 	at := &place{conn: c, holder: holder{source: source}, class: p.classOf(source), since: p.now()}
-	for full, ok := p.full(at.class); ok; full, ok = p.full(at.class) {
+	for full, ok := p.fullClass(at.class); ok; full, ok = p.fullClass(at.class) {
 		victim := p.victim(at, full)
 		if victim == nil {
 			p.refused++
@@ -92,7 +92,7 @@ func (p *Places) enter(c net.Conn) {
 			return
 		}
 
-		p.drop(victim)
+		p.forgetConn(victim)
 		closeNow(victim.conn)
 	}
 
@@ -100,9 +100,9 @@ func (p *Places) enter(c net.Conn) {
 	p.count(at, 1)
 }
 
-// full reports whether there is no place for a connection of a class, and up to which class
+// fullClass reports whether there is no place for a connection of a class, and up to which class
 // those are that could make one. The caller holds mu.
-func (p *Places) full(class ratelimit.Class) (up ratelimit.Class, ok bool) {
+func (p *Places) fullClass(class ratelimit.Class) (up ratelimit.Class, ok bool) {
 	n := 0
 	for c, limit := range []int64{p.bounds.Strangers, p.bounds.Familiar, p.bounds.All} {
 		n += p.classes[c]
@@ -122,7 +122,7 @@ func (p *Places) victim(entering *place, up ratelimit.Class) (worst *place) {
 		if at.class > up || !at.mayGo(now, greedy) {
 			continue
 		}
-		if worst == nil || p.worse(at, worst) {
+		if worst == nil || p.goesBefore(at, worst) {
 			worst = at
 		}
 	}
@@ -138,8 +138,8 @@ func (at *place) mayGo(now time.Time, greedy bool) bool {
 	return at.busy == 0 && (greedy || now.Sub(at.since) >= youth)
 }
 
-// worse reports whether a goes before b. The caller holds mu.
-func (p *Places) worse(a, b *place) bool {
+// goesBefore reports whether a goes before b. The caller holds mu.
+func (p *Places) goesBefore(a, b *place) bool {
 	if proven := a.class == ratelimit.Proven; proven != (b.class == ratelimit.Proven) {
 		return !proven
 	}
@@ -149,8 +149,8 @@ func (p *Places) worse(a, b *place) bool {
 	return a.since.Before(b.since)
 }
 
-// drop forgets a connection, which may be nil. The caller holds mu.
-func (p *Places) drop(at *place) {
+// forgetConn forgets a connection, which may be nil. The caller holds mu.
+func (p *Places) forgetConn(at *place) {
 	if at == nil || p.all[at.conn] != at {
 		return
 	}
@@ -194,8 +194,8 @@ func (p *Places) Context(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, placeKey{}, &placed{p, c})
 }
 
-// of does something to the place of a request's connection, if it has one.
-func of(ctx context.Context, do func(p *Places, at *place)) {
+// withPlace does something to the place of a request's connection, if it has one.
+func withPlace(ctx context.Context, do func(p *Places, at *place)) {
 	c, _ := ctx.Value(placeKey{}).(*placed)
 	if c == nil {
 		return
@@ -210,7 +210,7 @@ func of(ctx context.Context, do func(p *Places, at *place)) {
 // Prove notes that the connection of a request is that of somebody, by any name that
 // stands for him.
 func Prove(ctx context.Context, name string) {
-	of(ctx, func(p *Places, at *place) {
+	withPlace(ctx, func(p *Places, at *place) {
 		p.count(at, -1)
 		at.holder, at.class = holder{name: name}, ratelimit.Proven
 		p.count(at, 1)
@@ -221,7 +221,7 @@ func Prove(ctx context.Context, name string) {
 // does not go for others.
 func Working(ctx context.Context) (done func()) {
 	step := func(n int) {
-		of(ctx, func(p *Places, at *place) {
+		withPlace(ctx, func(p *Places, at *place) {
 			at.busy += n
 			at.since = p.now()
 		})

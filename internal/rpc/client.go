@@ -64,7 +64,7 @@ func (e *AnswerError) Unwrap() error { return e.Err }
 func (m *Method[In, Out]) request(in In) (target string, body []byte, err error) {
 	switch {
 	case m.Form != nil:
-		return m.fill(m.Form.Write(in)), nil, nil
+		return m.fillPath(m.Form.Write(in)), nil, nil
 	case m.Body != nil:
 		return m.path(), m.Body.Write(in), nil
 	case m.Verb() == http.MethodGet:
@@ -74,8 +74,8 @@ func (m *Method[In, Out]) request(in In) (target string, body []byte, err error)
 	return m.path(), body, err
 }
 
-// fill puts values into the path, and the others into a query.
-func (m *Method[In, Out]) fill(values url.Values) string {
+// fillPath puts values into the path, and the others into a query.
+func (m *Method[In, Out]) fillPath(values url.Values) string {
 	target := m.path()
 	for _, name := range places(target) {
 		target = strings.Replace(target, "{"+name+"}", url.PathEscape(values.Get(name)), 1)

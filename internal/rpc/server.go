@@ -68,7 +68,7 @@ func (s *Server) Handler() http.Handler {
 
 func (m *Method[In, Out]) endpoint(do func(context.Context, In) (Out, error)) endpoint {
 	return func(s *Server, slots chan struct{}, w http.ResponseWriter, r *http.Request) {
-		refusal := s.admit(&m.Row, slots, r)
+		refusal := s.admitCall(&m.Row, slots, r)
 		if refusal == nil && slots != nil {
 			defer func() { <-slots }()
 		}
@@ -97,16 +97,16 @@ func (m *Method[In, Out]) endpoint(do func(context.Context, In) (Out, error)) en
 			}
 		}
 
-		s.reply(w, out, refusal)
+		s.answer(w, out, refusal)
 		if record != nil {
 			s.Record.Note(outcome(*record, refusal, m.GoesOn))
 		}
 	}
 }
 
-// admit refuses callers without the method's role, and calls above its bound. Without a
+// admitCall refuses callers without the method's role, and calls above its bound. Without a
 // refusal the call has a slot.
-func (s *Server) admit(row *Row, slots chan struct{}, r *http.Request) *Error {
+func (s *Server) admitCall(row *Row, slots chan struct{}, r *http.Request) *Error {
 	if row.Role != "" {
 		refusal := s.Permit(r, row.Role)
 		if refusal != nil {
@@ -254,8 +254,8 @@ func (s *Server) explain(err error) *Error {
 	return Explain(err)
 }
 
-// reply answers with out, or with a refusal.
-func (s *Server) reply(w http.ResponseWriter, out any, refusal *Error) {
+// answer answers with out, or with a refusal.
+func (s *Server) answer(w http.ResponseWriter, out any, refusal *Error) {
 	if refusal != nil {
 		Refuse(w, refusal)
 		return

@@ -43,17 +43,17 @@ type conn struct {
 
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.note(err)
+	c.noteEnd(err)
 	return n, err
 }
 
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	c.note(err)
+	c.noteEnd(err)
 	return n, err
 }
 
-func (c *conn) note(err error) {
+func (c *conn) noteEnd(err error) {
 	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.ended.Store(true)
 	}

@@ -117,11 +117,11 @@ func (s *Server) handler() http.Handler {
 		Explain:    s.explain,
 		Permit:     permit,
 		Context:    withToken,
-		Actor:      actor,
+		Actor:      callerOf,
 		Record:     s.cfg.Record,
 		Log:        s.cfg.Log.With("api", "local"),
 	}
-	return s.guard(methods.Handler())
+	return s.admitCallers(methods.Handler())
 }
 
 // explain words an error for the caller. What the shared storage said goes to the log.
@@ -183,7 +183,7 @@ func peerOf(r *http.Request) (unix.Ucred, bool) {
 	return p.cred, ok && p.err == nil
 }
 
-func actor(r *http.Request) audit.Actor {
+func callerOf(r *http.Request) audit.Actor {
 	caller, _ := peerOf(r)
 	return audit.PeerProcess(int(caller.Pid), int(caller.Uid))
 }
@@ -197,8 +197,8 @@ func permit(r *http.Request, _ rpc.Role) *rpc.Error {
 	return nil
 }
 
-// guard lets only permitted callers through to next.
-func (s *Server) guard(next http.Handler) http.Handler {
+// admitCallers lets only permitted callers through to next.
+func (s *Server) admitCallers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, known := peerOf(r)
 		if known && s.allowed(caller) {
@@ -208,7 +208,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 
 		s.cfg.Log.Warn("local API: caller refused", "peer", fmt.Sprintf("%+v", caller), "path", r.URL.Path)
 		s.cfg.Record.Note(audit.Record{
-			Actor:    actor(r),
+			Actor:    callerOf(r),
 			Action:   "api.call",
 			Object:   r.Method + " " + r.URL.Path,
 			Result:   audit.Refused,

@@ -13,7 +13,7 @@ import (
 // and the dashboard name nothing else.
 func TestManual(t *testing.T) {
 	var text strings.Builder
-	if err := write(&text, document()); err != nil {
+	if err := writeText(&text, document()); err != nil {
 		t.Fatal(err)
 	}
 

@@ -16,27 +16,27 @@ import (
 	"saltern/supervisor/status"
 )
 
-// write writes the document in Prometheus' text format
+// writeText writes the document in Prometheus' text format
 // (https://prometheus.io/docs/instrumenting/exposition_formats/).
-func write(w io.Writer, d status.Document) error {
+func writeText(w io.Writer, d status.Document) error {
 	var p page
 	p.Family("saltern_info", "gauge", "What runs here; always 1.")
 	p.Sample("saltern_info", 1, "version", d.Version, "node", d.Node, "cluster", d.Cluster)
 	p.Family("saltern_health", "gauge", "1 for the health of the node, 0 for the others.")
 
 	for _, h := range []status.Health{status.Healthy, status.Degraded, status.NotServing, status.Unconfigured} {
-		p.Sample("saltern_health", truth(d.Health == h), "state", string(h))
+		p.Sample("saltern_health", oneIf(d.Health == h), "state", string(h))
 	}
 
 	p.Family("saltern_setup", "gauge", "1 for the state of the set-up, 0 for the others.")
 	for _, s := range []status.Setup{status.SetupNew, status.SetupPreflight, status.SetupForming,
 		status.SetupJoining, status.SetupWaiting,
 		status.SetupReady, status.SetupDegraded, status.SetupDraining, status.SetupRemoved, status.SetupFailed} {
-		p.Sample("saltern_setup", truth(d.Setup == s), "state", string(s))
+		p.Sample("saltern_setup", oneIf(d.Setup == s), "state", string(s))
 	}
 
 	if !d.Arbiter() { // it serves nobody at any time
-		p.Single("saltern_serving", "gauge", "1 while minions can work with this node.", truth(serving(d)))
+		p.Single("saltern_serving", "gauge", "1 while minions can work with this node.", oneIf(serving(d)))
 	}
 
 	p.Single("saltern_start_time_seconds", "gauge", "When the supervisor started.", seconds(d.Started))
@@ -45,7 +45,7 @@ func write(w io.Writer, d status.Document) error {
 	}
 
 	p.problems(d)
-	p.nodes(d)
+	p.writeNodes(d)
 	p.services(d)
 	if !d.Arbiter() {
 		p.minions(d)
@@ -81,24 +81,24 @@ func (p *page) problems(d status.Document) {
 	}
 }
 
-func (p *page) nodes(d status.Document) {
+func (p *page) writeNodes(d status.Document) {
 	p.Family("saltern_node_ready", "gauge", "1 for each node of the cluster that is ready, as this node sees it.")
 	for _, n := range d.Nodes {
-		p.Sample("saltern_node_ready", truth(n.State == "ready"), "node", n.Name)
+		p.Sample("saltern_node_ready", oneIf(n.State == "ready"), "node", n.Name)
 	}
 	if d.Virtual == nil {
 		return
 	}
 	p.Family("saltern_virtual_address", "gauge", "1 for each node that has the virtual address, as this node sees it.")
 	for _, n := range d.Nodes {
-		p.Sample("saltern_virtual_address", truth(n.Virtual), "node", n.Name)
+		p.Sample("saltern_virtual_address", oneIf(n.Virtual), "node", n.Name)
 	}
 }
 
 func (p *page) services(d status.Document) {
 	p.Family("saltern_service_running", "gauge", "1 while a service of this node runs.")
 	for _, s := range d.Services {
-		p.Sample("saltern_service_running", truth(s.State == "running"), "service", s.Name)
+		p.Sample("saltern_service_running", oneIf(s.State == "running"), "service", s.Name)
 	}
 	p.Family("saltern_service_restarts_total", "counter", "How often a service was started anew.")
 	for _, s := range d.Services {
@@ -160,14 +160,14 @@ func (p *page) minions(d status.Document) {
 			"Memory of the memo of pillar templates, by estimate.", float64(memo.Bytes))
 	}
 
-	p.files(m.Files)
+	p.writeFiles(m.Files)
 	p.runners(m.Runners)
 	p.returners(m.Returners)
 	p.engines(m.Engines)
 }
 
-// files tells of the copy of the shared volume from which the master serves; nil: there is none.
-func (p *page) files(f *control.Files) {
+// writeFiles tells of the copy of the shared volume from which the master serves; nil: there is none.
+func (p *page) writeFiles(f *control.Files) {
 	if f == nil {
 		return
 	}
@@ -175,7 +175,7 @@ func (p *page) files(f *control.Files) {
 	p.Single("saltern_master_files_time_seconds", "gauge",
 		"Of which time the files are that the master last had copied.", seconds(f.AsOf))
 	p.Single("saltern_master_files_old", "gauge",
-		"1 while the files, or some of them, are older than somebody needed.", truth(f.Old != ""))
+		"1 while the files, or some of them, are older than somebody needed.", oneIf(f.Old != ""))
 	p.Single("saltern_master_files_questions_total", "counter",
 		"Questions to the supervisor for the newest files, since the master's start.",
 		float64(f.Questions))
@@ -223,7 +223,7 @@ func (p *page) returners(all []control.Returner) {
 		{"saltern_master_returner_waiting", "gauge", "Events that wait on the disk for a returner.",
 			func(r control.Returner) float64 { return float64(r.Waiting) }},
 		{"saltern_master_returner_failing", "gauge", "1 while a returner takes nothing.",
-			func(r control.Returner) float64 { return truth(r.Error != "") }},
+			func(r control.Returner) float64 { return oneIf(r.Error != "") }},
 		{"saltern_master_returner_events_total", "counter",
 			"Events that a returner has taken, since the master's start.",
 			func(r control.Returner) float64 { return float64(r.Done) }},
@@ -251,13 +251,13 @@ func (p *page) engines(all []control.Engine) {
 
 	p.Family("saltern_master_engine_running", "gauge", "1 for an engine that runs on this node.")
 	for _, e := range all {
-		p.Sample("saltern_master_engine_running", truth(e.State == "running"), "engine", e.Name)
+		p.Sample("saltern_master_engine_running", oneIf(e.State == "running"), "engine", e.Name)
 	}
 
 	p.Family("saltern_master_engine_failing", "gauge",
 		"1 for an engine that has ended by itself, until it has run for a minute.")
 	for _, e := range all {
-		p.Sample("saltern_master_engine_failing", truth(e.Error != ""), "engine", e.Name)
+		p.Sample("saltern_master_engine_failing", oneIf(e.Error != ""), "engine", e.Name)
 	}
 
 	p.Family("saltern_master_engine_starts_total", "counter",
@@ -308,7 +308,7 @@ func (p *page) storage(d status.Document) {
 		p.Single("saltern_storage_inodes_free_ratio", "gauge", "Free inodes there, 0 to 1.", d.Storage.InodesFree/100)
 	}
 	if s := d.Clock.Synchronised; s != nil {
-		p.Single("saltern_clock_synchronised", "gauge", "1 while the kernel's clock is disciplined.", truth(*s))
+		p.Single("saltern_clock_synchronised", "gauge", "1 while the kernel's clock is disciplined.", oneIf(*s))
 	}
 }
 
@@ -323,13 +323,13 @@ func (p *page) backup(b *status.Backup) {
 	}
 	p.Single("saltern_backup_last_time_seconds", "gauge",
 		"When the newest scheduled backup was begun, by any node; 0: there is none.", last)
-	p.Single("saltern_backup_failed", "gauge", "1 while the last try came to nothing.", truth(b.Failure != nil))
+	p.Single("saltern_backup_failed", "gauge", "1 while the last try came to nothing.", oneIf(b.Failure != nil))
 }
 
 // page is text under way.
 type page struct{ prometheus.Page }
 
-func truth(b bool) float64 {
+func oneIf(b bool) float64 {
 	if b {
 		return 1
 	}

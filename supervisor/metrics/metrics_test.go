@@ -111,7 +111,7 @@ var line = regexp.MustCompile(`^[a-z_]+(\{[a-z]+="(?:[^"\\\n]|\\[\\n"])*"(,[a-z]
 // promised.
 func TestText(t *testing.T) {
 	var b strings.Builder
-	if err := write(&b, document()); err != nil {
+	if err := writeText(&b, document()); err != nil {
 		t.Fatal(err)
 	}
 
@@ -140,7 +140,7 @@ func TestText(t *testing.T) {
 	}
 
 	b.Reset()
-	if err := write(&b, status.Unknown(time.Now(), "")); err != nil ||
+	if err := writeText(&b, status.Unknown(time.Now(), "")); err != nil ||
 		!strings.Contains(b.String(), "saltern_serving 0") {
 		t.Errorf("an empty document: %v\n%s", err, b.String())
 	}

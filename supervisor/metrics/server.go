@@ -35,7 +35,7 @@ func handler(s Source) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		var text bytes.Buffer
-		_ = write(&text, s.Status()) // a buffer takes everything
+		_ = writeText(&text, s.Status()) // a buffer takes everything
 		if s.Balancer != nil {
 			ctx, cancel := context.WithTimeout(r.Context(), balancerTime)
 			defer cancel()

@@ -109,8 +109,8 @@ type routes struct {
 	table  map[string]access
 }
 
-// add registers a route. It panics when accessTable has no row for it.
-func (r routes) add(pattern string, do memberHandler) {
+// addRoute registers a route. It panics when accessTable has no row for it.
+func (r routes) addRoute(pattern string, do memberHandler) {
 	allowed, ok := r.table[pattern]
 	if !ok {
 		panic(fmt.Sprintf("node API: the route %q has no row in accessTable", pattern))
@@ -119,8 +119,8 @@ func (r routes) add(pattern string, do memberHandler) {
 	r.mux.HandleFunc(pattern, r.server.member(allowed, do))
 }
 
-// done panics when a row is of no route.
-func (r routes) done() {
+// checkRows panics when a row is of no route.
+func (r routes) checkRows() {
 	if len(r.table) > 0 {
 		panic(fmt.Sprintf("node API: rows of accessTable without a route: %v", slices.Sorted(maps.Keys(r.table))))
 	}

@@ -50,7 +50,7 @@ func askers(t *testing.T) (c *clusterNode, all []asker) {
 		}
 
 		a.http = &http.Client{Transport: &http.Transport{DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dial(ctx, id, address, "")
+			return dialPinned(ctx, id, address, "")
 		}}}
 		t.Cleanup(a.http.CloseIdleConnections)
 		all = append(all, a)
@@ -154,10 +154,10 @@ func TestRouteWithoutARow(t *testing.T) {
 	}
 	r := routes{server: &Server{}, mux: http.NewServeMux(), table: accessTable()}
 	nothing := func(http.ResponseWriter, *http.Request, nodes.Node) {}
-	if text := panics(func() { r.add("GET /v1/new", nothing) }); !strings.Contains(text, `"GET /v1/new" has no row`) {
+	if text := panics(func() { r.addRoute("GET /v1/new", nothing) }); !strings.Contains(text, `"GET /v1/new" has no row`) {
 		t.Errorf("%q", text)
 	}
-	if text := panics(r.done); !strings.Contains(text, "without a route") {
+	if text := panics(r.checkRows); !strings.Contains(text, "without a route") {
 		t.Errorf("%q", text)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // auditRoutes are about what this node has written down.
 func (s *Server) auditRoutes(routes routes) {
-	routes.add("GET /v1/audit", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+	routes.addRoute("GET /v1/audit", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		q, err := audit.ParseQuery(r.URL.Query())
 		if err != nil {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
@@ -37,8 +37,8 @@ func (c *Client) Audit(ctx context.Context, node string, q audit.Query) (p audit
 	return p.Bounded(node), nil
 }
 
-// actor is a machine that asks, as what it has proven to be.
-func actor(r *http.Request, name string, proof audit.Proof) audit.Actor {
+// peerActor is a machine that asks, as what it has proven to be.
+func peerActor(r *http.Request, name string, proof audit.Proof) audit.Actor {
 	from, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		from = r.RemoteAddr
@@ -49,7 +49,7 @@ func actor(r *http.Request, name string, proof audit.Proof) audit.Actor {
 // joinRefused writes down that a machine does not know the cluster's secret.
 func (s *Server) joinRefused(r *http.Request) {
 	s.host.Record(audit.Record{
-		Actor:    actor(r, "UNKNOWN", audit.Unproven),
+		Actor:    peerActor(r, "UNKNOWN", audit.Unproven),
 		Action:   "node.join",
 		Result:   audit.Refused,
 		Detail:   "wrong secret",

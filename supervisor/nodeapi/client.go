@@ -34,7 +34,7 @@ func NewClient(id *Identity, address, pin string) *Client {
 			if pin == "" {
 				return nil, ErrPin
 			}
-			return dial(ctx, id, address, pin)
+			return dialPinned(ctx, id, address, pin)
 		},
 		MaxIdleConns:       1,
 		MaxConnsPerHost:    4,
@@ -49,7 +49,7 @@ func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastRe
 // Close ends idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-func dial(ctx context.Context, id *Identity, address, pin string) (*tls.Conn, error) {
+func dialPinned(ctx context.Context, id *Identity, address, pin string) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTakes)
 	defer cancel()
 	var d net.Dialer
@@ -158,13 +158,13 @@ func (c *Client) within(ctx context.Context, most int64, method, path string, in
 
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return short(err)
+		return shortError(err)
 	}
 	defer resp.Body.Close()
 
 	b, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
-		return short(err)
+		return shortError(err)
 	}
 	if int64(len(b)) > most {
 		return errors.New("node API: the answer is too large")
@@ -180,10 +180,10 @@ func (c *Client) within(ctx context.Context, most int64, method, path string, in
 		}
 
 		if kind := codes[f.Code]; kind != nil {
-			return &refusedError{kind, clip(f.Error), f.Next}
+			return &refusedError{kind, oneLine(f.Error), f.Next}
 		}
 
-		return errors.New(clip(f.Error))
+		return errors.New(oneLine(f.Error))
 	}
 
 	if into == nil {
@@ -207,8 +207,8 @@ type refusedError struct {
 func (e *refusedError) Error() string { return e.text }
 func (e *refusedError) Unwrap() error { return e.kind }
 
-// short takes the URL out of an error of package http.
-func short(err error) error {
+// shortError takes the URL out of an error of package http.
+func shortError(err error) error {
 	if errors.Is(err, ErrPin) {
 		return ErrPin
 	}
@@ -221,8 +221,8 @@ func short(err error) error {
 	return err
 }
 
-// clip bounds what another node says, for one line.
-func clip(s string) string { return printable.Brief(s, 400) }
+// oneLine bounds what another node says, for one line.
+func oneLine(s string) string { return printable.Brief(s, 400) }
 
 // Ask is what a machine wants of a cluster that it does not belong to yet.
 type Ask struct {
@@ -264,9 +264,9 @@ func protocolAdvice(theirs int) string {
 // cluster changes its secret, the one that follows is tried on a connection of
 // its own: no connection ever serves for two guesses.
 func Meet(ctx context.Context, id *Identity, a Ask) (*Met, error) {
-	met, err := meet(ctx, id, a, false)
+	met, err := meetOnce(ctx, id, a, false)
 	if r, ok := errors.AsType[*refusedError](err); ok && r.next {
-		return meet(ctx, id, a, true)
+		return meetOnce(ctx, id, a, true)
 	}
 	return met, err
 }
@@ -295,7 +295,7 @@ func oneConnection(conn *tls.Conn) (c *Client, done func()) {
 	}}, t.CloseIdleConnections
 }
 
-func meet(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error) {
+func meetOnce(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error) {
 	w, err := stretch(a.Secret)
 	if err != nil {
 		return nil, err
@@ -306,7 +306,7 @@ func meet(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error) {
 		return nil, err
 	}
 
-	conn, err := dial(ctx, id, a.Address, a.Pin)
+	conn, err := dialPinned(ctx, id, a.Address, a.Pin)
 	if err != nil {
 		return nil, err
 	}
@@ -323,7 +323,7 @@ func meet(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error) {
 	defer done()
 
 	var hello helloReply
-	mine := nonce()
+	mine := newNonce()
 	sent := time.Now()
 	q := helloRequest{
 		Protocol: protocol,
@@ -394,7 +394,7 @@ func meet(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error) {
 	return &Met{
 		Table:   r.Table,
 		Storage: r.Storage,
-		Version: clip(hello.Version),
+		Version: oneLine(hello.Version),
 		Skew:    skew,
 		Round:   round,
 		Reach:   r.Reach,

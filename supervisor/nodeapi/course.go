@@ -21,12 +21,12 @@ type serviceRequest struct {
 
 // courseRoutes are about how this node does, and restart one of its services.
 func (s *Server) courseRoutes(routes routes) {
-	routes.add("GET /v1/course",
-		func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Points()) })
-	routes.add("POST /v1/services/restart", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
-		take(maxHello, func(w http.ResponseWriter, r *http.Request, q serviceRequest) {
+	routes.addRoute("GET /v1/course",
+		func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { replyJSON(w, s.host.Points()) })
+	routes.addRoute("POST /v1/services/restart", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+		withBody(maxHello, func(w http.ResponseWriter, r *http.Request, q serviceRequest) {
 			rec := audit.Record{
-				Actor:  actor(r, n.Name, audit.Peer),
+				Actor:  peerActor(r, n.Name, audit.Peer),
 				Action: "service.restart",
 				Object: q.Service,
 				Result: audit.Started,

@@ -11,7 +11,7 @@ import (
 
 // eventRoutes are about what this node saw.
 func (s *Server) eventRoutes(routes routes) {
-	routes.add("GET /v1/events", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+	routes.addRoute("GET /v1/events", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		q, err := history.ParseQuery(r.URL.Query())
 		if err != nil {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))

@@ -12,8 +12,8 @@ import (
 
 // filesRoutes are about the files from which the node's master serves.
 func (s *Server) filesRoutes(routes routes) {
-	routes.add("POST /v1/files/newest", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
-		reply(w, s.host.Newest(r.Context()))
+	routes.addRoute("POST /v1/files/newest", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		replyJSON(w, s.host.Newest(r.Context()))
 	})
 }
 
@@ -26,7 +26,7 @@ func (c *Client) Newest(ctx context.Context) error {
 		return errors.New("its version cannot be asked for its files yet; next: applianced upgrade")
 	}
 	if why := cmp.Or(n.Why, n.Except); err == nil && why != "" {
-		err = errors.New(clip(why))
+		err = errors.New(oneLine(why))
 	}
 	return err
 }

@@ -36,14 +36,14 @@ func FuzzMessages(f *testing.F) {
 		f.Fatal(err)
 	}
 
-	names := meetingNames([]byte("bind"), nonce(), nonce(), "machine", "node", key.Hash)
+	names := meetingNames([]byte("bind"), newNonce(), newNonce(), "machine", "node", key.Hash)
 	proof, _, err := a.Finish(b.Share(), names)
 	if err != nil {
 		f.Fatal(err)
 	}
 
 	digest := transcript("cluster key", []byte("bind"), "m", "c", "machine", "node")
-	sig, err := key.sign(digest)
+	sig, err := key.signDigest(digest)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -55,8 +55,8 @@ func FuzzMessages(f *testing.F) {
 		Nodes:   []nodes.Node{{Name: "n1", Address: "192.0.2.1", State: nodes.Member, Certificate: key.Hash}},
 	}
 
-	for i, v := range []any{helloRequest{Protocol: protocol, Version: "v1", Cluster: "prod", Nonce: nonce(), Share: a.Share()},
-		helloReply{Protocol: protocol, Nonce: nonce(), Share: b.Share(), Key: key.Public, Signature: sig},
+	for i, v := range []any{helloRequest{Protocol: protocol, Version: "v1", Cluster: "prod", Nonce: newNonce(), Share: a.Share()},
+		helloReply{Protocol: protocol, Nonce: newNonce(), Share: b.Share(), Key: key.Public, Signature: sig},
 		proveRequest{Proof: proof, Join: true, Node: nodes.Node{Name: "n2", Address: "192.0.2.2"}, Ports: []int{1}},
 		proveReply{Proof: proof, Table: table}, newFault(codeProtocol, "another", 409)} {
 		seed, err := json.Marshal(v)

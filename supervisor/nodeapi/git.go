@@ -16,12 +16,12 @@ type gitRequest struct {
 
 // gitRoutes are about the git remotes of our own master.
 func (s *Server) gitRoutes(routes routes) {
-	routes.add("GET /v1/git", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+	routes.addRoute("GET /v1/git", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		v, err := s.host.Git(r.Context(), false, "")
 		answer(w, v, err)
 	})
-	routes.add("POST /v1/git/fetch", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
-		take(maxHello, func(w http.ResponseWriter, r *http.Request, q gitRequest) {
+	routes.addRoute("POST /v1/git/fetch", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		withBody(maxHello, func(w http.ResponseWriter, r *http.Request, q gitRequest) {
 			v, err := s.host.Git(r.Context(), true, q.Remote)
 			answer(w, v, err)
 		})(w, r)

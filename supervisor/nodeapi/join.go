@@ -24,9 +24,9 @@ type meeting struct {
 	next   bool   // there is another secret that it did not ask for
 }
 
-func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
-	if !s.limit.hello(r.RemoteAddr) {
-		s.warn(r, "too many attempts to join")
+func (s *Server) answerHello(w http.ResponseWriter, r *http.Request, q helloRequest) {
+	if !s.limit.takeHello(r.RemoteAddr) {
+		s.warnOnce(r, "too many attempts to join")
 		refuse(w,
 			newFault(codeBusy, "too many attempts from your address or altogether; wait a minute",
 				http.StatusTooManyRequests))
@@ -37,7 +37,7 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	if f := s.unfit(m, r, q); f != nil {
+	if f := s.refuseHello(m, r, q); f != nil {
 		refuse(w, *f)
 		return
 	}
@@ -71,14 +71,14 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 		return
 	}
 
-	mine, machine := nonce(), peerHash(r.TLS)
+	mine, machine := newNonce(), peerHash(r.TLS)
 	answer, proof, err := exchange.Finish(q.Share, meetingNames(bind, q.Nonce, mine, machine, s.id.Hash, key.Hash))
 	if err != nil {
 		refuse(w, newFault(codeRequest, "hello comes with a share of the exchange", http.StatusBadRequest))
 		return
 	}
 
-	sig, err := key.sign(transcript("cluster key", bind, q.Nonce, mine, machine, s.id.Hash))
+	sig, err := key.signDigest(transcript("cluster key", bind, q.Nonce, mine, machine, s.id.Hash))
 	if err != nil {
 		refuse(w, newFault(codeSelf, err.Error(), http.StatusInternalServerError))
 		return
@@ -88,7 +88,7 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 	m.proof = proof
 	m.answer = answer
 	m.next = !q.Next && len(secrets) > 1
-	reply(w, helloReply{
+	replyJSON(w, helloReply{
 		Protocol:  protocol,
 		Version:   s.version,
 		Nonce:     mine,
@@ -99,8 +99,8 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 	})
 }
 
-// unfit returns why a machine may not even try to prove that it knows the secret, or nil.
-func (s *Server) unfit(m *meeting, r *http.Request, q helloRequest) *fault {
+// refuseHello returns why a machine may not even try to prove that it knows the secret, or nil.
+func (s *Server) refuseHello(m *meeting, r *http.Request, q helloRequest) *fault {
 	cluster := s.host.Table().Cluster
 	switch {
 	case m.met || !validNonce(q.Nonce) || peerHash(r.TLS) == "":
@@ -108,13 +108,13 @@ func (s *Server) unfit(m *meeting, r *http.Request, q helloRequest) *fault {
 
 	case q.Protocol != protocol:
 		advice := joinAdvice(q.Protocol)
-		s.warn(r, "a machine of another version wants to join: "+advice, "protocol", q.Protocol)
+		s.warnOnce(r, "a machine of another version wants to join: "+advice, "protocol", q.Protocol)
 		f := newFault(codeProtocol, "this cluster runs version "+s.version+": "+advice, http.StatusConflict)
 		f.Protocol = protocol
 		return &f
 
 	case q.Cluster != "" && q.Cluster != cluster:
-		s.warn(r, "a machine wants to join another cluster")
+		s.warnOnce(r, "a machine wants to join another cluster")
 		return new(newFault(codeCluster, "this node belongs to another cluster than the one you name", http.StatusConflict))
 	}
 	return nil
@@ -128,7 +128,7 @@ func joinAdvice(theirs int) string {
 	return "upgrade the nodes of the cluster first, or install their version on the machine that joins"
 }
 
-func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
+func (s *Server) answerProof(w http.ResponseWriter, r *http.Request, q proveRequest) {
 	m := r.Context().Value(meetingKey{}).(*meeting)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,7 +144,7 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 		f := newFault(codeSecret, "the secret is not that of this cluster", http.StatusForbidden)
 		f.Next = m.next
 		if !m.next {
-			s.warn(r, "a machine does not know the secret")
+			s.warnOnce(r, "a machine does not know the secret")
 			s.joinRefused(r)
 		}
 
@@ -164,7 +164,7 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 		}
 
 		t, err = s.host.Admit(r.Context(), n)
-		joined := audit.Record{Actor: actor(r, n.Name, audit.Secret), Action: "node.join", Object: n.Name}
+		joined := audit.Record{Actor: peerActor(r, n.Name, audit.Secret), Action: "node.join", Object: n.Name}
 		joined.Limited = true // it may ask again and again
 		s.host.Record(joined.Ended(err))
 
@@ -180,7 +180,7 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 		return
 	}
 
-	reply(w, proveReply{
+	replyJSON(w, proveReply{
 		Proof:   m.answer,
 		Table:   t,
 		Storage: s.host.Storage(),

@@ -34,9 +34,9 @@ func (s *speakingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.Transport.RoundTrip(r)
 }
 
-// used tells the host that a machine makes a request with the key of a node. It returns why
+// noteSpeaker tells the host that a machine makes a request with the key of a node. It returns why
 // that machine may not act for the node; "" when it may.
-func (s *Server) used(r *http.Request, n nodes.Node) (refusal string, err error) {
+func (s *Server) noteSpeaker(r *http.Request, n nodes.Node) (refusal string, err error) {
 	speaker, err := keyuse.ParseSpeaker(r.Header.Get(machineHeader))
 	if err != nil {
 		return "", err

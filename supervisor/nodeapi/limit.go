@@ -97,19 +97,19 @@ func (l *limiter) forget(now time.Time) {
 	maps.DeleteFunc(l.sources, func(_ netip.Addr, s *source) bool { return s.conns == [2]int{} })
 }
 
-// hello reports whether a stranger may ask who is there.
-func (l *limiter) hello(remote string) bool {
+// takeHello reports whether a stranger may ask who is there.
+func (l *limiter) takeHello(remote string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
 	s := l.source(ratelimit.SourceOf(remote), now)
 	wrong := allFailures.Burst - l.wrong.Used(now, allFailures)
-	if !s.failures.Has(now, failures, 1) || !fair(s.failures.Used(now, failures), wrong) {
+	if !s.failures.Has(now, failures, 1) || !fairShare(s.failures.Used(now, failures), wrong) {
 		return false
 	}
 
 	left := allHellos.Burst - l.all.Used(now, allHellos)
-	if !fair(s.asked.Used(now, remembered), left) {
+	if !fairShare(s.asked.Used(now, remembered), left) {
 		return false
 	}
 	if !s.hellos.Take(now, hellos, 1) || !l.all.Take(now, allHellos, 1) {
@@ -120,9 +120,9 @@ func (l *limiter) hello(remote string) bool {
 	return true
 }
 
-// fair reports whether a source that has used so much of something may have one more, when
+// fairShare reports whether a source that has used so much of something may have one more, when
 // so much of it is left for all.
-func fair(used, left float64) bool {
+func fairShare(used, left float64) bool {
 	return left >= 1 && (used < 1 || used+1 <= left/2)
 }
 
@@ -135,20 +135,20 @@ func (l *limiter) failed(remote string) {
 	l.wrong.Take(now, allFailures, 1)
 }
 
-// conn keeps the number of connections of each source and of all.
-func (l *limiter) conn(c net.Conn, st http.ConnState) {
+// connState keeps the number of connections of each source and of all.
+func (l *limiter) connState(c net.Conn, st http.ConnState) {
 	switch st {
 	case http.StateNew:
-		if !l.take(c) {
+		if !l.admitConn(c) {
 			_ = c.Close() // counted until the server sees it closed
 		}
 	case http.StateClosed, http.StateHijacked:
-		l.drop(c)
+		l.forgetConn(c)
 	}
 }
 
-// take counts a connection and reports whether there is room for it.
-func (l *limiter) take(c net.Conn) bool {
+// admitConn counts a connection and reports whether there is room for it.
+func (l *limiter) admitConn(c net.Conn) bool {
 	h := &held{source: ratelimit.SourceOf(c.RemoteAddr().String())}
 	if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && l.member(ap.Addr().Unmap()) {
 		h.member = 1
@@ -157,11 +157,11 @@ func (l *limiter) take(c net.Conn) bool {
 	defer l.mu.Unlock()
 	l.conns[c] = h
 	h.end = time.AfterFunc(unprovenFor, func() { _ = c.Close() })
-	return l.place(h)
+	return l.countConn(h)
 }
 
-// place counts a connection and reports whether there is room for it.
-func (l *limiter) place(h *held) bool {
+// countConn counts a connection and reports whether there is room for it.
+func (l *limiter) countConn(h *held) bool {
 	s := l.source(h.source, l.now())
 	own := s.conns[h.member]
 	left := [2]int{maxStrangers, maxMembers}[h.member] - l.total[h.member]
@@ -173,22 +173,22 @@ func (l *limiter) place(h *held) bool {
 	case h.member == 1:
 		return true
 	}
-	return fair(float64(own), float64(left))
+	return fairShare(float64(own), float64(left))
 }
 
-func (l *limiter) leave(h *held) {
+func (l *limiter) uncountConn(h *held) {
 	if s := l.sources[h.source]; s != nil {
 		s.conns[h.member]--
 	}
 	l.total[h.member]--
 }
 
-func (l *limiter) drop(c net.Conn) {
+func (l *limiter) forgetConn(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h := l.conns[c]; h != nil {
 		h.end.Stop()
-		l.leave(h)
+		l.uncountConn(h)
 		delete(l.conns, c)
 	}
 }
@@ -204,8 +204,8 @@ func (l *limiter) proven(c net.Conn, member bool) {
 	}
 	h.end.Stop()
 	if member && h.member == 0 {
-		l.leave(h)
+		l.uncountConn(h)
 		h.member = 1
-		l.place(h)
+		l.countConn(h)
 	}
 }

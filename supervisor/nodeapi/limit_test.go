@@ -30,9 +30,9 @@ func TestFinding16PlacesOfMembers(t *testing.T) {
 		l := newLimiter(time.Now, func(a netip.Addr) bool { return a == own })
 		open := func(from string) *wire {
 			w := &wire{from: from}
-			l.conn(w, http.StateNew)
+			l.connState(w, http.StateNew)
 			if w.closed.Load() { // as the server does
-				l.conn(w, http.StateClosed)
+				l.connState(w, http.StateClosed)
 			}
 			return w
 		}
@@ -77,7 +77,7 @@ func TestFinding16PlacesOfMembers(t *testing.T) {
 		}
 
 		for _, w := range append(all, member) {
-			l.conn(w, http.StateClosed)
+			l.connState(w, http.StateClosed)
 		}
 
 		if l.total[1] != 0 || l.total[0] > 1 || len(l.conns) > 1 {
@@ -97,11 +97,11 @@ func TestStrangersCannotKeepOthersFromJoining(t *testing.T) {
 			for second := range 120 {
 				for range 100 {
 					for i := range sources {
-						l.hello(fmt.Sprintf("10.0.0.%d:9", i))
+						l.takeHello(fmt.Sprintf("10.0.0.%d:9", i))
 					}
 				}
 
-				if !l.hello(fmt.Sprintf("192.0.2.%d:9", second+1)) {
+				if !l.takeHello(fmt.Sprintf("192.0.2.%d:9", second+1)) {
 					t.Fatalf("after %d s nobody else can ask", second)
 				}
 
@@ -115,13 +115,13 @@ func TestStrangersCannotKeepOthersFromJoining(t *testing.T) {
 			for second := range 120 {
 				for range 10 {
 					for i := range sources {
-						if from := fmt.Sprintf("10.0.0.%d:9", i); l.hello(from) {
+						if from := fmt.Sprintf("10.0.0.%d:9", i); l.takeHello(from) {
 							l.failed(from)
 						}
 					}
 				}
 
-				if !l.hello(fmt.Sprintf("192.0.2.%d:9", second+1)) {
+				if !l.takeHello(fmt.Sprintf("192.0.2.%d:9", second+1)) {
 					t.Fatalf("after %d s nobody else can ask", second)
 				}
 
@@ -135,9 +135,9 @@ func TestStrangersCannotKeepOthersFromJoining(t *testing.T) {
 				var open []*wire
 				try := func(from string) bool {
 					w := &wire{from: from}
-					l.conn(w, http.StateNew)
+					l.connState(w, http.StateNew)
 					if w.closed.Load() {
-						l.conn(w, http.StateClosed)
+						l.connState(w, http.StateClosed)
 						return false
 					}
 
@@ -156,7 +156,7 @@ func TestStrangersCannotKeepOthersFromJoining(t *testing.T) {
 				}
 
 				for _, w := range open {
-					l.conn(w, http.StateClosed)
+					l.connState(w, http.StateClosed)
 				}
 			})
 		})

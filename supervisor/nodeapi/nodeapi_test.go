@@ -444,9 +444,9 @@ func TestAttack11FalseCluster(t *testing.T) {
 	// It takes any proof, and has to answer with one of its own.
 	liar := NewServer(false1, false1.id, "v1", slog.New(slog.DiscardHandler), time.Now)
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/join/hello", take(maxHello, liar.hello))
+	mux.HandleFunc("POST /v1/join/hello", withBody(maxHello, liar.answerHello))
 	mux.HandleFunc("POST /v1/join/prove", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, proveReply{Proof: make([]byte, 32), Table: false1.Table(), Storage: Storage{Path: "/taken"}})
+		replyJSON(w, proveReply{Proof: make([]byte, 32), Table: false1.Table(), Storage: Storage{Path: "/taken"}})
 	})
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", false1.id.serverTLS())
 	if err != nil {
@@ -687,7 +687,7 @@ func TestProtocolOfAnotherVersion(t *testing.T) {
 	c := startNode(t)
 	id := identity(t)
 	h := &http.Client{Transport: &http.Transport{DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return dial(ctx, id, c.address, "")
+		return dialPinned(ctx, id, c.address, "")
 	}}}
 	defer h.CloseIdleConnections()
 
@@ -697,12 +697,12 @@ func TestProtocolOfAnotherVersion(t *testing.T) {
 			Protocol: protocol + 1,
 			Version:  "v9",
 			Cluster:  "prod",
-			Nonce:    nonce(),
+			Nonce:    newNonce(),
 		}, &f); code != http.StatusConflict || f.Code != codeProtocol {
 		t.Errorf("%d %+v", code, f)
 	}
 
-	big := helloRequest{Protocol: protocol, Version: strings.Repeat("v", maxHello), Cluster: "prod", Nonce: nonce()}
+	big := helloRequest{Protocol: protocol, Version: strings.Repeat("v", maxHello), Cluster: "prod", Nonce: newNonce()}
 	if code := post(t, h, "/v1/join/hello", big, nil); code != http.StatusBadRequest {
 		t.Errorf("a large hello: %d", code)
 	}

@@ -19,7 +19,7 @@ type optionsRequest struct {
 	Limit time.Duration `json:"limit,omitempty"` // in nanoseconds
 }
 
-func (q optionsRequest) check() error {
+func (q optionsRequest) checkSize() error {
 	if len(q.Mark) > 64 || len(q.Why) > 2048 {
 		return errors.New("the request is too large")
 	}
@@ -28,12 +28,12 @@ func (q optionsRequest) check() error {
 
 // optionsRoutes are those of [options.Node].
 func (s *Server) optionsRoutes(routes routes) {
-	routes.add("GET /v1/options", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+	routes.addRoute("GET /v1/options", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		st, err := s.host.Options().State(r.Context(), r.URL.Query().Get("fresh") != "")
 		answer(w, st, err)
 	})
 
-	routes.add("POST /v1/options/check", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+	routes.addRoute("POST /v1/options/check", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		f, err := s.host.Options().Check(r.Context())
 		answer(w, f, err)
 	})
@@ -46,9 +46,9 @@ func (s *Server) optionsRoutes(routes routes) {
 		"back": func(ctx context.Context, n options.Node, q optionsRequest) error { return n.Back(ctx, q.Mark, q.Why) },
 		"keep": func(ctx context.Context, n options.Node, q optionsRequest) error { return n.Keep(ctx, q.Mark) },
 	} {
-		routes.add("POST /v1/options/"+verb, func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
-			take(maxHello, func(w http.ResponseWriter, r *http.Request, q optionsRequest) {
-				err := q.check()
+		routes.addRoute("POST /v1/options/"+verb, func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+			withBody(maxHello, func(w http.ResponseWriter, r *http.Request, q optionsRequest) {
+				err := q.checkSize()
 				if err == nil {
 					err = do(r.Context(), s.host.Options(), q)
 				}
@@ -67,7 +67,7 @@ func answer(w http.ResponseWriter, v any, err error) {
 		refuse(w, faultOf(err))
 		return
 	}
-	reply(w, v)
+	replyJSON(w, v)
 }
 
 // Options is the node as one whose master takes options.
@@ -81,26 +81,26 @@ func (o optionsClient) State(ctx context.Context, fresh bool) (st options.State,
 	if fresh {
 		path += "?fresh=1"
 	}
-	if err := o.do(ctx, http.MethodGet, path, nil, &st); err != nil {
+	if err := o.askRoute(ctx, http.MethodGet, path, nil, &st); err != nil {
 		return options.State{}, err
 	}
 	if len(st.Files) > options.MaxFiles {
 		return options.State{}, fmt.Errorf("node API: a list of %d files", len(st.Files))
 	}
-	st.LastGood = clip(st.LastGood)
+	st.LastGood = oneLine(st.LastGood)
 	return st, nil
 }
 
 // Check implements options.Node.
 func (o optionsClient) Check(ctx context.Context) (f options.Findings, err error) {
-	if err := o.do(ctx, http.MethodPost, "/v1/options/check", nil, &f); err != nil {
+	if err := o.askRoute(ctx, http.MethodPost, "/v1/options/check", nil, &f); err != nil {
 		return options.Findings{}, err
 	}
 	for _, list := range []*[]options.Fault{&f.Faults, &f.Notes} {
 		*list = (*list)[:min(len(*list), options.MaxFiles)]
 		for i := range *list {
 			one := &(*list)[i]
-			one.File, one.Option, one.Text = clip(one.File), printable.Brief(one.Option, 100), clip(one.Text)
+			one.File, one.Option, one.Text = oneLine(one.File), printable.Brief(one.Option, 100), oneLine(one.Text)
 		}
 	}
 	return f, nil
@@ -108,21 +108,21 @@ func (o optionsClient) Check(ctx context.Context) (f options.Findings, err error
 
 // Try implements options.Node.
 func (o optionsClient) Try(ctx context.Context, mark string, limit time.Duration) error {
-	return o.do(ctx, http.MethodPost, "/v1/options/try", optionsRequest{Mark: mark, Limit: limit}, nil)
+	return o.askRoute(ctx, http.MethodPost, "/v1/options/try", optionsRequest{Mark: mark, Limit: limit}, nil)
 }
 
 // Back implements options.Node.
 func (o optionsClient) Back(ctx context.Context, mark, why string) error {
-	return o.do(ctx, http.MethodPost, "/v1/options/back", optionsRequest{Mark: mark, Why: why}, nil)
+	return o.askRoute(ctx, http.MethodPost, "/v1/options/back", optionsRequest{Mark: mark, Why: why}, nil)
 }
 
 // Keep implements options.Node.
 func (o optionsClient) Keep(ctx context.Context, mark string) error {
-	return o.do(ctx, http.MethodPost, "/v1/options/keep", optionsRequest{Mark: mark}, nil)
+	return o.askRoute(ctx, http.MethodPost, "/v1/options/keep", optionsRequest{Mark: mark}, nil)
 }
 
-// do asks. A node that has no such route says so in words of package http.
-func (o optionsClient) do(ctx context.Context, method, path string, in, into any) error {
+// askRoute asks. A node that has no such route says so in words of package http.
+func (o optionsClient) askRoute(ctx context.Context, method, path string, in, into any) error {
 	err := o.c.do(ctx, method, path, in, into)
 	if notThere(err) {
 		return options.ErrOld

@@ -135,7 +135,7 @@ func transcript(who string, bind []byte, machine, cluster, machineCert, clusterC
 
 var pss = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256}
 
-func (k *ClusterKey) sign(digest []byte) ([]byte, error) {
+func (k *ClusterKey) signDigest(digest []byte) ([]byte, error) {
 	return rsa.SignPSS(rand.Reader, k.key, crypto.SHA256, digest, pss)
 }
 
@@ -174,7 +174,7 @@ func meetingNames(bind []byte, machine, cluster, machineCert, clusterCert, keyHa
 		Bound: transcript("exchange "+keyHash, bind, machine, cluster, machineCert, clusterCert)}
 }
 
-func nonce() string {
+func newNonce() string {
 	b := make([]byte, nonceBytes)
 	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)

@@ -100,7 +100,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	stretch map[string]spake2.Secret // of the secrets that count
-	told    map[string]time.Time     // when a warning was logged last, see warn
+	told    map[string]time.Time     // when a warning was logged last, see warnOnce
 }
 
 // NewServer gives a server for a node.
@@ -135,7 +135,7 @@ const (
 	maxTold   = 1024
 )
 
-func (s *Server) warn(r *http.Request, msg string, args ...any) {
+func (s *Server) warnOnce(r *http.Request, msg string, args ...any) {
 	key := msg + " " + ratelimit.SourceOf(r.RemoteAddr).String()
 	now := s.now()
 	s.mu.Lock()
@@ -163,7 +163,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		WriteTimeout:      4 * answerTakes,
 		IdleTimeout:       60 * time.Second,
 		MaxHeaderBytes:    8 << 10,
-		ConnState:         s.limit.conn,
+		ConnState:         s.limit.connState,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, meetingKey{}, &meeting{conn: c})
 		},
@@ -181,8 +181,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/join/hello", take(maxHello, s.hello))
-	mux.HandleFunc("POST /v1/join/prove", take(maxProve, s.prove))
+	mux.HandleFunc("POST /v1/join/hello", withBody(maxHello, s.answerHello))
+	mux.HandleFunc("POST /v1/join/prove", withBody(maxProve, s.answerProof))
 
 	routes := routes{server: s, mux: mux, table: accessTable()}
 	s.tableRoutes(routes)
@@ -197,19 +197,19 @@ func (s *Server) handler() http.Handler {
 	s.toolRoute(routes)
 	s.courseRoutes(routes)
 	s.filesRoutes(routes)
-	routes.done()
+	routes.checkRows()
 
 	return mux
 }
 
 // tableRoutes are about the table of nodes, and how this node does.
 func (s *Server) tableRoutes(routes routes) {
-	routes.add("GET /v1/table", func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Table()) })
-	routes.add("GET /v1/status",
-		func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Summary()) })
-	routes.add("GET /v1/marks",
-		func(w http.ResponseWriter, _ *http.Request, n nodes.Node) { reply(w, s.host.Marks(n.Certificate)) })
-	routes.add("PUT /v1/table", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+	routes.addRoute("GET /v1/table", func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { replyJSON(w, s.host.Table()) })
+	routes.addRoute("GET /v1/status",
+		func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { replyJSON(w, s.host.Summary()) })
+	routes.addRoute("GET /v1/marks",
+		func(w http.ResponseWriter, _ *http.Request, n nodes.Node) { replyJSON(w, s.host.Marks(n.Certificate)) })
+	routes.addRoute("PUT /v1/table", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, nodes.MaxTable))
 		var t nodes.Table
 		if err == nil {
@@ -224,7 +224,7 @@ func (s *Server) tableRoutes(routes routes) {
 			return
 		}
 
-		reply(w, struct{}{})
+		replyJSON(w, struct{}{})
 	})
 }
 
@@ -242,7 +242,7 @@ func (s *Server) offered(r *http.Request, from nodes.Node, t nodes.Table) error 
 	}
 
 	if err := nodes.CheckStep(from, now, t); err != nil {
-		s.warn(r, "a node offers a table of nodes that it may not make", "node", from.Name, "error", err)
+		s.warnOnce(r, "a node offers a table of nodes that it may not make", "node", from.Name, "error", err)
 		return err
 	}
 
@@ -251,15 +251,15 @@ func (s *Server) offered(r *http.Request, from nodes.Node, t nodes.Table) error 
 
 // stateRoutes change the asking node's state in the table.
 func (s *Server) stateRoutes(routes routes) {
-	routes.add("POST /v1/ready", s.state(nodes.Member))
-	routes.add("POST /v1/drain", s.state(nodes.Draining))
-	routes.add("POST /v1/leave", s.state(nodes.Leaving))
-	routes.add("POST /v1/gone", s.state(nodes.Removed))
+	routes.addRoute("POST /v1/ready", s.changeState(nodes.Member))
+	routes.addRoute("POST /v1/drain", s.changeState(nodes.Draining))
+	routes.addRoute("POST /v1/leave", s.changeState(nodes.Leaving))
+	routes.addRoute("POST /v1/gone", s.changeState(nodes.Removed))
 }
 
 // minionRoutes are about minions.
 func (s *Server) minionRoutes(routes routes) {
-	routes.add("GET /v1/minions", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+	routes.addRoute("GET /v1/minions", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		list, err := s.host.Minions(r.Context(), r.URL.Query().Get("finger") != "")
 		answer(w, list, err)
 	})
@@ -272,24 +272,24 @@ func (s *Server) member(allowed access, next memberHandler) http.HandlerFunc {
 		n, ok := t.ByCertificate(peerHash(r.TLS))
 		switch {
 		case t.WasRemoved(peerHash(r.TLS)):
-			s.warn(r, "a removed node was refused", "node", n.Name)
+			s.warnOnce(r, "a removed node was refused", "node", n.Name)
 			refuse(w, newFault(codeRemoved, "this node was removed from cluster "+t.Cluster, http.StatusGone))
 			return
 		case !ok:
-			s.warn(r, "a stranger was refused", "path", r.URL.Path)
+			s.warnOnce(r, "a stranger was refused", "path", r.URL.Path)
 			refuse(w, newFault(codeStranger, "this cluster does not know your certificate", http.StatusForbidden))
 			return
 		}
 
 		s.proven(r, true)
-		copied, err := s.used(r, n)
+		copied, err := s.noteSpeaker(r, n)
 		if err != nil {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
 			return
 		}
 
 		if why := allowed.refusal(n, copied); why != "" {
-			s.warn(r, "a node asked for what it may not", "node", n.Name, "path", r.URL.Path, "reason", why)
+			s.warnOnce(r, "a node asked for what it may not", "node", n.Name, "path", r.URL.Path, "reason", why)
 			refuse(w, newFault(codeAccess, why, http.StatusForbidden))
 			return
 		}
@@ -304,11 +304,11 @@ func (s *Server) proven(r *http.Request, member bool) {
 	}
 }
 
-// state changes the asking node's own state and gives the new table.
-func (s *Server) state(to nodes.State) memberHandler {
+// changeState changes the asking node's own state and gives the new table.
+func (s *Server) changeState(to nodes.State) memberHandler {
 	return func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		t, err := s.host.SetState(r.Context(), n.Name, to)
-		done := audit.Record{Actor: actor(r, n.Name, audit.Peer), Action: "node." + stateVerb(to), Object: n.Name}
+		done := audit.Record{Actor: peerActor(r, n.Name, audit.Peer), Action: "node." + stateVerb(to), Object: n.Name}
 		done.Limited = roleOf(n) != fullRole || n.State == nodes.Joining
 		s.host.Record(done.Ended(err))
 		if err != nil {
@@ -316,12 +316,12 @@ func (s *Server) state(to nodes.State) memberHandler {
 			return
 		}
 		s.log.Info("node changed its state", "peer", n.Name, "state", to)
-		reply(w, t)
+		replyJSON(w, t)
 	}
 }
 
-// take decodes a bounded body.
-func take[T any](limit int64, do func(http.ResponseWriter, *http.Request, T)) http.HandlerFunc {
+// withBody decodes a bounded body.
+func withBody[T any](limit int64, do func(http.ResponseWriter, *http.Request, T)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var v T
 		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
@@ -336,7 +336,7 @@ func take[T any](limit int64, do func(http.ResponseWriter, *http.Request, T)) ht
 	}
 }
 
-func reply(w http.ResponseWriter, v any) {
+func replyJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // a peer that went away asks again
 }

@@ -29,8 +29,8 @@ type certificateRequest struct {
 // own name. The authority's key is for nodes that serve: each of them can take in a new
 // one when the others are lost.
 func (s *Server) storageRoutes(routes routes) {
-	routes.add("POST /v1/storage/certificate", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
-		take(maxHello, func(w http.ResponseWriter, _ *http.Request, q certificateRequest) {
+	routes.addRoute("POST /v1/storage/certificate", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+		withBody(maxHello, func(w http.ResponseWriter, _ *http.Request, q certificateRequest) {
 			c, err := s.host.SignStorage(q.Request, n.Name)
 			if err == nil {
 				s.log.Info("a node was given a certificate for the storage", "peer", n.Name)
@@ -39,7 +39,7 @@ func (s *Server) storageRoutes(routes routes) {
 		})(w, r)
 	})
 
-	routes.add("GET /v1/storage/authority", func(w http.ResponseWriter, _ *http.Request, n nodes.Node) {
+	routes.addRoute("GET /v1/storage/authority", func(w http.ResponseWriter, _ *http.Request, n nodes.Node) {
 		a, err := s.host.StorageAuthority()
 		if err == nil {
 			s.log.Info("a node was given the authority of the storage's certificates", "peer", n.Name)

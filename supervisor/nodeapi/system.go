@@ -30,12 +30,12 @@ type systemRequest struct {
 // systemRoutes are those of [rollout.Node]. What a member hands over counts by its
 // signature only, and the node restarts in the cluster's turn.
 func (s *Server) systemRoutes(routes routes) {
-	routes.add("GET /v1/system", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+	routes.addRoute("GET /v1/system", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		st, err := s.host.System().State(r.Context())
 		answer(w, st, err)
 	})
 
-	routes.add("PUT /v1/system/version", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+	routes.addRoute("PUT /v1/system/version", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		s.log.Info("a node hands over a version of the system", "peer", n.Name)
 		c := http.NewResponseController(w)
 		_ = c.SetWriteDeadline(time.Now().Add(time.Hour)) // the connection has deadlines
@@ -43,8 +43,8 @@ func (s *Server) systemRoutes(routes routes) {
 		answer(w, struct{}{}, err)
 	})
 
-	routes.add("POST /v1/system/restart", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
-		take(maxHello, func(w http.ResponseWriter, r *http.Request, q systemRequest) {
+	routes.addRoute("POST /v1/system/restart", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+		withBody(maxHello, func(w http.ResponseWriter, r *http.Request, q systemRequest) {
 			err := s.host.System().Restart(r.Context(), q.Version)
 			if err == nil {
 				s.log.Info("a node has this one restart for an upgrade", "peer", n.Name, "version", q.Version)
@@ -73,17 +73,17 @@ type systemClient struct{ c *Client }
 
 // State implements rollout.Node.
 func (s systemClient) State(ctx context.Context) (st rollout.State, err error) {
-	err = old(s.c.within(ctx, maxSystem, http.MethodGet, "/v1/system", nil, &st))
+	err = asOldNode(s.c.within(ctx, maxSystem, http.MethodGet, "/v1/system", nil, &st))
 	for _, text := range []*string{&st.Version, &st.Next, &st.Flavour, &st.Boot, &st.Busy, &st.Fault,
 		&st.Drives, &st.Left, &st.Window, &st.Trouble} {
-		*text = clip(*text)
+		*text = oneLine(*text)
 	}
 	return st, err
 }
 
 // Restart implements rollout.Node.
 func (s systemClient) Restart(ctx context.Context, version string) error {
-	return old(s.c.do(ctx, http.MethodPost, "/v1/system/restart", systemRequest{version}, nil))
+	return asOldNode(s.c.do(ctx, http.MethodPost, "/v1/system/restart", systemRequest{version}, nil))
 }
 
 // Install implements rollout.Node.
@@ -103,7 +103,7 @@ func (s systemClient) Install(ctx context.Context, r io.Reader) error {
 	long.Timeout = 0
 	resp, err := long.Do(req)
 	if err != nil {
-		return short(err)
+		return shortError(err)
 	}
 	defer resp.Body.Close()
 
@@ -114,10 +114,10 @@ func (s systemClient) Install(ctx context.Context, r io.Reader) error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxHello))
 	var f fault
 	if err != nil || json.Unmarshal(b, &f) != nil || f.Error == "" {
-		return old(&httpError{resp.StatusCode, resp.Status})
+		return asOldNode(&httpError{resp.StatusCode, resp.Status})
 	}
 
-	return errors.New(clip(f.Error))
+	return errors.New(oneLine(f.Error))
 }
 
 // moving puts a timer off whenever something is taken.
@@ -132,8 +132,8 @@ func (m *moving) Read(b []byte) (int, error) {
 	return m.Reader.Read(b)
 }
 
-// old says of a node that has no such route that its version is older.
-func old(err error) error {
+// asOldNode says of a node that has no such route that its version is older.
+func asOldNode(err error) error {
 	if notThere(err) {
 		return rollout.ErrOld
 	}

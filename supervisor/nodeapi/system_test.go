@@ -89,7 +89,7 @@ func TestSystem(t *testing.T) {
 		t.Errorf("a stranger: %v, %q %q", err, m.got, m.asked)
 	}
 
-	if err := old(&httpError{http.StatusNotFound, "404"}); !errors.Is(err, rollout.ErrOld) || errors.Is(err, options.ErrOld) {
+	if err := asOldNode(&httpError{http.StatusNotFound, "404"}); !errors.Is(err, rollout.ErrOld) || errors.Is(err, options.ErrOld) {
 		t.Errorf("%v", err)
 	}
 

@@ -20,7 +20,7 @@ import (
 // with the rights of its account. It has no more by that: it holds the cluster's key,
 // and may order every minion anyway.
 func (s *Server) toolRoute(routes routes) {
-	routes.add("POST "+toolrun.Path, func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+	routes.addRoute("POST "+toolrun.Path, func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		q, err := toolrun.Read(r.Body)
 		if err != nil {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
@@ -75,9 +75,9 @@ func (c *Client) RunTool(ctx context.Context, q toolrun.Request) (io.ReadCloser,
 	resp, err := long.Do(req)
 	switch {
 	case err != nil && !reached.Load():
-		err = &notRunError{short(err)}
+		err = &notRunError{shortError(err)}
 	case err != nil:
-		err = short(err)
+		err = shortError(err)
 	case resp.StatusCode == http.StatusOK && late.Stop():
 		return &toolFrames{resp.Body, cancel}, nil
 	case resp.StatusCode == http.StatusOK:
@@ -98,7 +98,7 @@ func notRun(resp *http.Response) error {
 	if err != nil || json.Unmarshal(b, &f) != nil || f.Error == "" {
 		return &notRunError{&httpError{resp.StatusCode, resp.Status}}
 	}
-	return &notRunError{&refusedError{codes[f.Code], clip(f.Error), f.Next}}
+	return &notRunError{&refusedError{codes[f.Code], oneLine(f.Error), f.Next}}
 }
 
 // toolFrames are the frames of a run, which Close ends.

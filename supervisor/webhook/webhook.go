@@ -101,10 +101,10 @@ func Serve(ctx context.Context, cfg Config) {
 	defer worker.Wait()
 
 	for range workers { // a remote that does not answer keeps no other waiting
-		worker.Go(func() { h.run(ctx) })
+		worker.Go(func() { h.fetchPushes(ctx) })
 	}
 
-	places := httpserver.NewPlaces(ratelimit.Shared(maxConns), h.class, cfg.Now)
+	places := httpserver.NewPlaces(ratelimit.Shared(maxConns), h.classOf, cfg.Now)
 	srv := &http.Server{
 		Handler:           h.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -131,8 +131,8 @@ func newHook(cfg Config) *hook {
 	}
 }
 
-// class is what is known of a source.
-func (h *hook) class(source netip.Addr) ratelimit.Class {
+// classOf is what is known of a source.
+func (h *hook) classOf(source netip.Addr) ratelimit.Class {
 	if h.friends.Has(source, h.Now()) {
 		return ratelimit.Familiar
 	}
@@ -184,22 +184,22 @@ func (p *pushes) wakeUp() {
 	}
 }
 
-// run fetches what was pushed, one after the other, until ctx ends.
-func (h *hook) run(ctx context.Context) {
+// fetchPushes fetches what was pushed, one after the other, until ctx ends.
+func (h *hook) fetchPushes(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-h.pushes.wake:
 			if names := h.pushes.take(); names != nil {
-				h.fetch(ctx, names)
+				h.fetchNamed(ctx, names)
 			}
 		}
 	}
 }
 
-// fetch tries the names of a repository until one is configured.
-func (h *hook) fetch(ctx context.Context, names []string) {
+// fetchNamed tries the names of a repository until one is configured.
+func (h *hook) fetchNamed(ctx context.Context, names []string) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTakes)
 	defer cancel()
 	for _, name := range names {
@@ -223,7 +223,7 @@ func (h *hook) fetch(ctx context.Context, names []string) {
 func (h *hook) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /webhook", func(w http.ResponseWriter, r *http.Request) {
-		code, text := h.take(w, r)
+		code, text := h.judgeCall(w, r)
 		if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "10")
 		}
@@ -240,12 +240,12 @@ func (h *hook) handler() http.Handler {
 	return mux
 }
 
-// take looks at a call. One that is right gets in, whatever others at its address got wrong.
-func (h *hook) take(w http.ResponseWriter, r *http.Request) (code int, text string) {
+// judgeCall looks at a call. One that is right gets in, whatever others at its address got wrong.
+func (h *hook) judgeCall(w http.ResponseWriter, r *http.Request) (code int, text string) {
 	peer := ratelimit.SourceOf(r.RemoteAddr)
 	secret, err := h.secret()
 	if err != nil {
-		h.wrong(peer, slog.LevelError, "a web hook is refused: its secret cannot be used", "path", h.Secret,
+		h.countMistake(peer, slog.LevelError, "a web hook is refused: its secret cannot be used", "path", h.Secret,
 			"error", err)
 		return http.StatusServiceUnavailable, "this node has no secret for web hooks; see its log"
 	}
@@ -258,9 +258,9 @@ func (h *hook) take(w http.ResponseWriter, r *http.Request) (code int, text stri
 		return h.refuse(r, "the signature is wrong: the secrets differ")
 	}
 
-	share := h.bodies.Take(peer, h.class(peer), 0)
+	share := h.bodies.Take(peer, h.classOf(peer), 0)
 	defer share.Release()
-	body, code, text := h.read(w, r, share)
+	body, code, text := h.readBody(w, r, share)
 	if code != 0 {
 		return code, text
 	}
@@ -280,9 +280,9 @@ func (h *hook) take(w http.ResponseWriter, r *http.Request) (code int, text stri
 	return http.StatusAccepted, "all nodes fetch"
 }
 
-// read reads the body of a call; what has come counts in share. The code is 0 when it is
+// readBody reads the body of a call; what has come counts in share. The code is 0 when it is
 // there.
-func (h *hook) read(
+func (h *hook) readBody(
 	w http.ResponseWriter,
 	r *http.Request,
 	share *ratelimit.Share[netip.Addr],
@@ -313,7 +313,7 @@ func (h *hook) read(
 
 // signed reports whether a body has the signature that was given.
 func (h *hook) signed(p proof, secret, body []byte, peer netip.Addr) bool {
-	if h.class(peer) == ratelimit.Stranger {
+	if h.classOf(peer) == ratelimit.Stranger {
 		h.signing.Lock()
 		defer h.signing.Unlock()
 	}
@@ -324,16 +324,16 @@ func (h *hook) signed(p proof, secret, body []byte, peer netip.Addr) bool {
 
 // refuse answers a call that is not proven.
 func (h *hook) refuse(r *http.Request, text string) (int, string) {
-	if h.wrong(ratelimit.SourceOf(r.RemoteAddr), slog.LevelWarn,
+	if h.countMistake(ratelimit.SourceOf(r.RemoteAddr), slog.LevelWarn,
 		"a web hook without the right proof was refused", "peer", r.RemoteAddr) {
 		return http.StatusTooManyRequests, text + "; it is not the first time"
 	}
 	return http.StatusUnauthorized, text
 }
 
-// wrong counts a mistake, logs it unless there are too many lines of the kind, and reports
+// countMistake counts a mistake, logs it unless there are too many lines of the kind, and reports
 // whether its source has made too many.
-func (h *hook) wrong(from netip.Addr, level slog.Level, line string, attributes ...any) (tooMany bool) {
+func (h *hook) countMistake(from netip.Addr, level slog.Level, line string, attributes ...any) (tooMany bool) {
 	now := h.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()

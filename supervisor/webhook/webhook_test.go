@@ -361,7 +361,7 @@ func TestFetchOfAPush(t *testing.T) {
 		})
 
 		done := make(chan struct{})
-		go func() { defer close(done); h.run(ctx) }()
+		go func() { defer close(done); h.fetchPushes(ctx) }()
 		for _, names := range [][]string{{"away", "here", "not asked"}, {"hangs", "not asked"}, {"away"}} {
 			h.pushes.add(names)
 		}
