@@ -132,7 +132,7 @@ func remotes(r io.Reader, port int, into map[netip.Addr]bool) {
 		}
 
 		for i := 0; i < len(b); i += 4 { // words in the byte order of the machine
-			b[i], b[i+1], b[i+2], b[i+3] = b[i+3], b[i+2], b[i+1], b[i]
+			slices.Reverse(b[i : i+4])
 		}
 
 		if a, ok := netip.AddrFromSlice(b); ok {

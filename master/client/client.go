@@ -149,7 +149,7 @@ type Request struct {
 	Timeout    time.Duration
 }
 
-// Job is what the master answered to a Request.
+// Job is the master's answer to a Request.
 type Job struct {
 	JID     string
 	Minions []string // who is expected to answer

@@ -10,7 +10,7 @@ import (
 	"saltern/master/value"
 )
 
-// Return is what came back from one minion.
+// Return is the return of one minion.
 type Return struct {
 	ID     string
 	Ret    any

@@ -23,8 +23,8 @@ const (
 	ownAck     = "ack"
 	ownSubs    = "subs"    // who listens at the sender
 	ownCut     = "cut"     // whose subscriptions were cut there
-	ownTaken   = "taken"   // which requests of minions the sender has taken
-	ownStarted = "started" // which minions have started anew, see Pool.Announce
+	ownTaken   = "taken"   // requests of minions that the sender has taken
+	ownStarted = "started" // which minions have restarted, see Pool.Announce
 	ownHeard   = "heard"   // confirms ownStarted
 	ownLate    = "late"    // announces that the next numbered message is late
 	ownData    = "data"    // data about minions, see Pool.SendData

@@ -123,7 +123,8 @@ func (c *consensus) runNode() {
 func (c *consensus) publishStatus(s raft.Status) {
 	old := c.status.Swap(&s)
 	if old == nil || old.Leader != s.Leader || old.Role != s.Role || old.Commit != s.Commit {
-		c.p.log.Debug("consensus of Salt's masters", "role", s.Role, "leader", s.Leader, "term", s.Term, "index", s.Index, "commit", s.Commit,
+		c.p.log.Debug("consensus of Salt's masters",
+			"role", s.Role, "leader", s.Leader, "term", s.Term, "index", s.Index, "commit", s.Commit,
 			"voters", s.Voters, "learners", s.Learners)
 	}
 }

@@ -121,7 +121,7 @@ type Paths struct {
 	DefaultInclude   string   `conf:"default_include"`
 }
 
-// Network is what the master listens on.
+// Network holds the addresses and bounds of the listeners.
 type Network struct {
 	Interface             string        `conf:"interface"`
 	PublishPort           int           `conf:"publish_port"`

@@ -33,7 +33,7 @@ func (s *Server) AwaitWriters(ctx context.Context) error {
 	return nil
 }
 
-// hungUp reports whether a writer has hung up but is not read to its end.
+// hungUp reports whether a writer has hung up while some of its data is unread.
 func (s *Server) hungUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -66,7 +66,7 @@ type Cache interface {
 	Clean(ctx context.Context, keep time.Duration) (removed int, err error)
 }
 
-// Return is what one minion returned for one job.
+// Return is the return of one minion for one job.
 type Return struct {
 	JID, ID string
 	// Data holds the stored fields: return, retcode and success, as far as they were sent.

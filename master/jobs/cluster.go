@@ -48,7 +48,7 @@ type Peers interface {
 	Keep(ctx context.Context, r Return) error
 }
 
-// ClusterConfig is what Cluster needs. All fields are required.
+// ClusterConfig configures a Cluster. All fields are required.
 type ClusterConfig struct {
 	ID    string // of this master
 	Dir   string // shared folder, which exists

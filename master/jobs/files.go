@@ -107,8 +107,9 @@ func (f *files) writeFile(dir, name string, content []byte) error {
 	}
 
 	err = writeAll(fd, content)
-	if cerr := syscall.Close(fd); err == nil {
-		err = cerr
+	closeErr := syscall.Close(fd)
+	if err == nil {
+		err = closeErr
 	}
 
 	if err == nil {

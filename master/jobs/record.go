@@ -163,7 +163,9 @@ func parseRecord(b []byte, m mark) (r *record, n int, ok bool) {
 		return s
 	}
 
-	r.jid, r.id, r.a = string(cut(jid)), string(cut(id)), cut(la)
+	r.jid = string(cut(jid))
+	r.id = string(cut(id))
+	r.a = cut(la)
 	if hasB {
 		r.b = cut(lb)
 	}

@@ -266,7 +266,9 @@ func (v *volume) beginSegment() error {
 		return err
 	}
 
-	v.cur, v.curBytes, v.curSince = f, 0, v.now()
+	v.cur = f
+	v.curBytes = 0
+	v.curSince = v.now()
 	return nil
 }
 

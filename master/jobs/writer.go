@@ -177,8 +177,8 @@ func transient(err error) bool {
 	return false
 }
 
-// checkpoint removes segments that are no longer needed, after it has synced all files made from
-// them with one call.
+// checkpoint syncs all written files with one call and then removes the segments that are no longer
+// needed.
 func (c *Local) checkpoint() {
 	segs := c.journal.finished()
 	if len(segs) == 0 {

@@ -54,7 +54,7 @@ func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 	return nil
 }
 
-// incomingListing is what a listing of the folder found.
+// incomingListing is the result of listing the folder.
 type incomingListing struct {
 	marks   map[string]bool  // names of removed_ files
 	listed  map[string]bool  // names of incoming files

@@ -306,11 +306,13 @@ func (p *pendings) noteLook(id string) {
 	if p.ids[id] == nil {
 		return
 	}
-	if now := p.cfg.now(); len(p.looked) >= maxLooked {
+
+	now := p.cfg.now()
+	if len(p.looked) >= maxLooked {
 		maps.DeleteFunc(p.looked, func(_ string, at time.Time) bool { return now.Sub(at) >= lookedFor })
 	}
 	if len(p.looked) < maxLooked {
-		p.looked[id] = p.cfg.now()
+		p.looked[id] = now
 	}
 }
 

@@ -79,11 +79,10 @@ func (s *Store) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.cfg.ScanEvery)
 	defer tick.Stop()
 
-	var fullC <-chan time.Time
+	full := &time.Ticker{} // nil channel: never ready
 	if s.cfg.FullEvery > 0 {
-		full := time.NewTicker(s.cfg.FullEvery)
+		full = time.NewTicker(s.cfg.FullEvery)
 		defer full.Stop()
-		fullC = full.C
 	}
 
 	var freshC <-chan struct{}
@@ -117,7 +116,7 @@ func (s *Store) Run(ctx context.Context) error {
 			s.takeIncoming()
 		case <-tick.C:
 			f.scanChanged()
-		case <-fullC:
+		case <-full.C:
 			s.report(s.scanFolders(true))
 		}
 	}

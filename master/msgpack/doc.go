@@ -6,7 +6,7 @@
 // before it allocates, and bounds depth and the number of values, so that a
 // message of n bytes costs O(n) memory.
 //
-// Decoded values are those of package value.
+// Decoded values have the types of package value.
 //
 // Salt writes two dialects. On ZeroMQ and inside AES blobs it packs without
 // bin types and without str8 (Python's use_bin_type=False), so text and bytes

@@ -83,7 +83,7 @@ func (c *Caller) learnt(asked time.Time) bool {
 	return c.list != nil && c.list.at.After(asked)
 }
 
-// answer is what is known about the existence of a function.
+// answer is the knowledge about the existence of a function.
 type answer int
 
 const (

@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// Env is what runners work on.
+// Env is the environment of runners.
 type Env struct {
 	Jobs     jobs.Cache
 	Events   Events

@@ -6,7 +6,7 @@
 // errors. No Go library follows those rules, so go.yaml.in/yaml/v3 serves as
 // the parser only and this package decides what each node means.
 //
-// Decoded values are those of package msgpack: nil, bool, int64, uint64,
+// Decoded values have the types of package msgpack: nil, bool, int64, uint64,
 // float64, string, []byte (!!binary), []any, *msgpack.Map, and *big.Int for
 // integers beyond 64 bits. Sets become lists, as they do on Salt's wire.
 // Aliases are expanded into separate values, so that a caller may change one

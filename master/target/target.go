@@ -1,6 +1,6 @@
 // Package target finds the minions that a target selects.
 //
-// The rules are those of Salt's matchers (salt/matchers/*_match.py), which
+// It follows the rules of Salt's matchers (salt/matchers/*_match.py), which
 // every minion applies to a job it receives, so that the master expects
 // exactly those that will answer. Like salt/utils/minions.py, the master
 // judges grains and pillars by what it has cached; a minion without cached

@@ -25,7 +25,7 @@ type DialConfig struct {
 	Dialer net.Dialer
 }
 
-// client is what Req and Sub share: a link with its own goroutines.
+// client is the common part of Req and Sub: a link with its own goroutines.
 type client struct {
 	link
 	group  sync.WaitGroup

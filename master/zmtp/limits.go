@@ -107,7 +107,6 @@ type Peer struct {
 	// Identity is the routing id that the peer asked for. It is not verified
 	// and may repeat; use it in logs only, quoted.
 	Identity string
-	// Account is what the connection may use of the listener's memory. It is nil
-	// on a Pub.
+	// Account limits the connection's use of the listener's memory. It is nil on a Pub.
 	Account *Account
 }

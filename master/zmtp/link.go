@@ -58,14 +58,20 @@ func (k *link) init(
 	o outLimits,
 	spawn func(func()),
 ) {
-	k.conn, k.in, k.limits, k.room = conn, newReader(conn, p), l, room
+	k.conn = conn
+	k.in = newReader(conn, p)
+	k.limits = l
+	k.room = room
 	k.ended = make(chan struct{})
-	k.out.conn, k.out.raw = conn, k.in.raw
+
+	k.out.conn = conn
+	k.out.raw = k.in.raw
 	k.out.maxItems = o.items
 	k.out.maxBytes = o.bytes
 	k.out.stall = o.stall
 	k.out.rate = o.rate
-	k.out.fail, k.out.spawn = k.fail, spawn
+	k.out.fail = k.fail
+	k.out.spawn = spawn
 	k.out.try = k.out.tryWrite
 }
 

@@ -10,20 +10,20 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// attempt is one question whether we may join.
+// attempt is one attempt to join through one master.
 type attempt struct {
-	target string // whom we asked
+	target string // the master that was asked
 	at     time.Time
-	peer   Peer   // who has proven to belong to the cluster; "" not yet
-	own    bool   // it is one of our kind
-	token  string // of our join
-	pub    string // of the cluster
-	let    bool   // a Salt master has let us in
+	peer   Peer   // the master once it has proven to belong to the cluster
+	own    bool   // it is a Saltern master
+	token  string // token of our join
+	pub    string // the cluster's public key
+	let    bool   // a Salt master has admitted us
 }
 
-// candidate is a master that has asked us.
+// candidate is a master that asked to join.
 type candidate struct {
-	pub, asked string // its key, its token
+	pub, asked string // its key and its token
 	token      string // ours
 	own        bool
 	at         time.Time
@@ -36,7 +36,7 @@ func (n *Node) startJoining(now time.Time) {
 	n.addNote("asking to join the cluster", n.cfg.ID, "")
 }
 
-// targets returns the masters to ask.
+// targets returns the masters to ask for admission.
 func (n *Node) targets() []string {
 	seen := map[string]bool{n.cfg.ID: true}
 	var out []string
@@ -57,7 +57,7 @@ func (n *Node) targets() []string {
 	return out
 }
 
-// askToJoin sends a discover to everybody, again and again.
+// askToJoin sends a discover to all targets, again and again.
 func (n *Node) askToJoin(now time.Time) {
 	if now.Before(n.nextJoin) {
 		return
@@ -66,7 +66,7 @@ func (n *Node) askToJoin(now time.Time) {
 	n.nextJoin = now.Add(n.joinWait + n.cfg.Jitter(n.joinWait/4))
 	n.joinWait = min(n.joinWait*5/4, joinSlow)
 
-	// Late answers to the last questions are good, older ones are not.
+	// Late answers to the last requests are accepted, answers to older ones are not.
 	maps.DeleteFunc(n.attempts, func(_ string, a *attempt) bool { return now.Sub(a.at) > 2*joinSlow && !a.let })
 	for _, id := range n.targets() {
 		token := n.cfg.Token()
@@ -79,8 +79,8 @@ func (n *Node) askToJoin(now time.Time) {
 	}
 }
 
-// onDiscoverReply takes the proof of a peer. Only answers to our own
-// questions count, and only while we are joining.
+// onDiscoverReply checks the proof of a peer. Only answers to our own requests count, and only
+// while joining.
 func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 	a := n.attempts[d.ReturnToken]
 	if n.phase != Joining || a == nil || a.peer.ID != "" || d.PeerID == n.cfg.ID {
@@ -105,11 +105,14 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 		return
 	}
 	if !n.lastJoin.IsZero() && now.Sub(n.lastJoin) < joinEvery/2 {
-		return // one at a time; the next question is soon
+		return // one at a time; the next request follows soon
 	}
 
 	n.lastJoin = now
-	a.peer, a.own, a.token, a.pub = Peer{ID: d.PeerID, Pub: d.Pub}, d.Own, n.cfg.Token(), d.ClusterPub
+	a.peer = Peer{ID: d.PeerID, Pub: d.Pub}
+	a.own = d.Own
+	a.token = n.cfg.Token()
+	a.pub = d.ClusterPub
 	n.addOutput(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.Join{
 		ReturnToken: d.Token,
 		Token:       a.token,
@@ -154,7 +157,7 @@ func (n *Node) onJoinReply(now time.Time, j wire.JoinReply) {
 		n.nextLoad = now
 		n.addNote("a peer has let this master in", j.PeerID, "")
 		if a.own {
-			n.addOutput(Load{}) // our name is in the record
+			n.addOutput(Load{}) // the record contains our name
 			return
 		}
 
@@ -191,7 +194,7 @@ func (n *Node) onRefused(r Refused) {
 	}
 }
 
-// expire forgets candidates that did not go on.
+// expire drops candidates that did not continue.
 func (n *Node) expire(now time.Time) {
 	maps.DeleteFunc(n.candidates, func(_ string, c *candidate) bool { return now.Sub(c.at) > candidateFor })
 	for len(n.failures) > 0 && now.Sub(n.failures[0]) > failureWindow {
@@ -199,9 +202,8 @@ func (n *Node) expire(now time.Time) {
 	}
 }
 
-// reachable reports whether a master that asks may be dialled: it is known, or
-// its name is the address it asks from. Otherwise anybody could have us
-// connect to anything.
+// reachable reports whether a master that asks may be dialled: it is known, or its name is the
+// address that it asks from. Otherwise anybody could make us connect to any address.
 func (n *Node) reachable(from Source, id string) bool {
 	if _, ok := n.rec.Member(id); ok {
 		return true
@@ -216,7 +218,7 @@ func (n *Node) reachable(from Source, id string) bool {
 	return err1 == nil && err2 == nil && a.Unmap() == b.Unmap()
 }
 
-// onDiscover proves to a stranger that we belong to the cluster.
+// onDiscover proves to a stranger that this master belongs to the cluster.
 func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 	if n.phase != Active || d.PeerID == n.cfg.ID {
 		return
@@ -246,8 +248,8 @@ func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 
 	c := n.candidates[d.PeerID]
 
-	// Salt sends each discover several times. The same question gets the
-	// same answer, so that the token of the first is good.
+	// Salt sends each discover several times. Equal requests get equal answers, so that the token
+	// in the first one stays valid.
 	if c == nil || c.asked != d.Token || !samePEM(c.pub, d.Pub) {
 		if c == nil && len(n.candidates) >= maxCandidates {
 			n.dropOldest()
@@ -284,7 +286,7 @@ func (n *Node) dropOldest() {
 	delete(n.candidates, oldest)
 }
 
-// secret returns the one that joining masters must show.
+// secret returns the secret that joining masters must show.
 func (n *Node) secret(r *Record) string {
 	if r.Secret != "" {
 		return r.Secret
@@ -297,7 +299,7 @@ func sameSecret(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// onJoin lets a master in that shows the secret.
+// onJoin admits a master that shows the secret.
 func (n *Node) onJoin(now time.Time, j wire.Join) {
 	if n.phase != Active {
 		return
@@ -306,7 +308,7 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 	c := n.candidates[j.PeerID]
 	if c == nil || now.Sub(c.at) > candidateFor || !samePEM(c.pub, j.Pub) ||
 		subtle.ConstantTimeCompare([]byte(c.token), []byte(j.ReturnToken)) != 1 {
-		return // not what we have asked for; it will ask again
+		return // not an answer to us; it will ask again
 	}
 
 	refuse := func(reason string) {
@@ -371,8 +373,8 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 	})
 }
 
-// admitMember puts a master into the record. permit, when given, is asked of each
-// record that the change is applied to: a removal may come between.
+// admitMember adds a master to the record. permit, if not nil, must accept each record to which the
+// change is applied, because a removal may intervene.
 func (n *Node) admitMember(now time.Time, m Member, permit func(*Record) bool, then func()) {
 	name := "admit " + m.ID
 	if n.wanted(name) {
@@ -407,7 +409,7 @@ func (n *Node) admitMember(now time.Time, m Member, permit func(*Record) bool, t
 	}})
 }
 
-// onJoinNotify hears from a Salt master that it has let another one in.
+// onJoinNotify handles the report of a Salt master that it has admitted another one.
 func (n *Node) onJoinNotify(now time.Time, j wire.JoinNotify) {
 	if n.phase != Active || j.JoinPeerID == n.cfg.ID {
 		return
@@ -434,8 +436,7 @@ func (n *Node) onJoinNotify(now time.Time, j wire.JoinNotify) {
 	n.admitMember(now, Member{ID: j.JoinPeerID, Pub: j.Pub}, nil, nil)
 }
 
-// onSessionKey takes a Salt master's session key and answers a new one with
-// ours, once.
+// onSessionKey stores a Salt master's session key and answers a new one with ours, once.
 func (n *Node) onSessionKey(_ time.Time, from string, k SessionKey) {
 	p := n.stateOfPeer(from)
 	if text := k.Key.String(); text != p.session {
@@ -444,8 +445,8 @@ func (n *Node) onSessionKey(_ time.Time, from string, k SessionKey) {
 	}
 }
 
-// announceDue sends our session key to Salt's masters that need it: once for
-// each reason, never twice within announceGap, never because it failed.
+// announceDue sends our session key to the Salt masters that need it: once for each reason, never
+// twice within announceGap, never because sending failed.
 func (n *Node) announceDue(now time.Time) {
 	for _, m := range n.rec.Members {
 		p := n.peers[m.ID]

@@ -21,12 +21,12 @@ type Node struct {
 	// joining
 	nextJoin   time.Time
 	joinWait   time.Duration
-	attempts   map[string]*attempt // by the token of our discover
+	attempts   map[string]*attempt // by token of our discover
 	lastJoin   time.Time
 	refusal    string
-	joinedFrom bool // a Salt master has let us in; the record is to be made
+	joinedFrom bool // a Salt master has admitted us; the record does not exist yet
 
-	// letting others in
+	// admission of others
 	candidates map[string]*candidate
 	failures   []time.Time
 
@@ -35,7 +35,7 @@ type Node struct {
 	inflight *inflight
 	opID     uint64
 	retryAt  time.Time
-	lower    *uint64 // version of a stored record that is older than ours
+	lower    *uint64 // version of the stored record if it is older than ours
 
 	// the lease
 	leaseSeen time.Time // when the lease was last seen to change
@@ -46,7 +46,7 @@ type Node struct {
 	peers map[string]*peerState
 }
 
-// peerState is what is known of another master.
+// peerState is the known state of another master.
 type peerState struct {
 	linked    bool
 	heard     time.Time
@@ -55,11 +55,11 @@ type peerState struct {
 	keyGen    uint64
 	wanted    time.Time
 	session   string // text of a Salt master's session key
-	announce  bool   // ours is due
+	announce  bool   // our session key must be sent
 	announced time.Time
 }
 
-// New makes a Node. The first Tick starts it.
+// New returns a Node. The first Tick starts it.
 func New(cfg Config) *Node {
 	return &Node{
 		cfg:        cfg,
@@ -70,7 +70,7 @@ func New(cfg Config) *Node {
 	}
 }
 
-// Step takes an input and returns what is to be done, in this order.
+// Step handles an input and returns the outputs, in order.
 func (n *Node) Step(now time.Time, in Input) []Output {
 	switch in := in.(type) {
 	case Message:
@@ -95,7 +95,7 @@ func (n *Node) Step(now time.Time, in Input) []Output {
 	return n.takeOutputs()
 }
 
-// Tick tells the time. Call it a few times a second.
+// Tick passes in the time. Call it a few times a second.
 func (n *Node) Tick(now time.Time) []Output {
 	if !now.Before(n.nextLoad) {
 		n.nextLoad = now.Add(loadEvery)
@@ -149,7 +149,7 @@ func (n *Node) addWarning(text, peer, reason string) {
 	n.addOutput(Note{Text: text, Peer: peer, Reason: reason, Warn: true})
 }
 
-// maxPeers bounds the masters that something is remembered of.
+// maxPeers bounds the masters whose state is remembered.
 const maxPeers = 4 * maxMembers
 
 func (n *Node) stateOfPeer(id string) *peerState {
@@ -171,7 +171,7 @@ func (n *Node) forgetPeers() {
 	})
 }
 
-// sendBeat tells one of our own kind what we know.
+// sendBeat sends the versions that we know to a Saltern master.
 func (n *Node) sendBeat(id string) {
 	m, ok := n.rec.Member(id)
 	if ok && m.Own && id != n.cfg.ID && n.phase == Active {
@@ -198,7 +198,7 @@ func (n *Node) message(now time.Time, from Source, msg any) {
 		return
 	}
 
-	// Everything else is for members only.
+	// All other messages are for members only.
 	member, ok := n.rec.Member(from.ID)
 	if from.ID == "" || !ok || n.phase == Removed {
 		return
@@ -245,7 +245,7 @@ func (n *Node) remove(_ time.Time, why string) {
 	n.addOutput(Apply{Record: n.rec.clone(), Phase: n.phase})
 }
 
-// loaded takes the record from the shared folder.
+// loaded handles the record read from the shared folder.
 func (n *Node) loaded(now time.Time, in Loaded) {
 	if in.Err != nil {
 		return
@@ -272,7 +272,7 @@ func (n *Node) loaded(now time.Time, in Loaded) {
 	}
 }
 
-// adoptRecord takes a newer record.
+// adoptRecord switches to a newer record.
 func (n *Node) adoptRecord(now time.Time, r Record) {
 	if r.Version <= n.rec.Version {
 		if n.phase == Starting && r.Version == n.rec.Version {
@@ -316,7 +316,7 @@ func (n *Node) adoptRecord(now time.Time, r Record) {
 	n.addOutput(Apply{Record: n.rec.clone(), Phase: n.phase})
 }
 
-// locateSelf finds out where this master stands in the record.
+// locateSelf determines from the record whether this master is joining, active or removed.
 func (n *Node) locateSelf(now time.Time) {
 	me, ok := n.rec.Member(n.cfg.ID)
 	switch {
@@ -343,14 +343,14 @@ func (n *Node) locateSelf(now time.Time) {
 	}
 }
 
-// Phase is where this master stands.
+// Phase returns the phase of this master.
 func (n *Node) Phase() Phase { return n.phase }
 
-// Record returns the newest record known. It must not be changed.
+// Record returns the newest known record. It must not be changed.
 func (n *Node) Record() Record { return n.rec }
 
-// KeyOf returns the PEM with which a message of a master must be verified: of a
-// member, or of the peer that we have asked to join. "" when unknown.
+// KeyOf returns the PEM that verifies messages of a master: of a member, or of the peer that we
+// have asked to join. It returns "" for an unknown master.
 func (n *Node) KeyOf(id string) string {
 	if m, ok := n.rec.Member(id); ok {
 		return m.Pub
@@ -374,8 +374,8 @@ func (n *Node) KeyOf(id string) string {
 // Tombstoned reports whether a key belongs to a master that was removed.
 func (n *Node) Tombstoned(pub string) bool { return n.rec.removed(pub) }
 
-// Own reports whether this master owns the duties that only one may do, and
-// the fencing token: whatever bears a lower one came from an earlier owner.
+// Own reports whether this master owns the duties that only one master may do, and returns the
+// fencing token: a lower token belongs to an earlier owner.
 func (n *Node) Own(now time.Time) (token uint64, ok bool) {
 	if !n.holdsLease(now) {
 		return 0, false
@@ -383,7 +383,7 @@ func (n *Node) Own(now time.Time) (token uint64, ok bool) {
 	return n.rec.Owner.Token, true
 }
 
-// Status is what a node tells about itself.
+// Status is the state of a Node for administrators.
 type Status struct {
 	Phase   Phase
 	Version uint64
@@ -392,8 +392,8 @@ type Status struct {
 	Owner   string
 	Token   uint64
 	Owns    bool
-	Refusal string // why a peer did not let us in
-	Changes int    // under way
+	Refusal string // why a peer did not admit us
+	Changes int    // changes in progress
 	Members []MemberStatus
 }
 
@@ -402,7 +402,7 @@ type MemberStatus struct {
 	ID      string
 	Own     bool
 	Self    bool
-	Linked  bool // we have a connection to it
+	Linked  bool // this master is connected to it
 	Alive   bool
 	Heard   time.Time
 	Version uint64 // newest record it knows
@@ -410,7 +410,7 @@ type MemberStatus struct {
 	Inc     string // its incarnation, as far as it is known
 }
 
-// Status returns the state for people.
+// Status returns the state for administrators.
 func (n *Node) Status(now time.Time) Status {
 	s := Status{
 		Phase:   n.phase,
@@ -437,7 +437,11 @@ func (n *Node) Status(now time.Time) Status {
 			ms.Version = n.rec.Version
 			ms.KeyGen = n.rec.KeyGen
 		} else if p := n.peers[m.ID]; p != nil {
-			ms.Linked, ms.Alive, ms.Heard, ms.Version, ms.KeyGen = p.linked, n.isAlive(now, m), p.heard, p.version, p.keyGen
+			ms.Linked = p.linked
+			ms.Alive = n.isAlive(now, m)
+			ms.Heard = p.heard
+			ms.Version = p.version
+			ms.KeyGen = p.keyGen
 			ms.Inc = p.inc
 		}
 
@@ -447,8 +451,8 @@ func (n *Node) Status(now time.Time) Status {
 	return s
 }
 
-// isAlive reports whether a member has been heard of lately. Salt's masters send
-// no beats; of them the connection must do.
+// isAlive reports whether a member was heard recently. Salt's masters send no beats, so for them
+// only the connection counts.
 func (n *Node) isAlive(now time.Time, m Member) bool {
 	if m.ID == n.cfg.ID {
 		return true
@@ -463,7 +467,7 @@ func (n *Node) isAlive(now time.Time, m Member) bool {
 	return !p.heard.IsZero() && now.Sub(p.heard) < aliveFor
 }
 
-// rankAmongAlive returns the place of this master among those of its kind that live.
+// rankAmongAlive returns the position of this master among the Saltern masters that are alive.
 func (n *Node) rankAmongAlive(now time.Time) int {
 	var ids []string
 	for _, m := range n.rec.Members {

@@ -12,9 +12,9 @@ import (
 	"saltern/master/crypt"
 )
 
-// Record is what the masters of a cluster share. It is a value: whoever
-// changes one clones it first. Its own strings are secret, and its secrets are
-// strings of its own: support bundles know them by that.
+// Record is the shared state of the masters of a cluster. It is a value: clone it before changing
+// it. Its string fields are secret, and all its secrets are string fields; support bundles rely on
+// that.
 type Record struct {
 	Version uint64   `json:"version"`
 	Members []Member `json:"members"` // sorted by ID
@@ -34,23 +34,23 @@ type Record struct {
 type Member struct {
 	ID  string `json:"id"`
 	Pub string `json:"pub"` // PEM of its master key
-	// Own tells Saltern's masters from Salt's.
+	// Own distinguishes Saltern's masters from Salt's.
 	Own bool `json:"own"`
 }
 
 // Tombstone is a master that was removed.
 type Tombstone struct {
 	ID  string `json:"id"`
-	Pub string `json:"pub"` // empty: its master was not in the record
+	Pub string `json:"pub"` // "" if its master was not in the record
 	// Node is [control.Removal.Node].
 	Node string `json:"node,omitempty"`
 }
 
-// Lease says who owns what only one master may do.
+// Lease names the owner of the duties that only one master may do.
 type Lease struct {
 	ID    string `json:"id,omitempty"`
 	Inc   string `json:"inc,omitempty"`   // incarnation of the process
-	Token uint64 `json:"token,omitempty"` // grows with each owner: the fence
+	Token uint64 `json:"token,omitempty"` // fencing token; grows with each owner
 	Beat  uint64 `json:"beat,omitempty"`  // grows with each renewal
 }
 
@@ -60,7 +60,7 @@ const (
 	maxTombstones = 256
 )
 
-// ErrRecord says that a record is damaged.
+// ErrRecord reports that a record is damaged.
 var ErrRecord = errors.New("bad cluster record")
 
 // Check reports whether a record can be used.
@@ -103,7 +103,7 @@ func (r Record) Member(id string) (Member, bool) {
 	return Member{}, false
 }
 
-// removed reports whether a key may never come back.
+// removed reports whether a key was removed for good.
 func (r Record) removed(pub string) bool {
 	return slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Pub != "" && samePEM(t.Pub, pub) })
 }
@@ -117,7 +117,8 @@ func (r *Record) putMember(m Member) {
 	r.Members = slices.Insert(r.Members, i, m)
 }
 
-// buryMember takes a master out; without m.Pub nobody, and the machine is remembered.
+// buryMember removes a master and records its removal. Without m.Pub it removes nobody and records
+// only the machine.
 func (r *Record) buryMember(m Member, node string) {
 	if i, ok := r.findMember(m.ID); ok && m.Pub != "" {
 		r.Members = slices.Delete(r.Members, i, i+1)

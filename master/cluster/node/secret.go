@@ -4,8 +4,7 @@ import "time"
 
 func (n *Node) newSecret() string { return n.cfg.Token() + n.cfg.Token()[:8] }
 
-// changeSecret makes the next secret or puts it in the place of the present
-// one. Both may be repeated.
+// changeSecret creates the next secret, or makes it the present one. Both may be repeated.
 func (n *Node) changeSecret(now time.Time, c Command) {
 	ok := n.queueIntent(now, &intent{name: "secret", apply: func(r *Record) (bool, error) {
 		switch {
@@ -28,7 +27,7 @@ func (n *Node) changeSecret(now time.Time, c Command) {
 	}
 }
 
-// acceptsSecret reports whether a master that joins may show this secret.
+// acceptsSecret reports whether a joining master may show this secret.
 func (n *Node) acceptsSecret(r *Record, shown string) bool {
 	next := r.NextSecret != "" && sameSecret(r.NextSecret, shown)
 	return sameSecret(n.secret(r), shown) || next

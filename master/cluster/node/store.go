@@ -7,16 +7,16 @@ import (
 	"saltern/internal/control"
 )
 
-// intent is a change of the record that somebody wants. It may be applied
-// several times, to different records, until one is stored.
+// intent is a wanted change of the record. It may be applied several times, to different records,
+// until one is stored.
 type intent struct {
 	name  string
 	until time.Time
-	// apply changes r, which is a copy. changed false: nothing is to do.
+	// apply changes r, which is a copy. It returns false when there is nothing to change.
 	apply func(r *Record) (changed bool, err error)
-	// done is called once; err nil: the change is in the record.
+	// done is called once. If err is nil, the change is in the record.
 	done func(now time.Time, err error)
-	// lease marks an attempt at the lease, whose start counts.
+	// lease marks an attempt to get the lease, whose time counts from the start of the attempt.
 	lease bool
 }
 
@@ -26,13 +26,13 @@ type inflight struct {
 	rec Record
 }
 
-// leaseTry is a store under way or of unknown end that would make us owner.
+// leaseTry is a store, in progress or with unknown result, that would make this master the owner.
 type leaseTry struct {
 	token, beat uint64
 	start       time.Time
 }
 
-// queueIntent queues a change. It tells false when too many are waiting.
+// queueIntent queues a change. It returns false when too many are waiting.
 func (n *Node) queueIntent(now time.Time, in *intent) bool {
 	if in.until.IsZero() {
 		in.until = now.Add(intentFor)
@@ -44,13 +44,13 @@ func (n *Node) queueIntent(now time.Time, in *intent) bool {
 	return true
 }
 
-// wanted reports whether a change of this name waits or is under way.
+// wanted reports whether a change of this name is queued or in progress.
 func (n *Node) wanted(name string) bool {
 	return n.inflight != nil && n.inflight.in.name == name ||
 		slices.ContainsFunc(n.queue, func(i *intent) bool { return i.name == name })
 }
 
-// startNextIntent starts the next change.
+// startNextIntent starts the next queued change.
 func (n *Node) startNextIntent(now time.Time) {
 	for n.inflight == nil && len(n.queue) > 0 && !now.Before(n.retryAt) {
 		in := n.queue[0]
@@ -92,7 +92,7 @@ func (n *Node) finish(now time.Time, in *intent, err error) {
 	}
 }
 
-// failIntents gives up everything that waits.
+// failIntents fails all queued changes.
 func (n *Node) failIntents(err error) {
 	queue := n.queue
 	n.queue = nil
@@ -105,7 +105,7 @@ func (n *Node) failIntents(err error) {
 	}
 }
 
-// stored takes the answer of the shared folder.
+// stored handles the answer of the shared folder.
 func (n *Node) stored(now time.Time, s Stored) {
 	f := n.inflight
 	if f == nil || f.id != s.ID {
@@ -120,7 +120,7 @@ func (n *Node) stored(now time.Time, s Stored) {
 		return
 	case s.Conflict:
 		if s.Current.Version < n.rec.Version {
-			// The folder has lost what it had: put ours back.
+			// The folder has lost newer records: store ours again.
 			v := s.Current.Version
 			n.lower = &v
 		} else if s.Current.Check() == nil {
@@ -147,7 +147,7 @@ func (n *Node) stored(now time.Time, s Stored) {
 	n.finish(now, f.in, nil)
 }
 
-// foundCluster makes the first record.
+// foundCluster creates the first record.
 func (n *Node) foundCluster(now time.Time) {
 	if n.wanted("found") {
 		return
@@ -209,8 +209,8 @@ func (n *Node) renewLease(now time.Time) {
 		return
 	}
 
-	// An earlier life of this master is over. Anybody else is given his
-	// time, also if he was removed.
+	// An earlier process of this master has ended, so its lease can be taken at once. Any other
+	// owner gets its full time, even if it was removed.
 	wait := leaseTTL + time.Duration(n.rankAmongAlive(now))*leaseStep
 	if o.ID == "" {
 		wait = time.Duration(n.rankAmongAlive(now)) * leaseStep
@@ -230,8 +230,8 @@ func (n *Node) renewLease(now time.Time) {
 		}})
 }
 
-// seeLease finds out how long the lease in the record is ours: it counts from
-// before the write was begun.
+// seeLease determines how long the lease in the record is ours. It counts from before the start of
+// the write.
 func (n *Node) seeLease() {
 	n.ownUntil = time.Time{}
 	o := n.rec.Owner
@@ -242,14 +242,14 @@ func (n *Node) seeLease() {
 		if t.token == o.Token && t.beat == o.Beat {
 			n.ownUntil = t.start.Add(leaseTTL - leaseMargin)
 			n.renewAt = t.start.Add(leaseRenew)
-			return // the earliest
+			return // the earliest possible start
 		}
 	}
 }
 
 func (n *Node) holdsLease(now time.Time) bool { return n.phase == Active && now.Before(n.ownUntil) }
 
-// rotate replaces the cluster AES key, unless somebody does so meanwhile.
+// rotate replaces the cluster AES key, unless another master does so meanwhile.
 func (n *Node) rotate(now time.Time, command uint64) {
 	if command == 0 && n.wanted("rotate") {
 		return
@@ -268,12 +268,17 @@ func (n *Node) rotate(now time.Time, command uint64) {
 	}
 }
 
-func (n *Node) newKey(now time.Time, r *Record) {
-	r.PrevKey, r.Key, r.KeyMade = r.Key, n.cfg.NewKey(), now.Unix()
+func (n *Node) newKey(now time.Time, r *Record) { r.setKey(n.cfg.NewKey(), now) }
+
+// setKey makes key the present AES key, and the present one the previous one.
+func (r *Record) setKey(key string, now time.Time) {
+	r.PrevKey = r.Key
+	r.Key = key
+	r.KeyMade = now.Unix()
 	r.KeyGen++
 }
 
-// answer tells the end of a command.
+// answer returns the function that reports the end of a command.
 func (n *Node) answer(command uint64) func(time.Time, error) {
 	return func(_ time.Time, err error) {
 		if command != 0 {
@@ -282,7 +287,7 @@ func (n *Node) answer(command uint64) func(time.Time, error) {
 	}
 }
 
-// keyFile takes a key that a Salt master made.
+// keyFile adopts a key that a Salt master made.
 func (n *Node) keyFile(now time.Time, key string) {
 	if n.phase != Active || n.wanted("key file") {
 		return
@@ -291,8 +296,7 @@ func (n *Node) keyFile(now time.Time, key string) {
 		if r.Key == key || r.PrevKey == key {
 			return false, nil
 		}
-		r.PrevKey, r.Key, r.KeyMade = r.Key, key, now.Unix()
-		r.KeyGen++
+		r.setKey(key, now)
 		return true, nil
 	}})
 }
@@ -310,8 +314,8 @@ func (n *Node) command(now time.Time, c Command) {
 	}
 }
 
-// removeMember takes a master out: its key may not come back, and what it
-// knows is replaced, in one step.
+// removeMember removes a master: its key may not come back, and all secrets that it knows are
+// replaced, in one step.
 func (n *Node) removeMember(now time.Time, c Command) {
 	ok := n.queueIntent(now, &intent{name: "remove", apply: func(r *Record) (bool, error) {
 		out, change, err := r.toRemove(c.Remove)
@@ -327,9 +331,8 @@ func (n *Node) removeMember(now time.Time, c Command) {
 	}
 }
 
-// toRemove returns the master that a removal buries in the record as it is now;
-// change false: it is done already. A machine whose master is not a member is
-// buried without a key.
+// toRemove returns the master that a removal buries in the present record. change is false if that
+// is done already. A machine whose master is not a member is buried without a key.
 func (r Record) toRemove(c control.Removal) (out Member, change bool, err error) {
 	m, ok := r.Member(c.ID)
 	switch {
@@ -340,7 +343,7 @@ func (r Record) toRemove(c control.Removal) (out Member, change bool, err error)
 		return Member{}, false, nil
 	case c.Key == "" && c.Node != "" && slices.ContainsFunc(r.Removed,
 		func(t Tombstone) bool { return t.Node == c.Node }):
-		return Member{}, false, nil // whoever has the address now is another
+		return Member{}, false, nil // another master has the address now
 	case !ok && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.ID == c.ID }):
 		return Member{}, false, nil
 	case !ok:
@@ -352,7 +355,7 @@ func (r Record) toRemove(c control.Removal) (out Member, change bool, err error)
 	return m, true, nil
 }
 
-// renewSecrets replaces everything secret in the record that members know.
+// renewSecrets replaces all secrets in the record that members know.
 func (n *Node) renewSecrets(now time.Time, r *Record) {
 	n.newKey(now, r)
 	r.PrevKey = ""

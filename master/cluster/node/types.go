@@ -13,30 +13,30 @@ import (
 type Config struct {
 	ID    string // name and address of this master
 	Pub   string // PEM of its master key
-	Inc   string // another text for each start of the process
+	Inc   string // incarnation: differs for each start of the process
 	Peers []Peer // cluster_peers; Pub is "" when the key is not on the folder
-	// ClusterPub is the cluster's public key on the shared folder, "" when
-	// there is none; then Fingerprint must tell which one to believe.
+	// ClusterPub is the cluster's public key on the shared folder. It may be "": then Fingerprint
+	// must identify the right one.
 	ClusterPub string
-	// Fingerprint reports whether a PEM is the pinned one
-	// (cluster_pub_fingerprint); nil when nothing is pinned.
+	// Fingerprint reports whether a PEM is the pinned one (cluster_pub_fingerprint). It may be nil:
+	// no key is pinned.
 	Fingerprint func(pem string) bool
-	// Found lets this master make the record when there is none: nobody
-	// else has made the cluster yet, or it belongs to it already.
+	// Found allows this master to create the record if there is none: it is the founder, or it
+	// belongs to the cluster already.
 	Found bool
-	// Key and Seed are what a record that this master makes starts with.
+	// Key and Seed are the initial secrets of a record that this master creates.
 	Key, Seed string
 
 	Secret string // cluster_secret
-	// AllowEmptySecret lets masters join that show no secret.
+	// AllowEmptySecret admits masters that show no secret.
 	AllowEmptySecret bool
 	SessionKey       crypt.Key // of this process, for Salt's masters
 
 	PublishSession time.Duration // age at which the cluster AES key is replaced
 
-	Token   func() string // another text of wire.TokenLen characters
-	NewKey  func() string // text of a new cluster AES key
-	NewSeed func() string // a new seed
+	Token   func() string // returns a new text of wire.TokenLen characters
+	NewKey  func() string // returns a new cluster AES key as text
+	NewSeed func() string // returns a new seed
 	// Jitter returns a duration below d.
 	Jitter func(d time.Duration) time.Duration
 }
@@ -49,31 +49,31 @@ const (
 	leaseTTL      = 15 * time.Second
 	leaseMargin   = leaseTTL / 10
 	leaseRenew    = leaseTTL / 3
-	leaseStep     = 2 * time.Second // between candidates, by rank
+	leaseStep     = 2 * time.Second // additional wait per rank of a candidate
 	beatEvery     = time.Second
-	aliveFor      = 5 * time.Second // without a beat a peer counts as gone
-	loadEvery     = 5 * time.Second // reading the record
+	aliveFor      = 5 * time.Second // a peer without a beat for this long counts as gone
+	loadEvery     = 5 * time.Second // pause between reads of the record
 	loadJoining   = 2 * time.Second
-	joinEvery     = 2 * time.Second // asking to join, growing to joinSlow
+	joinEvery     = 2 * time.Second // pause between requests to join, growing to joinSlow
 	joinSlow      = 10 * time.Second
 	candidateFor  = time.Minute
 	maxCandidates = 64
 	announceGap   = 2 * time.Second
 	storeRetry    = 500 * time.Millisecond
-	intentFor     = 30 * time.Second // until a change is given up
+	intentFor     = 30 * time.Second // a change is given up after this time
 	maxIntents    = 32
 	failureWindow = time.Minute
 	maxFailures   = 10 // wrong secrets in the window before joins wait
 	perCandidate  = 3
 )
 
-// Phase is where a master stands.
+// Phase is the state of a master's membership.
 type Phase uint8
 
 // The phases.
 const (
-	Starting Phase = iota // the record has not been read yet
-	Joining               // asks to be let in
+	Starting Phase = iota // has not read the record yet
+	Joining               // asks to be admitted
 	Active                // belongs to the cluster and may serve
 	Removed               // was removed and must not serve
 )
@@ -81,61 +81,58 @@ const (
 // String returns the word for status and logs.
 func (p Phase) String() string { return [...]string{"starting", "joining", "active", "removed"}[p] }
 
-// Source says where a message came from.
+// Source is the sender of a message.
 type Source struct {
-	// ID is the member whose key the other end has proven; "" when nothing
-	// is proven.
+	// ID is the member whose key the other end has proven, or "".
 	ID string
 	// Addr is the address of the other end.
 	Addr string
 }
 
-// Input is what happens to a Node: Message, Loaded, Stored, Linked, Unlinked,
-// KeyFile or Command.
+// Input is an event for a Node: Message, Loaded, Stored, Linked, Unlinked, KeyFile or Command.
 type Input interface{ isInput() }
 
-// Message is a message whose own proofs have been verified by package wire:
-// one of wire.Discover, DiscoverReply, Join, JoinReply, JoinNotify, or
-// SessionKey, Beat, Want, State, Refused and Gone.
+// Message is a message whose proofs package wire has verified: one of wire.Discover, DiscoverReply,
+// Join, JoinReply, JoinNotify, or SessionKey, Beat, Want, State, Refused and Gone.
 type Message struct {
 	From Source
 	Msg  any
 }
 
-// Loaded is the shared record as it was read. Exists is false when there is
-// none; Err says that it could not be read.
+// Loaded is the shared record as it was read. Exists is false when there is none; Err reports that
+// it could not be read.
 type Loaded struct {
 	Record Record
 	Exists bool
 	Err    error
 }
 
-// Stored answers a Store. Without Err and Conflict it was done.
+// Stored is the result of a Store. Without Err and Conflict the record was stored.
 type Stored struct {
 	ID       uint64
 	Conflict bool
-	Current  Record // at a conflict; the zero Record when there is none
+	Current  Record // at a conflict the stored record; the zero Record if there is none
 	Err      error
 }
 
-// Linked says that a connection to a peer was made, Unlinked that it ended.
+// Linked reports that a connection to a peer was made.
 type Linked struct{ Peer string }
 
-// Unlinked is the end of Linked.
+// Unlinked reports that the connection to a peer ended.
 type Unlinked struct{ Peer string }
 
-// KeyFile says that the file .aes holds a key that is neither the current nor
-// the previous one: a Salt master has rotated it.
+// KeyFile reports that the file .aes contains a key that is neither the current nor the previous
+// one: a Salt master has rotated it.
 type KeyFile struct{ Key string }
 
-// Command is what an administrator or the master itself wants. The answer is
-// a Done with the same ID.
+// Command is an order of an administrator or of the master itself. A Done with the same ID reports
+// its result.
 type Command struct {
 	ID     uint64
 	Rotate bool            // replace the cluster AES key
 	Remove control.Removal // remove a master
-	// Stage makes the next secret, unless there is one; Commit, the
-	// fingerprint of the next secret, has it take the place of the present one.
+	// Stage creates the next secret, unless there is one. Commit, the fingerprint of the next
+	// secret, makes it the present one.
 	Stage  bool
 	Commit string
 }
@@ -151,27 +148,25 @@ func (Command) isInput()  {}
 // Messages of Saltern's own. They go only to and from peers whose key is
 // pinned, except Refused.
 type (
-	// SessionKey is a Salt master's announcement, or asks for ours to be
-	// sent.
+	// SessionKey is a Salt master's announcement of its key, or its request for ours.
 	SessionKey struct{ Key crypt.Key }
-	// Beat tells peers that we live and what we know.
+	// Beat reports to peers that this master is alive and which versions it knows.
 	Beat struct {
 		Inc             string
 		Version, KeyGen uint64
 	}
 	// Want asks for the record.
 	Want struct{}
-	// State brings the record.
+	// State carries the record.
 	State struct{ Record Record }
-	// Refused tells a joining master why it is not let in. It is only a
-	// hint for people.
+	// Refused tells a joining master why it is not admitted. It is only a hint for people.
 	Refused struct{ ReturnToken, Reason string }
 	// Gone tells a master that it was removed.
 	Gone struct{}
 )
 
-// Output is what a Node wants done: Send, Load, Store, Apply, Install,
-// PeerKey, Fire, Done or Note.
+// Output is an action for the caller of a Node: Send, Load, Store, Apply, Install, PeerKey, Fire,
+// Done or Note.
 type Output interface{ output() }
 
 // Send is a message to a master. Pub is the key that the other end must
@@ -192,13 +187,13 @@ type Store struct {
 	Record Record
 }
 
-// Apply is a newer record: dial its members, take its keys.
+// Apply switches to a newer record: dial its members, use its keys.
 type Apply struct {
 	Record Record
 	Phase  Phase
 }
 
-// Install brings what a Salt master handed over when it let us in.
+// Install carries what a Salt master sent when it admitted us.
 type Install struct{ Reply wire.JoinReply }
 
 // PeerKey is the session key of a Salt master.
@@ -207,13 +202,13 @@ type PeerKey struct {
 	Key  crypt.Key
 }
 
-// Done answers a Command.
+// Done is the result of a Command.
 type Done struct {
 	ID  uint64
 	Err error
 }
 
-// Note is something that people should know, once.
+// Note is a message for the log, sent once.
 type Note struct {
 	Text   string
 	Peer   string

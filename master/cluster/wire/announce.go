@@ -11,18 +11,16 @@ import (
 	"saltern/master/value"
 )
 
-// Announce tells peers the key that our forwarded events are sealed with
-// (salt/channel/server.py send_aes_key_event; tag cluster/peer/<id>). Each
-// entry is for one peer only; to a peer whose key is not known goes an empty
-// one.
+// Announce tells peers the key that seals our forwarded events (salt/channel/server.py
+// send_aes_key_event; tag cluster/peer/<id>). Each entry is for one peer only; a peer whose key is
+// unknown gets an empty one.
 type Announce struct {
 	PeerID  string
 	Entries []AnnounceEntry
 	Stamp   string // as in Discover
 }
 
-// AnnounceEntry is the part of an Announce for one peer. Without AES it asks
-// for nothing and tells nothing.
+// AnnounceEntry is the part of an Announce for one peer. It is empty without AES.
 type AnnounceEntry struct {
 	ID  string
 	AES []byte // the key's text under OAEP
@@ -34,14 +32,13 @@ func announceDigest(k crypt.Key) []byte {
 	return []byte(hex.EncodeToString(sum[:]))
 }
 
-// AnnounceSig returns the signature of an announcement; it is the same for every
-// peer and every time, so keep it.
+// AnnounceSig returns the signature of an announcement. It is always the same for every peer, so
+// keep it.
 func AnnounceSig(own *rsa.PrivateKey, session crypt.Key) ([]byte, error) {
 	return crypt.X931Sign(own, announceDigest(session))
 }
 
-// NewAnnounceEntry encrypts our session key for one peer. sig is that of
-// AnnounceSig.
+// NewAnnounceEntry encrypts our session key for one peer. sig is the result of AnnounceSig.
 func (s Suite) NewAnnounceEntry(to Peer, session crypt.Key, sig []byte) (AnnounceEntry, error) {
 	pub, err := crypt.ParsePublic([]byte(to.Pub))
 	if err != nil {
@@ -74,8 +71,8 @@ func (a Announce) Pack() *value.Map {
 // maxEntries bounds the peers in one announcement.
 const maxEntries = 256
 
-// ParseAnnounce reads an announcement; nothing in it is proven. from is the
-// name in the tag, which must be the same as the one inside.
+// ParseAnnounce parses an announcement without verifying it. from is the name in the tag, which
+// must equal the one inside.
 func ParseAnnounce(from string, data []byte) (Announce, error) {
 	m, err := decodeMap(data, strangerLimits)
 	if err != nil {
@@ -108,9 +105,8 @@ func ParseAnnounce(from string, data []byte) (Announce, error) {
 	return a, nil
 }
 
-// Open takes the sender's session key out of the entry for us. own decrypts
-// it, sender verifies it. ok is false when the sender has no key of ours yet
-// and sent an empty entry, or none.
+// Open returns the sender's session key from the entry for us. own decrypts it, sender verifies it.
+// ok is false when the sender lacks our key and sent an empty entry, or none.
 func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (key crypt.Key, ok bool, err error) {
 	for _, e := range a.Entries {
 		if e.ID != id || e.AES == nil {
@@ -122,7 +118,7 @@ func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (
 			return crypt.Key{}, false, fmt.Errorf("%w: %w", errField, err)
 		}
 
-		// The cheap check first: it costs a stranger more than us.
+		// Do the cheap check first: an attempt costs a stranger more than us.
 		digest, err := crypt.X931Recover(pub, e.Sig)
 		if err != nil {
 			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrProof, err)

@@ -9,11 +9,11 @@ import (
 	"saltern/master/value"
 )
 
-// PeerField is where Salt marks an event that another master fired
+// PeerField is the field in which Salt names the master that fired an event
 // (extract_cluster_event).
 const PeerField = "__peer_id"
 
-// EventTag returns the tag under which an event of the master id travels.
+// EventTag returns the tag with which an event of the master id is sent.
 func EventTag(id, tag string) string { return eventPrefix + id + "/" + tag }
 
 // SealEvent seals the data of an event with the sender's session key. All
@@ -26,8 +26,8 @@ func SealEvent(data *value.Map, session crypt.Key) ([]byte, error) {
 	return session.Seal(body, ""), nil
 }
 
-// OpenEvent opens the data of a forwarded event with the sender's session
-// keys. The field __peer_id, which a sender might have set, is removed.
+// OpenEvent opens the data of a forwarded event with the sender's session keys. It removes the
+// field __peer_id, which the sender might have set.
 func OpenEvent(data []byte, session ...crypt.Key) (*value.Map, error) {
 	body, err := openBlob(data, session)
 	if err != nil {
@@ -51,10 +51,10 @@ func OpenEvent(data []byte, session ...crypt.Key) (*value.Map, error) {
 // Blob packs sealed bytes as the data of a frame.
 func Blob(sealed []byte) ([]byte, error) { return msgpack.Marshal(sealed, msgpack.Modern) }
 
-// KeyState is what an event says of a minion's key.
+// KeyState is the state of a minion's key in an event.
 type KeyState uint8
 
-// The states; KeyNone is an event that tells of no change.
+// The states. KeyNone means an event without a change.
 const (
 	KeyNone KeyState = iota
 	KeyAccepted
@@ -64,7 +64,7 @@ const (
 	KeyDeleted
 )
 
-// keyActs are both vocabularies: that of sign-ins (salt/daemons/masterapi.py,
+// keyActs contains both vocabularies: that of sign-ins (salt/daemons/masterapi.py,
 // channel/server.py) and that of salt-key (salt/key.py).
 var keyActs = map[string]KeyState{
 	"accept": KeyAccepted, "accepted": KeyAccepted, "pend": KeyPending, "pending": KeyPending,
@@ -72,8 +72,8 @@ var keyActs = map[string]KeyState{
 	"delete": KeyDeleted, "deleted": KeyDeleted,
 }
 
-// KeyEvent reads the change of a minion's key from an event salt/key or
-// salt/auth. The state is a hint: the key itself is read from the volume.
+// KeyEvent returns the change of a minion's key in an event salt/key or salt/auth. The state is a
+// hint: the key itself is read from the volume.
 func KeyEvent(tag string, data *value.Map) (id string, st KeyState) {
 	if tag != "salt/key" && tag != "salt/auth" {
 		return "", KeyNone
@@ -85,21 +85,20 @@ func KeyEvent(tag string, data *value.Map) (id string, st KeyState) {
 	return id, st
 }
 
-// RotateTag is the event by which Salt's masters tell each other of a new
-// cluster key (salt/master.py handle_key_rotate).
+// RotateTag is the tag with which Salt's masters announce a new cluster key (salt/master.py
+// handle_key_rotate).
 const RotateTag = "rotate_cluster_aes_key"
 
 // RotateEvent returns the data of RotateTag.
 func RotateEvent() *value.Map { return value.NewMap(RotateTag, true) }
 
-// Act is what a master does because of the tag of a peer's event.
+// Act is the action that the tag of a peer's event triggers in a master.
 type Act uint8
 
-// The acts of Salt's EventMonitor (salt/master.py of 3007 and 3008), and
-// ActHidden for a tag that Salt's parse_cluster_tag
-// (salt/channel/server.py) turns into another one, ActBatch for those of its
-// BatchManager (salt/utils/batch_manager.py of 3008), which does what the state in
-// such an event says, whoever has made it.
+// The actions of Salt's EventMonitor (salt/master.py of 3007 and 3008). ActHidden is a tag that
+// Salt's parse_cluster_tag (salt/channel/server.py) converts into another one. ActBatch is a tag of
+// its BatchManager (salt/utils/batch_manager.py of 3008), which follows the state in the event,
+// whoever made it.
 const (
 	ActNone Act = iota
 	ActPublish
@@ -111,7 +110,7 @@ const (
 	ActBatch
 )
 
-// ActOf tells what masters do because of a tag, Salt's or ours.
+// ActOf returns the action that a tag triggers in masters, Salt's or Saltern's.
 func ActOf(tag string) Act {
 	job := strings.HasPrefix(tag, "salt/job")
 	switch {

@@ -14,11 +14,11 @@ import (
 
 // Bounds of what is read, in bytes.
 const (
-	// MaxFrame bounds a frame from a master that has proven who it is: an
-	// event as large as a return may be.
+	// MaxFrame bounds a frame from a master that has proven its identity: an event as large as a
+	// return may be.
 	MaxFrame = 80 << 20
-	// MaxStranger bounds a frame from anybody else: the messages of joining
-	// and session keys are below 8 KiB.
+	// MaxStranger bounds a frame from anybody else: messages of joining and session keys are below
+	// 8 KiB.
 	MaxStranger = 64 << 10
 
 	maxTag    = 4096
@@ -27,11 +27,11 @@ const (
 )
 
 var (
-	// errFrame says that bytes are not a frame with an event in it.
+	// errFrame reports that bytes are not a frame with an event.
 	errFrame = errors.New("bad frame")
-	// errTooLarge says that a frame announces more bytes than it may have.
+	// errTooLarge reports that a frame announces too many bytes.
 	errTooLarge = errors.New("frame is too large")
-	// errBudget says that too many bytes of large frames are under way.
+	// errBudget reports that too many bytes of large frames are in flight.
 	errBudget = errors.New("too many bytes of large frames under way")
 )
 
@@ -51,25 +51,23 @@ type Reader struct {
 	r   io.Reader
 	max int
 	buf bytes.Buffer
-	// charge takes bytes of a large frame out of a budget as they arrive; nil
-	// without one.
+	// charge takes bytes of a large frame out of a budget as they arrive. It may be nil: there is
+	// no budget.
 	charge  func(n int) bool
 	charged int
 }
 
-// NewReader reads frames of at most max bytes from r, which should be
-// buffered.
+// NewReader returns a reader of frames of at most max bytes from r, which should be buffered.
 func NewReader(r io.Reader, max int) *Reader { return &Reader{r: r, max: max} }
 
-// SetMax changes the bound, once the other end has proven who it is.
+// SetMax changes the bound, after the other end has proven its identity.
 func (r *Reader) SetMax(max int) { r.max = max }
 
-// SetCharge has the bytes of a frame beyond [MaxStranger] taken out of a budget
-// as they arrive; they are given back, as negative numbers, at the next frame
-// or by Release.
+// SetCharge charges the bytes of a frame beyond [MaxStranger] to a budget as they arrive. They are
+// returned, as negative numbers, at the next frame or by Release.
 func (r *Reader) SetCharge(charge func(n int) bool) { r.charge = charge }
 
-// Release gives back what the last frame was charged with.
+// Release returns the bytes of the last frame to the budget.
 func (r *Reader) Release() {
 	if r.charged > 0 {
 		r.buf = bytes.Buffer{}
@@ -102,9 +100,9 @@ func (r *Reader) readPayload(n int64) error {
 // keepBuffer is the largest buffer that a quiet connection keeps.
 const keepBuffer = 64 << 10
 
-// Next reads a frame. Its bytes are good until the next call. Memory is
-// taken as bytes arrive, not as the length announces. Errors are those of
-// the connection, io.EOF between frames, ErrTooLarge and ErrFrame.
+// Next reads a frame. Its bytes are valid until the next call. Memory grows as bytes arrive, not
+// with the announced length. Errors are those of the connection, io.EOF between frames, errTooLarge
+// and errFrame.
 func (r *Reader) Next() (Frame, error) {
 	r.Release()
 	var head [prefixLen]byte
@@ -132,7 +130,7 @@ func (r *Reader) Next() (Frame, error) {
 	return ParseFrame(r.buf.Bytes())
 }
 
-// ParseFrame takes a frame without its length apart. Data is part of b.
+// ParseFrame splits a frame without its length. Data is part of b.
 func ParseFrame(b []byte) (Frame, error) {
 	body, err := frameBody(b)
 	if err != nil {
@@ -145,11 +143,11 @@ func ParseFrame(b []byte) (Frame, error) {
 	return Frame{Tag: string(tag), Data: data}, nil
 }
 
-// frameHead is what all Salt masters send before the body.
+// frameHead precedes the body in the frames of all Salt masters.
 const frameHead = "\x82\xa4head\x80\xa4body"
 
-// frameBody finds the body without copying it, when the frame looks as Salt
-// makes it, and reads any other map by the general rules.
+// frameBody returns the body without copying it if the frame has Salt's form, and parses any other
+// map by the general rules.
 func frameBody(b []byte) ([]byte, error) {
 	if rest, ok := bytes.CutPrefix(b, []byte(frameHead)); ok && len(rest) > 0 {
 		if n, at := binLen(rest); at > 0 && n == len(rest)-at {
@@ -175,7 +173,7 @@ func frameBody(b []byte) ([]byte, error) {
 	return body, nil
 }
 
-// binLen reads the head of a bin or str; at is 0 when it is none.
+// binLen parses the head of a bin or str; at is 0 for anything else.
 func binLen(b []byte) (n, at int) {
 	width := map[byte]int{0xc4: 1, 0xd9: 1, 0xc5: 2, 0xda: 2, 0xc6: 4, 0xdb: 4}[b[0]]
 	if width == 0 || len(b) < 1+width {
@@ -187,7 +185,7 @@ func binLen(b []byte) (n, at int) {
 	return n, 1 + width
 }
 
-// AppendFrame packs data and puts it into a frame with its length after dst.
+// AppendFrame packs data and appends it to dst as a frame with its length.
 func AppendFrame(dst []byte, tag string, data any) ([]byte, error) {
 	packed, err := msgpack.Marshal(data, msgpack.Modern)
 	if err != nil {
@@ -196,7 +194,7 @@ func AppendFrame(dst []byte, tag string, data any) ([]byte, error) {
 	return AppendPacked(dst, tag, packed)
 }
 
-// AppendPacked is AppendFrame for data that is packed already.
+// AppendPacked is AppendFrame for packed data.
 func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 	n := len(tag) + len(tagEnd) + len(packed)
 	if n > MaxFrame-64 {
@@ -222,10 +220,10 @@ func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 	return append(dst, packed...), nil
 }
 
-// Pack packs what own masters say to each other, or keep on disk.
+// Pack packs what Saltern's masters send each other, or store on disk.
 func Pack(v any) ([]byte, error) { return msgpack.Marshal(v, msgpack.Modern) }
 
-// Unpack reads what Pack has written, of at most nodes values in depth levels.
+// Unpack parses the result of Pack, of at most nodes values in depth levels.
 func Unpack(b []byte, depth, nodes int) (any, error) {
 	return msgpack.Decode(b, msgpack.Limits{Depth: depth, Nodes: nodes})
 }

@@ -12,17 +12,17 @@ import (
 )
 
 var (
-	// ErrProof says that a message is not from whom it claims to be: a
-	// signature, a token or a cipher does not fit.
+	// ErrProof reports that a message does not prove its sender: a signature, a token or a cipher
+	// does not match.
 	ErrProof = errors.New("message is not proven")
-	// errField says that a field is missing or unusable.
+	// errField reports that a field is missing or unusable.
 	errField = errors.New("bad field")
 )
 
 const (
-	// TokenLen is the length of the tokens that tie answers to questions.
+	// TokenLen is the length of the tokens that link answers to requests.
 	TokenLen = 32
-	// maxToken bounds tokens of others.
+	// maxToken bounds the tokens of other masters.
 	maxToken = 128
 	maxPEM   = 4096
 )
@@ -34,17 +34,16 @@ type Suite struct {
 	Signing    string // crypt.PKCS1SHA1 or crypt.PKCS1SHA224
 }
 
-// Discover asks a master to show that it belongs to the cluster. Whoever
-// sends it proves only that he has the private half of Pub.
+// Discover asks a master to prove that it belongs to the cluster. Its sender proves only that it
+// has the private half of Pub.
 type Discover struct {
 	PeerID string
 	Pub    string // PEM of the sender's master key
 	Token  string
-	// Own says that the sender is a Saltern master. Salt neither sends nor
-	// reads the field.
+	// Own means that the sender is a Saltern master. Salt neither sends nor reads the field.
 	Own bool
-	// Stamp is the time in the envelope, when the message went through an
-	// event bus; "" leaves it out. It is not signed.
+	// Stamp is the time in the envelope of a message that went through an event bus; "" omits it.
+	// It is not signed.
 	Stamp string
 }
 
@@ -58,8 +57,8 @@ type DiscoverReply struct {
 	Own         bool
 }
 
-// Join asks to be let in. Secret and SessionKey travel under RSA, tied to
-// the peer's token.
+// Join asks for admission. Secret and SessionKey are encrypted with RSA, together with the peer's
+// token.
 type Join struct {
 	ReturnToken string // of the DiscoverReply
 	Token       string
@@ -70,7 +69,7 @@ type Join struct {
 	Own         bool
 }
 
-// JoinReply lets a master in and hands it what the cluster shares.
+// JoinReply admits a master and sends it what the cluster shares.
 type JoinReply struct {
 	ReturnToken string // of the Join
 	PeerID      string
@@ -86,9 +85,9 @@ type JoinReply struct {
 // Peer is a master and its public key.
 type Peer struct{ ID, Pub string }
 
-// JoinNotify tells members of a new one. It is sealed with the cluster's key.
+// JoinNotify tells members about a new one. It is sealed with the cluster's key.
 type JoinNotify struct {
-	PeerID     string // who let it in
+	PeerID     string // the master that admitted it
 	JoinPeerID string
 	Pub        string
 	SessionKey crypt.Key
@@ -111,7 +110,7 @@ func (s Suite) sealed(inner *value.Map, key *rsa.PrivateKey, stamp string) (*val
 	return m, nil
 }
 
-// envelope reads an envelope without trusting it.
+// envelope is a parsed envelope that is not verified.
 type envelope struct {
 	*value.Map
 	payload, sig []byte
@@ -145,8 +144,7 @@ func (s Suite) verify(e envelope, pem string) error {
 	return nil
 }
 
-// readTexts reads fields that must be short texts; the first is a name of a
-// master.
+// readTexts reads fields that must be short texts; the first must be a valid name of a master.
 func (e envelope) readTexts(peer *string, pub *string, tokens ...field) error {
 	*peer = e.Str("peer_id")
 	if err := ValidPeer(*peer); err != nil {
@@ -188,8 +186,8 @@ func markOwn(m *value.Map, is bool) {
 
 func isOwn(m *value.Map) bool { n, _ := m.Int("saltern"); return n >= 1 }
 
-// OpenDiscover reads a Discover and verifies that its sender has the key that
-// it shows.
+// OpenDiscover parses a Discover and verifies that its sender has the private half of the key in
+// it.
 func (s Suite) OpenDiscover(data []byte) (Discover, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -210,9 +208,8 @@ func (d DiscoverReply) Seal(s Suite, cluster *rsa.PrivateKey) (*value.Map, error
 	return s.sealed(m, cluster, "")
 }
 
-// OpenDiscoverReply reads a DiscoverReply and verifies the signature with the
-// ClusterPub in it. Whether that is the cluster's key, and ReturnToken, are
-// for the caller to check.
+// OpenDiscoverReply parses a DiscoverReply and verifies the signature with the ClusterPub in it.
+// The caller must check that this is the cluster's key, and ReturnToken.
 func (s Suite) OpenDiscoverReply(data []byte) (DiscoverReply, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -253,8 +250,8 @@ func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) 
 	return s.sealed(m, key, "")
 }
 
-// MaxSecret returns the greatest length of cluster_secret in bytes for a peer's
-// key: what OAEP leaves besides the token.
+// MaxSecret returns the greatest length of cluster_secret in bytes for a peer's key: the room that
+// OAEP leaves beside the token.
 func MaxSecret(pub *rsa.PublicKey, algo string) int {
 	h, err := crypt.EncryptionHash(algo)
 	if err != nil {
@@ -263,9 +260,8 @@ func MaxSecret(pub *rsa.PublicKey, algo string) int {
 	return pub.Size() - 2*h.Size() - 2 - TokenLen
 }
 
-// OpenJoin reads a Join, verifies it with the Pub in it and decrypts it with
-// our master key. That Pub, ReturnToken and Secret are right is for the caller
-// to check.
+// OpenJoin parses a Join, verifies it with the Pub in it and decrypts it with our master key. The
+// caller must check Pub, ReturnToken and Secret.
 func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -292,7 +288,7 @@ func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 	return j, err
 }
 
-// unwrap decrypts a field and takes the token off its front.
+// unwrap decrypts a field and removes the token at its front.
 func (s Suite) unwrap(m *value.Map, name string, key *rsa.PrivateKey, token string) ([]byte, error) {
 	ct, ok := m.Bytes(name)
 	if !ok {
@@ -352,9 +348,8 @@ func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, er
 	return s.sealed(m, key, "")
 }
 
-// OpenJoinReply verifies a JoinReply with the key of the peer that was asked
-// and decrypts it with our master key. token is that of our Join; another one
-// is ErrProof.
+// OpenJoinReply verifies a JoinReply with the key of the asked peer and decrypts it with our master
+// key. token is that of our Join; another one causes ErrProof.
 func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token string) (JoinReply, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -404,8 +399,8 @@ func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token strin
 	return j, nil
 }
 
-// Peek reads who sent an envelope of joining, without any proof, to find the
-// key to verify it with.
+// Peek returns the sender of an envelope of joining, without verifying it, to find the key to
+// verify it with.
 func Peek(data []byte) (peerID string, err error) {
 	e, err := openEnvelope(data)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind is what a message is about.
+// Kind is the type of a message.
 type Kind uint8
 
 // The messages of Salt 3008.3, and Own for Saltern's.
@@ -20,7 +20,7 @@ const (
 	KindAnnounce // session key: cluster/peer/<id>
 	KindEvent    // cluster/event/<id>/<tag>
 	KindRaft     // cluster/raft/<kind>
-	KindState    // sharding and file systems that are not shared: not served
+	KindState    // sharding and unshared file systems: not supported
 	KindOwn      // cluster/saltern/<kind>
 )
 
@@ -38,8 +38,8 @@ var peerKinds = map[string]Kind{
 	"shed-request": KindState, "multi-ring-request": KindState, "collect-request": KindState,
 }
 
-// Classify tells what a tag is and splits it: the master that it names, and
-// what follows (the tag of a forwarded event, the kind of a Raft message).
+// Classify returns the kind of a tag and splits it: the master that it names, and the rest (the tag
+// of a forwarded event, the kind of a Raft message).
 func Classify(tag string) (kind Kind, peer, rest string) {
 	if r, ok := strings.CutPrefix(tag, eventPrefix); ok {
 		peer, rest, ok = strings.Cut(r, "/")
@@ -70,14 +70,14 @@ func Classify(tag string) (kind Kind, peer, rest string) {
 	return Unknown, "", ""
 }
 
-// errPeer says that a text cannot name a master of a cluster.
+// errPeer reports that a text cannot name a master of a cluster.
 var errPeer = errors.New("invalid name of a master")
 
 // maxPeer is the longest name of a master in bytes.
 const maxPeer = 253
 
-// ValidPeer reports whether id may name a master: an address or host name as
-// it is dialled, which also becomes a file name. Salt does not look.
+// ValidPeer reports whether id may name a master: an address or host name to dial, which also
+// becomes a file name. Salt does not check it.
 func ValidPeer(id string) error {
 	if id == "" || len(id) > maxPeer {
 		return fmt.Errorf("%w: %d bytes", errPeer, len(id))

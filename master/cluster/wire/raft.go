@@ -6,8 +6,8 @@ import (
 	"saltern/master/value"
 )
 
-// Raft is a message of Salt's consensus (salt/cluster/consensus/rpc.py). It
-// is not protected in any way.
+// Raft is a message of Salt's consensus (salt/cluster/consensus/rpc.py). It is neither encrypted
+// nor authenticated.
 type Raft struct {
 	Kind    string // what follows cluster/raft/ in the tag
 	Src     string

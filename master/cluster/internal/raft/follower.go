@@ -8,8 +8,8 @@ import (
 	"saltern/master/value"
 )
 
-// Step takes a message of a member and returns what is to be sent. That Src
-// is who sent it has been looked at before.
+// Step handles a message of a member and returns the messages to send. The caller has verified that
+// Src is the sender.
 func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	if m.Group != groupName || !slices.ContainsFunc(n.members, func(o Member) bool { return o.ID == m.Src }) {
 		return nil
@@ -29,8 +29,8 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	case "append-entries":
 		n.onAppend(now, m.Src, term, p)
 	case "install-snapshot":
-		// Salt 3008.3 never sends one. What we could not replicate further
-		// must not be taken; the leader sends entries instead.
+		// Salt 3008.3 never sends a snapshot. Refuse it, since we could not replicate it further;
+		// the leader then sends entries.
 		n.queueMessage(m.Src, "install-snapshot-reply", value.NewMap("our_term", n.st.Term, "peer_id", n.cfg.ID))
 	case "pre-request-vote-reply", "request-vote-reply":
 		n.onVoteReply(now, m, term)
@@ -48,7 +48,7 @@ func (n *Node) current(p *value.Map) bool {
 	return term > mine || term == mine && index >= n.lastIndex()
 }
 
-// onPreVote changes nothing here (raft/node.py pre_request_vote).
+// onPreVote answers without changing the state (raft/node.py pre_request_vote).
 func (n *Node) onPreVote(now time.Time, from string, term int64, p *value.Map) {
 	granted := term > n.st.Term && n.current(p) && n.role != leader && now.Sub(n.heard) >= lease
 	n.queueMessage(from, "pre-request-vote-reply",
@@ -83,7 +83,7 @@ func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {
 
 	granted := m.Payload.Bool("granted")
 	if n.found && !granted {
-		// It has a log, or a leader: the group exists.
+		// The sender has a log or a leader: the group exists.
 		n.role = follower
 		n.resetElectionTimer(now)
 		return
@@ -123,7 +123,7 @@ func (n *Node) onAppend(now time.Time, from string, term int64, p *value.Map) {
 			"conflict_index", n.lastIndex(), "conflict_term", n.st.Term))
 }
 
-// appendEntries takes entries after prev, if that is what we have there.
+// appendEntries stores entries after prev, if the log contains prev.
 func (n *Node) appendEntries(prev, prevTerm int64, entries []Entry) bool {
 	if prev < -1 || prev > n.lastIndex() || prev >= 0 && n.termAt(prev) != prevTerm {
 		return false

@@ -2,7 +2,7 @@ package raft
 
 import "slices"
 
-// sendHeartbeats sends every other master what it lacks, or nothing.
+// sendHeartbeats sends every other master the entries that it lacks, or none.
 func (n *Node) sendHeartbeats() {
 	voters, learners := n.groupMembers()
 	for _, id := range append(slices.Clone(voters), learners...) {
@@ -26,7 +26,7 @@ func (n *Node) appendTo(id string) {
 		appendRequest(n.cfg.ID, n.st.Term, n.termAt(next-1), next-1, n.commit, entries))
 }
 
-// acknowledged takes what a master says to an append.
+// acknowledged handles a master's reply to an append.
 func (n *Node) acknowledged(id string, success bool, sent int64) {
 	if _, ok := n.next[id]; !ok || sent > n.lastIndex() {
 		return
@@ -41,7 +41,7 @@ func (n *Node) acknowledged(id string, success bool, sent int64) {
 	n.reconcile()
 }
 
-// advance commits what a majority of the voters has and is of this term.
+// advance commits the entries of this term that a majority of the voters has.
 func (n *Node) advance() {
 	voters, _ := n.groupMembers()
 	have := make([]int64, 0, len(voters))
@@ -67,8 +67,8 @@ func (n *Node) advance() {
 	}
 }
 
-// reconcile brings the group in line with the cluster, one voter at a time,
-// each change when the one before is committed.
+// reconcile adapts the group to the cluster, one voter at a time, each change after the previous
+// one is committed.
 func (n *Node) reconcile() {
 	if n.installed && n.commit < n.lastIndex() {
 		return
@@ -99,7 +99,7 @@ func (n *Node) reconcile() {
 	n.advance()
 }
 
-// change finds the next step.
+// change returns the configuration after the next step.
 func (n *Node) change(voters, learners []string) (v, l []string, changed bool) {
 	voters, learners = slices.Clone(voters), slices.Clone(learners)
 	member := func(id string) bool {

@@ -5,8 +5,8 @@ import (
 	"saltern/master/value"
 )
 
-// group is the name of the group of all masters; others are rings of Salt's,
-// in which ours take no part.
+// groupName is the name of the group of all masters. Other groups are Salt's rings, in which
+// Saltern's masters take no part.
 const groupName = "cluster"
 
 func (n *Node) queueMessage(to, kind string, payload *value.Map) {
@@ -19,7 +19,7 @@ func (n *Node) queueMessage(to, kind string, payload *value.Map) {
 	}})
 }
 
-// The payloads are those of salt/cluster/consensus/peer.py.
+// The payloads have the form of salt/cluster/consensus/peer.py.
 
 func voteRequest(id string, term, lastTerm, lastIndex int64) *value.Map {
 	return value.NewMap("callback_node", id, "candidate_id", id, "term", term, "last_log_term", lastTerm,
@@ -64,7 +64,7 @@ func peerNames(l []any) (out []string) {
 	return out
 }
 
-// integer reads a number that Salt may leave out.
+// integer returns a number, or missing if Salt left it out.
 func integer(m *value.Map, key string, missing int64) int64 {
 	if v, ok := m.Int(key); ok {
 		return v
@@ -72,8 +72,7 @@ func integer(m *value.Map, key string, missing int64) int64 {
 	return missing
 }
 
-// entriesOf reads the entries of an append; ok is false when they cannot be
-// kept.
+// entriesOf returns the entries of an append. ok is false when they cannot be stored.
 func entriesOf(m *value.Map, term int64) (out []Entry, ok bool) {
 	for _, v := range m.List("entries") {
 		e, isMap := v.(*value.Map)

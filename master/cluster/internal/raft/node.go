@@ -14,14 +14,14 @@ const (
 	Beat = 100 * time.Millisecond
 	// lease is how long after a leader's message a pre-vote is denied.
 	lease = 750 * time.Millisecond
-	// patience is how long ours wait for another leader, at least; up to as
-	// long again is added at random.
+	// patience is the least time that a Saltern master waits for another leader; up to the same
+	// time is added at random.
 	patience = 4 * time.Second
 	// candidacy is how long a candidate waits for votes.
 	candidacy = time.Second
 )
 
-// bounds of what others may have us keep.
+// Bounds of what other masters can make us store.
 const (
 	maxEntries = 1 << 14 // of the log; an entry is a change of the group
 	maxBatch   = 64      // entries in a message
@@ -29,8 +29,8 @@ const (
 	maxTerm    = 1 << 53 // no group gets there in its life
 )
 
-// Types of entries (salt/cluster/consensus/raft/log.py LogEntryType). Only
-// configurations mean something to us; others are kept and handed on.
+// Types of entries (salt/cluster/consensus/raft/log.py LogEntryType). Saltern's masters interpret
+// only configurations; they store and pass on all others.
 const typeConfig = 1
 
 // Entry is an entry of the log. Its index is its place.
@@ -39,7 +39,7 @@ type Entry struct {
 	Cmd        any // decoded
 }
 
-// State is what must be on disk before a message leaves.
+// State must be on disk before a message is sent.
 type State struct {
 	Term  int64
 	Voted string
@@ -56,7 +56,7 @@ type Member struct {
 type Config struct {
 	ID    string
 	State State // as saved
-	// Token is another text each time, for the ids of messages.
+	// Token returns a new text at each call, for the ids of messages.
 	Token func() string
 	// Jitter returns a duration below d.
 	Jitter func(d time.Duration) time.Duration
@@ -79,7 +79,7 @@ const (
 
 func (r role) String() string { return [...]string{"follower", "asking", "candidate", "leader"}[r] }
 
-// Node is the part of one master. It is for one goroutine.
+// Node is one master's part in the consensus. It is for one goroutine.
 type Node struct {
 	cfg     Config
 	st      State
@@ -90,10 +90,10 @@ type Node struct {
 
 	role   role
 	leader string
-	heard  time.Time // of a leader, or of a candidate that got our vote
+	heard  time.Time // last message of a leader, or of a candidate that got our vote
 	commit int64     // index, -1 for none
-	stuck  time.Time // since when the leader's commit stands behind our log
-	until  time.Time // when to stand, or to give a candidacy up
+	stuck  time.Time // since when the leader's commit has been behind our log
+	until  time.Time // when to stand for election, or to give up a candidacy
 
 	votes     map[string]bool
 	found     bool // the candidacy founds the group
@@ -102,7 +102,7 @@ type Node struct {
 	installed bool // the configuration of this term is proposed
 }
 
-// New makes a node.
+// New returns a Node.
 func New(cfg Config) *Node { return &Node{cfg: cfg, st: cfg.State, commit: -1} }
 
 // Dirty reports whether State must be saved before messages are sent, and
@@ -113,7 +113,7 @@ func (n *Node) Dirty() (State, bool) {
 	return n.st, d
 }
 
-// Status is what people want to know.
+// Status is the state of a Node for administrators.
 type Status struct {
 	Role, Leader  string
 	Term          int64
@@ -122,7 +122,7 @@ type Status struct {
 	Learners      []string
 }
 
-// Status returns the state for people.
+// Status returns the state for administrators.
 func (n *Node) Status() Status {
 	v, l := n.groupMembers()
 	return Status{
@@ -147,7 +147,7 @@ func (n *Node) termAt(i int64) int64 {
 	return n.st.Log[i].Term
 }
 
-// groupMembers returns the newest configuration in the log, committed or not, as with
+// groupMembers returns the members in the newest configuration of the log, committed or not, as in
 // Salt (raft/node.py on_config_change).
 func (n *Node) groupMembers() (voters, learners []string) {
 	for i := len(n.st.Log) - 1; i >= 0; i-- {
@@ -158,7 +158,7 @@ func (n *Node) groupMembers() (voters, learners []string) {
 	return nil, nil
 }
 
-// electorate returns the voters besides us.
+// electorate returns the voters except this master.
 func (n *Node) electorate() []string {
 	voters, _ := n.groupMembers()
 	if voters == nil {
@@ -175,8 +175,8 @@ func (n *Node) electorate() []string {
 	return out
 }
 
-// Tick tells the time, the members of the cluster and whether this master
-// owns what only one of ours may do.
+// Tick passes in the time, the members of the cluster, and whether this master owns the duties that
+// only one Saltern master may do.
 func (n *Node) Tick(now time.Time, members []Member, owner bool) []Out {
 	n.members, n.owner = members, owner
 	if n.until.IsZero() {
@@ -210,12 +210,12 @@ func (n *Node) takeOutput() []Out {
 	return out
 }
 
-// resetElectionTimer sets the time of the next look.
+// resetElectionTimer sets the time at which this master may stand for election.
 func (n *Node) resetElectionTimer(now time.Time) {
 	n.until = now.Add(patience + n.cfg.Jitter(patience))
 }
 
-// mayStand reports whether a leader is wanted and we may be it.
+// mayStand reports whether the group needs a leader and this master may become it.
 func (n *Node) mayStand(now time.Time) bool {
 	led := now.Sub(n.heard) < patience
 	if !led {
@@ -232,7 +232,7 @@ func (n *Node) mayStand(now time.Time) bool {
 	return slices.Contains(voters, n.cfg.ID)
 }
 
-// startPreVote begins with the question whether others would vote for us.
+// startPreVote asks whether others would vote for this master.
 func (n *Node) startPreVote(now time.Time) {
 	n.role, n.votes = asking, map[string]bool{}
 	n.until = now.Add(candidacy)
@@ -256,7 +256,7 @@ func (n *Node) toVoters(kind string, term int64) {
 	}
 }
 
-// countVotes looks whether a majority is for us.
+// countVotes checks whether a majority has voted for this master.
 func (n *Node) countVotes(now time.Time) {
 	yes, all := 1, len(n.electorate())+1
 	for _, v := range n.votes {
@@ -286,7 +286,7 @@ func (n *Node) becomeLeader() {
 	n.sendHeartbeats()
 }
 
-// setTerm takes a higher term; the vote was for the one before.
+// setTerm enters a higher term; the vote of the former term does not count any more.
 func (n *Node) setTerm(t int64) {
 	if t > n.st.Term {
 		n.st.Term = t
@@ -295,7 +295,7 @@ func (n *Node) setTerm(t int64) {
 	}
 }
 
-// follow makes us a follower; who is the leader is not known yet.
+// follow makes this master a follower of a leader that it does not know yet.
 func (n *Node) follow(now time.Time, term int64) {
 	n.setTerm(term)
 	if n.role != follower {
