@@ -32,19 +32,19 @@ func (s *saltCall) runBatch(ctx context.Context, size string) error {
 		k.Update(cred)
 	}
 
-	s.req.Kwargs, s.req.Return = k, s.v.Str("return")
-	s.req.Timeout = time.Duration(max(s.v.Int("timeout"), 1)) * time.Second
+	s.req.Kwargs, s.req.Return = k, s.values.Str("return")
+	s.req.Timeout = time.Duration(max(s.values.Int("timeout"), 1)) * time.Second
 	size = cmp.Or(size, "100%")
 	q := client.BatchRequest{
 		Request:  s.req,
 		Size:     size,
-		Failhard: s.v.Bool("failhard"),
-		Wait:     time.Duration(s.v.Float("batch_wait") * float64(time.Second)),
+		Failhard: s.values.Bool("failhard"),
+		Wait:     time.Duration(s.values.Float("batch_wait") * float64(time.Second)),
 		Gather:   s.cfg.GatherJobTimeout,
 		JID:      newJID(time.Now()),
 	}
 
-	if s.v.Bool("async") && s.v.Str("batch") != "" {
+	if s.values.Bool("async") && s.values.Str("batch") != "" {
 		return s.handOver(ctx, q)
 	}
 
@@ -123,7 +123,7 @@ func (s *saltCall) batchOutput(o output.Options, worst *int64) client.BatchOutpu
 				s.log.Error("cannot show a return", "minion", r.ID, "error", err)
 			}
 
-			if s.v.Bool("failhard") && r.Code() > 0 {
+			if s.values.Bool("failhard") && r.Code() > 0 {
 				s.log.Error("Batch run stopped due to failhard")
 			}
 		},

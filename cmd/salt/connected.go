@@ -20,9 +20,9 @@ import (
 // of the connections with those in the cached grains (salt/utils/minions.py connected_ids). Behind
 // a proxy all connections come from the proxy, so presence knows nothing.
 type presence struct {
-	data  *cache.Store
-	addrs map[netip.Addr]bool
-	some  bool // at least one minion is connected, so a missing one is really absent
+	data    *cache.Store
+	addrs   map[netip.Addr]bool
+	anybody bool // at least one minion is connected, so a missing one is really absent
 }
 
 func (t *tool) presence() *presence {
@@ -55,13 +55,13 @@ func (t *tool) presence() *presence {
 		return p
 	}
 
-	p.some = slices.ContainsFunc(ids, p.connected)
+	p.anybody = slices.ContainsFunc(ids, p.connected)
 	return p
 }
 
 // isDisconnected reports whether a minion is known and has no connection.
 func (p *presence) isDisconnected(id string) bool {
-	if !p.some || p.connected(id) {
+	if !p.anybody || p.connected(id) {
 		return false
 	}
 	_, known := p.data.Get(cache.Grains, id)

@@ -64,12 +64,12 @@ func (e *env) saltCP(ctx context.Context, words []string) int {
 }
 
 func (s *cpCall) copyAll(ctx context.Context) error {
-	typ, err := targetType(s.v, s.p.Groups)
+	typ, err := targetType(s.values, s.optionParser.Groups)
 	if err != nil {
 		return err
 	}
 	if len(s.args) <= 1 {
-		fmt.Fprint(s.stdout, s.p.Help(s.columns))
+		fmt.Fprint(s.stdout, s.optionParser.Help(s.columns))
 		return op.Error("Insufficient arguments")
 	}
 
@@ -100,12 +100,12 @@ func (s *cpCall) copyAll(ctx context.Context) error {
 	}
 
 	s.dest = s.args[len(s.args)-1]
-	s.req.Timeout = time.Duration(max(s.v.Int("timeout"), 1)) * time.Second
+	s.req.Timeout = time.Duration(max(s.values.Int("timeout"), 1)) * time.Second
 	s.c = s.client(s.req.Timeout)
 	defer s.c.Close()
 
 	var ret *value.Map
-	if s.v.Bool("chunked") {
+	if s.values.Bool("chunked") {
 		ret, err = s.chunked(ctx)
 	} else {
 		ret, err = s.sendInOneJob(ctx)
@@ -299,7 +299,7 @@ func (s *cpCall) sendFile(ctx context.Context, f source, remote string, ret *val
 	size := max(s.cfg.SaltCPChunkSize, 1)
 	buf := make([]byte, size)
 	failed := value.NewMap()
-	zip := s.v.Bool("gzip")
+	zip := s.values.Bool("gzip")
 	for part := 0; ; part++ {
 		n, err := io.ReadFull(fh, buf)
 		last := err == io.EOF || err == io.ErrUnexpectedEOF

@@ -20,7 +20,7 @@ import (
 // those that the command line does not give. With -T it also fetches a new token and saves it.
 // Without -a it returns no fields (salt/auth/__init__.py Resolver).
 func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, error) {
-	eauth := t.v.Str("eauth")
+	eauth := t.values.Str("eauth")
 	m := value.NewMap()
 	if eauth == "" {
 		return m, nil
@@ -30,7 +30,7 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, e
 		return nil, err
 	}
 
-	name := t.v.Str("username")
+	name := t.values.Str("username")
 	if name == "" {
 		var err error
 		if name, err = t.askUser("username: "); err != nil && !errors.Is(err, io.EOF) {
@@ -41,8 +41,8 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, e
 		}
 	}
 
-	password := t.v.Str("password")
-	if t.v.Get("password") == nil {
+	password := t.values.Str("password")
+	if t.values.Get("password") == nil {
 		var err error
 		if password, err = t.askHidden("password: "); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
@@ -51,7 +51,7 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, e
 
 	m.Set("username", name)
 	m.Set("password", password)
-	if t.v.Bool("mktoken") {
+	if t.values.Bool("mktoken") {
 		load := m.Clone()
 		load.Set("cmd", "mk_token")
 		load.Set("eauth", eauth)
@@ -136,6 +136,6 @@ func (t *tool) askHidden(question string) (string, error) {
 		fmt.Fprintln(t.stderr)
 	}()
 
-	s, err := t.in.ReadString('\n')
+	s, err := t.input.ReadString('\n')
 	return strings.TrimRight(s, "\r\n"), err
 }

@@ -101,7 +101,7 @@ func (t *tool) forAnother() ([]byte, error) {
 	}
 
 	r := toolrun.Request{
-		Tool:     t.p.Prog,
+		Tool:     t.optionParser.Prog,
 		Words:    words,
 		User:     t.askingUser(),
 		Terminal: t.terminal,
@@ -126,14 +126,14 @@ func (t *tool) checkPortable() error {
 		allowed[name] = true
 	}
 
-	for o := range t.p.All {
-		if t.v.Explicit(o.Dst()) && !allowed[o.Dst()] {
+	for o := range t.optionParser.All {
+		if t.values.Explicit(o.Dst()) && !allowed[o.Dst()] {
 			return op.Error(fmt.Sprintf("%s is not possible on another node", o.Names[len(o.Names)-1]))
 		}
 	}
 
 	for _, name := range []string{"eauth", "output_file"} { // the configuration may set them, too
-		if t.v.Str(name) != "" {
+		if t.values.Str(name) != "" {
 			return op.Error(fmt.Sprintf("%s is not possible on another node", name))
 		}
 	}

@@ -123,14 +123,14 @@ func (s selection) toMap() *value.Map {
 }
 
 func (k *keyCall) checkOptions() error {
-	if n := k.v.Int("keysize"); k.v.Explicit("keysize") && (n < 2048 || n > 32768) {
+	if n := k.values.Int("keysize"); k.values.Explicit("keysize") && (n < 2048 || n > 32768) {
 		if n < 2048 {
 			return op.Error("The minimum value for keysize is 2048")
 		}
 		return op.Error("The maximum value for keysize is 32768")
 	}
 
-	if l := k.v.Str("list"); l != "" {
+	if l := k.values.Str("list"); l != "" {
 		known := false
 		for _, s := range []string{"acc", "pre", "un", "rej", "den", "all"} {
 			known = known || strings.HasPrefix(l, s)
@@ -143,12 +143,12 @@ func (k *keyCall) checkOptions() error {
 	if err := k.checkOnly(); err != nil {
 		return err
 	}
-	if k.v.Bool("delete_all") && len(k.args) > 0 {
+	if k.values.Bool("delete_all") && len(k.args) > 0 {
 		fmt.Fprintln(k.stderr, "Error: Delete all takes no arguments. Use -d to delete specified keys")
 		return exit(exitUsage)
 	}
 
-	if system := k.v.Str("eauth"); system != "" {
+	if system := k.values.Str("eauth"); system != "" {
 		if err := k.knownSystem(system); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (k *keyCall) execute(ctx context.Context) error {
 	}
 
 	k.actor = audit.Self(k.getenv)
-	if err := k.becomeUser(k.v.Str("user")); err != nil {
+	if err := k.becomeUser(k.values.Str("user")); err != nil {
 		return err
 	}
 
@@ -175,10 +175,10 @@ func (k *keyCall) execute(ctx context.Context) error {
 		k.dir = k.cfg.ClusterPKIDir
 	}
 
-	if name := k.v.Str("gen_keys"); name != "" {
+	if name := k.values.Str("gen_keys"); name != "" {
 		return k.genKeys(name)
 	}
-	if k.v.Bool("gen_signature") {
+	if k.values.Bool("gen_signature") {
 		return k.genSignature()
 	}
 
@@ -203,7 +203,7 @@ func (k *keyCall) execute(ctx context.Context) error {
 }
 
 func (k *keyCall) action(ctx context.Context) error {
-	v := k.v
+	v := k.values
 	pick := func(name string) (string, bool) {
 		if v.Bool(name + "_all") {
 			return "*", true
@@ -407,7 +407,7 @@ func (k *keyCall) localFingers(pattern, hash string) (*value.Map, error) {
 
 // confirm asks the user whether to go on.
 func (k *keyCall) confirm(verb string) (bool, error) {
-	if k.v.Bool("yes") {
+	if k.values.Bool("yes") {
 		return true, nil
 	}
 

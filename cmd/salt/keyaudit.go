@@ -12,7 +12,7 @@ import (
 // keyBook writes the audit records of one salt-key call: first the request, for which it waits
 // until it is on the disk, then the outcome for each key.
 type keyBook struct {
-	k      *keyCall
+	call   *keyCall
 	log    *audit.Log
 	record audit.Record
 	keys   int
@@ -23,7 +23,7 @@ func (k *keyCall) openBook(ctx context.Context, verb string, sel selection) *key
 	for _, st := range keyDirs {
 		ids = append(ids, sel[st]...)
 	}
-	b := &keyBook{k: k, log: audit.Open(k.cfg.Audit("salt-key", nil)),
+	b := &keyBook{call: k, log: audit.Open(k.cfg.Audit("salt-key", nil)),
 		record: audit.Record{Actor: k.actor, Action: "key." + verb, Op: audit.NewOp()}}
 	asked := b.record
 	asked.Object, asked.Result = audit.Names(ids), audit.Asked
@@ -51,7 +51,7 @@ func (b *keyBook) noteKey(ctx context.Context, id string, st keys.State, finger 
 func (b *keyBook) close() {
 	b.log.Close()
 	if err := b.log.Fault(); err != nil {
-		fmt.Fprintf(b.k.stderr, "Not all of this is in the audit record: %s\n", printable.Text(err.Error()))
+		fmt.Fprintf(b.call.stderr, "Not all of this is in the audit record: %s\n", printable.Text(err.Error()))
 	}
 }
 

@@ -33,7 +33,7 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 		}
 
 		k.noMatch(pattern, from)
-		if k.v.Str("only_state")+k.v.Str("only_fingerprint") != "" {
+		if k.values.Str("only_state")+k.values.Str("only_fingerprint") != "" {
 			return exit(exitGeneric) // the keys are no longer those that the caller saw
 		}
 
@@ -158,7 +158,7 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 
 // isTrue reads an option that is a boolean in the configuration but text on the command line.
 func (k *keyCall) isTrue(name string) bool {
-	switch v := k.v.Get(name).(type) {
+	switch v := k.values.Get(name).(type) {
 	case bool:
 		return v
 	case string:

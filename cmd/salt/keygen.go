@@ -25,12 +25,12 @@ func (k *keyCall) genKeys(name string) error {
 		return fmt.Errorf("%q is not the name of a key", name)
 	}
 
-	dir := k.v.Str("gen_keys_dir")
+	dir := k.values.Str("gen_keys_dir")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 
-	pub, err := keyPair(filepath.Join(dir, name), k.v.Int("keysize"), "", false)
+	pub, err := keyPair(filepath.Join(dir, name), k.values.Int("keysize"), "", false)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func keyPair(base string, bits int, pass string, force bool) ([]byte, error) {
 // genSignature signs the master's public key (salt/key.py gen_keys_signature). Like Salt it reports
 // missing files as a result, not as an error.
 func (k *keyCall) genSignature() error {
-	pub, priv := k.v.Str("pub"), k.v.Str("priv")
+	pub, priv := k.values.Str("pub"), k.values.Str("priv")
 	if pub != "" && !isFile(pub) {
 		return k.displayReturn("Public-key " + pub + " does not exist")
 	}
@@ -94,12 +94,12 @@ func (k *keyCall) genSignature() error {
 		}
 	}
 	if priv == "" {
-		if !k.v.Bool("auto_create") {
+		if !k.values.Bool("auto_create") {
 			return k.displayReturn("No usable private-key found")
 		}
 
 		base := filepath.Join(k.dir, k.cfg.MasterSignKeyName)
-		if _, err := keyPair(base, k.v.Int("keysize"), k.cfg.SigningKeyPass, true); err != nil {
+		if _, err := keyPair(base, k.values.Int("keysize"), k.cfg.SigningKeyPass, true); err != nil {
 			return err
 		}
 
@@ -110,7 +110,7 @@ func (k *keyCall) genSignature() error {
 		return k.displayReturn("No usable public-key found")
 	}
 
-	dir := k.v.Str("signature_path")
+	dir := k.values.Str("signature_path")
 	dir = cmp.Or(dir, k.dir)
 	name := k.cfg.MasterPubkeySig
 	name = cmp.Or(name, "master_pubkey_signature")

@@ -24,23 +24,26 @@ func statesOf(kind string) []keys.State {
 // checkOnly returns an error where these options would have no effect.
 func (k *keyCall) checkOnly() error {
 	asked := func(names ...string) bool {
-		return slices.ContainsFunc(names, func(n string) bool { return k.v.Str(n) != "" || k.v.Bool(n+"_all") })
+		return slices.ContainsFunc(names,
+			func(n string) bool { return k.values.Str(n) != "" || k.values.Bool(n+"_all") })
 	}
-	state := k.v.Str("only_state")
+
+	state := k.values.Str("only_state")
 	switch {
 	case state != "" && !asked("delete"):
 		return op.Error("--only-state goes with --delete or --delete-all")
 	case state != "" && len(statesOf(state)) != 1:
 		return op.Error("'" + state + "' is not a valid argument to '--only-state'")
-	case k.v.Str("only_fingerprint") != "" && !asked("accept", "reject", "delete"):
+	case k.values.Str("only_fingerprint") != "" && !asked("accept", "reject", "delete"):
 		return op.Error("--only-fingerprint goes with --accept, --reject or --delete")
 	}
+
 	return nil
 }
 
 // onlyFingerprint removes from sel all keys with another fingerprint than the given one.
 func (k *keyCall) onlyFingerprint(sel selection) {
-	want := k.v.Str("only_fingerprint")
+	want := k.values.Str("only_fingerprint")
 	if want == "" {
 		return
 	}

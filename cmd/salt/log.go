@@ -21,15 +21,15 @@ func newLog(w io.Writer, level string, yaml bool) *slog.Logger {
 
 	switch level {
 	case "all", "garbage", "trace", "debug", "profile":
-		h.min = slog.LevelDebug
+		h.least = slog.LevelDebug
 	case "info":
-		h.min = slog.LevelInfo
+		h.least = slog.LevelInfo
 	case "error":
-		h.min = slog.LevelError
+		h.least = slog.LevelError
 	case "critical", "fatal", "quiet":
-		h.min = slog.LevelError + 4
+		h.least = slog.LevelError + 4
 	default:
-		h.min = slog.LevelWarn
+		h.least = slog.LevelWarn
 	}
 
 	return slog.New(h)
@@ -38,12 +38,12 @@ func newLog(w io.Writer, level string, yaml bool) *slog.Logger {
 type consoleLog struct {
 	w      io.Writer
 	mu     *sync.Mutex
-	min    slog.Level
+	least  slog.Level
 	prefix string
 	attrs  string
 }
 
-func (h *consoleLog) Enabled(_ context.Context, l slog.Level) bool { return l >= h.min }
+func (h *consoleLog) Enabled(_ context.Context, l slog.Level) bool { return l >= h.least }
 
 func (h *consoleLog) Handle(_ context.Context, r slog.Record) error {
 	var b strings.Builder

@@ -40,7 +40,7 @@ func (t *tool) oldFiles() func(client.OldFiles) {
 		}
 
 		fmt.Fprintf(t.stderr, "%s: not the newest files: node %s %s files and pillars %s, without what was written since: %s; next: applianced storage status\n",
-			t.p.Prog, old.Node, does, of, old.Why)
+			t.optionParser.Prog, old.Node, does, of, old.Why)
 	}
 }
 

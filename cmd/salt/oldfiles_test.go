@@ -20,7 +20,7 @@ import (
 // That files are of before is written once for each node and state of its files.
 func TestOldFilesAreWritten(t *testing.T) {
 	var errOut bytes.Buffer
-	tl := &tool{env: &env{stderr: &errOut}, p: &optparse.Parser{Prog: "salt"}}
+	tl := &tool{env: &env{stderr: &errOut}, optionParser: &optparse.Parser{Prog: "salt"}}
 	say := tl.oldFiles()
 	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	for _, old := range []client.OldFiles{
@@ -78,7 +78,7 @@ func TestFilesAreRenewedForPython(t *testing.T) {
 	defer served.Close()
 
 	var errOut bytes.Buffer
-	tl := &tool{env: &env{stderr: &errOut}, p: &optparse.Parser{Prog: "salt-run"}, cfg: &conf.Master{}}
+	tl := &tool{env: &env{stderr: &errOut}, optionParser: &optparse.Parser{Prog: "salt-run"}, cfg: &conf.Master{}}
 	tl.renewFiles(t.Context())
 	tl.cfg.Door = at
 	tl.cfg.Node = "n1"

@@ -37,7 +37,7 @@ func (t *tool) matched(tgt any, typ string) ([]string, error) {
 	}
 
 	ids, _, err := target.Resolve(store.Accepted(), tgt, typ, target.Env{
-		Delimiter: t.v.Str("delimiter"), Nodegroups: t.cfg.Nodegroups, Source: minionData{data}})
+		Delimiter: t.values.Str("delimiter"), Nodegroups: t.cfg.Nodegroups, Source: minionData{data}})
 	return ids, err
 }
 

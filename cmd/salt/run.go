@@ -67,14 +67,14 @@ func (e *env) saltRun(ctx context.Context, words []string) int {
 }
 
 func (r *runCall) execute(ctx context.Context) error {
-	if r.v.Bool("doc") && len(r.args) > 1 {
+	if r.values.Bool("doc") && len(r.args) > 1 {
 		return op.Error("You can only get documentation for one method at one time")
 	}
 
-	if jid := r.v.Str("jid"); jid != "" && !isJID(jid) {
+	if jid := r.values.Str("jid"); jid != "" && !isJID(jid) {
 		return op.Error("'" + jid + "' is not a valid JID")
 	}
-	if r.v.Bool("doc") || len(r.args) == 0 {
+	if r.values.Bool("doc") || len(r.args) == 0 {
 		return r.python(ctx)
 	}
 

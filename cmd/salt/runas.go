@@ -21,7 +21,7 @@ func (t *tool) becomeUser(name string) error {
 
 	uid, gid, ok := userIDs(name)
 	if !ok {
-		fmt.Fprintf(t.stderr, "%s: error: user %q does not exist\n", t.p.Prog, name)
+		fmt.Fprintf(t.stderr, "%s: error: user %q does not exist\n", t.optionParser.Prog, name)
 		return exit(67)
 	}
 	if os.Geteuid() != 0 {

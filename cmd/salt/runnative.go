@@ -41,7 +41,7 @@ func splitKwargs(args []any) ([]any, *value.Map) {
 func (r *runCall) native(ctx context.Context, fun string) (done bool, err error) {
 	table := runner.New()
 	noParse := map[string]bool{}
-	for _, n := range splitNames(r.v.Str("no_parse")) {
+	for _, n := range splitNames(r.values.Str("no_parse")) {
 		noParse[n] = true
 	}
 
@@ -56,13 +56,13 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	}
 
 	timeout := r.cfg.Timeout
-	if r.v.Explicit("timeout") && r.v.Int("timeout") > 0 {
-		timeout = time.Duration(r.v.Int("timeout")) * time.Second
+	if r.values.Explicit("timeout") && r.values.Int("timeout") > 0 {
+		timeout = time.Duration(r.values.Int("timeout")) * time.Second
 	}
 
 	c := r.client(timeout)
 	defer c.Close()
-	if here[fun] && !(kept[fun] && c.MasterIsUp()) && r.v.Str("eauth") == "" && !r.v.Bool("async") {
+	if here[fun] && !(kept[fun] && c.MasterIsUp()) && r.values.Str("eauth") == "" && !r.values.Bool("async") {
 		return true, r.runLocally(ctx, c, table, fun, args, kwargs)
 	}
 
@@ -97,12 +97,12 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 
 func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args []any, kwargs *value.Map) error {
 	cred := value.NewMap()
-	if r.v.Str("eauth") != "" {
+	if r.values.Str("eauth") != "" {
 		tok, err := r.savedToken()
 		if err != nil {
 			return err
 		}
-		if tok == "" && r.knownSystem(r.v.Str("eauth")) != nil {
+		if tok == "" && r.knownSystem(r.values.Str("eauth")) != nil {
 			return exit(0) // salt/runner.py: a missing result is not a failure
 		}
 
@@ -113,7 +113,7 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 		}
 	}
 
-	if r.v.Bool("async") {
+	if r.values.Bool("async") {
 		jid, err := c.StartRunner(ctx, fun, args, kwargs, cred)
 		if err != nil {
 			return err
@@ -144,7 +144,7 @@ func (r *runCall) runLocally(
 	args []any,
 	kwargs *value.Map,
 ) error {
-	jid := r.v.Str("jid")
+	jid := r.values.Str("jid")
 	if jid == "" {
 		jid = newJID(time.Now())
 	}
@@ -201,7 +201,7 @@ func (r *runCall) runLocally(
 }
 
 func (r *runCall) showResult(v any, out string) error {
-	if r.v.Bool("quiet") {
+	if r.values.Bool("quiet") {
 		return nil
 	}
 	return r.display(v, out, 0, r.outputOptions())

@@ -35,7 +35,7 @@ func (e *env) runSalt(ctx context.Context, words []string) int {
 }
 
 func (s *saltCall) execute(ctx context.Context) error {
-	typ, err := targetType(s.v, s.p.Groups)
+	typ, err := targetType(s.values, s.optionParser.Groups)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (s *saltCall) execute(ctx context.Context) error {
 	if err := s.emptyOutputFile(); err != nil {
 		return err
 	}
-	if s.v.Bool("config_dump") {
+	if s.values.Bool("config_dump") {
 		b, err := saltyaml.Encode(s.raw)
 		if err == nil {
 			_, err = s.stdout.Write(b)
@@ -56,11 +56,11 @@ func (s *saltCall) execute(ctx context.Context) error {
 	}
 
 	timeout := s.cfg.Timeout
-	if n := s.v.Int("timeout"); n > 0 {
+	if n := s.values.Int("timeout"); n > 0 {
 		timeout = time.Duration(n) * time.Second
 	}
 
-	if !s.v.Bool("preview_target") { // a preview needs no master
+	if !s.values.Bool("preview_target") { // a preview needs no master
 		if done, err := s.elsewhere(ctx); done {
 			return err
 		}
@@ -69,35 +69,35 @@ func (s *saltCall) execute(ctx context.Context) error {
 	s.c = s.client(timeout)
 	defer s.c.Close()
 	s.req.Timeout = timeout
-	s.static = s.v.Bool("static")
+	s.static = s.values.Bool("static")
 
-	if s.v.Bool("progress") {
+	if s.values.Bool("progress") {
 		s.log.Warn("--progress is accepted and shows nothing here")
 	}
 
-	batch := s.v.Str("batch")
+	batch := s.values.Str("batch")
 	if batch != "" || s.static {
 		return s.runBatch(ctx, batch)
 	}
-	if s.v.Bool("preview_target") {
+	if s.values.Bool("preview_target") {
 		return s.preview(ctx)
 	}
 
-	if limit := s.v.Int("batch_safe_limit"); limit > 1 {
+	if limit := s.values.Int("batch_safe_limit"); limit > 1 {
 		ids, err := s.matched(s.req.Target, s.req.TargetType)
 		if err != nil {
 			return err
 		}
 		if len(ids) >= limit {
 			s.println("\nNOTICE: Too many minions targeted, switching to batch execution.")
-			return s.runBatch(ctx, s.v.Str("batch_safe_size"))
+			return s.runBatch(ctx, s.values.Str("batch_safe_size"))
 		}
 	}
 
 	if err := s.kwargs(ctx); err != nil {
 		return err
 	}
-	if s.v.Bool("async") {
+	if s.values.Bool("async") {
 		return s.publishOnly(ctx)
 	}
 
@@ -108,9 +108,9 @@ func (s *saltCall) execute(ctx context.Context) error {
 // SaltCMDOptionParser).
 func (s *saltCall) readArguments(typ string) error {
 	args := s.args
-	doc, preview := s.v.Bool("doc"), s.v.Bool("preview_target")
+	doc, preview := s.values.Bool("doc"), s.values.Bool("preview_target")
 	if len(args) <= 1 && !doc && !preview {
-		fmt.Fprint(s.stdout, s.p.Help(s.columns))
+		fmt.Fprint(s.stdout, s.optionParser.Help(s.columns))
 	}
 
 	if preview {
@@ -151,7 +151,7 @@ func (s *saltCall) readArguments(typ string) error {
 	}
 
 	noParse := map[string]bool{}
-	for _, n := range splitNames(s.v.Str("no_parse")) {
+	for _, n := range splitNames(s.values.Str("no_parse")) {
 		noParse[n] = true
 	}
 
@@ -162,7 +162,7 @@ func (s *saltCall) readArguments(typ string) error {
 	}
 
 	funs := strings.Split(args[1], ",")
-	arg, err := client.ParseCompound(funs, args[2:], s.v.Str("args_separator"), noParse)
+	arg, err := client.ParseCompound(funs, args[2:], s.values.Str("args_separator"), noParse)
 	if err != nil {
 		fmt.Fprintln(s.stderr, err)
 		return exit(exitArguments)
@@ -198,7 +198,7 @@ func splitList(s string, noBlanks bool) []any {
 
 // kwargs adds the fields that a job carries beside its arguments, in Salt's order.
 func (s *saltCall) kwargs(ctx context.Context) error {
-	k := value.NewMap("show_timeout", s.v.Bool("show_timeout"), "show_jid", s.v.Bool("show_jid"))
+	k := value.NewMap("show_timeout", s.values.Bool("show_timeout"), "show_jid", s.values.Bool("show_jid"))
 	token, err := s.savedToken()
 	if err != nil {
 		return err
@@ -208,20 +208,20 @@ func (s *saltCall) kwargs(ctx context.Context) error {
 		k.Set("token", token)
 	}
 
-	k.Set("delimiter", s.v.Str("delimiter"))
-	s.req.Return = s.v.Str("return")
-	if r := s.v.Str("return_config"); r != "" {
+	k.Set("delimiter", s.values.Str("delimiter"))
+	s.req.Return = s.values.Str("return")
+	if r := s.values.Str("return_config"); r != "" {
 		k.Set("ret_config", r)
 	}
 
 	for _, o := range [][2]string{{"return_kwargs", "ret_kwargs"}, {"module_executors", "module_executors"},
 		{"executor_opts", "executor_opts"}, {"metadata", "metadata"}} {
-		if text := s.v.Str(o[0]); text != "" {
+		if text := s.values.Str(o[0]); text != "" {
 			k.Set(o[1], client.Yamlify(text))
 		}
 	}
 
-	if s.v.Bool("start_event") {
+	if s.values.Bool("start_event") {
 		k.Set("start_event", true)
 	}
 
@@ -258,17 +258,17 @@ func (s *saltCall) gather(ctx context.Context) error {
 	started := func(j client.Job) {
 		jid = j.JID
 		switch {
-		case s.v.Bool("verbose") && s.fun != "sys.doc":
+		case s.values.Bool("verbose") && s.fun != "sys.doc":
 			msg := "Executing job with jid " + jid
 			s.println(msg + "\n" + strings.Repeat("-", len(msg)) + "\n")
-		case s.v.Bool("show_jid"):
+		case s.values.Bool("show_jid"):
 			s.println("jid: " + jid)
 		}
 	}
 
 	req := s.req
 	var err error
-	if n := s.v.Int("subset"); n > 0 {
+	if n := s.values.Int("subset"); n > 0 {
 		var ids []string
 		ids, err = s.c.Subset(ctx, req, n, rand.Shuffle)
 		if err == nil {
@@ -282,7 +282,7 @@ func (s *saltCall) gather(ctx context.Context) error {
 	var here *presence
 	if err == nil {
 		err = s.c.Run(ctx, req, started, func(r client.Return) bool {
-			if r.Missing && !s.v.Bool("show_timeout") && !s.v.Bool("verbose") {
+			if r.Missing && !s.values.Bool("show_timeout") && !s.values.Bool("verbose") {
 				return true
 			}
 

@@ -56,7 +56,7 @@ func (s *saltCall) finish(o output.Options) error {
 	if s.fun == "sys.doc" {
 		return s.printDocs(o)
 	}
-	if s.v.Bool("cli_summary") && s.v.Get("output") == nil {
+	if s.values.Bool("cli_summary") && s.values.Get("output") == nil {
 		s.summary()
 	}
 	for _, c := range s.codes {
@@ -94,7 +94,7 @@ func (s *saltCall) summary() {
 	s.println(fmt.Sprintf("# of minions targeted: %d\n# of minions returned: %d\n# of minions that did not return: %d\n# of minions with errors: %d",
 		len(s.seen), returned, missing, len(failed)))
 
-	if s.v.Bool("verbose") {
+	if s.values.Bool("verbose") {
 		for _, l := range []struct {
 			text string
 			ids  []string
@@ -136,7 +136,7 @@ func (s *saltCall) printDocs(o output.Options) error {
 
 	names := slices.Sorted(maps.Keys(docs))
 	for _, n := range names {
-		if s.v.Str("output") != "" {
+		if s.values.Str("output") != "" {
 			if err := s.display(value.NewMap(n, docs[n]), "nested", 0, o); err != nil {
 				return err
 			}

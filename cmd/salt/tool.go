@@ -29,15 +29,15 @@ import (
 // tool is one call of a tool: its command line and configuration.
 type tool struct {
 	*env
-	p      *op.Parser
-	v      *op.Values
-	args   []string
-	cfg    *conf.Master
-	raw    *value.Map // all options of the configuration
-	log    *slog.Logger
-	in     *bufio.Reader
-	static bool   // --static was given (Salt's get_printout asks for it)
-	fun    string // the function, which determines the outputter
+	optionParser *op.Parser
+	values       *op.Values
+	args         []string
+	cfg          *conf.Master
+	raw          *value.Map // all options of the configuration
+	log          *slog.Logger
+	input        *bufio.Reader
+	static       bool   // --static was given (Salt's get_printout asks for it)
+	fun          string // the function, which determines the outputter
 	// partial means that the configuration is the excerpt for users who may not read the master's.
 	partial bool
 	words   []string      // the command line, including words from standard input
@@ -53,13 +53,13 @@ func (e exit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 // startTool reads the command line and the configuration. If the tool is nil, the call ends with
 // the exit code.
 func (e *env) startTool(p *op.Parser, words []string, stdinArgs bool) (*tool, int) {
-	t := &tool{env: e, p: p, in: bufio.NewReader(e.stdin), words: words}
+	t := &tool{env: e, optionParser: p, input: bufio.NewReader(e.stdin), words: words}
 	var err error
-	t.v, t.args, err = p.Parse(words)
+	t.values, t.args, err = p.Parse(words)
 	switch {
 	case err == nil && e.other != nil:
 		err = t.checkPortable()
-	case err == nil && stdinArgs && t.v.Bool("args_stdin"):
+	case err == nil && stdinArgs && t.values.Bool("args_stdin"):
 		err = t.moreArgs(words)
 	}
 
@@ -68,13 +68,13 @@ func (e *env) startTool(p *op.Parser, words []string, stdinArgs bool) (*tool, in
 	}
 
 	switch {
-	case t.v.Bool("help"):
+	case t.values.Bool("help"):
 		fmt.Fprint(e.stdout, p.Help(e.columns))
 		return nil, exitOK
-	case t.v.Bool("version"):
+	case t.values.Bool("version"):
 		fmt.Fprintln(e.stdout, p.Prog+" "+version())
 		return nil, exitOK
-	case t.v.Bool("versions_report"):
+	case t.values.Bool("versions_report"):
 		fmt.Fprint(e.stdout, release.VersionsReport())
 		return nil, exitOK
 	}
@@ -93,7 +93,7 @@ func (e *env) startTool(p *op.Parser, words []string, stdinArgs bool) (*tool, in
 
 // failUsage prints an error of the command line as optparse does, and returns the exit code.
 func (t *tool) failUsage(err error) int {
-	fmt.Fprintf(t.stderr, "%s\n%s: error: %v\n", t.p.UsageLine(), t.p.Prog, err)
+	fmt.Fprintf(t.stderr, "%s\n%s: error: %v\n", t.optionParser.UsageLine(), t.optionParser.Prog, err)
 	return exitUsage
 }
 
@@ -103,7 +103,7 @@ const maxStdinArgs = 64 << 20
 const maxNoMaster = 4 << 10 // bytes of [control.NoMasterFile]
 
 func (t *tool) moreArgs(words []string) error {
-	b, err := io.ReadAll(io.LimitReader(t.in, maxStdinArgs))
+	b, err := io.ReadAll(io.LimitReader(t.input, maxStdinArgs))
 	if err != nil {
 		return op.Error(err.Error())
 	}
@@ -111,12 +111,12 @@ func (t *tool) moreArgs(words []string) error {
 		words = append(words, strings.TrimRight(l, "\r\n"))
 	}
 	t.words = words
-	t.v, t.args, err = t.p.Parse(words)
+	t.values, t.args, err = t.optionParser.Parse(words)
 	return err
 }
 
 func (t *tool) configure() error {
-	dir := t.v.Str("config_dir")
+	dir := t.values.Str("config_dir")
 	if rest, ok := strings.CutPrefix(dir, "~"); ok && (rest == "" || rest[0] == '/') {
 		dir = t.getenv("HOME") + rest
 	}
@@ -145,14 +145,14 @@ func (t *tool) configure() error {
 
 	t.raw = t.cfg.Raw
 	t.partial = filepath.Dir(t.cfg.Path) != dir
-	for o := range t.p.All {
+	for o := range t.optionParser.All {
 		d := o.Dst()
-		if x, ok := t.raw.Get(d); ok && x != nil && !t.v.Explicit(d) && d != "config_dir" {
-			t.v.Set(d, x)
+		if x, ok := t.raw.Get(d); ok && x != nil && !t.values.Explicit(d) && d != "config_dir" {
+			t.values.Set(d, x)
 		}
 	}
 
-	t.log = newLog(t.stderr, t.v.Str("log_level"), t.v.Str("output") == "yaml")
+	t.log = newLog(t.stderr, t.values.Str("log_level"), t.values.Str("output") == "yaml")
 	return nil
 }
 
@@ -177,7 +177,7 @@ func (t *tool) saltfile() error {
 		return nil
 	}
 
-	path := saltfile.Find(t.v.Str("saltfile"), t.getenv("SALT_SALTFILE"), cmp.Or(t.getenv("HOME"), "."))
+	path := saltfile.Find(t.values.Str("saltfile"), t.getenv("SALT_SALTFILE"), cmp.Or(t.getenv("HOME"), "."))
 	if path == "" {
 		return nil
 	}
@@ -196,9 +196,9 @@ func (t *tool) saltfile() error {
 	}
 
 	m, _ := v.(*value.Map)
-	for k, x := range m.Map(t.p.Prog).All() {
-		if name, ok := k.(string); ok && !t.v.Explicit(name) {
-			t.v.Pin(name, x)
+	for k, x := range m.Map(t.optionParser.Prog).All() {
+		if name, ok := k.(string); ok && !t.values.Explicit(name) {
+			t.values.Pin(name, x)
 			t.pinned = true
 		}
 	}
@@ -236,9 +236,9 @@ func (t *tool) outputOptions() output.Options {
 	on := func(name string) bool { b, _ := t.raw.Get(name); x, _ := b.(bool); return x }
 	c, set := t.raw.Get("color")
 	switch {
-	case t.v.Bool("force_color") || on("force_color"):
+	case t.values.Bool("force_color") || on("force_color"):
 		o.Color = true
-	case t.v.Bool("no_color") || on("no_color"):
+	case t.values.Bool("no_color") || on("no_color"):
 	case set:
 		o.Color, _ = c.(bool)
 	default:
@@ -249,7 +249,7 @@ func (t *tool) outputOptions() output.Options {
 		o.StripEscapes, _ = c.(bool)
 	}
 
-	switch n := t.v.Get("output_indent").(type) {
+	switch n := t.values.Get("output_indent").(type) {
 	case int:
 		o.Indent = output.Indent{Set: true, Width: n}
 	case int64:
@@ -258,18 +258,18 @@ func (t *tool) outputOptions() output.Options {
 		o.Indent = output.Indent{Set: true, Pretty: n == "pretty", Width: 4}
 	}
 
-	if s := t.v.Str("state_output"); s != "" {
+	if s := t.values.Str("state_output"); s != "" {
 		o.StateOutput = s
 	}
 
-	switch b := t.v.Get("state_verbose").(type) {
+	switch b := t.values.Get("state_verbose").(type) {
 	case bool:
 		o.StateVerbose = b
 	case string:
 		o.StateVerbose = b != "False" && b != "false" && b != ""
 	}
 
-	o.StateDiff = t.v.Bool("state_output_diff") || on("state_output_diff")
+	o.StateDiff = t.values.Bool("state_output_diff") || on("state_output_diff")
 	if _, ok := t.raw.Get("state_output_profile"); ok {
 		o.StateProfile = on("state_output_profile")
 	}
@@ -308,7 +308,7 @@ func textList(m *value.Map, name string) []string {
 // display prints a value with the outputter of the command line, or else with out
 // (salt/output/__init__.py display_output).
 func (t *tool) display(v any, out string, retcode int64, o output.Options) error {
-	if asked := t.v.Str("output"); asked != "" && asked != "highstate" {
+	if asked := t.values.Str("output"); asked != "" && asked != "highstate" {
 		out = asked
 	} else if out == "" && t.static {
 		out = asked
@@ -319,7 +319,7 @@ func (t *tool) display(v any, out string, retcode int64, o output.Options) error
 
 	o.Retcode = int(retcode)
 	text := t.render(out, v, o)
-	file := t.v.Str("output_file")
+	file := t.values.Str("output_file")
 	if text == "" {
 		return nil
 	}
@@ -358,8 +358,8 @@ func (t *tool) render(name string, v any, o output.Options) string {
 
 // emptyOutputFile truncates the file of --out-file, unless the user wants to append.
 func (t *tool) emptyOutputFile() error {
-	file := t.v.Str("output_file")
-	if file == "" || t.v.Bool("output_file_append") {
+	file := t.values.Str("output_file")
+	if file == "" || t.values.Bool("output_file_append") {
 		return nil
 	}
 	f, err := os.Create(file)
@@ -374,7 +374,7 @@ func (t *tool) println(s string) { fmt.Fprintln(t.stdout, s) }
 // askUser prints a question and reads a line.
 func (t *tool) askUser(question string) (string, error) {
 	fmt.Fprint(t.stdout, question)
-	s, err := t.in.ReadString('\n')
+	s, err := t.input.ReadString('\n')
 	if err != nil && s == "" {
 		return "", err
 	}

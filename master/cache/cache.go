@@ -53,11 +53,11 @@ type Store struct {
 	valid func(id string) error
 	mem   *memory
 	// writing serialises changes per entry, so that memory and file agree.
-	writing  [32]sync.Mutex
-	compiled *pillars  // compiled pillars in memory; nil when they are in files
-	only     bool      // compiled pillars are in memory only
-	bound    written   // counts what is written to the files of compiled pillars
-	shared   *versions // versions for the other masters; nil without any
+	writing    [32]sync.Mutex
+	compiled   *pillars  // compiled pillars in memory; nil when they are in files
+	memoryOnly bool      // compiled pillars are in memory only
+	bound      written   // counts what is written to the files of compiled pillars
+	shared     *versions // versions for the other masters; nil without any
 
 	tokens     string    // folder of tokens; "" when they are not shared
 	tokensSeen time.Time // modification time of that folder at the last check

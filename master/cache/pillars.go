@@ -49,7 +49,7 @@ type Pillars struct {
 func (s *Store) KeepPillars(p Pillars) error {
 	if p.Memory > 0 {
 		s.compiled = newPillars(p.Memory)
-		s.only = p.Only
+		s.memoryOnly = p.Only
 	} else if !p.Off {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*val
 		return nil, false
 	}
 
-	if _, err := os.Lstat(s.entryPath(Pillar, id)); err != nil && !s.only {
+	if _, err := os.Lstat(s.entryPath(Pillar, id)); err != nil && !s.memoryOnly {
 		_ = s.FlushCompiled(id) // or they would count again with the next one
 		return nil, false
 	}
@@ -100,7 +100,7 @@ func (s *Store) KeepCompiled(id, env string, m *value.Map, now time.Time) error 
 		return err
 	}
 
-	if s.only {
+	if s.memoryOnly {
 		return nil
 	}
 

@@ -52,13 +52,13 @@ type version struct {
 
 // versions knows the version of each entry.
 type versions struct {
-	tell   func(b Bank, id string)
-	number int64 // distinguishes this master's versions, see nextVersion
+	announce func(b Bank, id string)
+	number   int64 // distinguishes this master's versions, see nextVersion
 
-	mu    sync.Mutex
-	last  int64
-	known map[memKey]version
-	sums  [Buckets]uint64
+	mu          sync.Mutex
+	lastVersion int64
+	known       map[memKey]version
+	sums        [Buckets]uint64
 }
 
 func bucket(id string) int {
@@ -89,7 +89,7 @@ func (s *versions) noteVersion(k memKey, v version) {
 		s.sums[at] ^= old.bucketSum(k)
 	}
 	s.sums[at] ^= v.bucketSum(k)
-	s.known[k], s.last = v, max(s.last, v.at)
+	s.known[k], s.lastVersion = v, max(s.lastVersion, v.at)
 }
 
 func (s *versions) forget(k memKey) {
@@ -106,11 +106,11 @@ func (s *versions) forget(k memKey) {
 func (s *versions) nextVersion() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := max(s.last, time.Now().UnixNano())&^(numbers-1) | s.number
-	if at <= s.last {
+	at := max(s.lastVersion, time.Now().UnixNano())&^(numbers-1) | s.number
+	if at <= s.lastVersion {
 		at += numbers
 	}
-	s.last = at
+	s.lastVersion = at
 	return at
 }
 
@@ -121,7 +121,7 @@ const numbers = 1 << 10
 // here. tell must not block; the entry is locked during the call. Call Share before several
 // goroutines use the store.
 func (s *Store) Share(tell func(b Bank, id string)) error {
-	s.shared = &versions{tell: tell, number: rand.Int64N(numbers), known: map[memKey]version{}}
+	s.shared = &versions{announce: tell, number: rand.Int64N(numbers), known: map[memKey]version{}}
 	for _, b := range s.sharedBanks() {
 		gone := filepath.Join(s.dir, goneDir, string(b))
 		if err := os.MkdirAll(gone, 0o700); err != nil {
@@ -189,7 +189,7 @@ func (s *Store) noteLive(k memKey, v version) {
 // locked.
 func (s *Store) changedHere(k memKey, v version) {
 	s.noteLive(k, v)
-	s.shared.tell(k.bank, k.id)
+	s.shared.announce(k.bank, k.id)
 }
 
 // removeEntry removes an entry and remembers its removal; the entry is locked.
@@ -386,7 +386,8 @@ func (s *Store) RescanTokens() error {
 	if err != nil {
 		return fmt.Errorf("look at the tokens: %w", err)
 	}
-	if at := info.ModTime(); at != s.tokensSeen || time.Since(at) < 2*time.Second { // it may change again within the clock's resolution
+	if at := info.ModTime(); at != s.tokensSeen ||
+		time.Since(at) < 2*time.Second { // it may change again within the clock's resolution
 		s.tokensSeen = at
 		return s.rescan(Tokens)
 	}

@@ -67,11 +67,11 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (mi
 	}
 
 	r := batchRun{
-		c:       c,
-		q:       q,
-		b:       b,
+		client:  c,
+		request: q,
+		state:   b,
 		all:     up,
-		out:     out,
+		output:  out,
 		created: c.cfg.Now(),
 	}
 
@@ -203,21 +203,21 @@ func (q BatchRequest) partFor(ids []string) Request {
 }
 
 type batchRun struct {
-	c       *Client
-	q       BatchRequest
-	b       *batch.State
-	out     BatchOutput
-	all     []string
-	created time.Time
-	parts   []*watch
-	held    []Return // reported after the next part is published, as in Salt
-	deaf    bool     // the bus accepts no events from this client
+	client      *Client
+	request     BatchRequest
+	state       *batch.State
+	output      BatchOutput
+	all         []string
+	created     time.Time
+	parts       []*watch
+	heldReturns []Return // reported after the next part is published, as in Salt
+	busRefuses  bool     // the bus accepts no events from this client
 }
 
 func (r *batchRun) runParts(ctx context.Context) error {
 	defer r.reportHeld()
-	for !r.b.Over() {
-		ids, opens := r.b.Next(r.c.cfg.Now())
+	for !r.state.Over() {
+		ids, opens := r.state.Next(r.client.cfg.Now())
 		if len(ids) > 0 {
 			if err := r.publish(ctx, ids); err != nil {
 				return err
@@ -227,13 +227,13 @@ func (r *batchRun) runParts(ctx context.Context) error {
 
 		r.reportHeld()
 		before := r.parts
-		parts, wake, err := r.c.advance(ctx, r.parts, r.q.Request)
+		parts, wake, err := r.client.advance(ctx, r.parts, r.request.Request)
 		if err != nil {
 			return err
 		}
 
 		r.parts = parts
-		if r.releaseEnded(before) || r.b.Over() {
+		if r.releaseEnded(before) || r.state.Over() {
 			continue
 		}
 
@@ -241,7 +241,7 @@ func (r *batchRun) runParts(ctx context.Context) error {
 			wake = opens
 		}
 
-		if !r.awaitReturns(ctx, wake) && r.b.Halted == "" {
+		if !r.awaitReturns(ctx, wake) && r.state.Halted == "" {
 			return ctx.Err()
 		}
 	}
@@ -250,38 +250,38 @@ func (r *batchRun) runParts(ctx context.Context) error {
 }
 
 func (r *batchRun) publish(ctx context.Context, ids []string) error {
-	if r.out.Start != nil {
-		r.out.Start(ids)
+	if r.output.Start != nil {
+		r.output.Start(ids)
 	}
 
-	req := r.q.partFor(ids)
-	if err := r.c.listen(ctx); err != nil {
+	req := r.request.partFor(ids)
+	if err := r.client.listen(ctx); err != nil {
 		return err
 	}
 
-	job, err := r.c.Publish(ctx, req)
-	now := r.c.cfg.Now()
+	job, err := r.client.Publish(ctx, req)
+	now := r.client.cfg.Now()
 	switch err {
 	case nil:
 	case ErrNoMinions, ErrNoJob: // their keys went since the ping
 		for _, id := range ids {
-			r.b.TimedOut(id, now)
+			r.state.TimedOut(id, now)
 		}
 		return nil
 	default:
 		return err
 	}
 
-	if r.c.cfg.LowerMasters {
+	if r.client.cfg.LowerMasters {
 		job.Minions = ids // all of them answered the ping
 	}
 
-	w := newWatch(job.JID, job.Minions, r.c.timeout(req), r.q.Gather, now)
+	w := newWatch(job.JID, job.Minions, r.client.timeout(req), r.request.Gather, now)
 	w.strict = true
 	r.parts = append(r.parts, w)
 	for _, id := range ids {
 		if !slices.Contains(job.Minions, id) {
-			r.b.TimedOut(id, now)
+			r.state.TimedOut(id, now)
 		}
 	}
 
@@ -298,20 +298,20 @@ func (r *batchRun) releaseEnded(before []*watch) bool {
 		}
 
 		any = true
-		for _, id := range w.all {
+		for _, id := range w.targets {
 			if w.found[id] {
 				continue
 			}
 
-			if ret, ok := r.c.cached(w.jid, id); ok { // its event was lost
-				r.b.Returned(id, ret.Code() > 0, r.c.cfg.Now())
-				r.held = append(r.held, ret)
+			if ret, ok := r.client.cached(w.jid, id); ok { // its event was lost
+				r.state.Returned(id, ret.Code() > 0, r.client.cfg.Now())
+				r.heldReturns = append(r.heldReturns, ret)
 				continue
 			}
 
-			r.b.TimedOut(id, r.c.cfg.Now())
-			if r.out.TimedOut != nil {
-				r.out.TimedOut(id)
+			r.state.TimedOut(id, r.client.cfg.Now())
+			if r.output.TimedOut != nil {
+				r.output.TimedOut(id)
 			}
 		}
 	}
@@ -322,38 +322,38 @@ func (r *batchRun) releaseEnded(before []*watch) bool {
 // awaitReturns handles returns until wake. It returns false when the batch must end.
 func (r *batchRun) awaitReturns(ctx context.Context, wake time.Time) bool {
 	ws := append(slices.Clone(r.parts), r.haltWatch())
-	return r.c.awaitEvents(ctx, ws, wake, func(w *watch, ret Return) bool {
-		r.b.Returned(ret.ID, ret.Code() > 0, r.c.cfg.Now())
-		r.held = append(r.held, ret)
-		return r.b.Halted == ""
+	return r.client.awaitEvents(ctx, ws, wake, func(w *watch, ret Return) bool {
+		r.state.Returned(ret.ID, ret.Code() > 0, r.client.cfg.Now())
+		r.heldReturns = append(r.heldReturns, ret)
+		return r.state.Halted == ""
 	})
 }
 
 func (r *batchRun) reportHeld() {
-	for _, ret := range r.held {
-		if r.out.Returned != nil {
-			r.out.Returned(ret)
+	for _, ret := range r.heldReturns {
+		if r.output.Returned != nil {
+			r.output.Returned(ret)
 		}
 	}
-	r.held = nil
+	r.heldReturns = nil
 }
 
 // haltWatch returns a watch that does not wait for returns: it notices that the master's batch.stop
 // halted this batch.
 func (r *batchRun) haltWatch() *watch {
-	return &watch{jid: r.q.JID, onHalt: func(reason string) { r.b.Halted = reason }}
+	return &watch{jid: r.request.JID, onHalt: func(reason string) { r.state.Halted = reason }}
 }
 
 // fireProgress reports the progress of the batch to the master. Only batch.status uses it, so an
 // event that cannot be fired stops nothing.
 func (r *batchRun) fireProgress(ctx context.Context, what string) {
-	if r.deaf {
+	if r.busRefuses {
 		return
 	}
-	p := payload("cli", r.b, r.all, r.q, r.c.cfg.User, r.created, r.c.cfg.Now())
-	if err := r.c.Fire(ctx, "salt/batch/"+r.q.JID+"/"+what, p); err != nil {
-		r.deaf = true
-		r.c.cfg.Log.Debug("batch event not fired", "jid", r.q.JID, "error", err)
+	p := payload("cli", r.state, r.all, r.request, r.client.cfg.User, r.created, r.client.cfg.Now())
+	if err := r.client.Fire(ctx, "salt/batch/"+r.request.JID+"/"+what, p); err != nil {
+		r.busRefuses = true
+		r.client.cfg.Log.Debug("batch event not fired", "jid", r.request.JID, "error", err)
 	}
 }
 

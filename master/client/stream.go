@@ -21,9 +21,9 @@ type stream struct {
 	gaps chan struct{} // one token: events may have been missed
 	down atomic.Int64  // start of the bus's absence in Unix nanoseconds; 0 while connected
 
-	mu      sync.Mutex
-	of      []string       // prefixes of the wanted tags; nil: all
-	waiting []event.Packed // at most streamQueue; it grows on demand, since most jobs are small
+	mu       sync.Mutex
+	prefixes []string       // prefixes of the wanted tags; nil: all
+	waiting  []event.Packed // at most streamQueue; it grows on demand, since most jobs are small
 }
 
 func newStream(f *feed) *stream {
@@ -59,7 +59,7 @@ func (s *stream) close() { s.feed.removeStream(s) }
 func (s *stream) setFilter(prefixes ...string) (before []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before, s.of = s.of, prefixes
+	before, s.prefixes = s.prefixes, prefixes
 	return before
 }
 
@@ -67,7 +67,7 @@ func (s *stream) setFilter(prefixes ...string) (before []string) {
 func (s *stream) pushEvent(e event.Packed) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.of) > 0 && !event.Prefix(s.of...)(e.Tag) {
+	if len(s.prefixes) > 0 && !event.Prefix(s.prefixes...)(e.Tag) {
 		return true
 	}
 	if len(s.waiting) >= streamQueue {

@@ -70,11 +70,11 @@ type watch struct {
 	deadlines map[string]time.Time
 	askAt     time.Time
 	running   bool // a minion may still run the job, so ask again
-	asks      map[string]bool
+	questions map[string]bool
 	// strict watches one part of a batch: all parts share a job id, so only
 	// the returns of the minions given at the start count.
-	strict bool
-	all    []string // the minions that the job was published to
+	strict  bool
+	targets []string // the minions that the job was published to
 	// syndics is how long to wait for syndics, syndicsUntil when that ends. 0 means that there are
 	// none.
 	syndics      time.Duration
@@ -92,10 +92,10 @@ func newWatch(jid string, minions []string, timeout, gather time.Duration, now t
 		found:     map[string]bool{},
 		missing:   map[string]bool{},
 		deadlines: map[string]time.Time{},
-		asks:      map[string]bool{},
+		questions: map[string]bool{},
 		askAt:     now.Add(timeout),
 		running:   true,
-		all:       minions,
+		targets:   minions,
 	}
 
 	for _, id := range minions {
@@ -115,7 +115,7 @@ func (w *watch) awaitSyndics(wait time.Duration, now time.Time) {
 // tagPrefixes returns the prefixes of the tags of all events that the watch needs.
 func (w *watch) tagPrefixes() []string {
 	out := []string{event.TagOldFiles, "salt/job/" + w.jid + "/"}
-	for jid := range w.asks {
+	for jid := range w.questions {
 		out = append(out, "salt/job/"+jid+"/")
 	}
 	if w.syndics > 0 {
@@ -130,7 +130,7 @@ func (w *watch) wantsTag(tag string) bool {
 		return tag == event.Tag("batch", w.jid, "halted")
 	}
 	jid, _, ok := cutTag(tag)
-	return ok && (jid == w.jid || w.asks[jid]) || w.ofSyndic(tag)
+	return ok && (jid == w.jid || w.questions[jid]) || w.ofSyndic(tag)
 }
 
 // takeEvent handles one event of the bus. If it is a new return of the job, takeEvent returns it.
@@ -149,7 +149,7 @@ func (w *watch) takeEvent(tag string, data *value.Map, now time.Time) (Return, b
 			w.expect(id, now)
 		}
 	case !ok:
-	case w.asks[jid]:
+	case w.questions[jid]:
 		w.answer(rest, data, now)
 	case jid == w.jid:
 		return w.takeReturn(rest, data, now)
@@ -274,7 +274,7 @@ func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 // noteQuestion records that a question about the job was published.
 func (w *watch) noteQuestion(jid string) {
 	if jid != "" {
-		w.asks[jid] = true
+		w.questions[jid] = true
 	}
 }
 

@@ -207,18 +207,18 @@ func FuzzWatch(f *testing.F) {
 // TestHaltOfABatch: a batch ends by the event of its own end, whatever else looks like it.
 func TestHaltOfABatch(t *testing.T) {
 	const jid = "20260102030405678901"
-	run := batchRun{b: &batch.State{}, q: BatchRequest{JID: jid}}
+	run := batchRun{state: &batch.State{}, request: BatchRequest{JID: jid}}
 	w := run.haltWatch()
 	for _, tag := range []string{"salt/batch/x/y/halted", "salt/batch/" + jid + "/x/halted",
 		"salt/batch/" + jid + "/haltedx", "salt/batch/halted", "salt/job/" + jid + "/halted"} {
 		w.takeEvent(tag, value.NewMap("jid", jid, "reason", "forged"), at(0))
-		if run.b.Halted != "" {
+		if run.state.Halted != "" {
 			t.Fatalf("%s ends it", tag)
 		}
 	}
 
 	w.takeEvent("salt/batch/"+jid+"/halted", value.NewMap("jid", jid), at(0))
-	if run.b.Halted != "stop" {
-		t.Errorf("ended by %q", run.b.Halted)
+	if run.state.Halted != "stop" {
+		t.Errorf("ended by %q", run.state.Halted)
 	}
 }

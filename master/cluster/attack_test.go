@@ -27,7 +27,7 @@ import (
 // stranger dials a master with a key of its own; key < 0 without TLS.
 func stranger(t testing.TB, m *member, name string, key int) net.Conn {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", m.ln.Addr().String(), 5*time.Second)
+	c, err := net.DialTimeout("tcp", m.listener.Addr().String(), 5*time.Second)
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	if key < 0 {
@@ -253,7 +253,7 @@ func TestAttack11RogueReply(t *testing.T) {
 	}
 }
 
-func portOf(m *member) string { _, p, _ := net.SplitHostPort(m.ln.Addr().String()); return p }
+func portOf(m *member) string { _, p, _ := net.SplitHostPort(m.listener.Addr().String()); return p }
 
 // TestAttack06PeerTags: nobody on the bus reaches the cluster's logic, and
 // no peer's event has a tag of the cluster.

@@ -20,24 +20,24 @@ import (
 // conn is one incoming connection.
 type conn struct {
 	net.Conn
-	in   *inbox
-	from netip.Addr
+	inbox   *inbox
+	address netip.Addr
 	// id and pem are the name and the key that the other end has proven in TLS. Only the record
 	// decides whether they belong to a member, and it may change at any moment.
-	id, pem string
-	plain   bool
-	class   int         // 0 stranger, 1 member; guarded by inbox.mu
-	was     atomic.Bool // it has been a member
+	id, pem   string
+	plain     bool
+	class     int         // 0 stranger, 1 member; guarded by inbox.mu
+	wasMember atomic.Bool // it has been a member
 
-	out     net.Conn // writes to the other end, inside TLS if there is TLS
-	writeMu sync.Mutex
-	work    [duties]chan arrived
-	late    map[uint64]Late // by the number of the job that follows; used by readFrames only
+	out      net.Conn // writes to the other end, inside TLS if there is TLS
+	writeMu  sync.Mutex
+	arrivals [duties]chan arrived
+	lateJobs map[uint64]Late // by the number of the job that follows; used by readFrames only
 }
 
 // serveConnection detects whether the other end speaks TLS, and reads its frames.
 func (k *conn) serveConnection() {
-	p := k.in.p
+	p := k.inbox.pool
 	br := bufio.NewReader(k.Conn)
 	_ = k.SetDeadline(time.Now().Add(peekWait))
 	first, err := br.Peek(1)
@@ -67,7 +67,7 @@ func (k *conn) serveConnection() {
 
 	if !p.cfg.PlainPeers {
 		p.count.refused.Add(1)
-		p.log.Debug("a connection without TLS was refused", "addr", k.from)
+		p.log.Debug("a connection without TLS was refused", "addr", k.address)
 		return
 	}
 
@@ -78,7 +78,7 @@ func (k *conn) serveConnection() {
 // refuseRemoved tells a removed master that it was removed. It reports whether the other end is
 // one.
 func (k *conn) refuseRemoved(w net.Conn) bool {
-	p := k.in.p
+	p := k.inbox.pool
 	p.mu.Lock()
 	buried := p.node.Phase() == node.Active && p.node.Tombstoned(k.pem)
 	p.mu.Unlock()
@@ -111,13 +111,13 @@ func (k *conn) readFrames(br *bufio.Reader, w net.Conn) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 
-	ctx, cancel := context.WithCancel(k.in.p.ctx)
+	ctx, cancel := context.WithCancel(k.inbox.pool.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = k.Close() })()
 
-	for d := range k.work {
-		k.work[d] = make(chan arrived, windowCount)
-		defer close(k.work[d])
+	for d := range k.arrivals {
+		k.arrivals[d] = make(chan arrived, windowCount)
+		defer close(k.arrivals[d])
 	}
 
 	startHandlers := sync.OnceFunc(func() {
@@ -149,7 +149,7 @@ func (k *conn) readFrames(br *bufio.Reader, w net.Conn) {
 			again = true
 		case ours && member && rest == ownThrough:
 			if err := k.relayConnection(br, w, f.Data); err != nil {
-				k.in.p.count.bad.Add(1)
+				k.inbox.pool.count.bad.Add(1)
 			}
 		default:
 			again = k.acceptMessage(kind, peer, rest, f, member)
@@ -169,7 +169,7 @@ func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
 	switch {
 	case member:
 		if k.class == 0 { // written by this goroutine only
-			k.in.belongs(k)
+			k.inbox.belongs(k)
 		}
 		r.SetMax(wire.MaxFrame)
 	case k.plain && k.mayBeSalt():
@@ -191,18 +191,18 @@ func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
 func (k *conn) queueArrived(ctx context.Context, data []byte, member bool, startHandlers func()) bool {
 	a, err := parseItem(data)
 	if err != nil || !member {
-		k.in.p.count.bad.Add(1)
+		k.inbox.pool.count.bad.Add(1)
 		return false
 	}
 
 	if a.duty == Jobs {
-		a.late = k.late[a.seq]
-		clear(k.late)
+		a.late = k.lateJobs[a.seq]
+		clear(k.lateJobs)
 	}
 
 	startHandlers()
 	select {
-	case k.work[a.duty] <- a:
+	case k.arrivals[a.duty] <- a:
 		return true
 	case <-ctx.Done():
 		return false
@@ -213,10 +213,10 @@ func (k *conn) queueArrived(ctx context.Context, data []byte, member bool, start
 func (k *conn) noteLate(data []byte) {
 	seq, late, err := parseLate(data)
 	if err != nil {
-		k.in.p.count.bad.Add(1)
+		k.inbox.pool.count.bad.Add(1)
 		return
 	}
-	k.late = map[uint64]Late{seq: late}
+	k.lateJobs = map[uint64]Late{seq: late}
 }
 
 // acceptMessage handles any other message. It returns false when the connection must end.
@@ -226,27 +226,27 @@ func (k *conn) acceptMessage(kind wire.Kind, peer, rest string, f wire.Frame, me
 		return true
 	}
 
-	k.in.p.count.bad.Add(1)
-	k.in.p.log.Debug("a message of a master was refused", "addr", k.from, "tag", f.Tag, "error", err)
+	k.inbox.pool.count.bad.Add(1)
+	k.inbox.pool.log.Debug("a message of a master was refused", "addr", k.address, "tag", f.Tag, "error", err)
 	return member || k.plain
 }
 
 // mayBeSalt reports whether a connection without TLS may come from a Salt master. This proves
 // nothing: each message carries its own proof.
 func (k *conn) mayBeSalt() bool {
-	return slices.ContainsFunc(k.in.p.view.Load().rec.Members,
-		func(m node.Member) bool { return k.in.fromSalt(m, k.from) })
+	return slices.ContainsFunc(k.inbox.pool.view.Load().rec.Members,
+		func(m node.Member) bool { return k.inbox.fromSalt(m, k.address) })
 }
 
 // limited rate-limits messages that cost RSA operations and reports whether this one is over the
 // limit. Strangers are counted by address and all together; members are counted apart.
 func (k *conn) limited() bool {
 	class := 0
-	if _, member := k.member(); member || k.in.memberAddress(k.from) {
+	if _, member := k.member(); member || k.inbox.memberAddress(k.address) {
 		class = 1
 	}
 
-	r := &k.in.rate
+	r := &k.inbox.rate
 	now := time.Now()
 	r.Lock()
 	defer r.Unlock()
@@ -258,8 +258,8 @@ func (k *conn) limited() bool {
 	}
 
 	if class == 0 {
-		r.sources[k.from]++
-		if r.sources[k.from] > sourceRate {
+		r.sources[k.address]++
+		if r.sources[k.address] > sourceRate {
 			return true
 		}
 	}
@@ -272,7 +272,7 @@ var errRate = errors.New("too many messages of strangers")
 
 // message verifies one message and passes it to the node.
 func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
-	p, s := k.in.p, k.in.p.cfg.Suite
+	p, s := k.inbox.pool, k.inbox.pool.cfg.Suite
 	from := k.source()
 	switch kind {
 	case wire.KindDiscover, wire.KindDiscoverReply, wire.KindJoin, wire.KindJoinReply, wire.KindAnnounce:
@@ -280,13 +280,13 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 			p.count.strangers.Add(1)
 			return errRate
 		}
-		k.in.rsa <- struct{}{}
-		defer func() { <-k.in.rsa }()
+		k.inbox.rsa <- struct{}{}
+		defer func() { <-k.inbox.rsa }()
 	case wire.KindEvent:
 		if !k.plain {
 			return errOwn
 		}
-		return k.in.handleSaltEvent(k.from, peer, rest, f.Data)
+		return k.inbox.handleSaltEvent(k.address, peer, rest, f.Data)
 	}
 
 	switch kind {
@@ -325,7 +325,7 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 
 // joinReply takes the cluster's answer to our join.
 func (k *conn) joinReply(from node.Source, data []byte) error {
-	p := k.in.p
+	p := k.inbox.pool
 	id, err := wire.Peek(data)
 	if err != nil {
 		return err
@@ -343,7 +343,7 @@ func (k *conn) joinReply(from node.Source, data []byte) error {
 // announce takes the session key of a Salt master, or the request of one that wants to be known as
 // a peer.
 func (k *conn) announce(from node.Source, peer string, data []byte) error {
-	p := k.in.p
+	p := k.inbox.pool
 	m, member := p.view.Load().rec.Member(peer)
 	if k.plain && (!member || m.Own) {
 		m, member = p.configured(peer, m), false
@@ -367,14 +367,14 @@ func (k *conn) announce(from node.Source, peer string, data []byte) error {
 			wire.JoinNotify{PeerID: p.cfg.ID, JoinPeerID: peer, Pub: m.Pub}, nil)
 	}
 
-	k.in.rememberAddress(peer, k.from)
+	k.inbox.rememberAddress(peer, k.address)
 	from.ID = peer
 	return p.verified(from, node.SessionKey{Key: key}, nil)
 }
 
 // handleOwn handles the messages that only Saltern masters send each other.
 func (k *conn) handleOwn(from node.Source, rest string, data []byte) error {
-	p := k.in.p
+	p := k.inbox.pool
 	if k.plain {
 		return errOwn
 	}
@@ -397,7 +397,7 @@ func (k *conn) handleOwn(from node.Source, rest string, data []byte) error {
 			return wire.ErrProof
 		}
 
-		if err := p.receiveNews(from.ID, k.from, rest, data); err != nil || rest != ownStarted {
+		if err := p.receiveNews(from.ID, k.address, rest, data); err != nil || rest != ownStarted {
 			return err
 		}
 

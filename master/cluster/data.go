@@ -44,7 +44,7 @@ func (l *link) putData(b []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.data.waiting) > 0 && l.data.bytes+len(b) > maxData {
-		l.lost++
+		l.lostControl++
 		return false
 	}
 	l.data.waiting = append(l.data.waiting, b)
@@ -62,7 +62,7 @@ func (l *link) dropData() {
 
 // connected reports to the handler that a connection is up. dropData must have been called before.
 func (l *link) connected() {
-	if h := l.p.handler.Load(); h != nil {
+	if h := l.pool.handler.Load(); h != nil {
 		(*h).PeerConnected(l.id)
 	}
 }

@@ -158,16 +158,16 @@ func (p *Pool) spread(o outgoing) int {
 		}
 
 		i := &item{
-			at:     now,
-			tag:    o.event.Tag,
-			maker:  makerText(o.event),
-			packed: o.packed,
-			sealed: sealed,
-			job:    job,
+			queuedAt: now,
+			tag:      o.event.Tag,
+			maker:    makerText(o.event),
+			packed:   o.packed,
+			sealed:   sealed,
+			isJob:    job,
 		}
 
 		if d == Jobs && !strings.HasPrefix(o.event.Tag, "salt/job/") {
-			i.keep = keyFor
+			i.keepFor = keyFor
 		}
 
 		if !l.plain {
@@ -262,25 +262,25 @@ func (p *Pool) accompanied() bool {
 // not order; a Saltern sender already withheld it.
 func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Event) error {
 	select {
-	case <-in.p.served:
+	case <-in.pool.handlerSet:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 
-	h := in.p.handler.Load()
+	h := in.pool.handler.Load()
 	if event.CheckTag(e.Tag) != nil || strings.HasPrefix(e.Tag, "cluster/") {
 		return nil // the cluster's own tags never come as events
 	}
 
 	if own, _ := (&outgoing{event: e}).harmless(); !own {
-		in.p.count.withheld.Add(1)
+		in.pool.count.withheld.Add(1)
 		return nil
 	}
 
 	e.Data.Delete(wire.PeerField)
 	switch {
 	case event.MayOrder(e, event.KeyRotate):
-		in.p.loadRecord() // Salt's masters have changed the file
+		in.pool.loadRecord() // Salt's masters have changed the file
 		return nil
 	case event.MayOrder(e, event.KeyChange):
 		if id, st := wire.KeyEvent(e.Tag, e.Data); st != wire.KeyNone {
@@ -405,7 +405,7 @@ func (p *Pool) Status() Status {
 			}
 
 			l.mu.Lock()
-			ps.Lost = l.lost
+			ps.Lost = l.lostControl
 			l.mu.Unlock()
 		}
 

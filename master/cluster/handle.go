@@ -15,10 +15,10 @@ const maxBatch = 128
 
 // handle handles the messages of one duty of a connection and acknowledges them.
 func (k *conn) handle(ctx context.Context, d Duty) {
-	for a := range k.work[d] {
+	for a := range k.arrivals[d] {
 		batch := []arrived{a}
-		for d == Returns && len(batch) < maxBatch && len(k.work[d]) > 0 {
-			if more, ok := <-k.work[d]; ok {
+		for d == Returns && len(batch) < maxBatch && len(k.arrivals[d]) > 0 {
+			if more, ok := <-k.arrivals[d]; ok {
 				batch = append(batch, more)
 			}
 		}
@@ -28,7 +28,7 @@ func (k *conn) handle(ctx context.Context, d Duty) {
 			continue
 		}
 
-		n := k.in.handleBatch(ctx, m.ID, d, batch)
+		n := k.inbox.handleBatch(ctx, m.ID, d, batch)
 		if n > 0 && !k.acknowledge(d, batch[n-1].seq) || n < len(batch) {
 			_ = k.Close() // the rest is sent again on the next connection
 		}
@@ -60,10 +60,10 @@ func (k *conn) answer(b []byte) error {
 // returns how many messages from the front may be acknowledged.
 func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []arrived) (done int) {
 	in.mu.Lock()
-	s := in.seen[peer]
+	s := in.progress[peer]
 	if s == nil || s.inc != batch[0].inc {
-		s = &seen{inc: batch[0].inc}
-		in.seen[peer] = s
+		s = &dutyProgress{inc: batch[0].inc}
+		in.progress[peer] = s
 	}
 	in.mu.Unlock()
 
@@ -76,7 +76,7 @@ func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []a
 			return 0 // a connection has only one sender
 		}
 		if a.seq <= s.last[d] {
-			in.p.count.repeated.Add(1)
+			in.pool.count.repeated.Add(1)
 			ok[i] = true
 			continue
 		}
@@ -103,23 +103,23 @@ func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []a
 func (in *inbox) handleOne(ctx context.Context, peer string, a arrived) bool {
 	data, err := wire.UnpackEvent(a.packed)
 	if err != nil {
-		in.p.count.bad.Add(1)
+		in.pool.count.bad.Add(1)
 		return true // a repetition would fail as well
 	}
 	if err := in.deliver(ctx, peer, a.late, madeBy(a.maker, event.Event{Tag: a.tag, Data: data})); err != nil {
 		if ctx.Err() == nil {
-			in.p.log.Warn("an event of a master cannot be handled now", "peer", peer, "tag", a.tag, "error", err)
+			in.pool.log.Warn("an event of a master cannot be handled now", "peer", peer, "tag", a.tag, "error", err)
 		}
 		return false
 	}
-	in.p.count.handled.Add(1)
+	in.pool.count.handled.Add(1)
 	return true
 }
 
 // handleSaltEvent handles an event of a Salt master. Events that arrive before the session key of
 // their sender are parked, up to maxParked.
 func (in *inbox) handleSaltEvent(from netip.Addr, peer, tag string, data []byte) error {
-	p := in.p
+	p := in.pool
 	v := p.view.Load()
 	m, ok := v.rec.Member(peer)
 	if !ok || m.Own {
@@ -160,14 +160,14 @@ func (in *inbox) handleSaltEvent(from netip.Addr, peer, tag string, data []byte)
 
 // unpark handles the events that waited for a session key.
 func (in *inbox) unpark(peer string) {
-	in.p.wg.Go(func() {
+	in.pool.wg.Go(func() {
 		in.mu.Lock()
 		events := in.parked[peer]
 		delete(in.parked, peer)
 		in.mu.Unlock()
 		for _, e := range events {
 			if err := in.handleSaltEvent(e.from, peer, e.tag, e.data); err != nil {
-				in.p.count.bad.Add(1)
+				in.pool.count.bad.Add(1)
 			}
 		}
 	})

@@ -34,15 +34,15 @@ const (
 
 // inbox accepts the connections of other masters.
 type inbox struct {
-	p *Pool
+	pool *Pool
 
-	mu    sync.Mutex
-	conns map[*conn]bool
-	per   map[netip.Addr]int
-	total [2]int // connections of strangers, of members
+	mu         sync.Mutex
+	conns      map[*conn]bool
+	perAddress map[netip.Addr]int
+	total      [2]int // connections of strangers, of members
 	// seen records how far the duties of each peer were handled, by incarnation.
-	seen   map[string]*seen
-	parked map[string][]parkedEvent
+	progress map[string]*dutyProgress
+	parked   map[string][]parkedEvent
 	// proven holds the address from which each Salt master last proved its identity. It may differ
 	// from the address in its name.
 	proven map[string]netip.Addr
@@ -63,7 +63,7 @@ type parkedEvent struct {
 	data []byte
 }
 
-type seen struct {
+type dutyProgress struct {
 	inc  string
 	last [duties]uint64
 	duty [duties]sync.Mutex // one message at a time, over all connections
@@ -71,21 +71,21 @@ type seen struct {
 
 func newInbox(p *Pool) *inbox {
 	return &inbox{
-		p:      p,
-		conns:  map[*conn]bool{},
-		per:    map[netip.Addr]int{},
-		seen:   map[string]*seen{},
-		parked: map[string][]parkedEvent{},
-		proven: map[string]netip.Addr{},
-		rsa:    make(chan struct{}, maxRSA),
+		pool:       p,
+		conns:      map[*conn]bool{},
+		perAddress: map[netip.Addr]int{},
+		progress:   map[string]*dutyProgress{},
+		parked:     map[string][]parkedEvent{},
+		proven:     map[string]netip.Addr{},
+		rsa:        make(chan struct{}, maxRSA),
 	}
 }
 
 func (in *inbox) accept() {
-	p := in.p
+	p := in.pool
 	defer p.wg.Go(in.closeAll)
 	for {
-		c, err := p.ln.Accept()
+		c, err := p.listener.Accept()
 		if err != nil {
 			if p.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
@@ -101,7 +101,7 @@ func (in *inbox) accept() {
 		}
 
 		a, _ := netip.ParseAddrPort(c.RemoteAddr().String())
-		k := &conn{Conn: c, in: in, from: a.Addr().Unmap()}
+		k := &conn{Conn: c, inbox: in, address: a.Addr().Unmap()}
 		if !in.addConnection(k) {
 			p.count.refused.Add(1)
 			_ = c.Close()
@@ -116,7 +116,7 @@ func (in *inbox) accept() {
 }
 
 func (in *inbox) addConnection(k *conn) bool {
-	known := in.memberAddress(k.from)
+	known := in.memberAddress(k.address)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 
@@ -124,13 +124,13 @@ func (in *inbox) addConnection(k *conn) bool {
 		k.class = 1
 	}
 
-	if in.total[k.class] >= [2]int{maxStrangers, maxMembers}[k.class] || in.per[k.from] >= maxPerAddress ||
-		in.p.ctx.Err() != nil {
+	if in.total[k.class] >= [2]int{maxStrangers, maxMembers}[k.class] || in.perAddress[k.address] >= maxPerAddress ||
+		in.pool.ctx.Err() != nil {
 		return false
 	}
 
 	in.conns[k] = true
-	in.per[k.from]++
+	in.perAddress[k.address]++
 	in.total[k.class]++
 	return true
 }
@@ -138,7 +138,7 @@ func (in *inbox) addConnection(k *conn) bool {
 // memberAddress reports whether an address is the name of a member or a proven address of a Salt
 // master. It proves nothing; it only reserves a place for the connection.
 func (in *inbox) memberAddress(from netip.Addr) bool {
-	for _, m := range in.p.view.Load().rec.Members {
+	for _, m := range in.pool.view.Load().rec.Members {
 		if a, err := netip.ParseAddr(m.ID); err == nil && a.Unmap() == from {
 			return true
 		}
@@ -167,27 +167,27 @@ func (in *inbox) belongs(k *conn) {
 
 func (in *inbox) dropConnection(k *conn) {
 	_ = k.Close()
-	in.p.tellers.forgetConnection(k)
+	in.pool.tellers.forgetConnection(k)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	delete(in.conns, k)
 	in.total[k.class]--
-	in.per[k.from]--
-	if in.per[k.from] <= 0 {
-		delete(in.per, k.from)
+	in.perAddress[k.address]--
+	if in.perAddress[k.address] <= 0 {
+		delete(in.perAddress, k.address)
 	}
 }
 
 // charge takes bytes of a large frame out of the budget of Saltern's or of Salt's masters. It
 // reports whether the budget sufficed.
 func (k *conn) charge(n int) bool {
-	at, most := &k.in.large[0], int64(maxLarge)
+	at, most := &k.inbox.large[0], int64(maxLarge)
 	if k.plain {
-		at, most = &k.in.large[1], maxLargePlain
+		at, most = &k.inbox.large[1], maxLargePlain
 	}
 	if at.Add(int64(n)) > most && n > 0 {
 		at.Add(int64(-n))
-		k.in.p.count.dropped.Add(1)
+		k.inbox.pool.count.dropped.Add(1)
 		return false
 	}
 	return true
@@ -203,12 +203,12 @@ func (in *inbox) closeAll() {
 
 // review closes the connections of removed masters. The caller holds the pool's lock.
 func (in *inbox) review() {
-	v := in.p.view.Load()
+	v := in.pool.view.Load()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 
 	for k := range in.conns {
-		if !k.was.Load() {
+		if !k.wasMember.Load() {
 			continue // or its proof has not been read yet
 		}
 		if _, ok := k.member(); !ok {
@@ -216,7 +216,7 @@ func (in *inbox) review() {
 		}
 	}
 
-	maps.DeleteFunc(in.seen, func(id string, _ *seen) bool {
+	maps.DeleteFunc(in.progress, func(id string, _ *dutyProgress) bool {
 		_, ok := v.rec.Member(id)
 		return !ok
 	})
@@ -258,7 +258,7 @@ func (k *conn) member() (node.Member, bool) {
 	if k.pem == "" {
 		return node.Member{}, false
 	}
-	m, ok := k.in.p.view.Load().rec.Member(k.id)
+	m, ok := k.inbox.pool.view.Load().rec.Member(k.id)
 	if !ok || crypt.NormalizePEM(m.Pub) != crypt.NormalizePEM(k.pem) {
 		return node.Member{}, false
 	}
@@ -266,10 +266,10 @@ func (k *conn) member() (node.Member, bool) {
 }
 
 func (k *conn) source() node.Source {
-	s := node.Source{Addr: k.from.String()}
+	s := node.Source{Addr: k.address.String()}
 	if m, ok := k.member(); ok {
 		s.ID = m.ID
-		k.was.Store(true)
+		k.wasMember.Store(true)
 	}
 	return s
 }

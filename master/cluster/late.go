@@ -62,11 +62,11 @@ func (l *link) holdJobs(now, connected time.Time) bool {
 
 // announceLate appends the announcement of a late job to buf, if the job is late.
 func (l *link) announceLate(buf []byte, i *item, now time.Time) ([]byte, error) {
-	if !i.late {
+	if !i.sentLate {
 		return buf, nil
 	}
-	late := Late{Age: max(now.Sub(i.at), time.Millisecond), Retold: i.retold, Brought: i.brought}
-	if h := l.p.handler.Load(); h != nil {
+	late := Late{Age: max(now.Sub(i.queuedAt), time.Millisecond), Retold: i.retold, Brought: i.brought}
+	if h := l.pool.handler.Load(); h != nil {
 		late.Passed = (*h).Passed(late.Age)
 	}
 	b, err := packLate(i.seq, late)
@@ -77,16 +77,16 @@ func (l *link) announceLate(buf []byte, i *item, now time.Time) ([]byte, error) 
 // minion may have moved from that peer to another one before it got the job. If several peers were
 // late, only the last connected one triggers this.
 func (l *link) sentLate(i *item) {
-	p := l.p
+	p := l.pool
 	h := p.handler.Load()
-	if !i.late || i.retold || h == nil {
+	if !i.sentLate || i.retold || h == nil {
 		return
 	}
 	load, err := wire.UnpackEvent(i.packed)
 	if err != nil || !p.retell(l, i) {
 		return
 	}
-	(*h).JobReachedLate(load, p.cfg.Now().Sub(i.at))
+	(*h).JobReachedLate(load, p.cfg.Now().Sub(i.queuedAt))
 }
 
 // retell queues a job again for the peers that have it already. It does nothing while another peer
@@ -107,13 +107,13 @@ func (p *Pool) retell(from *link, i *item) bool {
 
 	for _, l := range to {
 		l.queueItem(Jobs, &item{
-			at:     i.at,
-			tag:    i.tag,
-			maker:  i.maker,
-			packed: i.packed,
-			job:    true,
-			again:  true,
-			retold: true,
+			queuedAt:   i.queuedAt,
+			tag:        i.tag,
+			maker:      i.maker,
+			packed:     i.packed,
+			isJob:      true,
+			sentBefore: true,
+			retold:     true,
 		})
 	}
 
@@ -148,14 +148,14 @@ func (p *Pool) Bring(peer string, jobs []Job) {
 		}
 
 		i := &item{
-			at:      now.Add(-j.Age),
-			tag:     event.Tag("job", j.Load.Str("jid"), "publish"),
-			packed:  packed,
-			job:     true,
-			again:   true,
-			retold:  true,
-			brought: true,
-			keep:    keyFor + j.Age,
+			queuedAt:   now.Add(-j.Age),
+			tag:        event.Tag("job", j.Load.Str("jid"), "publish"),
+			packed:     packed,
+			isJob:      true,
+			sentBefore: true,
+			retold:     true,
+			brought:    true,
+			keepFor:    keyFor + j.Age,
 		}
 		if !l.queues[Jobs].holdsTag(i.tag) {
 			l.queueItem(Jobs, i)

@@ -104,7 +104,7 @@ func TestStartsComeBeforeLateJobs(t *testing.T) {
 
 	b.Pool.mu.Lock()
 	for _, i := range b.links[a.cfg.ID].queues[Jobs].items {
-		i.at = i.at.Add(-time.Minute)
+		i.queuedAt = i.queuedAt.Add(-time.Minute)
 	}
 	b.Pool.mu.Unlock()
 
@@ -149,7 +149,7 @@ func TestLateJob(t *testing.T) {
 	a.Pool.mu.Lock()
 	for _, l := range a.links { // they wait for longer than a moment
 		for _, i := range l.queues[Jobs].items {
-			i.at = i.at.Add(-time.Minute)
+			i.queuedAt = i.queuedAt.Add(-time.Minute)
 		}
 	}
 	a.Pool.mu.Unlock()
@@ -203,10 +203,10 @@ func TestLateJob(t *testing.T) {
 	body, err := msgpack.Marshal(packed, msgpack.Modern)
 	must(t, err)
 	l.queues[Jobs].put(&item{
-		at:     time.Now().Add(-jobFor - time.Second),
-		tag:    "salt/job/20260101000000000010/publish",
-		packed: body,
-		job:    true,
+		queuedAt: time.Now().Add(-jobFor - time.Second),
+		tag:      "salt/job/20260101000000000010/publish",
+		packed:   body,
+		isJob:    true,
 	})
 
 	until(t, "a lost job", func() bool { return a.has(&a.late, "lost 20260101000000000010 "+b.cfg.ID) })
@@ -270,24 +270,24 @@ func TestSpread(t *testing.T) {
 // TestJobsThatWait: a job waits for a peer for ten minutes; news of keys makes room for it.
 func TestJobsThatWait(t *testing.T) {
 	now := time.Now()
-	q := queue{b: dutyBounds[Jobs]}
+	q := queue{bounds: dutyBounds[Jobs]}
 	put := func(at time.Time, tag string, job bool, keep time.Duration) {
-		q.put(&item{at: at, tag: tag, packed: make([]byte, 10), job: job, keep: keep})
+		q.put(&item{queuedAt: at, tag: tag, packed: make([]byte, 10), isJob: job, keepFor: keep})
 	}
 	put(now, "old", true, 0)
 	put(now, "key", false, keyFor)
 
-	if i := q.nextToSend(now, true); i == nil || i.tag != "old" || i.late {
+	if i := q.nextToSend(now, true); i == nil || i.tag != "old" || i.sentLate {
 		t.Errorf("in time: %+v", i)
 	}
 
 	q.markUnsent()
-	if i := q.nextToSend(now, true); i == nil || !i.late {
+	if i := q.nextToSend(now, true); i == nil || !i.sentLate {
 		t.Errorf("a second time: %+v", i)
 	}
 
 	q.markUnsent()
-	if i := q.nextToSend(now.Add(jobFor-time.Second), true); i == nil || !i.late {
+	if i := q.nextToSend(now.Add(jobFor-time.Second), true); i == nil || !i.sentLate {
 		t.Errorf("within ten minutes: %+v", i)
 	}
 
@@ -304,7 +304,7 @@ func TestJobsThatWait(t *testing.T) {
 		t.Errorf("lost: %v", lost)
 	}
 
-	for range q.b.count - 10 {
+	for range q.bounds.count - 10 {
 		put(now, "key", false, keyFor)
 	}
 
@@ -312,15 +312,15 @@ func TestJobsThatWait(t *testing.T) {
 		put(now, fmt.Sprint(i), true, 0)
 	}
 
-	if jobs := q.takeLost(now); len(jobs) != 0 || len(q.items) != q.b.count {
+	if jobs := q.takeLost(now); len(jobs) != 0 || len(q.items) != q.bounds.count {
 		t.Errorf("%d jobs were lost for keys, %d wait", len(jobs), len(q.items))
 	}
 
-	for i := range q.b.count {
+	for i := range q.bounds.count {
 		put(now, fmt.Sprint(i), true, 0)
 	}
 
-	if jobs := q.takeLost(now); len(jobs) != maxLostJobs || len(q.items) != q.b.count {
+	if jobs := q.takeLost(now); len(jobs) != maxLostJobs || len(q.items) != q.bounds.count {
 		t.Errorf("%d jobs are known to be lost, %d wait", len(jobs), len(q.items))
 	}
 }
@@ -362,7 +362,7 @@ func TestAnnounce(t *testing.T) {
 	until(t, "c to be gone", func() bool {
 		a.Pool.mu.Lock()
 		defer a.Pool.mu.Unlock()
-		return a.links[c.cfg.ID].gone.Load()
+		return a.links[c.cfg.ID].refused.Load()
 	})
 
 	began := time.Now()

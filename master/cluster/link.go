@@ -30,39 +30,39 @@ const (
 // link is the outgoing connection to one master. It redials after each break and writes what is
 // queued. Salt's masters never answer on it; Saltern's masters acknowledge.
 type link struct {
-	p     *Pool
-	id    string
-	pub   string // key that the other end must have (PEM); "" while unknown
-	plain bool   // Salt's protocol, without TLS
-	stray bool   // leads to a master that is no member; ends when idle
-	both  bool   // the other end is unknown: try TLS first, then plain
+	pool     *Pool
+	id       string
+	pub      string // key that the other end must have (PEM); "" while unknown
+	plain    bool   // Salt's protocol, without TLS
+	stray    bool   // leads to a master that is no member; ends when idle
+	tryPlain bool   // the other end is unknown: try TLS first, then plain
 
 	queues [duties]queue
 	wake   chan struct{}
 	ctx    context.Context
 	stop   context.CancelFunc
 
-	mu      sync.Mutex
-	pending []any // control messages
-	taken   [][16]byte
-	starts  starts
-	data    dataQueue
-	lost    uint64
-	leaving bool
+	mu          sync.Mutex
+	pending     []any // control messages
+	taken       [][16]byte
+	starts      starts
+	data        dataQueue
+	lostControl uint64
+	leaving     bool
 
 	lostJobs lostJobs // used by Pool.findLost; guarded by the pool's lock
 
-	up      atomic.Bool
-	gone    atomic.Bool            // the last attempt was refused: no process listens there
-	by      atomic.Pointer[string] // see relayPeer
-	dead    atomic.Bool
-	dials   atomic.Uint64
-	lastErr atomic.Pointer[string]
+	up        atomic.Bool
+	refused   atomic.Bool            // the last attempt was refused: no process listens there
+	relayedBy atomic.Pointer[string] // see relayPeer
+	ended     atomic.Bool
+	dials     atomic.Uint64
+	lastErr   atomic.Pointer[string]
 }
 
 func newLink(p *Pool, id, pub string, plain bool) *link {
 	l := &link{
-		p:      p,
+		pool:   p,
 		id:     id,
 		pub:    pub,
 		plain:  plain,
@@ -70,14 +70,14 @@ func newLink(p *Pool, id, pub string, plain bool) *link {
 		starts: starts{change: make(chan struct{})},
 	}
 	for d := range l.queues {
-		l.queues[d].b = dutyBounds[d]
+		l.queues[d].bounds = dutyBounds[d]
 	}
 	l.ctx, l.stop = context.WithCancel(p.ctx)
 	return l
 }
 
 func (l *link) close()         { l.stop() }
-func (l *link) hasEnded() bool { return l.dead.Load() }
+func (l *link) hasEnded() bool { return l.ended.Load() }
 
 // farewell closes the link after the waiting control messages are written.
 func (l *link) farewell() {
@@ -104,7 +104,7 @@ func (l *link) control(msg any) {
 	}
 
 	if len(l.pending) >= maxControl {
-		l.lost++
+		l.lostControl++
 	} else {
 		for i, m := range l.pending {
 			if replaces(msg, m) {
@@ -163,7 +163,7 @@ func (l *link) queueItem(d Duty, i *item) bool {
 
 // keepConnected keeps the link up until it is closed.
 func (l *link) keepConnected() {
-	defer l.dead.Store(true)
+	defer l.ended.Store(true)
 	defer l.stop()
 	wait := redialMin
 	for l.ctx.Err() == nil {
@@ -179,7 +179,7 @@ func (l *link) keepConnected() {
 
 		text := err.Error()
 		if old := l.lastErr.Swap(&text); old == nil || *old != text {
-			l.p.log.Info("no connection to a master", "peer", l.id, "error", err)
+			l.pool.log.Info("no connection to a master", "peer", l.id, "error", err)
 		}
 
 		if l.stray && time.Since(began) > strayFor {
@@ -204,9 +204,9 @@ var errPin = errors.New("the other end has another key than the member")
 // dialPeer connects and verifies the identity of the other end. plain means that the connection has
 // no TLS, by names the master that relays it.
 func (l *link) dialPeer() (c net.Conn, plain bool, by string, err error) {
-	between := l.p.between(l)
+	between := l.pool.between(l)
 	l.dials.Add(1)
-	defer func() { l.gone.Store(errors.Is(err, syscall.ECONNREFUSED)) }()
+	defer func() { l.refused.Store(errors.Is(err, syscall.ECONNREFUSED)) }()
 
 	limit := dialWait
 	if len(between) > 0 {
@@ -237,12 +237,12 @@ func (l *link) direct(limit time.Duration) (c net.Conn, plain bool, err error) {
 	}
 
 	limit = handshakeWait
-	if l.both {
+	if l.tryPlain {
 		limit /= 4
 	}
 
 	c, err = l.secure(raw, limit)
-	if err != nil && l.both && !errors.Is(err, errPin) && l.ctx.Err() == nil {
+	if err != nil && l.tryPlain && !errors.Is(err, errPin) && l.ctx.Err() == nil {
 		raw, err := l.openDirect(dialWait)
 		return raw, true, err
 	}
@@ -257,7 +257,7 @@ func (l *link) connectOnce() error {
 		return err
 	}
 
-	l.by.Store(&by)
+	l.relayedBy.Store(&by)
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	defer cancel(nil)
 
@@ -286,10 +286,10 @@ func (l *link) connectOnce() error {
 	}
 
 	if !l.stray {
-		l.p.log.Info("connected to a master", "peer", l.id, "tls", !plain, "through", by)
+		l.pool.log.Info("connected to a master", "peer", l.id, "tls", !plain, "through", by)
 		l.up.Store(true)
-		l.p.stepNode(node.Linked{Peer: l.id})
-		if s := l.p.subs.Load(); s != nil && !plain {
+		l.pool.stepNode(node.Linked{Peer: l.id})
+		if s := l.pool.subs.Load(); s != nil && !plain {
 			l.control(*s)
 		}
 
@@ -302,7 +302,7 @@ func (l *link) connectOnce() error {
 		defer func() {
 			l.up.Store(false)
 			l.beginStarts(false)
-			l.p.stepNode(node.Unlinked{Peer: l.id})
+			l.pool.stepNode(node.Unlinked{Peer: l.id})
 		}()
 	}
 
@@ -323,7 +323,7 @@ func (l *link) listen(c net.Conn, plain bool) {
 			continue
 		}
 		if rest == ownGone && !l.stray { // the other end is a member, by its key
-			l.p.stepNode(node.Message{From: node.Source{ID: l.id}, Msg: node.Gone{}})
+			l.pool.stepNode(node.Message{From: node.Source{ID: l.id}, Msg: node.Gone{}})
 			continue
 		}
 		if rest == ownHeard {
@@ -355,7 +355,7 @@ func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error 
 	idle := time.NewTimer(strayFor)
 	defer idle.Stop()
 
-	connected := l.p.cfg.Now()
+	connected := l.pool.cfg.Now()
 	for _, hold := range []time.Duration{returnsFirst, lostFor} {
 		held := time.AfterFunc(hold, l.wakeWriter)
 		defer held.Stop()
@@ -368,6 +368,7 @@ func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error 
 		if !l.stray && !plain {
 			buf, dataBusy = l.packWaitingData(buf)
 		}
+
 		if !l.stray {
 			buf, itemsBusy = l.packDuties(buf, connected, plain)
 		}
@@ -375,9 +376,11 @@ func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error 
 		if err := l.writeBuffer(c, buf); err != nil {
 			return err
 		}
+
 		if cap(buf) > 1<<20 {
 			buf = nil
 		}
+
 		buf = buf[:0]
 
 		if leaving {
@@ -420,14 +423,15 @@ func (l *link) packPending(buf []byte, plain bool) (packed []byte, busy, leaving
 	if t := l.takeTaken(); len(t) > 0 && !plain {
 		msgs = append(msgs, t)
 	}
+
 	if !l.stray && !plain {
-		msgs = append(msgs, l.takeStarts(l.p.cfg.Now())...)
+		msgs = append(msgs, l.takeStarts(l.pool.cfg.Now())...)
 	}
 
 	for _, m := range msgs {
 		next, err := l.packControl(buf, m, plain)
 		if err != nil {
-			l.p.log.Warn("a message to a master cannot be packed", "peer", l.id, "error", err)
+			l.pool.log.Warn("a message to a master cannot be packed", "peer", l.id, "error", err)
 			continue
 		}
 		buf = next
@@ -440,7 +444,7 @@ func (l *link) packPending(buf []byte, plain bool) (packed []byte, busy, leaving
 func (l *link) packWaitingData(buf []byte) (packed []byte, busy bool) {
 	packed, err := l.packData(buf)
 	if err != nil {
-		l.p.log.Warn("data of minions cannot be packed for a master", "peer", l.id, "error", err)
+		l.pool.log.Warn("data of minions cannot be packed for a master", "peer", l.id, "error", err)
 	}
 	return packed, len(packed) > len(buf)
 }
@@ -449,13 +453,13 @@ func (l *link) packWaitingData(buf []byte) (packed []byte, busy bool) {
 // have to wait for some time after connected.
 func (l *link) packDuties(buf []byte, connected time.Time, plain bool) (packed []byte, busy bool) {
 	for d := range duties {
-		if d == Jobs && !plain && l.holdJobs(l.p.cfg.Now(), connected) {
+		if d == Jobs && !plain && l.holdJobs(l.pool.cfg.Now(), connected) {
 			continue
 		}
 
 		// A bounded number of each duty, so that no duty holds up another one.
 		for range 32 {
-			i := l.queues[d].nextToSend(l.p.cfg.Now(), !plain)
+			i := l.queues[d].nextToSend(l.pool.cfg.Now(), !plain)
 			if i == nil || len(buf) > 256<<10 {
 				break
 			}
@@ -463,7 +467,7 @@ func (l *link) packDuties(buf []byte, connected time.Time, plain bool) (packed [
 			busy = true
 			var err error
 			if buf, err = l.packItem(buf, d, i, plain); err != nil {
-				l.p.log.Warn("an event cannot be packed for a master", "peer", l.id, "tag", i.tag, "error", err)
+				l.pool.log.Warn("an event cannot be packed for a master", "peer", l.id, "tag", i.tag, "error", err)
 			}
 		}
 	}
@@ -477,15 +481,15 @@ func (l *link) packItem(buf []byte, d Duty, i *item, plain bool) ([]byte, error)
 		if sealed == nil {
 			return buf, errOwn
 		}
-		return wire.AppendPacked(buf, wire.EventTag(l.p.cfg.ID, i.tag), sealed)
+		return wire.AppendPacked(buf, wire.EventTag(l.pool.cfg.ID, i.tag), sealed)
 	}
 
-	packed, err := packItem(l.p.inc, d, i)
+	packed, err := packItem(l.pool.inc, d, i)
 	if err != nil {
 		return buf, err
 	}
 
-	if buf, err = l.announceLate(buf, i, l.p.cfg.Now()); err != nil {
+	if buf, err = l.announceLate(buf, i, l.pool.cfg.Now()); err != nil {
 		return buf, err
 	}
 
@@ -495,7 +499,7 @@ func (l *link) packItem(buf []byte, d Duty, i *item, plain bool) ([]byte, error)
 // packControl appends a control message to buf. The costly RSA operations happen here, on the
 // link's own goroutine.
 func (l *link) packControl(buf []byte, msg any, plain bool) ([]byte, error) {
-	p, s := l.p, l.p.cfg.Suite
+	p, s := l.pool, l.pool.cfg.Suite
 	var tag string
 	var data *value.Map
 	var err error
@@ -522,7 +526,7 @@ func (l *link) packControl(buf []byte, msg any, plain bool) ([]byte, error) {
 		}
 		return wire.AppendFrame(buf, wire.TagJoinNotify, sealed)
 	case node.SessionKey:
-		sig, err := p.annSig()
+		sig, err := p.announceSig()
 		if err != nil {
 			return buf, err
 		}

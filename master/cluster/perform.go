@@ -88,13 +88,13 @@ func (p *Pool) adoptRecord(o node.Apply) {
 
 	p.view.Store(v)
 	select {
-	case p.changed <- struct{}{}:
+	case p.viewChanged <- struct{}{}:
 	default:
 	}
 
 	if old.phase != v.phase {
-		close(p.state)
-		p.state = make(chan struct{})
+		close(p.phaseChanged)
+		p.phaseChanged = make(chan struct{})
 		for id, l := range p.strays {
 			l.close()
 			delete(p.strays, id)
@@ -168,7 +168,7 @@ func (p *Pool) sendControl(s node.Send) {
 		}
 
 		l = newLink(p, s.To, s.Pub, false)
-		l.stray, l.both = true, p.cfg.PlainPeers
+		l.stray, l.tryPlain = true, p.cfg.PlainPeers
 		p.strays[s.To] = l
 		p.wg.Go(l.keepConnected)
 	}

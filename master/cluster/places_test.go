@@ -52,7 +52,7 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 	m.inbox.mu.Lock()
 	cut := 0
 	for k := range m.inbox.conns {
-		if k.was.Load() {
+		if k.wasMember.Load() {
 			_ = k.Close()
 			cut++
 		}
@@ -77,7 +77,7 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 		defer m.inbox.mu.Unlock()
 		n := 0
 		for k := range m.inbox.conns {
-			if k.was.Load() {
+			if k.wasMember.Load() {
 				n++
 			}
 		}
@@ -107,8 +107,8 @@ func TestTaken(t *testing.T) {
 		l.tellTaken([16]byte{7})
 	}
 
-	if len(l.taken) != maxTaken || l.lost != 5 || len(l.takeTaken()) != takenMessage ||
+	if len(l.taken) != maxTaken || l.lostControl != 5 || len(l.takeTaken()) != takenMessage ||
 		len(l.taken) != maxTaken-takenMessage {
-		t.Errorf("%d wait, %d lost", len(l.taken), l.lost)
+		t.Errorf("%d wait, %d lost", len(l.taken), l.lostControl)
 	}
 }

@@ -35,16 +35,16 @@ const tickEvery = 200 * time.Millisecond
 // Pool connects this master to its cluster. Create it with Open, end it with Close. All methods may
 // be called concurrently.
 type Pool struct {
-	cfg       Config
-	log       *slog.Logger
-	folder    folder
-	folderLog *folderLog
-	identity  auth.Identity // of the cluster
-	session   crypt.Key     // seals events for Salt's masters
-	annSig    func() ([]byte, error)
-	tls       *tls.Config
-	inc       string
-	ln        net.Listener
+	cfg         Config
+	log         *slog.Logger
+	folder      folder
+	folderLog   *folderLog
+	identity    auth.Identity // of the cluster
+	session     crypt.Key     // seals events for Salt's masters
+	announceSig func() ([]byte, error)
+	tls         *tls.Config
+	inc         string
+	listener    net.Listener
 
 	ctx    context.Context
 	stop   context.CancelFunc
@@ -61,23 +61,23 @@ type Pool struct {
 	lastCmd    uint64
 	refusal    string
 	closed     bool
-	early      takenMsg // requests that peers reported before there was a handler
+	earlyTaken takenMsg // requests that peers reported before there was a handler
 
-	view    atomic.Pointer[view]
-	here    map[string]bool // members that were alive at the last tick; used by tickLoop
-	subs    atomic.Pointer[subsMsg]
-	changed chan struct{} // signals that the view has changed
-	handler atomic.Pointer[Handler]
-	news    newsDesk
-	tellers tellers
-	served  chan struct{} // closed when there is a handler
-	state   chan struct{} // closed and replaced at each change of phase, under mu
+	view         atomic.Pointer[view]
+	aliveAtTick  map[string]bool // members that were alive at the last tick; used by tickLoop
+	subs         atomic.Pointer[subsMsg]
+	viewChanged  chan struct{} // signals that the view has changed
+	handler      atomic.Pointer[Handler]
+	news         newsDesk
+	tellers      tellers
+	handlerSet   chan struct{} // closed when there is a handler
+	phaseChanged chan struct{} // closed and replaced at each change of phase, under mu
 
-	folderBusy atomic.Bool
-	inbox      *inbox
-	consensus  *consensus   // nil without PlainPeers
-	patient    atomic.Int64 // number of sign-ins that wait until peers know of them
-	count      counters
+	folderBusy     atomic.Bool
+	inbox          *inbox
+	consensus      *consensus   // nil without PlainPeers
+	waitingSignIns atomic.Int64 // number of sign-ins that wait until peers know of them
+	count          counters
 }
 
 // view is a snapshot of the record and what is derived from it, for the connections.
@@ -105,19 +105,19 @@ func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	}
 
 	p := &Pool{
-		cfg:        cfg,
-		log:        cfg.Logger,
-		opened:     cfg.Now(),
-		folder:     folder{dir: cfg.Dir, salt: cfg.PlainPeers},
-		folderLog:  newFolderLog(cfg.Logger),
-		links:      map[string]*link{},
-		strays:     map[string]*link{},
-		commands:   map[uint64]chan error{},
-		spreadings: map[string]*spreading{},
-		here:       map[string]bool{},
-		changed:    make(chan struct{}, 1),
-		state:      make(chan struct{}),
-		served:     make(chan struct{}),
+		cfg:          cfg,
+		log:          cfg.Logger,
+		opened:       cfg.Now(),
+		folder:       folder{dir: cfg.Dir, salt: cfg.PlainPeers},
+		folderLog:    newFolderLog(cfg.Logger),
+		links:        map[string]*link{},
+		strays:       map[string]*link{},
+		commands:     map[uint64]chan error{},
+		spreadings:   map[string]*spreading{},
+		aliveAtTick:  map[string]bool{},
+		viewChanged:  make(chan struct{}, 1),
+		phaseChanged: make(chan struct{}),
+		handlerSet:   make(chan struct{}),
 	}
 
 	if err := p.startParts(ctx); err != nil {
@@ -153,7 +153,7 @@ func (p *Pool) startParts(ctx context.Context) error {
 		return err
 	}
 
-	p.annSig = sync.OnceValues(func() ([]byte, error) { return wire.AnnounceSig(cfg.Key, p.session) })
+	p.announceSig = sync.OnceValues(func() ([]byte, error) { return wire.AnnounceSig(cfg.Key, p.session) })
 	cert, err := certificate(cfg.ID, cfg.Key)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (p *Pool) startParts(ctx context.Context) error {
 
 	p.view.Store(&view{sessions: map[string]crypt.Key{}})
 	lc := net.ListenConfig{KeepAliveConfig: keepAlive, Control: cfg.control}
-	if p.ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.Address, fmt.Sprint(cfg.Port))); err != nil {
+	if p.listener, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.Address, fmt.Sprint(cfg.Port))); err != nil {
 		return fmt.Errorf("listen on cluster_pool_port: %w", err)
 	}
 
@@ -249,7 +249,7 @@ func newSeed() string {
 func (p *Pool) waitForMembership(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		phase, changed := p.node.Phase(), p.state
+		phase, changed := p.node.Phase(), p.phaseChanged
 		p.mu.Unlock()
 
 		switch phase {
@@ -282,10 +282,10 @@ func (p *Pool) Serve(h Handler) error {
 		return fmt.Errorf("take the cluster's keys: %w", err)
 	}
 
-	close(p.served)
+	close(p.handlerSet)
 	p.mu.Lock()
-	links, early := slices.Collect(maps.Values(p.links)), p.early
-	p.early = nil
+	links, early := slices.Collect(maps.Values(p.links)), p.earlyTaken
+	p.earlyTaken = nil
 	p.mu.Unlock()
 
 	h.LearnNonces(early)
@@ -322,7 +322,7 @@ func (p *Pool) applyKeys(h Handler, gen, seedGen uint64) {
 		}
 
 		select {
-		case <-p.changed:
+		case <-p.viewChanged:
 		case <-p.ctx.Done():
 			return
 		}
@@ -358,7 +358,7 @@ func (p *Pool) Close() {
 	p.closed = true
 	p.mu.Unlock()
 	p.stop()
-	_ = p.ln.Close()
+	_ = p.listener.Close()
 	p.wg.Wait()
 }
 

@@ -489,7 +489,8 @@ func TestAttack12Removal(t *testing.T) {
 	seed, key := a.Seed(), a.ClusterKey().String()
 
 	for _, m := range []*member{a, b} {
-		until(t, "a look at c", func() bool { m.Pool.mu.Lock(); defer m.Pool.mu.Unlock(); return m.here[c.cfg.ID] })
+		until(t, "a look at c",
+			func() bool { m.Pool.mu.Lock(); defer m.Pool.mu.Unlock(); return m.aliveAtTick[c.cfg.ID] })
 	}
 
 	must(t, a.Remove(within(t), control.Removal{ID: c.cfg.ID}))
@@ -664,8 +665,8 @@ func TestData(t *testing.T) {
 	}
 
 	l := &link{wake: make(chan struct{}, 1)}
-	if !l.putData(make([]byte, maxData+1)) || l.putData([]byte{1}) || l.lost != 1 {
-		t.Errorf("the bound does not hold: %d lost", l.lost)
+	if !l.putData(make([]byte, maxData+1)) || l.putData([]byte{1}) || l.lostControl != 1 {
+		t.Errorf("the bound does not hold: %d lost", l.lostControl)
 	}
 
 	if buf, err := l.packData(nil); err != nil || len(buf) <= maxData || l.data.bytes != 0 || !l.putData([]byte{1}) {
@@ -695,7 +696,7 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 	}
 
 	until(t, "the first report", waits(subsMsg{}))
-	until(t, "a look at a", func() bool { b.Pool.mu.Lock(); defer b.Pool.mu.Unlock(); return b.here[a.cfg.ID] })
+	until(t, "a look at a", func() bool { b.Pool.mu.Lock(); defer b.Pool.mu.Unlock(); return b.aliveAtTick[a.cfg.ID] })
 	cut := time.Now()
 	a.CutOff([]Cut{{From: addr, Since: cut.Add(-20 * time.Second), Until: cut.Add(40 * time.Second), Crowd: 1}})
 	until(t, "a cut", waits(cutMsg{}))
@@ -767,7 +768,8 @@ func TestSubscriptionsAreTold(t *testing.T) {
 	}
 
 	for _, m := range []*member{b, c} {
-		until(t, "a look at a", func() bool { m.Pool.mu.Lock(); defer m.Pool.mu.Unlock(); return m.here[a.cfg.ID] })
+		until(t, "a look at a",
+			func() bool { m.Pool.mu.Lock(); defer m.Pool.mu.Unlock(); return m.aliveAtTick[a.cfg.ID] })
 	}
 
 	a.Close()

@@ -24,7 +24,7 @@ func (d Duty) String() string { return [...]string{"jobs", "returns", "events"}[
 // bounds of one queue.
 type bounds struct {
 	count, bytes int
-	age          time.Duration // older messages are not sent any more
+	maxAge       time.Duration // older messages are not sent any more
 	dropOldest   bool
 }
 
@@ -49,19 +49,19 @@ const (
 
 // item is one message for one peer.
 type item struct {
-	seq     uint64
-	at      time.Time
-	tag     string
-	maker   string        // of the event, see makerText
-	packed  []byte        // data of the event, shared between peers
-	sealed  func() []byte // the data sealed for Salt's masters; made on first use
-	acked   func()        // called once, when the peer has handled it; may be nil
-	job     bool          // a job to publish
-	keep    time.Duration // how long it may wait, if less than its duty allows
-	again   bool          // it was sent on an earlier connection, too
-	late    bool          // it was sent late, see lateAfter
-	retold  bool          // the peer had it before, see link.sentLate
-	brought bool          // see Late
+	seq        uint64
+	queuedAt   time.Time
+	tag        string
+	maker      string        // of the event, see makerText
+	packed     []byte        // data of the event, shared between peers
+	sealed     func() []byte // the data sealed for Salt's masters; made on first use
+	acked      func()        // called once, when the peer has handled it; may be nil
+	isJob      bool          // a job to publish
+	keepFor    time.Duration // how long it may wait, if less than its duty allows
+	sentBefore bool          // it was sent on an earlier connection, too
+	sentLate   bool          // it was sent late, see lateAfter
+	retold     bool          // the peer had it before, see link.sentLate
+	brought    bool          // see Late
 }
 
 // lateAfter is the age at which a job counts as late: by then its minions may have got it from
@@ -69,14 +69,16 @@ type item struct {
 const lateAfter = time.Second
 
 // isLate reports whether a message would be late if sent now.
-func (i *item) isLate(now time.Time) bool { return i.job && (i.again || now.Sub(i.at) > lateAfter) }
+func (i *item) isLate(now time.Time) bool {
+	return i.isJob && (i.sentBefore || now.Sub(i.queuedAt) > lateAfter)
+}
 
 func (i *item) byteSize() int { return len(i.tag) + len(i.packed) + 64 }
 
 // queue holds the messages of one duty for one peer: first the sent and unacknowledged ones, then
 // the unsent ones.
 type queue struct {
-	b bounds
+	bounds bounds
 
 	mu     sync.Mutex
 	items  []*item
@@ -97,14 +99,14 @@ func (q *queue) put(i *item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	full := func() bool {
-		return len(q.items) >= q.b.count || len(q.items) > 0 && q.bytes+i.byteSize() > q.b.bytes
+		return len(q.items) >= q.bounds.count || len(q.items) > 0 && q.bytes+i.byteSize() > q.bounds.bytes
 	}
 	if full() {
-		q.expire(i.at)
+		q.expire(i.queuedAt)
 	}
 
 	for full() {
-		if !q.b.dropOldest {
+		if !q.bounds.dropOldest {
 			q.lost++
 			return false
 		}
@@ -121,7 +123,7 @@ func (q *queue) put(i *item) bool {
 
 // isExpired reports whether a message has waited for too long.
 func (q *queue) isExpired(i *item, now time.Time) bool {
-	return now.Sub(i.at) > cmp.Or(i.keep, q.b.age)
+	return now.Sub(i.queuedAt) > cmp.Or(i.keepFor, q.bounds.maxAge)
 }
 
 // expire drops unsent messages that have waited for too long.
@@ -139,7 +141,7 @@ func (q *queue) expire(now time.Time) {
 // keep time, else the oldest.
 func (q *queue) leastDear() int {
 	for at := q.sent; at < len(q.items); at++ {
-		if q.items[at].keep > 0 {
+		if q.items[at].keepFor > 0 {
 			return at
 		}
 	}
@@ -156,7 +158,7 @@ func (q *queue) holdsTag(tag string) bool {
 // loseItem drops a message that the peer will not get.
 func (q *queue) loseItem(at int) {
 	q.lost++
-	if i := q.items[at]; i.job && !i.retold {
+	if i := q.items[at]; i.isJob && !i.retold {
 		q.lostJobs = append(q.lostJobs[max(0, len(q.lostJobs)-maxLostJobs+1):], i)
 	}
 	q.remove(at)
@@ -207,7 +209,7 @@ func (q *queue) nextToSend(now time.Time, reliable bool) *item {
 		}
 
 		q.sent++
-		i.late = i.isLate(now)
+		i.sentLate = i.isLate(now)
 		return i
 	}
 
@@ -244,7 +246,7 @@ func (q *queue) markUnsent() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, i := range q.items[:q.sent] {
-		i.again = true
+		i.sentBefore = true
 	}
 	q.sent = 0
 }
@@ -256,7 +258,7 @@ func (q *queue) lateFirst(now time.Time) (at time.Time, late bool) {
 	if q.sent >= len(q.items) || !q.items[q.sent].isLate(now) {
 		return time.Time{}, false
 	}
-	return q.items[q.sent].at, true
+	return q.items[q.sent].queuedAt, true
 }
 
 // isEmpty reports whether all messages were handled.
@@ -280,7 +282,7 @@ func (q *queue) status(now time.Time) QueueStatus {
 	defer q.mu.Unlock()
 	s := QueueStatus{Waiting: len(q.items), Bytes: q.bytes, Handled: q.handed, Lost: q.lost}
 	if len(q.items) > 0 {
-		s.Lag = now.Sub(q.items[0].at)
+		s.Lag = now.Sub(q.items[0].queuedAt)
 	}
 	return s
 }

@@ -26,15 +26,17 @@ const raftRetry = 10 * time.Second
 // consensus runs this master's part in the consensus of Salt's masters while the cluster has any;
 // see package raft.
 type consensus struct {
-	p      *Pool
-	in     chan wire.Raft
-	status atomic.Pointer[raft.Status] // nil when it is not wanted
+	pool     *Pool
+	messages chan wire.Raft
+	status   atomic.Pointer[raft.Status] // nil when it is not wanted
 	// used by runNode only:
-	left  bool      // the file was removed
-	retry time.Time // do not read or write the file before this time, after a failure
+	fileRemoved bool      // the file was removed
+	retryAt     time.Time // do not read or write the file before this time, after a failure
 }
 
-func newConsensus(p *Pool) *consensus { return &consensus{p: p, in: make(chan wire.Raft, maxRaft)} }
+func newConsensus(p *Pool) *consensus {
+	return &consensus{pool: p, messages: make(chan wire.Raft, maxRaft)}
+}
 
 // queueMessage queues a message if it comes from the master that it names. Salt's messages carry no
 // proof here, so the address must suffice; nothing of Saltern depends on them.
@@ -44,9 +46,9 @@ func (c *consensus) queueMessage(k *conn, kind string, data []byte) error {
 		return err
 	}
 
-	from, ok := k.in.p.view.Load().rec.Member(m.Src)
+	from, ok := k.inbox.pool.view.Load().rec.Member(m.Src)
 	if k.plain {
-		ok = ok && k.in.fromSalt(from, k.from)
+		ok = ok && k.inbox.fromSalt(from, k.address)
 	} else {
 		me, member := k.member()
 		ok = ok && member && me.ID == from.ID
@@ -57,16 +59,16 @@ func (c *consensus) queueMessage(k *conn, kind string, data []byte) error {
 	}
 
 	select {
-	case c.in <- m:
+	case c.messages <- m:
 	default:
-		c.p.count.dropped.Add(1)
+		c.pool.count.dropped.Add(1)
 	}
 
 	return nil
 }
 
 func (c *consensus) filePath() string {
-	return filepath.Join(c.p.cfg.StateDir, ".cluster_raft."+c.p.cfg.ID)
+	return filepath.Join(c.pool.cfg.StateDir, ".cluster_raft."+c.pool.cfg.ID)
 }
 
 // runNode runs the consensus until the pool is closed.
@@ -77,7 +79,7 @@ func (c *consensus) runNode() {
 	for {
 		var out []raft.Out
 		select {
-		case m := <-c.in:
+		case m := <-c.messages:
 			if n == nil {
 				continue
 			}
@@ -91,39 +93,39 @@ func (c *consensus) runNode() {
 			}
 
 			if n == nil {
-				if time.Now().Before(c.retry) {
+				if time.Now().Before(c.retryAt) {
 					continue
 				}
 				if n = c.restoreNode(); n == nil {
-					c.retry = time.Now().Add(raftRetry)
+					c.retryAt = time.Now().Add(raftRetry)
 					continue
 				}
 			}
 
-			_, own := c.p.Own()
+			_, own := c.pool.Own()
 			out = n.Tick(time.Now(), members, own)
 			c.publishStatus(n.Status())
-		case <-c.p.ctx.Done():
+		case <-c.pool.ctx.Done():
 			return
 		}
 
 		if st, dirty := n.Dirty(); dirty {
 			if err := c.saveState(st); err != nil {
-				c.p.log.Error("what Salt's masters agree on cannot be kept", "path", c.filePath(), "error", err)
+				c.pool.log.Error("what Salt's masters agree on cannot be kept", "path", c.filePath(), "error", err)
 				n = nil // a promise that is not on disk must not be sent
-				c.retry = time.Now().Add(raftRetry)
+				c.retryAt = time.Now().Add(raftRetry)
 				continue
 			}
 		}
 
-		c.p.sendRaft(out)
+		c.pool.sendRaft(out)
 	}
 }
 
 func (c *consensus) publishStatus(s raft.Status) {
 	old := c.status.Swap(&s)
 	if old == nil || old.Leader != s.Leader || old.Role != s.Role || old.Commit != s.Commit {
-		c.p.log.Debug("consensus of Salt's masters",
+		c.pool.log.Debug("consensus of Salt's masters",
 			"role", s.Role, "leader", s.Leader, "term", s.Term, "index", s.Index, "commit", s.Commit,
 			"voters", s.Voters, "learners", s.Learners)
 	}
@@ -132,7 +134,7 @@ func (c *consensus) publishStatus(s raft.Status) {
 // members returns the masters of the cluster. It returns nil while none of them is a Salt master,
 // or while this master is not a member.
 func (c *consensus) members() []raft.Member {
-	v := c.p.view.Load()
+	v := c.pool.view.Load()
 	if v.phase != node.Active {
 		return nil
 	}
@@ -155,12 +157,12 @@ func (c *consensus) members() []raft.Member {
 // so that a later group starts from an empty state.
 func (c *consensus) leaveGroup() {
 	if c.status.Swap(nil) != nil {
-		c.p.log.Info("no Salt master is left in the cluster")
+		c.pool.log.Info("no Salt master is left in the cluster")
 	}
-	if c.p.view.Load().phase == node.Active && !c.left {
-		c.left = true
+	if c.pool.view.Load().phase == node.Active && !c.fileRemoved {
+		c.fileRemoved = true
 		if err := os.Remove(c.filePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			c.p.log.Warn("an old file cannot be removed", "path", c.filePath(), "error", err)
+			c.pool.log.Warn("an old file cannot be removed", "path", c.filePath(), "error", err)
 		}
 	}
 }
@@ -168,14 +170,14 @@ func (c *consensus) leaveGroup() {
 // restoreNode reads the promises that this master made before. It returns nil if they cannot be
 // read now.
 func (c *consensus) restoreNode() *raft.Node {
-	c.left = false
+	c.fileRemoved = false
 	st, err := c.loadState()
 	if err != nil {
-		c.p.log.Error("what Salt's masters agreed on cannot be read; remove the file to begin anew", "path",
+		c.pool.log.Error("what Salt's masters agreed on cannot be read; remove the file to begin anew", "path",
 			c.filePath(), "error", err)
 		return nil
 	}
-	return raft.New(raft.Config{ID: c.p.cfg.ID, State: st, Token: newToken,
+	return raft.New(raft.Config{ID: c.pool.cfg.ID, State: st, Token: newToken,
 		Jitter: func(d time.Duration) time.Duration { return time.Duration(mathrand.Int64N(int64(d) + 1)) }})
 }
 

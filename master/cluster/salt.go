@@ -46,7 +46,7 @@ func (p *Pool) tellRotation() {
 
 	for _, l := range p.links {
 		if l.plain {
-			l.queueItem(Jobs, &item{at: now, tag: wire.RotateTag, sealed: func() []byte { return blob }})
+			l.queueItem(Jobs, &item{queuedAt: now, tag: wire.RotateTag, sealed: func() []byte { return blob }})
 		}
 	}
 }

@@ -105,13 +105,13 @@ type toldStart struct {
 
 // starts holds the starts that a link has to send; the link's mu guards it.
 type starts struct {
-	waiting []toldStart
-	all     bool          // a connection has just begun: all known starts go first
-	number  uint64        // number of the last queued start
-	heard   uint64        // number of the last start that the other end confirmed
-	knows   bool          // the other end has confirmed on this connection
-	since   time.Time     // when the connection was made
-	change  chan struct{} // closed and replaced when heard or the connection changes
+	waiting     []toldStart
+	sendAll     bool          // a connection has just begun: all known starts go first
+	number      uint64        // number of the last queued start
+	confirmed   uint64        // number of the last start that the other end confirmed
+	confirms    bool          // the other end has confirmed on this connection
+	connectedAt time.Time     // when the connection was made
+	change      chan struct{} // closed and replaced when heard or the connection changes
 }
 
 // tellStarts queues starts, and returns the number of the last one.
@@ -122,7 +122,7 @@ func (l *link) tellStarts(now time.Time, list ...Start) (number uint64) {
 		l.starts.number++
 	}
 	if n := len(l.starts.waiting) - maxStarts; n > 0 {
-		l.lost += uint64(n)
+		l.lostControl += uint64(n)
 		l.starts.waiting = append(l.starts.waiting[:0:0], l.starts.waiting[n:]...)
 	}
 	number = l.starts.number
@@ -135,9 +135,9 @@ func (l *link) tellStarts(now time.Time, list ...Start) (number uint64) {
 // connection is there.
 func (l *link) beginStarts(up bool) {
 	l.mu.Lock()
-	l.starts.all = up
-	l.starts.knows = false
-	l.starts.since = l.p.cfg.Now()
+	l.starts.sendAll = up
+	l.starts.confirms = false
+	l.starts.connectedAt = l.pool.cfg.Now()
 	l.starts.changed()
 	l.mu.Unlock()
 	if up {
@@ -148,38 +148,38 @@ func (l *link) beginStarts(up bool) {
 // tellers records the peers that have sent what they know, each over its own connection. A peer may
 // do so before there is a link to it.
 type tellers struct {
-	mu sync.Mutex
-	of map[string]teller
+	mu     sync.Mutex
+	byPeer map[string]teller
 }
 
 type teller struct {
-	by *conn
-	at time.Time // when it last sent starts
+	conn   *conn
+	toldAt time.Time // when it last sent starts
 }
 
 // noteTold records that a peer has sent all it knows up to now.
 func (t *tellers) noteTold(peer string, by *conn, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.of == nil {
-		t.of = map[string]teller{}
+	if t.byPeer == nil {
+		t.byPeer = map[string]teller{}
 	}
-	t.of[peer] = teller{by, now}
+	t.byPeer[peer] = teller{by, now}
 }
 
 // forgetConnection forgets what was told over a connection that has ended.
 func (t *tellers) forgetConnection(by *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.of, func(_ string, of teller) bool { return of.by == by })
+	maps.DeleteFunc(t.byPeer, func(_ string, of teller) bool { return of.conn == by })
 }
 
 // lastTold returns when a peer last sent starts over a connection that is still open.
 func (t *tellers) lastTold(peer string) (at time.Time, tells bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of, tells := t.of[peer]
-	return of.at, tells
+	of, tells := t.byPeer[peer]
+	return of.toldAt, tells
 }
 
 // cameStarts records that a peer has sent all it knows up to now, and wakes jobs that waited for
@@ -201,12 +201,12 @@ func (p *Pool) Unheard() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.links {
-		if l.plain || l.hasEnded() || l.gone.Load() {
+		if l.plain || l.hasEnded() || l.refused.Load() {
 			continue
 		}
 
 		l.mu.Lock()
-		could := l.starts.knows
+		could := l.starts.confirms
 		l.mu.Unlock()
 
 		if _, tells := p.tellers.lastTold(l.id); could && !tells || !l.up.Load() {
@@ -222,13 +222,13 @@ func (p *Pool) Unheard() bool {
 // well. A peer that never confirms starts sends none itself, so no job waits for it.
 func (l *link) holdForStarts(published, now, connected time.Time) bool {
 	l.mu.Lock()
-	could := l.starts.knows
+	could := l.starts.confirms
 	l.mu.Unlock()
 	hold := returnsFirst
 	if could {
 		hold = lostFor
 	}
-	told, _ := l.p.tellers.lastTold(l.id)
+	told, _ := l.pool.tellers.lastTold(l.id)
 	return now.Sub(connected) < hold && told.Before(published)
 }
 
@@ -244,8 +244,8 @@ func (l *link) takeStarts(now time.Time) (msgs []any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &l.starts
-	if h := l.p.handler.Load(); s.all && h != nil {
-		s.all = false
+	if h := l.pool.handler.Load(); s.sendAll && h != nil {
+		s.sendAll = false
 		list := (*h).KnownStarts(maxStarts)
 		for ; len(list) > startMessage; list = list[startMessage:] {
 			msgs = append(msgs, startedMsg{starts: list[:startMessage]})
@@ -256,7 +256,7 @@ func (l *link) takeStarts(now time.Time) (msgs []any) {
 		return msgs
 	}
 
-	if s.all || len(s.waiting) == 0 {
+	if s.sendAll || len(s.waiting) == 0 {
 		return nil
 	}
 
@@ -275,8 +275,8 @@ func (l *link) takeStarts(now time.Time) (msgs []any) {
 func (l *link) heardStarts(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.starts.knows = true
-	l.starts.heard = max(l.starts.heard, min(number, l.starts.number))
+	l.starts.confirms = true
+	l.starts.confirmed = max(l.starts.confirmed, min(number, l.starts.number))
 	l.starts.changed()
 }
 
@@ -315,13 +315,13 @@ func (p *Pool) Announce(ctx context.Context, s Start) error {
 	ctx, cancel := context.WithTimeout(ctx, announceFor)
 	defer cancel()
 	stop := time.AfterFunc(patientAfter, func() {
-		if p.patient.Add(1) > maxPatient {
+		if p.waitingSignIns.Add(1) > maxPatient {
 			cancel()
 		}
 	})
 	defer func() {
 		if !stop.Stop() {
-			p.patient.Add(-1)
+			p.waitingSignIns.Add(-1)
 		}
 	}()
 
@@ -340,9 +340,9 @@ func (p *Pool) announced(ctx context.Context, l *link, number uint64, began time
 	defer look.Stop()
 	for {
 		l.mu.Lock()
-		heard := l.starts.heard >= number
-		knows := l.starts.knows
-		since := l.starts.since
+		heard := l.starts.confirmed >= number
+		knows := l.starts.confirms
+		since := l.starts.connectedAt
 		change := l.starts.change
 		l.mu.Unlock()
 
@@ -362,7 +362,7 @@ func (p *Pool) announced(ctx context.Context, l *link, number uint64, began time
 // mustWaitFor reports whether a sign-in must go on waiting for a peer that has not confirmed.
 func (p *Pool) mustWaitFor(l *link, knows bool, since, began time.Time) bool {
 	now := p.cfg.Now()
-	if l.gone.Load() {
+	if l.refused.Load() {
 		return false // its host refused the connection: nobody listens there
 	}
 

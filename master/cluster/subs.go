@@ -298,19 +298,19 @@ func (p *Pool) findGonePeers(now time.Time) (gone map[string]time.Time) {
 		}
 
 		here := m.Linked && m.Alive
-		if p.here[m.ID] && !here {
+		if p.aliveAtTick[m.ID] && !here {
 			gone[m.ID] = m.Heard
 		}
 
-		p.here[m.ID], members[m.ID] = here, true
+		p.aliveAtTick[m.ID], members[m.ID] = here, true
 	}
 
-	for id, here := range p.here {
+	for id, here := range p.aliveAtTick {
 		if !members[id] { // it was removed, and its minions go to other masters
 			if here {
 				gone[id] = now
 			}
-			delete(p.here, id)
+			delete(p.aliveAtTick, id)
 		}
 	}
 

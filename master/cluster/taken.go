@@ -36,7 +36,7 @@ func (l *link) tellTaken(list ...[16]byte) {
 	l.mu.Lock()
 	l.taken = append(l.taken, list...)
 	if n := len(l.taken) - maxTaken; n > 0 {
-		l.lost += uint64(n)
+		l.lostControl += uint64(n)
 		l.taken = append(l.taken[:0:0], l.taken[n:]...)
 	}
 	l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *link) tellTaken(list ...[16]byte) {
 
 // allTaken queues all taken requests for a new connection.
 func (l *link) allTaken() {
-	if h := l.p.handler.Load(); h != nil {
+	if h := l.pool.handler.Load(); h != nil {
 		l.tellTaken((*h).OwnNonces(maxTaken)...)
 	}
 }
@@ -92,7 +92,7 @@ func (p *Pool) heardTaken(data []byte) error {
 	p.mu.Lock()
 	h := p.handler.Load()
 	if h == nil { // Serve passes it on later
-		p.early = append(p.early, list[:min(len(list), maxTaken-len(p.early))]...)
+		p.earlyTaken = append(p.earlyTaken, list[:min(len(list), maxTaken-len(p.earlyTaken))]...)
 	}
 	p.mu.Unlock()
 

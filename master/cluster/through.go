@@ -44,7 +44,7 @@ func (p *Pool) between(l *link) (list []*link) {
 
 // relayPeer returns the master that relays the link, or "" when the link is direct.
 func (l *link) relayPeer() string {
-	if by := l.by.Load(); by != nil {
+	if by := l.relayedBy.Load(); by != nil {
 		return *by
 	}
 	return ""
@@ -52,17 +52,17 @@ func (l *link) relayPeer() string {
 
 // openDirect opens a TCP connection to the link's master.
 func (l *link) openDirect(limit time.Duration) (net.Conn, error) {
-	d := net.Dialer{Timeout: limit, KeepAliveConfig: keepAlive, Control: l.p.cfg.control}
-	if a, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(l.p.cfg.Address, "0")); err == nil {
+	d := net.Dialer{Timeout: limit, KeepAliveConfig: keepAlive, Control: l.pool.cfg.control}
+	if a, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(l.pool.cfg.Address, "0")); err == nil {
 		d.LocalAddr = a // the name that peers know us by
 	}
-	return d.DialContext(l.ctx, "tcp", l.p.cfg.dialAddress(l.id))
+	return d.DialContext(l.ctx, "tcp", l.pool.cfg.dialAddress(l.id))
 }
 
 // secure performs the TLS handshake and checks the key of the other end. On failure it closes the
 // connection.
 func (l *link) secure(raw net.Conn, limit time.Duration) (net.Conn, error) {
-	t := tls.Client(raw, l.p.tls)
+	t := tls.Client(raw, l.pool.tls)
 	ctx, cancel := context.WithTimeout(l.ctx, limit)
 	defer cancel()
 
@@ -138,7 +138,7 @@ func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
 // relayConnection relays a member's connection to another member on request, until either end
 // closes.
 func (k *conn) relayConnection(br *bufio.Reader, w net.Conn, data []byte) error {
-	p := k.in.p
+	p := k.inbox.pool
 	m, err := unpackOwnMap(data)
 	if err != nil {
 		return err

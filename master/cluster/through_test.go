@@ -100,8 +100,8 @@ func TestThroughRefused(t *testing.T) {
 	a, b, c := ms[0], ms[1], ms[2]
 	try := func(p *Pool, to string) {
 		t.Helper()
-		l := &link{p: p, id: to, ctx: t.Context()}
-		other := &link{p: p, id: b.cfg.ID, ctx: t.Context()}
+		l := &link{pool: p, id: to, ctx: t.Context()}
+		other := &link{pool: p, id: b.cfg.ID, ctx: t.Context()}
 		if c, err := l.through(other); err == nil {
 			_ = c.Close()
 			t.Errorf("connected to %.20q", to)

@@ -57,11 +57,11 @@ func (l *Loader) Load(path string) (*Master, error) {
 
 	r := &reader{origins: make(map[string]origin), places: make(map[string]origin)}
 	a := &assembly{
-		loader: l,
-		reader: r,
-		opts:   opts,
-		over:   r.overrides(path, opts.Str("default_include")),
-		known:  builtin().options,
+		loader:    l,
+		reader:    r,
+		opts:      opts,
+		fromFiles: r.overrides(path, opts.Str("default_include")),
+		known:     builtin().options,
 	}
 
 	opts.Set("user", l.defaultUser())
@@ -96,9 +96,9 @@ const notKnown = "kept for renderers and modules"
 type assembly struct {
 	loader *Loader
 	*reader
-	opts  *value.Map // the defaults; later the complete options
-	over  *value.Map // the options set by files
-	known map[string]option
+	opts      *value.Map // the defaults; later the complete options
+	fromFiles *value.Map // the options set by files
+	known     map[string]option
 }
 
 // addFault adds a fault of an option.
@@ -129,7 +129,7 @@ func (a *assembly) remark(l slog.Level, option, format string, args ...any) {
 
 // checkTypes checks the types of the options in the files and copies them over the defaults.
 func (a *assembly) checkTypes() {
-	for k, v := range a.over.All() {
+	for k, v := range a.fromFiles.All() {
 		name, ok := k.(string)
 		if !ok {
 			continue // reported when it was read
@@ -261,16 +261,16 @@ func (a *assembly) deriveOptions() {
 // formerNames translates options that were renamed, and options that imply others.
 func (a *assembly) formerNames() {
 	o := a.opts
-	if dir := a.over.Str("log_dir"); dir != "" {
-		if f := a.over.Str("log_file"); f == "" {
+	if dir := a.fromFiles.Str("log_dir"); dir != "" {
+		if f := a.fromFiles.Str("log_file"); f == "" {
 			o.Set("log_file", filepath.Join(dir, "master"))
 		} else if !filepath.IsAbs(f) {
 			o.Set("log_file", filepath.Join(dir, f))
 		}
 	}
 
-	if v, ok := a.over.Get("cluster_port"); ok {
-		if _, set := a.over.Get("cluster_pool_port"); !set {
+	if v, ok := a.fromFiles.Get("cluster_port"); ok {
+		if _, set := a.fromFiles.Get("cluster_pool_port"); !set {
 			a.remark(slog.LevelWarn, "cluster_port", "option is deprecated, use cluster_pool_port")
 			if c, err := coerce(v, []string{"int"}); err == nil {
 				o.Set("cluster_pool_port", c)
@@ -278,8 +278,8 @@ func (a *assembly) formerNames() {
 		}
 	}
 
-	if h, ok := a.over.Int("keep_jobs"); ok {
-		if _, set := a.over.Get("keep_jobs_seconds"); !set {
+	if h, ok := a.fromFiles.Int("keep_jobs"); ok {
+		if _, set := a.fromFiles.Get("keep_jobs_seconds"); !set {
 			a.remark(slog.LevelWarn, "keep_jobs",
 				"Salt 3008 does not read the option, nor does this master; write keep_jobs_seconds: %d",
 				h*3600)

@@ -49,7 +49,7 @@ func (a *assembly) checkLog(m *Master) {
 	}
 
 	for _, option := range []string{"log_fmt_console", "log_fmt_logfile", "log_fmt_jid", "log_fmt_minion_id"} {
-		format := a.over.Str(option)
+		format := a.fromFiles.Str(option)
 		if format == "" {
 			continue
 		}

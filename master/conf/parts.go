@@ -137,7 +137,7 @@ func (p *part) rowAt(path []string) *part {
 func (a *assembly) checkParts() {
 	all := builtinParts()
 	for _, name := range all.keyNames() {
-		set, given := a.over.Get(name)
+		set, given := a.fromFiles.Get(name)
 		if !given || a.known[name].ignored() {
 			continue
 		}

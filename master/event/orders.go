@@ -56,128 +56,128 @@ const (
 
 // rule defines who may give an order.
 type rule struct {
-	tags    string // for messages and documentation
-	does    string // what the order is, for messages
-	matches func(tag string) bool
-	here    []Origin // origins of local events that this master obeys
-	keyed   bool     // and only with the key of the master's account
-	peers   []Origin // makers of a peer's events that a master obeys
-	stays   bool     // the event is never passed to peers
+	tags       string // for messages and documentation
+	action     string // what the order is, for messages
+	matches    func(tag string) bool
+	origins    []Origin // origins of local events that this master obeys
+	needsKey   bool     // and only with the key of the master's account
+	peerMakers []Origin // makers of a peer's events that a master obeys
+	staysLocal bool     // the event is never passed to peers
 }
 
 var rules = [orders]rule{
 	JobStart: {
-		tags:    "`salt/job/<jid>/new`",
-		does:    "the start of a job",
-		matches: ofJob("new"),
-		peers:   []Origin{Internal, Unknown},
+		tags:       "`salt/job/<jid>/new`",
+		action:     "the start of a job",
+		matches:    ofJob("new"),
+		peerMakers: []Origin{Internal, Unknown},
 	},
 	JobPublish: {
-		tags:    "`salt/job/<jid>/publish`",
-		does:    "a job for minions",
-		matches: ofJob("publish"),
-		peers:   []Origin{Internal, Unknown},
+		tags:       "`salt/job/<jid>/publish`",
+		action:     "a job for minions",
+		matches:    ofJob("publish"),
+		peerMakers: []Origin{Internal, Unknown},
 	},
 	JobReturn: {
-		tags:    "`salt/job/<jid>/ret/<id>`",
-		does:    "the return of a minion",
-		matches: func(tag string) bool { return Returner(tag) != "" },
-		here:    []Origin{Minion},
-		peers:   []Origin{Minion, Unknown},
+		tags:       "`salt/job/<jid>/ret/<id>`",
+		action:     "the return of a minion",
+		matches:    func(tag string) bool { return Returner(tag) != "" },
+		origins:    []Origin{Minion},
+		peerMakers: []Origin{Minion, Unknown},
 	},
 	BatchKeep: {
 		tags:    "`salt/batch/<jid>/new`, `progress`, `complete`, `halted`, with the state of a tool",
-		does:    "the state of a batch",
+		action:  "the state of a batch",
 		matches: ofBatch("new", "progress", "complete", "halted"),
-		here:    []Origin{Socket},
+		origins: []Origin{Socket},
 	},
 	BatchAdopt: {
 		tags:    "`salt/batch/<jid>/new`, with the state in the folder of the job",
-		does:    "a batch",
+		action:  "a batch",
 		matches: ofBatch("new"),
-		here:    []Origin{Socket},
+		origins: []Origin{Socket},
 	},
 	BatchDrive: {
-		tags:    "`salt/batch/<jid>/new`, with a state for the master",
-		does:    "a batch",
-		matches: ofBatch("new"),
-		here:    []Origin{Socket},
-		keyed:   true,
+		tags:     "`salt/batch/<jid>/new`, with a state for the master",
+		action:   "a batch",
+		matches:  ofBatch("new"),
+		origins:  []Origin{Socket},
+		needsKey: true,
 	},
 	BatchStop: {
 		tags:    "`salt/batch/<jid>/stop`",
-		does:    "the end of a batch",
+		action:  "the end of a batch",
 		matches: ofBatch("stop"),
-		here:    []Origin{Socket},
+		origins: []Origin{Socket},
 	},
 	ReactorManage: {
-		tags:    "`salt/reactors/manage/…`, also below `salt/run/<jid>/`",
-		does:    "a change of the reactor",
-		matches: func(tag string) bool { return strings.Contains(tag, ManageSpace+"/") },
-		here:    []Origin{Internal, Socket, Runner},
-		keyed:   true,
+		tags:     "`salt/reactors/manage/…`, also below `salt/run/<jid>/`",
+		action:   "a change of the reactor",
+		matches:  func(tag string) bool { return strings.Contains(tag, ManageSpace+"/") },
+		origins:  []Origin{Internal, Socket, Runner},
+		needsKey: true,
 	},
 	KeyChange: {
-		tags:    "`salt/key`, `salt/auth`",
-		does:    "a change of a minion's key",
-		matches: exactly("salt/key", "salt/auth"),
-		peers:   []Origin{Internal, Socket, Unknown},
+		tags:       "`salt/key`, `salt/auth`",
+		action:     "a change of a minion's key",
+		matches:    exactly("salt/key", "salt/auth"),
+		peerMakers: []Origin{Internal, Socket, Unknown},
 	},
 	KeyRotate: {
-		tags:    "`rotate_cluster_aes_key`",
-		does:    "a new key of the cluster",
-		matches: exactly(TagClusterKey),
-		peers:   []Origin{Internal, Unknown},
+		tags:       "`rotate_cluster_aes_key`",
+		action:     "a new key of the cluster",
+		matches:    exactly(TagClusterKey),
+		peerMakers: []Origin{Internal, Unknown},
 	},
 	KeyRotated: {
-		tags:    "`key`",
-		does:    "a new key of the master",
-		matches: exactly("key"),
-		stays:   true,
+		tags:       "`key`",
+		action:     "a new key of the master",
+		matches:    exactly("key"),
+		staysLocal: true,
 	},
 	LoginLock: {
-		tags:    "`master/login/locked`",
-		does:    "a lock of a user",
-		matches: exactly(TagLoginLocked),
-		peers:   []Origin{Internal},
+		tags:       "`master/login/locked`",
+		action:     "a lock of a user",
+		matches:    exactly(TagLoginLocked),
+		peerMakers: []Origin{Internal},
 	},
 	GitFollow: {
-		tags:    "`master/git/serving`, `fetch`, `reload`",
-		does:    "a request about git remotes",
-		matches: exactly(TagGitServing, TagGitFetch, TagGitReload),
-		peers:   []Origin{Internal},
+		tags:       "`master/git/serving`, `fetch`, `reload`",
+		action:     "a request about git remotes",
+		matches:    exactly(TagGitServing, TagGitFetch, TagGitReload),
+		peerMakers: []Origin{Internal},
 	},
 	PillarClear: {
-		tags:    "`master/pillar_cache/clear`",
-		does:    "a request to forget pillars",
-		matches: exactly(TagPillarsCleared),
-		peers:   []Origin{Internal},
+		tags:       "`master/pillar_cache/clear`",
+		action:     "a request to forget pillars",
+		matches:    exactly(TagPillarsCleared),
+		peerMakers: []Origin{Internal},
 	},
 	ReactorRules: {
-		tags:    "`master/reactor/rules`",
-		does:    "a change of the reactor at another master",
-		matches: exactly(TagReactorRules),
-		peers:   []Origin{Internal},
+		tags:       "`master/reactor/rules`",
+		action:     "a change of the reactor at another master",
+		matches:    exactly(TagReactorRules),
+		peerMakers: []Origin{Internal},
 	},
 	ClusterTalk: {
-		tags:    "`cluster/…`",
-		does:    "a message between masters",
-		matches: tagsBelow("cluster/"),
-		stays:   true,
+		tags:       "`cluster/…`",
+		action:     "a message between masters",
+		matches:    tagsBelow("cluster/"),
+		staysLocal: true,
 	},
 	JobTalk: {
 		tags:    "`salt/job/<jid>/…`, `syndic/…`, `<jid>…`",
-		does:    "the course of a job",
+		action:  "the course of a job",
 		matches: aboutJob,
 	},
 	BatchTalk: {
 		tags:    "`salt/batch/<jid>/…`",
-		does:    "the course of a batch",
+		action:  "the course of a batch",
 		matches: tagsBelow(batchSpace),
 	},
 	RunResult: {
 		tags:    "`salt/run/<jid>/…`, `salt/wheel/<jid>/…`",
-		does:    "the result of a runner",
+		action:  "the result of a runner",
 		matches: tagsBelow("salt/run/", "salt/wheel/"),
 	},
 }
@@ -186,7 +186,7 @@ var rules = [orders]rule{
 // false: see [MayOrderBy].
 func MayOrder(e Event, o Order) bool {
 	r := rules[o]
-	return !r.keyed && r.allows(e)
+	return !r.needsKey && r.allows(e)
 }
 
 // MayOrderBy is [MayOrder] for orders that require the key of the master's account, which userKey
@@ -196,7 +196,7 @@ func MayOrderBy(e Event, o Order, userKey func() (string, error)) (bool, error) 
 	if !r.allows(e) {
 		return false, nil
 	}
-	if !r.keyed {
+	if !r.needsKey {
 		return true, nil
 	}
 	key, err := userKey()
@@ -211,9 +211,9 @@ func (r *rule) allows(e Event) bool {
 	if r.matches == nil || !r.matches(e.Tag) {
 		return false
 	}
-	maker, trusted := e.Origin, r.here
+	maker, trusted := e.Origin, r.origins
 	if e.Origin == Peer {
-		maker, trusted = e.Maker, r.peers
+		maker, trusted = e.Maker, r.peerMakers
 	}
 	if maker == Minion && Returner(e.Tag) != e.Minion {
 		return false // a minion may speak only for itself
@@ -229,7 +229,7 @@ func (r *rule) allows(e Event) bool {
 func Reserved(tag string) string {
 	for _, r := range rules {
 		if r.matches(tag) {
-			return r.does
+			return r.action
 		}
 	}
 	return ""
@@ -240,7 +240,7 @@ func Reserved(tag string) string {
 // here, and so does what a master tells only its own tools.
 func Travels(e Event) bool {
 	for _, r := range rules {
-		if r.matches(e.Tag) && (r.stays || len(r.peers) > 0 && !r.allows(e)) {
+		if r.matches(e.Tag) && (r.staysLocal || len(r.peerMakers) > 0 && !r.allows(e)) {
 			return false
 		}
 	}

@@ -168,7 +168,7 @@ func TestFreeTags(t *testing.T) {
 			e.Tag, e.Data = tag, data()
 			for o := range orders {
 				if MayOrder(e, o) {
-					t.Errorf("%s of %s orders %s", tag, m.name, rules[o].does)
+					t.Errorf("%s of %s orders %s", tag, m.name, rules[o].action)
 				}
 			}
 
@@ -282,12 +282,12 @@ func TestOrdersAreInTheDocs(t *testing.T) {
 
 	for _, r := range rules {
 		more := ""
-		if r.keyed {
+		if r.needsKey {
 			more = ", with the key"
 		}
 
-		row := fmt.Sprintf("| %s | %s | %s | %s |\n", r.tags, r.does, words(r.here, here, more),
-			words(r.peers, peers, ""))
+		row := fmt.Sprintf("| %s | %s | %s | %s |\n", r.tags, r.action, words(r.origins, here, more),
+			words(r.peerMakers, peers, ""))
 		if !strings.Contains(string(text), row) {
 			t.Errorf("docs/architecture.md lacks\n%s", row)
 		}

@@ -11,11 +11,11 @@ const batch = 64
 // reader is one connection on the pub socket. Its queue is bounded in bytes;
 // the frames in it are shared with the other readers.
 type reader struct {
-	conn *net.UnixConn
-	uid  uint32
-	wake chan struct{}
-	gone chan struct{} // closed when the other side has hung up
-	last chan struct{} // closed when no more frames will be queued
+	conn     *net.UnixConn
+	uid      uint32
+	wake     chan struct{}
+	gone     chan struct{} // closed when the other side has hung up
+	finished chan struct{} // closed when no more frames will be queued
 
 	mu    sync.Mutex
 	queue [][]byte
@@ -73,7 +73,7 @@ func (r *reader) takeBatch(out [][]byte) ([][]byte, int) {
 // writeFrames sends frames until the connection ends, or until all are sent and no more will come.
 func (r *reader) writeFrames() {
 	var room [batch][]byte
-	last := r.last
+	last := r.finished
 	for {
 		frames, size := r.takeBatch(room[:0])
 		if len(frames) == 0 && last == nil {

@@ -202,7 +202,7 @@ func (s *Server) Close() {
 	if first {
 		for r := range s.readers {
 			_ = r.conn.SetWriteDeadline(time.Now().Add(flushFor))
-			close(r.last)
+			close(r.finished)
 		}
 	}
 	s.mu.Unlock()
@@ -308,11 +308,11 @@ func (s *Server) addReader(c *net.UnixConn) error {
 	}
 
 	r := &reader{
-		conn: c,
-		uid:  uid,
-		wake: make(chan struct{}, 1),
-		gone: make(chan struct{}),
-		last: make(chan struct{}),
+		conn:     c,
+		uid:      uid,
+		wake:     make(chan struct{}, 1),
+		gone:     make(chan struct{}),
+		finished: make(chan struct{}),
 	}
 
 	s.readers[r] = struct{}{}

@@ -15,10 +15,10 @@ import (
 // Problems holds lasting faults. It logs them when they come and go, and the status file lists them
 // for the supervisor. It is safe for concurrent use.
 type Problems struct {
-	log *slog.Logger
-	now func() time.Time
-	mu  sync.Mutex
-	m   map[control.Fault]control.Problem
+	log    *slog.Logger
+	now    func() time.Time
+	mu     sync.Mutex
+	listed map[control.Fault]control.Problem
 }
 
 // ProblemFor is how long a problem stays listed after it last occurred, because the operation that
@@ -27,7 +27,7 @@ const ProblemFor = 10 * time.Minute
 
 // NewProblems returns an empty list.
 func NewProblems(log *slog.Logger, now func() time.Time) *Problems {
-	return &Problems{log: log, now: now, m: map[control.Fault]control.Problem{}}
+	return &Problems{log: log, now: now, listed: map[control.Fault]control.Problem{}}
 }
 
 // Report records a problem, or ends it when err is nil.
@@ -43,7 +43,7 @@ func (p *Problems) Report(what control.Fault, err error) {
 func (p *Problems) Set(what control.Fault, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old, ok := p.m[what]
+	old, ok := p.listed[what]
 	if !ok {
 		old = control.Problem{What: what, Since: p.now()}
 		p.log.Error("problem", "what", what, "error", err)
@@ -51,7 +51,7 @@ func (p *Problems) Set(what control.Fault, err error) {
 	old.Text = err.Error()
 	old.Count++
 	old.Last = p.now()
-	p.m[what] = old
+	p.listed[what] = old
 }
 
 // Clear ends a problem.
@@ -63,9 +63,9 @@ func (p *Problems) Clear(what control.Fault) {
 
 // endLocked ends a problem, if it is listed; mu is held.
 func (p *Problems) endLocked(what control.Fault) {
-	if old, ok := p.m[what]; ok {
+	if old, ok := p.listed[what]; ok {
 		p.log.Info("problem is over", "what", what, "lasted", p.now().Sub(old.Since).Round(time.Second))
-		delete(p.m, what)
+		delete(p.listed, what)
 	}
 }
 
@@ -73,7 +73,7 @@ func (p *Problems) endLocked(what control.Fault) {
 func (p *Problems) clearQuiet(what control.Fault, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.now().Sub(p.m[what].Last) > d {
+	if p.now().Sub(p.listed[what].Last) > d {
 		p.endLocked(what)
 	}
 }
@@ -82,11 +82,11 @@ func (p *Problems) clearQuiet(what control.Fault, d time.Duration) {
 func (p *Problems) List() []control.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := make([]control.Problem, 0, len(p.m))
-	for what, v := range p.m {
+	out := make([]control.Problem, 0, len(p.listed))
+	for what, v := range p.listed {
 		if p.now().Sub(v.Last) > ProblemFor {
 			p.log.Info("problem was not met again", "what", what, "for", ProblemFor)
-			delete(p.m, what)
+			delete(p.listed, what)
 			continue
 		}
 		out = append(out, v)

@@ -76,19 +76,19 @@ type ClusterConfig struct {
 // the queues of its peers.
 type Cluster struct {
 	*Local
-	cfg  ClusterConfig
-	vol  *volume
-	held *held
+	cfg    ClusterConfig
+	volume *volume
+	held   *held
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	mu       sync.Mutex
-	imported map[string]int64 // bytes of each segment that were read; ownSegment
-	records  map[string]int   // records of each segment imported since the start
-	again    map[string]int64 // bytes that an earlier run read, of the segments to read again
-	filling  map[string]bool  // jobs of an earlier run that are not in held yet
-	count    uint64
+	mu         sync.Mutex
+	imported   map[string]int64 // bytes of each segment that were read; ownSegment
+	records    map[string]int   // records of each segment imported since the start
+	rereadFrom map[string]int64 // bytes that an earlier run read, of the segments to read again
+	filling    map[string]bool  // jobs of an earlier run that are not in held yet
+	count      uint64
 }
 
 var _ Cache = (*Cluster)(nil)
@@ -97,15 +97,15 @@ var _ Cache = (*Cluster)(nil)
 // returns it imports the records in the folder, as far as that is quick.
 func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	c := &Cluster{
-		Local:    cfg.Local,
-		cfg:      cfg,
-		held:     newHeld(),
-		imported: map[string]int64{},
-		records:  map[string]int{},
-		again:    map[string]int64{},
+		Local:      cfg.Local,
+		cfg:        cfg,
+		held:       newHeld(),
+		imported:   map[string]int64{},
+		records:    map[string]int{},
+		rereadFrom: map[string]int64{},
 	}
 
-	c.vol = newVolume(cfg.Dir, cfg.ID, cfg.Local.cfg.Now, func(name string) {
+	c.volume = newVolume(cfg.Dir, cfg.ID, cfg.Local.cfg.Now, func(name string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.imported[name] = ownSegment
@@ -131,7 +131,7 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	first := make(chan struct{})
 
 	// The shared file system may hang, so Close waits for these goroutines only for a bounded time.
-	c.wg.Go(func() { c.vol.handOverLoop(ctx) })
+	c.wg.Go(func() { c.volume.handOverLoop(ctx) })
 	c.wg.Go(func() { c.follow(ctx, sync.OnceFunc(func() { close(first) })) })
 	select {
 	case <-first:
@@ -175,13 +175,13 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	}
 	if perr == nil || errors.Is(perr, ErrOnlyMaster) {
 		c.cfg.Degraded(nil)
-		c.vol.queueRecords(r.copy())
+		c.volume.queueRecords(r.copy())
 		return o.stored, nil
 	}
 
 	wait, cancel = context.WithTimeout(ctx, keepWait)
 	defer cancel()
-	switch verr := c.vol.addAndWait(wait, r.copy()); {
+	switch verr := c.volume.addAndWait(wait, r.copy()); {
 	case verr == nil:
 		c.cfg.Degraded(fmt.Errorf("returns are kept by this master and the shared folder: %w", perr))
 		return o.stored, nil
@@ -214,7 +214,7 @@ func (c *Cluster) Stage(
 	load *value.Map,
 	minions []string,
 ) (func(context.Context) error, error) {
-	return c.stageLoad(ctx, jid, load, minions, func(r *record) { c.vol.queueRecords(r) })
+	return c.stageLoad(ctx, jid, load, minions, func(r *record) { c.volume.queueRecords(r) })
 }
 
 // SaveLoad implements Cache.
@@ -252,7 +252,7 @@ func (c *Cluster) stageLoad(
 
 func (c *Cluster) holdRecord(peer string, r *record) {
 	if due := c.held.put(c.Local.cfg.Now(), peer, r); len(due) > 0 {
-		c.vol.queueRecords(due...)
+		c.volume.queueRecords(due...)
 	}
 }
 
@@ -260,7 +260,7 @@ func (c *Cluster) holdRecord(peer string, r *record) {
 // the master that replaces it finds them in the folder.
 func (c *Cluster) PeerLost(peer string) {
 	if due := c.held.popPeer(peer); len(due) > 0 {
-		c.vol.queueRecords(due...)
+		c.volume.queueRecords(due...)
 	}
 }
 
@@ -278,7 +278,7 @@ func (c *Cluster) follow(ctx context.Context, first func()) {
 
 		first()
 		if due := c.held.popDue(c.Local.cfg.Now()); len(due) > 0 {
-			c.vol.queueRecords(due...)
+			c.volume.queueRecords(due...)
 		}
 
 		select {
@@ -291,7 +291,7 @@ func (c *Cluster) follow(ctx context.Context, first func()) {
 
 // Import reads the new segments of the shared folder.
 func (c *Cluster) Import(ctx context.Context) error {
-	names, err := c.vol.listSegments()
+	names, err := c.volume.listSegments()
 	if err != nil {
 		return err
 	}
@@ -305,14 +305,14 @@ func (c *Cluster) Import(ctx context.Context) error {
 
 		c.mu.Lock()
 		read, done := c.imported[name], c.records[name]
-		before, again := c.again[name]
+		before, again := c.rereadFrom[name]
 		c.mu.Unlock()
 
 		if read == ownSegment {
 			continue
 		}
 
-		size, err := c.vol.segmentSize(name)
+		size, err := c.volume.segmentSize(name)
 		if err == nil && size == read {
 			continue
 		}
@@ -320,7 +320,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 		again = again && (size == before || before == ownSegment)
 		n := 0
 		if err == nil {
-			err = c.vol.readSegment(name, func(r *record) error {
+			err = c.volume.readSegment(name, func(r *record) error {
 				n++
 				if n <= done {
 					return nil // a segment only grows
@@ -344,7 +344,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 		changed = true
 		c.mu.Lock()
 		c.imported[name], c.records[name] = size, n
-		delete(c.again, name)
+		delete(c.rereadFrom, name)
 
 		if !again {
 			c.count += uint64(max(n-done, 0))
@@ -370,7 +370,7 @@ func (c *Cluster) saveImported(names []string, changed bool) error {
 	maps.DeleteFunc(c.imported,
 		func(n string, size int64) bool { return !there[n] && (size != ownSegment || madeAt(n) < hourAgo) })
 	maps.DeleteFunc(c.records, func(n string, _ int) bool { return !there[n] })
-	maps.DeleteFunc(c.again, func(n string, _ int64) bool { return !there[n] })
+	maps.DeleteFunc(c.rereadFrom, func(n string, _ int64) bool { return !there[n] })
 	var b bytes.Buffer
 	for _, n := range slices.Sorted(maps.Keys(c.imported)) {
 		fmt.Fprintf(&b, "%d %s\n", c.imported[n], n)
@@ -451,7 +451,7 @@ func contained(packed []byte, have []any) bool {
 // Clean implements Cache. It also removes old segments from the folder.
 func (c *Cluster) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	n, err := c.Local.Clean(ctx, keep)
-	c.vol.removeExpired(keep)
+	c.volume.removeExpired(keep)
 	return n, err
 }
 
@@ -483,5 +483,10 @@ type ClusterStats struct {
 func (c *Cluster) ClusterStats() ClusterStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return ClusterStats{Handed: c.vol.handed.Load(), Imported: c.count, Lost: c.vol.lost.Load(), Held: c.held.count()}
+	return ClusterStats{
+		Handed:   c.volume.handed.Load(),
+		Imported: c.count,
+		Lost:     c.volume.lost.Load(),
+		Held:     c.held.count(),
+	}
 }

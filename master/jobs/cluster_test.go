@@ -222,7 +222,7 @@ func TestHeldCopies(t *testing.T) {
 		t.Fatalf("%d held", n)
 	}
 
-	must(t, a.vol.addAndWait(context.Background()))
+	must(t, a.volume.addAndWait(context.Background()))
 	must(t, b.Import(context.Background()))
 	if n := b.ClusterStats().Held; n != 0 {
 		t.Errorf("%d held", n)
@@ -235,7 +235,7 @@ func TestHeldCopies(t *testing.T) {
 		b.SaveCopy(context.Background(), "10.0.0.4",
 			ReturnOf(value.NewMap("jid", jid1, "id", "m3", "return", "three"))))
 	b.PeerLost("10.0.0.4") // and this one at once
-	must(t, b.vol.addAndWait(context.Background()))
+	must(t, b.volume.addAndWait(context.Background()))
 
 	if n := b.ClusterStats().Held; n != 1 {
 		t.Errorf("%d held of a master that is there", n)
@@ -247,8 +247,8 @@ func TestHeldCopies(t *testing.T) {
 		t.Fatalf("due %v", due)
 	}
 
-	b.vol.queueRecords(due...)
-	must(t, b.vol.addAndWait(context.Background()))
+	b.volume.queueRecords(due...)
+	must(t, b.volume.addAndWait(context.Background()))
 	c := member(t, "10.0.0.3", shared, t.TempDir())
 	if c.has(t, "m1") != "one" || c.has(t, "m2") != "two" || c.has(t, "m3") != "three" {
 		t.Errorf("c has %q, %q and %q", c.has(t, "m1"), c.has(t, "m2"), c.has(t, "m3"))
@@ -289,10 +289,10 @@ func TestAwayAndDamaged(t *testing.T) {
 		must(t, a.save(fmt.Sprint("m", i), fmt.Sprint("v", i)))
 	}
 
-	must(t, a.vol.addAndWait(context.Background()))
+	must(t, a.volume.addAndWait(context.Background()))
 	must(t, os.WriteFile(filepath.Join(shared, "notes.txt"), []byte("x"), 0o600))
 	must(t, os.Mkdir(filepath.Join(shared, "10.0.0.9_0000000000000000001_0000000000000001.log"), 0o700))
-	names, err := a.vol.listSegments()
+	names, err := a.volume.listSegments()
 	must(t, err)
 	var path string
 	for _, n := range names {

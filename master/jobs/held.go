@@ -19,7 +19,7 @@ const (
 type held struct {
 	mu    sync.Mutex
 	list  []heldItem // oldest first; may still contain dropped copies
-	live  map[heldKey]*record
+	byKey map[heldKey]*record
 	bytes int
 }
 
@@ -29,13 +29,13 @@ type heldKey struct {
 }
 
 type heldItem struct {
-	key  heldKey
-	rec  *record
-	from string // the peer that took the record; "" after a restart
-	at   time.Time
+	key    heldKey
+	record *record
+	from   string // the peer that took the record; "" after a restart
+	at     time.Time
 }
 
-func newHeld() *held { return &held{live: map[heldKey]*record{}} }
+func newHeld() *held { return &held{byKey: map[heldKey]*record{}} }
 
 func keyOf(r *record) heldKey { return heldKey{r.kind, r.jid, r.id} }
 
@@ -44,13 +44,13 @@ func (h *held) put(now time.Time, from string, r *record) (due []*record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := keyOf(r)
-	if old := h.live[k]; old != nil {
+	if old := h.byKey[k]; old != nil {
 		h.bytes -= old.size()
 	}
-	h.live[k] = r
+	h.byKey[k] = r
 	h.bytes += r.size()
 	h.list = append(h.list, heldItem{k, r, from, now})
-	for h.bytes > heldBytes || len(h.list) > 4*len(h.live)+1024 {
+	for h.bytes > heldBytes || len(h.list) > 4*len(h.byKey)+1024 {
 		due = h.popLocked(due)
 	}
 	return due
@@ -60,10 +60,10 @@ func (h *held) popLocked(due []*record) []*record {
 	i := h.list[0]
 	h.list[0] = heldItem{}
 	h.list = h.list[1:]
-	if h.live[i.key] == i.rec {
-		delete(h.live, i.key)
-		h.bytes -= i.rec.size()
-		due = append(due, i.rec)
+	if h.byKey[i.key] == i.record {
+		delete(h.byKey, i.key)
+		h.bytes -= i.record.size()
+		due = append(due, i.record)
 	}
 	return due
 }
@@ -74,11 +74,11 @@ func (h *held) dropSeen(r *record) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := keyOf(r)
-	old := h.live[k]
+	old := h.byKey[k]
 	if old == nil {
 		return false
 	}
-	delete(h.live, k)
+	delete(h.byKey, k)
 	h.bytes -= old.size()
 	return true
 }
@@ -98,12 +98,12 @@ func (h *held) popPeer(peer string) (due []*record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.list = slices.DeleteFunc(h.list, func(i heldItem) bool {
-		if i.from != peer || h.live[i.key] != i.rec {
+		if i.from != peer || h.byKey[i.key] != i.record {
 			return false
 		}
-		delete(h.live, i.key)
-		h.bytes -= i.rec.size()
-		due = append(due, i.rec)
+		delete(h.byKey, i.key)
+		h.bytes -= i.record.size()
+		due = append(due, i.record)
 		return true
 	})
 	return due
@@ -113,7 +113,7 @@ func (h *held) popPeer(peer string) (due []*record) {
 func (h *held) addJobsTo(to map[string]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for k := range h.live {
+	for k := range h.byKey {
 		to[k.jid] = true
 	}
 }
@@ -121,5 +121,5 @@ func (h *held) addJobsTo(to map[string]bool) {
 func (h *held) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.live)
+	return len(h.byKey)
 }

@@ -33,10 +33,10 @@ type segment struct {
 
 // batch is a group of records that one fdatasync makes durable.
 type batch struct {
-	recs []*record
-	buf  []byte
-	done chan struct{}
-	err  error
+	records []*record
+	buf     []byte
+	done    chan struct{}
+	err     error
 }
 
 // journal is a log with group commit. One goroutine, commit, writes.
@@ -50,15 +50,15 @@ type journal struct {
 	// continue. err is not nil when the batch failed.
 	onCommit func(recs []*record, err error)
 
-	kick chan struct{}
+	wake chan struct{}
 	done chan struct{}
 	lock *os.File
 
-	mu     sync.Mutex
-	cur    *batch
-	closed bool
-	segs   []*segment // segments with records that are not yet files, and the last segment
-	next   uint64
+	mu         sync.Mutex
+	gathering  *batch
+	closed     bool
+	segments   []*segment // segments with records that are not yet files, and the last segment
+	nextNumber uint64
 
 	commits, records uint64 // under mu
 }
@@ -87,7 +87,7 @@ func openJournal(dir string, segBytes int64, log *slog.Logger) (*journal, error)
 		segBytes: segBytes,
 		log:      log,
 		lock:     lock,
-		kick:     make(chan struct{}, 1),
+		wake:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 	}, nil
 }
@@ -111,7 +111,7 @@ func (j *journal) leftSegments() ([]string, error) {
 	out := make([]string, len(nums))
 	for i, n := range nums {
 		out[i] = j.segmentPath(n)
-		j.next = n + 1
+		j.nextNumber = n + 1
 	}
 
 	return out, nil
@@ -129,19 +129,19 @@ func (j *journal) append(recs ...*record) (*batch, error) {
 		return nil, errClosed
 	}
 
-	if j.cur == nil {
-		j.cur = &batch{done: make(chan struct{})}
+	if j.gathering == nil {
+		j.gathering = &batch{done: make(chan struct{})}
 	}
 
-	b := j.cur
+	b := j.gathering
 	for _, r := range recs {
-		b.recs = append(b.recs, r)
+		b.records = append(b.records, r)
 		b.buf = r.appendTo(b.buf)
 	}
 	j.mu.Unlock()
 
 	select {
-	case j.kick <- struct{}{}:
+	case j.wake <- struct{}{}:
 	default:
 	}
 
@@ -164,8 +164,8 @@ func (j *journal) commit() {
 	var seg *segment
 	for {
 		j.mu.Lock()
-		b := j.cur
-		j.cur = nil
+		b := j.gathering
+		j.gathering = nil
 		closed := j.closed
 		j.mu.Unlock()
 
@@ -174,7 +174,7 @@ func (j *journal) commit() {
 				j.sealSegment(seg)
 				return
 			}
-			<-j.kick
+			<-j.wake
 			continue
 		}
 
@@ -182,23 +182,23 @@ func (j *journal) commit() {
 		j.mu.Lock()
 		j.commits++
 		if b.err == nil {
-			seg.pending += len(b.recs)
-			for _, r := range b.recs {
-				r.seg = seg
+			seg.pending += len(b.records)
+			for _, r := range b.records {
+				r.segment = seg
 				if j.noteJobs {
 					seg.jids[r.jid] = true
 				}
 			}
 
-			j.records += uint64(len(b.recs))
+			j.records += uint64(len(b.records))
 		}
 		j.mu.Unlock()
 
 		if b.err != nil {
-			j.log.Error("job journal: batch not written", "records", len(b.recs), "error", b.err)
+			j.log.Error("job journal: batch not written", "records", len(b.records), "error", b.err)
 		}
 
-		j.onCommit(b.recs, b.err)
+		j.onCommit(b.records, b.err)
 		close(b.done)
 	}
 }
@@ -220,7 +220,7 @@ func (j *journal) writeBatch(seg *segment, b *batch) (*segment, error) {
 	}
 
 	off := 0
-	for _, r := range b.recs {
+	for _, r := range b.records {
 		copy(b.buf[off:], seg.mark[:])
 		off += r.size()
 	}
@@ -263,11 +263,11 @@ func (j *journal) newSegment() (*segment, error) {
 		return nil, err
 	}
 
-	path := j.segmentPath(j.next)
+	path := j.segmentPath(j.nextNumber)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			j.next++
+			j.nextNumber++
 		}
 		return nil, err
 	}
@@ -298,9 +298,9 @@ func (j *journal) newSegment() (*segment, error) {
 		return nil, err
 	}
 
-	j.next++
+	j.nextNumber++
 	j.mu.Lock()
-	j.segs = append(j.segs, seg)
+	j.segments = append(j.segments, seg)
 	j.mu.Unlock()
 
 	return seg, nil
@@ -319,7 +319,7 @@ func (j *journal) sealSegment(seg *segment) {
 // retire removes a record from its segment's count after it has become files.
 func (j *journal) retire(r *record) {
 	j.mu.Lock()
-	r.seg.pending--
+	r.segment.pending--
 	j.mu.Unlock()
 }
 
@@ -329,7 +329,7 @@ func (j *journal) finished() []*segment {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var out []*segment
-	for _, s := range j.segs {
+	for _, s := range j.segments {
 		if s.sealed && s.pending == 0 {
 			out = append(out, s)
 		}
@@ -346,7 +346,7 @@ func (j *journal) remove(segs []*segment) error {
 			continue
 		}
 		j.mu.Lock()
-		j.segs = slices.DeleteFunc(j.segs, func(x *segment) bool { return x == s })
+		j.segments = slices.DeleteFunc(j.segments, func(x *segment) bool { return x == s })
 		j.mu.Unlock()
 	}
 	return errors.Join(errs...)
@@ -358,7 +358,7 @@ func (j *journal) close() {
 	j.closed = true
 	j.mu.Unlock()
 	select {
-	case j.kick <- struct{}{}:
+	case j.wake <- struct{}{}:
 	default:
 	}
 	<-j.done

@@ -69,7 +69,7 @@ type Local struct {
 	queue   *queue
 	known   *known
 
-	left     leftover                               // from the earlier run, with Config.Shared
+	leftover leftover                               // from the earlier run, with Config.Shared
 	unhanded atomic.Pointer[func() map[string]bool] // set by the Cluster
 
 	stop context.CancelFunc
@@ -197,7 +197,7 @@ func (c *Local) Stats() Stats {
 	c.journal.mu.Lock()
 	s.Records = c.journal.records
 	s.Commits = c.journal.commits
-	s.Segments = len(c.journal.segs)
+	s.Segments = len(c.journal.segments)
 	c.journal.mu.Unlock()
 	c.queue.mu.Lock()
 	s.QueueBytes = c.queue.bytes

@@ -29,7 +29,7 @@ type record struct {
 
 	// The fields below are not stored.
 	cost      int64    // room that the record takes in the queue
-	seg       *segment // its segment, once committed
+	segment   *segment // its segment, once committed
 	committed bool     // guarded by overlay.mu
 	done      chan struct{}
 	err       error         // valid once done is closed

@@ -11,7 +11,7 @@ import (
 // must start without room for its cache.
 func (c *Local) replay() error {
 	if c.cfg.Shared {
-		c.left = c.readUnhanded()
+		c.leftover = c.readUnhanded()
 	}
 
 	paths, err := c.journal.leftSegments()
@@ -43,7 +43,7 @@ func (c *Local) replay() error {
 	if err != nil || waiting > 0 { // the next checkpoint removes finished segments
 		c.stalled.Store(true)
 		c.log.Error("job cache cannot be written, trying again; the journal is kept", "waiting", waiting, "error", err)
-		c.journal.segs = segs
+		c.journal.segments = segs
 		return nil
 	}
 
@@ -66,7 +66,7 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 		}
 
 		if c.cfg.Shared {
-			c.left.addRecord(r)
+			c.leftover.addRecord(r)
 		}
 
 		if c.files.holdsReturn(r) {
@@ -115,7 +115,7 @@ func (c *Local) adoptRecord(seg *segment, r *record) {
 	if r.cost = int64(r.size()) + recordCost; !c.queue.room.TryAcquire(r.cost) {
 		r.cost = 0
 	}
-	r.seg = seg
+	r.segment = seg
 	seg.pending++
 	if seg.jids != nil {
 		seg.jids[r.jid] = true

@@ -32,15 +32,15 @@ const (
 
 // leftover describes the records that an earlier run may not have handed over.
 type leftover struct {
-	jids map[string]bool
-	at   time.Time // time of the oldest record, at the latest
+	jids  map[string]bool
+	since time.Time // time of the oldest record, at the latest
 }
 
 func (c *Local) unhandedPath() string { return filepath.Join(c.journal.dir, unhandedFile) }
 
 // readUnhanded reads the list of an earlier run. It skips invalid job ids.
 func (c *Local) readUnhanded() leftover {
-	l := leftover{jids: map[string]bool{}, at: c.cfg.Now()}
+	l := leftover{jids: map[string]bool{}, since: c.cfg.Now()}
 	b, err := durable.Read(c.unhandedPath(), maxFile)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +50,7 @@ func (c *Local) readUnhanded() leftover {
 	}
 
 	if st, err := os.Lstat(c.unhandedPath()); err == nil {
-		l.at = st.ModTime()
+		l.since = st.ModTime()
 	}
 
 	for line := range strings.Lines(string(b)) {
@@ -65,8 +65,8 @@ func (c *Local) readUnhanded() leftover {
 // addRecord adds a record of the journal.
 func (l *leftover) addRecord(r *record) {
 	l.jids[r.jid] = true
-	if at := time.Unix(0, r.time); at.Before(l.at) {
-		l.at = at
+	if at := time.Unix(0, r.time); at.Before(l.since) {
+		l.since = at
 	}
 }
 
@@ -79,7 +79,7 @@ func (c *Local) noteUnhanded(segs []*segment) error {
 	if f := c.unhanded.Load(); f != nil {
 		jids = (*f)()
 	} else {
-		jids = maps.Clone(c.left.jids)
+		jids = maps.Clone(c.leftover.jids)
 	}
 	for _, s := range segs {
 		maps.Copy(jids, s.jids)
@@ -162,7 +162,7 @@ func (c *Local) recordsOf(jid string) []*record {
 func (c *Cluster) unhandedNow() map[string]bool {
 	jids := map[string]bool{}
 	c.held.addJobsTo(jids)
-	c.vol.addJobsTo(jids)
+	c.volume.addJobsTo(jids)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.Copy(jids, c.filling)
@@ -172,14 +172,14 @@ func (c *Cluster) unhandedNow() map[string]bool {
 // forgetImported marks the segments to be read again in which an earlier run may have missed
 // records.
 func (c *Cluster) forgetImported() {
-	c.filling = maps.Clone(c.left.jids)
+	c.filling = maps.Clone(c.leftover.jids)
 	if len(c.filling) == 0 {
 		return
 	}
-	since := fmt.Sprintf("%019d", c.left.at.Add(-heldFor-handSegmentT).UnixNano())
+	since := fmt.Sprintf("%019d", c.leftover.since.Add(-heldFor-handSegmentT).UnixNano())
 	for name, size := range c.imported {
 		if madeAt(name) >= since {
-			c.again[name] = size
+			c.rereadFrom[name] = size
 			delete(c.imported, name)
 		}
 	}
@@ -188,7 +188,7 @@ func (c *Cluster) forgetImported() {
 // holdLeftover adds the records that an earlier run may not have handed over to held.
 func (c *Cluster) holdLeftover() {
 	n := 0
-	for _, jid := range slices.Sorted(maps.Keys(c.left.jids)) {
+	for _, jid := range slices.Sorted(maps.Keys(c.leftover.jids)) {
 		recs := c.recordsOf(jid)
 		for _, r := range recs {
 			c.holdRecord("", r)
@@ -202,6 +202,6 @@ func (c *Cluster) holdLeftover() {
 
 	if n > 0 {
 		c.cfg.Log.Info("looking whether the shared folder has what was taken before the restart", "jobs",
-			len(c.left.jids), "records", n)
+			len(c.leftover.jids), "records", n)
 	}
 }

@@ -22,8 +22,8 @@ func crashed(t *testing.T, dir string) string {
 func (f *fellow) handOver(t *testing.T) {
 	t.Helper()
 	f.wait(heldFor + time.Second)
-	f.vol.queueRecords(f.held.popDue(f.now())...)
-	must(t, f.vol.addAndWait(context.Background()))
+	f.volume.queueRecords(f.held.popDue(f.now())...)
+	must(t, f.volume.addAndWait(context.Background()))
 }
 
 // TestUnhandedAfterRestart: a copy whose first master is gone for good is
@@ -78,10 +78,10 @@ func TestUnhandedSeen(t *testing.T) {
 	a, b := member(t, "10.0.0.1", shared, t.TempDir()), member(t, "10.0.0.2", shared, dir)
 	a.peers.to = []*Cluster{b.Cluster}
 	must(t, a.save("m1", "one"))
-	must(t, a.vol.addAndWait(context.Background()))
+	must(t, a.volume.addAndWait(context.Background()))
 	must(t, b.Import(context.Background()))
 	must(t, b.save("m2", "two"))
-	must(t, b.vol.addAndWait(context.Background()))
+	must(t, b.volume.addAndWait(context.Background()))
 
 	if n := b.ClusterStats().Held; n != 0 {
 		t.Fatalf("%d held", n)
@@ -91,12 +91,12 @@ func TestUnhandedSeen(t *testing.T) {
 
 	// The load that m1's return made is handed over by nobody but b. Of its own
 	// segment b may not have noted yet that it is its own.
-	if s := after.ClusterStats(); s.Held > 2 || s.Imported > 1 || !after.left.jids[jid1] {
+	if s := after.ClusterStats(); s.Held > 2 || s.Imported > 1 || !after.leftover.jids[jid1] {
 		t.Errorf("%+v", s)
 	}
 
 	after.held.mu.Lock()
-	for k := range after.held.live {
+	for k := range after.held.byKey {
 		if k.kind == kindReturn {
 			t.Errorf("the return of %s is held", k.id)
 		}
@@ -122,8 +122,8 @@ func TestUnhandedHostile(t *testing.T) {
 	for _, text := range []string{"../../etc\n\x00\xff\n" + jid1 + "\n20990101000000000000\n", "\n\n\n"} {
 		must(t, os.WriteFile(path, []byte(text), 0o600))
 		b = member(t, "10.0.0.2", shared, dir)
-		if len(b.left.jids) > 2 || b.has(t, "m1") != "one" {
-			t.Errorf("%q: %v", text, b.left.jids)
+		if len(b.leftover.jids) > 2 || b.has(t, "m1") != "one" {
+			t.Errorf("%q: %v", text, b.leftover.jids)
 		}
 		b.end(t)
 	}

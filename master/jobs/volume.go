@@ -38,25 +38,25 @@ var handedName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,255}_[0-9]{19}_[0-9a-f]{
 // written and synced by the one master that created it. Only the goroutine of handOverLoop writes
 // to the folder. It may hang there; callers wait for it only as long as their contexts allow.
 type volume struct {
-	dir, id string
-	log     *slog.Logger
-	now     func() time.Time
-	own     func(name string) // called with the name of each segment before the segment exists
+	dir, id  string
+	log      *slog.Logger
+	now      func() time.Time
+	announce func(name string) // called with the name of each segment before the segment exists
 
-	cur      *os.File // segment that is being written; used by handOverLoop only
-	curMark  mark
-	curBytes int
-	curSince time.Time
+	segment      *os.File // segment that is being written; used by handOverLoop only
+	segmentMark  mark
+	segmentBytes int
+	segmentSince time.Time
 
-	kick    chan struct{}
-	full    chan struct{}
-	stopped chan struct{}
+	wake       chan struct{}
+	fullSignal chan struct{}
+	stopped    chan struct{}
 
 	mu      sync.Mutex
 	waiting []*record
 	writing []*record // records that flushWaiting is writing
 	bytes   int
-	next    *handing
+	pending *handing
 
 	handed, lost atomic.Uint64 // numbers of records
 	failing      atomic.Bool
@@ -70,15 +70,15 @@ type handing struct {
 
 func newVolume(dir, id string, now func() time.Time, own func(string), log *slog.Logger) *volume {
 	return &volume{
-		dir:     dir,
-		id:      id,
-		log:     log,
-		now:     now,
-		own:     own,
-		kick:    make(chan struct{}, 1),
-		full:    make(chan struct{}, 1),
-		stopped: make(chan struct{}),
-		next:    &handing{done: make(chan struct{})},
+		dir:        dir,
+		id:         id,
+		log:        log,
+		now:        now,
+		announce:   own,
+		wake:       make(chan struct{}, 1),
+		fullSignal: make(chan struct{}, 1),
+		stopped:    make(chan struct{}),
+		pending:    &handing{done: make(chan struct{})},
 	}
 }
 
@@ -107,17 +107,17 @@ func (v *volume) queueRecords(recs ...*record) *handing {
 	}
 
 	if v.bytes >= handBytes {
-		signal(v.full)
+		signal(v.fullSignal)
 	}
 
-	return v.next
+	return v.pending
 }
 
 // addAndWait queues records and waits until they are safe in the folder. Records that arrive
 // meanwhile share the next segment.
 func (v *volume) addAndWait(ctx context.Context, recs ...*record) error {
 	h := v.queueRecords(recs...)
-	signal(v.kick)
+	signal(v.wake)
 	select {
 	case <-h.done:
 		return h.err
@@ -136,13 +136,13 @@ func (v *volume) handOverLoop(ctx context.Context) {
 
 	for {
 		select {
-		case <-v.kick:
-		case <-v.full:
+		case <-v.wake:
+		case <-v.fullSignal:
 		case <-t.C:
 		case <-ctx.Done():
 			v.flushWaiting()
-			if v.cur != nil {
-				_ = v.cur.Close()
+			if v.segment != nil {
+				_ = v.segment.Close()
 			}
 			return
 		}
@@ -164,11 +164,11 @@ func (v *volume) addJobsTo(to map[string]bool) {
 
 func (v *volume) flushWaiting() {
 	v.mu.Lock()
-	recs, h := v.waiting, v.next
+	recs, h := v.waiting, v.pending
 	v.waiting = nil
 	v.writing = recs
 	v.bytes = 0
-	v.next = &handing{done: make(chan struct{})}
+	v.pending = &handing{done: make(chan struct{})}
 	v.mu.Unlock()
 
 	defer close(h.done)
@@ -205,12 +205,12 @@ func (v *volume) flushWaiting() {
 // writeRecords appends records to the segment and syncs it. After an error the content of the
 // segment is unknown, so the next call begins a new one.
 func (v *volume) writeRecords(recs []*record) error {
-	if v.cur != nil && (v.curBytes >= handSegment || v.now().Sub(v.curSince) > handSegmentT) {
-		_ = v.cur.Close()
-		v.cur = nil
+	if v.segment != nil && (v.segmentBytes >= handSegment || v.now().Sub(v.segmentSince) > handSegmentT) {
+		_ = v.segment.Close()
+		v.segment = nil
 	}
 
-	if v.cur == nil {
+	if v.segment == nil {
 		if err := v.beginSegment(); err != nil {
 			return fmt.Errorf("make a segment: %w", err)
 		}
@@ -220,27 +220,27 @@ func (v *volume) writeRecords(recs []*record) error {
 	for _, r := range recs {
 		at := len(buf)
 		buf = r.appendTo(buf)
-		copy(buf[at:], v.curMark[:])
+		copy(buf[at:], v.segmentMark[:])
 	}
 
-	_, err := v.cur.Write(buf)
+	_, err := v.segment.Write(buf)
 	if err == nil {
-		err = v.cur.Sync()
+		err = v.segment.Sync()
 	}
 
 	if err != nil {
-		_ = v.cur.Close()
-		v.cur = nil
+		_ = v.segment.Close()
+		v.segment = nil
 		return fmt.Errorf("write a segment: %w", err)
 	}
 
-	v.curBytes += len(buf)
+	v.segmentBytes += len(buf)
 	return nil
 }
 
 // beginSegment creates a segment with its head under a temporary name and renames it.
 func (v *volume) beginSegment() error {
-	_, _ = crand.Read(v.curMark[:]) // never fails
+	_, _ = crand.Read(v.segmentMark[:]) // never fails
 	name := fmt.Sprintf("%s_%019d_%016x.log", v.id, v.now().UnixNano(), rand.Uint64())
 	tmp := filepath.Join(v.dir, "."+name)
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -248,12 +248,12 @@ func (v *volume) beginSegment() error {
 		return err
 	}
 
-	_, err = f.Write(append([]byte(segmentMagic), v.curMark[:]...))
+	_, err = f.Write(append([]byte(segmentMagic), v.segmentMark[:]...))
 	if err == nil {
 		err = f.Sync()
 	}
 	if err == nil {
-		v.own(name)
+		v.announce(name)
 		err = os.Rename(tmp, filepath.Join(v.dir, name))
 	}
 	if err == nil {
@@ -266,9 +266,9 @@ func (v *volume) beginSegment() error {
 		return err
 	}
 
-	v.cur = f
-	v.curBytes = 0
-	v.curSince = v.now()
+	v.segment = f
+	v.segmentBytes = 0
+	v.segmentSince = v.now()
 	return nil
 }
 

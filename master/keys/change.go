@@ -91,14 +91,14 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 			if n := s.Count(Rejected); n >= s.cfg.MaxPending {
 				return fmt.Errorf("store a rejected key: %w (%d)", ErrPendingFull, n)
 			}
-			if err := s.pend.chargeRefused(from); err != nil {
+			if err := s.pending.chargeRefused(from); err != nil {
 				return err
 			}
 		}
 	}
 
 	defer s.lockID(id)()
-	if s.in != nil && s.in.master != "" && old.State == None && st != Rejected {
+	if s.incoming != nil && s.incoming.master != "" && old.State == None && st != Rejected {
 		if _, ok := s.Lookup(id); ok {
 			return fmt.Errorf("store the key of %q as %s: %w", id, st, ErrChanged)
 		}
@@ -107,7 +107,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 		}
 	}
 
-	if s.in != nil && (old.file == nil || old.file.claim != nil) {
+	if s.incoming != nil && (old.file == nil || old.file.claim != nil) {
 		if err := s.settleAll(id); err != nil {
 			return err
 		}
@@ -268,7 +268,7 @@ func (s *Store) Move(id string, to State) error {
 	from, f := s.effective(id)
 	s.mu.RUnlock()
 
-	if s.in != nil && (f == nil || f.claim != nil) {
+	if s.incoming != nil && (f == nil || f.claim != nil) {
 		if err := s.settleAll(id); err != nil {
 			return fmt.Errorf("move the key of %q to %s: %w", id, to, err)
 		}
@@ -361,7 +361,7 @@ func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
 		return fmt.Errorf("store the denied key of %q: %w", id, err)
 	}
 
-	if err := s.pend.chargeRefused(from); err != nil {
+	if err := s.pending.chargeRefused(from); err != nil {
 		return err
 	}
 	defer s.lockID(id)()

@@ -26,19 +26,19 @@ func (s *Store) claimID(id string, st State, pem string) error {
 	}
 
 	c := &claim{id: id, state: st, pem: crypt.NormalizePEM(pem)}
-	if err := s.in.addClaim(c); err != nil {
+	if err := s.incoming.addClaim(c); err != nil {
 		return fail(err)
 	}
 
-	for s.in.unread(id) {
+	for s.incoming.unread(id) {
 		time.Sleep(50 * time.Millisecond)
-		if err := s.in.listFresh(); err != nil {
+		if err := s.incoming.listFresh(); err != nil {
 			return fail(err)
 		}
 	}
 
-	for _, o := range s.in.claimsOf(id) {
-		if o == c || o.sameKey(c) || !s.in.isWaiting(o) {
+	for _, o := range s.incoming.claimsOf(id) {
+		if o == c || o.sameKey(c) || !s.incoming.isWaiting(o) {
 			continue
 		}
 
@@ -46,18 +46,18 @@ func (s *Store) claimID(id string, st State, pem string) error {
 			return fail(err)
 		}
 
-		if err := s.in.listFresh(); err != nil { // the other one may have withdrawn its claim, too
+		if err := s.incoming.listFresh(); err != nil { // the other one may have withdrawn its claim, too
 			return fail(err)
 		}
 
-		if s.in.isWaiting(o) {
+		if s.incoming.isWaiting(o) {
 			s.applyFound(id, map[State]*keyFile{o.state: s.claimed(o)})
 		}
 
 		return fail(ErrChanged)
 	}
 
-	if !s.in.isWaiting(c) {
+	if !s.incoming.isWaiting(c) {
 		return fail(ErrChanged) // removed already
 	}
 
@@ -86,7 +86,7 @@ func (s *Store) realFile(id string) *keyFile {
 
 // takeIncoming updates the index from the incoming files.
 func (s *Store) takeIncoming() {
-	for _, id := range s.in.takeChanged() {
+	for _, id := range s.incoming.takeChanged() {
 		s.takeClaims(id)
 	}
 }
@@ -94,7 +94,7 @@ func (s *Store) takeIncoming() {
 func (s *Store) takeClaims(id string) {
 	defer s.lockID(id)()
 	for _, st := range lookupOrder {
-		if f := s.keyFileOf(st, id); f != nil && f.claim != nil && !s.in.isWaiting(f.claim) {
+		if f := s.keyFileOf(st, id); f != nil && f.claim != nil && !s.incoming.isWaiting(f.claim) {
 			_ = s.examineLocked(id, lookupOrder[:]...)
 			break
 		}
@@ -108,8 +108,8 @@ func (s *Store) takeClaims(id string) {
 		return
 	}
 
-	for _, c := range s.in.claimsOf(id) {
-		if s.in.isWaiting(c) {
+	for _, c := range s.incoming.claimsOf(id) {
+		if s.incoming.isWaiting(c) {
 			s.applyFound(id, map[State]*keyFile{c.state: s.claimed(c)})
 			return
 		}
@@ -119,16 +119,16 @@ func (s *Store) takeClaims(id string) {
 // settleAll creates the files of all claims for an id before somebody changes its key; the stripe
 // is held.
 func (s *Store) settleAll(id string) error {
-	if s.in == nil {
+	if s.incoming == nil {
 		return nil
 	}
 
-	if err := s.in.listFresh(); err != nil {
+	if err := s.incoming.listFresh(); err != nil {
 		return err
 	}
 
-	for _, c := range s.in.claimsOf(id) {
-		if s.in.isWaiting(c) {
+	for _, c := range s.incoming.claimsOf(id) {
+		if s.incoming.isWaiting(c) {
 			if err := s.fileClaim(c); err != nil {
 				return err
 			}
@@ -152,7 +152,7 @@ func (s *Store) fileClaim(c *claim) (err error) {
 
 func (s *Store) settleOnce(c *claim) error {
 	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", c.state, c.id, err) }
-	if !s.in.isUnsettled(c) {
+	if !s.incoming.isUnsettled(c) {
 		return nil
 	}
 
@@ -163,8 +163,8 @@ func (s *Store) settleOnce(c *claim) error {
 	if f := s.realFile(c.id); f != nil {
 		return s.settled(c, f)
 	}
-	if !s.in.isWaiting(c) { // it had a file, which is gone
-		s.in.finish(c, true)
+	if !s.incoming.isWaiting(c) { // it had a file, which is gone
+		s.incoming.finish(c, true)
 		return nil
 	}
 
@@ -215,8 +215,8 @@ func (s *Store) settleOnce(c *claim) error {
 		return s.examineLocked(c.id, lookupOrder[:]...)
 	}
 
-	s.in.filed.Add(1)
-	s.in.finish(c, true)
+	s.incoming.filed.Add(1)
+	s.incoming.finish(c, true)
 	s.applyFound(c.id, map[State]*keyFile{c.state: f})
 	return nil
 }
@@ -258,7 +258,7 @@ func (s *Store) settled(c *claim, f *keyFile) error {
 		break
 	}
 
-	s.in.finish(c, true)
+	s.incoming.finish(c, true)
 	return nil
 }
 
@@ -267,36 +267,36 @@ func (s *Store) settled(c *claim, f *keyFile) error {
 func (in *incoming) finish(c *claim, sure bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	c.done, c.sure = true, c.sure || sure
+	c.hasFile, c.noSecondFile = true, c.noSecondFile || sure
 }
 
 // removed checks on the volume whether the key of a claim was removed.
 func (s *Store) removed(c *claim) (bool, error) {
 	_, err := lstatRegular(filepath.Join(s.dir, c.markName()))
 	if errors.Is(err, os.ErrNotExist) {
-		s.in.mu.Lock()
-		defer s.in.mu.Unlock()
-		return c.void, nil
+		s.incoming.mu.Lock()
+		defer s.incoming.mu.Unlock()
+		return c.removed, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	s.in.mu.Lock()
-	defer s.in.mu.Unlock()
-	c.void = true
+	s.incoming.mu.Lock()
+	defer s.incoming.mu.Unlock()
+	c.removed = true
 	return true, nil
 }
 
 // markRemoved ensures that no master ever turns the present claims for an id into files; the stripe
 // is held.
 func (s *Store) markRemoved(id string) error {
-	if s.in == nil {
+	if s.incoming == nil {
 		return nil
 	}
-	if err := s.in.listFresh(); err != nil {
+	if err := s.incoming.listFresh(); err != nil {
 		return err
 	}
-	claims := s.in.claimsOf(id)
+	claims := s.incoming.claimsOf(id)
 	if len(claims) == 0 {
 		return nil
 	}
@@ -310,9 +310,9 @@ func (s *Store) voidClaims(claims ...*claim) error {
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("remove the new key of %q: %w", c.id, err)
 		}
-		s.in.mu.Lock()
-		c.void, s.in.marks[c.markName()] = true, time.Now()
-		s.in.mu.Unlock()
+		s.incoming.mu.Lock()
+		c.removed, s.incoming.marks[c.markName()] = true, time.Now()
+		s.incoming.mu.Unlock()
 	}
 	return durable.SyncDir(s.dir)
 }

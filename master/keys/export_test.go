@@ -15,7 +15,7 @@ func At(c Config, now func() time.Time) Config {
 }
 
 // AsOnVolume makes a store of a local folder go by lists, as on a volume.
-func (s *Store) AsOnVolume() { s.lists = true }
+func (s *Store) AsOnVolume() { s.onVolume = true }
 
 // OnVolume makes a store of a local folder behave as on a volume.
 func OnVolume(c Config) Config {
@@ -26,35 +26,35 @@ func OnVolume(c Config) Config {
 // FileAfter sets when new keys are made files, how long their batches stay, and
 // when those of other masters are made files.
 func (s *Store) FileAfter(quiet, linger, foreign time.Duration) {
-	s.in.quiet = quiet
-	s.in.late = quiet
-	s.in.linger = linger
-	s.in.foreign = foreign
-	s.in.unreadFor, s.in.retry = time.Second, 50*time.Millisecond
+	s.incoming.quiet = quiet
+	s.incoming.late = quiet
+	s.incoming.linger = linger
+	s.incoming.foreign = foreign
+	s.incoming.unreadFor, s.incoming.retry = time.Second, 50*time.Millisecond
 }
 
 // FillIncoming makes the room for new keys full, or free again.
 func (s *Store) FillIncoming(full bool) {
-	s.in.mu.Lock()
-	defer s.in.mu.Unlock()
-	s.in.own -= maxBatches
+	s.incoming.mu.Lock()
+	defer s.incoming.mu.Unlock()
+	s.incoming.ownBatches -= maxBatches
 	if full {
-		s.in.own += 2 * maxBatches
+		s.incoming.ownBatches += 2 * maxBatches
 	}
 }
 
 // FileAll makes files of all new keys that are known, whoever took them.
 func (s *Store) FileAll() error {
-	if err := s.in.listFresh(); err != nil {
+	if err := s.incoming.listFresh(); err != nil {
 		return err
 	}
 
-	s.in.mu.Lock()
+	s.incoming.mu.Lock()
 	var all []*batch
-	for _, b := range s.in.batches {
+	for _, b := range s.incoming.batches {
 		all = append(all, b)
 	}
-	s.in.mu.Unlock()
+	s.incoming.mu.Unlock()
 
 	for _, b := range all {
 		if err := s.fileBatch(context.Background(), b); err != nil {

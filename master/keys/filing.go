@@ -22,7 +22,7 @@ const (
 // fileLoop creates the files of new keys until ctx ends. It works half of the time, so that
 // sign-ins take precedence, and all of the time when half of the room for new keys is used.
 func (s *Store) fileLoop(ctx context.Context) {
-	in, failing := s.in, false
+	in, failing := s.incoming, false
 	wait := func(d time.Duration) bool {
 		t := time.NewTimer(d)
 		defer t.Stop()
@@ -44,7 +44,7 @@ func (s *Store) fileLoop(ctx context.Context) {
 			}
 
 			select {
-			case <-in.poked:
+			case <-in.batchSignal:
 			case <-time.After(time.Minute):
 			case <-ctx.Done():
 			}
@@ -63,7 +63,7 @@ func (s *Store) fileLoop(ctx context.Context) {
 
 			failing = true
 			in.mu.Lock()
-			b.again = time.Now().Add(in.retry)
+			b.retryAt = time.Now().Add(in.retry)
 			in.mu.Unlock()
 
 			wait(fileTick)
@@ -84,19 +84,19 @@ func (s *Store) fileLoop(ctx context.Context) {
 func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	hurry = in.own > maxBatches/2
+	hurry = in.ownBatches > maxBatches/2
 	for _, o := range in.batches {
-		if !o.there || !o.filed.IsZero() || now.Before(o.again) {
+		if !o.exists || !o.filedAt.IsZero() || now.Before(o.retryAt) {
 			continue
 		}
-		if b != nil && cmp.Or(b.again.Compare(o.again), strings.Compare(b.when, o.when)) < 0 {
+		if b != nil && cmp.Or(b.retryAt.Compare(o.retryAt), strings.Compare(b.timeText, o.timeText)) < 0 {
 			continue // untried ones first, then the oldest
 		}
 
 		switch age := now.Sub(o.since); {
-		case o.own && (hurry || age >= in.late || now.Sub(in.newest) >= in.quiet):
+		case o.isOwn && (hurry || age >= in.late || now.Sub(in.newest) >= in.quiet):
 			b = o
-		case !o.own && in.master != "" && age >= in.foreign:
+		case !o.isOwn && in.master != "" && age >= in.foreign:
 			b = o
 		}
 	}
@@ -106,7 +106,7 @@ func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 
 // fileBatch creates the files of a batch's keys.
 func (s *Store) fileBatch(ctx context.Context, b *batch) error {
-	if err := s.in.listFresh(); err != nil { // some keys may have been removed
+	if err := s.incoming.listFresh(); err != nil { // some keys may have been removed
 		return err
 	}
 
@@ -139,9 +139,9 @@ func (s *Store) fileBatch(ctx context.Context, b *batch) error {
 		return first
 	}
 
-	s.in.mu.Lock()
-	defer s.in.mu.Unlock()
-	b.filed = time.Now()
+	s.incoming.mu.Lock()
+	defer s.incoming.mu.Unlock()
+	b.filedAt = time.Now()
 	return nil
 }
 
@@ -158,10 +158,10 @@ func (in *incoming) removeFiled(now time.Time) {
 	tokens := map[string]bool{}
 	for _, b := range in.batches {
 		tokens[b.token] = true
-		if b.filed.IsZero() || !b.there {
+		if b.filedAt.IsZero() || !b.exists {
 			continue
 		}
-		if now.Sub(b.filed) >= in.linger && (b.own || now.Sub(b.since) >= 3*in.foreign) {
+		if now.Sub(b.filedAt) >= in.linger && (b.isOwn || now.Sub(b.since) >= 3*in.foreign) {
 			gone = append(gone, b.name)
 		}
 	}

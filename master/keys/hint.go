@@ -67,15 +67,15 @@ func (s *Store) takeHints() {
 	s.hints = map[string][]State{}
 	s.hintMu.Unlock()
 
-	if s.in != nil {
-		if err := s.in.listFresh(); err != nil {
+	if s.incoming != nil {
+		if err := s.incoming.listFresh(); err != nil {
 			s.report(err)
 		}
 
 		s.takeIncoming()
 		s.hintMu.Lock()
 		for id, states := range hints { // its file is being written, or the volume shows an old size
-			if s.in.unread(id) && len(s.hints) < maxHints {
+			if s.incoming.unread(id) && len(s.hints) < maxHints {
 				s.hints[id] = append(s.hints[id], states...)
 				signal(s.hinted)
 			}

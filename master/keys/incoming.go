@@ -66,13 +66,13 @@ var removedName = regexp.MustCompile(`^removed_([0-9a-f]{16})_[0-9a-f]{32}$`)
 
 // claim is a new key in an incoming file.
 type claim struct {
-	id    string
-	state State
-	pem   string
-	batch *batch
-	done  bool // the id has or had a file in a state; guarded by incoming.mu
-	sure  bool // and this claim left no second file; guarded by incoming.mu
-	void  bool // the key was removed; guarded by incoming.mu
+	id           string
+	state        State
+	pem          string
+	batch        *batch
+	hasFile      bool // the id has or had a file in a state; guarded by incoming.mu
+	noSecondFile bool // and this claim left no second file; guarded by incoming.mu
+	removed      bool // the key was removed; guarded by incoming.mu
 }
 
 func (c *claim) sameKey(o *claim) bool { return c.state == o.state && c.pem == o.pem }
@@ -86,13 +86,13 @@ func (c *claim) markName() string {
 // batch is an incoming file. incoming.mu guards all fields but name and token.
 type batch struct {
 	name, token string
-	when        string // time in the name
+	timeText    string // time in the name
 	claims      []*claim
-	own         bool // written since the start of this process
-	there       bool // exists on the volume
+	isOwn       bool // written since the start of this process
+	exists      bool // exists on the volume
 	since       time.Time
-	filed       time.Time // zero while not filed
-	again       time.Time // do not retry before this time, after an error
+	filedAt     time.Time // zero while not filed
+	retryAt     time.Time // do not retry before this time, after an error
 }
 
 // incomingKey is a key in an incoming file.
@@ -120,20 +120,20 @@ type incoming struct {
 	// will look for other claims itself.
 	unreadFor time.Duration
 
-	looks sharing
-	slots chan struct{} // batches being written
-	fresh chan struct{} // capacity 1: signals changed ids
-	poked chan struct{} // capacity 1: signals a batch to file
+	listings      sharing
+	slots         chan struct{} // batches being written
+	changedSignal chan struct{} // capacity 1: signals changed ids
+	batchSignal   chan struct{} // capacity 1: signals a batch to file
 
-	mu      sync.Mutex
-	batches map[string]*batch
-	own     int // number of batches that this process wrote
-	byID    map[string][]*claim
-	partial map[string]time.Time // incomplete files, with the time of their discovery
-	marks   map[string]time.Time // removed_ files, with the time of their discovery
-	changed map[string]struct{}  // ids whose index entry may be outdated
-	next    *commit
-	newest  time.Time // time of the last new key
+	mu         sync.Mutex
+	batches    map[string]*batch
+	ownBatches int // number of batches that this process wrote
+	byID       map[string][]*claim
+	partial    map[string]time.Time // incomplete files, with the time of their discovery
+	marks      map[string]time.Time // removed_ files, with the time of their discovery
+	changed    map[string]struct{}  // ids whose index entry may be outdated
+	gathering  *commit
+	newest     time.Time // time of the last new key
 
 	claimed, filed, overflow atomic.Uint64
 }
@@ -154,25 +154,25 @@ func newIncoming(dir, master string, mode os.FileMode, bounds crypt.Bounds, log 
 	}
 
 	return &incoming{
-		dir:       dir,
-		master:    master,
-		mode:      mode,
-		bounds:    bounds,
-		log:       log,
-		quiet:     500 * time.Millisecond,
-		late:      5 * time.Second,
-		linger:    30 * time.Second,
-		foreign:   3 * time.Minute,
-		retry:     5 * time.Second,
-		unreadFor: 3 * time.Second,
-		slots:     make(chan struct{}, batchesAtOnce),
-		fresh:     make(chan struct{}, 1),
-		poked:     make(chan struct{}, 1),
-		batches:   map[string]*batch{},
-		byID:      map[string][]*claim{},
-		partial:   map[string]time.Time{},
-		marks:     map[string]time.Time{},
-		changed:   map[string]struct{}{},
+		dir:           dir,
+		master:        master,
+		mode:          mode,
+		bounds:        bounds,
+		log:           log,
+		quiet:         500 * time.Millisecond,
+		late:          5 * time.Second,
+		linger:        30 * time.Second,
+		foreign:       3 * time.Minute,
+		retry:         5 * time.Second,
+		unreadFor:     3 * time.Second,
+		slots:         make(chan struct{}, batchesAtOnce),
+		changedSignal: make(chan struct{}, 1),
+		batchSignal:   make(chan struct{}, 1),
+		batches:       map[string]*batch{},
+		byID:          map[string][]*claim{},
+		partial:       map[string]time.Time{},
+		marks:         map[string]time.Time{},
+		changed:       map[string]struct{}{},
 	}
 }
 
@@ -187,17 +187,17 @@ func signal(c chan struct{}) {
 // when the key is durable and all earlier claims of other masters are known.
 func (in *incoming) addClaim(c *claim) error {
 	in.mu.Lock()
-	if in.own >= maxBatches {
+	if in.ownBatches >= maxBatches {
 		in.mu.Unlock()
 		in.overflow.Add(1)
 		return errIncomingFull
 	}
 
 	in.newest = time.Now()
-	w := in.next
+	w := in.gathering
 	if w == nil || len(w.claims) >= maxBatch {
 		w = &commit{more: make(chan struct{}, 1), done: make(chan struct{})}
-		in.next = w
+		in.gathering = w
 		go in.commit(w) // ends when the volume answers; callers wait for it
 	}
 
@@ -215,8 +215,8 @@ func (in *incoming) commit(w *commit) {
 	in.slots <- struct{}{}
 	defer func() { <-in.slots }()
 	in.mu.Lock()
-	if in.next == w {
-		in.next = nil
+	if in.gathering == w {
+		in.gathering = nil
 	}
 	in.mu.Unlock()
 	w.err = in.writeBatch(w.claims)
@@ -253,9 +253,9 @@ func (in *incoming) awaitGathering(w *commit) {
 func (in *incoming) writeBatch(claims []*claim) error {
 	var token [8]byte
 	_, _ = rand.Read(token[:]) // never fails
-	b := &batch{token: hex.EncodeToString(token[:]), claims: claims, own: true, since: time.Now()}
-	b.when = fmt.Sprintf("%019d", b.since.UnixNano())
-	b.name = "incoming_" + in.master + "_" + b.when + "_" + b.token + "_"
+	b := &batch{token: hex.EncodeToString(token[:]), claims: claims, isOwn: true, since: time.Now()}
+	b.timeText = fmt.Sprintf("%019d", b.since.UnixNano())
+	b.name = "incoming_" + in.master + "_" + b.timeText + "_" + b.token + "_"
 	list := make([]incomingKey, len(claims))
 	hashes := map[string]bool{}
 	for i, c := range claims {
@@ -291,21 +291,21 @@ func (in *incoming) writeBatch(claims []*claim) error {
 		return err
 	}
 
-	b.there = true
+	b.exists = true
 	in.claimed.Add(uint64(len(claims)))
-	signal(in.poked)
+	signal(in.batchSignal)
 	return nil
 }
 
 // rememberBatch adds a batch; mu is held.
 func (in *incoming) rememberBatch(b *batch) {
 	in.batches[b.name] = b
-	if b.own {
-		in.own++
+	if b.isOwn {
+		in.ownBatches++
 	}
 	for _, c := range b.claims {
 		c.batch = b
-		_, c.void = in.marks[c.markName()]
+		_, c.removed = in.marks[c.markName()]
 		in.byID[c.id] = append(in.byID[c.id], c)
 	}
 }
@@ -317,9 +317,9 @@ func (in *incoming) forget(b *batch) {
 	}
 
 	delete(in.batches, b.name)
-	b.there = false
-	if b.own {
-		in.own--
+	b.exists = false
+	if b.isOwn {
+		in.ownBatches--
 	}
 
 	for _, c := range b.claims {
@@ -333,7 +333,7 @@ func (in *incoming) forget(b *batch) {
 
 func (in *incoming) markChanged(id string) {
 	in.changed[id] = struct{}{}
-	signal(in.fresh)
+	signal(in.changedSignal)
 }
 
 // claimsOf returns the claims for an id whose files exist, oldest file first, without the void
@@ -343,11 +343,11 @@ func (in *incoming) claimsOf(id string) []*claim {
 	defer in.mu.Unlock()
 	var out []*claim
 	for _, c := range in.byID[id] {
-		if !c.void {
+		if !c.removed {
 			out = append(out, c)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *claim) int { return strings.Compare(a.batch.when, b.batch.when) })
+	slices.SortStableFunc(out, func(a, b *claim) int { return strings.Compare(a.batch.timeText, b.batch.timeText) })
 	return out
 }
 
@@ -368,7 +368,7 @@ func (in *incoming) unread(id string) bool {
 func (in *incoming) isWaiting(c *claim) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return !c.done && !c.void && in.batches[c.batch.name] == c.batch
+	return !c.hasFile && !c.removed && in.batches[c.batch.name] == c.batch
 }
 
 // isUnsettled reports whether the file of a claim must still be created or checked: its writer may
@@ -376,7 +376,7 @@ func (in *incoming) isWaiting(c *claim) bool {
 func (in *incoming) isUnsettled(c *claim) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return !c.sure && !c.void && in.batches[c.batch.name] == c.batch
+	return !c.noSecondFile && !c.removed && in.batches[c.batch.name] == c.batch
 }
 
 // takeChanged returns the ids to be checked and clears the list.
@@ -401,7 +401,7 @@ type IncomingStats struct {
 
 // Incoming returns statistics of new keys on a volume; all are zero on a local disk.
 func (s *Store) Incoming() IncomingStats {
-	in := s.in
+	in := s.incoming
 	if in == nil {
 		return IncomingStats{}
 	}
@@ -411,7 +411,7 @@ func (s *Store) Incoming() IncomingStats {
 	st := IncomingStats{Claimed: in.claimed.Load(), Filed: in.filed.Load(), Overflow: in.overflow.Load()}
 	for _, b := range in.batches {
 		for _, c := range b.claims {
-			if !c.done && !c.void {
+			if !c.hasFile && !c.removed {
 				st.Waiting++
 			}
 		}

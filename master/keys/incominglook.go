@@ -16,7 +16,7 @@ import (
 
 // listFresh lists the files at a moment after the call.
 func (in *incoming) listFresh() error {
-	return in.looks.do(0, func() error { return in.listFiles(nil, false) })
+	return in.listings.do(0, func() error { return in.listFiles(nil, false) })
 }
 
 // listFiles updates the known incoming files. With hashes it reads only files that may concern
@@ -25,7 +25,7 @@ func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 	in.mu.Lock()
 	before := map[string]bool{} // known batches; those missing in the list were removed
 	for name, b := range in.batches {
-		before[name] = b.there
+		before[name] = b.exists
 	}
 	in.mu.Unlock()
 
@@ -45,6 +45,7 @@ func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 	in.takeMarks(found.marks)
 	in.takePartial(found)
 	in.takeBatches(found.batches)
+
 	for name, there := range before {
 		if b := in.batches[name]; there && !found.listed[name] && b != nil {
 			in.forget(b)
@@ -130,7 +131,7 @@ func (in *incoming) takeBatches(batches []*batch) {
 			in.markChanged(c.id)
 		}
 
-		signal(in.poked)
+		signal(in.batchSignal)
 	}
 }
 
@@ -148,7 +149,7 @@ func (in *incoming) takeMarks(now map[string]bool) {
 
 			for _, c := range b.claims {
 				if c.markName() == name {
-					c.void = true
+					c.removed = true
 					in.markChanged(c.id)
 				}
 			}
@@ -181,12 +182,12 @@ func (in *incoming) readBatch(name string) (*batch, error) {
 
 	m := incomingName.FindStringSubmatch(name)
 	b := &batch{
-		name:   name,
-		when:   m[2],
-		token:  m[3],
-		claims: claims,
-		there:  true,
-		since:  time.Now(),
+		name:     name,
+		timeText: m[2],
+		token:    m[3],
+		claims:   claims,
+		exists:   true,
+		since:    time.Now(),
 	}
 
 	if m[1] == in.master {

@@ -37,22 +37,22 @@ const (
 
 // waiter is a pending key, or one that is being written.
 type waiter struct {
-	id      string
-	key     [16]byte // digest of the public key
-	from    *origin
-	at      *fifo.Element // its element in from.order
-	writing bool
-	going   bool // is being evicted
+	id       string
+	key      [16]byte // digest of the public key
+	source   *origin
+	element  *fifo.Element // its element in from.order
+	writing  bool
+	evicting bool // is being evicted
 }
 
 // origin is a source of pending keys: an IPv4 address or an IPv6 /64.
 type origin struct {
-	addr   netip.Addr // the zero Addr stands for unknown sources, see pendings
-	order  *fifo.List // of *waiter, the oldest first
-	keys   map[[16]byte]int
-	spent  ratelimit.Bucket
-	denied uint64    // number of refused and evicted keys
-	last   time.Time // time of the last refusal or eviction
+	addr       netip.Addr // the zero Addr stands for unknown sources, see pendings
+	order      *fifo.List // of *waiter, the oldest first
+	keys       map[[16]byte]int
+	bucket     ratelimit.Bucket
+	denied     uint64    // number of refused and evicted keys
+	lastDenied time.Time // time of the last refusal or eviction
 }
 
 // pendings records which source each pending key came from, so that a source with too many keys
@@ -65,21 +65,21 @@ type origin struct {
 type pendings struct {
 	cfg *Config
 
-	mu      sync.Mutex
-	ids     map[string]*waiter
-	origins map[netip.Addr]*origin
-	looked  map[string]time.Time
-	largest *origin // determined at largestAt
-	when    time.Time
-	refused uint64
-	evicted uint64
-	worst   netip.Addr // the source of the last refusal or eviction
+	mu         sync.Mutex
+	byID       map[string]*waiter
+	origins    map[netip.Addr]*origin
+	looked     map[string]time.Time
+	largest    *origin // determined at largestAt
+	largestAt  time.Time
+	refused    uint64
+	evicted    uint64
+	lastSource netip.Addr // the source of the last refusal or eviction
 }
 
 func newPendings(cfg *Config) *pendings {
 	return &pendings{
 		cfg:     cfg,
-		ids:     map[string]*waiter{},
+		byID:    map[string]*waiter{},
 		origins: map[netip.Addr]*origin{},
 		looked:  map[string]time.Time{},
 	}
@@ -119,7 +119,7 @@ func (p *pendings) origin(a netip.Addr) *origin {
 func (p *pendings) beginStore(from netip.Addr, id, pem string) (victim *waiter, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ids[id] != nil {
+	if p.byID[id] != nil {
 		return nil, nil // it is being stored, or has just been stored
 	}
 
@@ -142,7 +142,7 @@ func (p *pendings) beginStore(from netip.Addr, id, pem string) (victim *waiter, 
 	switch {
 	case o.addr.IsValid() && o.order.Len() > p.cfg.PendingPerSource:
 		victim = p.oldest(o)
-	case len(p.ids) > p.cfg.MaxPending:
+	case len(p.byID) > p.cfg.MaxPending:
 		victim = p.oldest(p.biggest())
 	default:
 		return nil, nil
@@ -150,10 +150,10 @@ func (p *pendings) beginStore(from netip.Addr, id, pem string) (victim *waiter, 
 
 	if victim == nil {
 		p.detach(w)
-		return nil, p.refuse(o, "%d keys wait", len(p.ids))
+		return nil, p.refuse(o, "%d keys wait", len(p.byID))
 	}
 
-	victim.going = true
+	victim.evicting = true
 	return victim, nil
 }
 
@@ -161,13 +161,13 @@ func (p *pendings) beginStore(from netip.Addr, id, pem string) (victim *waiter, 
 func (p *pendings) refuse(o *origin, format string, args ...any) error {
 	p.refused++
 	o.denied++
-	o.last, p.worst = p.cfg.now(), o.addr
+	o.lastDenied, p.lastSource = p.cfg.now(), o.addr
 	return fmt.Errorf("store a pending key: %w (%s)", ErrPendingFull, fmt.Sprintf(format, args...))
 }
 
 // chargeSource charges a new key to the rate limit of its source; mu is held.
 func (p *pendings) chargeSource(o *origin) error {
-	if !o.spent.Take(p.cfg.now(), p.sourceRate(), 1) {
+	if !o.bucket.Take(p.cfg.now(), p.sourceRate(), 1) {
 		return p.refuse(o, "%s sends more than %g new keys a second", o.addr, p.cfg.PendingRate)
 	}
 	return nil
@@ -189,20 +189,20 @@ func (p *pendings) chargeRefused(from netip.Addr) error {
 }
 
 func (p *pendings) attach(o *origin, w *waiter) {
-	p.ids[w.id] = w
-	w.from, w.at = o, o.order.PushBack(w)
+	p.byID[w.id] = w
+	w.source, w.element = o, o.order.PushBack(w)
 	o.keys[w.key]++
 }
 
 func (p *pendings) detach(w *waiter) {
-	if p.ids[w.id] != w {
+	if p.byID[w.id] != w {
 		return
 	}
-	delete(p.ids, w.id)
-	w.from.order.Remove(w.at)
-	w.from.keys[w.key]--
-	if w.from.keys[w.key] <= 0 {
-		delete(w.from.keys, w.key)
+	delete(p.byID, w.id)
+	w.source.order.Remove(w.element)
+	w.source.keys[w.key]--
+	if w.source.keys[w.key] <= 0 {
+		delete(w.source.keys, w.key)
 	}
 }
 
@@ -214,7 +214,7 @@ func (p *pendings) oldest(o *origin) *waiter {
 	now, tried := p.cfg.now(), 0
 	for e := o.order.Front(); e != nil && tried < 2*maxLooked; e = e.Next() {
 		w := e.Value.(*waiter)
-		if at, ok := p.looked[w.id]; !w.writing && !w.going && (!ok || now.Sub(at) >= lookedFor) {
+		if at, ok := p.looked[w.id]; !w.writing && !w.evicting && (!ok || now.Sub(at) >= lookedFor) {
 			return w
 		}
 		tried++
@@ -226,7 +226,7 @@ func (p *pendings) oldest(o *origin) *waiter {
 // it stands for many.
 func (p *pendings) biggest() *origin {
 	now := p.cfg.now()
-	if o := p.largest; o != nil && now.Sub(p.when) < largestFor && o.order.Len() > fewKeys {
+	if o := p.largest; o != nil && now.Sub(p.largestAt) < largestFor && o.order.Len() > fewKeys {
 		return o
 	}
 
@@ -241,7 +241,7 @@ func (p *pendings) biggest() *origin {
 		most = unknown
 	}
 
-	p.largest, p.when = most, now
+	p.largest, p.largestAt = most, now
 	return most
 }
 
@@ -249,7 +249,7 @@ func (p *pendings) biggest() *origin {
 func (p *pendings) endStore(id string, stored bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := p.ids[id]; w != nil {
+	if w := p.byID[id]; w != nil {
 		w.writing = false
 		if !stored {
 			p.detach(w)
@@ -261,16 +261,16 @@ func (p *pendings) endStore(id string, stored bool) {
 func (p *pendings) endEviction(w *waiter, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w.going = false
+	w.evicting = false
 	if !ok {
 		return
 	}
 	p.detach(w)
 	p.evicted++
-	w.from.denied++
-	w.from.last = p.cfg.now()
-	if w.from.addr.IsValid() {
-		p.worst = w.from.addr
+	w.source.denied++
+	w.source.lastDenied = p.cfg.now()
+	if w.source.addr.IsValid() {
+		p.lastSource = w.source.addr
 	}
 }
 
@@ -278,7 +278,7 @@ func (p *pendings) endEviction(w *waiter, ok bool) {
 func (p *pendings) addIndexed(id, pem string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w, key := p.ids[id], keyID(pem)
+	w, key := p.byID[id], keyID(pem)
 	if w != nil && w.key == key {
 		return
 	}
@@ -294,7 +294,7 @@ func (p *pendings) addIndexed(id, pem string) {
 func (p *pendings) dropIndexed(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := p.ids[id]; w != nil && !w.writing {
+	if w := p.byID[id]; w != nil && !w.writing {
 		p.detach(w)
 	}
 }
@@ -303,7 +303,7 @@ func (p *pendings) dropIndexed(id string) {
 func (p *pendings) noteLook(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ids[id] == nil {
+	if p.byID[id] == nil {
 		return
 	}
 
@@ -323,7 +323,7 @@ func (p *pendings) forgetIdle() {
 	now := p.cfg.now()
 	maps.DeleteFunc(p.origins,
 		func(_ netip.Addr, o *origin) bool {
-			return o.order.Len() == 0 && o.spent.Used(now, p.sourceRate()) == 0
+			return o.order.Len() == 0 && o.bucket.Used(now, p.sourceRate()) == 0
 		})
 	maps.DeleteFunc(p.looked, func(_ string, at time.Time) bool { return now.Sub(at) >= lookedFor })
 }
@@ -344,19 +344,19 @@ type PendingStats struct {
 // acceptance_wait_time, so honest ones behind the same address get their turn. The caller must call
 // done after storing the key.
 func (s *Store) admitPending(from netip.Addr, id, pem string) (done func(), err error) {
-	victim, err := s.pend.beginStore(from, id, crypt.NormalizePEM(pem))
+	victim, err := s.pending.beginStore(from, id, crypt.NormalizePEM(pem))
 	if err != nil {
 		return nil, err
 	}
 
 	done = func() {
 		e, _ := s.Lookup(id)
-		s.pend.endStore(id, e.State == Pending)
+		s.pending.endStore(id, e.State == Pending)
 	}
 
 	if victim != nil {
 		err := s.evictPending(victim.id)
-		s.pend.endEviction(victim, err == nil)
+		s.pending.endEviction(victim, err == nil)
 		if err != nil {
 			done()
 			return nil, fmt.Errorf("make room for a pending key: %w", err)
@@ -384,7 +384,7 @@ func (s *Store) evictPending(id string) error {
 
 // Pendings returns statistics of the sources of pending keys.
 func (s *Store) Pendings() PendingStats {
-	p := s.pend
+	p := s.pending
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -393,12 +393,12 @@ func (s *Store) Pendings() PendingStats {
 		st.Sources--
 	}
 
-	if p.worst.IsValid() {
-		st.Worst = p.worst.String()
-		if p.worst.Is6() {
-			st.Worst = netip.PrefixFrom(p.worst, 64).String()
+	if p.lastSource.IsValid() {
+		st.Worst = p.lastSource.String()
+		if p.lastSource.Is6() {
+			st.Worst = netip.PrefixFrom(p.lastSource, 64).String()
 		}
-		if o := p.origins[p.worst]; o != nil {
+		if o := p.origins[p.lastSource]; o != nil {
 			st.Keys = o.order.Len()
 		}
 	}

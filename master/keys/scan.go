@@ -18,9 +18,9 @@ import (
 
 // dirSeen is the state of a folder at the last listing.
 type dirSeen struct {
-	sig    fileSig
-	when   time.Time
-	inodes map[string]uint64 // from the listing; only on a volume
+	sig      fileSig
+	listedAt time.Time
+	inodes   map[string]uint64 // from the listing; only on a volume
 }
 
 // racy is the age below which the modification time of a folder proves nothing: another change
@@ -38,8 +38,8 @@ func (s *Store) changed(st State) bool {
 	if err != nil {
 		return true // the scan reports it
 	}
-	seen := s.seen[st]
-	return sigOf(info) != seen.sig || seen.when.Sub(info.ModTime()) < racy
+	seen := s.dirsSeen[st]
+	return sigOf(info) != seen.sig || seen.listedAt.Sub(info.ModTime()) < racy
 }
 
 // scanFolders compares folders with the index and takes over the differences. Without full it skips
@@ -66,10 +66,10 @@ func (s *Store) scanFolders(full bool) error {
 			continue
 		}
 
-		s.seen[st].sig, s.seen[st].when = sigOf(info), now
+		s.dirsSeen[st].sig, s.dirsSeen[st].listedAt = sigOf(info), now
 	}
 
-	if s.in != nil {
+	if s.incoming != nil {
 		errs = append(errs, s.scanIncoming(full))
 	}
 
@@ -83,11 +83,11 @@ func (s *Store) scanIncoming(full bool) error {
 	if err != nil {
 		return err
 	}
-	if full || sigOf(info) != s.rootSeen.sig || s.rootSeen.when.Sub(info.ModTime()) < racy {
-		if err := s.in.listFresh(); err != nil {
+	if full || sigOf(info) != s.rootSeen.sig || s.rootSeen.listedAt.Sub(info.ModTime()) < racy {
+		if err := s.incoming.listFresh(); err != nil {
 			return err
 		}
-		s.rootSeen.sig, s.rootSeen.when = sigOf(info), now
+		s.rootSeen.sig, s.rootSeen.listedAt = sigOf(info), now
 	}
 	s.takeIncoming()
 	return nil
@@ -119,7 +119,7 @@ func (s *Store) scanDir(st State, full bool) error {
 		})
 	}
 
-	before := s.seen[st].inodes
+	before := s.dirsSeen[st].inodes
 	for _, e := range entries {
 		if strings.HasPrefix(e.name, ".") {
 			continue // .key_cache, our own and others' temporary files
@@ -131,7 +131,7 @@ func (s *Store) scanDir(st State, full bool) error {
 		}
 
 		listed[e.name] = e.inode
-		if was, ok := before[e.name]; s.lists && !full && ok && was == e.inode && s.hasKey(st, e.name) {
+		if was, ok := before[e.name]; s.onVolume && !full && ok && was == e.inode && s.hasKey(st, e.name) {
 			continue
 		}
 
@@ -153,8 +153,8 @@ func (s *Store) scanDir(st State, full bool) error {
 
 	close(work)
 	wg.Wait()
-	if s.lists {
-		s.seen[st].inodes = listed
+	if s.onVolume {
+		s.dirsSeen[st].inodes = listed
 	}
 
 	return nil
@@ -261,7 +261,7 @@ func (s *Store) examineLocked(id string, states ...State) error {
 		err := errs[i]
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			if before != nil && (before.claim == nil || !s.in.isWaiting(before.claim)) {
+			if before != nil && (before.claim == nil || !s.incoming.isWaiting(before.claim)) {
 				found[st] = nil
 			}
 		case err != nil:
@@ -271,7 +271,7 @@ func (s *Store) examineLocked(id string, states ...State) error {
 		}
 	}
 
-	if s.in != nil {
+	if s.incoming != nil {
 		s.overrule(id, found)
 	}
 
@@ -301,9 +301,9 @@ func (s *Store) overrule(id string, found map[State]*keyFile) {
 		}
 	}
 
-	for _, c := range s.in.claimsOf(id) {
+	for _, c := range s.incoming.claimsOf(id) {
 		if c.pem == f.pem {
-			s.in.finish(c, false)
+			s.incoming.finish(c, false)
 		}
 	}
 }

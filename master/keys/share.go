@@ -12,9 +12,9 @@ var errSlow = errors.New("the folder of the keys does not answer in time")
 // sharing performs one disk operation for many callers: callers that arrive during an operation
 // share the next one. At most two goroutines wait for a hanging disk.
 type sharing struct {
-	mu   sync.Mutex
-	next *shared // waits to begin; may be nil
-	now  *shared // begun last; may be nil
+	mu      sync.Mutex
+	next    *shared // waits to begin; may be nil
+	current *shared // begun last; may be nil
 }
 
 type shared struct {
@@ -30,14 +30,14 @@ func (y *sharing) do(limit time.Duration, f func() error) error {
 	if s == nil {
 		s = &shared{done: make(chan struct{})}
 		y.next = s
-		before := y.now
+		before := y.current
 		go func() { // ends with f
 			if before != nil {
 				<-before.done
 			}
 
 			y.mu.Lock()
-			y.next, y.now = nil, s
+			y.next, y.current = nil, s
 			y.mu.Unlock()
 
 			s.err = f()

@@ -87,25 +87,25 @@ type Store struct {
 	mu    sync.RWMutex
 	files [numStates]map[string]*keyFile
 
-	snapMu sync.Mutex
-	snap   []string            // accepted ids, sorted; never changed in place
-	dirty  map[string]struct{} // ids that may have to be added to or removed from snap
+	snapMu      sync.Mutex
+	acceptedIDs []string            // accepted ids, sorted; never changed in place
+	dirty       map[string]struct{} // ids that may have to be added to or removed from acceptedIDs
 
-	cbMu sync.RWMutex
-	cbs  []func(Change)
+	listenersMu sync.RWMutex
+	listeners   []func(Change)
 
-	pend  *pendings
-	syncs [numStates]sharing // shared syncs of the folders
-	looks sharing
-	lists bool      // on a volume: listing is cheap, checking each file is not
-	in    *incoming // new keys that are not files yet; nil on a local disk
+	pending  *pendings
+	syncs    [numStates]sharing // shared syncs of the folders
+	looks    sharing
+	onVolume bool      // on a volume: listing is cheap, checking each file is not
+	incoming *incoming // new keys that are not files yet; nil on a local disk
 
 	hintMu sync.Mutex
 	hints  map[string][]State // folders that Run checks next, see Hint
 	hinted chan struct{}      // capacity 1
 
 	scanMu   sync.Mutex // one scan at a time
-	seen     [numStates]dirSeen
+	dirsSeen [numStates]dirSeen
 	rootSeen dirSeen // the folder of incoming files
 }
 
@@ -147,17 +147,17 @@ func Open(dir string, cfg Config) (*Store, error) {
 
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Store{
-		dir:    dir,
-		cfg:    cfg,
-		log:    cfg.Logger,
-		seed:   maphash.MakeSeed(),
-		dirty:  map[string]struct{}{},
-		lists:  lists,
-		hints:  map[string][]State{},
-		hinted: make(chan struct{}, 1),
+		dir:      dir,
+		cfg:      cfg,
+		log:      cfg.Logger,
+		seed:     maphash.MakeSeed(),
+		dirty:    map[string]struct{}{},
+		onVolume: lists,
+		hints:    map[string][]State{},
+		hinted:   make(chan struct{}, 1),
 	}
 
-	s.pend = newPendings(&s.cfg)
+	s.pending = newPendings(&s.cfg)
 	for st := range s.files {
 		s.files[st] = map[string]*keyFile{}
 	}
@@ -167,7 +167,7 @@ func Open(dir string, cfg Config) (*Store, error) {
 	}
 
 	if lists {
-		s.in = newIncoming(dir, cfg.Incoming, s.fileMode(), cfg.Bounds, cfg.Logger)
+		s.incoming = newIncoming(dir, cfg.Incoming, s.fileMode(), cfg.Bounds, cfg.Logger)
 	}
 
 	if cfg.Create {
@@ -299,7 +299,7 @@ func (s *Store) Accepted() []string {
 	s.snapMu.Lock()
 	defer s.snapMu.Unlock()
 	if len(s.dirty) == 0 {
-		return s.snap
+		return s.acceptedIDs
 	}
 
 	changed := make([]string, 0, len(s.dirty))
@@ -317,15 +317,15 @@ func (s *Store) Accepted() []string {
 	}
 	s.mu.RUnlock()
 
-	next := make([]string, 0, len(s.snap)+len(changed))
+	next := make([]string, 0, len(s.acceptedIDs)+len(changed))
 	i := 0
 	for j, id := range changed {
-		for i < len(s.snap) && s.snap[i] < id {
-			next = append(next, s.snap[i])
+		for i < len(s.acceptedIDs) && s.acceptedIDs[i] < id {
+			next = append(next, s.acceptedIDs[i])
 			i++
 		}
 
-		if i < len(s.snap) && s.snap[i] == id {
+		if i < len(s.acceptedIDs) && s.acceptedIDs[i] == id {
 			i++
 		}
 
@@ -334,8 +334,8 @@ func (s *Store) Accepted() []string {
 		}
 	}
 
-	s.snap = append(next, s.snap[i:]...)
-	return s.snap
+	s.acceptedIDs = append(next, s.acceptedIDs[i:]...)
+	return s.acceptedIDs
 }
 
 // List returns the ids of a state, sorted, in a new slice.
@@ -368,7 +368,7 @@ func (s *Store) Finger(id, hashType string) (string, error) {
 		return "", fmt.Errorf("fingerprint of %q: %w", id, ErrUnknown)
 	}
 	if e.State == Pending {
-		s.pend.noteLook(id)
+		s.pending.noteLook(id)
 	}
 	return Fingerprint(e.PEM, hashType)
 }
@@ -377,9 +377,9 @@ func (s *Store) Finger(id, hashType string) (string, error) {
 // arrive in order, those of different ids possibly at the same time. The function must be quick and
 // must not change the store. Register before Run.
 func (s *Store) OnChange(f func(Change)) {
-	s.cbMu.Lock()
-	defer s.cbMu.Unlock()
-	s.cbs = append(s.cbs, f)
+	s.listenersMu.Lock()
+	defer s.listenersMu.Unlock()
+	s.listeners = append(s.listeners, f)
 }
 
 // applyFound updates the index for an id with the files that were found (nil: no file) and reports
@@ -403,9 +403,9 @@ func (s *Store) applyFound(id string, found map[State]*keyFile) {
 	}
 
 	if newState == Pending {
-		s.pend.addIndexed(id, now.pem)
+		s.pending.addIndexed(id, now.pem)
 	} else if oldState == Pending {
-		s.pend.dropIndexed(id)
+		s.pending.dropIndexed(id)
 	}
 
 	if (oldState == Accepted) != (newState == Accepted) {
@@ -423,9 +423,9 @@ func (s *Store) applyFound(id string, found map[State]*keyFile) {
 		c.Gen = now.gen
 	}
 
-	s.cbMu.RLock()
-	cbs := s.cbs
-	s.cbMu.RUnlock()
+	s.listenersMu.RLock()
+	cbs := s.listeners
+	s.listenersMu.RUnlock()
 
 	for _, f := range cbs {
 		f(c)

@@ -86,8 +86,8 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 
 	var freshC <-chan struct{}
-	if s.in != nil {
-		freshC = s.in.fresh
+	if s.incoming != nil {
+		freshC = s.incoming.changedSignal
 		var wg sync.WaitGroup
 		wg.Go(func() { s.fileLoop(ctx) })
 		defer wg.Wait()
@@ -159,7 +159,7 @@ func (f *follower) examineNoted() {
 func (f *follower) takeHints() {
 	begin := time.Now()
 	f.store.takeHints()
-	if f.store.in != nil {
+	if f.store.incoming != nil {
 		f.hinted = nil
 		f.hintPause = time.After(max(hintEvery, hintShare*time.Since(begin)))
 	}
@@ -173,7 +173,7 @@ func (f *follower) scanChanged() {
 	}
 
 	begin := time.Now()
-	f.store.pend.forgetIdle()
+	f.store.pending.forgetIdle()
 	f.store.rewatch(f.watcher)
 	f.store.report(f.store.scanFolders(false))
 	f.restUntil = time.Now().Add(listShare * time.Since(begin))

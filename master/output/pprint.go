@@ -20,14 +20,14 @@ func pprintText(v any, o *Options) string {
 
 // pformat is Python's pprint.pformat(v, indent).
 func pformat(v any, indent int) string {
-	p := pretty{per: indent}
+	p := pretty{indentPerLevel: indent}
 	p.format(v, 0, 0, 0)
 	return p.b.String()
 }
 
 type pretty struct {
-	b   strings.Builder
-	per int
+	b              strings.Builder
+	indentPerLevel int
 }
 
 func (p *pretty) format(v any, indent, allowance, level int) {
@@ -44,7 +44,7 @@ func (p *pretty) format(v any, indent, allowance, level int) {
 	case []any:
 		p.b.WriteByte('[')
 		p.writePadding()
-		in := indent + p.per
+		in := indent + p.indentPerLevel
 		for i, e := range v {
 			last := i == len(v)-1
 			p.format(e, in, p.closingRoom(last, allowance+1), level)
@@ -61,7 +61,7 @@ func (p *pretty) format(v any, indent, allowance, level int) {
 	}
 }
 
-func (p *pretty) writePadding() { p.b.WriteString(strings.Repeat(" ", max(p.per-1, 0))) }
+func (p *pretty) writePadding() { p.b.WriteString(strings.Repeat(" ", max(p.indentPerLevel-1, 0))) }
 
 func (p *pretty) closingRoom(last bool, allowance int) int {
 	if last {
@@ -79,7 +79,7 @@ func (p *pretty) nextItem(last bool, indent int) {
 func (p *pretty) mapping(m *value.Map, indent, allowance, level int) {
 	p.b.WriteByte('{')
 	p.writePadding()
-	in := indent + p.per
+	in := indent + p.indentPerLevel
 	keys := prettyKeys(m)
 	for i, k := range keys {
 		last := i == len(keys)-1

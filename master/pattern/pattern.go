@@ -148,8 +148,8 @@ func compile(head, given, tail string) (matcher, error) {
 const cacheSize = 512
 
 type cache struct {
-	mu sync.RWMutex
-	m  map[string]compiled
+	mu        sync.RWMutex
+	byPattern map[string]compiled
 }
 
 type compiled struct {
@@ -166,7 +166,7 @@ func (c *cache) get(pattern string, make_ func(string) (matcher, error)) (matche
 	}
 
 	c.mu.RLock()
-	e, ok := c.m[pattern]
+	e, ok := c.byPattern[pattern]
 	c.mu.RUnlock()
 
 	if ok {
@@ -177,10 +177,10 @@ func (c *cache) get(pattern string, make_ func(string) (matcher, error)) (matche
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	if len(c.m) >= cacheSize || c.m == nil {
-		c.m = make(map[string]compiled)
+	if len(c.byPattern) >= cacheSize || c.byPattern == nil {
+		c.byPattern = make(map[string]compiled)
 	}
 
-	c.m[pattern] = e
+	c.byPattern[pattern] = e
 	return e.m, e.err
 }

@@ -67,8 +67,8 @@ func TestHostileExpressions(t *testing.T) {
 		Match(strings.Repeat("x", i%1000)+"*", "x")
 	}
 
-	if len(prefixes.m) > cacheSize {
-		t.Errorf("%d patterns kept", len(prefixes.m))
+	if len(prefixes.byPattern) > cacheSize {
+		t.Errorf("%d patterns kept", len(prefixes.byPattern))
 	}
 }
 

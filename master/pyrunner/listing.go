@@ -31,11 +31,11 @@ const (
 
 // listing is the set of functions that Python has.
 type listing struct {
-	names map[string]bool
-	dirs  []string
-	stamp uint64
-	sure  bool      // no file had changed just before
-	at    time.Time // when Python was asked
+	names   map[string]bool
+	dirs    []string
+	stamp   uint64
+	trusted bool      // no file had changed just before
+	askedAt time.Time // when Python was asked
 }
 
 // exists returns an error for a function that does not exist. If the existing functions are not
@@ -80,7 +80,7 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 func (c *Caller) learnt(asked time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.list != nil && c.list.at.After(asked)
+	return c.list != nil && c.list.askedAt.After(asked)
 }
 
 // answer is the knowledge about the existence of a function.
@@ -143,8 +143,8 @@ func (c *Caller) fetchListing(ctx context.Context) error {
 func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	names := reply.Texts("functions")
 	l := &listing{
-		names: make(map[string]bool, len(names)),
-		at:    asked,
+		names:   make(map[string]bool, len(names)),
+		askedAt: asked,
 	}
 
 	for _, name := range names[:min(len(names), maxFunctions)] {
@@ -155,7 +155,7 @@ func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	l.dirs = dirs[:min(len(dirs), maxDirs)]
 	var newest time.Time
 	l.stamp, newest = stampOf(l.dirs)
-	l.sure = time.Since(newest) > settled && len(names) <= maxFunctions
+	l.trusted = time.Since(newest) > settled && len(names) <= maxFunctions
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
@@ -164,7 +164,7 @@ func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 
 // isFresh reports whether the list can still be trusted about functions that it lacks.
 func (l *listing) isFresh(now time.Time) bool {
-	if !l.sure || now.Sub(l.at) > listFor {
+	if !l.trusted || now.Sub(l.askedAt) > listFor {
 		return false
 	}
 	s, _ := stampOf(l.dirs)

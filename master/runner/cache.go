@@ -33,7 +33,7 @@ func (c *call) targetIDs() ([]string, error) {
 	if err := requirePart("minion cache", c.Cache == nil || c.Targets == nil); err != nil {
 		return nil, err
 	}
-	return c.Targets.Match(c.vals["tgt"], c.textOr("tgt_type", "glob"))
+	return c.Targets.Match(c.values["tgt"], c.textOr("tgt_type", "glob"))
 }
 
 // cached maps minions to their data in a bank. Without a target it takes all minions, where Salt
@@ -41,7 +41,7 @@ func (c *call) targetIDs() ([]string, error) {
 func (c *call) cached(bank string, all bool) (any, error) {
 	var ids []string
 	var err error
-	if all && !value.Truth(c.vals["tgt"]) {
+	if all && !value.Truth(c.values["tgt"]) {
 		if err := requirePart("minion cache", c.Cache == nil); err != nil {
 			return nil, err
 		}
@@ -88,7 +88,7 @@ func (c *call) cachedIDs() ([]string, error) {
 }
 
 func (c *call) clearBanks(banks ...string) (any, error) {
-	if c.vals["tgt"] == nil {
+	if c.values["tgt"] == nil {
 		return false, nil
 	}
 
@@ -110,7 +110,7 @@ func (c *call) clearBanks(banks ...string) (any, error) {
 
 func cacheClearMineFunc(c *call) (any, error) {
 	fun := c.textArgument("clear_mine_func_flag")
-	if c.vals["tgt"] == nil || fun == "" {
+	if c.values["tgt"] == nil || fun == "" {
 		return false, nil
 	}
 
@@ -148,7 +148,7 @@ func (c *call) bankArgument() (string, error) {
 	if !slices.Contains([]string{"grains", "pillar", "mine"}, b) {
 		return "", fmt.Errorf("bank %q is not grains, pillar or mine: %w", b, ErrUnavailable)
 	}
-	if value.Truth(c.vals["cachedir"]) {
+	if value.Truth(c.values["cachedir"]) {
 		return "", fmt.Errorf("another cachedir: %w", ErrUnavailable)
 	}
 	return b, nil
@@ -205,7 +205,7 @@ func cacheStore(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, ok := c.vals["data"].(*value.Map)
+	m, ok := c.values["data"].(*value.Map)
 	if !ok {
 		return nil, &ArgumentError{Reason: "data must be a dictionary"}
 	}

@@ -28,7 +28,7 @@ func (c *call) backends() ([]string, error) {
 	if err := requirePart("file server", c.Files == nil); err != nil {
 		return nil, err
 	}
-	return c.Files.Backends(orNil(c.vals["backend"])), nil
+	return c.Files.Backends(orNil(c.values["backend"])), nil
 }
 
 func filesEnvs(c *call) (any, error) {
@@ -62,7 +62,7 @@ func filesList(cmd string) func(*call) (any, error) {
 			return nil, err
 		}
 		load := value.NewMap("saltenv", c.textOr("saltenv", "base"), "prefix", "")
-		if b := c.vals["backend"]; value.Truth(b) {
+		if b := c.values["backend"]; value.Truth(b) {
 			load.Set("fsbackend", anyList(splitInput(b)))
 		}
 		return c.Files.Call(c.ctx, cmd, load)
@@ -118,7 +118,7 @@ func filesClearLists(c *call) (any, error) {
 		return nil, err
 	}
 
-	cleared, err := c.Files.ClearLists(c.ctx, backends, splitInput(c.vals["saltenv"]))
+	cleared, err := c.Files.ClearLists(c.ctx, backends, splitInput(c.values["saltenv"]))
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
 		if source == "" {
 			source = c.textArgument("ext_source")
 		}
-		if source != "" && source != "local_cache" && c.vals["filter_runs"] == nil {
+		if source != "" && source != "local_cache" && c.values["filter_runs"] == nil {
 			return nil, ErrUnavailable
 		}
 		return look(c)
@@ -91,7 +91,7 @@ func describe(load *value.Map) *value.Map {
 
 // outputter wraps data when the caller names an outputter.
 func (c *call) outputter(data any) any {
-	if o := c.vals["outputter"]; value.Truth(o) {
+	if o := c.values["outputter"]; value.Truth(o) {
 		return value.NewMap("outputter", o, "data", data)
 	}
 	return data
@@ -217,8 +217,8 @@ func jobsExitSuccess(c *call) (any, error) {
 
 // jobQuery reads the filters of list_jobs.
 func (c *call) jobQuery(metadata, function, target string) (jobs.Query, bool, error) {
-	q := jobs.Query{Functions: splitInput(orNil(c.vals[function])), Targets: splitInput(orNil(c.vals[target]))}
-	if v := c.vals[metadata]; value.Truth(v) {
+	q := jobs.Query{Functions: splitInput(orNil(c.values[function])), Targets: splitInput(orNil(c.values[target]))}
+	if v := c.values[metadata]; value.Truth(v) {
 		m, ok := v.(*value.Map)
 		if !ok {
 			return q, false, nil // as in Salt, nothing matches then

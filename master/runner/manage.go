@@ -43,7 +43,7 @@ func (c *call) pingMinions() (up, down []string, err error) {
 		return nil, nil, err
 	}
 
-	q := Question{Target: c.vals["tgt"], TargetType: c.textOr("tgt_type", "glob"), Fun: "test.ping"}
+	q := Question{Target: c.values["tgt"], TargetType: c.textOr("tgt_type", "glob"), Fun: "test.ping"}
 	if !value.Truth(q.Target) {
 		q.Target = "*"
 	}
@@ -99,7 +99,7 @@ func (c *call) connected() (map[string]string, error) {
 	}
 
 	all := c.Presence.Connected()
-	subset := splitInput(orNil(c.vals["subset"]))
+	subset := splitInput(orNil(c.values["subset"]))
 	if subset == nil {
 		return all, nil
 	}
@@ -135,7 +135,7 @@ func listNotState(c *call) (any, error) {
 		return nil, err
 	}
 
-	subset := splitInput(orNil(c.vals["subset"]))
+	subset := splitInput(orNil(c.values["subset"]))
 	out := []any{}
 	for _, id := range c.Keys.Accepted() {
 		if _, ok := m[id]; !ok && (subset == nil || slices.Contains(subset, id)) {

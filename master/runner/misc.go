@@ -87,7 +87,7 @@ func eventSend(c *call) (any, error) {
 	}
 
 	data := &value.Map{}
-	if v := c.vals["data"]; value.Truth(v) {
+	if v := c.values["data"]; value.Truth(v) {
 		m, ok := v.(*value.Map)
 		if !ok {
 			return nil, &ArgumentError{Reason: fmt.Sprintf("Dict object expected, not '%s'.", textOf(v))}
@@ -155,7 +155,7 @@ func configGet(c *call) (any, error) {
 	if ok {
 		return v, nil
 	}
-	if d, ok := c.vals["default"]; ok {
+	if d, ok := c.values["default"]; ok {
 		return d, nil
 	}
 	return "", nil
@@ -230,7 +230,7 @@ func matchCompound(c *call) (any, error) {
 }
 
 func errorError(c *call) (any, error) {
-	if name, ok := c.vals["name"]; ok && name != nil {
+	if name, ok := c.values["name"]; ok && name != nil {
 		return nil, &Exception{textOf(name), c.textArgument("message")}
 	}
 	return &value.Map{}, nil

@@ -7,7 +7,7 @@ func reactorDefs() map[string]def {
 	return map[string]def{
 		"reactor.list": {"saltenv= test=", withReactor(func(c *call) any { return c.Reactor.All() })},
 		"reactor.add": {"event reactors saltenv= test=",
-			withReactor(func(c *call) any { return c.Reactor.Add(c.textArgument("event"), c.vals["reactors"]) })},
+			withReactor(func(c *call) any { return c.Reactor.Add(c.textArgument("event"), c.values["reactors"]) })},
 		"reactor.delete": {"event saltenv= test=",
 			withReactor(func(c *call) any { return c.Reactor.Delete(c.textArgument("event")) })},
 		"reactor.is_leader":  {"", withReactor(func(c *call) any { return c.Reactor.Leads() })},

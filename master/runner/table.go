@@ -98,7 +98,7 @@ type def struct {
 type call struct {
 	*Env
 	ctx    context.Context
-	vals   map[string]any
+	values map[string]any
 	args   []any      // remaining positional arguments
 	kwargs *value.Map // remaining named arguments, never nil
 }
@@ -106,7 +106,7 @@ type call struct {
 func (d def) bindTo(name string) Func {
 	short := name[strings.IndexByte(name, '.')+1:]
 	return func(ctx context.Context, env *Env, args []any, kwargs *value.Map) (any, error) {
-		c := &call{Env: env, ctx: ctx, vals: map[string]any{}, kwargs: &value.Map{}}
+		c := &call{Env: env, ctx: ctx, values: map[string]any{}, kwargs: &value.Map{}}
 		if err := c.bindArguments(short, strings.Fields(d.params), args, kwargs); err != nil {
 			return nil, &ArgumentError{Reason: err.Error(), Usage: d.usageOf(name)}
 		}
@@ -154,7 +154,7 @@ func (c *call) bindArguments(short string, params []string, args []any, kwargs *
 	for i, a := range args {
 		switch {
 		case i < len(names):
-			c.vals[names[i]] = a
+			c.values[names[i]] = a
 		case rest:
 			c.args = append(c.args, a)
 		default:
@@ -164,14 +164,14 @@ func (c *call) bindArguments(short string, params []string, args []any, kwargs *
 
 	for k, v := range kwargs.All() {
 		name, ok := k.(string)
-		_, given := c.vals[name]
+		_, given := c.values[name]
 		_, known := optional[name]
 		switch {
 		case !ok || strings.HasPrefix(name, "__"):
 		case known && given:
 			return fmt.Errorf("%s() got multiple values for argument '%s'", short, name)
 		case known:
-			c.vals[name] = v
+			c.values[name] = v
 		case more:
 			c.kwargs.Set(k, v)
 		default:
@@ -180,7 +180,7 @@ func (c *call) bindArguments(short string, params []string, args []any, kwargs *
 	}
 
 	for _, n := range names {
-		if _, given := c.vals[n]; !given && !optional[n] {
+		if _, given := c.values[n]; !given && !optional[n] {
 			missing = append(missing, "'"+n+"'")
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // textArgument returns an argument as text; "" for nil and missing ones. It accepts numbers,
 // because command lines are parsed as YAML.
-func (c *call) textArgument(name string) string { return textOf(c.vals[name]) }
+func (c *call) textArgument(name string) string { return textOf(c.values[name]) }
 
 func textOf(v any) string {
 	switch v := v.(type) {
@@ -46,7 +46,7 @@ func (c *call) textOr(name, def string) string {
 
 // flagArgument returns the truth of an argument in Python, or def when it is missing.
 func (c *call) flagArgument(name string, def bool) bool {
-	v, ok := c.vals[name]
+	v, ok := c.values[name]
 	if !ok {
 		return def
 	}
@@ -55,7 +55,7 @@ func (c *call) flagArgument(name string, def bool) bool {
 
 // number returns an argument as a number.
 func (c *call) number(name string, def float64) (float64, error) {
-	switch v := c.vals[name].(type) {
+	switch v := c.values[name].(type) {
 	case nil:
 		return def, nil
 	case int64:

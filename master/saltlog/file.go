@@ -13,8 +13,8 @@ import (
 // as Salt's WatchedFileHandler does, so that logrotate needs no signal. It is safe for concurrent
 // use.
 type File struct {
-	path string
-	say  func(string) // logs without this file; may be nil
+	path   string
+	report func(string) // logs without this file; may be nil
 
 	mu      sync.Mutex
 	f       *os.File
@@ -25,7 +25,7 @@ type File struct {
 // OpenFile opens a log file for appending, with mode 0600 as in Salt, and creates its folder. say
 // is called when the path cannot be opened again; it may be nil.
 func OpenFile(path string, say func(string)) (*File, error) {
-	l := &File{path: path, say: say}
+	l := &File{path: path, report: say}
 	return l, l.Reopen()
 }
 
@@ -72,8 +72,8 @@ func (l *File) Write(b []byte) (int, error) {
 	if moved {
 		if err := l.openFile(); err != nil && !l.trouble {
 			l.trouble = true
-			if l.say != nil {
-				l.say("lines go on into the file that was moved away: " + err.Error())
+			if l.report != nil {
+				l.report("lines go on into the file that was moved away: " + err.Error())
 			}
 		}
 	}

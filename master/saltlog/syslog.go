@@ -143,12 +143,12 @@ func orDefault(text, preset string) string {
 // were dropped. A line that was in a connection when it broke may be lost. It is safe for
 // concurrent use.
 type Syslog struct {
-	to    Address
-	say   func(string) // logs without this syslog
-	lines chan []byte
-	bytes atomic.Int64 // bytes of the waiting lines
-	lost  atomic.Int64 // lines
-	told  int64        // dropped lines reported so far; used by the sender only
+	to           Address
+	report       func(string) // logs without this syslog
+	lines        chan []byte
+	bytes        atomic.Int64 // bytes of the waiting lines
+	lost         atomic.Int64 // lines
+	reportedLost int64        // dropped lines reported so far; used by the sender only
 
 	stop   context.CancelFunc
 	closed atomic.Bool
@@ -160,10 +160,10 @@ type Syslog struct {
 func OpenSyslog(to *Address, say func(string)) *Syslog {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Syslog{
-		to:    *to,
-		say:   say,
-		lines: make(chan []byte, maxWaiting),
-		stop:  stop,
+		to:     *to,
+		report: say,
+		lines:  make(chan []byte, maxWaiting),
+		stop:   stop,
 	}
 	s.done.Go(func() { s.sendLines(ctx) })
 	return s
@@ -189,8 +189,8 @@ func (s *Syslog) Close() error {
 	if rest := len(s.lines); rest > 0 {
 		s.lost.Add(int64(rest))
 	}
-	if n := s.Lost() - s.told; n > 0 {
-		s.say(fmt.Sprintf("%s was not reached at the end: %d lines are lost", s.to.text, n))
+	if n := s.Lost() - s.reportedLost; n > 0 {
+		s.report(fmt.Sprintf("%s was not reached at the end: %d lines are lost", s.to.text, n))
 	}
 	return nil
 }
@@ -278,7 +278,7 @@ func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*conn
 
 		if err == nil {
 			if away {
-				s.say(s.to.text + " is back")
+				s.report(s.to.text + " is back")
 			}
 			return conn, true
 		}
@@ -287,7 +287,7 @@ func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*conn
 		conn = nil
 		if !away {
 			away = true
-			s.say(fmt.Sprintf("%s is away, lines wait for it: %v", s.to.text, err))
+			s.report(fmt.Sprintf("%s is away, lines wait for it: %v", s.to.text, err))
 		}
 
 		select {
@@ -301,12 +301,12 @@ func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*conn
 // tellLost sends a line about the lines dropped since the last such line.
 func (s *Syslog) tellLost(conn *connection) {
 	lost := s.lost.Load()
-	if lost == s.told {
+	if lost == s.reportedLost {
 		return
 	}
-	text := fmt.Sprintf("%d lines of this log are lost: too many waited for the syslog", lost-s.told)
+	text := fmt.Sprintf("%d lines of this log are lost: too many waited for the syslog", lost-s.reportedLost)
 	if conn.sendPacket(s.packet(slog.LevelWarn, text)) == nil {
-		s.told = lost
+		s.reportedLost = lost
 	}
 }
 

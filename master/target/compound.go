@@ -84,7 +84,7 @@ func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
 		return Matcher{}, fmt.Errorf("%w: unexpected %s", errInvalid, quoteShort(p.words[0]))
 	}
 
-	m := Matcher{n: n, missing: p.missing}
+	m := Matcher{root: n, missing: p.missing}
 	switch n := n.(type) {
 	case set: // a single list, such as a nodegroup of names
 		for id := range n {

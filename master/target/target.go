@@ -71,7 +71,7 @@ func (e Env) delimiter() string {
 
 // Matcher is a compiled target. It is safe for concurrent use.
 type Matcher struct {
-	n node
+	root node
 	// exact lists the only ids that can match if exactly is set: for a glob without wildcards and
 	// for a list.
 	exact   []string
@@ -84,7 +84,7 @@ type Matcher struct {
 type node interface{ matches(id string) bool }
 
 // Match reports whether the minion is selected.
-func (m Matcher) Match(id string) bool { return m.n != nil && m.n.matches(id) }
+func (m Matcher) Match(id string) bool { return m.root != nil && m.root.matches(id) }
 
 // Compile prepares a target of a type: glob, pcre, list, grain, grain_pcre, pillar, pillar_exact,
 // pillar_pcre, ipcidr, nodegroup, compound, or compound_pillar_exact, in which all pillar terms
@@ -97,7 +97,7 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 		if err != nil {
 			return Matcher{}, err
 		}
-		return Matcher{n: newSet(l), exact: l, exactly: true, missing: l}, nil
+		return Matcher{root: newSet(l), exact: l, exactly: true, missing: l}, nil
 	case "compound", "compound_pillar_exact":
 		words, err := compoundWords(tgt)
 		if err != nil {
@@ -116,7 +116,7 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 
 	switch typ {
 	case "glob", "":
-		m := Matcher{n: glob(s)}
+		m := Matcher{root: glob(s)}
 		if !strings.ContainsAny(s, "*?[") {
 			m.exact, m.exactly = []string{s}, true
 		}
@@ -132,7 +132,7 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 	}
 
 	n, err := compileSimple(s, typ, env.delimiter(), env)
-	return Matcher{n: n}, err
+	return Matcher{root: n}, err
 }
 
 // compileSimple prepares the types that a compound target shares.

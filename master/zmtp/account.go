@@ -13,9 +13,9 @@ import (
 type pool struct {
 	max, times int64
 
-	mu   sync.Mutex
-	used int64
-	by   map[netip.Addr]int64
+	mu       sync.Mutex
+	used     int64
+	bySource map[netip.Addr]int64
 }
 
 // reserve reserves n more for src and reports whether there was room. It never waits: a waiting
@@ -23,15 +23,15 @@ type pool struct {
 func (p *pool) reserve(src netip.Addr, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	has := p.by[src]
+	has := p.bySource[src]
 	if p.used+n > p.max || has+n > p.times*(p.max-p.used) {
 		return false
 	}
-	if p.by == nil {
-		p.by = map[netip.Addr]int64{}
+	if p.bySource == nil {
+		p.bySource = map[netip.Addr]int64{}
 	}
 	p.used += n
-	p.by[src] = has + n
+	p.bySource[src] = has + n
 	return true
 }
 
@@ -39,8 +39,8 @@ func (p *pool) release(src netip.Addr, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.used -= n
-	if p.by[src] -= n; p.by[src] <= 0 {
-		delete(p.by, src)
+	if p.bySource[src] -= n; p.bySource[src] <= 0 {
+		delete(p.bySource, src)
 	}
 }
 

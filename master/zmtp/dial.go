@@ -108,7 +108,7 @@ func (c *client) extendExpiry(ttl time.Duration) {
 	case ttl <= 0:
 	case c.expiry == nil:
 		c.expiry = time.AfterFunc(ttl, func() {
-			if !c.deaf.Load() && time.Since(time.Unix(0, c.in.seen.Load())) >= ttl {
+			if !c.deaf.Load() && time.Since(time.Unix(0, c.reader.seen.Load())) >= ttl {
 				c.fail(errSilent)
 			}
 		})
@@ -159,7 +159,7 @@ func (r *Req) Do(ctx context.Context, payload []byte) ([]byte, error) {
 
 	r.asked.Store(true)
 	buf := appendMessage(make([]byte, 0, len(payload)+2+maxHeader), nil, payload)
-	if err := r.out.sendPackets(packet{b: buf}); err != nil {
+	if err := r.outbox.sendPackets(packet{b: buf}); err != nil {
 		return nil, fmt.Errorf("zmtp: request: %w", r.closeCause(err))
 	}
 
@@ -188,7 +188,7 @@ func (r *Req) readReplies() {
 
 		if err != nil {
 			r.fail(err)
-			r.in.close()
+			r.reader.close()
 			return
 		}
 
@@ -281,7 +281,7 @@ func (s *Sub) change(command string, first byte, topic string) error {
 	} else {
 		b = appendMessage(nil, append([]byte{first}, topic...))
 	}
-	if err := s.out.sendPackets(packet{b: b}); err != nil {
+	if err := s.outbox.sendPackets(packet{b: b}); err != nil {
 		return fmt.Errorf("zmtp: subscribe: %w", s.closeCause(err))
 	}
 	return nil
@@ -317,7 +317,7 @@ func (s *Sub) readMessages() {
 	for {
 		if err := s.nextMessage(&m); err != nil {
 			s.fail(err)
-			s.in.close()
+			s.reader.close()
 			return
 		}
 

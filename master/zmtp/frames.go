@@ -68,9 +68,9 @@ func unexpected(err error) error {
 // pace is the deadline policy for a message that is being received: it may pause for at most
 // MessageTime, and its average rate must not be lower than MinRate.
 type pace struct {
-	l     *Limits
-	start time.Time
-	set   bool
+	limits *Limits
+	start  time.Time
+	set    bool
 }
 
 // expectBytes sets the deadline before n more bytes of a message are read; got is how many bytes
@@ -88,8 +88,8 @@ func (p *pace) deadline(r *reader, got int) error {
 	if !p.set {
 		p.start, p.set = now, true
 	}
-	end := p.start.Add(p.l.MessageTime + time.Duration(got)*time.Second/time.Duration(p.l.MinRate))
-	if still := now.Add(p.l.MessageTime); still.Before(end) {
+	end := p.start.Add(p.limits.MessageTime + time.Duration(got)*time.Second/time.Duration(p.limits.MinRate))
+	if still := now.Add(p.limits.MessageTime); still.Before(end) {
 		end = still
 	}
 	return r.conn.SetReadDeadline(end)

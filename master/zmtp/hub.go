@@ -49,17 +49,17 @@ const (
 
 // hub accepts connections and owns them.
 type hub struct {
-	cfg    Listen
-	own    string // socket type
-	out    outLimits
-	pings  *pings
-	pools  *pools
-	memory pool // bytes of messages of proven peers,
+	cfg        Listen
+	socketType string // socket type
+	out        outLimits
+	pings      *pings
+	pools      *pools
+	memory     pool // bytes of messages of proven peers,
 	// of strangers, and the connections of strangers
 	strangers, strange pool
 	count              counters
-	noise              throttle
-	ln                 net.Listener
+	warnings           throttle
+	listener           net.Listener
 	// serve runs a connection after its handshake, in the connection's goroutine. It sets role and
 	// ready, and returns why the connection ended.
 	serve   func(*member) error
@@ -68,10 +68,10 @@ type hub struct {
 	closing chan struct{}
 	once    sync.Once
 
-	loops sync.WaitGroup // goroutines of accept and heartbeat
-	conns sync.WaitGroup // connection goroutines and flushers
-	ids   atomic.Uint64
-	slots [slots]slot
+	loops  sync.WaitGroup // goroutines of accept and heartbeat
+	conns  sync.WaitGroup // connection goroutines and flushers
+	lastID atomic.Uint64
+	slots  [slots]slot
 
 	mu      sync.Mutex
 	sources map[netip.Addr]int // only with MaxPerSource
@@ -103,14 +103,14 @@ func newHub(ctx context.Context, ln net.Listener, own string, cfg Listen, maxMes
 	setDefault(&cfg.Linger, time.Second)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	h := &hub{
-		cfg:     cfg,
-		own:     own,
-		out:     out,
-		pings:   newPings(cfg.Heartbeat.TTL),
-		pools:   newPools(),
-		ln:      ln,
-		closing: make(chan struct{}),
-		sources: map[netip.Addr]int{},
+		cfg:        cfg,
+		socketType: own,
+		out:        out,
+		pings:      newPings(cfg.Heartbeat.TTL),
+		pools:      newPools(),
+		listener:   ln,
+		closing:    make(chan struct{}),
+		sources:    map[netip.Addr]int{},
 	}
 
 	h.cfg.Sources = cmp.Or(h.cfg.Sources, NewSources(time.Now))
@@ -136,7 +136,7 @@ func (h *hub) startLoops(ctx context.Context, closed func()) {
 func (h *hub) accept() {
 	pause := 5 * time.Millisecond
 	for {
-		conn, err := h.ln.Accept()
+		conn, err := h.listener.Accept()
 		if err == nil {
 			pause = 5 * time.Millisecond
 			h.admitConnection(conn)
@@ -155,7 +155,7 @@ func (h *hub) accept() {
 
 		// Most likely out of descriptors: wait instead of spinning.
 		h.count.acceptFails.Add(1)
-		h.noise.warn(h.cfg.Log, "cannot accept", "error", err)
+		h.warnings.warn(h.cfg.Log, "cannot accept", "error", err)
 		select {
 		case <-h.closing:
 			return
@@ -182,7 +182,7 @@ func (h *hub) admitConnection(conn net.Conn) {
 			Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 3})
 	}
 
-	id := h.ids.Add(1)
+	id := h.lastID.Add(1)
 	m := &member{slot: &h.slots[id%slots], born: time.Now()}
 	m.account.hub = h
 	m.init(conn, &h.cfg.Limits, h.pools, m.memory, h.out, h.conns.Go)
@@ -234,7 +234,7 @@ func (h *hub) runConnection(m *member) {
 
 	err = m.closeCause(err)
 	m.fail(err)
-	m.in.close()
+	m.reader.close()
 	h.remove(m)
 
 	if counted {
@@ -256,7 +256,7 @@ func (h *hub) shakeHands(m *member) (counted bool, err error) {
 	trusted := h.trusted(m)
 	proxied := false
 	if trusted {
-		src, missing, err := readProxy(m.in)
+		src, missing, err := readProxy(m.reader)
 		if err != nil {
 			return false, err
 		}
@@ -280,7 +280,7 @@ func (h *hub) shakeHands(m *member) (counted bool, err error) {
 		counted = true
 	}
 
-	if err := m.handshake(h.own, ""); err != nil {
+	if err := m.handshake(h.socketType, ""); err != nil {
 		return counted, err
 	}
 
@@ -357,11 +357,11 @@ func (h *hub) forget(a netip.Addr) {
 
 // report counts and logs the end of a connection.
 func (h *hub) report(m *member, err error) {
-	args := []any{"socket", h.own, "peer", m.peer.Remote, "error", err}
+	args := []any{"socket", h.socketType, "peer", m.peer.Remote, "error", err}
 	switch {
 	case errors.Is(err, errProtocol):
 		h.count.badPeers.Add(1)
-		h.noise.warn(h.cfg.Log, "connection closed: peer misbehaves", args...)
+		h.warnings.warn(h.cfg.Log, "connection closed: peer misbehaves", args...)
 	case errors.Is(err, errLate):
 		h.count.lateShakes.Add(1)
 		h.cfg.Log.Debug("connection closed", args...)
@@ -373,14 +373,14 @@ func (h *hub) report(m *member, err error) {
 		h.cfg.Log.Info("connection closed: peer does not read", args...)
 	case errors.Is(err, errNoRoom):
 		h.count.noRoom.Add(1)
-		h.noise.warn(h.cfg.Log, "connection closed: memory for messages is used up", args...)
+		h.warnings.warn(h.cfg.Log, "connection closed: memory for messages is used up", args...)
 	case errors.Is(err, errUnproven):
 		h.count.unproven.Add(1)
 		h.cfg.Log.Debug("connection closed: it has proved nothing", args...)
 	case errors.Is(err, errTooMany), errors.Is(err, errFull):
-		h.noise.warn(h.cfg.Log, "connection refused", args...)
+		h.warnings.warn(h.cfg.Log, "connection refused", args...)
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, errClosed):
-		h.cfg.Log.Debug("connection closed", "socket", h.own, "peer", m.peer.Remote)
+		h.cfg.Log.Debug("connection closed", "socket", h.socketType, "peer", m.peer.Remote)
 	default:
 		h.cfg.Log.Debug("connection closed", args...)
 	}
@@ -445,7 +445,7 @@ func (h *hub) overdue(m *member, now time.Time) bool {
 		return false
 	}
 	c, ok := m.role.(*asker)
-	return ok && c.running() == nil && m.out.pending() == nil && !m.account.trusted()
+	return ok && c.running() == nil && m.outbox.pending() == nil && !m.account.trusted()
 }
 
 func (s *slot) appendMembers(dst []*member) []*member {
@@ -479,7 +479,7 @@ func (h *hub) readyMembers(yield func(*member) bool) {
 func (h *hub) close(settled func(*member) <-chan struct{}) {
 	h.once.Do(func() {
 		close(h.closing)
-		_ = h.ln.Close()
+		_ = h.listener.Close()
 		h.linger(settled)
 		h.cancel()
 	})

@@ -17,8 +17,8 @@ import (
 // goroutine calls handshake and then nextMessage; any goroutine may send, ping and call fail.
 type link struct {
 	conn   net.Conn
-	in     *reader
-	out    outbox
+	reader *reader
+	outbox outbox
 	limits *Limits
 	// room returns the pool and the source that a message counts against. It is called once for
 	// each message that is not small.
@@ -59,20 +59,20 @@ func (k *link) init(
 	spawn func(func()),
 ) {
 	k.conn = conn
-	k.in = newReader(conn, p)
+	k.reader = newReader(conn, p)
 	k.limits = l
 	k.room = room
 	k.ended = make(chan struct{})
 
-	k.out.conn = conn
-	k.out.raw = k.in.raw
-	k.out.maxItems = o.items
-	k.out.maxBytes = o.bytes
-	k.out.stall = o.stall
-	k.out.rate = o.rate
-	k.out.fail = k.fail
-	k.out.spawn = spawn
-	k.out.try = k.out.tryWrite
+	k.outbox.conn = conn
+	k.outbox.raw = k.reader.raw
+	k.outbox.maxItems = o.items
+	k.outbox.maxBytes = o.bytes
+	k.outbox.stall = o.stall
+	k.outbox.rate = o.rate
+	k.outbox.fail = k.fail
+	k.outbox.spawn = spawn
+	k.outbox.try = k.outbox.tryWrite
 }
 
 // fail ends the connection; the first cause is kept. A nil cause closes in
@@ -82,7 +82,7 @@ func (k *link) fail(cause error) {
 	k.closing.Do(func() {
 		k.cause = cause
 		close(k.ended) // before Close wakes the reader, which calls closeCause
-		k.out.close()
+		k.outbox.close()
 		if tc, ok := k.conn.(*net.TCPConn); ok && cause != nil && !errors.Is(cause, io.EOF) {
 			_ = tc.SetLinger(0)
 		}
@@ -106,12 +106,12 @@ func (k *link) closeCause(err error) error {
 
 // handshake exchanges greeting and READY. The caller has set a deadline.
 func (k *link) handshake(own, identity string) error {
-	if err := k.out.sendPackets(packet{b: appendReady(greeting(), own, identity)}); err != nil {
+	if err := k.outbox.sendPackets(packet{b: appendReady(greeting(), own, identity)}); err != nil {
 		return err
 	}
 
 	// Reject a stranger (a browser, a scanner) at its first byte.
-	b, err := k.in.peek(1)
+	b, err := k.reader.peek(1)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (k *link) handshake(own, identity string) error {
 		return violation("first byte 0x%02x is no greeting", b[0])
 	}
 
-	if b, err = k.in.peek(greetingSize); err != nil {
+	if b, err = k.reader.peek(greetingSize); err != nil {
 		return unexpected(err)
 	}
 
@@ -127,8 +127,8 @@ func (k *link) handshake(own, identity string) error {
 		return err
 	}
 
-	k.in.skip(greetingSize)
-	h, err := k.in.header(nil)
+	k.reader.skip(greetingSize)
+	h, err := k.reader.header(nil)
 	if err != nil {
 		return unexpected(err)
 	}
@@ -136,11 +136,11 @@ func (k *link) handshake(own, identity string) error {
 		return violation("message before READY")
 	}
 
-	name, body, err := k.in.command(h, nil)
+	name, body, err := k.reader.command(h, nil)
 	if err != nil {
 		return err
 	}
-	defer k.in.skip(int(h.size))
+	defer k.reader.skip(int(h.size))
 
 	switch string(name) {
 	case "READY":
@@ -220,9 +220,9 @@ func (k *link) nextMessage(m *message) error {
 
 func (k *link) readMessage(m *message) error {
 	m.room = k.room
-	p := pace{l: k.limits}
+	p := pace{limits: k.limits}
 	for {
-		h, err := k.in.header(&p)
+		h, err := k.reader.header(&p)
 		if err != nil {
 			return err
 		}
@@ -233,7 +233,7 @@ func (k *link) readMessage(m *message) error {
 			}
 			if len(m.ends) > 0 {
 				// Commands do not extend the deadline of a message, however fast they come.
-				if err := p.deadline(k.in, len(m.buf.b)); err != nil {
+				if err := p.deadline(k.reader, len(m.buf.b)); err != nil {
 					return err
 				}
 				continue
@@ -246,20 +246,20 @@ func (k *link) readMessage(m *message) error {
 				return violation("message of more than %d bytes", k.limits.MaxMessage)
 			}
 
-			if err := k.in.readBody(&m.buf, h.size, &p, m.charge); err != nil {
+			if err := k.reader.readBody(&m.buf, h.size, &p, m.charge); err != nil {
 				return err
 			}
 
 			m.ends = append(m.ends, len(m.buf.b))
 			if h.more {
-				if err := p.expectBytes(k.in, 1, len(m.buf.b)); err != nil {
+				if err := p.expectBytes(k.reader, 1, len(m.buf.b)); err != nil {
 					return err
 				}
 				continue
 			}
 		}
 
-		if err := p.endMessage(k.in); err != nil {
+		if err := p.endMessage(k.reader); err != nil {
 			return err
 		}
 		if !h.command {
@@ -269,11 +269,11 @@ func (k *link) readMessage(m *message) error {
 }
 
 func (k *link) command(h header, p *pace) error {
-	name, body, err := k.in.command(h, p)
+	name, body, err := k.reader.command(h, p)
 	if err != nil {
 		return err
 	}
-	defer k.in.skip(int(h.size))
+	defer k.reader.skip(int(h.size))
 
 	switch string(name) {
 	case "PING":
@@ -286,7 +286,7 @@ func (k *link) command(h header, p *pace) error {
 		}
 
 		pong := appendCommand(make([]byte, 0, 32), "PONG", body[2:])
-		if err := k.out.sendPackets(packet{b: pong, control: true}); err != errDropped {
+		if err := k.outbox.sendPackets(packet{b: pong, control: true}); err != errDropped {
 			return err
 		}
 
@@ -316,7 +316,7 @@ var (
 
 // restartSilence ends a deaf time; the silence of the peer is measured from now on.
 func (k *link) restartSilence() {
-	k.in.seen.Store(time.Now().UnixNano())
+	k.reader.seen.Store(time.Now().UnixNano())
 	k.deaf.Store(false)
 }
 
@@ -327,10 +327,10 @@ func (k *link) heartbeat(now time.Time, timeout time.Duration, ping []byte) {
 		return
 	}
 
-	last := k.in.seen.Load()
-	busy := k.out.pending() != nil
+	last := k.reader.seen.Load()
+	busy := k.outbox.pending() != nil
 	if busy {
-		last = max(last, k.out.moved.Load())
+		last = max(last, k.outbox.moved.Load())
 	}
 
 	if !k.deaf.Load() && now.UnixNano()-last > int64(timeout) {
@@ -339,7 +339,7 @@ func (k *link) heartbeat(now time.Time, timeout time.Duration, ping []byte) {
 	}
 
 	if !busy {
-		_ = k.out.sendPackets(packet{b: ping, control: true})
+		_ = k.outbox.sendPackets(packet{b: ping, control: true})
 	}
 }
 

@@ -62,8 +62,8 @@ func (p *pings) answers(sub *subscriber, context []byte) {
 
 // peerSeen returns the peer of a subscriber, with the time of its last answer.
 func (p *pings) peerSeen(sub *subscriber) Peer {
-	peer := sub.m.peer
-	if p.ttl > 0 && sub.m.minor > 0 {
+	peer := sub.member.peer
+	if p.ttl > 0 && sub.member.minor > 0 {
 		peer.Answered = p.born.Add(time.Duration(sub.answered.Load()))
 	}
 	return peer

@@ -87,7 +87,7 @@ func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
 // serveSubscriber is the loop of a connection: subscribers send nothing but
 // subscriptions, as messages (ZMTP 3.0) or commands (3.1).
 func (p *Pub) serveSubscriber(m *member) error {
-	sub := &subscriber{m: m}
+	sub := &subscriber{member: m}
 	sub.answered.Store(int64(time.Since(p.hub.pings.born)))
 	m.role = sub
 	m.onPong = func(context []byte) { p.hub.pings.answers(sub, context) }
@@ -124,7 +124,7 @@ func (p *Pub) serveSubscriber(m *member) error {
 func (p *Pub) listen(sub *subscriber) error {
 	var msg message
 	for {
-		if err := sub.m.nextMessage(&msg); err != nil {
+		if err := sub.member.nextMessage(&msg); err != nil {
 			return err
 		}
 
@@ -153,7 +153,7 @@ func (p *Pub) subscribe(sub *subscriber, topic []byte) error {
 		return err
 	}
 	if p.cfg.OnSubscribe != nil {
-		p.cfg.OnSubscribe(sub.m.peer, string(topic))
+		p.cfg.OnSubscribe(sub.member.peer, string(topic))
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func public(err error) error {
 }
 
 // Addr returns the address of the listener.
-func (p *Pub) Addr() net.Addr { return p.hub.ln.Addr() }
+func (p *Pub) Addr() net.Addr { return p.hub.listener.Addr() }
 
 // Publish sends one message of one or more frames to every subscriber with a topic that is a prefix
 // of the first frame. It copies the frames. It returns when all shards have the message. So it
@@ -262,7 +262,7 @@ func (p *Pub) Silent(since time.Time, yield func(Peer) bool) {
 
 func (p *Pub) subscriber(m *member) Subscriber {
 	sub := m.role.(*subscriber)
-	return Subscriber{Peer: p.hub.pings.peerSeen(sub), Topics: sub.topics.list(), Queued: m.out.queued()}
+	return Subscriber{Peer: p.hub.pings.peerSeen(sub), Topics: sub.topics.list(), Queued: m.outbox.queued()}
 }
 
 // SendTo sends a message only to the connection with this Peer.ID, whatever it subscribed to,
@@ -287,7 +287,7 @@ func (p *Pub) shardsOf(id uint64) []*shard {
 func (p *Pub) Stats() Stats {
 	s := p.hub.count.snapshot()
 	p.hub.forEachMember(func(m *member) {
-		if q := m.out.queued(); q > 0 {
+		if q := m.outbox.queued(); q > 0 {
 			s.Slow++
 			s.Queued += int64(q)
 		}
@@ -309,5 +309,5 @@ func (p *Pub) Close() {
 	for _, s := range p.shards {
 		<-s.drained
 	}
-	p.hub.close(func(m *member) <-chan struct{} { return m.out.pending() })
+	p.hub.close(func(m *member) <-chan struct{} { return m.outbox.pending() })
 }

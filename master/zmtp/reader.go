@@ -21,10 +21,10 @@ type reader struct {
 	box  *[]byte // nil while idle
 	r, w int     // unread bytes are (*box)[r:w]
 
-	try   func(uintptr) bool // the same closure for all reads
-	dst   []byte             // destination of try; nil: the box
-	n     int
-	tryEr error
+	try    func(uintptr) bool // the same closure for all reads
+	dst    []byte             // destination of try; nil: the box
+	n      int
+	tryErr error
 }
 
 func newReader(conn net.Conn, p *pools) *reader {
@@ -67,7 +67,7 @@ func (r *reader) tryRead(fd uintptr) bool {
 			err = io.EOF
 		}
 
-		r.n, r.tryEr = n, err
+		r.n, r.tryErr = n, err
 		return true
 	}
 }
@@ -100,9 +100,9 @@ func (r *reader) readSome(dst []byte) (int, error) {
 	r.dst = dst
 	var err error
 	if r.raw != nil {
-		r.n, r.tryEr = 0, nil
+		r.n, r.tryErr = 0, nil
 		if err = r.raw.Read(r.try); err == nil {
-			err = r.tryEr
+			err = r.tryErr
 		}
 	} else {
 		if dst == nil {

@@ -89,7 +89,7 @@ func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Rout
 }
 
 // Addr returns the address of the listener.
-func (r *Router) Addr() net.Addr { return r.hub.ln.Addr() }
+func (r *Router) Addr() net.Addr { return r.hub.listener.Addr() }
 
 // Stats returns the counters.
 func (r *Router) Stats() Stats {
@@ -106,7 +106,7 @@ func (r *Router) Close() {
 				return wait
 			}
 		}
-		return m.out.pending()
+		return m.outbox.pending()
 	})
 	r.stopped.Do(func() {
 		r.workers.close()
@@ -116,8 +116,8 @@ func (r *Router) Close() {
 
 // asker is the Router's side of a connection.
 type asker struct {
-	r      *Router
-	m      *member
+	router *Router
+	member *member
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -133,7 +133,7 @@ func (c *asker) running() <-chan struct{} {
 
 // serveAsker is the loop of a connection.
 func (r *Router) serveAsker(m *member) error {
-	c := &asker{r: r, m: m}
+	c := &asker{router: r, member: m}
 	m.peer.Account = &m.account
 	c.ctx, c.cancel = context.WithCancel(r.hub.ctx)
 	m.role = c
@@ -154,7 +154,7 @@ func (r *Router) serveAsker(m *member) error {
 // readRequest reads a request and starts its handler.
 func (c *asker) readRequest() error {
 	req := &request{}
-	if err := c.m.nextMessage(&req.message); err != nil {
+	if err := c.member.nextMessage(&req.message); err != nil {
 		return err
 	}
 
@@ -173,13 +173,13 @@ func (c *asker) readRequest() error {
 	c.work = done
 	c.mu.Unlock()
 
-	c.r.hub.count.requests.Add(1)
-	workers := c.r.strange
-	if c.m.account.trusted() {
-		workers = c.r.workers
+	c.router.hub.count.requests.Add(1)
+	workers := c.router.strange
+	if c.member.account.trusted() {
+		workers = c.router.workers
 	}
 
-	c.m.account.workers = workers
+	c.member.account.workers = workers
 	err := workers.startTask(c.ctx, func() {
 		c.handle(req)
 		c.finish(done)
@@ -190,11 +190,11 @@ func (c *asker) readRequest() error {
 
 	c.finish(done)
 	if errors.Is(err, errBusy) {
-		c.r.hub.count.busy.Add(1)
-		c.r.hub.noise.warn(c.r.hub.cfg.Log, "request refused: all workers busy",
-			"peer", c.m.peer.Remote, "wait", c.r.cfg.QueueWait)
-		if c.r.cfg.Busy != nil {
-			if answer := c.r.cfg.Busy(req.payload); answer != nil {
+		c.router.hub.count.busy.Add(1)
+		c.router.hub.warnings.warn(c.router.hub.cfg.Log, "request refused: all workers busy",
+			"peer", c.member.peer.Remote, "wait", c.router.cfg.QueueWait)
+		if c.router.cfg.Busy != nil {
+			if answer := c.router.cfg.Busy(req.payload); answer != nil {
 				return c.sendReply(req, answer, nil)
 			}
 		}
@@ -213,13 +213,13 @@ func (c *asker) finish(done chan struct{}) {
 
 // awaitTurn waits until the request before is handled and its reply is sent.
 func (c *asker) awaitTurn() error {
-	c.m.deaf.Store(true)
-	defer c.m.restartSilence()
-	for _, wait := range []func() <-chan struct{}{c.running, c.m.out.pending} {
+	c.member.deaf.Store(true)
+	defer c.member.restartSilence()
+	for _, wait := range []func() <-chan struct{}{c.running, c.member.outbox.pending} {
 		if ch := wait(); ch != nil {
 			select {
 			case <-ch:
-			case <-c.m.ended:
+			case <-c.member.ended:
 				return errClosed
 			}
 		}
@@ -229,32 +229,32 @@ func (c *asker) awaitTurn() error {
 
 // handle calls the handler on a worker and sends the reply.
 func (c *asker) handle(req *request) {
-	c.r.hub.count.working.Add(1)
-	defer c.r.hub.count.working.Add(-1)
+	c.router.hub.count.working.Add(1)
+	defer c.router.hub.count.working.Add(-1)
 	defer func() {
 		if p := recover(); p != nil {
-			c.r.hub.count.panics.Add(1)
-			c.r.hub.cfg.Log.Error("request handler panicked", "peer", c.m.peer.Remote,
+			c.router.hub.count.panics.Add(1)
+			c.router.hub.cfg.Log.Error("request handler panicked", "peer", c.member.peer.Remote,
 				"panic", p, "stack", string(debug.Stack()))
-			c.m.fail(errHandler)
+			c.member.fail(errHandler)
 			// The request's memory is left to the garbage collector: a goroutine that the handler
 			// left behind may still read it.
 			req.discharge()
 		}
 	}()
 
-	defer c.m.account.release()
-	reply, ok := c.r.cfg.Handler(c.ctx, c.m.peer, req.payload)
+	defer c.member.account.release()
+	reply, ok := c.router.cfg.Handler(c.ctx, c.member.peer, req.payload)
 	if !ok {
 		req.free()
-		c.m.fail(nil)
+		c.member.fail(nil)
 		return
 	}
 
-	if err := c.sendReply(req, reply, c.r.cfg.Free); err != nil {
-		c.r.hub.cfg.Log.Debug("reply not sent", "peer", c.m.peer.Remote, "error", err)
+	if err := c.sendReply(req, reply, c.router.cfg.Free); err != nil {
+		c.router.hub.cfg.Log.Debug("reply not sent", "peer", c.member.peer.Remote, "error", err)
 		if errors.Is(err, errNoRoom) {
-			c.m.fail(err)
+			c.member.fail(err)
 		}
 	}
 }
@@ -264,8 +264,8 @@ var errHandler = errors.New("zmtp: request handler failed")
 // sendReply sends a reply behind the envelope of its request, and owns the request afterwards.
 // free, if not nil, is called with b when b is no longer needed.
 func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
-	ping := c.r.ping
-	if c.m.minor == 0 {
+	ping := c.router.ping
+	if c.member.minor == 0 {
 		ping = nil
 	}
 
@@ -276,8 +276,8 @@ func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
 			req.free() // b is not a part of it
 
 			// The answer counts until it is written.
-			p, _ := c.m.account.memoryPool()
-			src, n := c.m.account.source, int64(len(b))
+			p, _ := c.member.account.memoryPool()
+			src, n := c.member.account.source, int64(len(b))
 			if !p.reserve(src, n) {
 				free(b)
 				return fmt.Errorf("%w: an answer of %d bytes", errNoRoom, n)
@@ -291,17 +291,19 @@ func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
 			ps = append(ps, packet{b: ping})
 		}
 
-		return c.m.out.sendPackets(ps...)
+		return c.member.outbox.sendPackets(ps...)
 	}
 
 	defer req.free()
-	buf := c.r.hub.pools.buffer(len(req.buf.b) - len(req.payload) + maxHeader*(len(req.ends)+1) + len(b) + len(ping))
+	buf := c.router.hub.pools.buffer(len(req.buf.b) - len(req.payload) + maxHeader*(len(req.ends)+1) +
+		len(b) + len(ping))
 	buf.b = append(append(appendHeader(req.envelope(buf.b), 0, len(b)), b...), ping...)
+
 	if free != nil {
 		free(b)
 	}
 
-	return c.m.out.sendPackets(packet{b: buf.b, free: buf.free})
+	return c.member.outbox.sendPackets(packet{b: buf.b, free: buf.free})
 }
 
 // request is a message with its parts.

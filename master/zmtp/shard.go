@@ -17,7 +17,7 @@ const (
 
 // subscriber is the Pub's side of a connection.
 type subscriber struct {
-	m      *member
+	member *member
 	topics topics
 	// answered is when the last PING was made that the subscriber answered, or when it connected,
 	// in nanoseconds since the listener's start.
@@ -125,8 +125,8 @@ func (s *shard) sendOne(id uint64, b []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.subs {
-		if sub.m.peer.ID == id {
-			return sub.m.out.sendPackets(packet{b: append(b, pingOf(sub, s.pings.following())...)}) == nil
+		if sub.member.peer.ID == id {
+			return sub.member.outbox.sendPackets(packet{b: append(b, pingOf(sub, s.pings.following())...)}) == nil
 		}
 	}
 	return false
@@ -151,7 +151,7 @@ func (s *shard) joinWires(ms []*publication) (whole, ping []byte) {
 
 // pingOf returns the PING for a subscriber that understands it, or nil.
 func pingOf(sub *subscriber, ping []byte) []byte {
-	if sub.m.minor > 0 {
+	if sub.member.minor > 0 {
 		return ping
 	}
 	return nil
@@ -162,7 +162,7 @@ func (s *shard) sendTo(sub *subscriber, ms []*publication, whole, ping []byte) {
 	whole = whole[:len(whole)-len(ping)]
 	ping = pingOf(sub, ping)
 	whole = whole[:len(whole)+len(ping)]
-	sent, size, err := sub.m.out.publish(ms, whole, ping)
+	sent, size, err := sub.member.outbox.publish(ms, whole, ping)
 	s.count.sent.Add(uint64(sent))
 	s.count.bytes.Add(uint64(size))
 	if errors.Is(err, errDropped) {

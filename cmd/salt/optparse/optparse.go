@@ -80,20 +80,20 @@ func (e Error) Error() string { return string(e) }
 
 // Values are the options of one command line.
 type Values struct {
-	vals     map[string]any
+	values   map[string]any
 	explicit map[string]bool
 }
 
 // Get returns the value of an option, or nil when it was not given and has no default. Numbers are
 // int and float64.
-func (v *Values) Get(dest string) any { return v.vals[dest] }
+func (v *Values) Get(dest string) any { return v.values[dest] }
 
 // Set changes a value as if it were a default.
-func (v *Values) Set(dest string, val any) { v.vals[dest] = val }
+func (v *Values) Set(dest string, val any) { v.values[dest] = val }
 
 // Pin sets a value as if it were given on the command line.
 func (v *Values) Pin(dest string, val any) {
-	v.vals[dest] = val
+	v.values[dest] = val
 	v.explicit[dest] = true
 }
 
@@ -102,7 +102,7 @@ func (v *Values) Explicit(dest string) bool { return v.explicit[dest] }
 
 // Str returns the text of an option, "" when it is absent.
 func (v *Values) Str(dest string) string {
-	switch x := v.vals[dest].(type) {
+	switch x := v.values[dest].(type) {
 	case nil:
 		return ""
 	case string:
@@ -113,11 +113,11 @@ func (v *Values) Str(dest string) string {
 }
 
 // Bool returns the value of a flag.
-func (v *Values) Bool(dest string) bool { b, _ := v.vals[dest].(bool); return b }
+func (v *Values) Bool(dest string) bool { b, _ := v.values[dest].(bool); return b }
 
 // Int returns a whole number, 0 when it is absent.
 func (v *Values) Int(dest string) int {
-	switch n := v.vals[dest].(type) {
+	switch n := v.values[dest].(type) {
 	case int:
 		return n
 	case int64:
@@ -128,7 +128,7 @@ func (v *Values) Int(dest string) int {
 
 // Float returns a number, 0 when it is absent.
 func (v *Values) Float(dest string) float64 {
-	switch n := v.vals[dest].(type) {
+	switch n := v.values[dest].(type) {
 	case float64:
 		return n
 	case int:
@@ -158,10 +158,10 @@ func (p *Parser) All(yield func(*Option) bool) {
 // Parse reads the words behind the program's name and returns the options and
 // the arguments. The error is an Error.
 func (p *Parser) Parse(words []string) (*Values, []string, error) {
-	v := &Values{vals: map[string]any{}, explicit: map[string]bool{}}
+	v := &Values{values: map[string]any{}, explicit: map[string]bool{}}
 	for o := range p.All {
 		if o.Default != nil {
-			v.vals[o.Dst()] = o.Default
+			v.values[o.Dst()] = o.Default
 		}
 	}
 
@@ -307,7 +307,7 @@ func (v *Values) setGiven(o *Option, name, given string) error {
 		}
 	}
 
-	v.vals[o.Dst()] = x
+	v.values[o.Dst()] = x
 	v.explicit[o.Dst()] = true
 	return nil
 }

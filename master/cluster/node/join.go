@@ -12,22 +12,22 @@ import (
 
 // attempt is one attempt to join through one master.
 type attempt struct {
-	target string // the master that was asked
-	at     time.Time
-	peer   Peer   // the master once it has proven to belong to the cluster
-	own    bool   // it is a Saltern master
-	token  string // token of our join
-	pub    string // the cluster's public key
-	let    bool   // a Salt master has admitted us
+	target   string // the master that was asked
+	askedAt  time.Time
+	peer     Peer   // the master once it has proven to belong to the cluster
+	own      bool   // it is a Saltern master
+	token    string // token of our join
+	pub      string // the cluster's public key
+	admitted bool   // a Salt master has admitted us
 }
 
 // candidate is a master that asked to join.
 type candidate struct {
-	pub, asked string // its key and its token
-	token      string // ours
-	own        bool
-	at         time.Time
-	fails      int
+	pub, askedToken string // its key and its token
+	token           string // ours
+	own             bool
+	at              time.Time
+	failures        int
 }
 
 func (n *Node) startJoining(now time.Time) {
@@ -67,10 +67,11 @@ func (n *Node) askToJoin(now time.Time) {
 	n.joinWait = min(n.joinWait*5/4, joinSlow)
 
 	// Late answers to the last requests are accepted, answers to older ones are not.
-	maps.DeleteFunc(n.attempts, func(_ string, a *attempt) bool { return now.Sub(a.at) > 2*joinSlow && !a.let })
+	maps.DeleteFunc(n.attempts,
+		func(_ string, a *attempt) bool { return now.Sub(a.askedAt) > 2*joinSlow && !a.admitted })
 	for _, id := range n.targets() {
 		token := n.cfg.Token()
-		n.attempts[token] = &attempt{target: id, at: now}
+		n.attempts[token] = &attempt{target: id, askedAt: now}
 		n.addOutput(Send{
 			To:  id,
 			Pub: n.KeyOf(id),
@@ -129,7 +130,7 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 func (n *Node) JoinToken(peer string) string {
 	var newest *attempt
 	for _, a := range n.attempts {
-		if a.peer.ID == peer && a.token != "" && (newest == nil || a.at.After(newest.at)) {
+		if a.peer.ID == peer && a.token != "" && (newest == nil || a.askedAt.After(newest.askedAt)) {
 			newest = a
 		}
 	}
@@ -161,7 +162,7 @@ func (n *Node) onJoinReply(now time.Time, j wire.JoinReply) {
 			return
 		}
 
-		a.let, n.joinedFrom = true, true
+		a.admitted, n.joinedFrom = true, true
 		n.cfg.Key = j.ClusterKey.String()
 		n.addOutput(Install{Reply: j})
 		n.cfg.Peers = append(n.cfg.Peers, j.Peers...)
@@ -250,17 +251,17 @@ func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 
 	// Salt sends each discover several times. Equal requests get equal answers, so that the token
 	// in the first one stays valid.
-	if c == nil || c.asked != d.Token || !samePEM(c.pub, d.Pub) {
+	if c == nil || c.askedToken != d.Token || !samePEM(c.pub, d.Pub) {
 		if c == nil && len(n.candidates) >= maxCandidates {
 			n.dropOldest()
 		}
 
 		c = &candidate{
-			pub:   d.Pub,
-			asked: d.Token,
-			token: n.cfg.Token(),
-			own:   d.Own,
-			at:    now,
+			pub:        d.Pub,
+			askedToken: d.Token,
+			token:      n.cfg.Token(),
+			own:        d.Own,
+			at:         now,
 		}
 
 		n.candidates[d.PeerID] = c
@@ -332,8 +333,8 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 
 	if !n.acceptsSecret(&n.rec, j.Secret) {
 		n.failures = append(n.failures, now)
-		c.fails++
-		if c.fails >= perCandidate {
+		c.failures++
+		if c.failures >= perCandidate {
 			delete(n.candidates, j.PeerID)
 		}
 		refuse("wrong cluster_secret")

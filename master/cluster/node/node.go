@@ -31,17 +31,17 @@ type Node struct {
 	failures   []time.Time
 
 	// the record
-	queue    []*intent
-	inflight *inflight
-	opID     uint64
-	retryAt  time.Time
-	lower    *uint64 // version of the stored record if it is older than ours
+	queue        []*intent
+	inflight     *inflight
+	opID         uint64
+	retryAt      time.Time
+	lowerVersion *uint64 // version of the stored record if it is older than ours
 
 	// the lease
-	leaseSeen time.Time // when the lease was last seen to change
-	tries     []leaseTry
-	ownUntil  time.Time
-	renewAt   time.Time
+	leaseSeen  time.Time // when the lease was last seen to change
+	leaseTries []leaseTry
+	ownUntil   time.Time
+	renewAt    time.Time
 
 	peers map[string]*peerState
 }
@@ -282,7 +282,7 @@ func (n *Node) adoptRecord(now time.Time, r Record) {
 	}
 
 	old := n.rec
-	n.rec, n.lower = r.clone(), nil
+	n.rec, n.lowerVersion = r.clone(), nil
 	if r.Owner != old.Owner {
 		n.leaseSeen = now
 		n.seeLease()

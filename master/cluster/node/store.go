@@ -69,16 +69,16 @@ func (n *Node) startNextIntent(now time.Time) {
 
 		expect := n.rec.Version
 		r.Version = expect + 1
-		if n.lower != nil {
-			expect = *n.lower
+		if n.lowerVersion != nil {
+			expect = *n.lowerVersion
 		}
 
 		n.opID++
 		n.inflight = &inflight{id: n.opID, in: in, rec: r}
 		if in.lease {
-			n.tries = append(n.tries, leaseTry{r.Owner.Token, r.Owner.Beat, now})
-			if len(n.tries) > 16 {
-				n.tries = slices.Delete(n.tries, 0, len(n.tries)-16)
+			n.leaseTries = append(n.leaseTries, leaseTry{r.Owner.Token, r.Owner.Beat, now})
+			if len(n.leaseTries) > 16 {
+				n.leaseTries = slices.Delete(n.leaseTries, 0, len(n.leaseTries)-16)
 			}
 		}
 
@@ -122,7 +122,7 @@ func (n *Node) stored(now time.Time, s Stored) {
 		if s.Current.Version < n.rec.Version {
 			// The folder has lost newer records: store ours again.
 			v := s.Current.Version
-			n.lower = &v
+			n.lowerVersion = &v
 		} else if s.Current.Check() == nil {
 			n.adoptRecord(now, s.Current)
 		}
@@ -173,7 +173,7 @@ func (n *Node) foundCluster(now time.Time) {
 		}
 
 		for _, a := range n.attempts {
-			if a.let {
+			if a.admitted {
 				r.putMember(Member{ID: a.peer.ID, Pub: a.peer.Pub})
 			}
 		}
@@ -238,7 +238,7 @@ func (n *Node) seeLease() {
 	if o.ID != n.cfg.ID || o.Inc != n.cfg.Inc {
 		return
 	}
-	for _, t := range n.tries {
+	for _, t := range n.leaseTries {
 		if t.token == o.Token && t.beat == o.Beat {
 			n.ownUntil = t.start.Add(leaseTTL - leaseMargin)
 			n.renewAt = t.start.Add(leaseRenew)

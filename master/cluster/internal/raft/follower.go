@@ -31,7 +31,7 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	case "install-snapshot":
 		// Salt 3008.3 never sends a snapshot. Refuse it, since we could not replicate it further;
 		// the leader then sends entries.
-		n.queueMessage(m.Src, "install-snapshot-reply", value.NewMap("our_term", n.st.Term, "peer_id", n.cfg.ID))
+		n.queueMessage(m.Src, "install-snapshot-reply", value.NewMap("our_term", n.state.Term, "peer_id", n.cfg.ID))
 	case "pre-request-vote-reply", "request-vote-reply":
 		n.onVoteReply(now, m, term)
 	case "append-entries-reply":
@@ -50,39 +50,40 @@ func (n *Node) current(p *value.Map) bool {
 
 // onPreVote answers without changing the state (raft/node.py pre_request_vote).
 func (n *Node) onPreVote(now time.Time, from string, term int64, p *value.Map) {
-	granted := term > n.st.Term && n.current(p) && n.role != leader && now.Sub(n.heard) >= lease
+	granted := term > n.state.Term && n.current(p) && n.role != leader && now.Sub(n.lastHeard) >= lease
 	n.queueMessage(from, "pre-request-vote-reply",
-		value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
+		value.NewMap("granted", granted, "term", n.state.Term, "voter_id", n.cfg.ID))
 }
 
 func (n *Node) onVote(now time.Time, from string, term int64, p *value.Map) {
-	if term > n.st.Term {
+	if term > n.state.Term {
 		n.follow(now, term)
 	}
-	granted := term == n.st.Term && n.role == follower && (n.st.Voted == "" || n.st.Voted == from) && n.current(p)
+	granted := term == n.state.Term && n.role == follower && (n.state.Voted == "" || n.state.Voted == from) &&
+		n.current(p)
 	if granted {
-		n.st.Voted = from
+		n.state.Voted = from
 		n.dirty = true
-		n.heard = now
+		n.lastHeard = now
 	}
 	n.queueMessage(from, "request-vote-reply",
-		value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
+		value.NewMap("granted", granted, "term", n.state.Term, "voter_id", n.cfg.ID))
 }
 
 func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {
-	if term > n.st.Term {
+	if term > n.state.Term {
 		n.follow(now, term)
 		return
 	}
 
 	pre := m.Kind == "pre-request-vote-reply"
-	if pre && n.role != asking || !pre && (n.role != candidate || term != n.st.Term) ||
+	if pre && n.role != asking || !pre && (n.role != candidate || term != n.state.Term) ||
 		!slices.Contains(n.electorate(), m.Src) {
 		return
 	}
 
 	granted := m.Payload.Bool("granted")
-	if n.found && !granted {
+	if n.founding && !granted {
 		// The sender has a log or a leader: the group exists.
 		n.role = follower
 		n.resetElectionTimer(now)
@@ -98,11 +99,11 @@ func (n *Node) onAppend(now time.Time, from string, term int64, p *value.Map) {
 	prevIndex, prevTerm := integer(p, "prev_log_index", -1), integer(p, "prev_log_term", 0)
 	entries, ok := entriesOf(p, term)
 	success := false
-	if term >= n.st.Term && !(n.role == leader && term == n.st.Term) {
+	if term >= n.state.Term && !(n.role == leader && term == n.state.Term) {
 		n.follow(now, term)
 		n.role = follower
 		n.leader = from
-		n.heard = now
+		n.lastHeard = now
 		success = ok && n.appendEntries(prevIndex, prevTerm, entries)
 	}
 
@@ -110,17 +111,17 @@ func (n *Node) onAppend(now time.Time, from string, term int64, p *value.Map) {
 		n.commit = max(n.commit, min(integer(p, "leader_commit", -1), prevIndex+int64(len(entries))))
 		switch {
 		case n.commit >= n.lastIndex():
-			n.stuck = time.Time{}
-		case n.stuck.IsZero():
-			n.stuck = now
+			n.stuckSince = time.Time{}
+		case n.stuckSince.IsZero():
+			n.stuckSince = now
 		}
 	}
 
 	n.queueMessage(from, "append-entries-reply",
 		value.NewMap("term", term, "prev_log_term", prevTerm, "prev_log_index", prevIndex,
 			"sent_log_index", prevIndex+
-				int64(len(entries)), "peer_id", n.cfg.ID, "our_term", n.st.Term, "success", success,
-			"conflict_index", n.lastIndex(), "conflict_term", n.st.Term))
+				int64(len(entries)), "peer_id", n.cfg.ID, "our_term", n.state.Term, "success", success,
+			"conflict_index", n.lastIndex(), "conflict_term", n.state.Term))
 }
 
 // appendEntries stores entries after prev, if the log contains prev.
@@ -138,23 +139,23 @@ func (n *Node) appendEntries(prev, prevTerm int64, entries []Entry) bool {
 			if n.termAt(at) == e.Term {
 				continue
 			}
-			n.st.Log = slices.Clone(n.st.Log[:at])
+			n.state.Log = slices.Clone(n.state.Log[:at])
 		}
 
-		n.st.Log, n.dirty = append(n.st.Log, e), true
+		n.state.Log, n.dirty = append(n.state.Log, e), true
 	}
 
 	return true
 }
 
 func (n *Node) onAppendReply(now time.Time, from string, p *value.Map) {
-	if t := integer(p, "our_term", 0); t > n.st.Term {
+	if t := integer(p, "our_term", 0); t > n.state.Term {
 		if t <= maxTerm {
 			n.follow(now, t)
 		}
 		return
 	}
-	if n.role != leader || integer(p, "term", 0) != n.st.Term {
+	if n.role != leader || integer(p, "term", 0) != n.state.Term {
 		return
 	}
 	n.acknowledged(from, p.Bool("success"), integer(p, "sent_log_index", -1))

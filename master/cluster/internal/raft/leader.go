@@ -18,12 +18,12 @@ func (n *Node) appendTo(id string) {
 		next = n.lastIndex() + 1
 		n.next[id], n.match[id] = next, -1
 	}
-	entries := n.st.Log[min(next, n.lastIndex()+1):]
+	entries := n.state.Log[min(next, n.lastIndex()+1):]
 	if len(entries) > maxBatch {
 		entries = entries[:maxBatch]
 	}
 	n.queueMessage(id, "append-entries",
-		appendRequest(n.cfg.ID, n.st.Term, n.termAt(next-1), next-1, n.commit, entries))
+		appendRequest(n.cfg.ID, n.state.Term, n.termAt(next-1), next-1, n.commit, entries))
 }
 
 // acknowledged handles a master's reply to an append.
@@ -62,7 +62,7 @@ func (n *Node) advance() {
 	}
 
 	slices.Sort(have)
-	if i := have[(len(have)-1)/2]; i > n.commit && n.termAt(i) == n.st.Term {
+	if i := have[(len(have)-1)/2]; i > n.commit && n.termAt(i) == n.state.Term {
 		n.commit = i
 	}
 }
@@ -90,11 +90,11 @@ func (n *Node) reconcile() {
 	n.installed = true
 	slices.Sort(voters)
 	slices.Sort(learners)
-	if len(n.st.Log) >= maxEntries {
+	if len(n.state.Log) >= maxEntries {
 		return
 	}
 
-	n.st.Log = append(n.st.Log, Entry{Term: n.st.Term, Type: typeConfig, Cmd: config(voters, learners)})
+	n.state.Log = append(n.state.Log, Entry{Term: n.state.Term, Type: typeConfig, Cmd: config(voters, learners)})
 	n.dirty = true
 	n.advance()
 }

@@ -82,35 +82,35 @@ func (r role) String() string { return [...]string{"follower", "asking", "candid
 // Node is one master's part in the consensus. It is for one goroutine.
 type Node struct {
 	cfg     Config
-	st      State
+	state   State
 	dirty   bool
 	out     []Out
 	members []Member
 	owner   bool
 
-	role   role
-	leader string
-	heard  time.Time // last message of a leader, or of a candidate that got our vote
-	commit int64     // index, -1 for none
-	stuck  time.Time // since when the leader's commit has been behind our log
-	until  time.Time // when to stand for election, or to give up a candidacy
+	role       role
+	leader     string
+	lastHeard  time.Time // last message of a leader, or of a candidate that got our vote
+	commit     int64     // index, -1 for none
+	stuckSince time.Time // since when the leader's commit has been behind our log
+	electionAt time.Time // when to stand for election, or to give up a candidacy
 
 	votes     map[string]bool
-	found     bool // the candidacy founds the group
+	founding  bool // the candidacy founds the group
 	next      map[string]int64
 	match     map[string]int64
 	installed bool // the configuration of this term is proposed
 }
 
 // New returns a Node.
-func New(cfg Config) *Node { return &Node{cfg: cfg, st: cfg.State, commit: -1} }
+func New(cfg Config) *Node { return &Node{cfg: cfg, state: cfg.State, commit: -1} }
 
 // Dirty reports whether State must be saved before messages are sent, and
 // counts it as saved.
 func (n *Node) Dirty() (State, bool) {
 	d := n.dirty
 	n.dirty = false
-	return n.st, d
+	return n.state, d
 }
 
 // Status is the state of a Node for administrators.
@@ -128,7 +128,7 @@ func (n *Node) Status() Status {
 	return Status{
 		Role:     n.role.String(),
 		Leader:   n.leader,
-		Term:     n.st.Term,
+		Term:     n.state.Term,
 		Index:    n.lastIndex(),
 		Commit:   n.commit,
 		Voters:   v,
@@ -137,21 +137,21 @@ func (n *Node) Status() Status {
 }
 
 // lastIndex returns the index of the last entry, -1 for none.
-func (n *Node) lastIndex() int64 { return int64(len(n.st.Log)) - 1 }
+func (n *Node) lastIndex() int64 { return int64(len(n.state.Log)) - 1 }
 
 // termAt returns the term of an entry, 0 for none.
 func (n *Node) termAt(i int64) int64 {
 	if i < 0 || i > n.lastIndex() {
 		return 0
 	}
-	return n.st.Log[i].Term
+	return n.state.Log[i].Term
 }
 
 // groupMembers returns the members in the newest configuration of the log, committed or not, as in
 // Salt (raft/node.py on_config_change).
 func (n *Node) groupMembers() (voters, learners []string) {
-	for i := len(n.st.Log) - 1; i >= 0; i-- {
-		if v, l, ok := configOf(n.st.Log[i]); ok {
+	for i := len(n.state.Log) - 1; i >= 0; i-- {
+		if v, l, ok := configOf(n.state.Log[i]); ok {
 			return v, l
 		}
 	}
@@ -179,7 +179,7 @@ func (n *Node) electorate() []string {
 // only one Saltern master may do.
 func (n *Node) Tick(now time.Time, members []Member, owner bool) []Out {
 	n.members, n.owner = members, owner
-	if n.until.IsZero() {
+	if n.electionAt.IsZero() {
 		n.resetElectionTimer(now)
 	}
 
@@ -187,12 +187,12 @@ func (n *Node) Tick(now time.Time, members []Member, owner bool) []Out {
 	case n.role == leader:
 		n.reconcile()
 		n.sendHeartbeats()
-	case now.Before(n.until):
+	case now.Before(n.electionAt):
 	case n.role == candidate || n.role == asking:
 		n.role = follower
 		n.resetElectionTimer(now)
 	case n.mayStand(now):
-		if n.stuck.IsZero() {
+		if n.stuckSince.IsZero() {
 			n.startPreVote(now)
 		} else {
 			n.startElection(now) // the followers of that leader would say no
@@ -212,21 +212,21 @@ func (n *Node) takeOutput() []Out {
 
 // resetElectionTimer sets the time at which this master may stand for election.
 func (n *Node) resetElectionTimer(now time.Time) {
-	n.until = now.Add(patience + n.cfg.Jitter(patience))
+	n.electionAt = now.Add(patience + n.cfg.Jitter(patience))
 }
 
 // mayStand reports whether the group needs a leader and this master may become it.
 func (n *Node) mayStand(now time.Time) bool {
-	led := now.Sub(n.heard) < patience
+	led := now.Sub(n.lastHeard) < patience
 	if !led {
-		n.stuck = time.Time{}
+		n.stuckSince = time.Time{}
 	}
-	if led && (n.stuck.IsZero() || now.Sub(n.stuck) < patience) {
+	if led && (n.stuckSince.IsZero() || now.Sub(n.stuckSince) < patience) {
 		return false
 	}
 	voters, _ := n.groupMembers()
-	n.found = voters == nil
-	if n.found {
+	n.founding = voters == nil
+	if n.founding {
 		return n.owner && !led && len(n.members) > 1
 	}
 	return slices.Contains(voters, n.cfg.ID)
@@ -235,18 +235,18 @@ func (n *Node) mayStand(now time.Time) bool {
 // startPreVote asks whether others would vote for this master.
 func (n *Node) startPreVote(now time.Time) {
 	n.role, n.votes = asking, map[string]bool{}
-	n.until = now.Add(candidacy)
-	n.toVoters("pre-request-vote", n.st.Term+1)
+	n.electionAt = now.Add(candidacy)
+	n.toVoters("pre-request-vote", n.state.Term+1)
 	n.countVotes(now)
 }
 
 // startElection asks for votes.
 func (n *Node) startElection(now time.Time) {
 	n.role, n.votes = candidate, map[string]bool{}
-	n.until = now.Add(candidacy)
-	n.setTerm(n.st.Term + 1)
-	n.st.Voted, n.dirty = n.cfg.ID, true
-	n.toVoters("request-vote", n.st.Term)
+	n.electionAt = now.Add(candidacy)
+	n.setTerm(n.state.Term + 1)
+	n.state.Voted, n.dirty = n.cfg.ID, true
+	n.toVoters("request-vote", n.state.Term)
 	n.countVotes(now)
 }
 
@@ -281,16 +281,16 @@ func (n *Node) becomeLeader() {
 	n.leader = n.cfg.ID
 	n.installed = false
 	n.next, n.match = map[string]int64{}, map[string]int64{}
-	n.stuck = time.Time{}
+	n.stuckSince = time.Time{}
 	n.reconcile()
 	n.sendHeartbeats()
 }
 
 // setTerm enters a higher term; the vote of the former term does not count any more.
 func (n *Node) setTerm(t int64) {
-	if t > n.st.Term {
-		n.st.Term = t
-		n.st.Voted = ""
+	if t > n.state.Term {
+		n.state.Term = t
+		n.state.Voted = ""
 		n.dirty = true
 	}
 }

@@ -88,14 +88,14 @@ func (w *world) took(id string, out []Out) {
 	}
 
 	if n.role == leader {
-		if l := w.leaders[n.st.Term]; l != "" && l != id {
-			w.t.Fatalf("term %d has two leaders, %s and %s", n.st.Term, l, id)
+		if l := w.leaders[n.state.Term]; l != "" && l != id {
+			w.t.Fatalf("term %d has two leaders, %s and %s", n.state.Term, l, id)
 		}
-		w.leaders[n.st.Term] = id
+		w.leaders[n.state.Term] = id
 	}
 
 	for i := int64(0); i <= n.commit; i++ {
-		text := fmt.Sprint(n.st.Log[i].Term, n.st.Log[i].Cmd)
+		text := fmt.Sprint(n.state.Log[i].Term, n.state.Log[i].Cmd)
 		if c := w.commits[i]; c != "" && c != text {
 			w.t.Fatalf("entry %d was committed as %s and as %s", i, c, text)
 		}
@@ -268,7 +268,7 @@ func TestRaftLeaderThatCannotCommit(t *testing.T) {
 		}
 	}
 
-	if !asked || !led || n.commit != 1 || n.st.Term != 5 {
+	if !asked || !led || n.commit != 1 || n.state.Term != 5 {
 		t.Fatalf("asked %v, led %v: %+v", asked, led, n.Status())
 	}
 }
@@ -339,7 +339,7 @@ func TestRaftVectors(t *testing.T) {
 
 	// As sent by us, a configuration has Salt's form.
 	ask := read("12-cluster-raft-append-entries-config.bin")
-	mine := appendRequest(founder, 1, 0, -1, -1, n.st.Log)
+	mine := appendRequest(founder, 1, 0, -1, -1, n.state.Log)
 	x, err1 := msgpack.Marshal(ask.Payload, msgpack.Modern)
 	y, err2 := msgpack.Marshal(mine, msgpack.Modern)
 	if err1 != nil || err2 != nil || string(x) != string(y) {
