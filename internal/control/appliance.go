@@ -13,8 +13,8 @@ const (
 	PointEvery = 5 * time.Minute
 )
 
-// Appliance is what a node's supervisor tells the master of the machines: a part of
-// the node's status, without what only root may know.
+// Appliance is the part of a node's status that its supervisor tells the master: nothing in it
+// is for root only.
 type Appliance struct {
 	Time     time.Time     `json:"time"`
 	Health   string        `json:"health"`
@@ -121,7 +121,7 @@ func (a Appliance) Clean() Appliance {
 	return a
 }
 
-// Clean is that of [Appliance] for a course.
+// Clean bounds what the other side says and makes it fit for one line each.
 func (c Course) Clean() Course {
 	c.Nodes = c.Nodes[:min(len(c.Nodes), maxNodes)]
 	for i := range c.Nodes {

@@ -1,5 +1,5 @@
-// Package control is the contract between the master, the supervisor and the
-// tools of a node: what one writes and another reads. Both sides use these
+// Package control is the contract between the master, the supervisor and the tools of a node:
+// the files and messages that one writes and another reads. Both sides use these
 // types, so that neither has a copy of its own, and decide by codes, never by
 // the words of a text.
 //

@@ -15,17 +15,17 @@ const (
 	doorAnswer = 16 << 20
 )
 
-// Supervisor is what a supervisor does for users of its master, and all that it does
-// for the master's account. Refusals are *[rpc.Error]; other errors get
+// Supervisor does what users of its master ask for. The master's account may ask it for nothing
+// else. Refusals are *[rpc.Error]; other errors get
 // [rpc.CodeFailed].
 type Supervisor interface {
 	Appliance(ctx context.Context) (Appliance, error)
 	Course(ctx context.Context) (Course, error)
-	// Records gives what all nodes have written down, as JSON of package audit.
+	// Records returns the records of all nodes, as JSON of package audit.
 	Records(ctx context.Context, q Question) (json.RawMessage, error)
 	DrainNode(ctx context.Context, d Drain) error
 	Restart(ctx context.Context, r Restart) error
-	// Newest makes the files from which the master serves as they are now.
+	// Newest updates the files from which the master serves.
 	Newest(ctx context.Context, q NewestQuestion) (Newest, error)
 }
 
@@ -62,7 +62,7 @@ type Question struct {
 	Last   int       `json:"last"` // [MaxRecords] at most
 }
 
-// MaxRecords bounds what is told of them at the door.
+// MaxRecords bounds the records of one answer.
 const MaxRecords = 500
 
 // ServeDoor answers on ln for root and the account uid, until Close.

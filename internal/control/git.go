@@ -43,7 +43,7 @@ type GitRef struct {
 	Commit string `json:"commit"`
 }
 
-// GitFault is what is wrong with a remote.
+// GitFault is the fault of a remote.
 type GitFault struct {
 	What  Fault     `json:"what"`
 	Kind  string    `json:"kind"`

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Minions is what a master knows of all minions that have a key.
+// Minions lists all minions that have a key at a master.
 type Minions struct {
 	Minions []Minion `json:"minions"`
 	// Subscriptions counts, by address, the connections on the publish port that
@@ -16,7 +16,7 @@ type Minions struct {
 	Since float64 `json:"since,omitempty"`
 }
 
-// Minion is a key and what the master saw of its minion.
+// Minion is a key, and when and where its minion was seen.
 type Minion struct {
 	ID        string `json:"id"`
 	Key       string `json:"key"`       // accepted, pending, rejected, denied

@@ -18,7 +18,7 @@ const RecordFile = ".saltern_cluster"
 // their keys.
 const maxRecord = 4 << 20
 
-// Record is what supervisors read of the masters' record of their cluster.
+// Record is the part of the masters' record of their cluster that supervisors read.
 type Record struct {
 	Version uint64         `json:"version"` // grows with each change
 	Members []RecordMaster `json:"members"`
@@ -32,7 +32,7 @@ type RecordMaster struct {
 	ID  string `json:"id"`  // its address
 	Pub string `json:"pub"` // PEM of its key
 	Own bool   `json:"own"` // a member that is no master of Salt's
-	// Node is what [Removal.Node] was when it was removed; empty: nothing was said.
+	// Node is the [Removal.Node] of its removal; empty: there was none.
 	Node string `json:"node"`
 }
 

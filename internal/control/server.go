@@ -24,7 +24,7 @@ const NoMasterFile = "no-master"
 
 const maxConns = 16 // at once; more are closed
 
-// Master is what a master does for its supervisor. Refusals are *[rpc.Error]; other
+// Master does what its supervisor asks for. Refusals are *[rpc.Error]; other
 // errors get [rpc.CodeFailed].
 type Master interface {
 	Minions(finger bool) Minions

@@ -9,8 +9,7 @@ import (
 	"saltern/internal/durable"
 )
 
-// Status is what a master tells about itself every two seconds, in
-// <cachedir>/[StatusFile]. Fields that a reader does not know are left alone, so
+// Status is the report that a master writes every two seconds to <cachedir>/[StatusFile]. Fields that a reader does not know are left alone, so
 // that a newer master may say more.
 type Status struct {
 	Schema       int          `json:"schema"` // [Schema]
@@ -52,7 +51,7 @@ type Status struct {
 // Files tells of a master that serves from a copy of the shared volume. The counters begin at
 // the master's start.
 type Files struct {
-	// AsOf is the time of which the copy is: whoever needs a later one has it made.
+	// AsOf is the time of the copy. Whoever needs a later one asks for it.
 	AsOf time.Time `json:"asOf,omitzero"`
 	// Old says why the copy, or a file of it, is older than somebody needed; "": it is not.
 	Old       string  `json:"old,omitempty"`
@@ -275,8 +274,8 @@ func ParseStatus(b []byte) (*Status, error) {
 	return &s, nil
 }
 
-// Fresh reports whether the status is that of the master with this process id
-// and new enough to believe its figures. A nil status is not.
+// Fresh reports whether the status comes from the master with this process id and is new enough
+// to believe its figures. A nil status is not fresh.
 func (s *Status) Fresh(now time.Time, pid int) bool {
 	return s != nil && s.PID == pid && pid != 0 && now.Sub(s.Written) <= StatusStale
 }

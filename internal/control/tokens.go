@@ -9,10 +9,10 @@ import (
 	"saltern/internal/rpc"
 )
 
-// MaxTokens bounds what is told of tokens.
+// MaxTokens bounds the tokens of one answer.
 const MaxTokens = 500
 
-// Token is a log-in that a master has given out: what names it, never itself.
+// Token describes a log-in that a master has given out. The token itself is never told.
 type Token struct {
 	Name  string `json:"name"` // see [TokenName]
 	User  string `json:"user"`
@@ -47,8 +47,8 @@ type Revoked struct {
 // ErrNoSuchToken matches refusals with [rpc.CodeNoSuchToken].
 var ErrNoSuchToken error = &rpc.Error{Code: rpc.CodeNoSuchToken, Text: "no such log-in; it may have ended meanwhile"}
 
-// TokenName is what names a token to people: 64 bits of a digest, which proves nothing
-// and from which nobody finds the token.
+// TokenName returns the name of a token for people: 64 bits of a digest. It proves nothing, and
+// nobody finds the token from it.
 func TokenName(token string) string {
 	sum := sha256.Sum256([]byte("name of a token\n" + token))
 	return hex.EncodeToString(sum[:8])

@@ -12,14 +12,14 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Places are the connections that a server has at most. Give its methods State and Context
+// Places bounds the connections of a server. Give its methods State and Context
 // to an [http.Server] as ConnState and ConnContext. Strangers share [ratelimit.Bounds]
 // Strangers of them; [Prove] moves a connection to the account of who has shown who he is.
 // All methods are safe for concurrent use.
 //
 // Overflow policy: the newest connection comes in, and another one goes: of those that
 // prove nothing the oldest of the source that has most, else an idle one of somebody who
-// has proved himself, who will connect anew. One whose request is being answered
+// has proved himself, who will connect again. One whose request is being answered
 // stays. Only where none may go the newest is closed.
 type Places struct {
 	bounds  ratelimit.Bounds
@@ -50,7 +50,7 @@ type place struct {
 	class  ratelimit.Class
 	since  time.Time // of its last step: accepted, a request begun or answered
 	active bool      // a request is on its way in, or being answered
-	busy   int       // requests that are being answered
+	busy   int       // requests in the handler
 }
 
 // NewPlaces makes places. classOf says what is known of a source whose connection is new.
@@ -173,7 +173,7 @@ func closeNow(c net.Conn) {
 	_ = c.Close()
 }
 
-// Counted is how many connections there are, and how many were closed at once or for
+// Counted returns the number of open connections, and of those that were closed at once or for
 // others since the start.
 func (p *Places) Counted() (open int, refused uint64) {
 	p.mu.Lock()
@@ -207,8 +207,8 @@ func withPlace(ctx context.Context, do func(p *Places, at *place)) {
 	}
 }
 
-// Prove notes that the connection of a request is that of somebody, by any name that
-// stands for him.
+// Prove counts the connection of a request for somebody who has shown who he is. name is any
+// text that stands for him.
 func Prove(ctx context.Context, name string) {
 	withPlace(ctx, func(p *Places, at *place) {
 		p.count(at, -1)

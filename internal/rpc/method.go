@@ -15,7 +15,7 @@ import (
 // The empty role is everybody whom the server lets connect.
 type Role string
 
-// Row is what a table says of a method, whatever its types are.
+// Row has the properties of a method that do not depend on its types.
 type Row struct {
 	// Route is the verb of HTTP and the path. A {name} in it is a value of [Method.Form].
 	Route string
@@ -36,7 +36,7 @@ type Row struct {
 	Unaudited string
 	// GoesOn marks work that goes on after the answer, which says only that it has begun.
 	GoesOn bool
-	// Command is what a user types for it. Empty: NoCommand says why there is none.
+	// Command is the command that calls the method. Empty: NoCommand says why there is none.
 	Command   string
 	NoCommand string
 }
@@ -65,7 +65,8 @@ type Method[In, Out any] struct {
 	Form *Form[In]
 	// Body replaces JSON in the body of a request. It may be nil.
 	Body *Body[In]
-	// Subject is what the audit record says of a request. It may be nil: only the action.
+	// Subject returns the words of the audit record about a request. It may be nil: then the
+	// record has only the action.
 	Subject func(In) Subject
 	// Absent answers for a server without this method. It may be nil: then Needs does.
 	Absent func(In) (Out, error)
@@ -85,7 +86,7 @@ type Body[In any] struct {
 	Read func(io.Reader) (In, error)
 }
 
-// Subject is what a request says about itself in the audit record.
+// Subject has the words of the audit record about one request.
 type Subject struct {
 	Action string // instead of [Row.Audit]; empty: that
 	Object string

@@ -387,8 +387,8 @@ func (c *Client) SetupRetry(ctx context.Context) error {
 	return order(ctx, c, RetrySetup, rpc.None{})
 }
 
-// SetupBack gives up a set-up that has not made this machine part of a cluster yet; the state is
-// new then.
+// SetupBack gives up a set-up before this machine becomes part of a cluster. The state is new
+// afterwards.
 func (c *Client) SetupBack(ctx context.Context) error {
 	return order(ctx, c, LeaveSetup, rpc.None{})
 }

@@ -31,7 +31,7 @@ const (
 // onlyRoot may ask for what has all rights of the master's account on another node.
 const onlyRoot rpc.Role = "root"
 
-// Why a method has no audit record of its own, or no command.
+// The reasons for methods without an audit record of their own, or without a command.
 const (
 	onlyLooks   = "it changes nothing"
 	onlyTries   = "it changes nothing: it checks what it is given"
@@ -610,7 +610,7 @@ var RetrySetup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Command:   "applianced setup retry",
 }})
 
-// LeaveSetup gives up a set-up that has not made this machine part of a cluster yet.
+// LeaveSetup gives up a set-up before this machine becomes part of a cluster.
 var LeaveSetup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/setup/back",
 	Takes:   setupTakes,
@@ -642,8 +642,8 @@ var ClaimSetup = rpc.Add(Table, rpc.Method[setup.ClaimRequest, setup.Claim]{Row:
 	NoCommand: forWizard,
 }})
 
-// subject is what the audit record says of a change of the cluster. end is the action for one
-// that ends something.
+// subject returns the words of the audit record about a change of the cluster. end is the action
+// when [ClusterRequest.End] is set.
 func (q ClusterRequest) subject(end string) rpc.Subject {
 	s := rpc.Subject{Object: q.Node, Detail: forced(q.Force)}
 	if q.End {

@@ -49,7 +49,7 @@ type LogRequest struct {
 	LogQuery
 }
 
-// EventList is what one node saw, the oldest event first.
+// EventList lists the events that one node saw, the oldest first.
 type EventList struct {
 	Events []history.Event `json:"events"`
 }
@@ -154,7 +154,7 @@ func ToolAnswer(node string, frames io.ReadCloser) rpc.Stream {
 	}
 }
 
-// ResetPlan is what a reset would do.
+// ResetPlan lists all that a reset would remove and keep.
 type ResetPlan struct {
 	Remove []string `json:"remove"` // paths
 	Keep   []string `json:"keep"`   // "PATH: what it is"

@@ -14,7 +14,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Source is what is served.
+// Source has the figures that are served.
 type Source struct {
 	// Status gives the node's document; it must not block.
 	Status func() status.Document

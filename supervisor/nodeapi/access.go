@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// role is what a node of the table is to the node API.
+// role is the part of a node of the table in the node API.
 type role string
 
 // The roles.
@@ -39,10 +39,10 @@ type access map[role][]nodes.State
 // present are the states of nodes that belong to the cluster.
 func present() []nodes.State { return append(staying(), nodes.Leaving) }
 
-// staying are those of nodes that are not on their way out.
+// staying returns the states of nodes that are not leaving.
 func staying() []nodes.State { return append(serving(), nodes.Joining) }
 
-// serving are those of nodes that do their work.
+// serving returns the states of nodes that do their work.
 func serving() []nodes.State { return []nodes.State{nodes.Member, nodes.Draining} }
 
 // forAll is for what a node must know of the others, and for its own entry in the table.

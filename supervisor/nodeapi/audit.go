@@ -24,8 +24,7 @@ func (s *Server) auditRoutes(routes routes) {
 	})
 }
 
-// Audit asks the node of that name what it has written down. What it says of others is
-// taken for its own.
+// Audit asks the node of that name what it has written down. All records count as those of that node, whatever they name.
 func (c *Client) Audit(ctx context.Context, node string, q audit.Query) (p audit.Page, err error) {
 	err = c.within(ctx, maxList, http.MethodGet, "/v1/audit?"+q.Values().Encode(), nil, &p)
 	if notThere(err) {
@@ -57,7 +56,7 @@ func (s *Server) joinRefused(r *http.Request) {
 	})
 }
 
-// stateVerb is what a node does that asks for a state.
+// stateVerb returns the action of a node that asks for a state.
 func stateVerb(to nodes.State) string {
 	verb := map[nodes.State]string{
 		nodes.Member:   "ready",

@@ -197,7 +197,7 @@ func (c *Client) within(ctx context.Context, most int64, method, path string, in
 	return nil
 }
 
-// refusedError is what another node said, with its kind.
+// refusedError is a refusal of another node, with its kind.
 type refusedError struct {
 	kind error
 	text string
@@ -224,7 +224,7 @@ func shortError(err error) error {
 // oneLine bounds what another node says, for one line.
 func oneLine(s string) string { return printable.Brief(s, 400) }
 
-// Ask is what a machine wants of a cluster that it does not belong to yet.
+// Ask is the request of a machine to a cluster that it does not belong to yet.
 type Ask struct {
 	Address string // host:port of a node
 	Cluster string // empty: not known
@@ -237,7 +237,7 @@ type Ask struct {
 	Ports   []int // to be tried from there on this machine
 }
 
-// Met is what came of it. All of it is from a node that has proven itself.
+// Met is the result of meeting a cluster. All of it comes from a node that has proven itself.
 type Met struct {
 	Table   nodes.Table
 	Storage Storage
@@ -249,7 +249,7 @@ type Met struct {
 	Node string
 }
 
-// protocolAdvice says which end is to be upgraded.
+// protocolAdvice names the end that must be upgraded first.
 func protocolAdvice(theirs int) string {
 	if theirs <= protocol { // also 0: a node of before the number was told
 		return fmt.Sprintf("its nodes join machines by an older protocol (%d) than this machine's (%d): upgrade the nodes of the cluster first, "+

@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// errOlder says of a node that has no such route what is to be done.
+// errOlder is the error for a node whose version does not have the route.
 var errOlder = errors.New("its version does not do that yet; next: applianced upgrade")
 
 // serviceRequest names a service of this node, and for whom it is restarted.

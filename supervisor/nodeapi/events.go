@@ -9,7 +9,7 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// eventRoutes are about what this node saw.
+// eventRoutes adds the routes of this node's events.
 func (s *Server) eventRoutes(routes routes) {
 	routes.addRoute("GET /v1/events", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		q, err := history.ParseQuery(r.URL.Query())

@@ -190,8 +190,8 @@ func (s *Server) answerProof(w http.ResponseWriter, r *http.Request, q proveRequ
 	})
 }
 
-// secrets are those that count, stretched, the present one first. Each is
-// stretched once.
+// secrets returns the stretched secrets that are valid, the present one first. Each is stretched
+// once.
 func (s *Server) secrets() ([]spake2.Secret, error) {
 	texts, err := s.host.Secrets()
 	if err != nil {

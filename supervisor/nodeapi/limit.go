@@ -29,14 +29,14 @@ type limiter struct {
 	wrong   ratelimit.Bucket // failures of all
 }
 
-// held is an open connection.
+// held is an open connection, with the account in which it counts.
 type held struct {
 	source netip.Addr
 	member int         // index of total
 	end    *time.Timer // of a stranger that proves nothing
 }
 
-// source is what one address did.
+// source counts the requests and connections of one address.
 type source struct {
 	hellos, failures ratelimit.Bucket
 	asked            ratelimit.Bucket // hellos of the last minutes, for who comes first
@@ -63,7 +63,7 @@ func newLimiter(now func() time.Time, member func(netip.Addr) bool) *limiter {
 	return &limiter{now: now, member: member, sources: map[netip.Addr]*source{}, conns: map[net.Conn]*held{}}
 }
 
-// What strangers may do: each, and all together.
+// The rates of strangers: of each, and of all together.
 var (
 	hellos      = ratelimit.Rate{Burst: hellosPerMinute, PerSecond: hellosPerMinute / 60.0}
 	failures    = ratelimit.Rate{Burst: failuresPerMinute, PerSecond: failuresPerMinute / 60.0}

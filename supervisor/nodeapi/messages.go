@@ -107,13 +107,13 @@ type Storage struct {
 	Arbiters bool `json:"arbiters,omitempty"`
 }
 
-// Reach is what came of dialling a port.
+// Reach is the result of dialling a port.
 type Reach struct {
 	Port  int    `json:"port"`
 	Error string `json:"error,omitempty"` // empty: the machine answers there, if only to refuse
 }
 
-// Summary is how a node does; it is what others show in their status.
+// Summary is the state of a node, as the others show it in their status.
 type Summary struct {
 	Node     status.Node      `json:"node"`
 	Setup    status.Setup     `json:"setup"`
@@ -125,7 +125,7 @@ type Summary struct {
 	// control.Secrets.
 	Secret     string `json:"secret,omitempty"`
 	NextSecret string `json:"nextSecret,omitempty"`
-	// Heads are those of its audit record, see [audit.ParseHeads].
+	// Heads are the heads of its audit record, see [audit.ParseHeads].
 	Heads string `json:"heads,omitempty"`
 	// Life is the running start of its supervisor.
 	Life string `json:"life,omitempty"`

@@ -12,7 +12,7 @@ import (
 	"saltern/supervisor/options"
 )
 
-// optionsRequest is what a node is asked to do with its master's options.
+// optionsRequest asks a node to do something with its master's options.
 type optionsRequest struct {
 	Mark  string        `json:"mark,omitempty"`
 	Why   string        `json:"why,omitempty"`
@@ -26,7 +26,7 @@ func (q optionsRequest) checkSize() error {
 	return nil
 }
 
-// optionsRoutes are those of [options.Node].
+// optionsRoutes adds the routes for [options.Node].
 func (s *Server) optionsRoutes(routes routes) {
 	routes.addRoute("GET /v1/options", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		st, err := s.host.Options().State(r.Context(), r.URL.Query().Get("fresh") != "")

@@ -123,8 +123,8 @@ func NewClusterKey() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), nil
 }
 
-// transcript is what proofs are about: who says it, on which connection, with
-// which nonces and certificates.
+// transcript returns the digest that proofs sign: who speaks, on which connection, with which
+// nonces and certificates.
 func transcript(who string, bind []byte, machine, cluster, machineCert, clusterCert string) []byte {
 	h := sha256.New()
 	for _, p := range []string{exporterLabel, who, string(bind), machine, cluster, machineCert, clusterCert} {
@@ -166,8 +166,7 @@ func stretch(secret string) (spake2.Secret, error) {
 	return spake2.NewSecret(b)
 }
 
-// meetingNames are what both ends of a meeting must agree on, besides the
-// secret: who they are, on which connection, with which nonces, and the key that
+// meetingNames returns all on which both ends of a meeting must agree, besides the secret: who they are, on which connection, with which nonces, and the key that
 // the cluster has shown.
 func meetingNames(bind []byte, machine, cluster, machineCert, clusterCert, keyHash string) spake2.Names {
 	return spake2.Names{A: []byte("machine " + machineCert), B: []byte("cluster " + clusterCert),

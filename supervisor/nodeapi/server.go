@@ -32,7 +32,7 @@ import (
 
 // Host is the node behind the API. All methods may be called at the same time.
 type Host interface {
-	// Table gives the table of nodes.
+	// Table returns the table of nodes.
 	Table() nodes.Table
 	// Secrets and ClusterKey prove the cluster; an error says why this node
 	// cannot do that now ("the shared storage is not there yet"). Of the secrets
@@ -62,24 +62,24 @@ type Host interface {
 	// SignStorage has that authority sign a node's request (PKCS #10, PEM) for its
 	// certificate.
 	SignStorage(request []byte, node string) (Certificate, error)
-	// Minions is what our own master knows of its minions.
+	// Minions returns the minions that our own master knows.
 	Minions(ctx context.Context, finger bool) (status.MinionView, error)
 	// Git is the git remotes of our own master; fetch: after those of that URL or name
 	// were fetched. [control.ErrNoSuchRemote] is no error here: the view is empty.
 	Git(ctx context.Context, fetch bool, remote string) (status.GitView, error)
-	// Audit is what this node has written down.
+	// Audit returns the audit records of this node.
 	Audit(ctx context.Context, q audit.Query) (audit.Page, error)
-	// Events are what this node saw.
+	// Events returns the events that this node saw.
 	Events(q history.Query) ([]history.Event, error)
-	// Points are how this node did in the last day.
+	// Points returns the metrics of this node in the last day.
 	Points() []control.Point
-	// Newest makes the files from which this node's master serves as they are now.
+	// Newest updates the files from which this node's master serves.
 	Newest(ctx context.Context) control.Newest
 	// RestartService restarts a service of this node, soon after it has returned.
 	RestartService(name string) error
-	// Record writes down what was done through this API.
+	// Record writes a record of an action through this API.
 	Record(r audit.Record)
-	// Options are those of our own master.
+	// Options returns the options of our own master.
 	Options() options.Node
 	// System is this machine's system, for an upgrade.
 	System() rollout.Node
@@ -103,7 +103,7 @@ type Server struct {
 	told    map[string]time.Time     // when a warning was logged last, see warnOnce
 }
 
-// NewServer gives a server for a node.
+// NewServer returns a server for a node.
 func NewServer(host Host, id *Identity, version string, log *slog.Logger, now func() time.Time) *Server {
 	s := &Server{
 		host:    host,
@@ -129,7 +129,7 @@ func (s *Server) memberAddress(a netip.Addr) bool {
 	return false
 }
 
-// Warnings about what others do: one a minute for each kind and source.
+// Warnings about requests of others: one a minute for each kind and source.
 const (
 	warnEvery = time.Minute
 	maxTold   = 1024
@@ -202,7 +202,7 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// tableRoutes are about the table of nodes, and how this node does.
+// tableRoutes adds the routes of the table of nodes and of the state of this node.
 func (s *Server) tableRoutes(routes routes) {
 	routes.addRoute("GET /v1/table", func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { replyJSON(w, s.host.Table()) })
 	routes.addRoute("GET /v1/status",
@@ -249,7 +249,7 @@ func (s *Server) offered(r *http.Request, from nodes.Node, t nodes.Table) error 
 	return s.host.Offer(t)
 }
 
-// stateRoutes change the asking node's state in the table.
+// stateRoutes adds the routes that change the asking node's state in the table.
 func (s *Server) stateRoutes(routes routes) {
 	routes.addRoute("POST /v1/ready", s.changeState(nodes.Member))
 	routes.addRoute("POST /v1/drain", s.changeState(nodes.Draining))
@@ -257,7 +257,7 @@ func (s *Server) stateRoutes(routes routes) {
 	routes.addRoute("POST /v1/gone", s.changeState(nodes.Removed))
 }
 
-// minionRoutes are about minions.
+// minionRoutes adds the routes of minions.
 func (s *Server) minionRoutes(routes routes) {
 	routes.addRoute("GET /v1/minions", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		list, err := s.host.Minions(r.Context(), r.URL.Query().Get("finger") != "")
@@ -352,7 +352,7 @@ func refuse(w http.ResponseWriter, f fault) {
 	_ = json.NewEncoder(w).Encode(f)
 }
 
-// faultOf gives an error of the host its code.
+// faultOf returns the fault for an error of the host.
 func faultOf(err error) fault {
 	switch {
 	case errors.Is(err, ErrName):

@@ -27,7 +27,7 @@ type systemRequest struct {
 	Version string `json:"version"`
 }
 
-// systemRoutes are those of [rollout.Node]. What a member hands over counts by its
+// systemRoutes adds the routes for [rollout.Node]. What a member hands over counts by its
 // signature only, and the node restarts in the cluster's turn.
 func (s *Server) systemRoutes(routes routes) {
 	routes.addRoute("GET /v1/system", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {

@@ -13,7 +13,7 @@ func (s Summary) Fatal() bool {
 	return slices.ContainsFunc(s.Problems, func(p status.Problem) bool { return p.Severity == status.Fatal })
 }
 
-// Cause is what the node says is wrong with it, on one line.
+// Cause returns on one line the fault that the node reports.
 func (s Summary) Cause() string {
 	if len(s.Problems) == 0 {
 		return "it says that it is " + Word(s.Node.State)

@@ -64,7 +64,7 @@ type Config struct {
 	Now     func() time.Time
 }
 
-// hook is the handler, and what it has to do.
+// hook answers calls, and fetches what they announce.
 type hook struct {
 	Config
 	pushes  pushes
@@ -80,13 +80,13 @@ type hook struct {
 	left  int                              // lines that were left out since the last one
 }
 
-// strange is how many calls of a source that are not proven count as mistakes.
+// strange is the rate of unproven calls of one source; calls above it are refused as mistakes.
 func strange() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 1} }
 
-// strangeLines are those that all such calls may cause in the log.
+// strangeLines is the rate of log lines for all unproven calls together.
 func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.2} }
 
-// maxSources bounds the sources that are known. With more, all begin anew.
+// maxSources bounds the known sources. With more, all of them are forgotten.
 const maxSources = 1024
 
 // Serve serves until ctx ends. An address that is not free is tried again.
@@ -131,7 +131,7 @@ func newHook(cfg Config) *hook {
 	}
 }
 
-// classOf is what is known of a source.
+// classOf returns the class of a source.
 func (h *hook) classOf(source netip.Addr) ratelimit.Class {
 	if h.friends.Has(source, h.Now()) {
 		return ratelimit.Familiar
@@ -139,7 +139,7 @@ func (h *hook) classOf(source netip.Addr) ratelimit.Class {
 	return ratelimit.Stranger
 }
 
-// pushes are those that wait to be fetched. Its methods may be called concurrently.
+// pushes is the queue of pushes to fetch. Its methods may be called concurrently.
 //
 // Overflow policy: a repository that waits already waits once, and with more than
 // maxWait of them all remotes are fetched in their place: no push is lost.
@@ -254,7 +254,7 @@ func (h *hook) judgeCall(w http.ResponseWriter, r *http.Request) (code int, text
 	if proof.signature == nil && proof.token == nil {
 		return h.refuse(r, "the signature is missing: give the web hook the secret")
 	}
-	if proof.token != nil && !proof.isToken(secret) { // for which nothing has to be read
+	if proof.token != nil && !proof.isToken(secret) { // no need to read the body
 		return h.refuse(r, "the signature is wrong: the secrets differ")
 	}
 
@@ -311,7 +311,7 @@ func (h *hook) readBody(
 	}
 }
 
-// signed reports whether a body has the signature that was given.
+// signed reports whether the signature of a call is that of its body.
 func (h *hook) signed(p proof, secret, body []byte, peer netip.Addr) bool {
 	if h.classOf(peer) == ratelimit.Stranger {
 		h.signing.Lock()
@@ -361,7 +361,7 @@ func (h *hook) countMistake(from netip.Addr, level slog.Level, line string, attr
 	return !b.Take(now, strange(), 1)
 }
 
-// secret reads the secret. A file that others may read is none.
+// secret reads the secret. A file that other users may read is refused.
 func (h *hook) secret() ([]byte, error) {
 	b, fi, err := durable.ReadFile(h.Secret, maxSecret, durable.Refuse)
 	if errors.Is(err, os.ErrNotExist) {
@@ -382,8 +382,8 @@ func (h *hook) secret() ([]byte, error) {
 	return []byte(secret), nil
 }
 
-// proof is what a call gives to show that its sender knows the secret: one of the two, nil
-// where it is not given.
+// proof shows that the sender of a call knows the secret. One of the two is enough; the other may
+// be nil.
 type proof struct {
 	signature []byte // HMAC-SHA256 of the body
 	token     []byte // SHA-256 of the secret itself

@@ -30,7 +30,7 @@ type request struct {
 	Password string `json:"password"`
 }
 
-// Answer is what the helper found. Why says what is wrong with the account or the
+// Answer is the result of the helper. Why says what is wrong with the account or the
 // request, for the master's log; it is not for who wants to log in. Fault says that
 // the password could not be looked at.
 type Answer struct {

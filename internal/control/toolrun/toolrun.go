@@ -61,7 +61,7 @@ type Request struct {
 	Words []string `json:"words"` // the command line after the name
 	// User is root, or sudo_ and a name: who asks, for the job cache and the log.
 	User string `json:"user"`
-	// Terminal and Columns are those of the terminal that shows the result.
+	// Terminal says that a terminal of so many Columns shows the result.
 	Terminal bool `json:"terminal,omitempty"`
 	Columns  int  `json:"columns,omitempty"`
 }
@@ -120,7 +120,7 @@ func Read(from io.Reader) (r Request, err error) {
 	return r, r.Check()
 }
 
-// Kind is what a frame holds.
+// Kind is the kind of data in a frame.
 type Kind byte
 
 // The kinds of frames.

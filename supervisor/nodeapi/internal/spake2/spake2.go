@@ -44,7 +44,7 @@ const (
 	signN, minusN = 3, 2
 )
 
-// order is that of P-256 (FIPS 186-4 D.1.2.3).
+// order is the order of P-256 (FIPS 186-4 D.1.2.3).
 const order = "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551"
 
 // Secret is w of RFC 9382 §3.3: a scalar made of a secret.
@@ -61,8 +61,8 @@ func NewSecret(stretched []byte) (w Secret, err error) {
 	return w, nil
 }
 
-// Names are what both parties must agree on: their identities and all else
-// that the exchange is bound to.
+// Names has all on which both parties must agree: their identities and what else binds the
+// exchange.
 type Names struct {
 	A, B []byte
 	// Bound is the additional data of RFC 9382 §3.3, in the confirmation keys.
@@ -114,7 +114,7 @@ func blinded(point string, sign byte, w Secret) (*nistec.P256Point, error) {
 	return p.ScalarMult(p, w[:])
 }
 
-// Share is what the other party must be given.
+// Share returns the message for the other party.
 func (p *Party) Share() []byte { return p.share }
 
 // errShare says that what came is not a share.
