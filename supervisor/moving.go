@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"saltern/supervisor/internal/life"
+	"saltern/supervisor/internal/sharedvolume"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/storage"
 )
@@ -24,9 +25,9 @@ func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings, differ
 	}
 
 	s.opt.Log.Info("this node's directory is moved to the shared volume", "path", m.From(), "volume", cfg.StorageDir())
-	one := &life.Move{Migration: m, Settings: cfg, First: time.Second}
+	one := &sharedvolume.Migration{Migration: m, Settings: cfg, First: time.Second}
 	if s.moveFailed {
-		one.First = life.MoveAgain
+		one.First = sharedvolume.MoveAgain
 	}
 
 	err := s.runNodeAs(ctx, m.Before(cfg), differs, one)

@@ -20,6 +20,7 @@ import (
 	"saltern/supervisor/internal/life"
 	"saltern/supervisor/internal/observe"
 	"saltern/supervisor/internal/recovery"
+	"saltern/supervisor/internal/sharedvolume"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/settings"
@@ -210,7 +211,7 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 
 // runNodeAs runs a configured node until ctx ends or a reload is requested. m is the move to make
 // meanwhile. It may be nil. differs says what of the file is not followed.
-func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, differs error, m *life.Move) error {
+func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, differs error, m *sharedvolume.Migration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	records := record(cfg, s.opt.Log)

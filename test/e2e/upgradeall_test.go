@@ -36,9 +36,9 @@ func asMachine(t *testing.T) string {
 			New:  `filepath.Join(os.Getenv("HOME"), d, "*.pem")`,
 		},
 		lab.Alteration{
-			File: "supervisor/internal/life/system.go",
-			Old:  "boot: bootIDs",
-			New:  `boot: os.Getenv("HOME") + bootIDs`,
+			File: "supervisor/internal/upgrading/system.go",
+			Old:  "bootIDs,\n",
+			New:  "os.Getenv(\"HOME\") + bootIDs,\n",
 		},
 		lab.Alteration{
 			File: "cmd/applianced/console.go",

@@ -222,6 +222,9 @@ func (p *Programs) Unbounded() map[string]string {
 	return maps.Clone(p.unbounded)
 }
 
+// CheckTakes bounds the check of a folder of configuration by the program that is to use it.
+const CheckTakes = 20 * time.Second
+
 // CheckProgram returns what keeps the program at path from being run.
 func CheckProgram(path string) []status.Finding {
 	fi, err := os.Stat(path)

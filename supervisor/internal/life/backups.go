@@ -25,25 +25,9 @@ func newBackups(env child.Env, version string, document func() status.Document) 
 		Executable: env.Executable,
 		Log:        env.Log,
 		Now:        env.Now,
-		Rank:       func() (place, of int, ready bool) { return rank(document()) },
+		Rank:       func() (place, of int, ready bool) { return document().ServingRank() },
 	})
 	return &backups{k}, err
-}
-
-// rank is the place of this node among those that serve, in order of their names.
-func rank(d status.Document) (place, of int, ready bool) {
-	for _, n := range d.Nodes {
-		if n.State != "ready" {
-			continue
-		}
-		of++
-		if n.This {
-			ready = true
-		} else if n.Name < d.Node {
-			place++
-		}
-	}
-	return place, of, ready
 }
 
 // facts are what the status tells of backups.

@@ -14,15 +14,21 @@ import (
 
 	"saltern/internal/audit"
 	"saltern/internal/control"
-	"saltern/lbproxy"
 	"saltern/supervisor/guards"
+	"saltern/supervisor/internal/adminsocket"
+	"saltern/supervisor/internal/balancer"
 	"saltern/supervisor/internal/child"
+	"saltern/supervisor/internal/mastersvc"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/observe"
-	"saltern/supervisor/internal/oneatatime"
+	"saltern/supervisor/internal/records"
 	"saltern/supervisor/internal/recovery"
+	"saltern/supervisor/internal/saltapi"
 	"saltern/supervisor/internal/salttools"
 	"saltern/supervisor/internal/service"
+	"saltern/supervisor/internal/sharedvolume"
+	"saltern/supervisor/internal/upgrading"
+	"saltern/supervisor/internal/virtualaddress"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
@@ -51,10 +57,10 @@ type Config struct {
 	InImage    bool        // a child whose account is missing is not started, instead of run as root
 	Setup      *setup.Machine
 	Recovery   *recovery.Recovery
-	Record     *audit.Log // of what is done through this node
-	Differs    error      // what of appliance.yaml the table of nodes says otherwise; nil: nothing
-	Move       *Move      // what is moved to the shared volume meanwhile; nil: nothing
-	Leave      func()     // ends this life, another one follows
+	Record     *audit.Log              // of what is done through this node
+	Differs    error                   // what of appliance.yaml the table of nodes says otherwise; nil: nothing
+	Move       *sharedvolume.Migration // what is moved to the shared volume meanwhile; nil: nothing
+	Leave      func()                  // ends this life, another one follows
 }
 
 // Life is a node that runs. Its methods are safe for concurrent use.
@@ -68,24 +74,25 @@ type Life struct {
 	role      role
 	member    *member.Member // nil: this node is alone
 	tools     salttools.Tools
-	master    *master
-	trial     *choice
-	options   *optionsNode
+	master    *mastersvc.Master
+	trial     *mastersvc.Trial
+	options   *mastersvc.OptionsNode
 	rolls     *rolls
-	system    *system
-	upgrades  *upgrades
-	channel   *channel // nil: there is no address to ask
-	window    *window  // nil: nothing is installed by itself
-	packages  *packages
-	records   *records
-	heads     *heads
-	balancer  *balancer
-	restarts  *restarts
-	door      *door
-	api       *saltAPI
-	backups   *backups // nil: this node makes none by itself
-	volume    *volume  // nil: this node keeps no shared volume
-	virtual   *virtual // nil: this node is alone
+	system    *upgrading.System
+	upgrades  *upgrading.Upgrades
+	channel   *upgrading.Channel // nil: there is no address to ask
+	window    *upgrading.Window  // nil: nothing is installed by itself
+	packages  *mastersvc.Packages
+	nodeLog   *records.Node
+	records   *records.Cluster
+	heads     *records.Heads
+	balancer  *balancer.Balancer
+	restarts  *adminsocket.Restarts
+	socket    *adminsocket.Socket
+	api       *saltapi.API
+	backups   *backups               // nil: this node makes none by itself
+	volume    *sharedvolume.Volume   // nil: this node keeps no shared volume
+	virtual   *virtualaddress.Keeper // nil: this node is alone
 	recoverer recovery.Worker
 	ending    atomic.Bool
 }
@@ -156,7 +163,7 @@ func (n *Life) openCluster() (err error) {
 		onVolume = n.cfg.Move.Settings
 	}
 
-	n.volume = newVolume(onVolume, n.env, n.programs.Master, n.cluster)
+	n.volume = sharedvolume.New(onVolume, n.env, n.programs.Master, n.cluster)
 	return nil
 }
 
@@ -168,8 +175,7 @@ func (n *Life) removedBefore() bool {
 // makePrograms creates the load balancer, salt-master and salt-api of this node, and what looks at them.
 func (n *Life) makePrograms() {
 	s := n.cfg.Settings
-	admin := lbproxy.NewClient(s.LBSocket())
-	n.balancer = &balancer{env: n.env, programs: n.programs, admin: admin, settings: n.settings}
+	n.balancer = balancer.New(n.env, n.programs, n.settings, ErrReload)
 	n.observer = observe.New(observe.Config{
 		Settings: s,
 		Version:  n.cfg.Version,
@@ -178,48 +184,40 @@ func (n *Life) makePrograms() {
 		Log:      n.cfg.Log,
 		Now:      n.cfg.Now,
 		Notify:   n.cfg.Notify,
-		Balancer: admin,
+		Balancer: n.balancer.Admin(),
 		Services: n.manager.Services,
 	})
 
-	n.tools = newTools(n.env, n.programs.Master)
-	n.trial = newChoice(n.env, n.programs.Master, n.named(status.MasterService), n.balancer.counts)
-	n.master = &master{env: n.env, programs: n.programs, settings: n.settings, choice: n.trial}
-	n.api = &saltAPI{
-		env:      n.env,
-		programs: n.programs,
-		setup:    n.cfg.Setup,
-		table:    n.table(),
-		restart:  n.named(status.APIService).Restart,
-		settings: n.settings,
-		options:  n.trial.Mark,
-		lone:     oneatatime.New(),
-	}
+	n.tools = mastersvc.NewTools(n.env, n.programs.Master)
+	n.trial = mastersvc.NewTrial(n.env, n.programs.Master, n.named(status.MasterService), n.balancer.CountsMaster)
+	n.master = mastersvc.New(n.env, n.programs, n.settings, n.trial)
+	n.api = saltapi.New(saltapi.Config{
+		Env:      n.env,
+		Programs: n.programs,
+		Setup:    n.cfg.Setup,
+		Table:    n.table(),
+		Settings: n.settings,
+		Options:  n.trial.Mark,
+		Service:  n.named(status.APIService),
+	})
 
-	n.options = &optionsNode{
-		env:    n.env,
-		choice: n.trial,
-		master: n.master,
-		api:    n.api,
-		moving: n.cfg.Move != nil,
-		lone:   oneatatime.New(),
-	}
-	if n.volume != nil && n.cfg.Move == nil {
-		n.options.refresh = n.volume.Refresh
-	}
-
-	n.packages = &packages{env: n.env}
-	n.restarts = newRestarts(n.cfg.Log, n.manager)
+	n.options = mastersvc.NewOptionsNode(mastersvc.OptionsConfig{
+		Master:  n.master,
+		API:     n.api,
+		Refresh: n.refresh(),
+		Moving:  n.cfg.Move != nil,
+	})
+	n.packages = mastersvc.NewPackages(n.env)
+	n.restarts = adminsocket.NewRestarts(n.cfg.Log, n.manager)
 }
 
 // makeSystem creates what looks after this machine's system and its records.
 func (n *Life) makeSystem() {
-	n.records = &records{own: &ownRecords{settings: n.cfg.Settings, reading: oneatatime.New()}, peers: n.peers()}
-	n.heads = newHeads(n.env, n.cfg.Record)
-	n.system = newSystem(n.env, n.cfg.Socket, n.cfg.Setup, n.observer.Document, n.table())
-	if n.cfg.Settings.Upgrade.URL != "" {
-		n.channel = newChannel(n.env, n.system.sys)
-	}
+	n.nodeLog = records.NewNode(n.cfg.Settings)
+	n.records = records.NewCluster(n.nodeLog, n.peers())
+	n.heads = records.NewHeads(n.env, n.cfg.Record)
+	n.system = upgrading.NewSystem(n.env, n.cfg.Socket, n.cfg.Setup, n.observer.Document, n.table())
+	n.channel = upgrading.NewChannel(n.env, n.system)
 }
 
 // makeMember creates this node's part in its cluster.
@@ -228,11 +226,11 @@ func (n *Life) makeMember() {
 	n.member = member.New(n.cluster, member.Config{
 		Version:       n.cfg.Version,
 		OnTrial:       n.cfg.OnTrial,
-		Volume:        n.volume.manager(),
-		Balancer:      n.balancer.admin,
-		TableChanged:  n.balancer.tableChanged,
+		Volume:        n.volume.StorageManager(),
+		Balancer:      n.balancer.Admin(),
+		TableChanged:  n.balancer.TableChanged,
 		Observer:      n.observer,
-		Records:       nodeRecords{n.records.own, n.heads},
+		Records:       records.Told{Node: n.nodeLog, Newest: n.heads},
 		Record:        n.cfg.Record,
 		Newest:        n.newest,
 		Restarts:      n.restarts,
@@ -252,36 +250,38 @@ func (n *Life) makeRest() (err error) {
 		verbs := member.Verbs{Member: n.member}
 		others = verbs.Systems
 		n.rolls = newRolls(n.env, n.options, verbs)
-		n.virtual = &virtual{
-			env:      n.env,
-			programs: n.programs,
-			socket:   n.cfg.Socket,
-			member:   n.member,
-			document: n.observer.Document,
-			balancer: n.balancer.admin,
-			restart:  n.named(status.VirtualService).Restart,
-		}
+		n.virtual = virtualaddress.New(virtualaddress.Config{
+			Env:      n.env,
+			Programs: n.programs,
+			Socket:   n.cfg.Socket,
+			Member:   n.member,
+			Document: n.observer.Document,
+			Balancer: n.balancer.Admin(),
+			Service:  n.named(status.VirtualService),
+		})
 	} else {
 		n.rolls = newRolls(n.env, n.options, nil)
 	}
 
-	n.upgrades = &upgrades{env: n.env, system: n.system, others: others, asked: make(chan upgradeRequest)}
-	n.window, err = newWindow(n)
+	n.upgrades = upgrading.NewUpgrades(n.env, n.system, others)
+	n.window, err = upgrading.NewWindow(n.env, n.cfg.Record, n.channel, n.upgrades, n.observer.Document)
 	if err != nil {
 		return err
 	}
 
-	n.door = &door{
-		env:      n.env,
-		account:  n.programs.Master,
-		record:   n.cfg.Record,
-		document: n.observer.Document,
-		points:   n.observer.Points,
-		restarts: n.restarts,
-		records:  n.records.Audit,
-		newest:   n.newest,
-		member:   n.member,
-	}
+	n.socket = adminsocket.New(adminsocket.Config{
+		Node:     n.cfg.Settings.Node,
+		Path:     n.cfg.Settings.DoorSocket(),
+		Account:  n.programs.Master,
+		Log:      n.cfg.Log,
+		Now:      n.cfg.Now,
+		Record:   n.cfg.Record,
+		Observer: n.observer,
+		Restarts: n.restarts,
+		Records:  n.records,
+		Newest:   n.newest,
+		Member:   n.member,
+	})
 
 	n.backups, err = newBackups(n.env, n.cfg.Version, n.observer.Document)
 	if err != nil {
@@ -302,6 +302,14 @@ func (n *Life) makeRest() (err error) {
 
 // named returns a service of this life.
 func (n *Life) named(name string) service.Named { return service.Named{Manager: n.manager, Name: name} }
+
+// refresh returns what looks at the shared volume; nil: there is none, or it is being filled.
+func (n *Life) refresh() func(context.Context) error {
+	if n.volume == nil || n.cfg.Move != nil {
+		return nil
+	}
+	return n.volume.Refresh
+}
 
 // table returns what reads the table of nodes; nil: this node is alone.
 func (n *Life) table() func() nodes.Table {
@@ -327,7 +335,7 @@ func (n *Life) newest(ctx context.Context) control.Newest { return n.role.newest
 func (n *Life) conditions() (master, belongs service.Condition) {
 	var ready []service.Condition
 	if n.volume != nil && n.cfg.Move == nil { // it is not being filled
-		ready = append(ready, n.volume.ready())
+		ready = append(ready, n.volume.Ready())
 	}
 	if n.cluster == nil {
 		return service.All(ready...), nil
@@ -341,29 +349,29 @@ func (n *Life) conditions() (master, belongs service.Condition) {
 // was enabled ends.
 func (n *Life) balancerSpecs(belongs service.Condition) []service.Spec {
 	if n.cfg.Settings.LB.Enabled {
-		return []service.Spec{n.balancer.spec(belongs)}
+		return []service.Spec{n.balancer.Spec(belongs)}
 	}
-	n.balancer.process(nil).Stop()
+	n.balancer.Stop()
 	return nil
 }
 
 // noAPI closes the port of a salt-api from a life in which it was enabled.
 func (n *Life) noAPI() service.Spec {
-	return service.Loop("no API", func(ctx context.Context) { n.api.open(ctx, 0) })
+	return service.Loop("no API", func(ctx context.Context) { n.api.OpenPort(ctx, 0) })
 }
 
 // specs lists the services of this life: the programs, then what runs in this process until all
 // programs have stopped.
 func (n *Life) specs() []service.Spec {
 	specs := append(n.role.services(n),
-		service.Loop("options", n.trial.run),
+		service.Loop("options", n.trial.Run),
 		service.Loop("roll", n.rolls.run),
-		service.Loop("system", n.system.run),
-		service.Loop("age", n.system.watch),
-		service.Loop("upgrades", n.upgrades.run),
+		service.Loop("system", n.system.Run),
+		service.Loop("age", n.system.WatchAge),
+		service.Loop("upgrades", n.upgrades.Run),
 		service.Loop("heads", n.watchHeads),
 		service.Loop("observe", func(ctx context.Context) { n.observer.Run(ctx, n.known) }),
-		service.Loop("restarts", n.restarts.run),
+		service.Loop("restarts", n.restarts.Run),
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.cfg.Leave) }),
 	)
 
@@ -372,19 +380,19 @@ func (n *Life) specs() []service.Spec {
 		add("webhook", n.serveWebhook)
 	}
 	if n.channel != nil {
-		add("channel", n.channel.run)
+		add("channel", n.channel.Run)
 	}
 	if n.window != nil {
-		add("window", n.window.run)
+		add("window", n.window.Run)
 	}
 	if n.backups != nil {
 		add("backups", n.backups.Run)
 	}
 	if n.volume != nil {
-		add("volume", n.volume.keep)
+		add("volume", n.volume.Keep)
 	}
 	if n.cfg.Move != nil {
-		add("move", func(ctx context.Context) { n.volume.take(ctx, n.cfg.Move, n.cfg.Leave) })
+		add("move", func(ctx context.Context) { n.volume.Move(ctx, n.cfg.Move, n.cfg.Leave) })
 	}
 	if n.member != nil {
 		add("member", n.member.Run)
@@ -396,14 +404,10 @@ func (n *Life) specs() []service.Spec {
 // watchHeads tells the heads of this node's audit record, and writes down those of the others.
 func (n *Life) watchHeads(ctx context.Context) {
 	if n.cluster == nil {
-		n.heads.run(ctx, "", nil)
+		n.heads.Run(ctx, "", nil)
 		return
 	}
-	n.heads.run(ctx, n.cluster.Key(), n.cluster.Heads)
-}
-
-func (n *Life) stopWhenRemoved(ctx context.Context) {
-	n.balancer.whenRemoved(ctx, n.cfg.Setup, n.cluster, n.manager)
+	n.heads.Run(ctx, n.cluster.Key(), n.cluster.Heads)
 }
 
 // Run runs the node until ctx ends; its cause says whether another life
@@ -440,11 +444,11 @@ func (n *Life) known() observe.Node {
 	k := observe.Node{
 		Role:     status.RoleSingle,
 		Address:  n.cfg.Settings.Peering.Address,
-		Volume:   n.volume.facts(),
-		Virtual:  n.virtual.facts(),
+		Volume:   n.volume.Facts(),
+		Virtual:  n.virtual.Facts(),
 		AsRoot:   n.programs.AsRoot(),
 		Stopping: n.ending.Load(),
-		Console:  n.api.console(),
+		Console:  n.api.Console(),
 	}
 
 	if n.member != nil {
@@ -458,23 +462,23 @@ func (n *Life) known() observe.Node {
 		k.Step = observe.SetupStep(n.cfg.Setup.Where())
 	}
 
-	k.Packages = n.packages.why()
+	k.Packages = n.packages.Fault()
 	if err := n.cfg.Record.Fault(); err != nil {
 		k.Audit = err.Error()
 	}
 
 	k.Backup, k.Own = n.backups.facts()
-	upgrade, found := n.window.facts()
+	upgrade, found := n.window.Facts()
 	k.Upgrade = upgrade
 	if n.cfg.Differs != nil {
 		k.Own = append(k.Own,
 			status.Finding{Code: status.ConfigDiffers, Subject: n.cfg.ConfigPath, Cause: settings.OneLine(n.cfg.Differs)})
 	}
 
-	k.Own = slices.Concat(k.Own, n.system.findings(), n.channel.findings(), found,
+	k.Own = slices.Concat(k.Own, n.system.Findings(), n.channel.Findings(), found,
 		guards.Findings(guards.Dir, n.cfg.Now().Sub(n.cfg.Started)))
 	k.Blocked = n.programs.Blocked()
 	k.Unbounded = n.programs.Unbounded()
-	n.master.facts(&k)
+	n.master.Facts(&k)
 	return k
 }

@@ -12,6 +12,7 @@ import (
 	"saltern/supervisor/api"
 	"saltern/supervisor/history"
 	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/records"
 	"saltern/supervisor/internal/salttools"
 	"saltern/supervisor/options"
 	"saltern/supervisor/setup"
@@ -63,7 +64,7 @@ func (n *Life) registerServices(h *rpc.Handlers) {
 }
 
 func (n *Life) registerHistory(h *rpc.Handlers) {
-	seen := histories{n.observer, n.cfg.Settings.Node, n.records.peers}
+	seen := records.NewHistories(n.cfg.Settings.Node, n.observer, n.peers())
 	rpc.Handle(h, api.ListEvents, func(_ context.Context, q history.Query) (api.EventList, error) {
 		events, err := seen.Events(q)
 		return api.EventList{Events: events}, err

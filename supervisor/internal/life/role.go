@@ -9,6 +9,7 @@ import (
 	"saltern/internal/control"
 	"saltern/internal/rpc"
 	"saltern/supervisor/api"
+	"saltern/supervisor/internal/mastersvc"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
@@ -41,23 +42,23 @@ type server struct{}
 
 func (server) services(n *Life) []service.Spec {
 	wait, belongs := n.conditions()
-	begin := start{wait: wait, spoke: n.observer.MasterSpoke}
+	begin := mastersvc.Start{Wait: wait, Spoke: n.observer.MasterSpoke}
 	if n.cluster != nil {
-		begin.writeSecret = n.cluster.WriteSecret
+		begin.WriteSecret = n.cluster.WriteSecret
 	}
 
-	specs := []service.Spec{n.master.spec(begin), service.Loop("packages", n.packages.run)}
+	specs := []service.Spec{n.master.Spec(begin), service.Loop("packages", n.packages.Run)}
 	specs = append(specs, n.balancerSpecs(belongs)...)
 	if n.virtual != nil {
-		specs = append(specs, n.virtual.spec())
+		specs = append(specs, n.virtual.Spec())
 	}
 
 	if n.cfg.Settings.API.Enabled {
-		specs = append(specs, n.api.spec(belongs))
+		specs = append(specs, n.api.Spec(belongs))
 	} else {
 		specs = append(specs, n.noAPI())
 	}
-	return append(specs, service.Loop("door", n.door.run))
+	return append(specs, service.Loop("admin socket", n.socket.Run))
 }
 
 func (server) register(n *Life, h *rpc.Handlers) {

@@ -31,7 +31,7 @@ func (n *Life) Look() setup.NodeLook {
 		Finger:         st.Finger,
 	}
 
-	switch v := n.volume.facts(); {
+	switch v := n.volume.Facts(); {
 	case l.Serving:
 	case n.cfg.Settings.Arbiter && v != nil && v.Waiting != "":
 		l.ServingWaiting = v.Waiting

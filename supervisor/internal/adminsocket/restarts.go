@@ -1,0 +1,80 @@
+package adminsocket
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/internal/pause"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/status"
+)
+
+const (
+	// answerFirst is how long a restart waits, so that the master or salt-api can pass the answer on before.
+	answerFirst = time.Second
+	// maxSoon restarts wait; one more is refused.
+	maxSoon = 4
+)
+
+// restartable are the services that a user of the master may restart.
+func restartable() []string {
+	return []string{status.MasterService, status.BalancerService, status.APIService}
+}
+
+// Restarts restarts services of this node for users of the master, here and on other nodes.
+type Restarts struct {
+	log     *slog.Logger
+	manager serviceManager
+	soon    chan string // services to restart
+}
+
+// serviceManager has the services: [service.Manager].
+type serviceManager interface {
+	Output(name string, lines int) ([]string, error)
+	Restart(name string) error
+}
+
+// NewRestarts returns what restarts the services of manager.
+func NewRestarts(log *slog.Logger, manager serviceManager) *Restarts {
+	return &Restarts{log: log, manager: manager, soon: make(chan string, maxSoon)}
+}
+
+// RestartSoon restarts a service a moment after it has returned. It implements [member.Restarts].
+func (r *Restarts) RestartSoon(name string) error {
+	if !slices.Contains(restartable(), name) {
+		return fmt.Errorf("%w: %.70q; these may be restarted: %s", service.ErrUnknown, name,
+			strings.Join(restartable(), ", "))
+	}
+	if _, err := r.manager.Output(name, 0); err != nil { // it is not there
+		return err
+	}
+
+	select {
+	case r.soon <- name:
+		return nil
+	default:
+		return errBusy
+	}
+}
+
+// Run restarts what was asked for until ctx ends.
+func (r *Restarts) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case name := <-r.soon:
+			if pause.For(ctx, answerFirst) != nil {
+				return
+			}
+			r.log.Info("a service is restarted, as was asked for", "service", name)
+			if err := r.manager.Restart(name); err != nil {
+				r.log.Error("restart a service", "service", name, "error", err)
+			}
+		}
+	}
+}

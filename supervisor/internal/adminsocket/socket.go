@@ -1,0 +1,345 @@
+// Package adminsocket serves what the master may ask this node for its users: how the nodes are,
+// what they have written down, and three verbs. It restarts services that users ask for.
+package adminsocket
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/internal/audit"
+	"saltern/internal/control"
+	"saltern/internal/localsock"
+	"saltern/internal/pause"
+	"saltern/internal/ratelimit"
+	"saltern/internal/rpc"
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/everynode"
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/status"
+)
+
+// Socket is where the master's account asks for what users of the master want of the
+// nodes: how they are, and three verbs. The master decides who may; its account, which
+// salt-api has as well, gets no more here than these verbs, at a rate. It implements
+// [control.Supervisor].
+type Socket struct {
+	cfg Config
+
+	mu           sync.Mutex
+	read, acted  ratelimit.Bucket
+	asks         ratelimit.Bucket // for records
+	history      control.Course   // a moment ago
+	historyAsked time.Time        // when
+}
+
+// Config is what a [Socket] needs.
+type Config struct {
+	Node     string
+	Path     string         // of the socket
+	Account  layout.Account // of the master
+	Log      *slog.Logger
+	Now      func() time.Time
+	Record   *audit.Log // of what is done through this node
+	Observer Observer
+	Restarts *Restarts
+	Records  Records                                  // of all nodes
+	Newest   func(ctx context.Context) control.Newest // brings this node's files up to date
+	Member   *member.Member                           // may be nil: this node is alone
+}
+
+// Observer knows how this node does: [observe.Observer].
+type Observer interface {
+	Document() status.Document
+	Points() []control.Point
+}
+
+// Records are the audit records of all nodes: [records.Cluster].
+type Records interface {
+	Audit(ctx context.Context, q audit.Query) (audit.List, error)
+}
+
+// New returns a socket; nothing is served before [Socket.Run].
+func New(cfg Config) *Socket { return &Socket{cfg: cfg} }
+
+const (
+	listenAgain = 5 * time.Second
+	courseKept  = 30 * time.Second
+	courseTake  = 10 * time.Second
+)
+
+func readRate() ratelimit.Rate { return ratelimit.Rate{Burst: 60, PerSecond: 10} }
+
+// each node reads files of 128 MiB
+func recordRate() ratelimit.Rate { return ratelimit.Rate{Burst: 10, PerSecond: 0.5} }
+func actRate() ratelimit.Rate    { return ratelimit.Rate{Burst: 6, PerSecond: 0.05} }
+
+var errBusy = &rpc.Error{
+	Code: rpc.CodeBusy,
+	Text: "too much was asked of applianced: try again in half a minute",
+}
+
+// Run answers until ctx ends.
+func (s *Socket) Run(ctx context.Context) {
+	path, warned := s.cfg.Path, ""
+	for {
+		ln, err := localsock.Listen(path, 0o660, s.cfg.Account.GID)
+		if err == nil {
+			server := control.ServeDoor(ln, s.cfg.Account.UID, s, s.cfg.Log)
+			<-ctx.Done()
+			server.Close()
+			return
+		}
+
+		if err.Error() != warned {
+			s.cfg.Log.Warn("the master cannot ask this node's supervisor; trying again", "path", path, "error", err)
+			warned = err.Error()
+		}
+
+		if pause.For(ctx, listenAgain) != nil {
+			return
+		}
+	}
+}
+
+func (s *Socket) checkRate(b *ratelimit.Bucket, r ratelimit.Rate) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !b.Take(s.cfg.Now(), r, 1) {
+		return errBusy
+	}
+	return nil
+}
+
+// Appliance implements [control.Supervisor].
+func (s *Socket) Appliance(context.Context) (control.Appliance, error) {
+	if err := s.checkRate(&s.read, readRate()); err != nil {
+		return control.Appliance{}, err
+	}
+	var drained []string
+	if s.cfg.Member != nil {
+		for _, m := range s.cfg.Member.Settings().Members {
+			if m.Draining {
+				drained = append(drained, m.Name)
+			}
+		}
+	}
+	return appliance(s.cfg.Observer.Document(), drained), nil
+}
+
+// appliance is what of a status the master may know.
+func appliance(doc status.Document, drained []string) control.Appliance {
+	a := control.Appliance{
+		Time:     doc.Time,
+		Health:   string(doc.Health),
+		Cluster:  doc.Cluster,
+		Node:     doc.Node,
+		Nodes:    []control.NodeState{},
+		Services: []control.Service{},
+		Storage:  control.Space{Kind: doc.Storage.Kind, Total: doc.Storage.Total, Free: doc.Storage.Free},
+		Findings: []control.NodeProblem{},
+	}
+
+	if doc.Virtual != nil {
+		a.Address, a.Holders = doc.Virtual.Address, doc.Virtual.Nodes
+	}
+
+	for _, n := range doc.Nodes {
+		s := control.NodeState{
+			Name:    n.Name,
+			This:    n.This,
+			Address: n.Address,
+			Version: n.Version,
+			Role:    n.Role,
+			State:   n.State,
+			Drained: slices.Contains(drained, n.Name),
+			Master:  n.Master,
+			Proxy:   n.Proxy,
+			Storage: n.Storage,
+			Minions: n.Minions,
+		}
+
+		if n.LastSeen != nil {
+			s.LastSeen = *n.LastSeen
+		}
+
+		a.Nodes = append(a.Nodes, s)
+	}
+
+	for _, s := range doc.Services {
+		a.Services = append(a.Services, control.Service{
+			Name:     s.Name,
+			State:    s.State,
+			Message:  s.Message,
+			Since:    s.Since,
+			Restarts: s.Restarts,
+		})
+	}
+
+	for _, p := range doc.Problems {
+		a.Findings = append(a.Findings, control.NodeProblem{
+			Code:     string(p.Code),
+			Severity: string(p.Severity),
+			Title:    p.Title,
+			Subject:  p.Subject,
+			Cause:    p.Cause,
+			Next:     p.Next,
+			Since:    p.Since,
+		})
+	}
+
+	return a.Clean()
+}
+
+func (s *Socket) peers() map[string]*nodeapi.Client {
+	if s.cfg.Member == nil {
+		return nil
+	}
+	return s.cfg.Member.Peers()
+}
+
+// Course implements [control.Supervisor]: it asks all nodes, at most twice a minute.
+func (s *Socket) Course(ctx context.Context) (control.Course, error) {
+	if err := s.checkRate(&s.read, readRate()); err != nil {
+		return control.Course{}, err
+	}
+
+	s.mu.Lock()
+	c, fresh := s.history, s.cfg.Now().Sub(s.historyAsked) < courseKept
+	s.mu.Unlock()
+
+	if fresh {
+		return c, nil
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, courseTake)
+	defer cancel()
+	ask := map[string]func() ([]control.Point, error){s.cfg.Node: func() ([]control.Point, error) { return s.cfg.Observer.Points(), nil }}
+	for name, p := range s.peers() {
+		ask[name] = func() ([]control.Point, error) { return p.Points(ctx) }
+	}
+
+	c = control.Course{}
+	c.Unasked = everynode.Ask(ask, func(node string, points []control.Point) {
+		if len(points) > 0 {
+			c.Nodes = append(c.Nodes, control.Series{Node: node, Points: points})
+		}
+	})
+
+	slices.SortFunc(c.Nodes, func(a, b control.Series) int { return strings.Compare(a.Node, b.Node) })
+	c = c.Clean()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.history, s.historyAsked = c, s.cfg.Now()
+	return c, nil
+}
+
+// Records implements [control.Supervisor].
+func (s *Socket) Records(ctx context.Context, q control.Question) (json.RawMessage, error) {
+	if err := s.checkRate(&s.asks, recordRate()); err != nil {
+		return nil, err
+	}
+	query, err := audit.ParseQuery(audit.Query{Since: q.Since, User: q.User, Action: q.Action, Last: q.Last}.Values())
+	if err != nil {
+		return nil, &rpc.Error{Code: rpc.CodeBadRequest, Text: err.Error()}
+	}
+	list, err := s.cfg.Records.Audit(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(list)
+}
+
+// actor is for whom the master says that it asks. It is the master's word: the account
+// that brought it stands beside.
+func (s *Socket) actor(by control.By) audit.Actor {
+	proof := audit.Proof(by.Proof)
+	if !slices.Contains([]audit.Proof{audit.Token, audit.Password, audit.Key}, proof) {
+		proof = audit.Unproven
+	}
+	return audit.Actor{
+		User:    by.User,
+		Proof:   proof,
+		As:      cmp.Or(s.cfg.Account.Name, "root"),
+		Eauth:   by.Eauth,
+		From:    by.From,
+		Via:     cmp.Or(by.Via, "salt-master"),
+		Limited: by.Limited,
+	}
+}
+
+// recorded does something that a user asked for, and writes it down before and after.
+func (s *Socket) recorded(
+	ctx context.Context,
+	by control.By,
+	action, object string,
+	goesOn bool,
+	do func(context.Context) error,
+) error {
+	r := audit.Record{
+		Actor:  s.actor(by),
+		Action: action,
+		Object: object,
+		Op:     audit.NewOp(),
+		Result: audit.Asked,
+	}
+
+	if err := s.checkRate(&s.acted, actRate()); err != nil {
+		r.Result, r.Detail, r.Stranger = audit.Refused, err.Error(), true // at the rate of strangers
+		s.cfg.Record.Note(r)
+		return err
+	}
+
+	s.cfg.Record.Write(ctx, r)
+	err := do(audit.WithActor(ctx, r.Actor))
+	r = r.Ended(err)
+	switch {
+	case errors.Is(err, api.ErrState), errors.Is(err, service.ErrUnknown):
+		r.Result = audit.Refused
+		err = &rpc.Error{Code: rpc.CodeState, Text: err.Error()}
+	case err == nil && goesOn:
+		r.Result = audit.Started
+	}
+
+	s.cfg.Record.Note(r)
+	return err
+}
+
+// DrainNode implements [control.Supervisor].
+func (s *Socket) DrainNode(ctx context.Context, q control.Drain) error {
+	action := "node.drain"
+	if q.End {
+		action = "node.undrain"
+	}
+	return s.recorded(ctx, q.By, action, q.Node, false, func(ctx context.Context) error {
+		if s.cfg.Member == nil {
+			return fmt.Errorf("%w: this node is not part of a cluster", api.ErrState)
+		}
+		return member.Verbs{Member: s.cfg.Member}.Drain(ctx, q.Node, q.End)
+	})
+}
+
+// Restart implements [control.Supervisor].
+func (s *Socket) Restart(ctx context.Context, q control.Restart) error {
+	return s.recorded(ctx, q.By, "service.restart", q.Service+" of "+q.Node, true, func(ctx context.Context) error {
+		if q.Node == s.cfg.Node {
+			return s.cfg.Restarts.RestartSoon(q.Service)
+		}
+		p := s.peers()[q.Node]
+		if p == nil {
+			return fmt.Errorf("%w: there is no node %.70q that answers", api.ErrState, q.Node)
+		}
+		return p.RestartService(ctx, q.Service, q.By)
+	})
+}

@@ -1,0 +1,247 @@
+package mastersvc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"saltern/internal/command"
+	"saltern/internal/printable"
+	"saltern/supervisor/internal/child"
+	"saltern/supervisor/internal/oneatatime"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/options"
+	"saltern/supervisor/settings"
+)
+
+// OptionsNode is this node as one whose master takes options. It implements
+// [options.Node].
+type OptionsNode struct {
+	cfg   OptionsConfig
+	env   child.Env
+	trial *Trial
+	files oneatatime.Runner // reads or checks files, which may hang
+}
+
+// OptionsConfig is what an [OptionsNode] needs.
+type OptionsConfig struct {
+	Master *Master
+	API    Checker
+	// Refresh looks at the shared volume. It may be nil: there is none.
+	Refresh func(context.Context) error
+	// Moving says that the node moves to the shared volume: the settings are not those of the file.
+	Moving bool
+}
+
+// Checker says what a program has against a folder of configuration; "": nothing.
+type Checker interface {
+	Check(ctx context.Context, dir string) (why string)
+}
+
+// NewOptionsNode returns this node as one whose master takes options.
+func NewOptionsNode(cfg OptionsConfig) *OptionsNode {
+	return &OptionsNode{cfg: cfg, env: cfg.Master.env, trial: cfg.Master.trial, files: oneatatime.New()}
+}
+
+// State implements [options.Node].
+func (o *OptionsNode) State(ctx context.Context, fresh bool) (st options.State, err error) {
+	if fresh && o.cfg.Refresh != nil {
+		if err := o.cfg.Refresh(ctx); err != nil {
+			return st, err
+		}
+	}
+
+	var now, good layout.Options
+	var held bool
+	if err := o.files.Do(ctx, "read the options in "+o.env.Settings.UserConfDir(), func() {
+		s := o.trial.freshSettings()
+		now, err = layout.UserOptions(s, s.Master.Options)
+		good, _ = layout.GoodOptions(o.env.Settings)
+		_, none := layout.HeldOptions(o.env.Settings)
+		held = none == nil
+	}); err != nil {
+		return st, err
+	}
+
+	info := o.trial.service.Info()
+	st = options.State{
+		Files:   now.Files,
+		Wanted:  now.Mark,
+		Good:    good.Mark,
+		Held:    held,
+		Serving: o.trial.serves(ctx, info),
+	}
+
+	st.Running, st.Trying = o.trial.underway()
+	st.LastGood = o.cfg.Master.lastGood()
+	return st, err
+}
+
+// Check implements [options.Node]: by the rules of the master, with file and line,
+// and then by the master itself as the account that it runs as.
+func (o *OptionsNode) Check(ctx context.Context) (f options.Findings, err error) {
+	if aerr := o.files.Do(ctx, "read the options in "+o.env.Settings.UserConfDir(),
+		func() { f, err = o.checkOptions(ctx) }); aerr != nil {
+		return options.Findings{}, aerr
+	}
+	return f, err
+}
+
+func (o *OptionsNode) checkOptions(ctx context.Context) (f options.Findings, err error) {
+	run := command.Exec{Limit: child.CheckTakes, MaxOutput: 1 << 20, Env: append(child.Environ(), "TMPDIR="+o.env.Settings.RuntimeDir)}
+	out, err := run.Run(ctx, []string{o.env.Executable, "--config", o.env.ConfigPath, "config", "check", "--json"})
+	if err != nil {
+		return f, fmt.Errorf("check the options: %w", err)
+	}
+
+	if err := json.Unmarshal(out.Stdout, &f); err != nil {
+		return f, fmt.Errorf("check the options: %w", errors.Join(err, out.Err()))
+	}
+	if len(f.Faults) > 0 {
+		return f, nil
+	}
+
+	if o.reloads() {
+		f.Notes = append(f.Notes,
+			options.Fault{
+				File: o.env.ConfigPath,
+				Text: o.env.ConfigPath + ": has changes besides master.options; they count at: applianced reload",
+			})
+	}
+
+	s := o.trial.freshSettings()
+	now, err := layout.UserOptions(s, s.Master.Options)
+	if err != nil {
+		return f, err
+	}
+
+	text, err := layout.MasterConfig(o.trial.withOptions(o.cfg.Master.settings(), now), o.trial.account.Name, now.Dir)
+	if err != nil {
+		return f, err
+	}
+
+	dir := filepath.Join(o.env.Settings.RuntimeDir, "options")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return f, fmt.Errorf("check the options: %w", err)
+	}
+	defer os.RemoveAll(dir)
+
+	if _, err := layout.WriteSecret(filepath.Join(dir, "master"), text, o.trial.account); err != nil {
+		return f, err
+	}
+
+	if why := o.cfg.Master.refusal(ctx, dir); why != "" {
+		f.Faults = append(f.Faults, options.Fault{Text: why})
+	} else if o.env.Settings.API.Enabled {
+		if why := o.cfg.API.Check(ctx, dir); why != "" {
+			f.Faults = append(f.Faults, options.Fault{Text: why})
+		}
+	}
+
+	return f, nil
+}
+
+// reloads reports whether appliance.yaml has changes that only a reload takes.
+func (o *OptionsNode) reloads() bool {
+	now, err := settings.Load(o.env.ConfigPath, o.env.Settings.Node)
+	if err != nil || o.cfg.Moving {
+		return false
+	}
+	was := *o.env.Settings
+	was.Master.Options, was.AllowInsecure = now.Master.Options, now.AllowInsecure
+	a, err1 := json.Marshal(was)
+	b, err2 := json.Marshal(now)
+	return err1 == nil && err2 == nil && string(a) != string(b)
+}
+
+// Try implements [options.Node].
+func (o *OptionsNode) Try(ctx context.Context, mark string, limit time.Duration) error {
+	st, err := o.State(ctx, false)
+	if err != nil {
+		return err
+	}
+
+	limit = min(max(limit, options.MinLimit), options.MaxLimit)
+	switch {
+	case mark == "" || st.Wanted != mark:
+		return options.ErrChanged
+	case st.Current() && st.Serving:
+		return nil
+	}
+
+	again, err := o.trial.request(mark, limit)
+	if err != nil || again {
+		return err
+	}
+
+	if err := o.prepare(); err != nil {
+		o.trial.withdraw()
+		return err
+	}
+
+	o.env.Log.Info("salt-master is restarted to take new options")
+	o.trial.restart()
+	return nil
+}
+
+// prepare keeps what there is to go back to.
+func (o *OptionsNode) prepare() error {
+	good, err := layout.GoodOptions(o.env.Settings)
+	if err == nil {
+		err = layout.Hold(o.env.Settings, good, o.trial.account)
+	} else { // nor to those of a roll long ago
+		err = layout.Release(o.env.Settings)
+	}
+	if err != nil {
+		return err
+	}
+	o.trial.setRefused(layout.Refusal{})
+	return nil
+}
+
+// Back implements [options.Node]. The options of before are good again before those
+// of now are refused, so that a start between the two is none with nothing.
+func (o *OptionsNode) Back(ctx context.Context, mark, why string) error {
+	st, err := o.State(ctx, false)
+	if err != nil {
+		return err
+	}
+	if st.Running != mark && !st.Trying || st.LastGood != "" {
+		return layout.Release(o.env.Settings)
+	}
+
+	held, err := layout.HeldOptions(o.env.Settings)
+	if err != nil || held.Mark == mark {
+		return options.ErrNotHeld
+	}
+
+	if err := layout.KeepGood(o.env.Settings, held, o.trial.account); err != nil {
+		return err
+	}
+
+	o.trial.setRefused(layout.Refusal{Mark: mark, Why: printable.Brief(why, 500)})
+	if err := layout.Release(o.env.Settings); err != nil {
+		o.env.Log.Warn("the options of before a change are not removed", "error", err)
+	}
+
+	o.trial.abandon()
+	o.env.Log.Warn("salt-master goes back to the options of before", "reason", printable.Brief(why, 500))
+	o.trial.restart()
+	return nil
+}
+
+// Keep implements [options.Node].
+func (o *OptionsNode) Keep(ctx context.Context, mark string) error {
+	st, err := o.State(ctx, false)
+	if err != nil {
+		return err
+	}
+	if st.Running != mark || st.Trying {
+		return options.ErrChanged
+	}
+	return layout.Release(o.env.Settings)
+}

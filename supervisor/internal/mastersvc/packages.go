@@ -1,0 +1,93 @@
+package mastersvc
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"saltern/internal/durable"
+	"saltern/internal/pause"
+	"saltern/supervisor/internal/child"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/python"
+)
+
+const (
+	// packagesLook is how often the list of packages is looked at; it is a file on
+	// this node's disk.
+	packagesLook = 2 * time.Second
+	// packagesAgain is when they are tried again after a fault, packagesAsk when
+	// Python is asked whether it is still the same, besides at a start.
+	packagesAgain = time.Minute
+	packagesAsk   = time.Hour
+)
+
+// Packages keep the Python packages of this node those of the cluster.
+type Packages struct {
+	env child.Env
+
+	mu    sync.Mutex
+	fault string
+}
+
+// NewPackages returns the Python packages of a node.
+func NewPackages(env child.Env) *Packages { return &Packages{env: env} }
+
+// Run looks until ctx ends.
+func (p *Packages) Run(ctx context.Context) {
+	seen, at := "", time.Time{}
+	for {
+		place, list := layout.Packages(p.env.Settings), python.ListFile(p.env.Settings.PythonDir())
+		mark := layout.Signature(list)
+		wait := packagesAsk
+		if p.Fault() != "" {
+			wait = packagesAgain
+		}
+
+		if mark != seen || p.env.Now().Sub(at) >= wait {
+			err := durable.RetryStale(time.Second, func() error { return place.Renew(ctx) })
+			if ctx.Err() != nil {
+				return
+			}
+
+			seen, at = mark, p.env.Now()
+			if errors.Is(err, python.ErrIncomplete) {
+				seen = "" // the copy of the volume comes file by file
+			}
+
+			p.setFault(err)
+		}
+
+		if pause.About(ctx, packagesLook) != nil {
+			return
+		}
+	}
+}
+
+func (p *Packages) setFault(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+
+	p.mu.Lock()
+	before := p.fault
+	p.fault = text
+	p.mu.Unlock()
+
+	switch {
+	case text == before:
+	case text == "":
+		p.env.Log.Info("the Python packages are in service")
+	default:
+		p.env.Log.Warn("the Python packages are not in service", "error", err)
+	}
+}
+
+// Fault says why they are not in service; "": they are.
+func (p *Packages) Fault() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fault
+}

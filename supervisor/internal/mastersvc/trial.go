@@ -1,0 +1,336 @@
+package mastersvc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"saltern/internal/pause"
+	"saltern/internal/printable"
+	"saltern/supervisor/internal/child"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/options"
+	"saltern/supervisor/settings"
+)
+
+// Trial is which of the administrator's options this node's master has. Options
+// with which it has not served yet are on trial: when it ends or does not serve in
+// time, they are refused, and it starts with those with which it last served. They
+// stay refused over restarts, until they change or somebody asks for them.
+type Trial struct {
+	env     child.Env
+	account layout.Account // of the master
+	service masterService
+	// counted reports whether the load balancer counts the master up.
+	counted func(context.Context) bool
+
+	stir chan struct{} // capacity 1: there is something to decide
+
+	mu      sync.Mutex
+	refused layout.Refusal // also on disk
+	options layout.Options // with which the master was configured; no Mark: not known
+	began   time.Time      // of the start with them
+	since   time.Time      // it serves without a break; zero: it does not
+	waits   bool           // it has not served with them yet
+	trial   bool           // there are others to go back to
+	asked   string         // the mark that somebody wants tried; empty: nobody
+	end     time.Time      // of the trial that was asked for
+	limit   time.Duration  // as it was asked for
+}
+
+const (
+	trialTakes = 3 * time.Minute // for a start that nobody asked for
+	trialLook  = 250 * time.Millisecond
+	// trialHolds is how long a master serves before its options count as good.
+	trialHolds = 2 * time.Second
+)
+
+// masterService is the service that runs the master: [service.Named].
+type masterService interface {
+	Info() service.Info
+	Restart() error
+}
+
+func NewTrial(
+	env child.Env,
+	account layout.Account,
+	service masterService,
+	counted func(context.Context) bool,
+) *Trial {
+	r, err := layout.Refused(env.Settings)
+	if err != nil { // they are tried then
+		env.Log.Warn("it is not known which options are refused", "error", err)
+	}
+	return &Trial{
+		env:     env,
+		account: account,
+		service: service,
+		counted: counted,
+		stir:    make(chan struct{}, 1),
+		refused: r,
+	}
+}
+
+// freshSettings gives this node's settings with the master's options as appliance.yaml has
+// them now. A file that is wrong does not count.
+func (t *Trial) freshSettings() *settings.Settings {
+	s := *t.env.Settings
+	if now, err := settings.Load(t.env.ConfigPath, s.Node); err == nil {
+		s.Master.Options, s.AllowInsecure = now.Master.Options, now.AllowInsecure
+	}
+	return &s
+}
+
+// withOptions gives settings with other options of appliance.yaml.
+func (t *Trial) withOptions(s *settings.Settings, o layout.Options) *settings.Settings {
+	out := *s
+	out.Master.Options, out.AllowInsecure = o.Own, t.freshSettings().AllowInsecure
+	return &out
+}
+
+// current gives the options of now, and why they are refused; empty: they are not.
+func (t *Trial) current() (o layout.Options, refused string) {
+	s := t.freshSettings()
+	o, err := layout.UserOptions(s, s.Master.Options)
+	if err != nil { // the master's own check says it better
+		o.Mark = ""
+		return o, ""
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.refused.Mark == o.Mark {
+		return o, t.refused.Why
+	}
+	return o, ""
+}
+
+// Mark stands for the options with which the master was configured last.
+func (t *Trial) Mark() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.options.Mark
+}
+
+// Restart restarts the master. It implements [member.MasterService].
+func (t *Trial) Restart() error { return t.service.Restart() }
+
+// restart restarts the master, whose service is there where options are tried.
+func (t *Trial) restart() { _ = t.service.Restart() }
+
+// OldKey reports whether the master was started with another key of the cluster than its
+// storage has now.
+func (t *Trial) OldKey() bool {
+	o, _ := t.current()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return o.Key != "" && t.options.Key != "" && o.Key != t.options.Key
+}
+
+// setRefused remembers which options are refused, over restarts as well; the zero
+// value: none.
+func (t *Trial) setRefused(r layout.Refusal) {
+	t.mu.Lock()
+	t.refused = r
+	t.mu.Unlock()
+	if err := layout.Refuse(t.env.Settings, r); err != nil { // it holds until the end of this life
+		t.env.Log.Error("which options of the master are refused is not kept", "error", err)
+	}
+}
+
+// noteStart notes that the master is about to start with options; trial: there are
+// others to go back to.
+func (t *Trial) noteStart(o layout.Options, trial bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.options, t.trial = o, trial
+	t.began = t.env.Now()
+	t.since = time.Time{}
+	t.waits = o.Mark != ""
+	if t.asked != o.Mark {
+		t.asked = ""
+	}
+	t.decide()
+}
+
+// underway returns the mark of the options with which the master was configured, and
+// whether a trial of them or of others is under way.
+func (t *Trial) underway() (mark string, trying bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.options.Mark, t.asked != "" || t.waits && t.trial
+}
+
+// request notes that somebody wants the options of mark tried. It reports whether that was so
+// before, and fails while others are tried.
+func (t *Trial) request(mark string, limit time.Duration) (again bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.asked != "" && t.asked != mark || t.asked == "" && t.waits && t.trial {
+		return false, options.ErrTrying
+	}
+
+	again = t.asked == mark
+	t.asked = mark
+	t.limit = limit
+	t.end = t.env.Now().Add(limit)
+	t.decide()
+	return again, nil
+}
+
+// withdraw takes back what [choice.ask] has noted.
+func (t *Trial) withdraw() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asked = ""
+}
+
+// abandon ends a trial that is under way, whatever came of it.
+func (t *Trial) abandon() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asked, t.waits = "", false
+}
+
+// decide has run look at what has been noted.
+func (t *Trial) decide() {
+	select {
+	case t.stir <- struct{}{}:
+	default:
+	}
+}
+
+// verdict is what is to be done about a trial.
+type verdict int
+
+const (
+	goOn verdict = iota
+	isGood
+	isBad
+)
+
+// judge decides about what waits, given whether the master serves; why is for isBad.
+func (t *Trial) judge(now time.Time, serves bool, message string) (v verdict, why string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !serves {
+		t.since = time.Time{}
+	} else if t.since.IsZero() {
+		t.since = now
+	}
+
+	asked := t.asked != "" && t.asked == t.options.Mark
+	switch {
+	case t.waits && !t.since.IsZero() && now.Sub(t.since) >= trialHolds:
+		t.waits = false
+		if asked {
+			t.asked = ""
+		}
+		return isGood, ""
+	case t.asked != "" && now.After(t.end): // also when it was not even begun
+		return isBad, fmt.Sprintf("salt-master did not serve within %s: %s", t.limit, message)
+	case t.waits && t.trial && !asked && now.Sub(t.began) > trialTakes:
+		return isBad, fmt.Sprintf("salt-master did not serve within %s: %s", trialTakes, message)
+	}
+
+	return goOn, ""
+}
+
+// Run decides about trials until ctx ends.
+func (t *Trial) Run(ctx context.Context) {
+	for {
+		t.mu.Lock()
+		idle := !t.waits && t.asked == ""
+		t.mu.Unlock()
+
+		if idle {
+			select {
+			case <-t.stir:
+			case <-ctx.Done():
+				return
+			}
+		}
+
+		if pause.For(ctx, trialLook) != nil {
+			return
+		}
+
+		info := t.service.Info()
+		switch v, why := t.judge(t.env.Now(), t.serves(ctx, info), info.Message); v {
+		case isGood:
+			t.keepGood()
+		case isBad:
+			t.refuseOptions(why)
+		}
+	}
+}
+
+// serves reports whether the master answers, and minions are given to it.
+func (t *Trial) serves(ctx context.Context, info service.Info) bool {
+	if info.State != service.Running {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return t.counted(ctx)
+}
+
+// keepGood keeps the options of the master that serves for a start with broken ones.
+func (t *Trial) keepGood() {
+	t.mu.Lock()
+	o := t.options
+	t.mu.Unlock()
+
+	good, err := layout.GoodOptions(t.env.Settings)
+	if err == nil && good.Mark == o.Mark && good.Dir == o.Dir {
+		return // it went back to them
+	}
+
+	if now, refused := t.current(); now.Mark != o.Mark || refused != "" {
+		return // they have changed since: the next start will show
+	}
+
+	if err := layout.KeepGood(t.env.Settings, o, t.account); err != nil { // a full disk keeps no master from serving
+		t.env.Log.Warn("the master's options of now are not kept for a start with broken ones", "error", err)
+	}
+
+	t.setRefused(layout.Refusal{})
+}
+
+// refuseOptions has the master go back to its last good options.
+func (t *Trial) refuseOptions(why string) {
+	t.mu.Lock()
+	mark := cmp.Or(t.asked, t.options.Mark)
+	t.asked, t.waits = "", false
+	t.mu.Unlock()
+	t.env.Log.Error("salt-master does not serve with its new options; it goes back to its last good ones", "reason", why)
+	t.setRefused(layout.Refusal{Mark: mark, Why: printable.Brief(why, 500)})
+	t.restart()
+}
+
+// masterEnded is told when the master ended by itself, with the last that it wrote.
+func (t *Trial) masterEnded(err error, last []string) {
+	t.mu.Lock()
+	bad := t.waits && t.trial
+	t.mu.Unlock()
+
+	if !bad {
+		return
+	}
+
+	why := "salt-master ended before it served"
+	if err != nil {
+		why += " (" + err.Error() + ")"
+	}
+
+	if len(last) > 0 {
+		why += ": " + last[len(last)-1]
+	}
+
+	t.refuseOptions(why)
+}
+
+// ForgetRefusal has options tried that were refused: somebody restarts the master by hand.
+func (t *Trial) ForgetRefusal() { t.setRefused(layout.Refusal{}) }

@@ -1,0 +1,57 @@
+package records
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"saltern/supervisor/history"
+	"saltern/supervisor/internal/everynode"
+	"saltern/supervisor/nodeapi"
+)
+
+// Observer knows what a node saw: [observe.Observer].
+type Observer interface {
+	Events(q history.Query) ([]history.Event, error)
+}
+
+// Histories are what this node saw, and what the others saw.
+type Histories struct {
+	Observer
+	node  string
+	peers func() map[string]*nodeapi.Client // nil: the node is alone
+}
+
+// NewHistories returns what the node of that name saw (own), and its peers. peers may be nil: the
+// node is alone.
+func NewHistories(node string, own Observer, peers func() map[string]*nodeapi.Client) Histories {
+	return Histories{Observer: own, node: node, peers: peers}
+}
+
+// historyTakes bounds the question to all nodes.
+const historyTakes = 20 * time.Second
+
+// History asks all nodes at once.
+func (h Histories) History(ctx context.Context, q history.Query) (list history.List, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, historyTakes)
+	defer cancel()
+	ask := map[string]func() ([]history.Event, error){h.node: func() ([]history.Event, error) { return h.Events(q) }}
+	if h.peers != nil {
+		for name, c := range h.peers() {
+			ask[name] = func() ([]history.Event, error) { return c.Events(ctx, q) }
+		}
+	}
+	if list.Unasked = everynode.Ask(ask, list.Add); len(list.Unasked) == len(ask) {
+		return history.List{}, noAnswer(list.Unasked)
+	}
+	list.Newest(q.Last)
+	return list, nil
+}
+
+// noAnswer is the error when all nodes are unasked.
+func noAnswer(unasked map[string]string) error {
+	return fmt.Errorf("no node answers: %s; next: applianced status",
+		unasked[slices.Min(slices.Collect(maps.Keys(unasked)))])
+}

@@ -1,0 +1,116 @@
+// Package records asks all nodes of a cluster for what each has written down: who did what (the
+// audit record), and what happened. [Heads] makes it known when records disappear.
+package records
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/internal/audit"
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/everynode"
+	"saltern/supervisor/internal/oneatatime"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/settings"
+)
+
+// Node is the audit record of this node.
+type Node struct {
+	settings *settings.Settings
+	reading  oneatatime.Runner // the disk may hang
+}
+
+// NewNode returns the audit record of a node with these settings.
+func NewNode(s *settings.Settings) *Node { return &Node{settings: s, reading: oneatatime.New()} }
+
+// Cluster is the audit record of all nodes of the cluster. It implements api.Audit.
+type Cluster struct {
+	own   *Node
+	peers func() map[string]*nodeapi.Client // nil: the node is alone
+}
+
+// NewCluster returns the audit record of this node and of its peers. peers may be nil: the node is alone.
+func NewCluster(own *Node, peers func() map[string]*nodeapi.Client) *Cluster {
+	return &Cluster{own: own, peers: peers}
+}
+
+// recordsTake bounds the question to one node.
+const recordsTake = 20 * time.Second
+
+// Read reads the files of this node. They are on its own disk.
+func (r *Node) Read(ctx context.Context, q audit.Query) (p audit.Page, err error) {
+	ctx, cancel := context.WithTimeout(ctx, recordsTake)
+	defer cancel()
+	type answer struct {
+		page audit.Page
+		err  error
+	}
+
+	got := make(chan answer, 1)
+	err = r.reading.Do(ctx, "read the audit record", func() {
+		p, err := audit.Read(ctx, r.settings.Node, q, r.settings.AuditDir(), audit.MasterDir(r.settings.CacheDir()))
+		got <- answer{p, err}
+	})
+	if err != nil {
+		return audit.Page{}, err
+	}
+
+	a := <-got
+	return a.page, a.err
+}
+
+// Audit asks all nodes at once for their records.
+func (r *Cluster) Audit(ctx context.Context, q audit.Query) (audit.List, error) {
+	ctx, cancel := context.WithTimeout(ctx, recordsTake+time.Second)
+	defer cancel()
+	ask := map[string]func() (audit.Page, error){r.own.settings.Node: func() (audit.Page, error) { return r.own.Read(ctx, q) }}
+	if r.peers != nil {
+		for name, c := range r.peers() {
+			ask[name] = func() (audit.Page, error) { return c.Audit(ctx, name, q) }
+		}
+	}
+
+	if q.Node != "" {
+		if ask[q.Node] == nil {
+			return audit.List{}, fmt.Errorf("%w: there is no node %.70q; there are %s; what a node had written down that is gone went with its disk", api.ErrState, q.Node,
+				strings.Join(slices.Sorted(maps.Keys(ask)), ", "))
+		}
+		maps.DeleteFunc(ask, func(name string, _ func() (audit.Page, error)) bool { return name != q.Node })
+	}
+
+	var out audit.List
+	out.Unasked = everynode.Ask(ask, func(_ string, p audit.Page) {
+		out.Records = append(out.Records, p.Records...)
+		out.More = out.More || p.More
+		out.Damaged += p.Damaged
+	})
+	if len(out.Unasked) == len(ask) {
+		return audit.List{}, noAnswer(out.Unasked)
+	}
+
+	last := audit.MaxRecords
+	if q.Last > 0 {
+		last = min(last, q.Last)
+	}
+
+	damaged, more := out.Damaged, out.More
+	out.Page = out.Newest(last)
+	out.Damaged, out.More = damaged, more || out.More
+	return out, nil
+}
+
+// Told is what this node tells the others of its records. It implements [member.Records].
+type Told struct {
+	Node   *Node
+	Newest *Heads
+}
+
+// Own implements [member.Records].
+func (t Told) Own(ctx context.Context, q audit.Query) (audit.Page, error) { return t.Node.Read(ctx, q) }
+
+// Heads implements [member.Records].
+func (t Told) Heads() []audit.Head { return t.Newest.Own() }

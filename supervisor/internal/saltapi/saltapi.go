@@ -1,0 +1,408 @@
+// Package saltapi runs the salt-api of a node and makes its certificate.
+package saltapi
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"saltern/internal/command"
+	"saltern/internal/control"
+	"saltern/internal/durable"
+	"saltern/internal/pause"
+	"saltern/internal/printable"
+	"saltern/internal/proxyproto"
+	"saltern/supervisor/firewall"
+	"saltern/supervisor/internal/child"
+	"saltern/supervisor/internal/oneatatime"
+	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// API is this node's salt-api. It is a client of the master's, on whose event bus
+// it speaks, and runs as the master's user, with the master's configuration. What is
+// wrong with it keeps nobody else from serving.
+type API struct {
+	cfg     Config
+	env     child.Env
+	proc    *service.Process
+	storage oneatatime.Runner // looks at the shared storage
+
+	at    atomic.Pointer[apiPlace]
+	began string // the signature of what it was started with; between Prepare and Run
+}
+
+// Config is what an [API] needs.
+type Config struct {
+	Env      child.Env
+	Programs *child.Programs
+	Setup    *setup.Machine     // may be nil: the node was configured by hand
+	Table    func() nodes.Table // of the cluster; may be nil: this node is alone
+	// Settings returns those of the node with the members of its cluster.
+	Settings func() *settings.Settings
+	// Options returns the mark of the options that the master was configured with last.
+	Options func() string
+	Service service.Named // that runs it
+}
+
+// New returns the salt-api of a node; nothing runs before its service does.
+func New(cfg Config) *API {
+	return &API{cfg: cfg, env: cfg.Env, storage: oneatatime.New()}
+}
+
+// apiPlace is where salt-api is served.
+type apiPlace struct {
+	*url.URL        // for programs
+	behind   string // address and port for the load balancers; "": there are none
+	console  string // the address of its console; "": there is none
+}
+
+// listens are the address and port that salt-api itself has.
+func (p *apiPlace) listens() string { return cmp.Or(p.behind, p.Host) }
+
+const (
+	// apiOOM is above the master's: programs that ask are sent away before minions are.
+	apiOOM = 300
+	// apiMemory is what it may take of the machine's memory, in percent.
+	apiMemory = 25
+	apiLook   = time.Second     // at the options
+	apiCheck  = 5 * time.Second // whether it answers
+	// apiCerts and apiOpens are how many looks there are between two at the
+	// certificate, and at the firewall, whose rules somebody may have loaded anew.
+	apiCerts = 10
+	apiOpens = 60
+)
+
+// program lies beside our own executable.
+func (a *API) program() string { return filepath.Join(filepath.Dir(a.env.Executable), "salt-api") }
+
+// Spec is its service, which waits for the master and for what is given.
+func (a *API) Spec(wait service.Condition) service.Spec {
+	out := a.cfg.Programs.Output(status.APIService)
+	a.proc = &service.Process{
+		Path: a.program(),
+		Env:  child.Environ(),
+		Dir:  "/",
+		Args: []string{"-c", a.env.Settings.MasterConf(), "--log-file-level", "quiet", "--pid-file",
+			filepath.Join(a.env.Settings.MasterSockDir(), "salt-api.pid")},
+		PIDFile:     child.PIDFile(a.env.Settings, status.APIService),
+		Credential:  a.cfg.Programs.Master.Credential,
+		StopTimeout: a.env.Settings.Limits.StopTimeout,
+		Log:         out,
+		Confine: func(ctx context.Context, pid int) error {
+			return a.cfg.Programs.Confine(ctx, status.APIService, pid, apiOOM, apiMemory)
+		},
+	}
+
+	return service.Spec{
+		Name:   status.APIService,
+		After:  []string{status.MasterService},
+		Output: out,
+		Runner: a,
+		Wait:   wait,
+		Prepare: func(ctx context.Context) error {
+			err := a.prepare(ctx)
+			if err != nil {
+				err = child.Blockers{{Code: status.APIDown, Cause: err.Error()}}
+			}
+			return a.cfg.Programs.Block(status.APIService, err)
+		},
+		Health: &service.Health{Interval: apiCheck, Fall: 3, Check: a.answers},
+	}
+}
+
+// prepare makes what it needs, and finds out where it will be served.
+func (a *API) prepare(ctx context.Context) error {
+	if err := a.cfg.Programs.RequireAccount("salt-api", a.env.Settings.Users.Master, a.cfg.Programs.Master); err != nil {
+		return err
+	}
+
+	if err := a.proc.KillStale(ctx); err != nil {
+		return err
+	}
+
+	if found := child.Blockers(child.CheckProgram(a.program())); len(found) > 0 {
+		return found
+	}
+
+	if err := a.rejoin(ctx); err != nil {
+		return err
+	}
+
+	if err := a.renewCertificate(ctx); err != nil {
+		return err
+	}
+
+	if err := a.nameBalancers(); err != nil {
+		return err
+	}
+
+	a.began = a.signature()
+	at, why := a.runCheck(ctx, a.env.Settings.MasterConf())
+	if why != "" {
+		return errors.New(why)
+	}
+
+	if _, err := netip.ParseAddrPort(at.listens()); err == nil {
+		if found := child.Blockers(probe.PortFindings(at.listens())); len(found) > 0 {
+			return found
+		}
+	}
+
+	a.at.Store(at)
+	return nil
+}
+
+// nameBalancers tells salt-api which load balancers may say for whom they ask.
+func (a *API) nameBalancers() error {
+	if !a.env.Settings.APIBehind() {
+		return nil
+	}
+	_, err := layout.WriteFile(a.env.Settings.APIBalancers(), layout.Balancers(a.cfg.Settings()), 0o644)
+	return err
+}
+
+// writeMinionConf writes down for salt-api what minions are configured with, once the
+// set-up knows it. A node that was configured by hand has no such file.
+func (a *API) writeMinionConf() error {
+	if a.cfg.Setup == nil {
+		return nil
+	}
+	done := a.cfg.Setup.Progress().Done
+	if done == nil || done.MinionConf == "" {
+		return nil
+	}
+	_, err := layout.WriteFile(a.env.Settings.APIMinionConf(), []byte(done.MinionConf), 0o644)
+	return err
+}
+
+// signature stands for the options that the master was last configured with, and for the
+// certificate.
+func (a *API) signature() string {
+	return a.cfg.Options() + " " + layout.Signature(a.env.Settings.APICert())
+}
+
+// runCheck asks salt-api what it has against a folder of configuration, as the account
+// that it runs as, and where it would be served.
+func (a *API) runCheck(ctx context.Context, dir string) (at *apiPlace, why string) {
+	if err := a.renewCertificate(ctx); err != nil {
+		return nil, err.Error()
+	}
+
+	run := command.Exec{
+		Limit:      child.CheckTakes,
+		MaxOutput:  64 << 10,
+		Cut:        true,
+		Env:        child.Environ(),
+		Credential: a.cfg.Programs.Master.Credential,
+	}
+
+	out, err := run.Run(ctx, []string{a.program(), "--check", "-c", dir})
+	if err != nil {
+		return nil, "salt-api --check: " + err.Error()
+	}
+	if out.Exit != 0 {
+		_, text, _ := strings.Cut(string(out.Stderr), "cannot be used:\n")
+		if text == "" {
+			text = string(out.Stderr)
+		}
+		return nil, "salt-api: " + status.Clip(printable.Brief(strings.TrimSpace(text), 500))
+	}
+
+	at = &apiPlace{}
+	for line := range strings.Lines(string(out.Stdout)) {
+		line = strings.TrimSpace(line)
+		if text, ok := strings.CutPrefix(line, control.APIServedOn); ok {
+			if u, err := url.Parse(text); err == nil && u.Port() != "" {
+				at.URL = u
+			}
+		}
+
+		if text, ok := strings.CutPrefix(line, control.APIBehind); ok {
+			at.behind = text
+		}
+
+		if text, ok := strings.CutPrefix(line, control.ConsoleServedOn); ok {
+			at.console = status.Clip(text)
+		}
+	}
+
+	if at.URL == nil {
+		return nil, "salt-api --check does not say where it is served"
+	}
+
+	return at, ""
+}
+
+// Check asks salt-api what it has against a folder of configuration; "": nothing.
+func (a *API) Check(ctx context.Context, dir string) (why string) {
+	_, why = a.runCheck(ctx, dir)
+	return why
+}
+
+// Console is the address of the console, which may be 0.0.0.0 for all; "": there is none.
+func (a *API) Console() string {
+	if at := a.at.Load(); at != nil {
+		return at.console
+	}
+	return ""
+}
+
+// Run implements [service.Runner].
+func (a *API) Run(ctx context.Context, started func(pid int)) error {
+	own, stop := context.WithCancel(ctx)
+	followed := make(chan struct{})
+	began := a.began
+	go func() {
+		defer close(followed)
+		a.follow(own, began)
+	}()
+	err := a.proc.Run(ctx, started)
+	stop()
+	<-followed
+	return err
+}
+
+// follow has a new start made for new options and a new certificate, and keeps the
+// system's firewall open until ctx ends.
+func (a *API) follow(ctx context.Context, began string) {
+	defer func() {
+		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		a.OpenPort(short, 0)
+	}()
+
+	last := ""
+	for round := 0; ; round++ {
+		if round%apiOpens == 0 {
+			a.OpenPort(ctx, port(a.at.Load().URL))
+			if err := a.writeMinionConf(); err != nil {
+				a.env.Log.Warn("salt-api does not serve the lines for minions, or old ones", "error", err)
+			}
+		}
+
+		if pause.About(ctx, apiLook) != nil {
+			return
+		}
+
+		if round%apiCerts == 0 {
+			last = a.renewed(ctx, last)
+		}
+
+		if err := a.nameBalancers(); err != nil && round%apiOpens == 0 {
+			a.env.Log.Warn("salt-api is not told of the load balancers", "error", err)
+		}
+
+		if a.signature() == began || ctx.Err() != nil {
+			continue
+		}
+
+		a.env.Log.Info("salt-api is restarted to take new options or a new certificate")
+		if err := a.cfg.Service.Restart(); err != nil {
+			a.env.Log.Error("restart salt-api", "error", err)
+		}
+
+		return
+	}
+}
+
+// renewed renews the certificate, and logs a fault that is not the last one.
+func (a *API) renewed(ctx context.Context, last string) (fault string) {
+	err := a.renewCertificate(ctx)
+	if err == nil || ctx.Err() != nil {
+		return ""
+	}
+	if err.Error() != last {
+		a.env.Log.Warn("the certificate of Salt's API is not renewed", "error", err)
+	}
+	return err.Error()
+}
+
+// OpenPort has the system's firewall, if it is ours, let a port through; 0: none. On the
+// image another program does so, which has the right to.
+func (a *API) OpenPort(ctx context.Context, port uint16) {
+	if firewall.ReadPort(a.env.Settings.DataDir) != port {
+		if err := durable.Replace(filepath.Join(a.env.Settings.DataDir, firewall.PortFile),
+			fmt.Appendln(nil, port), 0o600); err != nil {
+			a.env.Log.Warn("firewall: the port of Salt's API", "error", err)
+		}
+		nodes.Mark(a.env.Settings.DataDir)
+	}
+	if !firewall.There(ctx) {
+		return
+	}
+	if err := firewall.Open(ctx, port); err != nil && ctx.Err() == nil {
+		a.env.Log.Warn("firewall: the port of Salt's API", "error", err)
+	}
+}
+
+func port(u *url.URL) uint16 {
+	n, err := net.LookupPort("tcp", u.Port()) // a number, always
+	if err != nil {
+		return 0
+	}
+	return uint16(n)
+}
+
+// answers reports whether it answers at all: who may ask, and what, is its own
+// business.
+func (a *API) answers(ctx context.Context) error {
+	at := a.at.Load()
+	u := *at.URL
+	u.Host = at.listens()
+	if ap, err := netip.ParseAddrPort(u.Host); err == nil && ap.Addr().IsUnspecified() {
+		own := netip.IPv6Loopback()
+		if ap.Addr().Is4() {
+			own = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		}
+		u.Host = netip.AddrPortFrom(own, ap.Port()).String()
+	}
+
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return fmt.Errorf("ask salt-api: %w", err)
+	}
+
+	// Its certificate is for others; nothing is told to it, and any answer will do.
+	tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	if at.behind != "" {
+		tr.DialContext = dialBehind
+	}
+
+	res, err := tr.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("salt-api to answer on %s: %w", u.Host, err)
+	}
+
+	return res.Body.Close()
+}
+
+// dialBehind connects as the load balancer of this node does for its checks.
+func dialBehind(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.WriteString(c, proxyproto.Local); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("send PROXY header: %w", err)
+	}
+	return c, nil
+}

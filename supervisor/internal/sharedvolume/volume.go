@@ -1,0 +1,170 @@
+// Package sharedvolume keeps the volume that the nodes of a cluster share, for one life of a node:
+// it feeds the table of nodes to its manager, and moves a node's directory to it.
+package sharedvolume
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"saltern/internal/pause"
+	"saltern/supervisor/internal/child"
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/storage"
+)
+
+// Volume keeps the shared volume.
+type Volume struct {
+	*storage.Manager
+	table string // this node's copy of the table of nodes
+	log   *slog.Logger
+}
+
+// New returns the volume of a node with these settings; nil when it has none. cluster is
+// asked for certificates, and about this node's copy. It may be nil: the node is alone.
+func New(
+	cfg *settings.Settings,
+	env child.Env,
+	account layout.Account,
+	cluster *member.Membership,
+) *Volume {
+	if !cfg.OnVolume() {
+		return nil
+	}
+
+	sc := storage.FromSettings(cfg, env.Executable, account, env.Log)
+	if cluster != nil {
+		sc.Others = cluster
+		sc.MayServe = cluster.MayServe
+	} else {
+		sc.Others = noCluster{}
+	}
+
+	return &Volume{storage.New(sc), filepath.Join(env.Settings.DataDir, nodes.File), env.Log}
+}
+
+// noCluster is asked for certificates on a node that is alone. It implements [storage.Certifier].
+type noCluster struct{}
+
+var errNoCluster = errors.New("this node belongs to no cluster")
+
+// Sign implements storage.Certifier.
+func (noCluster) Sign(context.Context, []byte) (storage.Signed, error) {
+	return storage.Signed{}, errNoCluster
+}
+
+// Authority implements storage.Certifier.
+func (noCluster) Authority(context.Context) (storage.Authority, error) {
+	return storage.Authority{}, errNoCluster
+}
+
+// tablePoll is how often this node's copy of the table of nodes is looked at.
+const tablePoll = time.Second
+
+// Keep keeps the volume until ctx ends.
+func (v *Volume) Keep(ctx context.Context) {
+	var fed sync.WaitGroup
+	fed.Go(func() { v.feed(ctx) })
+	_ = v.Run(ctx) // it ends with ctx and has nothing to say
+	fed.Wait()
+}
+
+// feed gives the manager each new version of the table of nodes.
+func (v *Volume) feed(ctx context.Context) {
+	seen := ""
+	for {
+		if now := layout.Signature(v.table); now != seen {
+			b, err := os.ReadFile(v.table)
+			var t nodes.Table
+			if err == nil {
+				t, err = nodes.Parse(b)
+			}
+
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				v.log.Error("the table of nodes cannot be used", "path", v.table, "error", err)
+			} else if err == nil {
+				v.SetTable(t)
+			}
+
+			seen = now
+		}
+
+		if pause.About(ctx, tablePoll) != nil {
+			return
+		}
+	}
+}
+
+// Ready returns what the master waits for before its start. Once it runs it
+// goes on when the volume hangs: it serves files from this node's copy.
+func (v *Volume) Ready() service.Condition {
+	return service.Poll("the shared volume", 500*time.Millisecond, time.Second, func(context.Context) error {
+		if w := v.State().Waiting; w != "" {
+			return errors.New(w)
+		}
+		return nil
+	})
+}
+
+// Facts returns the state of the volume, nil without one.
+func (v *Volume) Facts() *storage.State {
+	if v == nil {
+		return nil
+	}
+	s := v.State()
+	return &s
+}
+
+// StorageManager returns the manager of the volume, nil without one.
+func (v *Volume) StorageManager() *storage.Manager {
+	if v == nil {
+		return nil
+	}
+	return v.Manager
+}
+
+// MoveAgain is the pause after a move that failed; the node serves meanwhile.
+const MoveAgain = time.Minute
+
+// Migration is one try to move a node's directory to the shared volume.
+type Migration struct {
+	*storage.Migration
+	Settings *settings.Settings // with the volume
+	First    time.Duration      // pause before the first look
+	Copied   bool               // written before the node is left
+}
+
+// Move waits for the volume, copies, and leaves the node when little is missing.
+func (v *Volume) Move(ctx context.Context, m *Migration, leave func()) {
+	wait := m.First
+	for {
+		if pause.For(ctx, wait) != nil {
+			return
+		}
+		if !v.State().Ready {
+			wait = time.Second
+			continue
+		}
+
+		err := m.Copy(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			m.Copied = true
+			leave()
+			return
+		}
+
+		v.log.Warn("this node's directory cannot be copied to the shared volume yet", "error", err)
+		wait = MoveAgain
+	}
+}

@@ -1,0 +1,4 @@
+// Package upgrading keeps the system of this machine up to date, where it was made from the
+// image: [System] is this machine as one node of an upgrade, [Upgrades] drives upgrades of all
+// nodes, [Channel] asks whether there is a newer version, and [Window] installs one by itself.
+package upgrading

@@ -1,0 +1,246 @@
+package upgrading
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"saltern/image/bundle"
+	"saltern/internal/audit"
+	"saltern/internal/pause"
+	"saltern/supervisor/internal/child"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+	"saltern/supervisor/upgrade"
+	"saltern/supervisor/upgrade/rollout"
+)
+
+const (
+	windowLook = 2 * time.Minute
+	// windowRank is how many looks a node leaves to each that comes before it, and
+	// windowAgain how many pass after a try that came to nothing.
+	windowRank  = 2
+	windowAgain = 5
+)
+
+// Window has a newer version of the system installed on all nodes of the cluster while the
+// upgrade window is open, by an upgrade of all nodes that this node drives.
+//
+// The first node by name that serves and is offered a newer version drives. Nothing
+// depends on that: nodes that begin at the same time see each other, and neither goes on;
+// a node restarts in the cluster's turn only. Who drives may die, and another one goes
+// on when all nodes serve again.
+type Window struct {
+	env       child.Env
+	record    *audit.Log
+	opens     settings.Window
+	status    func() (upgrade.Status, error)
+	offered   func(ctx context.Context, st upgrade.Status) (bundle.Manifest, error)
+	beginRoll func(ctx context.Context, r *rollout.Roll) (<-chan rollout.Result, error)
+	document  func() status.Document
+
+	// Of the loop: when the window closes or opens next, looks in this one, and whether
+	// nothing is left to do in it.
+	until time.Time
+	looks int
+	done  bool
+
+	mu    sync.Mutex
+	state status.Upgrade
+	found []status.Finding
+}
+
+// NewWindow returns the window of a node, or nil if its settings have none. channel offers the
+// versions that upgrades installs; record gets what is done.
+func NewWindow(
+	env child.Env,
+	record *audit.Log,
+	channel *Channel,
+	upgrades *Upgrades,
+	document func() status.Document,
+) (*Window, error) {
+	if env.Settings.Upgrade.Window == "" {
+		return nil, nil
+	}
+
+	opens, err := env.Settings.Upgrade.Opens()
+	return &Window{
+		env:       env,
+		record:    record,
+		opens:     opens,
+		status:    channel.status,
+		offered:   channel.offered,
+		beginRoll: upgrades.beginRoll,
+		document:  document,
+	}, err
+}
+
+// Run looks until ctx ends.
+func (w *Window) Run(ctx context.Context) {
+	for {
+		if err := w.tryInstall(ctx); errors.Is(err, upgrade.ErrNoSlots) {
+			return // its packages are those of a distribution
+		} else if err != nil && ctx.Err() == nil {
+			w.env.Log.Warn("the upgrade window cannot be used", "error", err)
+			w.setFinding(status.UpgradeUnmade, "", err.Error())
+		}
+		if pause.For(ctx, windowLook+rand.N(windowLook/4)) != nil {
+			return
+		}
+	}
+}
+
+// tryInstall installs a newer version if the window is open and it is this node's part.
+func (w *Window) tryInstall(ctx context.Context) error {
+	st, err := w.status()
+	if err != nil {
+		return err
+	}
+
+	open, until := w.opens.At(w.env.Now())
+	if !until.Equal(w.until) {
+		w.until = until
+		w.looks = 0
+		w.done = false
+	}
+
+	w.update(func(u *status.Upgrade) {
+		u.Window = w.env.Settings.Upgrade.Window
+		u.Open = open
+		u.Until = until
+	})
+
+	place, _, ready := w.document().ServingRank()
+	if !open || w.done || !ready {
+		return nil
+	}
+
+	w.looks++
+	if w.looks <= place*windowRank {
+		return nil
+	}
+
+	m, err := w.offered(ctx, st)
+	if err != nil {
+		w.looks = -windowAgain
+		return fmt.Errorf("ask for a newer version: %w", err)
+	}
+	if !st.Newer(m) || w.env.Now().Sub(m.Created) < w.env.Settings.Upgrade.Delay {
+		w.done = true
+		w.update(func(*status.Upgrade) { w.found = nil })
+		return nil
+	}
+
+	return w.install(ctx, st, m)
+}
+
+// install has all nodes take a version, and says what came of it.
+func (w *Window) install(ctx context.Context, st upgrade.Status, m bundle.Manifest) error {
+	rec := audit.Record{
+		Actor:  audit.Actor{User: "upgrade.window", Proof: audit.Setting, From: audit.Local},
+		Action: "cluster.upgrade",
+		Object: "version " + m.Version,
+		Op:     audit.NewOp(),
+		Result: audit.Asked,
+	}
+
+	w.record.Write(ctx, rec)
+	w.env.Log.Info("the upgrade window is open and a newer version is offered", "version", m.Version)
+	w.update(func(u *status.Upgrade) {
+		u.Doing = "installs version " + status.Clip(m.Version)
+		u.Result = ""
+	})
+
+	fetching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	roll := &rollout.Roll{Manifest: m, Window: w.env.Settings.Upgrade.Window,
+		Open: func() (io.ReadCloser, error) { return st.Fetch(fetching, w.env.Settings.Upgrade.URL) },
+		May: func() bool {
+			open, _ := w.opens.At(w.env.Now())
+			return open
+		}}
+
+	out := rollout.Result{Code: rollout.Busy}
+	ended, err := w.beginRoll(ctx, roll)
+	if err == nil {
+		out = <-ended
+	} else {
+		out.Cause = err.Error()
+	}
+
+	w.noteResult(m, out)
+	w.record.Note(recorded(rec, out))
+	return nil
+}
+
+// noteResult notes what came of a try.
+func (w *Window) noteResult(m bundle.Manifest, out rollout.Result) {
+	version := status.Clip(m.Version)
+	w.update(func(u *status.Upgrade) {
+		u.Doing, u.Result = "", fmt.Sprintf("version %s: %s", version, out.Code)
+		w.found = nil
+	})
+
+	switch out.Code {
+	case rollout.Busy: // somebody is at it
+		w.looks = -windowAgain
+	case rollout.Stopped:
+		w.done = true
+		w.setFinding(status.UpgradeStopped, version, out.Cause)
+	case rollout.Closed:
+		w.done = true
+		w.setFinding(status.UpgradeUnfinished, version, out.Cause)
+	case rollout.Refused, rollout.Away, rollout.Unwritten:
+		w.looks = -windowAgain
+		w.setFinding(status.UpgradeUnmade, "", "version "+version+" cannot be installed: "+out.Cause)
+	default:
+		w.done = out.Code.Good()
+	}
+}
+
+// recorded is the audit record of how a try ended.
+func recorded(rec audit.Record, out rollout.Result) audit.Record {
+	rec.Time, rec.Detail = time.Time{}, out.Cause
+	switch out.Code {
+	case rollout.Busy, rollout.Refused, rollout.Away:
+		rec.Result = audit.Refused
+	case rollout.Last:
+		rec.Result, rec.Detail = audit.Started, "this node restarts, as the last one"
+	default:
+		rec.Result = audit.OK
+		if !out.Code.Good() {
+			rec.Result = audit.Failed
+		}
+	}
+	return rec
+}
+
+func (w *Window) update(change func(*status.Upgrade)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.state)
+}
+
+func (w *Window) setFinding(code status.Code, subject, cause string) {
+	w.update(func(*status.Upgrade) {
+		w.found = []status.Finding{{Code: code, Subject: subject, Cause: status.Clip(cause)}}
+	})
+}
+
+// Facts are what the status tells of the window; w may be nil.
+func (w *Window) Facts() (*status.Upgrade, []status.Finding) {
+	if w == nil {
+		return nil, nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state.Window == "" { // no image
+		return nil, nil
+	}
+	s := w.state
+	return &s, w.found
+}

@@ -1,0 +1,330 @@
+// Package virtualaddress keeps a node ready to have the cluster's virtual address: it runs keepalived
+// (package vip) and judges whether this node may have the address.
+package virtualaddress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/lbproxy"
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/child"
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/observe"
+	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/internal/vip"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+const (
+	// staleStatus is the age of a status that says nothing any more: the
+	// supervisor hangs.
+	staleStatus = 10 * time.Second
+	vipLook     = 5 * time.Second // at interfaces and the table
+	frontTakes  = time.Second     // for the load balancer to say when it heard somebody
+)
+
+// Keeper keeps this node ready to have the cluster's virtual address.
+type Keeper struct {
+	cfg    Config
+	env    child.Env
+	daemon *vip.Daemon
+
+	hearingMu sync.Mutex
+	hearing   hearing
+}
+
+// Config is what a [Keeper] needs.
+type Config struct {
+	Env      child.Env
+	Programs *child.Programs
+	Socket   string // of the local API
+	Member   *member.Member
+	Document func() status.Document
+	Balancer *lbproxy.Client
+	Service  service.Named // that runs it
+}
+
+// New returns the keeper of a node; nothing runs before its service does.
+func New(cfg Config) *Keeper {
+	return &Keeper{cfg: cfg, env: cfg.Env}
+}
+
+// address is the cluster's virtual address; invalid: it has none.
+func (k *Keeper) address() netip.Addr {
+	t := k.cfg.Member.Table()
+	a, _ := netip.ParseAddr(t.Virtual) // checked when it came; empty gives none
+	return a
+}
+
+// Spec is the service that runs keepalived while there is an address.
+func (k *Keeper) Spec() service.Spec {
+	out := k.cfg.Programs.Output(status.VirtualService)
+	k.daemon = &vip.Daemon{
+		Dir: filepath.Join(k.env.Settings.RuntimeDir, "vip"),
+		Log: out,
+		Env: child.Environ(),
+	}
+	given := service.Poll("a virtual address", time.Second, time.Second, func(context.Context) error {
+		if !k.address().IsValid() {
+			return errors.New("the cluster has none")
+		}
+		return nil
+	})
+
+	return service.Spec{
+		Name:   status.VirtualService,
+		Output: out,
+		Runner: k,
+		Wait:   service.All(k.cfg.Member.Belongs(), given),
+		Prepare: func(ctx context.Context) error {
+			err := k.daemon.KillStale(ctx)
+			if err == nil {
+				_, err = k.writeConfig(ctx)
+			}
+
+			if err != nil {
+				err = child.Blockers{{
+					Code:    status.VirtualUnable,
+					Subject: k.address().String(),
+					Cause:   settings.OneLine(err),
+				}}
+			}
+
+			return k.cfg.Programs.Block(status.VirtualService, err)
+		},
+	}
+}
+
+// Run implements [service.Runner].
+func (k *Keeper) Run(ctx context.Context, started func(pid int)) error {
+	own, stop := context.WithCancel(ctx)
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		k.follow(own, k.address())
+	}()
+	err := k.daemon.Run(ctx, started)
+	stop()
+	<-followed
+	return err
+}
+
+// follow brings a running keepalived in line with the table of nodes and with
+// the interfaces. Another address, or none, is a new start.
+func (k *Keeper) follow(ctx context.Context, began netip.Addr) {
+	tick := time.NewTicker(vipLook)
+	defer tick.Stop()
+	last := ""
+	for {
+		changed := k.cfg.Member.Changed()
+		if k.address() != began {
+			if err := k.cfg.Service.Restart(); err != nil {
+				k.env.Log.Error("virtual address", "error", err)
+			}
+			return
+		}
+
+		fresh, err := k.writeConfig(ctx)
+		if err == nil && fresh {
+			err = k.daemon.Reload(ctx)
+		}
+
+		if ctx.Err() != nil {
+			return
+		}
+
+		if err != nil && err.Error() != last {
+			k.env.Log.Error("virtual address: going on as before", "error", err)
+		}
+
+		last = ""
+		if err != nil {
+			last = err.Error()
+		}
+
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// writeConfig puts keepalived's configuration in place; it reports whether it differs.
+func (k *Keeper) writeConfig(ctx context.Context) (bool, error) {
+	c, err := k.config(k.address())
+	if err != nil {
+		return false, err
+	}
+	c.Check = []string{k.env.Executable, "--socket", k.cfg.Socket, "virtual-address", "--fit"}
+	text, err := vip.Render(c)
+	if err != nil {
+		return false, err
+	}
+	return k.daemon.Write(ctx, text)
+}
+
+// config says how this node takes part in having the address, or why it
+// cannot.
+func (k *Keeper) config(a netip.Addr) (vip.Config, error) {
+	c := vip.Config{Node: k.env.Settings.Node, Virtual: a}
+	if probe.OnEC2(probe.DMI) {
+		return c, errors.New("addresses on EC2 do not move this way: use a network load balancer or DNS (docs/aws.md)")
+	}
+
+	if _, err := vip.Program(); err != nil {
+		return c, err
+	}
+
+	if err := checkListening(k.env.Settings, a); err != nil {
+		return c, err
+	}
+
+	var err error
+	if c.Own, err = netip.ParseAddr(k.env.Settings.Peering.Address); err != nil {
+		return c, err
+	}
+
+	list, err := vip.Interfaces()
+	if err != nil {
+		return c, err
+	}
+
+	if c.Where, err = vip.Place(a, c.Own, list); err != nil {
+		return c, err
+	}
+
+	t := k.cfg.Member.Table()
+	self, _ := k.cfg.Member.Self()
+	c.Cluster = t.FirstKey()
+	for i, o := range t.Nodes {
+		if o.Certificate == self.Certificate {
+			c.Rank = i
+		} else if p, err := netip.ParseAddr(o.Address); err == nil && o.State != nodes.Removed &&
+			!o.IsArbiter() && p.Is4() == a.Is4() {
+			c.Peers = append(c.Peers, p)
+		}
+	}
+
+	return c, nil
+}
+
+// checkListening reports whether minions that use the address would be heard.
+func checkListening(cfg *settings.Settings, a netip.Addr) error {
+	for _, f := range cfg.Front.Addresses {
+		if ip, err := netip.ParseAddr(f); err == nil && ip.IsUnspecified() && (ip.Is4() == a.Is4() || ip.Is6()) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the load balancer listens on %s only; it has to listen on all addresses (front: {addresses: [0.0.0.0]} in appliance.yaml)",
+		strings.Join(cfg.Front.Addresses, ", "))
+}
+
+// Fit returns an error that says why this node may not have the virtual address.
+func (k *Keeper) Fit() error {
+	if k.env.Settings.Arbiter {
+		return member.NoMaster("have the virtual address", k.cfg.Member.Table())
+	}
+
+	now := k.env.Now()
+	if err := checkStatus(k.cfg.Document(), now); err != nil {
+		return err
+	}
+
+	others, nodes := k.cfg.Member.Heard()
+	k.hearingMu.Lock()
+	defer k.hearingMu.Unlock()
+
+	heard := lastHeard{nodes: nodes, front: k.hearing.last.front}
+	if others > 0 && now.Sub(nodes) >= hearEvery {
+		heard.front = k.heardAtFront()
+	}
+
+	return k.hearing.judge(vip.Held(k.address()), others, heard, k.env.Now())
+}
+
+// heardAtFront returns when a client of another machine was last heard at the front. A load balancer
+// that does not answer is no sign of deafness: that minions are not served is found otherwise.
+func (k *Keeper) heardAtFront() time.Time {
+	ctx, cancel := context.WithTimeout(context.Background(), frontTakes)
+	defer cancel()
+	st, err := k.cfg.Balancer.Status(ctx)
+	if err != nil {
+		return k.env.Now()
+	}
+	return st.Heard
+}
+
+// checkStatus tells from a node's status whether it may have the virtual address: it
+// serves, and is to go on doing so.
+func checkStatus(d status.Document, now time.Time) error {
+	switch age := now.Sub(d.Time); {
+	case age > staleStatus:
+		return fmt.Errorf("%w: its status is %s old", api.ErrState, age.Round(time.Second))
+	case d.ServingSince == nil:
+		return fmt.Errorf("%w: this node does not serve", api.ErrState)
+	case d.Setup != status.SetupReady:
+		return fmt.Errorf("%w: this node is %s", api.ErrState, d.Setup)
+	}
+	return nil
+}
+
+// SetVirtual gives the cluster another virtual address; empty: none.
+func (k *Keeper) SetVirtual(ctx context.Context, address string) error {
+	t := k.cfg.Member.Table()
+	if k.env.Settings.Arbiter {
+		return member.NoMaster("change the virtual address", t)
+	}
+
+	if address != "" && address != t.Virtual {
+		a, err := netip.ParseAddr(address)
+		if err != nil || a.Zone() != "" || !a.IsGlobalUnicast() {
+			return fmt.Errorf("%w: %.60q is not an IP address", api.ErrState, address)
+		}
+
+		if address = a.String(); slices.ContainsFunc(t.Present(),
+			func(n nodes.Node) bool { return n.Address == address }) {
+			return fmt.Errorf("%w: %s is the address of a node; it has to be one that no machine has",
+				api.ErrState, address)
+		}
+
+		if _, err := k.config(a); err != nil {
+			return fmt.Errorf("%w: %w", api.ErrState, err)
+		}
+
+		if used, err := vip.InUse(ctx, a); err != nil {
+			return err
+		} else if used {
+			return fmt.Errorf("%w: a machine on the network has %s; choose a free one", api.ErrState, address)
+		}
+	}
+
+	return k.cfg.Member.Change(ctx, func(t *nodes.Table) error {
+		t.Virtual = address
+		return nil
+	})
+}
+
+// Facts are what the status tells of the address; nil: there is none.
+func (k *Keeper) Facts() *observe.Virtual {
+	if k == nil {
+		return nil
+	}
+	a := k.address()
+	if !a.IsValid() {
+		return nil
+	}
+	return &observe.Virtual{Address: a.String(), Here: !k.env.Settings.Arbiter && vip.Held(a)}
+}
