@@ -434,8 +434,8 @@ func (m *Master) openServices(context.Context) error {
 	m.nonces = request.OpenNonces(filepath.Join(m.cfg.CacheDir, "nonces.journal"),
 		request.NonceWindow(m.cfg.RequestServerTTL), time.Now, m.log)
 	m.requests = request.New(request.Config{
-		Nonces: m.nonces,
-		Share:  m.cluster.ShareNonce,
+		Nonces:  m.nonces,
+		Cluster: m.cluster,
 		Auth: newest.Noting{
 			Auth:    presence.Noting{Auth: m.signin, View: m.presence},
 			Service: m.newest,
@@ -443,7 +443,6 @@ func (m *Master) openServices(context.Context) error {
 		},
 		Saw:        m.presence.Heard,
 		Methods:    table,
-		Ready:      m.cluster.Serving,
 		MinVersion: version,
 		TTL:        m.cfg.RequestServerTTL,
 		Timeout:    requestTimeout,

@@ -16,11 +16,9 @@ func (m *Master) openSchedule() {
 	m.schedule = schedule.New(schedule.Config{
 		Plan:      c.Plan,
 		Problems:  c.PlanProblems,
-		Call:      m.runs.Call,
+		Runs:      m.runs,
+		IDs:       m.jids,
 		Fire:      m.fire,
-		Return:    m.runs.Return,
-		Public:    m.runs.Public,
-		NewJID:    m.jids.New,
 		ID:        c.ID,
 		Returners: scheduleReturners(c.Raw),
 		Workers:   c.ReactorThreads,

@@ -13,10 +13,10 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Who has proved nothing takes nothing from who has: whatever requests share is a pool with a
-// part that strangers leave alone, and within it nobody gets more than is left for others.
-// A request counts for its address until a token or a password in it is proven, then for
-// the user, wherever he asks from.
+// Strangers take nothing from proven users. Each resource that requests share is a pool with a part
+// that strangers cannot use, and within it nobody gets more than is left for others. A request
+// counts for its address until a token or a password in it is proven, then for the user, from
+// whatever address he asks.
 
 const (
 	maxConns = 1024

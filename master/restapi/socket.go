@@ -123,22 +123,8 @@ func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn,
 
 	defer func() { _ = c.CloseNow() }()
 	defer cancel()
-	check := time.NewTicker(trustFor)
-	defer check.Stop()
-
-	for waits := true; waits; {
-		select {
-		case <-ready:
-			waits = false
-		case <-ctx.Done():
-			return
-		case <-s.ending:
-			return
-		case <-check.C:
-			if s.proveToken(ctx, token, q) != nil {
-				return
-			}
-		}
+	if !s.awaitReady(ctx, q, token, ready) {
+		return
 	}
 
 	var slow atomic.Bool
@@ -177,6 +163,27 @@ func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn,
 
 		return true
 	})
+}
+
+// awaitReady waits until the client says that it is ready. It returns false when the connection
+// must end before that.
+func (s *Server) awaitReady(ctx context.Context, q *request, token string, ready <-chan struct{}) bool {
+	check := time.NewTicker(trustFor)
+	defer check.Stop()
+	for {
+		select {
+		case <-ready:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-s.ending:
+			return false
+		case <-check.C:
+			if s.proveToken(ctx, token, q) != nil {
+				return false
+			}
+		}
+	}
 }
 
 // answerMessages answers the messages of a client until it sends too many or hangs up. ready is

@@ -65,7 +65,7 @@ type Launcher struct {
 	refused        struct{ taken, overQuota atomic.Uint64 }
 }
 
-// New makes a Launcher.
+// New returns a Launcher.
 func New(cfg Config) *Launcher {
 	if cfg.Running == nil {
 		cfg.Running = func(string) bool { return false }

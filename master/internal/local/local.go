@@ -46,7 +46,7 @@ type Config struct {
 // ClearFuncs).
 type Service struct{ cfg Config }
 
-// New makes a Service.
+// New returns a Service.
 func New(cfg Config) *Service { return &Service{cfg} }
 
 // Methods are the commands.

@@ -26,7 +26,7 @@ const (
 	maxFuns    = 100 // functions of one query
 )
 
-// ErrTooLarge means that a query asks for more than one may.
+// ErrTooLarge means that a query asks for more than the bound allows.
 var ErrTooLarge = errors.New("mine query is too large")
 
 // Service answers mine queries. It is safe for concurrent use when its

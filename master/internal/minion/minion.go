@@ -72,7 +72,7 @@ type Service struct {
 	returns, overdrawn, trimmed, filtered atomic.Uint64
 }
 
-// New makes a Service.
+// New returns a Service.
 func New(cfg Config) *Service {
 	return &Service{
 		cfg:       cfg,

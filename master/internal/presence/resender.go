@@ -19,8 +19,8 @@ import (
 const (
 	tellEvery  = 500 * time.Millisecond // how often the peers hear who subscribes here
 	gatherCuts = 20 * time.Millisecond  // how long cuts are collected before the peers are told
-	// lossMargin is how long before a lost master, or its load balancer, was last heard its
-	// publications may have been lost on the way.
+	// lossMargin is subtracted from the time when a lost master, or its load balancer, was last
+	// heard: its last publications may have been lost on the way.
 	lossMargin = 5 * time.Second
 	// cutMargin is how long before the end of a subscription that answers no PING its publications
 	// may have been lost. A load balancer drops what it has not passed on when it cuts, and it

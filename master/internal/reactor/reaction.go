@@ -111,7 +111,7 @@ func (r *Engine) logFailure(x Reaction, err error) {
 		x.File, "error", err)
 }
 
-// errNotAvailable is in the words of Salt's reactor.
+// errNotAvailable is an error in the words of Salt's reactor.
 var errNotAvailable = errors.New("function not available")
 
 // execute carries out a reaction, or lets it wait for its turn.

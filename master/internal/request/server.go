@@ -27,7 +27,17 @@ type Auth interface {
 	VerifyToken(id string, tok []byte) bool
 }
 
-// Config of a Server. All fields but TTL and Ready are required.
+// Cluster is what the server needs of the master's cluster.
+type Cluster interface {
+	// Serving reports whether this master can serve. While it is false everything but a sign-in is
+	// answered by cluster_retry.
+	Serving() bool
+	// ShareNonce tells the other masters of a request that is taken here, before its effect. It
+	// must not block.
+	ShareNonce(k NonceKey)
+}
+
+// Config of a Server. All fields but TTL and those that say so are required.
 type Config struct {
 	Auth    Auth
 	Methods Table
@@ -38,15 +48,12 @@ type Config struct {
 	// refused; 0 accepts any age, as Salt does by default.
 	TTL time.Duration
 	// Nonces are the requests that were taken before the start or by other masters. It may be nil:
-	// only this process remembers. Share is called for each request that is taken here, before its
-	// effect. It must not block. It may be nil.
+	// only this process remembers.
 	Nonces *Nonces
-	Share  func(NonceKey)
+	// Cluster is this master's place among others. It may be nil: it is alone.
+	Cluster Cluster
 	// Timeout bounds one method's work.
 	Timeout time.Duration
-	// Ready reports whether this master can serve. While it is false everything but a sign-in is
-	// answered by cluster_retry. It may be nil: always.
-	Ready func() bool
 	// Known reports whether one of the credentials of a tool is valid at this master. It must not
 	// wait. It may be nil: none is.
 	Known func(Credentials) bool
@@ -253,7 +260,7 @@ func checkID(load *value.Map) error {
 	return nil
 }
 
-func (s *Server) isReady() bool { return s.cfg.Ready == nil || s.cfg.Ready() }
+func (s *Server) isReady() bool { return s.cfg.Cluster == nil || s.cfg.Cluster.Serving() }
 
 // clusterRetry returns the answer of a 3008 cluster member that cannot serve yet.
 func clusterRetry() *value.Map {
@@ -525,8 +532,8 @@ func (s *Server) takeNonce(c *Call) (NonceKey, error) {
 		s.stats.replayed.Add(1)
 		return key, refuse(badLoad, "request of %.64q was taken before, by another master or before the start", c.ID)
 	}
-	if s.cfg.Share != nil {
-		s.cfg.Share(key)
+	if s.cfg.Cluster != nil {
+		s.cfg.Cluster.ShareNonce(key)
 	}
 	return key, nil
 }

@@ -429,10 +429,16 @@ func TestReplaysAreBounded(t *testing.T) {
 	}
 }
 
+// joining is a cluster that this master has not joined yet.
+type joining struct{}
+
+func (joining) Serving() bool       { return false }
+func (joining) ShareNonce(NonceKey) {}
+
 func TestNotReady(t *testing.T) {
 	kr := twoMinions(t)
 	s := newServer(kr, Table{"ping": {Local: true, Do: func(context.Context, *Call) (any, error) { return true, nil }}})
-	s.cfg.Ready = func() bool { return false }
+	s.cfg.Cluster = joining{}
 	m := decode(t, kr, "",
 		s.Handle(context.Background(), from, clearRequest(t, value.NewMap("cmd", "ping"), 3), nil), "").(*value.Map)
 	if !m.Map("load").Bool("cluster_retry") {

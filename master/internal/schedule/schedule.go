@@ -26,20 +26,27 @@ import (
 	"saltern/master/value"
 )
 
+// Runs calls runners (runner.Runs).
+type Runs interface {
+	Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error)
+	// Return hands a result to returners of Salt's library.
+	Return(ctx context.Context, returners []string, result *value.Map) error
+	// Public returns a result as all readers of events may see it.
+	Public(fun string, named *value.Map, result any) any
+}
+
+// IDs makes job ids (jobs.IDs).
+type IDs interface{ New() string }
+
 // Config of a Schedule.
 type Config struct {
 	Plan     *plan.Plan
 	Problems []plan.Problem // of the option; refused entries are listed
-	// Call calls a runner.
-	Call func(ctx context.Context, fun string, args []any, named *value.Map) (any, error)
+	Runs     Runs
+	IDs      IDs
 	// Fire puts an event on the bus. It may be nil: results are not announced.
 	Fire func(tag string, data *value.Map)
-	// Return hands a result to returners of Salt's library.
-	Return func(ctx context.Context, returners []string, result *value.Map) error
-	// Public returns a result as all readers of events may see it.
-	Public func(fun string, named *value.Map, result any) any
-	NewJID func() string
-	ID     string // of this master
+	ID   string // of this master
 	// Returners take the result of each run (schedule_returner).
 	Returners []string
 	// Workers is how many runs are at work at once; 0: 10, as reactor_worker_threads.
@@ -453,8 +460,8 @@ func (s *Schedule) startRun(ctx context.Context, d dueRun) {
 func (s *Schedule) callRunner(ctx context.Context, d dueRun) {
 	e := d.entry
 	shown := redact.Of(d.fun, e.Args, e.Kwargs)
-	jid := s.cfg.NewJID()
-	result, err := s.cfg.Call(ctx, d.fun, e.Args, e.Kwargs)
+	jid := s.cfg.IDs.New()
+	result, err := s.cfg.Runs.Call(ctx, d.fun, e.Args, e.Kwargs)
 	if err != nil && ctx.Err() == nil {
 		s.cfg.Log.Error("scheduled runner failed", "name", e.Name, "fun", d.fun, "error", shown.Error(err))
 	}
@@ -465,7 +472,7 @@ func (s *Schedule) callRunner(ctx context.Context, d dueRun) {
 		data.Set("success", false)
 		data.Set("retcode", int64(254))
 	} else {
-		data.Set("return", s.cfg.Public(d.fun, e.Kwargs, shown.Result(result)))
+		data.Set("return", s.cfg.Runs.Public(d.fun, e.Kwargs, shown.Result(result)))
 		data.Set("success", true)
 		data.Set("retcode", int64(0))
 	}
@@ -478,7 +485,7 @@ func (s *Schedule) callRunner(ctx context.Context, d dueRun) {
 	}
 
 	if len(returners) > 0 && err == nil {
-		if err := s.cfg.Return(ctx, returners, e.toReturners(data)); err != nil && ctx.Err() == nil {
+		if err := s.cfg.Runs.Return(ctx, returners, e.toReturners(data)); err != nil && ctx.Err() == nil {
 			s.cfg.Log.Error("result of a scheduled runner is not with its returners", "name", e.Name, "fun",
 				d.fun, "error", err)
 		}

@@ -43,17 +43,20 @@ func newBench(t *testing.T) *bench {
 	}
 }
 
+// oneID gives all runs the same job id.
+type oneID struct{}
+
+func (oneID) New() string { return "20260101000000000000" }
+
 // config is that of a master alone.
 func (b *bench) config(option *value.Map) Config {
 	p, problems := plan.Read(option, nil)
 	return Config{
 		Plan:     p,
 		Problems: problems,
-		Call:     b.call,
+		Runs:     b,
+		IDs:      oneID{},
 		Fire:     b.fire,
-		Return:   b.giveBack,
-		Public:   func(_ string, _ *value.Map, result any) any { return result },
-		NewJID:   func() string { return "20260101000000000000" },
 		ID:       "m_master",
 		Own:      func() (uint64, bool) { return 1, true },
 		Now:      time.Now,
@@ -61,7 +64,7 @@ func (b *bench) config(option *value.Map) Config {
 	}
 }
 
-func (b *bench) call(_ context.Context, fun string, args []any, named *value.Map) (any, error) {
+func (b *bench) Call(_ context.Context, fun string, args []any, named *value.Map) (any, error) {
 	b.mu.Lock()
 	b.calls[fun] = append(b.calls[fun], time.Since(b.began))
 	for _, name := range []string{fun, "all"} {
@@ -93,7 +96,9 @@ func (b *bench) fire(tag string, data *value.Map) {
 	b.events = append(b.events, data.Clone())
 }
 
-func (b *bench) giveBack(_ context.Context, returners []string, result *value.Map) error {
+func (*bench) Public(_ string, _ *value.Map, result any) any { return result }
+
+func (b *bench) Return(_ context.Context, returners []string, result *value.Map) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.given = append(b.given, fmt.Sprint(returners, " ", value.Repr(result)))
