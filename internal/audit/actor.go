@@ -24,7 +24,9 @@ func Self(getenv func(string) string) Actor {
 	uid := os.Getuid()
 	a := whoIs("/proc/self", uid, getenv("SUDO_USER"))
 	if proof, name, ok := strings.Cut(getenv(ActorEnv), ":"); ok && a.Proof != Login && name != "" {
-		a.As, a.User, a.Proof = UserName(uid), name, Proof(proof)
+		a.As = UserName(uid)
+		a.User = name
+		a.Proof = Proof(proof)
 	}
 	return a
 }
@@ -50,9 +52,13 @@ func whoIs(dir string, uid int, sudo string) Actor {
 	case ok && login == uid:
 		a.Proof = Login
 	case ok:
-		a.User, a.Proof, a.As = UserName(login), Login, a.User
+		a.As = a.User
+		a.User = UserName(login)
+		a.Proof = Login
 	case uid == 0 && sudo != "" && sudo != "root":
-		a.User, a.Proof, a.As = sudo, Sudo, a.User
+		a.As = a.User
+		a.User = sudo
+		a.Proof = Sudo
 	}
 	return a
 }

@@ -118,8 +118,21 @@ func (r Record) bounded() Record {
 		text *string
 		most int
 	}{
-		{&r.Node, maxName}, {&r.Program, maxName}, {&r.User, maxName}, {(*string)(&r.Proof), 32}, {&r.As, maxName}, {&r.Eauth, maxName}, {&r.From, maxName},
-		{&r.Via, maxName}, {&r.Action, maxName}, {&r.Object, maxObject}, {&r.Function, maxObject}, {&r.JID, 64}, {(*string)(&r.Result), 32}, {&r.Detail, maxDetail}, {&r.Op, 64},
+		{&r.Node, maxName},
+		{&r.Program, maxName},
+		{&r.User, maxName},
+		{(*string)(&r.Proof), 32},
+		{&r.As, maxName},
+		{&r.Eauth, maxName},
+		{&r.From, maxName},
+		{&r.Via, maxName},
+		{&r.Action, maxName},
+		{&r.Object, maxObject},
+		{&r.Function, maxObject},
+		{&r.JID, 64},
+		{(*string)(&r.Result), 32},
+		{&r.Detail, maxDetail},
+		{&r.Op, 64},
 	} {
 		*f.text = printable.Brief(redact(clipText(*f.text, 4*f.most)), f.most)
 	}

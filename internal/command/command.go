@@ -22,18 +22,18 @@ import (
 	"saltern/internal/printable"
 )
 
-// Output is what a command said.
+// Output is the output of a command, and its end.
 type Output struct {
 	Stdout []byte
 	Stderr []byte
 	Exit   int // -1: a signal ended it
 }
 
-// maxText bounds what a command said in an error.
+// maxText bounds a command's output in an error.
 const maxText = 500
 
-// Err is nil after an exit status of 0, else what the command said, on one line,
-// and its exit status.
+// Err returns nil after an exit status of 0, else an error with the command's output, on one
+// line, and its exit status.
 func (o Output) Err() error {
 	if o.Exit == 0 {
 		return nil
@@ -58,7 +58,7 @@ type Runner interface {
 	Run(ctx context.Context, argv []string) (Output, error)
 }
 
-// Do runs a command and gives what it printed. One that fails is an error, too.
+// Do runs a command and returns its output. It returns an error if the command fails, too.
 func Do(ctx context.Context, r Runner, argv ...string) ([]byte, error) {
 	out, err := r.Run(ctx, argv)
 	if err == nil {
@@ -67,8 +67,8 @@ func Do(ctx context.Context, r Runner, argv ...string) ([]byte, error) {
 	return out.Stdout, err
 }
 
-// ErrTimeout is in the chain of an error of a command that was stopped at its
-// deadline. What it had others do goes on there.
+// ErrTimeout is in the chain of an error of a command that was stopped at its deadline. Work that
+// it has delegated to others goes on.
 var ErrTimeout = errors.New("stopped at its deadline")
 
 // ErrOutput is in the chain of an error of a command that wrote too much.
@@ -88,33 +88,32 @@ func PythonEnviron() []string {
 // Exec runs commands as child processes, each in a process group of its own,
 // in the root directory and with LC_ALL=C.
 type Exec struct {
-	// Path of the program, when that is not what the first of argv says.
+	// Path of the program, if that is not the first of argv.
 	Path string
-	// Limit is the time for a command, besides the deadline of its context; 0:
-	// none.
+	// Limit is the time for a command, in addition to the deadline of its context. 0 means no
+	// limit.
 	Limit time.Duration
 	// MaxOutput is how many bytes of each stream are accepted, of standard error
 	// at most 64 KiB; 0 means 8 MiB. More than that on standard output stops the
 	// command, or is left out with Cut.
 	MaxOutput int
 	Cut       bool
-	// Env replaces the environment of the child; nil means PATH and HOME of
-	// this process. LC_ALL=C is always added, and what Add says.
+	// Env replaces the environment of the child. It may be nil: PATH and HOME of this process.
+	// Run always adds LC_ALL=C, and the variables of Add.
 	Env, Add []string
-	// Credential is the account of the child; nil: ours.
+	// Credential is the account of the child. It may be nil: our own.
 	Credential *syscall.Credential
-	// Stdin is what the child reads.
+	// Stdin is the input of the child.
 	Stdin string
-	// Tee, if any, also gets what the child writes to standard output, as it
-	// comes, and TeeErr what it writes to standard error; one goroutine writes to
-	// each, until Run ends or a little longer.
+	// Tee also gets the child's standard output as it comes, TeeErr its standard error. Both may
+	// be nil. One goroutine writes to each, until Run ends or a little longer.
 	Tee, TeeErr io.Writer
 }
 
-// Run implements [Runner]. At the end of ctx or of the time the whole process
-// group is killed; Run does not wait for a child that even then does not go
-// away (a process inside a hanging file system call), a goroutine does. What a
-// command has said until it was stopped is given with the error.
+// Run implements [Runner]. At the end of ctx or of the time limit it kills the whole process
+// group. It does not wait for a child that still does not end (a process inside a hanging file
+// system call): a goroutine does. After an error the Output has what the command has written so
+// far.
 func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	if len(argv) == 0 {
 		return Output{}, errors.New("no command")
@@ -172,17 +171,21 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	}
 
 	out := Output{Stdout: stdout.takeAll(), Stderr: stderr.takeAll(), Exit: -1}
-	var exit *exec.ExitError
-	switch {
-	case cause != nil:
-	case err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay):
+	if cause == nil && !ended(err) {
 		cause = err
-	default:
-		out.Exit = cmd.ProcessState.ExitCode()
-		return out, nil
+	}
+	if cause != nil {
+		return out, fmt.Errorf("run %s: %w", strings.Join(argv, " "), cause)
 	}
 
-	return out, fmt.Errorf("run %s: %w", strings.Join(argv, " "), cause)
+	out.Exit = cmd.ProcessState.ExitCode()
+	return out, nil
+}
+
+// ended reports whether an error of Wait means that the command has ended by itself.
+func ended(err error) bool {
+	_, exited := errors.AsType[*exec.ExitError](err)
+	return err == nil || exited || errors.Is(err, exec.ErrWaitDelay)
 }
 
 // killGroup ends a command with all that it has started, and waits a moment for that.
@@ -249,7 +252,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// takeAll gives what was kept; nothing is kept from then on.
+// takeAll returns what was kept, and keeps nothing from then on.
 func (b *bounded) takeAll() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package durable replaces and reads small files: what a machine that loses
-// power must find whole, and what somebody else may have put in a file's place.
+// Package durable replaces and reads small files that must survive a power failure intact, or
+// that somebody else may have replaced.
 package durable
 
 import (
@@ -10,16 +10,14 @@ import (
 	"path/filepath"
 )
 
-// Replace puts content in the place of a file: a file beside it is written,
-// synced and renamed, then the folder is synced. Readers see the old content or
-// the new one, and so does the machine after a crash. The other file's name
-// begins with ".tmp-", so that readers of the folder pass over it.
+// Replace replaces the content of a file: it writes, syncs and renames a file beside it, then
+// syncs the folder. Readers see the old content or the new one, and so does the machine after a
+// crash. The temporary name begins with ".tmp-", so that readers of the folder skip it.
 func Replace(path string, content []byte, mode fs.FileMode) error {
 	return ReplaceWith(path, func(f *os.File) error { return Fill(f, content, mode) })
 }
 
-// ReplaceWith is Replace for a file that write fills; it has mode 0600 until
-// write changes that.
+// ReplaceWith is Replace for a file that write fills. It has mode 0600 until write changes that.
 func ReplaceWith(path string, write func(*os.File) error) error {
 	if _, err := Rename(path, write); err != nil {
 		return err
@@ -27,9 +25,9 @@ func ReplaceWith(path string, write func(*os.File) error) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// Rename is ReplaceWith without the sync of the folder, for callers who sync it
-// once for many files, or need not know that it can be: until then a crash may
-// bring the old file back. The FileInfo is of what was written.
+// Rename is ReplaceWith without the sync of the folder, for callers that sync it once for many
+// files, or do not need it: until then a crash may bring the old file back. st describes the new
+// file.
 func Rename(path string, write func(*os.File) error) (st fs.FileInfo, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // mode 0600
 	if err != nil {
@@ -65,10 +63,9 @@ func Fill(f *os.File, content []byte, mode fs.FileMode) error {
 	return err
 }
 
-// Swap replaces a file like Replace but does not wait for the disk: what it
-// writes is worth nothing after a crash. It writes to path with ".new" behind
-// it, so only one process may replace the file, in a folder of its own; the
-// umask counts.
+// Swap replaces a file like Replace but does not wait for the disk: the content is worthless
+// after a crash. It writes to path with ".new" appended, so only one process may replace the
+// file, in a folder of its own. The umask applies.
 func Swap(path string, content []byte, mode fs.FileMode) error {
 	err := os.WriteFile(path+".new", content, mode)
 	if err == nil {

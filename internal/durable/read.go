@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Links says what to do when the last part of a path is a symbolic link.
+// Links says how to treat a symbolic link as the last part of a path.
 type Links int
 
-// Refuse is for folders that somebody else can write to.
+// Refuse is for folders that others can write to.
 const (
 	Refuse Links = syscall.O_NOFOLLOW
 	Follow Links = 0
@@ -71,10 +71,9 @@ func ReadFile(path string, limit int64, links Links) ([]byte, fs.FileInfo, error
 	return b.Bytes(), st, nil
 }
 
-// RetryStale calls f again while its error is ESTALE, which a network file
-// system says of a file that was replaced between two calls, until it forgets
-// what it knew of the name (FUSE: a second). The waits double from 2 ms up to
-// patience; after that the error is returned.
+// RetryStale calls f again while its error is ESTALE. A network file system returns that for a
+// file that was replaced between two calls, until its cache of the name expires (FUSE: a second).
+// The waits double from 2 ms up to patience; after that RetryStale returns the error.
 func RetryStale(patience time.Duration, f func() error) error {
 	for wait := 2 * time.Millisecond; ; wait *= 2 {
 		err := f()

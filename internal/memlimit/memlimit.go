@@ -1,6 +1,6 @@
-// Package memlimit tells Go's runtime how much memory the process may have: what its control
-// group allows, or what the machine has. A service manager bounds the group (MemoryMax),
-// at which something in it is killed; the collector has to work harder before that.
+// Package memlimit sets how much memory Go's runtime may use, from the limit of the process's
+// control group or the memory of the machine. A service manager bounds the group (MemoryMax): the
+// kernel kills a process in it at the bound. The collector has to work harder before that.
 package memlimit
 
 import (
@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// tick is how often Follow looks: whoever started us may put us into a group with a
-// limit afterwards.
+// tick is how often Follow reads the limit: the process that started us may move us to a group
+// with a limit later.
 const tick = 10 * time.Second
 
-// Apply sets the limit of the runtime to the share of what the process may have, and returns
-// the latter in bytes; 0 when it is not known. GOMEMLIMIT in the environment has the last word:
-// then nothing is set, and the answer is 0.
+// Apply sets the limit of the runtime to the share of what the process may have. It returns the
+// latter in bytes, or 0 if it is unknown. GOMEMLIMIT in the environment has priority: then Apply
+// sets nothing and returns 0.
 func Apply(share func(limit int64) int64) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return 0
@@ -58,9 +58,9 @@ func Follow(ctx context.Context, share func(limit int64) int64, changed func()) 
 	}
 }
 
-// cgroupLimit is the least bound on the memory of the process's control group and
-// of those above it, in bytes; 0 when there is none. It knows both versions of
-// control groups: memory.max of the second, memory.limit_in_bytes of the first.
+// cgroupLimit returns the least bound on the memory of the process's control group and of those
+// above it, in bytes, or 0 if there is none. It knows both versions of control groups: memory.max
+// of the second, memory.limit_in_bytes of the first.
 func cgroupLimit(self, root string) int64 {
 	b, err := os.ReadFile(self)
 	if err != nil {
@@ -99,7 +99,7 @@ func groupLimit(root, group, file string) (least int64) {
 	}
 }
 
-// lowerLimit is the lower of two limits; 0 is none.
+// lowerLimit returns the lower of two limits. 0 means no limit.
 func lowerLimit(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -107,7 +107,7 @@ func lowerLimit(a, b int64) int64 {
 	return a
 }
 
-// machineMemory is what the machine has, in bytes; 0 when it does not say.
+// machineMemory returns the machine's memory in bytes, or 0 if that is unknown.
 func machineMemory(meminfo string) int64 {
 	b, err := os.ReadFile(meminfo)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package past reads how people say when something was: "30m", "12h", "7d",
-// "2026-11-21 22:40". Everything that takes such a text takes the same ones.
+// Package past parses how people write times: "30m", "12h", "7d", "2026-11-21 22:40". Every
+// option for such a time accepts the same forms.
 package past
 
 import (

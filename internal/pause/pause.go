@@ -16,13 +16,12 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// together is how far apart the ends of [About] are.
+// together is the distance between the ends of [About].
 const together = 250 * time.Millisecond
 
-// About is For for a loop that looks at something again and again as long as the
-// process lives. A wait of a second or more ends up to a quarter of a second early,
-// at the same moment as those of other loops: a process that wakes up costs some
-// 0.15 ms, whatever it does then.
+// About is For, for a loop that polls as long as the process lives. A wait of a second or more
+// ends up to a quarter of a second early, together with those of other loops: each wake-up of a
+// process costs some 0.15 ms.
 func About(ctx context.Context, d time.Duration) error {
 	if d >= time.Second {
 		end := time.Now().Add(d)

@@ -1,6 +1,6 @@
-// Package printable makes text from elsewhere (minions, other nodes, files,
-// programs) safe to show: on a terminal it can neither give orders nor look
-// like something else than it is. It imports nothing of ours.
+// Package printable makes text from elsewhere (minions, other nodes, files, programs) safe to
+// show: on a terminal it can neither send commands nor look like something else. It imports
+// nothing of ours.
 package printable
 
 import (

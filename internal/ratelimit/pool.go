@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Class is what the holder of a share of a [Pool] has proved.
+// Class is the level of proof of a holder of a share of a [Pool].
 type Class uint8
 
 const (

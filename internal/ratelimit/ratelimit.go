@@ -10,8 +10,8 @@ import (
 // Rate is the capacity of a [Bucket]: Burst at once, PerSecond after that.
 type Rate struct{ Burst, PerSecond float64 }
 
-// Bucket counts what has been taken and not come back yet. The zero Bucket is full. It is not
-// safe for concurrent use. A clock that goes back returns nothing.
+// Bucket counts what is taken and has not come back. The zero Bucket is full. It is not safe for
+// concurrent use. A clock that goes back returns nothing.
 type Bucket struct {
 	used float64
 	at   time.Time
@@ -25,7 +25,7 @@ func (b *Bucket) Used(now time.Time, r Rate) float64 {
 // Has reports whether n could be taken.
 func (b *Bucket) Has(now time.Time, r Rate, n float64) bool { return b.Used(now, r)+n <= r.Burst }
 
-// Take takes n if the bucket has them.
+// Take takes n if the bucket has that much, and reports whether it did.
 func (b *Bucket) Take(now time.Time, r Rate, n float64) bool {
 	ok := b.Has(now, r, n)
 	if !ok {

@@ -1,7 +1,6 @@
-// Package room keeps some of a file system free while something is written to it whose
-// size nobody has promised: an archive that unpacks to a thousand times its size, or to a
-// million empty files. Whoever fills the disk of a node stops it, and whoever fills the
-// shared volume stops all nodes.
+// Package room keeps some of a file system free while something of unknown size is written to it:
+// an archive may unpack to a thousand times its size, or to a million empty files. A full disk
+// stops its node, and a full shared volume stops all nodes.
 package room
 
 import (
@@ -12,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Keep is how much is to stay free.
+// Keep is how much must stay free.
 type Keep struct {
 	Bytes int64
 	Files int64 // inodes
 }
 
-// Usual is what to keep free where nothing else is said: what a node needs to go on for a
-// while.
+// Usual returns the default: what a node needs to continue for a while.
 func Usual() Keep { return Keep{Bytes: 256 << 20, Files: 10_000} }
 
 // smallPart is which part of a small file system is kept free instead.
@@ -28,13 +26,13 @@ const smallPart = 20
 // ErrFull marks errors that say that a file system has not enough room.
 var ErrFull = errors.New("not enough room")
 
-// fullError says what is missing, for an administrator.
+// fullError names the missing room for an administrator.
 type fullError struct{ text string }
 
 func (e *fullError) Error() string { return e.text }
 func (e *fullError) Unwrap() error { return ErrFull }
 
-// free is what a file system has left.
+// free is the free room of a file system.
 type free struct {
 	bytes, files int64
 	hasFiles     bool // false: it makes inodes as they are needed
@@ -68,7 +66,7 @@ func askFree(dir string, keep Keep) (f free, err error) {
 	return f, nil
 }
 
-// missing says what is missing for so much more; nil: nothing is.
+// missing returns what is missing for that much more, or nil.
 func (f free) missing(dir string, bytes, files int64) error {
 	const mib = 1 << 20
 	if f.bytes-bytes < f.keep.Bytes {
@@ -92,8 +90,8 @@ func (f free) missing(dir string, bytes, files int64) error {
 	return nil
 }
 
-// Check reports whether so many bytes and files have room in dir, beside what is to stay
-// free. The error is [ErrFull] and names the numbers.
+// Check returns nil if so many bytes and files have room in dir, besides what must stay free.
+// Otherwise the error is [ErrFull] with the numbers.
 func Check(dir string, bytes, files int64, keep Keep) error {
 	f, err := askFree(dir, keep)
 	if err != nil {
@@ -108,8 +106,8 @@ const (
 	askFiles = 200
 )
 
-// Watch ends what is written below a folder before the file system is full. It is for one
-// goroutine. A nil Watch lets everything through.
+// Watch stops writes below a folder before the file system is full. It is for one goroutine. A
+// nil Watch allows everything.
 type Watch struct {
 	dir   string
 	keep  Keep
@@ -152,7 +150,7 @@ func (w *Watch) Bytes(n int) error {
 	return w.refresh()
 }
 
-// File is called before a file, a folder or a link is made.
+// File must be called before a file, a folder or a link is created.
 func (w *Watch) File() error {
 	if w == nil {
 		return nil
@@ -165,7 +163,7 @@ func (w *Watch) File() error {
 	return w.refresh()
 }
 
-// blockSize is what the smallest thing takes on most file systems.
+// blockSize is the size of the smallest file on most file systems.
 const blockSize = 4096
 
 // Writer passes on what is written while there is room.

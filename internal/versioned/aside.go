@@ -11,14 +11,13 @@ import (
 	"saltern/internal/durable"
 )
 
-// SetAside gives the file, and each successor, whose content cannot be understood
-// ([ErrContent]) the name NAME.broken-TIME-NUMBER beside it, and returns these names. The newest
-// successor that is whole takes the place of a broken file, at once: nobody finds that there is
-// none. Since every version is made as a successor first, that is the version of the broken file,
-// or the one before.
+// SetAside renames the file, and each successor, whose content cannot be understood
+// ([ErrContent]), to NAME.broken-TIME-NUMBER beside it, and returns these names. The newest
+// intact successor replaces a broken file at once: nobody finds the file missing. Because every
+// version begins as a successor, that is the version of the broken file, or the one before.
 //
-// Several machines may do so at once. Where something cannot be read for another reason, nothing
-// is touched: it may be the newest.
+// Several machines may do so at once. SetAside touches nothing that it cannot read for another
+// reason: it may be the newest.
 func (f File) SetAside() (aside []string, err error) {
 	broken, newest, err := f.findBroken()
 	for _, path := range broken {
@@ -45,8 +44,8 @@ func (f File) SetAside() (aside []string, err error) {
 	return aside, durable.SyncDir(filepath.Dir(f.Path))
 }
 
-// findBroken returns the paths of what is broken, the file last, and the content of the newest
-// successor that is whole; nil: there is none.
+// findBroken returns the broken paths, the file last, and the content of the newest intact
+// successor. newest is nil if there is none.
 func (f File) findBroken() (broken []string, newest []byte, err error) {
 	siblings, err := f.successors()
 	if err != nil {
@@ -69,8 +68,8 @@ func (f File) findBroken() (broken []string, newest []byte, err error) {
 	return broken, newest, nil
 }
 
-// replaceBroken keeps the broken file under another name, and makes content the file's. Somebody
-// else may have done so a moment ago: whatever is newer than content follows it.
+// replaceBroken keeps the broken file under another name, and gives the file the content. Another
+// machine may have done so a moment ago: a version newer than content follows it.
 func (f File) replaceBroken(content []byte) (name string, err error) {
 	name = f.freeName()
 	if err := os.Link(f.Path, name); err != nil {
@@ -83,8 +82,8 @@ func (f File) replaceBroken(content []byte) (name string, err error) {
 	return name, nil
 }
 
-// moveBroken renames what is broken. What somebody else has put there a moment ago, and is
-// whole, goes back.
+// moveBroken renames a broken file. If another machine has just put an intact one there, it puts
+// that back.
 func (f File) moveBroken(path string) (name string, err error) {
 	name = f.freeName()
 	if err := os.Rename(path, name); err != nil {
@@ -105,7 +104,7 @@ func (f File) moveBroken(path string) (name string, err error) {
 	return "", os.Remove(name)
 }
 
-// freeName returns a name for what is broken.
+// freeName returns an unused name for a broken file.
 func (f File) freeName() string {
 	for number := 0; ; number++ {
 		name := fmt.Sprintf("%s.broken-%d-%d", f.Path, time.Now().Unix(), number)

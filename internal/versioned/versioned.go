@@ -1,17 +1,15 @@
-// Package versioned keeps a small file that several machines change on a
-// volume that they share, without any lock: what replaces version 5 is first
-// made under the name ".NAME.after-5-HASH" (of its content), by link(2), which
-// one machine alone can do; only then it takes the place of the file itself. Whoever finds such a
-// successor goes on from it, so a machine that stops in between holds nobody up
+// Package versioned keeps a small file that several machines change on a shared volume, without
+// locks. The successor of version 5 is first created under the name ".NAME.after-5-HASH" (of its
+// content) by link(2), which only one machine can do. Only then it replaces the file itself. A machine
+// that finds such a successor continues from it, so that a machine that stops in between blocks nobody
 // and loses nothing.
 //
-// Locks of a network file system are no way to do that: GlusterFS (10.3) may
-// never answer a request for a lock that is on its way when a node vanishes.
+// Locks of a network file system do not suit: GlusterFS (10.3) may never answer a request for a lock
+// that is on its way when a node vanishes.
 //
-// Versions grow and are part of the content. A machine that is held up in a
-// rename for so long that the successors of its version are gone (keepFor,
-// keepVersions) puts an older version back; users who keep the newest version
-// that they saw notice.
+// Versions grow and are part of the content. A machine may be stopped in a rename for so long that the
+// successors of its version are gone (keepFor, keepVersions). It then puts an older version back. Users
+// who remember the newest version that they have seen notice that.
 package versioned
 
 import (
@@ -30,11 +28,11 @@ import (
 	"saltern/internal/durable"
 )
 
-// ErrConflict means that somebody else has replaced the version.
+// ErrConflict means that another machine has replaced the version.
 var ErrConflict = errors.New("another version has come first")
 
-// ErrContent means that a content has no version: it is damaged, or not a content of this
-// file. [File.SetAside] moves it out of the way.
+// ErrContent means that a content has no version: it is damaged, or not of this file.
+// [File.SetAside] moves it out of the way.
 var ErrContent = errors.New("the content cannot be understood")
 
 const (
@@ -54,7 +52,7 @@ type File struct {
 	Version func(content []byte) (uint64, error)
 }
 
-// successor is where what follows a version is made; version 0 has no content.
+// successor returns the path of the successor of a version. Version 0 has no content.
 func (f File) successor(version uint64, content []byte) string {
 	name := f.prefix() + strconv.FormatUint(version, 10)
 	if version > 0 {
@@ -67,8 +65,7 @@ func (f File) prefix() string {
 	return "." + strings.TrimPrefix(filepath.Base(f.Path), ".") + ".after-"
 }
 
-// Read gives the newest content and its version; the error is
-// [fs.ErrNotExist] when there is none.
+// Read returns the newest content and its version, or [fs.ErrNotExist] if there is none.
 func (f File) Read() ([]byte, uint64, error) {
 	b, v, err := f.newest()
 	if err == nil && v == 0 {
@@ -110,7 +107,7 @@ func (f File) newest() ([]byte, uint64, error) {
 	return nil, 0, fmt.Errorf("%s: more than %d versions follow", f.Path, maxChain)
 }
 
-// readOne reads a file and its version; 0 and [fs.ErrNotExist] when it is not there.
+// readOne reads a file and its version. It returns 0 and [fs.ErrNotExist] if the file is missing.
 func (f File) readOne(path string) (b []byte, v uint64, err error) {
 	err = durable.RetryStale(2*time.Second, func() (err error) {
 		b, err = durable.Read(path, f.Limit)
@@ -131,10 +128,9 @@ func (f File) readOne(path string) (b []byte, v uint64, err error) {
 	return b, v, nil
 }
 
-// Write replaces the version expect (0: none is there) by content, whose
-// version is higher. It returns when that is durable. The error is
-// [ErrConflict] when the newest version is another one; after any other error
-// the content may have been taken or not.
+// Write replaces the version expect (0: there is none) by content, whose version is higher. It
+// returns when that is durable. The error is [ErrConflict] if the newest version is another one.
+// After any other error the change may have happened or not.
 func (f File) Write(expect uint64, content []byte) error {
 	v, err := f.Version(content)
 	if err == nil && v <= expect {
@@ -203,9 +199,8 @@ func (f File) writeVersion(expect uint64, content []byte) error {
 	return nil
 }
 
-// Create makes a file of this content unless one of that name is there, and
-// reports whether it did. Nobody ever sees a part of it. Of several machines one
-// makes it.
+// Create creates a file with this content unless one of that name exists, and reports whether it
+// did. Nobody ever sees a part of it. Of several machines, one creates it.
 func Create(path string, content []byte, mode os.FileMode) (made bool, err error) {
 	f := File{Path: path, Mode: mode}
 	tmp, err := f.temporary(content)
@@ -222,9 +217,8 @@ func Create(path string, content []byte, mode os.FileMode) (made bool, err error
 	return true, durable.SyncDir(filepath.Dir(path))
 }
 
-// Mkdir makes a directory that several machines may make at the same time,
-// unless it is there. Two that make the same name at once leave GlusterFS with
-// copies that disagree; a rename does not.
+// Mkdir creates a directory unless it exists. Several machines may do so at once: GlusterFS ends
+// up with copies that disagree after two mkdir of one name, but not after a rename.
 func Mkdir(path string, mode os.FileMode) error {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return nil
@@ -250,7 +244,7 @@ func Mkdir(path string, mode os.FileMode) error {
 	return err
 }
 
-// followed reports whether somebody has made a successor of a content.
+// followed reports whether a content has a successor.
 func (f File) followed(content []byte) bool {
 	v, err := f.Version(content)
 	if err == nil {
@@ -259,8 +253,8 @@ func (f File) followed(content []byte) bool {
 	return err == nil
 }
 
-// isSameFile reports whether two names are of one file: a link that was made although
-// the answer was lost.
+// isSameFile reports whether two names belong to one file: a link was made although its answer
+// was lost.
 func isSameFile(a, b string) bool {
 	x, err := os.Lstat(a)
 	if err != nil {
@@ -298,10 +292,10 @@ func (f File) temporary(content []byte) (path string, err error) {
 	return t.Name(), nil
 }
 
-// sweepEvery is how many versions pass between two looks for old successors.
+// sweepEvery is how many versions pass between two removals of old successors.
 const sweepEvery = 16
 
-// removeOld removes successors that nobody needs any more, and what a crash left.
+// removeOld removes unneeded successors and the leftovers of a crash.
 func (f File) removeOld(version uint64) {
 	if version%sweepEvery != 0 {
 		return

@@ -13,9 +13,9 @@ import (
 )
 
 // Advise adds the next step to an error of a write that failed because the sandbox of this
-// process' systemd unit keeps the folder from it (systemd.exec(5), ProtectSystem), while
-// the disk itself takes writes. It returns every other error as it is. What it adds names
-// paths: it is for logs and terminals.
+// process' systemd unit makes the folder read-only (systemd.exec(5), ProtectSystem), while the
+// disk itself takes writes. It returns every other error unchanged. The added text names paths:
+// it is for logs and terminals.
 func Advise(err error) error {
 	if text := advice(err); text != "" {
 		return fmt.Errorf("%w; %s", err, text)
@@ -54,9 +54,9 @@ func advice(err error) string {
 		unit, folder)
 }
 
-// sealed reports whether the mount that holds the folder is read-only and its file system
-// is not. The table is that of proc_pid_mountinfo(5): the options of a mount are its sixth
-// field, those of its file system the third after "-".
+// sealed reports whether the mount with the folder is read-only although its file system is not.
+// The table is that of proc_pid_mountinfo(5): the sixth field has the options of a mount, the
+// third after "-" those of its file system.
 func sealed(table, folder string) bool {
 	folder = existing(folder)
 	longest := ""

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryBytes is what [Try] writes: a block of most file systems.
+// tryBytes is the size of the file of [Try]: a block of most file systems.
 const tryBytes = 4 << 10
 
 // Try shows that new files can be kept where path is: it makes the file, syncs it,

@@ -11,7 +11,7 @@ import (
 	"saltern/internal/pause"
 )
 
-// Cause words what a try found in words that strangers may read: it names the error and no path.
+// Cause describes the outcome of a try for strangers: it names the error and no path.
 func Cause(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
@@ -28,18 +28,19 @@ var ErrHangs = errors.New("the disk does not answer")
 // Watch tries again and again, and knows the outcome of the newest try. Err may be called
 // from any goroutine.
 type Watch struct {
-	// Every is the pause between two tries, Takes how long one may take until the disk counts
-	// as hung: a fault is known after both.
+	// Every is the pause between two tries. Takes is how long a try may take until the disk
+	// counts as hung. So a fault is known after their sum.
 	Every, Takes time.Duration
-	// Try is what is tried, such as [Try] of a file.
+	// Try makes one try, such as [Try] of a file.
 	Try func() error
-	// Note is told of each outcome, and again and again that a try hangs. It may be nil.
+	// Note gets each outcome, and repeatedly that a try hangs. It may be nil.
 	Note func(error)
 
 	newest atomic.Pointer[error]
 }
 
-// Err returns what the newest try met; nil: nothing, or there was none yet.
+// Err returns the error of the newest try. It returns nil if that succeeded, or there was none
+// yet.
 func (w *Watch) Err() error {
 	if err := w.newest.Load(); err != nil {
 		return *err
@@ -47,8 +48,8 @@ func (w *Watch) Err() error {
 	return nil
 }
 
-// Run tries until ctx ends. A try that hangs in the kernel cannot be ended: it is left
-// behind then, and ends when the disk answers. There is never more than one.
+// Run tries until ctx ends. A try that hangs in the kernel cannot be ended: Run leaves it behind,
+// and it ends when the disk answers. There is never more than one.
 func (w *Watch) Run(ctx context.Context) {
 	for {
 		done := make(chan error, 1)
@@ -60,13 +61,13 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// looks is how often await looks at the time while a try takes until it counts as hung. A
-// machine or a process that was stopped, as for a snapshot, finds one look due when it goes
-// on, and not all of them: the time that it did not run is none that the disk took.
+// looks is how often awaitTry checks the time before a try counts as hung. A machine or process
+// that was stopped, for example for a snapshot, finds only one check due when it continues. So
+// the time in which it did not run does not count against the disk.
 const looks = 8
 
-// awaitTry takes the outcome of a try, and says meanwhile that it does not come. It
-// reports false when ctx has ended.
+// awaitTry waits for the outcome of a try, and notes meanwhile that it does not come. It returns
+// false when ctx has ended.
 func (w *Watch) awaitTry(ctx context.Context, done <-chan error, began time.Time) bool {
 	late := time.NewTicker(w.Takes / looks)
 	defer late.Stop()

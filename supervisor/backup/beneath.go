@@ -235,16 +235,30 @@ func (f folder) moveOut(name, to string) error {
 // copyTo copies content, mode and owner, syncs and closes out.
 func copyTo(out, in *os.File) error {
 	_, err := io.Copy(out, in)
-	if fi, serr := in.Stat(); err == nil {
-		if err = serr; err == nil {
-			err = out.Chmod(fi.Mode().Perm())
-		}
-		if st, ok := fi.Sys().(*syscall.Stat_t); ok && err == nil && os.Geteuid() == 0 {
-			err = out.Chown(int(st.Uid), int(st.Gid))
-		}
+	if err == nil {
+		err = copyOwner(out, in)
 	}
 	if err == nil {
 		err = out.Sync()
 	}
 	return errors.Join(err, out.Close())
+}
+
+// copyOwner copies the mode and, as root, the owner.
+func copyOwner(out, in *os.File) error {
+	fi, err := in.Stat()
+	if err != nil {
+		return err
+	}
+
+	if err := out.Chmod(fi.Mode().Perm()); err != nil {
+		return err
+	}
+
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok || os.Geteuid() != 0 {
+		return nil
+	}
+
+	return out.Chown(int(st.Uid), int(st.Gid))
 }

@@ -51,8 +51,8 @@ func Peers(t nodes.Table) (out []netip.Addr, err error) {
 	return out, nil
 }
 
-// Script gives the commands that make the sets hold exactly these addresses;
-// nft carries them out as one change.
+// Script returns the commands that make the sets hold exactly these addresses. nft carries them
+// out as one change.
 func Script(peers []netip.Addr) string {
 	var four, six []string
 	for _, a := range peers {

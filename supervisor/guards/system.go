@@ -176,7 +176,8 @@ func (s System) journal(ctx context.Context) (out []status.Finding) {
 		return nil // no systemd
 	}
 
-	lines, err := command.Do(ctx, s.Program, "journalctl", "-q", "-b", "-o", "cat", "-n", strconv.Itoa(maxComplaints), "--case-sensitive=yes", "--grep", complaint.String(),
+	lines, err := command.Do(ctx, s.Program, "journalctl", "-q", "-b", "-o", "cat", "-n", strconv.Itoa(maxComplaints),
+		"--case-sensitive=yes", "--grep", complaint.String(),
 		"_PID="+strings.TrimSpace(string(pid)), "_COMM=systemd-journal")
 	if err != nil {
 		return nil

@@ -25,10 +25,10 @@ type Sample struct {
 	Memory  func() uint64  // bytes; it is asked once a point
 }
 
-// Course keeps how a node did in the last day: [control.MaxPoints] points, in memory
-// and in a file of its own disk, written once a point, so that a restart of the
-// supervisor loses five minutes. The disk may hang, so a worker uses it. Its methods
-// are safe for concurrent use.
+// Course keeps the metrics of the last day: [control.MaxPoints] points, in memory and in a file
+// of the node's own disk. The file is written once a point, so that a restart of the supervisor
+// loses five minutes. The disk may hang, so a worker uses it. Its methods are safe for concurrent
+// use.
 type Course struct {
 	path  string
 	log   *slog.Logger

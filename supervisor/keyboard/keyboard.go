@@ -26,11 +26,27 @@ type Layout struct {
 }
 
 var layouts = []Layout{
-	{"us", "English (US)", "us"}, {"uk", "English (UK)", "uk"}, {"de", "German", "de-latin1-nodeadkeys"}, {"ch-de", "Swiss German", "sg-latin1"},
-	{"ch-fr", "Swiss French", "fr_CH-latin1"}, {"fr", "French", "fr-latin9"}, {"be", "Belgian", "be-latin1"}, {"nl", "Dutch", "nl"},
-	{"es", "Spanish", "es"}, {"latam", "Spanish (Latin America)", "la-latin1"}, {"pt", "Portuguese", "pt-latin1"}, {"br", "Portuguese (Brazil)", "br-abnt2"},
-	{"it", "Italian", "it"}, {"dk", "Danish", "dk-latin1"}, {"no", "Norwegian", "no-latin1"}, {"se", "Swedish", "se-latin1"},
-	{"fi", "Finnish", "fi-latin1"}, {"pl", "Polish", "pl"}, {"cz", "Czech", "cz-us-qwertz"}, {"hu", "Hungarian", "hu"}, {"jp", "Japanese", "jp106"},
+	{"us", "English (US)", "us"},
+	{"uk", "English (UK)", "uk"},
+	{"de", "German", "de-latin1-nodeadkeys"},
+	{"ch-de", "Swiss German", "sg-latin1"},
+	{"ch-fr", "Swiss French", "fr_CH-latin1"},
+	{"fr", "French", "fr-latin9"},
+	{"be", "Belgian", "be-latin1"},
+	{"nl", "Dutch", "nl"},
+	{"es", "Spanish", "es"},
+	{"latam", "Spanish (Latin America)", "la-latin1"},
+	{"pt", "Portuguese", "pt-latin1"},
+	{"br", "Portuguese (Brazil)", "br-abnt2"},
+	{"it", "Italian", "it"},
+	{"dk", "Danish", "dk-latin1"},
+	{"no", "Norwegian", "no-latin1"},
+	{"se", "Swedish", "se-latin1"},
+	{"fi", "Finnish", "fi-latin1"},
+	{"pl", "Polish", "pl"},
+	{"cz", "Czech", "cz-us-qwertz"},
+	{"hu", "Hungarian", "hu"},
+	{"jp", "Japanese", "jp106"},
 }
 
 // Keyboard is the keyboard of a machine. Its zero value is useless, see [New]. Its methods must

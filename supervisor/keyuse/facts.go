@@ -22,10 +22,10 @@ const (
 
 func allKinds() []Kind { return []Kind{MachineID, Board, Disk, Cards} }
 
-// Facts are what a machine knows about itself, as digests. What it cannot tell is missing.
+// Facts are a machine's facts about itself, as digests. Unknown facts are missing.
 type Facts map[Kind]string
 
-// digestBytes is how much of a hash a digest keeps.
+// digestBytes is how many bytes of a hash a digest has.
 const digestBytes = 8
 
 // Digest hides a fact: machine-id(5) asks that it does not leave the machine. Digests of
@@ -45,9 +45,9 @@ const (
 	Other   Likeness = "other"
 )
 
-// Compare returns whether facts are those of the machine that has the facts known. One fact
-// alone decides nothing: a card is replaced, a hypervisor gives another UUID, and the copy
-// of a disk has the machine-id of its original.
+// Compare compares facts with the known facts of a machine. One fact alone decides nothing: a
+// card may be replaced, a hypervisor may give another UUID, and the copy of a disk has the
+// machine-id of its original.
 func (f Facts) Compare(known Facts) Likeness {
 	equal, different := 0, 0
 	for kind, fact := range f {
@@ -72,7 +72,7 @@ func (f Facts) Compare(known Facts) Likeness {
 
 var digestForm = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-// Check returns what is wrong with facts that came from elsewhere.
+// Check returns what is wrong with facts from elsewhere, or nil.
 func (f Facts) Check() error {
 	for kind, fact := range f {
 		if !slices.Contains(allKinds(), kind) || !digestForm.MatchString(fact) {
@@ -85,15 +85,16 @@ func (f Facts) Check() error {
 // MaxSpeaker bounds the text of a speaker.
 const MaxSpeaker = 512
 
-// Speaker is what a machine says about itself with each request. The zero value is that
-// of a version before, which says nothing.
+// Speaker is a machine's description of itself with each request. The zero value comes from an
+// older version, which sends none.
 type Speaker struct {
 	// Life is the running start of its supervisor.
 	Life string
-	// Beat is drawn anew every [BeatEvery], and Before is the one before it. A machine whose memory was copied
-	// while it ran has its original's Life, and what each of the two draws next is its own. "": of a version before.
+	// Beat is drawn again every [BeatEvery], and Before is the one before it. A machine whose
+	// memory was copied while it ran has its original's Life, but each of the two draws its own
+	// next Beat. Both are "" from an older version.
 	Beat, Before string
-	// Held tells that the machine has the address that the table of nodes has for the node.
+	// Held reports whether the machine has the node's address of the table of nodes.
 	Held  bool
 	Facts Facts
 }
@@ -116,8 +117,8 @@ func (s Speaker) String() string {
 
 var lifeForm = regexp.MustCompile(`^[A-Za-z0-9]{1,40}$`)
 
-// ParseSpeaker reads the text of a speaker; "" is the zero value. What a later version says
-// beyond that is passed over.
+// ParseSpeaker reads the text of a speaker. "" gives the zero value. It skips what a later
+// version adds.
 func ParseSpeaker(text string) (Speaker, error) {
 	if text == "" {
 		return Speaker{}, nil

@@ -8,27 +8,27 @@ import (
 )
 
 const (
-	// maxUses bounds the machines that are remembered for one key. Overflow policy: the one
-	// that has been silent for longest is forgotten.
+	// maxUses bounds the machines that are remembered for one key. Overflow policy: the one that
+	// has been silent for longest is forgotten.
 	maxUses = 4
 	// maxTurns bounds the turns that are remembered. Overflow policy: the oldest is forgotten.
 	maxTurns = 16
-	// maxBeats bounds the beats that are known to be over. Overflow policy: the oldest is forgotten; a request that
-	// has waited for longer than that counts as another machine's.
+	// maxBeats bounds the ended beats that are remembered. Overflow policy: the oldest is
+	// forgotten. A request that has waited for longer than that counts as another machine's.
 	maxBeats = 32
 	// maxKeys bounds the keys: all nodes of a table. Overflow policy: a further one is not
 	// noted; [Ledger.Keep] makes room.
 	maxKeys = 128
 )
 
-// Ledger notes who uses the keys of nodes. It is safe for concurrent use.
+// Ledger notes which machines use the keys of nodes. It is safe for concurrent use.
 type Ledger struct {
 	mu      sync.Mutex
 	keys    map[string]*key // by the hash of the certificate
 	changed bool            // known facts have, since they were asked for
 }
 
-// key is what is known about one key.
+// key has the observations about one key.
 type key struct {
 	uses []use
 	all  turns // of all machines
@@ -47,12 +47,12 @@ type use struct {
 	source  string // where it asked from
 	first   time.Time
 	last    time.Time
-	// until is when its beat is over at the latest. A request with it that comes later was under way for long, as
-	// one that was sent when a network failed, and does not say that its machine runs.
+	// until is the latest end of its beat. A later request with the beat was delayed, for example
+	// by a failed network, and does not prove that its machine runs.
 	until time.Time
 }
 
-// turns are those in which a life, with its beat, spoke again after another one had.
+// turns counts when a life, with its beat, spoke again after another one had.
 type turns struct {
 	speaking string    // the life whose turn it is
 	since    time.Time // when that was heard first
@@ -64,8 +64,8 @@ type turn struct {
 	at   time.Time
 }
 
-// noteRequest notes a request of a life that was heard first at that time. A life that comes back
-// soon after another one has begun says nothing: requests of a start that is over may be late.
+// noteRequest notes a request of a life that was first heard at that time. A life that comes back
+// soon after another one has begun proves nothing: requests of an ended start may be late.
 func (t *turns) noteRequest(life string, first, now time.Time) {
 	t.taken = slices.DeleteFunc(t.taken, func(taken turn) bool { return now.Sub(taken.at) > recent })
 	again := first.Before(now)
@@ -79,7 +79,7 @@ func (t *turns) noteRequest(life string, first, now time.Time) {
 	}
 }
 
-// rename has the life whose turn it is go on under another name.
+// rename gives the life whose turn it is another name.
 func (t *turns) rename(from, to string) {
 	if t.speaking == from {
 		t.speaking = to
@@ -103,8 +103,8 @@ func (t *turns) areTwo(now time.Time) bool {
 	return false
 }
 
-// NewLedger returns a ledger with the facts that were known when the last one ended, by
-// the hash of certificates; nil: none.
+// NewLedger returns a ledger with the facts that an earlier one knew, by the hash of
+// certificates. known may be nil.
 func NewLedger(known map[string]Facts) *Ledger {
 	l := &Ledger{keys: map[string]*key{}}
 	for certificate, facts := range known {
@@ -115,8 +115,8 @@ func NewLedger(known map[string]Facts) *Ledger {
 	return l
 }
 
-// Note notes a request that a machine made with a key. Of a version before, which says
-// nothing, held tells that it came from the node's address.
+// Note notes a request that a machine made with a key. For an older version, which sends nothing,
+// held reports whether the request came from the node's address.
 func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,9 +162,9 @@ func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 	}
 }
 
-// firstHeard returns when the machine that speaks was heard first, be it with the beat before this one, which is over
-// then, and until when its beat is not over. What goes on with a beat that was over already is another machine,
-// heard first now.
+// firstHeard returns when the speaking machine was first heard, possibly with the beat before
+// this one, which ends then, and until when its beat holds. A machine that continues a beat that
+// had ended already is another one, first heard now.
 func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time) {
 	for _, u := range k.uses {
 		if u.speaker.turnName() == s.turnName() {
@@ -198,8 +198,9 @@ func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time) {
 	return last.first, until
 }
 
-// overtake ends the beats of a start when one begins that follows none of them: their machine has drawn others in
-// vain, or will draw the next one if it is another.
+// overtake ends the beats of a start when a beat begins that follows none of them: either their
+// machine has drawn beats that did not arrive, or it is another machine, which will draw the next
+// one.
 func (k *key) overtake(life string, now time.Time) {
 	for i := range k.uses {
 		u := &k.uses[i]
@@ -264,7 +265,7 @@ func (l *Ledger) Keep(certificates []string) {
 		func(certificate string, _ *key) bool { return !slices.Contains(certificates, certificate) })
 }
 
-// Report returns who uses a key now; false when nobody but the node does.
+// Report returns the machines that use a key now. ok is false if only the node does.
 func (l *Ledger) Report(certificate string, now time.Time) (Report, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,33 +9,33 @@ import (
 	"strings"
 )
 
-// Report says which machines use one key, when it is not the node alone, and which of
-// them may act for it. Nodes tell each other.
+// Report has the machines that use one key, if the node is not alone, and which of them may act
+// for it. Nodes exchange reports.
 type Report struct {
 	Certificate string `json:"certificate"` // the hash of the node's
-	// Two tells that two machines were heard in turns.
+	// Two reports whether two machines were heard in turns.
 	Two      bool      `json:"two,omitempty"`
 	Machines []Machine `json:"machines"`
 }
 
-// Machine is one that uses a key.
+// Machine is a machine that uses a key.
 type Machine struct {
 	Life string `json:"life,omitempty"` // "": of a version before, which does not say
 	// Source is the address that it asked from.
 	Source string `json:"source"`
-	// Held tells that it has the node's address.
+	// Held reports whether it has the node's address.
 	Held bool `json:"held,omitempty"`
-	// Likeness says whether its hardware is that by which the node is known.
+	// Likeness compares its hardware with the known facts of the node.
 	Likeness Likeness `json:"likeness"`
-	// May tells that it may act for the node.
+	// May reports whether it may act for the node.
 	May bool `json:"may,omitempty"`
 }
 
 // judgeUses decides which machines may act for a node. Without the node's address none may. Of
-// two that have it (twoHeld) only the one by whose facts the node is known may, when the
-// other one's differ. When that cannot be told neither may: a person has to switch one off.
+// two machines with the address (twoHeld), only the one with the known facts may, if the facts of
+// the other differ. If that is unknown neither may: a person must switch one off.
 //
-// A version before says nothing, and may act while it is alone.
+// A machine of an older version, which sends no facts, may act while it is alone.
 func judgeUses(certificate string, uses []use, two, twoHeld bool, known Facts) (Report, bool) {
 	r := Report{Certificate: certificate, Two: two}
 	held := map[Likeness]int{}
@@ -70,8 +70,8 @@ func judgeUses(certificate string, uses []use, two, twoHeld bool, known Facts) (
 	return r, strange
 }
 
-// Of returns the machine with that life. A copy of its memory has the same one: if one of the two has
-// the node's address and the other has not, held tells which is meant.
+// Of returns the machine with that life. A copy of its memory has the same life. If only one of
+// the two has the node's address, held selects between them.
 func (r Report) Of(life string, held bool) (found Machine, ok bool) {
 	for _, m := range r.Machines {
 		if m.Life == life && (!ok || m.Held == held) {
@@ -87,7 +87,7 @@ func (r Report) Decided() bool {
 	return slices.ContainsFunc(r.Machines, func(m Machine) bool { return m.May })
 }
 
-// Text says which machines use the key of a node that has that address.
+// Text describes the machines that use the key of a node with that address.
 func (r Report) Text(node, address string) string {
 	held := 0
 	var elsewhere []string
@@ -125,7 +125,7 @@ func (r Report) Text(node, address string) string {
 
 var certificateForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Check returns what is wrong with a report that came from elsewhere.
+// Check returns what is wrong with a report from elsewhere, or nil.
 func (r Report) Check() error {
 	if !certificateForm.MatchString(r.Certificate) {
 		return errors.New("use of a key: no hash of a certificate")

@@ -92,8 +92,13 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 			}
 		}
 
-		managed = append(managed, pair{"cluster_id", s.Cluster}, pair{"cluster_peers", peers}, pair{"cluster_pki_dir", s.SharedPKIDir()},
-			pair{"cluster_pool_port", s.Peering.PoolPort}, pair{"include", []string{s.ClusterConf()}}, pair{"saltern_supervisor", s.APISocket()})
+		managed = append(managed,
+			pair{"cluster_id", s.Cluster},
+			pair{"cluster_peers", peers},
+			pair{"cluster_pki_dir", s.SharedPKIDir()},
+			pair{"cluster_pool_port", s.Peering.PoolPort},
+			pair{"include", []string{s.ClusterConf()}},
+			pair{"saltern_supervisor", s.APISocket()})
 	}
 
 	defaults := []pair{
@@ -211,7 +216,8 @@ func apiHost(s *settings.Settings) string {
 // configuration, and what may stand where everybody can read it.
 var clientOptions = []string{"id", "user", "interface", "publish_port", "ret_port", "root_dir", "pki_dir",
 	"cachedir", "sock_dir", "ipv6", "cluster_id",
-	"timeout", "gather_job_timeout", "order_masters", "color", "state_output", "state_verbose", "keysize", "hash_type", "transport", "saltern_python_layer"}
+	"timeout", "gather_job_timeout", "order_masters", "color", "state_output", "state_verbose", "keysize", "hash_type",
+	"transport", "saltern_python_layer"}
 
 const clientHead = `# Written by applianced at every start of the master; do not edit.
 # For the tools of users who may not read the master's configuration.
@@ -400,8 +406,12 @@ func yamlFault(err error) (line int, reason string) {
 		}
 	}
 	switch reason {
-	case "did not find expected node content", "did not find expected key", "did not find expected ',' or ']'", "did not find expected ',' or '}'",
-		"did not find expected '-' indicator", "did not find expected <document start>":
+	case "did not find expected node content",
+		"did not find expected key",
+		"did not find expected ',' or ']'",
+		"did not find expected ',' or '}'",
+		"did not find expected '-' indicator",
+		"did not find expected <document start>":
 		line++
 	}
 	return line, reason

@@ -34,7 +34,10 @@ const pipTakes = 15 * time.Minute
 
 // requirement is a name with versions (PEP 508) that leads to an index and never
 // to another place, a folder or a program that fetches.
-var requirement = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)(\[[A-Za-z0-9._, -]+\])?\s*((?:[<>=!~]=?=?\s*[0-9A-Za-z.*+!_-]+\s*,?\s*)*)(;[^@/\\#]+)?$`)
+var requirement = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)` + // name
+	`(\[[A-Za-z0-9._, -]+\])?\s*` + // extras
+	`((?:[<>=!~]=?=?\s*[0-9A-Za-z.*+!_-]+\s*,?\s*)*)` + // versions
+	`(;[^@/\\#]+)?$`) // markers
 
 // hashOption is one hash of a line of requirements.
 var hashOption = regexp.MustCompile(`\s--hash[= ]sha256:([0-9a-f]{64})(\s|$)`)
@@ -105,7 +108,10 @@ type resolver struct {
 }
 
 // passed matches the variables by which an administrator configures pip. pip gets no others.
-var passed = regexp.MustCompile(`^(PIP_(INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|CERT|CLIENT_CERT|PROXY|TRUSTED_HOST|DEFAULT_TIMEOUT|TIMEOUT|RETRIES|CONFIG_FILE)|(?i:https?_proxy|no_proxy|all_proxy)|SSL_CERT_FILE|REQUESTS_CA_BUNDLE)=`)
+var passed = regexp.MustCompile(`^(` +
+	`PIP_(INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|CERT|CLIENT_CERT|PROXY|TRUSTED_HOST|DEFAULT_TIMEOUT|` +
+	`TIMEOUT|RETRIES|CONFIG_FILE)|` +
+	`(?i:https?_proxy|no_proxy|all_proxy)|SSL_CERT_FILE|REQUESTS_CA_BUNDLE)=`)
 
 func (r *resolver) runPip(ctx context.Context, args ...string) error {
 	env := []string{"PATH=/usr/bin:/bin", "HOME=" + r.dir, "TMPDIR=" + r.dir,

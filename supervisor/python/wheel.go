@@ -74,7 +74,9 @@ func openWheel(root *os.Root, name string) (w *wheel, err error) {
 	}
 
 	w = &wheel{f: f, tops: map[string]bool{}}
-	w.File, w.Size, w.SHA256 = filepath.Base(name), fi.Size(), hex.EncodeToString(sum.Sum(nil))
+	w.File = filepath.Base(name)
+	w.Size = fi.Size()
+	w.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	if err := w.parseName(); err != nil {
 		return nil, err
 	}

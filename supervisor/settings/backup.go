@@ -14,13 +14,13 @@ import (
 
 // Backup has one node of the cluster make backups by itself.
 type Backup struct {
-	// Every is a duration, or "daily at HH:MM" in UTC; empty: none are made.
+	// Every is a duration, or "daily at HH:MM" in UTC. It is empty if no backups are made.
 	Every string `yaml:"every"`
 	// To is the directory for them, or s3://BUCKET[/PREFIX].
 	To string `yaml:"to"`
 	// S3 is about the service of a bucket.
 	S3 S3 `yaml:"s3"`
-	// Keep is how many stay there.
+	// Keep is how many backups stay there.
 	Keep int `yaml:"keep"`
 	// Recipients are age public keys; a backup is encrypted for all of them.
 	Recipients []string `yaml:"recipients"`
@@ -28,9 +28,10 @@ type Backup struct {
 
 // S3 is a service for buckets that speaks as AWS's does.
 type S3 struct {
-	// Endpoint is its address; empty: AWS.
+	// Endpoint is its address. If it is empty: AWS.
 	Endpoint string `yaml:"endpoint"`
-	// Region is the bucket's; empty: us-east-1, which other services than AWS take.
+	// Region is the bucket's region. If it is empty: us-east-1, which services other than AWS
+	// accept.
 	Region string `yaml:"region"`
 	// Credentials is a file with keys, as the AWS tools have it.
 	Credentials string `yaml:"credentials"`
@@ -67,7 +68,7 @@ type Schedule struct {
 	Daily time.Duration // after midnight UTC, with Every 0
 }
 
-// After gives the time at which the backup after one of that time is due.
+// After returns when the backup after one of that time is due.
 func (s Schedule) After(last time.Time) time.Time {
 	if s.Every > 0 {
 		return last.Add(s.Every)
@@ -114,7 +115,7 @@ func (b Backup) Keys() ([]age.Recipient, error) {
 	return out, nil
 }
 
-// backupFaults lists what is wrong below backup.
+// backupFaults returns the faults below backup.
 func (s *Settings) backupFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	b := s.Backup
@@ -172,7 +173,7 @@ var (
 	regionName   = regexp.MustCompile(`^[a-z0-9-]{0,40}$`)
 )
 
-// bucketFaults lists what is wrong with a bucket.
+// bucketFaults returns the faults of a bucket.
 func (b Backup) bucketFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	name, prefix, bucket := b.Bucket()

@@ -20,15 +20,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ErrNone means that there is no file: nothing was given yet, so offer the
-// set-up. It is kept apart from "given, but wrong".
+// ErrNone means that there is no file: nothing was configured yet, so offer the set-up. A wrong
+// file is another error.
 var ErrNone = errors.New("no configuration yet")
 
 // maxFile bounds appliance.yaml before it is parsed.
 const maxFile = 1 << 20
 
-// maxSocketPath is what a unix socket address can hold (unix(7): 108 bytes
-// with the final NUL).
+// maxSocketPath is the largest length of a unix socket's path (unix(7): 108 bytes with the final
+// NUL).
 const maxSocketPath = 107
 
 // Load reads and checks the file. hostname is the default identity. The error
@@ -49,7 +49,7 @@ func Load(path, hostname string) (*Settings, error) {
 	return Parse(b, path, hostname)
 }
 
-// OneLine words an error in one line; of a list it gives all.
+// OneLine formats an error in one line. It keeps all errors of a list.
 func OneLine(err error) string {
 	var me *multierror.Error
 	if !errors.As(err, &me) {
@@ -126,7 +126,8 @@ func Insecure() []string { return []string{"open_mode", "auto_accept"} }
 func managed() []string {
 	return []string{
 		"interface", "publish_port", "ret_port", "pki_dir", "cachedir", "sock_dir", "pidfile", "user", "root_dir",
-		"default_include", "id", "saltern_conditions", "saltern_node", "saltern_door", "saltern_python_layer", "saltern_front_publish_port", "saltern_proxy_from", "saltern_api", "conf_file", "log_file", "transport",
+		"default_include", "id", "saltern_conditions", "saltern_node", "saltern_door", "saltern_python_layer",
+		"saltern_front_publish_port", "saltern_proxy_from", "saltern_api", "conf_file", "log_file", "transport",
 	}
 }
 
@@ -245,7 +246,7 @@ func (s *Settings) faults() (out []error) {
 	return out
 }
 
-// limitFaults lists what is wrong below limits.
+// limitFaults returns the faults below limits.
 func (s *Settings) limitFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	if l := s.Limits; l.DiskFullPercent < 0 || l.DiskLowPercent < l.DiskFullPercent || l.DiskLowPercent > 90 {
@@ -269,8 +270,7 @@ func (s *Settings) limitFaults() (out []error) {
 	return out
 }
 
-// optionFaults lists what is wrong with the master's options that stand in
-// appliance.yaml.
+// optionFaults returns the faults of the master's options in appliance.yaml.
 func (s *Settings) optionFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	for _, o := range s.AllowInsecure {

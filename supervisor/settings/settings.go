@@ -1,11 +1,10 @@
-// Package settings reads appliance.yaml, the one file that says what a node
-// is. The reading is strict: an unknown key, a wrong type or a value out of
-// range is a fault, and all faults are reported at once with file and line.
+// Package settings reads appliance.yaml, the one file that describes a node. It reads strictly:
+// an unknown key, a wrong type or a value out of range is a fault, and it reports all faults at
+// once with file and line.
 //
-// Every key has a default, see [Default]; a node that is alone needs none of
-// them. What the file is *not*: the master's own configuration. That is
-// written by the supervisor from these settings, and an administrator's Salt
-// options live in <storage>/etc/master.d/*.conf, where no upgrade touches
+// Every key has a default, see [Default]. A node that is alone needs none of them. The file is
+// *not* the master's own configuration. The supervisor generates that from these settings, and an
+// administrator's Salt options live in <storage>/etc/master.d/*.conf, where no upgrade touches
 // them.
 package settings
 
@@ -18,7 +17,7 @@ import (
 	"saltern/internal/control"
 )
 
-// DefaultPath is where the settings are looked for.
+// DefaultPath is the default path of the settings.
 const DefaultPath = "/etc/saltern/appliance.yaml"
 
 // Settings is the content of appliance.yaml.
@@ -54,11 +53,11 @@ type Settings struct {
 	// Members are the nodes of the cluster, this one among them. They come from
 	// the table of nodes, never from the file.
 	Members []Member `yaml:"-"`
-	// Founds tells that the masters of the cluster have no record of it yet, and
-	// that this node's makes it.
+	// Founds reports whether the masters of the cluster have no record of it yet, so that this
+	// node's master creates it.
 	Founds bool `yaml:"-"`
-	// Arbiter tells that this node is its cluster's arbiter: it runs no master and
-	// no load balancer. It comes from the table of nodes.
+	// Arbiter reports whether this node is its cluster's arbiter, which runs no master and no
+	// load balancer. It comes from the table of nodes.
 	Arbiter bool `yaml:"-"`
 }
 
@@ -87,7 +86,7 @@ type API struct {
 	Names []string `yaml:"names"`
 }
 
-// BackupRecord is what the nodes know together of their scheduled backups.
+// BackupRecord returns the path of the nodes' common record of their scheduled backups.
 func (s *Settings) BackupRecord() string {
 	if s.Peering.Enabled {
 		return filepath.Join(s.SharedNodesDir(), "backup.json")
@@ -120,7 +119,7 @@ type Member struct {
 	Draining      bool // gets no new minions
 }
 
-// Front is what minions connect to; the load balancer listens there.
+// Front has the addresses and ports for minions. The load balancer listens there.
 type Front struct {
 	Addresses   []string `yaml:"addresses"`    // IP addresses without port
 	PublishPort int      `yaml:"publish_port"` // 4505
@@ -128,7 +127,7 @@ type Front struct {
 	APIPort     int      `yaml:"api_port"`     // 8000; 0: salt-api listens there itself
 }
 
-// Master is where this node's master listens, and extra Salt options.
+// Master has the addresses of this node's master, and extra Salt options.
 type Master struct {
 	Address     string         `yaml:"address"`
 	PublishPort int            `yaml:"publish_port"` // 14505
@@ -144,8 +143,8 @@ type Peering struct {
 	// Address is this node's address for the other nodes; master.address must
 	// be the same.
 	Address string `yaml:"address"`
-	// NodePort is that of the node API (4521), PoolPort that of the masters'
-	// pool (4520); the same on all nodes.
+	// NodePort is the port of the node API (4521), PoolPort that of the masters' pool (4520).
+	// They are the same on all nodes.
 	NodePort int `yaml:"node_port"`
 	PoolPort int `yaml:"pool_port"`
 }
@@ -154,13 +153,13 @@ type Peering struct {
 type LB struct {
 	// Enabled false leaves it out; minions must then reach the master itself.
 	Enabled bool `yaml:"enabled"`
-	// ProxyProtocol tells masters the true address of a minion (PROXY v2).
+	// ProxyProtocol sends the true address of a minion to the masters (PROXY v2).
 	ProxyProtocol bool `yaml:"proxy_protocol"`
 	// Balance of the publish port: leastconn or roundrobin.
 	Balance string `yaml:"balance"`
 }
 
-// Storage says where keys, files and pillars live.
+// Storage says where keys, files and pillars are kept.
 type Storage struct {
 	Kind string `yaml:"kind"` // local, directory, volume
 	// Path is the directory itself; default <data_dir>/cluster, and for a
@@ -171,8 +170,8 @@ type Storage struct {
 	// <data_dir>/bricks.
 	Volume string `yaml:"volume"`
 	Bricks string `yaml:"bricks"`
-	// TwoCopies lets two nodes hold two copies although nobody decides when
-	// they lose each other: the volume then stops with the first of them.
+	// TwoCopies allows two nodes to hold two copies without an arbiter. The volume then stops
+	// with the first of them.
 	TwoCopies bool `yaml:"two_copies"`
 	// TLS encrypts the connections of a volume that is formed from now on, and
 	// wants a certificate of the cluster's own from whoever uses it.
@@ -206,9 +205,9 @@ type Limits struct {
 	DiskLowPercent  float64       `yaml:"disk_low_percent"`  // free space under which a warning is shown
 	DiskFullPercent float64       `yaml:"disk_full_percent"` // free space under which the node is not fit
 	StopTimeout     time.Duration `yaml:"stop_timeout"`      // for one child
-	// MasterMemory and LBMemory are what the master with its renderers, and the
-	// load balancer, may take of the machine's memory, in percent; 0: no bound.
-	// They hold where systemd runs the supervisor.
+	// MasterMemory and LBMemory bound the memory of the master with its renderers, and of the
+	// load balancer, in percent of the machine's. 0 means no bound. They hold where systemd runs
+	// the supervisor.
 	MasterMemory int `yaml:"master_memory"`
 	LBMemory     int `yaml:"lb_memory"`
 }
@@ -226,8 +225,8 @@ type Log struct {
 	Format string `yaml:"format"` // text or json
 }
 
-// Default gives the settings of a node without a file. hostname is used for
-// the node's identity.
+// Default returns the settings of a node without a file. hostname is used for the node's
+// identity.
 func Default(hostname string) Settings {
 	return Settings{
 		Node:       hostname,
@@ -347,20 +346,21 @@ func (s *Settings) CacheDir() string { return filepath.Join(s.DataDir, "cache") 
 // LogDir holds what the children wrote.
 func (s *Settings) LogDir() string { return filepath.Join(s.DataDir, "log") }
 
-// AuditDir holds what was done through the supervisor and its command line; what was
-// done through the master is in its cachedir.
+// AuditDir holds the audit record of acts through the supervisor and its command line. The record
+// of acts through the master is in its cachedir.
 func (s *Settings) AuditDir() string { return filepath.Join(s.LogDir(), "audit") }
 
 // MasterSockDir is the master's sock_dir.
 func (s *Settings) MasterSockDir() string { return filepath.Join(s.RuntimeDir, "master") }
 
-// ConditionsFile is where the master reads what is wrong with the storage.
+// ConditionsFile is the file from which the master learns what is wrong with the storage.
 func (s *Settings) ConditionsFile() string { return filepath.Join(s.RuntimeDir, "conditions.json") }
 
 // LBSocket is the load balancer's admin socket.
 func (s *Settings) LBSocket() string { return filepath.Join(s.RuntimeDir, "lb", "admin.sock") }
 
-// DoorSocket is where the master's account may ask the supervisor for a few things.
+// DoorSocket is the socket on which the master's account may ask the supervisor for a few
+// actions.
 func (s *Settings) DoorSocket() string { return filepath.Join(s.RuntimeDir, "door.sock") }
 
 // APISocket is the supervisor's local API.

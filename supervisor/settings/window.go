@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Upgrade says where this node asks for newer versions of its system, and when it takes
-// them by itself.
+// Upgrade says where this node asks for newer versions of its system, and when it installs them
+// by itself.
 type Upgrade struct {
-	// URL is the address of the newest upgrade; in it {flavour} stands for the kernel
-	// of the node. Empty: none is asked.
+	// URL is the address of the newest upgrade, in which {flavour} stands for the kernel of the
+	// node. It may be empty: the node does not ask.
 	URL string `yaml:"url"`
-	// Window is when a newer version is installed by itself, in UTC; empty: never.
+	// Window is when the node installs a newer version by itself, in UTC. It may be empty: never.
 	Window string `yaml:"window"`
-	// Delay is how old a version must be for that, since it was built.
+	// Delay is how old a version must be for that, since its build.
 	Delay time.Duration `yaml:"delay"`
 }
 
@@ -45,7 +45,8 @@ var (
 func (u Upgrade) Opens() (w Window, err error) {
 	m := windowText.FindStringSubmatch(u.Window)
 	if m == nil {
-		return w, fmt.Errorf(`%.70q is not a window: [DAYS] HH:MM-HH:MM in UTC, such as "Sun 02:00-04:00", "Mon..Fri 22:00-01:00" or "Tue,Thu 03:30-05:00"; without days it opens on each`,
+		return w, fmt.Errorf(`%.70q is not a window: [DAYS] HH:MM-HH:MM in UTC, such as "Sun 02:00-04:00", `+
+			`"Mon..Fri 22:00-01:00" or "Tue,Thu 03:30-05:00"; without days it opens on each`,
 			u.Window)
 	}
 
@@ -91,7 +92,7 @@ func (u Upgrade) Opens() (w Window, err error) {
 	return w, nil
 }
 
-// At says whether the window is open at a time, and when it closes or opens next. The
+// At reports whether the window is open at a time, and returns when it closes or opens next. The
 // zero value never opens.
 func (w Window) At(at time.Time) (open bool, until time.Time) {
 	midnight := at.UTC().Truncate(day)
@@ -108,7 +109,7 @@ func (w Window) At(at time.Time) (open bool, until time.Time) {
 	return false, time.Time{}
 }
 
-// upgradeFaults lists what is wrong below upgrade.
+// upgradeFaults returns the faults below upgrade.
 func (s *Settings) upgradeFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	u := s.Upgrade

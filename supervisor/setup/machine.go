@@ -193,7 +193,8 @@ func (m *Machine) doNext(ctx context.Context) outcome {
 		return idle
 	case s.Phase == status.SetupNew && !sourced && s.Failure == nil && m.cfg.Source != nil && !m.cfg.World.Configured():
 		m.source(ctx)
-	case s.Failure != nil, s.Phase == status.SetupNew, s.Phase == status.SetupReady, s.Phase == status.SetupRemoved, s.Phase == status.SetupFailed:
+	case s.Failure != nil, s.Phase == status.SetupNew, s.Phase == status.SetupReady,
+		s.Phase == status.SetupRemoved, s.Phase == status.SetupFailed:
 		m.mu.Lock()
 		m.sourced = m.sourced && m.state.Failure == nil // a retry looks again
 		m.mu.Unlock()

@@ -190,7 +190,15 @@ func dialFault(err error) error {
 // nameServerAnswers asks a name server for the servers of the root (RFC 1035, 4.1). Any answer
 // counts, including a refusal.
 func nameServerAnswers(ctx context.Context, address string) error {
-	question := []byte{0, 0, 1 /* recursion desired */, 0, 0, 1 /* one question */, 0, 0, 0, 0, 0, 0, 0 /* the root */, 0, 2 /* NS */, 0, 1 /* IN */}
+	question := []byte{
+		0, 0, // the ID
+		1, 0, // recursion desired
+		0, 1, // one question
+		0, 0, 0, 0, 0, 0,
+		0,    // the root
+		0, 2, // NS
+		0, 1, // IN
+	}
 	_, _ = rand.Read(question[:2]) // its number
 	return exchange(ctx, address, question, func(answer []byte) bool {
 		return len(answer) >= 12 && answer[0] == question[0] && answer[1] == question[1] && answer[2]&0x80 != 0

@@ -64,9 +64,12 @@ func Render(a Answers, base Base) ([]byte, error) {
 		storage["path"] = a.Storage.Path
 	}
 
-	if given, _ := doc["storage"].(map[string]any); a.Storage.TLS != nil {
+	given, _ := doc["storage"].(map[string]any)
+	_, said := given["tls"]
+	switch {
+	case a.Storage.TLS != nil:
 		storage["tls"] = *a.Storage.TLS
-	} else if _, said := given["tls"]; !said && a.Mode == Form && a.Storage.Kind == settings.VolumeStorage {
+	case !said && a.Mode == Form && a.Storage.Kind == settings.VolumeStorage:
 		storage["tls"] = true // keys and pillars go over the network between the nodes
 	}
 

@@ -22,7 +22,8 @@ const (
 
 // commonWords are the first guesses of every attacker, in lower case and without the usual
 // disguise (see plainLetters).
-var commonWords = strings.Fields(`password passwort passphrase changeme change-me secret geheim letmein welcome administrator admin root login
+var commonWords = strings.Fields(`password passwort passphrase changeme change-me secret geheim letmein welcome
+	administrator admin root login
 	master minion saltstack saltern salt cluster appliance default test example monkey dragon shadow football baseball sunshine princess
 	iloveyou trustno abc123 superman batman starwars whatever computer internet server company summer winter spring autumn
 	january february march april june july august september october november december`)

@@ -109,13 +109,21 @@ func (v GitView) Bounded() GitView {
 	v.Remotes = v.Remotes[:min(len(v.Remotes), control.MaxGitRemotes)]
 	for i := range v.Remotes {
 		r := &v.Remotes[i]
-		r.URL, r.State, r.More = Clip(r.URL), Clip(r.State), max(0, r.More)
+		r.URL = Clip(r.URL)
+		r.State = Clip(r.State)
+		r.More = max(0, r.More)
+
 		r.Refs = r.Refs[:min(len(r.Refs), control.MaxGitRefs)]
 		for k := range r.Refs {
-			r.Refs[k].Name, r.Refs[k].Commit = Clip(r.Refs[k].Name), Clip(r.Refs[k].Commit)
+			ref := &r.Refs[k]
+			ref.Name = Clip(ref.Name)
+			ref.Commit = Clip(ref.Commit)
 		}
+
 		if f := r.Fault; f != nil {
-			f.Code, f.Kind, f.Text = Code(Clip(string(f.Code))), Clip(f.Kind), Clip(f.Text)
+			f.Code = Code(Clip(string(f.Code)))
+			f.Kind = Clip(f.Kind)
+			f.Text = Clip(f.Text)
 		}
 	}
 	return v

@@ -325,7 +325,8 @@ func (t *wording) services() {
 
 func (t *wording) keys() {
 	d := t.d
-	if m := d.Minions; !d.Arbiter() {
+	if !d.Arbiter() {
+		m := d.Minions
 		t.paragraph("Keys     ", fmt.Sprintf("%s accepted, %s pending, %s rejected, %s denied",
 			thousands(m.Accepted), thousands(m.Pending), thousands(m.Rejected), thousands(m.Denied)))
 	}

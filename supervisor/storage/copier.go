@@ -164,11 +164,7 @@ func (c *copier) verify() error {
 
 		sum := sha256.New()
 		_, err = io.Copy(sum, f)
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-
-		if err != nil {
+		if err := errors.Join(err, f.Close()); err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
 		if hex.EncodeToString(sum.Sum(nil)) != c.known[rel].Hash {

@@ -461,10 +461,7 @@ func (w *walk) writeCopy(f *os.File, tmp, rel string, like fs.FileInfo) (hash st
 		err = w.sameOwner(tmp, rel, like, nil)
 	}
 
-	if cerr := out.Close(); err == nil {
-		err = cerr
-	}
-
+	err = errors.Join(err, out.Close())
 	if err == nil {
 		err = w.dest.Chtimes(tmp, like.ModTime(), like.ModTime())
 	}

@@ -60,7 +60,9 @@ func newRedactor(values ...string) *Redactor {
 
 // secretName matches names of options and fields with secret values, including those that the
 // master hides in its own answers (master/conf).
-const secretName = `[A-Za-z0-9_.-]*(?:secret|passw(?:or)?d|passphrase|token|api_?key|private_?key|priv_?key|access_?key|_pass|bindpw|pwd|psk|credential|cookie|authorization|sudo_user_pass)[A-Za-z0-9_.-]*`
+const secretName = `[A-Za-z0-9_.-]*(?:` +
+	`secret|passw(?:or)?d|passphrase|token|api_?key|private_?key|priv_?key|access_?key|_pass|bindpw|pwd|psk|` +
+	`credential|cookie|authorization|sudo_user_pass)[A-Za-z0-9_.-]*`
 
 var (
 	pemBlock   = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)

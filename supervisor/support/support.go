@@ -32,7 +32,7 @@ type Source struct {
 	Now        time.Time
 	// Status asks the supervisor. Its error becomes part of the bundle.
 	Status func(context.Context) (status.Document, error)
-	// Commands are programs whose output is collected; nil: [Commands].
+	// Commands are programs whose output is collected. It may be nil: [Commands].
 	Commands map[string][]string
 	// Look returns nil if a directory on the shared storage answers. It may be nil: then a child
 	// of this process lists the directory.

@@ -64,7 +64,6 @@ var undivided = []string{
 	"glusterctl/apply.go Apply",
 	"lbproxy/metrics.go writeMetrics",
 	"lbproxy/proxy.go Run",
-	"supervisor/internal/observe/document.go compose",
 	"supervisor/nodeapi/client.go meetOnce",
 }
 

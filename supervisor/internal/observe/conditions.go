@@ -52,7 +52,8 @@ func (c *conditions) writeIfDue(now time.Time, problems []status.Problem) error 
 // noWrites reports whether the storage takes no new files while c lasts.
 func noWrites(c status.Code) bool {
 	switch c {
-	case status.StorageUnusable, status.DiskFull, status.VolumeAbsent, status.VolumeHangs, status.VolumeStopped, status.VolumeNoQuorum, status.VolumeFull, status.BrickFull:
+	case status.StorageUnusable, status.DiskFull, status.VolumeAbsent, status.VolumeHangs, status.VolumeStopped,
+		status.VolumeNoQuorum, status.VolumeFull, status.BrickFull:
 		return true
 	}
 	return false

@@ -35,11 +35,45 @@ func (o *Observer) compose(f facts) status.Document {
 	serving := f.observed && f.front == nil && !f.Stopping
 	switch {
 	case serving && o.since == nil:
-		o.since, o.served = &now, true
+		o.since = &now
+		o.served = true
 	case !serving:
 		o.since = nil
 	}
 
+	d := o.blank(f, now)
+	d.Setup = setupState(f.Setup, serving, o.served)
+	d.SetupStep = f.Step
+	o.countMinions(f, now, &d)
+	d.Services = serviceDocuments(f)
+
+	d.Problems = o.cfg.Board.Update(now, findings(o.cfg.Settings, f))
+	d.Health = status.Worst(d.Problems)
+	if serving && len(f.Others) > 0 { // the front answers
+		d.Health = status.ServedElsewhere(d.Problems)
+	}
+
+	if !serving {
+		d.Health = status.NotServing
+	}
+
+	d.Exit = d.Health.Exit()
+	d.Nodes = append([]status.Node{summary(f, d)}, f.Others...)
+
+	entry := firstOf(d.Front.Addresses)
+	if f.Virtual != nil {
+		entry = f.Virtual.Address
+		d.Virtual = &status.Virtual{Address: entry, Nodes: holders(d.Nodes)}
+		d.Front.Addresses = slices.DeleteFunc(d.Front.Addresses, func(a string) bool { return a == entry })
+	}
+
+	d.Console = reached(f.Console, entry)
+	d.Next = nextStep(d, entry, o.cfg.Settings.Arbiter)
+	return d
+}
+
+// blank returns the document with what follows from the settings and the storage.
+func (o *Observer) blank(f facts, now time.Time) status.Document {
 	d := status.Document{
 		Schema:       status.Schema,
 		Time:         now,
@@ -61,14 +95,24 @@ func (o *Observer) compose(f facts) status.Document {
 		Upgrade:  f.Upgrade,
 	}
 
-	d.Setup, d.SetupStep = setupState(f.Setup, serving, o.served), f.Step
-	if disk, ok := f.disks[o.cfg.Settings.StorageDir()]; ok && disk.err == nil {
+	disk, ok := f.disks[o.cfg.Settings.StorageDir()]
+	if ok && disk.err == nil {
 		d.Storage.Total = disk.Total
 		d.Storage.Free = disk.Free
 		d.Storage.FreePercent = disk.FreePercent
 		d.Storage.InodesFree = disk.InodesPercent
 	}
 
+	if o.cfg.Settings.Arbiter { // it serves no minions
+		d.Front.Addresses = []string{}
+	}
+
+	return d
+}
+
+// countMinions adds the counts of keys and connections, and the reports of the master and the load
+// balancer.
+func (o *Observer) countMinions(f facts, now time.Time, d *status.Document) {
 	if f.keys != nil {
 		d.Minions.Accepted = f.keys.Accepted
 		d.Minions.Pending = f.keys.Pending
@@ -90,10 +134,14 @@ func (o *Observer) compose(f facts) status.Document {
 		d.Minions.Connected = &f.balancer.sessions
 		d.Front.API = f.balancer.api.document(o.cfg.Settings, f)
 	}
+}
 
+// serviceDocuments returns the services for the document.
+func serviceDocuments(f facts) []status.Service {
+	out := []status.Service{}
 	for _, i := range f.services {
 		if i.Name == status.VirtualService && f.Virtual == nil {
-			continue // it is not wanted here
+			continue // this node needs none
 		}
 
 		s := status.Service{
@@ -111,41 +159,24 @@ func (o *Observer) compose(f facts) status.Document {
 			s.Events = append(s.Events, status.Event{Time: e.Time, State: string(e.State), Message: e.Message})
 		}
 
-		d.Services = append(d.Services, s)
+		out = append(out, s)
 	}
 
-	if o.cfg.Settings.Arbiter { // minions find nothing here
-		d.Front.Addresses = []string{}
-	}
+	return out
+}
 
-	d.Problems = o.cfg.Board.Update(now, findings(o.cfg.Settings, f))
-	d.Health = status.Worst(d.Problems)
-	if serving && len(f.Others) > 0 { // the front answers
-		d.Health = status.ServedElsewhere(d.Problems)
+// nextStep returns what an administrator can do next on a node that serves, or "". entry is the
+// address for minions.
+func nextStep(d status.Document, entry string, arbiter bool) string {
+	switch {
+	case !d.Serves():
+		return ""
+	case !arbiter && d.Minions.Accepted+d.Minions.Pending == 0:
+		return "point minions here: master: " + entry + "; then: applianced keys"
+	case d.Minions.Pending > 0:
+		return "applianced keys shows the keys that wait for you; applianced keys accept MINION takes one"
 	}
-
-	if !serving {
-		d.Health = status.NotServing
-	}
-
-	d.Exit = d.Health.Exit()
-	d.Nodes = append([]status.Node{summary(f, d)}, f.Others...)
-	entry := firstOf(d.Front.Addresses)
-	if f.Virtual != nil {
-		entry = f.Virtual.Address
-		d.Virtual = &status.Virtual{Address: entry, Nodes: holders(d.Nodes)}
-		d.Front.Addresses = slices.DeleteFunc(d.Front.Addresses, func(a string) bool { return a == entry })
-	}
-
-	d.Console = reached(f.Console, entry)
-	serves := d.Serves()
-	if serves && !o.cfg.Settings.Arbiter && d.Minions.Accepted+d.Minions.Pending == 0 {
-		d.Next = "point minions here: master: " + entry + "; then: applianced keys"
-	} else if serves && d.Minions.Pending > 0 {
-		d.Next = "applianced keys shows the keys that wait for you; applianced keys accept MINION takes one"
-	}
-
-	return d
+	return ""
 }
 
 // hiccup reports whether a ping through the front may have failed although minions are served:

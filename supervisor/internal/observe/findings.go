@@ -74,6 +74,12 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 
 	out = append(out, virtualFindings(f)...)
 	out = append(out, masterReports(f)...)
+	return append(out, hostFindings(f)...)
+}
+
+// hostFindings returns the findings about the node's programs, options and accounts, and about the
+// machine.
+func hostFindings(f facts) (out []status.Finding) {
 	if f.LastGood != "" {
 		out = append(out, status.Finding{Code: status.MasterLastGood, Cause: f.LastGood})
 	}

@@ -85,10 +85,14 @@ func (i Idle) Document(board *status.Board, now time.Time) status.Document {
 	if errors.Is(i.Fault, settings.ErrNone) {
 		f = status.Finding{Code: status.NotConfigured, Subject: i.Config}
 		d.Setup = status.SetupNew
-		if p := i.Setup; p.Failure != nil {
-			d.Setup, f = p.State, SetupFinding(p)
-		} else if p.State != status.SetupNew {
-			d.Setup, d.SetupStep, f.Cause = p.State, SetupStep(p), underWay(p)
+		switch p := i.Setup; {
+		case p.Failure != nil:
+			d.Setup = p.State
+			f = SetupFinding(p)
+		case p.State != status.SetupNew:
+			d.Setup = p.State
+			d.SetupStep = SetupStep(p)
+			f.Cause = underWay(p)
 		}
 	}
 

@@ -11,9 +11,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// AddressFinding is the finding for an address that this machine does not have, or may not use,
-// so that nobody reaches it there; nil: it has it, or that cannot be told. That one may listen on
-// it all the same (ip_nonlocal_bind in ip(7)) makes no difference.
+// AddressFinding returns the finding for an address that this machine does not have, or may not
+// use, so that nobody reaches the node there. It returns nil if the machine has the address, or
+// that is unknown. Whether a program can listen on it all the same does not matter
+// (ip_nonlocal_bind in ip(7)).
 func AddressFinding(ip string) *status.Finding {
 	address, err := netip.ParseAddr(ip)
 	if err != nil || address.IsUnspecified() {
@@ -72,7 +73,8 @@ func ownAddresses() string {
 	return strings.Join(have[:min(len(have), maxOwn)], ", ") + more
 }
 
-// LinkFault is what is wrong with the interface that has an address; "": nothing, or none has it.
+// LinkFault returns what is wrong with the interface that has an address, or "". It also returns
+// "" if none has it.
 func LinkFault(ip string) string {
 	want, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -98,9 +100,9 @@ func LinkFault(ip string) string {
 	return ""
 }
 
-// PortFindings are the findings for addresses (ip:port) of this node that cannot be listened on.
-// Each errno has its own: a program that has the port, an address that the machine has not, and
-// what else stands against it.
+// PortFindings returns the findings for addresses (ip:port) of this node that cannot be listened
+// on. Each errno has its own: another program has the port, the machine lacks the address, or
+// another cause.
 func PortFindings(addresses ...string) (out []status.Finding) {
 	for _, a := range addresses {
 		if err := PortFree(a); err != nil {
@@ -142,6 +144,5 @@ func listenExplanations() []explanation {
 	}
 }
 
-// ListenCause says what an error of listening means: its text, and for an errno that has a
-// known cause that one.
+// ListenCause describes an error of listening: its text, and the cause of a known errno.
 func ListenCause(err error) string { return explained(err, listenExplanations()) }

@@ -9,7 +9,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// explanation is what an errno means for whoever has to mend it.
+// explanation is the meaning of an errno for an administrator.
 type explanation struct {
 	errnos []syscall.Errno
 	text   string
@@ -23,8 +23,7 @@ func diskExplanations() (list []explanation) {
 	return list
 }
 
-// DiskCause says what an error of a file means: its text, and for an errno that has a known
-// cause that one.
+// DiskCause describes an error of a file: its text, and the cause of a known errno.
 func DiskCause(err error) string { return explained(err, diskExplanations()) }
 
 // FileFinding is the finding for files below path that could not be read or written: there is no

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ClockSynchronised reports whether a time service disciplines the clock, by the
-// kernel (adjtimex(2), STA_UNSYNC), or by systemd's time service over D-Bus if
-// this process may not ask the kernel (ProtectClock=); that may take a while,
-// since the service is started for it. An error means that it cannot be told.
+// ClockSynchronised reports whether a time service disciplines the clock. It asks the kernel
+// (adjtimex(2), STA_UNSYNC), or systemd's time service over D-Bus if this process may not ask the
+// kernel (ProtectClock=). That may take a while, because the service is started for it. An error
+// means that the state is unknown.
 func ClockSynchronised(ctx context.Context) (bool, error) {
 	var tx unix.Timex
 	state, err := unix.Adjtimex(&tx)

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// DMI is where the kernel shows the firmware's words about the machine.
+// DMI is where the kernel shows the firmware's data about the machine.
 const DMI = "/sys/class/dmi/id"
 
-// OnEC2 tells by the firmware's words whether the machine is one of Amazon's
+// OnEC2 reports by the firmware's data whether the machine is one of Amazon's
 // (docs.aws.amazon.com, "Detect whether a host is an EC2 instance").
 func OnEC2(dmi string) bool {
 	for _, f := range []string{"sys_vendor", "board_vendor", "bios_vendor", "product_uuid"} {

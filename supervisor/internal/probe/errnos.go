@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// DiskFault is what an errno of a file says about the disk below it.
+// DiskFault is the fault of a disk that an errno of a file shows.
 type DiskFault int
 
-// The faults of disks; NoDiskFault: the errno is about something else.
+// The faults of disks. NoDiskFault means that the errno is about something else.
 const (
 	NoDiskFault DiskFault = iota
 	DiskFails
@@ -29,8 +29,9 @@ type diskErrno struct {
 	text          string
 }
 
-// diskErrnos is the one table of errnos of files: who judges an error of a disk asks it. Those that are
-// alsoElsewhere speak of sockets and of single files as well: alone they say nothing of a disk.
+// diskErrnos is the only table of errnos of files: every judgement of a disk's error uses it.
+// Those of alsoElsewhere also concern sockets and single files: alone they prove nothing about a
+// disk.
 func diskErrnos() []diskErrno {
 	return []diskErrno{
 		{
@@ -91,7 +92,7 @@ func IsOfDisk(err error) bool {
 	return ofDisk
 }
 
-// faultOf looks an error up in the table; ofDisk tells that it speaks of nothing else.
+// faultOf looks an error up in the table. ofDisk reports whether it can only concern a disk.
 func faultOf(err error) (fault DiskFault, ofDisk bool) {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	if !ok {

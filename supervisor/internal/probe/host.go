@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk is how full a file system is.
+// Disk describes the room of a file system.
 type Disk struct {
 	Total, Free   uint64  // bytes; Free is what ordinary users may still take
 	FreePercent   float64 // of Total
@@ -25,9 +25,8 @@ type Disk struct {
 	ReadOnly      bool
 }
 
-// StatDisk looks at the file system that holds path. It can block as long as
-// the file system does, so a network file system needs a caller that can
-// live with that.
+// StatDisk describes the file system that holds path. It can block as long as the file system
+// does, so a caller for a network file system must tolerate that.
 func StatDisk(path string) (Disk, error) {
 	var st unix.Statfs_t
 	for {
@@ -64,9 +63,8 @@ func StatDisk(path string) (Disk, error) {
 // Keys counts the minion keys in a Salt pki directory.
 type Keys struct{ Accepted, Pending, Rejected, Denied int }
 
-// CountKeys counts the files in the four key directories; a directory that
-// does not exist counts as empty. Names that begin with a dot are Salt's own
-// (.key_cache).
+// CountKeys counts the files in the four key directories. A missing directory counts as empty.
+// Names that begin with a dot are Salt's own (.key_cache).
 func CountKeys(pki string) (k Keys, err error) {
 	var faults []error
 	for name, n := range map[string]*int{
@@ -111,8 +109,8 @@ func countFiles(dir string) (int, error) {
 	}
 }
 
-// PortFree reports whether address (ip:port) could be listened on, and if not
-// by whom it is held as far as can be told.
+// PortFree returns nil if a program could listen on address (ip:port). The error names the holder
+// of the port, as far as it can be found.
 func PortFree(address string) error {
 	ln, err := net.Listen("tcp", address)
 	if err == nil {
@@ -127,17 +125,16 @@ func PortFree(address string) error {
 	return fmt.Errorf("%w: %s", errPortInUse, address)
 }
 
-// errPortInUse is what [PortFree] wraps when somebody else listens.
+// errPortInUse is in the chain of [PortFree]'s error when another program listens.
 var errPortInUse = errors.New("address in use")
 
-// IsTaken reports whether an error of [PortFree] says that another program has the port.
+// IsTaken reports whether an error of [PortFree] means that another program has the port.
 func IsTaken(err error) bool {
 	return errors.Is(err, errPortInUse) || errors.Is(err, syscall.EADDRINUSE)
 }
 
-// holder finds the process that listens where address would: its inode in
-// /proc/net/tcp*, then the process with that socket open. Empty when it
-// cannot be told.
+// holder returns the process that listens where address would: its inode in /proc/net/tcp*, then
+// the process with that socket open. It returns "" if that is unknown.
 func holder(address string) string {
 	want, err := netip.ParseAddrPort(address)
 	if err != nil {

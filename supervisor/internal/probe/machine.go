@@ -17,7 +17,7 @@ import (
 	"saltern/supervisor/keyuse"
 )
 
-// Machine is what a machine knows about itself, in clear; see [keyuse.Kind].
+// Machine has a machine's facts about itself, in clear; see [keyuse.Kind].
 type Machine map[keyuse.Kind]string
 
 // LookAtMachine reads what the machine is, below root ("" or "/"). dataDir is the node's
@@ -51,7 +51,7 @@ func (m Machine) Facts(certificate string) keyuse.Facts {
 	return facts
 }
 
-// firstLine is that of a small file; "" when it cannot be read.
+// firstLine returns the first line of a small file, or "" if it cannot be read.
 func firstLine(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -65,7 +65,7 @@ func firstLine(path string) string {
 var sameForMany = []string{"", "00000000-0000-0000-0000-000000000000",
 	"ffffffff-ffff-ffff-ffff-ffffffffffff", "03000200-0400-0500-0006-000700080009"}
 
-// boardUUID is what the firmware calls the machine (SMBIOS, System Information).
+// boardUUID returns the firmware's ID of the machine (SMBIOS, System Information).
 func boardUUID(root string) string {
 	uuid := strings.ToLower(firstLine(filepath.Join(root, DMI, "product_uuid")))
 	if slices.Contains(sameForMany, uuid) {
@@ -74,8 +74,8 @@ func boardUUID(root string) string {
 	return uuid
 }
 
-// diskSerial is the serial number of the disk with a directory; "" when it says none, or
-// the file system is on no single disk.
+// diskSerial returns the serial number of the disk with a directory, or "" if the disk has none,
+// or the file system is on no single disk.
 func diskSerial(root, dir string) string {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -101,12 +101,13 @@ func diskSerial(root, dir string) string {
 	return ""
 }
 
-// everyonesSerial are the serial numbers that hypervisors give the disks of each machine, the
-// copy's as well: QEMU's (hw/ide/core.c), and the names of drives that Proxmox gives it.
+// everyonesSerial matches serial numbers that hypervisors give to the disks of every machine,
+// including copies: QEMU's (hw/ide/core.c), and Proxmox's names of drives.
 var everyonesSerial = regexp.MustCompile(`(^|[^0-9A-Za-z])(QM[0-9]{5}|drive-[a-z]+[0-9]+)$`)
 
-// cardAddresses are the hardware addresses of the network cards that are a device; of a machine
-// that has none, such as a container, that of the interface with the node's address.
+// cardAddresses returns the hardware addresses of the network cards that are a device. For a
+// machine without one, such as a container, it returns that of the interface with the node's
+// address.
 func cardAddresses(root, address string) string {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -177,11 +178,11 @@ func HasAddress(address string) (bool, error) {
 	return false, nil
 }
 
-// Announce has the other machines of an IPv4 network learn anew which machine has an address
-// of this one. The kernel asks the whole network for a neighbour that it does not know, with
-// this machine's hardware address, and whoever hears that takes it over (RFC 826). There is
-// no address to ask for in the smallest networks, and nothing is done for IPv6, where an
-// address that another machine has is not used (RFC 4862, 5.4).
+// Announce makes the other machines of an IPv4 network learn again which machine has an address
+// of this one. The kernel asks the whole network for a neighbour that it does not know, with this
+// machine's hardware address, and each machine that hears that records it (RFC 826). The smallest
+// networks have no address to ask for. For IPv6, Announce does nothing: an address that another
+// machine has is not used there (RFC 4862, 5.4).
 func Announce(address string) error {
 	own, err := netip.ParseAddr(address)
 	if err != nil || !own.Is4() {
@@ -207,10 +208,10 @@ func Announce(address string) error {
 	return nil
 }
 
-// discardPort is that of a service which answers nothing (RFC 863).
+// discardPort is the port of a service that never answers (RFC 863).
 const discardPort = 9
 
-// networkOf is the network of an address of this machine; the zero value when it has none.
+// networkOf returns the network of an address of this machine, or a zero Prefix if it has none.
 func networkOf(own netip.Addr) (netip.Prefix, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
@@ -239,7 +240,8 @@ func strangerIn(network netip.Prefix, own netip.Addr) netip.Addr {
 	}
 }
 
-// addressOf is an address of an interface with its network; the zero value for others.
+// addressOf returns an address of an interface with its network, or a zero Prefix for other
+// kinds.
 func addressOf(a net.Addr) netip.Prefix {
 	n, ok := a.(*net.IPNet)
 	if !ok {

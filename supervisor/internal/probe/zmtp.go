@@ -1,7 +1,6 @@
-// Package probe observes what a node depends on: whether a master answers,
-// who holds a port, how full a disk is, whether the clock is disciplined, how
-// many keys there are. Every observation is bounded in time and size and
-// changes nothing.
+// Package probe observes what a node depends on: whether a master answers, which program holds a
+// port, how full a disk is, whether the clock is disciplined, how many keys there are. Every
+// observation is bounded in time and size and changes nothing.
 package probe
 
 import (
@@ -17,19 +16,19 @@ import (
 	"saltern/internal/control"
 )
 
-// errJoining is returned by [Ping] for a master that answers but says that it
-// is not ready to serve (a cluster member that is still joining).
+// errJoining is [Ping]'s error for a master that answers but is not ready to serve (a cluster
+// member that is still joining).
 var errJoining = errors.New("master is still joining its cluster")
 
-// UnwellError is returned by [Ping] for a master that answers and says what is wrong with
-// it: the text is its own.
+// UnwellError is [Ping]'s error for a master that reports what is wrong with it. The text is the
+// master's own.
 type UnwellError string
 
 // Error implements error.
 func (e UnwellError) Error() string { return string(e) }
 
-// ErrSilent is returned for a peer that took the connection and then said nothing
-// in time. A connection that was not made, refused or closed is not silence.
+// ErrSilent means that the peer accepted the connection and then sent nothing in time. A
+// connection that failed, was refused or was closed is not silence.
 var ErrSilent = errors.New("timed out")
 
 // Limits of one probe: a master's answer to a ping is a few dozen bytes.
@@ -43,10 +42,9 @@ const (
 // the clear request every Salt master echoes (salt/master.py, ClearFuncs.ping).
 const pingPayload = "\x83\xa3enc\xa5clear\xa4load\x81\xa3cmd\xa4ping\xa7version\x03"
 
-// Ping asks a master for a sign of life: it does the ZMTP 3.0 handshake
-// (RFC 23, NULL mechanism) as a REQ peer and sends Salt's clear `ping`.
-// address is host:port of the request port. It takes at most 3 s unless ctx
-// ends before.
+// Ping asks a master for a sign of life: it makes the ZMTP 3.0 handshake (RFC 23, NULL mechanism)
+// as a REQ peer and sends Salt's clear `ping`. address is host:port of the request port. It takes
+// at most 3 s unless ctx ends before.
 func Ping(ctx context.Context, address string) error {
 	c, err := dialZMTP(ctx, address, "REQ")
 	if err != nil {
@@ -184,7 +182,7 @@ func readFrame(r io.Reader) (flags byte, body []byte, err error) {
 	return head[0], body, err
 }
 
-// silence is clean for an error of a connection that was made.
+// silence is shortenError for a connection that was established.
 func silence(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Timeout() {
 		return ErrSilent
@@ -192,8 +190,7 @@ func silence(err error) error {
 	return shortenError(err)
 }
 
-// shortenError takes the repetition out of the network errors that end up in a
-// status line.
+// shortenError removes the repetition from network errors that end up in a status line.
 func shortenError(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		switch {

@@ -50,7 +50,8 @@ var (
 // be a data directory.
 var system = [...]string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc",
 	"/root", "/run", "/sbin", "/srv", "/sys", "/tmp",
-	"/usr/bin", "/usr/lib", "/usr/local", "/usr/sbin", "/usr/share", "/var/backups", "/var/cache", "/var/lib", "/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool", "/var/tmp"}
+	"/usr/bin", "/usr/lib", "/usr/local", "/usr/sbin", "/usr/share", "/var/backups", "/var/cache", "/var/lib",
+	"/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool", "/var/tmp"}
 
 // New finds what to remove of a node with these settings, whose file is config. It changes
 // nothing. An error says what has to be done before.
