@@ -157,17 +157,18 @@ func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now f
 		missedPort: &resendPort{},
 	}
 
+	// Each step uses what the steps before it have opened.
 	for _, open := range []func(context.Context) error{
 		m.openDirs,
-		m.openCluster,
-		m.openSecrets,
-		m.openPublish,
-		m.openKeys,
-		m.openCallers,
-		m.openStores,
-		m.openBus,
-		m.openServices,
-		m.openDoors,
+		m.openCluster,  // own identity, or the cluster's; the folder of keys; the shared job cache
+		m.openSecrets,  // the identity, and the keys of the cluster
+		m.openPublish,  // the secrets; in a cluster its hooks
+		m.openKeys,     // the folder of keys; the subscriptions on the publish port; the secrets
+		m.openCallers,  // nothing of the steps before
+		m.openStores,   // the cluster, for the job cache and the repositories
+		m.openBus,      // nothing of the steps before; earlier steps fire no events
+		m.openServices, // all of the above
+		m.openDoors,    // all of the above, since from here on requests come
 	} {
 		if err := open(ctx); err != nil {
 			return nil, errors.Join(err, m.Close())
@@ -180,9 +181,15 @@ func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now f
 func (m *Master) openDirs(context.Context) error {
 	c := m.cfg
 	for dir, mode := range map[string]os.FileMode{
-		c.PKIDir: 0o700, c.CacheDir: 0o750, c.SockDir: 0o755,
-		filepath.Join(c.CacheDir, "jobs"): 0o750, filepath.Join(c.CacheDir, "proc"): 0o750, filepath.Join(c.CacheDir, "minions"): 0o750,
-		filepath.Join(c.CacheDir, "sessions"): 0o700, filepath.Join(c.CacheDir, "publish_auth"): 0o700,
+		c.PKIDir:   0o700,
+		c.CacheDir: 0o750,
+		c.SockDir:  0o755,
+
+		filepath.Join(c.CacheDir, "jobs"):         0o750,
+		filepath.Join(c.CacheDir, "proc"):         0o750,
+		filepath.Join(c.CacheDir, "minions"):      0o750,
+		filepath.Join(c.CacheDir, "sessions"):     0o700,
+		filepath.Join(c.CacheDir, "publish_auth"): 0o700,
 	} {
 		if err := os.MkdirAll(dir, mode); err != nil {
 			return fmt.Errorf("create the folders of the master: %w", err)
@@ -496,7 +503,7 @@ func (m *Master) onKeyChange(c keys.Change) {
 	}
 }
 
-// fire puts an event on the bus.
+// fire puts an event on the bus. Before openBus it does nothing.
 func (m *Master) fire(tag string, data *value.Map) {
 	if m.bus == nil {
 		return
