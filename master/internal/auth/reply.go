@@ -71,8 +71,8 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 	return &answer{s.signedMap(m, r.sigAlgo), v.act, true, process}
 }
 
-// fromOwnAddress reports whether an id last proved itself from this address. It is true when that
-// is not known.
+// fromOwnAddress reports whether an id last proved itself from this address. Without Presence it is
+// true.
 func (s *Service) fromOwnAddress(id string, from netip.AddrPort) bool {
 	if s.cfg.Presence == nil {
 		return true

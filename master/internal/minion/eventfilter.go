@@ -159,8 +159,8 @@ func startsJID(s string) bool { return len(s) >= 20 && strings.Trim(s[:20], "012
 var mastersFields = []string{"minions", "missing", "error", "syndic", "resource_id"}
 
 // ownData makes sure that an event's data speaks for its sender only. An id at the top becomes the
-// sender's. In the event of a job, fields of a master are removed, and unless it is a return, so is
-// a result.
+// sender's. In the event of a job the fields of a master and a result are removed: a return comes
+// by a request of its own.
 func ownData(id, tag string, data any) *value.Map {
 	m, ok := data.(*value.Map)
 	if !ok {

@@ -229,8 +229,8 @@ func (h *Handler) KnownStarts(most int) []cluster.Start {
 	return h.member.Started.All(most, h.member.now())
 }
 
-// PeerLost schedules resends for the subscriptions of a lost peer, and hands the jobs that it took
-// over to the shared folder.
+// PeerLost schedules resends for the subscriptions of a lost peer, and hands its jobs of which this
+// master has copies over to the shared folder.
 func (h *Handler) PeerLost(peer string, heard time.Time) {
 	h.cfg.Missed.PeerLost(peer, heard)
 	h.cfg.Jobs.PeerLost(peer)

@@ -146,8 +146,8 @@ func NewResender(cfg ResenderConfig) *Resender {
 	}
 }
 
-// OnSubscribe is a hook of the publish port. Of a connection with zmq_filtering only the first
-// topic counts.
+// OnSubscribe is a hook of the publish port. Of a connection with zmq_filtering only the topic
+// "broadcast" counts, not that of its minion.
 func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	if topic != "" && topic != "broadcast" {
 		return

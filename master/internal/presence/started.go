@@ -18,7 +18,7 @@ const (
 	// sameStart is how close two notices of a start without a token must be to count as one.
 	sameStart = 5 * time.Second
 	// KnownFor is after how long every master knows of a process. A master that has not heard of it
-	// by then was lost for so long that no job waits there for the process.
+	// by then was separated for so long that no job waits there for the process.
 	KnownFor = 90 * time.Second
 )
 
