@@ -125,6 +125,11 @@ func TestVirtualAddress(t *testing.T) {
 		return now
 	}
 
+	// inTime holds, where times are held, how long a host that vanished may keep a minion away (S1).
+	inTime := func(t *testing.T, began time.Time) {
+		t.Helper()
+		strictly(t, "the minion answers", time.Since(began), 15*time.Second)
+	}
 	t.Run("drained", func(t *testing.T) {
 		h := holder(t, nodes)
 		began := time.Now()
@@ -145,6 +150,7 @@ func TestVirtualAddress(t *testing.T) {
 		net.Cut(t, h.Addr)
 		h.Kill()
 		moved(t, h, began)
+		inTime(t, began)
 		net.Forget(h.Addr, virtual)
 		net.Mend(t, h.Addr)
 		h.Launch(all)
@@ -198,6 +204,7 @@ func TestVirtualAddress(t *testing.T) {
 		began := time.Now()
 		net.Cut(t, h.Addr)
 		now := moved(t, h, began)
+		inTime(t, began)
 		net.Mend(t, h.Addr)
 		h.WaitReady(t, 3)
 
@@ -211,6 +218,17 @@ func TestVirtualAddress(t *testing.T) {
 		began := time.Now()
 		net.Deafen(t, h.Addr)
 		moved(t, h, began)
+		inTime(t, began)
+		net.Unbar(t, h.Addr)
+		h.WaitReady(t, 3)
+		holder(t, nodes)
+	})
+	t.Run("is heard by nobody", func(t *testing.T) { // S1: it announces the address by ARP all the same
+		h := holder(t, nodes)
+		began := time.Now()
+		net.Mute(t, h.Addr)
+		moved(t, h, began)
+		inTime(t, began)
 		net.Unbar(t, h.Addr)
 		h.WaitReady(t, 3)
 		holder(t, nodes)

@@ -21,6 +21,11 @@ const (
 	Fall       = 2
 
 	checkTakes = 5 * time.Second
+
+	// announceEvery is how often the node that has the address says so to its network. One that
+	// nobody hears any more does the same until it gives the address up, so that machines
+	// may have learnt its place last. They would keep to it until they doubt it.
+	announceEvery = 2 * time.Second
 )
 
 // Config has the values of keepalived's configuration on one node.
@@ -64,7 +69,7 @@ global_defs {
     enable_script_security
     vrrp_check_unicast_src
     vrrp_garp_master_delay 1
-    vrrp_garp_master_refresh 30
+    vrrp_garp_master_refresh {{.Announce}}
 }
 
 vrrp_script fit {
@@ -134,6 +139,7 @@ func Render(c Config) ([]byte, error) {
 	d := map[string]any{
 		"Node":      c.Node,
 		"Check":     strings.Join(c.Check, " "),
+		"Announce":  int(announceEvery.Seconds()),
 		"Every":     int(CheckEvery.Seconds()),
 		"Fall":      Fall,
 		"Takes":     int(checkTakes.Seconds()),
