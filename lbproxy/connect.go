@@ -251,7 +251,7 @@ func (l *loop) adoptDial(s *session, tag int8) {
 	}
 
 	if s.member.sendsHeader {
-		l.holdBytes(&s.half[sideClient], s.appendHeader(make([]byte, 0, 64), 0))
+		l.holdBytes(&s.half[sideClient], s.appendHeader(make([]byte, 0, 64), l.now))
 	}
 
 	l.proxy.sessionLog.sessionOpened(s, l)

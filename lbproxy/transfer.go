@@ -24,6 +24,13 @@ import (
 // their reasons. It does not apply to sessions that were moved to drain or relieve a master.
 const restFor = 5 * time.Second
 
+// givenWithin is how soon a master has sent a session again what that missed before it came
+// (master/internal/presence, givenWithin). One that ends before may not have done so.
+const givenWithin = 15 * time.Second
+
+// lostWithin is how soon a session is moved after the last word of a master that is lost.
+const lostWithin = 10 * time.Second
+
 // movable reports whether another master could go on with the session.
 func (s *session) movable() bool {
 	up, down := &s.half[sideClient], &s.half[sideBackend]
@@ -64,6 +71,11 @@ func (l *loop) transfer(s *session, why ending) bool {
 
 	if s.replay == nil {
 		s.replay = l.newReplay()
+	}
+
+	down := &s.half[sideBackend]
+	if s.moved && l.now-s.connectedAt < int64(givenWithin) {
+		down.lastRead = min(down.lastRead, s.connectedAt-int64(lostWithin)) // what it lacked then it may lack still
 	}
 
 	s.replay.moving = true
@@ -126,7 +138,7 @@ func (l *loop) beginGreeting(s *session) {
 	down.eof = false
 	k.greeting, k.toMaster = k.greeting[:0], k.toMaster[:0]
 	if s.member.sendsHeader {
-		k.toMaster = s.appendHeader(k.toMaster, time.Duration(l.now-down.lastRead))
+		k.toMaster = s.appendHeader(k.toMaster, l.now)
 	}
 
 	if s.prelude != nil {
@@ -144,13 +156,16 @@ func (l *loop) beginGreeting(s *session) {
 }
 
 // appendHeader appends the PROXY header. For a session that moves it tells a master of ours how
-// long the minion may have missed what was published.
-func (s *session) appendHeader(b []byte, silent time.Duration) []byte {
+// long the minion may have missed what was published, and how long ago it came.
+func (s *session) appendHeader(b []byte, now int64) []byte {
 	client, here := s.client.addrPort(), localAddr(int(s.fd[sideClient]))
 	if s.toldNothing() {
 		return proxyproto.Append(b, client, here) // a new session
 	}
-	return proxyproto.AppendMoved(b, client, here, silent)
+	return proxyproto.AppendMoved(b, client, here, proxyproto.Move{
+		Silent: time.Duration(now - s.half[sideBackend].lastRead),
+		Age:    time.Duration(now - s.acceptedAt),
+	})
 }
 
 // exchangeGreeting sends what the client has said, and reads the master's greeting. It reads no

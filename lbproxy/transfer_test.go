@@ -302,42 +302,72 @@ func TestSubscriberMoves(t *testing.T) {
 	}
 }
 
-// TestMovedIsTold: the next master is told for how long the last one had said nothing, a master
-// with which a session begins nothing of the kind.
+// tells gives a publisher that passes on what the headers of its sessions say: whether a
+// session was moved, what it may lack for at least so long, and how old it is.
+func tells(t *testing.T, least time.Duration, told chan<- string) *desk {
+	d := &desk{act: says}
+	d.fake = newFake(t, "127.0.0.1:0", func(c net.Conn) {
+		var b bytes.Buffer
+		src, err := proxyproto.Read(io.TeeReader(c, &b))
+		if err != nil {
+			return
+		}
+		if src.IsValid() {
+			m, moved := proxyproto.Moved(b.Bytes())
+			within := func(d time.Duration) bool { return d >= least && d < least+20*time.Second }
+			told <- fmt.Sprintf("moved %t, silent %t, aged %t", moved, within(m.Silent), within(m.Age))
+		}
+		d.talk(c, "PUB")
+	})
+	return d
+}
+
+// TestMovedIsTold: the next master is told for how long the last one had said nothing, and how
+// old the session is, a master with which a session begins nothing of the kind.
 func TestMovedIsTold(t *testing.T) {
 	t.Parallel()
 	const silent = 300 * time.Millisecond
 	told := make(chan string, 8)
-	behind := func() *desk {
-		d := &desk{act: says}
-		d.fake = newFake(t, "127.0.0.1:0", func(c net.Conn) {
-			var b bytes.Buffer
-			src, err := proxyproto.Read(io.TeeReader(c, &b))
-			if err != nil {
-				return
-			}
-
-			if src.IsValid() {
-				age, moved := proxyproto.Moved(b.Bytes())
-				told <- fmt.Sprintf("moved %t, silent %t", moved, age >= silent && age < silent+20*time.Second)
-			}
-
-			d.talk(c, "PUB")
-		})
-
-		return d
-	}
-
-	a, b := behind(), behind()
+	a, b := tells(t, silent, told), tells(t, silent, told)
 	_, addr := two(t, Publish, a, b, func(c *Config) { c.Frontends[0].ProxyV2 = true })
 	c, r := subscribed(t, addr)
 	await.Holds(t, silent, "no word of the move", func() bool { return len(told) == 1 })
 	a.stop()
 	gets(t, c, r, "job for \x01one")
 
-	for _, want := range []string{"moved false, silent false", "moved true, silent true"} {
+	for _, want := range []string{"moved false, silent false, aged false", "moved true, silent true, aged true"} {
 		if got := <-told; got != want {
 			t.Errorf("told %q, not %q", got, want)
+		}
+	}
+}
+
+// TestMovedTwiceIsTold: what a session may lack from before a move it may lack still when the
+// master to which it was moved ends at once: that one may not have given it yet.
+func TestMovedTwiceIsTold(t *testing.T) {
+	t.Parallel()
+	const silent = 300 * time.Millisecond
+	told := make(chan string, 8)
+	a, b := tells(t, silent, told), tells(t, silent, told)
+	p, addr := two(t, Publish, a, b, func(c *Config) {
+		c.Frontends[0].ProxyV2 = true
+		c.Rebalance = Rebalance{Off: true, Rate: 1, Quiet: 20 * time.Millisecond}
+	})
+	c, r := subscribed(t, addr)
+	await.Holds(t, silent, "no word of the move", func() bool { return len(told) == 1 })
+	for _, from := range []string{"b0", "b1"} {
+		if err := p.Drain(from); err != nil {
+			t.Fatal(err)
+		}
+		gets(t, c, r, "job for \x01one")
+		if err := p.Undrain(from); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-told // it began
+	for _, to := range []string{"b1", "b0"} {
+		if got := <-told; got != "moved true, silent true, aged true" {
+			t.Errorf("%s was told %q", to, got)
 		}
 	}
 }

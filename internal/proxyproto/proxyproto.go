@@ -4,6 +4,7 @@
 package proxyproto
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,10 +24,23 @@ const (
 	maxBody = 2048 // addresses and TLVs; more is refused
 
 	// movedType is a type that section 2.2.5 leaves to applications. The value begins with
-	// movedName, since others use the type for things of theirs.
+	// movedName or beganName, since others use the type for things of theirs, and ends with
+	// milliseconds.
 	movedType = 0xe5
 	movedName = "saltern moved"
+	beganName = "saltern began"
+
+	// AgeUnknown is the age of a connection of which the balancer does not tell it.
+	AgeUnknown = math.MaxUint32 * time.Millisecond
 )
+
+// Move is of a connection that goes on with what another server began.
+type Move struct {
+	// Silent is the time within which what other servers sent may not have come.
+	Silent time.Duration
+	// Age is how long ago the client began the connection, AgeUnknown at most.
+	Age time.Duration
+}
 
 var errHeader = errors.New("bad PROXY v2 header")
 
@@ -96,41 +110,63 @@ func addresses(b []byte) int {
 }
 
 // Moved looks into a whole header, which [Parse] takes, whether the connection goes on with
-// what another server began, and for how long that one had said nothing to the client: what
-// it sent within this time may not have come. Our own balancer says so, see [AppendMoved].
-func Moved(b []byte) (silent time.Duration, ok bool) {
+// what another server began. Our own balancer says so, see [AppendMoved].
+func Moved(b []byte) (m Move, ok bool) {
 	told := addresses(b)
 	if told == 0 {
-		return 0, false
+		return Move{}, false
 	}
 
+	m.Age = AgeUnknown
 	for rest := b[Fixed+told:]; len(rest) >= 3; {
 		n := int(binary.BigEndian.Uint16(rest[1:]))
 		if n > len(rest)-3 {
 			break
 		}
 
-		if v := rest[3 : 3+n]; rest[0] == movedType && n == len(movedName)+4 &&
-			string(v[:len(movedName)]) == movedName {
-			return time.Duration(binary.BigEndian.Uint32(v[len(movedName):])) * time.Millisecond, true
+		if rest[0] == movedType {
+			if d, is := duration(rest[3:3+n], movedName); is {
+				m.Silent = d
+				ok = true
+			}
+			if d, is := duration(rest[3:3+n], beganName); is {
+				m.Age = d
+			}
 		}
 
 		rest = rest[3+n:]
 	}
 
-	return 0, false
+	if !ok {
+		return Move{}, false
+	}
+	return m, true
+}
+
+// duration reads the value of one of our parts.
+func duration(value []byte, name string) (d time.Duration, is bool) {
+	text, is := bytes.CutPrefix(value, []byte(name))
+	if !is || len(text) != 4 {
+		return 0, false
+	}
+	return time.Duration(binary.BigEndian.Uint32(text)) * time.Millisecond, true
 }
 
 // AppendMoved is [Append] for a connection that [Moved] is to be known of. Other servers
-// skip that part, as they do what they do not know.
-func AppendMoved(b []byte, src, dst netip.AddrPort, silent time.Duration) []byte {
+// skip those parts, as they do what they do not know.
+func AppendMoved(b []byte, src, dst netip.AddrPort, m Move) []byte {
 	at := len(b)
 	b = Append(b, src, dst)
-	b = append(b, movedType, 0, byte(len(movedName)+4))
-	b = append(b, movedName...)
-	b = binary.BigEndian.AppendUint32(b, uint32(min(max(silent.Milliseconds(), 0), math.MaxUint32)))
+	b = appendDuration(b, movedName, m.Silent)
+	b = appendDuration(b, beganName, m.Age)
 	binary.BigEndian.PutUint16(b[at+14:], uint16(len(b)-at-Fixed))
 	return b
+}
+
+func appendDuration(b []byte, name string, d time.Duration) []byte {
+	b = append(b, movedType, 0, byte(len(name)+4))
+	b = append(b, name...)
+	return binary.BigEndian.AppendUint32(b, uint32(min(max(d.Milliseconds(), 0), math.MaxUint32)))
 }
 
 // Append writes the header for a connection from src to dst. Addresses of

@@ -52,28 +52,33 @@ func TestMoved(t *testing.T) {
 		{v4, -time.Second, 0},
 		{v4, 1 << 62, (1<<32 - 1) * time.Millisecond},
 	} {
-		b := AppendMoved([]byte("before"), src, c.dst, c.silent)[len("before"):]
+		b := AppendMoved([]byte("before"), src, c.dst, Move{Silent: c.silent, Age: c.silent})[len("before"):]
 		if got, err := Parse(b); err != nil || got != src {
 			t.Errorf("%v: read %v, %v", c, got, err)
 		}
-		if got, ok := Moved(b); !ok || got != c.want {
+		if got, ok := Moved(b); !ok || got != (Move{c.want, c.want}) {
 			t.Errorf("%v: %v %v", c, got, ok)
 		}
 	}
 
-	moved := AppendMoved(nil, src, v4, time.Second)
-	mark := string(moved[Fixed+12:])
+	moved := AppendMoved(nil, src, v4, Move{time.Second, time.Minute})
+	parts := string(moved[Fixed+12:])
+	end := 3 + len(movedName) + 4
+	mark, began := parts[:end], parts[end:]
 	for name, tlvs := range map[string]string{
 		"none": "", "another's": "\xe5\x00\x02hi", "cut": mark[:len(mark)-1], "short": "\xe5\x00", "of no length": "\xe5\x00\x00",
-		"longer than what is left": "\x04\xff\xff" + mark,
+		"longer than what is left": "\x04\xff\xff" + mark, "how old it is": began,
 	} {
 		if d, ok := Moved(with(src, v4, tlvs)); ok {
 			t.Errorf("%s: moved after %v", name, d)
 		}
 	}
 
-	if d, ok := Moved(with(src, v4, "\x04\x00\x03abc\xe5\x00\x02hi"+mark)); !ok || d != time.Second {
-		t.Errorf("behind others: %v %v", d, ok)
+	if d, ok := Moved(with(src, v4, "\x04\x00\x03abc\xe5\x00\x02hi"+mark)); !ok || d != (Move{time.Second, AgeUnknown}) {
+		t.Errorf("behind others, of a balancer that tells no age: %v %v", d, ok)
+	}
+	if d, ok := Moved(with(src, v4, began+mark)); !ok || d != (Move{time.Second, time.Minute}) {
+		t.Errorf("the other way round: %v %v", d, ok)
 	}
 
 	if _, ok := Moved([]byte(Local)); ok {
@@ -121,7 +126,7 @@ func FuzzProxyHeader(f *testing.F) {
 	f.Add(Append(nil, netip.MustParseAddrPort("1.2.3.4:5"), netip.MustParseAddrPort("6.7.8.9:10")))
 	f.Add(Append(nil, netip.MustParseAddrPort("[::1]:5"), netip.MustParseAddrPort("6.7.8.9:10")))
 	f.Add([]byte(Local))
-	f.Add(AppendMoved(nil, netip.MustParseAddrPort("1.2.3.4:5"), netip.MustParseAddrPort("6.7.8.9:10"), time.Second))
+	f.Add(AppendMoved(nil, netip.MustParseAddrPort("1.2.3.4:5"), netip.MustParseAddrPort("6.7.8.9:10"), Move{time.Second, time.Minute}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, err := BodyLen(b)
 		if err == nil && (n < 0 || n > maxBody) {
@@ -133,10 +138,10 @@ func FuzzProxyHeader(f *testing.F) {
 			return
 		}
 
-		silent, _ := Moved(b)
-		moved := AppendMoved(nil, ap, netip.MustParseAddrPort("[::1]:1"), silent)
-		if got, ok := Moved(moved); !ok || got != silent {
-			t.Fatalf("%v became %v, %v", silent, got, ok)
+		move, _ := Moved(b)
+		moved := AppendMoved(nil, ap, netip.MustParseAddrPort("[::1]:1"), move)
+		if got, ok := Moved(moved); !ok || got != move {
+			t.Fatalf("%v became %v, %v", move, got, ok)
 		}
 
 		again, err := Parse(moved)

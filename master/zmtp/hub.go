@@ -256,14 +256,16 @@ func (h *hub) shakeHands(m *member) (counted bool, err error) {
 	trusted := h.trusted(m)
 	proxied := false
 	if trusted {
-		src, missing, err := readProxy(m.reader)
+		told, err := readProxy(m.reader)
 		if err != nil {
 			return false, err
 		}
 
-		if proxied = src.IsValid(); proxied {
+		if proxied = told.src.IsValid(); proxied {
 			m.peer.Via = m.peer.Remote.Addr()
-			m.peer.Remote, m.peer.Missing = src, missing
+			m.peer.Remote = told.src
+			m.peer.Missing = told.missing
+			m.peer.Began = told.began
 		}
 	}
 

@@ -98,6 +98,9 @@ type Peer struct {
 	// when that master was last heard. What it sent since then may be lost. Otherwise it is the
 	// zero value.
 	Missing time.Time
+	// Began is, of such a connection, when the client connected to the proxy, or long ago if the
+	// proxy does not tell.
+	Began time.Time
 	// Answered is set for a subscriber that gets PINGs with a TTL: when the last PING was made that
 	// it answered, or when it connected. What was published before has reached it. Otherwise it is
 	// the zero value.

@@ -7,37 +7,45 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// readProxy reads a PROXY header if the first byte announces one. src is invalid without a header,
-// or with one that keeps the address of the connection. missing is set if a balancer moved the
-// connection here: it may lack what was sent to it since then.
-func readProxy(r *reader) (src netip.AddrPort, missing time.Time, err error) {
+// proxyTold is what a PROXY header says of a connection.
+type proxyTold struct {
+	// src is invalid without a header, or with one that keeps the address of the connection.
+	src netip.AddrPort
+	// missing and began are those of [Peer].
+	missing, began time.Time
+}
+
+// readProxy reads a PROXY header if the first byte announces one.
+func readProxy(r *reader) (p proxyTold, err error) {
 	b, err := r.peek(1)
 	if err != nil || b[0] != proxyproto.Signature[0] {
-		return src, missing, err
+		return p, err
 	}
 
 	if b, err = r.peek(proxyproto.Fixed); err != nil {
-		return src, missing, unexpected(err)
+		return p, unexpected(err)
 	}
 
 	size, err := proxyproto.BodyLen(b)
 	if err != nil {
-		return src, missing, violation("%v", err)
+		return p, violation("%v", err)
 	}
 
 	size += proxyproto.Fixed
 	if b, err = r.peek(size); err != nil {
-		return src, missing, unexpected(err)
+		return p, unexpected(err)
 	}
 
-	if src, err = proxyproto.Parse(b); err != nil {
-		return src, missing, violation("%v", err)
+	if p.src, err = proxyproto.Parse(b); err != nil {
+		return p, violation("%v", err)
 	}
 
-	if silent, moved := proxyproto.Moved(b); moved {
-		missing = time.Now().Add(-silent)
+	if move, moved := proxyproto.Moved(b); moved {
+		now := time.Now()
+		p.missing = now.Add(-move.Silent)
+		p.began = now.Add(-move.Age)
 	}
 
 	r.skip(size)
-	return src, missing, nil
+	return p, nil
 }

@@ -42,7 +42,7 @@ func TestProxyHeader(t *testing.T) {
 	}{
 		"v4":          {good, proxyV4.String()},
 		"v4 with tlv": {proxyHeader(1, 0x11, proxyAddrs(proxyV4, proxyTo4, "\x04\x00\x02xx")), proxyV4.String()},
-		"moved":       {proxyproto.AppendMoved(nil, proxyV4, proxyTo4, 5*time.Second), proxyV4.String()},
+		"moved":       {proxyproto.AppendMoved(nil, proxyV4, proxyTo4, proxyproto.Move{Silent: 5 * time.Second, Age: 7 * time.Second}), proxyV4.String()},
 		"v6":          {proxyHeader(1, 0x21, proxyAddrs(proxyV6, proxyTo6, "")), proxyV6.String()},
 		"v4 in v6":    {proxyHeader(1, 0x21, proxyAddrs(mapped, proxyTo6, "")), "192.0.2.9:1"},
 		"local":       {proxyHeader(0, 0, nil), ""},
@@ -83,6 +83,9 @@ func TestProxyHeader(t *testing.T) {
 				if away := time.Since(q.Missing); q.Missing.IsZero() != (name != "moved") ||
 					name == "moved" && (away < 5*time.Second || away > 5*time.Second+patience) {
 					t.Errorf("may miss what was said since %v", q.Missing)
+				}
+				if before := q.Missing.Sub(q.Began); name == "moved" && before != 2*time.Second {
+					t.Errorf("it began %v before", before)
 				}
 			case <-time.After(patience):
 				t.Fatal("no connection")

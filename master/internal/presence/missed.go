@@ -37,7 +37,8 @@ const (
 // Marks give the same result in any order and however often they are repeated.
 //
 // A subscription that a load balancer moved here says by itself what it has missed. It uses up no
-// mark.
+// mark, unless it began so lately that the master it has left may not have sent it what it missed
+// before.
 type Missed struct {
 	mu            sync.Mutex
 	base          time.Time // base is the time from which markStep counts.
@@ -79,19 +80,23 @@ func newMissed() *Missed {
 	}
 }
 
-// Arrive notes a new subscription, and reports whether it may have missed something.
-func (m *Missed) Arrive(from netip.Addr, id uint64, now time.Time) (Arrival, bool) {
+// Arrive notes a new subscription, and reports whether it may have missed something. began is when
+// its minion came, which is before now if it came to another master first.
+func (m *Missed) Arrive(from netip.Addr, id uint64, began, now time.Time) (Arrival, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pruneMarks(from, now)
 	a := Arrival{ID: id, At: now, Since: now}
-	if list := m.marks[from]; len(list) > 0 {
-		a.Since = list[0].Since
+	first := slices.IndexFunc(m.marks[from], func(x Mark) bool { return began.Before(x.Until) })
+	if first >= 0 {
+		a.Since = m.marks[from][first].Since
 	}
+
 	if m.arrivalCount < maxArrivals { // an earlier mark may come
 		m.arrivals[from] = append(m.arrivals[from], a)
 		m.arrivalCount++
 	}
+
 	return a, a.Since.Before(now) && m.allowRound(from, now)
 }
 
@@ -179,7 +184,7 @@ func (m *Missed) allowRound(from netip.Addr, now time.Time) bool {
 	return true
 }
 
-// Pending returns the marks that are in force.
+// Pending returns the marks that are in force, and those that count for who has come already.
 func (m *Missed) Pending(now time.Time) map[netip.Addr][]Mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,7 +198,7 @@ func (m *Missed) Pending(now time.Time) map[netip.Addr][]Mark {
 
 func (m *Missed) pruneMarks(from netip.Addr, now time.Time) {
 	before := m.marks[from]
-	list := slices.DeleteFunc(before, func(x Mark) bool { return !now.Before(x.Until) })
+	list := slices.DeleteFunc(before, func(x Mark) bool { return !now.Before(x.Until.Add(givenWithin)) })
 	m.markCount += len(list) - len(before)
 	if len(list) == 0 {
 		delete(m.marks, from)

@@ -40,7 +40,7 @@ func TestMissed(t *testing.T) {
 			m := newMissed()
 			var since time.Time
 			if tt.came > 0 {
-				if a, missed := m.Arrive(tt.from, 1, at(tt.came)); missed {
+				if a, missed := m.Arrive(tt.from, 1, at(tt.came), at(tt.came)); missed {
 					t.Errorf("%+v", a)
 				}
 			}
@@ -50,7 +50,7 @@ func TestMissed(t *testing.T) {
 			}
 
 			if tt.came == 0 {
-				if a, missed := m.Arrive(tt.from, 1, at(tt.comes)); missed {
+				if a, missed := m.Arrive(tt.from, 1, at(tt.comes), at(tt.comes)); missed {
 					since = a.Since
 				}
 			}
@@ -103,8 +103,8 @@ func TestMarksAreTheSameInAnyOrder(t *testing.T) {
 		}
 
 		for _, second := range []float64{25, 61, 70, 80, 81} {
-			x, missed := one.Arrive(addressA, 1, at(second))
-			y, also := other.Arrive(addressA, 1, at(second))
+			x, missed := one.Arrive(addressA, 1, at(second), at(second))
+			y, also := other.Arrive(addressA, 1, at(second), at(second))
 			if missed != also || !x.Since.Equal(y.Since) {
 				t.Fatalf("at %v: %+v %v, and %+v %v; of %v", second, x, missed, y, also, told)
 			}
@@ -121,7 +121,7 @@ func TestThreeStormsInAMinute(t *testing.T) {
 		now := at(float64(15 * storm))
 		m.Mark(addressA, Mark{Since: now.Add(-5 * time.Second), Until: now.Add(returnWithin), Crowd: crowd}, now)
 		for i := range crowd {
-			if _, missed := m.Arrive(addressA, uint64(storm*crowd+i), now.Add(time.Second)); !missed {
+			if _, missed := m.Arrive(addressA, uint64(storm*crowd+i), now.Add(time.Second), now.Add(time.Second)); !missed {
 				t.Fatalf("storm %d: minion %d is given nothing", storm, i)
 			}
 		}
@@ -136,7 +136,7 @@ func TestMissedBounds(t *testing.T) {
 	mark := Mark{Since: now.Add(-time.Second), Until: now.Add(returnWithin), Crowd: 1}
 	for i := range maxMarks + 100 {
 		m.Mark(addr(i), mark, now)
-		m.Arrive(addr(1<<20+i), uint64(i), now)
+		m.Arrive(addr(1<<20+i), uint64(i), now, now)
 	}
 
 	if m.markCount != maxMarks || m.arrivalCount != maxArrivals || m.refusedRounds != 100 {
@@ -145,7 +145,7 @@ func TestMissedBounds(t *testing.T) {
 
 	given := 0
 	for i := range 1000 { // somebody who subscribes again and again
-		if _, missed := m.Arrive(addr(7), uint64(i), now); missed {
+		if _, missed := m.Arrive(addr(7), uint64(i), now, now); missed {
 			given++
 		}
 	}
@@ -177,7 +177,7 @@ func TestMarksAreSorted(t *testing.T) {
 	if !slices.IsSortedFunc(m.marks[addressA], func(a, b Mark) int { return a.Since.Compare(b.Since) }) {
 		t.Errorf("%v", m.marks[addressA])
 	}
-	if a, missed := m.Arrive(addressA, 1, at(32)); !missed || a.Since.After(at(-5)) ||
+	if a, missed := m.Arrive(addressA, 1, at(32), at(32)); !missed || a.Since.After(at(-5)) ||
 		a.Since.Before(at(-5).Add(-markStep)) {
 		t.Errorf("%+v %v", a, missed)
 	}

@@ -37,7 +37,10 @@ const (
 	// restarted minions of which nothing is known here. waitStep is how often that is checked.
 	waitForStarts = 3 * time.Second
 	waitStep      = 100 * time.Millisecond
-	maxResends    = 1 << 16
+	// givenWithin is how soon, at the latest, an arrival has been sent what it missed: there is
+	// waitForStarts, and a crowd that comes at once takes its time (lbproxy, givenWithin).
+	givenWithin = 15 * time.Second
+	maxResends  = 1 << 16
 )
 
 // Peers are the other masters of the cluster.
@@ -169,14 +172,7 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 		return
 	}
 
-	var a Arrival
-	missed := !p.Missing.IsZero()
-	if missed {
-		a = Arrival{ID: p.ID, At: now, Since: p.Missing.Add(-lossMargin)}
-	} else {
-		a, missed = k.missed.Arrive(l.from, p.ID, now)
-	}
-
+	a, missed := k.arrive(p, l.from, now)
 	if heard := away.heard.Add(-lossMargin); absent && heard.Before(a.Since) {
 		a.Since, missed = heard, true // its load balancer did not hear us either
 	}
@@ -184,6 +180,24 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	if missed {
 		k.queueResend(a)
 	}
+}
+
+// arrive returns what a new subscription may have missed.
+func (k *Resender) arrive(p zmtp.Peer, from netip.Addr, now time.Time) (a Arrival, missed bool) {
+	if p.Missing.IsZero() {
+		return k.missed.Arrive(from, p.ID, now, now)
+	}
+
+	a = Arrival{ID: p.ID, At: now, Since: p.Missing.Add(-lossMargin)}
+	if now.Sub(p.Began) < givenWithin {
+		// The master that it has left may have ended before it sent it what it missed when it came.
+		before, owed := k.missed.Arrive(from, p.ID, p.Began, now)
+		if owed {
+			a.Since = minTime(a.Since, before.Since)
+		}
+	}
+
+	return a, true
 }
 
 // OnDisconnect is a hook of the publish port. Which side ended the subscription does not matter: a

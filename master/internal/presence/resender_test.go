@@ -152,6 +152,40 @@ func TestMovedTakesNoMark(t *testing.T) {
 	}
 }
 
+// TestMovedBeforeItWasGivenWhatItMissed: the master that had to give a subscription what it
+// missed when it came may die before. Then the load balancer moves it, and the next master
+// gives it that. One that came long ago was given it, and takes no mark.
+func TestMovedBeforeItWasGivenWhatItMissed(t *testing.T) {
+	for name, row := range map[string]struct {
+		began, now float64
+		since      float64 // what is missing
+	}{
+		"it has just come":                              {began: 48, now: 50, since: 10},
+		"the minute was over when it moved":             {began: 65, now: 72, since: 10},
+		"the minute was over when it came":              {began: 71, now: 72, since: 72 - 2 - 5},
+		"it came so long ago that it has been given it": {began: 30, now: 50, since: 50 - 2 - 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(nil)
+			d.now = at(10)
+			d.PeerCutOff([]cluster.Cut{{From: addressA, Since: at(10), Until: at(70), Crowd: 1}})
+			d.now = at(row.now)
+			d.checkSilent()
+			d.OnSubscribe(zmtp.Peer{
+				ID:      1,
+				Remote:  netip.AddrPortFrom(addressA, 1),
+				Via:     balancer,
+				Missing: at(row.now - 2),
+				Began:   at(row.began),
+			}, "")
+			due := d.due()
+			if len(due) != 1 || !due[0].Equal(at(row.since)) {
+				t.Errorf("what is missing: since %v, not %v", due, at(row.since))
+			}
+		})
+	}
+}
+
 // TestFrozenBalancer: subscriptions that answer no PING count as cut, though their connection
 // stays, once and from their last answer on; who comes back by another way is given what was
 // published meanwhile (S5).

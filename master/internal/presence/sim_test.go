@@ -48,6 +48,13 @@ type simMaster struct {
 	heard    map[int]time.Time // other nodes
 	linked   map[int]bool
 	known    map[int]int // the life of another master that was linked last
+	slow     []simDue
+}
+
+// simDue is what a subscription is given later: its master waits for others, or has many to give it to.
+type simDue struct {
+	to Arrival
+	at time.Time
 }
 
 type simNode struct {
@@ -78,6 +85,8 @@ type simSession struct {
 	life     int
 	process  int
 	since    time.Time
+	began    time.Time // when the minion came to the load balancer
+	lacks    time.Time // since when it may lack what masters before sent; zero: there were none
 	heard    time.Time // when the master's bytes came through last
 	answered time.Time
 	atMinion bool // the minion has it
@@ -256,10 +265,22 @@ func (m *simMaster) run(look bool) {
 	}
 
 	m.again.tellPeers()
+	m.slow = slices.DeleteFunc(m.slow, func(d simDue) bool {
+		due := !m.w.now.Before(d.at)
+		if due {
+			m.again.resend(context.Background(), d.to)
+		}
+		return due
+	})
 	for {
 		select {
 		case a := <-m.again.resent:
-			m.again.resend(context.Background(), a)
+			if m.w.r.IntN(2) == 0 {
+				m.again.resend(context.Background(), a)
+				continue
+			}
+			wait := time.Duration(m.w.r.Int64N(int64(waitForStarts)))
+			m.slow = append(m.slow, simDue{to: a, at: m.w.now.Add(wait)})
 			continue
 		case r := <-m.again.late:
 			_ = m.again.publishNarrowed(context.Background(), r)
@@ -373,7 +394,8 @@ var simKey = func() crypt.Key {
 }()
 
 // subscribe opens a session at a master by way of a load balancer.
-func (w *simWorld) subscribe(k *simMinion, lb, master int, missing time.Time) *simSession {
+// before is the one that it goes on with; nil: it begins.
+func (w *simWorld) subscribe(k *simMinion, lb, master int, before *simSession) *simSession {
 	w.subs++
 	m := w.nodes[master].m
 	s := &simSession{
@@ -393,8 +415,15 @@ func (w *simWorld) subscribe(k *simMinion, lb, master int, missing time.Time) *s
 	m.subs[s.id] = s
 	w.sessions[s.id] = s
 	k.sub = s
-	if missing.IsZero() {
+	s.began = w.now
+	if before == nil {
 		k.pinged = w.now
+	} else {
+		s.began = before.began
+		s.lacks = before.heard
+		if w.now.Sub(before.since) < givenWithin && !before.lacks.IsZero() {
+			s.lacks = minTime(s.lacks, before.lacks)
+		}
 	}
 
 	w.note("%s comes to master %d by %d", k.id, master, lb)
@@ -402,9 +431,9 @@ func (w *simWorld) subscribe(k *simMinion, lb, master int, missing time.Time) *s
 		ID:      s.id,
 		Remote:  netip.AddrPortFrom(k.addr, 1),
 		Via:     w.nodes[lb].addr,
-		Missing: missing,
-	},
-		"")
+		Missing: s.lacks,
+		Began:   s.began,
+	}, "")
 
 	return s
 }
@@ -663,7 +692,7 @@ func (w *simWorld) balancers() {
 			w.end(s)
 		}
 
-		w.subscribe(s.minion, s.lb, to, s.heard)
+		w.subscribe(s.minion, s.lb, to, s)
 	}
 }
 
@@ -742,7 +771,7 @@ func (w *simWorld) live(k *simMinion) {
 
 	if k.sub == nil {
 		if at = w.backend(lb, -1); at >= 0 {
-			w.subscribe(k, lb, at, time.Time{})
+			w.subscribe(k, lb, at, nil)
 		}
 		return
 	}
