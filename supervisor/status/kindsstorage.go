@@ -164,7 +164,7 @@ func storageKinds() []Kind {
 			Code:      MirrorBehind,
 			Severity:  Warning,
 			Title:     "this node serves files for minions that may be old",
-			Next:      "it recovers by itself when the shared volume answers again",
+			Next:      "it recovers by itself when the shared volume answers again, or when all that is new is copied",
 			DependsOn: []Code{VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum, StorageUnusable},
 			Visible:   10 * time.Second,
 		},

@@ -32,6 +32,7 @@ type copier struct {
 	listAll     bool                   // the next pass lists all directories again
 	askEach     bool                   // the next pass asks the volume for each file's attributes
 	clockSpread time.Duration          // how far clocks of nodes are known to differ
+	step        func()                 // called whenever a pass has got on; nil: nobody wants to know
 }
 
 // copied describes one file of the copy.
@@ -59,6 +60,24 @@ func (s mirrorSpec) indexPath() string {
 
 func newCopier(spec mirrorSpec) *copier {
 	return &copier{spec: spec, source: mountRoot{path: spec.Source}}
+}
+
+// gotOn reports that a pass does not stand still.
+func (c *copier) gotOn() {
+	if c.step != nil {
+		c.step()
+	}
+}
+
+// stepping reports with each write that a pass gets on.
+type stepping struct {
+	to     io.Writer
+	copier *copier
+}
+
+func (s stepping) Write(b []byte) (int, error) {
+	s.copier.gotOn()
+	return s.to.Write(b)
 }
 
 // checkSource refuses a source that is no mounted volume, unless Any is set.

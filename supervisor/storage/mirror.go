@@ -97,10 +97,10 @@ const (
 	mirrorLook   = 500 * time.Millisecond // at the mark
 	mirrorRest   = 5
 	mirrorMost   = time.Minute
-	// mirrorFirst limits the first pass, which copies everything, mirrorPass the later
-	// ones.
-	mirrorFirst = 30 * time.Minute
-	mirrorPass  = 2 * time.Minute
+	// mirrorHangs is how long a pass may stand still. As a whole it may take any time: what
+	// it copied is of no use until it ends, so that a pass that is ended because it is long
+	// would begin anew for ever.
+	mirrorHangs = 2 * time.Minute
 	// mirrorStale is the age at which a copy becomes a problem.
 	mirrorStale = 30 * time.Second
 	// A caller of newest waits for newestPasses times the length of the last pass, at
@@ -238,18 +238,13 @@ func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 	return m.asOf, err
 }
 
-// beginPass counts a pass and returns its time limit. whole reports whether a caller
-// waits for it.
-func (m *mirror) beginPass(now time.Time) (limit time.Duration, whole bool) {
+// beginPass counts a pass. whole reports whether a caller waits for it.
+func (m *mirror) beginPass(now time.Time) (whole bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.passesBegun++
 	m.beganAt = now
-	limit = mirrorPass
-	if m.completedAt.IsZero() {
-		limit = mirrorFirst
-	}
-	return limit, m.wantedPass >= m.passesBegun
+	return m.wantedPass >= m.passesBegun
 }
 
 // endPass wakes the callers that wait for a pass, and records its outcome. first reports
@@ -310,11 +305,11 @@ func (m *mirror) keepCopying(
 		}
 
 		begun := time.Now()
-		limit, whole := m.beginPass(begun)
+		whole := m.beginPass(begun)
 		if wanted() {
 			mark, _ = watched()
 			var r mirrorReport
-			err := m.child.ask(ctx, limit, m.question(whole), &r)
+			err := m.child.ask(ctx, mirrorHangs, m.question(whole), &r)
 			wait = min(max(wait, mirrorRest*time.Since(begun)), mirrorMost)
 			if err != nil {
 				wait, mark = p.every, 0
@@ -357,10 +352,14 @@ func (m *mirror) question(whole bool) mirrorQuestion {
 
 // state returns the end of the newest complete pass, its report, and why there is no
 // newer one.
-func (m *mirror) state() (time.Time, mirrorReport, string) {
+func (m *mirror) state() (at time.Time, did mirrorReport, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.completedAt, m.report, m.fault
+	why = m.fault
+	if why == "" && !m.beganAt.IsZero() {
+		why = "files are being copied since " + m.beganAt.UTC().Format("15:04:05 UTC")
+	}
+	return m.completedAt, m.report, why
 }
 
 // mirrorChild runs one pass for each question.
@@ -372,6 +371,7 @@ func mirrorChild(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 
 	c := newCopier(spec)
+	c.step = tellSteps(out)
 	return serveLines(in, out, func(line []byte) (any, error) {
 		var q mirrorQuestion
 		if err := json.Unmarshal(line, &q); err != nil {

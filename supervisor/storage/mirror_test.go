@@ -1,8 +1,13 @@
 package storage
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -108,5 +113,54 @@ func TestMirrorFresh(t *testing.T) {
 
 	if err := m.waitForNew(limit); err == nil {
 		t.Error("fresh without a volume")
+	}
+}
+
+// A pass tells of each file, of each part of a large one, and of each that comes into place.
+func TestPassTellsThatItGetsOn(t *testing.T) {
+	const files, large = 300, 8 << 20
+	from := t.TempDir()
+	tree := filepath.Join(from, "srv/salt")
+	if err := os.MkdirAll(tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range files {
+		size := i
+		if i == 0 {
+			size = large
+		}
+		if err := os.WriteFile(filepath.Join(tree, fmt.Sprint(i)), make([]byte, size), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := mirrorSpec{
+		Source: from,
+		Dest:   t.TempDir(),
+		Trees:  []string{"srv/salt"},
+		Any:    true,
+		Stage:  stageDir,
+	}
+
+	var steps int
+	c := newCopier(spec)
+	c.step = func() { steps++ }
+	const parts = large / (32 << 10)                              // as io.Copy takes them
+	for _, least := range []int{files*4 + parts - 1, files * 2} { // listed, written, placed, swept; then listed and swept
+		steps = 0
+		if _, err := c.runPass(); err != nil {
+			t.Fatal(err)
+		}
+		if steps < least {
+			t.Errorf("a pass made %d steps, at least %d are expected", steps, least)
+		}
+	}
+
+	var out bytes.Buffer
+	if code := mirrorChild([]string{spec.argument()}, strings.NewReader("{}\n"), &out, io.Discard); code != 0 {
+		t.Errorf("the child ended with %d", code)
+	}
+	step, answer, _ := strings.Cut(out.String(), "\n")
+	if step != "" || !strings.Contains(answer, `"files":300`) {
+		t.Errorf("the child wrote %q", out.String())
 	}
 }

@@ -199,6 +199,10 @@ func TestWaiting(t *testing.T) {
 			m.table.Nodes[0].Storage = nodes.ArbiterStorage
 		}, ""},
 		{"no copy", func(m *Manager) { m.mirror.completedAt = time.Time{} }, "first copy"},
+		{"the first copy is being made", func(m *Manager) {
+			m.mirror.completedAt = time.Time{}
+			m.mirror.beganAt = time.Date(2026, 3, 1, 4, 5, 6, 0, time.UTC)
+		}, "first copy of the files for minions (files are being copied since 04:05:06 UTC)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := good(t)

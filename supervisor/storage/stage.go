@@ -57,6 +57,7 @@ func (w *walk) placeStaged() error { return w.placeEach(func(stagedFile) {}) }
 // placeEach puts what was staged into place, and calls placed after each file.
 func (w *walk) placeEach(placed func(stagedFile)) error {
 	for _, d := range w.stagedDirs {
+		w.gotOn()
 		if err := w.makeDir(d.rel, d.like); err != nil {
 			return err
 		}
@@ -64,6 +65,7 @@ func (w *walk) placeEach(placed func(stagedFile)) error {
 
 	slices.SortStableFunc(w.staged, func(a, b stagedFile) int { return cmp.Compare(a.changed, b.changed) })
 	for _, f := range w.staged {
+		w.gotOn()
 		if err := w.replaceBy(f.from, f.to); err != nil {
 			return err
 		}

@@ -64,6 +64,7 @@ func (w *walk) copyTree(rel string, depth int) error {
 
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
+		w.gotOn()
 		w.report.Files++
 		if w.report.Files > mirrorMaxEntries || w.report.Bytes > mirrorMaxBytes {
 			return fmt.Errorf("more than %d files or %d GiB: this is not copied", mirrorMaxEntries, mirrorMaxBytes>>30)
@@ -456,7 +457,7 @@ func (w *walk) writeCopy(f *os.File, tmp, rel string, like fs.FileInfo) (hash st
 	}
 
 	sum := sha256.New()
-	n, err = io.Copy(io.MultiWriter(watch.Writer(out), sum), io.LimitReader(f, mirrorMaxBytes))
+	n, err = io.Copy(stepping{io.MultiWriter(watch.Writer(out), sum), w.copier}, io.LimitReader(f, mirrorMaxBytes))
 	if err == nil {
 		err = w.sameOwner(tmp, rel, like, nil)
 	}
@@ -543,6 +544,7 @@ func (w *walk) removeExtra(rel string) error {
 	}
 
 	for _, e := range entries {
+		w.gotOn()
 		p := path.Join(rel, e.Name())
 		if !keep[e.Name()] {
 			if _, ours := w.known[p]; w.spec.OnlyOwn && !ours ||

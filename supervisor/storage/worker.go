@@ -50,6 +50,7 @@ type liveChild struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan []byte
+	steps chan struct{} // the child got on
 	done  chan struct{} // reaped
 }
 
@@ -63,7 +64,8 @@ var errStuck = fmt.Errorf("%w: it holds a call of before", errHangs)
 const maxAnswer = 1 << 20
 
 // ask sends one question and decodes the answer into reply. The child answers
-// {"error": …} when the question could not be answered.
+// {"error": …} when the question could not be answered. limit is for how long it may stand
+// still: one that tells of its steps may take longer.
 func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,33 +99,42 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	select {
-	case line, ok := <-live.lines:
-		<-sent
-		if !ok {
+	for {
+		select {
+		case line, ok := <-live.lines:
+			<-sent
+			return w.decodeAnswer(line, ok, reply)
+		case <-live.steps:
+			timer.Reset(limit)
+		case <-timer.C:
 			w.kill()
-			return errors.New("the helper ended")
-		}
-
-		var fault struct {
-			Error string `json:"error"`
-		}
-		if err := errors.Join(json.Unmarshal(line, &fault), json.Unmarshal(line, reply)); err != nil {
+			return fmt.Errorf("%w: no answer within %v", errHangs, limit)
+		case <-ctx.Done():
 			w.kill()
-			return fmt.Errorf("the helper answered with something else: %w", err)
+			return ctx.Err()
 		}
-		if fault.Error != "" {
-			return errors.New(fault.Error)
-		}
-
-		return nil
-	case <-timer.C:
-		w.kill()
-		return fmt.Errorf("%w: no answer within %v", errHangs, limit)
-	case <-ctx.Done():
-		w.kill()
-		return ctx.Err()
 	}
+}
+
+// decodeAnswer decodes what a child answered. there is false when it ended instead.
+func (w *worker) decodeAnswer(line []byte, there bool, reply any) error {
+	if !there {
+		w.kill()
+		return errors.New("the helper ended")
+	}
+
+	var fault struct {
+		Error string `json:"error"`
+	}
+	if err := errors.Join(json.Unmarshal(line, &fault), json.Unmarshal(line, reply)); err != nil {
+		w.kill()
+		return fmt.Errorf("the helper answered with something else: %w", err)
+	}
+	if fault.Error != "" {
+		return errors.New(fault.Error)
+	}
+
+	return nil
 }
 
 // kill kills the child and remembers it until it has ended.
@@ -191,23 +202,61 @@ func startChild(command []string) (*liveChild, error) {
 		return nil, fmt.Errorf("start the helper: %w", err)
 	}
 
-	c := &liveChild{cmd: cmd, in: in, lines: make(chan []byte, 1), done: make(chan struct{})}
+	c := &liveChild{
+		cmd:   cmd,
+		in:    in,
+		lines: make(chan []byte, 1),
+		steps: make(chan struct{}, 1),
+		done:  make(chan struct{}),
+	}
 	go func() {
 		defer close(c.done)
-		s := bufio.NewScanner(out)
-		s.Buffer(nil, maxAnswer)
-		for s.Scan() {
-			select {
-			case c.lines <- slices.Clone(s.Bytes()):
-			default: // nobody asked: it is left out
-			}
-		}
-
-		close(c.lines)
+		c.hear(out)
 		_ = cmd.Wait() // how it ended is of no use
 	}()
 
 	return c, nil
+}
+
+// hear passes on what a child writes, until it ends: an empty line is a step, any other an
+// answer.
+func (c *liveChild) hear(out io.Reader) {
+	defer close(c.lines)
+	s := bufio.NewScanner(out)
+	s.Buffer(nil, maxAnswer)
+	for s.Scan() {
+		if len(s.Bytes()) == 0 {
+			select {
+			case c.steps <- struct{}{}:
+			default: // there is one already
+			}
+
+			continue
+		}
+
+		select {
+		case c.lines <- slices.Clone(s.Bytes()):
+		default: // nobody asked: it is left out
+		}
+	}
+}
+
+// stepEvery is how often a child tells that it gets on.
+const stepEvery = time.Second
+
+// tellSteps returns what a child calls at each step of a long answer, from one goroutine, so
+// that its parent knows that it gets on. Most calls cost a look at the clock.
+func tellSteps(out io.Writer) func() {
+	var told time.Time
+	return func() {
+		now := time.Now()
+		if now.Sub(told) < stepEvery {
+			return
+		}
+
+		told = now
+		_, _ = out.Write([]byte("\n")) // a parent that is gone ends the child
+	}
 }
 
 // serveLines is the child's side: it answers each line of in with a line, until in

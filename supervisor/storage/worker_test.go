@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"saltern/test/await"
@@ -25,6 +27,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "as-helper" {
 		os.Exit(serveLines(os.Stdin, os.Stdout, func(line []byte) (any, error) {
 			switch s := string(line); {
+			case strings.Contains(s, "steps"):
+				tellSteps(os.Stdout)()
+				_, _ = io.Copy(io.Discard, os.Stdin)
 			case strings.Contains(s, "hang"):
 				_, _ = io.Copy(io.Discard, os.Stdin) // an empty select may be found to be a deadlock
 			case strings.Contains(s, "fault"):
@@ -83,6 +88,51 @@ func TestWorker(t *testing.T) {
 	if _, err := askUntil(t, func() (int, error) { return ask("d", plenty) }); err != nil {
 		t.Errorf("after a child that hung and was killed: %v", err)
 	}
+	if _, err := ask("steps", 50*time.Millisecond); !errors.Is(err, errHangs) {
+		t.Errorf("a child that hangs after its first step: %v", err)
+	}
+}
+
+// nowhere takes what a child would be asked.
+type nowhere struct{ io.Writer }
+
+func (nowhere) Close() error { return nil }
+
+// A child may take any time for its answer while it tells that it gets on: a limit for the
+// whole of it would be one for how much there is to do.
+func TestLongAnswerOfAChildThatGetsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 2 * time.Minute
+		child := &liveChild{
+			in:    nowhere{io.Discard},
+			lines: make(chan []byte, 1),
+			steps: make(chan struct{}, 1),
+		}
+		heard, out := io.Pipe()
+		var both sync.WaitGroup
+		both.Go(func() { child.hear(heard) })
+		both.Go(func() {
+			defer out.Close()
+			step := tellSteps(out)
+			for pause := range limit / time.Second {
+				step()
+				step() // at once again: it is not told
+				time.Sleep(pause * time.Second)
+			}
+			if _, err := io.WriteString(out, `{"pid": 7}`+"\n"); err != nil {
+				t.Error(err)
+			}
+		})
+
+		w := worker{child: child}
+		var reply struct{ PID int }
+		began := time.Now()
+		err := w.ask(t.Context(), limit, "a", &reply)
+		if took := time.Since(began); err != nil || reply.PID != 7 || took < 10*limit {
+			t.Errorf("an answer of many steps: %v after %v, %+v", err, took, reply)
+		}
+		both.Wait()
+	})
 }
 
 // askUntil asks again while the last child is being reaped.
