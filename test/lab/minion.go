@@ -24,6 +24,8 @@ type Minion struct {
 	host        string
 	said        map[string]int // how often it had printed what [Minion.SaidAgain] was asked for
 	faults      int            // of Salt's, for which it was restarted
+	spoken      int            // how many lines of its own it had printed when it was last looked
+	spokeAt     time.Time      // when there were more than before
 }
 
 // StartMinion starts a minion of a version that uses the node. options are
@@ -95,15 +97,25 @@ func (m *Minion) Untangle(t testing.TB) bool {
 	return true
 }
 
-// SilentSince is when the minion last printed something. One with master_alive_interval prints
-// a line at each look, so that only one whose loop hangs is silent for longer.
+// ofJob is a word of a job's process: it waits for the minion to send its return, and says so
+// half a minute after the minion's loop hangs.
+const ofJob = "The minion failed to return the job information"
+
+// SilentSince is when the minion had last printed something by itself, at the times of the
+// calls. One with master_alive_interval prints a line at each look, so that only one whose loop hangs is
+// silent for longer.
 func (m *Minion) SilentSince(t testing.TB) time.Time {
 	t.Helper()
-	st, err := os.Stat(m.Log)
+	text, err := os.ReadFile(m.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return st.ModTime()
+	lines := strings.Count(string(text), "\n") - strings.Count(string(text), ofJob)
+	if lines != m.spoken {
+		m.spoken = lines
+		m.spokeAt = time.Now()
+	}
+	return m.spokeAt
 }
 
 // SaidAgain reports whether the minion has printed a text since it was last asked for it.
