@@ -298,6 +298,10 @@ e2e-import: build bench-swarm deps-salt ## a tree of ten years from Salt's maste
 e2e-volume: build deps-salt ## whole nodes on a real shared volume with real minions: replace, leave, remove, recover, an arbiter, backup and restore, an import, what 303 minions tell, 200 changes applied at once (SALTERN_ROUNDS) (by hand, as root)
 	$(GO) test -tags 'e2e appliance' -count=1 -timeout 95m -parallel 1 -run '^TestApplianceVolume' -v ./test/e2e/
 
+.PHONY: e2e-many-files
+e2e-many-files: build deps-salt ## jobs with the newest files while more and more files lie on a real shared volume, and how long bringing what is new takes (by hand, as root; FILES="2000 10000 40000")
+	SALTERN_FILES="$(or $(FILES),2000 10000 40000)" $(GO) test -tags 'e2e appliance' -count=1 -timeout 90m -run '^TestApplianceVolumeManyFiles$$' -v ./test/e2e/
+
 .PHONY: e2e-mixed
 e2e-mixed: build deps-salt ## from a cluster of Salt's masters to ours and back, two masters of both kinds, holding the times of a quiet machine (by hand)
 	SALTERN_STRICT=1 $(GO) test -tags 'e2e mixed' -count=1 -timeout 60m -parallel 3 -run '^(TestMixed|TestTopolog|TestMigration)' -v ./test/e2e/
