@@ -10,8 +10,16 @@ import (
 
 // writeMetrics prints a status in Prometheus' text format, version 0.0.4.
 func writeMetrics(w io.Writer, st *Status) error {
-	var b prometheus.Page
-	head, one := b.Family, b.Single
+	var page prometheus.Page
+	addProxyMetrics(&page, st)
+	addFrontendMetrics(&page, st)
+	addBackendMetrics(&page, st)
+	_, err := page.WriteTo(w)
+	return err
+}
+
+func addProxyMetrics(page *prometheus.Page, st *Status) {
+	one := page.Single
 	one("saltern_lb_loops", "gauge", "Event loops.", st.Loops)
 	one("saltern_lb_sessions", "gauge", "Sessions now.", st.Sessions)
 	one("saltern_lb_descriptors_budget", "gauge", "Descriptors that sessions may use.", st.FDs.Budget)
@@ -26,11 +34,13 @@ func writeMetrics(w io.Writer, st *Status) error {
 	one("saltern_lb_kept_bytes", "gauge", "Bytes kept of requests that wait for their answers.", st.Kept)
 	one("saltern_lb_requests_not_kept_total", "counter",
 		"Requests too large to be kept for another backend.", st.Unkept)
+}
 
+func addFrontendMetrics(page *prometheus.Page, st *Status) {
 	frontends := func(name, kind, help string, v func(*FrontendStatus) any) {
-		head(name, kind, help)
+		page.Family(name, kind, help)
 		for i := range st.Frontends {
-			b.Sample(name, v(&st.Frontends[i]), "frontend", st.Frontends[i].Name)
+			page.Sample(name, v(&st.Frontends[i]), "frontend", st.Frontends[i].Name)
 		}
 	}
 
@@ -44,11 +54,11 @@ func writeMetrics(w io.Writer, st *Status) error {
 		"Sources refused within the last five minutes.",
 		func(f *FrontendStatus) any { return f.LimitedSources })
 	reasons := func(name, help string, v func(*FrontendStatus) map[string]uint64) {
-		head(name, "counter", help)
+		page.Family(name, "counter", help)
 		for i := range st.Frontends {
 			m := v(&st.Frontends[i])
 			for _, k := range slices.Sorted(maps.Keys(m)) {
-				b.Sample(name, m[k], "frontend", st.Frontends[i].Name, "reason", k)
+				page.Sample(name, m[k], "frontend", st.Frontends[i].Name, "reason", k)
 			}
 		}
 	}
@@ -57,13 +67,15 @@ func writeMetrics(w io.Writer, st *Status) error {
 		func(f *FrontendStatus) map[string]uint64 { return f.Refused })
 	reasons("saltern_lb_frontend_ended_total", "Sessions ended, by reason.",
 		func(f *FrontendStatus) map[string]uint64 { return f.Ended })
+}
 
+func addBackendMetrics(page *prometheus.Page, st *Status) {
 	ports := func(name, kind, help string, v func(*BackendStatus, *PortStatus) any) {
-		head(name, kind, help)
+		page.Family(name, kind, help)
 		for i := range st.Backends {
 			for j := range st.Backends[i].Ports {
 				p := &st.Backends[i].Ports[j]
-				b.Sample(name, v(&st.Backends[i], p), "backend", st.Backends[i].Name, "frontend", p.Frontend)
+				page.Sample(name, v(&st.Backends[i], p), "backend", st.Backends[i].Name, "frontend", p.Frontend)
 			}
 		}
 	}
@@ -97,9 +109,6 @@ func writeMetrics(w io.Writer, st *Status) error {
 		func(_ *BackendStatus, p *PortStatus) any { return p.Failed })
 	ports("saltern_lb_backend_check_seconds", "gauge", "Smoothed time of a check.",
 		func(_ *BackendStatus, p *PortStatus) any { return p.CheckTime.Seconds() })
-	_, err := b.WriteTo(w)
-
-	return err
 }
 
 func gaugeOf(b bool) int {

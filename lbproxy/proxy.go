@@ -152,26 +152,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer closers()
 
 	faults := make(chan error, 64)
-	for range p.cfg.Loops {
-		if err := p.addLoop(faults); err != nil {
-			p.closeListeners()
-			p.stopLoops()
-			return err
-		}
-	}
-
-	first := p.allLoops()[0]
-	var listenErr error
-	first.runAndWait(func() {
-		for _, ln := range p.listeners {
-			listenErr = errors.Join(listenErr, first.listen(ln))
-		}
-	})
-
-	if listenErr != nil {
+	if err := p.startLoops(faults); err != nil {
 		p.closeListeners()
 		p.stopLoops()
-		return fmt.Errorf("watch listeners: %w", listenErr)
+		return err
 	}
 
 	checks, stopChecks := context.WithCancel(side)
@@ -186,6 +170,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.retired = true
 	p.mu.Unlock()
 
+	first := p.allLoops()[0]
 	first.runAndWait(first.unlisten)
 	if p.metrics != nil {
 		_ = p.metrics.Close() // the new process waits for the address
@@ -198,6 +183,29 @@ func (p *Proxy) Run(ctx context.Context) error {
 	stopChecks()
 	p.stopLoops()
 	return err
+}
+
+// startLoops starts the event loops and makes the first one accept connections.
+func (p *Proxy) startLoops(faults chan<- error) error {
+	for range p.cfg.Loops {
+		if err := p.addLoop(faults); err != nil {
+			return err
+		}
+	}
+
+	first := p.allLoops()[0]
+	var err error
+	first.runAndWait(func() {
+		for _, ln := range p.listeners {
+			err = errors.Join(err, first.listen(ln))
+		}
+	})
+
+	if err != nil {
+		return fmt.Errorf("watch listeners: %w", err)
+	}
+
+	return nil
 }
 
 // Ready is closed when the proxy listens.

@@ -97,11 +97,15 @@ func addrOf(sa *unix.RawSockaddrAny) netip.AddrPort {
 func fillAddr(sa *unix.RawSockaddrAny, ap netip.AddrPort) uint32 {
 	if ap.Addr().Is4() {
 		s := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
-		s.Family, s.Port, s.Addr = unix.AF_INET, swapPort(ap.Port()), ap.Addr().As4()
+		s.Family = unix.AF_INET
+		s.Port = swapPort(ap.Port())
+		s.Addr = ap.Addr().As4()
 		return unix.SizeofSockaddrInet4
 	}
 	s := (*unix.RawSockaddrInet6)(unsafe.Pointer(sa))
-	s.Family, s.Port, s.Addr = unix.AF_INET6, swapPort(ap.Port()), ap.Addr().As16()
+	s.Family = unix.AF_INET6
+	s.Port = swapPort(ap.Port())
+	s.Addr = ap.Addr().As16()
 	return unix.SizeofSockaddrInet6
 }
 

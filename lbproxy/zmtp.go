@@ -63,28 +63,7 @@ func (t *tracker) feed(b []byte) {
 		case trackLost:
 			return
 		case trackGreeting:
-			if t.remaining == 0 {
-				t.remaining = greetingLen
-			}
-
-			at := greetingLen - int(t.remaining)
-			for at < greetingLen && len(b) > 0 {
-				if (at == 0 && b[0] != 0xff) || (at == 9 && b[0] != 0x7f) || (at == 10 && b[0] != versionMajor) {
-					t.giveUp()
-					return
-				}
-
-				if at == 11 {
-					t.marks |= minorMark(b[0])
-				}
-
-				at++
-				b = b[1:]
-			}
-
-			if t.remaining = uint64(greetingLen - at); t.remaining == 0 {
-				t.state = trackFlags
-			}
+			b = t.feedGreeting(b)
 		case trackFlags:
 			f := b[0]
 			b = b[1:]
@@ -137,6 +116,35 @@ func (t *tracker) feed(b []byte) {
 			t.passBody(n)
 		}
 	}
+}
+
+// feedGreeting parses bytes of the greeting and returns those behind it.
+func (t *tracker) feedGreeting(b []byte) []byte {
+	if t.remaining == 0 {
+		t.remaining = greetingLen
+	}
+
+	at := greetingLen - int(t.remaining)
+	for at < greetingLen && len(b) > 0 {
+		if (at == 0 && b[0] != 0xff) || (at == 9 && b[0] != 0x7f) || (at == 10 && b[0] != versionMajor) {
+			t.giveUp()
+			return nil
+		}
+
+		if at == 11 {
+			t.marks |= minorMark(b[0])
+		}
+
+		at++
+		b = b[1:]
+	}
+
+	t.remaining = uint64(greetingLen - at)
+	if t.remaining == 0 {
+		t.state = trackFlags
+	}
+
+	return b
 }
 
 // minorMark returns the mark of a minor version.
