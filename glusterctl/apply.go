@@ -63,103 +63,139 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 		progress = func(Event) {}
 	}
 
-	d := plan.Desired
-	approved := map[string]bool{}
+	a := &application{
+		controller: c,
+		desired:    plan.Desired,
+		progress:   progress,
+		approved:   map[string]bool{},
+		runs:       map[string]int{},
+	}
 	for _, s := range plan.Steps {
-		approved[s.ID] = true
+		a.approved[s.ID] = true
 	}
 
-	runs := map[string]int{}
-	var last string    // the step that ran last
-	var failing string // the step that is tried again
-	var since time.Time
-	var healers error // why self-heal daemons do not start; nil when that has not happened
 	for {
-		obs, err := c.observe(ctx, d, look{running: true})
+		obs, err := c.observe(ctx, a.desired, look{running: true})
 		if err != nil {
 			return fmt.Errorf("observe the pool: %w", err)
 		}
 
-		if healers != nil {
+		if a.healers != nil {
 			obs.Processes = slices.DeleteFunc(obs.Processes,
 				func(p cli.Process) bool { return p.Name == "" && !p.Online })
 		}
 
-		now := NewPlan(obs, d)
-		if len(now.Steps) == 0 {
-			if len(now.Refused) > 0 {
-				return &RefusedError{now.Refused}
-			}
-			return healers
+		now := NewPlan(obs, a.desired)
+		switch {
+		case len(now.Steps) > 0:
+			err = a.advance(ctx, now.Steps[0], obs)
+		case len(now.Refused) > 0:
+			return &RefusedError{now.Refused}
+		default:
+			return a.healers
 		}
 
-		s := now.Steps[0]
-		if s.ID == last {
-			// glusterd says "done" before a brick that it started has reported to
-			// it: look again before doing it again.
-			last = ""
-			if err := c.pauseBetweenTries(ctx); err != nil {
-				return stopped(s, err)
-			}
-			continue
-		}
-
-		if s.Destructive && !approved[s.ID] {
-			return &StepError{s, ErrNotApproved, "look at the new plan and approve it"}
-		}
-
-		if c.cfg.Lead != nil {
-			if err := c.cfg.Lead(ctx); err != nil {
-				return fmt.Errorf("this node may not change the pool now: %w", err)
-			}
-		}
-
-		if s.ID != failing {
-			progress(Event{s, "start", ""})
-			c.cfg.Log.Info("storage step", "step", s.ID, "what", s.What, "why", s.Why)
-		}
-
-		err = c.runStep(ctx, d, s, progress)
-		if ctx.Err() != nil {
-			return stopped(s, ctx.Err())
-		}
-
-		if err == nil {
-			failing, last = "", s.ID
-			runs[s.ID]++
-			if runs[s.ID] > maxRuns {
-				failed := &StepError{s, errors.New("it ran several times without an effect"), nextFor(s, cli.Refused)}
-				if startsBricks(s, obs) {
-					return failed
-				}
-				healers = failed
-				continue
-			}
-
-			progress(Event{s, "done", ""})
-			continue
-		}
-
-		kind := cli.KindOf(err)
-		if s.ID != failing {
-			failing, since = s.ID, c.cfg.Now()
-		}
-
-		if !c.retryStep(ctx, d, s, kind, since) {
-			failed := &StepError{s, err, nextFor(s, kind)}
-			if startsBricks(s, obs) {
-				return failed
-			}
-			healers = failed
-			continue
-		}
-
-		progress(Event{s, "retry", err.Error()})
-		c.cfg.Log.Info("storage step is tried again", "step", s.ID, "error", err)
-		if err := c.pauseBetweenTries(ctx); err != nil {
-			return stopped(s, err)
+		if err != nil {
+			return err
 		}
 	}
+}
+
+// application is one call of Apply.
+type application struct {
+	controller *Controller
+	desired    Desired
+	progress   func(Event)
+	approved   map[string]bool // IDs of the steps in the approved plan
+	runs       map[string]int  // how often each step has run, by ID
+
+	last         string // ID of the step that ran last
+	failing      string // ID of the step that is tried again
+	failingSince time.Time
+	healers      error // why self-heal daemons do not start; nil when that has not happened
+}
+
+// advance runs the next step once, or waits before it is tried again.
+func (a *application) advance(ctx context.Context, s Step, obs *Observation) error {
+	c := a.controller
+	if s.ID == a.last {
+		// glusterd says "done" before a brick that it started has reported to it: observe again
+		// before the step runs again.
+		a.last = ""
+		return a.pauseBefore(ctx, s)
+	}
+
+	if s.Destructive && !a.approved[s.ID] {
+		return &StepError{s, ErrNotApproved, "look at the new plan and approve it"}
+	}
+
+	if c.cfg.Lead != nil {
+		if err := c.cfg.Lead(ctx); err != nil {
+			return fmt.Errorf("this node may not change the pool now: %w", err)
+		}
+	}
+
+	if s.ID != a.failing {
+		a.progress(Event{s, "start", ""})
+		c.cfg.Log.Info("storage step", "step", s.ID, "what", s.What, "why", s.Why)
+	}
+
+	err := c.runStep(ctx, a.desired, s, a.progress)
+	switch {
+	case ctx.Err() != nil:
+		return stopped(s, ctx.Err())
+	case err == nil:
+		return a.stepDone(s, obs)
+	}
+
+	return a.stepFailed(ctx, s, obs, err)
+}
+
+func (a *application) stepDone(s Step, obs *Observation) error {
+	a.failing = ""
+	a.last = s.ID
+	a.runs[s.ID]++
+	if a.runs[s.ID] > maxRuns {
+		return a.giveUp(obs, &StepError{s, errors.New("it ran several times without an effect"), nextFor(s, cli.Refused)})
+	}
+
+	a.progress(Event{s, "done", ""})
+	return nil
+}
+
+func (a *application) stepFailed(ctx context.Context, s Step, obs *Observation, err error) error {
+	c := a.controller
+	kind := cli.KindOf(err)
+	if s.ID != a.failing {
+		a.failing = s.ID
+		a.failingSince = c.cfg.Now()
+	}
+
+	if !c.retryStep(ctx, a.desired, s, kind, a.failingSince) {
+		return a.giveUp(obs, &StepError{s, err, nextFor(s, kind)})
+	}
+
+	a.progress(Event{s, "retry", err.Error()})
+	c.cfg.Log.Info("storage step is tried again", "step", s.ID, "error", err)
+	return a.pauseBefore(ctx, s)
+}
+
+// giveUp returns the failure of a step, unless the step only starts self-heal daemons: then the
+// other steps continue without them.
+func (a *application) giveUp(obs *Observation, failed *StepError) error {
+	if startsBricks(failed.Step, obs) {
+		return failed
+	}
+
+	a.healers = failed
+	return nil
+}
+
+func (a *application) pauseBefore(ctx context.Context, s Step) error {
+	if err := a.controller.pauseBetweenTries(ctx); err != nil {
+		return stopped(s, err)
+	}
+	return nil
 }
 
 // startsBricks reports whether a step starts more than self-heal daemons. A self-heal daemon that

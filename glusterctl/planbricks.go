@@ -59,35 +59,7 @@ func (p *planner) choose(has func(Member) bool) []Member {
 // bricks plans additions and removals of copies, in an order in which the number of complete copies
 // falls only when that is wanted.
 func (p *planner) bricks() {
-	kept := map[string]bool{} // members whose brick stays
-	holder := map[string]bool{}
-	var remove []cli.Brick
-	for _, b := range p.volume.Bricks {
-		if m := p.ownerOf(b); m != nil && m.Role != Client && b.Arbiter == (m.Role == Arbiter) {
-			holder[m.Name] = true
-			_, path, _ := cli.SplitBrick(b.Name)
-			kept[m.Name] = path == m.Brick
-		}
-	}
-
-	target := p.choose(func(m Member) bool { return holder[m.Name] })
-	var add []Member
-	for _, m := range target {
-		if !p.present[m.Name] {
-			kept[m.Name] = true // the member is away: its brick cannot change now
-		}
-		if !kept[m.Name] {
-			add = append(add, m)
-		}
-	}
-
-	for _, b := range p.volume.Bricks {
-		m := p.ownerOf(b)
-		if m == nil || !kept[m.Name] || !slices.ContainsFunc(target, func(t Member) bool { return t.Name == m.Name }) {
-			remove = append(remove, b)
-		}
-	}
-
+	add, remove := p.brickChanges()
 	if p.plan.Incomplete && (len(add) > 0 || len(remove) > 0) {
 		return // the volume must run first
 	}
@@ -125,6 +97,38 @@ func (p *planner) bricks() {
 	}
 
 	p.record(false)
+}
+
+// brickChanges returns the members that must get a brick, and the bricks that must be removed.
+func (p *planner) brickChanges() (add []Member, remove []cli.Brick) {
+	kept := map[string]bool{} // members whose brick stays
+	holder := map[string]bool{}
+	for _, b := range p.volume.Bricks {
+		if m := p.ownerOf(b); m != nil && m.Role != Client && b.Arbiter == (m.Role == Arbiter) {
+			holder[m.Name] = true
+			_, path, _ := cli.SplitBrick(b.Name)
+			kept[m.Name] = path == m.Brick
+		}
+	}
+
+	target := p.choose(func(m Member) bool { return holder[m.Name] })
+	for _, m := range target {
+		if !p.present[m.Name] {
+			kept[m.Name] = true // the member is away: its brick cannot change now
+		}
+		if !kept[m.Name] {
+			add = append(add, m)
+		}
+	}
+
+	for _, b := range p.volume.Bricks {
+		m := p.ownerOf(b)
+		if m == nil || !kept[m.Name] || !slices.ContainsFunc(target, func(t Member) bool { return t.Name == m.Name }) {
+			remove = append(remove, b)
+		}
+	}
+
+	return add, remove
 }
 
 // pairBrick returns the indices of a brick and of the member that takes its place.

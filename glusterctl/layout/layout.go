@@ -7,6 +7,7 @@
 package layout
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -170,10 +171,7 @@ func writeMarker(r *os.Root, content []byte) error {
 		err = f.Sync()
 	}
 
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-
+	err = cmp.Or(err, f.Close())
 	if err == nil {
 		err = r.Rename(tmp, marker)
 	}

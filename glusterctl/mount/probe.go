@@ -80,10 +80,7 @@ func writeProbe(dir string) error {
 
 	name := f.Name()
 	_, err = f.Write([]byte{'.'})
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-
+	err = cmp.Or(err, f.Close())
 	if err == nil {
 		err = os.Rename(name, name+".r")
 	}
