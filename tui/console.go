@@ -184,13 +184,8 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 	switch msg := msg.(type) {
 	case factsMsg:
-		c.busy, c.facts = "", msg.facts
-		if c.view == network {
-			c.lines = networkLines(msg.facts)
-			if msg.err != nil {
-				c.lines = wrapWords(msg.err.Error(), c.size.bodySize().width)
-			}
-		}
+		c.facts = msg.facts
+		c.showLines(linesMsg{view: network, lines: networkLines(msg.facts), err: msg.err})
 	case refreshNow:
 		if msg.chain == c.chain {
 			return c, c.refresh()
@@ -204,16 +199,7 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return c, tea.Tick(c.refreshDelay(), func(time.Time) tea.Msg { return refreshNow{msg.chain} })
 		}
 	case linesMsg:
-		c.busy = ""
-		if msg.view == c.view {
-			c.lines = msg.lines
-			if msg.err != nil {
-				c.lines = wrapWords(msg.err.Error(), c.size.bodySize().width)
-			}
-			if c.view == logs {
-				c.from = len(c.lines) // shows the newest lines
-			}
-		}
+		c.showLines(msg)
 	case keysAdded: // the user has left the page meanwhile
 		c.message = c.wordAdded(msg)
 	case passwordSet:
@@ -232,6 +218,22 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	}
 
 	return c, nil
+}
+
+// showLines shows the lines of a view, or the error, unless the user has left the view.
+func (c *Console) showLines(msg linesMsg) {
+	c.busy = ""
+	if msg.view != c.view {
+		return
+	}
+
+	c.lines = msg.lines
+	if msg.err != nil {
+		c.lines = wrapWords(msg.err.Error(), c.size.bodySize().width)
+	}
+	if c.view == logs {
+		c.from = len(c.lines) // shows the newest lines
+	}
 }
 
 func (c *Console) handleKey(key string) tea.Cmd {

@@ -86,11 +86,15 @@ func (d *draft) answers() setup.Answers {
 	switch {
 	case d.mode == string(setup.Form):
 		a.Mode = setup.Form
-		a.Cluster, a.Secret, a.Virtual = trimSpace(d.cluster), d.secret, trimSpace(d.virtual)
+		a.Cluster = trimSpace(d.cluster)
+		a.Secret = d.secret
+		a.Virtual = trimSpace(d.virtual)
 	case d.how == byString:
 		a.JoinString = trimSpace(d.joinString)
 	default:
-		a.Cluster, a.Peers, a.Secret = trimSpace(d.cluster), setup.SplitWords(d.peers), d.secret
+		a.Cluster = trimSpace(d.cluster)
+		a.Peers = setup.SplitWords(d.peers)
+		a.Secret = d.secret
 	}
 
 	a.API = d.api && !d.arbiter()

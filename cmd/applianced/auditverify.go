@@ -67,7 +67,9 @@ to be missing, and a part is proven by nothing: see what is printed.`,
 		"whose record the copies are, for --against with records of several nodes")
 	cmd.Flags().BoolVar(&v.asJSON, "json", false, "print what was found (schema 1) for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		v.in, v.out, v.errOut = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+		v.in = cmd.InOrStdin()
+		v.out = cmd.OutOrStdout()
+		v.errOut = cmd.ErrOrStderr()
 		return v.verifyRecords(cmd.Context())
 	}
 

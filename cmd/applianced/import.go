@@ -94,7 +94,9 @@ look at.`,
 		"where the old master's configuration lies in the tree")
 	cmd.Flags().BoolVar(&m.asJSON, "json", false, "print the report (schema 1) for machines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		m.out, m.errOut, m.in = cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.InOrStdin()
+		m.in = cmd.InOrStdin()
+		m.out = cmd.OutOrStdout()
+		m.errOut = cmd.ErrOrStderr()
 		return m.runImport(cmd.Context(), args[0])
 	}
 
@@ -282,11 +284,15 @@ func (m *importer) addNextStep(step string) { m.report.Next = append(m.report.Ne
 // printReport prints the report.
 func (m *importer) printReport(p *adopt.Plan) error {
 	r := &m.report
-	r.Fingerprint, r.Counts, r.Bytes, r.Refused = p.Fingerprint, p.Counts(), p.Bytes(), p.Refusals
-	var more int
-	r.Notes, r.Unlisted = adopt.Listed(p.Notes)
-	r.Conflicts, more = adopt.Listed(p.Conflicts)
-	r.Unlisted += more
+	r.Fingerprint = p.Fingerprint
+	r.Counts = p.Counts()
+	r.Bytes = p.Bytes()
+	r.Refused = p.Refusals
+
+	var notes, conflicts int // that are not listed
+	r.Notes, notes = adopt.Listed(p.Notes)
+	r.Conflicts, conflicts = adopt.Listed(p.Conflicts)
+	r.Unlisted = notes + conflicts
 
 	switch {
 	case p.Refused():

@@ -74,29 +74,8 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 
 	cfg, err := (&conf.Loader{User: s.Users.Master}).Load(file)
 	if err != nil {
-		var own, others []error // faults in the options of the file, in the order of the generated file
-		for _, e := range conf.Faults(err) {
-			f := (*conf.Fault)(nil)
-			switch {
-			case !errors.As(e, &f):
-				others = append(others, e)
-			case f.Path == file:
-				f.Path, f.Line = from.path, lines[f.Option]
-				own = append(own, f)
-			case errors.Is(f, fs.ErrPermission):
-				notes = append(notes,
-					conf.Note{
-						Level: slog.LevelWarn,
-						Path:  f.Path,
-						Text:  "not checked: only root and the master's user may read it",
-					})
-			default:
-				others = append(others, f)
-			}
-		}
-
-		slices.SortStableFunc(own, func(a, b error) int { return a.(*conf.Fault).Line - b.(*conf.Fault).Line })
-		all = multierror.Append(all, append(own, others...)...)
+		faults, notes := sortFaults(conf.Faults(err), file, from)
+		all = multierror.Append(all, faults...)
 		return notes, all.ErrorOrNil()
 	}
 
@@ -117,6 +96,35 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 
 	slices.SortStableFunc(notes, func(a, b conf.Note) int { return a.Line - b.Line })
 	return append(notes, others...), all.ErrorOrNil()
+}
+
+// sortFaults returns the faults that conf found in the configuration, of which file is the generated part: those in
+// the options of from first, with their place there. A file that the caller may not read becomes a note.
+func sortFaults(found []error, file string, from optionsOf) (faults []error, notes []conf.Note) {
+	lines := from.optionLines()
+	var own, others []error
+	for _, e := range found {
+		f := (*conf.Fault)(nil)
+		switch {
+		case !errors.As(e, &f):
+			others = append(others, e)
+		case f.Path == file:
+			f.Path, f.Line = from.path, lines[f.Option]
+			own = append(own, f)
+		case errors.Is(f, fs.ErrPermission):
+			notes = append(notes,
+				conf.Note{
+					Level: slog.LevelWarn,
+					Path:  f.Path,
+					Text:  "not checked: only root and the master's user may read it",
+				})
+		default:
+			others = append(others, f)
+		}
+	}
+
+	slices.SortStableFunc(own, func(a, b error) int { return a.(*conf.Fault).Line - b.(*conf.Fault).Line })
+	return append(own, others...), notes
 }
 
 // checkAPI checks the future configuration of salt-api with its own code. A certificate that the

@@ -42,7 +42,9 @@ func (u *upgradeAll) upgradeNodes(cmd *cobra.Command, c *api.Client) error {
 		return fmt.Errorf("upgrade: %w", err)
 	}
 
-	u.path, u.out, u.errOut = path, cmd.OutOrStdout(), cmd.ErrOrStderr()
+	u.path = path
+	u.out = cmd.OutOrStdout()
+	u.errOut = cmd.ErrOrStderr()
 	if u.dry || !u.yes {
 		p, err := u.follow(cmd.Context(), c, true)
 		if err != nil || u.dry || p.Result == nil || !p.Result.Code.Good() {

@@ -18,7 +18,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// terminalOf returns the terminal behind w, or nil. /dev/null is not one.
+// terminalOf returns the terminal behind w, and false if w is not one, as /dev/null.
 func terminalOf(w io.Writer) (*os.File, bool) {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -204,8 +204,10 @@ func (b *builder) tellAge(dir string) {
 	if err != nil {
 		return // tar will report it
 	}
+
 	age := time.Since(fi.ModTime())
-	if days := int(age.Hours() / 24); age >= oldPackages {
+	days := int(age.Hours() / 24)
+	if age >= oldPackages {
 		b.Log.Warn("the packages are from the cache and old: security updates since then are missing; remove "+
 			"the cache for newer ones",
 			"days", days, "cache", dir)

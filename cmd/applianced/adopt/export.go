@@ -229,8 +229,9 @@ func (x *exporter) optionFile(from, to string, text []byte) error {
 
 		moved := &paths{sorter: &sorter{tree: x.node, roots: x.places()}}
 		v, _ := f.options.Get(name)
-		if w := moved.change(v, 0); len(moved.found) > 0 {
-			out.change[name] = w
+		changed := moved.change(v, 0)
+		if len(moved.found) > 0 {
+			out.change[name] = changed
 		}
 	}
 
