@@ -61,7 +61,7 @@ func ReadConditions(path string, now time.Time) ([]Condition, error) {
 	list := doc.Conditions[:min(len(doc.Conditions), MaxConditions)]
 	for i := range list {
 		c := &list[i]
-		c.Code, c.Title, c.Cause, c.Next = oneLine(c.Code), oneLine(c.Title), oneLine(c.Cause), oneLine(c.Next)
+		cleanLines(&c.Code, &c.Title, &c.Cause, &c.Next)
 	}
 
 	return list, nil

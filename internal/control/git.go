@@ -83,7 +83,8 @@ func (g Git) clean() Git {
 
 		r.More = max(r.More, 0)
 		if f := r.Fault; f != nil {
-			f.What, f.Kind, f.Text = Fault(oneLine(string(f.What))), oneLine(f.Kind), oneLine(f.Text)
+			f.What = Fault(oneLine(string(f.What)))
+			cleanLines(&f.Kind, &f.Text)
 		}
 	}
 

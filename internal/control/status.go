@@ -234,7 +234,7 @@ func ParseStatus(b []byte) (*Status, error) {
 	s.Apart = s.Apart[:min(len(s.Apart), MaxProblems)]
 	for i := range s.Apart {
 		a := &s.Apart[i]
-		a.Peer, a.Through, a.Error = oneLine(a.Peer), oneLine(a.Through), oneLine(a.Error)
+		cleanLines(&a.Peer, &a.Through, &a.Error)
 	}
 
 	s.Returners = s.Returners[:min(len(s.Returners), MaxProblems)]
@@ -246,7 +246,7 @@ func ParseStatus(b []byte) (*Status, error) {
 	s.Engines = s.Engines[:min(len(s.Engines), maxEngines)]
 	for i := range s.Engines {
 		e := &s.Engines[i]
-		e.Name, e.State, e.Error = oneLine(e.Name), oneLine(e.State), oneLine(e.Error)
+		cleanLines(&e.Name, &e.State, &e.Error)
 	}
 
 	if e := s.PillarError; e != nil {

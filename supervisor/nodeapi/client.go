@@ -252,11 +252,12 @@ type Met struct {
 // protocolAdvice names the end that must be upgraded first.
 func protocolAdvice(theirs int) string {
 	if theirs <= protocol { // also 0: a node of before the number was told
-		return fmt.Sprintf("its nodes join machines by an older protocol (%d) than this machine's (%d): upgrade the nodes of the cluster first, "+
-			"or install their version on this machine and upgrade it afterwards", max(theirs, 1), protocol)
+		return fmt.Sprintf("its nodes join machines by an older protocol (%d) than this machine's (%d): "+
+			"upgrade the nodes of the cluster first, or install their version on this machine and upgrade it afterwards",
+			max(theirs, 1), protocol)
 	}
-	return fmt.Sprintf("its nodes join machines by a newer protocol (%d) than this machine's (%d): upgrade this machine to the cluster's version",
-		theirs, protocol)
+	return fmt.Sprintf("its nodes join machines by a newer protocol (%d) than this machine's (%d): "+
+		"upgrade this machine to the cluster's version", theirs, protocol)
 }
 
 // Meet proves this machine and the cluster to each other, and joins if that is
@@ -340,17 +341,9 @@ func meetOnce(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error)
 
 	round := time.Since(sent)
 	skew := time.Until(hello.Time) + round/2
-	if hello.Protocol != protocol {
-		return nil, fmt.Errorf("%w: %s", ErrProtocol, protocolAdvice(hello.Protocol))
-	}
-
 	hash := KeyHash(hello.Key)
-	if a.KeyHash != "" && a.KeyHash != hash {
-		return nil, fmt.Errorf("%w: its key has the hash %.12s…, the join string says %.12s…", ErrProof,
-			hash, a.KeyHash)
-	}
-	if !validNonce(hello.Nonce) {
-		return nil, fmt.Errorf("%w: no nonce", ErrProof)
+	if err := a.checkHello(hello, hash); err != nil {
+		return nil, err
 	}
 
 	if err := verifyCluster(hello.Key, transcript("cluster key", bind, mine, hello.Nonce, id.Hash, there),
@@ -363,20 +356,8 @@ func meetOnce(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error)
 		return nil, fmt.Errorf("%w: %w", ErrProof, err)
 	}
 
-	p := proveRequest{
-		Proof: proof,
-		Join:  a.Join,
-		Node:  a.Node,
-		Ports: a.Ports,
-		Pad:   strings.Repeat("-", padding),
-	}
-
-	var r proveReply
-	if err := c.do(ctx, http.MethodPost, "/v1/join/prove", p, &r); err != nil {
-		var said *refusedError
-		if a.Pin == "" && !errors.As(err, &said) {
-			err = fmt.Errorf("%w: %w", ErrUnproven, err)
-		}
+	r, err := c.sendProof(ctx, a, proof)
+	if err != nil {
 		return nil, err
 	}
 
@@ -400,4 +381,40 @@ func meetOnce(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error)
 		Reach:   r.Reach,
 		Node:    there,
 	}, nil
+}
+
+// checkHello refuses an answer of another protocol, of another cluster than the join string
+// names, or without a nonce. hash is that of the key in the answer.
+func (a Ask) checkHello(hello helloReply, hash string) error {
+	switch {
+	case hello.Protocol != protocol:
+		return fmt.Errorf("%w: %s", ErrProtocol, protocolAdvice(hello.Protocol))
+	case a.KeyHash != "" && a.KeyHash != hash:
+		return fmt.Errorf("%w: its key has the hash %.12s…, the join string says %.12s…", ErrProof,
+			hash, a.KeyHash)
+	case !validNonce(hello.Nonce):
+		return fmt.Errorf("%w: no nonce", ErrProof)
+	}
+	return nil
+}
+
+// sendProof shows the cluster that this machine knows the secret, and asks to join if that is
+// wanted.
+func (c *Client) sendProof(ctx context.Context, a Ask, proof []byte) (reply proveReply, err error) {
+	p := proveRequest{
+		Proof: proof,
+		Join:  a.Join,
+		Node:  a.Node,
+		Ports: a.Ports,
+		Pad:   strings.Repeat("-", padding),
+	}
+
+	err = c.do(ctx, http.MethodPost, "/v1/join/prove", p, &reply)
+	if err == nil {
+		return reply, nil
+	}
+	if _, refused := errors.AsType[*refusedError](err); a.Pin == "" && !refused {
+		err = fmt.Errorf("%w: %w", ErrUnproven, err)
+	}
+	return proveReply{}, err
 }

@@ -157,7 +157,9 @@ func (s *Server) answerProof(w http.ResponseWriter, r *http.Request, q proveRequ
 	t, machine := s.host.Table(), peerHash(r.TLS)
 	if q.Join {
 		n := q.Node
-		n.Certificate, n.State, n.Joined = machine, nodes.Joining, s.now().UTC()
+		n.Certificate = machine
+		n.State = nodes.Joining
+		n.Joined = s.now().UTC()
 		if err := n.Check(); err != nil {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
 			return

@@ -100,7 +100,9 @@ func (o optionsClient) Check(ctx context.Context) (f options.Findings, err error
 		*list = (*list)[:min(len(*list), options.MaxFiles)]
 		for i := range *list {
 			one := &(*list)[i]
-			one.File, one.Option, one.Text = oneLine(one.File), printable.Brief(one.Option, 100), oneLine(one.Text)
+			one.File = oneLine(one.File)
+			one.Option = printable.Brief(one.Option, 100)
+			one.Text = oneLine(one.Text)
 		}
 	}
 	return f, nil

@@ -237,8 +237,8 @@ func (s *Server) offered(r *http.Request, from nodes.Node, t nodes.Table) error 
 		return nil
 	case t.Version > now.Version+1:
 		s.host.LookForTable()
-		return fmt.Errorf("this node has version %d of the table of nodes; it looks for a newer one by itself, and does not take version %d from %s",
-			now.Version, t.Version, from.Name)
+		return fmt.Errorf("this node has version %d of the table of nodes; it looks for a newer one by itself, "+
+			"and does not take version %d from %s", now.Version, t.Version, from.Name)
 	}
 
 	if err := nodes.CheckStep(from, now, t); err != nil {
