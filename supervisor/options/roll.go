@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"saltern/internal/pause"
 	"saltern/internal/printable"
+	"saltern/supervisor/roll"
 )
 
 // Turn is the right to have masters restarted, of which there is one in a
@@ -148,7 +148,7 @@ func (u *run) do(ctx context.Context) (Code, string) {
 	for _, n := range u.taking() {
 		if n.state.Held {
 			// else until the next roll
-			_ = ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Keep(ctx, n.mark) })
+			_ = roll.Ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Keep(ctx, n.mark) })
 		}
 	}
 
@@ -174,26 +174,13 @@ func (u *run) taking() []*node {
 	return slices.DeleteFunc(slices.Clone(u.nodes), func(n *node) bool { return n.out })
 }
 
-func ask(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return f(ctx)
-}
-
 // each asks all nodes that take part at the same time.
 func (u *run) each(ctx context.Context, limit time.Duration, f func(context.Context, *node) error) map[*node]error {
+	asked := u.taking()
 	out := map[*node]error{}
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for _, n := range u.taking() {
-		all.Go(func() {
-			err := ask(ctx, limit, func(ctx context.Context) error { return f(ctx, n) })
-			mu.Lock()
-			defer mu.Unlock()
-			out[n] = err
-		})
+	for i, err := range roll.Each(ctx, asked, limit, f) {
+		out[asked[i]] = err
 	}
-	all.Wait()
 	return out
 }
 
@@ -422,7 +409,7 @@ func (u *run) silent(ctx context.Context) string {
 
 // try has a node try its options and waits for its decision.
 func (u *run) try(ctx context.Context, n *node) error {
-	if err := ask(ctx, stateTakes,
+	if err := roll.Ask(ctx, stateTakes,
 		func(ctx context.Context) error { return n.Node.Try(ctx, n.mark, u.Limit) }); err != nil {
 		return err
 	}
@@ -447,7 +434,7 @@ func (u *run) try(ctx context.Context, n *node) error {
 func (u *run) decided(ctx context.Context, n *node, limit time.Duration, done func(State) (bool, error)) error {
 	last := errors.New("it has not decided")
 	for end := u.Now().Add(limit); ; {
-		err := ask(ctx, stateTakes, func(ctx context.Context) error {
+		err := roll.Ask(ctx, stateTakes, func(ctx context.Context) error {
 			s, err := n.Node.State(ctx, false)
 			if err == nil {
 				n.state = s
@@ -480,7 +467,7 @@ func (u *run) back(ctx context.Context, failed *node, why string) {
 			_ = u.Turn.Take(ctx, u.until())
 		}
 
-		err := ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Back(ctx, n.mark, reason) })
+		err := roll.Ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Back(ctx, n.mark, reason) })
 		if err == nil {
 			err = u.decided(ctx, n, u.Limit+backTakes, func(s State) (bool, error) {
 				return !s.Trying && s.Serving && (s.Running != n.mark || s.LastGood != ""), nil

@@ -77,7 +77,7 @@ type Life struct {
 	master    *mastersvc.Master
 	trial     *mastersvc.Trial
 	options   *mastersvc.OptionsNode
-	rolls     *rolls
+	rolls     *mastersvc.Rolls
 	system    *upgrading.System
 	upgrades  *upgrading.Upgrades
 	channel   *upgrading.Channel // nil: there is no address to ask
@@ -249,7 +249,7 @@ func (n *Life) makeRest() (err error) {
 	if n.member != nil {
 		verbs := member.Verbs{Member: n.member}
 		others = verbs.Systems
-		n.rolls = newRolls(n.env, n.options, verbs)
+		n.rolls = mastersvc.NewRolls(n.env, n.options, verbs)
 		n.virtual = virtualaddress.New(virtualaddress.Config{
 			Env:      n.env,
 			Programs: n.programs,
@@ -260,7 +260,7 @@ func (n *Life) makeRest() (err error) {
 			Service:  n.named(status.VirtualService),
 		})
 	} else {
-		n.rolls = newRolls(n.env, n.options, nil)
+		n.rolls = mastersvc.NewRolls(n.env, n.options, nil)
 	}
 
 	n.upgrades = upgrading.NewUpgrades(n.env, n.system, others)
@@ -365,7 +365,7 @@ func (n *Life) noAPI() service.Spec {
 func (n *Life) specs() []service.Spec {
 	specs := append(n.role.services(n),
 		service.Loop("options", n.trial.Run),
-		service.Loop("roll", n.rolls.run),
+		service.Loop("roll", n.rolls.Run),
 		service.Loop("system", n.system.Run),
 		service.Loop("age", n.system.WatchAge),
 		service.Loop("upgrades", n.upgrades.Run),

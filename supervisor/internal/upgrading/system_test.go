@@ -161,7 +161,7 @@ func TestUpgradeOfAll(t *testing.T) {
 	}
 
 	open := func() (io.ReadCloser, error) { return os.Open(path) }
-	u := &Upgrades{env: all[1].env, system: all[1].System, asked: make(chan upgradeRequest)}
+	u := NewUpgrades(all[1].env, all[1].System, nil)
 	m, err := u.proven(open)
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestSecondUpgrade(t *testing.T) {
 		}
 	}
 
-	u := &Upgrades{env: m.env, system: m.System, asked: make(chan upgradeRequest)}
+	u := NewUpgrades(m.env, m.System, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	var loop sync.WaitGroup
 	loop.Go(func() { u.Run(ctx) })

@@ -2,16 +2,17 @@ package upgrading
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"saltern/image/bundle"
 	"saltern/internal/durable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/child"
+	"saltern/supervisor/roll"
 	"saltern/supervisor/upgrade/rollout"
 )
 
@@ -22,25 +23,16 @@ type Upgrades struct {
 	env    child.Env
 	system *System
 	others func() []rollout.Target // of the cluster; nil: this node is alone
-	asked  chan upgradeRequest
+	driver *roll.Driver[rollout.Result]
 
-	mu   sync.Mutex
-	last rollout.Progress
+	mu      sync.Mutex
+	version string // of the newest upgrade
 }
 
 // NewUpgrades returns the upgrades that this node drives. others returns the other nodes of the
 // cluster. It may be nil: the node is alone.
 func NewUpgrades(env child.Env, system *System, others func() []rollout.Target) *Upgrades {
-	return &Upgrades{env: env, system: system, others: others, asked: make(chan upgradeRequest)}
-}
-
-// maxSteps bounds what is kept of one upgrade: a few lines for each of 64 nodes.
-const maxSteps = 1000
-
-type upgradeRequest struct {
-	*rollout.Roll
-	taken chan struct{}
-	ended chan rollout.Result // takes the result without waiting
+	return &Upgrades{env: env, system: system, others: others, driver: roll.NewDriver[rollout.Result](env.Now)}
 }
 
 // Upgrade begins an upgrade. It is refused with [api.ErrState] while another one is under way,
@@ -73,30 +65,49 @@ func (u *Upgrades) Upgrade(ctx context.Context, q api.UpgradeRequest) error {
 	return err
 }
 
-// beginRoll has a roll over all nodes made. It returns when that has begun; the result comes
-// by the channel.
-func (u *Upgrades) beginRoll(ctx context.Context, roll *rollout.Roll) (<-chan rollout.Result, error) {
+// beginRoll begins a roll over all nodes. The result comes by the channel.
+func (u *Upgrades) beginRoll(ctx context.Context, r *rollout.Roll) (<-chan rollout.Result, error) {
 	if u.others != nil {
-		roll.Targets = u.others()
+		r.Targets = u.others()
 	}
 
-	roll.Targets = append(roll.Targets, rollout.Target{Name: u.env.Settings.Node, Node: u.system})
-	roll.Tell = u.noteStep
-	ask := upgradeRequest{roll, make(chan struct{}), make(chan rollout.Result, 1)}
-	select {
-	case u.asked <- ask:
-		<-ask.taken
-		return ask.ended, nil
-	case <-ctx.Done():
-	case <-time.After(time.Second): // the loop may be between two of them
+	r.Targets = append(r.Targets, rollout.Target{Name: u.env.Settings.Node, Node: u.system})
+	by := ""
+	if r.Window != "" {
+		by = " (upgrade.window)"
 	}
 
-	st, err := u.system.State(ctx)
-	if err == nil {
-		err = fmt.Errorf("%w: this node %s; it goes on: try again when it is done", api.ErrState, st.Drives)
+	drives := "upgrades all nodes to version " + r.Manifest.Version + " since " +
+		u.env.Now().UTC().Format("15:04:05 UTC") + by
+	ended, err := u.driver.Begin(ctx, roll.Roll[rollout.Result]{
+		What: drives,
+		Begun: func() {
+			u.setVersion(r.Manifest.Version)
+			u.system.setDriving(drives)
+		},
+		Make: func(ctx context.Context, note func(string)) rollout.Result { return u.makeRoll(ctx, r, note) },
+	})
+	switch {
+	case errors.Is(err, roll.ErrRunning):
+		return nil, fmt.Errorf("%w: this node %s; it goes on: try again when it is done", api.ErrState,
+			u.driver.Progress().What)
+	case err != nil:
+		return nil, fmt.Errorf("begin the upgrade: %w", err)
+	}
+	return ended, nil
+}
+
+// makeRoll makes a roll that has begun. note keeps its steps.
+func (u *Upgrades) makeRoll(ctx context.Context, r *rollout.Roll, note func(string)) rollout.Result {
+	defer u.system.setDriving("")
+	r.Tell = func(step string) {
+		u.env.Log.Info("upgrade all nodes", "step", step)
+		note(step)
 	}
 
-	return nil, err
+	out := r.Run(ctx)
+	u.env.Log.Info("the upgrade of all nodes has ended", "result", string(out.Code), "reason", out.Cause)
+	return out
 }
 
 // proven reads the manifest of a bundle whose signature this node trusts.
@@ -122,50 +133,23 @@ func (u *Upgrades) proven(open func() (io.ReadCloser, error)) (bundle.Manifest, 
 
 // Upgrading returns how far the upgrade is.
 func (u *Upgrades) Upgrading() rollout.Progress {
+	p := u.driver.Progress()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	p := u.last
-	p.Schema = rollout.Schema
-	p.Lines = append([]string{}, p.Lines...)
-	return p
+	return rollout.Progress{
+		Schema:  rollout.Schema,
+		Running: p.Running,
+		Version: u.version,
+		Lines:   p.Lines,
+		Result:  p.Result,
+	}
 }
 
-func (u *Upgrades) noteStep(line string) {
-	u.env.Log.Info("upgrade all nodes", "step", line)
+func (u *Upgrades) setVersion(version string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.last.Lines) < maxSteps {
-		u.last.Lines = append(u.last.Lines, line)
-	}
+	u.version = version
 }
 
 // Run makes the upgrades that are asked for until ctx ends.
-func (u *Upgrades) Run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case q := <-u.asked:
-			u.mu.Lock()
-			u.last = rollout.Progress{Running: true, Version: q.Manifest.Version}
-			u.mu.Unlock()
-
-			by := ""
-			if q.Window != "" {
-				by = " (upgrade.window)"
-			}
-
-			u.system.setDriving("upgrades all nodes to version " + q.Manifest.Version + " since " +
-				u.env.Now().UTC().Format("15:04:05 UTC") + by)
-			close(q.taken)
-			out := q.Run(ctx)
-			u.system.setDriving("")
-			u.env.Log.Info("the upgrade of all nodes has ended", "result", string(out.Code), "reason", out.Cause)
-			u.mu.Lock()
-			u.last.Running, u.last.Result = false, &out
-			u.mu.Unlock()
-
-			q.ended <- out
-		}
-	}
-}
+func (u *Upgrades) Run(ctx context.Context) { u.driver.Run(ctx) }

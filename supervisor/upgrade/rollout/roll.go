@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"saltern/image/bundle"
 	"saltern/internal/pause"
 	"saltern/internal/printable"
+	"saltern/supervisor/roll"
 )
 
 // Times of a roll.
@@ -175,13 +175,7 @@ func (u *run) look(ctx context.Context) (Code, string) {
 // judge asks all nodes once. A code says why the roll cannot begin, passes whether that
 // may go by itself.
 func (u *run) judge(ctx context.Context) (code Code, cause string, passes bool) {
-	errs := make([]error, len(u.nodes))
-	var all sync.WaitGroup
-	for i, n := range u.nodes {
-		all.Go(func() { errs[i] = n.look(ctx) })
-	}
-
-	all.Wait()
+	errs := roll.Each(ctx, u.nodes, stateTakes, func(ctx context.Context, n *node) error { return n.look(ctx) })
 	why := map[Code][]string{}
 	add := func(n *node, code Code, text string) {
 		n.line.Cause = text
