@@ -175,16 +175,7 @@ func (p *Pool) startParts(ctx context.Context) error {
 		AllowEmptySecret: cfg.AllowEmptySecret,
 		SessionKey:       p.session,
 		PublishSession:   cfg.PublishSession,
-		Token:            newToken,
-		NewSeed:          newSeed,
-		NewKey: func() string {
-			k, err := crypt.NewKey(nil)
-			if err != nil {
-				panic(err) // the system's random source never fails
-			}
-			return k.String()
-		},
-		Jitter: func(d time.Duration) time.Duration { return time.Duration(mathrand.Int64N(int64(d) + 1)) },
+		Random:           systemRandom{},
 	})
 
 	p.view.Store(&view{sessions: map[string]crypt.Key{}})
@@ -225,6 +216,24 @@ func hangUp(_, _ string, c syscall.RawConn) (err error) {
 }
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+// systemRandom implements node.Random with the system's random source.
+type systemRandom struct{}
+
+func (systemRandom) Token() string   { return newToken() }
+func (systemRandom) NewSeed() string { return newSeed() }
+
+func (systemRandom) NewKey() string {
+	k, err := crypt.NewKey(nil)
+	if err != nil {
+		panic(err) // the system's random source never fails
+	}
+	return k.String()
+}
+
+func (systemRandom) Jitter(d time.Duration) time.Duration {
+	return time.Duration(mathrand.Int64N(int64(d) + 1))
+}
 
 // newToken returns a random text that nobody can guess.
 func newToken() string {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -177,8 +176,12 @@ func (c *consensus) restoreNode() *raft.Node {
 			c.filePath(), "error", err)
 		return nil
 	}
-	return raft.New(raft.Config{ID: c.pool.cfg.ID, State: st, Token: newToken,
-		Jitter: func(d time.Duration) time.Duration { return time.Duration(mathrand.Int64N(int64(d) + 1)) }})
+	return raft.New(raft.Config{
+		ID:     c.pool.cfg.ID,
+		State:  st,
+		Token:  newToken,
+		Jitter: systemRandom{}.Jitter,
+	})
 }
 
 // maxRaftFile bounds the file in bytes.

@@ -63,14 +63,14 @@ func (n *Node) askToJoin(now time.Time) {
 		return
 	}
 
-	n.nextJoin = now.Add(n.joinWait + n.cfg.Jitter(n.joinWait/4))
+	n.nextJoin = now.Add(n.joinWait + n.cfg.Random.Jitter(n.joinWait/4))
 	n.joinWait = min(n.joinWait*5/4, joinSlow)
 
 	// Late answers to the last requests are accepted, answers to older ones are not.
 	maps.DeleteFunc(n.attempts,
 		func(_ string, a *attempt) bool { return now.Sub(a.askedAt) > 2*joinSlow && !a.admitted })
 	for _, id := range n.targets() {
-		token := n.cfg.Token()
+		token := n.cfg.Random.Token()
 		n.attempts[token] = &attempt{target: id, askedAt: now}
 		n.addOutput(Send{
 			To:  id,
@@ -112,7 +112,7 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 	n.lastJoin = now
 	a.peer = Peer{ID: d.PeerID, Pub: d.Pub}
 	a.own = d.Own
-	a.token = n.cfg.Token()
+	a.token = n.cfg.Random.Token()
 	a.pub = d.ClusterPub
 	n.addOutput(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.Join{
 		ReturnToken: d.Token,
@@ -259,7 +259,7 @@ func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 		c = &candidate{
 			pub:        d.Pub,
 			askedToken: d.Token,
-			token:      n.cfg.Token(),
+			token:      n.cfg.Random.Token(),
 			own:        d.Own,
 			at:         now,
 		}

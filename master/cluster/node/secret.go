@@ -2,7 +2,7 @@ package node
 
 import "time"
 
-func (n *Node) newSecret() string { return n.cfg.Token() + n.cfg.Token()[:8] }
+func (n *Node) newSecret() string { return n.cfg.Random.Token() + n.cfg.Random.Token()[:8] }
 
 // changeSecret creates the next secret, or makes it the present one. Both may be repeated.
 func (n *Node) changeSecret(now time.Time, c Command) {

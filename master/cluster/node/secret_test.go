@@ -13,17 +13,27 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the recorded files of package control")
 
+// countingRandom returns tokens that count up, and nothing else.
+type countingRandom struct{ tokens int }
+
+func (c *countingRandom) Token() string {
+	c.tokens++
+	return string(rune('a'+c.tokens)) + "0123456789"
+}
+
+func (c *countingRandom) NewKey() string  { return "" }
+func (c *countingRandom) NewSeed() string { return "" }
+
+func (c *countingRandom) Jitter(time.Duration) time.Duration { return 0 }
+
 // The next secret is made once, counts beside the present one, and takes its
 // place only by its own name; each step may be repeated. A removal makes an
 // end of it: who was removed may know it.
 func TestNextSecret(t *testing.T) {
-	made := 0
 	n := &Node{cfg: Config{
-		ID:      "10.0.0.1",
-		Secret:  "the-first-secret",
-		Token:   func() string { made++; return string(rune('a'+made)) + "0123456789" },
-		NewKey:  func() string { return "" },
-		NewSeed: func() string { return "" },
+		ID:     "10.0.0.1",
+		Secret: "the-first-secret",
+		Random: &countingRandom{},
 	}}
 
 	r := Record{Secrets: control.Secrets{Seed: "seed"}, Members: []Member{{ID: "10.0.0.1"}, {ID: "10.0.0.2"}}}

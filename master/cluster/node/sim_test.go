@@ -138,6 +138,20 @@ const rightSecret, wrongSecret = "right secret", "wrong secret"
 
 func (w *world) newKey() string { w.keys++; return simKeys()[w.keys%256] }
 
+// simRandom draws from the world's seeded source.
+type simRandom struct{ w *world }
+
+func (s simRandom) Token() string {
+	return fmt.Sprintf("%016x%016x", s.w.rng.Uint64(), s.w.rng.Uint64())
+}
+
+func (s simRandom) NewKey() string  { return s.w.newKey() }
+func (s simRandom) NewSeed() string { return fmt.Sprintf("seed%x", s.w.rng.Uint64()) }
+
+func (s simRandom) Jitter(d time.Duration) time.Duration {
+	return time.Duration(s.w.rng.Int64N(int64(d) + 1))
+}
+
 func (w *world) boot(h *host) {
 	h.inc++
 	h.born = w.now
@@ -152,10 +166,7 @@ func (w *world) boot(h *host) {
 	h.n = New(Config{
 		ID: h.id, Pub: h.pub, Inc: fmt.Sprintf("%s#%d", h.id, h.inc), Peers: h.peers, ClusterPub: "cluster", Found: h.found,
 		Key: w.newKey(), Seed: "seed0", Secret: h.secret, SessionKey: h.session, PublishSession: 40 * time.Second,
-		Token:   func() string { return fmt.Sprintf("%016x%016x", w.rng.Uint64(), w.rng.Uint64()) },
-		NewKey:  w.newKey,
-		NewSeed: func() string { return fmt.Sprintf("seed%x", w.rng.Uint64()) },
-		Jitter:  func(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d) + 1)) },
+		Random: simRandom{w},
 	})
 
 	w.tracef("%s boots", h.id)

@@ -115,7 +115,7 @@ func (n *Node) stored(now time.Time, s Stored) {
 	n.inflight = nil
 	switch {
 	case s.Err != nil:
-		n.retryAt = now.Add(storeRetry + n.cfg.Jitter(storeRetry))
+		n.retryAt = now.Add(storeRetry + n.cfg.Random.Jitter(storeRetry))
 		n.queue = slices.Insert(n.queue, 0, f.in)
 		return
 	case s.Conflict:
@@ -133,7 +133,7 @@ func (n *Node) stored(now time.Time, s Stored) {
 		}
 
 		n.queue = slices.Insert(n.queue, 0, f.in)
-		n.retryAt = now.Add(n.cfg.Jitter(50 * time.Millisecond))
+		n.retryAt = now.Add(n.cfg.Random.Jitter(50 * time.Millisecond))
 		return
 	}
 
@@ -268,7 +268,7 @@ func (n *Node) rotate(now time.Time, command uint64) {
 	}
 }
 
-func (n *Node) newKey(now time.Time, r *Record) { r.setKey(n.cfg.NewKey(), now) }
+func (n *Node) newKey(now time.Time, r *Record) { r.setKey(n.cfg.Random.NewKey(), now) }
 
 // setKey makes key the present AES key, and the present one the previous one.
 func (r *Record) setKey(key string, now time.Time) {
@@ -360,6 +360,6 @@ func (n *Node) renewSecrets(now time.Time, r *Record) {
 	n.newKey(now, r)
 	r.PrevKey = ""
 	r.Secret, r.NextSecret = n.newSecret(), ""
-	r.Seed = n.cfg.NewSeed()
+	r.Seed = n.cfg.Random.NewSeed()
 	r.SeedGen++
 }

@@ -9,7 +9,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// Config of a Node. ID, Pub, ClusterPub and the functions are required.
+// Config of a Node. ID, Pub, ClusterPub and Random are required.
 type Config struct {
 	ID    string // name and address of this master
 	Pub   string // PEM of its master key
@@ -34,11 +34,19 @@ type Config struct {
 
 	PublishSession time.Duration // age at which the cluster AES key is replaced
 
-	Token   func() string // returns a new text of wire.TokenLen characters
-	NewKey  func() string // returns a new cluster AES key as text
-	NewSeed func() string // returns a new seed
-	// Jitter returns a duration below d.
-	Jitter func(d time.Duration) time.Duration
+	Random Random
+}
+
+// Random is the source of everything unpredictable in a Node.
+type Random interface {
+	// Token returns a new text of wire.TokenLen characters.
+	Token() string
+	// NewKey returns a new cluster AES key as text.
+	NewKey() string
+	// NewSeed returns a new seed of session keys.
+	NewSeed() string
+	// Jitter returns a duration between 0 and d.
+	Jitter(d time.Duration) time.Duration
 }
 
 // Peer is a master that the configuration names.
