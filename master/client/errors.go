@@ -37,9 +37,9 @@ type Error struct {
 func (e *Error) Error() string { return e.Message }
 
 var (
-	// ErrNoMinions says that the target matches no accepted minion.
+	// ErrNoMinions means that the target matches no accepted minion.
 	ErrNoMinions error = &Error{Message: "No minions matched the target. No command was sent, no jid was assigned."}
-	// ErrNoJob says that the master took the request and started no job.
+	// ErrNoJob means that the master took the request and started no job.
 	ErrNoJob = errors.New("the master started no job")
 )
 

@@ -20,11 +20,11 @@ var (
 	// ErrOpen reports that a blob was not made with this key: it is too short or not a whole number
 	// of blocks, or MAC or padding are wrong. The cases are indistinguishable on purpose.
 	ErrOpen = errors.New("crypt: blob does not open with this key")
-	// errNotPickle says that a genuine blob does not carry the marker of a
+	// errNotPickle means that a genuine blob does not carry the marker of a
 	// Salt payload. Salt treats such a blob as an empty map
 	// (crypt.Crypticle.loads).
 	errNotPickle = errors.New("crypt: plaintext is not a Salt payload")
-	// ErrNonce says that a genuine reply answers another request.
+	// ErrNonce means that a genuine reply answers another request.
 	ErrNonce = errors.New("crypt: reply carries another nonce")
 )
 

@@ -13,10 +13,10 @@ import (
 
 // Errors of reading private keys.
 var (
-	// ErrPassphrase says that a private key is encrypted and the passphrase
+	// ErrPassphrase means that a private key is encrypted and the passphrase
 	// is missing or wrong.
 	ErrPassphrase = errors.New("crypt: passphrase missing or wrong")
-	// ErrPrivateKey says that a private key is damaged, no RSA key or of an
+	// ErrPrivateKey means that a private key is damaged, no RSA key or of an
 	// unusable size.
 	ErrPrivateKey = errors.New("crypt: unusable private key")
 )

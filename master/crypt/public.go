@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ErrPublicKey says that a public key is no RSA key of an acceptable form and
+// ErrPublicKey means that a public key is no RSA key of an acceptable form and
 // size.
 var ErrPublicKey = errors.New("crypt: unacceptable public key")
 

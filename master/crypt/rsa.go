@@ -21,12 +21,12 @@ const (
 
 // Errors of the RSA functions.
 var (
-	// ErrAlgorithm says that the named scheme does not exist or is of the
+	// ErrAlgorithm means that the named scheme does not exist or is of the
 	// wrong kind.
 	ErrAlgorithm = errors.New("crypt: unsupported algorithm")
-	// ErrDecrypt says that an RSA ciphertext does not open.
+	// ErrDecrypt means that an RSA ciphertext does not open.
 	ErrDecrypt = errors.New("crypt: RSA ciphertext does not open with this key")
-	// ErrSignature says that a signature does not match.
+	// ErrSignature means that a signature does not match.
 	ErrSignature = errors.New("crypt: signature does not match")
 )
 

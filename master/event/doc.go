@@ -23,6 +23,6 @@
 // and prefixed ones from 3006 (salt/utils/event.py, salt/transport/tcp.py,
 // salt/transport/frame.py).
 //
-// The bus is for telling, not for trusting: whoever may open the pull socket
-// may fire any tag. Event.Origin tells such events from our own.
+// An event on the bus proves nothing: whoever may open the pull socket may fire
+// any tag. Event.Origin distinguishes such events from the master's own.
 package event

@@ -20,7 +20,7 @@ type IDs struct {
 	last time.Time
 }
 
-// NewIDs makes a source of job ids that reads the time from now.
+// NewIDs returns a source of job ids that reads the time from now.
 func NewIDs(now func() time.Time) *IDs { return &IDs{now: now} }
 
 // New returns a job id: 20 digits, the UTC time in microseconds. Ids of one

@@ -15,14 +15,14 @@ import (
 	"saltern/internal/durable"
 )
 
-// Whether a record is in the shared folder is known in memory only. So that a
-// restart does not forget it, the jobs of which the folder may miss something
-// are listed in a file beside the journal, durably before a segment of the
+// Only the memory of a master knows which records are in the shared folder. For
+// the time after a restart, a file beside the journal lists the jobs of which
+// the folder may miss records. It is written durably before a segment of the
 // journal is removed:
 //
-//	Open         the file and the records of the journal → left
-//	OpenCluster  left → held, until seen in the folder or due
-//	checkpoint   held, waiting, and the segments that go → the file
+//	Open         the file and the records of the journal → leftover
+//	OpenCluster  leftover → held, until seen in the folder or due
+//	checkpoint   held, waiting, and the segments to remove → the file
 const (
 	unhandedFile = "unhanded"
 	// maxUnhanded bounds the jobs in the file. The oldest are dropped; their records stay on the

@@ -18,7 +18,8 @@ func Advise(err error) error {
 	switch errno {
 	case syscall.ENOSPC, syscall.EDQUOT:
 		next = "its disk or volume is full: make room, then try again"
-	case syscall.EROFS, syscall.EIO, syscall.ENOTCONN, syscall.ESTALE, syscall.ETIMEDOUT, syscall.ECONNABORTED, syscall.EHOSTDOWN, syscall.ENXIO, syscall.ENODEV:
+	case syscall.EROFS, syscall.EIO, syscall.ENOTCONN, syscall.ESTALE, syscall.ETIMEDOUT,
+		syscall.ECONNABORTED, syscall.EHOSTDOWN, syscall.ENXIO, syscall.ENODEV:
 		next = "its disk or shared volume cannot be used now; `applianced storage status` tells why and what to do; then try again"
 	case syscall.EACCES, syscall.EPERM:
 		next = "run this as root or as the master's user"

@@ -24,7 +24,7 @@ const (
 	sourceFresh = time.Minute // further proofs within this time are not recorded
 )
 
-// NewSources makes an empty table.
+// NewSources returns an empty table.
 func NewSources(now func() time.Time) *Sources {
 	return &Sources{now: now, at: map[netip.Addr]time.Time{}}
 }
