@@ -89,24 +89,39 @@ func (m *machine) current(w *world) bool {
 
 func (m *machine) stopMaster() { m.master = nil; m.masterLife++ }
 
+// seededRandom draws from the world's seeded source.
+type seededRandom struct{ w *world }
+
+func (s seededRandom) Token() string {
+	return fmt.Sprintf("%016x%016x", s.w.rng.Uint64(), s.w.rng.Uint64())
+}
+
+func (s seededRandom) NewKey() string {
+	s.w.made++
+	return clusterKeys()[s.w.made%len(clusterKeys())]
+}
+
+func (s seededRandom) NewSeed() string { return fmt.Sprintf("seed%x", s.w.rng.Uint64()) }
+
+func (s seededRandom) Jitter(d time.Duration) time.Duration {
+	return time.Duration(s.w.rng.Int64N(int64(d) + 1))
+}
+
 func (m *machine) startMaster(w *world) {
 	m.masterLife++
 	life := m.masterLife
-	key := func() string { w.made++; return clusterKeys()[w.made%len(clusterKeys())] }
+	random := seededRandom{w}
 	cfg := node.Config{
 		ID:             m.addr,
 		Pub:            m.pub,
 		Inc:            fmt.Sprintf("%s#%d", m.cert, life),
 		ClusterPub:     "cluster",
 		Found:          m.found && !w.exists,
-		Key:            key(),
+		Key:            random.NewKey(),
 		Seed:           "seed",
 		Secret:         m.secret,
 		PublishSession: time.Hour,
-		NewKey:         key,
-		Token:          func() string { return fmt.Sprintf("%016x%016x", w.rng.Uint64(), w.rng.Uint64()) },
-		NewSeed:        func() string { return fmt.Sprintf("seed%x", w.rng.Uint64()) },
-		Jitter:         func(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d) + 1)) },
+		Random:         random,
 	}
 
 	for _, n := range m.table.Serving() {
