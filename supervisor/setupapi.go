@@ -41,20 +41,18 @@ func (s *Supervisor) readFacts(ctx context.Context) setup.Facts {
 func (s *Supervisor) newSetup() *setup.Machine {
 	b := s.baseSettings()
 	return setup.NewMachine(setup.Config{
-		Dir:      filepath.Join(b.DataDir, "setup"),
-		DataDir:  b.DataDir,
-		NodeDir:  b.NodeDir(),
-		Base:     s.opt.Base,
-		World:    world{s},
-		Facts:    s.readFacts,
-		Source:   s.opt.Source,
-		Version:  s.opt.Version,
-		Log:      s.opt.Log,
-		Now:      s.opt.Now,
-		Accounts: setup.Accounts,
-		Network:  s.network.Set,
-		Hostname: setup.SetHostname,
-		Ours:     s.opt.InImage,
+		Dir:     filepath.Join(b.DataDir, "setup"),
+		DataDir: b.DataDir,
+		NodeDir: b.NodeDir(),
+		Base:    s.opt.Base,
+		World:   world{s},
+		Facts:   s.readFacts,
+		Source:  s.opt.Source,
+		Version: s.opt.Version,
+		Log:     s.opt.Log,
+		Now:     s.opt.Now,
+		Host:    setup.ThisHost{Networker: s.network},
+		Ours:    s.opt.InImage,
 	})
 }
 

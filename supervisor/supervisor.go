@@ -29,7 +29,7 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// Options are what a Supervisor needs from outside.
+// Options configure a Supervisor.
 type Options struct {
 	ConfigPath string // of appliance.yaml
 	Hostname   string // default identity

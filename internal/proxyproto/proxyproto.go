@@ -187,7 +187,7 @@ func Append(b []byte, src, dst netip.AddrPort) []byte {
 	return binary.BigEndian.AppendUint16(b, dst.Port())
 }
 
-// Read reads exactly one header. The address is that of [Parse].
+// Read reads exactly one header, and returns the address as [Parse] does.
 func Read(r io.Reader) (netip.AddrPort, error) {
 	b := make([]byte, Fixed)
 	if _, err := io.ReadFull(r, b); err != nil {

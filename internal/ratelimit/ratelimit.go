@@ -22,7 +22,7 @@ func (b *Bucket) Used(now time.Time, r Rate) float64 {
 	return max(0, b.used-max(0, now.Sub(b.at).Seconds())*r.PerSecond)
 }
 
-// Has reports whether n could be taken.
+// Has reports whether the bucket has n.
 func (b *Bucket) Has(now time.Time, r Rate, n float64) bool { return b.Used(now, r)+n <= r.Burst }
 
 // Take takes n if the bucket has that much, and reports whether it did.

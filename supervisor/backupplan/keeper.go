@@ -183,7 +183,7 @@ func (k *Keeper) makeBackup(ctx context.Context, forced bool) {
 	k.last = out
 
 	switch {
-	case ctx.Err() != nil: // this life ends; the next one begins anew
+	case ctx.Err() != nil: // this process ends: the next one makes the backup
 	case out.Kind == Failed:
 		k.failed = &status.BackupFailure{Node: k.cfg.Settings.Node, Time: k.cfg.Now(), Cause: out.Text}
 		k.cfg.Log.Warn("no backup was made", "path", k.cfg.Settings.Backup.To, "error", out.Text)

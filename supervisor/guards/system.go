@@ -108,7 +108,7 @@ func notInstalled(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
 }
 
-// checkSSH has sshd read its configuration, as its next start will.
+// checkSSH lets sshd read its configuration, as its next start will.
 func (s System) checkSSH(ctx context.Context) []status.Finding {
 	_, err := command.Do(ctx, s.Program, sshd, "-t")
 	if err == nil || notInstalled(err) {

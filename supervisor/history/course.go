@@ -96,7 +96,7 @@ func (s *slot) addSample(x Sample) {
 			s.first = x.At
 		case n >= s.count:
 			s.more += n - s.count
-		default: // it began anew
+		default: // the counter started again
 			s.more += n
 		}
 
@@ -144,7 +144,7 @@ func (c *Course) loadPoints() {
 	var old []control.Point
 	b, err := durable.Read(c.path, maxCourse)
 	if err == nil && json.Unmarshal(b, &old) != nil {
-		old = nil // begun anew
+		old = nil // an unreadable file counts as missing
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.log.Warn("what the node did before is not shown: its file cannot be read", "path", c.path, "error", err)

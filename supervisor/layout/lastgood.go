@@ -29,7 +29,7 @@ type Options struct {
 	Key string
 }
 
-// UserOptions returns the present options. own are those of appliance.yaml.
+// UserOptions returns the present options. own has the options in appliance.yaml.
 func UserOptions(s *settings.Settings, own map[string]any) (Options, error) {
 	return readOptions(s, s.UserConfDir(), own)
 }

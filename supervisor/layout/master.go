@@ -212,8 +212,8 @@ func apiHost(s *settings.Settings) string {
 	return host
 }
 
-// clientOptions are what tools of users besides root need of the master's
-// configuration, and what may stand where everybody can read it.
+// clientOptions are the options of the master's configuration that tools of users besides root
+// need. Everybody can read their file.
 var clientOptions = []string{"id", "user", "interface", "publish_port", "ret_port", "root_dir", "pki_dir",
 	"cachedir", "sock_dir", "ipv6", "cluster_id",
 	"timeout", "gather_job_timeout", "order_masters", "color", "state_output", "state_verbose", "keysize", "hash_type",

@@ -38,7 +38,8 @@ var ErrIncomplete = errors.New("a wheel is not there")
 // ListFile is the file of packages of a folder.
 func ListFile(dir string) string { return filepath.Join(dir, listName) }
 
-// readList reads the list of a folder. A missing list is empty. sum is that of its text.
+// readList reads the list of a folder. A missing list is empty. sum is the hash of the list's
+// text.
 func readList(dir string) (packages []Package, sum string, err error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {

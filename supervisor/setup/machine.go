@@ -38,6 +38,28 @@ type World interface {
 	Undo() error
 }
 
+// Host is the machine beside its node, as far as the set-up changes it.
+type Host interface {
+	// SetAdmin sets the keys and the password of the administrator's account.
+	SetAdmin(ctx context.Context, a Admin) error
+	// SetNetwork applies a network for good, see [Networker.Set].
+	SetNetwork(ctx context.Context, n Network) error
+	// SetHostname sets the host name.
+	SetHostname(ctx context.Context, name string) error
+}
+
+// ThisHost is the machine that this process runs on.
+type ThisHost struct{ Networker *Networker }
+
+// SetAdmin implements [Host].
+func (h ThisHost) SetAdmin(ctx context.Context, a Admin) error { return Accounts(ctx, a) }
+
+// SetNetwork implements [Host].
+func (h ThisHost) SetNetwork(ctx context.Context, n Network) error { return h.Networker.Set(ctx, n) }
+
+// SetHostname implements [Host].
+func (h ThisHost) SetHostname(ctx context.Context, name string) error { return SetHostname(ctx, name) }
+
 // NodeLook is the state of the node at one moment.
 type NodeLook struct {
 	Running bool // with appliance.yaml as it is
@@ -70,12 +92,8 @@ type Config struct {
 	Version string
 	Log     *slog.Logger
 	Now     func() time.Time
-	// Accounts sets up the administrator's account. It may be nil: that is left out.
-	Accounts func(context.Context, Admin) error
-	// Network applies the network of the answers. It may be nil: that is left out.
-	Network func(context.Context, Network) error
-	// Hostname sets the machine's host name. It may be nil: the machine keeps its own.
-	Hostname func(ctx context.Context, name string) error
+	// Host is the machine. It may be nil: the set-up leaves the machine as it is.
+	Host Host
 	// Ours reports whether the machine is an appliance, whose host name follows the name of its
 	// node.
 	Ours bool

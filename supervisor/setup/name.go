@@ -50,11 +50,11 @@ func SetHostname(ctx context.Context, name string) error {
 // node never follows a host name.
 func (m *Machine) nameMachine(ctx context.Context, a Answers) error {
 	given := a.Network.Hostname
-	if m.cfg.Hostname == nil || given == "" && !m.cfg.Ours {
+	if m.cfg.Host == nil || given == "" && !m.cfg.Ours {
 		return nil
 	}
 
-	err := m.cfg.Hostname(ctx, cmp.Or(given, a.Node))
+	err := m.cfg.Host.SetHostname(ctx, cmp.Or(given, a.Node))
 	switch {
 	case err == nil:
 		return nil

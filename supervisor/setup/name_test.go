@@ -90,16 +90,16 @@ func TestMachineIsCalledAsItsNode(t *testing.T) {
 		{name: "given and refused", ours: true, given: "salt", want: "salt", fails: refused, stops: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := ""
+			host := &namedHost{fault: c.fails}
 			m := &Machine{cfg: Config{
-				Ours:     c.ours,
-				Log:      slog.New(slog.DiscardHandler),
-				Hostname: func(_ context.Context, name string) error { got = name; return c.fails },
+				Ours: c.ours,
+				Log:  slog.New(slog.DiscardHandler),
+				Host: host,
 			}}
 
 			err := m.nameMachine(t.Context(), Answers{Node: "n1", Network: Network{Hostname: c.given}})
-			if got != c.want || (err != nil) != c.stops {
-				t.Errorf("called %q, want %q; %v", got, c.want, err)
+			if host.name != c.want || (err != nil) != c.stops {
+				t.Errorf("called %q, want %q; %v", host.name, c.want, err)
 			}
 		})
 	}
@@ -147,4 +147,16 @@ func TestFoldersOfStates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// namedHost is a machine of which only the name changes.
+type namedHost struct {
+	ThisHost
+	name  string
+	fault error
+}
+
+func (h *namedHost) SetHostname(_ context.Context, name string) error {
+	h.name = name
+	return h.fault
 }

@@ -223,7 +223,7 @@ func SplitKeys(text string) (keys []string) {
 
 		starts := keyStart.FindAllStringSubmatchIndex(line, -1)
 		begin := 0
-		for _, start := range starts[min(1, len(starts)):] { // the first is that of the key that has begun
+		for _, start := range starts[min(1, len(starts)):] { // the first begins the present key
 			keys = append(keys, strings.TrimRight(line[begin:start[2]], ", \t"))
 			begin = start[2]
 		}

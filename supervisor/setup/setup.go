@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Mode is what the machine becomes.
+// Mode is the future role of the machine: first node, member or arbiter.
 type Mode string
 
 // The modes.
@@ -30,8 +30,8 @@ type Answers struct {
 	Cluster string `yaml:"cluster_id" json:"cluster_id"`
 	// Node is the name of this machine. The default is [NodeName].
 	Node string `yaml:"node" json:"node"`
-	// Address is the IP address for peers. The default is that of the default route, else the
-	// only one.
+	// Address is the IP address for peers. By default it is the address of the default route,
+	// else the only address.
 	Address string `yaml:"address" json:"address"`
 	// Front are the addresses for minions. The default is all addresses of the machine.
 	Front []string `yaml:"front" json:"front,omitempty"`
@@ -147,7 +147,7 @@ func (d Draft) isBounded() bool {
 	return size <= maxDraft
 }
 
-// Lead is what a wizard asks for.
+// Lead is a wizard's request for the lead.
 type Lead string
 
 // The requests of a wizard.

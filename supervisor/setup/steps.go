@@ -143,10 +143,10 @@ func (m *Machine) draftIdentity() (*nodeapi.Identity, error) {
 }
 
 func (m *Machine) doNetwork(ctx context.Context, a Answers) error {
-	if m.cfg.Network == nil {
+	if m.cfg.Host == nil {
 		return nil
 	}
-	if err := m.cfg.Network(ctx, a.Network); err != nil {
+	if err := m.cfg.Host.SetNetwork(ctx, a.Network); err != nil {
 		return withHint(err, "look at the interface: networkctl status "+a.Network.Interface,
 			"fix network in the answers, and begin anew: applianced setup back")
 	}
@@ -186,10 +186,10 @@ func (m *Machine) doPreflight(ctx context.Context, a Answers) error {
 }
 
 func (m *Machine) doAdmin(ctx context.Context, a Answers) error {
-	if m.cfg.Accounts == nil {
+	if m.cfg.Host == nil {
 		return nil
 	}
-	return m.cfg.Accounts(ctx, a.Admin)
+	return m.cfg.Host.SetAdmin(ctx, a.Admin)
 }
 
 func (m *Machine) doDisk(ctx context.Context, a Answers) error {

@@ -23,7 +23,7 @@ const (
 	Healthy      Health = "healthy"
 	Degraded     Health = "degraded"       // serving, but something needs attention
 	NotServing   Health = "not serving"    // minions cannot work with this node
-	Unconfigured Health = "not configured" // set-up has not been done
+	Unconfigured Health = "not configured" // the set-up is still to be done
 	Unasked      Health = "unknown"        // the supervisor could not be asked
 )
 
@@ -89,7 +89,7 @@ type Document struct {
 	Minions      Minions    `json:"minions"`
 	Master       *Master    `json:"master,omitempty"` // nil: it does not say
 	Storage      Storage    `json:"storage"`
-	Backup       *Backup    `json:"backup,omitempty"`  // nil: this node makes none, or has not looked yet
+	Backup       *Backup    `json:"backup,omitempty"`  // nil: this node makes none, or their state is unknown yet
 	Upgrade      *Upgrade   `json:"upgrade,omitempty"` // nil: this node has no upgrade window
 	Clock        Clock      `json:"clock"`
 	Problems     []Problem  `json:"problems"`
@@ -110,7 +110,7 @@ type SetupStep struct {
 	Message string `json:"message,omitempty"` // what it waits for
 }
 
-// Front is what minions connect to on this node.
+// Front has the addresses and ports for minions on this node.
 type Front struct {
 	Addresses   []string `json:"addresses"` // IP addresses
 	PublishPort int      `json:"publishPort"`

@@ -38,7 +38,7 @@ const (
 func Fit(d Document, room Room, extra ...string) []string {
 	var lines []string
 	for brief := whole; brief <= briefest; brief++ {
-		lines = wording{d: d, width: room.Width, brief: brief}.all(extra)
+		lines = wording{d: d, width: room.Width, brief: brief}.describe(extra)
 		if brief > whole {
 			lines = append(lines, clipWords("  ... in brief; in full: "+room.Rest, room.Width))
 		}
@@ -65,8 +65,8 @@ func columns(s string) int { return utf8.RuneCountInString(s) }
 // leastText is how many columns a text needs after something else on its line.
 const leastText = 16
 
-// paragraph adds a text after an indent, and continues below its beginning where the line ends.
-func (t *wording) paragraph(indent, text string) {
+// addParagraph adds a text after an indent, and continues below its beginning where the line ends.
+func (t *wording) addParagraph(indent, text string) {
 	if t.width == 0 {
 		t.lines = append(t.lines, indent+text)
 		return
@@ -90,14 +90,14 @@ func (t *wording) paragraph(indent, text string) {
 	}
 }
 
-// detail adds lines after an indent: all of them, or only the first when brevity asks for it.
-func (t *wording) detail(indent string, lines []string) {
+// addDetail adds lines after an indent: all of them, or only the first when brevity asks for it.
+func (t *wording) addDetail(indent string, lines []string) {
 	if t.brief >= briefDetails {
 		t.lines = append(t.lines, clipWords(indent+lines[0], t.width))
 		return
 	}
 	for _, l := range lines {
-		t.paragraph(indent, l)
+		t.addParagraph(indent, l)
 	}
 }
 
@@ -160,7 +160,7 @@ func clipWords(line string, width int) string {
 // elsewhere, and returns their names.
 func fitColumns(rows [][]string, width int) (fitting [][]string, everywhere, missing []string) {
 	tooWide := func() bool {
-		return width > 0 && slices.ContainsFunc(align(rows),
+		return width > 0 && slices.ContainsFunc(alignRows(rows),
 			func(l string) bool { return columns(strings.TrimRight(l, " ")) > width })
 	}
 

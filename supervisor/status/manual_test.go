@@ -32,7 +32,7 @@ func TestManualListsCodes(t *testing.T) {
 	for _, k := range Kinds() {
 		got := rows[string(k.Code)]
 		delete(rows, string(k.Code))
-		want := []string{string(k.Code), string(k.Severity), fill(k.Title, "…"), "", fill(k.Next, "…")}
+		want := []string{string(k.Code), string(k.Severity), withSubject(k.Title, "…"), "", withSubject(k.Next, "…")}
 		if len(got) != len(want) {
 			t.Errorf("%s: row %q, want five cells", k.Code, got)
 			continue

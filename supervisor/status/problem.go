@@ -211,9 +211,9 @@ func (b *Board) Update(now time.Time, found []Finding) []Problem {
 		held = append(held, Problem{
 			Code:      f.Code,
 			Severity:  k.Severity,
-			Title:     fill(k.Title, f.Subject),
+			Title:     withSubject(k.Title, f.Subject),
 			Cause:     f.Cause,
-			Next:      fill(k.Next, f.Subject),
+			Next:      withSubject(k.Next, f.Subject),
 			Subject:   f.Subject,
 			Since:     since,
 			DependsOn: k.DependsOn,
@@ -223,7 +223,7 @@ func (b *Board) Update(now time.Time, found []Finding) []Problem {
 	b.since = next
 	shown := hideConsequences(held)
 	slices.SortStableFunc(shown, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(a.Code, b.Code),
+		return cmp.Or(cmp.Compare(rankOf(a.Severity), rankOf(b.Severity)), cmp.Compare(a.Code, b.Code),
 			cmp.Compare(a.Subject, b.Subject))
 	})
 
@@ -336,6 +336,6 @@ func Worst(problems []Problem) Health {
 	return h
 }
 
-func rank(s Severity) int { return slices.Index([]Severity{Fatal, Warning, Notice}, s) }
+func rankOf(s Severity) int { return slices.Index([]Severity{Fatal, Warning, Notice}, s) }
 
-func fill(format, subject string) string { return strings.ReplaceAll(format, "%s", subject) }
+func withSubject(format, subject string) string { return strings.ReplaceAll(format, "%s", subject) }

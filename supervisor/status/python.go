@@ -7,9 +7,9 @@ import (
 	"saltern/internal/control"
 )
 
-// python describes the returners of events and the engines. When brief, it only describes those
+// addPython describes the returners of events and the engines. When brief, it only describes those
 // with trouble.
-func (t *wording) python(m *Master) {
+func (t *wording) addPython(m *Master) {
 	var returners, engines []string
 	for _, r := range m.Returners {
 		if t.brief < briefServices || r.Error != "" {
@@ -24,11 +24,11 @@ func (t *wording) python(m *Master) {
 	}
 
 	if len(returners) > 0 {
-		t.paragraph("Returners ", strings.Join(returners, "; "))
+		t.addParagraph("Returners ", strings.Join(returners, "; "))
 	}
 
 	if len(engines) > 0 {
-		t.paragraph("Engines  ", strings.Join(engines, "; "))
+		t.addParagraph("Engines  ", strings.Join(engines, "; "))
 	}
 }
 

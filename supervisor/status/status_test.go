@@ -286,7 +286,7 @@ func TestKindsAreComplete(t *testing.T) {
 	seen := map[Code]bool{}
 	format := regexp.MustCompile(`^SCA-[0-6]\d\d$`)
 	for _, k := range Kinds() {
-		if seen[k.Code] || !format.MatchString(string(k.Code)) || k.Title == "" || rank(k.Severity) < 0 {
+		if seen[k.Code] || !format.MatchString(string(k.Code)) || k.Title == "" || rankOf(k.Severity) < 0 {
 			t.Errorf("kind %+v", k)
 		}
 		seen[k.Code] = true
@@ -394,7 +394,7 @@ func TestReturnersAndEngines(t *testing.T) {
 		briefServices: "Returners rawfile_json, 3,000 events wait, takes none, did not get 21\nEngines  script waiting, has ended before",
 	} {
 		text := wording{d: d, brief: brief}
-		text.python(d.Master)
+		text.addPython(d.Master)
 		if got := strings.Join(text.lines, "\n"); got != want {
 			t.Errorf("%s\nwant\n%s", got, want)
 		}
@@ -422,12 +422,12 @@ func TestUpgradeLine(t *testing.T) {
 		},
 	} {
 		u.Window = "Sun 02:00-04:00"
-		if got := u.line(now); got != want {
+		if got := u.oneLine(now); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 
 		words := wording{d: Document{Time: now, Upgrade: &u}}
-		words.keys()
+		words.addKeys()
 		if !slices.Contains(words.lines, "Upgrade  "+want) {
 			t.Errorf("no %q in %q", want, words.lines)
 		}

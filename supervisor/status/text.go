@@ -26,13 +26,13 @@ func WriteJSON(w io.Writer, d Document) error {
 // WriteText writes the document for people: the answer in the first line, then the nodes, then
 // the problems and what to do. It removes control characters of foreign texts.
 func WriteText(w io.Writer, d Document) error {
-	return write(w, wording{d: d}.all(nil))
+	return write(w, wording{d: d}.describe(nil))
 }
 
 // WriteNodes writes the table of nodes alone.
 func WriteNodes(w io.Writer, d Document) error {
 	t := wording{d: d}
-	t.nodes()
+	t.addNodes()
 	return write(w, t.lines)
 }
 
@@ -62,29 +62,29 @@ type wording struct {
 	lines []string
 }
 
-// all describes everything. The lines of extra follow the addresses.
-func (t wording) all(extra []string) []string {
-	t.head()
+// describe describes everything. The lines of extra follow the addresses.
+func (t wording) describe(extra []string) []string {
+	t.addAnswer()
 	t.lines = append(t.lines, extra...)
 	if t.d.Health != Unconfigured {
-		t.nodes()
-		t.services()
-		t.keys()
+		t.addNodes()
+		t.addServices()
+		t.addKeys()
 	}
-	t.problems()
+	t.addProblems()
 	if t.d.Next != "" {
-		t.line("Next")
-		t.paragraph("  ", t.d.Next)
+		t.addLine("Next")
+		t.addParagraph("  ", t.d.Next)
 	}
 	return t.lines
 }
 
-func (t *wording) line(format string, args ...any) {
+func (t *wording) addLine(format string, args ...any) {
 	t.lines = append(t.lines, fmt.Sprintf(format, args...))
 }
 
-// front describes where minions and programs reach this node, unless the node was removed.
-func (t *wording) front() {
+// addFront describes where minions and programs reach this node, unless the node was removed.
+func (t *wording) addFront() {
 	d := t.d
 	if slices.ContainsFunc(d.Problems, func(p Problem) bool { return p.Code == NodeRemoved }) {
 		return
@@ -96,40 +96,40 @@ func (t *wording) front() {
 		if len(v.Nodes) > 0 {
 			on = strings.Join(v.Nodes, " and ")
 		}
-		t.paragraph("", fmt.Sprintf("minions use %s %s, the virtual address, now on %s", v.Address, ports, on))
+		t.addParagraph("", fmt.Sprintf("minions use %s %s, the virtual address, now on %s", v.Address, ports, on))
 	} else if len(d.Front.Addresses) > 0 {
-		t.paragraph("", fmt.Sprintf("minions use %s %s", strings.Join(d.Front.Addresses, ", "), ports))
+		t.addParagraph("", fmt.Sprintf("minions use %s %s", strings.Join(d.Front.Addresses, ", "), ports))
 	}
 
 	if a := d.Front.API; a != nil {
-		t.paragraph("", fmt.Sprintf("Salt's API is on port %d there, %s", a.Port, a.served()))
+		t.addParagraph("", fmt.Sprintf("Salt's API is on port %d there, %s", a.Port, a.served()))
 	}
 }
 
-func (t *wording) head() {
+func (t *wording) addAnswer() {
 	d := t.d
 	step := d.SetupStep
 	if d.Health != NotServing && d.Health != Unconfigured {
 		step = nil // it serves already
 	}
 
-	t.lines = append(t.lines, t.answer(step))
+	t.lines = append(t.lines, t.answerLine(step))
 	if step != nil {
 		text := "now: " + step.Name
 		if step.Message != "" {
 			text += ": " + step.Message
 		}
-		t.paragraph("", text)
+		t.addParagraph("", text)
 	}
 
-	t.front()
+	t.addFront()
 	if d.Console != "" {
-		t.paragraph("", "browsers use "+d.Console)
+		t.addParagraph("", "browsers use "+d.Console)
 	}
 }
 
-// answer is the first line.
-func (t *wording) answer(step *SetupStep) string {
+// answerLine is the first line.
+func (t *wording) answerLine(step *SetupStep) string {
 	d := t.d
 	text := strings.ToUpper(string(d.Health))
 	if step != nil {
@@ -183,8 +183,8 @@ func (a *FrontAPI) served() string {
 // oneCell keeps a text within its cell.
 var oneCell = strings.NewReplacer("\t", " ", "\n", " ", "\v", " ", "\f", " ")
 
-// align makes lines of a table, one for each row.
-func align(rows [][]string) []string {
+// alignRows makes lines of a table, one for each row.
+func alignRows(rows [][]string) []string {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
@@ -200,13 +200,13 @@ func align(rows [][]string) []string {
 	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 }
 
-func (t *wording) nodes() {
+func (t *wording) addNodes() {
 	if len(t.d.Nodes) == 0 {
 		return
 	}
 
 	well := 0 // nodes that are left out for being well
-	fold := t.brief >= briefNodes && t.ready() > fewNodes
+	fold := t.brief >= briefNodes && t.countReady() > fewNodes
 	rows := [][]string{{"NODE", "ROLE", "STATE", "MASTER", "LB", "STORAGE", "MINIONS", "CLOCK", "ADDRESS", "VERSION"}}
 	for _, n := range t.d.Nodes {
 		if fold && n.State == "ready" && !n.This {
@@ -217,20 +217,20 @@ func (t *wording) nodes() {
 	}
 
 	rows, everywhere, missing := fitColumns(rows, t.width)
-	for _, l := range align(rows) {
+	for _, l := range alignRows(rows) {
 		t.lines = append(t.lines, clipWords(l, t.width)) // as a last resort
 	}
 
 	if well > 0 {
-		t.line("  ... %d more that are ready", well)
+		t.addLine("  ... %d more that are ready", well)
 	}
 
 	if len(everywhere) > 0 {
-		t.paragraph("  on every node: ", strings.Join(everywhere, ", "))
+		t.addParagraph("  on every node: ", strings.Join(everywhere, ", "))
 	}
 
 	if len(missing) > 0 {
-		t.paragraph("  no room for: ", strings.Join(missing, ", ")+" (applianced nodes)")
+		t.addParagraph("  no room for: ", strings.Join(missing, ", ")+" (applianced nodes)")
 	}
 }
 
@@ -240,8 +240,8 @@ const lastSeen = "last seen "
 // fewNodes is how many nodes are always shown one by one, however small the room.
 const fewNodes = 3
 
-// ready counts the other nodes that are ready.
-func (t *wording) ready() (n int) {
+// countReady counts the other nodes that are ready.
+func (t *wording) countReady() (n int) {
 	for _, node := range t.d.Nodes {
 		if node.State == "ready" && !node.This {
 			n++
@@ -270,7 +270,7 @@ func nodeRow(n Node, now time.Time) []string {
 		cmp.Or(n.Address, "-"), cmp.Or(n.Version, "-")}
 }
 
-func (t *wording) services() {
+func (t *wording) addServices() {
 	if len(t.d.Services) == 0 {
 		return
 	}
@@ -309,53 +309,53 @@ func (t *wording) services() {
 	}
 
 	if len(running) > 0 {
-		t.paragraph("Services ", "running: "+strings.Join(running, ", "))
+		t.addParagraph("Services ", "running: "+strings.Join(running, ", "))
 	} else {
-		t.line("Services")
+		t.addLine("Services")
 	}
 
 	if len(rows) == 0 {
 		return
 	}
 
-	for i, l := range align(rows) {
-		t.paragraph(l, notes[i])
+	for i, l := range alignRows(rows) {
+		t.addParagraph(l, notes[i])
 	}
 }
 
-func (t *wording) keys() {
+func (t *wording) addKeys() {
 	d := t.d
 	if !d.Arbiter() {
 		m := d.Minions
-		t.paragraph("Keys     ", fmt.Sprintf("%s accepted, %s pending, %s rejected, %s denied",
+		t.addParagraph("Keys     ", fmt.Sprintf("%s accepted, %s pending, %s rejected, %s denied",
 			thousands(m.Accepted), thousands(m.Pending), thousands(m.Rejected), thousands(m.Denied)))
 	}
 
 	if m := d.Master; m != nil && m.OldestRequestMillis >= slowRequest.Milliseconds() {
-		t.paragraph("Requests ",
+		t.addParagraph("Requests ",
 			"the oldest has been at work for "+Age(time.Duration(m.OldestRequestMillis)*time.Millisecond))
 	}
 
 	if d.Master != nil {
-		t.python(d.Master)
+		t.addPython(d.Master)
 	}
 
 	if d.Storage.Total > 0 {
-		t.paragraph("Storage  ",
+		t.addParagraph("Storage  ",
 			fmt.Sprintf("%s: %s free of %s (%.0f %%)", d.Storage.Path, Size(d.Storage.Free),
 				Size(d.Storage.Total), d.Storage.FreePercent))
 	}
 
 	if d.Backup != nil {
-		t.paragraph("Backup   ", d.Backup.oneLine(d.Time))
+		t.addParagraph("Backup   ", d.Backup.oneLine(d.Time))
 	}
 
 	if d.Upgrade != nil {
-		t.paragraph("Upgrade  ", d.Upgrade.line(d.Time))
+		t.addParagraph("Upgrade  ", d.Upgrade.oneLine(d.Time))
 	}
 }
 
-func (t *wording) problems() {
+func (t *wording) addProblems() {
 	heading := ""
 	for rest := t.d.Problems; len(rest) > 0; {
 		left := rest
@@ -374,45 +374,45 @@ func (t *wording) problems() {
 		}
 
 		if t.brief >= briefCodes && same[0].Severity == Notice {
-			t.codesOfNotes(left)
+			t.addCodesOfNotes(left)
 			return
 		}
 
 		if h != heading {
 			heading = h
-			t.line("%s", h)
+			t.addLine("%s", h)
 		}
 
 		if t.brief >= briefProblems || t.brief >= briefNotes && same[0].Severity == Notice {
-			t.problemInBrief(same)
+			t.addProblemInBrief(same)
 			continue
 		}
 
-		t.problem(same)
+		t.addProblem(same)
 	}
 }
 
-// codesOfNotes adds one line about notes, which follow all problems.
-func (t *wording) codesOfNotes(notes []Problem) {
+// addCodesOfNotes adds one line about notes, which follow all problems.
+func (t *wording) addCodesOfNotes(notes []Problem) {
 	var codes []string
 	for _, p := range notes {
 		if !slices.Contains(codes, string(p.Code)) {
 			codes = append(codes, string(p.Code))
 		}
 	}
-	t.paragraph("Notes    ", strings.Join(codes, ", "))
+	t.addParagraph("Notes    ", strings.Join(codes, ", "))
 }
 
-// problem describes the problems of one kind: each place with its cause, then what to do.
-func (t *wording) problem(same []Problem) {
+// addProblem describes the problems of one kind: each place with its cause, then what to do.
+func (t *wording) addProblem(same []Problem) {
 	const indent = "          "
 	lead := "  " + string(same[0].Code) + " "
 	var next []string
 	for _, p := range same {
-		t.paragraph(lead, fmt.Sprintf("%s (%s)", p.Title, lasting(t.d.Time, p.Since)))
+		t.addParagraph(lead, fmt.Sprintf("%s (%s)", p.Title, lasting(t.d.Time, p.Since)))
 		lead = strings.Repeat(" ", len(lead))
 		if p.Cause != "" {
-			t.detail(indent, strings.Split(p.Cause, "\n"))
+			t.addDetail(indent, strings.Split(p.Cause, "\n"))
 		}
 
 		if p.Next != "" && !slices.Contains(next, p.Next) {
@@ -421,12 +421,12 @@ func (t *wording) problem(same []Problem) {
 	}
 
 	for _, l := range next {
-		t.detail(indent, []string{"next: " + l})
+		t.addDetail(indent, []string{"next: " + l})
 	}
 }
 
-// problemInBrief describes them in one line.
-func (t *wording) problemInBrief(same []Problem) {
+// addProblemInBrief describes them in one line.
+func (t *wording) addProblemInBrief(same []Problem) {
 	more := ""
 	if len(same) > 1 {
 		more = fmt.Sprintf(", and %d more", len(same)-1)

@@ -17,8 +17,8 @@ type Upgrade struct {
 	Result string `json:"result,omitempty"`
 }
 
-// line describes it in one line.
-func (u Upgrade) line(now time.Time) string {
+// oneLine describes it in one line.
+func (u Upgrade) oneLine(now time.Time) string {
 	text := u.Window + " UTC, opens in " + Age(u.Until.Sub(now))
 	if u.Open {
 		text = u.Window + " UTC, open for another " + Age(u.Until.Sub(now))

@@ -17,7 +17,7 @@ const turnEvery = 2 * time.Minute
 // whether no other node can believe the same at the same time. why says who else makes
 // the changes, or why nobody does.
 func (m *Manager) leadership() (ok, fenced bool, why string) {
-	held, holder := m.lease.held()
+	held, holder := m.lease.isHeld()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 

@@ -75,7 +75,7 @@ func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()
 		switch {
 		case !wanted():
 			rest = false
-			l.child.stop() // gives the lock back
+			l.child.stopChild() // gives the lock back
 			l.mu.Lock()
 			l.heldUntil, l.holder = time.Time{}, ""
 			l.mu.Unlock()
@@ -122,8 +122,8 @@ func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()
 	}
 }
 
-// held reports whether this node has the lease at this moment, and who else.
-func (l *lease) held() (bool, string) {
+// isHeld reports whether this node has the lease at this moment, and who else.
+func (l *lease) isHeld() (bool, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Now().Before(l.heldUntil), l.holder

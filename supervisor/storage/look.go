@@ -41,7 +41,7 @@ func (m *Manager) isCalm() bool {
 // minute on the node that makes the changes, because it acts on it, and a minute
 // elsewhere.
 func (m *Manager) maxFullAge() time.Duration {
-	if held, _ := m.lease.held(); held {
+	if held, _ := m.lease.isHeld(); held {
 		return fullEvery
 	}
 	return 2 * fullEvery
@@ -105,7 +105,7 @@ func (m *Manager) observe(ctx context.Context) {
 	}
 
 	soon := fullEvery / 2 // the holder of the lease observes more often for all
-	if held, _ := m.lease.held(); held || m.cfg.Form && !m.isFormed() {
+	if held, _ := m.lease.isHeld(); held || m.cfg.Form && !m.isFormed() {
 		soon = 2 * lookEvery
 	}
 
@@ -263,7 +263,7 @@ func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 	}
 
 	q := o.Quorum()
-	if held, _ := m.lease.held(); held && q.Known && q.Up == q.Bricks {
+	if held, _ := m.lease.isHeld(); held && q.Known && q.Up == q.Bricks {
 		// The heal daemons start by themselves when a brick comes up, and every minute,
 		// and sometimes miss what was written just then.
 		_ = m.ctl.StartHeal(ctx, m.cfg.Volume) // refused while one of them is missing

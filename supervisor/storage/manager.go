@@ -24,7 +24,7 @@ import (
 // needs.
 const layoutVersion = 1
 
-// Config is what a [Manager] works with.
+// Config configures a [Manager].
 type Config struct {
 	Log *slog.Logger
 	// Self is this node's name in the table.
@@ -97,7 +97,7 @@ type Manager struct {
 	tracker       glusterctl.HealTracker
 	trackedAt     time.Time
 	ahead         map[string]clockDiff
-	formed        bool // the volume has been made once; this node never makes another
+	formed        bool // the volume was created once: this node never creates another
 }
 
 type clockDiff struct {
@@ -310,7 +310,7 @@ func (m *Manager) serves() bool {
 // Run keeps the storage until ctx ends. It leaves the volume mounted.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	defer m.probes.stop()
+	defer m.probes.stopChild()
 	defer wg.Wait()
 
 	wg.Go(func() { m.lease.holdWhile(ctx, m.mayLead, m.wakeChanging) })
@@ -372,7 +372,7 @@ func (m *Manager) startDaemon(ctx context.Context) error {
 
 // keepClocks compares clocks with the other nodes.
 func (m *Manager) keepClocks(ctx context.Context) {
-	defer m.clocks.stop()
+	defer m.clocks.stopChild()
 	for pause.About(ctx, clocksEvery) == nil {
 		if !m.mountWorks() {
 			continue

@@ -291,7 +291,7 @@ func (m *mirror) keepCopying(
 	watched func() (uint64, bool),
 	changed func(mirrorReport),
 ) {
-	defer m.child.stop()
+	defer m.child.stopChild()
 	p := m.pace
 	if p == (mirrorPace{}) {
 		p = mirrorPace{mirrorEvery, mirrorAnyway, mirrorLook}

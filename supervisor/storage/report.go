@@ -14,7 +14,7 @@ import (
 // State returns the newest state. It never waits.
 func (m *Manager) State() State {
 	h := m.health()
-	held, holder := m.lease.held()
+	held, holder := m.lease.isHeld()
 	leads, _, why := m.leadership()
 	mirrorAt, _, mirrorFault := m.mirror.state()
 	_, blocked := m.mayServe()

@@ -65,9 +65,9 @@ func readAuthority(dir string) (a Authority, err error) {
 	return a, nil
 }
 
-// save writes the authority to this node's disk. It writes the certificate first: if the
+// saveTo writes the authority to this node's disk. It writes the certificate first: if the
 // key is there, both are.
-func (a Authority) save(dir string) error {
+func (a Authority) saveTo(dir string) error {
 	dir = filepath.Join(dir, tlsDir)
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -165,7 +165,7 @@ func (m *Manager) makeAuthority(d glusterctl.Desired) (Authority, error) {
 		return Authority{}, err
 	}
 	a := Authority{Cert: pair.Cert, Key: pair.Key}
-	return a, a.save(m.cfg.Dir)
+	return a, a.saveTo(m.cfg.Dir)
 }
 
 // askForCertificate asks another node to sign a certificate, unless a good one is there.
@@ -248,7 +248,7 @@ func (m *Manager) keepAuthority(a Authority) error {
 	if _, err := a.asPair().Issue(m.cfg.Self, rand.Reader, m.cfg.Now()); err != nil {
 		return fmt.Errorf("another node's authority: %w", err)
 	}
-	return a.save(m.cfg.Dir)
+	return a.saveTo(m.cfg.Dir)
 }
 
 // restartMark returns the path of a file that exists while glusterd must restart to use TLS.

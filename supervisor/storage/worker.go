@@ -107,10 +107,10 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 		case <-live.steps:
 			timer.Reset(limit)
 		case <-timer.C:
-			w.kill()
+			w.killChild()
 			return fmt.Errorf("%w: no answer within %v", errHangs, limit)
 		case <-ctx.Done():
-			w.kill()
+			w.killChild()
 			return ctx.Err()
 		}
 	}
@@ -119,7 +119,7 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 // decodeAnswer decodes what a child answered. there is false when it ended instead.
 func (w *worker) decodeAnswer(line []byte, there bool, reply any) error {
 	if !there {
-		w.kill()
+		w.killChild()
 		return errors.New("the helper ended")
 	}
 
@@ -127,7 +127,7 @@ func (w *worker) decodeAnswer(line []byte, there bool, reply any) error {
 		Error string `json:"error"`
 	}
 	if err := errors.Join(json.Unmarshal(line, &fault), json.Unmarshal(line, reply)); err != nil {
-		w.kill()
+		w.killChild()
 		return fmt.Errorf("the helper answered with something else: %w", err)
 	}
 	if fault.Error != "" {
@@ -137,8 +137,8 @@ func (w *worker) decodeAnswer(line []byte, there bool, reply any) error {
 	return nil
 }
 
-// kill kills the child and remembers it until it has ended.
-func (w *worker) kill() {
+// killChild kills the child and remembers it until it has ended.
+func (w *worker) killChild() {
 	if w.child == nil {
 		return
 	}
@@ -166,14 +166,14 @@ func (w *worker) finish() {
 		}
 	}
 	w.mu.Unlock()
-	w.stop()
+	w.stopChild()
 }
 
-// stop kills the child and waits up to two seconds for its end.
-func (w *worker) stop() {
+// stopChild kills the child and waits up to two seconds for its end.
+func (w *worker) stopChild() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.kill()
+	w.killChild()
 	if w.reaped == nil {
 		return
 	}

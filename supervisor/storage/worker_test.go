@@ -52,7 +52,7 @@ func TestWorker(t *testing.T) {
 	}
 
 	w := worker{command: []string{self, "as-helper"}}
-	defer w.stop()
+	defer w.stopChild()
 	ask := func(q string, limit time.Duration) (int, error) {
 		var r struct{ PID int }
 		err := w.ask(context.Background(), limit, q, &r)

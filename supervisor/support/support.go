@@ -85,7 +85,7 @@ func userConf(s *settings.Settings, hangs string) []string {
 }
 
 // Write writes the bundle. The bundle names what could not be read, with the reason, and leaves
-// out storage that hangs. The error is that of writing, or of ctx.
+// out storage that hangs. The error comes from writing, or from ctx.
 func Write(ctx context.Context, w io.Writer, s Source) error {
 	if s.Look == nil {
 		s.Look = checkAnswers

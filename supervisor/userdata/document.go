@@ -46,9 +46,9 @@ const (
 	jsonpHead   = "#cloud-config-jsonp"
 )
 
-// foreignHeads are first lines of texts for other programs, in lower case, with a description. Of
-// several that match, the longest comes first. They are those of cloud-init
-// (cloudinit/handlers/__init__.py, INCLUSION_TYPES_MAP, and older ones) and of cloudbase-init.
+// foreignHeads are first lines of texts for other programs, in lower case, with a description:
+// for cloud-init (cloudinit/handlers/__init__.py, INCLUSION_TYPES_MAP, and older ones) and for
+// cloudbase-init. Of several that match, the longest comes first.
 var foreignHeads = []struct{ head, words string }{
 	{"#!", "a script"},
 	{"#include-once", "cloud-init's list of addresses"},

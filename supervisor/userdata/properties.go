@@ -21,7 +21,7 @@ type properties struct {
 	faults  *multierror.Error
 }
 
-// given is a property that has been read: its name, for messages, and its text.
+// given is a property with its name, for messages, and its text.
 type given struct{ name, text string }
 
 // setProperty reads one property. name is the administrator's name for it, key that of the

@@ -160,7 +160,7 @@ type search struct {
 	unused []string
 }
 
-// decided reports whether nothing more has to be looked at.
+// decided reports whether the search has ended.
 func (s *search) decided() bool { return s.answers != nil || s.fault != nil }
 
 // document reads a text of a source. name is its name there, such as a file's;

@@ -114,9 +114,9 @@ func inScope(proc string, pid int, scope string) bool {
 // from a try that did not wait for its end.
 const unitExists = "org.freedesktop.systemd1.UnitExists"
 
-// scopeProperties are what the unit applianced.service has for its processes
-// by control group, and the bounds on memory: from MemoryHigh on a child is
-// slowed down, at MemoryMax something in its group is killed.
+// scopeProperties returns the properties of the scope: those of the unit applianced.service that
+// hold by control group, and the bounds on memory. From MemoryHigh on the kernel slows the child
+// down. At MemoryMax it kills a process of the group.
 func scopeProperties(child string, pid, percent int, total uint64) []dbus.Property {
 	max := total / 100 * uint64(percent)
 	property := func(name string, v any) dbus.Property {

@@ -32,7 +32,7 @@ type Node struct {
 	Step      *status.SetupStep // the step under way; nil: none
 	Console   string            // the address of the console for browsers; "": there is none
 	Virtual   *Virtual          // nil: there is no virtual address
-	Backup    *status.Backup    // nil: this node makes none, or has not looked yet
+	Backup    *status.Backup    // nil: this node makes none, or their state is unknown yet
 	Upgrade   *status.Upgrade   // nil: this node has no upgrade window
 	Own       []status.Finding  // findings of other parts of the node
 }
@@ -104,8 +104,8 @@ func (f facts) unanswered(name string) string {
 	return cmp.Or(f.balancer.down[name], f.balancer.unwell[name])
 }
 
-// cannotKeep returns why the master of this node cannot keep jobs, as it reports to us or to the
-// load balancer, or "". name is that of the master.
+// cannotKeep returns why the master of this node, with that name, cannot keep jobs, as it reports
+// to us or to the load balancer, or "".
 func (f facts) cannotKeep(name string) string {
 	if f.Trouble == "" && f.balancer != nil {
 		return f.balancer.unwell[name]

@@ -19,7 +19,7 @@ import (
 
 // Disk describes the room of a file system.
 type Disk struct {
-	Total, Free   uint64  // bytes; Free is what ordinary users may still take
+	Total, Free   uint64  // bytes; Free is the room for ordinary users
 	FreePercent   float64 // of Total
 	InodesPercent float64 // free inodes; 100 where the file system does not count them
 	ReadOnly      bool

@@ -61,7 +61,7 @@ func firstLine(path string) string {
 	return strings.Trim(line, " \t\x00")
 }
 
-// sameForMany are UUIDs that firmware has which was never given one.
+// sameForMany are the UUIDs of firmware to which nobody gave one.
 var sameForMany = []string{"", "00000000-0000-0000-0000-000000000000",
 	"ffffffff-ffff-ffff-ffff-ffffffffffff", "03000200-0400-0500-0006-000700080009"}
 
