@@ -97,7 +97,7 @@ func (m *Method[In, Out]) endpoint(do func(context.Context, In) (Out, error)) en
 			}
 		}
 
-		s.answer(w, out, refusal)
+		s.writeAnswer(w, out, refusal)
 		if record != nil {
 			s.Record.Note(outcome(*record, refusal, m.GoesOn))
 		}
@@ -254,8 +254,8 @@ func (s *Server) explain(err error) *Error {
 	return Explain(err)
 }
 
-// answer answers with out, or with a refusal.
-func (s *Server) answer(w http.ResponseWriter, out any, refusal *Error) {
+// writeAnswer sends out, or a refusal.
+func (s *Server) writeAnswer(w http.ResponseWriter, out any, refusal *Error) {
 	if refusal != nil {
 		Refuse(w, refusal)
 		return
