@@ -47,11 +47,6 @@ func reader(f *os.File) func() string {
 	return func() string { s := <-got; got <- s; return s }
 }
 
-func until(t *testing.T, what string, check func() bool) {
-	t.Helper()
-	await.That(t, what, check)
-}
-
 // TestMuteTerminal: a line without a size on which nobody answers any question
 // shows the first page, in ASCII, without colours, and takes keys.
 func TestMuteTerminal(t *testing.T) {
@@ -70,13 +65,13 @@ func TestMuteTerminal(t *testing.T) {
 				ended <- err
 			}()
 
-			until(t, "first page", func() bool { return strings.Contains(got(), "What shall this machine do?") })
+			await.That(t, "first page", func() bool { return strings.Contains(got(), "What shall this machine do?") })
 			if size, err := pty.GetsizeFull(ours); err != nil || size.Cols != 80 || size.Rows != 24 {
 				t.Errorf("size %+v %v", size, err)
 			}
 
 			_, _ = ours.WriteString("\x03")
-			until(t, "question", func() bool { return strings.Contains(got(), "(y/n)") })
+			await.That(t, "question", func() bool { return strings.Contains(got(), "(y/n)") })
 			_, _ = ours.WriteString("y")
 			if err := <-ended; err != nil {
 				t.Error(err)
@@ -129,7 +124,7 @@ func TestSerialLine(t *testing.T) {
 		{"exclamation mark", "\x03"},
 		{"(y/n)", ""},
 	} {
-		until(t, step.shows, func() bool { return strings.Contains(screen(got()), step.shows) })
+		await.That(t, step.shows, func() bool { return strings.Contains(screen(got()), step.shows) })
 		text := got()
 		if plain, far := screen(text), screen(strings.ReplaceAll(text, "\n", "\r\n")); plain != far {
 			t.Errorf("at %q the line shows\n%s\nand its far end\n%s", step.shows, plain, far)
@@ -156,13 +151,13 @@ func TestTerminalEnds(t *testing.T) {
 		ended <- err
 	}()
 
-	until(t, "first page", func() bool { return strings.Contains(got(), "What shall this machine do?") })
+	await.That(t, "first page", func() bool { return strings.Contains(got(), "What shall this machine do?") })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 
-	until(t, "the cursor is back", func() bool { return strings.Contains(got(), "\x1b[?25h") })
+	await.That(t, "the cursor is back", func() bool { return strings.Contains(got(), "\x1b[?25h") })
 }
 
 // TestNoTerminal: what is no terminal is refused in words.

@@ -22,35 +22,36 @@ import (
 	"saltern/master/msgpack"
 	"saltern/master/value"
 	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // stranger dials a master with a key of its own; key < 0 without TLS.
 func stranger(t testing.TB, m *member, name string, key int) net.Conn {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", m.listener.Addr().String(), 5*time.Second)
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	if key < 0 {
 		return c
 	}
 	cert, err := certificate(name, testKeys()[key])
-	must(t, err)
+	check.Must(t, err)
 	s := tls.Client(c, tlsConfig(cert))
-	must(t, s.HandshakeContext(within(t)))
+	check.Must(t, s.HandshakeContext(await.Context(t)))
 	return s
 }
 
 func frame(t testing.TB, tag string, data any) []byte {
 	t.Helper()
 	b, err := wire.AppendFrame(nil, tag, data)
-	must(t, err)
+	check.Must(t, err)
 	return b
 }
 
 func own(t testing.TB, msg any) []byte {
 	t.Helper()
 	tag, data, err := packOwn(msg)
-	must(t, err)
+	check.Must(t, err)
 	return frame(t, tag, data)
 }
 
@@ -69,11 +70,11 @@ func TestAttack34Pool(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ids, port := hosts(t, 2)
-	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
-	must(t, err)
-	b, err := start(t, within(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
-	must(t, err)
-	until(t, "link", func() bool { s := b.Status(); return len(s.Peers) == 1 && s.Peers[0].Alive })
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, nil)
+	check.Must(t, err)
+	b, err := start(t, await.Context(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
+	check.Must(t, err)
+	await.That(t, "link", func() bool { s := b.Status(); return len(s.Peers) == 1 && s.Peers[0].Alive })
 	version := a.Status().Version
 
 	// Without TLS nothing is read, whatever it is.
@@ -94,9 +95,9 @@ func TestAttack34Pool(t *testing.T) {
 	// A key of its own under a member's name: strangers' messages only.
 	item, err := packItem("inc", Jobs,
 		&item{seq: 1, tag: "salt/job/20261121073619941881/publish", packed: []byte{0x80}})
-	must(t, err)
+	check.Must(t, err)
 	numbered, err := wire.AppendPacked(nil, wire.OwnPrefix+ownItem, item)
-	must(t, err)
+	check.Must(t, err)
 	rec := a.view.Load().rec
 	rec.Version += 1000
 
@@ -135,7 +136,7 @@ func TestAttack34Pool(t *testing.T) {
 		silent = append(silent, c)
 	}
 
-	until(t, "refusals", func() bool { return a.Status().Refused >= 20 })
+	await.That(t, "refusals", func() bool { return a.Status().Refused >= 20 })
 	if n := open(); n > maxPerAddress+2 {
 		t.Errorf("%d connections", n)
 	}
@@ -144,24 +145,24 @@ func TestAttack34Pool(t *testing.T) {
 		_ = c.Close()
 	}
 
-	until(t, "the end of the silent", func() bool { return open() <= 2 })
+	await.That(t, "the end of the silent", func() bool { return open() <= 2 })
 
 	// A flood of discovers costs bounded RSA.
 	c := stranger(t, a, "127.0.0.1", 2)
 	d := wire.Discover{PeerID: "127.0.0.1", Pub: pubOf(t, 2), Token: newToken(), Own: true}
 	sealed, err := d.Seal(a.cfg.Suite, testKeys()[2])
-	must(t, err)
+	check.Must(t, err)
 	raw := frame(t, wire.TagDiscover, sealed)
 	_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
 	_, _ = c.Write(bytes.Repeat(raw, 200))
-	until(t, "the rate", func() bool { return a.Status().Strangers > 0 })
-	must(t, b.Keep(within(t), "salt/job/20261121073619941881/ret/m", value.NewMap("return", true)))
+	await.That(t, "the rate", func() bool { return a.Status().Strangers > 0 })
+	check.Must(t, b.Keep(await.Context(t), "salt/job/20261121073619941881/ret/m", value.NewMap("return", true)))
 }
 
 func pubOf(t testing.TB, key int) string {
 	t.Helper()
 	s, err := crypt.PublicPEM(&testKeys()[key].PublicKey)
-	must(t, err)
+	check.Must(t, err)
 	return s
 }
 
@@ -172,12 +173,12 @@ func TestAttack11RogueReply(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ids, port := hosts(t, 3)
-	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
-	must(t, err)
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, nil)
+	check.Must(t, err)
 
 	// The attacker listens where the joining master asks.
 	ln, err := net.Listen("tcp", net.JoinHostPort(ids[2], "0"))
-	must(t, err)
+	check.Must(t, err)
 	defer ln.Close()
 
 	rogue := testKeys()[3]
@@ -236,13 +237,13 @@ func TestAttack11RogueReply(t *testing.T) {
 		}
 
 		sealed, err := reply.Seal(a.cfg.Suite, rogue)
-		must(t, err)
+		check.Must(t, err)
 		cert, err := certificate(ids[2], rogue)
-		must(t, err)
+		check.Must(t, err)
 		s, err := tls.Dial("tcp", net.JoinHostPort(ids[1], portOf(a)), tlsConfig(cert))
-		must(t, err)
+		check.Must(t, err)
 		_, err = s.Write(frame(t, wire.TagDiscoverReply, sealed))
-		must(t, err)
+		check.Must(t, err)
 		await.Holds(t, 200*time.Millisecond, "the secret is kept", func() bool { return !joins.Load() })
 		_ = s.Close()
 	}
@@ -261,17 +262,17 @@ func TestAttack06PeerTags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ids, port := hosts(t, 2)
-	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
-	must(t, err)
-	b, err := start(t, within(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
-	must(t, err)
-	until(t, "link", func() bool { s := b.Status(); return len(s.Peers) == 1 && s.Peers[0].Connected })
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, nil)
+	check.Must(t, err)
+	b, err := start(t, await.Context(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
+	check.Must(t, err)
+	await.That(t, "link", func() bool { s := b.Status(); return len(s.Peers) == 1 && s.Peers[0].Connected })
 	bus := event.NewBus(time.Now, 0)
 	sub := bus.Subscribe("t", 100, nil)
 	tags := []string{"cluster/peer/" + ids[0], "cluster/peer/discover", "cluster/event/" + ids[0] + "/x",
 		"cluster/raft/request-vote", "cluster/saltern/state", "cluster/runner/x", "last"}
 	for _, tag := range tags {
-		must(t, bus.Relay(event.Event{Tag: tag, Data: value.NewMap(wire.PeerField, "forged"), Origin: event.Socket}))
+		check.Must(t, bus.Relay(event.Event{Tag: tag, Data: value.NewMap(wire.PeerField, "forged"), Origin: event.Socket}))
 	}
 
 	for range tags {
@@ -285,7 +286,7 @@ func TestAttack06PeerTags(t *testing.T) {
 	})
 
 	b.spread(outgoing{event: event.Event{Tag: "after", Data: value.NewMap(), Origin: event.Peer}, packed: []byte{0x80}})
-	until(t, "events", func() bool { return a.has(&a.events, ids[1]+" after") })
+	await.That(t, "events", func() bool { return a.has(&a.events, ids[1]+" after") })
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
@@ -300,11 +301,11 @@ func TestAttack08Replay(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ids, port := hosts(t, 2)
-	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
-	must(t, err)
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, nil)
+	check.Must(t, err)
 
 	for i := range 5 {
-		if a.inbox.handleBatch(within(t), ids[1], Jobs,
+		if a.inbox.handleBatch(await.Context(t), ids[1], Jobs,
 			[]arrived{{inc: "1", duty: Jobs, seq: 1, tag: "my/tag", packed: []byte{0x80}}}) != 1 {
 			t.Fatal("not acknowledged")
 		}
@@ -313,7 +314,7 @@ func TestAttack08Replay(t *testing.T) {
 		}
 	}
 
-	if a.inbox.handleBatch(within(t), ids[1], Jobs,
+	if a.inbox.handleBatch(await.Context(t), ids[1], Jobs,
 		[]arrived{{
 			inc:    "2",
 			duty:   Jobs,
@@ -332,9 +333,9 @@ func FuzzOwn(f *testing.F) {
 		startedMsg{starts: []Start{{ID: "m1", Process: 3}}, number: 2},
 		subsMsg{Subs{netip.IPv6Loopback(): 2}}} {
 		tag, data, err := packOwn(m)
-		must(f, err)
+		check.Must(f, err)
 		b, err := msgpack.Marshal(data, msgpack.Modern)
-		must(f, err)
+		check.Must(f, err)
 		f.Add(strings.TrimPrefix(tag, wire.OwnPrefix), b)
 	}
 
@@ -348,15 +349,15 @@ func FuzzOwn(f *testing.F) {
 		ownLate: value.NewMap("seq", 3, "age", 70000, "passed", 5),
 	} {
 		b, err := msgpack.Marshal(m, msgpack.Modern)
-		must(f, err)
+		check.Must(f, err)
 		f.Add(kind, b)
 	}
 
 	b, err := packItem("inc", Returns, &item{seq: 7, tag: "a/b", packed: []byte{0x80}})
-	must(f, err)
+	check.Must(f, err)
 	f.Add(ownItem, b)
 	b, err = packAck(Events, 9)
-	must(f, err)
+	check.Must(f, err)
 	f.Add(ownAck, b)
 	f.Fuzz(func(t *testing.T, kind string, data []byte) {
 		switch kind {

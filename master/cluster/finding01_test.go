@@ -7,6 +7,8 @@ import (
 	"saltern/master/event"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // TestFinding01Forwarding: an event that a minion made arrives at the other
@@ -16,11 +18,11 @@ func TestFinding01Forwarding(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ids, port := hosts(t, 2)
-	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
-	must(t, err)
-	b, err := start(t, within(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
-	must(t, err)
-	until(t, "link", func() bool { s := b.Status(); return len(s.Peers) == 1 && s.Peers[0].Connected })
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, nil)
+	check.Must(t, err)
+	b, err := start(t, await.Context(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
+	check.Must(t, err)
+	await.That(t, "link", func() bool { s := b.Status(); return len(s.Peers) == 1 && s.Peers[0].Connected })
 	jid := "20261123011500123456"
 	job := "salt/job/" + jid
 	bus := event.NewBus(time.Now, 0)
@@ -32,14 +34,14 @@ func TestFinding01Forwarding(t *testing.T) {
 	}
 
 	for _, tag := range bad {
-		must(t, bus.FireFor("evil", tag, data()))
+		check.Must(t, bus.FireFor("evil", tag, data()))
 		b.Forward(<-sub.C)
 	}
 
 	for i, tag := range bad { // from a master that does not withhold
 		packed, err := msgpack.Marshal(data(), msgpack.Modern)
-		must(t, err)
-		a.inbox.handleBatch(within(t), ids[1], Jobs,
+		check.Must(t, err)
+		a.inbox.handleBatch(await.Context(t), ids[1], Jobs,
 			[]arrived{{inc: "9", duty: Jobs, seq: uint64(i + 1), tag: tag, packed: packed, maker: "evil"}})
 	}
 
@@ -48,13 +50,13 @@ func TestFinding01Forwarding(t *testing.T) {
 		if tag == job+"/start/newton" {
 			id = "newton"
 		}
-		must(t, bus.FireFor(id, tag, data()))
+		check.Must(t, bus.FireFor(id, tag, data()))
 		b.Forward(<-sub.C)
 	}
 
-	must(t, bus.Fire("last", data()))
+	check.Must(t, bus.Fire("last", data()))
 	b.Forward(<-sub.C)
-	until(t, "the last events", func() bool {
+	await.That(t, "the last events", func() bool {
 		return a.has(&a.events, ids[1]+" last") && a.has(&a.events, ids[1]+" my/tag") &&
 			a.has(&a.events, ids[1]+" "+job+"/start/newton") && a.count(&a.returns) == 1
 	})

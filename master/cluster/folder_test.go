@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"saltern/master/crypt"
+	"saltern/test/check"
 )
 
 // Several masters start on an empty folder at the same moment: one forms the
@@ -24,9 +25,9 @@ func TestFormOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, id := range []string{"a", "b", "c"} {
 			key, err := rsa.GenerateKey(rand.Reader, 2048)
-			must(t, err)
+			check.Must(t, err)
 			pub, err := crypt.PublicPEM(&key.PublicKey)
-			must(t, err)
+			check.Must(t, err)
 			wg.Go(func() {
 				cfg := Config{ID: id, Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b", "c"}, KeySize: 2048}
 				p, _, err := folder{dir: dir}.prepare(cfg)
@@ -46,9 +47,9 @@ func TestFormOnce(t *testing.T) {
 
 		wg.Wait()
 		key, err := crypt.LoadPrivate(filepath.Join(dir, clusterPEM), "")
-		must(t, err)
+		check.Must(t, err)
 		text, err := os.ReadFile(filepath.Join(dir, clusterPub))
-		must(t, err)
+		check.Must(t, err)
 		pub, err := crypt.ParsePublic(text)
 		if err != nil || !pub.Equal(&key.PublicKey) {
 			t.Errorf("cluster.pub is not that of cluster.pem: %v", err)
@@ -59,7 +60,7 @@ func TestFormOnce(t *testing.T) {
 		}
 
 		entries, err := os.ReadDir(dir)
-		must(t, err)
+		check.Must(t, err)
 		for _, e := range entries {
 			if strings.Contains(e.Name(), ".new-") || strings.Contains(e.Name(), "tmp-") {
 				t.Errorf("%s is left", e.Name())
@@ -72,9 +73,9 @@ func TestFormOnce(t *testing.T) {
 func TestFormInterrupted(t *testing.T) {
 	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	must(t, err)
+	check.Must(t, err)
 	pub, err := crypt.PublicPEM(&key.PublicKey)
-	must(t, err)
+	check.Must(t, err)
 	dir := t.TempDir()
 	f := folder{dir: dir}
 	cfg := Config{ID: "a", Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b"}, KeySize: 2048}
@@ -84,8 +85,8 @@ func TestFormInterrupted(t *testing.T) {
 	}
 
 	aes, err := f.readKey()
-	must(t, err)
-	must(t, os.Remove(f.filePath(clusterPub)))
+	check.Must(t, err)
+	check.Must(t, os.Remove(f.filePath(clusterPub)))
 	p, _, err = f.prepare(cfg)
 	if now, kerr := f.readKey(); err != nil || !p.found || kerr != nil || now.String() != aes.String() {
 		t.Errorf("%+v, %v", p, err)
@@ -100,9 +101,9 @@ func TestFormInterrupted(t *testing.T) {
 func TestPrepareWhileSaltWritesTheKey(t *testing.T) {
 	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	must(t, err)
+	check.Must(t, err)
 	pub, err := crypt.PublicPEM(&key.PublicKey)
-	must(t, err)
+	check.Must(t, err)
 
 	for name, half := range map[string]func(path string) error{
 		"removed": os.Remove,
@@ -115,12 +116,12 @@ func TestPrepareWhileSaltWritesTheKey(t *testing.T) {
 			f := folder{dir: dir}
 			cfg := Config{ID: "a", Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b"}, KeySize: 2048}
 			_, before, err := f.prepare(cfg)
-			must(t, err)
+			check.Must(t, err)
 			path := f.filePath(clusterPEM)
 			text, err := os.ReadFile(path)
-			must(t, err)
-			must(t, os.Chmod(path, 0o600))
-			must(t, half(path))
+			check.Must(t, err)
+			check.Must(t, os.Chmod(path, 0o600))
+			check.Must(t, half(path))
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				time.Sleep(300 * time.Millisecond)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"saltern/test/await"
+	"saltern/test/check"
 )
 
 func TestFolderLog(t *testing.T) {
@@ -64,7 +65,7 @@ func TestFolderLog(t *testing.T) {
 func TestFolderAway(t *testing.T) {
 	t.Parallel()
 	ms, dir, _ := three(t, nil)
-	must(t, os.Rename(dir, dir+".away"))
+	check.Must(t, os.Rename(dir, dir+".away"))
 
 	// The owner of the record renews its lease all the time.
 	said := func(text string) (most int) {
@@ -75,7 +76,7 @@ func TestFolderAway(t *testing.T) {
 	}
 
 	const change = `msg="cannot change the cluster's record; retrying" error="the shared volume is not mounted`
-	until(t, "the first line", func() bool { return said(change) > 0 })
+	await.That(t, "the first line", func() bool { return said(change) > 0 })
 
 	// For several retries.
 	await.Holds(t, 4*time.Second, "one line of each master at most", func() bool { return said("cannot change") == 1 })
@@ -83,6 +84,6 @@ func TestFolderAway(t *testing.T) {
 		t.Error("the keys are not lost")
 	}
 
-	must(t, os.Rename(dir+".away", dir))
-	until(t, "the end", func() bool { return said("the cluster's folder is usable again") > 0 })
+	check.Must(t, os.Rename(dir+".away", dir))
+	await.That(t, "the end", func() bool { return said("the cluster's folder is usable again") > 0 })
 }

@@ -17,6 +17,8 @@ import (
 	"saltern/master/event"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // severed is a cluster of three masters of which the first can be cut off from the others.
@@ -52,7 +54,7 @@ func severed(t *testing.T) (ms [3]*member, cut func(bool)) {
 		}
 
 		if on {
-			until(t, "the cut",
+			await.That(t, "the cut",
 				func() bool { s := ms[0].Status(); return !s.Peers[0].Connected && !s.Peers[1].Connected })
 		}
 	}
@@ -94,9 +96,9 @@ func TestStartsComeBeforeLateJobs(t *testing.T) {
 		m.inbox.mu.Unlock()
 	}
 
-	until(t, "the cut", func() bool { s := a.Status(); return !s.Peers[0].Connected && !s.Peers[1].Connected })
+	await.That(t, "the cut", func() bool { s := a.Status(); return !s.Peers[0].Connected && !s.Peers[1].Connected })
 
-	until(t, "minions may start there unheard", b.Unheard)
+	await.That(t, "minions may start there unheard", b.Unheard)
 	job(b, "20260101000000000001")
 	a.mu.Lock()
 	a.starts = []Start{{ID: "m1", Process: 7}}
@@ -111,9 +113,9 @@ func TestStartsComeBeforeLateJobs(t *testing.T) {
 	slow.Store(true)
 	severed.Store(false)
 	time.AfterFunc(500*time.Millisecond, func() { slow.Store(false) })
-	until(t, "the job is given again", func() bool { return b.has(&b.late, "sent 20260101000000000001") })
-	until(t, "it is told", func() bool { return a.count(&a.jobs) == 1 && c.count(&c.jobs) == 1 })
-	until(t, "all is heard", func() bool { return !a.Unheard() && !b.Unheard() && !c.Unheard() })
+	await.That(t, "the job is given again", func() bool { return b.has(&b.late, "sent 20260101000000000001") })
+	await.That(t, "it is told", func() bool { return a.count(&a.jobs) == 1 && c.count(&c.jobs) == 1 })
+	await.That(t, "all is heard", func() bool { return !a.Unheard() && !b.Unheard() && !c.Unheard() })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
@@ -132,7 +134,7 @@ func TestLateJob(t *testing.T) {
 	job(a, "20260101000000000000")
 
 	for _, m := range []*member{b, c} {
-		until(t, "a job in time", func() bool { return m.count(&m.jobs) == 1 })
+		await.That(t, "a job in time", func() bool { return m.count(&m.jobs) == 1 })
 	}
 
 	cut(true)
@@ -142,7 +144,7 @@ func TestLateJob(t *testing.T) {
 	}
 
 	ret := "salt/job/" + jids[0] + "/ret/m1"
-	if err := a.Keep(within(t), ret, value.NewMap("jid", jids[0], "id", "m1", "return", true)); !errors.Is(err, ErrNoPeer) {
+	if err := a.Keep(await.Context(t), ret, value.NewMap("jid", jids[0], "id", "m1", "return", true)); !errors.Is(err, ErrNoPeer) {
 		t.Errorf("a return: %v", err)
 	}
 
@@ -156,7 +158,7 @@ func TestLateJob(t *testing.T) {
 
 	cut(false)
 	for _, m := range []*member{b, c} {
-		until(t, "the jobs", func() bool { return m.count(&m.jobs) == 4 })
+		await.That(t, "the jobs", func() bool { return m.count(&m.jobs) == 4 })
 		m.mu.Lock()
 		if !slices.Equal(m.jobs[1:], jids) {
 			t.Errorf("jobs %v", m.jobs)
@@ -179,15 +181,15 @@ func TestLateJob(t *testing.T) {
 	// Minions may have come from one to the other, or here, in between: when the last of them has
 	// a job, it is given again.
 	for _, jid := range jids {
-		until(t, "a job given again", func() bool {
+		await.That(t, "a job given again", func() bool {
 			return a.has(&a.late, "sent "+jid) && (b.has(&b.retold, jid+" false") || c.has(&c.retold, jid+" false"))
 		})
 	}
 
 	a.Bring(b.cfg.ID, []Job{{Load: value.NewMap("jid", "20260101000000000008"), Age: time.Minute}})
-	until(t, "a job that is brought", func() bool { return b.has(&b.retold, "20260101000000000008 true") })
+	await.That(t, "a job that is brought", func() bool { return b.has(&b.retold, "20260101000000000008 true") })
 	job(a, "20260101000000000009")
-	until(t, "a job in time", func() bool { return b.count(&b.jobs) == 5 && c.count(&c.jobs) == 5 })
+	await.That(t, "a job in time", func() bool { return b.count(&b.jobs) == 5 && c.count(&c.jobs) == 5 })
 
 	if b.count(&b.late) != 3 || c.count(&c.late) != 3 {
 		t.Error("a job in time is late")
@@ -201,7 +203,7 @@ func TestLateJob(t *testing.T) {
 
 	packed := value.NewMap("jid", "20260101000000000010")
 	body, err := msgpack.Marshal(packed, msgpack.Modern)
-	must(t, err)
+	check.Must(t, err)
 	l.queues[Jobs].put(&item{
 		queuedAt: time.Now().Add(-jobFor - time.Second),
 		tag:      "salt/job/20260101000000000010/publish",
@@ -209,7 +211,7 @@ func TestLateJob(t *testing.T) {
 		isJob:    true,
 	})
 
-	until(t, "a lost job", func() bool { return a.has(&a.late, "lost 20260101000000000010 "+b.cfg.ID) })
+	await.That(t, "a lost job", func() bool { return a.has(&a.late, "lost 20260101000000000010 "+b.cfg.ID) })
 }
 
 // TestSpread: who asks for it is told of a job when the masters that are there have it, in order,
@@ -338,7 +340,7 @@ func TestAnnounce(t *testing.T) {
 		return slices.ContainsFunc(m.starts, func(s Start) bool { return s.ID == id && s.Age < time.Minute })
 	}
 
-	must(t, a.Announce(within(t), Start{ID: "m1", Process: 1}))
+	check.Must(t, a.Announce(await.Context(t), Start{ID: "m1", Process: 1}))
 	if !known(b, "m1") || !known(c, "m1") {
 		t.Error("not known when it is admitted")
 	}
@@ -356,17 +358,17 @@ func TestAnnounce(t *testing.T) {
 	a.mu.Unlock()
 
 	cut(false)
-	until(t, "what a has seen alone", func() bool { return known(b, "m2") && known(c, "m2") })
+	await.That(t, "what a has seen alone", func() bool { return known(b, "m2") && known(c, "m2") })
 
 	c.Close()
-	until(t, "c to be gone", func() bool {
+	await.That(t, "c to be gone", func() bool {
 		a.Pool.mu.Lock()
 		defer a.Pool.mu.Unlock()
 		return a.links[c.cfg.ID].refused.Load()
 	})
 
 	began := time.Now()
-	must(t, a.Announce(within(t), Start{ID: "m3"}))
+	check.Must(t, a.Announce(await.Context(t), Start{ID: "m3"}))
 	if took := time.Since(began); took > 3*time.Second || !known(b, "m3") {
 		t.Errorf("a peer whose host says that it is gone was waited for, %s", took)
 	}
@@ -382,7 +384,7 @@ func TestStartsAreRead(t *testing.T) {
 	}
 
 	b, err := msgpack.Marshal(packStarts(startedMsg{starts: sent, number: 9}), msgpack.Modern)
-	must(t, err)
+	check.Must(t, err)
 	got, number, err := parseStarts(b)
 	want := []Start{sent[0], {ID: long[:maxMinion], Age: maxStartAge}, {ID: "m3"}}
 	if err != nil || number != 9 || !slices.Equal(got, want) {
@@ -393,7 +395,7 @@ func TestStartsAreRead(t *testing.T) {
 		value.NewMap("minions", make([]byte, 13)),
 		value.NewMap("minions", append(make([]byte, 12), 5, 'x'))} {
 		b, err := msgpack.Marshal(bad, msgpack.Modern)
-		must(t, err)
+		check.Must(t, err)
 		if got, _, err := parseStarts(b); err == nil {
 			t.Errorf("%v gave %v", bad, got)
 		}

@@ -8,6 +8,8 @@ import (
 	"saltern/master/event"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // TestPeersOrderForThemselves: what a peer says somebody else has made does nothing here,
@@ -17,25 +19,25 @@ func TestPeersOrderForThemselves(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ids, port := hosts(t, 2)
-	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
-	must(t, err)
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, nil)
+	check.Must(t, err)
 	const jid = "20260102030405678901"
 	job := "salt/job/" + jid
 	packed, err := msgpack.Marshal(value.NewMap("jid", jid, "id", "web1", "act", "accept", "result", true,
 		"fun", "cmd.run", "tgt", "*", "return", 1),
 		msgpack.Modern)
-	must(t, err)
+	check.Must(t, err)
 	orders := []string{job + "/publish", job + "/new", job + "/ret/web1", "salt/key", "salt/auth",
 		"rotate_cluster_aes_key", event.TagLoginLocked, event.TagPillarsCleared, event.TagGitFetch, "key"}
 	var seq uint64
 	arrive := func(maker, tag string) {
 		seq++
 		b, err := packItem("1", Events, &item{seq: seq, tag: tag, maker: maker, packed: packed})
-		must(t, err)
+		check.Must(t, err)
 		got, err := parseItem(b)
-		must(t, err)
+		check.Must(t, err)
 
-		if a.inbox.handleBatch(within(t), ids[1], Events, []arrived{got}) != 1 {
+		if a.inbox.handleBatch(await.Context(t), ids[1], Events, []arrived{got}) != 1 {
 			t.Fatalf("%s of %q is not acknowledged", tag, maker)
 		}
 	}
@@ -97,7 +99,7 @@ func TestMakersAreNames(t *testing.T) {
 		{"salt/key", event.Event{Origin: event.Socket}}, {"salt/key", event.Event{Origin: event.Runner}}, {"x", event.Event{Origin: event.Minion, Minion: "web1"}},
 	} {
 		c.by.Tag, c.by.Data = c.tag, value.NewMap()
-		must(t, bus.Relay(c.by))
+		check.Must(t, bus.Relay(c.by))
 		sent := (<-sub.C).AtPeer()
 		text := makerText(sent)
 		told = append(told, text)

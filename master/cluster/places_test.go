@@ -9,6 +9,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // TestFinding16PoolPortPlaces: strangers hold all connections that they can get
@@ -17,7 +20,7 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 	ms, _, port := three(t, nil)
 	m := ms[0]
 	cert, err := certificate("127.251.7.1", testKeys()[3])
-	must(t, err)
+	check.Must(t, err)
 	conf := tlsConfig(cert)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -48,7 +51,7 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 		})
 	}
 
-	until(t, "strangers who are refused", func() bool { return m.Status().Refused > 500 })
+	await.That(t, "strangers who are refused", func() bool { return m.Status().Refused > 500 })
 	m.inbox.mu.Lock()
 	cut := 0
 	for k := range m.inbox.conns {
@@ -64,7 +67,7 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 	}
 
 	for _, o := range ms[1:] {
-		until(t, "the member's connection", func() bool {
+		await.That(t, "the member's connection", func() bool {
 			o.Pool.mu.Lock()
 			l := o.links[m.ID()]
 			o.Pool.mu.Unlock()
@@ -72,7 +75,7 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 		})
 	}
 
-	until(t, "both members heard again", func() bool {
+	await.That(t, "both members heard again", func() bool {
 		m.inbox.mu.Lock()
 		defer m.inbox.mu.Unlock()
 		n := 0
@@ -92,7 +95,7 @@ func TestTaken(t *testing.T) {
 	ms, _, _ := three(t, nil)
 	ms[0].Taken([16]byte{9})
 	for _, m := range ms[1:] {
-		until(t, "what a peer has taken", func() bool {
+		await.That(t, "what a peer has taken", func() bool {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			return slices.Contains(m.taken, [16]byte{9}) && slices.Contains(m.taken, [16]byte{1}) &&

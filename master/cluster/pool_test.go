@@ -24,16 +24,10 @@ import (
 	"saltern/master/msgpack"
 	"saltern/master/value"
 	"saltern/test/await"
+	"saltern/test/check"
 )
 
 const captures = "../testdata/cluster"
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // ownKeys are made once: key generation is slow.
 var testKeys = sync.OnceValue(func() []*rsa.PrivateKey {
@@ -62,7 +56,7 @@ func hosts(t testing.TB, n int) (ids []string, port int) {
 		ids = append(ids, fmt.Sprintf("127.%d.%d.%d", 40+os.Getpid()%200, net127.n, i+1))
 	}
 	ln, err := net.Listen("tcp", ids[0]+":0")
-	must(t, err)
+	check.Must(t, err)
 	defer ln.Close()
 	return ids, ln.Addr().(*net.TCPAddr).Port
 }
@@ -246,17 +240,6 @@ func (m *member) has(list *[]string, want string) bool {
 
 func (m *member) count(list *[]string) int { m.mu.Lock(); defer m.mu.Unlock(); return len(*list) }
 
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	await.That(t, what, f)
-}
-
 // start opens the pool of a master and serves.
 func start(
 	t testing.TB,
@@ -269,7 +252,7 @@ func start(
 	t.Helper()
 	m, err := open(t, ctx, id, port, key, dir, change)
 	if err == nil {
-		must(t, m.Serve(hears{m}))
+		check.Must(t, m.Serve(hears{m}))
 	}
 	return m, err
 }
@@ -307,7 +290,7 @@ func three(t testing.TB, change func(*Config)) (ms [3]*member, dir string, port 
 	ids, port := hosts(t, 3)
 	for i := range ms {
 		var err error
-		ms[i], err = start(t, within(t), ids[i], port, i, dir, func(c *Config) {
+		ms[i], err = start(t, await.Context(t), ids[i], port, i, dir, func(c *Config) {
 			if i > 0 {
 				c.Peers = ids[i-1 : i]
 			}
@@ -316,10 +299,10 @@ func three(t testing.TB, change func(*Config)) (ms [3]*member, dir string, port 
 			}
 		})
 
-		must(t, err)
+		check.Must(t, err)
 	}
 
-	until(t, "links", func() bool {
+	await.That(t, "links", func() bool {
 		for _, m := range ms {
 			s := m.Status()
 			if len(s.Peers) != 2 || !s.Peers[0].Alive || !s.Peers[1].Alive || !s.Peers[0].Connected ||
@@ -363,22 +346,22 @@ func TestPool(t *testing.T) {
 	bus := event.NewBus(time.Now, 0)
 	sub := bus.Subscribe("test", 100, nil)
 	for i := range 20 {
-		must(t, bus.Fire(fmt.Sprintf("my/tag/%d", i), value.NewMap("n", i)))
+		check.Must(t, bus.Fire(fmt.Sprintf("my/tag/%d", i), value.NewMap("n", i)))
 	}
 
-	must(t,
+	check.Must(t,
 		bus.Fire("salt/job/20261121073619941881/publish",
 			value.NewMap("jid", "20261121073619941881", "fun", "test.ping")))
-	must(t, bus.Fire("salt/key", value.NewMap("act", "accepted", "id", "m1", "result", true)))
-	must(t, bus.Fire("cluster/peer/discover", value.NewMap()))
-	must(t, bus.Relay(event.Event{Tag: "from/peer", Data: value.NewMap(), Origin: event.Peer}))
+	check.Must(t, bus.Fire("salt/key", value.NewMap("act", "accepted", "id", "m1", "result", true)))
+	check.Must(t, bus.Fire("cluster/peer/discover", value.NewMap()))
+	check.Must(t, bus.Relay(event.Event{Tag: "from/peer", Data: value.NewMap(), Origin: event.Peer}))
 
 	for range 24 {
 		b.Forward(<-sub.C)
 	}
 
 	for _, m := range []*member{a, c} {
-		until(t, "events", func() bool { return m.count(&m.events) >= 22 })
+		await.That(t, "events", func() bool { return m.count(&m.events) >= 22 })
 		if !m.has(&m.jobs, "20261121073619941881") || !m.has(&m.changed, "m1") {
 			t.Error("a job or a key is missing")
 		}
@@ -417,18 +400,18 @@ func TestPool(t *testing.T) {
 	c.refuse = 2
 	c.mu.Unlock()
 
-	must(t,
-		b.Keep(within(t), "salt/job/20261121073619941881/ret/m1", value.NewMap("return", strings.Repeat("x", 3<<20))))
+	check.Must(t,
+		b.Keep(await.Context(t), "salt/job/20261121073619941881/ret/m1", value.NewMap("return", strings.Repeat("x", 3<<20))))
 	if a.count(&a.returns)+c.count(&c.returns) == 0 {
 		t.Error("nobody has the return")
 	}
 
-	until(t, "returns", func() bool { return a.count(&a.returns) == 1 && c.count(&c.returns) == 1 })
+	await.That(t, "returns", func() bool { return a.count(&a.returns) == 1 && c.count(&c.returns) == 1 })
 
 	// Rotation: one step, all the same.
 	before := a.ClusterKey().String()
-	must(t, c.Rotate(within(t)))
-	until(t, "rotation", func() bool {
+	check.Must(t, c.Rotate(await.Context(t)))
+	await.That(t, "rotation", func() bool {
 		return a.ClusterKey().String() != before && a.ClusterKey().String() == b.ClusterKey().String() &&
 			b.ClusterKey().String() == c.ClusterKey().String()
 	})
@@ -438,10 +421,10 @@ func TestPool(t *testing.T) {
 		t.Error("Salt's file has another key", err)
 	}
 
-	until(t, "handlers", func() bool { return a.count(&a.keys) == 2 && b.count(&b.keys) == 2 })
+	await.That(t, "handlers", func() bool { return a.count(&a.keys) == 2 && b.count(&b.keys) == 2 })
 
 	// One owner.
-	until(t, "an owner", func() bool {
+	await.That(t, "an owner", func() bool {
 		n := 0
 		for _, m := range ms {
 			if _, ok := m.Own(); ok {
@@ -464,8 +447,8 @@ func TestRemoveWithoutAMaster(t *testing.T) {
 	ms, _, _ := three(t, nil)
 	a, b, c := ms[0], ms[1], ms[2]
 	seed, key := a.Seed(), a.ClusterKey().String()
-	must(t, a.Remove(within(t), control.Removal{ID: "127.0.0.250", Key: control.NoMaster, Node: "c9"}))
-	until(t, "the others have it", func() bool {
+	check.Must(t, a.Remove(await.Context(t), control.Removal{ID: "127.0.0.250", Key: control.NoMaster, Node: "c9"}))
+	await.That(t, "the others have it", func() bool {
 		return a.Seed() != seed && b.Seed() == a.Seed() && c.Seed() == a.Seed() && a.ClusterKey().String() != key &&
 			b.ClusterKey().String() == a.ClusterKey().String() && b.Secret() == a.Secret() && c.Secret() == a.Secret()
 	})
@@ -475,7 +458,7 @@ func TestRemoveWithoutAMaster(t *testing.T) {
 	}
 
 	seed = a.Seed()
-	must(t, a.Remove(within(t), control.Removal{ID: c.cfg.ID, Node: "c9"}))
+	check.Must(t, a.Remove(await.Context(t), control.Removal{ID: c.cfg.ID, Node: "c9"}))
 	if a.Seed() != seed || len(a.Status().Peers) != 2 {
 		t.Errorf("removed twice: %+v", a.Status())
 	}
@@ -489,15 +472,15 @@ func TestAttack12Removal(t *testing.T) {
 	seed, key := a.Seed(), a.ClusterKey().String()
 
 	for _, m := range []*member{a, b} {
-		until(t, "a look at c",
+		await.That(t, "a look at c",
 			func() bool { m.Pool.mu.Lock(); defer m.Pool.mu.Unlock(); return m.aliveAtTick[c.cfg.ID] })
 	}
 
-	must(t, a.Remove(within(t), control.Removal{ID: c.cfg.ID}))
-	until(t, "the end of c", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.removed && !c.Serving() })
-	until(t, "b", func() bool { return len(b.Status().Peers) == 1 })
+	check.Must(t, a.Remove(await.Context(t), control.Removal{ID: c.cfg.ID}))
+	await.That(t, "the end of c", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.removed && !c.Serving() })
+	await.That(t, "b", func() bool { return len(b.Status().Peers) == 1 })
 	for _, m := range []*member{a, b} {
-		until(t, "its minions to be those of a master that is lost",
+		await.That(t, "its minions to be those of a master that is lost",
 			func() bool { return m.has(&m.told, "lost "+c.cfg.ID+" 0") })
 	}
 
@@ -509,7 +492,7 @@ func TestAttack12Removal(t *testing.T) {
 		t.Error("its key is still there", err)
 	}
 
-	if err := a.Remove(within(t), control.Removal{ID: "127.0.0.250"}); !errors.Is(err, node.ErrNotMember) {
+	if err := a.Remove(await.Context(t), control.Removal{ID: "127.0.0.250"}); !errors.Is(err, node.ErrNotMember) {
 		t.Error(err)
 	}
 
@@ -517,7 +500,7 @@ func TestAttack12Removal(t *testing.T) {
 
 	// Its old key, with the old secret and with the new one.
 	for _, secret := range []string{a.cfg.Secret, a.Secret()} {
-		_, err := start(t, within(t), c.cfg.ID, port, 2, dir, func(cfg *Config) {
+		_, err := start(t, await.Context(t), c.cfg.ID, port, 2, dir, func(cfg *Config) {
 			cfg.Secret = secret
 			cfg.Peers = []string{a.cfg.ID}
 		})
@@ -535,12 +518,12 @@ func TestAttack12Removal(t *testing.T) {
 	}
 
 	// And with the new one it is welcome.
-	d, err := start(t, within(t), c.cfg.ID, port, 3, dir, func(cfg *Config) {
+	d, err := start(t, await.Context(t), c.cfg.ID, port, 3, dir, func(cfg *Config) {
 		cfg.Secret = a.Secret()
 		cfg.Peers = []string{a.cfg.ID}
 	})
 
-	must(t, err)
+	check.Must(t, err)
 	if d.Seed() != a.Seed() {
 		t.Error("another seed")
 	}
@@ -551,8 +534,8 @@ func TestAttack11Joining(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ids, port := hosts(t, 3)
-	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
-	must(t, err)
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, nil)
+	check.Must(t, err)
 	short := func(d time.Duration) context.Context {
 		ctx, cancel := context.WithTimeout(context.Background(), d)
 		t.Cleanup(cancel)
@@ -612,10 +595,10 @@ func TestRestart(t *testing.T) {
 	ms, dir, port := three(t, nil)
 	a, b, c := ms[0], ms[1], ms[2]
 	c.Close()
-	until(t, "c to be gone", func() bool { s := b.Status(); return !s.Peers[1].Connected })
+	await.That(t, "c to be gone", func() bool { s := b.Status(); return !s.Peers[1].Connected })
 
 	for i := range 50 {
-		if err := b.Keep(within(t), fmt.Sprintf("salt/job/20261121073619941881/ret/m%d", i),
+		if err := b.Keep(await.Context(t), fmt.Sprintf("salt/job/20261121073619941881/ret/m%d", i),
 			value.NewMap("return", i)); err != nil {
 			t.Fatal(err)
 		}
@@ -626,10 +609,10 @@ func TestRestart(t *testing.T) {
 	}
 
 	began := time.Now()
-	c2, err := start(t, within(t), c.cfg.ID, port, 2, dir, nil)
-	must(t, err)
+	c2, err := start(t, await.Context(t), c.cfg.ID, port, 2, dir, nil)
+	check.Must(t, err)
 	t.Logf("back after %v", time.Since(began))
-	until(t, "returns", func() bool { return c2.count(&c2.returns) == 50 })
+	await.That(t, "returns", func() bool { return c2.count(&c2.returns) == 50 })
 
 	if a.count(&a.returns) != 50 {
 		t.Errorf("%d returns", a.count(&a.returns))
@@ -637,7 +620,7 @@ func TestRestart(t *testing.T) {
 
 	b.Close()
 	c2.Close()
-	if err := a.Keep(within(t), "salt/job/20261121073619941881/ret/last", value.NewMap()); !errors.Is(err, ErrNoPeer) {
+	if err := a.Keep(await.Context(t), "salt/job/20261121073619941881/ret/last", value.NewMap()); !errors.Is(err, ErrNoPeer) {
 		t.Errorf("%v", err)
 	}
 }
@@ -648,14 +631,14 @@ func TestData(t *testing.T) {
 	ms, _, _ := three(t, nil)
 	a, b, c := ms[0], ms[1], ms[2]
 	for _, m := range ms {
-		until(t, "connections", func() bool { return m.count(&m.heard) == 2 })
+		await.That(t, "connections", func() bool { return m.count(&m.heard) == 2 })
 	}
 
 	if !a.SendData("", make([]byte, 5)) || !a.SendData(b.cfg.ID, make([]byte, 1<<20)) || !a.SendData("nobody", nil) {
 		t.Error("no room")
 	}
 
-	until(t, "data", func() bool {
+	await.That(t, "data", func() bool {
 		return b.has(&b.heard, a.cfg.ID+" 5") && b.has(&b.heard, fmt.Sprint(a.cfg.ID, " ", 1<<20)) &&
 			c.has(&c.heard, a.cfg.ID+" 5")
 	})
@@ -680,12 +663,12 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ids, port := hosts(t, 2)
-	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
-	must(t, err)
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, nil)
+	check.Must(t, err)
 	addr := netip.MustParseAddr("10.0.0.1")
 	a.Subscribed(Subs{addr: 2})
-	b, err := open(t, within(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
-	must(t, err)
+	b, err := open(t, await.Context(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
+	check.Must(t, err)
 	waits := func(like any) func() bool {
 		return func() bool {
 			b.news.mu.Lock()
@@ -695,13 +678,13 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 		}
 	}
 
-	until(t, "the first report", waits(subsMsg{}))
-	until(t, "a look at a", func() bool { b.Pool.mu.Lock(); defer b.Pool.mu.Unlock(); return b.aliveAtTick[a.cfg.ID] })
+	await.That(t, "the first report", waits(subsMsg{}))
+	await.That(t, "a look at a", func() bool { b.Pool.mu.Lock(); defer b.Pool.mu.Unlock(); return b.aliveAtTick[a.cfg.ID] })
 	cut := time.Now()
 	a.CutOff([]Cut{{From: addr, Since: cut.Add(-20 * time.Second), Until: cut.Add(40 * time.Second), Crowd: 1}})
-	until(t, "a cut", waits(cutMsg{}))
+	await.That(t, "a cut", waits(cutMsg{}))
 	a.Subscribed(Subs{addr: 9})
-	until(t, "the last report", func() bool {
+	await.That(t, "the last report", func() bool {
 		b.news.mu.Lock()
 		defer b.news.mu.Unlock()
 		m, _ := b.news.waiting[len(b.news.waiting)-1].msg.(subsMsg)
@@ -709,12 +692,12 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 	})
 
 	a.Close()
-	until(t, "the loss", waits(nil))
+	await.That(t, "the loss", waits(nil))
 	if b.count(&b.told) != 0 {
 		t.Errorf("told before it serves: %v", b.told)
 	}
 
-	must(t, b.Serve(hears{b}))
+	check.Must(t, b.Serve(hears{b}))
 	id := ids[0]
 	if len(b.told) != 3 || b.told[1] != "subs "+id+" 9" || b.told[2] != "lost "+id+" 0" {
 		t.Fatalf("told %v", b.told)
@@ -758,7 +741,7 @@ func TestSubscriptionsAreTold(t *testing.T) {
 	}})
 
 	for _, m := range []*member{b, c} {
-		until(t, "what a tells", func() bool {
+		await.That(t, "what a tells", func() bool {
 			return m.has(&m.told, "subs "+a.cfg.ID+" 7") && m.has(&m.told, "cut 7s 50s "+a.cfg.ID+" 4")
 		})
 	}
@@ -768,19 +751,19 @@ func TestSubscriptionsAreTold(t *testing.T) {
 	}
 
 	for _, m := range []*member{b, c} {
-		until(t, "a look at a",
+		await.That(t, "a look at a",
 			func() bool { m.Pool.mu.Lock(); defer m.Pool.mu.Unlock(); return m.aliveAtTick[a.cfg.ID] })
 	}
 
 	a.Close()
 	for _, m := range []*member{b, c} {
-		until(t, "the loss of a", func() bool { return m.has(&m.told, "lost "+a.cfg.ID+" 0") })
+		await.That(t, "the loss of a", func() bool { return m.has(&m.told, "lost "+a.cfg.ID+" 0") })
 	}
 
 	for _, bad := range []any{value.NewMap("subs", make([]byte, 19)), value.NewMap(), []any{},
 		value.NewMap("subs", append(make([]byte, 16), 0xff, 0xff, 0xff, 0xff))} {
 		packed, err := msgpack.Marshal(bad, msgpack.Modern)
-		must(t, err)
+		check.Must(t, err)
 		if s, err := parseSubs(packed); err == nil {
 			t.Errorf("%v gave %v", bad, s)
 		}

@@ -16,6 +16,8 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/event"
 	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // saltMaster is the part of a Salt 3008.3 master that is on the wire: plain
@@ -36,9 +38,9 @@ func newSalt(t testing.TB, id string, port, key int) *saltMaster {
 	s := &saltMaster{t: t, id: id, port: port, key: testKeys()[key], got: make(chan wire.Frame, 1000)}
 	var err error
 	s.session, err = crypt.NewKey(nil)
-	must(t, err)
+	check.Must(t, err)
 	s.ln, err = net.Listen("tcp", net.JoinHostPort(id, fmt.Sprint(port)))
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { _ = s.ln.Close() })
 	go func() {
 		for {
@@ -69,26 +71,26 @@ func newSalt(t testing.TB, id string, port, key int) *saltMaster {
 func (s *saltMaster) dial(to string) {
 	s.t.Helper()
 	a, err := net.ResolveTCPAddr("tcp", s.id+":0")
-	must(s.t, err)
+	check.Must(s.t, err)
 	d := net.Dialer{LocalAddr: a}
 	s.out, err = d.Dial("tcp", net.JoinHostPort(to, fmt.Sprint(s.port)))
-	must(s.t, err)
+	check.Must(s.t, err)
 	s.t.Cleanup(func() { _ = s.out.Close() })
 }
 
 func (s *saltMaster) send(tag string, data any) {
 	s.t.Helper()
 	_, err := s.out.Write(frame(s.t, tag, data))
-	must(s.t, err)
+	check.Must(s.t, err)
 }
 
 // announce tells its session key as the owner of key would.
 func (s *saltMaster) announce(to *Pool, key *rsa.PrivateKey) {
 	s.t.Helper()
 	sig, err := wire.AnnounceSig(key, s.session)
-	must(s.t, err)
+	check.Must(s.t, err)
 	e, err := to.cfg.Suite.NewAnnounceEntry(wire.Peer{ID: to.cfg.ID, Pub: to.cfg.Pub}, s.session, sig)
-	must(s.t, err)
+	check.Must(s.t, err)
 	s.send(wire.AnnounceTag(s.id), wire.Announce{PeerID: s.id, Entries: []wire.AnnounceEntry{e}}.Pack())
 }
 
@@ -114,8 +116,8 @@ func TestSaltJoins(t *testing.T) {
 	dir := t.TempDir()
 	ids, port := hosts(t, 3)
 	permit := func(c *Config) { c.PlainPeers, c.StateDir = true, t.TempDir() }
-	a, err := start(t, within(t), ids[0], port, 0, dir, permit)
-	must(t, err)
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, permit)
+	check.Must(t, err)
 	s := newSalt(t, ids[1], port, 1)
 	s.dial(a.cfg.ID)
 	suite := a.cfg.Suite
@@ -129,13 +131,13 @@ func TestSaltJoins(t *testing.T) {
 	}
 
 	sealed, err := d.Seal(suite, s.key)
-	must(t, err)
+	check.Must(t, err)
 	for range 3 {
 		s.send(wire.TagDiscover, sealed)
 	}
 
 	r, err := suite.OpenDiscoverReply(s.next(wire.KindDiscoverReply).Data)
-	must(t, err)
+	check.Must(t, err)
 	if r.ReturnToken != d.Token || crypt.NormalizePEM(r.ClusterPub) != a.Identity().Public || r.PeerID != a.cfg.ID {
 		t.Fatalf("%+v", r)
 	}
@@ -154,15 +156,15 @@ func TestSaltJoins(t *testing.T) {
 		j := join
 		bad(&j)
 		m, err := j.Seal(suite, s.key, r.Pub)
-		must(t, err)
+		check.Must(t, err)
 		s.send(wire.TagJoin, m)
 	}
 
 	m, err := join.Seal(suite, s.key, r.Pub)
-	must(t, err)
+	check.Must(t, err)
 	s.send(wire.TagJoin, m)
 	reply, err := suite.OpenJoinReply(s.next(wire.KindJoinReply).Data, s.key, r.Pub, join.Token)
-	must(t, err)
+	check.Must(t, err)
 	pem, err := crypt.ParsePrivate(reply.ClusterPEM, "")
 	if err != nil || !pem.Equal(a.Identity().Key) || reply.ClusterKey.String() != a.ClusterKey().String() {
 		t.Error("it was not given the cluster's keys", err)
@@ -175,7 +177,7 @@ func TestSaltJoins(t *testing.T) {
 	// Our session key, once.
 	f := s.next(wire.KindAnnounce)
 	ann, err := wire.ParseAnnounce(a.cfg.ID, f.Data)
-	must(t, err)
+	check.Must(t, err)
 	theirs, ok, err := suite.Open(ann, s.id, s.key, r.Pub)
 	if err != nil || !ok {
 		t.Fatal("our session key is not proven", err)
@@ -184,7 +186,7 @@ func TestSaltJoins(t *testing.T) {
 	// Events of the Salt master, and of ours.
 	fire := func(tag string, data *value.Map) {
 		sealed, err := wire.SealEvent(data, s.session)
-		must(t, err)
+		check.Must(t, err)
 		s.send(wire.EventTag(s.id, tag), sealed)
 	}
 
@@ -193,12 +195,12 @@ func TestSaltJoins(t *testing.T) {
 	fire("salt/key", value.NewMap("act", "accept", "id", "m7", "result", true))
 	fire("salt/job/20261121073619941881/ret/m7",
 		value.NewMap("jid", "20261121073619941881", "id", "m7", "return", true))
-	until(t, "events of the Salt master", func() bool {
+	await.That(t, "events of the Salt master", func() bool {
 		return a.has(&a.jobs, "20261121073619941881") && a.has(&a.changed, "m7") && a.count(&a.returns) == 1
 	})
 	bus := event.NewBus(time.Now, 0)
 	sub := bus.Subscribe("t", 10, nil)
-	must(t, bus.Fire("my/tag", value.NewMap("x", 1)))
+	check.Must(t, bus.Fire("my/tag", value.NewMap("x", 1)))
 	a.Forward(<-sub.C)
 	f = s.next(wire.KindEvent)
 	got, err := wire.OpenEvent(f.Data, theirs)
@@ -208,29 +210,29 @@ func TestSaltJoins(t *testing.T) {
 
 	// A forged event, sealed with another key, and one under another name.
 	other, err := crypt.NewKey(nil)
-	must(t, err)
+	check.Must(t, err)
 	for _, k := range []crypt.Key{other, a.ClusterKey()} {
 		blob, err := wire.SealEvent(value.NewMap("jid", "forged"), k)
-		must(t, err)
+		check.Must(t, err)
 		s.send(wire.EventTag(s.id, "salt/job/20261121073619941882/publish"), blob)
 		s.send(wire.EventTag(a.cfg.ID, "salt/job/20261121073619941882/publish"), blob)
 	}
 
 	// Salt's masters rotate through the file.
 	fire("still/there", value.NewMap())
-	until(t, "the last event", func() bool { return a.has(&a.events, s.id+" still/there") })
+	await.That(t, "the last event", func() bool { return a.has(&a.events, s.id+" still/there") })
 	if a.has(&a.jobs, "forged") {
 		t.Error("a forged job was published")
 	}
 
 	k, err := crypt.NewKey(nil)
-	must(t, err)
-	must(t, durable.Replace(filepath.Join(dir, ".aes"), []byte(k.String()), 0o600))
+	check.Must(t, err)
+	check.Must(t, durable.Replace(filepath.Join(dir, ".aes"), []byte(k.String()), 0o600))
 	fire(wire.RotateTag, wire.RotateEvent())
-	until(t, "the rotated key", func() bool { return a.ClusterKey().String() == k.String() })
+	await.That(t, "the rotated key", func() bool { return a.ClusterKey().String() == k.String() })
 
 	// And are told when ours rotate, with the file in place.
-	must(t, a.Rotate(within(t)))
+	check.Must(t, a.Rotate(await.Context(t)))
 	for told := false; !told; {
 		f := s.next(wire.KindEvent)
 		told = strings.HasSuffix(f.Tag, "/"+wire.RotateTag) && a.ClusterKey().String() != k.String()
@@ -242,10 +244,10 @@ func TestSaltJoins(t *testing.T) {
 	}
 
 	// One of ours joins through ours and knows the Salt master.
-	b, err := start(t, within(t), ids[2], port, 2, dir,
+	b, err := start(t, await.Context(t), ids[2], port, 2, dir,
 		func(c *Config) { c.PlainPeers, c.Peers, c.StateDir = true, ids[:1], t.TempDir() })
-	must(t, err)
-	until(t, "the Salt master at b", func() bool {
+	check.Must(t, err)
+	await.That(t, "the Salt master at b", func() bool {
 		for _, p := range b.Status().Peers {
 			if p.ID == s.id && !p.Own && p.Connected {
 				return true
@@ -268,15 +270,15 @@ func TestSaltThatDoesNotAsk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ids, port := hosts(t, 3)
-	a, err := start(t, within(t), ids[0], port, 0, dir, func(c *Config) {
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, func(c *Config) {
 		c.PlainPeers, c.StateDir, c.Peers = true, t.TempDir(), ids[1:2]
 	})
-	must(t, err)
+	check.Must(t, err)
 	announce := func(s *saltMaster, key *rsa.PrivateKey) { s.announce(a.Pool, key) }
 	known := func(id string) bool { _, ok := a.view.Load().rec.Member(id); return ok }
 	stranger, s := newSalt(t, ids[2], port, 2), newSalt(t, ids[1], port, 1)
 	for _, x := range []*saltMaster{stranger, s} {
-		must(t,
+		check.Must(t,
 			os.WriteFile(filepath.Join(dir, "peers", x.id+".pub"),
 				[]byte(pubOf(t, map[string]int{ids[1]: 1, ids[2]: 2}[x.id])), 0o400))
 		x.dial(a.cfg.ID)
@@ -284,17 +286,17 @@ func TestSaltThatDoesNotAsk(t *testing.T) {
 
 	announce(stranger, stranger.key)
 	announce(s, stranger.key) // forged
-	until(t, "two refusals", func() bool { return a.Status().Bad >= 2 })
+	await.That(t, "two refusals", func() bool { return a.Status().Bad >= 2 })
 	if known(stranger.id) || known(s.id) {
 		t.Fatal("a master was let in that is not listed or has not proven its key")
 	}
 
 	announce(s, s.key)
-	until(t, "the listed master", func() bool { return known(s.id) })
+	await.That(t, "the listed master", func() bool { return known(s.id) })
 	s.next(wire.KindAnnounce) // our session key
 
 	// It is led: asked for a vote, and told of the founding configuration.
-	until(t, "the question for a vote", func() bool {
+	await.That(t, "the question for a vote", func() bool {
 		f := s.next(wire.KindRaft)
 		return strings.HasSuffix(f.Tag, "/pre-request-vote")
 	})
@@ -307,23 +309,23 @@ func TestSaltTakesOurPlace(t *testing.T) {
 	dir := t.TempDir()
 	ids, port := hosts(t, 2)
 	permit := func(c *Config) { c.PlainPeers, c.StateDir, c.Peers = true, t.TempDir(), ids }
-	a, err := start(t, within(t), ids[0], port, 0, dir, permit)
-	must(t, err)
-	b, err := start(t, within(t), ids[1], port, 1, dir, permit)
-	must(t, err)
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, permit)
+	check.Must(t, err)
+	b, err := start(t, await.Context(t), ids[1], port, 1, dir, permit)
+	check.Must(t, err)
 	own := func() bool { m, ok := a.view.Load().rec.Member(ids[1]); return ok && m.Own }
 	linked := func() bool { s := a.Status().Peers; return len(s) == 1 && s[0].Connected }
-	until(t, "b", func() bool { return own() && linked() })
+	await.That(t, "b", func() bool { return own() && linked() })
 	s := &saltMaster{t: t, id: ids[1], port: port, key: testKeys()[1]}
 	s.session, err = crypt.NewKey(nil)
-	must(t, err)
+	check.Must(t, err)
 	s.dial(ids[0])
 	bad := a.Status().Bad
 	s.announce(a.Pool, s.key)         // while ours is there
 	s.announce(a.Pool, testKeys()[0]) // forged; by then the first was dealt with
-	until(t, "a refusal", func() bool { return a.Status().Bad > bad })
+	await.That(t, "a refusal", func() bool { return a.Status().Bad > bad })
 	b.Close()
-	until(t, "the end of b", func() bool { return !linked() })
+	await.That(t, "the end of b", func() bool { return !linked() })
 
 	if !own() {
 		t.Fatal("a master of ours was taken for Salt's while it was there")
@@ -332,6 +334,6 @@ func TestSaltTakesOurPlace(t *testing.T) {
 	s = newSalt(t, ids[1], port, 1)
 	s.dial(ids[0])
 	s.announce(a.Pool, s.key)
-	until(t, "the Salt master", func() bool { return !own() })
+	await.That(t, "the Salt master", func() bool { return !own() })
 	s.next(wire.KindAnnounce)
 }

@@ -10,6 +10,8 @@ import (
 
 	"saltern/master/event"
 	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // TestThrough cuts the way between two of three masters: they are connected
@@ -60,25 +62,25 @@ func TestThrough(t *testing.T) {
 	}
 
 	job(a, "20260101000000000001")
-	until(t, "a way through the third",
+	await.That(t, "a way through the third",
 		func() bool { return through(a, b.cfg.ID, c.cfg.ID) && through(b, a.cfg.ID, c.cfg.ID) })
 	job(a, "20260101000000000002")
 	job(b, "20260101000000000003")
-	until(t, "jobs through the third", func() bool {
+	await.That(t, "jobs through the third", func() bool {
 		return b.has(&b.jobs, "20260101000000000001") && b.has(&b.jobs, "20260101000000000002") &&
 			a.has(&a.jobs, "20260101000000000003")
 	})
 
-	if err := a.Keep(within(t), "salt/job/20260101000000000002/ret/m",
+	if err := a.Keep(await.Context(t), "salt/job/20260101000000000002/ret/m",
 		value.NewMap("jid", "20260101000000000002", "id", "m")); err != nil {
 		t.Error(err)
 	}
 
-	until(t, "a return through the third", func() bool { return b.count(&b.returns) == 1 })
+	await.That(t, "a return through the third", func() bool { return b.count(&b.returns) == 1 })
 	cut.Store(false)
-	until(t, "the direct way", func() bool { return through(a, b.cfg.ID, "") && through(b, a.cfg.ID, "") })
+	await.That(t, "the direct way", func() bool { return through(a, b.cfg.ID, "") && through(b, a.cfg.ID, "") })
 	job(a, "20260101000000000004")
-	until(t, "jobs on the direct way", func() bool { return b.has(&b.jobs, "20260101000000000004") })
+	await.That(t, "jobs on the direct way", func() bool { return b.has(&b.jobs, "20260101000000000004") })
 
 	if n, m := b.count(&b.jobs), b.count(&b.returns); n != 3 || m != 1 {
 		t.Errorf("%d jobs and %d returns at b: %v", n, m, b.jobs)
@@ -90,7 +92,7 @@ func TestThrough(t *testing.T) {
 		}
 	}
 
-	until(t, "nothing goes through the third", func() bool { return c.Pool.count.passed.Load() == 0 })
+	await.That(t, "nothing goes through the third", func() bool { return c.Pool.count.passed.Load() == 0 })
 }
 
 // A member is connected to members only, and a stranger to nobody.
@@ -113,7 +115,7 @@ func TestThroughRefused(t *testing.T) {
 	}
 
 	cert, err := certificate(a.cfg.ID, testKeys()[3])
-	must(t, err)
+	check.Must(t, err)
 	try(&Pool{cfg: a.cfg, tls: tlsConfig(cert)}, c.cfg.ID)
 	if n := c.Pool.count.passed.Load() + b.Pool.count.passed.Load(); n != 0 {
 		t.Errorf("%d connections are passed on", n)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"saltern/test/await"
 )
 
 const orderJID = "20260102030405678901"
@@ -191,7 +193,7 @@ func TestKeysAreTaken(t *testing.T) {
 		"salt/reactors/manage", "salt/batch/1/new", "my/tag"}
 	for _, tag := range tags {
 		d := data("key", "secret", "a", 1)
-		if err := sender.Fire(within(t), tag, d); err != nil {
+		if err := sender.Fire(await.Context(t), tag, d); err != nil {
 			t.Fatal(err)
 		}
 
@@ -204,7 +206,7 @@ func TestKeysAreTaken(t *testing.T) {
 			want = "secret"
 		}
 
-		read, err := l.Next(within(t))
+		read, err := l.Next(await.Context(t))
 		if inside := <-sub.C; err != nil || read.Data.Str("key") != want || inside.Data.Str("key") != want ||
 			inside.Data.Len() != read.Data.Len() || !strings.HasSuffix(tag, inside.Tag) {
 			t.Errorf("%s: %v and %v, %v", tag, inside.Data, read.Data, err)
@@ -232,7 +234,7 @@ func TestOriginsOfTheSocket(t *testing.T) {
 		{"salt/netapi/hook", nil, Hook},
 		{"salt/netapi/hook/x", []any{RunnerMark, false}, Runner},
 	} {
-		if err := sender.Fire(within(t), c.tag, data(c.data...)); err != nil {
+		if err := sender.Fire(await.Context(t), c.tag, data(c.data...)); err != nil {
 			t.Fatal(err)
 		}
 

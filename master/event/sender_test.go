@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 // numbered counts the events of clients on a bus, and complains when one comes twice or
@@ -121,7 +123,7 @@ func TestConfirmedReachesReaders(t *testing.T) {
 	const events = 500
 	big := strings.Repeat("x", 4<<10) // more than the kernel takes at once
 	for i := range events {
-		if err := sender.Fire(within(t), "x", data("i", i, "big", big)); err != nil {
+		if err := sender.Fire(await.Context(t), "x", data("i", i, "big", big)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,13 +131,13 @@ func TestConfirmedReachesReaders(t *testing.T) {
 	closed := make(chan struct{})
 	go func() { defer close(closed); s.Close() }()
 	for i := range events {
-		e, err := l.Next(within(t))
+		e, err := l.Next(await.Context(t))
 		if n, _ := e.Data.Int("i"); err != nil || n != int64(i) {
 			t.Fatalf("event %d: %v, %v", i, e.Data, err)
 		}
 	}
 
-	if _, err := l.Next(within(t)); !errors.Is(err, io.EOF) {
+	if _, err := l.Next(await.Context(t)); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
 	}
 
@@ -149,7 +151,7 @@ func TestEventsWaitForTheMaster(t *testing.T) {
 	sender := NewSender(s.cfg.Dir)
 	defer sender.Close()
 
-	if _, err := sender.Ready(within(t)); err != nil {
+	if _, err := sender.Ready(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -160,7 +162,7 @@ func TestEventsWaitForTheMaster(t *testing.T) {
 	}
 
 	fired := make(chan error, 1)
-	go func() { fired <- sender.Fire(within(t), "x/2", data()) }()
+	go func() { fired <- sender.Fire(await.Context(t), "x/2", data()) }()
 	sub := b.Subscribe("late", 10, nil)
 	s.Take()
 
@@ -186,7 +188,7 @@ func TestSenderToMastersOfSalt(t *testing.T) {
 	sender := NewSender(dir)
 	defer sender.Close()
 
-	if _, err := sender.Ready(within(t)); err == nil {
+	if _, err := sender.Ready(await.Context(t)); err == nil {
 		t.Fatal("there is no master")
 	}
 
@@ -199,7 +201,7 @@ func TestSenderToMastersOfSalt(t *testing.T) {
 		tag := func(i int) string { return fmt.Sprintf("x/%d/%d", life, i) }
 		const events = 20
 		for i := range events { // the kernel has them
-			if err := sender.Fire(within(t), tag(i), data()); err != nil {
+			if err := sender.Fire(await.Context(t), tag(i), data()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -268,7 +270,7 @@ func TestSenderIsHeldByNobody(t *testing.T) {
 		t.Error("confirmed after the end")
 	}
 
-	if err := sender.Fire(within(t), "x", data()); !errors.Is(err, errSenderClosed) {
+	if err := sender.Fire(await.Context(t), "x", data()); !errors.Is(err, errSenderClosed) {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -281,16 +283,16 @@ func TestSenderIsToldWhy(t *testing.T) {
 	sender := NewSender(s.cfg.Dir)
 	defer sender.Close()
 
-	if err := sender.Fire(within(t), "x", data("big", strings.Repeat("x", 8<<10))); err == nil ||
+	if err := sender.Fire(await.Context(t), "x", data("big", strings.Repeat("x", 8<<10))); err == nil ||
 		!strings.Contains(err.Error(), "the limit is 4096") {
 		t.Errorf("too large: %v", err)
 	}
 
-	if err := sender.Fire(within(t), "bad\n\ntag", data()); !errors.Is(err, errTag) {
+	if err := sender.Fire(await.Context(t), "bad\n\ntag", data()); !errors.Is(err, errTag) {
 		t.Errorf("a bad tag: %v", err)
 	}
 
-	if err := sender.Fire(within(t), "y", data()); err != nil || len(sub.C) != 1 {
+	if err := sender.Fire(await.Context(t), "y", data()); err != nil || len(sub.C) != 1 {
 		t.Errorf("the next one: %v, %d events", err, len(sub.C))
 	}
 }
@@ -327,7 +329,7 @@ func BenchmarkSender(b *testing.B) {
 		var calls sync.WaitGroup
 		for range 3000 {
 			calls.Go(func() {
-				if err := sender.Fire(within(b), "x", data("a", 1)); err != nil {
+				if err := sender.Fire(await.Context(b), "x", data("a", 1)); err != nil {
 					b.Error(err)
 				}
 			})

@@ -45,16 +45,10 @@ func serve(t testing.TB, cfg Config) (*Bus, *Server) {
 	return b, s
 }
 
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func listenTo(t testing.TB, s *Server) *Listener {
 	t.Helper()
 	n := s.Stats().Readers
-	l, err := DialPub(within(t), s.cfg.Dir)
+	l, err := DialPub(await.Context(t), s.cfg.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +77,7 @@ func TestCleanedEvents(t *testing.T) {
 	defer p.Close()
 
 	for tag, want := range map[string]string{"dirty": "gone", "clean": "kept"} {
-		if err := p.Fire(within(t), tag, data("secret", "kept")); err != nil {
+		if err := p.Fire(await.Context(t), tag, data("secret", "kept")); err != nil {
 			t.Fatal(err)
 		}
 
@@ -91,7 +85,7 @@ func TestCleanedEvents(t *testing.T) {
 			t.Errorf("%s inside: %v", tag, e.Data)
 		}
 
-		if e, err := reader.Next(within(t)); err != nil || e.Tag != tag || e.Data.Str("secret") != want ||
+		if e, err := reader.Next(await.Context(t)); err != nil || e.Tag != tag || e.Data.Str("secret") != want ||
 			e.Data.Str("_stamp") == "" {
 			t.Errorf("%s on the socket: %v %v", tag, e.Data, err)
 		}
@@ -107,7 +101,7 @@ func TestRoundTrip(t *testing.T) {
 			p := NewSender(s.cfg.Dir)
 			defer p.Close()
 
-			if err := p.Fire(within(t), "salt/key", data("id", "m1", "bytes", []byte{0xff})); err != nil {
+			if err := p.Fire(await.Context(t), "salt/key", data("id", "m1", "bytes", []byte{0xff})); err != nil {
 				t.Fatal(err)
 			}
 
@@ -119,7 +113,7 @@ func TestRoundTrip(t *testing.T) {
 			b.Fire("salt/last", data())
 			for _, l := range []*Listener{one, two} {
 				for _, want := range []string{"salt/key", "salt/big", "salt/last"} {
-					e, err := l.Next(within(t))
+					e, err := l.Next(await.Context(t))
 					if err != nil || e.Tag != want {
 						t.Fatalf("got %q, %v; want %q", e.Tag, err, want)
 					}
@@ -133,12 +127,12 @@ func TestRoundTrip(t *testing.T) {
 			}
 
 			b.Fire("salt/after", data())
-			if e, err := one.Next(within(t)); err != nil || e.Tag != "salt/after" {
+			if e, err := one.Next(await.Context(t)); err != nil || e.Tag != "salt/after" {
 				t.Errorf("after a wait that ended: %v %v", e, err)
 			}
 
 			s.Close()
-			if _, err := one.Next(within(t)); !errors.Is(err, io.EOF) {
+			if _, err := one.Next(await.Context(t)); !errors.Is(err, io.EOF) {
 				t.Errorf("after the end: %v", err)
 			}
 		})
@@ -179,7 +173,7 @@ func TestSlowReaderIsCut(t *testing.T) {
 
 	for i := range 100 { // 6.4 MB, far beyond the bound and the kernel's buffer
 		b.Fire("salt/flood", payload)
-		if e, err := good.Next(within(t)); err != nil || e.Tag != "salt/flood" {
+		if e, err := good.Next(await.Context(t)); err != nil || e.Tag != "salt/flood" {
 			t.Fatalf("event %d: %v", i, err)
 		}
 	}
@@ -196,12 +190,12 @@ func TestSlowReaderIsCut(t *testing.T) {
 func TestReaderLimit(t *testing.T) {
 	_, s := serve(t, Config{MaxReaders: 1})
 	listenTo(t, s)
-	l, err := DialPub(within(t), s.cfg.Dir)
+	l, err := DialPub(await.Context(t), s.cfg.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, err := l.Next(within(t)); err == nil || s.Stats().Refused != 1 {
+	if _, err := l.Next(await.Context(t)); err == nil || s.Stats().Refused != 1 {
 		t.Errorf("second reader: %v, %+v", err, s.Stats())
 	}
 }
@@ -225,13 +219,13 @@ func TestSettle(t *testing.T) {
 	}})
 
 	for want := 1; want <= 3; want++ {
-		l, err := DialPub(within(t), s.cfg.Dir)
+		l, err := DialPub(await.Context(t), s.cfg.Dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
 
-		if err := s.Settle(within(t)); err != nil {
+		if err := s.Settle(await.Context(t)); err != nil {
 			t.Fatal(err)
 		}
 
@@ -247,7 +241,7 @@ func TestSettle(t *testing.T) {
 	}
 
 	s.Close()
-	if err := s.Settle(within(t)); err == nil {
+	if err := s.Settle(await.Context(t)); err == nil {
 		t.Error("no error of a server that is closed")
 	}
 }
@@ -270,7 +264,7 @@ func TestSocketFiles(t *testing.T) {
 		t.Errorf("second master: %v", err)
 	}
 
-	if _, err := DialPub(within(t), s.cfg.Dir); err != nil {
+	if _, err := DialPub(await.Context(t), s.cfg.Dir); err != nil {
 		t.Errorf("the first one was harmed: %v", err)
 	}
 
@@ -321,7 +315,7 @@ func TestSocketPathErrors(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 
-	if _, err = DialPub(within(t), long); err == nil || !strings.Contains(err.Error(), "allows") {
+	if _, err = DialPub(await.Context(t), long); err == nil || !strings.Contains(err.Error(), "allows") {
 		t.Errorf("%v", err)
 	}
 }
@@ -436,7 +430,7 @@ func TestAttack32OtherUser(t *testing.T) {
 			p := NewSender(s.cfg.Dir)
 			defer p.Close()
 
-			p.Fire(within(t), "x", data())
+			p.Fire(await.Context(t), "x", data())
 			if c.allowed {
 				select {
 				case <-sub.C:

@@ -43,7 +43,7 @@ func TestDrain(t *testing.T) {
 			c.Close()
 		}
 
-		if err := s.AwaitWriters(within(t)); err != nil {
+		if err := s.AwaitWriters(await.Context(t)); err != nil {
 			t.Fatal(err)
 		}
 		if len(sub.C) != 100 {
@@ -62,7 +62,7 @@ func TestDrain(t *testing.T) {
 	}
 
 	s.Close()
-	if err := s.AwaitWriters(within(t)); err == nil {
+	if err := s.AwaitWriters(await.Context(t)); err == nil {
 		t.Error("drained without a socket")
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
 )
 
 func cpu() time.Duration {
@@ -31,7 +33,7 @@ func BenchmarkReturns(b *testing.B) {
 			defer os.RemoveAll(dir)
 
 			c := open(b, Config{Dir: dir + "/jobs"})
-			ok(b, c.SaveLoad(within(b), jid1, value.NewMap("jid", jid1, "fun", "test.ping"), nil))
+			check.Must(b, c.SaveLoad(await.Context(b), jid1, value.NewMap("jid", jid1, "fun", "test.ping"), nil))
 			var next atomic.Int64
 			begin := cpu()
 			b.SetParallelism(at / 2)
@@ -52,7 +54,7 @@ func BenchmarkReturns(b *testing.B) {
 
 			b.StopTimer()
 			flushed(b, c)
-			ok(b, c.Close(context.Background()))
+			check.Must(b, c.Close(context.Background()))
 			b.ReportMetric(float64((cpu()-begin).Microseconds())/float64(b.N), "cpu-us/op")
 			st := c.Stats()
 			b.ReportMetric(float64(st.Records)/float64(st.Commits), "records/sync")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // peers answers Keep with a fixed error, or hands the return to another
@@ -115,13 +116,6 @@ func (f *fellow) has(t *testing.T, id string) string {
 	return r.Map(id).Str("return")
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestAloneInTheFolder: without a peer a return is in the shared folder when
 // it is acknowledged, and another master finds it there; the job as well.
 func TestAloneInTheFolder(t *testing.T) {
@@ -129,10 +123,10 @@ func TestAloneInTheFolder(t *testing.T) {
 	shared := t.TempDir()
 	a := member(t, "10.0.0.1", shared, t.TempDir())
 	a.peers.err = ErrNoPeer
-	must(t,
+	check.Must(t,
 		a.SaveLoad(context.Background(), jid1, value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"),
 			[]string{"m1", "m2"}))
-	must(t, a.save("m1", "one"))
+	check.Must(t, a.save("m1", "one"))
 
 	if a.state() == nil || errors.Is(a.state(), errClosed) {
 		t.Errorf("state %v", a.state())
@@ -149,8 +143,8 @@ func TestAloneInTheFolder(t *testing.T) {
 	}
 
 	// A segment grows, and is read again.
-	must(t, a.save("m2", "two"))
-	must(t, b.Import(context.Background()))
+	check.Must(t, a.save("m2", "two"))
+	check.Must(t, b.Import(context.Background()))
 	if got := b.has(t, "m2"); got != "two" {
 		t.Errorf("b has %q", got)
 	}
@@ -160,13 +154,13 @@ func TestAloneInTheFolder(t *testing.T) {
 	}
 
 	again := b.ClusterStats().Imported
-	must(t, b.Import(context.Background()))
+	check.Must(t, b.Import(context.Background()))
 	if n := b.ClusterStats().Imported; n != again {
 		t.Errorf("read again: %d, %d", again, n)
 	}
 
 	a.peers.err = nil
-	must(t, a.save("m3", "three"))
+	check.Must(t, a.save("m3", "three"))
 	if a.state() != nil {
 		t.Errorf("state %v", a.state())
 	}
@@ -177,18 +171,18 @@ func TestAloneInTheFolder(t *testing.T) {
 func TestFolderGone(t *testing.T) {
 	t.Parallel()
 	shared := filepath.Join(t.TempDir(), "jobs")
-	must(t, os.Mkdir(shared, 0o700))
+	check.Must(t, os.Mkdir(shared, 0o700))
 	a := member(t, "10.0.0.1", shared, t.TempDir())
-	must(t, os.Rename(shared, shared+".away"))
+	check.Must(t, os.Rename(shared, shared+".away"))
 	a.peers.err = ErrOnlyMaster
-	must(t, a.save("m1", "one"))
+	check.Must(t, a.save("m1", "one"))
 
 	if a.state() != nil {
 		t.Errorf("one master: %v", a.state())
 	}
 
 	a.peers.err = ErrNoPeer
-	must(t, a.save("m2", "two"))
+	check.Must(t, a.save("m2", "two"))
 	if err := a.state(); !errors.Is(err, ErrNoPeer) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("alone: %v", err)
 	}
@@ -198,8 +192,8 @@ func TestFolderGone(t *testing.T) {
 		t.Errorf("acknowledged: %v", err)
 	}
 
-	must(t, os.Rename(shared+".away", shared))
-	must(t, a.save("m3", "three")) // the minion has sent it again
+	check.Must(t, os.Rename(shared+".away", shared))
+	check.Must(t, a.save("m3", "three")) // the minion has sent it again
 	b := member(t, "10.0.0.2", shared, t.TempDir())
 	for id, want := range map[string]string{"m1": "one", "m2": "two", "m3": "three"} {
 		if got := b.has(t, id); got != want {
@@ -216,26 +210,26 @@ func TestHeldCopies(t *testing.T) {
 	a := member(t, "10.0.0.1", shared, t.TempDir())
 	b := member(t, "10.0.0.2", shared, t.TempDir())
 	a.peers.to = []*Cluster{b.Cluster}
-	must(t, a.save("m1", "one"))
+	check.Must(t, a.save("m1", "one"))
 
 	if n := b.ClusterStats().Held; n != 1 {
 		t.Fatalf("%d held", n)
 	}
 
-	must(t, a.volume.addAndWait(context.Background()))
-	must(t, b.Import(context.Background()))
+	check.Must(t, a.volume.addAndWait(context.Background()))
+	check.Must(t, b.Import(context.Background()))
 	if n := b.ClusterStats().Held; n != 0 {
 		t.Errorf("%d held", n)
 	}
 
 	// of a master that is gone
-	must(t,
+	check.Must(t,
 		b.SaveCopy(context.Background(), "10.0.0.3", ReturnOf(value.NewMap("jid", jid1, "id", "m2", "return", "two"))))
-	must(t,
+	check.Must(t,
 		b.SaveCopy(context.Background(), "10.0.0.4",
 			ReturnOf(value.NewMap("jid", jid1, "id", "m3", "return", "three"))))
 	b.PeerLost("10.0.0.4") // and this one at once
-	must(t, b.volume.addAndWait(context.Background()))
+	check.Must(t, b.volume.addAndWait(context.Background()))
 
 	if n := b.ClusterStats().Held; n != 1 {
 		t.Errorf("%d held of a master that is there", n)
@@ -248,7 +242,7 @@ func TestHeldCopies(t *testing.T) {
 	}
 
 	b.volume.queueRecords(due...)
-	must(t, b.volume.addAndWait(context.Background()))
+	check.Must(t, b.volume.addAndWait(context.Background()))
 	c := member(t, "10.0.0.3", shared, t.TempDir())
 	if c.has(t, "m1") != "one" || c.has(t, "m2") != "two" || c.has(t, "m3") != "three" {
 		t.Errorf("c has %q, %q and %q", c.has(t, "m1"), c.has(t, "m2"), c.has(t, "m3"))
@@ -286,14 +280,14 @@ func TestAwayAndDamaged(t *testing.T) {
 	b.end(t)
 
 	for i := range 10 {
-		must(t, a.save(fmt.Sprint("m", i), fmt.Sprint("v", i)))
+		check.Must(t, a.save(fmt.Sprint("m", i), fmt.Sprint("v", i)))
 	}
 
-	must(t, a.volume.addAndWait(context.Background()))
-	must(t, os.WriteFile(filepath.Join(shared, "notes.txt"), []byte("x"), 0o600))
-	must(t, os.Mkdir(filepath.Join(shared, "10.0.0.9_0000000000000000001_0000000000000001.log"), 0o700))
+	check.Must(t, a.volume.addAndWait(context.Background()))
+	check.Must(t, os.WriteFile(filepath.Join(shared, "notes.txt"), []byte("x"), 0o600))
+	check.Must(t, os.Mkdir(filepath.Join(shared, "10.0.0.9_0000000000000000001_0000000000000001.log"), 0o700))
 	names, err := a.volume.listSegments()
-	must(t, err)
+	check.Must(t, err)
 	var path string
 	for _, n := range names {
 		if st, err := os.Stat(filepath.Join(shared, n)); err == nil && st.Mode().IsRegular() {
@@ -302,9 +296,9 @@ func TestAwayAndDamaged(t *testing.T) {
 	}
 
 	whole, err := os.ReadFile(path)
-	must(t, err)
+	check.Must(t, err)
 	whole[len(whole)/2] ^= 0xff
-	must(t, os.WriteFile(path, whole, 0o600))
+	check.Must(t, os.WriteFile(path, whole, 0o600))
 	b = member(t, "10.0.0.2", shared, dir)
 	n := 0
 	for i := range 10 {
@@ -329,7 +323,7 @@ func TestAwayAndDamaged(t *testing.T) {
 	// Old segments go.
 	a.wait(48 * time.Hour)
 	_, err = a.Clean(context.Background(), 24*time.Hour)
-	must(t, err)
+	check.Must(t, err)
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("the old segment: %v", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"saltern/master/msgpack"
 	"saltern/master/value"
 	"saltern/test/await"
+	"saltern/test/check"
 )
 
 const wireDir = "../testdata/wire"
@@ -74,26 +75,13 @@ func canceled() context.Context {
 	return ctx
 }
 
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func ret(jid, id string, v any) Return {
 	return Return{JID: jid, ID: id, Data: value.NewMap("return", v, "retcode", 0, "success", true)}
 }
 
 func save(t testing.TB, c Cache, r Return) {
 	t.Helper()
-	stored, err := c.SaveReturn(within(t), r)
+	stored, err := c.SaveReturn(await.Context(t), r)
 	if err != nil || !stored {
 		t.Fatalf("return of %s: stored %v, %v", r.ID, stored, err)
 	}
@@ -122,7 +110,7 @@ func until(t testing.TB, done func() bool) {
 func TestGoldenLayout(t *testing.T) {
 	c := open(t, Config{})
 	load := unpack(t, wire(t, "jobcache_load_p.bin")).(*value.Map)
-	ok(t, c.SaveLoad(within(t), jid1, load, []string{"min8", "min6", "min7", "min6"}))
+	check.Must(t, c.SaveLoad(await.Context(t), jid1, load, []string{"min8", "min6", "min7", "min6"}))
 	r := Return{
 		JID:  jid1,
 		ID:   "min8",
@@ -131,10 +119,10 @@ func TestGoldenLayout(t *testing.T) {
 	}
 
 	save(t, c, r)
-	check := func() {
+	checkJob := func() {
 		t.Helper()
-		got, err := c.Load(within(t), jid1)
-		ok(t, err)
+		got, err := c.Load(await.Context(t), jid1)
+		check.Must(t, err)
 		if packed(t, got.List("Minions")) != string(wire(t, "jobcache_minions_p.bin")) {
 			t.Errorf("minions %v", got.List("Minions"))
 		}
@@ -144,8 +132,8 @@ func TestGoldenLayout(t *testing.T) {
 			t.Error("the load differs")
 		}
 
-		rets, err := c.Returns(within(t), jid1)
-		ok(t, err)
+		rets, err := c.Returns(await.Context(t), jid1)
+		check.Must(t, err)
 		min8 := rets.Map("min8")
 		if rets.Len() != 1 || min8.Str("out") != "highstate" {
 			t.Fatalf("returns %v", rets.Keys())
@@ -157,9 +145,9 @@ func TestGoldenLayout(t *testing.T) {
 		}
 	}
 
-	check()
+	checkJob()
 	flushed(t, c)
-	check()
+	checkJob()
 	dir := filepath.Join(c.cfg.Dir, "2b", "1de2ca4d2ee2d22ee48e6960bd33e7ef07745643e19efc18dbac71390a7065")
 	for file, vector := range map[string]string{
 		"jid": "jobcache_jid.bin", ".load.p": "jobcache_load_p.bin", ".minions.p": "jobcache_minions_p.bin",
@@ -187,13 +175,13 @@ func TestSecondReturnIsIgnored(t *testing.T) {
 	save(t, c, ret(jid1, "m1", "first"))
 	again := func() {
 		t.Helper()
-		stored, err := c.SaveReturn(within(t), ret(jid1, "m1", "second"))
+		stored, err := c.SaveReturn(await.Context(t), ret(jid1, "m1", "second"))
 		if stored || err != nil {
 			t.Fatalf("stored %v, %v", stored, err)
 		}
 
-		got, err := c.Returns(within(t), jid1)
-		ok(t, err)
+		got, err := c.Returns(await.Context(t), jid1)
+		check.Must(t, err)
 		if got.Map("m1").Str("return") != "first" {
 			t.Error("the first return was replaced")
 		}
@@ -215,7 +203,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range 2 * n { // each minion twice
 		wg.Go(func() {
 			id := fmt.Sprintf("m%d", i%n)
-			ok, err := c.SaveReturn(within(t),
+			ok, err := c.SaveReturn(await.Context(t),
 				Return{
 					JID:  jid1,
 					ID:   id,
@@ -235,9 +223,9 @@ func TestManyAtOnce(t *testing.T) {
 	}
 
 	wg.Wait()
-	check := func() {
-		got, err := c.Returns(within(t), jid1)
-		ok(t, err)
+	checkJob := func() {
+		got, err := c.Returns(await.Context(t), jid1)
+		check.Must(t, err)
 		if got.Len() != n {
 			t.Fatalf("%d returns", got.Len())
 		}
@@ -249,20 +237,20 @@ func TestManyAtOnce(t *testing.T) {
 			}
 		}
 
-		if load, err := c.Load(within(t), jid1); err != nil || load.Str("fun") != "f" {
+		if load, err := c.Load(await.Context(t), jid1); err != nil || load.Str("fun") != "f" {
 			t.Errorf("load %v, %v", load, err)
 		}
 	}
 
-	check()
+	checkJob()
 	flushed(t, c)
-	check()
+	checkJob()
 	st := c.Stats()
 	if st.Records != n+2 { // and one load with its list of minions
 		t.Errorf("%d records", st.Records)
 	}
 
-	ok(t, c.Close(within(t)))
+	check.Must(t, c.Close(await.Context(t)))
 	if left, _ := filepath.Glob(filepath.Join(c.cfg.JournalDir, "*.log")); len(left) != 0 {
 		t.Errorf("segments left: %v", left)
 	}
@@ -270,10 +258,10 @@ func TestManyAtOnce(t *testing.T) {
 
 func TestNocacheEndtimeAndMinions(t *testing.T) {
 	c := open(t, Config{})
-	jid, err := c.Prep(within(t), "", true)
-	ok(t, err)
+	jid, err := c.Prep(await.Context(t), "", true)
+	check.Must(t, err)
 	for range 2 {
-		stored, err := c.SaveReturn(within(t), ret(jid, "m1", 1))
+		stored, err := c.SaveReturn(await.Context(t), ret(jid, "m1", 1))
 		if stored || err != nil {
 			t.Fatalf("%v, %v", stored, err)
 		}
@@ -281,34 +269,34 @@ func TestNocacheEndtimeAndMinions(t *testing.T) {
 		c.known.forget()
 	}
 
-	if given, err := c.Prep(within(t), jid1, false); given != jid1 || err != nil {
+	if given, err := c.Prep(await.Context(t), jid1, false); given != jid1 || err != nil {
 		t.Error(given, err)
 	}
 
-	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("jid", jid1), []string{"b"}))
-	ok(t, c.AddMinions(within(t), jid1, []string{"a", "b"}, ""))
-	ok(t, c.AddMinions(within(t), jid1, []string{"z"}, "syndic1"))
-	ok(t, c.UpdateEndtime(within(t), jid1, "2026, Nov 21 08:05:10.000000"))
+	check.Must(t, c.SaveLoad(await.Context(t), jid1, value.NewMap("jid", jid1), []string{"b"}))
+	check.Must(t, c.AddMinions(await.Context(t), jid1, []string{"a", "b"}, ""))
+	check.Must(t, c.AddMinions(await.Context(t), jid1, []string{"z"}, "syndic1"))
+	check.Must(t, c.UpdateEndtime(await.Context(t), jid1, "2026, Nov 21 08:05:10.000000"))
 
 	for range 2 {
-		load, err := c.Load(within(t), jid1)
-		ok(t, err)
+		load, err := c.Load(await.Context(t), jid1)
+		check.Must(t, err)
 		if fmt.Sprint(load.List("Minions")) != "[a b z]" {
 			t.Errorf("minions %v", load.List("Minions"))
 		}
 
-		if text, err := c.Endtime(within(t), jid1); err != nil || text != "2026, Nov 21 08:05:10.000000" {
+		if text, err := c.Endtime(await.Context(t), jid1); err != nil || text != "2026, Nov 21 08:05:10.000000" {
 			t.Errorf("endtime %q, %v", text, err)
 		}
 
 		flushed(t, c)
 	}
 
-	if text, err := c.Endtime(within(t), FromTime(time.Unix(5, 0))); text != "" || err != nil {
+	if text, err := c.Endtime(await.Context(t), FromTime(time.Unix(5, 0))); text != "" || err != nil {
 		t.Error(text, err)
 	}
 
-	if load, err := c.Load(within(t), FromTime(time.Unix(5, 0))); load != nil || err != nil {
+	if load, err := c.Load(await.Context(t), FromTime(time.Unix(5, 0))); load != nil || err != nil {
 		t.Error(load, err)
 	}
 }
@@ -322,9 +310,9 @@ func TestStageIsVisibleAtOnce(t *testing.T) {
 		return nil
 	}})
 
-	wait, err := c.Stage(within(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"})
-	ok(t, err)
-	if load, err := c.Load(within(t), jid1); err != nil || load.Str("fun") != "f" || len(load.List("Minions")) != 1 {
+	wait, err := c.Stage(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"})
+	check.Must(t, err)
+	if load, err := c.Load(await.Context(t), jid1); err != nil || load.Str("fun") != "f" || len(load.List("Minions")) != 1 {
 		t.Errorf("%v, %v", load, err)
 	}
 
@@ -336,28 +324,28 @@ func TestStageIsVisibleAtOnce(t *testing.T) {
 
 	// A return shows when it is durable, and its double waits for that.
 	first, second := make(chan error, 1), make(chan error, 1)
-	go func() { _, err := c.SaveReturn(within(t), ret(jid1, "m", 1)); first <- err }()
+	go func() { _, err := c.SaveReturn(await.Context(t), ret(jid1, "m", 1)); first <- err }()
 	until(t, func() bool {
 		c.overlay.mu.RLock()
 		defer c.overlay.mu.RUnlock()
 		return len(c.overlay.jobs[jid1].returns) == 1
 	})
 
-	go func() { _, err := c.SaveReturn(within(t), ret(jid1, "m", 2)); second <- err }()
+	go func() { _, err := c.SaveReturn(await.Context(t), ret(jid1, "m", 2)); second <- err }()
 	select {
 	case <-second:
 		t.Error("the double was acknowledged before the return was durable")
 	case <-time.After(20 * time.Millisecond):
 	}
 
-	if got, _ := c.Returns(within(t), jid1); got.Len() != 0 {
+	if got, _ := c.Returns(await.Context(t), jid1); got.Len() != 0 {
 		t.Error("a return that is not durable shows")
 	}
 
 	close(block)
-	ok(t, wait(within(t)))
-	ok(t, <-first)
-	ok(t, <-second)
+	check.Must(t, wait(await.Context(t)))
+	check.Must(t, <-first)
+	check.Must(t, <-second)
 }
 
 func TestReplay(t *testing.T) {
@@ -370,8 +358,8 @@ func TestReplay(t *testing.T) {
 	}
 
 	c := open(t, Config{Dir: dir, fault: stuck, SegmentBytes: 600})
-	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m1"}))
-	ok(t, c.UpdateEndtime(within(t), jid1, "then"))
+	check.Must(t, c.SaveLoad(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m1"}))
+	check.Must(t, c.UpdateEndtime(await.Context(t), jid1, "then"))
 	for i := range 20 {
 		save(t, c,
 			Return{
@@ -389,12 +377,12 @@ func TestReplay(t *testing.T) {
 
 	// A file may be there and be empty after a power failure.
 	empty := c.files.jobDir(jid1) + "/m7"
-	ok(t, os.MkdirAll(empty, 0o755))
-	ok(t, os.WriteFile(empty+"/return.p", nil, 0o600))
+	check.Must(t, os.MkdirAll(empty, 0o755))
+	check.Must(t, os.WriteFile(empty+"/return.p", nil, 0o600))
 
 	c = open(t, Config{Dir: dir})
-	got, err := c.Returns(within(t), jid1)
-	ok(t, err)
+	got, err := c.Returns(await.Context(t), jid1)
+	check.Must(t, err)
 	for i := range 20 {
 		m := got.Map(fmt.Sprintf("m%d", i))
 		if m.Str("return") != strings.Repeat("x", i*10) || m.Str("out") != "nested" {
@@ -402,7 +390,7 @@ func TestReplay(t *testing.T) {
 		}
 	}
 
-	if text, _ := c.Endtime(within(t), jid1); text != "then" {
+	if text, _ := c.Endtime(await.Context(t), jid1); text != "then" {
 		t.Error(text)
 	}
 
@@ -429,11 +417,11 @@ func TestReplayWithoutRoom(t *testing.T) {
 	}}
 
 	c := open(t, cfg)
-	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m0"}))
+	check.Must(t, c.SaveLoad(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m0"}))
 	for run := range 4 {
 		save(t, c, ret(jid1, fmt.Sprint("m", run), run))
-		got, err := c.Returns(within(t), jid1)
-		ok(t, err)
+		got, err := c.Returns(await.Context(t), jid1)
+		check.Must(t, err)
 		for i := range run + 1 {
 			if _, there := got.Get(fmt.Sprint("m", i)); !there {
 				t.Errorf("run %d: no return of m%d", run, i)
@@ -446,7 +434,7 @@ func TestReplayWithoutRoom(t *testing.T) {
 			t.Errorf("run %d: %+v", run, s)
 		}
 
-		if load, err := c.Load(within(t), jid1); err != nil || load.Str("fun") != "f" {
+		if load, err := c.Load(await.Context(t), jid1); err != nil || load.Str("fun") != "f" {
 			t.Errorf("run %d: %v, %v", run, load, err)
 		}
 	}
@@ -486,12 +474,12 @@ func TestDiskFull(t *testing.T) {
 
 			save(t, c, ret(jid1, "before", 1))
 			set(true)
-			stored, err := c.SaveReturn(within(t), ret(jid1, "during", 1))
+			stored, err := c.SaveReturn(await.Context(t), ret(jid1, "during", 1))
 			if stored && err == nil || !errors.Is(err, syscall.ENOSPC) {
 				t.Fatalf("stored %v, %v", stored, err)
 			}
 
-			if got, _ := c.Returns(within(t), jid1); got.Map("before") == nil || got.Map("during") != nil {
+			if got, _ := c.Returns(await.Context(t), jid1); got.Map("before") == nil || got.Map("during") != nil {
 				t.Errorf("while full: %v", got.Keys())
 			}
 
@@ -501,8 +489,8 @@ func TestDiskFull(t *testing.T) {
 			flushed(t, c)
 			crash(t, c)
 			c = open(t, Config{Dir: c.cfg.Dir})
-			got, err := c.Returns(within(t), jid1)
-			ok(t, err)
+			got, err := c.Returns(await.Context(t), jid1)
+			check.Must(t, err)
 
 			if v, _ := got.Map("during").Int("return"); got.Len() != 3 || v != 2 {
 				t.Errorf("%v, during %d", got.Keys(), v)
@@ -556,8 +544,8 @@ func TestFilesCannotBeWritten(t *testing.T) {
 	mu.Unlock()
 
 	flushed(t, c)
-	got, err := c.Returns(within(t), jid1)
-	ok(t, err)
+	got, err := c.Returns(await.Context(t), jid1)
+	check.Must(t, err)
 	if got.Len() != n {
 		t.Errorf("%d of %d returns", got.Len(), n)
 	}
@@ -566,8 +554,8 @@ func TestFilesCannotBeWritten(t *testing.T) {
 func TestRecordThatCanNeverBeStored(t *testing.T) {
 	c := open(t, Config{})
 	dir := c.files.jobDir(jid1)
-	ok(t, os.MkdirAll(dir, 0o755))
-	ok(t, os.WriteFile(dir+"/m1", []byte("in the way"), 0o600))
+	check.Must(t, os.MkdirAll(dir, 0o755))
+	check.Must(t, os.WriteFile(dir+"/m1", []byte("in the way"), 0o600))
 	save(t, c, ret(jid1, "m1", 1))
 	save(t, c, ret(jid1, "m2", 1))
 	flushed(t, c)
@@ -576,7 +564,7 @@ func TestRecordThatCanNeverBeStored(t *testing.T) {
 		t.Errorf("quarantine %v, %+v", list, c.Stats())
 	}
 
-	if got, _ := c.Returns(within(t), jid1); got.Map("m2") == nil {
+	if got, _ := c.Returns(await.Context(t), jid1); got.Map("m2") == nil {
 		t.Error("the next record was held up")
 	}
 }
@@ -588,16 +576,16 @@ func TestAttack16Paths(t *testing.T) {
 		"202611210805093167761", "2026112108050931677x",
 		jid1 + "_", jid1 + "_x", jid1 + "_../x", jid1 +
 			"_12345678901", "２0261121080509316776", jid1 + "\x00", "\n" + jid1[1:], "req"} {
-		_, e1 := c.SaveReturn(within(t), ret(jid, "m1", 1))
-		_, e2 := c.Load(within(t), jid)
-		_, e3 := c.Returns(within(t), jid)
-		_, e4 := c.Endtime(within(t), jid)
-		_, e5 := c.Stage(within(t), jid, &value.Map{}, nil)
-		e6 := c.AddMinions(within(t), jid, nil, "")
-		e7 := c.UpdateEndtime(within(t), jid, "x")
+		_, e1 := c.SaveReturn(await.Context(t), ret(jid, "m1", 1))
+		_, e2 := c.Load(await.Context(t), jid)
+		_, e3 := c.Returns(await.Context(t), jid)
+		_, e4 := c.Endtime(await.Context(t), jid)
+		_, e5 := c.Stage(await.Context(t), jid, &value.Map{}, nil)
+		e6 := c.AddMinions(await.Context(t), jid, nil, "")
+		e7 := c.UpdateEndtime(await.Context(t), jid, "x")
 		var e8 error
 		if jid != "" { // asks for a new one
-			_, e8 = c.Prep(within(t), jid, true)
+			_, e8 = c.Prep(await.Context(t), jid, true)
 		} else {
 			e8 = ErrJID
 		}
@@ -611,7 +599,7 @@ func TestAttack16Paths(t *testing.T) {
 
 	for _, id := range []string{"", ".", "..", "a/b", "/etc", `a\b`, "a\x00", "a\nb", ".load.p", "jid",
 		"nocache", "endtime", strings.Repeat("x", 256), "\xff"} {
-		if _, err := c.SaveReturn(within(t), ret(jid1, id, 1)); !errors.Is(err, errMinion) {
+		if _, err := c.SaveReturn(await.Context(t), ret(jid1, id, 1)); !errors.Is(err, errMinion) {
 			t.Errorf("%q: %v", id, err)
 		}
 
@@ -619,7 +607,7 @@ func TestAttack16Paths(t *testing.T) {
 			continue
 		}
 
-		if err := c.AddMinions(within(t), jid1, nil, id); !errors.Is(err, errMinion) {
+		if err := c.AddMinions(await.Context(t), jid1, nil, id); !errors.Is(err, errMinion) {
 			t.Errorf("syndic %q: %v", id, err)
 		}
 	}
@@ -630,23 +618,23 @@ func TestAttack16Paths(t *testing.T) {
 	}
 
 	dir := c.files.jobDir(jid1)
-	ok(t, os.MkdirAll(dir+"/m1", 0o755))
+	check.Must(t, os.MkdirAll(dir+"/m1", 0o755))
 	for _, name := range []string{"/.load.p", "/m1/return.p", "/.minions.p"} {
-		ok(t, syscall.Mkfifo(dir+name, 0o600))
+		check.Must(t, syscall.Mkfifo(dir+name, 0o600))
 	}
 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if _, err := c.Load(within(t), jid1); err == nil {
+		if _, err := c.Load(await.Context(t), jid1); err == nil {
 			t.Error("read a FIFO")
 		}
 
-		if got, err := c.Returns(within(t), jid1); err != nil || got.Len() != 0 {
+		if got, err := c.Returns(await.Context(t), jid1); err != nil || got.Len() != 0 {
 			t.Error(got, err)
 		}
 
-		if list, err := Find(within(t), c, Query{}); err != nil || len(list) != 0 {
+		if list, err := Find(await.Context(t), c, Query{}); err != nil || len(list) != 0 {
 			t.Error(list, err)
 		}
 	}()
@@ -661,14 +649,14 @@ func TestAttack16Paths(t *testing.T) {
 func TestBounds(t *testing.T) {
 	c := open(t, Config{MaxReturn: 1000})
 	big := strings.Repeat("x", 1001)
-	if _, err := c.SaveReturn(within(t), ret(jid1, "m1", big)); !errors.Is(err, ErrTooLarge) {
+	if _, err := c.SaveReturn(await.Context(t), ret(jid1, "m1", big)); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
-	if err := c.SaveLoad(within(t), jid1, value.NewMap("arg", big), nil); !errors.Is(err, ErrTooLarge) {
+	if err := c.SaveLoad(await.Context(t), jid1, value.NewMap("arg", big), nil); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
-	ok(t, c.Close(within(t)))
-	if _, err := c.SaveReturn(within(t), ret(jid1, "m1", 1)); !errors.Is(err, errClosed) {
+	check.Must(t, c.Close(await.Context(t)))
+	if _, err := c.SaveReturn(await.Context(t), ret(jid1, "m1", 1)); !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
 }
@@ -679,31 +667,31 @@ func TestClean(t *testing.T) {
 	var mu sync.Mutex
 	c := open(t, Config{Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return clock }})
 	old, young := FromTime(now.Add(-25*time.Hour)), FromTime(now)
-	ok(t, c.SaveLoad(within(t), old, value.NewMap("jid", old), nil))
+	check.Must(t, c.SaveLoad(await.Context(t), old, value.NewMap("jid", old), nil))
 	save(t, c, ret(old, "m1", 1))
 	flushed(t, c)
 	mu.Lock()
 	clock = now
 	mu.Unlock()
 
-	ok(t, c.SaveLoad(within(t), young, value.NewMap("jid", young), nil))
+	check.Must(t, c.SaveLoad(await.Context(t), young, value.NewMap("jid", young), nil))
 	flushed(t, c)
 	unnamed := filepath.Join(c.cfg.Dir, "zz", "unnamed")
 	fresh := filepath.Join(c.cfg.Dir, "zz", "fresh")
-	ok(t, os.MkdirAll(unnamed, 0o755))
-	ok(t, os.MkdirAll(fresh, 0o755))
-	ok(t, os.Chtimes(unnamed, now.Add(-48*time.Hour), now.Add(-48*time.Hour)))
-	ok(t, os.Chtimes(fresh, now, now))
-	n, err := c.Clean(within(t), 24*time.Hour)
+	check.Must(t, os.MkdirAll(unnamed, 0o755))
+	check.Must(t, os.MkdirAll(fresh, 0o755))
+	check.Must(t, os.Chtimes(unnamed, now.Add(-48*time.Hour), now.Add(-48*time.Hour)))
+	check.Must(t, os.Chtimes(fresh, now, now))
+	n, err := c.Clean(await.Context(t), 24*time.Hour)
 	if n != 2 || err != nil {
 		t.Errorf("removed %d, %v", n, err)
 	}
 
-	if load, _ := c.Load(within(t), old); load != nil {
+	if load, _ := c.Load(await.Context(t), old); load != nil {
 		t.Error("the old job is there")
 	}
 
-	if load, _ := c.Load(within(t), young); load == nil {
+	if load, _ := c.Load(await.Context(t), young); load == nil {
 		t.Error("the young job is gone")
 	}
 
@@ -726,7 +714,7 @@ func TestFind(t *testing.T) {
 	c := open(t, Config{})
 	add := func(sec int, kv ...any) string {
 		jid := FromTime(time.Date(2026, 11, 21, 8, 0, sec, 0, time.UTC))
-		ok(t, c.SaveLoad(within(t), jid, value.NewMap(append(kv, "jid", jid)...), nil))
+		check.Must(t, c.SaveLoad(await.Context(t), jid, value.NewMap(append(kv, "jid", jid)...), nil))
 		return jid
 	}
 
@@ -759,8 +747,8 @@ func TestFind(t *testing.T) {
 		{"all conditions", Query{Functions: []string{"*"}, Targets: []string{"db*"}, From: at(4)}, []string{e}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			list, err := Find(within(t), c, tc.q)
-			ok(t, err)
+			list, err := Find(await.Context(t), c, tc.q)
+			check.Must(t, err)
 			var got []string
 			for _, j := range list {
 				got = append(got, j.JID)
@@ -773,7 +761,7 @@ func TestFind(t *testing.T) {
 	}
 
 	stop := errors.New("stop")
-	if err := c.Each(within(t), func(Job) error { return stop }); err != stop {
+	if err := c.Each(await.Context(t), func(Job) error { return stop }); err != stop {
 		t.Error(err)
 	}
 }
@@ -803,9 +791,9 @@ func TestLoadIsFileWhenTheWaitEnds(t *testing.T) {
 
 	wg.Wait()
 	for range 5 {
-		jid, err := c.Prep(within(t), "", false)
-		ok(t, err)
-		ok(t, c.SaveLoad(within(t), jid, value.NewMap("fun", "test.ping", "jid", jid), []string{"m1"}))
+		jid, err := c.Prep(await.Context(t), "", false)
+		check.Must(t, err)
+		check.Must(t, c.SaveLoad(await.Context(t), jid, value.NewMap("fun", "test.ping", "jid", jid), []string{"m1"}))
 		for _, name := range []string{loadFile, minionsFile} {
 			if _, err := os.Stat(filepath.Join(c.files.jobDir(jid), name)); err != nil {
 				t.Errorf("when the wait has ended: %v", err)
@@ -827,14 +815,14 @@ func TestFirstReturnCanBeReadBySalt(t *testing.T) {
 	flushed(t, c)
 	dir := c.files.jobDir(jid1)
 	b, err := os.ReadFile(filepath.Join(dir, minionsFile))
-	ok(t, err)
+	check.Must(t, err)
 
 	if list, isList := unpack(t, b).([]any); !isList || len(list) != 0 {
 		t.Errorf("minions: %v", unpack(t, b))
 	}
 
-	load, err := c.Load(within(t), jid1)
-	ok(t, err)
+	load, err := c.Load(await.Context(t), jid1)
+	check.Must(t, err)
 	if _, has := load.Get("Minions"); has || load.Str("fun") != "test.ping" {
 		t.Errorf("load: %v", load)
 	}
@@ -851,7 +839,7 @@ func TestWaitEndsWithoutFiles(t *testing.T) {
 
 	broken.Store(true)
 	began := time.Now()
-	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("fun", "test.ping"), nil))
+	check.Must(t, c.SaveLoad(await.Context(t), jid1, value.NewMap("fun", "test.ping"), nil))
 	if took := time.Since(began); took > visibleWait+3*time.Second {
 		t.Errorf("a durable job was held up for %s", took)
 	}

@@ -14,6 +14,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // childDir tells the test binary to be the process that is killed.
@@ -67,8 +70,8 @@ func TestKilled(t *testing.T) {
 		cmd.Env = append(os.Environ(), childDir+"="+dir)
 		cmd.Stderr = os.Stderr
 		pipe, err := cmd.StdoutPipe()
-		ok(t, err)
-		ok(t, cmd.Start())
+		check.Must(t, err)
+		check.Must(t, cmd.Start())
 
 		// The first line comes after start and replay; the kill after it.
 		lines := bufio.NewScanner(pipe)
@@ -96,8 +99,8 @@ func TestKilled(t *testing.T) {
 	lost := 0
 	for i := range 7 {
 		jid := FromTime(time.Unix(int64(i), 0))
-		got, err := c.Returns(within(t), jid)
-		ok(t, err)
+		got, err := c.Returns(await.Context(t), jid)
+		check.Must(t, err)
 		for id, want := range acked {
 			f := strings.Fields(want)
 			if f[0] != jid {

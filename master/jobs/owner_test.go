@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // TestContinues: the next part of a job is known after it was kept, and nothing else is one,
@@ -46,9 +47,9 @@ func TestContinues(t *testing.T) {
 		load := value.NewMap("jid", jid, "fun", "cmd.run", "arg", args, "user", "alice", "tgt",
 			[]any{"web1"}, AccountField, "ldap/alice", ChosenField, true)
 		_, err := c.Stage(context.Background(), jid, load, []string{"web1"})
-		must(t, err)
+		check.Must(t, err)
 		kept, err := c.Load(context.Background(), jid)
-		must(t, err)
+		check.Must(t, err)
 		next := load.Clone()
 		next.Set("tgt", []any{"web2"})
 
@@ -112,13 +113,13 @@ func TestFolderKeepsTheHigherRank(t *testing.T) {
 			a := member(t, "10.0.0.1", shared, t.TempDir())
 			b := member(t, "10.0.0.2", shared, t.TempDir())
 			a.peers.err, b.peers.err = ErrNoPeer, ErrNoPeer
-			must(t, a.SaveLoad(context.Background(), jid1, c.first.Clone(), []string{"m1"}))
-			must(t, a.save("m1", "one")) // hands over what waits
-			must(t, b.SaveLoad(context.Background(), jid1, c.second.Clone(), []string{"m2"}))
-			must(t, b.save("m2", "two"))
+			check.Must(t, a.SaveLoad(context.Background(), jid1, c.first.Clone(), []string{"m1"}))
+			check.Must(t, a.save("m1", "one")) // hands over what waits
+			check.Must(t, b.SaveLoad(context.Background(), jid1, c.second.Clone(), []string{"m2"}))
+			check.Must(t, b.save("m2", "two"))
 			late := member(t, "10.0.0.3", shared, t.TempDir())
 			for _, m := range []*fellow{a, b, late} {
-				must(t, m.Import(context.Background()))
+				check.Must(t, m.Import(context.Background()))
 				load, err := m.Load(context.Background(), jid1)
 				if err != nil || load.Str("fun") != c.wins.Str("fun") {
 					t.Errorf("%s keeps %s of %s, %v", m.cfg.ID, load.Str("fun"), load.Str("user"), err)

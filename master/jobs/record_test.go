@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
 )
 
 func segmentOf(recs ...*record) []byte {
@@ -42,7 +44,7 @@ func ids(t testing.TB, b []byte) (got []string, damaged, tail int) {
 		got = append(got, r.id)
 		return nil
 	})
-	ok(t, err)
+	check.Must(t, err)
 	return got, damaged, tail
 }
 
@@ -116,7 +118,7 @@ func TestForgedRecordInsideATornOne(t *testing.T) {
 
 func TestDamagedSegmentIsKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "jobs")
-	ok(t, os.MkdirAll(dir+".journal", 0o700))
+	check.Must(t, os.MkdirAll(dir+".journal", 0o700))
 	pack := func(v any) []byte { return []byte(packed(t, value.NewMap("return", v))) }
 	recs := []*record{
 		{kind: kindReturn, jid: jid1, id: "a", a: pack(1)},
@@ -130,11 +132,11 @@ func TestDamagedSegmentIsKept(t *testing.T) {
 	b := segmentOf(recs...)
 	b[segmentHead+recs[0].size()+30] ^= 1 // in the second record
 	b = append(b, "torn"...)
-	ok(t, os.WriteFile(dir+".journal/0000000000000007.log", b, 0o600))
-	ok(t, os.WriteFile(dir+".journal/0000000000000008.log", nil, 0o600))
+	check.Must(t, os.WriteFile(dir+".journal/0000000000000007.log", b, 0o600))
+	check.Must(t, os.WriteFile(dir+".journal/0000000000000008.log", nil, 0o600))
 	c := open(t, Config{Dir: dir})
-	got, err := c.Returns(within(t), jid1)
-	ok(t, err)
+	got, err := c.Returns(await.Context(t), jid1)
+	check.Must(t, err)
 
 	if fmt.Sprint(got.Keys()) != "[a d]" {
 		t.Errorf("returns of %v", got.Keys())

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // crashed is what a disk holds when its machine dies now.
 func crashed(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()
-	must(t, os.CopyFS(to, os.DirFS(dir)))
+	check.Must(t, os.CopyFS(to, os.DirFS(dir)))
 	return to
 }
 
@@ -23,7 +24,7 @@ func (f *fellow) handOver(t *testing.T) {
 	t.Helper()
 	f.wait(heldFor + time.Second)
 	f.volume.queueRecords(f.held.popDue(f.now())...)
-	must(t, f.volume.addAndWait(context.Background()))
+	check.Must(t, f.volume.addAndWait(context.Background()))
 }
 
 // TestUnhandedAfterRestart: a copy whose first master is gone for good is
@@ -51,9 +52,9 @@ func TestUnhandedAfterRestart(t *testing.T) {
 			a.peers.to = []*Cluster{b.Cluster}
 			wait, err := b.StageCopy(context.Background(), "10.0.0.1", jid1,
 				value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"})
-			must(t, err)
-			must(t, wait(context.Background()))
-			must(t, a.save("m1", "one"))
+			check.Must(t, err)
+			check.Must(t, wait(context.Background()))
+			check.Must(t, a.save("m1", "one"))
 			a.peers.to = nil
 			b = member(t, "10.0.0.2", shared, again(t, b, dir))
 			if n := b.ClusterStats().Held; n != 3 {
@@ -77,11 +78,11 @@ func TestUnhandedSeen(t *testing.T) {
 	shared, dir := t.TempDir(), t.TempDir()
 	a, b := member(t, "10.0.0.1", shared, t.TempDir()), member(t, "10.0.0.2", shared, dir)
 	a.peers.to = []*Cluster{b.Cluster}
-	must(t, a.save("m1", "one"))
-	must(t, a.volume.addAndWait(context.Background()))
-	must(t, b.Import(context.Background()))
-	must(t, b.save("m2", "two"))
-	must(t, b.volume.addAndWait(context.Background()))
+	check.Must(t, a.save("m1", "one"))
+	check.Must(t, a.volume.addAndWait(context.Background()))
+	check.Must(t, b.Import(context.Background()))
+	check.Must(t, b.save("m2", "two"))
+	check.Must(t, b.volume.addAndWait(context.Background()))
 
 	if n := b.ClusterStats().Held; n != 0 {
 		t.Fatalf("%d held", n)
@@ -116,11 +117,11 @@ func TestUnhandedHostile(t *testing.T) {
 	t.Parallel()
 	dir, shared := t.TempDir(), t.TempDir()
 	b := member(t, "10.0.0.2", shared, dir)
-	must(t, b.save("m1", "one"))
+	check.Must(t, b.save("m1", "one"))
 	b.end(t)
 	path := filepath.Join(dir, "jobs.journal", unhandedFile)
 	for _, text := range []string{"../../etc\n\x00\xff\n" + jid1 + "\n20990101000000000000\n", "\n\n\n"} {
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		check.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		b = member(t, "10.0.0.2", shared, dir)
 		if len(b.leftover.jids) > 2 || b.has(t, "m1") != "one" {
 			t.Errorf("%q: %v", text, b.leftover.jids)
@@ -128,9 +129,9 @@ func TestUnhandedHostile(t *testing.T) {
 		b.end(t)
 	}
 
-	must(t, os.Remove(path))
-	must(t, os.Mkdir(path, 0o700))
+	check.Must(t, os.Remove(path))
+	check.Must(t, os.Mkdir(path, 0o700))
 	l, err := Open(Config{Dir: filepath.Join(dir, "jobs"), Shared: true}, slog.New(slog.DiscardHandler))
-	must(t, err)
-	must(t, l.Close(context.Background()))
+	check.Must(t, err)
+	check.Must(t, l.Close(context.Background()))
 }

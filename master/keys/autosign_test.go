@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"saltern/master/keys"
+	"saltern/test/check"
 )
 
 func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	must(t, os.WriteFile(path, []byte(text), 0o600))
-	must(t, os.Chmod(path, mode))
+	check.Must(t, os.WriteFile(path, []byte(text), 0o600))
+	check.Must(t, os.Chmod(path, mode))
 }
 
 func TestAutosignFile(t *testing.T) {
@@ -43,23 +44,23 @@ func TestAutosignFile(t *testing.T) {
 	}
 
 	for mode, want := range map[os.FileMode]bool{0o600: true, 0o644: true, 0o664: false, 0o646: false, 0o666: false} {
-		must(t, os.Chmod(file, mode))
+		check.Must(t, os.Chmod(file, mode))
 		if got := a.Accept("changed", nil); got != want {
 			t.Errorf("mode %v: %v", mode, got)
 		}
 	}
 
-	must(t, os.Chmod(file, 0o660))
+	check.Must(t, os.Chmod(file, 0o660))
 	if p := keys.NewAutosign(keys.AutosignConfig{AutosignFile: file, Permissive: true}); !p.Accept("changed", nil) {
 		t.Error("permissive: refused a file of our own group")
 	}
 
-	must(t, os.Remove(file))
+	check.Must(t, os.Remove(file))
 	if a.Accept("changed", nil) {
 		t.Error("accepted by a file that is gone")
 	}
 
-	must(t, syscall.Mkfifo(file, 0o600))
+	check.Must(t, syscall.Mkfifo(file, 0o600))
 	if a.Accept("changed", nil) {
 		t.Error("accepted by a pipe")
 	}
@@ -89,8 +90,8 @@ func TestAutosignFolder(t *testing.T) {
 		t.Error("the expired file is still there")
 	}
 
-	must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
-	must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
+	check.Must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
+	check.Must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
 	if a.Accept("link", nil) || a.Accept("folder", nil) {
 		t.Error("accepted by something that is no file")
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"saltern/master/keys"
+	"saltern/test/check"
 )
 
 var (
@@ -52,18 +53,18 @@ func TestFinding15OneStranger(t *testing.T) {
 			cfg.PendingPerSource, cfg.NoNotify = 20, true
 			dir := t.TempDir()
 			s := open(t, dir, cfg)
-			must(t, s.Put("good", keys.Accepted, pem(t, 1)))
-			must(t, s.Put("bad", keys.Rejected, pem(t, 2)))
+			check.Must(t, s.Put("good", keys.Accepted, pem(t, 1)))
+			check.Must(t, s.Put("bad", keys.Rejected, pem(t, 2)))
 
 			for i, id := range few("site", 5) {
-				must(t, register(s, site, id, 10+i))
+				check.Must(t, register(s, site, id, 10+i))
 			}
 
 			for i, id := range few("evil", 60) {
-				must(t, register(s, stranger, id, 100+i))
+				check.Must(t, register(s, stranger, id, 100+i))
 			}
 
-			must(t, register(s, other, "late", 3))
+			check.Must(t, register(s, other, "late", 3))
 			waits(t, s, append(few("site", 5), "late", "evil59", "evil40")...)
 			if n := s.Count(keys.Pending); n != 26 || state(s, "evil39") != keys.None {
 				t.Errorf("%d wait; evil39 is %s", n, state(s, "evil39"))
@@ -95,9 +96,9 @@ func TestFinding15OneKey(t *testing.T) {
 			t.Fatalf("%d: %v", i, err)
 		}
 	}
-	must(t, register(s, site, "minion", 1)) // the minion whose public key he has seen
-	must(t, s.Move("evil0", keys.Accepted)) // an image with a key in it: accepted ones make room
-	must(t, register(s, stranger, "evil99", 1))
+	check.Must(t, register(s, site, "minion", 1)) // the minion whose public key he has seen
+	check.Must(t, s.Move("evil0", keys.Accepted)) // an image with a key in it: accepted ones make room
+	check.Must(t, register(s, stranger, "evil99", 1))
 }
 
 // TestFinding15Rate: a stranger writes no more files than a volume bears.
@@ -145,7 +146,7 @@ func TestFinding15Rate(t *testing.T) {
 		t.Errorf("%d denied", in)
 	}
 
-	must(t, register(s, site, "minion", 9999))
+	check.Must(t, register(s, site, "minion", 9999))
 }
 
 // TestFinding15Full: when all places are taken, the largest source pays for a
@@ -154,15 +155,15 @@ func TestFinding15Full(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir(), keys.Config{MaxPending: 60})
 	for i, id := range few("site", 10) {
-		must(t, register(s, site, id, i))
+		check.Must(t, register(s, site, id, i))
 	}
 
 	for i, id := range few("evil", 80) {
-		must(t, register(s, stranger, id, 100+i))
+		check.Must(t, register(s, stranger, id, 100+i))
 	}
 
 	for i, id := range few("new", 34) {
-		must(t, register(s, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), id, 300+i))
+		check.Must(t, register(s, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), id, 300+i))
 	}
 
 	waits(t, s, append(few("site", 10), few("new", 34)...)...)
@@ -181,18 +182,18 @@ func TestFinding15LookedAt(t *testing.T) {
 	now := time.Now()
 	s := open(t, t.TempDir(), keys.At(keys.Config{PendingPerSource: 5}, func() time.Time { return now }))
 	for i, id := range few("m", 5) {
-		must(t, register(s, site, id, i))
+		check.Must(t, register(s, site, id, i))
 	}
 
 	_, err := s.Finger("m0", "sha256")
-	must(t, err)
+	check.Must(t, err)
 	for i, id := range few("n", 20) {
-		must(t, register(s, site, id, 100+i))
+		check.Must(t, register(s, site, id, 100+i))
 	}
 
 	waits(t, s, "m0", "n19")
 	now = now.Add(time.Hour)
-	must(t, register(s, site, "last", 999))
+	check.Must(t, register(s, site, "last", 999))
 	if st := state(s, "m0"); st != keys.None {
 		t.Errorf("m0 is %s", st)
 	}
@@ -221,7 +222,7 @@ func TestFinding15Gateway(t *testing.T) {
 		}
 
 		for _, id := range s.List(keys.Pending) {
-			must(t, s.Move(id, keys.Accepted))
+			check.Must(t, s.Move(id, keys.Accepted))
 		}
 
 		now = now.Add(10 * time.Second) // acceptance_wait_time
@@ -249,7 +250,7 @@ func TestFinding15ThreeMasters(t *testing.T) {
 	}
 
 	for i, id := range few("site", 9) {
-		must(t, register(stores[i%3], site, id, i))
+		check.Must(t, register(stores[i%3], site, id, i))
 	}
 
 	var wg sync.WaitGroup
@@ -278,11 +279,11 @@ func TestFinding15Decided(t *testing.T) {
 	s := open(t, dir, keys.Config{PendingPerSource: 5, NoNotify: true})
 	admin := open(t, dir, keys.Config{NoNotify: true})
 	for i, id := range few("m", 5) {
-		must(t, register(s, site, id, i))
+		check.Must(t, register(s, site, id, i))
 	}
-	must(t, admin.Rescan())
-	must(t, admin.Move("m0", keys.Accepted)) // the store does not know of it yet
-	must(t, register(s, site, "n", 100))
+	check.Must(t, admin.Rescan())
+	check.Must(t, admin.Move("m0", keys.Accepted)) // the store does not know of it yet
+	check.Must(t, register(s, site, "n", 100))
 	if got := where(t, dir, "m0"); got != "accepted " {
 		t.Errorf("m0 is in %q", got)
 	}

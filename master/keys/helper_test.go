@@ -38,13 +38,6 @@ func open(t testing.TB, dir string, cfg keys.Config) *keys.Store {
 	return s
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // where tells in which folders an id has a file.
 func where(t testing.TB, dir, id string) string {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"saltern/master/keys"
+	"saltern/test/check"
 )
 
 // On a volume only the lists tell of changes: new, replaced and removed files.
@@ -22,13 +23,13 @@ func TestListsOnVolume(t *testing.T) {
 	run(t, s)
 
 	for i := range 20 {
-		must(t, other.Put(fmt.Sprint("m", i), keys.Accepted, pem(t, i)))
+		check.Must(t, other.Put(fmt.Sprint("m", i), keys.Accepted, pem(t, i)))
 	}
 
 	within(t, 20*time.Second, "new files", func() bool { return len(s.Accepted()) == 20 })
-	must(t, other.Put("m3", keys.Accepted, pem(t, 33)))
-	must(t, other.Move("m4", keys.Rejected))
-	must(t, other.Delete("m5"))
+	check.Must(t, other.Put("m3", keys.Accepted, pem(t, 33)))
+	check.Must(t, other.Move("m4", keys.Rejected))
+	check.Must(t, other.Delete("m5"))
 	within(t, 20*time.Second, "replaced, rejected and removed files", func() bool {
 		e, _ := s.Lookup("m3")
 		return e.PEM == pem(t, 33) && state(s, "m4") == keys.Rejected && state(s, "m5") == keys.None &&
@@ -43,16 +44,16 @@ func TestHint(t *testing.T) {
 	s := open(t, dir, keys.Config{ScanEvery: time.Hour, FullEvery: -1, NoNotify: true})
 	other := open(t, dir, keys.Config{NoNotify: true})
 	run(t, s)
-	must(t, other.Put("new", keys.Accepted, pem(t, 1)))
-	must(t, other.Put("gone", keys.Pending, pem(t, 2)))
+	check.Must(t, other.Put("new", keys.Accepted, pem(t, 1)))
+	check.Must(t, other.Put("gone", keys.Pending, pem(t, 2)))
 	s.Hint("new", keys.Accepted, pem(t, 1))
 	s.Hint("gone", keys.Pending, pem(t, 2))
 	within(t, 20*time.Second, "both keys", func() bool {
 		return state(s, "new") == keys.Accepted && state(s, "gone") == keys.Pending
 	})
-	must(t, other.Delete("gone"))
-	must(t, other.Put("new", keys.Accepted, pem(t, 3)))
-	must(t, other.Deny("new", pem(t, 4)))
+	check.Must(t, other.Delete("gone"))
+	check.Must(t, other.Put("new", keys.Accepted, pem(t, 3)))
+	check.Must(t, other.Deny("new", pem(t, 4)))
 	s.Hint("gone", keys.None, "")
 	s.Hint("new", keys.Accepted, pem(t, 3))
 	s.Hint("new", keys.Denied, pem(t, 4))
@@ -66,7 +67,7 @@ func TestHint(t *testing.T) {
 	s.Hint("nobody", keys.Accepted, pem(t, 5))
 	s.Hint("new", keys.None, "")
 	s.Hint("../../x", keys.Accepted, pem(t, 5))
-	must(t, other.Put("last", keys.Accepted, pem(t, 6)))
+	check.Must(t, other.Put("last", keys.Accepted, pem(t, 6)))
 	s.Hint("last", keys.Accepted, pem(t, 6))
 	within(t, 20*time.Second, "the last key", func() bool { return state(s, "last") == keys.Accepted })
 
@@ -112,13 +113,13 @@ func TestSwapAbandonedFile(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{NoNotify: true})
 	path := filepath.Join(dir, "minions", "m")
-	must(t, os.WriteFile(path, nil, 0o600))
+	check.Must(t, os.WriteFile(path, nil, 0o600))
 	if err := s.Swap("m", keys.Entry{}, keys.Accepted, pem(t, 1)); !errors.Is(err, keys.ErrChanged) {
 		t.Errorf("while it may still be written: %v", err)
 	}
 	old := time.Now().Add(-time.Minute)
-	must(t, os.Chtimes(path, old, old))
-	must(t, s.Swap("m", keys.Entry{}, keys.Accepted, pem(t, 1)))
+	check.Must(t, os.Chtimes(path, old, old))
+	check.Must(t, s.Swap("m", keys.Entry{}, keys.Accepted, pem(t, 1)))
 	if other := open(t, dir, keys.Config{}); state(other, "m") != keys.Accepted {
 		t.Error("the key is not there")
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"saltern/master/keys"
+	"saltern/test/check"
 )
 
 func TestAttack13MinionIDs(t *testing.T) {
@@ -70,7 +71,7 @@ func TestAttack13MinionIDs(t *testing.T) {
 	}
 
 	// Case twins are two minions.
-	must(t, s.Put("WEB1", keys.Accepted, pem(t, 2)))
+	check.Must(t, s.Put("WEB1", keys.Accepted, pem(t, 2)))
 	if state(s, "web1") != keys.Pending || state(s, "WEB1") != keys.Accepted {
 		t.Error("case twins are mixed up")
 	}

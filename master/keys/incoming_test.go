@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"saltern/master/keys"
+	"saltern/test/check"
 )
 
 // never is when keys are made files that a test files itself.
@@ -40,7 +41,7 @@ func signIn(s *keys.Store, id string, st keys.State, pem string) error {
 func incoming(t testing.TB, dir string) []string {
 	t.Helper()
 	l, err := filepath.Glob(filepath.Join(dir, "incoming_*"))
-	must(t, err)
+	check.Must(t, err)
 	return l
 }
 
@@ -146,8 +147,8 @@ func TestIncomingConflict(t *testing.T) {
 
 		for j := range masters {
 			m := masters[(i+j)%3]
-			must(t, m.FileAll())
-			must(t, m.Rescan())
+			check.Must(t, m.FileAll())
+			check.Must(t, m.Rescan())
 			e, ok := m.Lookup(id)
 			if ok != (winner >= 0) || ok && (e.PEM != pem(t, 3*i+winner) || e.State != states[winner]) {
 				t.Fatalf("%s: acknowledged by %d, and master %d has it as %v", id, winner, (i+j)%3, e.State)
@@ -166,23 +167,23 @@ func TestIncomingConflict(t *testing.T) {
 func TestIncomingTwice(t *testing.T) {
 	dir := t.TempDir()
 	a, b := master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2")
-	must(t, signIn(a, "m", keys.Pending, pem(t, 1)))
-	must(t, signIn(b, "m", keys.Pending, pem(t, 1)))
+	check.Must(t, signIn(a, "m", keys.Pending, pem(t, 1)))
+	check.Must(t, signIn(b, "m", keys.Pending, pem(t, 1)))
 
 	// Two that differ in what the minion may.
-	must(t, signIn(a, "n", keys.Pending, pem(t, 2)))
+	check.Must(t, signIn(a, "n", keys.Pending, pem(t, 2)))
 	if err := signIn(b, "n", keys.Accepted, pem(t, 2)); !errors.Is(err, keys.ErrChanged) {
 		t.Errorf("pending here and accepted there: %v", err)
 	}
 
-	must(t, b.FileAll())
-	must(t, a.FileAll())
+	check.Must(t, b.FileAll())
+	check.Must(t, a.FileAll())
 	if m, n := where(t, dir, "m"), where(t, dir, "n"); m != "pending " || n != "pending " {
 		t.Errorf("files in %q and %q", m, n)
 	}
 
-	must(t, signIn(b, "n", keys.Accepted, pem(t, 2)))
-	must(t, a.FileAll())
+	check.Must(t, signIn(b, "n", keys.Accepted, pem(t, 2)))
+	check.Must(t, a.FileAll())
 	if n := where(t, dir, "n"); n != "accepted " {
 		t.Errorf("files in %q", n)
 	}
@@ -220,23 +221,23 @@ func TestIncomingAdmin(t *testing.T) {
 			t.Run(c.name+" by "+who, func(t *testing.T) {
 				dir := t.TempDir()
 				a, b := master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2")
-				must(t, signIn(a, "m", keys.Pending, pem(t, 1)))
+				check.Must(t, signIn(a, "m", keys.Pending, pem(t, 1)))
 				if c.filed {
-					must(t, a.FileAll())
+					check.Must(t, a.FileAll())
 				}
 
-				must(t, b.Rescan())
+				check.Must(t, b.Rescan())
 				s := map[string]*keys.Store{"the master": a, "another master": b, "salt-key": tool(t, dir)}[who]
 				if got := s.List(keys.Pending); len(got) != 1 || got[0] != "m" {
 					t.Fatalf("pending: %q", got)
 				}
 
-				must(t, c.do(s))
+				check.Must(t, c.do(s))
 
 				// Whoever is late, or starts again, changes nothing.
 				for _, m := range []*keys.Store{a, b, master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.3"), a} {
-					must(t, m.FileAll())
-					must(t, m.Rescan())
+					check.Must(t, m.FileAll())
+					check.Must(t, m.Rescan())
 					if state(m, "m") != c.state || where(t, dir, "m") != c.want {
 						t.Fatalf("it is %v, with files in %q", state(m, "m"), where(t, dir, "m"))
 					}
@@ -244,9 +245,9 @@ func TestIncomingAdmin(t *testing.T) {
 
 				// The minion may come back after its removal.
 				if c.state == keys.None {
-					must(t, signIn(b, "m", keys.Pending, pem(t, 3)))
-					must(t, a.Rescan())
-					must(t, a.FileAll())
+					check.Must(t, signIn(b, "m", keys.Pending, pem(t, 3)))
+					check.Must(t, a.Rescan())
+					check.Must(t, a.FileAll())
 					if e, _ := a.Lookup("m"); e.PEM != pem(t, 3) || where(t, dir, "m") != "pending " {
 						t.Errorf("back as %v, with files in %q", e.State, where(t, dir, "m"))
 					}
@@ -262,9 +263,9 @@ func TestIncomingRaces(t *testing.T) {
 	for i := range 15 {
 		dir := t.TempDir()
 		a, b := master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2")
-		must(t, signIn(a, "gone", keys.Accepted, pem(t, 1)))
-		must(t, signIn(a, "wanted", keys.Pending, pem(t, 2)))
-		must(t, b.Rescan())
+		check.Must(t, signIn(a, "gone", keys.Accepted, pem(t, 1)))
+		check.Must(t, signIn(a, "wanted", keys.Pending, pem(t, 2)))
+		check.Must(t, b.Rescan())
 		s := tool(t, dir)
 		var wg sync.WaitGroup
 		for _, f := range []func() error{a.FileAll, b.FileAll, func() error { return s.Delete("gone") },
@@ -277,7 +278,7 @@ func TestIncomingRaces(t *testing.T) {
 		}
 
 		wg.Wait()
-		must(t, a.FileAll())
+		check.Must(t, a.FileAll())
 		if g, w := where(t, dir, "gone"), where(t, dir, "wanted"); g != "" || w != "accepted " {
 			t.Fatalf("round %d: removed but in %q; accepted but in %q", i, g, w)
 		}
@@ -288,8 +289,8 @@ func TestIncomingRaces(t *testing.T) {
 // leftovers by itself; afterwards nothing is left of them.
 func TestIncomingOwnerGone(t *testing.T) {
 	dir := t.TempDir()
-	must(t, signIn(master(t, dir, "10.0.0.1"), "m", keys.Accepted, pem(t, 1)))
-	must(t, signIn(master(t, dir, "10.0.0.2"), "n", keys.Pending, pem(t, 2)))
+	check.Must(t, signIn(master(t, dir, "10.0.0.1"), "m", keys.Accepted, pem(t, 1)))
+	check.Must(t, signIn(master(t, dir, "10.0.0.2"), "n", keys.Pending, pem(t, 2)))
 	b := master(t, dir, "10.0.0.2")
 	if len(b.Accepted()) != 1 || b.Count(keys.Pending) != 1 {
 		t.Fatalf("after a start: %q accepted, %q pending", b.Accepted(), b.List(keys.Pending))
@@ -307,29 +308,29 @@ func TestIncomingFull(t *testing.T) {
 	dir := t.TempDir()
 	a := master(t, dir, "10.0.0.1")
 	a.FillIncoming(true)
-	must(t, signIn(a, "m", keys.Accepted, pem(t, 1)))
+	check.Must(t, signIn(a, "m", keys.Accepted, pem(t, 1)))
 
 	if where(t, dir, "m") != "accepted " || a.Incoming().Overflow != 1 {
 		t.Errorf("in %q, %+v", where(t, dir, "m"), a.Incoming())
 	}
 
 	a.FillIncoming(false)
-	must(t, os.Rename(dir, dir+".away"))
+	check.Must(t, os.Rename(dir, dir+".away"))
 	if err := signIn(a, "n", keys.Accepted, pem(t, 2)); err == nil || state(a, "n") != keys.None {
 		t.Errorf("without a folder: %v, %v", err, state(a, "n"))
 	}
 
-	must(t, os.Rename(dir+".away", dir))
-	must(t, signIn(a, "n", keys.Accepted, pem(t, 2)))
+	check.Must(t, os.Rename(dir+".away", dir))
+	check.Must(t, signIn(a, "n", keys.Accepted, pem(t, 2)))
 }
 
 // A key that cannot be a file does not keep others from being one.
 func TestIncomingStuck(t *testing.T) {
 	dir := t.TempDir()
 	a := master(t, dir, "10.0.0.1")
-	must(t, os.Mkdir(filepath.Join(dir, keys.Accepted.Dir(), "a"), 0o700))
+	check.Must(t, os.Mkdir(filepath.Join(dir, keys.Accepted.Dir(), "a"), 0o700))
 	for i, id := range []string{"a", "b", "c"} {
-		must(t, signIn(a, id, keys.Accepted, pem(t, i)))
+		check.Must(t, signIn(a, id, keys.Accepted, pem(t, i)))
 	}
 
 	a.FileAfter(0, 0, never)
@@ -342,7 +343,7 @@ func TestIncomingStuck(t *testing.T) {
 		t.Error("the key that waits is forgotten")
 	}
 
-	must(t, os.Remove(filepath.Join(dir, keys.Accepted.Dir(), "a")))
+	check.Must(t, os.Remove(filepath.Join(dir, keys.Accepted.Dir(), "a")))
 	within(t, 60*time.Second, "the file",
 		func() bool { return where(t, dir, "a") == "accepted " && len(incoming(t, dir)) == 0 })
 }
@@ -354,7 +355,7 @@ func TestIncomingDamaged(t *testing.T) {
 	a := master(t, dir, "10.0.0.1")
 	write := func(n int, text string) {
 		t.Helper()
-		must(t,
+		check.Must(t,
 			os.WriteFile(filepath.Join(dir,
 				fmt.Sprintf("incoming_10.0.0.9_%019d_%016x_%s", n, n, keys.ShortHash("half"))),
 				[]byte(text), 0o600))
@@ -367,13 +368,13 @@ func TestIncomingDamaged(t *testing.T) {
 	write(3, "[{\"id\":\"m\"},"+strings.Repeat(`{"id":"m"},`, 100)+`{"id":"m"}]`)
 	write(4, strings.Repeat("[", 100_000))
 	write(6, strings.Repeat(" ", 1<<20))
-	must(t, a.Rescan())
+	check.Must(t, a.Rescan())
 
 	if got := a.Accepted(); len(got) != 1 || got[0] != "good" {
 		t.Errorf("accepted: %q", got)
 	}
 
-	must(t, a.FileAll())
+	check.Must(t, a.FileAll())
 	if where(t, dir, "good") != "accepted " {
 		t.Error("the good key has no file")
 	}
@@ -386,9 +387,9 @@ func TestIncomingDamaged(t *testing.T) {
 		t.Errorf("another key than in the file that was not whole: %v", err)
 	}
 
-	must(t, a.Delete("half"))
+	check.Must(t, a.Delete("half"))
 	write(5, whole[:40])
-	must(t, signIn(a, "half", keys.Accepted, pem(t, 9)))
+	check.Must(t, signIn(a, "half", keys.Accepted, pem(t, 9)))
 }
 
 // Whatever is in an incoming file, only ids and states that a minion may have
@@ -421,8 +422,8 @@ func TestIncomingHalfFiled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			a := master(t, dir, "10.0.0.1")
-			must(t, signIn(a, "min", keys.Pending, pem(t, 1)))
-			must(t, tool(t, dir).Move("min", keys.Accepted))
+			check.Must(t, signIn(a, "min", keys.Pending, pem(t, 1)))
+			check.Must(t, tool(t, dir).Move("min", keys.Accepted))
 
 			if known {
 				a.Refresh("min")
@@ -431,13 +432,13 @@ func TestIncomingHalfFiled(t *testing.T) {
 				}
 			}
 
-			must(t, os.WriteFile(filepath.Join(dir, keys.Pending.Dir(), "min"), []byte(pem(t, 1)), 0o600))
+			check.Must(t, os.WriteFile(filepath.Join(dir, keys.Pending.Dir(), "min"), []byte(pem(t, 1)), 0o600))
 			if !known {
 				a = master(t, dir, "10.0.0.1")
 			}
 
-			must(t, a.FileAll())
-			must(t, a.Rescan())
+			check.Must(t, a.FileAll())
+			check.Must(t, a.Rescan())
 			if e, _ := a.Lookup("min"); e.State != keys.Accepted || where(t, dir, "min") != "accepted " {
 				t.Errorf("the key is %v, its files are %q", e.State, where(t, dir, "min"))
 			}
@@ -449,12 +450,12 @@ func TestIncomingHalfFiled(t *testing.T) {
 func TestIncomingRemovedBySalt(t *testing.T) {
 	dir := t.TempDir()
 	a := master(t, dir, "10.0.0.1")
-	must(t, signIn(a, "min", keys.Pending, pem(t, 1)))
-	must(t, tool(t, dir).Move("min", keys.Accepted))
+	check.Must(t, signIn(a, "min", keys.Pending, pem(t, 1)))
+	check.Must(t, tool(t, dir).Move("min", keys.Accepted))
 	a.Refresh("min")
-	must(t, os.Remove(filepath.Join(dir, keys.Accepted.Dir(), "min")))
-	must(t, a.FileAll())
-	must(t, a.Rescan())
+	check.Must(t, os.Remove(filepath.Join(dir, keys.Accepted.Dir(), "min")))
+	check.Must(t, a.FileAll())
+	check.Must(t, a.Rescan())
 	if got := where(t, dir, "min"); got != "" {
 		t.Errorf("its files are %q", got)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"saltern/master/keys"
+	"saltern/test/check"
 )
 
 // childDir tells the test binary to be the process that is killed.
@@ -88,12 +89,12 @@ func TestKilled(t *testing.T) {
 		cmd.Env = append(os.Environ(), childDir+"="+dir)
 		cmd.Stderr = os.Stderr
 		pipe, err := cmd.StdoutPipe()
-		must(t, err)
-		must(t, cmd.Start())
+		check.Must(t, err)
+		check.Must(t, cmd.Start())
 		lines := bufio.NewScanner(pipe)
 		for kill := 40 + rand.IntN(200); lines.Scan(); kill-- {
 			if kill == 0 {
-				must(t, cmd.Process.Kill())
+				check.Must(t, cmd.Process.Kill())
 			}
 
 			switch f := strings.Fields(lines.Text()); f[0] {
@@ -111,7 +112,7 @@ func TestKilled(t *testing.T) {
 
 	// Another master, which finds what is left.
 	b := master(t, dir, "10.0.0.2")
-	check := func(when string) (kept, gone int) {
+	countKeys := func(when string) (kept, gone int) {
 		for id, want := range state {
 			e, ok := b.Lookup(id)
 			switch n, err := strconv.Atoi(want); {
@@ -129,20 +130,20 @@ func TestKilled(t *testing.T) {
 		return kept, gone
 	}
 
-	check("before the files")
+	countKeys("before the files")
 
 	// A file that was made and not written is old enough to be another's.
 	left, err := filepath.Glob(filepath.Join(dir, keys.Accepted.Dir(), "*"))
-	must(t, err)
+	check.Must(t, err)
 	for _, path := range left {
 		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
-			must(t, os.Chtimes(path, time.Time{}, time.Now().Add(-time.Minute)))
+			check.Must(t, os.Chtimes(path, time.Time{}, time.Now().Add(-time.Minute)))
 		}
 	}
 
-	must(t, b.FileAll())
-	must(t, b.Rescan())
-	kept, gone := check("with the files")
+	check.Must(t, b.FileAll())
+	check.Must(t, b.Rescan())
+	kept, gone := countKeys("with the files")
 	if n := b.Incoming().Waiting; n != 0 {
 		t.Errorf("%d keys are not files", n)
 	}

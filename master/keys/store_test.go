@@ -14,6 +14,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/keys"
+	"saltern/test/check"
 )
 
 func TestStates(t *testing.T) {
@@ -78,7 +79,7 @@ func TestStates(t *testing.T) {
 func TestModesAndContent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	s := open(t, dir, keys.Config{})
-	must(t, s.Put("m", keys.Accepted, "\r\n"+strings.ReplaceAll(pem(t, 1), "\n", "\r\n")+"\n\n"))
+	check.Must(t, s.Put("m", keys.Accepted, "\r\n"+strings.ReplaceAll(pem(t, 1), "\n", "\r\n")+"\n\n"))
 	for path, want := range map[string]os.FileMode{
 		"":                 0o700,
 		"minions":          0o700,
@@ -121,16 +122,16 @@ func TestAttack16StrangeFiles(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{})
 	in := func(name string) string { return filepath.Join(dir, "minions", name) }
-	must(t, os.WriteFile(in("good"), []byte(pem(t, 1)), 0o600))
-	must(t, os.WriteFile(in(".key_cache"), []byte("x"), 0o600))
-	must(t, os.WriteFile(in("empty"), nil, 0o600))
-	must(t, os.WriteFile(in("huge"), make([]byte, 1<<20), 0o600))
-	must(t, os.WriteFile(in("a*"), []byte(pem(t, 1)), 0o600))
-	must(t, os.WriteFile(in("garbage"), []byte("no key"), 0o600))
-	must(t, os.Symlink(in("good"), in("link")))
-	must(t, os.Mkdir(in("folder"), 0o700))
-	must(t, syscall.Mkfifo(in("pipe"), 0o600))
-	must(t, s.Rescan())
+	check.Must(t, os.WriteFile(in("good"), []byte(pem(t, 1)), 0o600))
+	check.Must(t, os.WriteFile(in(".key_cache"), []byte("x"), 0o600))
+	check.Must(t, os.WriteFile(in("empty"), nil, 0o600))
+	check.Must(t, os.WriteFile(in("huge"), make([]byte, 1<<20), 0o600))
+	check.Must(t, os.WriteFile(in("a*"), []byte(pem(t, 1)), 0o600))
+	check.Must(t, os.WriteFile(in("garbage"), []byte("no key"), 0o600))
+	check.Must(t, os.Symlink(in("good"), in("link")))
+	check.Must(t, os.Mkdir(in("folder"), 0o700))
+	check.Must(t, syscall.Mkfifo(in("pipe"), 0o600))
+	check.Must(t, s.Rescan())
 
 	if got := s.Accepted(); !slices.Equal(got, []string{"garbage", "good"}) {
 		t.Errorf("accepted %q", got)
@@ -148,7 +149,7 @@ func TestAttack16StrangeFiles(t *testing.T) {
 	}
 
 	// A link in the way is replaced, never written through.
-	must(t, s.Put("link", keys.Accepted, pem(t, 2)))
+	check.Must(t, s.Put("link", keys.Accepted, pem(t, 2)))
 	if b, err := os.ReadFile(in("good")); err != nil || string(b) != pem(t, 1) {
 		t.Errorf("the link's target was written: %v", err)
 	}
@@ -160,11 +161,11 @@ func TestTwoFolders(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{})
 	for i, d := range []string{"minions", "minions_pre", "minions_rejected"} {
-		must(t, os.WriteFile(filepath.Join(dir, d, "m"), []byte(pem(t, 1+i)), 0o600))
-		must(t, os.WriteFile(filepath.Join(dir, d, "again"), []byte(pem(t, 1)), 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(dir, d, "m"), []byte(pem(t, 1+i)), 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(dir, d, "again"), []byte(pem(t, 1)), 0o600))
 	}
 
-	must(t, s.Rescan())
+	check.Must(t, s.Rescan())
 	for _, want := range []keys.State{keys.Rejected, keys.Pending, keys.Accepted} {
 		if got := state(s, "m"); got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -174,7 +175,7 @@ func TestTwoFolders(t *testing.T) {
 			t.Errorf("accepted list wrong while %s", want)
 		}
 
-		must(t, os.Remove(filepath.Join(dir, want.Dir(), "m")))
+		check.Must(t, os.Remove(filepath.Join(dir, want.Dir(), "m")))
 		s.Refresh("m")
 	}
 
@@ -182,16 +183,16 @@ func TestTwoFolders(t *testing.T) {
 		t.Error("still there")
 	}
 
-	must(t, s.Delete("again", keys.Rejected))
+	check.Must(t, s.Delete("again", keys.Rejected))
 	pre := filepath.Join(dir, "minions_pre", "again")
-	must(t, os.WriteFile(pre, []byte(pem(t, 1)), 0o600))
+	check.Must(t, os.WriteFile(pre, []byte(pem(t, 1)), 0o600))
 	s.Refresh("again")
 
 	if got := state(s, "again"); got != keys.Accepted {
 		t.Errorf("the same key is %s", got)
 	}
 
-	must(t, s.Move("again", keys.Accepted)) // as salt-key -A does
+	check.Must(t, s.Move("again", keys.Accepted)) // as salt-key -A does
 	if _, err := os.Stat(pre); !os.IsNotExist(err) || state(s, "again") != keys.Accepted {
 		t.Errorf("%v, %s", err, state(s, "again"))
 	}
@@ -199,7 +200,7 @@ func TestTwoFolders(t *testing.T) {
 
 func TestAttack22PendingBound(t *testing.T) {
 	s := open(t, t.TempDir(), keys.Config{MaxPending: 3})
-	must(t, s.Put("good", keys.Accepted, pem(t, 0)))
+	check.Must(t, s.Put("good", keys.Accepted, pem(t, 0)))
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
@@ -216,26 +217,26 @@ func TestAttack22PendingBound(t *testing.T) {
 	}
 
 	for i := 0; s.Count(keys.Pending) < 3; i++ {
-		must(t, s.Put(fmt.Sprint("fill", i), keys.Pending, pem(t, i)))
+		check.Must(t, s.Put(fmt.Sprint("fill", i), keys.Pending, pem(t, i)))
 	}
 
 	if err := s.Put("more", keys.Pending, pem(t, 1)); !errors.Is(err, keys.ErrPendingFull) {
 		t.Errorf("one more: %v", err)
 	}
 
-	must(t, s.Put(s.List(keys.Pending)[0], keys.Pending, pem(t, 99))) // not a new one
-	must(t, s.Put("more", keys.Accepted, pem(t, 1)))
-	must(t, s.Delete(s.List(keys.Pending)[0]))
-	must(t, s.Put("again", keys.Pending, pem(t, 1)))
+	check.Must(t, s.Put(s.List(keys.Pending)[0], keys.Pending, pem(t, 99))) // not a new one
+	check.Must(t, s.Put("more", keys.Accepted, pem(t, 1)))
+	check.Must(t, s.Delete(s.List(keys.Pending)[0]))
+	check.Must(t, s.Put("again", keys.Pending, pem(t, 1)))
 }
 
 // One denied key per id, and a flood of others costs no writes.
 func TestAttack22DeniedBound(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{})
-	must(t, s.Put("m", keys.Accepted, pem(t, 0)))
+	check.Must(t, s.Put("m", keys.Accepted, pem(t, 0)))
 	for i := range 20 {
-		must(t, s.Deny("m", pem(t, 1+i)))
+		check.Must(t, s.Deny("m", pem(t, 1+i)))
 	}
 
 	e, ok := s.Denied("m")
@@ -268,16 +269,16 @@ func TestAttack18NothingStored(t *testing.T) {
 // A key that was deleted and comes back is another generation.
 func TestAttack30Generations(t *testing.T) {
 	s := open(t, t.TempDir(), keys.Config{})
-	must(t, s.Put("m", keys.Accepted, pem(t, 1)))
+	check.Must(t, s.Put("m", keys.Accepted, pem(t, 1)))
 	a, _ := s.Lookup("m")
-	must(t, s.Put("m", keys.Accepted, pem(t, 1)))
+	check.Must(t, s.Put("m", keys.Accepted, pem(t, 1)))
 
 	if b, _ := s.Lookup("m"); b.Gen != a.Gen {
 		t.Error("the same key has another generation")
 	}
 
-	must(t, s.Delete("m"))
-	must(t, s.Put("m", keys.Accepted, pem(t, 2)))
+	check.Must(t, s.Delete("m"))
+	check.Must(t, s.Put("m", keys.Accepted, pem(t, 2)))
 	b, _ := s.Lookup("m")
 	if b.Gen == a.Gen || b.Gen == 0 {
 		t.Errorf("generation %d after %d", b.Gen, a.Gen)
@@ -293,7 +294,7 @@ func TestAttack30Generations(t *testing.T) {
 func TestSwap(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{})
-	must(t, s.Swap("m", keys.Entry{}, keys.Pending, pem(t, 1)))
+	check.Must(t, s.Swap("m", keys.Entry{}, keys.Pending, pem(t, 1)))
 	if err := s.Swap("m", keys.Entry{}, keys.Pending, pem(t, 2)); !errors.Is(err, keys.ErrChanged) {
 		t.Errorf("second comer: %v", err)
 	}
@@ -301,7 +302,7 @@ func TestSwap(t *testing.T) {
 	old, _ := s.Lookup("m")
 
 	// An administrator rejects the key behind our back; we have not seen it.
-	must(t, os.Rename(filepath.Join(dir, "minions_pre/m"), filepath.Join(dir, "minions_rejected/m")))
+	check.Must(t, os.Rename(filepath.Join(dir, "minions_pre/m"), filepath.Join(dir, "minions_rejected/m")))
 	if err := s.Swap("m", old, keys.Accepted, pem(t, 1)); !errors.Is(err, keys.ErrChanged) {
 		t.Errorf("over a rejection: %v", err)
 	}
@@ -334,7 +335,7 @@ func TestAcceptedSnapshot(t *testing.T) {
 	s := open(t, t.TempDir(), keys.Config{})
 	var want []string
 	for _, id := range []string{"m", "b", "z", "a", "q"} {
-		must(t, s.Put(id, keys.Accepted, pem(t, 1)))
+		check.Must(t, s.Put(id, keys.Accepted, pem(t, 1)))
 		want = append(want, id)
 		slices.Sort(want)
 		if got := s.Accepted(); !slices.Equal(got, want) {
@@ -348,9 +349,9 @@ func TestAcceptedSnapshot(t *testing.T) {
 		t.Error("the snapshot was made again without need")
 	}
 
-	must(t, s.Move("b", keys.Rejected))
-	must(t, s.Delete("z"))
-	must(t, s.Put("c", keys.Accepted, pem(t, 1)))
+	check.Must(t, s.Move("b", keys.Rejected))
+	check.Must(t, s.Delete("z"))
+	check.Must(t, s.Put("c", keys.Accepted, pem(t, 1)))
 	if got := s.Accepted(); !slices.Equal(got, []string{"a", "c", "m", "q"}) {
 		t.Errorf("%v", got)
 	}
@@ -367,7 +368,7 @@ func TestAcceptedSnapshot(t *testing.T) {
 // The values are those of the Python function on the same file.
 func TestFingerprint(t *testing.T) {
 	text, err := os.ReadFile("testdata/minion.pub")
-	must(t, err)
+	check.Must(t, err)
 	for _, c := range []struct{ hash, want string }{
 		{"md5", "07:d3:fd:fb:79:59:b5:bd:77:85:60:87:98:5f:e5:b9"},
 		{"sha1", "1d:b8:4c:59:42:8c:cc:c8:1e:35:11:4d:3e:fc:5a:ed:c4:34:1c:78"},
@@ -391,7 +392,7 @@ func TestFingerprint(t *testing.T) {
 	}
 
 	s := open(t, t.TempDir(), keys.Config{})
-	must(t, s.Put("m", keys.Accepted, string(text)))
+	check.Must(t, s.Put("m", keys.Accepted, string(text)))
 	if got, err := s.Finger("m", "md5"); err != nil || len(got) != 47 {
 		t.Error(got, err)
 	}
@@ -406,10 +407,10 @@ func TestSweepsOwnLeftovers(t *testing.T) {
 	open(t, dir, keys.Config{})
 	old := filepath.Join(dir, "minions", ".tmp-1")
 	fresh := filepath.Join(dir, "minions", ".tmp-2")
-	must(t, os.WriteFile(old, nil, 0o600))
-	must(t, os.WriteFile(fresh, nil, 0o600))
+	check.Must(t, os.WriteFile(old, nil, 0o600))
+	check.Must(t, os.WriteFile(fresh, nil, 0o600))
 	past := time.Now().Add(-2 * time.Hour)
-	must(t, os.Chtimes(old, past, past))
+	check.Must(t, os.Chtimes(old, past, past))
 	open(t, dir, keys.Config{})
 
 	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
@@ -426,7 +427,7 @@ func many(b testing.TB, n int) (string, *keys.Store) {
 	open(b, dir, keys.Config{})
 	text := []byte(pem(b, 1))
 	for i := range n {
-		must(b, os.WriteFile(filepath.Join(dir, "minions", fmt.Sprintf("minion-%05d", i)), text, 0o600))
+		check.Must(b, os.WriteFile(filepath.Join(dir, "minions", fmt.Sprintf("minion-%05d", i)), text, 0o600))
 	}
 	return dir, open(b, dir, keys.Config{})
 }
@@ -454,7 +455,7 @@ func BenchmarkLookup35000(b *testing.B) {
 func BenchmarkRescan35000(b *testing.B) {
 	_, s := many(b, 35000)
 	for b.Loop() {
-		must(b, s.Rescan())
+		check.Must(b, s.Rescan())
 	}
 }
 
@@ -463,8 +464,8 @@ func BenchmarkAcceptedAfterChange35000(b *testing.B) {
 	s.Accepted()
 	for b.Loop() {
 		b.StopTimer()
-		must(b, s.Delete("minion-17000"))
-		must(b, s.Put("minion-17000", keys.Accepted, pem(b, 1)))
+		check.Must(b, s.Delete("minion-17000"))
+		check.Must(b, s.Put("minion-17000", keys.Accepted, pem(b, 1)))
 		b.StartTimer()
 		if len(s.Accepted()) != 35000 {
 			b.Fail()

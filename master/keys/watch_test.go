@@ -10,6 +10,7 @@ import (
 
 	"saltern/master/keys"
 	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // salt-key works on the folders behind the master's back. 3008 removes the
@@ -17,18 +18,18 @@ import (
 func TestWatchSaltKey(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{ScanEvery: time.Hour}) // inotify alone
-	must(t, s.Put("new", keys.Pending, pem(t, 1)))
-	must(t, s.Put("old", keys.Pending, pem(t, 2)))
+	check.Must(t, s.Put("new", keys.Pending, pem(t, 1)))
+	check.Must(t, s.Put("old", keys.Pending, pem(t, 2)))
 	run(t, s)
 	watched(t, s, dir)
 	var log changes
 	s.OnChange(log.add)
 
 	in := func(st keys.State, id string) string { return filepath.Join(dir, st.Dir(), id) }
-	must(t, os.Remove(in(keys.Pending, "new")))
-	must(t, os.WriteFile(in(keys.Accepted, "tmpk3x"), []byte(pem(t, 1)), 0o600))
-	must(t, os.Rename(in(keys.Accepted, "tmpk3x"), in(keys.Accepted, "new")))
-	must(t, os.Rename(in(keys.Pending, "old"), in(keys.Rejected, "old")))
+	check.Must(t, os.Remove(in(keys.Pending, "new")))
+	check.Must(t, os.WriteFile(in(keys.Accepted, "tmpk3x"), []byte(pem(t, 1)), 0o600))
+	check.Must(t, os.Rename(in(keys.Accepted, "tmpk3x"), in(keys.Accepted, "new")))
+	check.Must(t, os.Rename(in(keys.Pending, "old"), in(keys.Rejected, "old")))
 	took := within(t, 10*time.Second, "both changes", func() bool {
 		return state(s, "new") == keys.Accepted && state(s, "old") == keys.Rejected
 	})
@@ -46,13 +47,13 @@ func TestWatchSaltKey(t *testing.T) {
 
 	// Rewritten in place, as 3006 does in open mode.
 	e, _ := s.Lookup("new")
-	must(t, os.WriteFile(in(keys.Accepted, "new"), []byte(pem(t, 3)), 0o600))
+	check.Must(t, os.WriteFile(in(keys.Accepted, "new"), []byte(pem(t, 3)), 0o600))
 	within(t, 10*time.Second, "new content", func() bool {
 		n, _ := s.Lookup("new")
 		return n.PEM == pem(t, 3) && n.Gen != e.Gen
 	})
 
-	must(t, os.Remove(in(keys.Accepted, "new")))
+	check.Must(t, os.Remove(in(keys.Accepted, "new")))
 	within(t, 10*time.Second, "removal", func() bool { return state(s, "new") == keys.None })
 }
 
@@ -61,10 +62,10 @@ func watched(t *testing.T, s *keys.Store, dir string) {
 	t.Helper()
 	probe := filepath.Join(dir, keys.Pending.Dir(), "probe")
 	await.That(t, "a watch", func() bool {
-		must(t, os.WriteFile(probe, []byte(pem(t, 9)), 0o600))
+		check.Must(t, os.WriteFile(probe, []byte(pem(t, 9)), 0o600))
 		return state(s, "probe") == keys.Pending
 	})
-	must(t, os.Remove(probe))
+	check.Must(t, os.Remove(probe))
 	await.That(t, "the probe's end", func() bool { return state(s, "probe") == keys.None })
 }
 
@@ -74,11 +75,11 @@ func TestWatchByScan(t *testing.T) {
 	s := open(t, dir, keys.Config{ScanEvery: 10 * time.Millisecond, FullEvery: 50 * time.Millisecond, NoNotify: true})
 	run(t, s)
 	path := filepath.Join(dir, "minions", "m")
-	must(t, os.WriteFile(path, []byte(pem(t, 1)), 0o600))
+	check.Must(t, os.WriteFile(path, []byte(pem(t, 1)), 0o600))
 	within(t, 10*time.Second, "new file", func() bool { return state(s, "m") == keys.Accepted })
-	must(t, os.WriteFile(path, []byte(pem(t, 2)), 0o600))
+	check.Must(t, os.WriteFile(path, []byte(pem(t, 2)), 0o600))
 	within(t, 10*time.Second, "new content", func() bool { e, _ := s.Lookup("m"); return e.PEM == pem(t, 2) })
-	must(t, os.Remove(path))
+	check.Must(t, os.Remove(path))
 	within(t, 10*time.Second, "removal", func() bool { return state(s, "m") == keys.None })
 }
 
@@ -86,19 +87,19 @@ func TestWatchByScan(t *testing.T) {
 func TestVolumeGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	s := open(t, dir, keys.Config{ScanEvery: 10 * time.Millisecond, FullEvery: 20 * time.Millisecond})
-	must(t, s.Put("m", keys.Accepted, pem(t, 1)))
+	check.Must(t, s.Put("m", keys.Accepted, pem(t, 1)))
 	run(t, s)
-	must(t, os.Rename(dir, dir+".away"))
-	must(t, os.Mkdir(dir, 0o700)) // the empty mount point
+	check.Must(t, os.Rename(dir, dir+".away"))
+	check.Must(t, os.Mkdir(dir, 0o700)) // the empty mount point
 	await.Holds(t, 100*time.Millisecond, "the key", func() bool { return state(s, "m") == keys.Accepted })
 
 	if err := s.Rescan(); !errors.Is(err, os.ErrNotExist) || state(s, "m") != keys.Accepted {
 		t.Errorf("rescan: %v, %v", err, state(s, "m"))
 	}
 
-	must(t, os.Remove(dir))
-	must(t, os.Rename(dir+".away", dir))
-	must(t, os.Remove(filepath.Join(dir, "minions", "m")))
+	check.Must(t, os.Remove(dir))
+	check.Must(t, os.Rename(dir+".away", dir))
+	check.Must(t, os.Remove(filepath.Join(dir, "minions", "m")))
 	within(t, 10*time.Second, "removal after return", func() bool { return state(s, "m") == keys.None })
 }
 
@@ -109,10 +110,10 @@ func TestWatchFlood(t *testing.T) {
 	run(t, s)
 	watched(t, s, dir)
 	file := filepath.Join(dir, "key")
-	must(t, os.WriteFile(file, []byte(pem(t, 1)), 0o600))
+	check.Must(t, os.WriteFile(file, []byte(pem(t, 1)), 0o600))
 	const n = 6000
 	for i := range n {
-		must(t, os.Link(file, filepath.Join(dir, "minions", fmt.Sprint("m", i))))
+		check.Must(t, os.Link(file, filepath.Join(dir, "minions", fmt.Sprint("m", i))))
 	}
 	within(t, 20*time.Second, "all files", func() bool { return len(s.Accepted()) == n })
 }

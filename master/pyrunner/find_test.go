@@ -6,14 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-)
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+	"saltern/test/check"
+)
 
 func TestUsualPythons(t *testing.T) {
 	dir := t.TempDir()
@@ -21,7 +16,7 @@ func TestUsualPythons(t *testing.T) {
 		"salt-call": "#!/srv/venv/bin/python3.11\nimport sys\n", "salt-minion": "#! /srv/venv/bin/python3.11 -I\n", "salt-run": "\x7fELF\x02\n",
 		"env": "#!/usr/bin/env python3\n", "shell": "#!/bin/sh\n", "bare": "#!\n", "relative": "#!python3\n", "empty": "", "no-end": "#!/usr/bin/python3",
 	} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
+		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
 
 	look := func(p string) (string, error) { return filepath.Join(dir, p), nil }
@@ -45,14 +40,14 @@ func TestPythonOf(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(text), 0o755))
+		check.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check.Must(t, os.WriteFile(path, []byte(text), 0o755))
 		return path
 	}
 
 	write("onedir/bin/python3", "")
 	write("onedir/salt-run", "#!/bin/sh\n\"exec\" \"`dirname $0`/bin/python3\" \"$0\" \"$@\"\n")
-	must(t, os.Symlink(filepath.Join(dir, "onedir/salt-run"), filepath.Join(dir, "linked")))
+	check.Must(t, os.Symlink(filepath.Join(dir, "onedir/salt-run"), filepath.Join(dir, "linked")))
 	for path, want := range map[string]string{
 		write("venv/salt-run", "#!/srv/venv/bin/python3\n"):                                              "/srv/venv/bin/python3",
 		write("long/salt-run", "#!/bin/sh\n'''exec' \"/srv/a long/one/python3\" \"$0\" \"$@\"\n' '''\n"): "",

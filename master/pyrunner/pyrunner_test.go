@@ -12,6 +12,7 @@ import (
 
 	"saltern/master/internal/pyframe"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 func TestOutcome(t *testing.T) {
@@ -66,18 +67,11 @@ func TestWithoutSalt(t *testing.T) {
 func TestKnownFunctions(t *testing.T) {
 	now, dir := time.Now(), t.TempDir()
 	old := now.Add(-time.Hour)
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-
 	file := filepath.Join(dir, "a.py")
-	must(os.WriteFile(file, nil, 0o644))
-	must(os.Chtimes(file, old, old))
+	check.Must(t, os.WriteFile(file, nil, 0o644))
+	check.Must(t, os.Chtimes(file, old, old))
 	layer := filepath.Join(t.TempDir(), "layer")
-	must(os.Symlink(t.TempDir(), layer))
+	check.Must(t, os.Symlink(t.TempDir(), layer))
 	c := New(Config{Layer: layer, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
 	look := func(what string, ab, ac answer) {
 		t.Helper()
@@ -96,15 +90,15 @@ func TestKnownFunctions(t *testing.T) {
 	now = now.Add(2 * listFor)
 	look("an old list", yes, unsure)
 	now = old.Add(time.Hour)
-	must(os.WriteFile(file, []byte("x"), 0o644))
+	check.Must(t, os.WriteFile(file, []byte("x"), 0o644))
 	look("a changed file", yes, unsure)
 	c.storeListing(list, now)
 	look("a file that changed just now", yes, unsure)
-	must(os.Chtimes(file, old, old))
+	check.Must(t, os.Chtimes(file, old, old))
 	c.storeListing(list, now)
 	look("a list of now", yes, no)
-	must(os.Remove(layer))
-	must(os.Symlink(t.TempDir(), layer))
+	check.Must(t, os.Remove(layer))
+	check.Must(t, os.Symlink(t.TempDir(), layer))
 	look("other packages", unsure, unsure)
 }
 

@@ -14,28 +14,22 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 const captures = "../../testdata/cluster"
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func file(t testing.TB, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(captures, name))
-	must(t, err)
+	check.Must(t, err)
 	return b
 }
 
 func private(t testing.TB, id string) *rsa.PrivateKey {
 	t.Helper()
 	k, err := crypt.LoadPrivate(filepath.Join(captures, "keys", id+".pem"), "")
-	must(t, err)
+	check.Must(t, err)
 	return k
 }
 
@@ -44,7 +38,7 @@ func public(t testing.TB, id string) string { return string(file(t, "keys/"+id+"
 func key(t testing.TB, text string) crypt.Key {
 	t.Helper()
 	k, err := crypt.ParseKey(text)
-	must(t, err)
+	check.Must(t, err)
 	return k
 }
 
@@ -62,7 +56,7 @@ type vector struct {
 
 func vectors(t testing.TB) []vector {
 	var index struct{ Vectors []vector }
-	must(t, json.Unmarshal(file(t, "index.json"), &index))
+	check.Must(t, json.Unmarshal(file(t, "index.json"), &index))
 	if len(index.Vectors) != 28 {
 		t.Fatalf("%d vectors", len(index.Vectors))
 	}
@@ -80,7 +74,7 @@ func TestVectors(t *testing.T) {
 		t.Run(v.File, func(t *testing.T) {
 			raw := file(t, v.File)
 			f, err := NewReader(bytes.NewReader(raw), MaxStranger).Next()
-			must(t, err)
+			check.Must(t, err)
 			if f.Tag != v.Tag {
 				t.Fatalf("tag %q", f.Tag)
 			}
@@ -101,7 +95,7 @@ func TestVectors(t *testing.T) {
 				exact = false
 			case KindRaft:
 				r, err := ParseRaft(rest, f.Data)
-				must(t, err)
+				check.Must(t, err)
 				if r.Src != v.Src || r.Group != "cluster" || RaftTag(r.Kind) != f.Tag {
 					t.Error(r)
 				}
@@ -114,7 +108,7 @@ func TestVectors(t *testing.T) {
 			}
 
 			frame, err := AppendPacked(nil, f.Tag, again)
-			must(t, err)
+			check.Must(t, err)
 			if exact && !bytes.Equal(frame, raw) {
 				t.Errorf("another frame:\n%q\n%q", frame, raw)
 			}
@@ -143,15 +137,15 @@ func TestVectors(t *testing.T) {
 func pack(t testing.TB, v any) []byte {
 	t.Helper()
 	b, err := msgpack.Marshal(v, msgpack.Modern)
-	must(t, err)
+	check.Must(t, err)
 	return b
 }
 
 func announceAgain(t *testing.T, v vector, from string, data []byte) []byte {
 	a, err := ParseAnnounce(from, data)
-	must(t, err)
+	check.Must(t, err)
 	got, ok, err := suite.Open(a, v.Dst, private(t, v.Dst), public(t, v.Src))
-	must(t, err)
+	check.Must(t, err)
 	want := v.Peers[v.Dst].AESPlain
 	if !ok || got.String() != want {
 		t.Fatal("another key")
@@ -159,7 +153,7 @@ func announceAgain(t *testing.T, v vector, from string, data []byte) []byte {
 
 	// The same signature, and an entry that the recipient opens.
 	sig, err := AnnounceSig(private(t, v.Src), got)
-	must(t, err)
+	check.Must(t, err)
 	out := Announce{PeerID: v.Src, Stamp: a.Stamp}
 	for _, e := range a.Entries {
 		if e.AES == nil {
@@ -172,13 +166,13 @@ func announceAgain(t *testing.T, v vector, from string, data []byte) []byte {
 		}
 
 		mine, err := suite.NewAnnounceEntry(Peer{e.ID, public(t, e.ID)}, got, sig)
-		must(t, err)
+		check.Must(t, err)
 		out.Entries = append(out.Entries, mine)
 	}
 
 	packed := pack(t, out.Pack())
 	b, err := ParseAnnounce(from, packed)
-	must(t, err)
+	check.Must(t, err)
 	if k, ok, err := suite.Open(b, v.Dst, private(t, v.Dst), public(t, v.Src)); err != nil || !ok ||
 		k.String() != got.String() {
 		t.Error("our own announcement does not open", err)
@@ -204,11 +198,11 @@ func announceAgain(t *testing.T, v vector, from string, data []byte) []byte {
 func sameJSON(t *testing.T, got *value.Map, want json.RawMessage) {
 	t.Helper()
 	var w any
-	must(t, json.Unmarshal(want, &w))
+	check.Must(t, json.Unmarshal(want, &w))
 	b, err := json.Marshal(plain(got))
-	must(t, err)
+	check.Must(t, err)
 	var g any
-	must(t, json.Unmarshal(b, &g))
+	check.Must(t, json.Unmarshal(b, &g))
 	if !reflect.DeepEqual(g, w) {
 		t.Errorf("got  %v\nwant %v", g, w)
 	}
@@ -237,7 +231,7 @@ func eventAgain(t *testing.T, v vector, data []byte) []byte {
 	session := key(t, v.AESKey)
 	other := key(t, string(file(t, "keys/cluster_aes.txt")))
 	payload, err := OpenEvent(data, other, session)
-	must(t, err)
+	check.Must(t, err)
 	sameJSON(t, value.NewMap("event_payload", payload), v.Plain)
 
 	if _, err := OpenEvent(data, other); !errors.Is(err, ErrProof) {
@@ -245,38 +239,38 @@ func eventAgain(t *testing.T, v vector, data []byte) []byte {
 	}
 
 	sealed, err := SealEvent(payload, session)
-	must(t, err)
+	check.Must(t, err)
 
 	// The plaintexts are equal to the last byte.
 	blob, err := decodeBlob(data)
-	must(t, err)
+	check.Must(t, err)
 	a, err := session.Open(blob)
-	must(t, err)
+	check.Must(t, err)
 	b, err := session.Open(sealed)
-	must(t, err)
+	check.Must(t, err)
 
 	if !bytes.Equal(a, b) {
 		t.Errorf("another plaintext:\n%q\n%q", a, b)
 	}
 
 	packed, err := Blob(sealed)
-	must(t, err)
+	check.Must(t, err)
 	return packed
 }
 
 func notifyAgain(t *testing.T, data []byte) []byte {
 	cluster := key(t, string(file(t, "keys/cluster_aes.txt")))
 	n, err := OpenJoinNotify(data, cluster)
-	must(t, err)
+	check.Must(t, err)
 	if n.PeerID != "10.27.12.13" || n.JoinPeerID != "10.27.7.126" ||
 		crypt.NormalizePEM(n.Pub) != crypt.NormalizePEM(public(t, "10.27.7.126")) {
 		t.Error(n)
 	}
 
 	sealed, err := n.Seal(cluster)
-	must(t, err)
+	check.Must(t, err)
 	packed, err := Blob(sealed)
-	must(t, err)
+	check.Must(t, err)
 
 	if b, err := OpenJoinNotify(packed, cluster); err != nil || !reflect.DeepEqual(b, n) {
 		t.Error("our own does not open", err)
@@ -292,40 +286,40 @@ func joinAgain(t *testing.T, kind Kind, v vector, data []byte) (again []byte, ex
 	switch kind {
 	case KindDiscover:
 		d, err := suite.OpenDiscover(data)
-		must(t, err)
+		check.Must(t, err)
 		if d.PeerID != v.Src {
 			t.Error(d.PeerID)
 		}
 
 		m, err = d.Seal(suite, me)
-		must(t, err)
+		check.Must(t, err)
 		return pack(t, m), true
 	case KindDiscoverReply:
 		d, err := suite.OpenDiscoverReply(data)
-		must(t, err)
+		check.Must(t, err)
 		if crypt.NormalizePEM(d.ClusterPub) != crypt.NormalizePEM(public(t, "cluster")) {
 			t.Error("another cluster")
 		}
 
 		m, err = d.Seal(suite, private(t, "cluster"))
-		must(t, err)
+		check.Must(t, err)
 		return pack(t, m), true
 	case KindJoin:
 		j, err := suite.OpenJoin(data, them)
-		must(t, err)
+		check.Must(t, err)
 		if j.Secret != v.SecretPlain || j.SessionKey.String() != v.KeyPlain || j.PeerID != v.Src {
 			t.Error("another secret or key")
 		}
 
 		m, err = j.Seal(suite, me, public(t, v.Dst))
-		must(t, err)
+		check.Must(t, err)
 		if k, err := suite.OpenJoin(pack(t, m), them); err != nil || !reflect.DeepEqual(k, j) {
 			t.Error("our own does not open", err)
 		}
 	case KindJoinReply:
 		token := "l8HgGD8k6o6amIhnDPyIf5ZXTF4b8Y8t"
 		j, err := suite.OpenJoinReply(data, them, public(t, v.Src), token)
-		must(t, err)
+		check.Must(t, err)
 		if j.ClusterKey.String() != string(file(t, "keys/cluster_aes.txt")) || j.SessionKey.String() != v.AESPlain ||
 			!bytes.Equal(bytes.TrimSpace(j.ClusterPEM), bytes.TrimSpace(file(t, "keys/cluster.pem"))) {
 			t.Error("another key")
@@ -340,7 +334,7 @@ func joinAgain(t *testing.T, kind Kind, v vector, data []byte) (again []byte, ex
 		}
 
 		m, err = j.Seal(suite, me, public(t, v.Dst))
-		must(t, err)
+		check.Must(t, err)
 		if k, err := suite.OpenJoinReply(pack(t, m), them, public(t, v.Src), token); err != nil ||
 			!reflect.DeepEqual(k, j) {
 			t.Error("our own does not open", err)
@@ -356,7 +350,7 @@ func joinAgain(t *testing.T, kind Kind, v vector, data []byte) (again []byte, ex
 func TestAttack11Tampering(t *testing.T) {
 	for _, v := range vectors(t) {
 		f, err := ParseFrame(file(t, v.File)[prefixLen:])
-		must(t, err)
+		check.Must(t, err)
 		kind, _, _ := Classify(f.Tag)
 		var open func([]byte) error
 		switch kind {
@@ -377,7 +371,7 @@ func TestAttack11Tampering(t *testing.T) {
 			continue
 		}
 
-		must(t, open(f.Data))
+		check.Must(t, open(f.Data))
 		end := len(f.Data)
 		if i := bytes.Index(f.Data, []byte("\xa6_stamp")); i > 0 {
 			end = i // the only part that nobody signs

@@ -18,6 +18,7 @@ import (
 	"saltern/master/keys"
 	"saltern/master/value"
 	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // What is no sign-in gets a short text and leaves nothing behind. (Whether
@@ -59,8 +60,8 @@ func TestAttack7BadLoads(t *testing.T) {
 // recorded answer is of no use for another request.
 func TestAttack8NonceEcho(t *testing.T) {
 	m := newMaster(t, options{})
-	must(t, m.keys.Put("a", keys.Accepted, publicText(t, "min6")))
-	must(t, m.keys.Put("r", keys.Rejected, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("a", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("r", keys.Rejected, publicText(t, "min6")))
 	for _, id := range []string{"a", "p", "r"} {
 		seen := map[string]bool{}
 		for i := range 3 {
@@ -82,7 +83,7 @@ func TestAttack8NonceEcho(t *testing.T) {
 // other one can read.
 func TestAttack8ReplayedSignIn(t *testing.T) {
 	m := newMaster(t, options{})
-	must(t, m.keys.Put("a", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("a", keys.Accepted, publicText(t, "min6")))
 	honest := newMinion(t, "a", "min6")
 	load := honest.load(t)
 	payload := m.SignIn(context.Background(), load, 3, peer).(*value.Map)
@@ -100,7 +101,7 @@ func TestAttack8ReplayedSignIn(t *testing.T) {
 // There is no request to which the keys come without a signature.
 func TestAttack10SignaturePresent(t *testing.T) {
 	m := newMaster(t, options{})
-	must(t, m.keys.Put("a", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("a", keys.Accepted, publicText(t, "min6")))
 	for _, version := range []int64{2, 3, 4, 1 << 40} {
 		for _, id := range []string{"a", "p", "../x"} {
 			n := newMinion(t, id, "min6")
@@ -153,7 +154,7 @@ func TestAttack13SignInIDs(t *testing.T) {
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
-	must(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+	check.Must(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		fmt.Fprintln(&b, path)
 		return err
 	}))
@@ -180,7 +181,7 @@ func TestAttack18SignInKeys(t *testing.T) {
 	}
 
 	// A bad key offered for an accepted id is not kept among the denied.
-	must(t, m.keys.Put("m", keys.Accepted, good))
+	check.Must(t, m.keys.Put("m", keys.Accepted, good))
 	load := n.load(t)
 	load.Set("pub", "garbage")
 	if _, ev := m.SignInEvent(context.Background(), load, 3, peer); ev.Act != auth.ActDenied {
@@ -192,7 +193,7 @@ func TestAttack18SignInKeys(t *testing.T) {
 	}
 
 	// An unusable file among the accepted keys locks nobody else out.
-	must(t, os.WriteFile(filepath.Join(m.dir, "pki/minions/bad"), []byte("garbage"), 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(m.dir, "pki/minions/bad"), []byte("garbage"), 0o600))
 	m.keys.Refresh("bad")
 	load = newMinion(t, "bad", "min6").load(t)
 	load.Set("pub", "garbage")
@@ -211,7 +212,7 @@ func TestAttack22Flood(t *testing.T) {
 		store: keys.Config{MaxPending: bound},
 	})
 
-	must(t, m.keys.Put("good", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("good", keys.Accepted, publicText(t, "min6")))
 	stranger := newMinion(t, "x", "min8").load(t)
 	ctx, stop := context.WithCancel(context.Background())
 	var flood sync.WaitGroup
@@ -267,7 +268,7 @@ func TestAttack22Flood(t *testing.T) {
 // (CVE-2023-20897).
 func TestAttack23BadPackets(t *testing.T) {
 	m := newMaster(t, options{auth: auth.Config{Workers: 2, Queue: 2}})
-	must(t, m.keys.Put("good", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("good", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "good", "min6")
 	bad := []*value.Map{value.NewMap(), nil}
 	for _, key := range []string{"id", "nonce", "enc_algo", "sig_algo", "pub", "token", "autosign_grains"} {
@@ -304,10 +305,10 @@ func TestAttack23BadPackets(t *testing.T) {
 // The master opens tokens only, not whatever was encrypted for its key.
 func TestTokenIsNoOracle(t *testing.T) {
 	m := newMaster(t, options{})
-	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min6")
 	secret, err := crypt.Encrypt(n.masterKey, n.enc, []byte("secret of somebody else"))
-	must(t, err)
+	check.Must(t, err)
 	load := n.load(t)
 	load.Set("token", secret)
 	if _, has := n.check(t, m.SignIn(context.Background(), load, 3, peer)).Get("token"); has {
@@ -318,7 +319,7 @@ func TestTokenIsNoOracle(t *testing.T) {
 // A session key is good in its epoch and the next, then at once no more.
 func TestAttack29SessionExpiry(t *testing.T) {
 	m := newMaster(t, options{secrets: auth.SecretsConfig{PublishSession: 24 * time.Hour}})
-	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min6")
 	n.signIn(t, m)
 	first := n.session
@@ -347,7 +348,7 @@ func TestAttack29SessionExpiry(t *testing.T) {
 // (CVE-2016-9639), nor for itself, and that at once.
 func TestAttack30DeletedKey(t *testing.T) {
 	m := newMaster(t, options{})
-	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min6")
 	n.signIn(t, m)
 	blob, tok := n.session.Seal([]byte{0xc0}, ""), n.tok(t)
@@ -360,7 +361,7 @@ func TestAttack30DeletedKey(t *testing.T) {
 		t.Fatal("a good request is refused")
 	}
 
-	must(t, m.keys.Delete("m"))
+	check.Must(t, m.keys.Delete("m"))
 	if works() || m.VerifyToken("m", tok) {
 		t.Error("good after deletion")
 	}
@@ -369,7 +370,7 @@ func TestAttack30DeletedKey(t *testing.T) {
 		t.Error(err)
 	}
 
-	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min7")))
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min7")))
 	if m.VerifyToken("m", tok) {
 		t.Error("the old token is good for the new key")
 	}
@@ -389,7 +390,7 @@ func TestAttack30DeletedKey(t *testing.T) {
 	}
 
 	for _, st := range []keys.State{keys.Rejected, keys.Pending} {
-		must(t, m.keys.Move("m", st))
+		check.Must(t, m.keys.Move("m", st))
 		if m.VerifyToken("m", heir.tok(t)) {
 			t.Errorf("good while %s", st)
 		}
@@ -425,7 +426,7 @@ func TestAttack25Logs(t *testing.T) {
 	m := newMaster(t,
 		options{auth: auth.Config{Logger: slog.New(slog.NewTextHandler(&out,
 			&slog.HandlerOptions{Level: slog.LevelWarn}))}})
-	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min8")
 	for range 200 {
 		m.SignIn(context.Background(), n.load(t), 3, peer)
@@ -465,7 +466,7 @@ func TestAttack27NoSecretsInLogs(t *testing.T) {
 	m.VerifyToken("m", n.tok(t))
 	logger.Info("canary", "secrets", fmt.Sprintf("%v %+v", m.secrets.PublishKey(), n.session))
 	seed, err := os.ReadFile(filepath.Join(m.dir, ".session_seed"))
-	must(t, err)
+	check.Must(t, err)
 
 	for name, secret := range map[string]string{
 		"publish key": n.aes.String(), "session key": n.session.String(), "token": n.token.String(), "seed": string(seed),

@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"saltern/master/keys"
+	"saltern/test/check"
 )
 
 func benchSignIn(b *testing.B, withToken bool) {
 	m := newMaster(b, options{})
-	must(b, m.keys.Put("m", keys.Accepted, publicText(b, "min6")))
+	check.Must(b, m.keys.Put("m", keys.Accepted, publicText(b, "min6")))
 	n := newMinion(b, "m", "min6")
 	n.withToken = withToken
 	load := n.load(b)
@@ -26,7 +27,7 @@ func BenchmarkSignInWithToken(b *testing.B) { benchSignIn(b, true) }
 
 func BenchmarkVerifyToken(b *testing.B) {
 	m := newMaster(b, options{})
-	must(b, m.keys.Put("m", keys.Accepted, publicText(b, "min6")))
+	check.Must(b, m.keys.Put("m", keys.Accepted, publicText(b, "min6")))
 	tok := newMinion(b, "m", "min6").tok(b)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -38,7 +39,7 @@ func BenchmarkVerifyToken(b *testing.B) {
 
 func BenchmarkOpenRequest400(b *testing.B) {
 	m := newMaster(b, options{})
-	must(b, m.keys.Put("m", keys.Accepted, publicText(b, "min6")))
+	check.Must(b, m.keys.Put("m", keys.Accepted, publicText(b, "min6")))
 	n := newMinion(b, "m", "min6")
 	n.signIn(b, m)
 	blob := n.session.Seal(make([]byte, 400), "")

@@ -11,17 +11,18 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/internal/auth"
 	"saltern/master/keys"
+	"saltern/test/check"
 )
 
 // A new seed ends all sessions at once, everywhere alike.
 func TestClusterSeed(t *testing.T) {
 	key, err := crypt.NewKey(nil)
-	must(t, err)
+	check.Must(t, err)
 	one, two := strings.Repeat("1a", 32), strings.Repeat("2b", 32)
 	a := newMaster(t, options{secrets: auth.SecretsConfig{Seed: one, ClusterKey: key}})
 	b := newMaster(t, options{secrets: auth.SecretsConfig{Seed: one, ClusterKey: key}})
 	for _, m := range []*master{a, b} {
-		must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+		check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	}
 
 	n := newMinion(t, "m", "min6")
@@ -31,8 +32,8 @@ func TestClusterSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	must(t, a.secrets.SetClusterSeed(two))
-	must(t, b.secrets.SetClusterSeed(two))
+	check.Must(t, a.secrets.SetClusterSeed(two))
+	check.Must(t, b.secrets.SetClusterSeed(two))
 	if _, _, err := b.OpenRequest("m", blob); err == nil {
 		t.Error("a session of the old seed is good")
 	}
@@ -46,7 +47,7 @@ func TestClusterSeed(t *testing.T) {
 		t.Error("a short seed was taken, or a rotation made up")
 	}
 
-	must(t, auth.RequestRotation(a.dir, "m1_master"))
+	check.Must(t, auth.RequestRotation(a.dir, "m1_master"))
 	if !a.secrets.RotationAsked() || a.secrets.RotationAsked() {
 		t.Error("a wish must be heard once")
 	}
@@ -56,12 +57,12 @@ func TestClusterSeed(t *testing.T) {
 // yet; not one whose key waits again.
 func TestAcceptedElsewhere(t *testing.T) {
 	key, err := crypt.NewKey(nil)
-	must(t, err)
+	check.Must(t, err)
 	seed := strings.Repeat("1a", 32)
 	a := newMaster(t, options{secrets: auth.SecretsConfig{Seed: seed, ClusterKey: key}})
 	b := newMaster(t, options{secrets: auth.SecretsConfig{Seed: seed, ClusterKey: key}})
-	must(t, a.keys.Put("m", keys.Accepted, publicText(t, "min6")))
-	must(t, b.keys.Put("m", keys.Pending, publicText(t, "min6")))
+	check.Must(t, a.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, b.keys.Put("m", keys.Pending, publicText(t, "min6")))
 	n := newMinion(t, "m", "min6")
 	n.signIn(t, a)
 	blob := n.session.Seal([]byte{0xc0}, "")
@@ -70,7 +71,7 @@ func TestAcceptedElsewhere(t *testing.T) {
 	}
 
 	pki := filepath.Join(b.dir, "pki")
-	must(t, os.Rename(filepath.Join(pki, "minions_pre", "m"), filepath.Join(pki, "minions", "m")))
+	check.Must(t, os.Rename(filepath.Join(pki, "minions_pre", "m"), filepath.Join(pki, "minions", "m")))
 	if body, _, err := b.OpenRequest("m", bytes.Clone(blob)); err != nil || !bytes.Equal(body, []byte{0xc0}) {
 		t.Errorf("%x, %v", body, err)
 	}

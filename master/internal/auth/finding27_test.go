@@ -10,6 +10,7 @@ import (
 	"saltern/master/internal/auth"
 	"saltern/master/keys"
 	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // TestFinding27CapturedKeys: who shows the public keys of accepted minions
@@ -21,7 +22,7 @@ func TestFinding27CapturedKeys(t *testing.T) {
 		Presence: provenAt{home.Addr(), "good"}}})
 	ids := []string{"good", "other1", "other2", "other3"}
 	for _, id := range ids {
-		must(t, m.keys.Put(id, keys.Accepted, publicText(t, "min6")))
+		check.Must(t, m.keys.Put(id, keys.Accepted, publicText(t, "min6")))
 	}
 
 	load := newMinion(t, "good", "min6").load(t)

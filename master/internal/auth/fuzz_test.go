@@ -11,6 +11,7 @@ import (
 	"saltern/master/keys"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // FuzzSignIn gives any map to a sign-in: it always answers, and no file
@@ -19,7 +20,7 @@ func FuzzSignIn(f *testing.F) {
 	for _, v := range vectors(f) {
 		if strings.HasPrefix(v.File, "auth_") && v.Decode == "clear" {
 			load, err := msgpack.Marshal(capture(f, v.File).Map("load"), msgpack.Raw)
-			must(f, err)
+			check.Must(f, err)
 			f.Add(load, int64(3))
 		}
 	}
@@ -58,7 +59,7 @@ func FuzzSignIn(f *testing.F) {
 // FuzzOpenRequest gives any id and blob to what comes before authentication.
 func FuzzOpenRequest(f *testing.F) {
 	m := newMaster(f, options{})
-	must(f, m.keys.Put("m", keys.Accepted, publicText(f, "min6")))
+	check.Must(f, m.keys.Put("m", keys.Accepted, publicText(f, "min6")))
 	n := newMinion(f, "m", "min6")
 	n.signIn(f, m)
 	f.Add("m", []byte("x"), []byte("y"))

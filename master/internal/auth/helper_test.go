@@ -18,35 +18,29 @@ import (
 	"saltern/master/keys"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 const wire = "../../testdata/wire"
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func private(t testing.TB, name string) *rsa.PrivateKey {
 	t.Helper()
 	k, err := crypt.LoadPrivate(filepath.Join(wire, "keys", name+"_TESTONLY.pem"), "")
-	must(t, err)
+	check.Must(t, err)
 	return k
 }
 
 func publicText(t testing.TB, name string) string {
 	t.Helper()
 	text, err := crypt.PublicPEM(&private(t, name).PublicKey)
-	must(t, err)
+	check.Must(t, err)
 	return text
 }
 
 func decode(t testing.TB, b []byte) *value.Map {
 	t.Helper()
 	v, err := msgpack.Decode(b, msgpack.DefaultLimits)
-	must(t, err)
+	check.Must(t, err)
 	m, ok := v.(*value.Map)
 	if !ok {
 		t.Fatalf("%T instead of a map", v)
@@ -57,7 +51,7 @@ func decode(t testing.TB, b []byte) *value.Map {
 func capture(t testing.TB, name string) *value.Map {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(wire, name))
-	must(t, err)
+	check.Must(t, err)
 	return decode(t, b)
 }
 
@@ -71,9 +65,9 @@ type vector struct {
 func vectors(t testing.TB) []vector {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(wire, "index.json"))
-	must(t, err)
+	check.Must(t, err)
 	var index struct{ Vectors []vector }
-	must(t, json.Unmarshal(b, &index))
+	check.Must(t, json.Unmarshal(b, &index))
 	return index.Vectors
 }
 
@@ -126,18 +120,18 @@ func newMaster(t testing.TB, o options) *master {
 	var err error
 	o.store.Create = true
 	m.keys, err = keys.Open(filepath.Join(o.dir, "pki"), o.store)
-	must(t, err)
+	check.Must(t, err)
 
 	if o.secrets.Identity.Key == nil {
 		o.secrets.Identity, err = auth.NewIdentity(private(t, "masterA"))
-		must(t, err)
+		check.Must(t, err)
 	}
 
 	o.secrets.CacheDir = o.dir
 	o.secrets.Now = m.clock.now
 	o.secrets.MasterID = "m1_master"
 	m.secrets, err = auth.OpenSecrets(o.secrets)
-	must(t, err)
+	check.Must(t, err)
 	o.auth.Keys, o.auth.Secrets = m.keys, m.secrets
 	o.autosign.Dir = m.keys.AutosignDir()
 	o.auth.Autosign = keys.NewAutosign(o.autosign)
@@ -153,7 +147,7 @@ func newMaster(t testing.TB, o options) *master {
 	}
 
 	m.Service, err = auth.New(o.auth)
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { _ = m.Close(context.Background()) }) // before o.dir goes
 	return m
 }
@@ -201,14 +195,14 @@ func (n *minion) load(t testing.TB) *value.Map {
 	if n.withToken {
 		var err error
 		n.token, err = crypt.NewKey(nil)
-		must(t, err)
+		check.Must(t, err)
 		ct, err := crypt.Encrypt(n.masterKey, n.enc, []byte(n.token.String()))
-		must(t, err)
+		check.Must(t, err)
 		l.Set("token", ct)
 	}
 
 	pub, err := crypt.PublicPEM(&n.key.PublicKey)
-	must(t, err)
+	check.Must(t, err)
 	l.Set("pub", pub)
 	return l
 }
@@ -223,9 +217,9 @@ func (n *minion) signIn(t testing.TB, m *master) *value.Map {
 func (n *minion) check(t testing.TB, payload any) *value.Map {
 	t.Helper()
 	packed, err := msgpack.Marshal(payload, msgpack.Raw)
-	must(t, err)
+	check.Must(t, err)
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
-	must(t, err)
+	check.Must(t, err)
 	p, ok := v.(*value.Map)
 	if !ok {
 		t.Fatalf("answer %v", v)
@@ -237,7 +231,7 @@ func (n *minion) check(t testing.TB, payload any) *value.Map {
 
 	load, _ := p.Bytes("load")
 	sig, _ := p.Bytes("sig")
-	must(t, crypt.Verify(n.masterKey, n.sig, load, sig))
+	check.Must(t, crypt.Verify(n.masterKey, n.sig, load, sig))
 	s := decode(t, load)
 	if s.Str("nonce") != n.nonce {
 		t.Fatalf("nonce %q", s.Str("nonce"))
@@ -263,15 +257,15 @@ func (n *minion) unwrap(t testing.TB, s *value.Map, field string) crypt.Key {
 	t.Helper()
 	ct, _ := s.Bytes(field)
 	text, err := crypt.Decrypt(n.key, n.enc, ct)
-	must(t, err)
+	check.Must(t, err)
 	k, err := crypt.ParseKey(string(text))
-	must(t, err)
+	check.Must(t, err)
 	return k
 }
 
 func (n *minion) tok(t testing.TB) []byte {
 	t.Helper()
 	b, err := crypt.X931Sign(n.key, []byte("salt"))
-	must(t, err)
+	check.Must(t, err)
 	return b
 }

@@ -8,6 +8,7 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/internal/auth"
 	"saltern/master/keys"
+	"saltern/test/check"
 )
 
 // TestProcessOfASignIn: a minion that signs in again is known to be the same process by its
@@ -24,13 +25,13 @@ func TestProcessOfASignIn(t *testing.T) {
 		return refuse
 	}}})
 
-	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min6")
 	signIn := func(token string) any {
 		load := n.load(t)
 		if token != "" {
 			ct, err := crypt.Encrypt(n.masterKey, n.enc, []byte(token))
-			must(t, err)
+			check.Must(t, err)
 			load.Set("token", ct)
 		}
 		return m.SignIn(context.Background(), load, 3, peer)
@@ -38,7 +39,7 @@ func TestProcessOfASignIn(t *testing.T) {
 
 	token := func() string {
 		k, err := crypt.NewKey(nil)
-		must(t, err)
+		check.Must(t, err)
 		return k.String()
 	}
 

@@ -18,12 +18,13 @@ import (
 	"saltern/master/keys"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 func next(t testing.TB, s *auth.Secrets) (string, int64) {
 	t.Helper()
 	k, n, err := s.NextPublish()
-	must(t, err)
+	check.Must(t, err)
 	return k.String(), n
 }
 
@@ -32,7 +33,7 @@ func next(t testing.TB, s *auth.Secrets) (string, int64) {
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	m := newMaster(t, options{dir: dir})
-	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min6")
 	n.signIn(t, m)
 	blob := n.session.Seal([]byte{0xc0}, "")
@@ -64,15 +65,15 @@ func TestRestart(t *testing.T) {
 	}
 
 	// A file that others may read is not a secret.
-	must(t, os.Chmod(filepath.Join(dir, ".session_seed"), 0o644))
+	check.Must(t, os.Chmod(filepath.Join(dir, ".session_seed"), 0o644))
 	id, err := auth.NewIdentity(private(t, "masterA"))
-	must(t, err)
+	check.Must(t, err)
 	if _, err := auth.OpenSecrets(auth.SecretsConfig{Identity: id, CacheDir: dir}); err == nil {
 		t.Error("a readable seed was taken")
 	}
 
-	must(t, os.Chmod(filepath.Join(dir, ".session_seed"), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, ".session_seed"), []byte("short"), 0o600))
+	check.Must(t, os.Chmod(filepath.Join(dir, ".session_seed"), 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(dir, ".session_seed"), []byte("short"), 0o600))
 	if _, err := auth.OpenSecrets(auth.SecretsConfig{
 		Identity: id,
 		CacheDir: dir,
@@ -84,7 +85,7 @@ func TestRestart(t *testing.T) {
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()
 	m := newMaster(t, options{dir: dir})
-	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min6")
 	n.signIn(t, m)
 	key, _ := next(t, m.secrets)
@@ -114,8 +115,8 @@ func TestRotation(t *testing.T) {
 	}
 
 	due(false)
-	must(t, auth.RequestRotation(dir, "m1_master"))
-	must(t, auth.RequestRotation(dir, "m1_master"))
+	check.Must(t, auth.RequestRotation(dir, "m1_master"))
+	check.Must(t, auth.RequestRotation(dir, "m1_master"))
 	st, err := os.Stat(filepath.Join(dir, ".dfn"))
 	if err != nil || st.Mode() != 0o400 {
 		t.Errorf("drop file %v, %v", st.Mode(), err)
@@ -140,13 +141,13 @@ func TestRotation(t *testing.T) {
 		{"m1_master", 0o666, false},
 	} {
 		_ = os.Remove(drop)
-		must(t, os.WriteFile(drop, []byte(c.content), 0o600))
-		must(t, os.Chmod(drop, c.mode))
+		check.Must(t, os.WriteFile(drop, []byte(c.content), 0o600))
+		check.Must(t, os.Chmod(drop, c.mode))
 		due(c.want)
 	}
 
 	_ = os.Remove(drop)
-	must(t, os.Symlink("/etc/hostname", drop))
+	check.Must(t, os.Symlink("/etc/hostname", drop))
 	due(false)
 	_ = os.Remove(drop)
 	m.clock.add(24*time.Hour - time.Second)
@@ -155,7 +156,7 @@ func TestRotation(t *testing.T) {
 	due(true)
 
 	// A wish that came while the master was down is heard at the start.
-	must(t, auth.RequestRotation(dir, "m1_master"))
+	check.Must(t, auth.RequestRotation(dir, "m1_master"))
 	m2 := newMaster(t, options{dir: dir})
 	if m2.secrets.PublishKey().String() == key {
 		t.Error("the key was kept in spite of the drop file")
@@ -173,7 +174,7 @@ func TestRotation(t *testing.T) {
 func TestUnusablePublishKeyFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, text := range []string{"", "x", "a b c", strings.Repeat("A", 76) + " -1 0", "k 1"} {
-		must(t, os.WriteFile(filepath.Join(dir, ".publish_key"), []byte(text), 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(dir, ".publish_key"), []byte(text), 0o600))
 		m := newMaster(t, options{dir: dir})
 		if k, n := next(t, m.secrets); len(k) != crypt.KeyLen || n != 1 {
 			t.Errorf("%q: %d", text, n)
@@ -209,7 +210,7 @@ func TestSerialsUnderLoad(t *testing.T) {
 	}
 
 	for range 3 {
-		must(t, m.secrets.Rotate())
+		check.Must(t, m.secrets.Rotate())
 	}
 
 	wg.Wait()
@@ -220,11 +221,11 @@ func TestSerialsUnderLoad(t *testing.T) {
 func TestCluster(t *testing.T) {
 	shared := filepath.Join(t.TempDir(), "seed")
 	key, err := crypt.NewKey(nil)
-	must(t, err)
+	check.Must(t, err)
 	var masters [2]*master
 	for i := range masters {
 		masters[i] = newMaster(t, options{secrets: auth.SecretsConfig{SeedFile: shared, ClusterKey: key}})
-		must(t, masters[i].keys.Put("m", keys.Accepted, publicText(t, "min6")))
+		check.Must(t, masters[i].keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	}
 
 	a, b := masters[0], masters[1]
@@ -259,8 +260,8 @@ func TestCluster(t *testing.T) {
 	}
 
 	other, err := crypt.NewKey(nil)
-	must(t, err)
-	must(t, a.secrets.SetClusterKey(other))
+	check.Must(t, err)
+	check.Must(t, a.secrets.SetClusterKey(other))
 	n.signIn(t, a)
 
 	if n.aes.String() != other.String() {
@@ -276,15 +277,15 @@ func TestCluster(t *testing.T) {
 func TestSeedRace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seed")
 	id, err := auth.NewIdentity(private(t, "masterA"))
-	must(t, err)
+	check.Must(t, err)
 	dirs := make([]string, 8)
 	for i := range dirs {
 		dirs[i] = t.TempDir()
 	}
 
 	store, err := keys.Open(t.TempDir(), keys.Config{Create: true})
-	must(t, err)
-	must(t, store.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, err)
+	check.Must(t, store.Put("m", keys.Accepted, publicText(t, "min6")))
 	sessions := make([]string, len(dirs))
 	var wg sync.WaitGroup
 	for i, dir := range dirs {
@@ -317,7 +318,7 @@ func TestSeedRace(t *testing.T) {
 
 func TestPubkeySignature(t *testing.T) {
 	signer, err := auth.NewIdentity(private(t, "master_sign"))
-	must(t, err)
+	check.Must(t, err)
 	m := newMaster(t,
 		options{
 			secrets:  auth.SecretsConfig{Signer: &signer, PubkeySignature: "  c2lnbmF0dXJl\n"},
@@ -338,9 +339,9 @@ func TestPubkeySignature(t *testing.T) {
 func TestOpenMaster(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	a, err := auth.OpenMaster(dir, "m1_master", "pass", 2048)
-	must(t, err)
+	check.Must(t, err)
 	b, err := auth.OpenMaster(dir, "m1_master", "pass", 2048)
-	must(t, err)
+	check.Must(t, err)
 
 	if !a.Key.Equal(b.Key) || a.Public != b.Public || strings.HasSuffix(a.Public, "\n") {
 		t.Error("another key after a restart")
@@ -365,9 +366,9 @@ func TestOpenMaster(t *testing.T) {
 
 	// The files of an older release.
 	old := t.TempDir()
-	must(t, crypt.SavePrivate(filepath.Join(old, "master.pem"), a.Key, ""))
+	check.Must(t, crypt.SavePrivate(filepath.Join(old, "master.pem"), a.Key, ""))
 	text := strings.ReplaceAll(a.Public, "\n", "\r\n") + "\r\n"
-	must(t, os.WriteFile(filepath.Join(old, "master.pub"), []byte(text), 0o644))
+	check.Must(t, os.WriteFile(filepath.Join(old, "master.pub"), []byte(text), 0o644))
 	c, err := auth.OpenMaster(old, "m1", "", 2048)
 	if err != nil || !c.Key.Equal(a.Key) || c.Public != a.Public {
 		t.Errorf("%v", err)
@@ -384,13 +385,13 @@ func TestOpenMaster(t *testing.T) {
 	}
 
 	// The public file of another key is not believed.
-	must(t, os.WriteFile(filepath.Join(old, "master.pub"), []byte(publicText(t, "min6")), 0o644))
+	check.Must(t, os.WriteFile(filepath.Join(old, "master.pub"), []byte(publicText(t, "min6")), 0o644))
 	if d, err := auth.LoadIdentity(old, "master", ""); err != nil || d.Public != a.Public {
 		t.Error("a foreign public key is sent", err)
 	}
 
 	s, err := auth.OpenSigner(dir, "master_sign", "", 2048)
-	must(t, err)
+	check.Must(t, err)
 	if s2, err := auth.OpenSigner(dir, "master_sign", "", 2048); err != nil || !s2.Key.Equal(s.Key) {
 		t.Error("another signing key", err)
 	}
@@ -399,7 +400,7 @@ func TestOpenMaster(t *testing.T) {
 // The public operation is done once per token, not once per request.
 func TestTokenMemory(t *testing.T) {
 	m := newMaster(t, options{})
-	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min6")
 	tok := n.tok(t)
 	for range 100 {
@@ -430,7 +431,7 @@ func TestTokenMemory(t *testing.T) {
 	}
 
 	other, err := crypt.X931Sign(n.key, []byte("pepper"))
-	must(t, err)
+	check.Must(t, err)
 	if m.VerifyToken("m", other) {
 		t.Error("another text was taken")
 	}
@@ -443,23 +444,23 @@ func TestTokenMemory(t *testing.T) {
 
 func TestPrivateReply(t *testing.T) {
 	m := newMaster(t, options{})
-	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min6")
 	algorithms := auth.Algorithms{Encryption: crypt.OAEPSHA224, Signing: crypt.PKCS1SHA224}
 	private, err := m.Private("m", algorithms, "n1", value.NewMap("role", "web"))
-	must(t, err)
+	check.Must(t, err)
 	wrapped, _ := private.Bytes("key")
 	text, err := crypt.Decrypt(n.key, crypt.OAEPSHA224, wrapped)
-	must(t, err)
+	check.Must(t, err)
 	key, err := crypt.ParseKey(string(text))
-	must(t, err)
+	check.Must(t, err)
 	sealed, _ := private.Bytes("pillar")
 	packed, err := key.Open(sealed)
-	must(t, err)
+	check.Must(t, err)
 	signed := unpacked(t, packed)
 	data, _ := signed.Bytes("data")
 	sig, _ := signed.Bytes("sig")
-	must(t, crypt.Verify(n.masterKey, crypt.PKCS1SHA224, data, sig))
+	check.Must(t, crypt.Verify(n.masterKey, crypt.PKCS1SHA224, data, sig))
 	inner := unpacked(t, data)
 	if again, _ := inner.Bytes("key"); !bytes.Equal(again, wrapped) || inner.Str("nonce") != "n1" ||
 		inner.Map("pillar").Str("role") != "web" {
@@ -480,7 +481,7 @@ func TestPrivateReply(t *testing.T) {
 func unpacked(t *testing.T, b []byte) *value.Map {
 	t.Helper()
 	v, err := msgpack.Decode(b, msgpack.DefaultLimits)
-	must(t, err)
+	check.Must(t, err)
 	m, ok := v.(*value.Map)
 	if !ok {
 		t.Fatalf("%T", v)
@@ -504,7 +505,7 @@ func hangingDisk(t *testing.T, st keys.State) {
 		store:    keys.Config{PendingPerKey: 100}, // all have the same key
 	})
 
-	must(t, m.keys.Put("good", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, m.keys.Put("good", keys.Accepted, publicText(t, "min6")))
 	before := m.keys.Count(st)
 	hang := make(chan struct{})
 	m.keys.OnChange(func(keys.Change) { <-hang })
@@ -540,7 +541,7 @@ func hangingDisk(t *testing.T, st keys.State) {
 	}
 
 	close(hang)
-	must(t, m.Close(context.Background()))
+	check.Must(t, m.Close(context.Background()))
 	if m.keys.Count(st) == before {
 		t.Error("what was under way is lost")
 	}
@@ -586,7 +587,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 
 	id, err := auth.NewIdentity(private(t, "masterA"))
-	must(t, err)
+	check.Must(t, err)
 	if _, err := auth.OpenSecrets(auth.SecretsConfig{
 		Identity:         id,
 		CacheDir:         t.TempDir(),

@@ -12,6 +12,7 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/internal/auth"
 	"saltern/master/keys"
+	"saltern/test/check"
 )
 
 // In a cluster with Salt's masters the session keys are their files: what
@@ -22,17 +23,17 @@ func TestSessionFilesOfSalt(t *testing.T) {
 		return newMaster(t, options{secrets: auth.SecretsConfig{SessionDir: dir, PublishSession: time.Hour}})
 	}
 	a, b := open(), open()
-	touch := func(name string) { must(t, os.Chtimes(filepath.Join(dir, name), time.Time{}, a.clock.now())) }
+	touch := func(name string) { check.Must(t, os.Chtimes(filepath.Join(dir, name), time.Time{}, a.clock.now())) }
 	theirs, err := crypt.NewKey(nil)
-	must(t, err)
+	check.Must(t, err)
 
 	for _, m := range []*master{a, b} {
-		must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
-		must(t, m.keys.Put("other", keys.Accepted, publicText(t, "min7")))
+		check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+		check.Must(t, m.keys.Put("other", keys.Accepted, publicText(t, "min7")))
 	}
 
 	// A Salt master has signed the minion in.
-	must(t, os.WriteFile(filepath.Join(dir, "m"), []byte(theirs.String()), 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(dir, "m"), []byte(theirs.String()), 0o600))
 	touch("m")
 	if _, _, err := a.OpenRequest("m", theirs.Seal([]byte{0xc0}, "")); err != nil {
 		t.Errorf("the session of a Salt master: %v", err)
@@ -60,8 +61,8 @@ func TestSessionFilesOfSalt(t *testing.T) {
 
 	// Another master rotates: the old key is out at once.
 	next, err := crypt.NewKey(nil)
-	must(t, err)
-	must(t, durable.Replace(filepath.Join(dir, "m"), []byte(next.String()), 0o600))
+	check.Must(t, err)
+	check.Must(t, durable.Replace(filepath.Join(dir, "m"), []byte(next.String()), 0o600))
 	touch("m")
 
 	if _, _, err := a.OpenRequest("m", theirs.Seal([]byte{0xc0}, "")); err == nil {
@@ -80,7 +81,7 @@ func TestSessionFilesOfSalt(t *testing.T) {
 	}
 
 	// A deleted minion's session key goes with it.
-	must(t, a.keys.Delete("m"))
+	check.Must(t, a.keys.Delete("m"))
 	if _, err := os.Stat(filepath.Join(dir, "m")); !os.IsNotExist(err) {
 		t.Errorf("the session key of a deleted minion: %v", err)
 	}
@@ -90,23 +91,23 @@ func TestSessionFilesOfSalt(t *testing.T) {
 	}
 
 	// A removed master knew all of them.
-	must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32)))
+	check.Must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32)))
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
 		t.Errorf("left behind: %v, %v", names, err)
 	}
 
-	must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32)))
+	check.Must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32)))
 	o.signIn(t, a)
-	must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32))) // the same
+	check.Must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32))) // the same
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
 		t.Errorf("a session key is missing: %v, %v", names, err)
 	}
 
 	// A file that others may read is no secret.
-	must(t, os.Chmod(filepath.Join(dir, "other"), 0o644))
+	check.Must(t, os.Chmod(filepath.Join(dir, "other"), 0o644))
 	touch("other")
 	c := open()
-	must(t, c.keys.Put("other", keys.Accepted, publicText(t, "min7")))
+	check.Must(t, c.keys.Put("other", keys.Accepted, publicText(t, "min7")))
 
 	if _, _, err := c.OpenRequest("other", o.session.Seal([]byte{0xc0}, "")); err == nil {
 		t.Error("a readable file was used")
@@ -120,7 +121,7 @@ func TestSessionFilesAndDerivedKeys(t *testing.T) {
 	files := newMaster(t, options{secrets: auth.SecretsConfig{SessionDir: t.TempDir(), Seed: seed}})
 	derives := newMaster(t, options{secrets: auth.SecretsConfig{Seed: seed}})
 	for _, m := range []*master{files, derives} {
-		must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+		check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	}
 
 	n := newMinion(t, "m", "min6")
@@ -133,7 +134,7 @@ func TestSessionFilesAndDerivedKeys(t *testing.T) {
 	}
 
 	stranger, err := crypt.NewKey(nil)
-	must(t, err)
+	check.Must(t, err)
 	if _, _, err := files.OpenRequest("m", stranger.Seal([]byte{0xc0}, "")); !errors.Is(err, crypt.ErrOpen) {
 		t.Errorf("a key of nobody: %v", err)
 	}

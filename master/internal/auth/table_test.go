@@ -10,6 +10,7 @@ import (
 	"saltern/master/internal/auth"
 	"saltern/master/keys"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // The rules of a sign-in, in the order in which they count. before is the
@@ -17,12 +18,12 @@ import (
 func TestDecisions(t *testing.T) {
 	reject := func(t *testing.T, o *options, id string) {
 		o.autosign.AutorejectFile = filepath.Join(o.dir, "autoreject")
-		must(t, os.WriteFile(o.autosign.AutorejectFile, []byte(id+"\n"), 0o600))
+		check.Must(t, os.WriteFile(o.autosign.AutorejectFile, []byte(id+"\n"), 0o600))
 	}
 
 	sign := func(t *testing.T, o *options, id string) {
 		o.autosign.AutosignFile = filepath.Join(o.dir, "autosign")
-		must(t, os.WriteFile(o.autosign.AutosignFile, []byte(id+"\n"), 0o600))
+		check.Must(t, os.WriteFile(o.autosign.AutosignFile, []byte(id+"\n"), 0o600))
 	}
 
 	openMode := func(_ *testing.T, o *options, _ string) { o.auth.OpenMode = true }
@@ -104,7 +105,7 @@ func TestDecisions(t *testing.T) {
 			}
 
 			if c.before != keys.None {
-				must(t, m.keys.Put(c.id, c.before, onFile))
+				check.Must(t, m.keys.Put(c.id, c.before, onFile))
 			}
 
 			n := newMinion(t, c.id, "min6")
@@ -166,7 +167,7 @@ func TestOpenModeNeedsKey(t *testing.T) {
 func TestAlgorithms(t *testing.T) {
 	m := newMaster(t, options{})
 	n := newMinion(t, "m", "minsha")
-	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "minsha")))
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "minsha")))
 	n.enc = crypt.OAEPSHA224
 	n.sig = crypt.PKCS1SHA224
 	n.withToken = true
@@ -218,7 +219,7 @@ func TestOldVersions(t *testing.T) {
 		t.Error(p)
 	}
 
-	must(t, m.keys.Move("m", keys.Accepted))
+	check.Must(t, m.keys.Move("m", keys.Accepted))
 	p = m.SignIn(context.Background(), load, 1, peer).(*value.Map)
 	if _, signed := p.Get("load"); signed || p.Str("enc") != "pub" {
 		t.Error(p)
@@ -251,11 +252,11 @@ func TestClusterEvents(t *testing.T) {
 func TestAutosignGrains(t *testing.T) {
 	dir := t.TempDir()
 	grains := filepath.Join(dir, "grains")
-	must(t, os.Mkdir(grains, 0o700))
-	must(t, os.WriteFile(filepath.Join(grains, "role"), []byte("web\n"), 0o600))
-	must(t, os.WriteFile(filepath.Join(grains, "num"), []byte("42\n"), 0o600))
-	must(t, os.WriteFile(filepath.Join(grains, "flag"), []byte("True\n"), 0o600))
-	must(t, os.WriteFile(filepath.Join(grains, "none"), []byte("None\n"), 0o600))
+	check.Must(t, os.Mkdir(grains, 0o700))
+	check.Must(t, os.WriteFile(filepath.Join(grains, "role"), []byte("web\n"), 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(grains, "num"), []byte("42\n"), 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(grains, "flag"), []byte("True\n"), 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(grains, "none"), []byte("None\n"), 0o600))
 	m := newMaster(t,
 		options{
 			dir:      dir,

@@ -14,6 +14,7 @@ import (
 	"saltern/master/keys"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // Every captured sign-in is asked again; the answer must have the same fields
@@ -38,12 +39,12 @@ func TestCapturedSignIns(t *testing.T) {
 				// comparable.
 				var err error
 				o.secrets.ClusterKey, err = crypt.ParseKey(v.ExpectAES)
-				must(t, err)
+				check.Must(t, err)
 			}
 
 			if want.Str("pub_sig") != "" {
 				signer, err := auth.NewIdentity(private(t, "master_sign"))
-				must(t, err)
+				check.Must(t, err)
 				o.secrets.Signer = &signer
 			}
 
@@ -63,16 +64,16 @@ func TestCapturedSignIns(t *testing.T) {
 			gotLoad, _ := got.Bytes("load")
 			sig, _ := got.Bytes("sig")
 			key := private(t, "masterA")
-			must(t, crypt.Verify(&key.PublicKey, load.Str("sig_algo"), gotLoad, sig))
+			check.Must(t, crypt.Verify(&key.PublicKey, load.Str("sig_algo"), gotLoad, sig))
 			g := decode(t, gotLoad)
 			if !slices.Equal(g.Keys(), want.Keys()) {
 				t.Fatalf("fields %v, want %v", g.Keys(), want.Keys())
 			}
 
 			packed, err := msgpack.Marshal(got, msgpack.Raw)
-			must(t, err)
+			check.Must(t, err)
 			captured, err := msgpack.Marshal(reply, msgpack.Raw)
-			must(t, err)
+			check.Must(t, err)
 
 			if len(packed) != len(captured) {
 				t.Errorf("%d bytes, captured %d", len(packed), len(captured))
@@ -111,12 +112,12 @@ func prepare(t *testing.T, m *master, v vector, load *value.Map) {
 	id, pub := load.Str("id"), load.Str("pub")
 	switch name := strings.TrimPrefix(v.File, "auth_"); {
 	case strings.HasPrefix(name, "rejected"):
-		must(t, m.keys.Put(id, keys.Rejected, pub))
+		check.Must(t, m.keys.Put(id, keys.Rejected, pub))
 	case strings.HasPrefix(name, "denied"):
-		must(t, m.keys.Put(id, keys.Accepted, publicText(t, "min6")))
+		check.Must(t, m.keys.Put(id, keys.Accepted, publicText(t, "min6")))
 	case strings.HasPrefix(name, "pending"), strings.HasPrefix(name, "full"):
 	default:
-		must(t, m.keys.Put(id, keys.Accepted, pub))
+		check.Must(t, m.keys.Put(id, keys.Accepted, pub))
 	}
 }
 
@@ -159,9 +160,9 @@ func TestCapturedEvent(t *testing.T) {
 
 	want.Delete("_stamp") // the bus adds it
 	a, err := msgpack.Marshal(got, msgpack.Modern)
-	must(t, err)
+	check.Must(t, err)
 	w, err := msgpack.Marshal(want, msgpack.Modern)
-	must(t, err)
+	check.Must(t, err)
 
 	if !bytes.Equal(a, w) {
 		t.Errorf("event %q, captured %q", a, w)

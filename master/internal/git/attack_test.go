@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/test/check"
 	"saltern/test/gitrepo"
 )
 
@@ -71,7 +72,7 @@ func TestAttack35Remotes(t *testing.T) {
 // TestAttack35Secrets: no password on a command line, and it is for its host alone.
 func TestAttack35Secrets(t *testing.T) {
 	r := Remote{URL: "https://u:TOP%3BSECRET@h.example.com/x"}
-	must(t, r.normalize())
+	check.Must(t, r.normalize())
 	argv, env := r.remoteCommand("/x", "", "")
 	if strings.Contains(fmt.Sprint(argv, r.Shown()), "SECRET") ||
 		!slices.Contains(env, "SALTERN_GIT_PASSWORD=TOP;SECRET") || !slices.Contains(env, "GIT_ALLOW_PROTOCOL=https") {
@@ -98,18 +99,18 @@ func TestAttack35Hooks(t *testing.T) {
 	r := add(t, open(t, t.TempDir(), Limits{}), Remote{URL: up.URL()})
 	fetch(t, r)
 	script := []byte("#!/bin/sh\ntouch " + mark + "\n")
-	must(t, os.MkdirAll(filepath.Join(r.bareDir(), "hooks"), 0o700))
+	check.Must(t, os.MkdirAll(filepath.Join(r.bareDir(), "hooks"), 0o700))
 
 	for _, hook := range []string{"reference-transaction", "post-checkout", "post-update", "pre-auto-gc",
 		"fsmonitor-watchman"} {
-		must(t, os.WriteFile(filepath.Join(r.bareDir(), "hooks", hook), script, 0o700))
+		check.Must(t, os.WriteFile(filepath.Join(r.bareDir(), "hooks", hook), script, 0o700))
 	}
 
 	up.Commit("master", "f", "two")
 	fetch(t, r)
 	ref, _ := r.Snapshot().Branch("master")
 	work, err := r.Checkout(t.Context(), ref.Tree)
-	must(t, err)
+	check.Must(t, err)
 
 	if b, err := os.ReadFile(filepath.Join(work, "f")); string(b) != "two" {
 		t.Error(string(b), err)
@@ -131,7 +132,7 @@ func hostile(t *testing.T, up *gitrepo.Repo, entries ...string) string {
 	var b bytes.Buffer
 	for e := range slices.Chunk(entries, 3) {
 		id, err := hex.DecodeString(e[2])
-		must(t, err)
+		check.Must(t, err)
 		fmt.Fprintf(&b, "%s %s\x00%s", e[0], e[1], id)
 	}
 	return up.Input(b.Bytes(), "hash-object", "-t", "tree", "-w", "--stdin", "--literally")
@@ -140,7 +141,7 @@ func hostile(t *testing.T, up *gitrepo.Repo, entries ...string) string {
 // TestAttack35Names: names and links in a tree lead nowhere else.
 func TestAttack35Names(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "secret"), []byte("SECRET"), 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(dir, "secret"), []byte("SECRET"), 0o600))
 	up := gitrepo.New(t, dir, "a")
 	up.Commit("master", "f", "one")
 	blob := up.Git("rev-parse", "master:f")
@@ -154,7 +155,7 @@ func TestAttack35Names(t *testing.T) {
 	r := add(t, open(t, t.TempDir(), Limits{}), Remote{URL: up.URL()})
 	fetch(t, r)
 	var seen []string
-	must(t, r.Walk(t.Context(), root, func(i Item) error { seen = append(seen, i.Path); return nil }))
+	check.Must(t, r.Walk(t.Context(), root, func(i Item) error { seen = append(seen, i.Path); return nil }))
 
 	if want := []string{"abs", "d", "d/back", "d/g", "d/up", "dir", "etc", "f", "loop", "ok", "old", "out",
 		"outer"}; !slices.Equal(seen, want) {
@@ -189,9 +190,9 @@ func TestAttack35Names(t *testing.T) {
 	}
 
 	work, err := r.Checkout(t.Context(), root)
-	must(t, err)
-	must(t, filepath.WalkDir(work, func(p string, e os.DirEntry, err error) error {
-		must(t, err)
+	check.Must(t, err)
+	check.Must(t, filepath.WalkDir(work, func(p string, e os.DirEntry, err error) error {
+		check.Must(t, err)
 		if real, err := filepath.EvalSymlinks(p); err == nil && real != work && !strings.HasPrefix(real, work+"/") {
 			t.Errorf("%s leads to %s", p, real)
 		}
@@ -250,7 +251,7 @@ func TestAttack35Local(t *testing.T) {
 	up := gitrepo.New(t, dir, "a")
 	up.Commit("master", "f", "one")
 	r := Remote{URL: "https://h/x"}
-	must(t, r.normalize())
+	check.Must(t, r.normalize())
 	argv, env := r.remoteCommand("", "", "")
 	for _, url := range []string{"ext::sh -c touch% " + dir + "/mark", up.URL(), "http://127.0.0.1:1/x",
 		"git://127.0.0.1:1/x", "ssh://h/x"} {
@@ -271,7 +272,7 @@ func TestAttack35Checkouts(t *testing.T) {
 		Now:    func() time.Time { return now },
 	})
 
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(s.Close)
 	for i := range 30 {
 		up.Commit(fmt.Sprintf("b%d", i), "f", fmt.Sprint(i), "g", "x")
@@ -300,7 +301,7 @@ func TestAttack35Checkouts(t *testing.T) {
 
 	now = now.Add(keepTreeFor - time.Second)
 	first, err := out(0)
-	must(t, err)
+	check.Must(t, err)
 	now = now.Add(2 * time.Second)
 
 	for i := range 7 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"saltern/test/check"
 	"saltern/test/gitrepo"
 )
 
@@ -43,7 +44,7 @@ func BenchmarkFetch(b *testing.B) {
 
 	list := func(branch string) (n int) {
 		ref, _ := r.Snapshot().Branch(branch)
-		must(b, r.Walk(b.Context(), ref.Tree, func(Item) error { n++; return nil }))
+		check.Must(b, r.Walk(b.Context(), ref.Tree, func(Item) error { n++; return nil }))
 		return n
 	}
 
@@ -88,9 +89,9 @@ func read(b *testing.B, r *Repository, i int) {
 		b.Fatal(i, ok, err)
 	}
 	f, err := r.Open(b.Context(), e.ID)
-	must(b, err)
+	check.Must(b, err)
 	if n, err := io.Copy(io.Discard, f); err != nil || n < 2000 {
 		b.Fatal(n, err)
 	}
-	must(b, f.Close())
+	check.Must(b, f.Close())
 }

@@ -16,20 +16,14 @@ import (
 	"time"
 
 	"saltern/test/await"
+	"saltern/test/check"
 	"saltern/test/gitrepo"
 )
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func open(t testing.TB, dir string, limits Limits) *Store {
 	t.Helper()
 	s, err := Open(Config{Dir: dir, Limits: limits, Log: slog.New(slog.DiscardHandler)})
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -40,10 +34,10 @@ func add(t testing.TB, s *Store, r Remote, expect ...string) *Repository {
 	for _, old := range s.Repositories() {
 		set := old.settings.Load()
 		_, err := b.Add(t.Context(), set.Remote, set.expect...)
-		must(t, err)
+		check.Must(t, err)
 	}
 	repo, err := b.Add(t.Context(), r, expect...)
-	must(t, err)
+	check.Must(t, err)
 	b.Commit()
 	return repo
 }
@@ -51,7 +45,7 @@ func add(t testing.TB, s *Store, r Remote, expect ...string) *Repository {
 func fetch(t testing.TB, r *Repository) bool {
 	t.Helper()
 	changed, err := r.Fetch(t.Context())
-	must(t, err)
+	check.Must(t, err)
 	return changed
 }
 
@@ -64,17 +58,17 @@ func text(t testing.TB, r *Repository, s *Snapshot, branch, path string) string 
 	}
 
 	f, ok, err := r.Find(t.Context(), ref.Tree, path)
-	must(t, err)
+	check.Must(t, err)
 	if !ok {
 		return ""
 	}
 
 	h, err := r.Open(t.Context(), f.ID)
-	must(t, err)
+	check.Must(t, err)
 	defer h.Close()
 
 	b, err := io.ReadAll(h)
-	must(t, err)
+	check.Must(t, err)
 	return string(b)
 }
 
@@ -195,7 +189,7 @@ func TestLeftBehind(t *testing.T) {
 		"refs/remotes/origin/master.lock", "refs/remotes/origin/new.lock", "objects/pack/tmp_pack_x",
 		"objects/pack/tmp_idx_x"}
 	for _, name := range left {
-		must(t, os.WriteFile(filepath.Join(r.bareDir(), name), []byte("x"), 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(r.bareDir(), name), []byte("x"), 0o600))
 	}
 
 	fetch(t, r)
@@ -213,7 +207,7 @@ func TestLeftBehind(t *testing.T) {
 	packs, _ := filepath.Glob(filepath.Join(r.bareDir(), "objects/pack/*"))
 	s.Close()
 	for _, p := range packs {
-		must(t, os.Remove(p))
+		check.Must(t, os.Remove(p))
 	}
 
 	s = open(t, own, Limits{})
@@ -351,7 +345,7 @@ func TestKilled(t *testing.T) {
 		r := add(t, s, Remote{URL: os.Getenv("SALTERN_TEST_GIT_URL")})
 		for {
 			_, err := r.Fetch(t.Context())
-			must(t, err)
+			check.Must(t, err)
 		}
 	}
 
@@ -369,10 +363,10 @@ func TestKilled(t *testing.T) {
 	for n := range 12 {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
 		cmd.Env = append(os.Environ(), "SALTERN_TEST_GIT_DIR="+own, "SALTERN_TEST_GIT_URL="+url+"a")
-		must(t, cmd.Start())
+		check.Must(t, cmd.Start())
 		up.Commit("master", append(noise(n), "n", fmt.Sprint(n))...)
 		time.Sleep(time.Duration(40+n*35) * time.Millisecond) // anywhere in a fetch
-		must(t, cmd.Process.Kill())
+		check.Must(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 	}
 
@@ -380,7 +374,7 @@ func TestKilled(t *testing.T) {
 	r := add(t, s, Remote{URL: url + "a"})
 	if snap := r.Snapshot(); snap != nil {
 		ref, _ := snap.Branch("master")
-		must(t, r.Walk(t.Context(), ref.Tree, func(i Item) error {
+		check.Must(t, r.Walk(t.Context(), ref.Tree, func(i Item) error {
 			if i.Dir {
 				return nil
 			}
@@ -423,7 +417,7 @@ func TestLacking(t *testing.T) {
 		r.reader.close()
 		packs, _ := filepath.Glob(filepath.Join(r.bareDir(), "objects/pack/*"))
 		for _, p := range packs {
-			must(t, os.Remove(p))
+			check.Must(t, os.Remove(p))
 		}
 
 		r.store.trees.clear()
@@ -459,8 +453,8 @@ func TestOrphans(t *testing.T) {
 		cmd := exec.Command("git", "--no-pager", "--git-dir="+dir, "hash-object", "--stdin")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		_, err := cmd.StdinPipe() // it waits for the end of its input
-		must(t, err)
-		must(t, cmd.Start())
+		check.Must(t, err)
+		check.Must(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 		return cmd
 	}
@@ -513,7 +507,7 @@ func TestFaultOf(t *testing.T) {
 // other waiting.
 func TestSilent(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(t, err)
+	check.Must(t, err)
 	defer ln.Close()
 
 	s := open(t, t.TempDir(), Limits{List: 500 * time.Millisecond})

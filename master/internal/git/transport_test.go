@@ -23,6 +23,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
+	"saltern/test/check"
 	"saltern/test/gitrepo"
 )
 
@@ -59,7 +60,7 @@ func TestHTTPS(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	ca := filepath.Join(home, "ca.pem")
-	must(t,
+	check.Must(t,
 		os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
 	const secret = "TOP SECRET:%'\"$(id)"
 	trust := func(on bool) {
@@ -67,7 +68,7 @@ func TestHTTPS(t *testing.T) {
 		if on {
 			text = "[http]\n sslCAInfo = " + ca + "\n"
 		}
-		must(t, os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(text), 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(text), 0o600))
 	}
 
 	with := strings.Replace(server.URL, "https://", "https://"+url.UserPassword("anna", secret).String()+"@", 1) + "/a"
@@ -135,9 +136,9 @@ func TestAttack35Redirect(t *testing.T) {
 // sshServer serves repositories by ssh to one key.
 func sshServer(t *testing.T, dir string, may ssh.PublicKey) (address string, host ssh.PublicKey) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
-	must(t, err)
+	check.Must(t, err)
 	signer, err := ssh.NewSignerFromKey(key)
-	must(t, err)
+	check.Must(t, err)
 	conf := &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions, error) {
 		if string(k.Marshal()) != string(may.Marshal()) {
 			return nil, fmt.Errorf("no")
@@ -147,7 +148,7 @@ func sshServer(t *testing.T, dir string, may ssh.PublicKey) (address string, hos
 
 	conf.AddHostKey(signer)
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { ln.Close() })
 	go func() {
 		for {
@@ -223,13 +224,13 @@ func TestSSH(t *testing.T) {
 	up := gitrepo.New(t, dir, "a")
 	up.Commit("master", "f", "one")
 	_, private, err := ed25519.GenerateKey(rand.Reader)
-	must(t, err)
+	check.Must(t, err)
 	public, err := ssh.NewPublicKey(private.Public())
-	must(t, err)
+	check.Must(t, err)
 	write := func(name string, block *pem.Block, err error) string {
-		must(t, err)
+		check.Must(t, err)
 		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
+		check.Must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 		return path
 	}
 
@@ -238,13 +239,13 @@ func TestSSH(t *testing.T) {
 	sealed, err := ssh.MarshalPrivateKeyWithPassphrase(private, "", []byte("SECRET"))
 	closed := write("sealed", sealed, err)
 	_, stranger, err := ed25519.GenerateKey(rand.Reader)
-	must(t, err)
+	check.Must(t, err)
 	strange, err := ssh.MarshalPrivateKey(stranger, "")
 	wrong := write("wrong", strange, err)
 	address, host := sshServer(t, dir, public)
 	other, _ := sshServer(t, dir, public)
 	known := filepath.Join(dir, "known hosts")
-	must(t,
+	check.Must(t,
 		os.WriteFile(known,
 			[]byte(knownhosts.Line([]string{knownhosts.Normalize(address), knownhosts.Normalize(other)}, host)+"\n"),
 			0o600))
@@ -266,7 +267,7 @@ func TestSSH(t *testing.T) {
 		{"no answer", "127.0.0.1:1", known, Remote{PrivKey: open1}, Unreachable},
 	} {
 		s, err := Open(Config{Dir: t.TempDir(), KnownHosts: c.known})
-		must(t, err)
+		check.Must(t, err)
 		c.remote.URL = "ssh://git@" + c.address + "/a"
 		r := add(t, s, c.remote)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

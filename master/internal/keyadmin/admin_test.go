@@ -15,14 +15,8 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/keys"
 	"saltern/master/value"
+	"saltern/test/check"
 )
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // ring is a Ring whose effects are recorded.
 type ring struct {
@@ -38,9 +32,9 @@ type ring struct {
 func pem(t testing.TB, name string) string {
 	t.Helper()
 	k, err := crypt.LoadPrivate(filepath.Join("../../testdata/wire/keys", name+"_TESTONLY.pem"), "")
-	must(t, err)
+	check.Must(t, err)
 	text, err := crypt.PublicPEM(&k.PublicKey)
-	must(t, err)
+	check.Must(t, err)
 	return text
 }
 
@@ -50,7 +44,7 @@ func newRing(t *testing.T) *ring {
 	t.Helper()
 	r := &ring{t: t, dir: t.TempDir()}
 	store, err := keys.Open(r.dir, keys.Config{Create: true})
-	must(t, err)
+	check.Must(t, err)
 
 	for id, st := range map[string]keys.State{
 		"a1":   keys.Accepted,
@@ -60,12 +54,12 @@ func newRing(t *testing.T) *ring {
 		"r1":   keys.Rejected,
 		"d1":   keys.Accepted,
 	} {
-		must(t, store.Put(id, st, pem(t, "min6")))
+		check.Must(t, store.Put(id, st, pem(t, "min6")))
 	}
 
-	must(t, store.Deny("d1", pem(t, "min7")))
+	check.Must(t, store.Deny("d1", pem(t, "min7")))
 	for _, n := range []string{"master.pem", "master.pub", "Alpha.pub", "notes.txt"} {
-		must(t, os.WriteFile(filepath.Join(r.dir, n), []byte("-----BEGIN X-----\n"+n+"\n-----END X-----\n"), 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(r.dir, n), []byte("-----BEGIN X-----\n"+n+"\n-----END X-----\n"), 0o600))
 	}
 
 	r.Ring = &Ring{
@@ -136,7 +130,7 @@ const start = "minions_pre=p1,p2 minions_rejected=r1 minions=a1,d1,Web2 minions_
 func TestList(t *testing.T) {
 	r := newRing(t)
 	for _, link := range []string{"link.pem", "link.pub"} { // as Salt 3008 makes of master.pem
-		must(t, os.Symlink("master"+filepath.Ext(link), filepath.Join(r.Dir, link)))
+		check.Must(t, os.Symlink("master"+filepath.Ext(link), filepath.Join(r.Dir, link)))
 	}
 
 	if got := show(r.List()); got != start {
@@ -144,7 +138,7 @@ func TestList(t *testing.T) {
 	}
 
 	all, err := r.All()
-	must(t, err)
+	check.Must(t, err)
 	if got := show(all); got != start+" local=Alpha.pub,master.pem,master.pub" {
 		t.Errorf("all: %s", got)
 	}
@@ -267,7 +261,7 @@ func TestChanges(t *testing.T) {
 			}
 
 			// The folders say the same as the store.
-			must(t, r.Store.Rescan())
+			check.Must(t, r.Store.Rescan())
 			if list := show(r.List()); list != c.list {
 				t.Errorf("after a scan %s", list)
 			}
@@ -290,13 +284,13 @@ func TestAttack18NoKeyIsAccepted(t *testing.T) {
 	}
 
 	priv, err := os.ReadFile("../../testdata/wire/keys/min8_TESTONLY.pem")
-	must(t, err)
+	check.Must(t, err)
 	bad["private"] = string(priv)
 	for id, text := range bad {
-		must(t, os.WriteFile(filepath.Join(r.dir, "minions_pre", id), []byte(text), 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(r.dir, "minions_pre", id), []byte(text), 0o600))
 	}
 
-	must(t, r.Store.Rescan())
+	check.Must(t, r.Store.Rescan())
 	_, err = r.Accept(Selection{Match: "*"}, false, false)
 	if !errors.Is(err, errInvalid) {
 		t.Errorf("error %v", err)
@@ -333,7 +327,7 @@ func TestFailuresAreReported(t *testing.T) {
 		t.Errorf("reject: %v", err)
 	}
 
-	must(t, os.RemoveAll(r.dir))
+	check.Must(t, os.RemoveAll(r.dir))
 	if _, err := r.All(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("all: %v", err)
 	}
@@ -342,7 +336,7 @@ func TestFailuresAreReported(t *testing.T) {
 func TestTextAndFinger(t *testing.T) {
 	r := newRing(t)
 	text, err := r.Text("*1")
-	must(t, err)
+	check.Must(t, err)
 	if got := show(text); got != "minions_pre=p1 minions_rejected=r1 minions=a1,d1 minions_denied=d1" {
 		t.Errorf("text of %s", got)
 	}
@@ -358,7 +352,7 @@ func TestTextAndFinger(t *testing.T) {
 	s256, m5 := sha256.Sum256([]byte(joined)), md5.Sum([]byte(joined))
 	for hash, sum := range map[string][]byte{"": s256[:], "sha256": s256[:], "md5": m5[:]} {
 		f, err := r.Finger("a1", hash)
-		must(t, err)
+		check.Must(t, err)
 		pairs := slices.Collect(slices.Chunk([]byte(hex.EncodeToString(sum)), 2))
 		var want []string
 		for _, p := range pairs {
@@ -371,13 +365,13 @@ func TestTextAndFinger(t *testing.T) {
 	}
 
 	f, err := r.Finger("*", "")
-	must(t, err)
+	check.Must(t, err)
 	if f.Map("minions").Str("d1") == f.Map("minions_denied").Str("d1") {
 		t.Error("the denied key has the fingerprint of the accepted one")
 	}
 
 	m, err := r.FingerMaster("")
-	must(t, err)
+	check.Must(t, err)
 	if got := show(m); got != "local=Alpha.pub,master.pem,master.pub" {
 		t.Errorf("master: %s", got)
 	}

@@ -14,6 +14,7 @@ import (
 	"saltern/master/jobs"
 	"saltern/master/target"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // launcher makes one above a job cache on the disk, whose jobs go to nobody.
@@ -27,11 +28,11 @@ func launcherOn(t *testing.T, folder string) *Launcher {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	cache, err := jobs.Open(jobs.Config{Dir: folder}, log)
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		must(t, cache.Close(ctx))
+		check.Must(t, cache.Close(ctx))
 	})
 
 	return New(Config{
@@ -59,9 +60,9 @@ func plain(user, fun, jid string) *value.Map {
 func (l *Launcher) begin(t *testing.T, user, fun, jid string, limited bool) error {
 	t.Helper()
 	j, err := l.New(t.Context(), plain(user, fun, jid))
-	must(t, err)
+	check.Must(t, err)
 	if limited {
-		must(t,
+		check.Must(t,
 			l.Permit(target.NewEffort(t.Context()), j,
 				Caller{User: user, Account: "ldap/" + user, Permissions: []any{".*"}}))
 	}
@@ -71,7 +72,7 @@ func (l *Launcher) begin(t *testing.T, user, fun, jid string, limited bool) erro
 func (l *Launcher) kept(t *testing.T, jid string) string {
 	t.Helper()
 	load, err := l.cfg.Jobs.Load(t.Context(), jid)
-	must(t, err)
+	check.Must(t, err)
 	return load.Str("fun") + " of " + load.Str("user")
 }
 
@@ -91,11 +92,11 @@ func TestLearnKeepsTheHigherRank(t *testing.T) {
 	} {
 		t.Run(c.here+" here, "+c.there+" there", func(t *testing.T) {
 			l := launcher(t)
-			must(t, l.begin(t, c.here, "a.a", aJID, c.here != "root"))
+			check.Must(t, l.begin(t, c.here, "a.a", aJID, c.here != "root"))
 			event := plain(c.there, "b.b", aJID)
 			event.Update(value.NewMap(marks[c.there]...))
 			event.Set("minions", []string{"web1"})
-			must(t, l.Learn(t.Context(), aJID, event, func() error {
+			check.Must(t, l.Learn(t.Context(), aJID, event, func() error {
 				_, err := l.cfg.Jobs.Stage(t.Context(), aJID, event, []string{"web1"})
 				return err
 			}))
@@ -142,7 +143,7 @@ func TestClaimsOfManyAtOnce(t *testing.T) {
 // others ask for it all the time.
 func TestClaimThatIsRefused(t *testing.T) {
 	l := launcher(t)
-	must(t, l.begin(t, "alice", "a.a", aJID, true))
+	check.Must(t, l.begin(t, "alice", "a.a", aJID, true))
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 4 {
@@ -182,9 +183,9 @@ func TestIDOfABrokenLoad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cache := t.TempDir()
 			folder, err := jobs.Folder(cache, "", aJID)
-			must(t, err)
-			must(t, os.MkdirAll(folder, 0o700))
-			must(t, os.WriteFile(filepath.Join(folder, ".load.p"), []byte(text), 0o600))
+			check.Must(t, err)
+			check.Must(t, os.MkdirAll(folder, 0o700))
+			check.Must(t, os.WriteFile(filepath.Join(folder, ".load.p"), []byte(text), 0o600))
 			l := launcherOn(t, cache)
 			if l.begin(t, "bob", "a.a", aJID, true) == nil {
 				t.Error("bob has the id of a job that may be alice's")
@@ -206,12 +207,12 @@ func TestIDOfABrokenLoad(t *testing.T) {
 func TestNoCacheOfAnothersJob(t *testing.T) {
 	l := launcher(t)
 	l.cfg.Limits.Fields = []string{"nocache"}
-	must(t, l.begin(t, "root", "a.a", aJID, false))
+	check.Must(t, l.begin(t, "root", "a.a", aJID, false))
 	load := plain("alice", "b.b", aJID)
 	load.Set("kwargs", value.NewMap("nocache", true))
 	j, err := l.New(t.Context(), load)
-	must(t, err)
-	must(t, l.Permit(nil, j, Caller{User: "alice", Account: "ldap/alice", Permissions: []any{".*"}}))
+	check.Must(t, err)
+	check.Must(t, l.Permit(nil, j, Caller{User: "alice", Account: "ldap/alice", Permissions: []any{".*"}}))
 
 	if l.Start(t.Context(), j) == nil {
 		t.Error("alice has root's id")

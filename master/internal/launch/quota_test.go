@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"saltern/test/check"
 )
 
 var start = time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC)
@@ -85,12 +87,12 @@ func TestQuotaOfEarlierLives(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "quotas.json")
 	q := newQuota(1, time.Hour)
 	q.chargePeerJob("a", 3<<20, start) // what another master has let it have
-	must(t, q.chargeOrRefuse("b", 1000, start))
-	must(t, q.saveUsage(path, start))
+	check.Must(t, q.chargeOrRefuse("b", 1000, start))
+	check.Must(t, q.saveUsage(path, start))
 	again := func(after time.Duration) *quota {
 		t.Helper()
 		q := newQuota(1, time.Hour)
-		must(t, q.loadUsage(path, start.Add(after)))
+		check.Must(t, q.loadUsage(path, start.Add(after)))
 		return q
 	}
 
@@ -109,15 +111,15 @@ func TestQuotaOfEarlierLives(t *testing.T) {
 		t.Error("another account")
 	}
 
-	must(t, os.Remove(path))
-	must(t, q.saveUsage(path, start))
+	check.Must(t, os.Remove(path))
+	check.Must(t, q.saveUsage(path, start))
 	if _, err := os.Stat(path); err == nil {
 		t.Error("it is written without a change")
 	}
 
-	must(t, again(0).chargeOrRefuse("a", 1, start)) // no file: nothing was used
+	check.Must(t, again(0).chargeOrRefuse("a", 1, start)) // no file: nothing was used
 	for _, bad := range []string{"", "{", `{"used": {"a": "x"}}`, strings.Repeat(" ", maxQuotaFile+1)} {
-		must(t, os.WriteFile(path, []byte(bad), 0o600))
+		check.Must(t, os.WriteFile(path, []byte(bad), 0o600))
 		if err := newQuota(1, time.Hour).loadUsage(path, start); err == nil {
 			t.Errorf("%.20q is read", bad)
 		}
@@ -136,12 +138,5 @@ func TestQuotaForgetsWhoHasUsedLeast(t *testing.T) {
 	}
 	if q.chargeOrRefuse("full", 1, start) == nil {
 		t.Error("who has used up his quota was forgotten")
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

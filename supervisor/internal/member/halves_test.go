@@ -19,6 +19,7 @@ import (
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
+	"saltern/test/check"
 )
 
 // recordMaster keeps the masters' record in its file, as masters do.
@@ -97,11 +98,11 @@ func pair(t *testing.T, now func() time.Time) (members [2]*Member, masters [2]*r
 			cfg.Peering.Enabled = true
 
 			for _, d := range []string{cfg.NodeDir(), cfg.SharedPKIDir(), cfg.SharedNodesDir()} {
-				must(t, os.MkdirAll(d, 0o700))
+				check.Must(t, os.MkdirAll(d, 0o700))
 			}
 
 			id, err := nodeapi.LoadIdentity(cfg.NodeDir())
-			must(t, err)
+			check.Must(t, err)
 			n.Certificate, cfgs[i] = id.Hash, cfg
 		}
 
@@ -109,16 +110,16 @@ func pair(t *testing.T, now func() time.Time) (members [2]*Member, masters [2]*r
 	}
 
 	b, err := json.Marshal(table)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(cfgs[0].SharedNodesDir(), nodes.File), b, 0o600))
+	check.Must(t, err)
+	check.Must(t, os.WriteFile(filepath.Join(cfgs[0].SharedNodesDir(), nodes.File), b, 0o600))
 	var rec control.Record
 	for _, n := range table.Nodes {
 		rec.Members = append(rec.Members, control.RecordMaster{ID: n.Address, Pub: "pub " + n.Name, Own: true})
 	}
 
-	must(t, writeRecord(cfgs[0].ClusterRecord(), rec))
+	check.Must(t, writeRecord(cfgs[0].ClusterRecord(), rec))
 	for i, cfg := range cfgs {
-		must(t, os.WriteFile(filepath.Join(cfg.DataDir, nodes.File), b, 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(cfg.DataDir, nodes.File), b, 0o600))
 		masters[i] = &recordMaster{path: cfg.ClusterRecord()}
 		m := newMember(t, Env{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: now}, masters[i])
 		t.Cleanup(m.peers.close)
@@ -126,13 +127,6 @@ func pair(t *testing.T, now func() time.Time) (members [2]*Member, masters [2]*r
 	}
 
 	return members, masters
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func stateOf(m *Member, name string) nodes.State { n, _ := find(m, name); return n.State }
@@ -196,7 +190,7 @@ func TestRemovalStopsHalfWay(t *testing.T) {
 func TestRecordIsBehind(t *testing.T) {
 	ms, masters := pair(t, time.Now)
 	third, _ := find(ms[0], "n3")
-	must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return t.Remove(third.Certificate) }))
+	check.Must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return t.Remove(third.Certificate) }))
 	masters[1].fails = errors.New("the master hangs")
 
 	for range 2 {
@@ -223,12 +217,12 @@ func TestRecordIsBehind(t *testing.T) {
 		t.Errorf("let in beside it: %v", err)
 	}
 
-	must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return nodes.Admit(t, fresh) }))
+	check.Must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return nodes.Admit(t, fresh) }))
 	if err := ms[1].halves.finish(t.Context(), list[0]); !errors.Is(err, errWhole) {
 		t.Errorf("the master of another machine: %v", err)
 	}
 
-	must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return t.Remove(fresh.Certificate) }))
+	check.Must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return t.Remove(fresh.Certificate) }))
 	for range 3 {
 		ms[1].halves.look(t.Context())
 	}
@@ -257,7 +251,7 @@ func TestMasterTakenOutByHand(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	ms, masters := pair(t, func() time.Time { return now })
 	whole, err := control.ReadRecord(masters[0].path)
-	must(t, err)
+	check.Must(t, err)
 	without := whole
 	without.Version = 7
 	without.Members = whole.Members[:2]
@@ -271,17 +265,17 @@ func TestMasterTakenOutByHand(t *testing.T) {
 		}
 	}
 
-	must(t, writeRecord(masters[0].path, without))
+	check.Must(t, writeRecord(masters[0].path, without))
 	look(0, nodes.Member, true)
-	must(t, os.WriteFile(masters[0].path, []byte(`{"version": 8, "members": [`), 0o600))
+	check.Must(t, os.WriteFile(masters[0].path, []byte(`{"version": 8, "members": [`), 0o600))
 	look(guessFor, nodes.Member, true)
-	must(t, writeRecord(masters[0].path, whole)) // older than what was seen: it says nothing
+	check.Must(t, writeRecord(masters[0].path, whole)) // older than what was seen: it says nothing
 	look(guessFor, nodes.Member, true)
 	whole.Version = 8
-	must(t, writeRecord(masters[0].path, whole))
+	check.Must(t, writeRecord(masters[0].path, whole))
 	look(guessFor, nodes.Member, false)
 	without.Version = 9
-	must(t, writeRecord(masters[0].path, without))
+	check.Must(t, writeRecord(masters[0].path, without))
 	look(guessFor, nodes.Member, true)
 	look(guessFor-time.Second, nodes.Member, true)
 	look(time.Second, nodes.Removed, true)

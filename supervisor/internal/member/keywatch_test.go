@@ -18,6 +18,7 @@ import (
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
+	"saltern/test/check"
 )
 
 // cloned are n1 and n2 of a cluster, and a machine with a copy of n2's disk.
@@ -42,7 +43,7 @@ func newCloned(t *testing.T, held bool, own, other keyuse.Facts) *cloned {
 
 	cfg := *c.n2.env.Settings
 	cfg.DataDir = filepath.Join(t.TempDir(), "data")
-	must(t, os.CopyFS(cfg.DataDir, os.DirFS(c.n2.env.Settings.DataDir)))
+	check.Must(t, os.CopyFS(cfg.DataDir, os.DirFS(c.n2.env.Settings.DataDir)))
 	c.master.path = cfg.ClusterRecord()
 	m := newMember(t, Env{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: now}, c.master)
 	t.Cleanup(m.peers.close)
@@ -98,7 +99,7 @@ func causes(m *Member) map[status.Code]string {
 func changesNothing(t *testing.T, m *Member, master *recordMaster) {
 	t.Helper()
 	before, err := os.ReadFile(filepath.Join(m.env.Settings.SharedNodesDir(), nodes.File))
-	must(t, err)
+	check.Must(t, err)
 	v := Verbs{m}
 	for name, act := range map[string]func(context.Context) error{
 		"leave":     v.Leave,
@@ -136,7 +137,7 @@ func changesNothing(t *testing.T, m *Member, master *recordMaster) {
 	}
 
 	after, err := os.ReadFile(filepath.Join(m.env.Settings.SharedNodesDir(), nodes.File))
-	must(t, err)
+	check.Must(t, err)
 	if string(before) != string(after) || len(master.calls) > 0 {
 		t.Errorf("the cluster was changed: %v\n%s", master.calls, after)
 	}
@@ -347,7 +348,7 @@ func TestKnownHardwareOutlivesARestart(t *testing.T) {
 		t.Errorf("%v", known)
 	}
 
-	must(t,
+	check.Must(t,
 		os.WriteFile(filepath.Join(c.n1.env.Settings.NodeDir(), machinesFile), []byte(`{"x":{"board":"../y"}}`), 0o600))
 	k = newKeyWatch(c.n1.env, c.n1.id, "damaged", c.n1.keeper)
 	if known, _ := k.ledger.Known(); len(known) > 0 {
@@ -420,7 +421,7 @@ func TestOriginalIsFoundByTheCopy(t *testing.T) {
 func serveMember(t *testing.T, m *Member, address string) (port int) {
 	t.Helper()
 	ln, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-	must(t, err)
+	check.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

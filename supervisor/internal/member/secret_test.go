@@ -59,7 +59,7 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 		}
 	}
 
-	check := func(m *Member, what string, want ...string) {
+	checkSecret := func(m *Member, what string, want ...string) {
 		t.Helper()
 		got, err := host{m}.Secrets()
 		if err != nil || strings.TrimRight(strings.Join(got, " "), " ") != strings.Join(want, " ") {
@@ -72,19 +72,19 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	}
 
 	m := start()
-	check(m, "as it was formed", first)
+	checkSecret(m, "as it was formed", first)
 	record("", second)
 	m.shared.takeSecret(t.Context())
-	check(m, "the next one is on its way", first, second)
+	checkSecret(m, "the next one is on its way", first, second)
 	names := control.Secrets{Seed: "seed"}
 	if s := m.shared.names(); s.own != names.SecretFinger(first) || s.next != names.SecretFinger(second) {
 		t.Errorf("what the others are told: %+v", s)
 	}
 
 	m = start() // stopped between
-	check(m, "after a stop", first, second)
+	checkSecret(m, "after a stop", first, second)
 	record(second, "")
-	check(m, "the record has changed, and is looked at when it counts", second)
+	checkSecret(m, "the record has changed, and is looked at when it counts", second)
 
 	if b, err := os.ReadFile(cfg.ClusterConf()); err != nil || !strings.Contains(string(b), second) {
 		t.Errorf("the master's part: %q %v", b, err)
@@ -94,7 +94,7 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	record(third, "")
 	m = start()
 	m.shared.takeSecret(t.Context())
-	check(m, "away", third)
+	checkSecret(m, "away", third)
 
 	// Stopped when the secret was written and the next one was not removed yet.
 	if err := setup.WriteNextSecret(cfg.NodeDir(), third); err != nil {
@@ -102,7 +102,7 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	}
 
 	m.shared.takeSecret(t.Context())
-	check(m, "stopped in the middle", third)
+	checkSecret(m, "stopped in the middle", third)
 
 	// A record that is damaged changes nothing.
 	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"secret": "sh`), 0o600); err != nil {
@@ -110,10 +110,10 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	}
 
 	m.shared.takeSecret(t.Context())
-	check(m, "a damaged record", third)
+	checkSecret(m, "a damaged record", third)
 	record("short", "")
 	m.shared.takeSecret(t.Context())
-	check(m, "a secret that can be guessed", third)
+	checkSecret(m, "a secret that can be guessed", third)
 }
 
 // TestFinding23SecretFinger: the name of a secret stands in answers of the node

@@ -66,11 +66,6 @@ func (s *stayer) begin(t *testing.T) (pid int, end func(error) error) {
 	}
 }
 
-func until(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	await.That(t, what, f)
-}
-
 // writes tells what it is told to by a file, in both lives.
 const writes = `while :; do if [ -e "$1/say" ]; then cat "$1/say"; rm "$1/say"; fi; sleep 0.02; done`
 
@@ -96,7 +91,7 @@ func TestLastingIsAdopted(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	until(t, "written", func() bool { _, err := os.Stat(say); return err != nil })
+	await.That(t, "written", func() bool { _, err := os.Stat(say); return err != nil })
 
 	b := newStayer(t, dir, writes)
 	if !b.Alive() {
@@ -108,7 +103,7 @@ func TestLastingIsAdopted(t *testing.T) {
 		t.Errorf("process %d was not adopted, %d runs", pid, again)
 	}
 
-	until(t, "line arrives", func() bool { return slices.Contains(b.out.Tail(9), "between two lives") })
+	await.That(t, "line arrives", func() bool { return slices.Contains(b.out.Tail(9), "between two lives") })
 	if err := end(nil); err != nil {
 		t.Error(err)
 	}
@@ -185,7 +180,7 @@ func TestLastingRestart(t *testing.T) {
 	}
 
 	_ = syscall.Kill(pid, syscall.SIGTERM)
-	until(t, "old one is reaped and forgotten", func() bool {
+	await.That(t, "old one is reaped and forgotten", func() bool {
 		_, err := os.Stat("/proc/" + strconv.Itoa(pid))
 		b, _ := os.ReadFile(s.PIDFile)
 		return err != nil && !strings.Contains(string(b), strconv.Itoa(pid)+" ")
