@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Role is what a member contributes to the volume.
+// Role is a member's part in the volume.
 type Role string
 
 // Roles of members.

@@ -86,7 +86,7 @@ func newSources(f *Frontend, salt bool) *sources {
 	return s
 }
 
-// standing is what is known of a source when it connects.
+// standing describes a source when it connects.
 type standing struct {
 	known     bool  // see [knownSources]
 	local     bool  // of this machine

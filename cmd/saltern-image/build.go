@@ -173,7 +173,7 @@ func (b *build) flavours(ctx context.Context, o tree.Options) ([]string, error) 
 }
 
 // flavour makes what is wanted with one kernel.
-// manifest is what an upgrade says of itself.
+// manifest describes an upgrade.
 func (b *build) manifest(o tree.Options, flavour string) bundle.Manifest {
 	m := bundle.Manifest{Version: o.Version, Flavour: flavour, Created: o.Epoch}
 	if b.next > 0 {

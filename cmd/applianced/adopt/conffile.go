@@ -28,7 +28,7 @@ type confFile struct {
 	lines   map[string]int
 }
 
-// confs are all files of options, in the order in which a master reads them.
+// confs holds all files of options, in the order in which a master reads them.
 type confs struct {
 	files []*confFile
 	all   *value.Map // the merged options, as far as this package needs them

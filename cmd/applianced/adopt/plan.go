@@ -41,7 +41,7 @@ type item struct {
 	group bool
 }
 
-// Plan is what an import would do.
+// Plan describes an import before it changes anything.
 type Plan struct {
 	request Request
 	tree    *Tree

@@ -22,8 +22,8 @@ type prelude struct {
 	uses int
 }
 
-// replay is what a session holds in addition while another master may need it: a request that waits
-// for its answer, or an incomplete frame.
+// replay holds what another master may need to continue a session: a request that waits for its
+// answer, or an incomplete frame.
 type replay struct {
 	fromClient []byte // bytes since the prelude, or of the prelude until it is complete
 	incomplete bool   // fromClient lacks bytes: there were too many
