@@ -37,7 +37,7 @@ type book struct {
 	node, program string // who adds records
 }
 
-// fileNames are the names of all files, the oldest first.
+// fileNames returns the names of all files, the oldest first.
 func (b book) fileNames() ([]string, error) {
 	entries, err := os.ReadDir(b.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

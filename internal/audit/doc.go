@@ -1,5 +1,5 @@
 // Package audit keeps the record of who did what from where. Each program writes the acts made
-// through it to files of its node, as lines of JSON, before it reports success to anybody. A node
+// through it to files of its node, as lines of JSON, before anybody else hears of them. A node
 // collects the records of the others by asking them.
 //
 // A folder holds several kinds of files ([shelf]), divided by who can cause their records: acts of

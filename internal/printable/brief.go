@@ -9,8 +9,7 @@ func Brief(s string, most int) string {
 	return Clip(Clean(strings.Join(strings.Fields(s), " ")), most)
 }
 
-// LastLine is Brief of the last line, which is where programs say why they
-// failed.
+// LastLine is Brief for the last line, in which programs usually report their failure.
 func LastLine(s string, most int) string {
 	s = strings.TrimSpace(s)
 	return Brief(s[strings.LastIndexByte(s, '\n')+1:], most)

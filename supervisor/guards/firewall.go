@@ -23,7 +23,7 @@ const (
 	refusedFile = "rules.refused"
 )
 
-// NoteRules writes down what the rules are, right after they were loaded.
+// NoteRules records the digest of the rules. It must be called right after they were loaded.
 func NoteRules(ctx context.Context, dir string) error {
 	now, err := firewall.Rules(ctx)
 	if err != nil {

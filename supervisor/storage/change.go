@@ -178,7 +178,7 @@ const (
 	// hiddenLimit is how long the brick of this node may run without being found. After
 	// a start clients normally find it within seconds.
 	hiddenLimit = time.Minute
-	// startedFor is the pause between two restarts of glusterd because of a hidden brick.
+	// startedFor is how long after a restart for a hidden brick glusterd is left alone.
 	startedFor = 5 * time.Minute
 )
 

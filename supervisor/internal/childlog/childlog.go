@@ -41,8 +41,7 @@ const logLimit = 8 << 20
 // rate is how many lines a child may write.
 var rate = ratelimit.Rate{Burst: 2000, PerSecond: 200}
 
-// New makes the log of the child name, in name.log below dir, which is opened
-// with the first line.
+// New returns the log of the child name. The first line opens the file name.log below dir.
 func New(name, dir string, log *slog.Logger, now func() time.Time) *Log {
 	return &Log{name: name, log: log, now: now, path: filepath.Join(dir, name+".log")}
 }
