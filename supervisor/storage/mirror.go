@@ -211,7 +211,7 @@ func (m *mirror) waitForNew(ctx context.Context) error {
 		select {
 		case <-over:
 		case <-ctx.Done():
-			return fmt.Errorf("the shared volume does not answer: %w", context.Cause(ctx))
+			return fmt.Errorf("copy the files from the shared volume: %w", context.Cause(ctx))
 		}
 	}
 }
@@ -222,13 +222,16 @@ func (m *mirror) waitForNew(ctx context.Context) error {
 func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 	m.mu.Lock()
 	limit := min(max(newestLeast, newestPasses*m.lastTook), newestMost)
-	overdue := !m.beganAt.IsZero() && time.Since(m.beganAt) > limit
+	began := m.beganAt
 	m.mu.Unlock()
 
+	overdue := !began.IsZero() && time.Since(began) > limit
 	if overdue {
-		err = fmt.Errorf("the shared volume does not answer: the files are being copied for more than %v", limit)
+		since := began.UTC().Format("15:04:05 UTC")
+		err = fmt.Errorf("copy the files from the shared volume: under way since %s: it does not answer, or has much that is new", since)
 	} else {
-		within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("its files were not copied within %v", limit))
+		slow := fmt.Errorf("it does not answer, or has more that is new than can be copied within %v", limit.Round(time.Second))
+		within, cancel := context.WithTimeoutCause(ctx, limit, slow)
 		defer cancel()
 		err = m.waitForNew(within)
 	}
