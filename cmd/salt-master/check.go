@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"saltern/cmd/internal/daemon"
 	"saltern/master/conf"
 )
 
@@ -21,7 +22,7 @@ const exitWarnings = 2
 func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 	if len(cfg.Sources) == 0 || cfg.Sources[0] != cfg.Path && filepath.Base(cfg.Path) != "master" {
 		fmt.Fprintf(stderr, "salt-master: there is no file %s; name its folder or itself by -c\n", cfg.Path)
-		return exitConfig
+		return daemon.ExitConfig
 	}
 
 	files := "1 file"
@@ -31,7 +32,7 @@ func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 
 	fmt.Fprintf(stdout, "%s is right: %s read, id %s, ports %d and %d\n", cfg.Sources[0], files, cfg.ID,
 		cfg.PublishPort, cfg.RetPort)
-	code := exitOK
+	code := daemon.ExitOK
 	for _, n := range cfg.Notes {
 		switch {
 		case n.Level < slog.LevelWarn: // the list of options says it

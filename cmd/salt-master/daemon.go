@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+
+	"saltern/cmd/internal/daemon"
 )
 
 // daemonMark tells the program that it is the one in the background.
@@ -17,14 +19,14 @@ func daemonize(stderr io.Writer) int {
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintf(stderr, "salt-master: going to the background: %v\n", err)
-		return exitFailure
+		return daemon.ExitFailure
 	}
 	cmd := exec.Command(self, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), daemonMark+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		fmt.Fprintf(stderr, "salt-master: going to the background: %v\n", err)
-		return exitFailure
+		return daemon.ExitFailure
 	}
-	return exitOK
+	return daemon.ExitOK
 }

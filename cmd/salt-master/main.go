@@ -16,58 +16,45 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"saltern/cmd/internal/daemon"
 	"saltern/internal/memlimit"
 	"saltern/internal/release"
 	"saltern/internal/writable"
 	"saltern/master"
 	"saltern/master/conf"
 	"saltern/master/health"
-	"saltern/master/saltlog"
 )
 
-// Exit statuses, as Salt's (salt/defaults/exitcodes.py).
-const (
-	exitOK      = 0
-	exitFailure = 1
-	exitUsage   = 64
-	exitConfig  = 78
-)
+var program = daemon.Program{
+	Name:          "salt-master",
+	LogFileOption: "log_file",
+	PIDFileOption: "pidfile",
+	CheckUsage:    "check the configuration with all that it includes, say what becomes of each option, start nothing and leave",
+}
 
 type options struct {
-	configDir, logLevel, logFile, logFileLevel, pidFile, user, saltfile string
-	daemon, version, versions, help, check                              bool
+	daemon.Options
+	background bool
+	versions   bool
+	user       string
+	saltfile   string
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
 	var o options
-	f := pflag.NewFlagSet("salt-master", pflag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.StringVarP(&o.configDir, "config-dir", "c", conf.DefaultDir, "folder of the file master and of master.d/")
-	f.StringVarP(&o.logLevel, "log-level", "l", "",
-		"level of the log on the console: quiet, critical, error, warning, info, profile, debug, trace, garbage")
-	f.StringVar(&o.logFile, "log-file", "", "log file, instead of the option log_file")
-	f.StringVar(&o.logFileLevel, "log-file-level", "", "level of the log file, instead of log_level_logfile")
-	f.BoolVarP(&o.daemon, "daemon", "d", false, "run in the background")
-	f.StringVar(&o.pidFile, "pid-file", "", "file for the process id, instead of the option pidfile")
+	f := program.Flags(&o.Options, stderr)
+	f.BoolVarP(&o.background, "daemon", "d", false, "run in the background")
 	f.StringVarP(&o.user, "user", "u", "", "refused unless it is the user that runs the program; start it as that user")
-	f.BoolVar(&o.check, "check", false,
-		"check the configuration with all that it includes, say what becomes of each option, start nothing and leave")
-	f.BoolVar(&o.version, "version", false, "print the version and leave")
 	f.BoolVarP(&o.versions, "versions-report", "V", false,
 		"print the versions of the master and of what it is built with, and leave")
 	f.StringVar(&o.saltfile, "saltfile", "",
 		"file with defaults of these options; without it that of SALT_SALTFILE, ./Saltfile or ~/.salt/Saltfile is read")
 	f.Bool("disable-keepalive", false, "accepted for Salt's sake: there are no processes to start anew")
-	f.BoolVarP(&o.help, "help", "h", false, "print this help and leave")
-	f.Usage = func() {}
 
-	if err := f.Parse(args); err != nil {
+	if err := daemon.Parse(f, args); err != nil {
 		return o, f, err
-	}
-	if f.NArg() > 0 {
-		return o, f, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 
 	return o, f, takeSaltfile(f, o.saltfile)
@@ -77,56 +64,56 @@ func run(args []string, stdout, stderr io.Writer) int {
 	o, flags, err := parse(args, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "salt-master: %v\nTry salt-master --help.\n", err)
-		return exitUsage
+		return daemon.ExitUsage
 	}
 
 	switch {
-	case o.help:
+	case o.Help:
 		fmt.Fprintf(stdout, "Usage: salt-master [options]\n\nServes Salt minions. Without options the configuration is read from %s.\n\nOptions:\n%s\n"+
 			"Examples:\n  salt-master --check                 is the configuration right? Exit status 0, 2 with warnings, 78 when it is not\n  salt-master -l info                 in the foreground, as a service manager wants it\n  salt-master -c /srv/test/etc -d     in the background, with a configuration of its own\n", conf.DefaultDir, flags.FlagUsages())
-		return exitOK
-	case o.version:
+		return daemon.ExitOK
+	case o.Version:
 		fmt.Fprintln(stdout, "salt-master", release.Version())
-		return exitOK
+		return daemon.ExitOK
 	case o.versions:
 		fmt.Fprint(stdout, release.VersionsReport())
-		return exitOK
+		return daemon.ExitOK
 	}
 
 	if err := sameUser(o.user); err != nil {
 		fmt.Fprintf(stderr, "salt-master: %v\n", err)
-		return exitUsage
+		return daemon.ExitUsage
 	}
 
-	cfg, err := conf.Load(o.configDir)
+	cfg, err := conf.Load(o.ConfigDir)
 	if err != nil {
 		fmt.Fprintln(stderr, "salt-master: the configuration cannot be used:")
 		for _, f := range conf.Faults(err) {
 			fmt.Fprintln(stderr, f)
 		}
-		return exitConfig
+		return daemon.ExitConfig
 	}
 
 	if err := master.Check(cfg); err != nil {
 		fmt.Fprintf(stderr, "salt-master: the configuration cannot be used:\n%v\n", err)
-		return exitConfig
+		return daemon.ExitConfig
 	}
-	if o.check {
+	if o.Check {
 		return checked(cfg, stdout, stderr)
 	}
 
-	if o.pidFile != "" {
-		cfg.PidFile = o.pidFile
+	if o.PIDFile != "" {
+		cfg.PidFile = o.PIDFile
 	}
 
-	if o.daemon && os.Getenv(daemonMark) == "" {
+	if o.background && os.Getenv(daemonMark) == "" {
 		return daemonize(stderr)
 	}
 
-	log, closeLog, err := openLog(cfg, o, stderr)
+	log, closeLog, err := program.OpenLog(cfg.LogConfig("salt.master", cfg.LogFile, o.LogFlags(), stderr), stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "salt-master: %v\n", writable.Advise(err))
-		return exitConfig
+		return daemon.ExitConfig
 	}
 	defer closeLog()
 
@@ -171,9 +158,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	}
 
 	if cfg.PidFile != "" {
-		if b, rerr := os.ReadFile(cfg.PidFile); rerr == nil && string(b) == fmt.Sprint(os.Getpid()) {
-			_ = os.Remove(cfg.PidFile)
-		}
+		daemon.RemovePID(cfg.PidFile)
 	}
 
 	if err != nil {
@@ -181,45 +166,13 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 		log.Error("salt-master stops", "error", err)
 		fmt.Fprintf(stderr, "salt-master: %v\n", err)
 		if errors.Is(err, health.ErrCacheShared) {
-			return exitConfig
+			return daemon.ExitConfig
 		}
-		return exitFailure
+		return daemon.ExitFailure
 	}
 
 	log.Info("salt-master has stopped")
-	return exitOK
-}
-
-// openLog opens the log file and the console, each at its level. SIGHUP opens
-// the file anew; one that was moved away is opened anew without it.
-func openLog(cfg *conf.Master, o options, stderr io.Writer) (*slog.Logger, func(), error) {
-	flags := conf.LogFlags{Level: o.logLevel, File: o.logFile, FileLevel: o.logFileLevel}
-	log, f, err := saltlog.Open(cfg.LogConfig("salt.master", cfg.LogFile, flags, stderr))
-	if f == nil {
-		return log, func() {}, err
-	}
-	return log, reopenOnHangup(f, stderr), nil
-}
-
-func reopenOnHangup(f saltlog.Target, stderr io.Writer) (stop func()) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range hup {
-			if err := f.Reopen(); err != nil {
-				fmt.Fprintf(stderr, "salt-master: %v\n", err)
-			}
-		}
-	}()
-
-	return func() {
-		signal.Stop(hup)
-		close(hup)
-		<-done
-		_ = f.Close()
-	}
+	return daemon.ExitOK
 }
 
 // raiseFiles asks for as many descriptors as the system lets us have: every

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"saltern/cmd/internal/daemon"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -42,22 +44,22 @@ func TestExitCodes(t *testing.T) {
 		code      int
 		out, errs string
 	}{
-		{[]string{"--versions-report"}, exitOK, "          Salt: 3008.3\n", ""},
-		{[]string{"-V"}, exitOK, "            Go: ", ""},
+		{[]string{"--versions-report"}, daemon.ExitOK, "          Salt: 3008.3\n", ""},
+		{[]string{"-V"}, daemon.ExitOK, "            Go: ", ""},
 		// of the folder that it names
-		{[]string{"--saltfile", saltfile}, exitConfig, "", "70000 is not a port"},
+		{[]string{"--saltfile", saltfile}, daemon.ExitConfig, "", "70000 is not a port"},
 		// the command line counts
-		{[]string{"--saltfile=" + elsewhere, "-c", dir}, exitConfig, "", "70000 is not a port"},
-		{[]string{"--saltfile", foreign}, exitUsage, "", "worker_threads is no option"},
-		{[]string{"--saltfile", "/nosuch/file"}, exitUsage, "", "read the Saltfile"},
-		{[]string{"--disable-keepalive", "-c", dir}, exitConfig, "", "70000 is not a port"},
-		{[]string{"--help"}, exitOK, "Usage: salt-master", ""},
-		{[]string{"--version"}, exitOK, "salt-master ", ""},
-		{[]string{"--nonsense"}, exitUsage, "", "unknown flag"},
-		{[]string{"one"}, exitUsage, "", `unexpected argument "one"`},
-		{[]string{"-c", dir}, exitConfig, "", "70000 is not a port"},
-		{[]string{"-c", dir, "-u", self.Username}, exitConfig, "", "70000 is not a port"},
-		{[]string{"-c", dir, "-u", "no-such-user"}, exitUsage, "", "does not change its user"},
+		{[]string{"--saltfile=" + elsewhere, "-c", dir}, daemon.ExitConfig, "", "70000 is not a port"},
+		{[]string{"--saltfile", foreign}, daemon.ExitUsage, "", "worker_threads is no option"},
+		{[]string{"--saltfile", "/nosuch/file"}, daemon.ExitUsage, "", "read the Saltfile"},
+		{[]string{"--disable-keepalive", "-c", dir}, daemon.ExitConfig, "", "70000 is not a port"},
+		{[]string{"--help"}, daemon.ExitOK, "Usage: salt-master", ""},
+		{[]string{"--version"}, daemon.ExitOK, "salt-master ", ""},
+		{[]string{"--nonsense"}, daemon.ExitUsage, "", "unknown flag"},
+		{[]string{"one"}, daemon.ExitUsage, "", `unexpected argument "one"`},
+		{[]string{"-c", dir}, daemon.ExitConfig, "", "70000 is not a port"},
+		{[]string{"-c", dir, "-u", self.Username}, daemon.ExitConfig, "", "70000 is not a port"},
+		{[]string{"-c", dir, "-u", "no-such-user"}, daemon.ExitUsage, "", "does not change its user"},
 	} {
 		var out, errs bytes.Buffer
 		if code := run(c.args, &out, &errs); code != c.code || !strings.Contains(out.String(), c.out) ||
@@ -107,7 +109,7 @@ func TestSaltfilesAreFound(t *testing.T) {
 		}
 
 		var out, errs bytes.Buffer
-		if code := run([]string{"-c", work}, &out, &errs); code == exitOK || !strings.Contains(errs.String(), c.errs) {
+		if code := run([]string{"-c", work}, &out, &errs); code == daemon.ExitOK || !strings.Contains(errs.String(), c.errs) {
 			t.Errorf("%s: code %d\n%s%s", c.name, code, &out, &errs)
 		}
 	}
@@ -132,18 +134,18 @@ func TestCheck(t *testing.T) {
 		return code, strings.ReplaceAll(out.String(), dir, "DIR"), strings.ReplaceAll(errs.String(), dir, "DIR")
 	}
 
-	if code, out, errs := check(dir); code != exitConfig || out != "" ||
+	if code, out, errs := check(dir); code != daemon.ExitConfig || out != "" ||
 		!strings.Contains(errs, "there is no file DIR/master") {
 		t.Errorf("no file: %d %q %q", code, out, errs)
 	}
 
 	put("master.d/a.conf", "id: m1\n") // as the packages leave it on a host without Salt
-	if code, out, errs := check(dir); code != exitOK ||
+	if code, out, errs := check(dir); code != daemon.ExitOK ||
 		!strings.HasPrefix(out, "DIR/master.d/a.conf is right: 1 file read, id m1, ports 4505 and 4506\n") || errs != "" {
 		t.Errorf("master.d alone: %d %q %q", code, out, errs)
 	}
 
-	if code, out, errs := check(dir + "/mastr"); code != exitConfig || out != "" ||
+	if code, out, errs := check(dir + "/mastr"); code != daemon.ExitConfig || out != "" ||
 		!strings.Contains(errs, "there is no file DIR/mastr") {
 		t.Errorf("a name that is not there: %d %q %q", code, out, errs)
 	}
@@ -180,7 +182,7 @@ func TestCheck(t *testing.T) {
 
 	put("only/master", "id: m1\nworker_threads: 9\nuser: nobody-else\n")
 	if code, out, _ := check(dir + "/only"); code != map[bool]int{
-		true:  exitOK,
+		true:  daemon.ExitOK,
 		false: exitWarnings,
 	}[os.Geteuid() == 0] || !strings.Contains(out, "only/master:3: option user: this process runs as") {
 		t.Errorf("another user: %d %s", code, out)
@@ -189,7 +191,7 @@ func TestCheck(t *testing.T) {
 	put("master.d/b.conf",
 		"fileserver_backend: [gitfs]\ngitfs_remotes: ['https://u:TOPSECRET@h/x': [{nosuch: 1}]]\next_pillar: [{git: ['master ext::x']}]\n")
 	code, out, errs = check(dir)
-	if code != exitConfig || out != "" || !strings.Contains(errs, "there is no option \"nosuch\"") ||
+	if code != daemon.ExitConfig || out != "" || !strings.Contains(errs, "there is no option \"nosuch\"") ||
 		!strings.Contains(errs, "not the URL") || strings.Contains(errs, "TOPSECRET") {
 		t.Errorf("wrong remotes: %d %q\n%s", code, out, errs)
 	}
@@ -198,7 +200,7 @@ func TestCheck(t *testing.T) {
 	put("master.d/c.conf", "a: b: c\n")
 	code, out, errs = check(filepath.Join(dir, "master"))
 	lines := strings.Split(strings.TrimSpace(errs), "\n")
-	if code != exitConfig || out != "" || len(lines) != 4 ||
+	if code != daemon.ExitConfig || out != "" || len(lines) != 4 ||
 		!strings.HasPrefix(lines[1], "DIR/master.d/b.conf:1: option timeout: ") ||
 		!strings.HasPrefix(lines[2], "DIR/master.d/b.conf:2: option fileserver_backend: ") || !strings.HasPrefix(lines[3], "DIR/master.d/c.conf:1: mapping values") {
 		t.Errorf("%d %q\n%s", code, out, errs)
