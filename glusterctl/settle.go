@@ -11,8 +11,6 @@ import (
 const (
 	// mostSettled bounds what one call of settle tries.
 	mostSettled = 64
-	// graphRest is how long clients get to start using a new copy.
-	graphRest = 3 * time.Second
 )
 
 // settle makes the complete copies win where a new copy has another file of the same name.
@@ -85,7 +83,8 @@ func (c *Controller) settleNames(ctx context.Context, d Desired, s Step, progres
 	}
 
 	progress(Event{s, "wait", "every name is looked up on all copies"})
-	if err := c.cfg.Sleep(ctx, graphRest); err != nil {
+	// Clients get this long to start using the new copy.
+	if err := c.cfg.Sleep(ctx, 3*time.Second); err != nil {
 		return err
 	}
 

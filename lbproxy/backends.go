@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // AddBackend adds a master, before or during Run.
@@ -79,7 +80,9 @@ func (p *Proxy) watchBackend(b *backend) {
 			expect: h.Expect,
 			header: m.sendsHeader,
 			dial:   p.dialer,
-			reuse:  reuse{off: h.Inter > holdInter || m.frontend.mode != Request},
+			// Masters drop a peer that leaves their own PINGs unanswered: at a longer interval no
+			// connection is reused.
+			reuse: reuse{off: h.Inter > 2*time.Second || m.frontend.mode != Request},
 		}
 
 		addr := m.addr.String()

@@ -224,7 +224,8 @@ func (l *loop) handleEvents() error {
 			l.notePause(began)
 			began = l.now
 			if n > 0 && l.pace.shouldGather() {
-				l.kernel.pause(gatherFor)
+				// The kernel adds about 50 microseconds.
+				l.kernel.pause(100 * time.Microsecond)
 			}
 		} else if turns%64 == 0 {
 			runtime.Gosched()

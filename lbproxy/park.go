@@ -96,15 +96,10 @@ func (g *gate) close() {
 // everything else.
 func mayLinger(n int) bool { return runtime.GOMAXPROCS(0) > n }
 
-// gatherFor is how long a loop lets messages gather when they come in quick succession. The kernel
-// adds about 50 microseconds.
-const gatherFor = 100 * time.Microsecond
-
 const (
-	gatherGap   = 50 * time.Microsecond // shorter waits count as quick succession
-	gatherAfter = 16                    // such waits in a row
-	gatherLeast = 4                     // fewer events than this were not worth the pause
-	gatherRest  = 256                   // waits before gathering is tried again
+	gatherAfter = 16  // such waits in a row
+	gatherLeast = 4   // fewer events than this were not worth the pause
+	gatherRest  = 256 // waits before gathering is tried again
 )
 
 // pace decides when to let messages gather. A broadcast reaches the proxy as thousands of small
@@ -136,7 +131,7 @@ func (p *pace) noteWait(d time.Duration, n int) {
 		}
 	case p.rest > 0:
 		p.rest--
-	case n > 0 && d < gatherGap:
+	case n > 0 && d < 50*time.Microsecond:
 		p.quick++
 		if p.quick >= gatherAfter {
 			p.active = true

@@ -20,9 +20,6 @@ const (
 	// holdFor is how many checks reuse a connection before the next one dials, to test
 	// that the backend still accepts.
 	holdFor = 3
-	// holdInter is the longest interval of checks at which connections are reused: masters
-	// drop a peer that leaves their own PINGs unanswered.
-	holdInter = 2 * time.Second
 )
 
 // reuse keeps the connection of one check for the next checks. It belongs to one checker.

@@ -11,7 +11,6 @@ import (
 
 const (
 	logQueue = 8192 // lines waiting; more are dropped and counted
-	logDelay = 50 * time.Millisecond
 )
 
 // logRecord is a line of the session log before it is written.
@@ -255,7 +254,7 @@ func (g *sessionLog) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(logDelay): // writing several lines at a time costs less
+		case <-time.After(50 * time.Millisecond): // writing several lines at a time costs less
 		}
 		g.writeQueued()
 	}

@@ -131,7 +131,9 @@ func (m *Master) openDoors(ctx context.Context) error {
 	}
 
 	l := m.listening(peers.RequestTTL)
-	l.Limits.ProveIn = proveIn
+	// A minion that waits for its key asks every 10 s or more (its acceptance_wait_time), and
+	// silently connects again.
+	l.Limits.ProveIn = 10 * time.Minute
 	l.Limits.MaxInflight, l.Limits.MaxStrange = memoryBudgets(debug.SetMemoryLimit(-1))
 
 	// A request is finished although the sender may be gone: a return that was taken must be kept.

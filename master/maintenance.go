@@ -13,10 +13,8 @@ import (
 // Intervals of the master's own chores. Salt does all of them every loop_interval, so that a
 // deleted key may be used for a minute.
 const (
-	rotateEvery = time.Second
 	statusEvery = 2 * time.Second
 	cleanEvery  = 5 * time.Minute
-	quotaEvery  = 10 * time.Second // usage of the job cache that a crash forgets
 )
 
 // workers are goroutines that run until ctx ends.
@@ -80,12 +78,13 @@ func (m *Master) startChores(w *workers) {
 		loop = time.Minute
 	}
 
-	w.every(rotateEvery, m.rotate)
+	w.every(time.Second, m.rotate)
 	w.every(statusEvery, func(context.Context) { m.reporter.Write() })
 	w.every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
 	w.every(cleanInterval(m.cfg.KeepJobs, loop), m.clean)
 	w.every(cleanEvery, m.presence.Record)
-	w.every(quotaEvery, m.launch.SaveQuota)
+	// A crash forgets the usage of the job cache since then.
+	w.every(10*time.Second, m.launch.SaveQuota)
 
 	if m.cfg.PresenceEvents {
 		old := map[string]bool{}

@@ -116,20 +116,14 @@ type Master struct {
 
 // Limits of the composition.
 const (
-	cacheMemory    = 64 << 20 // bytes of minion data kept in memory
-	requestTimeout = 2 * time.Minute
+	cacheMemory = 64 << 20 // bytes of minion data kept in memory
 	// maxRequests bounds the requests at work. Those that wait for a renderer, a runner or the
 	// returns of others are parked and do not count, so that they never delay returns.
 	maxRequests = 2048
 	// maxStrangers bounds those of senders that have proved nothing lately: sign-ins, for the most
 	// part.
 	maxStrangers = 256
-	// proveIn is how long a connection to the request port may be idle and prove nothing. A minion
-	// that waits for its key asks every 10 s or more (its acceptance_wait_time), and silently
-	// connects again.
-	proveIn      = 10 * time.Minute
 	maxRunners   = 32
-	closeTimeout = 10 * time.Second // for the last writes of the job cache
 )
 
 // New opens everything: keys, secrets, caches, sockets, and the port for requests last. When it
@@ -452,7 +446,7 @@ func (m *Master) openServices(context.Context) error {
 		Methods:    table,
 		MinVersion: version,
 		TTL:        m.cfg.RequestServerTTL,
-		Timeout:    requestTimeout,
+		Timeout:    2 * time.Minute,
 		Known:      func(c request.Credentials) bool { return m.callers.Auth.Knows(c.Key, c.Token, c.Source) },
 		Now:        time.Now,
 		Log:        m.quiet,
@@ -578,7 +572,8 @@ func (m *Master) Close() error {
 
 	var err error
 	if m.closeJobs != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		// The last writes of the job cache need some time.
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		err = m.closeJobs(ctx)
 		m.closeJobs = nil

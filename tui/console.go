@@ -15,7 +15,6 @@ import (
 const (
 	refreshEvery = 3 * time.Second
 	refreshCalm  = 10 * time.Second
-	calmAfter    = time.Minute // without a key
 )
 
 // Action is how the console page ends. The command carries it out.
@@ -135,7 +134,7 @@ func (c *Console) refresh() tea.Cmd {
 
 // refreshDelay returns the time to the next refresh.
 func (c *Console) refreshDelay() time.Duration {
-	if c.err == nil && c.doc.Health == status.Healthy && time.Since(c.pressed) >= calmAfter {
+	if c.err == nil && c.doc.Health == status.Healthy && time.Since(c.pressed) >= time.Minute {
 		return refreshCalm
 	}
 	return refreshEvery

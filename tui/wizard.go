@@ -14,10 +14,6 @@ import (
 	"saltern/tui/input"
 )
 
-// pollEvery is how often the wizard asks the supervisor for the progress of the set-up and renews
-// its claim to lead it. A claim lasts several times as long (package setup).
-const pollEvery = 2 * time.Second
-
 // page is one screen of the wizard.
 type page interface {
 	heading() string
@@ -179,7 +175,9 @@ func (w *Wizard) pollSetup(lead setup.Lead, again bool) tea.Cmd {
 }
 
 func (w *Wizard) pollLater() tea.Cmd {
-	return tea.Tick(pollEvery, func(time.Time) tea.Msg { return pollNow{} })
+	// This also renews the wizard's claim to lead the set-up, which lasts several times as long
+	// (package setup).
+	return tea.Tick(2*time.Second, func(time.Time) tea.Msg { return pollNow{} })
 }
 
 // Update implements tea.Model.

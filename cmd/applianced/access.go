@@ -59,9 +59,6 @@ func keyFinger(line string) string {
 // NeedsPassword implements tui.Access. While nobody can log in, nobody has a password.
 func (a access) NeedsPassword() bool { return a.before && !setup.LockedOut() }
 
-// wrongTakes slows down guessing of passwords, as a login does.
-const wrongTakes = 3 * time.Second
-
 // Prove implements tui.Access.
 func (a access) Prove(ctx context.Context, password string) error {
 	if !a.NeedsPassword() {
@@ -72,7 +69,8 @@ func (a access) Prove(ctx context.Context, password string) error {
 		return err
 	}
 	if !ok {
-		_ = pause.For(ctx, wrongTakes)
+		// The pause slows down guessing of passwords, as a login does.
+		_ = pause.For(ctx, 3*time.Second)
 		return tui.ErrPassword
 	}
 	return nil

@@ -84,9 +84,6 @@ func sayKeys(w io.Writer, keys []string) error {
 	return err
 }
 
-// fetchTakes bounds the request for keys.
-const fetchTakes = 30 * time.Second
-
 func fetchKeys(ctx context.Context, from string) (io.ReadCloser, error) {
 	if !strings.HasPrefix(from, "https://") {
 		return nil, misused("admin add-key: --from wants an https address: whoever can change the answer could log in")
@@ -97,7 +94,7 @@ func fetchKeys(ctx context.Context, from string) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("fetch keys: %w", err)
 	}
 
-	client := http.Client{Timeout: fetchTakes, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+	client := http.Client{Timeout: 30 * time.Second, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if r.URL.Scheme != "https" || len(via) > 5 {
 			return http.ErrUseLastResponse
 		}

@@ -17,9 +17,6 @@ import (
 	"saltern/supervisor/status"
 )
 
-// backupLook is how often a verb asks whether the backup is done.
-const backupLook = time.Second
-
 // backupPlanCommands returns the verbs about the backups that nodes make by themselves.
 func backupPlanCommands(f *flags) []*cobra.Command {
 	return []*cobra.Command{backupStatusCommand(f), backupListCommand(f), backupNowCommand(f), backupHelperCommand()}
@@ -123,7 +120,7 @@ func backupMade(ctx context.Context, c *api.Client, tries int) (status.BackupLis
 		if err != nil || list.Tries != tries && !list.Running {
 			return list, err
 		}
-		if err := pause.For(ctx, backupLook); err != nil {
+		if err := pause.For(ctx, time.Second); err != nil {
 			return list, errors.New("it goes on without this terminal: applianced backup status")
 		}
 	}

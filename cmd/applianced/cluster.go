@@ -351,14 +351,12 @@ func roleFlag(d status.Document, node string) string {
 	return ""
 }
 
-// letGoTakes is how long replace waits for the storage.
-const letGoTakes = 3 * time.Minute
-
 // waitLetGo waits until the shared volume, if there is one, no longer uses a removed node. Before
 // that no machine of its name is admitted.
 func waitLetGo(cmd *cobra.Command, c *api.Client, node string) {
 	told := false
-	for end := time.Now().Add(letGoTakes); time.Now().Before(end); {
+	// The storage may take this long.
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); {
 		st, err := c.Storage(cmd.Context())
 		if err != nil || st.LetGo(node) {
 			return // no volume, or no node to wait for

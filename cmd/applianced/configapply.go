@@ -16,9 +16,6 @@ import (
 	"saltern/supervisor/status"
 )
 
-// applyLook is how often a verb asks for the progress of the nodes.
-const applyLook = 300 * time.Millisecond
-
 // optionsApply makes all nodes use the master's options.
 type optionsApply struct {
 	q      api.ApplyRequest
@@ -101,7 +98,7 @@ func (a *optionsApply) applyOptions(ctx context.Context, c *api.Client, dry bool
 
 	return follower[options.Progress]{
 		ask:   c.Applying,
-		every: applyLook,
+		every: 300 * time.Millisecond,
 		steps: a.stepsWriter(),
 		state: func(p options.Progress) ([]string, bool) { return p.Lines, p.Running },
 		failed: func(_ options.Progress, err error) error {

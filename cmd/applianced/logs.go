@@ -113,12 +113,6 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// followEvery is how often logs --follow asks for more.
-const followEvery = 500 * time.Millisecond
-
-// followLost is how long the supervisor may be away, for its own restart.
-const followLost = time.Minute
-
 // printLog prints page after page.
 func printLog(ctx context.Context, out io.Writer, c *api.Client, name string, q api.LogQuery, follow bool) error {
 	var answered time.Time
@@ -127,7 +121,8 @@ func printLog(ctx context.Context, out io.Writer, c *api.Client, name string, q 
 		switch {
 		case follow && ctx.Err() != nil:
 			return nil
-		case err != nil && follow && time.Since(answered) < followLost:
+		// The supervisor may be away for its own restart.
+		case err != nil && follow && time.Since(answered) < time.Minute:
 		case err != nil:
 			return err
 		default:
@@ -141,7 +136,7 @@ func printLog(ctx context.Context, out io.Writer, c *api.Client, name string, q 
 		if !follow {
 			return nil
 		}
-		if pause.For(ctx, followEvery) != nil {
+		if pause.For(ctx, 500*time.Millisecond) != nil {
 			return nil
 		}
 	}

@@ -34,9 +34,6 @@ func inAnswers() [][]string {
 	return [][]string{{"settings", "master", "options"}, {"saltern", "settings", "master", "options"}}
 }
 
-// slowAfter is when a message mentions files that do not answer.
-const slowAfter = 10 * time.Second
-
 // checkMaster checks the future configuration of a node's master with the master's own code: the
 // options of from, and the administrator's files. The error lists all faults with file and line.
 // The notes name options without effect.
@@ -57,7 +54,7 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 		return nil, fmt.Errorf("check the master's options: %w", err)
 	}
 
-	slow := time.AfterFunc(slowAfter, func() {
+	slow := time.AfterFunc(10*time.Second, func() {
 		fmt.Fprintf(stderr,
 			"%s does not answer; if it is on a shared volume, `applianced storage status` tells why. Waiting.\n",
 			s.UserConfDir())

@@ -13,12 +13,6 @@ import (
 	"saltern/supervisor/api"
 )
 
-// Limits of a restart in turn.
-const (
-	turnDrain = 2 * time.Minute  // for minions to move to other masters
-	turnEnd   = 15 * time.Second // to give the turn back
-)
-
 // restartTurn restarts the machine with the least disturbance of its cluster: it takes the turn,
 // drains the minions, and restarts.
 type restartTurn struct {
@@ -36,7 +30,7 @@ func newRestart() *restartTurn {
 
 func (r *restartTurn) addFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&r.wait, "wait", 0, "wait so long until no other node restarts and all of them are well")
-	cmd.Flags().DurationVar(&r.drain, "drain", turnDrain, "wait so long at most for minions to move to other nodes")
+	cmd.Flags().DurationVar(&r.drain, "drain", 2*time.Minute, "wait so long at most for minions to move to other nodes")
 }
 
 func rebootCommand(f *flags) *cobra.Command {
@@ -80,7 +74,7 @@ func (r *restartTurn) restartNode(ctx context.Context, c *api.Client) error {
 	}
 
 	if err := r.awaitMinionsLeft(ctx, c); err != nil {
-		back, stop := context.WithTimeout(context.WithoutCancel(ctx), turnEnd)
+		back, stop := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
 		defer stop()
 		return errors.Join(err, c.EndTurn(back))
 	}

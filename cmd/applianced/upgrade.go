@@ -29,7 +29,7 @@ const (
 func upgradeCommand(f *flags) *cobra.Command {
 	var all bool
 	var sys upgrade.System
-	u := upgradeAll{askEvery: upgradeLook}
+	u := upgradeAll{askEvery: time.Second}
 	r := newRestart()
 	one := upgradeOne{sys: &sys, restart: r}
 	cmd := &cobra.Command{

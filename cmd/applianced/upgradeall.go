@@ -17,9 +17,6 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// upgradeLook is how often a verb asks for the progress of the nodes.
-const upgradeLook = time.Second
-
 // upgradeAll upgrades all nodes to a version.
 type upgradeAll struct {
 	path     string

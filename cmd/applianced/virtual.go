@@ -13,9 +13,6 @@ import (
 	"saltern/supervisor/status"
 )
 
-// fitTakes bounds the question whether this node may have the address.
-const fitTakes = 3 * time.Second
-
 func virtualCommand(f *flags) *cobra.Command {
 	var ask bool
 	cmd := &cobra.Command{
@@ -44,7 +41,7 @@ It exits with 0 when one node has the address, 2 when none or several have it,
 		c := f.client()
 		switch {
 		case ask:
-			ctx, cancel := context.WithTimeout(cmd.Context(), fitTakes)
+			ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
 			defer cancel()
 			if err := c.Fit(ctx); err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), err)

@@ -12,8 +12,6 @@ import (
 )
 
 const (
-	// memoryTick is how often the keeper looks.
-	memoryTick = 10 * time.Second
 	// roomyHeap is the heap up to which the collector may be lazy: with the
 	// runtime's 4 MiB a small master spends a tenth of its time collecting.
 	roomyHeap = 16 << 20
@@ -61,7 +59,7 @@ func keepMemory(ctx context.Context, log *slog.Logger) {
 	var limit int64
 	adapt := os.Getenv("GOGC") == ""
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
-	t := time.NewTicker(memoryTick)
+	t := time.NewTicker(10 * time.Second)
 	defer t.Stop()
 
 	var before memoryState

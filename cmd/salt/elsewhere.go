@@ -26,9 +26,6 @@ import (
 // received.
 const aliveTakes = 3 * time.Second
 
-// startTakes bounds the search for a node that can run the tool.
-const startTakes = 90 * time.Second
-
 // askingUser returns the user on whose behalf the tool asks the master.
 func (t *tool) askingUser() string {
 	if t.other != nil {
@@ -177,9 +174,10 @@ func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Respo
 	}
 
 	resp, err := (&http.Client{Transport: &http.Transport{
-		DialContext:           dial,
-		DisableKeepAlives:     true,
-		ResponseHeaderTimeout: startTakes,
+		DialContext:       dial,
+		DisableKeepAlives: true,
+		// This bounds the search for a node that can run the tool.
+		ResponseHeaderTimeout: 90 * time.Second,
 	}}).Do(req)
 
 	switch {

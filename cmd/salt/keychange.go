@@ -87,13 +87,10 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 	return nil
 }
 
-// slowAfter is how long the tool waits for the folder of keys before it mentions the delay.
-const slowAfter = 10 * time.Second
-
 // warnWhenSlow tells the user after a while what the tool is waiting for, until answered is called.
 // A hanging volume returns no error.
 func (k *keyCall) warnWhenSlow() (answered func()) {
-	t := time.AfterFunc(slowAfter, func() {
+	t := time.AfterFunc(10*time.Second, func() {
 		fmt.Fprintf(k.stderr,
 			"%s does not answer; if it is on a shared volume, `applianced storage status` tells why. Waiting.\n",
 			k.dir)

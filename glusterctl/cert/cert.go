@@ -31,9 +31,10 @@ const Dir = "/usr/lib/ssl"
 // Lifetimes. A certificate is valid from long before it was made, for nodes whose clocks are wrong:
 // the signature is what counts.
 const (
-	authorityLife = 20 * 365 * 24 * time.Hour
-	memberLife    = 5 * 365 * 24 * time.Hour
-	backdate      = 10 * 365 * 24 * time.Hour
+	year          = 365 * 24 * time.Hour
+	authorityLife = 20 * year
+	memberLife    = 5 * year
+	backdate      = 10 * year
 )
 
 // Pair is a certificate and its key in PEM. The key is a secret.
@@ -159,12 +160,6 @@ func (ca Pair) SignRequest(
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// Lifetimes of a certificate for HTTPS. Clients there check more.
-const (
-	serverLife     = 397 * 24 * time.Hour
-	serverBackdate = 24 * time.Hour
-)
-
 // IssueServer creates the key and the certificate of an HTTPS server with these host names and IP
 // addresses.
 func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now time.Time) (Pair, error) {
@@ -173,12 +168,13 @@ func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now ti
 		return Pair{}, fmt.Errorf("issue a certificate for %s: the authority: %w", name, err)
 	}
 
-	t, err := template(name, random, now, serverLife)
+	// Clients of HTTPS check lifetimes more strictly.
+	t, err := template(name, random, now, 397*24*time.Hour)
 	if err != nil {
 		return Pair{}, err
 	}
 
-	t.NotBefore = now.Add(-serverBackdate).UTC()
+	t.NotBefore = now.Add(-24 * time.Hour).UTC()
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			t.IPAddresses = append(t.IPAddresses, ip)

@@ -28,7 +28,6 @@ type Client struct {
 const (
 	questionTimeout = 20 * time.Second
 	changeTimeout   = 120 * time.Second
-	killAfter       = 5 * time.Second
 )
 
 // withoutPython keeps the command from asking Python at each start whether there is geo-replication
@@ -46,7 +45,7 @@ func (c *Client) callOnce(ctx context.Context, d time.Duration, global, args []s
 	program = cmp.Or(program, "gluster")
 	argv := []string{program, "--mode=script", "--xml", "--timeout=" + strconv.Itoa(max(1, int(d/time.Second)))}
 	argv = append(append(argv, global...), args...)
-	ctx, cancel := context.WithTimeout(ctx, d+killAfter)
+	ctx, cancel := context.WithTimeout(ctx, d+5*time.Second)
 	defer cancel()
 
 	r := c.Runner

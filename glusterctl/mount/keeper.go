@@ -32,9 +32,6 @@ type Keeper struct {
 	lastAt time.Time
 }
 
-// maxBackOff bounds the time between tries to mount.
-const maxBackOff = time.Minute
-
 // Last returns the newest health and the time at which it was learned, which is zero before the
 // first probe. Any goroutine may call it; it never waits.
 func (k *Keeper) Last() (Health, time.Time) {
@@ -102,7 +99,7 @@ func (k *Keeper) Run(ctx context.Context) {
 					badSince, hung = time.Time{}, min(2*hung, 10*patience)
 				}
 				notBefore = time.Now().Add(backOff)
-				backOff = min(2*backOff, maxBackOff)
+				backOff = min(2*backOff, time.Minute)
 			}
 		}
 

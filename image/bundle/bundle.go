@@ -57,9 +57,6 @@ type Manifest struct {
 	Parts []Part    `json:"parts"`
 }
 
-// maxNext bounds the time of a promise.
-const maxNext = 366 * 24 * time.Hour
-
 // Part is one file.
 type Part struct {
 	Name   string `json:"name"`
@@ -78,7 +75,8 @@ func (m *Manifest) Check() error {
 	if !word.MatchString(m.Version) || !word.MatchString(m.Flavour) || m.Created.IsZero() {
 		return errors.New("bundle: the manifest lacks version, flavour or time")
 	}
-	if !m.Next.IsZero() && (m.Next.Before(m.Created) || m.Next.Sub(m.Created) > maxNext) {
+	// A promise reaches no further than a year.
+	if !m.Next.IsZero() && (m.Next.Before(m.Created) || m.Next.Sub(m.Created) > 366*24*time.Hour) {
 		return errors.New("bundle: the manifest promises the next version before this one, or in more than a year")
 	}
 

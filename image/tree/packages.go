@@ -195,9 +195,6 @@ func (b *builder) fetchPackages(ctx context.Context) (string, error) {
 	return dir, b.debstrap(ctx, dir, list, flavours)
 }
 
-// oldPackages is the age from which cached packages certainly lack security updates.
-const oldPackages = 7 * 24 * time.Hour
-
 // tellAge prints the age of the packages, which nothing else shows.
 func (b *builder) tellAge(dir string) {
 	fi, err := os.Stat(filepath.Join(dir, "base.tar"))
@@ -207,7 +204,8 @@ func (b *builder) tellAge(dir string) {
 
 	age := time.Since(fi.ModTime())
 	days := int(age.Hours() / 24)
-	if age >= oldPackages {
+	// Cached packages of this age certainly lack security updates.
+	if age >= 7*24*time.Hour {
 		b.Log.Warn("the packages are from the cache and old: security updates since then are missing; remove "+
 			"the cache for newer ones",
 			"days", days, "cache", dir)

@@ -25,10 +25,6 @@ const (
 	maxFiles = 1024 // that are read
 )
 
-// lockTakes is how long another program may hold the lock of a file. It holds it for a moment,
-// unless it was stopped meanwhile.
-const lockTakes = 5 * time.Second
-
 // book is the files of one shelf in a folder: NAME.jsonl, to which records are added,
 // and older ones, NAME.TIME.jsonl.
 type book struct {
@@ -114,7 +110,8 @@ func (b book) openCurrent() (f *os.File, size int64, err error) {
 		return nil, 0, err
 	}
 
-	until := time.Now().Add(lockTakes)
+	// Another program holds the lock for a moment, unless it was stopped meanwhile.
+	until := time.Now().Add(5 * time.Second)
 	for {
 		f, err := os.OpenFile(b.current(),
 			os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)

@@ -18,8 +18,6 @@ const (
 	// counted, and the next one that is written has the count. A lost act goes to Config.Log.
 	maxWaiting  = 8192
 	actsReserve = 2048
-	// retryEvery is the pause between tries while the disk takes nothing.
-	retryEvery = time.Second
 	// WriteTakes is how long [Log.Write] waits for the disk.
 	WriteTakes = time.Second
 	closeTakes = 2 * time.Second
@@ -311,7 +309,7 @@ func (l *Log) runWriter() {
 
 		retry = nil
 		if err := l.writeQueued(); err != nil && !ending {
-			retry = time.After(retryEvery)
+			retry = time.After(time.Second)
 		}
 
 		if ending {
@@ -319,7 +317,7 @@ func (l *Log) runWriter() {
 		}
 
 		if count == nil && l.leavesOut() {
-			count = time.After(moreEvery)
+			count = time.After(time.Minute)
 		}
 	}
 }

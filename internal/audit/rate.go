@@ -18,8 +18,6 @@ const (
 	maxSources = 4096
 	// maxAccounts of limited users have a rate of their own. Further ones share one.
 	maxAccounts = 4096
-	// moreEvery is how often the number of left-out records of a user is recorded.
-	moreEvery = time.Minute
 )
 
 // The actions of records that the log makes itself.
@@ -56,12 +54,10 @@ type rates struct {
 	accountsSwept time.Time
 }
 
-// forgetEvery bounds the work that very many sources and users make.
-const forgetEvery = time.Second
-
 // mayForget reports whether it is time to drop quiet ones again.
 func mayForget(last *time.Time, now time.Time) bool {
-	if now.Sub(*last).Abs() < forgetEvery {
+	// This bounds the work that very many sources and users make.
+	if now.Sub(*last).Abs() < time.Second {
 		return false
 	}
 	*last = now

@@ -25,7 +25,7 @@ const (
 	// ConditionsEvery is how often the file is written when nothing changes.
 	ConditionsEvery = 20 * time.Second
 	// ConditionsOld is the age from which a file counts no more.
-	ConditionsOld = 2 * time.Minute
+	ConditionsOld = 6 * ConditionsEvery
 	// MaxConditionFile bounds the file in bytes.
 	MaxConditionFile = 64 << 10
 	// MaxConditions bounds the conditions that are read.

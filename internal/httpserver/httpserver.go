@@ -13,9 +13,6 @@ import (
 	"saltern/internal/pause"
 )
 
-// listenAgain is the pause before an address is tried again.
-const listenAgain = 10 * time.Second
-
 // Listen listens on an address (IP:port). One that is not free is tried again until
 // ctx ends, which is the only error: what is served there stops no node.
 func Listen(ctx context.Context, address, what string, log *slog.Logger) (net.Listener, error) {
@@ -28,7 +25,7 @@ func Listen(ctx context.Context, address, what string, log *slog.Logger) (net.Li
 		if !warned && ctx.Err() == nil {
 			log.Warn("cannot serve "+what+" yet", "address", address, "error", err)
 		}
-		if err := pause.For(ctx, listenAgain); err != nil {
+		if err := pause.For(ctx, 10*time.Second); err != nil {
 			return nil, err
 		}
 	}

@@ -33,10 +33,6 @@ type Places struct {
 	refused uint64
 }
 
-// youth is how long a connection has from its last step on before it must go for one of a
-// source that has as many: a call that comes whole needs less.
-const youth = time.Second
-
 // holder is who has places: a source, or somebody who has shown who he is.
 type holder struct {
 	source netip.Addr
@@ -135,7 +131,8 @@ func (at *place) mayGo(now time.Time, greedy bool) bool {
 	if at.class == ratelimit.Proven {
 		return !at.active && at.busy == 0
 	}
-	return at.busy == 0 && (greedy || now.Sub(at.since) >= youth)
+	// A call that comes whole needs less than a second from its connection's last step on.
+	return at.busy == 0 && (greedy || now.Sub(at.since) >= time.Second)
 }
 
 // goesBefore reports whether a goes before b. The caller holds mu.

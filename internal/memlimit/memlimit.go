@@ -14,10 +14,6 @@ import (
 	"time"
 )
 
-// tick is how often Follow reads the limit: the process that started us may move us to a group
-// with a limit later.
-const tick = 10 * time.Second
-
 // Apply sets the limit of the runtime to the share of what the process may have. It returns the
 // latter in bytes, or 0 if it is unknown. GOMEMLIMIT in the environment has priority: then Apply
 // sets nothing and returns 0.
@@ -40,7 +36,8 @@ func Most(limit int64) int64 { return limit / 10 * 8 }
 // limit than before.
 func Follow(ctx context.Context, share func(limit int64) int64, changed func()) {
 	last := debug.SetMemoryLimit(-1)
-	t := time.NewTicker(tick)
+	// The process that started us may move us to a group with a limit later.
+	t := time.NewTicker(10 * time.Second)
 	defer t.Stop()
 
 	for {

@@ -19,8 +19,6 @@ const (
 	// Slack is how much longer than [Row.Takes] a client waits, so that it hears why the
 	// server gave up.
 	Slack = 5 * time.Second
-	// writeTakes bounds the time in which a client takes an answer.
-	writeTakes = 20 * time.Second
 )
 
 // Server answers the methods of a table.
@@ -235,7 +233,8 @@ func outcome(record audit.Record, refusal *Error, goesOn bool) audit.Record {
 // extendAnswer lets the connection last as long as the work and its answer, whatever the
 // server's own bound is.
 func (m *Method[In, Out]) extendAnswer(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(m.Takes + writeTakes))
+	// The client has 20 seconds more to take the answer.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(m.Takes + 20*time.Second))
 }
 
 // bounded returns the context of the work. A stream goes on as long as somebody reads.

@@ -106,16 +106,14 @@ func (c *Client) gatherAll(ctx context.Context, ws []*watch, r Request, yield fu
 	return nil
 }
 
-// patience is how long the event bus may be unavailable, for example while a master restarts.
-const patience = 30 * time.Second
-
 // advance asks minions about late jobs. It returns the watches that continue and the time of the
 // next check.
 func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch, time.Time, error) {
 	if down := c.events.down.Load(); down != 0 && len(ws) > 0 {
 		// Without the bus no answer arrives, so silence of the minions means nothing.
 		now := c.cfg.Now()
-		if now.Sub(time.Unix(0, down)) < patience {
+		// The event bus may be unavailable for a while, for example when a master restarts.
+		if now.Sub(time.Unix(0, down)) < 30*time.Second {
 			return ws, now.Add(50 * time.Millisecond), nil
 		}
 		return nil, time.Time{}, &Error{Kind: Unavailable, Message: "The connection to the master's events was lost. " +

@@ -39,7 +39,7 @@ type conn struct {
 func (k *conn) serveConnection() {
 	p := k.inbox.pool
 	br := bufio.NewReader(k.Conn)
-	_ = k.SetDeadline(time.Now().Add(peekWait))
+	_ = k.SetDeadline(time.Now().Add(5 * time.Second))
 	first, err := br.Peek(1)
 	if err != nil {
 		return
@@ -165,7 +165,8 @@ func (k *conn) readFrames(br *bufio.Reader, w net.Conn) {
 // whether it is a member.
 func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
 	_, member = k.member()
-	end := time.Now().Add(idleWait)
+	// A member beats every second; Salt's masters may be silent.
+	end := time.Now().Add(5 * time.Minute)
 	switch {
 	case member:
 		if k.class == 0 { // written by this goroutine only
@@ -175,8 +176,10 @@ func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
 	case k.plain && k.mayBeSalt():
 		r.SetMax(wire.MaxFrame)
 	default: // also: a frame that comes byte by byte
-		end = time.Now().Add(strangerWait)
-		if last := opened.Add(unprovenFor); end.After(last) {
+		// A stranger may pause this long between two frames.
+		end = time.Now().Add(30 * time.Second)
+		// A connection that never becomes a member's lives no longer.
+		if last := opened.Add(2 * time.Minute); end.After(last) {
 			end = last
 		}
 	}

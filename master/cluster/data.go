@@ -71,13 +71,11 @@ func (l *link) connected() {
 // master calls it, because its peers cannot learn in any other way what it was told last.
 func (p *Pool) FlushData(ctx context.Context) {
 	for p.owesData() {
-		if pause.For(ctx, drainEvery) != nil {
+		if pause.For(ctx, 5*time.Millisecond) != nil {
 			return
 		}
 	}
 }
-
-const drainEvery = 5 * time.Millisecond
 
 func (p *Pool) owesData() bool {
 	p.mu.Lock()

@@ -36,12 +36,6 @@ const ScheduleFile = "schedule.saltern"
 // JobsDir is where masters hand over the records of jobs; see package jobs.
 const JobsDir = "jobs"
 
-// folderWait is the deadline of an operation on the folder.
-const folderWait = 5 * time.Second
-
-// folderLast is how long Close waits for a call that has begun.
-const folderLast = time.Second
-
 // folder is the shared folder. Its methods block as long as the file system
 // does.
 type folder struct {

@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// folderLogEvery is how often a lasting fault of the folder is logged.
-const folderLogEvery = time.Minute
-
 // folderLog logs the faults of the cluster's folder: when one begins, when its cause changes, once
 // a minute while it lasts, and when it ends. The pool retries the folder every second; logging each
 // attempt would repeat the same fault for hours. Its methods may be called concurrently.
@@ -42,7 +39,7 @@ func (f *folderLog) result(what string, err error) {
 		delete(f.faults, what)
 		f.log.Info("the cluster's folder is usable again", "to", what, "failed_for",
 			now.Sub(last.since).Round(time.Second).String())
-	case failing && last.cause == rootCause(err) && now.Sub(last.logged) < folderLogEvery:
+	case failing && last.cause == rootCause(err) && now.Sub(last.logged) < time.Minute:
 	default:
 		if !failing {
 			last.since = now

@@ -18,10 +18,6 @@ const (
 	maxMembers    = 256 // connections of members: recognised by address before TLS, by key afterwards
 	maxStrangers  = 96
 	maxPerAddress = 16
-	peekWait      = 5 * time.Second
-	idleWait      = 5 * time.Minute  // a member beats every second; Salt's masters may be silent
-	strangerWait  = 30 * time.Second // longest pause of a stranger between frames
-	unprovenFor   = 2 * time.Minute  // longest life of a connection that never becomes a member's
 	// messages a second that cost RSA, from all strangers together; members get the same rate
 	strangerRate  = 30
 	sourceRate    = 6         // messages a second from one address

@@ -202,7 +202,7 @@ func (p *Pool) withFolder(f func(), late func()) {
 	}()
 
 	p.wg.Go(func() {
-		t := time.NewTimer(folderWait)
+		t := time.NewTimer(5 * time.Second)
 		defer t.Stop()
 		select {
 		case <-done:
@@ -212,7 +212,8 @@ func (p *Pool) withFolder(f func(), late func()) {
 		case <-p.ctx.Done():
 			select { // Close returns only after a call that a working folder will finish
 			case <-done:
-			case <-time.After(folderLast):
+			// A call that has begun may take this long.
+			case <-time.After(time.Second):
 			}
 		}
 	})

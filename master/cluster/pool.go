@@ -30,8 +30,6 @@ import (
 	"saltern/master/internal/auth"
 )
 
-const tickEvery = 200 * time.Millisecond
-
 // Pool connects this master to its cluster. Create it with Open, end it with Close. All methods may
 // be called concurrently.
 type Pool struct {
@@ -372,7 +370,7 @@ func (p *Pool) Close() {
 }
 
 func (p *Pool) tickLoop() {
-	t := time.NewTicker(tickEvery)
+	t := time.NewTicker(200 * time.Millisecond)
 	defer t.Stop()
 	for {
 		var gone map[string]time.Time

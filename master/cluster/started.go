@@ -35,19 +35,13 @@ const (
 
 // Times of Announce.
 const (
-	// announceFor is how long a sign-in may wait. A minion asks again after five seconds
-	// (auth_timeout).
-	announceFor = 4 * time.Second
 	// lostFor is how long a sign-in waits for a peer that is not heard any more. By then the peer's
 	// minions have moved to other masters, and a peer that the others cannot reach has given up the
 	// virtual address.
 	lostFor = 10 * time.Second
 	// deafFor is how long a sign-in waits for a peer that is heard but does not confirm.
-	deafFor = 2500 * time.Millisecond
-	// patientAfter is the time after which a sign-in counts as waiting. At most maxPatient wait;
-	// others are told at once to come back.
-	patientAfter = 200 * time.Millisecond
-	maxPatient   = 64
+	deafFor    = 2500 * time.Millisecond
+	maxPatient = 64
 )
 
 // startedMsg carries starts to a peer. It is packed only when it is sent, so that ages are right.
@@ -312,9 +306,12 @@ func (p *Pool) Announce(ctx context.Context, s Start) error {
 	}
 	p.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, announceFor)
+	// A minion asks again after five seconds (auth_timeout).
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
-	stop := time.AfterFunc(patientAfter, func() {
+	// A sign-in that takes longer counts as waiting. At most maxPatient wait; others are told at
+	// once to come back.
+	stop := time.AfterFunc(200*time.Millisecond, func() {
 		if p.waitingSignIns.Add(1) > maxPatient {
 			cancel()
 		}

@@ -20,9 +20,8 @@ import (
 // can neither read nor change anything. Duties, numbers and acknowledgements stay the same.
 
 const (
-	directWait  = 2 * time.Second  // to dial directly while a relay may be available
-	directEvery = 10 * time.Second // between attempts to dial directly while a relay is used
-	maxPassed   = 64               // connections that a master relays; more are refused
+	directWait = 2 * time.Second // to dial directly while a relay may be available
+	maxPassed  = 64              // connections that a master relays; more are refused
 )
 
 var errDirect = errors.New("the direct way is open again")
@@ -119,7 +118,7 @@ func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(directEvery):
+		case <-time.After(10 * time.Second):
 		}
 
 		raw, err := l.openDirect(directWait)

@@ -238,10 +238,6 @@ func (c confirmation) wait(ctx context.Context) error {
 	}
 }
 
-// writeFor is how long a master that does not read may block a sender whose context has no
-// deadline.
-const writeFor = 10 * time.Second
-
 // writeFrame sends a frame whole, or returns an error. Only one call may go on.
 func (l *senderLink) writeFrame(ctx context.Context, frame []byte) (confirmation, error) {
 	if err := ctx.Err(); err != nil {
@@ -255,7 +251,8 @@ func (l *senderLink) writeFrame(ctx context.Context, frame []byte) (confirmation
 
 	until, bounded := ctx.Deadline()
 	if !bounded {
-		until = time.Now().Add(writeFor)
+		// A master that does not read may block a sender whose context has no deadline.
+		until = time.Now().Add(10 * time.Second)
 	}
 
 	if err := l.conn.SetWriteDeadline(until); err != nil {

@@ -160,9 +160,6 @@ func unlisten(dir, name string, l *net.UnixListener) {
 	}
 }
 
-// flushFor is how long readers have at the end to read the events fired before.
-const flushFor = time.Second
-
 // StopTaking stops accepting events of other processes. When it returns, every confirmed event is
 // on the bus. Whatever acts on events must stop after that.
 func (s *Server) StopTaking() {
@@ -201,7 +198,8 @@ func (s *Server) Close() {
 	s.mu.Lock()
 	if first {
 		for r := range s.readers {
-			_ = r.conn.SetWriteDeadline(time.Now().Add(flushFor))
+			// Readers have a second to read the events fired before the end.
+			_ = r.conn.SetWriteDeadline(time.Now().Add(time.Second))
 			close(r.finished)
 		}
 	}

@@ -9,9 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainStep is how often AwaitWriters looks again.
-const drainStep = 2 * time.Millisecond
-
 // AwaitWriters waits until all events are on the bus that were written to the pull socket on connections
 // that are closed by now. That includes the events of an ended process: call AwaitWriters before reporting
 // the end of a process.
@@ -20,7 +17,7 @@ func (s *Server) AwaitWriters(ctx context.Context) error {
 		return fmt.Errorf("event socket: waiting for its writers: %w", err)
 	}
 
-	tick := time.NewTicker(drainStep)
+	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for s.hungUp() {
 		select {

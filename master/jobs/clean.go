@@ -12,10 +12,6 @@ import (
 	"saltern/internal/durable"
 )
 
-// unnamedGrace is how long a job directory without a jid file is left alone: its writer, such as a
-// tool of Salt, may be about to create that file.
-const unnamedGrace = 10 * time.Minute
-
 // Clean implements Cache (local_cache.clean_old_jobs). The age of a job counts from the time of its
 // jid file. After each removal Clean rests for as long as the removal took, so that it uses at most
 // half of the disk's time.
@@ -65,7 +61,9 @@ func (c *Local) isExpired(dir string, now time.Time, keep time.Duration) (bool, 
 		if st, err = os.Stat(dir); err != nil {
 			return false, err
 		}
-		return now.Sub(st.ModTime()) > max(unnamedGrace, keep), nil
+		// The writer of a directory without a jid file, such as a tool of Salt, may be about to
+		// create that file.
+		return now.Sub(st.ModTime()) > max(10*time.Minute, keep), nil
 	}
 
 	if err != nil || now.Sub(st.ModTime()) <= keep {

@@ -22,11 +22,7 @@ import (
 
 // Times of the cluster's job cache.
 const (
-	keepWait    = 5 * time.Second // for a peer, and again for the shared folder
-	importEvery = 30 * time.Second
-	// importFirst is how long a start waits for the import of what other masters handed over
-	// meanwhile; the rest is imported in the background.
-	importFirst = 5 * time.Second
+	keepWait = 5 * time.Second // for a peer, and again for the shared folder
 )
 
 // ownSegment marks a segment that this master wrote. It is never read.
@@ -135,7 +131,9 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	c.wg.Go(func() { c.follow(ctx, sync.OnceFunc(func() { close(first) })) })
 	select {
 	case <-first:
-	case <-time.After(importFirst):
+	// The start waits for what other masters handed over meanwhile; the rest is imported in the
+	// background.
+	case <-time.After(5 * time.Second):
 		cfg.Log.Warn("jobs of the other masters are still being read", "path", cfg.Dir)
 	}
 
@@ -268,7 +266,7 @@ func (c *Cluster) PeerLost(peer string) {
 func (c *Cluster) follow(ctx context.Context, first func()) {
 	defer first()
 	c.holdLeftover()
-	t := time.NewTicker(importEvery)
+	t := time.NewTicker(30 * time.Second)
 	defer t.Stop()
 
 	for {

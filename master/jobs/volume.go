@@ -21,7 +21,6 @@ import (
 
 // Bounds of the records for the shared folder.
 const (
-	handEvery    = 10 * time.Second // longest wait, unless a caller waits
 	handBytes    = 1 << 20          // hand over at once when this many bytes wait
 	handWaiting  = 64 << 20         // bound of the bytes that wait while the folder does not answer
 	handSegment  = 8 << 20          // size in bytes at which a new segment begins
@@ -131,7 +130,7 @@ func (v *volume) addAndWait(ctx context.Context, recs ...*record) error {
 // handOverLoop hands over the waiting records until ctx ends, and then once more.
 func (v *volume) handOverLoop(ctx context.Context) {
 	defer close(v.stopped)
-	t := time.NewTicker(handEvery)
+	t := time.NewTicker(10 * time.Second)
 	defer t.Stop()
 
 	for {

@@ -120,13 +120,10 @@ func fillNew(f *os.File, data []byte, mode os.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// abandonAfter is the age of an empty file whose writer is gone.
-const abandonAfter = 10 * time.Second
-
 // abandoned reports whether a file was made and never written.
 func abandoned(path string) bool {
 	st, err := os.Lstat(path)
-	return err == nil && st.Mode().IsRegular() && st.Size() == 0 && time.Since(st.ModTime()) > abandonAfter
+	return err == nil && st.Mode().IsRegular() && st.Size() == 0 && time.Since(st.ModTime()) > 10*time.Second
 }
 
 // fillFile writes all of a file, syncs and closes it.

@@ -226,13 +226,10 @@ func (s *Store) Refresh(ids ...string) {
 // Rescan compares all files with the index now.
 func (s *Store) Rescan() error { return s.scanFolders(true) }
 
-// lookFor is how long Look waits for the disk.
-const lookFor = 2 * time.Second
-
 // Look takes over the changes in the folders at once, without waiting for the next event or tick of
 // Run. Without changes it costs four calls of stat. It does not wait for a hanging volume.
 func (s *Store) Look() error {
-	return s.looks.do(lookFor, func() error { return s.scanFolders(false) })
+	return s.looks.do(2*time.Second, func() error { return s.scanFolders(false) })
 }
 
 // examine updates the index for an id and some states.

@@ -12,13 +12,6 @@ import (
 )
 
 const (
-	// settle is how long Run waits after the first event before it checks the folders. salt-key
-	// removes a key from one folder before it writes it to another; an earlier check would see a
-	// minion without a key.
-	settle = 40 * time.Millisecond
-	// hintEvery is the least pause between two checks for new keys of other masters. After a slow
-	// check the pause is hintShare times its duration.
-	hintEvery = 250 * time.Millisecond
 	hintShare = 4
 	// maxNames bounds the names collected between two checks; beyond it Run checks everything.
 	maxNames = 4096
@@ -139,7 +132,9 @@ func (f *follower) noteEvent(event fsnotify.Event) {
 		f.paths[event.Name] = struct{}{}
 	}
 	if f.settled == nil {
-		f.settled = time.After(settle)
+		// salt-key removes a key from one folder before it writes it to another: an earlier check
+		// would see a minion without a key.
+		f.settled = time.After(40 * time.Millisecond)
 	}
 }
 
@@ -161,7 +156,7 @@ func (f *follower) takeHints() {
 	f.store.takeHints()
 	if f.store.incoming != nil {
 		f.hinted = nil
-		f.hintPause = time.After(max(hintEvery, hintShare*time.Since(begin)))
+		f.hintPause = time.After(max(250*time.Millisecond, hintShare*time.Since(begin)))
 	}
 }
 

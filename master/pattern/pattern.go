@@ -22,9 +22,6 @@ import (
 // maxLen bounds a pattern; longer ones are refused.
 const maxLen = 4096
 
-// matchTimeout bounds one match of the backtracking engine.
-const matchTimeout = 200 * time.Millisecond
-
 // ErrTimeout means that an expression was not decided in time.
 var ErrTimeout = errors.New("regular expression takes too long")
 
@@ -139,7 +136,7 @@ func compile(head, given, tail string) (matcher, error) {
 		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
 	}
 
-	re.MatchTimeout = matchTimeout
+	re.MatchTimeout = 200 * time.Millisecond
 	return backtracking{re}, nil
 }
 

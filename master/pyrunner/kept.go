@@ -22,8 +22,6 @@ import (
 var keptScript string
 
 const (
-	// maxKeptStart bounds the time in which a kept Python must import Salt.
-	maxKeptStart = time.Minute
 	// exitNoSalt is its exit code when Salt cannot be imported.
 	exitNoSalt = 3
 )
@@ -70,7 +68,8 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 			return nil, fmt.Errorf("start %s: %w", path, err)
 		}
 
-		late := k.killAfter(ctx, maxKeptStart)
+		// Python must import Salt in this time.
+		late := k.killAfter(ctx, time.Minute)
 		_, err = pyframe.Read(k.out, 1<<10)
 		late()
 		if err == nil {

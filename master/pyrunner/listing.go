@@ -17,12 +17,6 @@ const (
 	// listFor is how long a listing is trusted while the directories are unchanged: whether a
 	// module loads may depend on more than its file.
 	listFor = 10 * time.Minute
-	// settled is the least age of the last change in a directory for a listing to be trusted, since
-	// file times are coarse.
-	settled = 2 * time.Second
-
-	// listTakes bounds how long Python may take to load all functions.
-	listTakes = 2 * time.Minute
 
 	maxDirs      = 64
 	maxEntries   = 4096
@@ -127,7 +121,7 @@ func (c *Caller) forget(fun string) {
 // to import.
 func (c *Caller) fetchListing(ctx context.Context) error {
 	asked := c.cfg.Now()
-	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: listTakes})
+	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: 2 * time.Minute})
 	if err != nil {
 		return fmt.Errorf("ask Python for its functions: %w", err)
 	}
@@ -155,7 +149,8 @@ func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	l.dirs = dirs[:min(len(dirs), maxDirs)]
 	var newest time.Time
 	l.stamp, newest = stampOf(l.dirs)
-	l.trusted = time.Since(newest) > settled && len(names) <= maxFunctions
+	// File times are coarse: a listing of a directory that has just changed is not trusted.
+	l.trusted = time.Since(newest) > 2*time.Second && len(names) <= maxFunctions
 	c.mu.Lock()
 	defer c.mu.Unlock()
 

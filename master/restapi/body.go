@@ -157,7 +157,7 @@ func (s *Server) setAside(ctx context.Context, q *request, n int64) error {
 		return s.tooLarge(q)
 	}
 
-	short, cancel := context.WithTimeout(ctx, memoryTime)
+	short, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := q.memory.WaitMore(short, n); err != nil {
 		return s.fullAnswer(ctx, err, "There is no memory for the body now. Try again later.")

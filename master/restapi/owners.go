@@ -18,8 +18,6 @@ const (
 	// maxOwners bounds the jobs whose users are remembered. Overflow policy: the oldest is
 	// forgotten, and the master is asked for it when it is needed.
 	maxOwners = 16384
-	// askTime bounds one question to the master about the user of a job.
-	askTime = time.Second
 	// askAgain is how long no question is asked after one without an answer: the storage of the
 	// jobs may hang.
 	askAgain = 10 * time.Second
@@ -154,7 +152,7 @@ func (o *owners) userOf(ctx context.Context, tag string) jobUser {
 		return u
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	u, err := o.ask(ctx, jid)
 	if err != nil {

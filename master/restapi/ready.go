@@ -26,9 +26,6 @@ const minionConfPath = "/minion.conf"
 const (
 	signTimeout  = 3 * time.Second // the master's time to answer
 	signValidFor = time.Second     // how long an answer counts
-	// signUsableFor is how long an answer still decides about connections: a balancer asks more
-	// often. Without a balancer the last answer may be old.
-	signUsableFor = 20 * time.Second
 )
 
 // life caches whether the master answers. Its methods may be called concurrently: however many ask,
@@ -89,7 +86,8 @@ func (l *life) awaitSign(ctx context.Context) error {
 func (l *life) lastSign() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.now().Sub(l.answered) > signUsableFor {
+	// A balancer asks more often. Without a balancer the last answer may be old.
+	if l.now().Sub(l.answered) > 20*time.Second {
 		return nil
 	}
 	return l.err

@@ -210,9 +210,6 @@ func streams() *http.HTTP2Config {
 	}
 }
 
-// stopTime is how long running answers may take when the program ends.
-const stopTime = 10 * time.Second
-
 // Serve answers on ln until ctx ends, and closes ln. It is called once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
@@ -234,7 +231,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv.RegisterOnShutdown(end)
 	var beside sync.WaitGroup
 	beside.Go(func() { s.sessions.Run(ctx) })
-	err := httpserver.Serve(ctx, srv, ln, stopTime)
+	err := httpserver.Serve(ctx, srv, ln, 10*time.Second)
 	end()
 	beside.Wait()
 	s.sockets.Wait() // http.Server does not track them

@@ -235,7 +235,7 @@ func (s *Server) proveToken(ctx context.Context, token string, q *request) error
 
 // askFor asks the master about a token. The answer is empty for one that it does not know.
 func (s *Server) askFor(ctx context.Context, token string, q *request) (*value.Map, error) {
-	short, cancel := context.WithTimeout(ctx, proofTime)
+	short, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	turn, err := s.pools.proofs.Wait(short, q.holder, q.class, 1)
 	if err != nil {

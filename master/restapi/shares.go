@@ -29,8 +29,6 @@ const (
 	maxProofs    = 32          // tokens about which the master is asked at once
 	maxInLine    = maxRequests // log-ins and tokens that wait; there are no more requests than that
 	queueTime    = 30 * time.Second
-	proofTime    = 10 * time.Second // bounds the wait for a place among the proofs
-	memoryTime   = 10 * time.Second // bounds the wait for memory
 )
 
 // holder is whoever holds a share: an address, a proven user, or, for log-ins, a user at an

@@ -124,9 +124,6 @@ func (r *Runs) Return(ctx context.Context, returners []string, result *value.Map
 	return r.Python.Return(ctx, returners, result)
 }
 
-// drainTakes bounds how long a call waits at its end for the events that it has fired.
-const drainTakes = 2 * time.Second
-
 // OfPython calls a function in Python. All events of the function are on the bus when it returns,
 // and so before the event of its end.
 func (r *Runs) OfPython(ctx context.Context, python *pyrunner.Caller, c pyrunner.Call) (any, error) {
@@ -137,7 +134,8 @@ func (r *Runs) OfPython(ctx context.Context, python *pyrunner.Caller, c pyrunner
 	if errors.As(err, new(*pyrunner.UnknownError)) || errors.Is(err, pyrunner.ErrNoSalt) {
 		return nil, err // nothing ran
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTakes)
+	// A call waits at its end for the events that it has fired.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if err := r.AwaitWriters(ctx); err != nil {
 		r.Log.Warn("events of a function may come after that of its end", "fun", c.Fun, "jid", c.Job.JID, "error", err)

@@ -20,14 +20,9 @@ import (
 
 // Bounds and times of a syslog.
 const (
-	maxWaiting  = 8192    // waiting lines
-	maxBytes    = 8 << 20 // bytes of the waiting lines
-	dialTimeout = 5 * time.Second
-	sendTimeout = 5 * time.Second
-	firstRetry  = 200 * time.Millisecond
-	lastRetry   = 10 * time.Second
-	flushFor    = time.Second // for the lines that wait at the end
-	syslogPort  = "514"
+	maxWaiting = 8192    // waiting lines
+	maxBytes   = 8 << 20 // bytes of the waiting lines
+	syslogPort = "514"
 )
 
 // facilities lists the facilities of Python's SysLogHandler, without LOG_.
@@ -261,7 +256,7 @@ func (s *Syslog) sendLines(ctx context.Context) {
 // deliver sends one line and redials as often as needed. It returns false when ctx ended before.
 func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*connection, bool) {
 	away := false
-	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
+	for retry := 200 * time.Millisecond; ; retry = min(2*retry, 10*time.Second) {
 		var err error
 		if conn == nil {
 			conn, err = s.connect(ctx)
@@ -312,7 +307,7 @@ func (s *Syslog) tellLost(conn *connection) {
 
 // flushLines sends the waiting lines once, for a bounded time.
 func (s *Syslog) flushLines(conn *connection) {
-	ctx, cancel := context.WithTimeout(context.Background(), flushFor)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for len(s.lines) > 0 && ctx.Err() == nil {
 		if conn == nil {
@@ -333,7 +328,7 @@ func (s *Syslog) flushLines(conn *connection) {
 func (s *Syslog) connect(ctx context.Context) (*connection, error) {
 	var errs []error
 	for _, network := range s.to.Networks {
-		d := net.Dialer{Timeout: dialTimeout}
+		d := net.Dialer{Timeout: 5 * time.Second}
 		c, err := d.DialContext(ctx, network, s.to.Address)
 		if err == nil {
 			return connect(c, network), nil
@@ -364,7 +359,7 @@ func connect(c net.Conn, network string) *connection {
 }
 
 func (c *connection) sendPacket(b []byte) error {
-	if err := c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return fmt.Errorf("set a deadline: %w", err)
 	}
 	_, err := c.Write(b)

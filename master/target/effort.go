@@ -13,9 +13,6 @@ import (
 // errEffort means that a target was given up because it took too much work.
 var errEffort = errors.New("target takes too much work")
 
-// maxEffort is how long all the work on one target may take.
-const maxEffort = 10 * time.Second
-
 // lookEvery is the number of steps between two checks of the clock.
 const lookEvery = 128
 
@@ -29,7 +26,7 @@ type Effort struct {
 }
 
 // NewEffort returns an Effort that ends with ctx, at the latest after 10 s.
-func NewEffort(ctx context.Context) *Effort { return NewEffortFor(ctx, maxEffort) }
+func NewEffort(ctx context.Context) *Effort { return NewEffortFor(ctx, 10*time.Second) }
 
 // NewEffortFor returns an Effort that ends with ctx, at the latest after limit.
 func NewEffortFor(ctx context.Context, limit time.Duration) *Effort {

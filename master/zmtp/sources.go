@@ -21,7 +21,6 @@ type Sources struct {
 const (
 	maxSources  = 65536
 	sourceLasts = 24 * time.Hour
-	sourceFresh = time.Minute // further proofs within this time are not recorded
 )
 
 // NewSources returns an empty table.
@@ -53,7 +52,7 @@ func (s *Sources) Prove(a netip.Addr) {
 	at, ok := s.at[a]
 	s.mu.RUnlock()
 
-	if ok && now.Sub(at) < sourceFresh {
+	if ok && now.Sub(at) < time.Minute {
 		return
 	}
 

@@ -81,8 +81,6 @@ type throttle struct {
 	skipped int
 }
 
-const throttlePeriod = 5 * time.Second
-
 func (t *throttle) warn(log *slog.Logger, msg string, args ...any) {
 	t.mu.Lock()
 	now := time.Now()
@@ -93,7 +91,7 @@ func (t *throttle) warn(log *slog.Logger, msg string, args ...any) {
 		return
 	}
 	skipped := t.skipped
-	t.next, t.skipped = now.Add(throttlePeriod), 0
+	t.next, t.skipped = now.Add(5*time.Second), 0
 	t.mu.Unlock()
 	log.Warn(msg, append(args, "skipped", skipped)...)
 }

@@ -34,9 +34,6 @@ type step struct {
 	Outcome *Outcome `json:"outcome,omitempty"` // the last line
 }
 
-// progressEvery is how often a child reports progress.
-const progressEvery = 5 * time.Second
-
 // errHangs means that an earlier child has not ended: it is inside a call that does not end, or
 // its supervisor was killed a moment ago.
 var errHangs = errors.New("the storage, or the directory for backups, does not answer: a try of before is still at it")
@@ -87,7 +84,7 @@ func runMake(ctx context.Context, s Spec, say *json.Encoder) {
 	own, stop := context.WithCancel(ctx)
 	var saying sync.WaitGroup
 	saying.Go(func() {
-		for told := int64(-1); pause.For(own, progressEvery) == nil; {
+		for told := int64(-1); pause.For(own, 5*time.Second) == nil; {
 			if n := m.moved.Load(); n != told {
 				told = n
 				_ = say.Encode(step{Bytes: n})

@@ -11,12 +11,6 @@ import (
 	"saltern/supervisor/status"
 )
 
-const (
-	lookEvery = 30 * time.Second
-	// rankPause is how long a node waits for each node that comes before it.
-	rankPause = time.Minute
-)
-
 // ErrRunning means that this node makes a backup at this moment.
 var ErrRunning = errors.New("this node makes a backup already")
 
@@ -77,7 +71,7 @@ func New(cfg Config) (*Keeper, error) {
 func (k *Keeper) Run(ctx context.Context) {
 	var making sync.WaitGroup
 	defer making.Wait()
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(30 * time.Second)
 	defer tick.Stop()
 
 	for now := false; ; {
@@ -160,7 +154,8 @@ func (k *Keeper) beginIfDue(forced bool) bool {
 			place += of // the others may be able to
 		}
 
-		if now.Before(at.Add(time.Duration(place)*rankPause)) || r.holder(k.cfg.Settings.Node, now) != nil {
+		// A node waits a minute for each node that comes before it.
+		if now.Before(at.Add(time.Duration(place)*time.Minute)) || r.holder(k.cfg.Settings.Node, now) != nil {
 			return false
 		}
 	}

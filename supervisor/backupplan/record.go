@@ -15,7 +15,7 @@ import (
 const (
 	maxRecord = 64 << 10
 	// claimFor is how long a claim holds. Its node renews it every renewEvery.
-	claimFor   = 10 * time.Minute
+	claimFor   = 5 * renewEvery
 	renewEvery = 2 * time.Minute
 	// retryAfter is the pause after a try that failed.
 	retryAfter = 15 * time.Minute

@@ -7,9 +7,6 @@ import (
 	"saltern/supervisor/status"
 )
 
-// grace is how late a backup may be before that is a problem.
-const grace = time.Hour
-
 // State returns the state of the backups for the status, or nil while it is unknown.
 func (k *Keeper) State() *status.Backup {
 	k.mu.Lock()
@@ -104,7 +101,8 @@ func (k *Keeper) Findings() []status.Finding {
 		due = k.began
 	}
 
-	failure, late := k.failure(), now.Sub(due) > grace
+	// A backup that is an hour late is a problem.
+	failure, late := k.failure(), now.Sub(due) > time.Hour
 	if failure == nil && (!late || k.busy || r.holder(k.cfg.Settings.Node, now) != nil) {
 		return nil
 	}

@@ -32,8 +32,6 @@ const (
 	// ownTakesTogether bounds the checks of all files, one by one. Each may take its share of the
 	// rest, so that a file with many unknown names costs the others no time.
 	ownTakesTogether = 40 * time.Second
-	// ownTakesLeast is for a file without names, whatever is left.
-	ownTakesLeast = 100 * time.Millisecond
 )
 
 // OwnRulesTake bounds [LoadOwn]: the check of all files in one and of each alone, and the load.
@@ -135,7 +133,8 @@ func acceptedFiles(ctx context.Context, files []ownFile, within time.Duration) (
 	deadline := time.Now().Add(within)
 	for i, f := range files {
 		share := time.Until(deadline) / time.Duration(len(files)-i)
-		limit := max(min(share, ownTakes), ownTakesLeast)
+		// A file without names gets this much, whatever is left.
+		limit := max(min(share, ownTakes), 100*time.Millisecond)
 		if err := checkOwn(ctx, append(slices.Clone(good), f), limit); err != nil {
 			faults = append(faults, Fault{f.path, ownCause(f.path, err)})
 			continue

@@ -18,9 +18,6 @@ import (
 	"saltern/supervisor/status"
 )
 
-// programTakes bounds each program that is asked.
-const programTakes = 20 * time.Second
-
 // A System is a machine whose guards are checked. Its zero value is none; see [Machine].
 type System struct {
 	Profiles string         // directory with the AppArmor profiles that have to be enforced
@@ -33,7 +30,7 @@ func Machine() System {
 	return System{
 		Profiles: "/etc/apparmor.d",
 		Loaded:   "/sys/kernel/security/apparmor/profiles",
-		Program:  command.Exec{Limit: programTakes, Cut: true},
+		Program:  command.Exec{Limit: 20 * time.Second, Cut: true},
 	}
 }
 

@@ -17,11 +17,11 @@ const (
 	// learnAfter is how long a machine must have been alone with a key until its facts are
 	// known, adoptAfter how long when those of another one are.
 	learnAfter = time.Minute
-	adoptAfter = 10 * time.Minute
+	adoptAfter = 10 * learnAfter
 
 	// BeatEvery is how often a machine draws an id that a copy of its memory does not have: well
 	// within the time for which what was heard counts.
-	BeatEvery = 10 * time.Second
+	BeatEvery = recent / 6
 
 	// SettledAfter is how long a machine runs before it takes itself out of its cluster:
 	// until then the others have found out whether there is another one. Each asks every two

@@ -3,9 +3,6 @@ package marks
 import "time"
 
 const (
-	// settleFor is how long a node that has heard a majority waits for the rest, which may just
-	// be starting too.
-	settleFor = 15 * time.Second
 	// lonelyFor is how long one of two nodes waits for the other. Then it continues alone: of two
 	// nodes, the remaining one must be able to serve after a restart.
 	lonelyFor = time.Minute
@@ -123,7 +120,8 @@ func (s Situation) oldServed() bool {
 // Otherwise the copy is served when all nodes have answered, or when a majority has and the rest
 // stayed away. One of two nodes may decide alone after a longer wait.
 func Decide(s Situation) Verdict {
-	waitedLong := s.Majority() && s.WaitedForRest >= settleFor
+	// The rest may just be starting too.
+	waitedLong := s.Majority() && s.WaitedForRest >= 15*time.Second
 	waitedAlone := len(s.Others) == 1 && s.Waited >= lonelyFor
 
 	switch {

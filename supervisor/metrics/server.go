@@ -24,9 +24,8 @@ type Source struct {
 }
 
 const (
-	balancerTime = 3 * time.Second
-	maxHeader    = 8 << 10
-	maxConns     = 64 // at the same time; further ones wait in the kernel
+	maxHeader = 8 << 10
+	maxConns  = 64 // at the same time; further ones wait in the kernel
 )
 
 // Handler serves /metrics, /healthz and /readyz for GET and HEAD. No answer
@@ -37,7 +36,7 @@ func handler(s Source) http.Handler {
 		var text bytes.Buffer
 		_ = writeText(&text, s.Status()) // a buffer takes everything
 		if s.Balancer != nil {
-			ctx, cancel := context.WithTimeout(r.Context(), balancerTime)
+			ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
 			defer cancel()
 			if more, err := s.Balancer(ctx); err == nil {
 				text.Write(more)

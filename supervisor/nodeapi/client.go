@@ -50,7 +50,7 @@ func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastRe
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func dialPinned(ctx context.Context, id *Identity, address, pin string) (*tls.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTakes)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	var d net.Dialer
 	raw, err := d.DialContext(ctx, "tcp", address)

@@ -57,7 +57,6 @@ const (
 	padding     = 24 << 10 // of a proof: more than a few packets, so that a small MTU shows
 	maxAnswer   = 1 << 20
 	maxList     = 64 << 20 // of a list of minions
-	dialTakes   = 5 * time.Second
 	answerTakes = 15 * time.Second
 )
 

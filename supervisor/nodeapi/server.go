@@ -131,8 +131,7 @@ func (s *Server) memberAddress(a netip.Addr) bool {
 
 // Warnings about requests of others: one a minute for each kind and source.
 const (
-	warnEvery = time.Minute
-	maxTold   = 1024
+	maxTold = 1024
 )
 
 func (s *Server) warnOnce(r *http.Request, msg string, args ...any) {
@@ -140,7 +139,7 @@ func (s *Server) warnOnce(r *http.Request, msg string, args ...any) {
 	now := s.now()
 	s.mu.Lock()
 	last, ok := s.told[key]
-	if ok && now.Sub(last) < warnEvery {
+	if ok && now.Sub(last) < time.Minute {
 		s.mu.Unlock()
 		return
 	}

@@ -50,10 +50,7 @@ const (
 	stateTakes  = 5 * time.Second
 	freshTakes  = 20 * time.Second
 	trialTakes  = 10 * time.Second // for a start that is under way
-	checkTakes  = 45 * time.Second
-	mendTakes   = time.Minute // for a node beside the one in hand to serve again
-	mendEvery   = 2 * time.Second
-	giveTakes   = 10 * time.Second
+	mendTakes   = time.Minute      // for a node beside the one in hand to serve again
 	// backTakes is what a node may need beyond the limit: to stop two masters.
 	backTakes = 30 * time.Second
 )
@@ -160,7 +157,7 @@ func (u *run) do(ctx context.Context) (Code, string) {
 }
 
 func (u *run) give(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveTakes)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if err := u.Turn.Give(ctx); err != nil {
 		u.Tell("the turn is not given back, it ends by itself: " + printable.Brief(err.Error(), maxText))
@@ -302,7 +299,7 @@ func differ(a, b []File) string {
 // check has all nodes check their options. What it returns says which have
 // faults.
 func (u *run) check(ctx context.Context) string {
-	errs := u.each(ctx, checkTakes, func(ctx context.Context, n *node) error {
+	errs := u.each(ctx, 45*time.Second, func(ctx context.Context, n *node) error {
 		f, err := n.Node.Check(ctx)
 		n.line.Findings = f
 		return err
@@ -387,7 +384,7 @@ func (u *run) allServe(ctx context.Context, n *node) string {
 				mendTakes, n.Name, bad))
 		}
 
-		if pause.For(ctx, mendEvery) != nil {
+		if pause.For(ctx, 2*time.Second) != nil {
 			return bad + " serves no more; no further master is restarted before it does"
 		}
 	}

@@ -24,9 +24,6 @@ import (
 // chkpwd is the program of Linux-PAM that reads /etc/shadow.
 const chkpwd = "unix_chkpwd"
 
-// delay is the least time of a refusal, so that the master's account cannot guess faster.
-const delay = 2 * time.Second
-
 // maxPassword is how many bytes of a password unix_chkpwd reads.
 const maxPassword = 511
 
@@ -66,7 +63,8 @@ func Serve(ctx context.Context, c net.Conn, account string) error {
 
 	a := Check(ctx, name, password)
 	if !a.OK {
-		if err := pause.For(ctx, delay); err != nil {
+		// The master's account cannot guess faster.
+		if err := pause.For(ctx, 2*time.Second); err != nil {
 			return err
 		}
 	}

@@ -31,11 +31,6 @@ var tryScript string
 // ErrNoSalt means that none of the Pythons has Salt's library.
 var ErrNoSalt = errors.New("no Python with Salt's library was found; install it, or set saltern_renderer_python")
 
-const (
-	factsTake = time.Minute
-	tryTakes  = 2 * time.Minute
-)
-
 // facts describe a Python.
 type facts struct {
 	as       *syscall.Credential // that runs it; nil: ours
@@ -77,7 +72,7 @@ func (p Place) askPython(ctx context.Context, wheels []*wheel) (facts, error) {
 			continue
 		}
 
-		run := command.Exec{Limit: factsTake, Stdin: string(in), Env: command.PythonEnviron(), Credential: p.As}
+		run := command.Exec{Limit: time.Minute, Stdin: string(in), Env: command.PythonEnviron(), Credential: p.As}
 		text, err := command.Do(ctx, run, path, "-I", "-B", "-c", factsScript)
 		if err != nil {
 			return facts{}, fmt.Errorf("ask %s what it is: %w", path, withoutProgram(err))
@@ -187,7 +182,7 @@ func (f *facts) tryLoad(ctx context.Context, layer string) error {
 		return nil
 	}
 
-	run := command.Exec{Limit: tryTakes, Env: append(command.PythonEnviron(), "HOME=/nonexistent")}
+	run := command.Exec{Limit: 2 * time.Minute, Env: append(command.PythonEnviron(), "HOME=/nonexistent")}
 	text, err := command.Do(ctx, run, sandboxed(f.as, false, f.path, "-I", "-B", "-c", tryScript, layer)...)
 	if err != nil {
 		return fmt.Errorf("load the packages beside Salt: %w", withoutProgram(err))

@@ -29,9 +29,6 @@ const (
 	maxReport  = 64 << 20
 )
 
-// pipTakes is for one run of pip, which may download a lot.
-const pipTakes = 15 * time.Minute
-
 // requirement is a name with versions (PEP 508) that leads to an index and never
 // to another place, a folder or a program that fetches.
 var requirement = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)` + // name
@@ -132,7 +129,8 @@ func (r *resolver) runPip(ctx context.Context, args ...string) error {
 		args = append(args, "--no-index")
 	}
 
-	out, err := command.Exec{Limit: pipTakes, MaxOutput: 64 << 20, Env: env}.Run(ctx, sandboxed(r.as, !r.off, args...))
+	// pip may download a lot.
+	out, err := command.Exec{Limit: 15 * time.Minute, MaxOutput: 64 << 20, Env: env}.Run(ctx, sandboxed(r.as, !r.off, args...))
 	switch {
 	case err != nil:
 		return fmt.Errorf("run pip: %w", withoutProgram(err))

@@ -140,15 +140,12 @@ func requirementName(text string) string {
 	return text[:end]
 }
 
-// lockTakes is how long a change waits for another one.
-const lockTakes = time.Minute
-
 // lockFolder creates the folder and keeps other changes away, including those of other nodes.
 func (p Place) lockFolder(ctx context.Context) (unlock func(), err error) {
 	if err := os.Mkdir(p.Shared, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the folder of packages: %w", err)
 	}
-	return sharedfolder.Lock(ctx, p.Shared, "the packages", lockTakes)
+	return sharedfolder.Lock(ctx, p.Shared, "the packages", time.Minute)
 }
 
 // writeList writes the new wheels, then the list, and then removes the wheels that the list does

@@ -56,7 +56,7 @@ func (b Backup) On() bool { return b.Every != "" }
 // Bounds of backups.
 const (
 	minBackupEvery  = time.Hour
-	maxBackupEvery  = 31 * 24 * time.Hour
+	maxBackupEvery  = 31 * day
 	maxBackupKeep   = 1000
 	maxRecipients   = 16
 	maxRecipientKey = 4096 // bytes; keys against quantum computers have some 2,000

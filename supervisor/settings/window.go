@@ -25,7 +25,7 @@ type Upgrade struct {
 // Bounds of an upgrade window.
 const (
 	minWindow = 30 * time.Minute // a node that restarts last needs some of it
-	maxDelay  = 90 * 24 * time.Hour
+	maxDelay  = 90 * day
 	day       = 24 * time.Hour
 )
 

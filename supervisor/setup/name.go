@@ -31,13 +31,11 @@ func NodeName(f Facts) string {
 	return f.Hostname
 }
 
-// hostnameTakes bounds the change of the host name: systemd may have to start the service for it.
-const hostnameTakes = 30 * time.Second
-
 // SetHostname sets the machine's host name, now and for later starts. It asks systemd-hostnamed
 // and needs root.
 func SetHostname(ctx context.Context, name string) error {
-	_, err := command.Do(ctx, command.Exec{Limit: hostnameTakes}, "hostnamectl", "--no-ask-password",
+	// systemd may have to start the service for it.
+	_, err := command.Do(ctx, command.Exec{Limit: 30 * time.Second}, "hostnamectl", "--no-ask-password",
 		"set-hostname", name)
 	if err != nil {
 		return fmt.Errorf("set the host name %s: %w", name, err)

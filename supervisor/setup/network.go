@@ -176,7 +176,7 @@ func (w *Networker) keepTrying(ctx context.Context, t *trial, n Network) {
 		w.mu.Lock()
 		t.reach = reach
 		w.mu.Unlock()
-		if pause.For(ctx, reachEvery) != nil {
+		if pause.For(ctx, 5*time.Second) != nil {
 			return
 		}
 	}

@@ -15,9 +15,6 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// addressTakes bounds the wait for an address that was set.
-const addressTakes = time.Minute
-
 // Set applies a network for good and waits until the machine has its address. It is for answers
 // given with the machine, which nobody confirms. It leaves a network that was confirmed as it is.
 func (w *Networker) Set(ctx context.Context, n Network) error {
@@ -57,7 +54,7 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 		return nil // by DHCP: whether there is an address is looked at later
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, addressTakes)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		for _, i := range interfaces() {

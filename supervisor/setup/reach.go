@@ -30,8 +30,6 @@ type Reach struct {
 const (
 	// reachTakes bounds the check of one part. Questions are sent twice within it.
 	reachTakes = 3 * time.Second
-	// reachEvery is the pause between two checks during a trial.
-	reachEvery = 5 * time.Second
 	// mostReached bounds how many of a kind are checked.
 	mostReached = 3
 )

@@ -502,10 +502,6 @@ func (m *Machine) doMember(ctx context.Context, a Answers) error {
 	return m.triesPorts(ctx, a)
 }
 
-// portsTake is how long the firewalls of other nodes may take to let this one in: their
-// supervisors hear of the new table and write their sets.
-const portsTake = 30 * time.Second
-
 // triesPorts checks whether the ports of the other nodes are open now that this node is admitted.
 // Closed ports are reported and do not stop the set-up: the node serves, and its status says what
 // it lacks.
@@ -529,7 +525,8 @@ func (m *Machine) triesPorts(ctx context.Context, a Answers) error {
 			return ctx.Err()
 		case len(shut) == 0:
 			return nil
-		case m.cfg.Now().Sub(began) > portsTake:
+		// The supervisors of the other nodes hear of the new table and write their sets.
+		case m.cfg.Now().Sub(began) > 30*time.Second:
 			m.cfg.Log.Warn("ports of other nodes are closed to this one: let them through, both ways; "+
 				"applianced ping NODE tries them",
 				"ports", strings.Join(shut, ", "))

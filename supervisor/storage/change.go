@@ -15,19 +15,16 @@ import (
 )
 
 const (
-	lookEvery   = 3 * time.Second
-	calmEvery   = 10 * time.Second // when nothing is under way: each look starts several processes
-	fullEvery   = 30 * time.Second // needs the lock of the pool
-	changeEvery = 5 * time.Second
-	afterFault  = 10 * time.Second
-	stuckEvery  = 20 * time.Second
+	lookEvery = 3 * time.Second
+	calmEvery = 10 * time.Second // when nothing is under way: each look starts several processes
+	fullEvery = 30 * time.Second // needs the lock of the pool
 )
 
 // keepChanging maintains the local parts of this node, and the pool while this node
 // leads.
 func (m *Manager) keepChanging(ctx context.Context) {
 	for {
-		wait := changeEvery
+		wait := 5 * time.Second
 		if in, leaving := m.membership(); in {
 			err := m.changeOnce(ctx, leaving)
 			if ctx.Err() != nil {
@@ -37,7 +34,7 @@ func (m *Manager) keepChanging(ctx context.Context) {
 			text := ""
 			if err != nil && !errors.Is(err, errNotNow) && !errors.Is(err, errHeld) &&
 				!errors.Is(err, context.Canceled) {
-				text, wait = err.Error(), afterFault
+				text, wait = err.Error(), 10*time.Second
 				m.cfg.Log.Warn("storage cannot be brought to what the table of nodes wants", "error", err)
 			}
 
@@ -172,9 +169,6 @@ func (m *Manager) ensureOwnParts(ctx context.Context, d glusterctl.Desired) erro
 }
 
 const (
-	// lackLimit is how long glusterd may lack the volume that the others of its pool
-	// have. It normally gets the volume within seconds of meeting them.
-	lackLimit = 20 * time.Second
 	// hiddenLimit is how long the brick of this node may run without being found. After
 	// a start clients normally find it within seconds.
 	hiddenLimit = time.Minute
@@ -206,7 +200,8 @@ func (m *Manager) remindDaemon(ctx context.Context) error {
 func (m *Manager) takeForgotten() string {
 	now := m.cfg.Now()
 	switch {
-	case !m.lackingSince.IsZero() && now.Sub(m.lackingSince) >= lackLimit:
+	// glusterd normally gets the volume within seconds of meeting the others of its pool.
+	case !m.lackingSince.IsZero() && now.Sub(m.lackingSince) >= 20*time.Second:
 		m.lackingSince = now // a start takes a while to bring the volume
 		return "it lacks the volume that the others have"
 	case !m.hiddenSince.IsZero() && now.Sub(m.hiddenSince) >= hiddenLimit:

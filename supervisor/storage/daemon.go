@@ -56,7 +56,8 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 
 	// A new table of nodes, or the end of this process, must not interrupt the start: a
 	// glusterd that is just starting cannot be stopped cleanly, and would be restarted at once.
-	ctx, cancel := withGrace(ctx, jobLimit, startGrace)
+	// A start takes a second or two, and without the other nodes some minutes.
+	ctx, cancel := withGrace(ctx, jobLimit, 30*time.Second)
 	defer cancel()
 	if systemdRuns() {
 		return d.startUnit(ctx, changed)
@@ -90,10 +91,6 @@ func (d *daemon) allowStart() error {
 	}
 	return os.WriteFile(d.allowed, nil, 0o600)
 }
-
-// startGrace is how long a start may go on after its caller has given up. A start takes a
-// second or two, and without the other nodes some minutes.
-const startGrace = 30 * time.Second
 
 // withGrace returns a context that ends after limit, or grace after ctx, or when it is
 // cancelled.

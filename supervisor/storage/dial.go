@@ -15,11 +15,6 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-const (
-	dialTakes      = time.Second
-	handshakeTakes = 5 * time.Second
-)
-
 // dialMember returns nil if a glusterd takes connections. In a pool with TLS, a glusterd
 // that is no member yet must also speak TLS: the package may have started it in clear,
 // before the machine has its certificate, and a probe of such a peer would hang.
@@ -46,7 +41,7 @@ func (m *Manager) inPool(address string) bool {
 }
 
 func dialDaemon(ctx context.Context, address string, secure bool) error {
-	tcp, cancel := context.WithTimeout(ctx, dialTakes)
+	tcp, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(tcp, "tcp", address)
@@ -65,7 +60,7 @@ func dialDaemon(ctx context.Context, address string, secure bool) error {
 		return fmt.Errorf("certificate of the storage: %w", err)
 	}
 
-	ctx, cancel = context.WithTimeout(ctx, handshakeTakes)
+	ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 
 	c := tls.Client(conn, &tls.Config{

@@ -31,11 +31,10 @@ import (
 const (
 	leaseFile    = ".storage-lease"
 	leaseEvery   = time.Second
-	leaseFor     = 4 * time.Second
-	leaseSilence = 10 * time.Second
+	leaseFor     = 4 * leaseEvery
+	leaseSilence = 10 * leaseEvery
 	leaseReads   = 6
 	leaseRefused = 2
-	leaseHangs   = 20 * time.Second // a child that takes longer is given up
 )
 
 // lease is the parent's side.
@@ -88,7 +87,8 @@ func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()
 			q := leaseQuestion{l.ownChange}
 			l.mu.Unlock()
 
-			err := l.child.ask(ctx, leaseHangs, q, &r)
+			// A child that takes longer is given up.
+			err := l.child.ask(ctx, 20*time.Second, q, &r)
 			l.mu.Lock()
 			before := l.heldUntil
 			if err == nil && r.Holder != "" { // a beat that is being written reads as none

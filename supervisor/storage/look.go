@@ -247,7 +247,7 @@ func (m *Manager) setObservation(o *glusterctl.Observation, full bool) {
 func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 	h := o.HealState()
 	m.mu.Lock()
-	due := m.cfg.Now().Sub(m.trackedAt) >= stuckEvery
+	due := m.cfg.Now().Sub(m.trackedAt) >= 20*time.Second
 	m.mu.Unlock()
 
 	if h.Pending.Zero() {

@@ -97,10 +97,6 @@ const (
 	mirrorLook   = 500 * time.Millisecond // at the mark
 	mirrorRest   = 5
 	mirrorMost   = time.Minute
-	// mirrorHangs is how long a pass may stand still. As a whole it may take any time: what
-	// it copied is of no use until it ends, so that a pass that is ended because it is long
-	// would begin anew for ever.
-	mirrorHangs = 2 * time.Minute
 	// mirrorStale is the age at which a copy becomes a problem.
 	mirrorStale = 30 * time.Second
 	// A caller of newest waits for newestPasses times the length of the last pass, at
@@ -312,7 +308,10 @@ func (m *mirror) keepCopying(
 		if wanted() {
 			mark, _ = watched()
 			var r mirrorReport
-			err := m.child.ask(ctx, mirrorHangs, m.question(whole), &r)
+			// A pass may take any time as a whole: what it copied is of no use until it ends, and a
+			// pass that was ended because it is long would begin again for ever. It may only not
+			// stand still.
+			err := m.child.ask(ctx, 2*time.Minute, m.question(whole), &r)
 			wait = min(max(wait, mirrorRest*time.Since(begun)), mirrorMost)
 			if err != nil {
 				wait, mark = p.every, 0

@@ -31,9 +31,6 @@ const (
 	tlsDir        = "tls"
 	authorityCert = "authority.pem"
 	authorityKey  = "authority.key"
-	// renewBefore is how long before its end a certificate is replaced. Processes use the
-	// new one from their next start.
-	renewBefore = 365 * 24 * time.Hour
 )
 
 // maxPEM bounds an authority's certificate or key.
@@ -210,13 +207,10 @@ func (m *Manager) askForCertificate(ctx context.Context, dir string, d glusterct
 	return err
 }
 
-// askEvery is the pause between two questions for the authority by a node without one.
-const askEvery = time.Minute
-
 // getAuthority fetches the authority's key for a node that serves and has none yet. The node
 // works without it and tries again later.
 func (m *Manager) getAuthority(ctx context.Context) {
-	if m.cfg.Others == nil || !m.serves() || m.cfg.Now().Sub(m.askedAt) < askEvery {
+	if m.cfg.Others == nil || !m.serves() || m.cfg.Now().Sub(m.askedAt) < time.Minute {
 		return
 	}
 
@@ -256,9 +250,6 @@ func (m *Manager) restartMark() string {
 	return filepath.Join(m.cfg.Dir, tlsDir, "start-glusterd-anew")
 }
 
-// renewEvery is how often a running node checks its certificate.
-const renewEvery = time.Hour
-
 // renewCertificate replaces a certificate that ends soon. Running processes use the new one
 // from their next start. Only keepChanging calls it.
 func (m *Manager) renewCertificate(ctx context.Context, d glusterctl.Desired) error {
@@ -266,7 +257,7 @@ func (m *Manager) renewCertificate(ctx context.Context, d glusterctl.Desired) er
 		return nil
 	}
 	m.getAuthority(ctx)
-	if m.cfg.Now().Sub(m.renewedAt) < renewEvery {
+	if m.cfg.Now().Sub(m.renewedAt) < time.Hour {
 		return nil
 	}
 	err := m.ensureCertificate(ctx, d)
@@ -314,7 +305,8 @@ func goodCertificate(dir string, authority []byte, self string, now time.Time) b
 	}
 	have := read("glusterfs.pem")
 	end, err := cert.Expires(have)
-	return err == nil && end.Sub(now) > renewBefore && bytes.Equal(read("glusterfs.ca"), authority) &&
+	// Processes use the new certificate from their next start.
+	return err == nil && end.Sub(now) > 365*24*time.Hour && bytes.Equal(read("glusterfs.ca"), authority) &&
 		cert.Verify(authority, have, self, now) == nil && cert.Matches(have, read("glusterfs.key"))
 }
 

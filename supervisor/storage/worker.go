@@ -241,16 +241,13 @@ func (c *liveChild) hear(out io.Reader) {
 	}
 }
 
-// stepEvery is how often a child tells that it gets on.
-const stepEvery = time.Second
-
 // tellSteps returns what a child calls at each step of a long answer, from one goroutine, so
 // that its parent knows that it gets on. Most calls cost a look at the clock.
 func tellSteps(out io.Writer) func() {
 	var told time.Time
 	return func() {
 		now := time.Now()
-		if now.Sub(told) < stepEvery {
+		if now.Sub(told) < time.Second {
 			return
 		}
 

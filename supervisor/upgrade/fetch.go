@@ -117,9 +117,6 @@ func redacted(address string) string {
 	return u.Redacted()
 }
 
-// offerTakes bounds the question what an address offers.
-const offerTakes = time.Minute
-
 // Flavour stands in an address for the kernel of the machine that asks.
 const Flavour = "{flavour}"
 
@@ -135,7 +132,7 @@ func (st *Status) offered(
 	keys []ed25519.PublicKey,
 	plain bool,
 ) (bundle.Manifest, error) {
-	ctx, cancel := context.WithTimeout(ctx, offerTakes)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	in, err := Fetch(ctx, strings.ReplaceAll(address, Flavour, st.Flavour), plain)
 	if err != nil {

@@ -25,7 +25,7 @@ func (p Places) searchEC2(ctx context.Context, s *search) {
 		}
 
 		last = err
-		if pause.For(ctx, imdsPause) != nil {
+		if pause.For(ctx, 3*time.Second) != nil {
 			break
 		}
 	}
@@ -35,7 +35,6 @@ func (p Places) searchEC2(ctx context.Context, s *search) {
 
 const (
 	imdsTries = 20
-	imdsPause = 3 * time.Second
 )
 
 // onEC2 reports by the firmware's data whether a metadata service can exist. Without that check,

@@ -11,8 +11,6 @@ import (
 	"saltern/internal/command"
 )
 
-const guestTakes = 5 * time.Second
-
 // guest asks VMware's hypervisor with one of its tools.
 type guest struct {
 	path string
@@ -90,7 +88,7 @@ func (g guest) readKey(ctx context.Context, key string) (string, error) {
 		argv = []string{g.path, "--cmd", "info-get guestinfo." + key}
 	}
 
-	out, err := command.Do(ctx, command.Exec{Limit: guestTakes, MaxOutput: 2 * MaxGiven}, argv...)
+	out, err := command.Do(ctx, command.Exec{Limit: 5 * time.Second, MaxOutput: 2 * MaxGiven}, argv...)
 	switch {
 	case errors.Is(err, command.ErrOutput), ctx.Err() != nil:
 		return "", err

@@ -15,15 +15,8 @@ import (
 // How long a sequence may pause between two bytes. A serial line of 9600 baud sends a byte in a
 // millisecond; networks cause longer pauses.
 const (
-	// escapeWait is how long an ESC may be the start of a sequence.
-	escapeWait = 300 * time.Millisecond
-	// metaWithin is how soon a character must follow an ESC to be one key with it
-	// (Alt-x sends ESC x). A person who types Escape and then x is slower.
-	metaWithin = 50 * time.Millisecond
 	// sequenceWait is how long the decoder waits for the rest of a sequence.
 	sequenceWait = 500 * time.Millisecond
-	// pasteWait is how long the decoder waits for the end of a paste.
-	pasteWait = 2 * time.Second
 )
 
 // How much of an unfinished sequence or paste is kept. The rest of a longer one is dropped.
@@ -98,9 +91,10 @@ func (d *Decoder) Expire(now time.Time) []tea.Msg {
 func (d *Decoder) pauseLeft() time.Duration {
 	switch {
 	case d.state == escape:
-		return escapeWait
+		// The ESC may be the start of a sequence.
+		return 300 * time.Millisecond
 	case d.state == pasting:
-		return pasteWait
+		return 2 * time.Second
 	case d.state != ground, len(d.partial) > 0:
 		return sequenceWait
 	}
@@ -220,7 +214,8 @@ func (d *Decoder) keepByte(b byte) {
 
 // takeEscaped decodes the byte behind one or more ESCs.
 func (d *Decoder) takeEscaped(b byte, now time.Time) {
-	meta := now.Sub(d.last) < metaWithin
+	// Alt-x sends ESC x. A person who types Escape and then x is slower.
+	meta := now.Sub(d.last) < 50*time.Millisecond
 	switch {
 	case b == esc && meta && d.escapes < maxEscapes:
 		d.escapes++ // some terminals send ESC ESC [ A for Alt and a cursor key

@@ -198,7 +198,7 @@ func (n *Node) onRefused(r Refused) {
 // expire drops candidates that did not continue.
 func (n *Node) expire(now time.Time) {
 	maps.DeleteFunc(n.candidates, func(_ string, c *candidate) bool { return now.Sub(c.at) > candidateFor })
-	for len(n.failures) > 0 && now.Sub(n.failures[0]) > failureWindow {
+	for len(n.failures) > 0 && now.Sub(n.failures[0]) > time.Minute {
 		n.failures = n.failures[1:]
 	}
 }

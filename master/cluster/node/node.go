@@ -98,9 +98,9 @@ func (n *Node) Step(now time.Time, in Input) []Output {
 // Tick passes in the time. Call it a few times a second.
 func (n *Node) Tick(now time.Time) []Output {
 	if !now.Before(n.nextLoad) {
-		n.nextLoad = now.Add(loadEvery)
+		n.nextLoad = now.Add(5 * time.Second)
 		if n.phase != Active {
-			n.nextLoad = now.Add(loadJoining)
+			n.nextLoad = now.Add(2 * time.Second)
 		}
 		n.addOutput(Load{})
 	}

@@ -35,7 +35,8 @@ type leaseTry struct {
 // queueIntent queues a change. It returns false when too many are waiting.
 func (n *Node) queueIntent(now time.Time, in *intent) bool {
 	if in.until.IsZero() {
-		in.until = now.Add(intentFor)
+		// The change is given up after this time.
+		in.until = now.Add(30 * time.Second)
 	}
 	if len(n.queue) >= maxIntents {
 		return false

@@ -59,18 +59,14 @@ const (
 	leaseRenew    = leaseTTL / 3
 	leaseStep     = 2 * time.Second // additional wait per rank of a candidate
 	beatEvery     = time.Second
-	aliveFor      = 5 * time.Second // a peer without a beat for this long counts as gone
-	loadEvery     = 5 * time.Second // pause between reads of the record
-	loadJoining   = 2 * time.Second
+	aliveFor      = 5 * beatEvery   // a peer without a beat for this long counts as gone
 	joinEvery     = 2 * time.Second // pause between requests to join, growing to joinSlow
-	joinSlow      = 10 * time.Second
+	joinSlow      = 5 * joinEvery
 	candidateFor  = time.Minute
 	maxCandidates = 64
 	announceGap   = 2 * time.Second
 	storeRetry    = 500 * time.Millisecond
-	intentFor     = 30 * time.Second // a change is given up after this time
 	maxIntents    = 32
-	failureWindow = time.Minute
 	maxFailures   = 10 // wrong secrets in the window before joins wait
 	perCandidate  = 3
 )

@@ -9,9 +9,8 @@ import (
 // nothing: anybody may have overheard it. So the address from which the id last proved itself has a
 // larger share than all others together. Sign-ins beyond that wait with the strangers.
 const (
-	paceWindow = time.Minute
-	paceOwn    = 30
-	paceOther  = 4
+	paceOwn   = 30
+	paceOther = 4
 )
 
 // signInPace counts sign-ins of accepted ids.
@@ -38,7 +37,7 @@ func (p *signInPace) skipsQueue(id string, own bool, now time.Time) bool {
 		p.byID[id] = c
 	}
 
-	if d := now.Sub(c.since); d >= paceWindow || d < 0 {
+	if d := now.Sub(c.since); d >= time.Minute || d < 0 {
 		*c = paceCount{since: now}
 	}
 

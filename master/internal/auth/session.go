@@ -20,9 +20,6 @@ import (
 
 const (
 	seedLen = 32
-	// skew is how far the clocks of two masters may differ: a key of the next epoch is accepted
-	// that long before the epoch begins.
-	skew = 5 * time.Minute
 	// sessionKeyLen is the length of a crypt.Key in bytes.
 	sessionKeyLen = 56
 )
@@ -161,7 +158,9 @@ func (s *Secrets) openDerived(id, pem string, blob []byte) ([]byte, crypt.Key, e
 	gen := s.seedGen.Load()
 	now := s.cfg.Now()
 	current := s.epochAt(id, now)
-	epochs := [3]int64{current, current - 1, s.epochAt(id, now.Add(skew))}
+	// The clocks of two masters may differ: a key of the next epoch is accepted before the epoch
+	// begins.
+	epochs := [3]int64{current, current - 1, s.epochAt(id, now.Add(5*time.Minute))}
 	for i, e := range epochs {
 		if i == 2 && e == current {
 			break

@@ -26,9 +26,6 @@ const (
 	maxWaiting = 10_000
 )
 
-// tickEvery is how often time-outs are checked.
-const tickEvery = 2 * time.Second
-
 // Config configures a Manager. All fields are required.
 type Config struct {
 	Dir    string                           // cachedir
@@ -117,7 +114,7 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 		m.adoptBatch(ctx, jid, true)
 	}
 
-	tick := time.NewTicker(tickEvery)
+	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
 	for {
 		select {

@@ -23,7 +23,6 @@ import (
 const (
 	maxComponents = 64
 	maxUsage      = 20000
-	usageAge      = time.Minute
 )
 
 // receiver stores what minions push, below <cachedir>/minions/<id>/files.
@@ -188,7 +187,7 @@ func (r *receiver) usageOf(id string, root *os.Root) *usage {
 	u := r.usage[id]
 	r.mu.Unlock()
 
-	if u != nil && r.now().Sub(u.counted) < usageAge {
+	if u != nil && r.now().Sub(u.counted) < time.Minute {
 		return u
 	}
 

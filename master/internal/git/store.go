@@ -190,10 +190,6 @@ func (s *Store) closeLeaving() {
 	}
 }
 
-// maxRetryPause bounds the pause between fetches of a remote that fails repeatedly, if its interval
-// is not longer.
-const maxRetryPause = 2 * time.Minute
-
 // fetchLoop fetches again and again: after a fault sooner at first, then less and less often.
 func (r *Repository) fetchLoop(ctx context.Context) {
 	for {
@@ -201,7 +197,9 @@ func (r *Repository) fetchLoop(ctx context.Context) {
 		r.mu.Lock()
 		wait := r.settings.Load().Interval
 		if r.failures > 0 && r.fault.Kind != RefGone { // that fetch worked
-			slow := max(wait, maxRetryPause)
+			// A remote that fails repeatedly is fetched at least this often, or at its interval if
+			// that is longer.
+			slow := max(wait, 2*time.Minute)
 			wait = min(wait, 15*time.Second)
 			for range min(r.failures-1, 10) {
 				wait = min(2*wait, slow)

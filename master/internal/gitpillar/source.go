@@ -19,9 +19,6 @@ import (
 	"saltern/master/value"
 )
 
-// firstFetch is how long a pillar waits for a repository that was never fetched.
-const firstFetch = 20 * time.Second
-
 // dynamicBranch is the branch name of a remote whose branches are environments.
 const dynamicBranch = "__env__"
 
@@ -194,7 +191,8 @@ func (s *Source) snapshot(ctx context.Context, repo *git.Repository) *git.Snapsh
 	if snap != nil {
 		return snap
 	}
-	ctx, cancel := context.WithTimeout(ctx, firstFetch)
+	// The pillar waits for a repository that was never fetched.
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	return repo.Ready(ctx)
 }

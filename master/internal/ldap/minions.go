@@ -14,10 +14,8 @@ import (
 
 // Bounds of remembered ldap(…) targets. Their number is fixed by the options.
 const (
-	maxComputers = 20_000           // computers of one target
-	pageSize     = 500              // entries; servers give 500 to 1,000 at once
-	keepFor      = time.Minute      // how long a result is remembered
-	keepFault    = 10 * time.Second // how long a failure is remembered
+	maxComputers = 20_000 // computers of one target
+	pageSize     = 500    // entries; servers give 500 to 1,000 at once
 )
 
 // prefix is the beginning of a target that names an entry of the directory.
@@ -120,11 +118,11 @@ func (d *Directory) minions(ctx context.Context, base string) []string {
 	}
 
 	ids, err := d.search(ctx, base)
-	keep := keepFor
+	keep := time.Minute
 	if err != nil {
 		d.log.Warn("an ldap() target of external_auth cannot be looked up; it grants nothing for now",
 			"target", base, "error", err)
-		keep = keepFault
+		keep = 10 * time.Second
 	}
 
 	d.computers.remember(base, lookup{ids, d.now().Add(keep)})

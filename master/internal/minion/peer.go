@@ -222,8 +222,6 @@ const (
 	// Salt has worker_threads of them, 5 by default.
 	minRunners    = 8
 	runnersPerCPU = 2
-	// runnerTime bounds one such runner.
-	runnerTime = 10 * time.Minute
 	// queueBytes bounds the requests that wait in each of the two queues.
 	queueBytes = 64 << 20
 )
@@ -316,7 +314,7 @@ func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *reque
 	}
 
 	return runInTurn(ctx, s.runners, c, func() (any, error) {
-		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), runnerTime)
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
 		defer stop()
 		if s.cfg.Ending != nil {
 			defer context.AfterFunc(s.cfg.Ending, stop)()

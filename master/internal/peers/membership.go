@@ -360,9 +360,6 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	}
 }
 
-// closingShare bounds the time in which the last minion data is sent to the peers at the end.
-const closingShare = time.Second
-
 // Close leaves the peers, after it has sent them the minion data that only this master has.
 func (m *Membership) Close() {
 	if m.Pool == nil {
@@ -370,7 +367,7 @@ func (m *Membership) Close() {
 	}
 	if m.share != nil {
 		m.share.SendLast()
-		ctx, cancel := context.WithTimeout(context.Background(), closingShare)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		m.Pool.FlushData(ctx)
 		cancel()
 	}

@@ -52,9 +52,6 @@ const (
 	defaultTurns      = 2
 	defaultQueueBytes = 256 << 20
 	firstTriesPerCPU  = 4
-	// workTime bounds the work on one question, from its turn on. A minion asks three times and
-	// waits a minute each time.
-	workTime = 5 * time.Minute
 )
 
 // Service serves pillars to minions, and knows whose pillar fails. Questions that need a renderer
@@ -231,7 +228,8 @@ func (q *Question) queueQuestion() queue.Question {
 // withWorkTime bounds the work on a question, which the master's end ends as well. A minion that
 // hangs up does not end it: it asks again, and shares the answer.
 func (s *Service) withWorkTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), workTime)
+	// The time counts from the turn on. A minion asks three times and waits a minute each time.
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 	if s.cfg.Ending == nil {
 		return ctx, stop
 	}

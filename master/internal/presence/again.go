@@ -14,7 +14,6 @@ import (
 
 // Bounds of resending.
 const (
-	narrowFor = time.Second // how long a narrowed publication is reused
 	// returnsWait is how long a resend waits for the job cache to say who has returned.
 	returnsWait = 500 * time.Millisecond
 	// maxPassed is how many other jobs may have gone out since a job until it is no longer sent
@@ -78,7 +77,7 @@ func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (as publish.R
 		return x.narrowed, x.given
 	}
 	as, given = k.narrowNow(ctx, r)
-	a.byJID[r.JID] = narrowing{until: now.Add(narrowFor), knownStarts: starts, narrowed: as, given: given}
+	a.byJID[r.JID] = narrowing{until: now.Add(time.Second), knownStarts: starts, narrowed: as, given: given}
 	return as, given
 }
 

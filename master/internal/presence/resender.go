@@ -17,8 +17,7 @@ import (
 // Times of resending. The margins may be generous: a minion ignores a job that it has already, and
 // a restarted one is excluded.
 const (
-	tellEvery  = 500 * time.Millisecond // how often the peers hear who subscribes here
-	gatherCuts = 20 * time.Millisecond  // how long cuts are collected before the peers are told
+	gatherCuts = 20 * time.Millisecond // how long cuts are collected before the peers are told
 	// lossMargin is subtracted from the time when a lost master, or its load balancer, was last
 	// heard: its last publications may have been lost on the way.
 	lossMargin = 5 * time.Second
@@ -30,9 +29,6 @@ const (
 	// answerMargin is how long before a PING a publication may have been sent that the PING
 	// overtook.
 	answerMargin = time.Second
-	// backFor is how long after a lost node has come back its load balancer may hand over sessions
-	// that missed what was published in its absence.
-	backFor = 15 * time.Second
 	// waitForStarts is how long an arrival waits for its resend while another master may know of
 	// restarted minions of which nothing is known here. waitStep is how often that is checked.
 	waitForStarts = 3 * time.Second
@@ -359,7 +355,7 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 }
 
 func (k *Resender) runTeller(ctx context.Context) {
-	t := time.NewTicker(tellEvery)
+	t := time.NewTicker(500 * time.Millisecond)
 	defer t.Stop()
 	for {
 		select {
@@ -451,7 +447,9 @@ func (k *Resender) checkSilent() {
 	k.narrowings.dropExpired(now)
 	k.mu.Lock()
 	for via, a := range k.lostNodes {
-		if !a.back.IsZero() && now.Sub(a.back) > backFor {
+		// The load balancer of a node that has come back may hand over sessions that missed what
+		// was published in its absence.
+		if !a.back.IsZero() && now.Sub(a.back) > 15*time.Second {
 			delete(k.lostNodes, via)
 		}
 	}

@@ -15,8 +15,6 @@ const (
 	maxProcesses = 8       // of a minion: the daemon, one for each of its masters, salt-call
 	// startedFor is how far back After knows the starts: as long as a job may be published late.
 	startedFor = lateFor + 5*time.Minute
-	// sameStart is how close two notices of a start without a token must be to count as one.
-	sameStart = 5 * time.Second
 	// KnownFor is after how long every master knows of a process. A master that has not heard of it
 	// by then was separated for so long that no job waits there for the process.
 	KnownFor = 90 * time.Second
@@ -63,7 +61,8 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 	case i < 0:
 		list = append(list[max(0, len(list)-maxProcesses+1):], process{sum, at})
 		fresh = true
-	case sum == 0 && at.Sub(list[i].at) > sameStart:
+	// Two notices of a start without a token, this close to each other, count as one.
+	case sum == 0 && at.Sub(list[i].at) > 5*time.Second:
 		list[i].at = at
 		fresh = true
 	case sum != 0 && at.Before(list[i].at): // another master has seen it before

@@ -45,16 +45,12 @@ exec(compile(s,"saltern","exec"),{"__name__":"__main__"})`
 const (
 	// maxMessage bounds a message on the control socket, in bytes.
 	maxMessage = 16 << 10
-	// orderTakes bounds how long a parent may leave an order unread.
-	orderTakes = 5 * time.Second
 	// logTakes is how long reading the log continues after a parent has ended: processes that it
 	// has started may hold the pipe open.
 	logTakes = time.Second
 	// oomScore makes the kernel kill a parent or worker before the master when memory is short. The
 	// master starts them again.
 	oomScore = "300"
-	// endTakes is how long a process that does not start may take to end with its exit status.
-	endTakes = time.Second
 	// exitNoSalt is the exit status of a program that cannot import Salt.
 	exitNoSalt = 3
 )
@@ -139,7 +135,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	go p.waitForEnd(log, cfg) // until the process ends, for which Stop waits
 
 	if err := p.awaitReady(ctx, cfg.StartTimeout); err != nil {
-		p.Stop(endTakes)
+		p.Stop(time.Second)
 		state := p.command.ProcessState
 		switch {
 		case state.ExitCode() == exitNoSalt:
@@ -256,7 +252,7 @@ func (p *Parent) Order(order *value.Map, file *os.File) error {
 	if file != nil {
 		rights = unix.UnixRights(int(file.Fd()))
 	}
-	_ = p.control.SetWriteDeadline(time.Now().Add(orderTakes))
+	_ = p.control.SetWriteDeadline(time.Now().Add(5 * time.Second))
 	_, _, err = p.control.WriteMsgUnix(b, rights, nil)
 	return err
 }

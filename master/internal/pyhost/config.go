@@ -35,7 +35,6 @@ const (
 	maxAnswer   = 31 << 20
 	maxWarm     = 1000 // names of modules in one order
 	maxName     = 100
-	defaultIdle = 5 * time.Minute
 )
 
 // Config of a Host. The zero value of a field is its default.
@@ -63,7 +62,7 @@ func (c *Config) setDefaults() {
 	}
 
 	c.Memory = max(c.Memory, leastMemory)
-	c.Idle = cmp.Or(c.Idle, defaultIdle)
+	c.Idle = cmp.Or(c.Idle, 5*time.Minute)
 	if c.Layer == nil {
 		c.Layer = func() string { return "" }
 	}

@@ -299,7 +299,8 @@ func (h *Host) finish(w *worker, leave func()) {
 
 	select {
 	case <-ended:
-	case <-time.After(endTakes):
+	// A worker that the kernel does not end in that time keeps its place.
+	case <-time.After(10 * time.Second):
 		h.cfg.Log.Error("a Python does not end when it is killed; its place is not free until then", "pid",
 			w.parent.PID())
 	}

@@ -77,7 +77,8 @@ func (h *Host) startParent(s *parentStart, layer string) {
 	h.failed = s.err
 	switch {
 	case errors.Is(s.err, ErrNoSalt):
-		h.notBefore = time.Now().Add(noSaltFor)
+		// No Python had Salt: the start is not repeated for a while.
+		h.notBefore = time.Now().Add(30 * time.Second)
 	case s.err != nil:
 		h.deaths++
 		h.notBefore = time.Now().Add(h.startPause())

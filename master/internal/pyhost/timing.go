@@ -8,8 +8,6 @@ const (
 	// beginTakes bounds the time from the fork of a worker until its task begins: options
 	// are read, functions loaded.
 	beginTakes = 2 * time.Minute
-	// noSaltFor is how long a start is not repeated after no Python had Salt.
-	noSaltFor = 30 * time.Second
 	// firstPause is the pause after a parent that could not be started, or that died for
 	// the second time with no task done in between. It doubles up to lastPause.
 	firstPause = time.Second
@@ -19,9 +17,6 @@ const (
 	// obeyTakes is how long a parent may take to fork or kill a worker. One that takes longer
 	// hangs, and is killed.
 	obeyTakes = 20 * time.Second
-	// endTakes is how long a finished task waits for the end of its worker. A worker that the
-	// kernel does not end in that time keeps its place.
-	endTakes = 10 * time.Second
 	// stopTakes is how long parents get to end their workers when the host is closed.
 	stopTakes = 2 * time.Second
 )

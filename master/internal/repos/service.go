@@ -19,9 +19,6 @@ import (
 	"saltern/master/value"
 )
 
-// tellEvery is how often lasting faults are reported again, so that they stay listed.
-const tellEvery = time.Minute
-
 // Config of a Service.
 type Config struct {
 	Options *conf.Master
@@ -204,7 +201,8 @@ func (s *Service) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.store.Run(ctx) })
-	t := time.NewTicker(tellEvery)
+	// Lasting faults are reported again, so that they stay listed.
+	t := time.NewTicker(time.Minute)
 	defer t.Stop()
 
 	for {

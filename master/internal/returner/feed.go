@@ -24,10 +24,6 @@ const (
 	// maxProbeDistance is how many orders after a failing one are skipped, at most, to find one
 	// that succeeds. Each probe goes twice as far as the last.
 	maxProbeDistance = 4096
-	// orderTakes bounds one order: a call that hangs is killed with its process.
-	orderTakes = 5 * time.Minute
-	// stopTakes is how long a running order may take when the master stops.
-	stopTakes = 5 * time.Second
 	// orderBytes bounds the records of one order together; a single record may be larger.
 	orderBytes = 16 << 20
 )
@@ -201,9 +197,11 @@ func (f *feed) callReturner(ctx context.Context, o order) error {
 // orderContext outlives the master's context a little, so that a running call need not be repeated
 // only because the master stops.
 func orderContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderTakes)
+	// A call that hangs is killed with its process.
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 	stop := context.AfterFunc(ctx, func() {
-		if pause.For(patient, stopTakes) == nil {
+		// The master stops: the running order may take this long.
+		if pause.For(patient, 5*time.Second) == nil {
 			cancel()
 		}
 	})

@@ -89,13 +89,6 @@ const (
 	defaultWorkers = 10
 	maxWaiting     = 10_000 // runs
 
-	// maxLateness is how late a run may start that no master was there for: longer than a takeover
-	// by another master takes.
-	maxLateness = 10 * time.Minute
-	// maxShift is how far the clock may be set forward for the runs in between to happen, late.
-	maxShift = 3 * time.Hour
-	// clockSlack is how much the clock may deviate from the elapsed time.
-	clockSlack = 2 * time.Second
 )
 
 // entry is a plan.Entry with its runs.
@@ -416,19 +409,22 @@ func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift ti
 	from = s.lastCivil
 	if !s.lastTime.IsZero() {
 		shift = plan.Civil(now).Sub(plan.Civil(s.lastTime)) - now.Sub(s.lastTime)
-		if shift.Abs() < clockSlack {
+		// The clock may deviate a little from the elapsed time.
+		if shift.Abs() < 2*time.Second {
 			shift = 0
 		}
 	}
 
-	if shift != 0 && civil.After(from) && civil.Sub(from) <= maxShift {
+	// The runs in between happen late, unless the clock was set forward further than that.
+	if shift != 0 && civil.After(from) && civil.Sub(from) <= 3*time.Hour {
 		return from, shift, false
 	}
 	if shift < 0 {
 		return civil.Add(-plan.Tick), shift, false
 	}
 
-	if oldest := civil.Add(-maxLateness); from.Before(oldest) {
+	// No master was there for these runs. A takeover by another master takes less.
+	if oldest := civil.Add(-10 * time.Minute); from.Before(oldest) {
 		return oldest, shift, true
 	}
 

@@ -40,8 +40,6 @@ const (
 
 const (
 	compareEvery = 30 * time.Second
-	tickEvery    = 500 * time.Millisecond // also checks tokens
-	answerWait   = 10 * time.Second       // for any part of the answer
 )
 
 // Config of a Share. All fields are required.
@@ -153,7 +151,7 @@ func (s *Share) Receive(peer string, b []byte) {
 
 // Run exchanges data until ctx ends.
 func (s *Share) Run(ctx context.Context) {
-	compare, tick := time.NewTicker(compareEvery), time.NewTicker(tickEvery)
+	compare, tick := time.NewTicker(compareEvery), time.NewTicker(500*time.Millisecond)
 	defer compare.Stop()
 	defer tick.Stop()
 
@@ -170,7 +168,7 @@ func (s *Share) Run(ctx context.Context) {
 		case <-tick.C:
 			s.report(s.cfg.Store.RescanTokens())
 			for peer, p := range s.pulls {
-				if time.Since(p.since) > answerWait {
+				if time.Since(p.since) > 10*time.Second {
 					delete(s.pulls, peer) // the next comparison begins again
 				}
 			}

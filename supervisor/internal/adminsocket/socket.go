@@ -72,12 +72,6 @@ type Records interface {
 // New returns a socket; nothing is served before [Socket.Run].
 func New(cfg Config) *Socket { return &Socket{cfg: cfg} }
 
-const (
-	listenAgain = 5 * time.Second
-	courseKept  = 30 * time.Second
-	courseTake  = 10 * time.Second
-)
-
 func readRate() ratelimit.Rate { return ratelimit.Rate{Burst: 60, PerSecond: 10} }
 
 // each node reads files of 128 MiB
@@ -106,7 +100,7 @@ func (s *Socket) Run(ctx context.Context) {
 			warned = err.Error()
 		}
 
-		if pause.For(ctx, listenAgain) != nil {
+		if pause.For(ctx, 5*time.Second) != nil {
 			return
 		}
 	}
@@ -215,14 +209,15 @@ func (s *Socket) Course(ctx context.Context) (control.Course, error) {
 	}
 
 	s.mu.Lock()
-	c, fresh := s.history, s.cfg.Now().Sub(s.historyAsked) < courseKept
+	// An answer is used for half a minute.
+	c, fresh := s.history, s.cfg.Now().Sub(s.historyAsked) < 30*time.Second
 	s.mu.Unlock()
 
 	if fresh {
 		return c, nil
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, courseTake)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	ask := map[string]func() ([]control.Point, error){s.cfg.Node: func() ([]control.Point, error) { return s.cfg.Observer.Points(), nil }}
 	for name, p := range s.peers() {

@@ -28,9 +28,6 @@ const (
 	BalancerOOM = -300
 )
 
-// limit bounds what systemd may take for a scope.
-const limit = 3 * time.Second
-
 // Child sets the OOM adjustment of a child that has just started. If systemd runs us as a
 // service, it also moves the child into a scope with a bound on its memory, in percent of the
 // machine's (0: none). The child runs in any case; Child returns why there is no bound. It may be
@@ -78,7 +75,7 @@ func moveToScope(ctx context.Context, child string, pid, percent int) error {
 	}
 
 	name := fmt.Sprintf("saltern-%s-%d.scope", child, pid)
-	err = systemd.Job(ctx, limit, "bound the memory of "+child,
+	err = systemd.Job(ctx, 3*time.Second, "bound the memory of "+child,
 		func(ctx context.Context, c *dbus.Conn, done chan<- string) (int, error) {
 			return c.StartTransientUnitContext(ctx, name, "replace", scopeProperties(child, pid, percent, total), done)
 		})

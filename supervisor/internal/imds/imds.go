@@ -18,7 +18,6 @@ import (
 const Address = "http://169.254.169.254"
 
 const (
-	takes    = 5 * time.Second // of one question, with its token
 	tokenTTL = "300"
 	maxToken = 1 << 10
 	maxKeys  = 16 << 10
@@ -26,7 +25,7 @@ const (
 
 // Get returns the text at a path of the service, such as user-data. ok is false if there is none.
 func Get(ctx context.Context, address, path string, most int64) (text []byte, ok bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, takes)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	c := &http.Client{
 		Transport:     &http.Transport{Proxy: nil, DisableKeepAlives: true},

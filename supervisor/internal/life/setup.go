@@ -42,14 +42,11 @@ func (n *Life) Look() setup.NodeLook {
 	return l
 }
 
-// startsWithin is how long salt-master may take to answer after its start before a set-up
-// calls that a fault.
-const startsWithin = time.Minute
-
 // servingWaits says what a node that does not serve yet waits for.
 func servingWaits(d status.Document) string {
 	for _, p := range d.Problems {
-		if p.Code == status.MasterSilent && d.Time.Sub(p.Since) < startsWithin {
+		// A master that has just started is not a fault of the set-up.
+		if p.Code == status.MasterSilent && d.Time.Sub(p.Since) < time.Minute {
 			return "salt-master, which is starting, to answer"
 		}
 		if p.Severity == status.Fatal && p.Code != status.SetupStopped {

@@ -13,16 +13,6 @@ import (
 	"saltern/supervisor/python"
 )
 
-const (
-	// packagesLook is how often the list of packages is looked at; it is a file on
-	// this node's disk.
-	packagesLook = 2 * time.Second
-	// packagesAgain is when they are tried again after a fault, packagesAsk when
-	// Python is asked whether it is still the same, besides at a start.
-	packagesAgain = time.Minute
-	packagesAsk   = time.Hour
-)
-
 // Packages keep the Python packages of this node those of the cluster.
 type Packages struct {
 	env child.Env
@@ -40,9 +30,10 @@ func (p *Packages) Run(ctx context.Context) {
 	for {
 		place, list := layout.Packages(p.env.Settings), python.ListFile(p.env.Settings.PythonDir())
 		mark := layout.Signature(list)
-		wait := packagesAsk
+		// Python is asked again after an hour whether it is still the same.
+		wait := time.Hour
 		if p.Fault() != "" {
-			wait = packagesAgain
+			wait = time.Minute
 		}
 
 		if mark != seen || p.env.Now().Sub(at) >= wait {
@@ -59,7 +50,8 @@ func (p *Packages) Run(ctx context.Context) {
 			p.setFault(err)
 		}
 
-		if pause.About(ctx, packagesLook) != nil {
+		// The list is a file on this node's disk.
+		if pause.About(ctx, 2*time.Second) != nil {
 			return
 		}
 	}

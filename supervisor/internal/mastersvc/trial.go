@@ -43,7 +43,6 @@ type Trial struct {
 
 const (
 	trialTakes = 3 * time.Minute // for a start that nobody asked for
-	trialLook  = 250 * time.Millisecond
 	// trialHolds is how long a master serves before its options count as good.
 	trialHolds = 2 * time.Second
 )
@@ -253,7 +252,7 @@ func (t *Trial) Run(ctx context.Context) {
 			}
 		}
 
-		if pause.For(ctx, trialLook) != nil {
+		if pause.For(ctx, 250*time.Millisecond) != nil {
 			return
 		}
 

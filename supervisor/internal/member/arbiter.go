@@ -39,10 +39,6 @@ func (p *peers) serving() map[string]*nodeapi.Client {
 	return out
 }
 
-// leftoverFor is how long the volume must have done without a brick that is there
-// until that is believed: one is made a moment before it is listed.
-const leftoverFor = time.Minute
-
 // leftover gives an arbiter another directory for its brick once the volume needs
 // the one of before no more: glusterd takes no directory twice. It holds names only
 // and is removed.
@@ -71,7 +67,8 @@ func (l *leftover) reconcile(ctx context.Context) {
 		l.since = l.env.Now()
 	}
 
-	if l.env.Now().Sub(l.since) < leftoverFor {
+	// A brick is made a moment before the volume lists it.
+	if l.env.Now().Sub(l.since) < time.Minute {
 		return
 	}
 

@@ -116,14 +116,11 @@ func (h host) Offer(t nodes.Table) error {
 // LookForTable implements nodeapi.Host.
 func (h host) LookForTable() {
 	h.m.shared.look.Start(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), lookTakes)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = h.m.keeper.Look(ctx) // Run looks again
 	})
 }
-
-// lookTakes bounds a look for the table of nodes on the shared storage.
-const lookTakes = 10 * time.Second
 
 // SignStorage implements nodeapi.Host.
 func (h host) SignStorage(request []byte, node string) (nodeapi.Certificate, error) {

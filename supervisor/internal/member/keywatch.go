@@ -21,8 +21,6 @@ import (
 )
 
 const (
-	// addressLook is between two looks at this machine's addresses.
-	addressLook = 2 * time.Second
 	// ownAsk is between two questions to whoever answers at this node's address, while this
 	// machine does not have it.
 	ownAsk = 5 * time.Second
@@ -174,7 +172,7 @@ func (k *keyWatch) draw(now time.Time) {
 // changes nothing.
 func (k *keyWatch) lookAtAddress(now time.Time) {
 	k.mu.Lock()
-	due := k.looked.IsZero() || now.Sub(k.looked) >= addressLook
+	due := k.looked.IsZero() || now.Sub(k.looked) >= 2*time.Second
 	k.mu.Unlock()
 
 	self, there := k.self()

@@ -13,10 +13,6 @@ import (
 	"saltern/supervisor/status"
 )
 
-// mostSkew is how far clocks of nodes may differ: leases, tokens and
-// certificates need them to agree.
-const mostSkew = 5 * time.Second
-
 // ahead tells how far another node's clock is ahead of ours (or behind:
 // negative), given the time it said in answer to a question of ours that began
 // then and took that long. What the way there and back may have added is left out.
@@ -87,7 +83,8 @@ func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.F
 	s := v.summary.Node
 	l.State, l.Master, l.Proxy, l.Storage, l.Minions = nodeapi.Word(s.State), nodeapi.Word(s.Master), nodeapi.Word(s.Proxy), nodeapi.Word(s.Storage), s.Minions
 	l.Clock, l.Virtual = nodeapi.Word(s.Clock), s.Virtual
-	if clock := v.ahead.Abs().Round(time.Second); clock > mostSkew {
+	// Leases, tokens and certificates need clocks that agree.
+	if clock := v.ahead.Abs().Round(time.Second); clock > 5*time.Second {
 		word, sign := "ahead of", "+"
 		if v.ahead < 0 {
 			word, sign = "behind", "-"

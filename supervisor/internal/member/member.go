@@ -163,19 +163,17 @@ func New(own *Membership, cfg Config) *Member {
 }
 
 const (
-	memberTick = time.Second
 	// sharedEvery is between looks at the shared storage once the cluster's key was
 	// found there. Nodes give each other new tables at once: a look is for who missed
 	// one, and each is a question to all bricks of a volume.
 	sharedEvery = 4 * time.Second
-	listenWait  = time.Second
 )
 
 // Run keeps the node a member until ctx ends.
 func (m *Member) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { m.api.run(ctx, nodeapi.NewServer(host{m}, m.id, m.cfg.Version, m.env.Log, m.env.Now)) })
-	tick := time.NewTicker(memberTick)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 
 	var looked time.Time
@@ -248,7 +246,7 @@ func (l *listener) run(ctx context.Context, srv *nodeapi.Server) {
 
 		if err != nil && ctx.Err() == nil {
 			l.env.Log.Error("node API", "error", err)
-			_ = pause.For(ctx, listenWait)
+			_ = pause.For(ctx, time.Second)
 		}
 	}
 }

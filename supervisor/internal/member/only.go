@@ -11,9 +11,6 @@ import (
 )
 
 const (
-	// putBackAlone is how long a machine whose disk was put back is not sure that no other
-	// one has the same disk.
-	putBackAlone = 2 * time.Minute
 	// onlyTakes bounds the wait until it is known that this machine is the only one.
 	onlyTakes = 2 * keyuse.SettledAfter
 )

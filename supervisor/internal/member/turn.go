@@ -20,9 +20,6 @@ import (
 // supervisor of the next start gives it back, when the node serves, its copy
 // of the data is whole, and the version of the system is not on trial.
 
-// turnUnused is how long a turn is kept by a node that did not restart.
-const turnUnused = 15 * time.Minute
-
 // turns gives this node the cluster's turn to restart, and gives it back.
 type turns struct {
 	env       Env
@@ -166,7 +163,8 @@ func (t *turns) reconcile(ctx context.Context) {
 // over reports whether the turn was taken by a supervisor before this one, or so
 // long ago that nobody will restart any more.
 func (t *turns) over(now nodes.Turn) bool {
-	return now.Life != t.life || !now.Options && t.env.Now().Sub(now.Since) > turnUnused
+	// A node that did not restart gives its turn back after this time.
+	return now.Life != t.life || !now.Options && t.env.Now().Sub(now.Since) > 15*time.Minute
 }
 
 // sessionsAt counts the connections that a port of this machine has taken, by

@@ -25,17 +25,14 @@ type wall struct {
 	worker service.Worker
 }
 
-// wallEvery is how often the sets are compared with the table of nodes: somebody may
-// have flushed them, or loaded the rules again.
-const wallEvery = time.Minute
-
 // again is the pause after the firewall could not be changed.
 const again = 10 * time.Second
 
 // reconcile is called again and again, by one goroutine.
 func (w *wall) reconcile(ctx context.Context) {
 	filled := w.keeper.Table().Version == w.done.Load()
-	if filled && time.Since(w.looked) < wallEvery {
+	// Somebody may have flushed the sets, or loaded the rules again.
+	if filled && time.Since(w.looked) < time.Minute {
 		return
 	}
 	w.looked = time.Now()

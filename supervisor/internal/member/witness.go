@@ -22,8 +22,6 @@ const (
 	// witnessAsk is between two questions to a node while something is to be decided;
 	// afterwards it is markEvery.
 	witnessAsk = time.Second
-	// rememberEvery is how often what is remembered of others is written.
-	rememberEvery = 5 * time.Second
 )
 
 // witness counts how far this node's disk has come, remembers how far those of the others
@@ -109,7 +107,7 @@ func (w *witness) keepDisk(now time.Time) {
 		w.grown = w.memory.Note(w.self, place, history) || w.grown
 	}
 
-	due := w.grown && now.Sub(w.written) >= rememberEvery
+	due := w.grown && now.Sub(w.written) >= 5*time.Second
 	memory := w.memory.Clone()
 	if due {
 		w.grown, w.written = false, now
@@ -310,7 +308,8 @@ func (w *witness) doubt() string {
 			return "another machine answered as this node just now"
 		}
 	}
-	if w.putBack.Stage != "" && now.Sub(w.putBack.Noticed) < putBackAlone {
+	// Until then another machine may have the same disk.
+	if w.putBack.Stage != "" && now.Sub(w.putBack.Noticed) < 2*time.Minute {
 		return "this node's disk is older than the cluster remembers"
 	}
 	return ""

@@ -9,9 +9,8 @@ import (
 )
 
 const (
-	clockEvery   = 5 * time.Minute  // a clock that is synchronised stays so for hours
-	clockSoon    = 20 * time.Second // otherwise
-	clockTimeout = 30 * time.Second // systemd may have to start a service that knows
+	clockEvery = 5 * time.Minute  // a clock that is synchronised stays so for hours
+	clockSoon  = 20 * time.Second // otherwise
 )
 
 // clock holds whether the machine's clock is synchronised. It is nil while that is unknown. It is
@@ -21,7 +20,8 @@ type clock struct{ atomic.Pointer[bool] }
 // keepAsking asks repeatedly until ctx ends.
 func (c *clock) keepAsking(ctx context.Context, ask func(context.Context) (bool, error)) {
 	for ctx.Err() == nil {
-		limited, cancel := context.WithTimeout(ctx, clockTimeout)
+		// systemd may have to start a service that knows.
+		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 		yes, err := ask(limited)
 		cancel()
 		wait := clockSoon

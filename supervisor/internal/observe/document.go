@@ -11,14 +11,6 @@ import (
 	"saltern/supervisor/status"
 )
 
-const (
-	// hiccupMost is how long the front may fail before the node counts as not serving: two pings,
-	// and the time in which the load balancer notices.
-	hiccupMost = 8 * time.Second
-	// balancerLags is the delay with which the load balancer may learn that a master is up.
-	balancerLags = 5 * time.Second
-)
-
 // compose creates the document from the facts.
 func (o *Observer) compose(f facts) status.Document {
 	now := o.cfg.Now()
@@ -183,7 +175,8 @@ func nextStep(d status.Document, entry string, arbiter bool) string {
 // the load balancer sent it to a master that has just begun to hang, and no longer uses that
 // master. o.mu is held.
 func (o *Observer) hiccup(f facts, now time.Time) bool {
-	if o.since == nil || now.Sub(o.answered) > hiccupMost {
+	// The front may fail for two pings and the time in which the load balancer notices.
+	if o.since == nil || now.Sub(o.answered) > 8*time.Second {
 		return false
 	}
 	if o.cfg.Settings.Arbiter {

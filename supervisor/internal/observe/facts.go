@@ -97,7 +97,8 @@ func (f facts) unanswered(name string) string {
 		return ""
 	}
 	for _, i := range f.services {
-		if i.Name == status.MasterService && name == f.name && f.now.Sub(i.Since) < balancerLags {
+		// The load balancer learns a little later that a master is up.
+		if i.Name == status.MasterService && name == f.name && f.now.Sub(i.Since) < 5*time.Second {
 			return ""
 		}
 	}

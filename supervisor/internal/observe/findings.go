@@ -15,9 +15,6 @@ import (
 	"saltern/supervisor/status"
 )
 
-// slowStart is how long a master may take to answer after its start before that is a problem.
-const slowStart = 20 * time.Second
-
 // slowAPI is how long salt-api may take to answer after its start, even on a machine where
 // everything starts at once for the first time.
 const slowAPI = 2 * time.Minute
@@ -132,7 +129,7 @@ func masterFindings(now time.Time, i service.Info, blocked bool) []status.Findin
 		if i.Failures > 0 { // between two crashes
 			return append(fromLastLine(i), status.Finding{Code: status.MasterDown, Cause: crashText(i)})
 		}
-		if now.Sub(i.Since) > slowStart {
+		if now.Sub(i.Since) > 20*time.Second {
 			return []status.Finding{{Code: status.MasterSilent, Cause: i.Message}}
 		}
 	case service.Failing:

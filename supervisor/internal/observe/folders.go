@@ -19,8 +19,6 @@ const (
 	// all nodes of the cluster use.
 	tryFolders = 5 * time.Second
 	tryShared  = 15 * time.Second
-	// folderTakes is how long a try may take until the disk counts as hung.
-	folderTakes = 4 * time.Second
 )
 
 // folders are the folders on one file system that the supervisor writes to. The master itself
@@ -58,7 +56,8 @@ func newFolders(cfg *settings.Settings) []*folders {
 func newWatch(every time.Duration, file string, paths ...string) *folders {
 	f := &folders{paths: paths, file: file, failed: map[string]bool{}}
 	f.Every = every
-	f.Takes = folderTakes
+	// The disk counts as hung after this time.
+	f.Takes = 4 * time.Second
 	f.Try = f.tryWrites
 	return f
 }

@@ -91,11 +91,6 @@ func (o *Observer) MasterSpoke(since time.Time) bool {
 	return o.slow.masterSpoke(pidOf(facts{services: o.cfg.Services(0)}, status.MasterService), since)
 }
 
-const (
-	observeServing = 2 * time.Second
-	observeWaiting = 500 * time.Millisecond
-)
-
 // Run observes until ctx ends. It also sends the heartbeat to the watchdog: no part of it may
 // block for longer than a few seconds. node returns the node's knowledge of itself and must not
 // block.
@@ -126,9 +121,9 @@ func (o *Observer) Run(ctx context.Context, node func() Node) {
 		}
 
 		failed = text
-		wait := observeWaiting
+		wait := 500 * time.Millisecond
 		if d.ServingSince != nil && f.front == nil {
-			wait = observeServing
+			wait = 2 * time.Second
 		}
 
 		if pause.About(ctx, wait) != nil {

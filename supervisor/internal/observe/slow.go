@@ -30,7 +30,6 @@ type slowFacts struct {
 }
 
 const (
-	slowEvery = 2 * time.Second
 	slowHangs = 5 * time.Second // a look that takes longer is a problem
 )
 
@@ -54,7 +53,7 @@ func (s *slowFacts) lastAnswers(now time.Time) slowAnswer {
 	switch {
 	case s.running && now.Sub(s.since) > slowHangs:
 		out.hang = map[string]time.Duration{s.at: now.Sub(s.since)}
-	case !s.running && now.Sub(s.last) >= slowEvery:
+	case !s.running && now.Sub(s.last) >= 2*time.Second:
 		s.running, s.since = true, now
 		go s.startLook()
 	}

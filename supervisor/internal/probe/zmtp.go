@@ -33,9 +33,8 @@ var ErrSilent = errors.New("timed out")
 
 // Limits of one probe: a master's answer to a ping is a few dozen bytes.
 const (
-	maxFrame    = 64 << 10
-	maxFrames   = 32
-	defaultWait = 3 * time.Second
+	maxFrame  = 64 << 10
+	maxFrames = 32
 )
 
 // pingPayload is msgpack of {"enc":"clear","load":{"cmd":"ping"},"version":3},
@@ -102,7 +101,7 @@ const (
 )
 
 func dialZMTP(ctx context.Context, address, socketType string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, defaultWait)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", address)

@@ -37,8 +37,6 @@ type notedHeads struct {
 }
 
 const (
-	// headsLook is between looks at the newest records of this node.
-	headsLook = 20 * time.Second
 	// headsNote is between two records of one node's heads.
 	headsNote = 15 * time.Minute
 )
@@ -66,7 +64,7 @@ func (h *Heads) Own() []audit.Head {
 func (h *Heads) Run(ctx context.Context, key string, others func() map[string]member.Heads) {
 	for {
 		h.readHeads(ctx, key, others)
-		if pause.For(ctx, headsLook) != nil {
+		if pause.For(ctx, 20*time.Second) != nil {
 			return
 		}
 	}

@@ -30,12 +30,9 @@ func NewHistories(node string, own Observer, peers func() map[string]*nodeapi.Cl
 	return Histories{Observer: own, node: node, peers: peers}
 }
 
-// historyTakes bounds the question to all nodes.
-const historyTakes = 20 * time.Second
-
 // History asks all nodes at once.
 func (h Histories) History(ctx context.Context, q history.Query) (list history.List, _ error) {
-	ctx, cancel := context.WithTimeout(ctx, historyTakes)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	ask := map[string]func() ([]history.Event, error){h.node: func() ([]history.Event, error) { return h.Events(q) }}
 	if h.peers != nil {

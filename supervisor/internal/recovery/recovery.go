@@ -204,8 +204,6 @@ func (r *Recovery) lastFault() string {
 	return r.fault
 }
 
-const every = time.Second
-
 // Run does its part until ctx ends. leave makes the node start again.
 func (w Worker) Run(ctx context.Context, leave func()) {
 	for {
@@ -222,7 +220,7 @@ func (w Worker) Run(ctx context.Context, leave func()) {
 			w.failed(err)
 		}
 
-		if pause.About(ctx, every) != nil {
+		if pause.About(ctx, time.Second) != nil {
 			return
 		}
 	}

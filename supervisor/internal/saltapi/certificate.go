@@ -25,10 +25,8 @@ import (
 // and whichever has the virtual address. Its key is root's. A certificate of the
 // administrator's own (ssl_crt) takes the place of ours.
 const (
-	apiRenewBefore = 120 * 24 * time.Hour
-	apiStorage     = 10 * time.Second // for the shared storage to answer
-	maxAPIPEM      = 64 << 10
-	maxAPIHosts    = 256
+	maxAPIPEM   = 64 << 10
+	maxAPIHosts = 256
 )
 
 // renewCertificate makes this node's certificate, unless it has one that is good for its names
@@ -85,7 +83,7 @@ func (a *API) authorityInTime(ctx context.Context) (cert.Pair, error) {
 		err error
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, apiStorage)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	found := make(chan result, 1) // the storage may answer when nobody waits any more
 	if err := a.storage.Do(ctx, "read the authority "+a.env.Settings.SharedAPIAuthority(), func() {
@@ -109,7 +107,7 @@ func (a *API) hasCertificate(must []string) bool {
 		return false
 	}
 	own, ok := cert.Split(text)
-	return ok && cert.Serves(ca, own.Cert, must, a.env.Now().Add(apiRenewBefore)) == nil
+	return ok && cert.Serves(ca, own.Cert, must, a.env.Now().Add(120*24*time.Hour)) == nil
 }
 
 // authority gives the cluster's, and makes it if there is none. Of several nodes that

@@ -81,8 +81,6 @@ const (
 	apiOOM = 300
 	// apiMemory is what it may take of the machine's memory, in percent.
 	apiMemory = 25
-	apiLook   = time.Second     // at the options
-	apiCheck  = 5 * time.Second // whether it answers
 	// apiCerts and apiOpens are how many looks there are between two at the
 	// certificate, and at the firewall, whose rules somebody may have loaded anew.
 	apiCerts = 10
@@ -123,7 +121,7 @@ func (a *API) Spec(wait service.Condition) service.Spec {
 			}
 			return a.cfg.Programs.Block(status.APIService, err)
 		},
-		Health: &service.Health{Interval: apiCheck, Fall: 3, Check: a.answers},
+		Health: &service.Health{Interval: 5 * time.Second, Fall: 3, Check: a.answers},
 	}
 }
 
@@ -297,7 +295,7 @@ func (a *API) follow(ctx context.Context, began string) {
 			}
 		}
 
-		if pause.About(ctx, apiLook) != nil {
+		if pause.About(ctx, time.Second) != nil {
 			return
 		}
 

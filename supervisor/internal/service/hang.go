@@ -21,10 +21,7 @@ type Hang struct {
 }
 
 const (
-	hangAfter  = 15 * time.Second
 	hangChecks = 4
-	// hangStop is how long a hung run may take to end by itself.
-	hangStop = 5 * time.Second
 )
 
 // hangError says why a hung run was ended.
@@ -68,7 +65,7 @@ func (w *hangWatch) failed(began, ended time.Time, err error) *hangError {
 	w.silent++
 	after := w.hang.After
 	if after <= 0 {
-		after = hangAfter
+		after = 15 * time.Second
 	}
 
 	if w.silent < hangChecks || ended.Sub(w.since) < after {

@@ -60,11 +60,6 @@ type Lasting struct {
 	failed bool       // the last Run's process ended by itself
 }
 
-const (
-	defaultPatience = 10 * time.Second
-	askAgain        = 250 * time.Millisecond
-)
-
 // Run implements [Runner]. started gets the id of the process in service.
 func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
 	drained, err := l.readPipe()
@@ -160,7 +155,7 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 func (l *Lasting) askUntilReady(ctx context.Context, p *lasting) error {
 	limit := l.Patience
 	if limit <= 0 {
-		limit = defaultPatience
+		limit = 10 * time.Second
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -176,7 +171,7 @@ func (l *Lasting) askUntilReady(ctx context.Context, p *lasting) error {
 			return err
 		case <-ctx.Done():
 			return err
-		case <-time.After(askAgain):
+		case <-time.After(250 * time.Millisecond):
 		}
 	}
 }

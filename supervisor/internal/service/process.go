@@ -121,7 +121,8 @@ func (p *Process) stopProcess(proc *os.Process, ended <-chan struct{}, hung bool
 	}
 
 	if hung {
-		limit = min(limit, hangStop)
+		// A hung run gets less time to end by itself.
+		limit = min(limit, 5*time.Second)
 	}
 
 	_ = proc.Signal(syscall.SIGTERM)

@@ -43,9 +43,6 @@ type Spec struct {
 	loop  bool // see [Loop]
 }
 
-// prepareAgain is the pause after a failed preparation.
-const prepareAgain = 2 * time.Second
-
 // Service is one service under a [Manager].
 type Service struct {
 	spec Spec
@@ -221,7 +218,7 @@ func (s *Service) awaitReady(ctx context.Context, dependencies Condition) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(prepareAgain):
+		case <-time.After(2 * time.Second):
 		case <-s.nudge:
 		}
 	}

@@ -66,9 +66,6 @@ func (noCluster) Authority(context.Context) (storage.Authority, error) {
 	return storage.Authority{}, errNoCluster
 }
 
-// tablePoll is how often this node's copy of the table of nodes is looked at.
-const tablePoll = time.Second
-
 // Keep keeps the volume until ctx ends.
 func (v *Volume) Keep(ctx context.Context) {
 	var fed sync.WaitGroup
@@ -97,7 +94,7 @@ func (v *Volume) feed(ctx context.Context) {
 			seen = now
 		}
 
-		if pause.About(ctx, tablePoll) != nil {
+		if pause.About(ctx, time.Second) != nil {
 			return
 		}
 	}

@@ -22,8 +22,6 @@ const (
 	channelEvery = 24 * time.Hour
 	channelAgain = time.Hour
 	channelApart = 10 * time.Minute
-	// channelSilent is when it is told that there is no answer.
-	channelSilent = 3 * 24 * time.Hour
 )
 
 // Channel asks an address whether there is a newer version of the system, and has it
@@ -71,7 +69,7 @@ func (c *Channel) Run(ctx context.Context) {
 		default:
 			wait = channelAgain
 			c.env.Log.Warn("whether there is a newer version of the system cannot be told", "error", err)
-			if c.env.Now().Sub(answered) > channelSilent {
+			if c.env.Now().Sub(answered) > 3*24*time.Hour {
 				c.setFindings([]status.Finding{{
 					Code: status.SystemUnasked,
 					Cause: fmt.Sprintf("no answer since %s: %s", answered.UTC().Format("2006-01-02"),

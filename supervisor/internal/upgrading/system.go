@@ -31,12 +31,7 @@ const (
 	// bootIDs is where the kernel says which start of the machine this is.
 	bootIDs = "/proc/sys/kernel/random/boot_id"
 	maxWord = 500
-	// oldAfter is when packages of a system are old; it is looked at every ageLook.
-	oldAfter = 90 * 24 * time.Hour
-	ageLook  = time.Hour
-	// noKeyAfter is how long a new node may be tried out before it says that it takes no
-	// upgrade.
-	noKeyAfter = 7 * 24 * time.Hour
+	ageLook = time.Hour
 )
 
 // System is this machine's system, as one of an upgrade of all nodes. It implements
@@ -257,7 +252,7 @@ func ageFindings(st rollout.State, now, since time.Time) (out []status.Finding) 
 		return nil
 	}
 
-	if age := now.Sub(st.Created); !st.Created.IsZero() && age > oldAfter {
+	if age := now.Sub(st.Created); !st.Created.IsZero() && age > 90*24*time.Hour {
 		out = append(out,
 			status.Finding{
 				Code: status.SystemOld,
@@ -266,7 +261,8 @@ func ageFindings(st rollout.State, now, since time.Time) (out []status.Finding) 
 			})
 	}
 
-	if st.Keys == 0 && now.Sub(since) > noKeyAfter {
+	// A new node may be tried out for a week before it says that it takes no upgrade.
+	if st.Keys == 0 && now.Sub(since) > 7*24*time.Hour {
 		out = append(out,
 			status.Finding{
 				Code:  status.SystemFixed,

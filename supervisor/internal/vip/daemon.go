@@ -37,8 +37,7 @@ type Daemon struct {
 }
 
 const (
-	confFile    = "keepalived.conf"
-	stopTimeout = 10 * time.Second
+	confFile = "keepalived.conf"
 )
 
 // Conf is the path of the configuration.
@@ -141,7 +140,7 @@ func (d *Daemon) process() (*service.Process, error) {
 		Env:         d.Env,
 		Dir:         "/",
 		PIDFile:     filepath.Join(d.Dir, "child"),
-		StopTimeout: stopTimeout,
+		StopTimeout: 10 * time.Second,
 		Log:         d.Log,
 	}, nil
 }

@@ -29,7 +29,7 @@ const (
 	// retryDeaf is when a node that has given the address up is fit again without having heard
 	// anybody, twice as long each time, up to mostRetryDeaf.
 	retryDeaf     = time.Minute
-	mostRetryDeaf = 16 * time.Minute
+	mostRetryDeaf = 16 * retryDeaf
 )
 
 // lastHeard is when a node last heard others; zero: never. The two come from clocks that may differ.

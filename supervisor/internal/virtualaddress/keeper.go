@@ -26,14 +26,6 @@ import (
 	"saltern/supervisor/status"
 )
 
-const (
-	// staleStatus is the age of a status that says nothing any more: the
-	// supervisor hangs.
-	staleStatus = 10 * time.Second
-	vipLook     = 5 * time.Second // at interfaces and the table
-	frontTakes  = time.Second     // for the load balancer to say when it heard somebody
-)
-
 // Keeper keeps this node ready to have the cluster's virtual address.
 type Keeper struct {
 	cfg    Config
@@ -123,7 +115,7 @@ func (k *Keeper) Run(ctx context.Context, started func(pid int)) error {
 // follow brings a running keepalived in line with the table of nodes and with
 // the interfaces. Another address, or none, is a new start.
 func (k *Keeper) follow(ctx context.Context, began netip.Addr) {
-	tick := time.NewTicker(vipLook)
+	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
 	last := ""
 	for {
@@ -258,7 +250,8 @@ func (k *Keeper) Fit() error {
 // heardAtFront returns when a client of another machine was last heard at the front. A load balancer
 // that does not answer is no sign of deafness: that minions are not served is found otherwise.
 func (k *Keeper) heardAtFront() time.Time {
-	ctx, cancel := context.WithTimeout(context.Background(), frontTakes)
+	// The load balancer says when it heard somebody.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	st, err := k.cfg.Balancer.Status(ctx)
 	if err != nil {
@@ -271,7 +264,8 @@ func (k *Keeper) heardAtFront() time.Time {
 // serves, and is to go on doing so.
 func checkStatus(d status.Document, now time.Time) error {
 	switch age := now.Sub(d.Time); {
-	case age > staleStatus:
+	// The supervisor hangs: its status says nothing any more.
+	case age > 10*time.Second:
 		return fmt.Errorf("%w: its status is %s old", api.ErrState, age.Round(time.Second))
 	case d.ServingSince == nil:
 		return fmt.Errorf("%w: this node does not serve", api.ErrState)

@@ -16,9 +16,8 @@ import (
 
 // Times of a roll.
 const (
-	stateTakes   = 10 * time.Second
-	installTakes = time.Hour
-	lookEvery    = 2 * time.Second
+	stateTakes = 10 * time.Second
+	lookEvery  = 2 * time.Second
 	// momentTakes is for a node to be asked and to serve before the roll begins: nothing
 	// was done yet, and somebody waits for the answer.
 	momentTakes = 20 * time.Second
@@ -267,7 +266,7 @@ func (u *run) write(ctx context.Context, n *node) (Code, string) {
 }
 
 func (u *run) hand(ctx context.Context, n *node) error {
-	ctx, cancel := context.WithTimeout(ctx, installTakes)
+	ctx, cancel := context.WithTimeout(ctx, time.Hour)
 	defer cancel()
 	in, err := u.Open()
 	if err != nil {

@@ -39,9 +39,6 @@ type jobPage struct {
 const (
 	// liveFor is how long after its start the page of a job refreshes.
 	liveFor = time.Hour
-	// backFor is how long a minion that is not connected may still get a job: what it missed while
-	// it had no connection is sent again.
-	backFor = time.Minute
 	// maxAway bounds the waiting minions that are checked for a connection: with more of them the
 	// job is in full swing.
 	maxAway = 100
@@ -80,7 +77,8 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if d.Live && d.Waiting <= maxAway {
 		d.Away = c.markAway(ctx, v, rows)
 		d.Waiting -= d.Away
-		d.Live = d.Waiting > 0 || c.jobAge(jid) < backFor
+		// A minion that is not connected gets later what it missed: it is sent again.
+		d.Live = d.Waiting > 0 || c.jobAge(jid) < time.Minute
 	}
 
 	if !d.Live {
