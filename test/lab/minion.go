@@ -138,6 +138,7 @@ func (m *Minion) SaidAgain(t testing.TB, text string) bool {
 func (m *Minion) Restart(t testing.TB) {
 	t.Helper()
 	m.Kill()
+	m.spokeAt = time.Now() // the next one has its time to begin
 	if err := os.Remove(filepath.Join(m.Dir, "process_responsibility_minion.pid")); err != nil &&
 		!errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
