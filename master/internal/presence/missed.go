@@ -97,7 +97,8 @@ func (m *Missed) Arrive(from netip.Addr, id uint64, began, now time.Time) (Arriv
 		m.arrivalCount++
 	}
 
-	return a, a.Since.Before(now) && m.allowRound(from, now)
+	moved := began.Before(now) // by a load balancer of ours, so that nobody can make it come again and again
+	return a, a.Since.Before(now) && (moved || m.allowRound(from, now))
 }
 
 // Mark makes a mark. It returns the recent arrivals from there that may now lack more than was

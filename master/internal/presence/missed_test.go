@@ -182,3 +182,22 @@ func TestMarksAreSorted(t *testing.T) {
 		t.Errorf("%+v %v", a, missed)
 	}
 }
+
+// TestMovedTakesNoRound: what is given to who comes from an address is bounded, but for those that a load
+// balancer moves: they came once.
+func TestMovedTakesNoRound(t *testing.T) {
+	m := newMissed()
+	m.Mark(addressA, Mark{Since: at(0), Until: at(60), Crowd: 1}, at(1))
+	used := 0
+	for id := uint64(0); ; id++ {
+		if _, missed := m.Arrive(addressA, id, at(2), at(2)); !missed {
+			break
+		}
+		used++
+	}
+	for id := range uint64(100) {
+		if a, missed := m.Arrive(addressA, 1000+id, at(2), at(3)); !missed || a.Since.After(at(0)) {
+			t.Fatalf("after %d rounds, one that was moved: %+v, %v", used, a, missed)
+		}
+	}
+}
