@@ -355,7 +355,6 @@ func roleFlag(d status.Document, node string) string {
 // that no machine of its name is admitted.
 func waitLetGo(cmd *cobra.Command, c *api.Client, node string) {
 	told := false
-	// The storage may take this long.
 	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); {
 		st, err := c.Storage(cmd.Context())
 		if err != nil || st.LetGo(node) {

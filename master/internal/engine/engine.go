@@ -25,7 +25,7 @@ const (
 	// after a run of steadyAfter.
 	firstPause  = time.Second
 	lastPause   = time.Minute
-	steadyAfter = time.Minute
+	steadyAfter = lastPause
 )
 
 // Process is a running engine (pyhost.Session).

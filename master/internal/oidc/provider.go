@@ -13,7 +13,7 @@ import (
 // How long a view counts, and when the provider is asked.
 const (
 	viewFresh       = 10 * time.Minute // then the provider is asked again
-	viewStale       = time.Hour        // then the view does not count, even if the provider does not answer
+	viewStale       = 6 * viewFresh    // then the view does not count, even if the provider does not answer
 	unknownKeyPause = 30 * time.Second // least time between questions for a token whose key is not known
 	failedPause     = 5 * time.Second  // after a failed question
 

@@ -31,7 +31,6 @@ const (
 	// bootIDs is where the kernel says which start of the machine this is.
 	bootIDs = "/proc/sys/kernel/random/boot_id"
 	maxWord = 500
-	ageLook = time.Hour
 )
 
 // System is this machine's system, as one of an upgrade of all nodes. It implements
@@ -239,7 +238,7 @@ func (s *System) WatchAge(ctx context.Context) {
 		s.mu.Lock()
 		s.found = found
 		s.mu.Unlock()
-		if pause.For(ctx, ageLook) != nil {
+		if pause.For(ctx, time.Hour) != nil {
 			return
 		}
 	}

@@ -20,7 +20,6 @@ const (
 
 const (
 	jobTakes = 30 * time.Second
-	look     = time.Second
 )
 
 // hasUnit reports whether systemd has the unit and the unit is for this node.
@@ -76,7 +75,7 @@ func (d *Daemon) runUnit(ctx context.Context, started func(pid int)) error {
 	}
 
 	started(0)
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 
 	for {

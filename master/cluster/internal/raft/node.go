@@ -16,9 +16,9 @@ const (
 	lease = 750 * time.Millisecond
 	// patience is the least time that a Saltern master waits for another leader; up to the same
 	// time is added at random.
-	patience = 4 * time.Second
+	patience = 40 * Beat
 	// candidacy is how long a candidate waits for votes.
-	candidacy = time.Second
+	candidacy = 10 * Beat
 )
 
 // Bounds of what other masters can make us store.
