@@ -146,15 +146,16 @@ func notExposed(cmd any) error {
 	return &refusal{value.NewMap(), "Requested method not exposed: " + sanitize(fmt.Sprint(cmd)), slog.LevelError}
 }
 
-// ErrSilence, wrapped in a method's error, leaves the request without an answer. The sender then
-// repeats it after its timeout; it would take any answer for success (salt/minion.py _return_pub).
+// ErrSilence, wrapped in an error of a method or of the server itself, leaves the request without
+// an answer. The sender then repeats it after its timeout; it would take any answer for success
+// (salt/minion.py _return_pub).
 var ErrSilence = errors.New("request is left unanswered")
 
 // ErrLeft is an ErrSilence for a sender who has hung up. It is no fault.
 var ErrLeft = fmt.Errorf("the sender has hung up: %w", ErrSilence)
 
-// Handle answers one payload. The answer is nil only when a method failed with ErrSilence; close
-// the connection then. account may be nil: nothing is bounded. A sealed payload is opened in place,
+// Handle answers one payload. The answer is nil only for an error with ErrSilence; close the
+// connection then. account may be nil: nothing is bounded. A sealed payload is opened in place,
 // so payload is overwritten.
 func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte, account Account) []byte {
 	s.stats.requests.Add(1)
