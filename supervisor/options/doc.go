@@ -1,6 +1,6 @@
-// Package options is how the administrator's options of Salt's master come into
-// force on all nodes of a cluster as one act: each node says what it has and what
-// stands against it ([Node]), and [Roll] has one node after the other take them.
+// Package options brings the administrator's options of Salt's master into force on all nodes
+// of a cluster as one act. Each node reports the options it has and why it refuses new ones
+// ([Node]); [Roll] makes one node after the other take them.
 //
 // What keeps this safe is at each node, and needs nobody who drives: a node gives
 // its master new options on trial and goes back to the last good ones by itself.
@@ -30,7 +30,7 @@ type File struct {
 	Digest string `json:"digest"` // SHA-256 in hexadecimal
 }
 
-// State is what a node says of its master's options.
+// State is a node's report on its master's options.
 type State struct {
 	Files []File `json:"files"` // in order of their names
 	// Wanted stands for all options with which the master would start now, those of
@@ -66,7 +66,7 @@ type Fault struct {
 	Text   string `json:"text"` // with the place
 }
 
-// Findings are what a check has found.
+// Findings holds the results of a check.
 type Findings struct {
 	Faults []Fault `json:"faults,omitempty"`
 	Notes  []Fault `json:"notes,omitempty"`

@@ -1,6 +1,6 @@
 package options
 
-// Code is what came of a roll, for programs.
+// Code is the outcome of a roll, for programs.
 type Code string
 
 // The codes.
@@ -20,7 +20,7 @@ const (
 // Good reports whether nothing has to be done any more.
 func (c Code) Good() bool { return c == Applied || c == Unchanged || c == Checked }
 
-// Force is what options are in force at a node.
+// Force says which options are in force at a node.
 type Force string
 
 // The states.
@@ -33,7 +33,7 @@ const (
 	Unknown  Force = "unknown"
 )
 
-// NodeResult is what came of it at one node.
+// NodeResult is the outcome of a roll at one node.
 type NodeResult struct {
 	Name  string `json:"name"`
 	State Force  `json:"state"`
@@ -52,7 +52,7 @@ type Progress struct {
 	Result  *Result  `json:"result,omitempty"` // when it does not run; nil: there was none
 }
 
-// Result is what came of a roll.
+// Result is the outcome of a roll.
 type Result struct {
 	Code  Code         `json:"code"`
 	Cause string       `json:"cause,omitempty"`

@@ -452,8 +452,8 @@ func (u *run) decided(ctx context.Context, n *node, limit time.Duration, done fu
 	}
 }
 
-// back has all nodes that were given the new options go back to those of before,
-// the one that failed first.
+// back returns all nodes that have the new options to the options of before, the node that
+// failed first.
 func (u *run) back(ctx context.Context, failed *node, why string) {
 	reason := printable.Brief("taken back, since "+failed.Name+" did not serve with them: "+why, maxText)
 	others := slices.DeleteFunc(u.taking(), func(n *node) bool {

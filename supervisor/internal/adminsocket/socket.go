@@ -43,7 +43,7 @@ type Socket struct {
 	historyAsked time.Time        // when
 }
 
-// Config is what a [Socket] needs.
+// Config holds what a [Socket] uses.
 type Config struct {
 	Node     string
 	Path     string         // of the socket
@@ -131,7 +131,7 @@ func (s *Socket) Appliance(context.Context) (control.Appliance, error) {
 	return appliance(s.cfg.Observer.Document(), drained), nil
 }
 
-// appliance is what of a status the master may know.
+// appliance returns the part of a status that the master may know.
 func appliance(doc status.Document, drained []string) control.Appliance {
 	a := control.Appliance{
 		Time:     doc.Time,

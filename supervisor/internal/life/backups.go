@@ -30,7 +30,7 @@ func newBackups(env child.Env, version string, document func() status.Document) 
 	return &backups{k}, err
 }
 
-// facts are what the status tells of backups.
+// facts returns the backups' part of the status. b may be nil: this node makes none by itself.
 func (b *backups) facts() (*status.Backup, []status.Finding) {
 	if b == nil {
 		return nil, nil

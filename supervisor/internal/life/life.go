@@ -41,7 +41,7 @@ import (
 // ErrReload ends a life that is followed by another one.
 var ErrReload = errors.New("reload")
 
-// Config is what a life needs.
+// Config holds what a life uses.
 type Config struct {
 	Settings   *settings.Settings
 	Version    string
@@ -431,7 +431,7 @@ func (n *Life) Copied() string {
 	return n.cluster.Copied()
 }
 
-// settings are those of the node with the members of its cluster, if it has one.
+// settings returns the node's settings, with the members of its cluster if it has one.
 func (n *Life) settings() *settings.Settings {
 	if n.cluster == nil {
 		return n.cfg.Settings
@@ -439,7 +439,7 @@ func (n *Life) settings() *settings.Settings {
 	return n.cluster.Settings()
 }
 
-// known is what the node knows of itself, for the status.
+// known returns what the node reports of itself in the status.
 func (n *Life) known() observe.Node {
 	k := observe.Node{
 		Role:     status.RoleSingle,

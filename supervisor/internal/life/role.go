@@ -19,7 +19,7 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// role is what a node is for, beside its part in the cluster.
+// role says which services a node runs and which requests it serves.
 type role interface {
 	// services lists the services that a node of this role has, in their order of start.
 	services(n *Life) []service.Spec

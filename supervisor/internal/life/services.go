@@ -6,8 +6,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// services are those of the manager. A master that is restarted by hand tries
-// options that were refused.
+// services restarts services by hand. A master that is restarted so tries options again
+// that were refused before.
 type services struct {
 	*service.Manager
 	trial *mastersvc.Trial

@@ -65,7 +65,7 @@ func NewTools(env child.Env, account layout.Account) salttools.Tools {
 	}
 }
 
-// Start is what a start of the master depends on.
+// Start holds what a start of the master depends on.
 type Start struct {
 	Wait  service.Condition
 	Spoke func(since time.Time) bool // reports whether the master has given a sign of life
@@ -215,8 +215,8 @@ func (m *Master) tryOptions(ctx context.Context, o layout.Options) (b child.Bloc
 	return nil, m.refusal(ctx, m.env.Settings.MasterConf()), nil
 }
 
-// refusal is what the master has against a folder of configuration; empty: nothing,
-// or it is not ours to judge.
+// refusal returns why the master refuses a folder of configuration. It is empty when the
+// master accepts the folder, and when that cannot be judged here.
 func (m *Master) refusal(ctx context.Context, dir string) string {
 	run := command.Exec{
 		Limit:      child.CheckTakes,

@@ -27,7 +27,7 @@ type OptionsNode struct {
 	files oneatatime.Runner // reads or checks files, which may hang
 }
 
-// OptionsConfig is what an [OptionsNode] needs.
+// OptionsConfig holds what an [OptionsNode] uses.
 type OptionsConfig struct {
 	Master *Master
 	API    Checker

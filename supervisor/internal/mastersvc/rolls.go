@@ -20,7 +20,7 @@ type Rolls struct {
 	driver  *roll.Driver[options.Result]
 }
 
-// OptionsCluster is what a roll needs of the other nodes: [member.Verbs].
+// OptionsCluster reaches the other nodes for a roll. [member.Verbs] implements it.
 type OptionsCluster interface {
 	Targets() []options.Target
 	OptionsTurn() options.Turn

@@ -201,7 +201,7 @@ func (t *Trial) decide() {
 	}
 }
 
-// verdict is what is to be done about a trial.
+// verdict is the outcome of a trial.
 type verdict int
 
 const (

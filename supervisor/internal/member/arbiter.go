@@ -39,10 +39,10 @@ func (p *peers) serving() map[string]*nodeapi.Client {
 	return out
 }
 
-// leftover gives an arbiter another directory for its brick once the volume needs
+// oldBrick gives an arbiter another directory for its brick once the volume needs
 // the one of before no more: glusterd takes no directory twice. It holds names only
 // and is removed.
-type leftover struct {
+type oldBrick struct {
 	env    Env
 	peers  *peers
 	volume *storage.Manager // may be nil: there is none
@@ -51,14 +51,14 @@ type leftover struct {
 }
 
 // reconcile is called again and again, by one goroutine.
-func (l *leftover) reconcile(ctx context.Context) {
+func (l *oldBrick) reconcile(ctx context.Context) {
 	if !l.env.Settings.Arbiter {
 		return
 	}
 
 	t, v := l.peers.keeper.Table(), volumeState(l.volume)
 	self, ok := t.Find(l.env.Settings.Node)
-	if !ok || self.State != nodes.Member || v == nil || len(v.Bricks) == 0 || v.Holds(self.Name) || !there(self.Brick) {
+	if !ok || self.State != nodes.Member || v == nil || len(v.Bricks) == 0 || v.Holds(self.Name) || !pathExists(self.Brick) {
 		l.since = time.Time{}
 		return
 	}
@@ -75,20 +75,20 @@ func (l *leftover) reconcile(ctx context.Context) {
 	l.worker.Start(func() {
 		ctx, cancel := context.WithTimeout(ctx, changeTakes)
 		defer cancel()
-		if err := l.renew(ctx, self); err != nil {
+		if err := l.replaceBrick(ctx, self); err != nil {
 			l.env.Log.Warn("the arbiter's brick directory of before is still there", "path", self.Brick, "error", err)
 		}
 	})
 }
 
-func there(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Lstat(path)
 	return path != "" && err == nil
 }
 
-// renew puts another directory into the table of nodes, then removes the old one. A
+// replaceBrick puts another directory into the table of nodes, then removes the old one. A
 // directory that an interruption leaves behind is in nobody's way.
-func (l *leftover) renew(ctx context.Context, self nodes.Node) error {
+func (l *oldBrick) replaceBrick(ctx context.Context, self nodes.Node) error {
 	fresh, err := l.volume.FreshBrick()
 	if err != nil {
 		return err

@@ -232,28 +232,28 @@ func TestLeftover(t *testing.T) {
 		Mount:  t.TempDir(),
 	})
 
-	m.left = &leftover{env: m.env, peers: m.peers, volume: volume}
+	m.oldBrick = &oldBrick{env: m.env, peers: m.peers, volume: volume}
 	smalldisk.MountOn(t, m.env.Settings.Storage.Bricks, "size=1m") // no brick is on the root file system
 	self, _ := find(m, "n3")
 	if err := os.MkdirAll(filepath.Join(self.Brick, ".glusterfs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 
-	m.left.reconcile(t.Context())
-	if !m.left.since.IsZero() {
+	m.oldBrick.reconcile(t.Context())
+	if !m.oldBrick.since.IsZero() {
 		t.Error("believed without a look at the volume")
 	}
 
-	if err := m.left.renew(t.Context(), self); err != nil {
+	if err := m.oldBrick.replaceBrick(t.Context(), self); err != nil {
 		t.Fatal(err)
 	}
 
 	now, _ := find(m, "n3")
-	if filepath.Base(now.Brick) != "cluster-2" || there(self.Brick) {
-		t.Errorf("%s, and the old one is there: %v", now.Brick, there(self.Brick))
+	if filepath.Base(now.Brick) != "cluster-2" || pathExists(self.Brick) {
+		t.Errorf("%s, and the old one is there: %v", now.Brick, pathExists(self.Brick))
 	}
 
-	if err := m.left.renew(t.Context(), self); err == nil {
+	if err := m.oldBrick.replaceBrick(t.Context(), self); err == nil {
 		t.Error("a table that names another directory was changed")
 	}
 }

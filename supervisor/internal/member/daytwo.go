@@ -19,7 +19,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Verbs are what an administrator may ask of a member by the local API.
+// Verbs does what an administrator asks of a member by the local API.
 type Verbs struct{ *Member }
 
 // Drain gives a node no new minions; end: again.
@@ -88,7 +88,7 @@ func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 // by its key in both, so that a machine that has its name or address by then stays.
 // Of a node whose master is not in the record the secrets are replaced at the end,
 // when it may take no new ones any more. What is interrupted in between any node
-// finishes, see [halves].
+// finishes, see [removals].
 func (m *Member) Drop(ctx context.Context, node string) error {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)
@@ -118,7 +118,7 @@ func (m *Member) Drop(ctx context.Context, node string) error {
 			node, err)
 	}
 
-	if err := m.halves.rest(ctx, n.Certificate); err != nil {
+	if err := m.removals.finishNode(ctx, n.Certificate); err != nil {
 		return fmt.Errorf("replace the secrets that %s knows: %w; it is out of the table of nodes, and the nodes do the rest by themselves: applianced status",
 			node, err)
 	}

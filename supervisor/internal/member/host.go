@@ -46,9 +46,7 @@ func (h host) ClusterKey() (*nodeapi.ClusterKey, error) {
 	if key == nil {
 		return nil, fmt.Errorf("this node waits for %s", waits)
 	}
-	h.m.mu.Lock()
-	defer h.m.mu.Unlock()
-	if self, ok := h.m.Self(); !ok || self.State == nodes.Removed || h.m.removed != "" {
+	if !h.m.mayGiveKey() {
 		return nil, errors.New("this node does not belong to the cluster any more")
 	}
 	return key, nil
@@ -165,7 +163,7 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()
-	err := h.m.halves.free(ctx, n)
+	err := h.m.removals.checkNameFree(ctx, n)
 	if err == nil {
 		before, err = h.m.peers.change(ctx, func(t *nodes.Table) error { return nodes.Admit(t, n) })
 	}

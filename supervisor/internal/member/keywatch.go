@@ -63,7 +63,7 @@ type keyWatch struct {
 	told      map[string]toldUses // by the hash of the certificate of who said so
 }
 
-// toldUses is what another node said about the uses of keys.
+// toldUses holds another node's reports about the uses of keys.
 type toldUses struct {
 	reports []keyuse.Report
 	at      time.Time
@@ -109,7 +109,7 @@ func (k *keyWatch) self() (nodes.Node, bool) {
 	return t.ByCertificate(k.id.Hash)
 }
 
-// speaker is what this machine says about itself.
+// speaker returns this machine's description of itself.
 func (k *keyWatch) speaker() keyuse.Speaker {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -193,8 +193,8 @@ func (k *keyWatch) lookAtAddress(now time.Time) {
 	k.env.Log.Warn("this machine's addresses have changed", "node", self.Name, "address", self.Address, "held", held)
 }
 
-// announce has the other nodes learn anew which machine has this node's address, when this
-// one hears nobody: another machine with that address keeps it from being heard, and none of
+// announce makes the other nodes learn again which machine has this node's address, when this
+// node hears nobody: another machine with that address keeps it from being heard, and none of
 // them would notice. It ends when this one knows.
 func (k *keyWatch) announce(now, heard time.Time) {
 	if heard.IsZero() {
@@ -327,7 +327,7 @@ func (k *keyWatch) known(certificate string) (out []keyuse.Report) {
 	return out
 }
 
-// standing is what this machine is to the node whose key it has.
+// standing says whether this machine may act for the node whose key it has.
 type standing struct {
 	refusal string // why it may not act for the node; "": it may
 	copied  bool   // it is not the node's machine, as far as that can be told

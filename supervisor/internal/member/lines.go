@@ -44,7 +44,8 @@ func (p *peers) lines() (lines []status.Node, found []status.Finding) {
 	return lines, found
 }
 
-// line is that of one node, of which v is known; nil: nothing.
+// line returns one node's line for the status, and what is wrong with the node. v may be nil:
+// the node was not asked yet.
 func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.Finding) {
 	l = status.Node{
 		Name:    n.Name,
@@ -120,7 +121,7 @@ func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.F
 	return l, found
 }
 
-// roleOf is what a node is in its cluster.
+// roleOf returns the role of a node in its cluster.
 func roleOf(s *settings.Settings, n nodes.Node) string {
 	switch role := glusterctl.Role(n.Storage); {
 	case s.OnVolume() && role == glusterctl.Client:

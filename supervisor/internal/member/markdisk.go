@@ -179,7 +179,7 @@ func (d *markDisk) mark(place marks.Place) marks.History {
 	return d.own[place]
 }
 
-// marks are those of all places that this node has.
+// marks returns the marks of all places that this node has.
 func (d *markDisk) marks() map[marks.Place]marks.History {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -197,7 +197,7 @@ func (d *markDisk) hasCopy() bool {
 	return d.copies
 }
 
-// from is when the disk of before was counted last.
+// from returns when the marks of a stage's place were counted last before this start.
 func (d *markDisk) from(stage string) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -39,7 +39,7 @@ type Env struct {
 	Now      func() time.Time
 }
 
-// Config is what a [Member] needs of its node.
+// Config holds what a [Member] uses of its node.
 type Config struct {
 	Version  string
 	OnTrial  func() bool      // may be nil: the version of the system is known to be good
@@ -117,15 +117,15 @@ func volumeState(volume *storage.Manager) *storage.State {
 // concurrent use.
 type Member struct {
 	*Membership
-	cfg    Config
-	saying service.Worker // tells the cluster that this node serves
-	turns  *turns
-	drains *drains
-	left   *leftover
-	halves *halves
-	wall   *wall
-	api    *listener
-	keys   *keyFollower
+	cfg      Config
+	saying   service.Worker // tells the cluster that this node serves
+	turns    *turns
+	drains   *drains
+	oldBrick *oldBrick
+	removals *removals
+	firewall *firewallSync
+	api      *listener
+	keys     *keyFollower
 	// applied is the version of the table that apply has seen; Run's alone.
 	applied uint64
 }
@@ -148,9 +148,9 @@ func New(own *Membership, cfg Config) *Member {
 		cfg:        cfg,
 		turns:      turns,
 		drains:     &drains{env: env, balancer: cfg.Balancer, drained: map[string]bool{}},
-		left:       &leftover{env: env, peers: own.peers, volume: cfg.Volume},
-		halves:     &halves{env: env, master: cfg.Master, keeper: own.keeper, change: own.Change},
-		wall:       &wall{env: env, keeper: own.keeper},
+		oldBrick:   &oldBrick{env: env, peers: own.peers, volume: cfg.Volume},
+		removals:   &removals{env: env, master: cfg.Master, keeper: own.keeper, change: own.Change},
+		firewall:   &firewallSync{env: env, keeper: own.keeper},
 		api:        &listener{env: env},
 		keys: &keyFollower{
 			env:      env,
@@ -190,17 +190,17 @@ func (m *Member) Run(ctx context.Context) {
 			}
 			m.peers.follow(ctx, &all)
 			m.marks.reconcile(ctx, &all, m.cfg.Volume)
-			m.halves.reconcile(ctx)
+			m.removals.reconcile(ctx)
 		}
 
 		m.announce(ctx)
 		m.turns.reconcile(ctx)
 		m.keys.reconcile(ctx)
-		m.left.reconcile(ctx)
+		m.oldBrick.reconcile(ctx)
 		m.drains.worker.Start(func() { m.drains.reconcile(ctx, m.Settings().Members) })
 		changed := m.keeper.Changed()
 		m.apply()
-		m.wall.reconcile(ctx)
+		m.firewall.reconcile(ctx)
 
 		select {
 		case <-ctx.Done():
@@ -209,10 +209,10 @@ func (m *Member) Run(ctx context.Context) {
 			m.saying.Wait(2 * time.Second)
 			m.drains.worker.Wait(2 * time.Second)
 			m.turns.returning.Wait(2 * time.Second)
-			m.left.worker.Wait(2 * time.Second)
+			m.oldBrick.worker.Wait(2 * time.Second)
 			m.keys.worker.Wait(2 * time.Second)
-			m.halves.worker.Wait(2 * time.Second)
-			m.wall.worker.Wait(2 * time.Second)
+			m.removals.worker.Wait(2 * time.Second)
+			m.firewall.worker.Wait(2 * time.Second)
 			m.marks.close()
 			m.uses.close()
 			m.peers.close()

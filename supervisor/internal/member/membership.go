@@ -16,9 +16,9 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// Membership is what makes a node a member of its cluster, before it does any work for it:
-// its identity, its copy of the table of nodes, the cluster's key and secrets, and what is known
-// of the other nodes and of this one's disk. Its methods are safe for concurrent use.
+// Membership holds what a node has as a member of its cluster before it does any work for it:
+// its identity, its copy of the table of nodes, the cluster's key and secrets, and what it knows
+// of the other nodes and of its own disk. Its methods are safe for concurrent use.
 type Membership struct {
 	env    Env
 	life   string // tells this supervisor from the one after the next restart
@@ -101,6 +101,15 @@ func (m *Membership) Removed() string {
 		return ""
 	}
 	return m.removed + " says so"
+}
+
+// mayGiveKey reports whether this node may give the cluster's key to another one: it has a line
+// in the table of nodes, and neither the table nor another node says that it was removed.
+func (m *Membership) mayGiveKey() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	self, ok := m.Self()
+	return ok && self.State != nodes.Removed && m.removed == ""
 }
 
 func (m *Membership) setRemoved(by string) {

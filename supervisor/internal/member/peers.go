@@ -36,7 +36,7 @@ type peers struct {
 	views map[string]*peerView
 }
 
-// peerView is what is known of another node.
+// peerView holds what this node knows of another one.
 type peerView struct {
 	client  *nodeapi.Client
 	pin     string
@@ -292,7 +292,7 @@ func (p *peers) askOut(ctx context.Context, others []nodes.Node) (last error) {
 	return last
 }
 
-// clients are those of the other nodes.
+// clients returns the clients of the other nodes, by name.
 func (p *peers) clients() map[string]*nodeapi.Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -328,7 +328,7 @@ func (p *peers) secrets() (have map[string]secretNames, away []string, waits str
 	return have, away, waits
 }
 
-// Heads are those of a node's audit record, and its key in the table of nodes.
+// Heads holds the heads of a node's audit record, and the node's key in the table of nodes.
 type Heads struct {
 	Key   string
 	Heads []audit.Head

@@ -33,8 +33,8 @@ const (
 	twinTold = 45 * time.Second
 )
 
-// putBack is what was found out about this node's disk, and how far it is that this is
-// mended. The zero value: nothing was.
+// putBack records that a disk of this node was put back to an older state, and how far the repair
+// is. The zero value: the disk was not put back.
 type putBack struct {
 	Stage   string    `json:"stage"`
 	From    time.Time `json:"from"`
@@ -213,7 +213,7 @@ func timeText(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// findings are what is wrong with this node's disk.
+// findings returns what is wrong with this node's disk.
 func (w *witness) findings() []status.Finding {
 	w.mu.Lock()
 	defer w.mu.Unlock()

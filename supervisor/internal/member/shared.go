@@ -19,8 +19,8 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// shared is what this node has on the shared storage: the cluster's key and
-// secrets, and the record of the masters.
+// shared looks after what the nodes share on the storage: the cluster's key and secrets,
+// and the record of the masters.
 type shared struct {
 	env    Env
 	id     *nodeapi.Identity

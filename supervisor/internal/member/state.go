@@ -5,7 +5,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// State is what a [Member] knows, as plain data.
+// State is the knowledge of a [Member], as plain data.
 type State struct {
 	Table   nodes.Table
 	Self    nodes.Node // this node's line in the table
@@ -44,10 +44,10 @@ func (m *Member) State() State {
 			status.Finding{Code: status.NodeAPIDown, Subject: m.env.Settings.NodeAddress(), Cause: err.Error()})
 	}
 
-	st.Findings = append(st.Findings, m.halves.findings()...)
+	st.Findings = append(st.Findings, m.removals.findings()...)
 	st.Findings = append(st.Findings, m.marks.findings()...)
 	st.Findings = append(st.Findings, m.uses.findings()...)
-	st.Findings = append(st.Findings, m.wall.findings()...)
+	st.Findings = append(st.Findings, m.firewall.findings()...)
 	names := m.shared.names()
 	if names.next != "" {
 		st.Findings = append(st.Findings,

@@ -53,7 +53,7 @@ type witness struct {
 	aside         []string // old copies that are kept, as seen last; the disk may hang
 }
 
-// heard is what another node said when it was asked at its own address.
+// heard holds the answer of another node that was asked at its own address.
 type heard struct {
 	report marks.Report
 	at     time.Time // zero: never
@@ -190,7 +190,7 @@ func (w *witness) hear(ctx context.Context, certificate string, client *nodeapi.
 	w.grown = w.memory.Merge(report.Memory) || w.grown
 }
 
-// report is what this node tells the one with that certificate.
+// report returns what this node tells the node with that certificate.
 func (w *witness) report(asker string) marks.Report {
 	own, table := w.disk.marks(), w.keeper.Table().Version
 	copies := w.disk.hasCopy()

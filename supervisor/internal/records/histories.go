@@ -17,7 +17,7 @@ type Observer interface {
 	Events(q history.Query) ([]history.Event, error)
 }
 
-// Histories are what this node saw, and what the others saw.
+// Histories joins the history of this node with those of the others.
 type Histories struct {
 	Observer
 	node  string

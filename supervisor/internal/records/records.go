@@ -103,7 +103,7 @@ func (r *Cluster) Audit(ctx context.Context, q audit.Query) (audit.List, error) 
 	return out, nil
 }
 
-// Told is what this node tells the others of its records. It implements [member.Records].
+// Told gives the other nodes this node's records. It implements [member.Records].
 type Told struct {
 	Node   *Node
 	Newest *Heads

@@ -48,7 +48,7 @@ type API struct {
 	began string // the signature of what it was started with; between Prepare and Run
 }
 
-// Config is what an [API] needs.
+// Config holds what an [API] uses.
 type Config struct {
 	Env      child.Env
 	Programs *child.Programs
@@ -277,8 +277,8 @@ func (a *API) Run(ctx context.Context, started func(pid int)) error {
 	return err
 }
 
-// follow has a new start made for new options and a new certificate, and keeps the
-// system's firewall open until ctx ends.
+// follow restarts salt-api when its options or its certificate change, and keeps the port open
+// in the system's firewall until ctx ends.
 func (a *API) follow(ctx context.Context, began string) {
 	defer func() {
 		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

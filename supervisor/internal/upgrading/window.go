@@ -231,7 +231,7 @@ func (w *Window) setFinding(code status.Code, subject, cause string) {
 	})
 }
 
-// Facts are what the status tells of the window; w may be nil.
+// Facts returns the window's part of the status. w may be nil.
 func (w *Window) Facts() (*status.Upgrade, []status.Finding) {
 	if w == nil {
 		return nil, nil

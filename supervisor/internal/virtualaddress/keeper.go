@@ -36,7 +36,7 @@ type Keeper struct {
 	hearing   hearing
 }
 
-// Config is what a [Keeper] needs.
+// Config holds what a [Keeper] uses.
 type Config struct {
 	Env      child.Env
 	Programs *child.Programs
@@ -311,7 +311,7 @@ func (k *Keeper) SetVirtual(ctx context.Context, address string) error {
 	})
 }
 
-// Facts are what the status tells of the address; nil: there is none.
+// Facts returns the address's part of the status. k may be nil: there is no address.
 func (k *Keeper) Facts() *observe.Virtual {
 	if k == nil {
 		return nil

@@ -22,7 +22,7 @@ import (
 	"saltern/internal/printable"
 )
 
-// State is what a node says of its system.
+// State is a node's report on its system.
 type State struct {
 	// Image: it runs from the appliance's image. The next fields are of it.
 	Image   bool      `json:"image"`
@@ -106,7 +106,7 @@ var (
 // Hosts says how a machine is upgraded that does not run from the image.
 const Hosts = "does not run from the appliance's image: its packages are upgraded by the package manager (apt or dnf)"
 
-// Code is what came of a roll, for programs.
+// Code is the outcome of a roll, for programs.
 type Code string
 
 // The codes.
@@ -162,7 +162,7 @@ type Progress struct {
 	Result  *Result  `json:"result,omitempty"`  // when it does not run; nil: there was none
 }
 
-// Result is what came of a roll.
+// Result is the outcome of a roll.
 type Result struct {
 	Code  Code         `json:"code"`
 	Cause string       `json:"cause,omitempty"`

@@ -13,9 +13,9 @@ import (
 	"saltern/supervisor/status"
 )
 
-// wall lets the nodes of the table through a firewall of ours, on a host where this
+// firewallSync lets the nodes of the table through a firewall of ours, on a host where this
 // process may change it. On the image it may not; a service of systemd does it there.
-type wall struct {
+type firewallSync struct {
 	env    Env
 	keeper *nodes.Keeper
 	done   atomic.Uint64 // the version of the table that it was filled with
@@ -29,7 +29,7 @@ type wall struct {
 const again = 10 * time.Second
 
 // reconcile is called again and again, by one goroutine.
-func (w *wall) reconcile(ctx context.Context) {
+func (w *firewallSync) reconcile(ctx context.Context) {
 	filled := w.keeper.Table().Version == w.done.Load()
 	// Somebody may have flushed the sets, or loaded the rules again.
 	if filled && time.Since(w.looked) < time.Minute {
@@ -37,7 +37,7 @@ func (w *wall) reconcile(ctx context.Context) {
 	}
 	w.looked = time.Now()
 	w.worker.Start(func() {
-		if t := w.keeper.Table(); w.fill(ctx, t) {
+		if t := w.keeper.Table(); w.syncPeers(ctx, t) {
 			w.done.Store(t.Version)
 			return
 		}
@@ -45,8 +45,8 @@ func (w *wall) reconcile(ctx context.Context) {
 	})
 }
 
-// fill reports whether nothing is left to do for a table.
-func (w *wall) fill(ctx context.Context, t nodes.Table) bool {
+// syncPeers reports whether nothing is left to do for a table.
+func (w *firewallSync) syncPeers(ctx context.Context, t nodes.Table) bool {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	there := firewall.There(ctx)
@@ -79,8 +79,8 @@ func (w *wall) fill(ctx context.Context, t nodes.Table) bool {
 	return err == nil
 }
 
-// findings say that a firewall of ours has been taken away.
-func (w *wall) findings() []status.Finding {
+// findings reports that a firewall of ours was taken away.
+func (w *firewallSync) findings() []status.Finding {
 	if !w.gone.Load() {
 		return nil
 	}

@@ -40,26 +40,26 @@ func TestWall(t *testing.T) {
 		return string(out)
 	}
 
-	w := &wall{env: Env{Log: slog.New(slog.DiscardHandler)}}
+	w := &firewallSync{env: Env{Log: slog.New(slog.DiscardHandler)}}
 	table := nodes.Table{Nodes: []nodes.Node{{Name: "b", Address: "10.0.0.2", State: nodes.Member}}}
-	if !w.fill(t.Context(), table) {
+	if !w.syncPeers(t.Context(), table) {
 		t.Error("something is left to do without a firewall")
 	}
 
 	nft("add", "table", "inet", firewall.Table)
-	if w.fill(t.Context(), table) {
+	if w.syncPeers(t.Context(), table) {
 		t.Error("nothing is left to do for a firewall without sets")
 	}
 
 	nft("add", "set", "inet", firewall.Table, "peers", "{ type ipv4_addr; }")
 	nft("add", "set", "inet", firewall.Table, "peers6", "{ type ipv6_addr; }")
-	if !w.fill(t.Context(), table) || !strings.Contains(nft("list", "ruleset"), "10.0.0.2") {
+	if !w.syncPeers(t.Context(), table) || !strings.Contains(nft("list", "ruleset"), "10.0.0.2") {
 		t.Errorf("not filled: %s", nft("list", "ruleset"))
 	}
 
 	// Somebody flushes it, and loads it again.
 	nft("flush", "ruleset")
-	w.fill(t.Context(), table)
+	w.syncPeers(t.Context(), table)
 	if len(w.findings()) != 1 {
 		t.Errorf("nobody hears that the firewall is gone: %+v", w.findings())
 	}
@@ -67,7 +67,7 @@ func TestWall(t *testing.T) {
 	nft("add", "table", "inet", firewall.Table)
 	nft("add", "set", "inet", firewall.Table, "peers", "{ type ipv4_addr; }")
 	nft("add", "set", "inet", firewall.Table, "peers6", "{ type ipv6_addr; }")
-	if !w.fill(t.Context(), table) || len(w.findings()) != 0 || !strings.Contains(nft("list", "ruleset"), "10.0.0.2") {
+	if !w.syncPeers(t.Context(), table) || len(w.findings()) != 0 || !strings.Contains(nft("list", "ruleset"), "10.0.0.2") {
 		t.Errorf("not filled again: %+v %s", w.findings(), nft("list", "ruleset"))
 	}
 
@@ -78,7 +78,7 @@ func TestWall(t *testing.T) {
 	}
 
 	t.Setenv("PATH", broken)
-	if w.fill(t.Context(), table) || len(w.findings()) != 0 {
+	if w.syncPeers(t.Context(), table) || len(w.findings()) != 0 {
 		t.Errorf("said to be gone, or filled, when nobody knows: %+v", w.findings())
 	}
 }

@@ -152,26 +152,26 @@ func TestRemovalStopsHalfWay(t *testing.T) {
 	}
 
 	// The first look cannot write: all that changes the table is refused.
-	change := ms[1].halves.change
-	ms[1].halves.change = func(context.Context, func(*nodes.Table) error) error { return errors.New("no space left on device") }
+	change := ms[1].removals.change
+	ms[1].removals.change = func(context.Context, func(*nodes.Table) error) error { return errors.New("no space left on device") }
 	for range 2 {
-		ms[1].halves.look(t.Context())
+		ms[1].removals.finishFound(t.Context())
 	}
 
 	if got := told(ms[1]); got != "n3: its master is out; the table of nodes still has it as member; last try: no space left on device" {
 		t.Errorf("told: %q", got)
 	}
 
-	ms[1].halves.change = change
-	ms[1].halves.look(t.Context())
+	ms[1].removals.change = change
+	ms[1].removals.finishFound(t.Context())
 	if s := stateOf(ms[1], "n3"); s != nodes.Removed {
 		t.Fatalf("n3 is %s", s)
 	}
 
 	version := ms[1].Table().Version
 	for range 2 { // whoever comes later, and the driver when it is back, change nothing
-		ms[1].halves.look(t.Context())
-		ms[0].halves.look(t.Context())
+		ms[1].removals.finishFound(t.Context())
+		ms[0].removals.finishFound(t.Context())
 	}
 
 	if got := told(ms[0]) + told(ms[1]); got != "" || ms[0].Table().Version != version ||
@@ -194,7 +194,7 @@ func TestRecordIsBehind(t *testing.T) {
 	masters[1].fails = errors.New("the master hangs")
 
 	for range 2 {
-		ms[1].halves.look(t.Context())
+		ms[1].removals.finishFound(t.Context())
 	}
 
 	if got := told(ms[1]); !strings.HasPrefix(got,
@@ -203,7 +203,7 @@ func TestRecordIsBehind(t *testing.T) {
 		t.Errorf("told: %q", got)
 	}
 
-	list, ok := ms[1].halves.compare(t.Context())
+	list, ok := ms[1].removals.compare(t.Context())
 	if !ok || len(list) != 1 {
 		t.Fatalf("%+v", list)
 	}
@@ -218,13 +218,13 @@ func TestRecordIsBehind(t *testing.T) {
 	}
 
 	check.Must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return nodes.Admit(t, fresh) }))
-	if err := ms[1].halves.finish(t.Context(), list[0]); !errors.Is(err, errWhole) {
+	if err := ms[1].removals.finish(t.Context(), list[0]); !errors.Is(err, errWhole) {
 		t.Errorf("the master of another machine: %v", err)
 	}
 
 	check.Must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return t.Remove(fresh.Certificate) }))
 	for range 3 {
-		ms[1].halves.look(t.Context())
+		ms[1].removals.finishFound(t.Context())
 	}
 
 	r, err := control.ReadRecord(masters[0].path)
@@ -259,7 +259,7 @@ func TestMasterTakenOutByHand(t *testing.T) {
 	look := func(after time.Duration, want nodes.State, tells bool) {
 		t.Helper()
 		now = now.Add(after)
-		ms[1].halves.look(t.Context())
+		ms[1].removals.finishFound(t.Context())
 		if s := stateOf(ms[1], "n3"); s != want || (told(ms[1]) != "") != tells {
 			t.Errorf("n3 is %s, told %q", s, told(ms[1]))
 		}

@@ -27,8 +27,8 @@ const guessFor = 15 * time.Second
 
 var errWhole = errors.New("another node was faster")
 
-// halves finishes removals.
-type halves struct {
+// removals finishes removals.
+type removals struct {
 	env    Env
 	master Master
 	keeper *nodes.Keeper
@@ -45,7 +45,7 @@ type halves struct {
 }
 
 // findings tell of removals that are not finished.
-func (h *halves) findings() []status.Finding {
+func (h *removals) findings() []status.Finding {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.found
@@ -53,7 +53,7 @@ func (h *halves) findings() []status.Finding {
 
 // reconcile looks whether there is something to finish. It is called again and
 // again.
-func (h *halves) reconcile(ctx context.Context) {
+func (h *removals) reconcile(ctx context.Context) {
 	if h.env.Now().Sub(h.looked) < sharedEvery {
 		return
 	}
@@ -61,12 +61,12 @@ func (h *halves) reconcile(ctx context.Context) {
 	h.worker.Start(func() {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		h.look(ctx)
+		h.finishFound(ctx)
 	})
 }
 
-// look compares once, and finishes what it finds.
-func (h *halves) look(ctx context.Context) {
+// finishFound compares once and finishes each removal that has stopped half way.
+func (h *removals) finishFound(ctx context.Context) {
 	list, ok := h.compare(ctx)
 	if !ok {
 		return // what was found before is still the newest
@@ -119,9 +119,9 @@ func (h *halves) look(ctx context.Context) {
 	h.failed = failed
 }
 
-// rest does what is missing of the removal of one node, as look does, and looks
+// finishNode does what is missing of the removal of one node, as finishFound does, and looks
 // again: its master may have come in until the secrets were replaced.
-func (h *halves) rest(ctx context.Context, certificate string) error {
+func (h *removals) finishNode(ctx context.Context, certificate string) error {
 	for {
 		if err := h.keeper.Look(ctx); err != nil {
 			return err
@@ -148,10 +148,10 @@ func (h *halves) rest(ctx context.Context, certificate string) error {
 	}
 }
 
-// free returns nil when nothing is left to do for a removed node that had the name or
+// checkNameFree returns nil when nothing is left to do for a removed node that had the name or
 // the address of n, which is to be let in: its master, or one that comes in yet by
 // the secrets it knows, would be taken for that of n.
-func (h *halves) free(ctx context.Context, n nodes.Node) error {
+func (h *removals) checkNameFree(ctx context.Context, n nodes.Node) error {
 	if err := h.keeper.Look(ctx); err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (h *halves) free(ctx context.Context, n nodes.Node) error {
 
 // compare reads the table of nodes, then the masters' record, and reports whether
 // both could be read and are not older than what was seen before.
-func (h *halves) compare(ctx context.Context) ([]nodes.Half, bool) {
+func (h *removals) compare(ctx context.Context) ([]nodes.Half, bool) {
 	if h.keeper.Look(ctx) != nil {
 		return nil, false
 	}
@@ -195,7 +195,7 @@ func (h *halves) compare(ctx context.Context) ([]nodes.Half, bool) {
 }
 
 // finish does what is missing of a removal.
-func (h *halves) finish(ctx context.Context, f nodes.Half) error {
+func (h *removals) finish(ctx context.Context, f nodes.Half) error {
 	if h.env.Settings.Arbiter {
 		return errWhole // it changes its own entry only, and has no master; the other nodes do it
 	}
