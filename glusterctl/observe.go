@@ -222,7 +222,7 @@ func (c *Controller) running(ctx context.Context, d Desired, o *Observation, siz
 	}
 
 	if !sizes {
-		// not asked
+		// The caller does not ask for sizes.
 	} else if detail, err := c.client.StatusDetail(ctx, d.Volume); err == nil {
 		sized := map[string]cli.Process{}
 		for _, p := range detail {

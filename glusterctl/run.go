@@ -64,7 +64,7 @@ func (c *Controller) runStep(ctx context.Context, d Desired, s Step, progress fu
 	}
 }
 
-// waiting marks an error as a passing one.
+// waiting marks an error as temporary: it matches command.ErrTimeout.
 type waiting struct{ error }
 
 func (w waiting) Unwrap() []error { return []error{w.error, command.ErrTimeout} }

@@ -32,7 +32,7 @@ const (
 	refusedSource
 	refusedMax
 	refusedDescriptors
-	refusedReserve // the rest is for known sources and this machine
+	refusedReserve // the remaining sessions are reserved for known sources and this machine
 	refusals
 )
 

@@ -35,7 +35,7 @@ func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 	code := daemon.ExitOK
 	for _, n := range cfg.Notes {
 		switch {
-		case n.Level < slog.LevelWarn: // the list of options says it
+		case n.Level < slog.LevelWarn: // a remark below a warning is not printed
 		case n.Option == "" && n.Path == cfg.Path && cfg.Sources[0] != cfg.Path: // files in master.d are enough
 		case n.Option == "user" && os.Geteuid() == 0: // root may check for the account that the master will have
 			fmt.Fprintf(stdout, "note: %s\n", n)

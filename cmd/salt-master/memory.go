@@ -15,15 +15,15 @@ const (
 	// roomyHeap is the heap up to which the collector may be lazy: with the
 	// runtime's 4 MiB a small master spends a tenth of its time collecting.
 	roomyHeap = 16 << 20
-	// quietAllocs is what a master without work allocates in a tick at most,
-	// or half of its heap: connections have heartbeats.
+	// quietAllocs is the most that an idle master allocates in a tick, because of heartbeats of
+	// connections; with a large heap, half of the heap.
 	quietAllocs = 4 << 20
 	// burstAllocs is how much must have been allocated since memory was
 	// returned last for another time to be worth a collection.
 	burstAllocs = 16 << 20
 )
 
-// memoryState is what the keeper decides by, in bytes.
+// memoryState holds the figures by which the keeper decides, in bytes.
 type memoryState struct {
 	live     uint64 // in use, as of the last collection
 	allocs   uint64 // allocated since the start

@@ -28,8 +28,8 @@ import (
 // Without the files everything starts, but every mount fails.
 const Dir = "/usr/lib/ssl"
 
-// Lifetimes. A certificate is valid from long before it was made, for nodes whose clocks are wrong:
-// the signature is what counts.
+// Lifetimes. A certificate is valid from long before its creation, for nodes whose clocks are
+// wrong. Security rests on the signature alone.
 const (
 	year          = 365 * 24 * time.Hour
 	authorityLife = 20 * year

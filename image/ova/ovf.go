@@ -165,7 +165,7 @@ func (p Property) Qualifiers() string {
 type machine struct {
 	Name               string
 	Version            string // as the programs report it
-	Release            string // the version if it is that of a release, else ""
+	Release            string // the version of a release, else ""
 	Disk               string // file name
 	DiskSize, Capacity int64
 	Populated          int64 // bytes of the disk that are not zero
@@ -185,8 +185,8 @@ func (m machine) Annotation() string {
 // releaseForm matches the version of a release.
 var releaseForm = regexp.MustCompile(`^v?[0-9]+(\.[0-9]+){1,3}([-+~.][0-9A-Za-z.+~-]+)?$`)
 
-// releaseOf returns version if it is that of a release. Programs that were built from a commit
-// report its name.
+// releaseOf returns version if it names a release, else "". A program built from a commit reports
+// the commit's name.
 func releaseOf(version string) string {
 	if !releaseForm.MatchString(version) {
 		return ""

@@ -64,7 +64,7 @@ var (
 type builder struct {
 	Options
 	dir       string
-	container bool // the tree is that of a container image
+	container bool // the tree is for a container image
 }
 
 type step struct {

@@ -98,7 +98,7 @@ func shelfOf(r Record) string {
 	case r.Limited && r.Result == Refused:
 		return refusedShelf
 	case r.Action == "login", r.Action == "token.delete":
-		return usersShelf // everybody's, with a rate
+		return usersShelf // logins of administrators, too: the shelf limits the rate of each user
 	case r.Limited && !administers(r.Action):
 		return usersShelf
 	case r.Action == "job.publish", r.Action == "runner.call":

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Limit has at most so many of ln's connections open at the same time. More are
-// closed at once, since one that waits would hold a descriptor as well; so are
-// those that admit, unless it is nil, does not want.
+// Limit returns a listener that holds at most `most` connections of ln open at once. It closes
+// further ones immediately, because a waiting connection holds a descriptor as well. It also closes
+// each connection for which admit returns false. admit may be nil: all are admitted.
 func Limit(ln net.Listener, most int, admit func(net.Conn) bool) net.Listener {
 	return &limited{ln, admit, make(chan struct{}, most)}
 }

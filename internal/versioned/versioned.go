@@ -46,7 +46,7 @@ const (
 type File struct {
 	Path  string
 	Mode  os.FileMode
-	Limit int64 // of its size in bytes
+	Limit int64 // largest size of the file, in bytes
 	// Version reads the version, which is above 0, of a content that it has
 	// checked.
 	Version func(content []byte) (uint64, error)

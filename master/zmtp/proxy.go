@@ -7,11 +7,11 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// proxyTold is what a PROXY header says of a connection.
+// proxyTold holds the contents of a connection's PROXY header.
 type proxyTold struct {
 	// src is invalid without a header, or with one that keeps the address of the connection.
 	src netip.AddrPort
-	// missing and began are those of [Peer].
+	// missing and began are copied to [Peer].
 	missing, began time.Time
 }
 

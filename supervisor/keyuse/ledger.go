@@ -54,7 +54,7 @@ type use struct {
 
 // turns counts when a life, with its beat, spoke again after another one had.
 type turns struct {
-	speaking string    // the life whose turn it is
+	speaking string    // the life that spoke last
 	since    time.Time // when that was heard first
 	taken    []turn
 }

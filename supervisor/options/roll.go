@@ -51,7 +51,7 @@ const (
 	freshTakes  = 20 * time.Second
 	trialTakes  = 10 * time.Second // for a start that is under way
 	mendTakes   = time.Minute      // for a node beside the one in hand to serve again
-	// backTakes is what a node may need beyond the limit: to stop two masters.
+	// backTakes is the time that a node may need beyond the limit, to stop two masters.
 	backTakes = 30 * time.Second
 )
 

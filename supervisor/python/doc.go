@@ -20,8 +20,8 @@ const (
 // Bounds of a set of packages.
 const (
 	maxPackages  = 200
-	maxWheel     = 128 << 20 // bytes of one
-	maxWheels    = 256 << 20 // bytes of all
+	maxWheel     = 128 << 20 // bytes of one wheel
+	maxWheels    = 256 << 20 // bytes of all wheels together
 	maxUnpacked  = 1 << 30   // bytes of a layer
 	maxFiles     = 50_000    // of a layer
 	maxList      = 1 << 20

@@ -394,7 +394,8 @@ func (m *Machine) source(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	if m.state.Phase == status.SetupNew { // kept in memory: they may be fixed before the next boot
+	// The failure is kept in memory only: the answers may be corrected before the next boot.
+	if m.state.Phase == status.SetupNew {
 		m.state.Failure = &Failure{
 			Tried: "read the answers in " + given.From,
 			Cause: settings.OneLine(err),

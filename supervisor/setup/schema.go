@@ -85,8 +85,8 @@ func schemaOf(t reflect.Type, prefix string) map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
 }
 
-// Anywhere returns the facts of a machine that has what the answers name, to check a file that is
-// meant for another machine.
+// Anywhere returns the facts of an imagined machine that has every disk, interface and address that
+// the answers name. They serve to check answers for another machine.
 func Anywhere(a Answers) Facts {
 	address := "192.0.2.1/32" // its networks are not known
 	if a.Address != "" {

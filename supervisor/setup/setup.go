@@ -154,7 +154,7 @@ type Lead string
 const (
 	Watch Lead = ""      // who leads; the leader's own claim is renewed
 	Begin Lead = "begin" // to lead, if nobody does
-	Take  Lead = "take"  // to lead, whoever does
+	Take  Lead = "take"  // to lead, even if another wizard leads
 )
 
 // claimLasts is how long a claim holds without being renewed.

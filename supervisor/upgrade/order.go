@@ -37,7 +37,7 @@ var (
 	hash    = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
 )
 
-// commit reports whether a version is what git calls a build without a tag.
+// commit reports whether a version names a commit: git's name for a build without a tag.
 func commit(v string) bool {
 	v = strings.TrimSuffix(v, "-dirty")
 	return hash.MatchString(v) && (len(v) == 7 || strings.ContainsAny(v, "abcdef"))

@@ -58,9 +58,9 @@ type Status struct {
 	Next     string               // slot that is tried at the next boot; empty: none
 	Versions map[string]string    // by slot; a slot that was never filled is missing
 	Built    map[string]time.Time // by slot, of those that an upgrade has filled
-	// GaveUp is the slot whose version was tried and is left, without anybody's doing: it
-	// was not known to be good after its tries. GaveUpAt is when it was to be tried.
-	// Empty: none; until the slot is filled anew.
+	// GaveUp is the slot that the boot loader gave up: its version was not confirmed as good in its
+	// tries. It is empty if there is none, and after the slot is filled again. GaveUpAt is when the
+	// tries were due.
 	GaveUp   string
 	GaveUpAt time.Time
 	Flavour  string    // of the kernel: cloud or generic

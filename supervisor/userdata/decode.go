@@ -242,7 +242,7 @@ func (d *decoder) readPairs(n *yaml.Node, key string) (out []pair) {
 		}
 	}
 
-	for _, m := range merged { // what stands there itself comes first, then the first that is merged
+	for _, m := range merged { // A mapping's own keys win over merged ones, and an earlier merge over a later one.
 		for i := 0; i+1 < len(m.Content); i += 2 {
 			if k := target(m.Content[i]); k.Kind == yaml.ScalarNode && k.ShortTag() != "!!merge" && !seen[k.Value] {
 				seen[k.Value] = true

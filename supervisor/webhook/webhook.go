@@ -311,7 +311,7 @@ func (h *hook) readBody(
 	}
 }
 
-// signed reports whether the signature of a call is that of its body.
+// signed reports whether the signature of a call fits the call's body.
 func (h *hook) signed(p proof, secret, body []byte, peer netip.Addr) bool {
 	if h.classOf(peer) == ratelimit.Stranger {
 		h.signing.Lock()

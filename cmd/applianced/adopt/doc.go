@@ -61,12 +61,12 @@ func allKinds() []Kind {
 type Count struct {
 	Kind Kind `json:"kind"`
 	New  int  `json:"new"`
-	// Same are those that are in place already.
+	// Same counts the entries that the node already has.
 	Same int `json:"same"`
-	// Other are those that the node has with another content: a conflict, unless the node's own
-	// master has created it and no minion knows it.
+	// Other counts the entries that the node has with other content: conflicts, unless the node's
+	// own master created the entry and no minion knows it.
 	Other int `json:"other"`
-	// Left are those in the tree that are not imported. A note says why.
+	// Left counts the entries of the tree that are not imported. A note says why.
 	Left int `json:"left"`
 }
 

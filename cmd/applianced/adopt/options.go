@@ -19,8 +19,8 @@ type optionFile struct {
 	name string
 	from *confFile
 	text []byte
-	// drop are the options that are left out, with the reason. change are those that get another
-	// value.
+	// drop maps each option that is left out to the reason. change maps each option that gets
+	// another value to that value.
 	drop   map[string]string
 	change map[string]any
 }

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Tree holds the files of another master. Paths are those on that master. Links are followed within
-// the tree, as they would be on that master.
+// Tree holds the files of another master, under the paths that they have there. Links are followed
+// within the tree, as that master would follow them.
 type Tree struct{ root *os.Root }
 
 // Open opens the folder that stands for / of the other master.

@@ -63,7 +63,7 @@ type SecretsConfig struct {
 type Secrets struct {
 	cfg      SecretsConfig
 	pubSigs  map[string]string
-	headOnly bool          // in a cluster: no serials, no file
+	headOnly bool          // in a cluster: the session keys have no serials and are not stored
 	files    *sessionFiles // nil when session keys are derived
 
 	sessions sync.Map // id → *cachedSession

@@ -37,7 +37,7 @@ type receiver struct {
 	usage map[string]*usage
 }
 
-// usage is what one minion has stored. An old entry is counted again.
+// usage counts the bytes that one minion has stored. An old entry is counted again.
 type usage struct {
 	bytes   int64
 	entries int

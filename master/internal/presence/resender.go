@@ -47,7 +47,7 @@ type Peers interface {
 	Bring(peer string, jobs []cluster.Job)
 }
 
-// PublishPort is what a Resender needs of the publish port of this master.
+// PublishPort is the part of this master's publish port that a Resender uses.
 type PublishPort interface {
 	// Recent returns the publications since a time, and Passed counts them.
 	Recent(since time.Time) []publish.Recent

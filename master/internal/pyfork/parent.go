@@ -99,7 +99,7 @@ type Parent struct {
 func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	path, err := exec.LookPath(cfg.Python)
 	if err == nil {
-		path, err = filepath.Abs(path) // it runs in another directory
+		path, err = filepath.Abs(path) // absolute: the process runs in another directory
 	}
 
 	if err != nil {

@@ -27,7 +27,7 @@ type Auth interface {
 	VerifyToken(id string, tok []byte) bool
 }
 
-// Cluster is what the server needs of the master's cluster.
+// Cluster is the part of the master's cluster that the server uses.
 type Cluster interface {
 	// Serving reports whether this master can serve. While it is false everything but a sign-in is
 	// answered by cluster_retry.

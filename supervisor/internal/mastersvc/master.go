@@ -203,8 +203,8 @@ func (m *Master) setFallback(why string) {
 	m.fallback = why
 }
 
-// tryOptions writes the configuration with options. What stands against a start with it is
-// said in why; b is what the appliance has against it itself.
+// tryOptions checks options and writes the configuration with them. why is the text of whatever
+// prevents a start, or "". b lists what the appliance itself refuses.
 func (m *Master) tryOptions(ctx context.Context, o layout.Options) (b child.Blockers, why string, err error) {
 	if b = m.faultsOf(o); len(b) > 0 {
 		return b, b.Error(), nil

@@ -27,8 +27,8 @@ type host struct{ m *Member }
 // Table implements nodeapi.Host.
 func (h host) Table() nodes.Table { return h.m.keeper.Table() }
 
-// Secrets implements nodeapi.Host. They are those of this moment: a join string of
-// before a removal is void on all nodes when the removal is done.
+// Secrets implements nodeapi.Host. It reads the secrets at every call: a removal voids older join
+// strings on all nodes.
 func (h host) Secrets() ([]string, error) {
 	_ = Verbs{h.m}.LookForSecret() // without the storage nobody can join anyway
 	dir := h.m.env.Settings.NodeDir()

@@ -18,7 +18,7 @@ import (
 // then and took that long. What the way there and back may have added is left out.
 func ahead(theirs, began time.Time, round time.Duration) time.Duration {
 	switch d := theirs.Sub(began); {
-	case theirs.IsZero(): // a node that does not say
+	case theirs.IsZero(): // the node's answer contains no time
 		return 0
 	case d > round:
 		return d - round

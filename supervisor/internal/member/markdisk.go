@@ -106,7 +106,7 @@ func (d *markDisk) raise(now time.Time) error {
 	return err
 }
 
-// raiseWhenDue is raise once in markEvery.
+// raiseWhenDue calls raise, at most once in markEvery.
 func (d *markDisk) raiseWhenDue(now time.Time) error {
 	d.mu.Lock()
 	due := now.Sub(d.raised) >= markEvery

@@ -121,8 +121,8 @@ func (m *Membership) setRemoved(by string) {
 // Changed is closed at the next change of the table of nodes.
 func (m *Membership) Changed() <-chan struct{} { return m.keeper.Changed() }
 
-// Belongs is what the services of a node of a cluster wait for: that it was not
-// removed.
+// Belongs returns the condition that this node has not been removed from its cluster. The services
+// of the node wait for it.
 func (m *Membership) Belongs() service.Condition {
 	return service.Poll("this node to belong to the cluster", time.Second, time.Second, func(context.Context) error {
 		if why := m.Removed(); why != "" {
@@ -132,7 +132,8 @@ func (m *Membership) Belongs() service.Condition {
 	})
 }
 
-// Ready is what the master waits for: the cluster's key on the shared storage.
+// Ready returns the condition that the shared storage holds the cluster's key. The master waits for
+// it.
 func (m *Membership) Ready() service.Condition {
 	return service.Poll("the shared storage", 200*time.Millisecond, time.Second, func(context.Context) error {
 		if ok, waits := m.shared.ready(); !ok {
@@ -142,7 +143,7 @@ func (m *Membership) Ready() service.Condition {
 	})
 }
 
-// Settings are those of the node with the members of the cluster filled in.
+// Settings returns the node's settings, completed by the members of the cluster.
 func (m *Membership) Settings() *settings.Settings {
 	c := *m.env.Settings
 	t := m.keeper.Table()

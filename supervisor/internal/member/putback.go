@@ -41,7 +41,8 @@ type putBack struct {
 	Noticed time.Time `json:"noticed"`
 	// Brick is the directory of the copy that the table of nodes named.
 	Brick string `json:"brick,omitempty"`
-	// Generation is that of the marks of the copies after the old ones were set aside.
+	// Generation is the generation that the marks of the copies get once the old copies are set
+	// aside.
 	Generation uint64 `json:"generation,omitempty"`
 }
 

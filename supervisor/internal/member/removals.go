@@ -208,8 +208,8 @@ func (h *removals) finish(ctx context.Context, f nodes.Half) error {
 		})
 	}
 
-	// The master that was seen in the record is that of the removed node only if
-	// nobody has joined at its address in between.
+	// A node may have joined at the removed one's address since. Then the master at that address in
+	// the record is the new node's, and stays.
 	if err := h.keeper.Look(ctx); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ type State struct {
 	Self    nodes.Node // this node's line in the table
 	Role    string     // as in [status.Node]
 	Removed string     // who says that this node was removed; empty: it belongs to the cluster
-	// Waits is what the shared storage lacks; empty: nothing.
+	// Waits says what the shared storage still lacks, or "".
 	Waits  string
 	Finger string // of the cluster's key; empty: not known, or no longer ours to know
 	// Others and Findings are the other nodes' lines in the status, and what is wrong

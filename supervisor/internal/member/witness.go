@@ -248,7 +248,8 @@ func (w *witness) situation(now time.Time) marks.Situation {
 	return s
 }
 
-// decide finds out what becomes of this node's copy, and begins with it.
+// decide decides whether this node's copy of the volume may serve, and records the repair that an
+// old disk needs.
 func (w *witness) decide(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -32,8 +32,8 @@ func fromLastLine(i service.Info) []status.Finding {
 	return nil
 }
 
-// errnoFinding returns the finding for a line with the text of an errno: of an address that could
-// not be listened on, or of a disk. ok is false for other lines.
+// errnoFinding returns the finding for a line that contains the text of an errno, about a listening
+// address or a disk. ok is false for other lines.
 func errnoFinding(child, line string) (f status.Finding, ok bool) {
 	errno := errnoIn(strings.ToLower(line))
 	ofAddress := errno == syscall.EADDRINUSE || errno == syscall.EADDRNOTAVAIL

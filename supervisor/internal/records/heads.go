@@ -26,7 +26,7 @@ type Heads struct {
 	mu   sync.Mutex
 	told []audit.Head // of this node
 
-	// seen is what was said last, and noted what was written down last; run's alone.
+	// seen holds the last heads of each node, noted those last written down. Only run uses them.
 	seen  map[string][]audit.Head
 	noted map[string]notedHeads
 }

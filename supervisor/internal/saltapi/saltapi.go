@@ -79,10 +79,10 @@ func (p *apiPlace) listens() string { return cmp.Or(p.behind, p.Host) }
 const (
 	// apiOOM is above the master's: programs that ask are sent away before minions are.
 	apiOOM = 300
-	// apiMemory is what it may take of the machine's memory, in percent.
+	// apiMemory is salt-api's share of the machine's memory, in percent.
 	apiMemory = 25
-	// apiCerts and apiOpens are how many looks there are between two at the
-	// certificate, and at the firewall, whose rules somebody may have loaded anew.
+	// apiCerts and apiOpens: at every so many looks, the loop also checks the certificate and the
+	// firewall. Somebody may have reloaded the firewall's rules.
 	apiCerts = 10
 	apiOpens = 60
 )

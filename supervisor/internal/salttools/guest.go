@@ -125,7 +125,8 @@ func (g *Guest) execTool(ctx context.Context, body string, f *frames) (code int,
 	return out.Exit, err
 }
 
-// frames writes what several goroutines have for one reader, until end.
+// frames writes the frames of several goroutines to one reader. After endFrames or a failed write
+// it drops them.
 type frames struct {
 	failed func() // the reader is gone
 

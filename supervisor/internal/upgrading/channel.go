@@ -56,7 +56,7 @@ func (c *Channel) Run(ctx context.Context) {
 	for wait := channelFirst; pause.For(ctx, wait+rand.N(channelApart)) == nil; {
 		st, err := c.status()
 		if err != nil {
-			return // no image: its packages are those of a distribution
+			return // no image: its packages come from a distribution
 		}
 
 		m, err := c.offered(ctx, st)

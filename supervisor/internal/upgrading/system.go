@@ -56,8 +56,8 @@ type System struct {
 	drives string
 }
 
-// NewSystem returns the system of this machine. socket is that of the local API, setup may be nil:
-// the node was configured by hand, table as well: it is alone.
+// NewSystem returns the system of this machine. socket is the path of the local API. setup may be
+// nil: the node was configured by hand. table may be nil: the node is alone.
 func NewSystem(
 	env child.Env,
 	socket string,

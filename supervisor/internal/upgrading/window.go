@@ -83,7 +83,7 @@ func NewWindow(
 func (w *Window) Run(ctx context.Context) {
 	for {
 		if err := w.tryInstall(ctx); errors.Is(err, upgrade.ErrNoSlots) {
-			return // its packages are those of a distribution
+			return // its packages come from a distribution
 		} else if err != nil && ctx.Err() == nil {
 			w.env.Log.Warn("the upgrade window cannot be used", "error", err)
 			w.setFinding(status.UpgradeUnmade, "", err.Error())

@@ -49,8 +49,8 @@ type State struct {
 	Trouble string `json:"trouble,omitempty"` // why it does not; empty: not known
 	Turn    bool   `json:"turn"`              // it has the cluster's turn to restart
 	Minions int    `json:"minions"`           // connected to it
-	// Busy is what it does about an upgrade at this moment, Fault why it did not restart
-	// when it was asked last; empty: nothing.
+	// Busy is the node's present step of an upgrade, or "". Fault is the reason why the node did
+	// not restart when it was last asked to, or "".
 	Busy  string `json:"busy,omitempty"`
 	Fault string `json:"fault,omitempty"`
 	// Drives is the upgrade of all nodes that it drives; empty: none.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// State is what one check of an entry must know of the checks before. The zero State belongs to an
-// entry that was never checked.
+// State carries the results of one check of an entry to the next check. The zero State belongs to
+// an entry that was never checked.
 type State struct {
 	Next    time.Time `json:"next,omitzero"`    // when it is due; zero: not known
 	Delayed time.Time `json:"delayed,omitzero"` // Next with its splay; zero: not chosen yet

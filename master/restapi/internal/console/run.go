@@ -17,7 +17,7 @@ import (
 type runPage struct {
 	target
 	Fun, Arg string
-	// Preview: Minions are those that the job would reach.
+	// Preview tells that N and Minions describe the target of the job.
 	Preview bool
 	Minions []string
 	N       int
