@@ -123,7 +123,7 @@ func (r *resetter) writeOrder(answers bool) error {
 	r.fault = ""
 	r.mu.Unlock()
 
-	if o, err := r.ordered(); err != nil || o != nil { // it has stopped: again
+	if o, err := r.ordered(); err != nil || o != nil { // an earlier order exists: carry it out again
 		r.leave(errAnew)
 		return err
 	}

@@ -42,7 +42,7 @@ type Log struct {
 
 	mu      sync.Mutex
 	waiting []waiting
-	flying  int    // of those that are being written
+	flying  int    // number of records that are being written
 	lost    uint64 // of which no record has told yet
 	missing uint64 // lost since the disk began to take nothing
 	fault   error

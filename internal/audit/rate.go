@@ -40,7 +40,7 @@ type account struct {
 	taken ratelimit.Bucket
 	more  uint64
 	kinds map[string]uint64
-	last  Record // of those that were left out
+	last  Record // the last record that was left out
 }
 
 // rates are the rates of one [Log]. The lock of the Log protects them.

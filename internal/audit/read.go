@@ -213,7 +213,7 @@ func (n *newest) takeLine(line []byte, node string, q Query) {
 	if !q.matches(r) {
 		return
 	}
-	r.Node = node // it is from the disk of this one, whatever it says
+	r.Node = node // The record comes from this node's disk, whatever node it names.
 	n.records = append(n.records, r)
 }
 

@@ -20,8 +20,8 @@ const (
 	Asked   Result = "asked"
 	Started Result = "started" // a job or a runner, whose own result is in the job cache
 	OK      Result = "ok"
-	Failed  Result = "failed"  // it was tried
-	Refused Result = "refused" // it was not
+	Failed  Result = "failed"  // the act was tried
+	Refused Result = "refused" // the act was not tried
 )
 
 // Proof says how the actor is known, the strongest first.

@@ -182,7 +182,7 @@ type checker struct {
 	file  string
 	line  int
 	heads map[uint64][]Head // that were told, by number
-	anew  bool              // it was told of already that the chain is not the one of before
+	anew  bool              // a fault already says that the chain is another one than before
 }
 
 func (c *checker) addFault(line int, format string, args ...any) {

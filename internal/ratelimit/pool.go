@@ -166,7 +166,7 @@ func (s *Share[K]) WaitMore(ctx context.Context, n int64) error {
 		return ctx.Err()
 	}
 
-	return nil // it was given at that moment
+	return nil // the wait succeeded at the same moment
 }
 
 // Move transfers the share to another holder, who has proved something meanwhile. It always

@@ -10,7 +10,7 @@ type Code string
 
 // The codes of every program.
 const (
-	CodeFailed       Code = "failed"        // it was tried
+	CodeFailed       Code = "failed"        // the act was tried
 	CodeBadRequest   Code = "bad-request"   // it cannot be read
 	CodeNotPermitted Code = "not-permitted" // to whoever asks
 	CodeNotFound     Code = "not-found"     // the object of the request

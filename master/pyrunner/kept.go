@@ -55,7 +55,7 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 	for _, name := range cfg.Pythons {
 		path, err := exec.LookPath(name)
 		if err == nil {
-			path, err = filepath.Abs(path) // it runs in another directory
+			path, err = filepath.Abs(path) // absolute: the process runs in another directory
 		}
 
 		if err != nil {

@@ -315,7 +315,7 @@ func (s *Server) viewOf(a audience) view {
 	who := s.guard.sessionOf(a.token).owner
 	v := view{all: s.hasRight(who, conf.AllEvents), own: who}
 	if a.job != "" && s.hasRight(who, conf.AllJobs) {
-		v.job = a.job // he may look the job up anyway
+		v.job = a.job // the user may look the job up anyway
 	}
 	return v
 }

@@ -240,7 +240,7 @@ func (c *Client) TakeKey(ctx context.Context, hash string) error {
 	return order(ctx, c, TakeClusterKey, ClusterRequest{Key: hash})
 }
 
-// ClusterKeys returns the cluster's key and the one that lies beside it.
+// ClusterKeys returns the cluster's key, and the new one prepared beside it, if there is one.
 func (c *Client) ClusterKeys(ctx context.Context) (ClusterKeys, error) {
 	return call(ctx, c, ReadClusterKeys, rpc.None{})
 }

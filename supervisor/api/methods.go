@@ -283,7 +283,7 @@ var TakeClusterKey = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{Row: rp
 	Command: "applianced cluster-key take",
 }})
 
-// ReadClusterKeys returns the cluster's key and the one that lies beside it.
+// ReadClusterKeys returns the cluster's key, and the new one prepared beside it, if there is one.
 var ReadClusterKeys = rpc.Add(Table, rpc.Method[rpc.None, ClusterKeys]{Row: rpc.Row{
 	Route:     "GET /v1/cluster/key",
 	Takes:     answerTakes,

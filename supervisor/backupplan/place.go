@@ -137,5 +137,5 @@ func (u *fileUpload) publish() error {
 
 func (u *fileUpload) abandon() {
 	_ = u.file.Close()
-	_ = os.Remove(u.file.Name()) // it is gone, if all is well; else the next time
+	_ = os.Remove(u.file.Name()) // after a success the file has another name; a leftover is removed the next time
 }

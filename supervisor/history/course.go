@@ -22,7 +22,7 @@ type Sample struct {
 	Minions *int
 	Returns *uint64        // that its master took, since that started
 	Latency *time.Duration // of a ping through the front
-	Memory  func() uint64  // bytes; it is asked once a point
+	Memory  func() uint64  // bytes; called once for each point
 }
 
 // Course keeps the metrics of the last day: [control.MaxPoints] points, in memory and in a file

@@ -32,7 +32,7 @@ type Ledger struct {
 type key struct {
 	uses []use
 	all  turns // of all machines
-	held turns // of those with the node's address
+	held turns // of the machines with the node's address
 
 	over []string // beats after which their machines have drawn the next one, the oldest first
 
@@ -138,7 +138,9 @@ func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Tim
 func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 	k.uses = slices.DeleteFunc(k.uses, func(u use) bool { return now.Sub(u.last) > recent })
 	if s.Beat != "" && slices.Contains(k.over, s.Beat) {
-		return // it was late, or comes from a copy that will draw a beat of its own
+		// The beat is over: the request was delayed, or comes from a copy of the machine, which will draw
+		// a beat of its own.
+		return
 	}
 
 	first, until := k.firstHeard(s, now)

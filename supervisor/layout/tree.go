@@ -33,7 +33,8 @@ func Make(s *settings.Settings, master, lb Account) error {
 		{s.APIDir(), 0o755, nil, false},
 		{s.LogDir(), 0o750, nil, false},
 		{s.CacheDir(), 0o750, &master, false},
-		// of a volume its copy: the volume's own directories are made once
+		// With a volume this is the local copy. The directories of the volume itself are created
+		// once, elsewhere.
 		{filepath.Dir(filepath.Dir(s.UserConfDir())), 0o755, nil, false},
 		{filepath.Dir(s.UserConfDir()), 0o755, nil, false},
 		{s.UserConfDir(), 0o755, nil, false},

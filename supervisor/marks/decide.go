@@ -14,9 +14,9 @@ type Verdict string
 // The verdicts.
 const (
 	Ask   Verdict = "ask"   // not known yet: the copy must not be served
-	Serve Verdict = "serve" // it may be served
-	Aside Verdict = "aside" // it is old: it is set aside, and filled from the others
-	Only  Verdict = "only"  // it is old, and nobody has another one: it is served
+	Serve Verdict = "serve" // the copy may be served
+	Aside Verdict = "aside" // the copy is old: it is set aside, and filled from the others
+	Only  Verdict = "only"  // the copy is old, and nobody has another one: it is served
 	Hold  Verdict = "hold"  // it cannot be told which copy counts: a person has to choose
 )
 

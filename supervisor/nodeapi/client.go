@@ -65,7 +65,7 @@ func dialPinned(ctx context.Context, id *Identity, address, pin string) (*tls.Co
 	return c, nil
 }
 
-// Status asks how the node does.
+// Status asks the node for a summary of its status.
 func (c *Client) Status(ctx context.Context) (s Summary, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }

@@ -167,7 +167,7 @@ func (s *Server) answerProof(w http.ResponseWriter, r *http.Request, q proveRequ
 
 		t, err = s.host.Admit(r.Context(), n)
 		joined := audit.Record{Actor: peerActor(r, n.Name, audit.Secret), Action: "node.join", Object: n.Name}
-		joined.Limited = true // it may ask again and again
+		joined.Limited = true // a machine may ask to join any number of times
 		s.host.Record(joined.Ended(err))
 
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 // strangers cannot take their places.
 type limiter struct {
 	now    func() time.Time
-	member func(netip.Addr) bool // it is the address of a node of the table
+	member func(netip.Addr) bool // reports whether an address belongs to a node of the table
 
 	mu      sync.Mutex
 	sources map[netip.Addr]*source
@@ -39,7 +39,7 @@ type held struct {
 // source counts the requests and connections of one address.
 type source struct {
 	hellos, failures ratelimit.Bucket
-	asked            ratelimit.Bucket // hellos of the last minutes, for who comes first
+	asked            ratelimit.Bucket // hellos of the last minutes: sources with fewer of them come first
 	conns            [2]int
 }
 

@@ -7,7 +7,7 @@ type Code string
 const (
 	Applied     Code = "applied"     // all nodes that take part run with the new options
 	Unchanged   Code = "unchanged"   // they did before
-	Checked     Code = "checked"     // it was only asked whether they may
+	Checked     Code = "checked"     // the call only asked whether the nodes may take the options
 	Wrong       Code = "wrong"       // the options of a node are wrong; nothing was changed
 	Differs     Code = "differs"     // the nodes do not see the same files; nothing was changed
 	Away        Code = "away"        // a node cannot be asked or does not serve; nothing was changed

@@ -64,8 +64,8 @@ type node struct {
 	Target
 	state State
 	mark  string // that is rolled out
-	out   bool   // it is left out
-	tried bool   // it has the mark of this roll, or of the one that this one continues
+	out   bool   // the node is left out of the roll
+	tried bool   // the node was given the options, by this roll or by the one that it continues
 	line  NodeResult
 }
 
@@ -75,7 +75,7 @@ type run struct {
 	nodes []*node
 }
 
-// Run makes the roll and says what came of it.
+// Run makes the roll and returns its outcome.
 func (r *Roll) Run(ctx context.Context) Result {
 	if r.Now == nil {
 		r.Now = time.Now
@@ -181,7 +181,7 @@ func (u *run) each(ctx context.Context, limit time.Duration, f func(context.Cont
 	return out
 }
 
-// look asks how all nodes are. What it returns stands against a roll.
+// look asks all nodes for their state. It returns why the roll may not begin, or "".
 func (u *run) look(ctx context.Context) string {
 	errs := u.each(ctx, freshTakes+trialTakes, func(ctx context.Context, n *node) (err error) {
 		// A master that has just been started is on trial for a moment.

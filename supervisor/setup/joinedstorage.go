@@ -59,7 +59,7 @@ func (p *Preflight) checkJoinedStorage(ctx context.Context, a Answers, s *settin
 			there := *s
 			there.Storage.Kind, there.Storage.Path = of.Kind, path
 			d := p.checkDirectory(ctx, &there)
-			d.passing = true // it may be mounted late
+			d.passing = true // the storage may be mounted later
 			return []Check{c, d}
 		}
 	case settings.LocalStorage:

@@ -129,7 +129,7 @@ func skewCheck(via string, m *nodeapi.Met) Check {
 	c := Check{Name: "clock", What: "clock, compared with " + via, Result: Pass}
 	skew := m.Skew.Abs() - m.Round
 	shown := m.Skew.Abs().Round(time.Millisecond)
-	if shown > time.Second { // it is not told better over a busy network
+	if shown > time.Second { // over a busy network the skew is not known more exactly
 		shown = shown.Round(time.Second)
 	}
 

@@ -243,7 +243,8 @@ func neighbourAnswers(ctx context.Context, address string) error {
 	}
 
 	switch neighbourState(ip) {
-	case unix.NUD_STALE, unix.NUD_DELAY, unix.NUD_PROBE: // it was there before, and is being asked
+	// the neighbour is known from before, and the kernel is checking it
+	case unix.NUD_STALE, unix.NUD_DELAY, unix.NUD_PROBE:
 		return nil
 	}
 

@@ -15,7 +15,7 @@ const minSecretBits = 40
 
 // The estimated cost of a character to an attacker who guesses, in bits.
 const (
-	repeatBits = 0.5 // it is as the one before, or goes on with a row, or with what was there before
+	repeatBits = 0.5 // it repeats the character before it, continues a row such as abc, or repeats earlier text
 	wordBits   = 6   // a word of the list below, or a piece that comes again
 	textBits   = 2.5 // a letter after a letter: most are words
 )

@@ -104,7 +104,7 @@ func (m *Manager) changeOnce(ctx context.Context, leaving bool) error {
 	})
 
 	if _, ok := errors.AsType[*glusterctl.RefusedError](err); ok {
-		err = nil // the plan says it
+		err = nil // the refusal stands in the plan
 	}
 
 	if !fenced && errors.Is(err, glusterctl.ErrNotApproved) {

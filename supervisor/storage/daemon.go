@@ -123,7 +123,7 @@ func (d *daemon) stop(ctx context.Context) error {
 		return nil
 	}
 
-	_ = syscall.Kill(pid, syscall.SIGTERM) // it may be gone
+	_ = syscall.Kill(pid, syscall.SIGTERM) // the process may be gone
 	for range 100 {
 		if runningDaemon() != pid {
 			return nil

@@ -85,7 +85,7 @@ func (d *Dissolution) Do(ctx context.Context) error {
 
 		for _, b := range d.bricks() {
 			for _, pid := range brickProcesses(b) { // glusterd leaves them behind
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+				_ = syscall.Kill(pid, syscall.SIGKILL) // the process may be gone
 			}
 		}
 

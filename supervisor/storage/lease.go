@@ -45,7 +45,7 @@ type lease struct {
 	heldUntil    time.Time // the lease is ours until then
 	holder       string    // as the file says
 	newestChange uint64    // mark of the newest change of files, as read from the file; see mirror.go
-	ownChange    uint64    // the one that this node tells while it holds the lease
+	ownChange    uint64    // the mark that this node publishes while it holds the lease
 	otherSeen    time.Time // when another holder's beat was read last
 }
 
@@ -58,7 +58,7 @@ type leaseReply struct {
 	Held   bool   `json:"held"`
 	Holder string `json:"holder"`
 	Files  uint64 `json:"files,omitempty"`
-	// Fresh: the beat of another holder is not the one that was read before.
+	// Fresh tells that another holder's beat has changed since the last read.
 	Fresh bool `json:"fresh,omitempty"`
 }
 

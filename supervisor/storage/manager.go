@@ -380,7 +380,7 @@ func (m *Manager) keepClocks(ctx context.Context) {
 
 		var r clocksReply
 		if err := m.clocks.ask(ctx, m.timers.ProbeTimeout(), struct{}{}, &r); err != nil {
-			continue // the mount's own probe says it
+			continue // the probe of the mount reports such an error
 		}
 
 		m.mu.Lock()

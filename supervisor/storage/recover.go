@@ -87,7 +87,7 @@ func (r *Recovery) Switch(ctx context.Context, old string) (brick string, err er
 		return "", fmt.Errorf("forget the lost volume: %w", err)
 	}
 	for _, pid := range brickProcesses(old) { // glusterd leaves them behind
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+		_ = syscall.Kill(pid, syscall.SIGKILL) // the process may be gone
 	}
 	if err := AllowForm(r.s); err != nil {
 		return "", err
@@ -108,7 +108,7 @@ func brickProcesses(brick string) (pids []int) {
 		comm, err2 := os.ReadFile(filepath.Join(d, "comm"))
 		args, err3 := os.ReadFile(filepath.Join(d, "cmdline"))
 		if errors.Join(err, err2, err3) != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 
 		words := strings.Split(string(args), "\x00")
@@ -132,7 +132,7 @@ func brickProcesses(brick string) (pids []int) {
 func inContainer(dir string) bool {
 	b, err := os.ReadFile(filepath.Join(dir, "status"))
 	if err != nil {
-		return false // it has ended
+		return false // the process has ended
 	}
 	for line := range strings.Lines(string(b)) {
 		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {

@@ -124,7 +124,7 @@ func endBrickProcesses(ctx context.Context, brick string) error {
 		}
 
 		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may be gone
 		}
 
 		if err := pause.For(ctx, 100*time.Millisecond); err != nil {

@@ -419,7 +419,7 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	if err == nil && fi.Mode().IsRegular() {
 		return f, fi, nil
 	}
-	_ = f.Close() // it was only read
+	_ = f.Close() // read only: an error of Close loses nothing
 	return nil, nil, errors.Join(err, fs.ErrNotExist)
 }
 
@@ -506,7 +506,7 @@ func (w *walk) openCopyDir(rel string) (leave func()) {
 
 	return func() {
 		if w.openDir.root != nil {
-			_ = w.openDir.root.Close() // it was only read
+			_ = w.openDir.root.Close() // read only: an error of Close loses nothing
 		}
 		w.openDir = above
 	}

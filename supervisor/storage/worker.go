@@ -142,7 +142,7 @@ func (w *worker) killChild() {
 	if w.child == nil {
 		return
 	}
-	_ = syscall.Kill(-w.child.cmd.Process.Pid, syscall.SIGKILL) // it may be gone
+	_ = syscall.Kill(-w.child.cmd.Process.Pid, syscall.SIGKILL) // the process may be gone
 	_ = w.child.in.Close()
 	w.reaped = w.child.done
 	w.child = nil

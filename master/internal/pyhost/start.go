@@ -244,7 +244,7 @@ func (h *Host) replaceThreaded(p *parent, names string) {
 	h.warmNoModules = true
 	h.mu.Unlock()
 	if again {
-		return // it has threads from its start; there is no other way
+		return // the parent has threads although it imported no modules: a new one would have them, too
 	}
 	h.cfg.Log.Warn("modules that runners import make threads as they are imported; each call imports them for itself from now on",
 		"threads", names)

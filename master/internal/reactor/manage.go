@@ -21,7 +21,7 @@ func (r *Engine) manage(ctx context.Context, e event.Event) {
 	switch what {
 	case "is_leader", "set_leader", "add", "delete", "list":
 	default:
-		return // it is an answer
+		return // the tag is of an answer
 	}
 
 	if may, err := event.MayOrderBy(e, event.ReactorManage, r.cfg.UserKey); !may {

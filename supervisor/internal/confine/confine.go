@@ -97,7 +97,7 @@ func moveToScope(ctx context.Context, child string, pid, percent int) error {
 func inScope(proc string, pid int, scope string) bool {
 	b, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
-		return false // it has ended
+		return false // the process has ended
 	}
 	for line := range strings.Lines(string(b)) {
 		if strings.HasSuffix(strings.TrimSpace(line), "/"+scope) {

@@ -334,7 +334,7 @@ func (n *Life) newest(ctx context.Context) control.Newest { return n.role.newest
 // all its services wait for; nil: the node is alone.
 func (n *Life) conditions() (master, belongs service.Condition) {
 	var ready []service.Condition
-	if n.volume != nil && n.cfg.Move == nil { // it is not being filled
+	if n.volume != nil && n.cfg.Move == nil { // no storage move is filling the volume
 		ready = append(ready, n.volume.Ready())
 	}
 	if n.cluster == nil {

@@ -31,7 +31,7 @@ func (n *Life) stopWhenRemoved(ctx context.Context) {
 		return
 	}
 
-	// Its process outlives a restart of its service: it is ended once the service waits.
+	// The balancer's process outlives a restart of its service. Stop it once the service waits.
 	for n.named(status.BalancerService).Info().State != service.Waiting {
 		if pause.For(ctx, 100*time.Millisecond) != nil {
 			return

@@ -34,7 +34,7 @@ type Trial struct {
 	options layout.Options // with which the master was configured; no Mark: not known
 	began   time.Time      // of the start with them
 	since   time.Time      // it serves without a break; zero: it does not
-	waits   bool           // it has not served with them yet
+	waits   bool           // the master has not served with the options yet
 	trial   bool           // there are others to go back to
 	asked   string         // the mark that somebody wants tried; empty: nobody
 	end     time.Time      // of the trial that was asked for
@@ -60,7 +60,7 @@ func NewTrial(
 	counted func(context.Context) bool,
 ) *Trial {
 	r, err := layout.Refused(env.Settings)
-	if err != nil { // they are tried then
+	if err != nil { // the options are tried, then, as if none were refused
 		env.Log.Warn("it is not known which options are refused", "error", err)
 	}
 	return &Trial{
@@ -94,7 +94,7 @@ func (t *Trial) withOptions(s *settings.Settings, o layout.Options) *settings.Se
 func (t *Trial) current() (o layout.Options, refused string) {
 	s := t.freshSettings()
 	o, err := layout.UserOptions(s, s.Master.Options)
-	if err != nil { // the master's own check says it better
+	if err != nil { // the master's own check names the fault better
 		o.Mark = ""
 		return o, ""
 	}
@@ -186,14 +186,14 @@ func (t *Trial) withdraw() {
 	t.asked = ""
 }
 
-// abandon ends a trial that is under way, whatever came of it.
+// abandon ends a running trial, whatever its outcome.
 func (t *Trial) abandon() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked, t.waits = "", false
 }
 
-// decide has run look at what has been noted.
+// decide wakes run, which decides about the trial.
 func (t *Trial) decide() {
 	select {
 	case t.stir <- struct{}{}:

@@ -63,7 +63,7 @@ type Config struct {
 	Guest func(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
 }
 
-// Observer knows how the node does.
+// Observer observes this node: its status, its events and its metrics.
 type Observer interface {
 	Document() status.Document // the newest one
 	Serving() bool             // minions are answered
@@ -279,7 +279,7 @@ func (m *Member) announce(ctx context.Context) {
 
 		_, err := m.keeper.Change(ctx, func(t *nodes.Table) error {
 			if n, _ := t.ByCertificate(m.id.Hash); n.State != nodes.Joining {
-				return errNotJoining // it was removed meanwhile, say
+				return errNotJoining // for example, the node was removed meanwhile
 			}
 			return t.Set(self.Name, nodes.Member)
 		})

@@ -96,7 +96,7 @@ func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	}
 }
 
-// Keys returns the cluster's key and the one that lies beside it.
+// Keys returns the cluster's key, and the new one prepared beside it, if there is one.
 func (m Verbs) Keys() (keys api.ClusterKeys, err error) {
 	key, err := host{m.Member}.ClusterKey()
 	if err != nil {

@@ -77,7 +77,7 @@ func (h *hearing) judge(holds bool, others int, heard lastHeard, now time.Time) 
 	}
 
 	if h.held.IsZero() || now.Sub(h.held) < deafFrom {
-		return nil // it has had no time to be heard
+		return nil // the node has not held the address long enough to be heard
 	}
 
 	h.given = now

@@ -29,7 +29,7 @@ type State struct {
 	Version string    `json:"version"` // that runs
 	Created time.Time `json:"created"` // of it; zero: not known
 	Flavour string    `json:"flavour"` // kernel
-	Trying  bool      `json:"trying"`  // it is not known to be good yet
+	Trying  bool      `json:"trying"`  // the running version is not confirmed as good yet
 	Keys    int       `json:"keys"`    // whose signature it trusts
 	// Next is the version that the next boot tries, and when it was built; empty: none.
 	Next        string    `json:"next,omitempty"`
@@ -45,9 +45,9 @@ type State struct {
 	Window string `json:"window,omitempty"`
 
 	Boot    string `json:"boot"`              // tells one start of the machine from another
-	Serving bool   `json:"serving"`           // it does its work
+	Serving bool   `json:"serving"`           // the node does its work
 	Trouble string `json:"trouble,omitempty"` // why it does not; empty: not known
-	Turn    bool   `json:"turn"`              // it has the cluster's turn to restart
+	Turn    bool   `json:"turn"`              // the node has the cluster's turn to restart
 	Minions int    `json:"minions"`           // connected to it
 	// Busy is the node's present step of an upgrade, or "". Fault is the reason why the node did
 	// not restart when it was last asked to, or "".
@@ -113,7 +113,7 @@ type Code string
 const (
 	Upgraded    Code = "upgraded"    // all nodes have the version
 	Unchanged   Code = "unchanged"   // they had it before
-	Checked     Code = "checked"     // it was only asked what would be done
+	Checked     Code = "checked"     // the call only asked for the steps
 	Last        Code = "last"        // all others have it, and the node that drives restarts now
 	Refused     Code = "refused"     // a node does not take this version; nothing was changed
 	Away        Code = "away"        // a node cannot be asked or does not serve; nothing was changed
@@ -132,13 +132,13 @@ type Where string
 
 // The places.
 const (
-	New     Where = "new"     // it has the version, since this roll
+	New     Where = "new"     // the node has the new version, since this roll
 	Same    Where = "same"    // it had it before
-	Before  Where = "before"  // it has the version of before
-	Written Where = "written" // it has, and tries the new one at its next boot
+	Before  Where = "before"  // the node has the version from before the roll
+	Written Where = "written" // the node has written the new version, and tries it at its next boot
 	Restart Where = "restart" // it restarts, or is on trial
 	Back    Where = "back"    // it tried the new one and went back
-	Host    Where = "host"    // it does not run from the image
+	Host    Where = "host"    // the node does not run from the image
 	Unknown Where = "unknown"
 )
 

@@ -77,7 +77,7 @@ type run struct {
 	nodes []*node
 }
 
-// Run makes the roll and says what came of it.
+// Run makes the roll and returns its outcome.
 func (r *Roll) Run(ctx context.Context) Result {
 	if r.Tell == nil {
 		r.Tell = func(string) {}
@@ -282,7 +282,7 @@ func (u *run) restart(ctx context.Context, n *node) (Code, string) {
 	if why := u.othersServe(ctx, n); why != "" {
 		return Stopped, why + "; no further node is restarted before it does"
 	}
-	if !u.May() { // it may have closed meanwhile
+	if !u.May() { // the window may have closed meanwhile
 		return u.closed(n)
 	}
 
