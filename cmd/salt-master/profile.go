@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -98,11 +99,7 @@ func (p *profiles) end() error {
 			return err
 		}
 
-		err = pprof.Lookup(kind).WriteTo(f, 0)
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-
+		err = errors.Join(pprof.Lookup(kind).WriteTo(f, 0), f.Close())
 		if err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ const (
 	maxConns  = 64 // at the same time; further ones wait in the kernel
 )
 
-// Handler serves /metrics, /healthz and /readyz for GET and HEAD. No answer
+// handler serves /metrics, /healthz and /readyz for GET and HEAD. No answer
 // holds a secret.
 func handler(s Source) http.Handler {
 	mux := http.NewServeMux()

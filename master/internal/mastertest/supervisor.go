@@ -31,19 +31,32 @@ type HostileSupervisor struct {
 // Appliance returns a node, a cluster and services that bear hostile names.
 func (s *HostileSupervisor) Appliance(context.Context) (control.Appliance, error) {
 	evil := Hostile + "<script>alert(1)</script>"
-	return control.Appliance{Node: "n1", Health: evil, Cluster: evil, Address: evil, Holders: []string{evil},
+	return control.Appliance{
+		Node:    "n1",
+		Health:  evil,
+		Cluster: evil,
+		Address: evil,
+		Holders: []string{evil},
 		Nodes: []control.NodeState{
 			{Name: "n1", This: true, State: "ready", Role: "voter"},
-			{Name: evil, State: evil, Role: evil, Master: evil, Storage: evil},
+			{
+				Name:    evil,
+				State:   evil,
+				Role:    evil,
+				Master:  evil,
+				Storage: evil,
+			},
 		},
-		Services: []control.Service{{Name: evil, State: evil, Message: evil}}, Storage: control.Space{Kind: evil},
+		Services: []control.Service{{Name: evil, State: evil, Message: evil}},
+		Storage:  control.Space{Kind: evil},
 		Findings: []control.NodeProblem{{
 			Code:    evil,
 			Title:   evil,
 			Subject: `javascript:alert(1)`,
 			Cause:   evil,
 			Next:    evil,
-		}}}, nil
+		}},
+	}, nil
 }
 
 // Course returns the history of a node that bears a hostile name.

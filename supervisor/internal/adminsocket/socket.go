@@ -291,7 +291,9 @@ func (s *Socket) recorded(
 	}
 
 	if err := s.checkRate(&s.acted, actRate()); err != nil {
-		r.Result, r.Detail, r.Stranger = audit.Refused, err.Error(), true // at the rate of strangers
+		r.Result = audit.Refused
+		r.Detail = err.Error()
+		r.Stranger = true // recorded at the rate of strangers
 		s.cfg.Record.Note(r)
 		return err
 	}

@@ -248,7 +248,9 @@ func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 		cancel()
 
 		if err != nil {
-			c.Result, c.Detail, c.Hint = setup.Fail, err.Error(), "check that the service runs there (applianced status on "+node+"), and firewalls between"
+			c.Result = setup.Fail
+			c.Detail = err.Error()
+			c.Hint = "check that the service runs there (applianced status on " + node + "), and firewalls between"
 		} else {
 			_ = conn.Close()
 		}

@@ -82,8 +82,14 @@ func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.F
 	}
 
 	s := v.summary.Node
-	l.State, l.Master, l.Proxy, l.Storage, l.Minions = nodeapi.Word(s.State), nodeapi.Word(s.Master), nodeapi.Word(s.Proxy), nodeapi.Word(s.Storage), s.Minions
-	l.Clock, l.Virtual = nodeapi.Word(s.Clock), s.Virtual
+	l.State = nodeapi.Word(s.State)
+	l.Master = nodeapi.Word(s.Master)
+	l.Proxy = nodeapi.Word(s.Proxy)
+	l.Storage = nodeapi.Word(s.Storage)
+	l.Minions = s.Minions
+	l.Clock = nodeapi.Word(s.Clock)
+	l.Virtual = s.Virtual
+
 	// Leases, tokens and certificates need clocks that agree.
 	if clock := v.ahead.Abs().Round(time.Second); clock > 5*time.Second {
 		word, sign := "ahead of", "+"

@@ -271,8 +271,12 @@ func (m *Member) announce(ctx context.Context) {
 	m.saying.Start(func() {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if r, err := control.ReadRecord(m.env.Settings.ClusterRecord()); !self.IsArbiter() {
-			if _, ok := r.Member(self.Address); err != nil || !ok {
+		if !self.IsArbiter() {
+			r, err := control.ReadRecord(m.env.Settings.ClusterRecord())
+			if err != nil {
+				return
+			}
+			if _, ok := r.Member(self.Address); !ok {
 				return
 			}
 		}

@@ -107,8 +107,9 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 		p.told(name)
 	}
 
-	if t := p.keeper.Table(); err == nil {
-		from, _ := t.ByCertificate(v.pin)
+	if err == nil {
+		table := p.keeper.Table()
+		from, _ := table.ByCertificate(v.pin)
 		p.uses.hear(from, s.Uses)
 	}
 
@@ -130,7 +131,10 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 		return
 	}
 
-	v.summary, v.seen, v.err, v.ahead = s, now, nil, ahead(s.Time, began, round)
+	v.summary = s
+	v.seen = now
+	v.err = nil
+	v.ahead = ahead(s.Time, began, round)
 }
 
 // fetchTable takes the newer table that another node has. One that does not serve is
