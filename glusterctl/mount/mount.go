@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"saltern/internal/command"
+	"saltern/internal/mountinfo"
 
 	"golang.org/x/sys/unix"
 )
@@ -77,22 +78,14 @@ func findMount(table io.Reader, point string) (Entry, bool, error) {
 	s.Buffer(nil, 1<<20)
 
 	for s.Scan() {
-		f := strings.Fields(s.Text())
-		sep := -1
-		for i := 6; i < len(f); i++ {
-			if f[i] == "-" {
-				sep = i
-				break
-			}
-		}
-
-		if sep < 0 || len(f) < sep+3 || unescape(f[4]) != point {
+		m, isMount := mountinfo.ParseLine(s.Text())
+		if !isMount || m.Type == "" || m.Point != point {
 			continue
 		}
 
-		_, minor, _ := strings.Cut(f[2], ":")
+		_, minor, _ := strings.Cut(m.Device, ":")
 		n, _ := strconv.ParseUint(minor, 10, 32)
-		found = Entry{Point: point, Type: f[sep+1], Source: unescape(f[sep+2]), Minor: uint32(n)}
+		found = Entry{Point: point, Type: m.Type, Source: m.Source, Minor: uint32(n)}
 		ok = true // the last one is on top
 	}
 
@@ -101,28 +94,6 @@ func findMount(table io.Reader, point string) (Entry, bool, error) {
 	}
 
 	return found, ok, nil
-}
-
-// unescape decodes \040 and similar sequences.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-
-		b.WriteByte(s[i])
-	}
-
-	return b.String()
 }
 
 // Mounter mounts and unmounts one volume at one point. Several goroutines may call Mount, Unmount
@@ -189,7 +160,7 @@ func (m *Mounter) runCommand(ctx context.Context, argv ...string) error {
 func (m *Mounter) Entry() (Entry, bool, error) {
 	open := m.Table
 	if open == nil {
-		open = func() (io.ReadCloser, error) { return os.Open("/proc/self/mountinfo") }
+		open = func() (io.ReadCloser, error) { return os.Open(mountinfo.Self) }
 	}
 	t, err := open()
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"saltern/internal/mountinfo"
 )
 
 // Advise adds the next step to an error of a write that failed because the sandbox of this
@@ -35,7 +37,7 @@ func advice(err error) string {
 		folder = filepath.Dir(folder)
 	}
 
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := os.ReadFile(mountinfo.Self)
 	if err != nil || !sealed(string(mounts), folder) {
 		return ""
 	}
@@ -55,27 +57,18 @@ func advice(err error) string {
 }
 
 // sealed reports whether the mount with the folder is read-only although its file system is not.
-// The table is that of proc_pid_mountinfo(5): the sixth field has the options of a mount, the
-// third after "-" those of its file system.
 func sealed(table, folder string) bool {
 	folder = existing(folder)
 	longest := ""
 	found := false
-	for line := range strings.Lines(table) {
-		fields := strings.Fields(line)
-		separator := slices.Index(fields, "-")
-		if separator < 6 || len(fields) < separator+4 {
+	for m := range mountinfo.Parse(table) {
+		below := m.Point == "/" || folder == m.Point || strings.HasPrefix(folder, m.Point+"/")
+		if m.SuperOptions == "" || !below || len(m.Point) < len(longest) {
 			continue
 		}
 
-		point := unescapeMount.Replace(fields[4])
-		below := point == "/" || folder == point || strings.HasPrefix(folder, point+"/")
-		if !below || len(point) < len(longest) {
-			continue
-		}
-
-		longest = point // of two at one place the later one lies above
-		found = hasOption(fields[5], "ro") && hasOption(fields[separator+3], "rw")
+		longest = m.Point // of two at one place the later one lies above
+		found = hasOption(m.Options, "ro") && hasOption(m.SuperOptions, "rw")
 	}
 
 	return found
@@ -94,8 +87,6 @@ func existing(folder string) string {
 		folder = above
 	}
 }
-
-var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 func hasOption(options, option string) bool {
 	return slices.Contains(strings.Split(options, ","), option)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/glusterctl/disk"
+	"saltern/internal/mountinfo"
 	"saltern/supervisor/internal/probe"
 )
 
@@ -51,7 +52,7 @@ func managed() bool {
 // system runs from.
 func listDisks(sys string) []Disk {
 	out := []Disk{}
-	root := rootDevice("/proc/self/mountinfo")
+	root := rootDevice(mountinfo.Self)
 	entries, err := os.ReadDir(filepath.Join(sys, "block"))
 	if err != nil {
 		return out
@@ -82,15 +83,15 @@ func listDisks(sys string) []Disk {
 }
 
 // rootDevice returns the number (such as 8:1) of the device with the root file system, or "".
-func rootDevice(mountinfo string) string {
-	b, err := os.ReadFile(mountinfo)
+func rootDevice(path string) string {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return ""
 	}
 	dev := ""
-	for l := range strings.Lines(string(b)) {
-		if w := strings.Fields(l); len(w) > 4 && w[4] == "/" {
-			dev = w[2] // the last one covers those before
+	for m := range mountinfo.Parse(string(b)) {
+		if m.Point == "/" {
+			dev = m.Device // the last one covers those before
 		}
 	}
 	return dev

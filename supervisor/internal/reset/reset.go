@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"saltern/internal/mountinfo"
 	"saltern/supervisor/firewall"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
@@ -133,36 +134,22 @@ func isCopy(name, volume string) bool {
 // Mounted returns an error if something is mounted below what is to be removed, except own, which
 // the node has mounted and unmounts before.
 func (p Plan) Mounted(own ...string) error {
-	b, err := os.ReadFile("/proc/self/mountinfo")
+	b, err := os.ReadFile(mountinfo.Self)
 	if err != nil {
 		return fmt.Errorf("look what is mounted: %w", err)
 	}
 
-	for line := range strings.Lines(string(b)) {
-		w := strings.Fields(line)
-		if len(w) < 5 {
-			continue
-		}
-
-		point := unescape(w[4])
+	for m := range mountinfo.Parse(string(b)) {
 		for _, r := range slices.Concat(p.Bricks, p.Remove) {
-			if within(point, r) && !slices.Contains(own, point) {
+			if within(m.Point, r) && !slices.Contains(own, m.Point) {
 				return fmt.Errorf("%s is a mount, which this node has not made; "+
 					"unmount it, and take it out of /etc/fstab",
-					point)
+					m.Point)
 			}
 		}
 	}
 
 	return nil
-}
-
-// unescape undoes the escapes of proc_pid_mountinfo(5): \040 for a space.
-func unescape(s string) string {
-	for _, c := range []string{" ", "\t", "\n", "\\"} {
-		s = strings.ReplaceAll(s, fmt.Sprintf("\\%03o", c[0]), c)
-	}
-	return s
 }
 
 // Do removes everything in the plan. It calls between when the copies of the volume are gone, to
