@@ -67,7 +67,7 @@ const MaxRecords = 500
 
 // ServeDoor answers on ln for root and the account uid, until Close.
 func ServeDoor(ln *net.UnixListener, uid int, s Supervisor, log *slog.Logger) *Server {
-	return serve(ln, doorHandler(s), doorConns, DoorTakes, []int{0, uid}, log)
+	return serve(ln, doorHandler(s), doorConns, []int{0, uid}, log)
 }
 
 // Door asks a supervisor at its door. It is safe for concurrent use.

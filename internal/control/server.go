@@ -57,15 +57,14 @@ type Server struct {
 
 // Serve answers on ln for root and the user of this process, until Close.
 func Serve(ln *net.UnixListener, m Master, log *slog.Logger) *Server {
-	return serve(ln, handler(m), maxConns, verbTakes, []int{0, os.Geteuid()}, log)
+	return serve(ln, handler(m), maxConns, []int{0, os.Geteuid()}, log)
 }
 
-// serve answers on ln for these users. takes bounds what is done for a request.
+// serve answers on ln for these users. A method that is admitted has the time of its row for its answer.
 func serve(
 	ln *net.UnixListener,
 	h http.Handler,
 	conns int,
-	takes time.Duration,
 	users []int,
 	log *slog.Logger,
 ) *Server {
@@ -73,7 +72,7 @@ func serve(
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      takes + 20*time.Second,
+		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 	}}
