@@ -92,7 +92,7 @@ func (w world) Configure(text []byte, form bool) error {
 // Look implements setup.World.
 func (w world) Look() setup.NodeLook {
 	if n := w.s.running(); n != nil {
-		return n.Look()
+		return n.SetupView().Look()
 	}
 	return setup.NodeLook{}
 }
@@ -100,7 +100,7 @@ func (w world) Look() setup.NodeLook {
 // addressLost reports whether the node that runs has lost its address.
 func (s *Supervisor) addressLost() (address string, lost bool) {
 	if n := s.running(); n != nil {
-		return n.AddressLost()
+		return n.SetupView().AddressLost()
 	}
 	return "", false
 }

@@ -2,17 +2,18 @@ package backupplan
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
+	"saltern/supervisor/api"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
 
-// ErrRunning means that this node makes a backup at this moment.
-var ErrRunning = errors.New("this node makes a backup already")
+// ErrRunning means that this node makes a backup at this moment. It is an [api.ErrState].
+var ErrRunning = fmt.Errorf("%w: this node makes a backup already", api.ErrState)
 
 // Config configures a [Keeper].
 type Config struct {
@@ -52,8 +53,11 @@ type Keeper struct {
 	failed *status.BackupFailure // of this node, if it is newer than the record
 }
 
-// New returns a keeper for settings with backup.every.
+// New returns the keeper of a node, or nil if its settings want no backups.
 func New(cfg Config) (*Keeper, error) {
+	if !cfg.Settings.Backup.On() {
+		return nil, nil
+	}
 	schedule, err := cfg.Settings.Backup.Schedule()
 	if err != nil {
 		return nil, err

@@ -7,6 +7,14 @@ import (
 	"saltern/supervisor/status"
 )
 
+// Facts returns the backups' part of the status. k may be nil: this node makes none by itself.
+func (k *Keeper) Facts() (*status.Backup, []status.Finding) {
+	if k == nil {
+		return nil, nil
+	}
+	return k.State(), k.Findings()
+}
+
 // State returns the state of the backups for the status, or nil while it is unknown.
 func (k *Keeper) State() *status.Backup {
 	k.mu.Lock()

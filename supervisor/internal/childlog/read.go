@@ -27,6 +27,13 @@ type Page struct {
 	More   bool // there is more already
 }
 
+// Query says where a page begins: at a Cursor, else at a time, else so many lines before the end.
+type Query struct {
+	Cursor string
+	Since  time.Time
+	Last   int
+}
+
 // place is a position in the log: a file, which keeps its inode when it becomes
 // the older one, and an offset.
 type place struct {
@@ -35,6 +42,24 @@ type place struct {
 }
 
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.inode, p.offset) }
+
+// Page returns the page that begins where q says. c may be nil: the service writes none.
+func (c *Log) Page(q Query) (Page, error) {
+	switch {
+	case c == nil:
+		return Page{Lines: []string{}}, nil
+	case q.Cursor != "":
+		return c.After(q.Cursor)
+	case q.Since.IsZero():
+		return c.Last(q.Last)
+	}
+
+	cursor, err := c.Since(q.Since)
+	if err != nil {
+		return Page{}, err
+	}
+	return c.After(cursor)
+}
 
 // After returns the lines since the page with this cursor. If that part of the log was removed,
 // it continues with the oldest lines.

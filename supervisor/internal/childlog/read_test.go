@@ -117,3 +117,40 @@ func TestRead(t *testing.T) {
 		}
 	}
 }
+
+// TestPage: a cursor counts for more than a time, and a time for more than a number of lines.
+func TestPage(t *testing.T) {
+	at := start
+	c := New("master", t.TempDir(), slog.New(slog.DiscardHandler), func() time.Time { return at })
+	defer c.Close()
+	for i := range 5 {
+		at = start.Add(time.Duration(i) * time.Second)
+		c.Line(fmt.Sprintf("line %d", i))
+	}
+
+	cursor, err := c.Since(start.Add(3 * time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name, k := range map[string]struct {
+		q    Query
+		want string // the first line
+	}{
+		"cursor": {Query{Cursor: cursor, Since: start, Last: 1}, "line 3"},
+		"time":   {Query{Since: start.Add(time.Second), Last: 1}, "line 1"},
+		"lines":  {Query{Last: 1}, "line 4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			page, err := c.Page(k.q)
+			if err != nil || len(page.Lines) == 0 || !strings.HasSuffix(page.Lines[0], k.want) {
+				t.Errorf("%q, %v; want %q first", page.Lines, err, k.want)
+			}
+		})
+	}
+
+	var none *Log
+	if page, err := none.Page(Query{Cursor: "x"}); err != nil || page.Lines == nil || len(page.Lines) != 0 {
+		t.Errorf("a service without a log: %+v %v", page, err)
+	}
+}

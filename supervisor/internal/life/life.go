@@ -14,6 +14,7 @@ import (
 
 	"saltern/internal/audit"
 	"saltern/internal/control"
+	"saltern/supervisor/backupplan"
 	"saltern/supervisor/guards"
 	"saltern/supervisor/internal/adminsocket"
 	"saltern/supervisor/internal/balancer"
@@ -26,6 +27,7 @@ import (
 	"saltern/supervisor/internal/saltapi"
 	"saltern/supervisor/internal/salttools"
 	"saltern/supervisor/internal/service"
+	"saltern/supervisor/internal/setupview"
 	"saltern/supervisor/internal/sharedvolume"
 	"saltern/supervisor/internal/upgrading"
 	"saltern/supervisor/internal/virtualaddress"
@@ -90,10 +92,11 @@ type Life struct {
 	restarts  *adminsocket.Restarts
 	socket    *adminsocket.Socket
 	api       *saltapi.API
-	backups   *backups               // nil: this node makes none by itself
+	backups   *backupplan.Keeper     // nil: this node makes none by itself
 	volume    *sharedvolume.Volume   // nil: this node keeps no shared volume
 	virtual   *virtualaddress.Keeper // nil: this node is alone
 	recoverer recovery.Worker
+	setup     setupview.View
 	ending    atomic.Bool
 }
 
@@ -101,7 +104,8 @@ type Life struct {
 // what knows the cluster, then this node's programs, then the member that offers both to the
 // other nodes, then what asks the other nodes.
 func New(cfg Config) (*Life, error) {
-	cfg, err := asArbiter(cfg)
+	var err error
+	cfg.Settings, err = member.AsArbiter(cfg.Settings)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +287,15 @@ func (n *Life) makeRest() (err error) {
 		Member:   n.member,
 	})
 
-	n.backups, err = newBackups(n.env, n.cfg.Version, n.observer.Document)
+	n.backups, err = backupplan.New(backupplan.Config{
+		Settings:   n.cfg.Settings,
+		ConfigPath: n.cfg.ConfigPath,
+		Version:    n.cfg.Version,
+		Executable: n.cfg.Executable,
+		Log:        n.cfg.Log,
+		Now:        n.cfg.Now,
+		Rank:       func() (place, of int, ready bool) { return n.observer.Document().ServingRank() },
+	})
 	if err != nil {
 		return err
 	}
@@ -294,8 +306,15 @@ func (n *Life) makeRest() (err error) {
 		Serving:  n.observer.Serving,
 		Ready:    func() bool { return n.volume.State().Ready },
 	}
+	n.setup = setupview.View{
+		Settings: n.cfg.Settings,
+		Setup:    n.cfg.Setup,
+		Document: n.observer.Document,
+		Volume:   n.volume.Facts,
+	}
 	if n.member != nil {
 		n.recoverer.Member = n.member
+		n.setup.Member = n.member
 	}
 	return nil
 }
@@ -396,9 +415,24 @@ func (n *Life) specs() []service.Spec {
 	}
 	if n.member != nil {
 		add("member", n.member.Run)
-		add("removed", n.stopWhenRemoved)
+		add("removed", n.retirement().Run)
 	}
 	return specs
+}
+
+// retirement returns what stops this node's services when it is removed from its cluster.
+func (n *Life) retirement() member.Retirement {
+	r := member.Retirement{
+		Membership: n.cluster,
+		Services:   n.manager,
+		Setup:      n.cfg.Setup,
+		Balancer:   n.named(status.BalancerService),
+		Log:        n.cfg.Log,
+	}
+	if n.cfg.Settings.LB.Enabled {
+		r.Process = n.balancer
+	}
+	return r
 }
 
 // watchHeads tells the heads of this node's audit record, and writes down those of the others.
@@ -422,6 +456,9 @@ func (n *Life) Close() { n.programs.Close() }
 
 // Document is the newest status.
 func (n *Life) Document() status.Document { return n.observer.Document() }
+
+// SetupView returns the node as its set-up sees it.
+func (n *Life) SetupView() setupview.View { return n.setup }
 
 // Copied says why this machine may not act for the node whose key it has, "" when it may.
 func (n *Life) Copied() string {
@@ -458,16 +495,13 @@ func (n *Life) known() observe.Node {
 		k.Role = st.Role
 	}
 
-	if k.Setup, k.Cluster = setupFacts(n.cfg.Setup, n.member, k.Cluster); k.Setup != "" {
-		k.Step = observe.SetupStep(n.cfg.Setup.Where())
-	}
-
+	n.setup.Report(&k)
 	k.Packages = n.packages.Fault()
 	if err := n.cfg.Record.Fault(); err != nil {
 		k.Audit = err.Error()
 	}
 
-	k.Backup, k.Own = n.backups.facts()
+	k.Backup, k.Own = n.backups.Facts()
 	upgrade, found := n.window.Facts()
 	k.Upgrade = upgrade
 	if n.cfg.Differs != nil {

@@ -2,15 +2,12 @@ package life
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"saltern/internal/control/toolrun"
 	"saltern/internal/rpc"
 	"saltern/supervisor/api"
 	"saltern/supervisor/history"
+	"saltern/supervisor/internal/childlog"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/records"
 	"saltern/supervisor/internal/salttools"
@@ -49,17 +46,22 @@ func (n *Life) Register(h *rpc.Handlers) {
 }
 
 func (n *Life) registerServices(h *rpc.Handlers) {
-	running := services{n.manager, n.trial}
-	written := logs{n.manager, n.programs}
 	rpc.Handle(h, api.ReadOutput, func(_ context.Context, q api.OutputRequest) (api.OutputLines, error) {
-		lines, err := running.Output(q.Service, q.Lines)
+		lines, err := n.manager.Output(q.Service, q.Lines)
 		return api.OutputLines{Lines: lines}, err
 	})
 	rpc.Handle(h, api.ReadLog, func(_ context.Context, q api.LogRequest) (api.LogPage, error) {
-		return written.Log(q.Service, q.LogQuery)
+		if _, err := n.manager.Output(q.Service, 0); err != nil {
+			return api.LogPage{}, err
+		}
+		page, err := n.programs.Log(q.Service).Page(childlog.Query(q.LogQuery))
+		return api.LogPage(page), err
 	})
 	rpc.Handle(h, api.RestartService, rpc.Order(func(_ context.Context, service string) error {
-		return running.Restart(service)
+		if service == status.MasterService {
+			n.trial.ForgetRefusal() // options that were refused are tried again
+		}
+		return n.manager.Restart(service)
 	}))
 }
 
@@ -86,9 +88,9 @@ func (n *Life) registerRolls(h *rpc.Handlers) {
 
 	if n.backups != nil {
 		rpc.Handle(h, api.ListBackups, func(context.Context, rpc.None) (status.BackupList, error) {
-			return n.backups.Backups()
+			return n.backups.List(), nil
 		})
-		rpc.Handle(h, api.MakeBackup, rpc.Order(func(context.Context, rpc.None) error { return n.backups.MakeBackup() }))
+		rpc.Handle(h, api.MakeBackup, rpc.Order(func(context.Context, rpc.None) error { return n.backups.Start() }))
 	}
 }
 
@@ -106,7 +108,7 @@ func (n *Life) registerMasters(h *rpc.Handlers) {
 
 func (n *Life) registerCluster(h *rpc.Handlers, verbs member.Verbs) {
 	rpc.Handle(h, api.ShowJoinString, func(context.Context, rpc.None) (api.JoinLine, error) {
-		line, err := joinString(verbs, n.cfg.Setup.JoinString)
+		line, err := verbs.JoinString(n.cfg.Setup.JoinString)
 		return api.JoinLine{JoinString: line}, err
 	})
 	rpc.Handle(h, api.DrainNode, rpc.Order(func(ctx context.Context, q api.ClusterRequest) error {
@@ -161,28 +163,12 @@ func (n *Life) masters() salttools.Cluster {
 
 // serveWebhook serves the calls of git servers until ctx ends.
 func (n *Life) serveWebhook(ctx context.Context) {
-	masters := n.masters()
 	webhook.Serve(ctx, webhook.Config{
 		Address: n.cfg.Settings.Webhook.Listen,
 		Secret:  n.cfg.Settings.WebhookSecret(),
 		NotOurs: api.ErrState,
 		Now:     n.cfg.Now,
 		Log:     n.cfg.Log,
-		Fetch: func(ctx context.Context, remote string) error {
-			list, err := masters.Git(ctx, true, remote)
-			if err == nil && len(list.Unasked) > 0 {
-				err = fmt.Errorf("not asked: %s", strings.Join(slices.Sorted(maps.Keys(list.Unasked)), ", "))
-			}
-			return err
-		},
+		Fetch:   n.masters().FetchAll,
 	})
-}
-
-// joinString returns the line with which another node joins. Another node may just have changed
-// the cluster's secret without this one having seen it.
-func joinString(verbs member.Verbs, line func() (string, error)) (string, error) {
-	if err := verbs.LookForSecret(); err != nil {
-		return "", fmt.Errorf("%w: %w", api.ErrState, err)
-	}
-	return line()
 }

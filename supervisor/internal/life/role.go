@@ -2,9 +2,6 @@ package life
 
 import (
 	"context"
-	"errors"
-	"os"
-	"path/filepath"
 
 	"saltern/internal/control"
 	"saltern/internal/rpc"
@@ -12,11 +9,8 @@ import (
 	"saltern/supervisor/internal/mastersvc"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/service"
-	"saltern/supervisor/layout"
-	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
-	"saltern/supervisor/storage"
 )
 
 // role says which services a node runs and which requests it serves.
@@ -75,18 +69,7 @@ func (server) newest(ctx context.Context, n *Life) control.Newest {
 	if n.volume == nil || n.cfg.Move != nil {
 		return control.Newest{Direct: true}
 	}
-
-	asOf, err := n.volume.Newest(ctx)
-	s := n.cfg.Settings
-	out := control.Newest{AsOf: asOf, Copy: s.MirrorDir(), Source: s.Storage.Path}
-	var unsteady *storage.Unsteady
-	switch {
-	case errors.As(err, &unsteady):
-		out.Except = unsteady.Error()
-	case err != nil:
-		out.Why = err.Error()
-	}
-	return out
+	return n.volume.NewestFiles(ctx, n.cfg.Settings)
 }
 
 // arbiter is the role of a node that decides between the copies of two others and runs no
@@ -94,7 +77,7 @@ func (server) newest(ctx context.Context, n *Life) control.Newest {
 type arbiter struct{}
 
 func (arbiter) services(n *Life) []service.Spec {
-	if err := noTools(n.cfg.Settings); err != nil {
+	if err := mastersvc.WriteNoMaster(n.cfg.Settings); err != nil {
 		n.cfg.Log.Warn("Salt's tools will not say that this node is the arbiter", "error", err)
 	}
 	return append(n.balancerSpecs(nil), n.noAPI())
@@ -117,36 +100,3 @@ func (arbiter) register(n *Life, h *rpc.Handlers) {
 }
 
 func (arbiter) newest(context.Context, *Life) control.Newest { return control.Newest{Direct: true} }
-
-// asArbiter gives the settings of a node that the table of nodes has as arbiter:
-// it runs no load balancer, and no other service for minions.
-func asArbiter(cfg Config) (Config, error) {
-	if !cfg.Settings.Peering.Enabled || !cfg.Settings.OnVolume() {
-		return cfg, nil
-	}
-
-	k, err := nodes.OpenKeeper(cfg.Settings.DataDir, "")
-	if err != nil {
-		return cfg, err
-	}
-
-	t := k.Table()
-	if n, ok := t.Find(cfg.Settings.Node); ok && n.IsArbiter() {
-		s := *cfg.Settings
-		s.Arbiter, s.LB.Enabled = true, false
-		cfg.Settings = &s
-	}
-
-	return cfg, nil
-}
-
-// noTools has Salt's tools say that there is no master here.
-func noTools(s *settings.Settings) error {
-	if err := os.MkdirAll(s.MasterConf(), 0o755); err != nil {
-		return err
-	}
-	text := "this node is the arbiter of cluster " + s.Cluster +
-		" and runs no salt-master; use Salt's tools on another node: applianced nodes lists them\n"
-	_, err := layout.WriteFile(filepath.Join(s.MasterConf(), control.NoMasterFile), []byte(text), 0o644)
-	return err
-}

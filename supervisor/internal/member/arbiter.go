@@ -12,8 +12,32 @@ import (
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
 	"saltern/supervisor/storage"
 )
+
+// AsArbiter returns the settings of a node that the table of nodes has as arbiter: it runs no load
+// balancer, and no other service for minions. It returns s itself for any other node.
+func AsArbiter(s *settings.Settings) (*settings.Settings, error) {
+	if !s.Peering.Enabled || !s.OnVolume() {
+		return s, nil
+	}
+
+	k, err := nodes.OpenKeeper(s.DataDir, "")
+	if err != nil {
+		return nil, err
+	}
+
+	t := k.Table()
+	if n, ok := t.Find(s.Node); !ok || !n.IsArbiter() {
+		return s, nil
+	}
+
+	arbiter := *s
+	arbiter.Arbiter = true
+	arbiter.LB.Enabled = false
+	return &arbiter, nil
+}
 
 // NoMaster is the refusal of the cluster's arbiter to do what needs a salt-master
 // of its own; it names the nodes that have one.

@@ -257,3 +257,32 @@ func TestLeftover(t *testing.T) {
 		t.Error("a table that names another directory was changed")
 	}
 }
+
+// TestAsArbiter: the table of nodes decides whether a node is the arbiter, not its own settings.
+func TestAsArbiter(t *testing.T) {
+	for _, self := range []string{"n1", "n3"} {
+		t.Run(self, func(t *testing.T) {
+			m, _ := withArbiter(t, self)
+			before := *m.env.Settings
+			before.Arbiter = false
+			before.LB.Enabled = true
+
+			after, err := AsArbiter(&before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := self == "n3"; after.Arbiter != want || after.LB.Enabled == want {
+				t.Errorf("arbiter %t, load balancer %t", after.Arbiter, after.LB.Enabled)
+			}
+			if before.Arbiter || !before.LB.Enabled {
+				t.Error("the settings given were changed")
+			}
+
+			alone := before
+			alone.Peering.Enabled = false
+			if after, err := AsArbiter(&alone); err != nil || after != &alone {
+				t.Errorf("a node that is alone: %+v %v", after, err)
+			}
+		})
+	}
+}

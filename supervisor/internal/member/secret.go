@@ -3,11 +3,13 @@ package member
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"time"
 
 	"saltern/internal/control"
+	"saltern/supervisor/api"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/setup"
 )
@@ -54,6 +56,15 @@ func (m Verbs) LookForSecret() error {
 		return errUnread
 	}
 	return nil
+}
+
+// JoinString returns the line with which another node joins, which line reads from this node's
+// files. It first takes the cluster's secret of this moment, which another node may just have changed.
+func (m Verbs) JoinString(line func() (string, error)) (string, error) {
+	if err := m.LookForSecret(); err != nil {
+		return "", fmt.Errorf("%w: %w", api.ErrState, err)
+	}
+	return line()
 }
 
 // keepSecrets brings this node's files in line with the record: first the secret,

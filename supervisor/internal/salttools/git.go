@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"saltern/internal/control"
 	"saltern/supervisor/api"
@@ -62,6 +65,16 @@ func (c Cluster) Git(ctx context.Context, fetch bool, remote string) (status.Git
 	}
 
 	return out, nil
+}
+
+// FetchAll fetches the git remotes of that URL or name at the masters of all nodes. The error names the
+// nodes that could not be asked.
+func (c Cluster) FetchAll(ctx context.Context, remote string) error {
+	list, err := c.Git(ctx, true, remote)
+	if err == nil && len(list.Unasked) > 0 {
+		err = fmt.Errorf("not asked: %s", strings.Join(slices.Sorted(maps.Keys(list.Unasked)), ", "))
+	}
+	return err
 }
 
 // firstOf is the value of a name, or else of any.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/control"
 	"saltern/internal/pause"
 	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/member"
@@ -126,6 +127,18 @@ func (v *Volume) StorageManager() *storage.Manager {
 		return nil
 	}
 	return v.Manager
+}
+
+// NewestFiles brings the files from which the master of a node with these settings serves up to date.
+func (v *Volume) NewestFiles(ctx context.Context, s *settings.Settings) control.Newest {
+	asOf, err := v.Newest(ctx)
+	newest := control.Newest{AsOf: asOf, Copy: s.MirrorDir(), Source: s.Storage.Path}
+	if unsteady, ok := errors.AsType[*storage.Unsteady](err); ok {
+		newest.Except = unsteady.Error()
+	} else if err != nil {
+		newest.Why = err.Error()
+	}
+	return newest
 }
 
 // MoveAgain is the pause after a move that failed; the node serves meanwhile.

@@ -1,0 +1,55 @@
+package member
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"saltern/internal/pause"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// Retirement stops the services of a node that was removed from its cluster.
+type Retirement struct {
+	Membership interface{ Removed() string }
+	Services   interface{ Restart(name string) error }
+	Setup      *setup.Machine // may be nil: this node was not set up here
+	Balancer   interface{ Info() service.Info }
+	Process    interface{ Stop() } // of the load balancer; may be nil: this node has none
+	Log        *slog.Logger
+}
+
+// Run waits until the node is removed, and stops its services then. It tells the set-up, so that
+// this holds after a restart.
+func (r Retirement) Run(ctx context.Context) {
+	for r.Membership.Removed() == "" {
+		if pause.About(ctx, time.Second) != nil {
+			return
+		}
+	}
+
+	r.Log.Error("this node was removed from the cluster; it serves no more")
+	if r.Setup != nil {
+		r.Setup.Remove()
+	}
+
+	// Each service then waits for ever, see [Membership.Belongs]. One that is not enabled is not there.
+	for _, name := range []string{status.MasterService, status.BalancerService, status.APIService} {
+		_ = r.Services.Restart(name)
+	}
+
+	if r.Process == nil {
+		return
+	}
+
+	// The process outlives a restart of its service. Once the service waits, nobody starts another one.
+	for r.Balancer.Info().State != service.Waiting {
+		if pause.For(ctx, 100*time.Millisecond) != nil {
+			return
+		}
+	}
+
+	r.Process.Stop()
+}

@@ -1,0 +1,125 @@
+// Package setupview is a node as its set-up sees it, and the set-up as the node's status shows it.
+package setupview
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/observe"
+	"saltern/supervisor/internal/vip"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+)
+
+// Member is the node's part in its cluster.
+type Member interface {
+	State() member.State
+}
+
+// View looks at one node. Its methods are safe for concurrent use.
+type View struct {
+	Settings *settings.Settings
+	Setup    *setup.Machine         // may be nil: this node was not set up here
+	Member   Member                 // may be nil: this node is alone
+	Document func() status.Document // returns the newest status of the node
+	Volume   func() *storage.State  // returns the state of the shared volume, nil without one
+}
+
+// Look returns the node as the set-up sees it.
+func (v View) Look() setup.NodeLook {
+	if v.Member == nil {
+		return setup.NodeLook{}
+	}
+
+	document := v.Document()
+	state := v.Member.State()
+	look := setup.NodeLook{
+		Running:        true,
+		Serving:        document.ServingSince != nil,
+		Table:          state.Table,
+		Addresses:      document.Front.Addresses,
+		Console:        document.Console,
+		Storage:        state.Waits == "",
+		StorageWaiting: state.Waits,
+		Finger:         state.Finger,
+	}
+
+	switch volume := v.Volume(); {
+	case look.Serving:
+	case v.Settings.Arbiter && volume != nil && volume.Waiting != "":
+		look.ServingWaiting = volume.Waiting
+	default:
+		look.ServingWaiting = servingWaits(document)
+	}
+
+	return look
+}
+
+// servingWaits returns what a node that does not serve yet waits for.
+func servingWaits(d status.Document) string {
+	for _, p := range d.Problems {
+		// A master that has just started is not a fault of the set-up.
+		if p.Code == status.MasterSilent && d.Time.Sub(p.Since) < time.Minute {
+			return "salt-master, which is starting, to answer"
+		}
+		if p.Severity == status.Fatal && p.Code != status.SetupStopped {
+			return status.Clip(fmt.Sprintf("%s to clear: %s (%s); next: %s", p.Code, p.Title, p.Cause, p.Next))
+		}
+	}
+
+	for _, s := range d.Services {
+		if s.State != "running" {
+			return status.Clip(s.Name + ": " + s.Message)
+		}
+	}
+
+	return "an answer through the front"
+}
+
+// Report adds to k the state of the set-up and what is wrong in it. It adds nothing when no set-up
+// is active.
+func (v View) Report(k *observe.Node) {
+	if v.Setup == nil || !v.Setup.Active() {
+		return
+	}
+
+	progress := v.Setup.Where()
+	if progress.Failure != nil {
+		k.Cluster = append(k.Cluster, observe.SetupFinding(progress))
+	}
+
+	k.Setup = progress.State
+	if v.Member != nil {
+		state := v.Member.State()
+		switch {
+		case state.Removed != "":
+			k.Setup = status.SetupRemoved
+			k.Cluster = append(k.Cluster, status.Finding{Code: status.NodeRemoved, Cause: state.Removed})
+		case progress.State == status.SetupReady && isLeaving(state.Self):
+			k.Setup = status.SetupDraining
+		}
+	}
+
+	if k.Setup != "" {
+		k.Step = observe.SetupStep(progress)
+	}
+}
+
+// isLeaving reports whether a node is being drained or taken out of its cluster.
+func isLeaving(n nodes.Node) bool { return n.State == nodes.Draining || n.State == nodes.Leaving }
+
+// AddressLost reports whether no interface has the address by which the nodes of the cluster know
+// this one.
+func (v View) AddressLost() (own string, lost bool) {
+	if v.Member == nil {
+		return "", false
+	}
+	own = v.Settings.Peering.Address
+	address, err := netip.ParseAddr(own)
+	return own, err == nil && !address.IsLoopback() && !vip.Held(address)
+}
