@@ -168,7 +168,7 @@ func (a *application) stepFailed(ctx context.Context, s Step, obs *Observation, 
 	kind := cli.KindOf(err)
 	if s.ID != a.failing {
 		a.failing = s.ID
-		a.failingSince = c.cfg.Now()
+		a.failingSince = c.cfg.Clock.Now()
 	}
 
 	if !c.retryStep(ctx, a.desired, s, kind, a.failingSince) {
@@ -210,7 +210,7 @@ func startsBricks(s Step, obs *Observation) bool {
 // again only once.
 func (c *Controller) retryStep(ctx context.Context, d Desired, s Step, kind cli.Kind, since time.Time) bool {
 	if kind.Retry() {
-		return c.cfg.Now().Sub(since) < c.cfg.RetryFor
+		return c.cfg.Clock.Now().Sub(since) < c.cfg.RetryFor
 	}
 	obs, err := c.Observe(ctx, d)
 	return err == nil && !slices.ContainsFunc(NewPlan(obs, d).Steps, func(x Step) bool { return x.ID == s.ID })
@@ -223,7 +223,7 @@ func stopped(s Step, err error) error {
 
 // pauseBetweenTries waits 1 to 3 s at random, so that two writers do not keep in step.
 func (c *Controller) pauseBetweenTries(ctx context.Context) error {
-	return c.cfg.Sleep(ctx, time.Second+time.Duration(c.cfg.Jitter()*float64(2*time.Second)))
+	return c.cfg.Clock.Sleep(ctx, time.Second+time.Duration(c.cfg.Clock.Jitter()*float64(2*time.Second)))
 }
 
 // nextFor says what an administrator can do about a failed step.

@@ -137,21 +137,23 @@ func (l *late) Run(ctx context.Context, argv []string) (command.Output, error) {
 	}, nil
 }
 
+// clearing is a machine that only notes which directories it is to clear.
+type clearing struct {
+	*rig
+	cleared []string
+}
+
+func (m *clearing) ClearBrick(_ context.Context, dir string) error {
+	m.cleared = append(m.cleared, dir)
+	return nil
+}
+
 // A directory that another node has made a copy in the meantime is not cleared.
 func TestMarkOfAnothersChangeStays(t *testing.T) {
 	r := form(t, 2)
-	var cleared []string
 	other := &late{Runner: r.pool.Runner("node2")}
-	c := glusterctl.New(glusterctl.Config{
-		Runner: other,
-		Alive:  func(cli.Process) bool { return true },
-		Dial:   func(_ context.Context, a string) error { return r.pool.Dial(a) },
-		Sleep:  func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
-		ClearBrick: func(_ context.Context, dir string) error {
-			cleared = append(cleared, dir)
-			return nil
-		},
-	})
+	machine := &clearing{rig: r}
+	c := glusterctl.New(glusterctl.Config{Runner: other, Machine: machine, Clock: r})
 
 	d := want("node2", "1", "2")
 	d.TwoCopies, d.Mount = true, ""
@@ -165,8 +167,8 @@ func TestMarkOfAnothersChangeStays(t *testing.T) {
 	}
 
 	wantBricks(t, r, "1", "2")
-	if !other.done || len(cleared) > 0 {
-		t.Errorf("refused once: %v, cleared %q", other.done, cleared)
+	if !other.done || len(machine.cleared) > 0 {
+		t.Errorf("refused once: %v, cleared %q", other.done, machine.cleared)
 	}
 }
 

@@ -2,11 +2,7 @@ package glusterctl
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"strings"
 
-	"saltern/glusterctl/cli"
 	"saltern/glusterctl/mount"
 )
 
@@ -22,7 +18,7 @@ func (c *Controller) Glance(ctx context.Context, d Desired, o *Observation, h mo
 
 	self := d.selfMember().Address
 	now := *o
-	now.At = c.cfg.Now()
+	now.At = c.cfg.Clock.Now()
 	now.Mount = &h
 	now.Reachable = map[string]bool{}
 	addresses := []string{self}
@@ -45,16 +41,10 @@ func (c *Controller) Glance(ctx context.Context, d Desired, o *Observation, h mo
 
 	uuid := o.selfUUID()
 	for _, p := range o.Processes {
-		if p.HostUUID == uuid && p.Online && p.PID > 0 && !c.cfg.Alive(p) {
+		if p.HostUUID == uuid && p.Online && p.PID > 0 && !c.cfg.Machine.Alive(p) {
 			return nil, false
 		}
 	}
 
 	return &now, true
-}
-
-// isAlive reports whether a brick or self-heal daemon of this machine still runs.
-func isAlive(p cli.Process) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID))
-	return err == nil && strings.HasPrefix(string(b), "glusterfs")
 }

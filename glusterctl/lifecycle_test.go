@@ -25,6 +25,7 @@ const point = "/srv/cluster"
 // own.
 type rig struct {
 	*glusterctl.Controller
+	glusterctl.ThisMachine
 	pool *fakegluster.Pool
 	node string
 	now  time.Time
@@ -32,6 +33,24 @@ type rig struct {
 	ran  atomic.Int64 // commands
 	dead int          // the process that does not run; 0: none
 }
+
+// Dial implements [glusterctl.Machine].
+func (r *rig) Dial(_ context.Context, address string) error { return r.pool.Dial(address) }
+
+// Alive implements [glusterctl.Machine].
+func (r *rig) Alive(p cli.Process) bool { return p.PID != r.dead }
+
+// Now implements [glusterctl.Clock].
+func (r *rig) Now() time.Time { return r.now }
+
+// Sleep implements [glusterctl.Clock].
+func (r *rig) Sleep(ctx context.Context, d time.Duration) error {
+	r.now = r.now.Add(d)
+	return ctx.Err()
+}
+
+// Jitter implements [glusterctl.Clock].
+func (r *rig) Jitter() float64 { return 0.5 }
 
 // counted counts the commands of a rig.
 type counted struct {
@@ -59,21 +78,15 @@ func newRig(pool *fakegluster.Pool, node string) *rig {
 	}
 
 	r.Controller = glusterctl.New(glusterctl.Config{
-		Runner:  counted{run, &r.ran},
-		Alive:   func(p cli.Process) bool { return p.PID != r.dead },
-		Dial:    func(_ context.Context, a string) error { return pool.Dial(a) },
-		Mounter: m,
-		Prober:  &mount.Prober{Mounter: m, Command: []string{"probe"}, Runner: run},
-		Tree:    func(nodes []string) layout.Tree { return layout.Cluster(0, 0, nodes...) },
-		Helper:  []string{"helper"},
-		Sleep: func(ctx context.Context, d time.Duration) error {
-			r.now = r.now.Add(d)
-			return ctx.Err()
-		},
-		Jitter:   func() float64 { return 0.5 },
+		Runner:   counted{run, &r.ran},
+		Machine:  r,
+		Clock:    r,
+		Mounter:  m,
+		Prober:   &mount.Prober{Mounter: m, Command: []string{"probe"}, Runner: run},
+		Tree:     func(nodes []string) layout.Tree { return layout.Cluster(0, 0, nodes...) },
+		Helper:   []string{"helper"},
 		RetryFor: 30 * time.Second,
 		HealFor:  30 * time.Second,
-		Now:      func() time.Time { return r.now },
 	})
 
 	return r

@@ -34,7 +34,7 @@ func (c *Controller) ObserveQuick(ctx context.Context, d Desired) (*Observation,
 }
 
 func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observation, error) {
-	o := &Observation{At: c.cfg.Now(), Reachable: map[string]bool{}}
+	o := &Observation{At: c.cfg.Clock.Now(), Reachable: map[string]bool{}}
 	if d.Mount != "" && c.cfg.Prober != nil {
 		h := c.cfg.Prober.Probe(ctx)
 		o.Mount = &h
@@ -105,7 +105,7 @@ func (c *Controller) probeAddresses(ctx context.Context, addresses []string, o *
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			err := c.cfg.Dial(ctx, a)
+			err := c.cfg.Machine.Dial(ctx, a)
 			mu.Lock()
 			o.Reachable[a] = err == nil
 			mu.Unlock()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"saltern/glusterctl/cli"
-	"saltern/glusterctl/disk"
 	"saltern/internal/command"
 )
 
@@ -32,7 +31,7 @@ func (c *Controller) runStep(ctx context.Context, d Desired, s Step, progress fu
 	case Probe:
 		// A probe of a silent address blocks for two minutes and leaves the list of peers
 		// unusable.
-		if err := c.cfg.Dial(ctx, s.Targets[1]); err != nil {
+		if err := c.cfg.Machine.Dial(ctx, s.Targets[1]); err != nil {
 			return fmt.Errorf("reach glusterd of %s: %w", s.Targets[0], waiting{err})
 		}
 		return c.client.Change(ctx, s.Command...)
@@ -80,7 +79,7 @@ func (c *Controller) pollUntil(
 	limit time.Duration,
 	done func() (bool, string),
 ) error {
-	start, last := c.cfg.Now(), ""
+	start, last := c.cfg.Clock.Now(), ""
 	for {
 		ok, text := done()
 		if ok {
@@ -92,21 +91,19 @@ func (c *Controller) pollUntil(
 			last = text
 		}
 
-		if c.cfg.Now().Sub(start) > limit {
+		if c.cfg.Clock.Now().Sub(start) > limit {
 			return fmt.Errorf("%w (%v): %s", errTakesLong, limit, text)
 		}
 
-		if err := c.cfg.Sleep(ctx, time.Second); err != nil {
+		if err := c.cfg.Clock.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
 }
 
 func (c *Controller) startDaemon(ctx context.Context, s Step, progress func(Event)) error {
-	if c.cfg.StartDaemon != nil {
-		if err := c.cfg.StartDaemon(ctx); err != nil {
-			return fmt.Errorf("start glusterd: %w", err)
-		}
+	if err := c.cfg.Machine.StartDaemon(ctx); err != nil {
+		return fmt.Errorf("start glusterd: %w", err)
 	}
 	// glusterd answers 2 to 17 s after its start, later without quorum.
 	return c.pollUntil(ctx, s, progress, time.Minute, func() (bool, string) {
@@ -148,7 +145,7 @@ func (c *Controller) peersSettled(ctx context.Context, d Desired, names []string
 // brick goes away, or at a split-brain.
 func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress func(Event)) error {
 	best := -1
-	since := c.cfg.Now()
+	since := c.cfg.Clock.Now()
 	last := ""
 	for i := 0; ; i++ {
 		if i%20 == 1 { // not at once: usually it heals without being asked
@@ -182,7 +179,7 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 			default:
 				text = fmt.Sprintf("%d entries are to be healed", h.Pending.N)
 				if best < 0 || h.Pending.N < best {
-					best, since = h.Pending.N, c.cfg.Now()
+					best, since = h.Pending.N, c.cfg.Clock.Now()
 				}
 			}
 		}
@@ -192,12 +189,12 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 			last = text
 		}
 
-		waited := c.cfg.Now().Sub(since)
+		waited := c.cfg.Clock.Now().Sub(since)
 		if best < 0 && waited > c.cfg.RetryFor || waited > c.cfg.HealFor {
 			return fmt.Errorf("%w (%v without progress): %s", errTakesLong, waited.Round(time.Second), text)
 		}
 
-		if err := c.cfg.Sleep(ctx, 1500*time.Millisecond); err != nil {
+		if err := c.cfg.Clock.Sleep(ctx, 1500*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -226,12 +223,7 @@ func (c *Controller) clearLeftover(ctx context.Context, d Desired, s Step) bool 
 		}
 	}
 
-	clear := c.cfg.ClearBrick
-	if clear == nil {
-		clear = func(_ context.Context, dir string) error { return disk.ClearBrick(dir) }
-	}
-
-	if err := clear(ctx, self.Brick); err != nil {
+	if err := c.cfg.Machine.ClearBrick(ctx, self.Brick); err != nil {
 		c.cfg.Log.Warn("brick directory cannot be used again", "path", self.Brick, "error", err)
 		return false
 	}

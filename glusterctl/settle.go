@@ -84,7 +84,7 @@ func (c *Controller) settleNames(ctx context.Context, d Desired, s Step, progres
 
 	progress(Event{s, "wait", "every name is looked up on all copies"})
 	// Clients get this long to start using the new copy.
-	if err := c.cfg.Sleep(ctx, 3*time.Second); err != nil {
+	if err := c.cfg.Clock.Sleep(ctx, 3*time.Second); err != nil {
 		return err
 	}
 

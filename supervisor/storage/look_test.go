@@ -14,6 +14,22 @@ import (
 	"saltern/test/fakegluster"
 )
 
+// poolMachine is a machine that reaches the members of a pool in memory.
+type poolMachine struct {
+	glusterctl.ThisMachine
+	pool *fakegluster.Pool
+}
+
+func (m poolMachine) Dial(_ context.Context, address string) error { return m.pool.Dial(address) }
+
+// clockOf is the system's clock at another time.
+type clockOf struct {
+	glusterctl.SystemClock
+	now func() time.Time
+}
+
+func (c clockOf) Now() time.Time { return c.now() }
+
 // noted remembers the gluster commands of a node.
 type noted struct {
 	command.Runner
@@ -93,9 +109,9 @@ func TestLeavingNodeTakesNoLock(t *testing.T) {
 		})
 
 		m.ctl = glusterctl.New(glusterctl.Config{
-			Runner: run,
-			Now:    m.cfg.Now,
-			Dial:   func(_ context.Context, a string) error { return pool.Dial(a) },
+			Runner:  run,
+			Clock:   clockOf{now: m.cfg.Now},
+			Machine: poolMachine{pool: pool},
 		})
 
 		m.SetTable(table(state))

@@ -164,15 +164,13 @@ func New(cfg Config) *Manager {
 	}.argument())
 
 	m.ctl = glusterctl.New(glusterctl.Config{
-		Log:         cfg.Log,
-		Mounter:     m.mounter,
-		Prober:      prober,
-		Helper:      cfg.Helper,
-		Dial:        m.dialMember,
-		ClearBrick:  m.clearBrick,
-		Tree:        func(nodes []string) layout.Tree { return layout.Cluster(cfg.UID, cfg.GID, nodes...) },
-		StartDaemon: m.startDaemon,
-		Lead:        m.mayChange,
+		Log:     cfg.Log,
+		Mounter: m.mounter,
+		Prober:  prober,
+		Helper:  cfg.Helper,
+		Machine: machine{m: m},
+		Tree:    func(nodes []string) layout.Tree { return layout.Cluster(cfg.UID, cfg.GID, nodes...) },
+		Lead:    m.mayChange,
 	})
 
 	return m
@@ -355,6 +353,21 @@ func (m *Manager) Forget(ctx context.Context) error {
 func (m *Manager) FreshBrick(others ...string) (string, error) {
 	return disk.FreshBrick(m.cfg.Bricks, m.cfg.Volume, others...)
 }
+
+// machine is this node's machine as the controller of the volume uses it.
+type machine struct {
+	glusterctl.ThisMachine
+	m *Manager
+}
+
+// Dial implements [glusterctl.Machine].
+func (h machine) Dial(ctx context.Context, address string) error { return h.m.dialMember(ctx, address) }
+
+// ClearBrick implements [glusterctl.Machine].
+func (h machine) ClearBrick(ctx context.Context, dir string) error { return h.m.clearBrick(ctx, dir) }
+
+// StartDaemon implements [glusterctl.Machine].
+func (h machine) StartDaemon(ctx context.Context) error { return h.m.startDaemon(ctx) }
 
 func (m *Manager) startDaemon(ctx context.Context) error {
 	d := m.Desired()
