@@ -14,6 +14,9 @@ import (
 	"saltern/tui/input"
 )
 
+// tightFrom is how many fields a page has at least that leaves out the empty lines between them.
+const tightFrom = 5
+
 // maxInput bounds the text of a field. SSH keys are the longest.
 const maxInput = 16 << 10
 
@@ -23,7 +26,6 @@ type formPage struct {
 	name   string
 	intro  string
 	facts  func(w *Wizard) []string // lines below the intro; may be nil
-	tight  func(w *Wizard) bool     // whether to leave out the empty lines between fields; may be nil
 	fields func(w *Wizard, f *fieldMaker) []huh.Field
 	// prepare fills in what is known before the page opens. It may be nil.
 	prepare func(w *Wizard)
@@ -32,8 +34,6 @@ type formPage struct {
 	done    func(w *Wizard) tea.Cmd // may be nil: the supervisor validates all answers
 	// places maps fields of other pages to the field here that shows their faults.
 	places map[string]string
-	// passes reports whether a later page deals with faults of a field.
-	passes func(w *Wizard, field string) bool
 	// unfinished reports whether the text is certainly incomplete: Enter may be the end of a line
 	// within it. It may be nil: Enter always ends the text.
 	unfinished func(w *Wizard) bool
@@ -156,7 +156,7 @@ func (p *formPage) buildForm(w *Wizard) tea.Cmd {
 	}
 
 	p.form = huh.NewForm(huh.NewGroup(fields...)).WithShowHelp(false).WithShowErrors(false).
-		WithTheme(plainTheme(p.tight != nil && p.tight(w))).WithKeyMap(formKeys())
+		WithTheme(plainTheme(len(fields) >= tightFrom)).WithKeyMap(formKeys())
 	p.resize(w)
 	cmds := []tea.Cmd{p.form.Init()}
 	for i, name := range p.own {
@@ -308,16 +308,23 @@ func (p *formPage) validated(w *Wizard, msg validated) tea.Cmd {
 func (p *formPage) showFaults(w *Wizard, faults []setup.Fault) tea.Cmd {
 	p.faults = map[string]string{}
 	for _, f := range faults {
-		if p.passes != nil && p.passes(w, f.Field) {
-			continue
+		if !w.asksLater(f.Field) {
+			p.markFault(f)
 		}
-		p.markFault(f)
 	}
 	if len(p.faults) == 0 {
 		return w.forward()
 	}
 	w.message = "Please correct what is marked with an exclamation mark."
 	return p.buildForm(w)
+}
+
+// asksLater reports whether a later page of the wizard shows the faults of field.
+func (w *Wizard) asksLater(field string) bool {
+	return slices.ContainsFunc(w.pages[w.at+1:], func(later page) bool {
+		form, ok := later.(*formPage)
+		return ok && form.places[field] != "" && form.applies(w)
+	})
 }
 
 // markFault records a fault at the first field that it belongs to. All faults of a field itself are

@@ -18,8 +18,6 @@ func forming(w *Wizard) bool { return w.draft.mode == string(setup.Form) }
 // its node unless another one is typed.
 func namesMachine(w *Wizard) bool { return w.facts.Appliance }
 
-func always(*Wizard) bool { return true }
-
 // wizardPages returns the pages of the wizard in their order.
 func wizardPages() []page {
 	return []page{
@@ -32,7 +30,7 @@ func wizardPages() []page {
 			intro: "How you log in later as admin: over SSH with a key, on the console with a password. SSH " +
 				"takes keys only. Where no key can be pasted, give a password: the console page adds keys " +
 				"later, from a web address, too."},
-		&formPage{name: "Cluster", fields: formFields, tight: namesMachine, when: forming},
+		&formPage{name: "Cluster", fields: formFields, when: forming},
 		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
 		&formPage{
 			name:       "Join string",
@@ -87,7 +85,6 @@ func storagePage(intro string, when func(w *Wizard) bool) page {
 		fields: storageFields,
 		when:   when,
 		places: map[string]string{"storage.kind": "data_disk"},
-		passes: func(w *Wizard, field string) bool { return field == "data_disk" && eraseNeeded(w) },
 		intro:  intro,
 	}
 }
@@ -106,7 +103,6 @@ func fixedPage() page {
 	return &formPage{
 		name:    "Fixed address",
 		fields:  staticFields,
-		tight:   always,
 		prepare: prefill,
 		when:    func(w *Wizard) bool { return w.facts.Managed && w.draft.method == methodStatic },
 	}
