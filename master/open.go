@@ -18,7 +18,6 @@ import (
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/internal/reactor"
 	"saltern/master/internal/wheel"
-	"saltern/master/jobs"
 	"saltern/master/pattern"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
@@ -36,15 +35,13 @@ func (m *Master) openLaunch() {
 
 	m.targets = &launch.Targets{Accepted: m.keys.Accepted, Nodegroups: c.Nodegroups, Cache: m.cache}
 	m.launch = launch.New(launch.Config{
-		Targets: m.targets,
-		Jobs:    m.jobs,
-		Bus:     m.bus,
-		Fire:    m.fire,
-		Problem: m.problems.Report,
-		Publish: func(ctx context.Context, load *value.Map, minions []string) error {
-			return m.publish(ctx, load, minions)
-		},
-		Spread:        m.cluster.Spread,
+		Targets:       m.targets,
+		Jobs:          m.jobs,
+		Bus:           m.bus,
+		Fire:          m.fire,
+		Problems:      m.problems,
+		Publish:       m.publish,
+		Peers:         m.cluster,
 		Running:       func(jid string) bool { return m.runs.At(jid) },
 		Limits:        launch.Limits{Fields: c.UserFields, Returners: c.UserReturners, ExtJobCache: c.ExtJobCache},
 		Quota:         c.UserJobQuota,
@@ -70,24 +67,15 @@ func (m *Master) openLaunch() {
 	}
 
 	m.batches = batch.NewManager(batch.Config{
-		Dir: c.CacheDir,
-		JobDir: func(jid string) (string, error) {
-			return jobs.Folder(filepath.Join(c.CacheDir, "jobs"), c.HashType, jid)
-		},
-		Publish: m.launch.StartSlice,
-		Returns: m.jobs.Returns,
-		Fire:    m.fire,
-		Now:     m.now,
-		Log:     m.log,
-		User: func(ctx context.Context, jid string) string {
-			load, err := m.jobs.Load(ctx, jid)
-			if err != nil {
-				return ""
-			}
-			return load.Str("user")
-		},
-		UserKey: userKey(c),
-		Adopted: local.BatchRecord(m.audit),
+		Dir:       c.CacheDir,
+		HashType:  c.HashType,
+		Jobs:      m.jobs,
+		Publisher: m.launch,
+		UserKey:   userKey(c),
+		Adopted:   local.BatchRecord(m.audit),
+		Fire:      m.fire,
+		Now:       m.now,
+		Log:       m.log,
 	})
 
 	m.batchEvents = m.bus.Subscribe("batches", 10000, m.batches.Wants)

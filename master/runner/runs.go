@@ -19,6 +19,15 @@ import (
 	"saltern/master/value"
 )
 
+// Sockets is the event sockets, to which other processes write their events.
+type Sockets interface {
+	// AwaitWriters waits until the events of ended processes are on the bus.
+	AwaitWriters(ctx context.Context) error
+}
+
+// IDs is the source of job ids.
+type IDs interface{ New() string }
+
 // RunsConfig of Runs.
 type RunsConfig struct {
 	Table *Table
@@ -31,14 +40,13 @@ type RunsConfig struct {
 	User   string // the master's account, the user of runs without a caller
 	Keep   bool   // store results in the job cache
 	// runner_returns is off: results of runners are not stored, those of wheel functions are
-	Forget bool
-	Fire   func(tag string, data *value.Map) // puts an event on the bus
-	// AwaitWriters waits until the events of ended processes are on the bus.
-	AwaitWriters func(ctx context.Context) error
+	Forget  bool
+	Fire    func(tag string, data *value.Map) // puts an event on the bus
+	Sockets Sockets
 	// Newest updates the files of this master before a function in Python reads them. It may be
 	// nil: they are always up to date.
 	Newest func(ctx context.Context)
-	NewJID func() string
+	IDs    IDs
 	Now    func() time.Time
 	Log    *slog.Logger
 }
@@ -62,7 +70,7 @@ func NewRuns(cfg RunsConfig) *Runs {
 // Call calls a runner for the master itself. It fires no events about the run, like the schedule of
 // Salt's own master (salt/utils/schedule.py handle_func).
 func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
-	job := pyrunner.Job{JID: r.NewJID(), User: r.User}
+	job := pyrunner.Job{JID: r.IDs.New(), User: r.User}
 	return r.callRunner(context.WithValue(ctx, orderKey{}, Order{JID: job.JID}), pyrunner.Call{
 		Fun:   fun,
 		Args:  args,
@@ -137,7 +145,7 @@ func (r *Runs) OfPython(ctx context.Context, python *pyrunner.Caller, c pyrunner
 	// A call waits at its end for the events that it has fired.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if err := r.AwaitWriters(ctx); err != nil {
+	if err := r.Sockets.AwaitWriters(ctx); err != nil {
 		r.Log.Warn("events of a function may come after that of its end", "fun", c.Fun, "jid", c.Job.JID, "error", err)
 	}
 	return ret, err
@@ -205,7 +213,7 @@ func (r *Runs) AnnounceFor(minion, fun string, args []any, named *value.Map) *Ru
 }
 
 func (r *Runs) announce(c pyrunner.Call, system string) *Run {
-	c.Job.JID = r.NewJID()
+	c.Job.JID = r.IDs.New()
 	c.Shown = redact.Of(c.Fun, c.Args, c.Named)
 	run := &Run{JID: c.Job.JID, Secret: secret(c.Fun, c.Named), runs: r, call: c}
 	run.Tag = event.Tag("run", run.JID)

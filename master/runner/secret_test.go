@@ -13,6 +13,11 @@ import (
 	"saltern/master/value"
 )
 
+// oneID is a source of job ids that knows one only.
+type oneID string
+
+func (id oneID) New() string { return string(id) }
+
 // TestSecretsOfRuns: of the secrets that a runner is called with, none is in the events of
 // its beginning and end, in the list of runs at work (jobs.master), in the job cache, or in
 // what logs are told; and the function gets them.
@@ -22,7 +27,7 @@ func TestSecretsOfRuns(t *testing.T) {
 	cache := lab(t)
 	table := New()
 	r := NewRuns(RunsConfig{
-		Table: table, Env: &Env{Jobs: cache}, ID: "m1", Keep: true, NewJID: func() string { return "20260101000000000000" }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Table: table, Env: &Env{Jobs: cache}, ID: "m1", Keep: true, IDs: oneID("20260101000000000000"), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Fire: func(_ string, data *value.Map) { told = append(told, data) },
 	})
 
@@ -82,7 +87,7 @@ func TestRunnerReturns(t *testing.T) {
 				ID:     "m1",
 				Keep:   true,
 				Forget: !keeps,
-				NewJID: func() string { return "20260101000000000000" },
+				IDs:    oneID("20260101000000000000"),
 				Now:    time.Now,
 				Log:    slog.New(slog.DiscardHandler),
 				Fire:   func(string, *value.Map) { fired++ },

@@ -11,6 +11,7 @@ import (
 
 	"saltern/internal/durable"
 	"saltern/master/internal/datafile"
+	"saltern/master/jobs"
 	"saltern/master/value"
 )
 
@@ -28,10 +29,15 @@ var stateBound = datafile.Bound{Bytes: maxFile}
 // errNotOurs means that anybody may have written the state of a batch.
 var errNotOurs = errors.New("it is not the master's or root's, or others can write it")
 
+// jobDir returns the folder of a job.
+func (m *Manager) jobDir(jid string) (string, error) {
+	return jobs.Folder(filepath.Join(m.cfg.Dir, "jobs"), m.cfg.HashType, jid)
+}
+
 // readState returns the state of a batch. The owner of the file proves it: the master's account or
 // root.
 func (m *Manager) readState(jid string) (*value.Map, error) {
-	dir, err := m.cfg.JobDir(jid)
+	dir, err := m.jobDir(jid)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +73,7 @@ func onlyOursWrite(info fs.FileInfo) bool {
 }
 
 func (m *Manager) writeState(jid string, kept *value.Map) error {
-	dir, err := m.cfg.JobDir(jid)
+	dir, err := m.jobDir(jid)
 	if err != nil {
 		return err
 	}

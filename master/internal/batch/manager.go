@@ -26,17 +26,26 @@ const (
 	maxWaiting = 10_000
 )
 
+// Publisher publishes the parts of a batch.
+type Publisher interface {
+	// StartSlice publishes a load of the form {fun, arg, tgt, tgt_type, ret, jid, user}.
+	StartSlice(ctx context.Context, load *value.Map) error
+}
+
+// Jobs is the job cache.
+type Jobs interface {
+	// Load returns the load of a job. Its user is the one under whom the master took the first part.
+	Load(ctx context.Context, jid string) (*value.Map, error)
+	// Returns returns the returns of a job so far, by minion.
+	Returns(ctx context.Context, jid string) (*value.Map, error)
+}
+
 // Config configures a Manager. All fields are required.
 type Config struct {
-	Dir    string                           // cachedir
-	JobDir func(jid string) (string, error) // the folder of a job below it
-	// Publish publishes a load of the form {fun, arg, tgt, tgt_type, ret, jid, user}.
-	Publish func(ctx context.Context, load *value.Map) error
-	// Returns returns the returns of a job so far, by minion.
-	Returns func(ctx context.Context, jid string) (*value.Map, error)
-	// User returns the user under whom the master took the first part of a job, or "" for an
-	// unknown job.
-	User func(ctx context.Context, jid string) string
+	Dir       string // cachedir
+	HashType  string // hash_type, which decides about the folder of a job below Dir
+	Jobs      Jobs
+	Publisher Publisher
 	// UserKey reads the key of the master's user. An event with it proves its state.
 	UserKey func() (string, error)
 	// Adopted is called once for a batch that this master drives from now on, or when its turn
@@ -247,8 +256,8 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, again bool) {
 		return
 	}
 
-	if user := m.cfg.User(ctx, jid); user != "" {
-		kept.Set("user", user)
+	if load, err := m.cfg.Jobs.Load(ctx, jid); err == nil && load.Str("user") != "" {
+		kept.Set("user", load.Str("user"))
 	}
 
 	b := &driven{s, kept}
@@ -305,7 +314,7 @@ func (m *Manager) queueBatch(jid string) bool {
 // reconcile takes returns whose events did not come here: from minions that were faster than the
 // tool, or while no master ran.
 func (m *Manager) reconcile(ctx context.Context, jid string, b *driven) {
-	rets, err := m.cfg.Returns(ctx, jid)
+	rets, err := m.cfg.Jobs.Returns(ctx, jid)
 	if err != nil {
 		m.cfg.Log.Warn("the returns of a batch cannot be read", "jid", jid, "error", err)
 		return
@@ -367,7 +376,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	}
 
 	if len(next) > 0 {
-		if err := m.cfg.Publish(ctx, b.nextLoad(jid, next)); err != nil {
+		if err := m.cfg.Publisher.StartSlice(ctx, b.nextLoad(jid, next)); err != nil {
 			m.cfg.Log.Error("a batch cannot be published to its next minions", "jid", jid, "minions", next,
 				"error", err)
 		}

@@ -44,26 +44,44 @@ func newWorld(t *testing.T) *world {
 // again is a manager that starts where another one died.
 func (w *world) again() {
 	w.m = NewManager(Config{
-		Dir:    w.dir,
-		JobDir: func(jid string) (string, error) { return filepath.Join(w.dir, "jobs", jid), nil },
-		Publish: func(_ context.Context, l *value.Map) error {
-			w.published = append(w.published, strings.Join(l.Texts("tgt"), ","))
-			if l.Str("jid") != jid || l.Str("tgt_type") != "list" || l.Str("fun") != "test.arg" ||
-				l.Str("user") != "ann" || len(l.List("arg")) != 2 {
-				w.t.Errorf("published %v", l)
-			}
-			return w.refuse
-		},
-		Returns: func(context.Context, string) (*value.Map, error) { return w.returns, nil },
-		User:    func(context.Context, string) string { return "ann" },
-		UserKey: func() (string, error) { return userKey, nil },
-		Adopted: func(_ string, kept *value.Map) { w.adopted += kept.Str("user") },
+		Dir:       w.dir,
+		Jobs:      w,
+		Publisher: w,
+		UserKey:   func() (string, error) { return userKey, nil },
+		Adopted:   func(_ string, kept *value.Map) { w.adopted += kept.Str("user") },
 		Fire: func(tag string, data *value.Map) {
 			w.fired = append(w.fired, strings.TrimPrefix(tag, "salt/batch/"+jid+"/"))
 		},
 		Now: func() time.Time { return w.now },
 		Log: slog.New(slog.DiscardHandler),
 	})
+}
+
+// StartSlice implements [Publisher].
+func (w *world) StartSlice(_ context.Context, l *value.Map) error {
+	w.published = append(w.published, strings.Join(l.Texts("tgt"), ","))
+	if l.Str("jid") != jid || l.Str("tgt_type") != "list" || l.Str("fun") != "test.arg" ||
+		l.Str("user") != "ann" || len(l.List("arg")) != 2 {
+		w.t.Errorf("published %v", l)
+	}
+	return w.refuse
+}
+
+// Load implements [Jobs].
+func (w *world) Load(context.Context, string) (*value.Map, error) {
+	return value.NewMap("user", "ann"), nil
+}
+
+// Returns implements [Jobs].
+func (w *world) Returns(context.Context, string) (*value.Map, error) { return w.returns, nil }
+
+// jobDir returns the folder of the job.
+func (w *world) jobDir() string {
+	dir, err := w.m.jobDir(jid)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return dir
 }
 
 // handOver does what `salt -b 2 --async` does.
@@ -207,7 +225,7 @@ func TestManagerGoesOn(t *testing.T) {
 	}
 
 	// A list that names what is gone.
-	if err := os.RemoveAll(filepath.Join(w.dir, "jobs", jid)); err != nil {
+	if err := os.RemoveAll(w.jobDir()); err != nil {
 		t.Fatal(err)
 	}
 
@@ -274,7 +292,7 @@ func TestManagerHalts(t *testing.T) {
 	t.Run("a disk that takes nothing", func(t *testing.T) {
 		w := newWorld(t)
 		w.handOver()
-		w.m.cfg.JobDir = func(string) (string, error) { return "", errors.New("no disk") }
+		w.m.cfg.HashType = "none that is known"
 		w.ret("a", 0)
 		w.want("", "halted")
 	})
@@ -367,7 +385,7 @@ func TestManagerIgnores(t *testing.T) {
 	w.event("salt/batch/20261123000000000009/new", value.NewMap())
 	w.event("salt/batch/../../etc/new", value.NewMap())
 	w.event("salt/batch/"+jid+"/progress", value.NewMap("state", value.NewMap("driver", "master")))
-	if err := os.WriteFile(filepath.Join(w.dir, "jobs", jid, stateFile), []byte{0xc1}, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(w.jobDir(), stateFile), []byte{0xc1}, 0o600); err != nil {
 		t.Fatal(err)
 	}
 

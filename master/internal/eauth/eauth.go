@@ -40,6 +40,18 @@ type Verdict struct {
 // it.
 type Backend func(ctx context.Context, user, password string) (Verdict, error)
 
+// Lists reads lists of permissions.
+type Lists interface {
+	// Permissions collects what a user and his groups are granted in the section of a system.
+	Permissions(section *value.Map, user string, groups []string) []any
+	// Grants reports whether permissions permit anything. A user without any is refused as if his
+	// password were wrong.
+	Grants(permissions []any) bool
+	// Rights returns which rights permissions give besides functions, as words for the programs of
+	// this project, see [RightsField].
+	Rights(permissions []any) []string
+}
+
 // Config of an Authenticator.
 type Config struct {
 	// External is external_auth: system → user or group% → permissions.
@@ -58,15 +70,7 @@ type Config struct {
 	PublisherACL  *value.Map
 	SudoACL       bool
 	User, Running string
-	// Permissions collects what user and groups are granted in the section
-	// of a system (acl.FillAuthList).
-	Permissions func(section *value.Map, user string, groups []string) []any
-	// Grants reports whether permissions permit anything (acl.Grants). A user without any is
-	// refused as if his password were wrong. It may be nil: everybody is let in.
-	Grants func(permissions []any) bool
-	// Rights returns which rights permissions give besides functions, as words for the programs of
-	// this project, see [RightsField]. It may be nil: tokens say none.
-	Rights func(permissions []any) []string
+	Lists         Lists
 	// Expand changes the collected permissions, by name of the system.
 	Expand map[string]func(ctx context.Context, grants []any) []any
 	// UserKeys are the contents of the key files by system user.
@@ -239,12 +243,10 @@ func (a *Authenticator) grantOf(section *value.Map, name string, groups []string
 	if said != nil {
 		return grant{permissions: said, said: true}
 	}
-	return grant{permissions: a.cfg.Permissions(section, name, groups)}
+	return grant{permissions: a.cfg.Lists.Permissions(section, name, groups)}
 }
 
-func (a *Authenticator) grants(g grant) bool {
-	return a.cfg.Grants == nil || a.cfg.Grants(g.permissions)
-}
+func (a *Authenticator) grants(g grant) bool { return a.cfg.Lists.Grants(g.permissions) }
 
 // expanded returns the permissions of a grant, expanded. Salt expands them for passwords only, so
 // that ldap() targets never count with a token.
@@ -456,9 +458,7 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 // describe returns a token as clients see it.
 func (a *Authenticator) describe(t Token, g grant) *value.Map {
 	m := t.Map()
-	if a.cfg.Rights != nil {
-		m.Set(RightsField, value.List(a.cfg.Rights(g.permissions)))
-	}
+	m.Set(RightsField, value.List(a.cfg.Lists.Rights(g.permissions)))
 	return m
 }
 

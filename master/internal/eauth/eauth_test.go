@@ -13,6 +13,21 @@ import (
 	"saltern/master/value"
 )
 
+// names is lists that grant what stands at a user's name, and let everybody in.
+type names struct{}
+
+func (names) Permissions(s *value.Map, user string, _ []string) []any { return s.List(user) }
+func (names) Grants([]any) bool                                       { return true }
+func (names) Rights([]any) []string                                   { return nil }
+
+// grantsAll is lists that grant the same to everybody.
+type grantsAll struct {
+	names
+	permissions *[]any
+}
+
+func (l grantsAll) Permissions(*value.Map, string, []string) []any { return *l.permissions }
+
 func newTest(t *testing.T, now *time.Time) *Authenticator {
 	t.Helper()
 	tokens, err := OpenTokens(filepath.Join(t.TempDir(), "tokens"), "n1")
@@ -26,14 +41,12 @@ func newTest(t *testing.T, now *time.Time) *Authenticator {
 		PublisherACL: value.NewMap("bob", []any{"test.ping"}, "op.*", []any{"cmd.run"}),
 		SudoACL:      true,
 		User:         "root",
-		Permissions: func(s *value.Map, user string, _ []string) []any {
-			return s.List(user)
-		},
-		UserKeys:    map[string]string{"root": "rootkey", "bob": "bobkey", "ops1": "opskey", "mallory": "malkey"},
-		Tokens:      tokens,
-		TokenExpire: time.Hour,
-		Log:         slog.New(slog.DiscardHandler),
-		Now:         func() time.Time { return *now },
+		Lists:        names{},
+		UserKeys:     map[string]string{"root": "rootkey", "bob": "bobkey", "ops1": "opskey", "mallory": "malkey"},
+		Tokens:       tokens,
+		TokenExpire:  time.Hour,
+		Log:          slog.New(slog.DiscardHandler),
+		Now:          func() time.Time { return *now },
 	})
 }
 

@@ -82,10 +82,10 @@ func TestPermissionsInTokens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(1_700_000_000, 0)
 			a := newTest(t, &now)
-			grant := "old"
+			grant := []any{"old"}
 			a.cfg.KeepACL, a.cfg.Module = tt.keep, tt.module
 			a.cfg.External.Set(loginurl.System, value.NewMap())
-			a.cfg.Permissions = func(*value.Map, string, []string) []any { return []any{grant} }
+			a.cfg.Lists = grantsAll{permissions: &grant}
 			a.cfg.Backends[loginurl.System] = func(context.Context, string, string) (Verdict, error) {
 				return Verdict{OK: true, Permissions: []any{"said"}}, nil
 			}
@@ -117,7 +117,7 @@ func TestPermissionsInTokens(t *testing.T) {
 				t.Errorf("with a token %s", got)
 			}
 
-			grant = "new"
+			grant = []any{"new"}
 			if got := may("token", token.Str("token")); got != tt.later {
 				t.Errorf("with a token, later %s", got)
 			}
@@ -148,14 +148,15 @@ func TestEmptyPermissionsInToken(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a := newTest(t, &now)
 	a.cfg.KeepACL = true
-	a.cfg.Permissions = func(*value.Map, string, []string) []any { return nil }
+	var grant []any
+	a.cfg.Lists = grantsAll{permissions: &grant}
 	made, err := a.MakeToken(t.Context(), value.NewMap("eauth", "auto", "username", "ann", "password", "x"),
 		netip.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	a.cfg.Permissions = func(*value.Map, string, []string) []any { return []any{"new"} }
+	grant = []any{"new"}
 	c, err := a.Check(t.Context(), value.NewMap(), value.NewMap("token", made.(*value.Map).Str("token")), netip.Addr{})
 	if err != nil || c.Permissions == nil || len(c.Permissions) != 0 {
 		t.Errorf("%v, %v", c.Permissions, err)

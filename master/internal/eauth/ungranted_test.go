@@ -12,6 +12,22 @@ import (
 	"saltern/master/value"
 )
 
+// aclLists is the lists of package acl.
+type aclLists struct{}
+
+func (aclLists) Permissions(s *value.Map, user string, groups []string) []any {
+	return acl.FillAuthList(s, user, groups, false)
+}
+
+func (aclLists) Grants(permissions []any) bool { return acl.Grants(permissions) }
+
+func (aclLists) Rights(permissions []any) []string {
+	if acl.MayReadEvents(permissions) {
+		return []string{"events"}
+	}
+	return nil
+}
+
 // ungranted is an Authenticator of one system, whose right password is "right" and which
 // says said of what somebody may do.
 func ungranted(t *testing.T, said []any) *Authenticator {
@@ -20,10 +36,7 @@ func ungranted(t *testing.T, said []any) *Authenticator {
 	a := guesser(t, &now, nil)
 	a.cfg.Now = time.Now
 	a.slowestCheck = time.Second
-	a.cfg.Grants = acl.Grants
-	a.cfg.Permissions = func(s *value.Map, user string, groups []string) []any {
-		return acl.FillAuthList(s, user, groups, false)
-	}
+	a.cfg.Lists = aclLists{}
 	a.cfg.External = value.NewMap("dir",
 		value.NewMap("ann", []any{"test.ping"}, "empty", []any{}, "odd",
 			[]any{nil, value.NewMap(), value.NewMap("web*", []any{})}, "ops%", []any{"@runner"}))
@@ -156,13 +169,6 @@ func TestGrantAfterRefusals(t *testing.T) {
 func TestTokenWithoutGrant(t *testing.T) {
 	a := ungranted(t, nil)
 	a.slowestCheck = 0
-	a.cfg.Rights = func(permissions []any) []string {
-		if acl.MayReadEvents(permissions) {
-			return []string{"events"}
-		}
-		return nil
-	}
-
 	made, err := a.MakeToken(t.Context(),
 		value.NewMap("eauth", "dir", "username", "ann", "password", "right"), netip.Addr{})
 	if err != nil {

@@ -40,13 +40,18 @@ func launcherOn(t *testing.T, folder string) *Launcher {
 		Jobs:      cache,
 		Fire:      func(string, *value.Map) {},
 		Publish:   func(context.Context, *value.Map, []string) error { return nil },
-		Problem:   func(control.Fault, error) {},
+		Problems:  untold{},
 		QuotaFile: filepath.Join(t.TempDir(), "quotas.json"),
 		Now:       time.Now,
 		Log:       log,
 		Quiet:     log,
 	})
 }
+
+// untold is problems that nobody is told of.
+type untold struct{}
+
+func (untold) Report(control.Fault, error) {}
 
 const aJID = "20261123011500123456"
 

@@ -19,6 +19,26 @@ import (
 	"saltern/master/value"
 )
 
+// Peers is the other masters.
+type Peers interface {
+	// Spread prepares for the event that publishes a job. wait returns when the connected masters
+	// have the job, or after a moment; done must be called in the end.
+	Spread(jid string) (wait func(context.Context), done func())
+}
+
+// noPeers is the other masters of a master that is alone.
+type noPeers struct{}
+
+func (noPeers) Spread(string) (wait func(context.Context), done func()) {
+	return func(context.Context) {}, func() {}
+}
+
+// Problems lists the lasting faults of the master.
+type Problems interface {
+	// Report reports a fault. A nil err ends it.
+	Report(what control.Fault, err error)
+}
+
 // Config of a Launcher.
 type Config struct {
 	Targets *Targets
@@ -36,13 +56,9 @@ type Config struct {
 	QuotaFile string
 	Now       func() time.Time
 	// Publish sends a load to its minions.
-	Publish func(ctx context.Context, load *value.Map, minions []string) error
-	// Spread prepares for the event that publishes a job. wait returns when the connected masters
-	// have the job, or after a moment; done must be called in the end. It may be nil: there are no
-	// other masters.
-	Spread func(jid string) (wait func(context.Context), done func())
-	// Problem reports a lasting fault; nil ends it.
-	Problem func(what control.Fault, err error)
+	Publish  func(ctx context.Context, load *value.Map, minions []string) error
+	Peers    Peers // may be nil: there are no other masters
+	Problems Problems
 	// User is the master's account, in whose name its own jobs run.
 	User         string
 	MasterID     any  // option master_id
@@ -71,8 +87,8 @@ func New(cfg Config) *Launcher {
 		cfg.Running = func(string) bool { return false }
 	}
 
-	if cfg.Spread == nil {
-		cfg.Spread = func(string) (func(context.Context), func()) { return func(context.Context) {}, func() {} }
+	if cfg.Peers == nil {
+		cfg.Peers = noPeers{}
 	}
 
 	l := &Launcher{
@@ -228,13 +244,13 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	l.cfg.Fire(event.Tag("job", j.JID, "new"), started)
 	wait, err := l.cfg.Jobs.Stage(ctx, j.JID, kept, j.Minions)
 	if err != nil {
-		l.cfg.Problem(control.JobCacheFault, err)
+		l.cfg.Problems.Report(control.JobCacheFault, err)
 		return fmt.Errorf("keep job %s: %w", j.JID, err)
 	}
 
 	leave() // from here on the job can be found
 
-	spread, done := l.cfg.Spread(j.JID)
+	spread, done := l.cfg.Peers.Spread(j.JID)
 	defer done()
 	pub := l.Publication(j)
 	l.cfg.Fire(event.Tag("job", j.JID, "publish"), pub)
@@ -247,11 +263,11 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	}
 
 	if err := wait(ctx); err != nil {
-		l.cfg.Problem(control.JobCacheFault, err)
+		l.cfg.Problems.Report(control.JobCacheFault, err)
 		return fmt.Errorf("keep job %s: %w", j.JID, err)
 	}
 
-	l.cfg.Problem(control.JobCacheFault, nil)
+	l.cfg.Problems.Report(control.JobCacheFault, nil)
 	spread(ctx) // the minions here have it
 	return nil
 }
@@ -285,7 +301,7 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 	if asked == "" || nocache {
 		if j.JID, err = l.cfg.Jobs.Prep(ctx, asked, nocache); err != nil {
 			leave()
-			l.cfg.Problem(control.JobCacheFault, err)
+			l.cfg.Problems.Report(control.JobCacheFault, err)
 			return nil, fmt.Errorf("start a job: %w", err)
 		}
 	}

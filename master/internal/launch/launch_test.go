@@ -63,6 +63,15 @@ func (s *steps) Stage(_ context.Context, _ string, load *value.Map, _ []string) 
 
 func (s *steps) Load(_ context.Context, jid string) (*value.Map, error) { return s.old[jid], nil }
 
+// Spread implements [Peers].
+func (s *steps) Spread(string) (wait func(context.Context), done func()) {
+	_ = s.step("spread")
+	return func(context.Context) { _ = s.step("peers have it") }, func() { _ = s.step("spread is done") }
+}
+
+// Report implements [Problems].
+func (s *steps) Report(_ control.Fault, err error) { s.problem = err }
+
 // withSteps returns a launcher for three minions, and what it does.
 func withSteps(t *testing.T, change func(*Config)) (*Launcher, *steps) {
 	t.Helper()
@@ -90,11 +99,8 @@ func withSteps(t *testing.T, change func(*Config)) (*Launcher, *steps) {
 			s.mu.Unlock()
 			return s.step("publish")
 		},
-		Spread: func(string) (func(context.Context), func()) {
-			_ = s.step("spread")
-			return func(context.Context) { _ = s.step("peers have it") }, func() { _ = s.step("spread is done") }
-		},
-		Problem:       func(_ control.Fault, err error) { s.problem = err },
+		Peers:         s,
+		Problems:      s,
 		User:          "salt",
 		Timeout:       5 * time.Second,
 		GatherTimeout: 2 * time.Second,

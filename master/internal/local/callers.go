@@ -70,22 +70,18 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 	})
 
 	return Callers{Tokens: tokens, Lockout: lockout, python: systems.python, Auth: eauth.New(eauth.Config{
-		External:     c.ExternalAuth,
-		Backends:     systems.backends,
-		Expand:       systems.expand,
-		Lockout:      lockout,
-		Other:        systems.python.Login,
-		Module:       systems.module(c),
-		KeepACL:      c.KeepACLInToken,
-		PublisherACL: c.PublisherACL,
-		SudoACL:      c.SudoACL,
-		User:         c.User,
-		Running:      CurrentUser(),
-		Permissions: func(s *value.Map, user string, groups []string) []any {
-			return acl.FillAuthList(s, user, groups, c.PermissiveACL)
-		},
-		Grants:         acl.Grants,
-		Rights:         c.Rights,
+		External:       c.ExternalAuth,
+		Backends:       systems.backends,
+		Expand:         systems.expand,
+		Lockout:        lockout,
+		Other:          systems.python.Login,
+		Module:         systems.module(c),
+		KeepACL:        c.KeepACLInToken,
+		PublisherACL:   c.PublisherACL,
+		SudoACL:        c.SudoACL,
+		User:           c.User,
+		Running:        CurrentUser(),
+		Lists:          accessLists{c},
 		UserKeys:       known,
 		Tokens:         tokens,
 		TokenExpire:    c.TokenExpire,
@@ -95,6 +91,16 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		FailDelay:      time.Second,
 	})}, nil
 }
+
+// accessLists reads lists of permissions as the options want it. It implements [eauth.Lists].
+type accessLists struct{ options *conf.Master }
+
+func (l accessLists) Permissions(section *value.Map, user string, groups []string) []any {
+	return acl.FillAuthList(section, user, groups, l.options.PermissiveACL)
+}
+
+func (l accessLists) Grants(permissions []any) bool     { return acl.Grants(permissions) }
+func (l accessLists) Rights(permissions []any) []string { return l.options.Rights(permissions) }
 
 // loginSystems are the external systems that check log-ins.
 type loginSystems struct {

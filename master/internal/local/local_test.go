@@ -33,6 +33,11 @@ import (
 	"saltern/test/check"
 )
 
+// untold is problems that nobody is told of.
+type untold struct{}
+
+func (untold) Report(control.Fault, error) {}
+
 // desk is what answers the tools of a host: its callers, job cache, keys and audit log are real,
 // its minions and its event bus are not there.
 type desk struct {
@@ -110,7 +115,7 @@ func (d *desk) config(log *slog.Logger) Config {
 			d.published = append(d.published, load)
 			return nil
 		},
-		Problem:   func(control.Fault, error) {},
+		Problems:  untold{},
 		User:      CurrentUser(),
 		QuotaFile: filepath.Join(d.dir, "quotas"),
 		Now:       time.Now,
@@ -121,15 +126,15 @@ func (d *desk) config(log *slog.Logger) Config {
 	table := runner.New()
 	AddTokenRunners(table, d.callers, d.audit, time.Now)
 	runs := runner.NewRuns(runner.RunsConfig{
-		Table:  table,
-		Env:    &runner.Env{Jobs: d.jobs, Log: log},
-		ID:     "m1",
-		User:   CurrentUser(),
-		Keep:   true,
-		Fire:   d.fire,
-		NewJID: jobs.NewIDs(time.Now).New,
-		Now:    time.Now,
-		Log:    log,
+		Table: table,
+		Env:   &runner.Env{Jobs: d.jobs, Log: log},
+		ID:    "m1",
+		User:  CurrentUser(),
+		Keep:  true,
+		Fire:  d.fire,
+		IDs:   jobs.NewIDs(time.Now),
+		Now:   time.Now,
+		Log:   log,
 	})
 
 	pool := background.New(4)

@@ -13,6 +13,7 @@ import (
 
 	"saltern/master/conf"
 	"saltern/master/internal/request"
+	"saltern/master/jobs"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
@@ -21,7 +22,6 @@ import (
 type runnerCrowd struct {
 	*Service
 	begun, running, most atomic.Int64
-	jids                 atomic.Int64
 }
 
 func newRunnerCrowd() *runnerCrowd {
@@ -48,12 +48,12 @@ func newRunnerCrowd() *runnerCrowd {
 	c.Service = New(Config{
 		Options: options,
 		Runs: runner.NewRuns(runner.RunsConfig{
-			Table:  table,
-			Env:    &runner.Env{},
-			Fire:   func(string, *value.Map) {},
-			NewJID: func() string { return fmt.Sprintf("2026112800000%07d", c.jids.Add(1)) },
-			Now:    time.Now,
-			Log:    log,
+			Table: table,
+			Env:   &runner.Env{},
+			Fire:  func(string, *value.Map) {},
+			IDs:   jobs.NewIDs(time.Now),
+			Now:   time.Now,
+			Log:   log,
 		}),
 		Now:   time.Now,
 		Log:   log,

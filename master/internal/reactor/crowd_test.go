@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/jobs"
 	"saltern/master/runner"
 	"saltern/master/value"
 	"saltern/test/await"
@@ -53,14 +53,13 @@ func newReacting(t *testing.T, depth, threads int) *reacting {
 	})
 
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
-	var jids atomic.Int64
 	runs := runner.NewRuns(runner.RunsConfig{
-		Table:  table,
-		Env:    &runner.Env{},
-		Fire:   func(string, *value.Map) {},
-		NewJID: func() string { return fmt.Sprintf("2026112800000%07d", jids.Add(1)) },
-		Now:    time.Now,
-		Log:    log,
+		Table: table,
+		Env:   &runner.Env{},
+		Fire:  func(string, *value.Map) {},
+		IDs:   jobs.NewIDs(time.Now),
+		Now:   time.Now,
+		Log:   log,
 	})
 
 	r.Engine = NewEngine(Config{

@@ -33,7 +33,7 @@ type Run struct {
 
 // Prepare gives a call its job id.
 func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value.Map) *Run {
-	jid := s.Runs.NewJID()
+	jid := s.Runs.IDs.New()
 	return &Run{
 		JID:     jid,
 		Tag:     event.Tag("wheel", jid),
