@@ -11,7 +11,8 @@ import (
 // Listeners are level-triggered, so the next turn accepts the rest.
 const acceptTurn = 64
 
-// reservedFDs are left out of the budget: for listeners, logs, the admin socket, checks and pipes.
+// reservedFDs is the number of descriptors that sessions may not use: they are for listeners, logs, the
+// admin socket, checks and pipes.
 const reservedFDs = 64 + 2*pipesMax
 
 // listener is a listening socket, watched by the first loop.

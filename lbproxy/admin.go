@@ -16,8 +16,8 @@ import (
 	"saltern/internal/pause"
 )
 
-// maxAdminConns bounds connections to the admin socket, and those to the address
-// for metrics; more are closed.
+// maxAdminConns bounds the open connections to the admin socket, and separately those to the metrics
+// address. Further ones are closed.
 const maxAdminConns = 32
 
 func (p *Proxy) serveMetrics(w http.ResponseWriter, _ *http.Request) {
@@ -26,7 +26,7 @@ func (p *Proxy) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	_ = writeMetrics(w, &st) // the client may have gone
 }
 
-// startAdmin opens the sockets of the configuration and returns what closes them.
+// startAdmin opens the sockets of the configuration and returns a function that closes them.
 func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), error) {
 	var closers []func()
 	closeAll := func() {
@@ -96,8 +96,7 @@ func adminServer(h http.Handler) *http.Server {
 	}
 }
 
-// metricsLater serves metrics as soon as the earlier process has let go of the
-// address.
+// metricsLater serves metrics as soon as the earlier process has released the address.
 func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
 	for range 100 {
 		if pause.For(ctx, 100*time.Millisecond) != nil {
@@ -124,9 +123,9 @@ func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
 	p.log.Error("metrics are not served: the address stays in use", "addr", addr)
 }
 
-// listenUnix opens a unix socket with the given mode from its first moment,
-// taking the place of one that nobody listens on any more, or with replace of
-// any: then the earlier process keeps the connections it has, and no more.
+// listenUnix opens a unix socket, which has the given mode from its first moment. It takes the place of a
+// socket on which nobody listens any more. With replace it takes the place of any socket: the earlier
+// process then keeps its open connections and gets no new ones.
 func listenUnix(path string, mode os.FileMode, replace bool) (*net.UnixListener, error) {
 	if !replace {
 		if err := localsock.Free(path); err != nil {
@@ -140,8 +139,8 @@ func listenUnix(path string, mode os.FileMode, replace bool) (*net.UnixListener,
 	return ln, nil
 }
 
-// guarded accepts at most so many connections, of peers that are root, the
-// proxy's own user or listed.
+// guarded returns a listener that keeps at most most connections open, and only those of peers that are
+// root, the proxy's own user, or one of uids.
 func (p *Proxy) guarded(ln *net.UnixListener, most int, uids ...int) net.Listener {
 	return localsock.Limit(ln, most, func(c net.Conn) bool {
 		peer, err := localsock.Peer(c)

@@ -17,7 +17,7 @@ type Client struct {
 	path string
 }
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer is how many bytes of an answer the client reads at most.
 const maxAnswer = 16 << 20
 
 // NewClient prepares a client for the unix socket at path; nothing is opened
@@ -75,8 +75,8 @@ func (c *Client) Weight(ctx context.Context, backend string, weight int) error {
 	return c.order(ctx, weighBackend, adminRequest{Backend: backend, Weight: weight})
 }
 
-// Cut closes the sessions of a backend, of one frontend or of all if frontend
-// is empty, and returns how many.
+// Cut closes the sessions of a backend: those of one frontend, or all when frontend is "". It returns their
+// number.
 func (c *Client) Cut(ctx context.Context, backend, frontend string) (int, error) {
 	closed, err := call(ctx, c, cutSessions, adminRequest{Backend: backend, Frontend: frontend})
 	return closed.Cut, err

@@ -31,7 +31,7 @@ func (l *loop) startDial(s *session) {
 func (l *loop) queueTimer(q *[]timer, s *session, delay int64) {
 	at := l.now + delay
 	if n := len(*q); n > 0 && (*q)[n-1].at > at {
-		at = (*q)[n-1].at // late, never early
+		at = (*q)[n-1].at // the timer fires late, never early
 	}
 	*q = append(*q, timer{at: at, slot: s.slot, gen: s.gen})
 	l.armFor(at)
@@ -69,7 +69,7 @@ func (l *loop) dialNext(s *session) {
 		noDelay(fd)
 		e := l.kernel.connect(fd, m.addr)
 		for e == unix.EINTR {
-			e = unix.EINPROGRESS // connect(2): it goes on by itself
+			e = unix.EINPROGRESS // connect(2): the kernel continues to connect
 		}
 
 		switch e {
@@ -197,14 +197,15 @@ func (l *loop) hedgeDial(s *session) {
 	}
 }
 
-// expireConnect ends what has taken too long: a header, a dial, or the greeting of another master.
+// expireConnect is called when a header, a dial, or the greeting of another master has taken too long. It
+// closes the session, or tries the next master.
 func (l *loop) expireConnect(s *session) {
 	if s.state == stateHeader {
 		l.closeSession(s, endHeaderTimeout)
 		return
 	}
 	if l.now-max(s.acceptedAt, s.connectedAt) < int64(l.proxy.cfg.Connect.Timeout) {
-		return // this limit belonged to a step that was done in time; the current step has its own
+		return // the timer was set for an earlier step, which ended in time; the current step has its own
 	}
 	if s.state == stateGreeting {
 		s.member.lostRace()
@@ -244,7 +245,8 @@ func (l *loop) adoptDial(s *session, tag int8) {
 
 	switch s.frontend.mode {
 	case Publish:
-		s.half[sideClient].tracker.state = trackLost // nothing depends on the PONGs of minions
+		// what the minion sends is not followed: its PONGs matter to nobody
+		s.half[sideClient].tracker.state = trackLost
 	case API: // not ZMTP, and another backend could not continue the session
 		s.half[sideClient].tracker.state, s.half[sideBackend].tracker.state = trackLost, trackLost
 		s.prelude = pinned

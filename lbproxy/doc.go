@@ -18,8 +18,8 @@
 //   - one manager goroutine (manager.go) that ticks once a second: drain,
 //     rebalance, removal, number of loops,
 //   - one session log writer (sessionlog.go), so that a slow log never blocks a loop,
-//   - one watch of this machine's addresses (leave.go) that cuts sessions to one
-//     that has left,
+//   - one watcher of this machine's addresses (leave.go), which cuts the sessions
+//     of an address that has left,
 //   - the admin server on a unix socket (admin.go).
 //
 // # Locks

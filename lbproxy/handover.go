@@ -27,9 +27,8 @@ type Handover struct {
 	conn  *net.UnixConn
 }
 
-// takeOver asks the proxy at the hand-over socket for its listening sockets. Both processes listen
-// until [Handover.Done]. No connection is refused meanwhile, because the processes share the
-// sockets and their queues.
+// takeOver asks the proxy at the hand-over socket for its listening sockets. Both processes listen until
+// [Handover.Done]. No connection is refused meanwhile: both use the same sockets and queues.
 func takeOver(ctx context.Context, path string) (*Handover, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)

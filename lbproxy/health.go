@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// passiveFall is how many certain failures of the data path in a row (refused, no route) take a
-// port down without a check.
+// passiveFall is how many certain failures in a row (connection refused, no route) that sessions run into
+// take a port down without a check.
 const passiveFall = 3
 
 // maxStarved is how many checks in a row may be set aside because this machine was too busy.
@@ -87,14 +87,14 @@ type checker struct {
 	log    *slog.Logger
 	clock  func() int64
 	probe  func(ctx context.Context) error
-	// reused reports whether the last check used a connection that was there already: its time says
-	// nothing about a check with a connection of its own. It may be nil: every check connects.
+	// reused reports whether the last check used an existing connection. Its duration then says nothing
+	// about a check that has to connect. reused may be nil: every check connects.
 	reused func() bool
-	// judged is called after each change of the state, and after each bad result while the port is
-	// down. badSince is the clock at which the first of the bad checks began.
+	// judged is called after each change of the state, and after each bad result while the port is down.
+	// badSince is the clock at which the first check of the bad row began.
 	judged func(state State, changed bool, g grade, badSince int64)
 
-	certainFailures int // of the data path, since the last good check; used by run only
+	certainFailures int // certain failures that sessions ran into since the last good check; used by run only
 
 	mu           sync.Mutex
 	verdict      verdict
@@ -140,8 +140,8 @@ func (c *checker) run(ctx context.Context) {
 	}
 }
 
-// awaitNext waits until the next check is due, and acts on evidence of the data path meanwhile. It
-// reports whether to go on. began is the clock at which the last check began.
+// awaitNext waits until the next check is due, and meanwhile handles failures that sessions report. It
+// returns false when ctx has ended. began is the clock at which the last check began.
 func (c *checker) awaitNext(ctx context.Context, began int64) bool {
 	due := time.NewTimer(c.nextDelay())
 	defer due.Stop()
@@ -162,7 +162,8 @@ func (c *checker) awaitNext(ctx context.Context, began int64) bool {
 	}
 }
 
-// applyEvidence counts certain failures of the data path, and takes the port down after passiveFall of them.
+// applyEvidence counts certain failures that sessions report, and takes the port down after passiveFall of
+// them.
 func (c *checker) applyEvidence(seen evidence) {
 	if seen.certain {
 		c.certainFailures++
@@ -185,7 +186,7 @@ func (c *checker) checkOnce(ctx context.Context) error {
 	began := c.clock()
 	err := c.probe(ctx)
 	if errors.Is(err, errShut) && c.member.heardWithin(c.clock(), c.cfg.Silence) {
-		// The backend serves its sessions: it is at its bound, not gone.
+		// The backend still serves its sessions: it is full, not gone.
 		err = fmt.Errorf("%w: %w", errFull, err)
 	}
 
@@ -210,8 +211,8 @@ func (c *checker) checkOnce(ctx context.Context) error {
 	return err
 }
 
-// applyResult adds one result to the verdict, logs a change and tells judged. With force the result
-// alone takes the port down.
+// applyResult adds one result to the verdict, logs a change and calls judged. With force a single bad
+// result takes the port down.
 func (c *checker) applyResult(err error, badSince int64, force bool) {
 	g := gradeOf(err)
 	c.mu.Lock()

@@ -19,15 +19,14 @@ const proofEvery = 3600
 // knownSources holds the sources of accepted minions. It is safe for concurrent use; all frontends
 // of a proxy share it.
 //
-// The proxy only sees bytes. Its evidence is the answer of a master on the request port. A stranger
-// gets maps (sign-in, ping) and plain texts ("bad load"). Only a request sealed with the session
-// key of an accepted minion is answered by a sealed blob (salt/channel/server.py handle_message),
-// see sealedAnswer. A stranger cannot provoke one.
+// The proxy sees only bytes. Its evidence is what a master answers on the request port: a stranger gets
+// maps (sign-in, ping) and plain texts ("bad load"). Only a request sealed with the session key of an
+// accepted minion gets a sealed blob (salt/channel/server.py handle_message), see sealedAnswer.
 //
-// What a stranger can still do: from each of his addresses he can hold as many sessions as an
-// unknown source may, up to the descriptors that unknown sources share. Whoever shares the address
-// (NAT, /64) of an accepted minion has the limits of a known source. Neither takes anything from
-// known sources, loopback and existing sessions.
+// What a stranger can still do: from each of his addresses he can hold as many sessions as an unknown
+// source may, up to the descriptors that unknown sources share. If he shares the address (NAT, /64) of an
+// accepted minion, he has the limits of a known source. In both cases known sources, loopback and existing
+// sessions lose nothing.
 type knownSources struct {
 	mu     sync.Mutex
 	proofs map[netip.Addr]int64 // clock of the last proof; negative when it comes from an earlier process
@@ -45,8 +44,8 @@ func (k *knownSources) contains(a netip.Addr, now int64) bool {
 	return ok && now-at < int64(knownFor)
 }
 
-// add records a proof. A full table forgets the first entry in Go's random order of maps, which
-// nobody can choose.
+// add records a proof. A full table forgets the first entry in Go's random map order, so nobody can choose
+// which.
 func (k *knownSources) add(a netip.Addr, at int64) {
 	a = ratelimit.Source(a)
 	k.mu.Lock()

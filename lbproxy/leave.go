@@ -20,11 +20,11 @@ import (
 // meanwhile (master/internal/presence, cutMargin).
 const settleFor = time.Second
 
-// watchAddresses starts to watch this machine's addresses. When an address leaves, a virtual
-// address has moved to another machine, and no packet of its sessions arrives any more: they are
-// cut. The returned function does this until its ctx ends. The kernel reports changes
-// (rtnetlink(7), RTMGRP_IPV4_IFADDR). Where it cannot be asked, that is logged, and such sessions
-// last until the client gives up.
+// watchAddresses starts to watch this machine's addresses and returns a function that follows them until
+// its ctx ends. When an address leaves, a virtual address has moved to another machine, and no packet of
+// its sessions arrives here any more: those sessions are cut. The kernel reports changes (rtnetlink(7),
+// RTMGRP_IPV4_IFADDR). If the kernel cannot be asked, watchAddresses logs that, and such sessions last
+// until the client gives up.
 func (p *Proxy) watchAddresses() (run func(ctx context.Context)) {
 	f, err := addressEvents()
 	if err == nil {
@@ -38,7 +38,7 @@ func (p *Proxy) watchAddresses() (run func(ctx context.Context)) {
 	return func(context.Context) {}
 }
 
-// followAddresses cuts the sessions of addresses that leave. had are the addresses at the start.
+// followAddresses cuts the sessions of addresses that leave. had holds the addresses at the start.
 func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.Addr]bool) {
 	events := make(chan struct{}, 1)
 	ended := make(chan struct{})
@@ -131,8 +131,8 @@ func hostAddresses() (map[netip.Addr]bool, error) {
 	return out, nil
 }
 
-// cutLocal closes all sessions whose clients connected to one of these addresses. Masters learn of
-// it as of any cut.
+// cutLocal closes all sessions whose clients connected to one of these addresses. Masters see resets, as
+// after any cut.
 func (p *Proxy) cutLocal(gone map[netip.Addr]bool) {
 	n, err := p.cutWhere(endCut, -1, func(s *session, _ int64) bool {
 		sa, err := unix.Getsockname(int(s.fd[sideClient]))

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	bufSize   = 256 << 10 // the loop's one read buffer
-	turnBytes = 1 << 20   // moved for one direction before the next session has its turn
+	bufSize   = 256 << 10 // size of the loop's one read buffer
+	turnBytes = 1 << 20   // bytes moved in one direction before the next session has its turn
 )
 
 // The two lowest bits of an event's data say which socket of a session it belongs to;
@@ -80,10 +80,10 @@ type loop struct {
 	pendingBytes               int64 // bytes that halves hold, of all sessions
 	preludes                   map[string]*prelude
 	preludeBytes               int
-	spareReplays               []*replay // spare ones
+	spareReplays               []*replay // replays that no session uses
 	stopping                   bool
 
-	sessions     atomic.Int64 // read by any goroutine, as the next three
+	sessions     atomic.Int64 // read by any goroutine, as are the next three fields
 	lastHeard    atomic.Int64 // clock of the last byte or connection from another machine, 0 for none
 	busyTime     atomic.Int64 // nanoseconds not parked
 	pendingShown atomic.Int64
@@ -173,7 +173,7 @@ func (l *loop) run() error {
 	l.ended = true
 	l.mu.Unlock()
 
-	l.drainInbox() // callers wait for their functions, and other loops may have handed over sessions
+	l.drainInbox() // before the end: callers wait for their functions, and other loops may have handed over sessions
 	for i := range l.slots {
 		if s := l.slots[i].session; s != nil {
 			l.closeSession(s, endStop)
@@ -349,7 +349,7 @@ func (l *loop) drainInbox() {
 	}
 }
 
-// watchSocket registers a descriptor with epoll. Events then carry the slot at, the tag and gen.
+// watchSocket registers a descriptor with epoll. Its events carry the slot index at, tag and gen.
 func (l *loop) watchSocket(fd int, at, tag, gen int32, events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: at<<2 | tag, Pad: gen}
 	// Adding never blocks, so the raw form is safe.
@@ -396,8 +396,8 @@ func (l *loop) runTimers() {
 	l.armTimer()
 }
 
-// runDue removes entries from the front of a queue: those that are due, for which it calls f, and
-// those whose session needs them no longer. f may append to the queue.
+// runDue removes from the front of a queue the entries that are due, and calls f for their sessions. It
+// also removes entries whose session no longer needs them. f may append to the queue.
 func (l *loop) runDue(q *[]timer, f func(*session)) {
 	for len(*q) > 0 {
 		t := (*q)[0]

@@ -83,10 +83,10 @@ func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	elsewhere := g == gradeGone || m.frontend.hasAlternative(1<<m.index)
 	n, _ := p.cutWhere(endDown, -1, func(s *session, now int64) bool {
 		if s.member != m || s.half[sideBackend].holdsBytes() {
-			return false // the client accepts no bytes; Stall limits that
+			return false // the client accepts no bytes: Config.Stall ends such a session
 		}
 		if s.half[sideBackend].bytes == 0 {
-			// An accepted connect proves a kernel, not a master: give it a moment to speak.
+			// An accepted connection proves a kernel, not a master: give the master a moment to answer.
 			return all && now-s.connectedAt > int64(p.cfg.Health.Timeout)
 		}
 
@@ -128,9 +128,9 @@ func (p *Proxy) cutsPerTick(n int64) int {
 	return max(1, int(float64(n)*p.cfg.Rebalance.Rate*p.tick.Seconds()+0.5))
 }
 
-// rebalanceTick moves sessions away from the member furthest above its share, because another one
-// joined or came back. Choosing members affects new sessions only, and publish sessions hardly ever
-// begin.
+// rebalanceTick moves sessions away from the member that is furthest above its share, after another one
+// joined or came back. Without it the shares would stay uneven, since publish sessions hardly ever begin
+// anew.
 func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 	if p.cfg.Rebalance.Off || fe.mode != Publish {
 		return
@@ -144,7 +144,7 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 			continue
 		}
 		if now-m.upAt.Load() < int64(p.cfg.Rebalance.Delay) && m.upAt.Load() > 0 {
-			return // it came up a moment ago: wait
+			return // the member came up a moment ago: wait
 		}
 
 		members = append(members, m)
@@ -177,8 +177,8 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 	p.counters.rebalanced.Add(uint64(n))
 }
 
-// cutOldest moves or closes up to limit sessions of a member, those opened first, and returns how
-// many. It takes only sessions that are quiet and between frames. A negative limit means no limit.
+// cutOldest moves or closes the oldest sessions of a member, limit of them at most (negative: no limit),
+// and returns their number. It takes only sessions that are quiet and between frames.
 func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 	quiet := int64(p.cfg.Rebalance.Quiet)
 	mine := func(s *session, now int64) bool { return s.member == m && s.cuttable(now, quiet) }
@@ -187,7 +187,7 @@ func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 		return n
 	}
 
-	// Find out first when the oldest sessions began, then cut those.
+	// Find out first when the oldest sessions began. Then cut those.
 	var opened []int64
 	for _, l := range p.allLoops() {
 		l.runAndWait(func() {
@@ -210,17 +210,16 @@ func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 	return n
 }
 
-// patientFor is how long a hand-over waits for request sessions to be quiet for Rebalance.Quiet;
-// after that any pause is enough. streamsFor is how long sessions of the API that are never quiet,
-// as those of readers of events, may continue.
+// patientFor is how long a hand-over waits for request sessions that were quiet for Rebalance.Quiet. After
+// that any pause between two requests is enough. streamsFor is how long sessions of the API that are never
+// quiet, such as event streams, may continue.
 const (
 	patientFor = 30 * time.Second
 	streamsFor = 10 * time.Minute
 )
 
-// windDown ends the sessions after the listeners have closed. Requests may finish, and cuts of
-// publish sessions are spread over the time that is left: after a hand-over as long as they need,
-// when ctx has ended Config.Stop.
+// windDown ends the sessions after the listeners have closed. Requests may finish. Cuts of publish sessions
+// are spread: after a hand-over at the pace of Rebalance.Rate, and once ctx has ended over Config.Stop.
 func (p *Proxy) windDown(ctx context.Context) {
 	step := min(p.tick, 100*time.Millisecond)
 	t := time.NewTicker(step)

@@ -70,28 +70,28 @@ type member struct {
 	frontend *frontend
 	backend  *backend
 	addr     netip.AddrPort
-	index    uint // in frontend.members, and the bit in session.tried
+	index    uint // index in frontend.members, and the member's bit in session.tried
 
 	sendsHeader bool   // connections to it begin with a PROXY header
-	seed        uint64 // of its name, for Balance source
+	seed        uint64 // hash of the backend's name, for balance "source"
 
 	state     atomic.Int32
 	upAt      atomic.Int64 // clock when it last came up
 	lastUp    atomic.Int64 // clock when it was last seen up
 	lastHeard atomic.Int64 // clock of the last bytes in any session
-	racesLost atomic.Int32 // races lost in a row
+	racesLost atomic.Int32 // hedged dials in a row in which this member stayed silent
 	sessions  atomic.Int64
-	evidence  chan evidence // for the checker; when it is full, the checker is about to look anyway
+	evidence  chan evidence // for the checker; when it is full, the checker is about to check anyway
 
 	sessionsTotal, bytesUp, bytesDown, refusals, resets, cuts atomic.Uint64
 
-	credit int64 // of smooth round robin; guarded by frontend.mu
+	credit int64 // for smooth round robin; guarded by frontend.mu
 }
 
-// evidence is a failure that the data path has seen.
+// evidence is a failure that a session or a dial ran into.
 type evidence struct {
 	err     error
-	certain bool // refused, reset or no route, as opposed to late
+	certain bool // refused, reset or no route; false for a late answer
 }
 
 func (m *member) State() State { return State(m.state.Load()) }
@@ -130,7 +130,7 @@ func (m *member) dialWon() {
 	m.racesLost.Store(0)
 }
 
-// lostRace counts a dial that stayed silent. Two in a row make the checker look.
+// lostRace counts a dial that stayed silent. After two in a row the checker checks at once.
 func (m *member) lostRace() {
 	if m.racesLost.Add(1) >= 2 {
 		m.racesLost.Store(0)
@@ -138,8 +138,8 @@ func (m *member) lostRace() {
 	}
 }
 
-// dialRefused counts a dial that failed. A reset may come from a master that is at its bound: it
-// proves nothing while the sessions of the master get bytes.
+// dialRefused counts a dial that failed. A reset proves nothing while the sessions of the master get bytes:
+// the master may be full.
 func (m *member) dialRefused(e unix.Errno) {
 	m.refusals.Add(1)
 	p := m.frontend.proxy

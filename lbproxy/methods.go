@@ -37,7 +37,7 @@ type sessionsCut struct {
 	Cut int `json:"cut,omitempty"`
 }
 
-// adminTable has the methods of the admin API, but for GET /metrics, whose answer is text.
+// adminTable holds the methods of the admin API, except GET /metrics, whose answer is text.
 var adminTable = &rpc.Table{}
 
 var (
@@ -71,7 +71,7 @@ var (
 	}})
 )
 
-// change adds a method that changes the proxy. noCommand says why no user types it.
+// change adds a method that changes the proxy. noCommand is the reason why no user types it.
 func change(name, command, noCommand string) *rpc.Method[adminRequest, rpc.None] {
 	return rpc.Add(adminTable, rpc.Method[adminRequest, rpc.None]{Row: rpc.Row{
 		Route:     "POST /v1/" + name,
@@ -123,7 +123,7 @@ func (p *Proxy) Handler() http.Handler {
 	return mux
 }
 
-// explain words an error for the caller: one without a code is a mistake of his.
+// explain converts an error to an answer. An error without a code is a mistake of the caller.
 func explain(err error) *rpc.Error {
 	refusal := rpc.Explain(err)
 	if refusal.Code == rpc.CodeFailed {

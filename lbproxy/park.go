@@ -24,11 +24,11 @@ const lingerFor = 4 * time.Millisecond
 // acceptable, because a garbage collection has to wait for the loop. (It waits less: the runtime
 // also sends the thread a signal, which ends the call.)
 //
-// While a loop lingers, its events must not wake another goroutine. So the runtime does not watch
-// the loop's epoll descriptor but one in between, in which the loop's descriptor is enabled only
+// While a loop lingers, its events must not wake another goroutine. So the runtime does not watch the
+// loop's epoll descriptor. It watches a second one, the gate, which contains the loop's descriptor only
 // while the loop is parked.
 type gate struct {
-	fd     int // the epoll descriptor in between
+	fd     int // the gate's epoll descriptor
 	file   *os.File
 	open   bool
 	linger time.Duration // 0 means that the loop parks at once
@@ -50,10 +50,10 @@ func newGate(ep int) (gate, error) {
 	return gate{fd: fd}, nil
 }
 
-// setOpen opens the gate before the loop parks, or shuts it afterwards. When again is true, the
-// loop must not park: events came while the gate was shut. The kernel does not report those if the
-// gate still holds the loop's descriptor as ready from before (ep_modify wakes nobody for an entry
-// in the ready list), so setOpen looks itself.
+// setOpen opens the gate before the loop parks, or shuts it afterwards. When again is true, the loop must
+// not park: events came while the gate was shut. The kernel does not report such events if the gate still
+// lists the loop's descriptor as ready (ep_modify wakes nobody for an entry in the ready list), so setOpen
+// polls for them itself.
 func (g *gate) setOpen(ep int, open bool) (again bool, err error) {
 	if g.open != open {
 		if err := g.switchTo(ep, open); err != nil {
@@ -92,25 +92,25 @@ func (g *gate) close() {
 	g.fd = -1
 }
 
-// mayLinger reports whether n loops may occupy a processor while they wait: only if one is left for
-// everything else.
+// mayLinger reports whether n loops may each occupy a processor while they wait. They may if one processor
+// is left for everything else.
 func mayLinger(n int) bool { return runtime.GOMAXPROCS(0) > n }
 
 const (
-	gatherAfter = 16  // such waits in a row
-	gatherLeast = 4   // fewer events than this were not worth the pause
+	gatherAfter = 16  // waits in a row that ended at once, after which messages are gathered
+	gatherLeast = 4   // with fewer events than this the pause was not worth it
 	gatherRest  = 256 // waits before gathering is tried again
 )
 
-// pace decides when to let messages gather. A broadcast reaches the proxy as thousands of small
-// messages one after the other: taking each as it comes would cost a sleep and a wake-up each. A
-// lone client that sends its next request after each answer looks the same at first. There nothing
-// gathers, so pace stops for a while.
+// pace decides when to let messages gather. A broadcast reaches the proxy as thousands of small messages
+// one after the other: a loop that handles each at once would sleep and wake up for each. A lone client
+// that sends its next request after each answer looks the same at first, but nothing gathers there. So pace
+// then stops for a while.
 type pace struct {
 	quick  int // waits in a row that ended at once
 	rest   int // waits until gathering may be tried again
 	active bool
-	paused bool // before the next wait
+	paused bool // the loop pauses before the next wait
 }
 
 // shouldGather reports whether to pause before the next wait.

@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 const (
 	pipeSize  = 1 << 20
 	pipesKept = 16 // idle pipes kept by a loop
-	pipesMax  = 64 // most pipes of a loop; further bulk is copied
+	pipesMax  = 64 // most pipes of a loop; without a pipe the loop copies
 )
 
 // pipe holds n spliced bytes. Splice fills an empty pipe only, so that EAGAIN always means that the

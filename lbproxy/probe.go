@@ -26,10 +26,10 @@ const maxProbeFrame = 16 << 10
 const maxProbeFrames = 16
 
 const (
-	// pingFault is the field in which a master of ours answers a ping with its trouble. It is
-	// control.PingFault, which this package does not import.
+	// pingFault is the field in which a Saltern master reports, in its answer to a ping, why it is unwell.
+	// It equals control.PingFault, which this package does not import.
 	pingFault = "saltern_fault"
-	// maxTrouble bounds the text of that trouble, in bytes.
+	// maxTrouble bounds that reason, in bytes.
 	maxTrouble = 200
 )
 
@@ -49,10 +49,10 @@ type grade uint8
 
 const (
 	gradeUp      grade = iota
-	gradeJoining       // answers, but is not ready, or full
+	gradeJoining       // answers, but is not ready or is full
 	gradeSilent        // answers too late, or unexpectedly: weak evidence
 	gradeGone          // refuses connects, or has no route: strong evidence
-	gradeUnwell        // answers with its trouble
+	gradeUnwell        // answers that it is unwell
 )
 
 // markShut marks the error of a connection that was closed right after it was made.
@@ -69,9 +69,8 @@ type connectError struct{ err error }
 func (e connectError) Error() string { return "connect: " + e.err.Error() }
 func (e connectError) Unwrap() error { return e.err }
 
-// gradeOf returns the grade of a check's error. Only a dial that the other host or the network
-// refused is strong evidence: a master that is starting, stopping or overloaded may well accept and
-// then close.
+// gradeOf returns the grade of a check's error. Only a failed dial is strong evidence: a master that is
+// starting, stopping or overloaded may well accept and then close.
 func gradeOf(err error) grade {
 	var ce connectError
 	switch {
@@ -93,7 +92,7 @@ type prober struct {
 	check  Check
 	send   string
 	expect string
-	header bool // connections begin with a PROXY header, as those of sessions
+	header bool // connections begin with a PROXY header, as those of sessions do
 	dial   func(ctx context.Context, addr string) (net.Conn, error)
 	reuse  reuse
 }

@@ -19,7 +19,7 @@ import (
 	"saltern/internal/rpc"
 )
 
-// Errors of changes to a running proxy.
+// Errors of methods that change a running proxy.
 var (
 	errNoBackend  = &rpc.Kind{Code: rpc.CodeNotFound, Text: "no such backend"}
 	errNoFrontend = &rpc.Kind{Code: rpc.CodeNotFound, Text: "no such frontend"}
@@ -36,7 +36,7 @@ type Proxy struct {
 	base       time.Time
 	kernel     kernel
 	dialer     func(ctx context.Context, addr string) (net.Conn, error)
-	tick       time.Duration // of sweeps and the manager
+	tick       time.Duration // interval of sweeps and of the manager
 	budget     budget
 	known      *knownSources
 	counters   counters
@@ -47,7 +47,9 @@ type Proxy struct {
 	ready   chan struct{} // closed when listening
 	retire  chan struct{} // closed by a hand-over
 	spareMu sync.Mutex
-	spareFD int // a descriptor to accept and close a connection with when no other is left
+	// kept open; closed to free one descriptor for accepting, and at once refusing, a connection when none
+	// is left
+	spareFD int
 
 	mu           sync.Mutex
 	backends     []*backend
@@ -273,7 +275,7 @@ func (p *Proxy) leastLoaded(l *loop) *loop {
 	return best
 }
 
-// setBudget raises the limit of descriptors as far as allowed, and opens the spare descriptor.
+// setBudget raises the process's limit of descriptors as far as allowed, and opens the spare descriptor.
 func (p *Proxy) setBudget() {
 	var lim unix.Rlimit
 	size := int64(1024)
@@ -414,7 +416,8 @@ func (p *Proxy) openListeners() error {
 				}
 
 				err = fmt.Errorf("frontend %s: %w", fe.cfg.Name, err)
-				if fe.mode == API && !inherited { // minions can do without the API for a while
+				// minions can do without the API, so Run starts without it and tries again
+				if fe.mode == API && !inherited {
 					p.log.Warn("the API is not served there yet", "addr", s, "error", err)
 					fe.notListening.Store(&err)
 					p.unopened = append(p.unopened, &listener{frontend: fe, addr: ap})
@@ -437,8 +440,7 @@ func (p *Proxy) openListeners() error {
 	return errs
 }
 
-// listenAgain opens the listeners of the API whose addresses were in use. Only the manager calls
-// it.
+// listenAgain opens the API listeners whose addresses were in use before. Only the manager calls it.
 func (p *Proxy) listenAgain() {
 	first := p.allLoops()[0]
 	p.unopened = slices.DeleteFunc(p.unopened, func(ln *listener) bool {

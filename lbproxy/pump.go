@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	spliceAfter = 256 << 10 // bytes moved in one turn from which on splice is worth a pipe
-	spliceLeast = 64 << 10  // shorter rests of a frame are copied
+	spliceAfter = 256 << 10 // bytes in one turn from which a splice is worth its pipe
+	spliceLeast = 64 << 10  // a shorter rest of a frame is copied
 	peekChunk   = 64 << 10
 )
 
-// pumpFrom moves the bytes of one direction until the source is dry, the destination is full or the
-// turn is over. It returns true for the last: there is more to do. It always writes the held bytes
-// before it reads on. So a slow destination stops the source, and at most one read is held for it.
+// pumpFrom moves the bytes of one direction until the source is dry, the destination is full or the turn is
+// over. It returns true in the last case: there is more to do. It always writes the held bytes before it
+// reads more. So a slow destination stops the source, and at most one read is held for it.
 func (l *loop) pumpFrom(s *session, from side) bool {
 	h := &s.half[from]
 	if h.shut {
@@ -110,7 +110,7 @@ func (l *loop) noteRead(s *session, h *half, from side, b []byte, n int) {
 	}
 }
 
-// noteProof records that a master has answered a minion that it has accepted.
+// noteProof records that the master has sent a sealed answer, which proves that it has accepted the minion.
 func (l *loop) noteProof(s *session, h *half) {
 	h.tracker.marks.set(markSeal, false)
 	if s.frontend.mode != Request {
@@ -122,8 +122,8 @@ func (l *loop) noteProof(s *session, h *half) {
 	}
 }
 
-// markDry marks the source as drained. A backend that accepts no more bytes will not send more
-// either.
+// markDry records that the source has no bytes now. If the client accepts no more bytes, the stream ends
+// here.
 func (l *loop) markDry(s *session, h *half, from side) {
 	h.readable = false
 	if from == sideBackend && s.half[sideClient].refused {
@@ -201,7 +201,7 @@ func (l *loop) finishHalf(s *session, from side) {
 // sendFailed handles a destination that accepts no more bytes.
 func (l *loop) sendFailed(s *session, from side) {
 	if from == sideClient && !l.proxy.cfg.Move.Off && s.movable() {
-		// The request is kept. The session moves when the last byte of the backend was read.
+		// The request is kept. The session moves after the last byte of the backend was read.
 		l.dropHeld(&s.half[sideClient])
 		s.half[sideClient].writable, s.half[sideClient].refused = false, true
 		s.half[sideBackend].readable, s.half[sideBackend].rdhup = true, true
@@ -214,7 +214,7 @@ func (l *loop) sendFailed(s *session, from side) {
 		s.setEnding(endClientReset)
 	}
 
-	// The destination may have sent an answer before it went: read that to its end.
+	// The destination may have sent an answer before it closed: read that to its end.
 	if o := &s.half[from.other()]; !o.eof {
 		o.readable, o.rdhup = true, true
 	}
@@ -369,7 +369,7 @@ func (l *loop) peekThrough(s *session, h *half, from side, src, dst int) int {
 func (l *loop) spliceIn(s *session, h *half, from side, src int) int {
 	want := min(uint64(pipeSize), h.tracker.unseenBytes())
 	if want == 0 {
-		l.dropHeld(h) // the head of a frame comes next and must be read
+		l.dropHeld(h) // the head of a frame comes next; feed must see it
 		return 0
 	}
 

@@ -6,27 +6,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what is kept of sessions.
+// Bounds of what a loop keeps to move sessions, in bytes.
 const (
-	maxPrelude      = 4 << 10  // of one client
-	maxPreludes     = 16 << 20 // of all clients of a loop; equal preludes count once
+	maxPrelude      = 4 << 10  // prelude of one client
+	maxPreludes     = 16 << 20 // preludes of all clients of a loop; equal ones count once
 	maxSpareReplays = 256
 	maxSpareReplay  = 16 << 10 // capacity in bytes that an unused replay may keep
 )
 
-// prelude holds what a client says before its first message: its greeting, READY and, of a
-// subscriber, its subscriptions. A master that takes a session over gets it first. Sessions whose
-// clients say the same share one prelude.
+// prelude holds what a client says before its first message: its greeting, READY and, for a subscriber, its
+// subscriptions. A master that takes over the session gets the prelude first. Sessions with equal preludes
+// share one.
 type prelude struct {
-	said string // "" when the client was not understood: its session stays at its master
+	said string // "" when the client's bytes were not understood: its session stays at its master
 	uses int
 }
 
 // replay holds what another master may need to continue a session: a request that waits for its
 // answer, or an incomplete frame.
 type replay struct {
-	fromClient []byte // bytes since the prelude, or of the prelude until it is complete
-	incomplete bool   // fromClient lacks bytes: there were too many
+	fromClient []byte // the client's bytes behind the prelude; the prelude's own bytes while it is incomplete
+	incomplete bool   // fromClient lacks bytes because there were too many
 	moving     bool   // another master is taking the session over, see transfer.go
 	toMaster   []byte // bytes still to be sent to that master
 	greeting   []byte // what that master has sent of its greeting and READY
@@ -208,8 +208,8 @@ func (l *loop) releaseReplay(s *session) {
 	}
 }
 
-// preludeLen returns the length of a greeting of the NULL mechanism and the READY behind it, 0
-// while they are incomplete. ok is false when b begins with something else.
+// preludeLen returns the length of a greeting of the NULL mechanism and the READY behind it, or 0 while
+// they are incomplete. ok is false when b begins with something else.
 func preludeLen(b []byte) (n int, ok bool) {
 	if len(b) < greetingLen {
 		return 0, true
@@ -229,7 +229,7 @@ func preludeLen(b []byte) (n int, ok bool) {
 	return greetingLen + n, true
 }
 
-// firstFrame returns the body of the first frame and the length of the whole frame, 0 while it is
+// firstFrame returns the body of the first frame and the length of the whole frame, or 0 while it is
 // incomplete. ok is false for a long frame, which is not expected here.
 func firstFrame(b []byte) (body []byte, n int, ok bool) {
 	if len(b) > 0 && b[0]&^(flagMore|flagCommand) != 0 {
@@ -247,9 +247,9 @@ func isCommand(body []byte, name string) bool {
 	return len(body) > len(name) && int(body[0]) == len(name) && string(body[1:1+len(name)]) == name
 }
 
-// repeatable reports whether a request that one master may have seen may be sent to another one.
-// Minions send sealed requests, and repeat them when no answer comes. A clear request is a sign-in,
-// or comes from a tool, whose jobs must not be published twice.
+// repeatable reports whether a second master may get a request that the first may have handled. Sealed
+// requests come from minions, which repeat them themselves when no answer comes. A clear request is a
+// sign-in, which is repeatable too, or comes from a tool, whose jobs must not be published twice.
 func repeatable(request []byte) bool {
 	at := bytes.Index(request, []byte("enc"))
 	if at < 0 {
@@ -270,8 +270,8 @@ func repeatable(request []byte) bool {
 	return signIn && !bytes.Contains(request, []byte("publish"))
 }
 
-// renewEvents makes late events of closed descriptors miss the session, and asks epoll for the
-// client's events once more.
+// renewEvents raises the session's gen, so that late events of closed descriptors are ignored, and asks
+// epoll for the client's events once more.
 func (l *loop) renewEvents(s *session) bool {
 	sl := &l.slots[s.slot]
 	sl.gen++

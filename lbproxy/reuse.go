@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// While a master is well, checks of its request port share a connection: a handshake each second
-// would cost both sides more than all else that they do while nothing happens. Checks of the
-// publish port do not: whoever counts the connections there would take it for a minion's.
+// While a master is well, checks of its request port share a connection: a handshake each second would cost
+// both sides more than everything else that they do in idle times. Checks of the publish port do not, since
+// each open connection there is counted as a minion.
 const (
-	// holdAfter is how many checks with new connections must be good in a row first.
+	// holdAfter is how many good checks in a row, each with a new connection, precede the first reuse.
 	holdAfter = 2
 	// holdFor is how many checks reuse a connection before the next one dials, to test
 	// that the backend still accepts.
@@ -96,8 +96,8 @@ func (h *reuse) close() {
 	h.conn, h.reader = nil, nil
 }
 
-// limitTo makes calls on c fail when ctx ends. free undoes that and reports whether ctx had not
-// ended.
+// limitTo lets calls on c fail once ctx ends. free removes that limit and reports whether ctx had not ended
+// before.
 func limitTo(ctx context.Context, c net.Conn) (free func() bool, err error) {
 	d, _ := ctx.Deadline() // the zero time means none
 	if err := c.SetDeadline(d); err != nil {

@@ -9,14 +9,15 @@ import (
 type sessionState uint8
 
 const (
-	stateHeader   sessionState = iota // waits for a PROXY header
-	stateDialing                      // no backend has answered yet
-	stateGreeting                     // a second backend is told what the client has said, see transfer.go
+	stateHeader  sessionState = iota // waits for the client's PROXY header
+	stateDialing                     // no backend has answered yet
+	// the new backend of a moved session gets what the client has said, see transfer.go
+	stateGreeting
 	stateOpen
 	stateClosed
 )
 
-// ending is why a session ended. The words appear in the log and in metrics.
+// ending is the reason why a session ended. Its words appear in the log and in metrics.
 type ending uint8
 
 const (
@@ -50,7 +51,7 @@ var endingNames = [endings]string{"client", "backend", "client-reset", "backend-
 
 func (e ending) String() string { return endingNames[e] }
 
-// allowsMove reports whether a session that we end for this reason may go on at another backend.
+// allowsMove reports whether a session that the proxy ends for this reason may continue at another backend.
 func (e ending) allowsMove() bool { return e == endDown || e == endDrain || e == endRebalance }
 
 // side is one of the two peers of a session.
@@ -131,15 +132,15 @@ type session struct {
 	frontend    *frontend
 	member      *member // the backend, or the first dial; may be nil
 	altMember   *member // a hedged second dial; may be nil
-	proxyHeader *[]byte // what has come of the client's PROXY header; nil when none is expected
+	proxyHeader *[]byte // the bytes received so far of the client's PROXY header; nil when none is expected
 	prelude     *prelude
 	replay      *replay
 	half        [2]half
 	tried       uint64   // set of the indices of members that were dialled
-	acceptedAt  int64    // clock when accepted
-	connectedAt int64    // clock when connected
+	acceptedAt  int64    // clock when the client was accepted
+	connectedAt int64    // clock when the backend was connected
 	client      endpoint // the sender in the PROXY header, or who connected
-	source      endpoint // whom the limits count: who connected, or the client that a trusted balancer names
+	source      endpoint // the address that the limits count: the peer, or the client that a trusted balancer names
 
 	fd            [2]int32 // by side; -1 while there is no backend
 	altFD         int32
@@ -150,12 +151,12 @@ type session struct {
 	state         sessionState
 	why           ending // the first reason to end
 	ended         bool   // why is set
-	broken        bool   // one side is gone; the session closes when the other half is flushed
+	broken        bool   // one side is gone; the session closes when the other half's bytes are written
 	keepaliveSet  bool   // on the backend's socket
 	hedged        bool   // a second dial was started
 	queued        bool   // in loop.ready
-	counted       bool   // in the table of sources
-	moved         bool   // to another backend, at least once
+	counted       bool   // in the table of sources, so sessionEnded is due
+	moved         bool   // the session has been moved to another backend
 	endedByMaster bool   // the last move happened because the master ended the session
 	localClient   bool   // the client is on this machine
 }
@@ -319,7 +320,7 @@ func (l *loop) closeSession(s *session, why ending) {
 	was := s.state
 	s.setEnding(why)
 	if why >= endNoBackend {
-		s.why = why // our own decision counts more than who ended a stream before
+		s.why = why // the proxy's own decision is logged rather than a stream that ended before
 	}
 
 	s.state = stateClosed

@@ -51,8 +51,8 @@ type sessionLog struct {
 	wake    chan struct{}
 
 	mu            sync.Mutex
-	strangers     source // token bucket of lines about unknown sources
-	skipped       uint64 // such lines that were left out since the last one that was written
+	strangers     source // token bucket for lines about unknown sources
+	skipped       uint64 // lines about unknown sources left out since the last written one
 	lines         []logRecord
 	spare         []logRecord
 	refusalLogged [refusals]int64  // clock of the last line, by reason
@@ -71,8 +71,8 @@ func newSessionLog(log *slog.Logger, base time.Time, which string) *sessionLog {
 	}
 }
 
-// How many lines about sessions of unknown sources are written each second, and at once. Without
-// a limit a stranger could flood the log until lines about others are rotated away.
+// strangeRate is how many lines about sessions of unknown sources are written each second, strangeBurst how
+// many at once. Without a limit a stranger could flood the log until lines about others are rotated away.
 const (
 	strangeRate  = 20
 	strangeBurst = 2000
@@ -132,11 +132,11 @@ func (g *sessionLog) queueLine(r *logRecord) {
 	}
 }
 
-// sessionOpened writes a line when a publish session begins: it may last for weeks, so a line at
-// its end comes too late.
+// sessionOpened queues a line when a publish session begins. The session may last for weeks, so a line at
+// its end would come too late.
 func (g *sessionLog) sessionOpened(s *session, l *loop) { g.queueSession(s, l, recordOpen) }
 
-// sessionMoved writes a line when a publish session was moved to another backend.
+// sessionMoved queues a line when a publish session was moved to another backend.
 func (g *sessionLog) sessionMoved(s *session, l *loop) { g.queueSession(s, l, recordMoved) }
 
 func (g *sessionLog) queueSession(s *session, l *loop, kind recordKind) {
@@ -198,8 +198,8 @@ func (s *session) connectTime() int64 {
 	return s.connectedAt - s.acceptedAt
 }
 
-// connectionRefused writes one line per second and reason. Its count includes the refusals without
-// a line.
+// connectionRefused queues at most one line per second and reason. The line counts the refusals since the
+// last one.
 func (g *sessionLog) connectionRefused(fe *frontend, from netip.AddrPort, why refusal) {
 	now := int64(time.Since(g.base))
 	g.mu.Lock()
@@ -300,7 +300,7 @@ func (g *sessionLog) writeLine(r *logRecord) {
 		msg = "session refused"
 	}
 
-	// The time of the event, not of the writing.
+	// The record has the time of the event, not that of the writing.
 	rec := slog.NewRecord(g.base.Add(time.Duration(r.at)), slog.LevelInfo, msg, 0)
 	rec.AddAttrs(slog.String("client", r.client.String()), slog.String("frontend", r.subject))
 	if r.kind == recordRefused {
@@ -321,5 +321,5 @@ func (g *sessionLog) writeLine(r *logRecord) {
 			slog.Int64("ms", r.lifetime/1e6), slog.String("reason", r.why.String()))
 	}
 
-	_ = g.log.Handler().Handle(ctx, rec) // a failure could only be logged
+	_ = g.log.Handler().Handle(ctx, rec) // the log's own failure has nowhere to be logged
 }

@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is the part of the system call interface that the data path uses. One call is one system
-// call: callers handle EINTR, EAGAIN and short counts. Each is a RawSyscall, which keeps the
-// processor and therefore must never block (epollWait: for a few milliseconds at most). So every
-// socket is non-blocking, and every call asks for that once more by flag. Tests interrupt calls by
-// their own kernel.
+// kernel holds the system calls that the data path uses. One call is one system call: callers handle EINTR,
+// EAGAIN and short counts. Each is a RawSyscall, which keeps the processor and therefore must never block
+// (epollWait: for a few milliseconds at most). So every socket is non-blocking, and each call also passes
+// the flag for that. Tests have a kernel of their own that interrupts calls.
 type kernel interface {
 	recv(fd int, p []byte, flags int) (int, unix.Errno)
 	send(fd int, p []byte) (int, unix.Errno)
@@ -75,7 +74,7 @@ func (linux) epollWait(ep int, ev []unix.EpollEvent, limit time.Duration) (int, 
 	return int(n), e
 }
 
-// pause sleeps for d at most; a signal ends it early.
+// pause sleeps for at most d. A signal ends it early.
 func (linux) pause(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
@@ -158,19 +157,19 @@ func noDelay(fd int) {
 		uintptr(unsafe.Pointer(&one)), 4, 0)
 }
 
-// endStream ends the stream to the peer. ENOTCONN means that the peer is gone already, which its
-// own event reports too.
+// endStream ends the stream to the peer. It ignores ENOTCONN: the peer is gone, and an event reports that
+// too.
 func endStream(fd int) {
 	_, _, _ = unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
 }
 
-// closeSocket closes a socket of a session. Without SO_LINGER that never waits, and close(2) must
-// not be repeated whatever it returns.
+// closeSocket closes a socket of a session. Without SO_LINGER the close never waits, and close(2) must not
+// be repeated whatever it returns.
 func closeSocket(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// keepaliveOpts sets keepalive and the user timeout. Accepted sockets inherit them from their
-// listener (tcp(7)), so they cost nothing per connection. Backend sockets get them at their first
-// sweep, so that short connections never pay.
+// keepaliveOpts sets keepalive and the user timeout. Accepted sockets inherit them from their listener
+// (tcp(7)) at no cost. Backend sockets get them at their first sweep, so that short connections do not pay
+// for them.
 func keepaliveOpts(fd int, k Keepalive) error {
 	for _, o := range []struct{ level, name, v int }{
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},

@@ -14,9 +14,8 @@ import (
 // sources share one entry and its limits.
 const maxSources = 65536
 
-// Defaults of the limits of a source. They leave room for all minions behind a
-// NAT gateway that reconnect at once. A source that is known (see [knownSources]) may
-// have knownFactor times as much; loopback is not limited by defaults.
+// Default limits of a source. They have room for all minions behind a NAT gateway that reconnect at once. A
+// known source (see [knownSources]) may have knownFactor times as much. Loopback has no default limit.
 const (
 	defaultPerSource = 20000
 	defaultRate      = 500
@@ -57,9 +56,9 @@ type sources struct {
 	overflow source
 }
 
-// newSources returns the limits of a frontend, nil when there are none. Numbers that the
-// administrator gave hold for every source. The defaults adapt to what is known of a source. They
-// apply with salt only: with other protocols it is unknown who is proven.
+// newSources returns the limits of a frontend, or nil when there are none. Numbers that the administrator
+// gave hold for every source. The defaults depend on whether a source is known, and apply with salt only:
+// with other protocols the proxy cannot tell.
 func newSources(f *Frontend, salt bool) *sources {
 	s := &sources{
 		rate:            f.Rate,
@@ -89,8 +88,8 @@ func newSources(f *Frontend, salt bool) *sources {
 // standing describes a source when it connects.
 type standing struct {
 	known     bool  // see [knownSources]
-	local     bool  // of this machine
-	roomShare int64 // most sessions that it may have, given the free descriptors; 0 means no limit
+	local     bool  // the source is this machine
+	roomShare int64 // most sessions that the source may have, given the free descriptors; 0 means no limit
 }
 
 // admitSession counts a session of a source, or returns false to refuse it. Each true must be
@@ -201,8 +200,8 @@ type LimitedSource struct {
 	Last     time.Time `json:"last"`
 }
 
-// limited returns the sources that were refused lately, the worst first, and the number of all of
-// them.
+// limited returns sources that were refused within limitedFor, the worst first and maxLimited at most. n is
+// the number of all such sources.
 func (s *sources) limited(now int64, base time.Time) (list []LimitedSource, n int) {
 	if s == nil {
 		return nil, 0

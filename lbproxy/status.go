@@ -7,7 +7,7 @@ import (
 
 // Status is the answer of the admin API: the state at one moment, and counters since the start.
 type Status struct {
-	Version  int         `json:"version"` // of this document: 1
+	Version  int         `json:"version"` // version of this document: 1
 	Started  time.Time   `json:"started"`
 	Loops    int         `json:"loops"`
 	Sessions int64       `json:"sessions"`
@@ -16,10 +16,11 @@ type Status struct {
 	LogDrops uint64      `json:"log_lines_dropped"`
 	Hedges   uint64      `json:"hedged_connects"`
 	Moved    uint64      `json:"sessions_rebalanced"`
-	Given    uint64      `json:"sessions_moved"` // to another backend, without closing the client's connection
-	Kept     int64       `json:"kept_bytes"`     // of requests that wait for their answers
-	Unkept   uint64      `json:"requests_not_kept"`
-	Known    int         `json:"known_sources"` // of minions that a master has accepted
+	// sessions moved to another backend while the client's connection stayed open
+	Given  uint64 `json:"sessions_moved"`
+	Kept   int64  `json:"kept_bytes"` // bytes of requests that wait for their answers
+	Unkept uint64 `json:"requests_not_kept"`
+	Known  int    `json:"known_sources"` // sources of minions that a master has accepted
 	// Heard is when a client on another machine last connected or sent something. It is zero when none did.
 	Heard     time.Time        `json:"heard,omitzero"`
 	Frontends []FrontendStatus `json:"frontends"`
@@ -37,21 +38,21 @@ type FrontendStatus struct {
 	Name   string   `json:"name"`
 	Mode   Mode     `json:"mode"`
 	Listen []string `json:"listen"`
-	// Unheard is why a listener that may open later is not open yet, or "".
+	// Unheard is the reason why a listener is not open yet and will be tried again, or "".
 	Unheard  string            `json:"unheard,omitempty"`
 	Sessions int64             `json:"sessions"`
 	Accepted uint64            `json:"accepted"`
 	Refused  map[string]uint64 `json:"refused,omitempty"`
 	Ended    map[string]uint64 `json:"ended,omitempty"`
-	// Limited are the sources that were refused within the last five minutes,
-	// the worst first, and LimitedSources how many they are in all.
+	// Limited are the sources that were refused within the last five minutes, the worst first. The list is
+	// cut; LimitedSources is their full number.
 	Limited        []LimitedSource `json:"limited,omitempty"`
 	LimitedSources int             `json:"limited_sources,omitempty"`
-	// Serving says that a backend is up for it.
+	// Serving reports whether a backend is up for this frontend.
 	Serving bool `json:"serving"`
 }
 
-// BackendStatus is one master.
+// BackendStatus is the status of one master.
 type BackendStatus struct {
 	Name     string       `json:"name"`
 	Address  string       `json:"address"`
@@ -62,26 +63,26 @@ type BackendStatus struct {
 	Ports    []PortStatus `json:"ports"`
 }
 
-// PortStatus is one master at one frontend.
+// PortStatus is the status of one master at one frontend.
 type PortStatus struct {
 	Frontend  string        `json:"frontend"`
 	Address   string        `json:"address"`
 	State     State         `json:"state"`
 	Since     time.Time     `json:"since"`
 	LastError string        `json:"last_error,omitempty"`
-	CheckTime time.Duration `json:"check_ns"` // smoothed
+	CheckTime time.Duration `json:"check_ns"` // smoothed duration of a check
 	Checks    uint64        `json:"checks"`
 	Failed    uint64        `json:"checks_failed"`
 	Sessions  int64         `json:"sessions"`
 	Total     uint64        `json:"sessions_total"`
-	BytesUp   uint64        `json:"bytes_up"` // of ended sessions
+	BytesUp   uint64        `json:"bytes_up"` // bytes of ended sessions
 	BytesDown uint64        `json:"bytes_down"`
 	Refusals  uint64        `json:"connect_errors"`
 	Resets    uint64        `json:"resets"`
 	Cuts      uint64        `json:"cuts"`
 }
 
-// ForAPI reports whether a port belongs to Salt's API, which minions do not need.
+// ForAPI reports whether a port belongs to a frontend of Salt's API, which minions do not need.
 func (s *Status) ForAPI(p PortStatus) bool {
 	return slices.ContainsFunc(s.Frontends,
 		func(fe FrontendStatus) bool { return fe.Name == p.Frontend && fe.Mode == API })

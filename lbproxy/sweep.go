@@ -58,13 +58,13 @@ func (l *loop) enforceLimits(s *session) {
 	}
 }
 
-// unprovenAge is how many times the limit of silence a session of an unknown source may last in
-// all. Nothing that a subscriber sends proves its source, and a minion alone behind its address may
-// be quiet for long. A stranger could send a byte now and then.
+// unprovenAge is the greatest age of a session of an unknown source, as a multiple of the limit of silence.
+// Without it a stranger could stay for ever by sending a byte now and then. It is high because nothing that
+// a subscriber sends proves its source, and a minion alone behind its address may be quiet for long.
 const unprovenAge = 12
 
-// unprovenEnding returns why a session of an unknown source must end, or endings when it may stay.
-// Minions connect again when they need a connection.
+// unprovenEnding returns the reason why a session of an unknown source must end, or endings when it may
+// stay. A minion that is cut here connects again when it needs to.
 func (l *loop) unprovenEnding(s *session) ending {
 	c := &l.proxy.cfg.Connect
 	if c.Handshake > 0 && s.half[sideClient].bytes < greetingLen && l.now-s.connectedAt >= int64(c.Handshake) {
@@ -77,7 +77,7 @@ func (l *loop) unprovenEnding(s *session) ending {
 	limit := int64(c.Unproven)
 	silent := s.frontend.mode == Request && l.now-max(s.half[sideClient].lastRead, s.half[sideBackend].lastRead) >= limit
 
-	// Spread by slot: connections that came together must not be cut together.
+	// Spread the cuts by slot: sessions that began together must not end together.
 	old := l.now-s.connectedAt >= limit*unprovenAge+limit*int64(s.slot%64)/16
 	switch a := s.source.addr(); {
 	case !silent && !old, a.IsLoopback(), l.proxy.known.contains(a, l.now):

@@ -19,16 +19,16 @@ import (
 // A session can move only between two messages to the client. Within a message, or within the
 // greeting, the session ends, and the client connects again.
 
-// restFor is how long a session that its master ended stays with the next master at least. If that
-// one ends the session too within this time, the session is not moved again: both masters may have
-// their reasons. It does not apply to sessions that were moved to drain or relieve a master.
+// restFor is how long a session must last at its next master after the master before ended it. If the next
+// one ends it sooner, the session does not move again: both masters may have their reasons. Moves to drain
+// or relieve a master do not count.
 const restFor = 5 * time.Second
 
-// givenWithin is how soon a master has sent a session again what that missed before it came
-// (master/internal/presence, givenWithin). One that ends before may not have done so.
+// givenWithin is the time within which a master sends a moved session again what it missed before
+// (master/internal/presence, givenWithin). A connection that ends sooner may still lack that.
 const givenWithin = 15 * time.Second
 
-// lostWithin is how soon a session is moved after the last word of a master that is lost.
+// lostWithin bounds the time from the last byte of a lost master to the move of its sessions.
 const lostWithin = 10 * time.Second
 
 // movable reports whether another master could go on with the session.
@@ -58,7 +58,7 @@ func (s *session) movable() bool {
 // toldNothing reports whether the client has received no byte yet.
 func (s *session) toldNothing() bool { return s.half[sideBackend].bytes == 0 }
 
-// transfer moves the session to another master. It reports whether there is one that could take it.
+// transfer starts to move the session to another master. It returns false if the session cannot move.
 func (l *loop) transfer(s *session, why ending) bool {
 	if l.proxy.cfg.Move.Off || !s.movable() || !s.frontend.hasAlternative(1<<s.member.index) {
 		return false
@@ -75,7 +75,8 @@ func (l *loop) transfer(s *session, why ending) bool {
 
 	down := &s.half[sideBackend]
 	if s.moved && l.now-s.connectedAt < int64(givenWithin) {
-		down.lastRead = min(down.lastRead, s.connectedAt-int64(lostWithin)) // what it lacked then it may lack still
+		// The session may still lack what it missed before this master: count from then.
+		down.lastRead = min(down.lastRead, s.connectedAt-int64(lostWithin))
 	}
 
 	s.replay.moving = true
@@ -96,8 +97,8 @@ func (l *loop) transfer(s *session, why ending) bool {
 	return l.leaveMaster(s)
 }
 
-// leaveMaster closes the connection to the session's master. The next turn dials another one,
-// because the caller may be in the middle of this turn.
+// leaveMaster closes the connection to the session's master. The next turn dials another one, since the
+// caller may still be in this turn.
 func (l *loop) leaveMaster(s *session) bool {
 	closeSocket(int(s.fd[sideBackend]))
 	s.member.sessionLeft(0, 0) // the bytes are counted where the session ends
@@ -125,7 +126,8 @@ func (l *loop) resumeTransfer(s *session) {
 	}
 }
 
-// beginGreeting starts the conversation with the new master.
+// beginGreeting starts the exchange with the new master: the client's prelude and request, and the master's
+// greeting.
 func (l *loop) beginGreeting(s *session) {
 	k := s.replay
 	s.state = stateGreeting
@@ -155,8 +157,8 @@ func (l *loop) beginGreeting(s *session) {
 	l.exchangeGreeting(s)
 }
 
-// appendHeader appends the PROXY header. For a session that moves it tells a master of ours how
-// long the minion may have missed what was published, and how long ago it came.
+// appendHeader appends the PROXY header. In the header of a moved session a Saltern master reads how long
+// the minion may have missed what was published, and how long ago the client connected.
 func (s *session) appendHeader(b []byte, now int64) []byte {
 	client, here := s.client.addrPort(), localAddr(int(s.fd[sideClient]))
 	if s.toldNothing() {
@@ -168,8 +170,7 @@ func (s *session) appendHeader(b []byte, now int64) []byte {
 	})
 }
 
-// exchangeGreeting sends what the client has said, and reads the master's greeting. It reads no
-// byte behind the greeting.
+// exchangeGreeting sends what the client has said, and reads the master's greeting but no byte behind it.
 func (l *loop) exchangeGreeting(s *session) {
 	k, up := s.replay, &s.half[sideClient]
 	for len(k.toMaster) > 0 && up.writable {
@@ -211,14 +212,14 @@ func (l *loop) exchangeGreeting(s *session) {
 	}
 
 	if minorMark(k.greeting[11]) != s.half[sideBackend].tracker.marks&(markMinorOne|markMinorOther) {
-		l.tryNextMaster(s) // the client speaks the version of its first master
+		l.tryNextMaster(s) // the client speaks its first master's ZMTP version, which this master does not
 		return
 	}
 
 	l.finishTransfer(s)
 }
 
-// helloRest returns how many bytes of a greeting and READY are certainly still to come. ok is false
+// helloRest returns the least number of bytes of a greeting and READY that are still to come. ok is false
 // when b begins with something else.
 func helloRest(b []byte) (n int, ok bool) {
 	if len(b) < greetingLen+2 {
@@ -235,7 +236,7 @@ func helloRest(b []byte) (n int, ok bool) {
 	return greetingLen + 2 + int(b[greetingLen+1]) - len(b), true
 }
 
-// finishTransfer lets bytes pass again.
+// finishTransfer opens the session to bytes in both directions again.
 func (l *loop) finishTransfer(s *session) {
 	k := s.replay
 	up := &s.half[sideClient]

@@ -16,9 +16,9 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// webProbe asks salt-api whether it is ready: GET /readyz, with TLS if the port speaks TLS. It does
-// not verify the certificate, just as checks do not verify masters: it sends nothing secret, and
-// clients verify the server themselves. It belongs to one checker.
+// webProbe asks salt-api whether it is ready: GET /readyz, with TLS if the port speaks TLS. It sends
+// nothing secret, so it does not verify the certificate, just as checks do not verify masters; clients
+// verify the server themselves. It belongs to one checker.
 type webProbe struct {
 	addr         string
 	plain        bool // the port does not speak TLS
@@ -28,7 +28,7 @@ type webProbe struct {
 
 const (
 	maxReadyz   = 4 << 10
-	readyzStays = 4 // checks that share a connection; then a new one tests that the server still accepts
+	readyzStays = 4 // checks that share a connection; the next one dials, to test that the server still accepts
 )
 
 func newWebProbe(addr string, header bool, dial func(ctx context.Context, addr string) (net.Conn, error)) *webProbe {
@@ -68,7 +68,7 @@ func (w *webProbe) probe(ctx context.Context) error {
 	}
 
 	err := w.askReadyz(ctx)
-	if w.schemeMistaken(err) { // disable_ssl was changed
+	if w.schemeMistaken(err) { // the server's option disable_ssl was changed
 		w.plain = !w.plain
 		err = w.askReadyz(ctx)
 	}
@@ -80,7 +80,8 @@ func (w *webProbe) probe(ctx context.Context) error {
 	return err
 }
 
-// schemeMistaken reports whether the error may come from using TLS, or not using it.
+// schemeMistaken reports whether the error may come from speaking TLS to a server without it, or the
+// reverse.
 func (w *webProbe) schemeMistaken(err error) bool {
 	if w.plain {
 		return errors.Is(err, errProtocol)

@@ -2,9 +2,9 @@ package lbproxy
 
 import "encoding/binary"
 
-// ZMTP 3.x facts used here (rfc.zeromq.org/spec/23 and 37): a greeting of 64
-// bytes starting ff, eight bytes, 7f, version major; then frames of a flag
-// byte (1 more, 2 long, 4 command), a length of one or eight bytes, a body.
+// Facts of ZMTP 3.x (rfc.zeromq.org/spec/23 and 37): a greeting has 64 bytes: ff, eight bytes, 7f, the
+// major version, and more. Frames follow: a byte of flags (1 more, 2 long, 4 command), a length of one or
+// eight bytes, a body.
 const (
 	greetingLen  = 64
 	flagMore     = 1
@@ -183,7 +183,7 @@ func (t *tracker) passBody(n uint64) {
 	}
 }
 
-// unseenBytes returns how many of the next bytes feed need not see.
+// unseenBytes returns how many of the next bytes may pass without feed seeing them.
 func (t *tracker) unseenBytes() uint64 {
 	switch t.state {
 	case trackLost:
@@ -194,8 +194,8 @@ func (t *tracker) unseenBytes() uint64 {
 	return 0
 }
 
-// betweenMessages reports whether no frame and no message is incomplete. It is false when that is
-// unknown.
+// betweenMessages reports whether no frame and no message is incomplete. It returns false when the stream
+// is not followed.
 func (t *tracker) betweenMessages() bool { return t.state == trackFlags && !t.marks.has(markMore) }
 
 // followsZMTP reports whether the direction is past its greeting and was ZMTP 3 so far.
