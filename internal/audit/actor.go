@@ -11,12 +11,12 @@ import (
 	"saltern/internal/durable"
 )
 
-// unset is the login uid of a process without a login.
+// unset is the login uid that the kernel reports for a process without a login.
 const unset = 1<<32 - 1
 
-// ActorEnv is the variable by which a program of a node names, to a tool that it starts, the
-// actor for whom it does so: the [Proof], a colon, and the user. It only counts where nobody has
-// logged in.
+// ActorEnv is the environment variable by which a program of a node names, to a tool that it starts,
+// the actor on whose behalf it starts the tool: the [Proof], a colon, and the user. It counts only
+// where nobody has logged in.
 const ActorEnv = "SALTERN_ACTOR"
 
 // Self returns the actor that runs this process. getenv is os.Getenv outside of tests.
@@ -31,10 +31,9 @@ func Self(getenv func(string) string) Actor {
 	return a
 }
 
-// PeerProcess returns the actor that runs the process pid, which has connected to a socket of
-// ours as uid. The kernel vouches for both. PeerProcess ignores what /proc says if the process
-// now has another uid or does not exist: the caller may be gone, and another process may have its
-// ID.
+// PeerProcess returns the actor that runs the process pid, which has connected to a socket of ours as
+// uid. The kernel vouches for pid and uid. PeerProcess ignores /proc if the process now has another
+// uid or no longer exists: the caller may be gone, and another process may have its ID.
 func PeerProcess(pid, uid int) Actor {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	if pid <= 0 || !runsAs(dir, uid) {
@@ -43,8 +42,8 @@ func PeerProcess(pid, uid int) Actor {
 	return whoIs(dir, uid, sudoUser(dir))
 }
 
-// whoIs finds the actor behind a process of uid. sudo is SUDO_USER of its environment. It only
-// counts for a process of root.
+// whoIs returns the actor behind a process of uid. dir is the process's folder in /proc. sudo is
+// SUDO_USER of its environment, which counts only for a process of root.
 func whoIs(dir string, uid int, sudo string) Actor {
 	a := Actor{User: UserName(uid), Proof: Process, UID: &uid, From: Local}
 	login, ok := loginUID(dir)
@@ -63,8 +62,8 @@ func whoIs(dir string, uid int, sudo string) Actor {
 	return a
 }
 
-// loginUID returns the user whose login started the process: sudo and su keep it, and only
-// CAP_AUDIT_CONTROL allows to change it (proc_pid_loginuid(5)).
+// loginUID returns the user whose login started the process. sudo and su keep this uid, and only
+// CAP_AUDIT_CONTROL may change it (proc_pid_loginuid(5)).
 func loginUID(dir string) (int, bool) {
 	b, err := durable.Read(dir+"/loginuid", 32)
 	if err != nil {
@@ -89,8 +88,8 @@ func runsAs(dir string, uid int) bool {
 	return false
 }
 
-// sudoUser returns SUDO_USER of the environment of a process. Only root may read that of other
-// users.
+// sudoUser returns SUDO_USER of a process's environment, or "" if it cannot be read: only root may
+// read the environment of other users' processes.
 func sudoUser(dir string) string {
 	b, err := durable.Read(dir+"/environ", 1<<20)
 	if err != nil {
@@ -104,7 +103,7 @@ func sudoUser(dir string) string {
 	return ""
 }
 
-// UserName is the name of a user of this host, or the number of one without.
+// UserName returns the name of a user of this host, or the number when the user has no name.
 func UserName(uid int) string {
 	if uid == 0 {
 		return "root"
@@ -116,8 +115,8 @@ func UserName(uid int) string {
 	return u.Username
 }
 
-// LoginName returns the user whose login started this process, if the process runs as another
-// one. It returns "" otherwise.
+// LoginName returns the user whose login started this process, if the process runs as another user;
+// otherwise "".
 func LoginName() string {
 	login, ok := loginUID("/proc/self")
 	if !ok || login == os.Getuid() {

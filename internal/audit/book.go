@@ -18,11 +18,11 @@ import (
 
 // Bounds of a folder, in addition to those of [shelves].
 const (
-	// MaxAge is how long a record is kept. Records are removed by file, so that some stay up to
+	// MaxAge is how long a record is kept. Whole files are removed, so some records stay up to
 	// partAge longer.
 	MaxAge   = 366 * 24 * time.Hour
 	partAge  = 30 * 24 * time.Hour
-	maxFiles = 1024 // that are read
+	maxFiles = 1024 // most files of a book that are read
 )
 
 // book is the files of one shelf in a folder: NAME.jsonl, to which records are added,
@@ -30,7 +30,7 @@ const (
 type book struct {
 	dir string
 	shelf
-	node, program string // who adds records
+	node, program string // the writer of the records
 }
 
 // fileNames returns the names of all files, the oldest first.
@@ -49,8 +49,8 @@ func (b book) fileNames() ([]string, error) {
 	return append(out[max(0, len(out)-maxFiles):], b.current()), nil
 }
 
-// appendLines links whole lines to the chain and writes them at the end of the current file, all
-// of them or none, and waits for the disk.
+// appendLines links whole lines to the chain, writes all or none of them at the end of the current
+// file, and waits for the disk.
 func (b book) appendLines(lines [][]byte, now time.Time) error {
 	for range 5 { // another program may begin a new file at the same moment
 		f, size, err := b.openCurrent()
@@ -66,8 +66,8 @@ func (b book) appendLines(lines [][]byte, now time.Time) error {
 	return errors.New("another program keeps beginning new files")
 }
 
-// addTo adds to the current file, whose lock we have and give back. again is true when it
-// was full and has its old name now.
+// addTo adds lines to the current file, whose lock the caller holds; addTo releases it after writing.
+// again is true when the file was full and was renamed: the caller must open a new one.
 func (b book) addTo(f *os.File, size int64, lines [][]byte, now time.Time) (again bool, err error) {
 	at, chained, err := lastLink(f, size)
 	if err != nil {
@@ -80,7 +80,7 @@ func (b book) addTo(f *os.File, size int64, lines [][]byte, now time.Time) (agai
 	}
 
 	full := size+needs > b.part || now.Sub(firstTime(f, now)) > partAge
-	if size > 0 && (full || !chained) { // a file without a chain is of a version before
+	if size > 0 && (full || !chained) { // a file without a chain was written by an older version
 		return true, b.rotate(now)
 	}
 
@@ -100,7 +100,7 @@ func (b book) addTo(f *os.File, size int64, lines [][]byte, now time.Time) (agai
 		return false, err
 	}
 
-	// Others need not wait for the disk.
+	// Release the lock before waiting for the disk: other programs need not wait for it.
 	return false, errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), unix.Fdatasync(int(f.Fd())))
 }
 
@@ -110,7 +110,7 @@ func (b book) openCurrent() (f *os.File, size int64, err error) {
 		return nil, 0, err
 	}
 
-	// Another program holds the lock for a moment, unless it was stopped meanwhile.
+	// Another program holds the lock only for a moment, unless that program is stopped.
 	until := time.Now().Add(5 * time.Second)
 	for {
 		f, err := os.OpenFile(b.current(),
@@ -138,7 +138,7 @@ func (b book) openCurrent() (f *os.File, size int64, err error) {
 	}
 }
 
-// isCurrent reports whether an open file still has its name, and its size.
+// isCurrent reports whether an open file still has its name. It also returns the file's size.
 func (b book) isCurrent(f *os.File) (int64, bool) {
 	st, err := f.Stat()
 	if err != nil || !st.Mode().IsRegular() {
@@ -148,12 +148,12 @@ func (b book) isCurrent(f *os.File) (int64, bool) {
 	return st.Size(), err == nil && os.SameFile(st, now)
 }
 
-// stamp is the time in the name of an older file.
+// stamp is the layout of the time in an older file's name.
 const stamp = "20060102T150405.000000000"
 
 // rotate gives the current file its archive name. The caller holds the lock. The name sorts after
-// those of all other files, even if the clock was put back, or if the caller waited for the lock
-// and brings an earlier time.
+// those of all other files, even if the clock was put back, or if the caller's time is old because it
+// waited for the lock.
 func (b book) rotate(now time.Time) error {
 	files, err := b.fileNames()
 	if err != nil {
@@ -176,7 +176,7 @@ func (b book) tooMuch(files []string, now time.Time) (remove []string) {
 	for i, path := range slices.Backward(files) {
 		st, err := os.Lstat(path)
 		if err != nil {
-			continue // somebody else has removed it
+			continue // another program has removed the file
 		}
 
 		size += st.Size()
@@ -194,7 +194,7 @@ func (b book) tooMuch(files []string, now time.Time) (remove []string) {
 func firstTime(f *os.File, now time.Time) time.Time {
 	const head = `{"time":"`
 	var first [64]byte
-	n, _ := f.ReadAt(first[:], 0) // of a record that is shorter, all
+	n, _ := f.ReadAt(first[:], 0) // n is smaller when the file is shorter
 	text, ok := strings.CutPrefix(string(first[:n]), head)
 	text, _, ends := strings.Cut(text, `"`)
 	t, err := time.Parse(time.RFC3339Nano, text)
@@ -204,8 +204,8 @@ func firstTime(f *os.File, now time.Time) time.Time {
 	return t
 }
 
-// appendText adds text to a file of this size. It first ends a line that a power cut has left
-// incomplete. It removes the text again if it cannot write all of it.
+// appendText adds text to a file of size bytes. It first completes a line that a power cut has left
+// incomplete. If it cannot write all of the text, it removes the part that it wrote.
 func appendText(f *os.File, size int64, text []byte) error {
 	var last [1]byte
 	if size > 0 {

@@ -17,13 +17,13 @@ import (
 	"saltern/internal/durable"
 )
 
-// The records of a book form a chain: each has a number, and a hash over its own line and the
-// hash of the record before. A file begins with a record of the action [fileAction]. It says
-// where the chain was, and which records were kept at that time: it names the older files that go
-// for their size or age before they are removed. [Verify] finds missing and changed records.
+// The records of a book form a chain: each has a number, and a hash over its own line and the hash of
+// the record before. A file begins with a record of the action [fileAction]. It says where the chain
+// stood, and which is the oldest record still kept: older files that exceed the bounds are named
+// there before they are removed. [Verify] finds missing and changed records.
 //
-// Somebody who can write to the files can compute the whole chain again. The heads that others
-// were told (heads.go) reveal that.
+// Somebody who can write to the files can compute the whole chain again. The heads that other nodes
+// have recorded (heads.go) reveal that.
 
 // fileAction is the action of the record that begins a file.
 const fileAction = "audit.file"
@@ -31,9 +31,9 @@ const fileAction = "audit.file"
 const (
 	// hashLen is the length of a value of the chain: 128 bits in hexadecimal.
 	hashLen = 32
-	// linkRoom is by how much a link makes a line longer.
+	// linkRoom is the most bytes that a link adds to a line.
 	linkRoom = len(`,"seq":18446744073709551615,"chain":""`) + hashLen
-	// maxSeq bounds the numbers that are believed.
+	// maxSeq is the largest record number that is believed.
 	maxSeq = 1 << 53
 )
 
@@ -44,7 +44,7 @@ type link struct {
 	chain string
 }
 
-// hash returns the hash that goes into that of the next record.
+// hash returns the hash that enters the hash of the next record.
 func (l link) hash() string {
 	if l.seq == 0 {
 		return strings.Repeat("0", hashLen)
@@ -66,7 +66,8 @@ func (l link) linkRecord(line []byte) ([]byte, link) {
 	return append(out, "\"}\n"...), next
 }
 
-// chainHash is the value of the chain after a record, whose line ends before its chain.
+// chainHash returns the hash of a record. before is the hash of the previous record, line the
+// record's line up to its own chain field.
 func chainHash(before string, line []byte) string {
 	h := sha256.New()
 	h.Write([]byte(before))
@@ -105,8 +106,8 @@ func cutLast(b []byte, sep string) (before, after []byte, ok bool) {
 	return b[:i], b[i+len(sep):], true
 }
 
-// lastLink returns the link of the last complete record of a file. ok is false if no record has a
-// link.
+// lastLink returns the link of the last complete record of a file. ok is false if that record has
+// none.
 func lastLink(f io.ReaderAt, size int64) (l link, ok bool, err error) {
 	for tail := int64(4 << 10); ; tail *= 16 {
 		tail = min(tail, size, 2*largestPart)
@@ -118,8 +119,8 @@ func lastLink(f io.ReaderAt, size int64) (l link, ok bool, err error) {
 
 		b = b[:n]
 
-		// The first line counts only when the file begins with it. The last one may lack its
-		// end, which the next write adds.
+		// The first line in b counts only when b begins with the file: otherwise it may be cut. The
+		// last line may lack its newline, which the next write adds.
 		for len(b) > 0 {
 			b = bytes.TrimSuffix(b, []byte("\n"))
 			begin := bytes.LastIndexByte(b, '\n') + 1
@@ -138,11 +139,11 @@ func lastLink(f io.ReaderAt, size int64) (l link, ok bool, err error) {
 	}
 }
 
-// span is which records a file has. The zero span has none with a link.
+// span is the range of records in a file. The zero span means that no record has a link.
 type span struct {
 	first, last uint64
-	end         link   // of the last one
-	kept        uint64 // First of the record that begins the file
+	end         link   // link of the last record
+	kept        uint64 // the number in First of the record that begins the file
 }
 
 // spanOf reads the beginning and the end of a file.
@@ -174,15 +175,14 @@ func spanOf(path string) (s span, err error) {
 	return s, nil
 }
 
-// fileHead is the record that begins a file, and the older files that go with it.
+// fileHead is the record that begins a file, and the older files to remove with it.
 type fileHead struct {
 	before link
 	record Record
 	remove []string
 }
 
-// newHead returns the head of the current file, which is empty and whose lock the caller
-// has.
+// newHead returns the head of the current file, which is empty. The caller holds the file's lock.
 func (b book) newHead(now time.Time) (fileHead, error) {
 	files, err := b.fileNames()
 	if err != nil {
@@ -206,8 +206,8 @@ func (b book) newHead(now time.Time) (fileHead, error) {
 		kept = s.kept
 	}
 
-	// Removed files count only if they continue what was kept before. What somebody else has
-	// removed stays missing.
+	// A removed file moves the oldest kept number only if it continues the kept records. So records
+	// that somebody else has removed are still reported missing.
 	kept = max(kept, 1)
 	for _, path := range h.remove {
 		s, err := spanOf(path)
@@ -247,14 +247,15 @@ func (b book) startFile(f *os.File, now time.Time) (size int64, at link, err err
 	text, at := h.before.linkRecord(line)
 
 	err = appendText(f, 0, text)
-	if errors.Is(err, unix.ENOSPC) && len(h.remove) > 0 { // there is room when they are gone
+	if errors.Is(err, unix.ENOSPC) && len(h.remove) > 0 { // removing older files makes room
 		if err = removeAll(h.remove); err == nil {
 			err = appendText(f, 0, text)
 		}
 	}
 
 	if err == nil && len(h.remove) > 0 {
-		err = unix.Fdatasync(int(f.Fd())) // else they are missing after a power cut
+		// sync before the removal: after a power cut the head must name what was removed
+		err = unix.Fdatasync(int(f.Fd()))
 	}
 
 	if err == nil {

@@ -9,23 +9,23 @@ import (
 // see [LoginName]. The holder of root's key may put anything into it.
 const LoginField = "__saltern_login"
 
-// MasterDir is the folder of a master's records, by its cachedir.
+// MasterDir returns the folder of a master's records below its cachedir.
 func MasterDir(cachedir string) string { return filepath.Join(cachedir, "audit") }
 
 type actorKey struct{}
 
-// WithActor returns a context for commands that are given for an actor.
+// WithActor returns a context for commands that are run on behalf of an actor.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
-// ActorOf is the actor of WithActor, if there is one.
+// ActorOf returns the actor that WithActor put into ctx, if there is one.
 func ActorOf(ctx context.Context) (a Actor, ok bool) {
 	a, ok = ctx.Value(actorKey{}).(Actor)
 	return a, ok
 }
 
-// Env returns the variable [ActorEnv] for the actor of WithActor, or nil without one.
+// Env returns the variable [ActorEnv] for the actor in ctx, or nil without one.
 func Env(ctx context.Context) []string {
 	a, ok := ActorOf(ctx)
 	if !ok {

@@ -17,53 +17,53 @@ import (
 	"saltern/internal/durable"
 )
 
-// A head is the number and the hash of the newest record of a book. Each node sends its heads to
-// the other nodes, which record them, and writes them to the system's log. A chain that ends
-// before a head that others know, or has another hash there, was cut off or computed again.
+// A head is the number and the hash of the newest record of a book. Each node sends its heads to the
+// other nodes, which record them, and writes them to the system's log. If a chain ends before a head
+// that others have recorded, or has another hash there, it was cut off or computed again.
 
-// headsAction is the action of a record of heads: Object is the node, As its key in the
+// headsAction is the action of a record of heads. Its Object is the node, As that node's key in the
 // table of nodes, Detail the heads.
 const headsAction = "audit.heads"
 
 // Folder is a folder of records of a node.
 type Folder struct {
-	Name string // in heads and for people
+	Name string // name of the folder in heads and in messages
 	Dir  string
 }
 
-// The names of the folders of a node: of the master's account, and of root.
+// The names of a node's folders: that of the master's account, and that of root.
 const (
 	MasterFolder = "master"
 	NodeFolder   = "node"
 )
 
-// Head is the newest record of a book, as others were told.
+// Head is the newest record of a book at the time when another node recorded it.
 type Head struct {
 	Folder string `json:"folder"`
 	Book   string `json:"book"`
 	Seq    uint64 `json:"seq"`
 	Chain  string `json:"chain"`
-	// By is the node that was told, Time when.
+	// By is the node that recorded the head, Time when it did.
 	By   string    `json:"by"`
 	Time time.Time `json:"time,omitzero"`
 }
 
-// String is the head as [ParseHeads] reads it.
+// String returns the head in the form that [ParseHeads] reads.
 func (h Head) String() string {
 	return fmt.Sprintf("%s/%s:%d:%s", h.Folder, h.Book, h.Seq, h.Chain)
 }
 
-// OfHeads reports whether it is the head of the book of heads. Each record of heads changes that
-// one.
+// OfHeads reports whether h is the head of the book of heads. That book changes with each record of
+// heads.
 func (h Head) OfHeads() bool { return h.Book == headsShelf }
 
 var headForm = regexp.MustCompile(fmt.Sprintf(`\b(%s|%s)/([a-z]{1,16}):([0-9]{1,16}):([0-9a-f]{%d})\b`,
 	MasterFolder, NodeFolder, hashLen))
 
-// maxHeads bounds the heads of one text.
+// maxHeads bounds the heads that are read from one text.
 const maxHeads = 32
 
-// ParseHeads finds the heads in a text, such as a line of the system's log.
+// ParseHeads returns the heads in a text, such as a line of the system's log.
 func ParseHeads(text string) (out []Head) {
 	for _, m := range headForm.FindAllStringSubmatch(text, maxHeads) {
 		seq, err := strconv.ParseUint(m[3], 10, 64)
@@ -75,8 +75,8 @@ func ParseHeads(text string) (out []Head) {
 	return out
 }
 
-// ReadHeads finds the heads of a node in lines of any text: of its log, or records of any
-// node.
+// ReadHeads returns the heads of a node that it finds in lines of any text: in a system's log, or in
+// records of any node.
 func ReadHeads(r io.Reader, node string) (out []Head, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
@@ -97,10 +97,10 @@ func ReadHeads(r io.Reader, node string) (out []Head, err error) {
 	return out, nil
 }
 
-// maxToldHeads bounds the heads of a file.
+// maxToldHeads bounds the heads that are kept while a file is read.
 const maxToldHeads = 400_000
 
-// HeadsText is heads as one line.
+// HeadsText returns heads as one line.
 func HeadsText(heads []Head) string {
 	var parts []string
 	for _, h := range heads {
@@ -109,8 +109,8 @@ func HeadsText(heads []Head) string {
 	return strings.Join(parts, " ")
 }
 
-// Heads returns the heads of the books in some folders. They are on the disk: a power cut loses
-// none. The disk may hang.
+// Heads returns the heads of the books in some folders. It syncs each book first, so no power cut
+// loses a head that it returns. It blocks while the disk hangs.
 func Heads(folders ...Folder) ([]Head, error) {
 	var out []Head
 	var faults []error
@@ -152,7 +152,7 @@ func (b book) chainEnd() (link, error) {
 		}
 
 		if err == nil && l.seq > 0 {
-			err = unix.Fdatasync(int(f.Fd())) // after it was read: all of that is on the disk now
+			err = unix.Fdatasync(int(f.Fd())) // sync after reading: everything up to the head is on the disk then
 		}
 
 		err = errors.Join(err, f.Close())
@@ -176,7 +176,7 @@ func HeadsRecord(node, key string, heads []Head) Record {
 	}
 }
 
-// CutRecord is the record of a node's audit record that has become shorter.
+// CutRecord returns the record that says that a node's audit records have been cut off.
 func CutRecord(node string, why error) Record {
 	return Record{
 		Actor:  Actor{User: node, Proof: Peer, From: Local, Limited: true},
@@ -191,7 +191,7 @@ func CutRecord(node string, why error) Record {
 // of the same name.
 const maxHeadKey = 16
 
-// HeadsQuery asks for the records of heads.
+// HeadsQuery returns a query for the records of heads.
 func HeadsQuery() Query { return Query{Action: headsAction} }
 
 // HeadsOf returns, from records, the heads of the node with that name and key.

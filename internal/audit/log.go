@@ -13,25 +13,25 @@ import (
 
 // Bounds of a [Log].
 const (
-	// maxWaiting is how many records wait for the disk or are being written. The last actsReserve
-	// places are for acts of administrators. Overflow policy: the newest record is lost and
-	// counted, and the next one that is written has the count. A lost act goes to Config.Log.
+	// maxWaiting is how many records may wait for the disk or be in writing. The last actsReserve
+	// places are for acts of administrators. Overflow policy: the newest record is lost and counted,
+	// and the next record that is written states the count. A lost act goes to Config.Log.
 	maxWaiting  = 8192
 	actsReserve = 2048
 	// WriteTakes is how long [Log.Write] waits for the disk.
 	WriteTakes = time.Second
 	closeTakes = 2 * time.Second
-	hangsAfter = 5 * time.Second // a disk that takes longer is a fault
+	hangsAfter = 5 * time.Second // a disk that takes longer is reported as a fault
 )
 
 // Config of a Log.
 type Config struct {
-	Dir     string // made at the first record
+	Dir     string // created with the first record
 	Node    string
 	Program string
 	Now     func() time.Time // nil: time.Now
-	// Log gets each act of an administrator that is lost, or not on the disk in time. It may be
-	// nil.
+	// Log gets each act of an administrator that is lost, or that is not on the disk in time. It may
+	// be nil.
 	Log *slog.Logger
 }
 
@@ -43,10 +43,10 @@ type Log struct {
 	mu      sync.Mutex
 	waiting []waiting
 	flying  int    // number of records that are being written
-	lost    uint64 // of which no record has told yet
-	missing uint64 // lost since the disk began to take nothing
+	lost    uint64 // records lost since the last one that states their number
+	missing uint64 // records lost since the disk stopped taking writes
 	fault   error
-	writing time.Time // when what is being written began; zero: nothing is
+	writing time.Time // when the present write began; zero: none is under way
 	ended   bool
 	rates   rates
 
@@ -58,9 +58,9 @@ type Log struct {
 // waiting is a record on its way to the disk.
 type waiting struct {
 	line []byte
-	book string        // its name
-	done chan struct{} // closed when it is written; nil: nobody waits
-	act  Record        // of an act only: what Config.Log is told when it is lost
+	book string        // name of the book
+	done chan struct{} // closed when the record is written; nil: nobody waits
+	act  Record        // set only for an act: logged to Config.Log when the record is lost
 }
 
 // Open returns a log. It touches nothing before the first record. Close ends it.
@@ -82,10 +82,10 @@ func Open(cfg Config) *Log {
 // Note queues a record and does not wait. A nil Log drops it.
 func (l *Log) Note(r Record) { l.putRecord(r, nil) }
 
-// Write queues a record and waits until it is on the disk, for [WriteTakes] at most. The act
-// itself goes on in any case: a full disk must not keep an administrator from removing a node or
-// a key. A record that is not written by then is written later, or lost and counted. In both
-// cases an act also goes to Config.Log, so that the system's log has it.
+// Write queues a record and waits until it is on the disk, for [WriteTakes] at most. The caller
+// carries out the act in any case: a full disk must not keep an administrator from removing a node or
+// a key. A record that is late is written later, or lost and counted. In both cases an act also goes
+// to Config.Log, so that the system's log has it.
 func (l *Log) Write(ctx context.Context, r Record) {
 	done := make(chan struct{})
 	if !l.putRecord(r, done) {
@@ -116,7 +116,7 @@ func (l *Log) logLost(message string, r Record, fault error) {
 		"result", string(r.Result), "op", r.Op, "error", fault)
 }
 
-// putRecord reports whether the record will be written.
+// putRecord queues a record. It reports whether the record will be written.
 func (l *Log) putRecord(r Record, done chan struct{}) bool {
 	if l == nil {
 		return false
@@ -129,19 +129,19 @@ func (l *Log) putRecord(r Record, done chan struct{}) bool {
 	return taken
 }
 
-// queueRecord queues a record. fault says why one is lost. It is nil for a record that is left
-// out for its rate.
+// queueRecord queues a record. fault is the reason why the record is lost. It is nil when the record
+// is left out because of a rate limit.
 func (l *Log) queueRecord(r Record, book string, done chan struct{}) (taken bool, fault error) {
 	now := l.cfg.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
 	if r.Stranger && !l.rates.admitStranger(r.From, now) {
-		l.lost++ // whatever is written next tells of it
+		l.lost++ // the next record that is written states the count
 		return false, nil
 	}
 	if hasRate(r) && !r.Stranger && !l.rates.admitLimited(r, shelfNamed(book), now) {
-		l.wakeRun() // run writes down how many there were
+		l.wakeRun() // runWriter writes a summary of the records left out
 		return false, nil
 	}
 
@@ -202,8 +202,8 @@ func (l *Log) wakeRun() {
 	}
 }
 
-// summarize queues records of what was left out for the rates of limited users. It keeps counting
-// what finds no room.
+// summarize queues a summary of the records that the rate limits of limited users left out. Counts
+// for which the queue has no room stay for the next time.
 func (l *Log) summarize() {
 	now := l.cfg.Now()
 	l.mu.Lock()
@@ -223,20 +223,20 @@ func (l *Log) leavesOut() bool {
 	return l.rates.leftOut > 0
 }
 
-// encode makes the line of a record.
+// encode returns the line of a record.
 func encode(r Record) ([]byte, error) {
 	r = r.bounded()
 	r.Time = r.Time.UTC()
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // else a character may take six, and a line be too long to read
+	enc.SetEscapeHTML(false) // otherwise one character may take six bytes, and the line be too long to read
 	if err := enc.Encode(r); err != nil {
 		return nil, fmt.Errorf("encode an audit record: %w", err)
 	}
 	return b.Bytes(), nil
 }
 
-// Fault returns why records are not written, or nil.
+// Fault returns the reason why records are not being written, or nil.
 func (l *Log) Fault() error {
 	if l == nil {
 		return nil
@@ -253,7 +253,7 @@ func (l *Log) Fault() error {
 	return fault
 }
 
-// Close writes the queue, and gives up on a disk that hangs.
+// Close writes the queue and ends the log. It gives up on a disk that hangs.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -278,7 +278,7 @@ func (l *Log) Close() {
 	}
 }
 
-// tellLost logs the acts that are not written when the log ends.
+// tellLost logs the acts that are still unwritten when the log ends.
 func (l *Log) tellLost() {
 	l.mu.Lock()
 	left, fault := l.waiting, l.fault
@@ -290,7 +290,7 @@ func (l *Log) tellLost() {
 	}
 }
 
-// runWriter writes what waits until Close.
+// runWriter writes queued records until Close.
 func (l *Log) runWriter() {
 	defer close(l.done)
 	var retry, count <-chan time.Time
@@ -322,7 +322,7 @@ func (l *Log) runWriter() {
 	}
 }
 
-// writeQueued writes what waits. What cannot be written waits on.
+// writeQueued writes the queued records. Those that it cannot write stay queued.
 func (l *Log) writeQueued() error {
 	l.mu.Lock()
 	list := l.waiting
@@ -366,7 +366,7 @@ func (l *Log) writeQueued() error {
 	return err
 }
 
-// flushTo writes records to their book and returns those that are left.
+// flushTo writes records to their book and returns those that it could not write.
 func (l *Log) flushTo(b book, list []waiting) ([]waiting, error) {
 	for len(list) > 0 {
 		var lines [][]byte

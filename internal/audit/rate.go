@@ -14,20 +14,21 @@ import (
 
 // Bounds of what a [Log] remembers of actors with a rate.
 const (
-	// maxSources of strangers have a rate of their own. Further ones share one.
+	// maxSources is how many sources of strangers have a rate each. Further ones share one.
 	maxSources = 4096
-	// maxAccounts of limited users have a rate of their own. Further ones share one.
+	// maxAccounts is how many limited users have a rate each. Further ones share one.
 	maxAccounts = 4096
 )
 
 // The actions of records that the log makes itself.
 const (
-	// moreAction is the action of a record that counts what was left out.
+	// moreAction is the action of a record that counts records left out.
 	moreAction = "audit.more"
 	otherKinds = "others"
 )
 
-// What strangers can have written down: of a source, and all together.
+// ofSource is the rate of records that one source of strangers may cause, ofAll that of all strangers
+// together.
 func ofSource() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.1} }
 func ofAll() ratelimit.Rate    { return ratelimit.Rate{Burst: 500, PerSecond: 5} }
 
@@ -48,15 +49,16 @@ type rates struct {
 	strangers ratelimit.Bucket
 	sources   map[netip.Addr]*ratelimit.Bucket
 	accounts  map[accountKey]*account
-	leftOut   int // accounts with more than nothing
-	// When sources, and accounts, were last looked through for quiet ones.
+	leftOut   int // number of accounts with records left out since their last summary
+	// When idle sources, and idle accounts, were last removed.
 	sourcesSwept  time.Time
 	accountsSwept time.Time
 }
 
-// mayForget reports whether it is time to drop quiet ones again.
+// mayForget reports whether a second has passed since the last removal of idle entries, and notes the
+// time.
 func mayForget(last *time.Time, now time.Time) bool {
-	// This bounds the work that very many sources and users make.
+	// A full table is searched at most once a second.
 	if now.Sub(*last).Abs() < time.Second {
 		return false
 	}
@@ -94,7 +96,7 @@ func (l *rates) admitStranger(from string, now time.Time) bool {
 	return l.strangers.Has(now, ofAll(), 1) && bucket.Take(now, ofSource(), 1) && l.strangers.Take(now, ofAll(), 1)
 }
 
-// forgetSources drops sources that have been quiet, when there are many.
+// forgetSources removes idle sources when the table is full.
 func (l *rates) forgetSources(now time.Time) {
 	if len(l.sources) < maxSources || !mayForget(&l.sourcesSwept, now) {
 		return
@@ -106,8 +108,8 @@ func (l *rates) forgetSources(now time.Time) {
 	}
 }
 
-// admitLimited reports whether a limited user may cause one more record in a book. If not,
-// the record is counted.
+// admitLimited reports whether a limited user may cause one more record in a book. If not, it counts
+// the record.
 func (l *rates) admitLimited(r Record, of shelf, now time.Time) bool {
 	key := accountKey{of.name, whoOf(r)}
 	acc := l.accounts[key]
@@ -135,8 +137,8 @@ func (l *rates) admitLimited(r Record, of shelf, now time.Time) bool {
 	return false
 }
 
-// whoOf returns the owner of the rate: a user of a back end, or the address of a machine, because
-// a machine chooses its own name.
+// whoOf returns who is charged for a record: a user of an authentication back end, or the address of
+// a machine, because a machine chooses its own name.
 func whoOf(r Record) string {
 	switch r.Proof {
 	case Secret, Peer, Minion, Unproven:
@@ -148,7 +150,7 @@ func whoOf(r Record) string {
 	return clipText(r.Eauth, maxName) + " " + clipText(r.User, maxName)
 }
 
-// forgetAccounts drops quiet users when there are many.
+// forgetAccounts removes idle users when the table is full.
 func (l *rates) forgetAccounts(now time.Time) {
 	if len(l.accounts) < maxAccounts || !mayForget(&l.accountsSwept, now) {
 		return
@@ -161,7 +163,7 @@ func (l *rates) forgetAccounts(now time.Time) {
 	}
 }
 
-// countLeftOut adds a record to those that were left out.
+// countLeftOut counts a record that was left out, by its kind.
 func (a *account) countLeftOut(r Record) {
 	function, _, _ := strings.Cut(clipText(r.Function, maxKind), ", ")
 	kind := strings.Join(strings.Fields(r.Action+" "+function+" "+string(r.Result)), " ")
@@ -177,14 +179,14 @@ func (a *account) countLeftOut(r Record) {
 	a.last = r
 }
 
-// summary is a record that counts what was left out of a book.
+// summary is a record that counts the records left out of a book.
 type summary struct {
 	book   string
 	record Record
 }
 
-// summaries returns a record for each user with left-out records, most at most, and resets the
-// counts of those.
+// summaries returns a summary for each user with records left out, most summaries at most, and resets
+// the counts of those users.
 func (l *rates) summaries(most int) (out []summary) {
 	for key, acc := range l.accounts {
 		if acc.more == 0 {
@@ -218,7 +220,7 @@ func (l *rates) summaries(most int) (out []summary) {
 	return out
 }
 
-// leftOut describes the counts of a record for people.
+// leftOut returns the counts of a summary as text for people.
 func (r Record) leftOut() string {
 	var kinds []string
 	for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {

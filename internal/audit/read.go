@@ -27,27 +27,27 @@ const MaxRecords = 20_000
 // Query selects records. An empty field selects all.
 type Query struct {
 	Since  time.Time
-	User   string // who acted, or as whom
+	User   string // the actor, or the user as whom he acted
 	Action string // a shell pattern: key.*
-	Node   string // by its name; for who asks several nodes
-	Last   int    // the newest of them; 0 means MaxRecords
+	Node   string // name of a node; used only when several nodes are asked
+	Last   int    // how many of the newest records; 0 means MaxRecords
 }
 
-// Page has the records of one node.
+// Page holds the records of one node.
 type Page struct {
 	Records []Record `json:"records"`           // the oldest first
-	More    bool     `json:"more,omitempty"`    // there are older ones
+	More    bool     `json:"more,omitempty"`    // older records match as well
 	Damaged int      `json:"damaged,omitempty"` // lines that cannot be read
 }
 
-// List has the records of the nodes of a cluster.
+// List holds the records of a cluster's nodes.
 type List struct {
 	Page
-	// Unasked are the nodes that did not answer, and why.
+	// Unasked are the nodes that did not answer, each with the reason.
 	Unasked map[string]string `json:"unasked,omitempty"`
 }
 
-// Values are the query as [ParseQuery] reads it.
+// Values returns the query in the form that [ParseQuery] reads.
 func (q Query) Values() url.Values {
 	v := url.Values{}
 	for k, text := range map[string]string{"user": q.User, "action": q.Action, "node": q.Node} {
@@ -64,7 +64,7 @@ func (q Query) Values() url.Values {
 	return v
 }
 
-// ParseQuery reads the query of a request.
+// ParseQuery reads the query of an HTTP request.
 func ParseQuery(v url.Values) (q Query, err error) {
 	q = Query{User: v.Get("user"), Action: v.Get("action"), Node: v.Get("node")}
 	if len(q.User)+len(q.Action)+len(q.Node) > 3*maxName {
@@ -92,7 +92,8 @@ func ParseQuery(v url.Values) (q Query, err error) {
 
 func (q Query) lastOrMost() int { return min(cmp.Or(q.Last, MaxRecords), MaxRecords) }
 
-// matches reports whether the query selects a record, wherever it comes from.
+// matches reports whether the query selects a record. It ignores Node, Last and where the record is
+// stored.
 func (q Query) matches(r Record) bool {
 	if r.Time.Before(q.Since) || q.User != "" && q.User != r.User && q.User != r.As {
 		return false
@@ -127,7 +128,7 @@ func Read(ctx context.Context, node string, q Query, dirs ...string) (Page, erro
 	return Page{Records: found.records, Damaged: found.damaged}.Newest(q.lastOrMost()), nil
 }
 
-// newest collects records within a bound.
+// newest collects the newest records that a query selects.
 type newest struct {
 	records []Record
 	damaged int
@@ -163,11 +164,11 @@ func (b book) readInto(ctx context.Context, node string, q Query, into *newest) 
 	return nil
 }
 
-// scanFile reads the lines of a file. It reads no more than the largest size of a file, because
-// others may write to it.
+// scanFile reads the lines of a file. It stops at twice the largest size of a file, because others
+// may write to the file.
 func (n *newest) scanFile(ctx context.Context, f *os.File, node string, q Query) error {
 	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
-	keep := q.lastOrMost() + 1 // one more shows that there are more
+	keep := q.lastOrMost() + 1 // one more shows whether there are older ones
 	for i := 0; ; i++ {
 		line, err := lines.ReadSlice('\n')
 		if i%1000 == 0 && ctx.Err() != nil {
@@ -188,13 +189,13 @@ func (n *newest) scanFile(ctx context.Context, f *os.File, node string, q Query)
 			n.records = slices.Delete(n.records, 0, len(n.records)-keep)
 		}
 
-		if err != nil { // the end, or all that may be read
+		if err != nil { // the end of the file, or the bound on reading
 			return nil
 		}
 	}
 }
 
-// decode reads a line. If that is no record, the action is empty.
+// decode returns the record of a line. The action is empty if the line is no record.
 func decode(line []byte) Record {
 	var r Record
 	if len(line) > maxLine || json.Unmarshal(line, &r) != nil || r.Time.IsZero() {
@@ -203,7 +204,7 @@ func decode(line []byte) Record {
 	return r.bounded()
 }
 
-// takeLine reads one line.
+// takeLine decodes one line and keeps the record if the query selects it.
 func (n *newest) takeLine(line []byte, node string, q Query) {
 	r := decode(line)
 	if r.Action == "" {
@@ -217,7 +218,7 @@ func (n *newest) takeLine(line []byte, node string, q Query) {
 	n.records = append(n.records, r)
 }
 
-// bounded reads so many bytes at most.
+// bounded is a reader of a file that ends after left bytes.
 type bounded struct {
 	f    *os.File
 	left int
@@ -244,7 +245,7 @@ func (p Page) Newest(n int) Page {
 	return p
 }
 
-// Bounded returns another node's page, bounded and safe to show.
+// Bounded returns a page that came from another node, cut to the bounds and safe to show.
 func (p Page) Bounded(node string) Page {
 	if over := len(p.Records) - MaxRecords; over > 0 {
 		p.Records, p.More = p.Records[over:], true

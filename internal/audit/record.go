@@ -14,17 +14,17 @@ import (
 // Result is the outcome of an act.
 type Result string
 
-// The results. An act that takes time, or may end its own program, has two records with the same
-// [Record.Op]: Asked before it begins, and the outcome.
+// The results. Two records with the same [Record.Op] describe an act that takes time or may end its
+// own program: Asked before it begins, and the outcome.
 const (
 	Asked   Result = "asked"
-	Started Result = "started" // a job or a runner, whose own result is in the job cache
+	Started Result = "started" // a job or a runner; its own result is in the job cache
 	OK      Result = "ok"
 	Failed  Result = "failed"  // the act was tried
 	Refused Result = "refused" // the act was not tried
 )
 
-// Proof says how the actor is known, the strongest first.
+// Proof says how the actor's identity is known. The strongest proof comes first.
 type Proof string
 
 // The proofs.
@@ -32,65 +32,65 @@ const (
 	Login    Proof = "login"    // the kernel's login uid of the process, which outlives sudo and su
 	Sudo     Proof = "sudo"     // SUDO_USER in the environment of a process of root, which root can change
 	Process  Proof = "process"  // the uid of the process
-	Key      Proof = "key"      // the key file of a user of the master's host; root's is good under any name
+	Key      Proof = "key"      // the key file of a user of the master's host; root's key file allows any name
 	Token    Proof = "token"    // a token of external authentication
 	Password Proof = "password" // external authentication
 	Autosign Proof = "autosign" // nobody: a rule of the configuration
 	Setting  Proof = "setting"  // nobody: a setting of the node, such as its upgrade window
 	Secret   Proof = "secret"   // the secret of the cluster: a machine that joins
 	Peer     Proof = "node"     // another node of the cluster, by its key
-	Minion   Proof = "minion"   // a minion, by its key: of its own key only
-	Unproven Proof = "none"     // somebody who said to be that
+	Minion   Proof = "minion"   // a minion, by its key; it proves that minion only
+	Unproven Proof = "none"     // an actor who proved nothing: the name is his own claim
 )
 
-// Actor is the one who acted, and where he came from.
+// Actor is the person or program that acted, and where the act came from.
 type Actor struct {
 	User  string `json:"user"`
 	Proof Proof  `json:"proof"`
-	// As is the user as whom he acted, if that is another: root, for the most part.
+	// As is the user as whom he acted, if that is another user; mostly root.
 	As    string `json:"as,omitempty"`
-	UID   *int   `json:"uid,omitempty"` // of the process, where there is one on this node
+	UID   *int   `json:"uid,omitempty"` // uid of the process, if it runs on this node
 	Eauth string `json:"eauth,omitempty"`
-	// From is an address, or "local" for a process of the node.
+	// From is an IP address, or "local" for a process of the node.
 	From string `json:"from"`
-	// Via is the program that has passed it on: salt-api.
+	// Via is the program that passed the request on: salt-api.
 	Via string `json:"via,omitempty"`
-	// Limited marks an actor without all rights. His records have a rate, and most of them a
-	// separate book, see [bookOf].
+	// Limited marks an actor without all rights. His records are rate-limited, and most of them go to
+	// a separate book, see [shelfOf].
 	Limited bool `json:"limited,omitempty"`
 }
 
 // Local is [Actor.From] of a process of the node.
 const Local = "local"
 
-// Record is one act or try.
+// Record is one act or attempt.
 type Record struct {
 	Time    time.Time `json:"time"`
 	Node    string    `json:"node"`
 	Program string    `json:"program"`
 	Actor
 	Action   string `json:"action"`           // such as job.publish, key.accept
-	Object   string `json:"object,omitempty"` // of the action: a target, a minion, a node, a user
+	Object   string `json:"object,omitempty"` // object of the action: a target, a minion, a node, a user
 	Function string `json:"function,omitempty"`
-	Minions  int    `json:"minions,omitempty"` // of a job
+	Minions  int    `json:"minions,omitempty"` // number of minions of a job
 	JID      string `json:"jid,omitempty"`
 	Result   Result `json:"result"`
 	Detail   string `json:"detail,omitempty"` // more about the object, or the error
 	Op       string `json:"op,omitempty"`
-	// Lost is how many records of this program are missing before this one: the disk did not take
-	// them, or strangers caused too many.
+	// Lost is how many records of this program are missing before this one, because the disk did not
+	// take them or strangers caused too many.
 	Lost uint64 `json:"lost,omitempty"`
-	// More is how many further records of this actor were left out for his rate. Kinds counts
-	// them by action, function and result.
+	// More is how many further records of this actor the rate limit left out. Kinds counts those
+	// records by action, function and result.
 	More  uint64            `json:"more,omitempty"`
 	Kinds map[string]uint64 `json:"kinds,omitempty"`
 
-	// First and Prev stand in the record that begins a file, see chain.go: the number of
-	// the oldest record that was kept then, and the chain's value before this record.
+	// First and Prev are set only in the record that begins a file, see chain.go. First is the number
+	// of the oldest record kept at that time, Prev the hash of the record before.
 	First uint64 `json:"first,omitempty"`
 	Prev  string `json:"prev,omitempty"`
-	// Seq numbers the records of a book from 1. Chain is the hash over this record and the Chain
-	// of the one before. Both are empty in files of versions before the chain.
+	// Seq numbers the records of a book from 1. Chain is the hash over this record and the Chain of
+	// the previous one. Files of versions without a chain have neither.
 	Seq   uint64 `json:"seq,omitempty"`
 	Chain string `json:"chain,omitempty"`
 
@@ -98,21 +98,22 @@ type Record struct {
 	Stranger bool `json:"-"`
 }
 
-// Bounds of a record. All text may be foreign.
+// Bounds of a record, in bytes unless a comment says otherwise. All text may be foreign.
 const (
 	maxName   = 256
 	maxObject = 512
 	maxDetail = 1024
-	maxKind   = 100 // of the text of one kind
-	maxKinds  = 16  // of one record; further ones are counted together
-	// maxLine bounds a line that is read. Records are written smaller.
+	maxKind   = 100 // one key of Kinds
+	maxKinds  = 16  // number of keys in Kinds; further kinds are counted together
+	// maxLine bounds a line that is read. Written lines are shorter.
 	maxLine = 16 << 10
 )
 
 // NewOp returns a name that links the record of a request to that of its outcome.
 func NewOp() string { return strings.ToLower(rand.Text()[:16]) }
 
-// bounded bounds all text of a record and makes it safe for a line of a terminal.
+// bounded returns the record with all text cut to its bounds and made safe for one line of a
+// terminal.
 func (r Record) bounded() Record {
 	for _, f := range []struct {
 		text *string
@@ -142,7 +143,7 @@ func (r Record) bounded() Record {
 	return r
 }
 
-// cleanKinds bounds the kinds of a record, of which a hostile file may have any number.
+// cleanKinds returns kinds within their bounds. A hostile file may hold any number of them.
 func cleanKinds(kinds map[string]uint64) map[string]uint64 {
 	if len(kinds) == 0 {
 		return nil
@@ -159,7 +160,7 @@ func cleanKinds(kinds map[string]uint64) map[string]uint64 {
 	return out
 }
 
-// cleanHash returns a value of the chain, or "" for anything else.
+// cleanHash returns s if it has the form of a chain hash, otherwise "".
 func cleanHash(s string) string {
 	if len(s) != hashLen || strings.Trim(s, "0123456789abcdef") != "" {
 		return ""
@@ -167,7 +168,7 @@ func cleanHash(s string) string {
 	return s
 }
 
-// redact removes names and passwords from URLs, such as those of git remotes.
+// redact removes user names and passwords from URLs, such as those of git remotes.
 func redact(s string) string {
 	at := strings.Index(s, "://")
 	if at < 0 {
@@ -183,10 +184,11 @@ func redact(s string) string {
 	return s[:at+3] + redact(s[at+3:])
 }
 
-// clipText bounds the work that a text makes.
+// clipText returns the first bytes of a text, which bounds the work of making it safe.
 func clipText(s string, most int) string { return s[:min(len(s), most)] }
 
-// Names writes a list of ids for [Record.Object], the first of many only.
+// Names returns a list of ids for [Record.Object]. Of a long list it names the first 20 and counts
+// the rest.
 func Names(ids []string) string {
 	const shown = 20
 	text := strings.Join(ids[:min(len(ids), shown)], ", ")
@@ -196,7 +198,7 @@ func Names(ids []string) string {
 	return text
 }
 
-// Ended returns the record of the outcome of a request. err says why it failed.
+// Ended returns the record of a request's outcome. err is why the request failed, or nil.
 func (r Record) Ended(err error) Record {
 	r.Time, r.Result = time.Time{}, OK
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// shelf is a kind of records with files and room of its own: records on one shelf never push out
-// those on another.
+// shelf is a kind of records with its own files and its own space: records on one shelf never push
+// out those on another.
 type shelf struct {
 	name string
 	// part is the size at which a file ends and the next begins. size bounds all files together.
@@ -19,15 +19,15 @@ type shelf struct {
 
 // The names of the shelves, and of their files.
 const (
-	// actsShelf has what changes keys, tokens, nodes, secrets and settings.
+	// actsShelf has acts that change keys, tokens, nodes, secrets and settings.
 	actsShelf = "acts"
 	// jobsShelf has jobs and runners of actors with all rights.
 	jobsShelf = "jobs"
 	// usersShelf has log-ins, and jobs and calls of limited users.
 	usersShelf = "users"
-	// refusedShelf has what limited users were refused.
+	// refusedShelf has refusals of requests of limited users.
 	refusedShelf = "refused"
-	// strangersShelf has what anybody can cause.
+	// strangersShelf has records that anybody can cause.
 	strangersShelf = "strangers"
 	// headsShelf has the heads of other nodes' chains, see heads.go.
 	headsShelf = "heads"
@@ -35,7 +35,7 @@ const (
 
 const mib = 1 << 20
 
-// shelves are all of them.
+// shelves returns all shelves.
 func shelves() []shelf {
 	return []shelf{
 		{
@@ -48,7 +48,7 @@ func shelves() []shelf {
 			name:   jobsShelf,
 			part:   4 * mib,
 			size:   32 * mib,
-			ofUser: ratelimit.Rate{Burst: 500, PerSecond: 0.1}, // nobody limited is here
+			ofUser: ratelimit.Rate{Burst: 500, PerSecond: 0.1}, // this shelf has no limited users
 		},
 		{
 			name:   usersShelf,
@@ -75,7 +75,7 @@ func shelves() []shelf {
 	}
 }
 
-// largestPart bounds how much of one file is read.
+// largestPart is the largest part of all shelves. It bounds how much of one file is read.
 const largestPart = 8 * mib
 
 // shelfNamed returns the shelf of that name, or the zero shelf.
@@ -88,7 +88,7 @@ func shelfNamed(name string) shelf {
 	return shelf{}
 }
 
-// shelfOf returns where a record belongs.
+// shelfOf returns the name of the shelf to which a record belongs.
 func shelfOf(r Record) string {
 	switch {
 	case r.Stranger:
@@ -108,12 +108,12 @@ func shelfOf(r Record) string {
 	return actsShelf
 }
 
-// hasRate reports whether the actor of a record has a rate.
+// hasRate reports whether the actor of a record is rate-limited.
 func hasRate(r Record) bool {
 	return r.Limited || shelfOf(r) == usersShelf
 }
 
-// administers reports whether an action is an administrator's, even if a limited user was granted
+// administers reports whether an action counts as an administrator's, even when a limited user may do
 // it.
 func administers(action string) bool {
 	area, _, _ := strings.Cut(action, ".")
@@ -124,7 +124,7 @@ func administers(action string) bool {
 	return false
 }
 
-// booksOf are all of a folder.
+// booksOf returns the books of all shelves in a folder.
 func booksOf(dir string) (out []book) {
 	for _, s := range shelves() {
 		out = append(out, book{dir: dir, shelf: s})

@@ -27,22 +27,22 @@ type Verified struct {
 	Last  uint64    `json:"last,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 	Till  time.Time `json:"till,omitzero"`
-	// Unchained counts records of versions before the chain.
+	// Unchained counts records of versions that wrote no chain.
 	Unchained uint64 `json:"unchained,omitempty"`
-	// Torn counts lines of writes that were cut short.
+	// Torn counts incomplete lines, which a cut-short write leaves.
 	Torn uint64 `json:"torn,omitempty"`
-	// Faults say what is missing or changed. Warnings prove nothing.
+	// Faults are records that are missing or changed. Warnings are suspicious but prove nothing.
 	Faults     []Fault `json:"faults,omitempty"`
 	Warnings   []Fault `json:"warnings,omitempty"`
-	MoreFaults int     `json:"moreFaults,omitempty"` // beyond maxFaults
-	// Told is the newest head that fits: the chain is proven up to it. It may be nil: no head
-	// fits.
+	MoreFaults int     `json:"moreFaults,omitempty"` // faults beyond maxFaults
+	// Told is the newest recorded head that fits: the chain is proven up to it. It may be nil: no
+	// head fits.
 	Told *Head `json:"told,omitempty"`
 }
 
 // Fault is something that is wrong in a book.
 type Fault struct {
-	File string `json:"file,omitempty"` // "": of no file
+	File string `json:"file,omitempty"` // "": the fault is of the book as a whole
 	Line int    `json:"line,omitempty"`
 	Text string `json:"text"`
 }
@@ -64,13 +64,13 @@ func (v Verified) Whole() bool { return len(v.Faults) == 0 }
 const (
 	// maxFaults bounds the faults of one book.
 	maxFaults = 50
-	// verifyTries is how often the files of a book are opened again if they are renamed
-	// meanwhile.
+	// verifyTries is how many times Verify opens the files of a book when another program renames
+	// them meanwhile.
 	verifyTries = 5
 )
 
-// Verify reads the chains of a folder. told are the heads that others know, of this folder and of
-// others. A missing folder is correct unless a head of it is known. Programs may write to the
+// Verify reads the chains of a folder. told are heads that other nodes have recorded, of this folder
+// and of others. A missing folder is correct unless told has a head of it. Programs may write to the
 // folder meanwhile.
 func Verify(ctx context.Context, folder Folder, told []Head) ([]Verified, error) {
 	var out []Verified
@@ -94,7 +94,7 @@ func Verify(ctx context.Context, folder Folder, told []Head) ([]Verified, error)
 	return out, nil
 }
 
-// openFile is an open file of a book. Renaming it makes no difference any more.
+// openFile is an open file of a book. It stays readable when another program renames it.
 type openFile struct {
 	path string
 	f    *os.File
@@ -106,7 +106,7 @@ func closeAll(files []openFile) {
 	}
 }
 
-// openAll opens all files of a book as they are at one moment, the oldest first.
+// openAll opens all files of a book, the oldest first, in the state of one moment.
 func (b book) openAll() ([]openFile, error) {
 	for range verifyTries {
 		files, err := b.fileNames()
@@ -120,7 +120,8 @@ func (b book) openAll() ([]openFile, error) {
 		}
 
 		now, err := b.fileNames()
-		if err == nil && slices.Equal(files, now) { // a file that was begun meanwhile has added a name
+		// the list is unchanged, so no file was begun or renamed while these were opened
+		if err == nil && slices.Equal(files, now) {
 			return out, nil
 		}
 
@@ -133,7 +134,7 @@ func (b book) openAll() ([]openFile, error) {
 	return nil, errors.New("new files are begun all the time")
 }
 
-// openFiles opens files. Those that are gone meanwhile are left out.
+// openFiles opens files. It skips those that have been removed.
 func openFiles(files []string) (out []openFile, err error) {
 	for _, path := range files {
 		f, _, err := durable.Open(path, durable.Refuse)
@@ -177,12 +178,12 @@ func (b book) verify(ctx context.Context, told []Head) (Verified, error) {
 // checker follows the chain of one book.
 type checker struct {
 	v     Verified
-	at    link   // after the newest record
-	kept  uint64 // the oldest record that the newest head of a file names
+	at    link   // link of the newest record read
+	kept  uint64 // the number in First of the newest file head: older records may be missing
 	file  string
 	line  int
-	heads map[uint64][]Head // that were told, by number
-	anew  bool              // a fault already says that the chain is another one than before
+	heads map[uint64][]Head // recorded heads, by number
+	anew  bool              // a fault already says that the chain was computed again
 }
 
 func (c *checker) addFault(line int, format string, args ...any) {
@@ -199,7 +200,7 @@ func (c *checker) addWarning(format string, args ...any) {
 	}
 }
 
-// scanFile reads the lines of a file, up to the largest size of one.
+// scanFile reads the lines of a file, up to twice the largest size of a file.
 func (c *checker) scanFile(ctx context.Context, f *os.File) error {
 	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
 	for c.line = 1; ; c.line++ {
@@ -219,7 +220,7 @@ func (c *checker) scanFile(ctx context.Context, f *os.File) error {
 			c.followLine(line)
 		}
 
-		if err != nil { // the end, or all that may be read
+		if err != nil { // the end of the file, or the bound on reading
 			return nil
 		}
 	}
@@ -262,10 +263,10 @@ func (c *checker) followLine(line []byte) {
 	}
 }
 
-// follow compares a record with where the chain was.
+// follow checks that a record continues the chain.
 func (c *checker) follow(hashed []byte, l link, r Record) {
 	before := c.at.hash()
-	if c.v.Records == 0 && l.seq > 1 { // what was before is gone; the head of the file says where the chain was
+	if c.v.Records == 0 && l.seq > 1 { // older records are gone; the file's head says where the chain stood
 		before = r.Prev
 	}
 
@@ -298,10 +299,10 @@ func numbers(from, to uint64) string {
 	return fmt.Sprintf("records %d to %d are", from, to)
 }
 
-// compare compares the newest record with a head of that number.
+// compare compares the newest record read with a recorded head of the same number.
 func (c *checker) compare(h Head) {
 	if h.Chain != c.at.chain {
-		if !c.anew { // all later ones differ as well
+		if !c.anew { // report the first difference only: all later heads differ as well
 			c.addFault(c.line, "record %d is not the one that %s was told of at %s: the chain was made anew",
 				h.Seq, h.By, formatTime(h.Time))
 		}
@@ -320,7 +321,7 @@ func formatTime(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// finish compares both ends with what is known of them.
+// finish reports records missing at the beginning or at the end of the chain.
 func (c *checker) finish(told []Head) {
 	c.file, c.line = "", 0
 	if c.v.First > c.kept && c.kept > 0 {
@@ -334,7 +335,7 @@ func (c *checker) finish(told []Head) {
 		if h.Seq > c.v.Last {
 			c.addFault(0, "%s missing at the end: %s was told of record %d at %s", numbers(c.v.Last+1, h.Seq),
 				h.By, h.Seq, formatTime(h.Time))
-			return // older ones say the same
+			return // older heads say the same
 		}
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Who names an actor for people. The text may be as long as those in the actor, and foreign.
+// Who returns the actor's name for people. The text may be as long as the fields of the actor, and
+// foreign.
 func (a Actor) Who() string {
 	switch {
 	case a.Proof == Unproven:
@@ -19,7 +20,7 @@ func (a Actor) Who() string {
 	return a.User
 }
 
-// Whence describes where he acted from.
+// Whence returns where the actor acted from: the address, and the program that passed the request on.
 func (a Actor) Whence() string {
 	if a.Via != "" {
 		return a.From + " via " + a.Via
@@ -27,7 +28,7 @@ func (a Actor) Whence() string {
 	return a.From
 }
 
-// What describes the object and the function.
+// What returns the function, the object and the number of minions of a record as text.
 func (r Record) What() string {
 	text := strings.TrimSpace(r.Function + " " + r.Object)
 	if r.Minions > 0 {
@@ -36,7 +37,7 @@ func (r Record) What() string {
 	return text
 }
 
-// Settled leaves out what was asked for when its end is in the list.
+// Settled returns the list without the Asked records whose outcome is in the list.
 func Settled(list []Record) []Record {
 	ended := map[string]bool{}
 	for _, r := range list {

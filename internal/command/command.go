@@ -1,9 +1,8 @@
-// Package command runs programs of the machine to their end, within bounds: of
-// time, of what they say, and of what they leave behind when they are stopped.
-// It imports nothing of ours.
+// Package command runs programs of the machine until they end, and bounds their time, their output
+// and the processes that they leave behind when they are stopped. It imports nothing of ours.
 //
-// Programs that live as long as we do, such as a master or a helper that is
-// asked again and again, belong to those who keep them.
+// Programs that live as long as this process, such as a master or a helper that answers many
+// questions, are not run here: their users keep them.
 package command
 
 import (
@@ -22,18 +21,18 @@ import (
 	"saltern/internal/printable"
 )
 
-// Output is the output of a command, and its end.
+// Output is the output and the exit status of a command.
 type Output struct {
 	Stdout []byte
 	Stderr []byte
-	Exit   int // -1: a signal ended it
+	Exit   int // exit status; -1: a signal ended the command
 }
 
-// maxText bounds a command's output in an error.
+// maxText bounds how much of a command's output an error quotes, in bytes.
 const maxText = 500
 
-// Err returns nil after an exit status of 0, else an error with the command's output, on one
-// line, and its exit status.
+// Err returns nil after an exit status of 0, otherwise an error of one line with the exit status and
+// the command's output.
 func (o Output) Err() error {
 	if o.Exit == 0 {
 		return nil
@@ -49,16 +48,15 @@ func (o Output) Err() error {
 	return fmt.Errorf("%s (%s)", text, end)
 }
 
-// Runner runs one command to its end. An error means that the command could
-// not be run, was stopped at its deadline, or said more than is accepted; a
-// command that ran and failed is an Output with its exit status, see
-// [Output.Err]. Run must return soon after ctx ends, and may be called by
+// Runner runs one command until it ends. An error means that the command could not be run, was
+// stopped at its deadline, or wrote more than is accepted. A command that ran and failed is an Output
+// with its exit status, see [Output.Err]. Run must return soon after ctx ends, and may be called by
 // several goroutines.
 type Runner interface {
 	Run(ctx context.Context, argv []string) (Output, error)
 }
 
-// Do runs a command and returns its output. It returns an error if the command fails, too.
+// Do runs a command and returns its standard output. A command that fails is an error, too.
 func Do(ctx context.Context, r Runner, argv ...string) ([]byte, error) {
 	out, err := r.Run(ctx, argv)
 	if err == nil {
@@ -67,16 +65,16 @@ func Do(ctx context.Context, r Runner, argv ...string) ([]byte, error) {
 	return out.Stdout, err
 }
 
-// ErrTimeout is in the chain of an error of a command that was stopped at its deadline. Work that
-// it has delegated to others goes on.
+// ErrTimeout is in the chain of the error when a command was stopped at its deadline. Work that it
+// had delegated to other processes continues.
 var ErrTimeout = errors.New("stopped at its deadline")
 
-// ErrOutput is in the chain of an error of a command that wrote too much.
+// ErrOutput is in the chain of the error when a command wrote too much.
 var ErrOutput = errors.New("wrote more than is accepted")
 
-// PythonEnviron returns this process's environment for a Python with Salt's
-// library: without what a service manager meant for this process alone, and
-// without what would make Python import code from elsewhere.
+// PythonEnviron returns this process's environment for a Python with Salt's library. It leaves out
+// the variables that a service manager sets for this process alone, and those that let Python import
+// code from elsewhere.
 func PythonEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -85,35 +83,34 @@ func PythonEnviron() []string {
 	})
 }
 
-// Exec runs commands as child processes, each in a process group of its own,
-// in the root directory and with LC_ALL=C.
+// Exec runs commands as child processes, each in its own process group, in the root directory and
+// with LC_ALL=C.
 type Exec struct {
-	// Path of the program, if that is not the first of argv.
+	// Path is the path of the program, if it differs from the first of argv.
 	Path string
 	// Limit is the time for a command, in addition to the deadline of its context. 0 means no
 	// limit.
 	Limit time.Duration
-	// MaxOutput is how many bytes of each stream are accepted, of standard error
-	// at most 64 KiB; 0 means 8 MiB. More than that on standard output stops the
-	// command, or is left out with Cut.
+	// MaxOutput is how many bytes are accepted from standard output (0 means 8 MiB). From standard
+	// error at most 64 KiB are kept. When standard output is longer, the command is stopped; with Cut
+	// the rest is dropped instead.
 	MaxOutput int
 	Cut       bool
-	// Env replaces the environment of the child. It may be nil: PATH and HOME of this process.
-	// Run always adds LC_ALL=C, and the variables of Add.
+	// Env replaces the environment of the child. It may be nil: PATH and HOME of this process. Run
+	// adds LC_ALL=C and the variables of Add in any case.
 	Env, Add []string
-	// Credential is the account of the child. It may be nil: our own.
+	// Credential is the account of the child. It may be nil: the account of this process.
 	Credential *syscall.Credential
 	// Stdin is the input of the child.
 	Stdin string
-	// Tee also gets the child's standard output as it comes, TeeErr its standard error. Both may
-	// be nil. One goroutine writes to each, until Run ends or a little longer.
+	// Tee also gets the child's standard output as it comes, TeeErr its standard error. Both may be
+	// nil. One goroutine writes to each, and may write for a moment after Run has returned.
 	Tee, TeeErr io.Writer
 }
 
-// Run implements [Runner]. At the end of ctx or of the time limit it kills the whole process
-// group. It does not wait for a child that still does not end (a process inside a hanging file
-// system call): a goroutine does. After an error the Output has what the command has written so
-// far.
+// Run implements [Runner]. When ctx or the time limit ends, it kills the whole process group. It does
+// not wait for a child that still does not end (in a file system call that hangs): a goroutine waits
+// for that child. After an error the Output has what the command has written so far.
 func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	if len(argv) == 0 {
 		return Output{}, errors.New("no command")
@@ -156,7 +153,7 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	var err, cause error
 	select {
 	case err = <-done:
-		if len(full) > 0 { // that came at the same time
+		if len(full) > 0 { // the output grew too long at the same moment
 			cause = ErrOutput
 		}
 	case <-ctx.Done():
@@ -188,7 +185,8 @@ func ended(err error) bool {
 	return err == nil || exited || errors.Is(err, exec.ErrWaitDelay)
 }
 
-// killGroup ends a command with all that it has started, and waits a moment for that.
+// killGroup kills a command and all processes of its group, and waits up to two seconds for the
+// command's end.
 func killGroup(cmd *exec.Cmd, done <-chan error) {
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may be gone already
 	select {
@@ -213,7 +211,7 @@ func (e Exec) command(argv []string) *exec.Cmd {
 	cmd.Env = append(append(slices.Clone(env), "LC_ALL=C"), e.Add...)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: e.Credential}
-	cmd.WaitDelay = time.Second // a grandchild may hold the pipes open
+	cmd.WaitDelay = time.Second // a grandchild may keep the pipes open
 
 	if e.Stdin != "" {
 		cmd.Stdin = strings.NewReader(e.Stdin)
@@ -229,12 +227,12 @@ func searchPath() string {
 	return "/usr/sbin:/usr/bin:/sbin:/bin"
 }
 
-// bounded keeps the first bytes of a stream.
+// bounded is a writer that keeps the first bytes of a stream.
 type bounded struct {
 	mu   sync.Mutex
 	text []byte
 	left int
-	full chan struct{} // gets a word when there is more; nil: the rest is left out
+	full chan struct{} // gets a value when the stream is longer; nil: the rest is dropped
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
@@ -252,7 +250,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// takeAll returns what was kept, and keeps nothing from then on.
+// takeAll returns the bytes kept so far. From then on the writer keeps nothing.
 func (b *bounded) takeAll() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,33 +2,33 @@ package control
 
 import "time"
 
-// Bounds of what a supervisor tells of its nodes.
+// Bounds of what a supervisor reports about its nodes.
 const (
 	maxNodes    = 64
 	maxServices = 16
 	maxFindings = 50
-	// MaxPoints is how many points of a series are kept and told: a day of them.
+	// MaxPoints is how many points of a series are kept and reported: those of one day.
 	MaxPoints = 288
 	// PointEvery is the time from one point to the next.
 	PointEvery = 5 * time.Minute
 )
 
-// Appliance is the part of a node's status that its supervisor tells the master: nothing in it
+// Appliance is the part of a node's status that its supervisor reports to the master. Nothing in it
 // is for root only.
 type Appliance struct {
 	Time     time.Time     `json:"time"`
 	Health   string        `json:"health"`
 	Cluster  string        `json:"cluster"`
-	Node     string        `json:"node"` // the one that was asked
+	Node     string        `json:"node"` // name of the node that was asked
 	Address  string        `json:"address,omitempty"`
-	Holders  []string      `json:"holders,omitempty"` // nodes that have Address, the virtual one, now
+	Holders  []string      `json:"holders,omitempty"` // nodes that hold the virtual Address now
 	Nodes    []NodeState   `json:"nodes"`
-	Services []Service     `json:"services"` // of Node
+	Services []Service     `json:"services"` // services of Node
 	Storage  Space         `json:"storage"`
 	Findings []NodeProblem `json:"problems"`
 }
 
-// NodeState is how a node is, as the one that was asked sees it.
+// NodeState is the state of a node, as seen by the node that was asked.
 type NodeState struct {
 	Name     string    `json:"name"`
 	This     bool      `json:"this,omitempty"`
@@ -40,11 +40,11 @@ type NodeState struct {
 	Master   string    `json:"master"`
 	Proxy    string    `json:"proxy"`
 	Storage  string    `json:"storage"`
-	Minions  *int      `json:"minions"` // nil: not known
+	Minions  *int      `json:"minions"` // nil: unknown
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 }
 
-// Service is a program of a node.
+// Service is the state of one program of a node.
 type Service struct {
 	Name     string    `json:"name"`
 	State    string    `json:"state"`
@@ -53,7 +53,7 @@ type Service struct {
 	Restarts int       `json:"restarts"`
 }
 
-// Space is the file system under keys and files.
+// Space is the size and free room of the file system that holds keys and files.
 type Space struct {
 	Kind  string `json:"kind"`
 	Total uint64 `json:"total"`
@@ -71,7 +71,7 @@ type NodeProblem struct {
 	Since    time.Time `json:"since"`
 }
 
-// Course is how the nodes did in the last day.
+// Course is the history of the nodes over the last day.
 type Course struct {
 	Nodes []Series `json:"nodes"`
 	// Unasked are the nodes that gave no answer, each with the reason.
@@ -84,16 +84,16 @@ type Series struct {
 	Points []Point `json:"points"`
 }
 
-// Point is how a node was in the [PointEvery] that end at At. What is nil is not known.
+// Point summarises a node over the [PointEvery] that ends at At. A nil value is unknown.
 type Point struct {
 	At      time.Time `json:"at"`
-	Minions *float64  `json:"minions,omitempty"` // connected to its front
-	Returns *float64  `json:"returns,omitempty"` // that its master took, a second
-	Latency *float64  `json:"latency,omitempty"` // milliseconds, the slowest ping through its front
-	Memory  *float64  `json:"memory,omitempty"`  // bytes that its programs have
+	Minions *float64  `json:"minions,omitempty"` // minions connected to the node's front
+	Returns *float64  `json:"returns,omitempty"` // returns that its master took, per second
+	Latency *float64  `json:"latency,omitempty"` // slowest ping through the node's front, in milliseconds
+	Memory  *float64  `json:"memory,omitempty"`  // memory of the node's programs, in bytes
 }
 
-// Clean bounds what the other side says and makes it fit for one line each.
+// Clean returns a with its lists cut to their bounds and each text made safe for one line.
 func (a Appliance) Clean() Appliance {
 	cleanLines(&a.Health, &a.Cluster, &a.Node, &a.Address, &a.Storage.Kind)
 	a.Holders = a.Holders[:min(len(a.Holders), maxNodes)]
@@ -121,7 +121,7 @@ func (a Appliance) Clean() Appliance {
 	return a
 }
 
-// Clean bounds what the other side says and makes it fit for one line each.
+// Clean returns c with its lists cut to their bounds and each text made safe for one line.
 func (c Course) Clean() Course {
 	c.Nodes = c.Nodes[:min(len(c.Nodes), maxNodes)]
 	for i := range c.Nodes {

@@ -16,11 +16,11 @@ import (
 	"saltern/internal/rpc"
 )
 
-// maxAnswer bounds an answer in bytes: a line for each of
-// more minions than a master has.
+// maxAnswer bounds an answer in bytes. It is enough for one line for each minion of a very large
+// master.
 const maxAnswer = 64 << 20
 
-// errStranger says that somebody else listens on a socket than who should.
+// errStranger means that another user than the expected one listens on a socket.
 var errStranger = errors.New("the socket is another user's")
 
 // The programs behind sockets, as errors name them.
@@ -34,12 +34,12 @@ type Client struct {
 	rpc rpc.Client
 }
 
-// NewClient prepares a client for the socket at path, on which the user uid or
-// root must listen. Nothing is opened until a method is called.
+// NewClient returns a client for the socket at path. The user uid or root must listen there. The
+// client connects when a method is called.
 func NewClient(path string, uid int) *Client { return &Client{newClient(master, path, uid, maxAnswer)} }
 
-// newClient returns a client for the socket of a program, on which the user uid or root must
-// listen. It reads an answer of so many bytes at most.
+// newClient returns a client for the socket of a program, on which the user uid or root must listen.
+// It reads at most most bytes of an answer.
 func newClient(program, path string, uid int, most int64) rpc.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -70,34 +70,32 @@ func newClient(program, path string, uid int, most int64) rpc.Client {
 	}
 }
 
-// Minions returns what the master knows of its minions, with the fingerprints
-// of their keys if finger is set.
+// Minions returns what the master knows of its minions; with finger also the fingerprints of their
+// keys.
 func (c *Client) Minions(ctx context.Context, finger bool) (Minions, error) {
 	return ask(ctx, &c.rpc, listMinions, finger)
 }
 
-// RemoveMember takes a master out of the cluster, for good, and replaces the
-// secret and the keys that it knew. The error matches [ErrNoSuchMember] if there
-// is none.
+// RemoveMember removes a master from the cluster for good, and replaces the secret and the keys that
+// it knew. The error matches [ErrNoSuchMember] if there is no such master.
 func (c *Client) RemoveMember(ctx context.Context, r Removal) error {
 	_, err := ask(ctx, &c.rpc, removeMember, r)
 	return err
 }
 
-// StageSecret makes the secret that is to follow, if there is none yet.
+// StageSecret creates the cluster's next secret, if there is none yet.
 func (c *Client) StageSecret(ctx context.Context) error {
 	_, err := ask(ctx, &c.rpc, stageSecret, rpc.None{})
 	return err
 }
 
-// CommitSecret puts the next secret, named by [Secrets.SecretFinger], in the
-// place of the present one.
+// CommitSecret makes the next secret the present one. finger is its [Secrets.SecretFinger].
 func (c *Client) CommitSecret(ctx context.Context, finger string) error {
 	_, err := ask(ctx, &c.rpc, commitSecret, commitRequest{finger})
 	return err
 }
 
-// ask asks the program behind a socket.
+// ask calls a method of the program behind a socket.
 func ask[In, Out any](ctx context.Context, c *rpc.Client, m *rpc.Method[In, Out], in In) (Out, error) {
 	out, err := rpc.Call(ctx, c, m, in)
 	if err == nil {
@@ -114,8 +112,8 @@ func ask[In, Out any](ctx context.Context, c *rpc.Client, m *rpc.Method[In, Out]
 	return out, unheard(c.Host, err)
 }
 
-// unheard words why a program was not heard, for whoever asked for something: that it
-// does not run, or does not answer, and nothing of sockets.
+// unheard returns an error for people when a program was not reached: it says that the program does
+// not run, or does not answer, and does not mention sockets.
 func unheard(whom string, err error) error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	op, ok := errors.AsType[*net.OpError](err)
@@ -128,8 +126,8 @@ func unheard(whom string, err error) error {
 	return fmt.Errorf("ask the %s: %w", whom, err)
 }
 
-// silences are the errors of asking a program that runs and says nothing, or ended meanwhile.
-// EAGAIN: it takes no connections, and as many wait as may (unix(7)).
+// silences returns the errors that mean that a program runs but does not answer, or ended meanwhile.
+// EAGAIN: the program accepts no connections, and its queue is full (unix(7)).
 func silences() []error {
 	return []error{
 		context.DeadlineExceeded, os.ErrDeadlineExceeded, io.EOF, io.ErrUnexpectedEOF,
@@ -137,7 +135,7 @@ func silences() []error {
 	}
 }
 
-// silence is an error with words of its own; what happened is in its chain.
+// silence is an error with a text for people; the cause is in its chain.
 type silence struct {
 	text string
 	err  error

@@ -10,25 +10,25 @@ import (
 	"saltern/internal/durable"
 )
 
-// Condition is a fault of the storage below a master, of which the supervisor
-// tells it in the file that saltern_conditions names.
+// Condition is a fault of the storage below a master. The supervisor writes it to the file that the
+// option saltern_conditions names, and the master reads it there.
 type Condition struct {
-	Code  string `json:"code"` // as in the status of the node: SCA-416
+	Code  string `json:"code"` // code in the node's status, such as SCA-416
 	Title string `json:"title"`
 	Cause string `json:"cause,omitempty"`
 	Next  string `json:"next,omitempty"`
-	// NoWrites: while it lasts, what has to be written to the storage fails.
+	// NoWrites means that writes to the storage fail while the condition lasts.
 	NoWrites bool `json:"no_writes,omitempty"`
 }
 
 const (
-	// ConditionsEvery is how often the file is written when nothing changes.
+	// ConditionsEvery is how often the supervisor writes the file when nothing changes.
 	ConditionsEvery = 20 * time.Second
-	// ConditionsOld is the age from which a file counts no more.
+	// ConditionsOld is the age from which the master ignores the file.
 	ConditionsOld = 6 * ConditionsEvery
 	// MaxConditionFile bounds the file in bytes.
 	MaxConditionFile = 64 << 10
-	// MaxConditions bounds the conditions that are read.
+	// MaxConditions bounds the conditions that a reader takes.
 	MaxConditions = 20
 )
 
@@ -37,13 +37,13 @@ type conditionsFile struct {
 	Conditions []Condition `json:"conditions"`
 }
 
-// PackConditions returns the content of the file.
+// PackConditions returns the content of the conditions file.
 func PackConditions(list []Condition) ([]byte, error) {
 	return json.Marshal(conditionsFile{append([]Condition{}, list...)})
 }
 
-// ReadConditions reads the file at path as it stands at now. No file and an old
-// one mean no conditions.
+// ReadConditions returns the conditions in the file at path. A missing file, or one that is old at
+// now, means no conditions.
 func ReadConditions(path string, now time.Time) ([]Condition, error) {
 	b, fi, err := durable.ReadFile(path, MaxConditionFile, durable.Refuse)
 	if errors.Is(err, fs.ErrNotExist) {

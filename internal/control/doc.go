@@ -1,7 +1,6 @@
-// Package control is the contract between the master, the supervisor and the tools of a node:
-// the files and messages that one writes and another reads. Both sides use these
-// types, so that neither has a copy of its own, and decide by codes, never by
-// the words of a text.
+// Package control is the contract between the master, the supervisor and the tools of a node: the
+// files and messages that one writes and another reads. All of them use these types, so that no
+// program has a copy, and decide by codes, never by the words of a text.
 //
 //	Status      <cachedir>/status.json, written by the master
 //	Condition   the file of saltern_conditions, written by the supervisor
@@ -9,11 +8,10 @@
 //	Master      what a master does for its supervisor, on its control socket
 //	Supervisor  what a supervisor does for its master's users, at its door
 //
-// The methods of both are rows of tables of package rpc, in methods.go.
+// The methods of Master and Supervisor are rows of tables of package rpc, in methods.go.
 //
-// Names and types in JSON are those of the files that earlier versions wrote,
-// because an upgrade mixes versions. Whoever reads trusts nobody: sizes and
-// numbers are bounded here, and text of the other side is made safe for one
-// line of a terminal or a log. The files in testdata are written by the tests
-// of the side that writes, and read by the tests of the other.
+// Names and types in JSON are those of the files that earlier versions wrote, because an upgrade
+// mixes versions. A reader does not trust the writer: this package bounds sizes and numbers, and
+// makes foreign text safe for one line of a terminal or a log. The files in testdata are written by
+// the tests of the program that writes, and read by the tests of the one that reads.
 package control

@@ -7,31 +7,30 @@ import (
 	"saltern/internal/rpc"
 )
 
-// Bounds of what is told of git remotes.
+// Bounds of reports about git remotes.
 const (
 	MaxGitRemotes = 1000
-	MaxGitRefs    = 20 // of one remote
-	// GitTakes is how long a master waits for a fetch that it was asked for. The
-	// fetch goes on after it.
+	MaxGitRefs    = 20 // refs of one remote
+	// GitTakes is how long a request to fetch waits for the fetch. The fetch continues after that.
 	GitTakes = 10 * time.Second
 )
 
-// Git is the git remotes of a master.
+// Git lists the git remotes of a master.
 type Git struct {
 	Remotes []GitRemote `json:"remotes"`
 }
 
-// GitRemote is one repository elsewhere, as a master has fetched it.
+// GitRemote is one remote repository, in the state in which a master last fetched it.
 type GitRemote struct {
-	URL     string   `json:"url"` // without a password
+	URL     string   `json:"url"` // the URL without its password
 	Files   bool     `json:"files,omitempty"`
 	Pillars bool     `json:"pillars,omitempty"`
 	Refs    []GitRef `json:"refs"` // the first [MaxGitRefs]
 	More    int      `json:"more_refs,omitempty"`
-	// State is a digest of all refs: masters with the same one serve the same.
-	// Empty: nothing was fetched yet.
+	// State is a digest of all refs: masters with the same State serve the same content. It is empty
+	// until the first fetch.
 	State    string    `json:"state,omitempty"`
-	Fetched  time.Time `json:"fetched,omitzero"` // last success; zero: none since the start
+	Fetched  time.Time `json:"fetched,omitzero"` // time of the last success; zero: none since the start
 	Next     time.Time `json:"next,omitzero"`
 	Fetching bool      `json:"fetching,omitempty"`
 	Fault    *GitFault `json:"fault,omitempty"` // nil: the last fetch succeeded
@@ -43,7 +42,7 @@ type GitRef struct {
 	Commit string `json:"commit"`
 }
 
-// GitFault is the fault of a remote.
+// GitFault is the fault of the last fetch from a remote.
 type GitFault struct {
 	What  Fault     `json:"what"`
 	Kind  string    `json:"kind"`
@@ -62,15 +61,14 @@ func (c *Client) Git(ctx context.Context) (Git, error) {
 	return g.clean(), err
 }
 
-// FetchGit has the master fetch the remotes of that URL or name, "" for all, and
-// returns how they are after at most [GitTakes]. The error matches
-// [ErrNoSuchRemote] if there is none.
+// FetchGit asks the master to fetch the remotes with that URL or name ("" for all), waits for
+// [GitTakes] at most, and returns their state. The error matches [ErrNoSuchRemote] if there is none.
 func (c *Client) FetchGit(ctx context.Context, remote string) (Git, error) {
 	g, err := ask(ctx, &c.rpc, fetchGit, gitRequest{remote})
 	return g.clean(), err
 }
 
-// clean bounds what the other side says and makes it fit for one line each.
+// clean returns g with its lists cut to their bounds and each text made safe for one line.
 func (g Git) clean() Git {
 	g.Remotes = g.Remotes[:min(len(g.Remotes), MaxGitRemotes)]
 	for i := range g.Remotes {

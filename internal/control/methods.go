@@ -10,17 +10,17 @@ import (
 	"saltern/internal/rpc"
 )
 
-// Bounds of requests and of work.
+// Bounds of requests and of their work.
 const (
-	maxRequest  = 64 << 10 // bytes of a request to a master
-	doorRequest = 8 << 10  // bytes of a request at a door
-	// verbTakes bounds what a master does for one request.
+	maxRequest  = 64 << 10 // largest request to a master, in bytes
+	doorRequest = 8 << 10  // largest request at a door, in bytes
+	// verbTakes bounds the time in which a master handles one request.
 	verbTakes = 40 * time.Second
-	// DoorTakes bounds what a supervisor does for one request at its door.
+	// DoorTakes bounds the time in which a supervisor handles one request at its door.
 	DoorTakes = 60 * time.Second
 )
 
-// Why methods have no record of their own, and no command.
+// Reasons why a method has no audit record, or no command.
 const (
 	onlyLooks      = "it changes nothing"
 	supervisorDoes = "the supervisor writes down what it was asked for"
@@ -29,7 +29,7 @@ const (
 	forUsers       = "users of the master ask by its runners, its wheel and the console"
 )
 
-// masterTable has what a master does for its supervisor.
+// masterTable holds the methods that a master offers to its supervisor.
 var masterTable = &rpc.Table{}
 
 var (
@@ -112,7 +112,7 @@ var (
 	}})
 )
 
-// commitRequest names the secret that takes the place of the present one.
+// commitRequest names the secret that becomes the present one.
 type commitRequest struct {
 	Finger string `json:"finger,omitempty"`
 }
@@ -134,7 +134,7 @@ func handler(m Master) http.Handler {
 	return methods(masterTable, h)
 }
 
-// doorTable has what a supervisor does for its master.
+// doorTable holds the methods that a supervisor offers to its master.
 var doorTable = &rpc.Table{}
 
 var (

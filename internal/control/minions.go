@@ -8,30 +8,30 @@ import (
 // Minions lists all minions that have a key at a master.
 type Minions struct {
 	Minions []Minion `json:"minions"`
-	// Subscriptions counts, by address, the connections on the publish port that
-	// came without a name.
+	// Subscriptions counts, by address, the connections on the publish port that did not name their
+	// minion.
 	Subscriptions map[string]int `json:"subscriptions"`
-	// Since is from when on all is known of who was heard, Unix time in seconds; 0: the
-	// master keeps no record.
+	// Since is the time from which Minion.Seen is complete, in Unix seconds. 0 means that the master
+	// keeps no record.
 	Since float64 `json:"since,omitempty"`
 }
 
-// Minion is a key, and when and where its minion was seen.
+// Minion is a key, and when and where its minion was last seen.
 type Minion struct {
 	ID        string `json:"id"`
 	Key       string `json:"key"`       // accepted, pending, rejected, denied
-	Connected bool   `json:"connected"` // subscribed under its own name
-	Address   string `json:"address"`   // from where it was last heard; empty: never
-	// Seen is when it was last heard, Unix time in seconds, in earlier lives of the
-	// master as well, of which Address is not known; 0: never, since [Minions.Since].
+	Connected bool   `json:"connected"` // the minion is subscribed under its own name
+	Address   string `json:"address"`   // address from which it was last heard; empty: not since the master's start
+	// Seen is when the minion was last heard, in Unix seconds, also before the master's last start.
+	// 0: never since [Minions.Since].
 	Seen   float64 `json:"seen"`
-	Finger string  `json:"finger,omitempty"` // of the key, if it was asked for
+	Finger string  `json:"finger,omitempty"` // fingerprint of the key, if it was asked for
 }
 
-// Heard returns Seen as a time in UTC, to the millisecond; nil if there is none.
+// Heard returns Seen as a time in UTC, to the millisecond, or nil if Seen is 0.
 func (m Minion) Heard() *time.Time { return timeOf(m.Seen) }
 
-// Began returns Since as a time in UTC; nil if there is none.
+// Began returns Since as a time in UTC, or nil if Since is 0.
 func (m Minions) Began() *time.Time { return timeOf(m.Since) }
 
 func timeOf(unix float64) *time.Time {

@@ -5,37 +5,36 @@ import (
 	"time"
 )
 
-// NewestTakes bounds how long a supervisor needs to copy what is new, or to say why
-// it cannot.
+// NewestTakes bounds how long a supervisor takes to copy the newest files, or to report why it
+// cannot.
 const NewestTakes = 40 * time.Second
 
-// NewestQuestion asks a supervisor to copy what is new on the shared volume.
+// NewestQuestion asks a supervisor to copy the newest files from the shared volume.
 type NewestQuestion struct {
-	// All: every node does.
+	// All asks every node to copy.
 	All bool `json:"all,omitempty"`
 }
 
-// Newest is how new the files are from which a node's master serves.
+// Newest reports how up to date the files are from which a node's master serves.
 type Newest struct {
-	// Direct: they are served from where they are written. AsOf means nothing then.
+	// Direct means that the master serves the original files. AsOf means nothing then.
 	Direct bool `json:"direct,omitempty"`
-	// Copy is the node's copy, and Source what it is a copy of: what is below one is below
-	// the other.
+	// Copy is the folder of the node's copy, Source that of the originals. Every path below one
+	// exists below the other.
 	Copy   string `json:"copy,omitempty"`
 	Source string `json:"source,omitempty"`
-	// AsOf is the time of which the node's copy is.
+	// AsOf is the time whose state of Source the copy has.
 	AsOf time.Time `json:"as_of,omitzero"`
-	// Why says why AsOf is not the time of the question; empty: it is.
+	// Why is the reason why AsOf is older than the question; empty: it is not.
 	Why string `json:"why,omitempty"`
-	// Except says which files are older than AsOf all the same, because they are being
-	// written; empty: none.
+	// Except names files that are older than AsOf because somebody is writing to them; empty: none.
 	Except string `json:"except,omitempty"`
-	// Others are the other nodes whose files are older, each with the reason. Only
-	// when all were asked.
+	// Others are the other nodes whose files are older, each with the reason. It is set only when all
+	// nodes were asked.
 	Others map[string]string `json:"others,omitempty"`
 }
 
-// clean bounds what the other side says and makes it fit for one line each.
+// clean returns n with its lists cut to their bounds and each text made safe for one line.
 func (n Newest) clean() Newest {
 	n.Why = oneLine(n.Why)
 	n.Except = oneLine(n.Except)
@@ -49,8 +48,8 @@ func (n Newest) clean() Newest {
 	return n
 }
 
-// Newest has the supervisor copy what is new on the shared volume, and returns how new
-// the copy is then. An error means that it could not be asked.
+// Newest asks the supervisor to copy the newest files from the shared volume, and returns how up to
+// date the copy is then. An error means that the supervisor could not be asked.
 func (d *Door) Newest(ctx context.Context, q NewestQuestion) (Newest, error) {
 	n, err := ask(ctx, &d.rpc, copyNewest, q)
 	return n.clean(), err

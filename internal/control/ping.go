@@ -2,14 +2,14 @@ package control
 
 import "bytes"
 
-// PingFault is the field of an answer to a ping in which a master says why it can keep
-// no jobs. Beside it stands cluster_retry, by which Salt's masters of a cluster say that
-// they cannot serve yet (salt/channel/server.py): who does not know PingFault reads that.
-// The load balancer has a constant of its own for it.
+// PingFault is the field in which a master says, in its answer to a ping, why it cannot store jobs.
+// The answer also has cluster_retry, by which a Salt master of a cluster says that it cannot serve
+// yet (salt/channel/server.py): readers that do not know PingFault read that. The load balancer has
+// its own constant for this name.
 const PingFault = "saltern_fault"
 
-// PingTrouble finds the text of PingFault in an answer that is packed with msgpack; "":
-// there is none. It is for readers who do not decode such answers.
+// PingTrouble returns the text of PingFault in an answer packed with msgpack, or "" if there is none.
+// It is for readers that do not decode such answers.
 func PingTrouble(answer []byte) string {
 	_, rest, ok := bytes.Cut(answer, []byte(PingFault))
 	if !ok || len(rest) < 1 {

@@ -14,49 +14,47 @@ import (
 // cluster_pki_dir.
 const RecordFile = ".saltern_cluster"
 
-// maxRecord bounds the record in bytes: 64 masters and 256 removed ones with
-// their keys.
+// maxRecord bounds the record in bytes: 64 members and 256 removed masters, with their keys.
 const maxRecord = 4 << 20
 
 // Record is the part of the masters' record of their cluster that supervisors read.
 type Record struct {
 	Version uint64         `json:"version"` // grows with each change
 	Members []RecordMaster `json:"members"`
-	Removed []RecordMaster `json:"removed"` // whose keys may not come back
+	Removed []RecordMaster `json:"removed"` // removed masters, whose keys may not return
 	Secrets
 }
 
-// RecordMaster is a master in the record: one that belongs to the cluster, or one
-// that was removed.
+// RecordMaster is a master in the record: a member of the cluster, or one that was removed.
 type RecordMaster struct {
-	ID  string `json:"id"`  // its address
-	Pub string `json:"pub"` // PEM of its key
-	Own bool   `json:"own"` // a member that is no master of Salt's
-	// Node is the [Removal.Node] of its removal; empty: there was none.
+	ID  string `json:"id"`  // the master's address
+	Pub string `json:"pub"` // its public key, as PEM
+	Own bool   `json:"own"` // a Saltern master, not one of Salt's
+	// Node is the [Removal.Node] of its removal; empty for a member, and for a removal that named no
+	// node.
 	Node string `json:"node"`
 }
 
-// Removal says who is taken out of the record.
+// Removal says which master to remove from the record.
 type Removal struct {
-	ID string `json:"id,omitempty"` // the master's name there: its address
-	// Key is [KeyFinger] of the master's key. If it is given, it alone decides:
-	// another master of that name stays, and it is no fault that this one is not there.
-	// With [NoMaster] nobody is taken out.
+	ID string `json:"id,omitempty"` // the master's name in the record: its address
+	// Key is the [KeyFinger] of the master's key. If it is set, it alone decides: a master with the
+	// same name and another key stays, and it is no error if no master has this key. [NoMaster]
+	// removes nobody.
 	Key string `json:"key,omitempty"`
-	// Node is the key by which the table of nodes knows the machine. The record
-	// keeps it, so that its removal is done once, whoever has the address later.
+	// Node is the machine's key in the table of nodes. The record keeps it, so that the removal
+	// happens only once even if another machine gets the address later.
 	Node string `json:"node,omitempty"`
 }
 
-// NoMaster is the [Removal.Key] of a machine whose master is not in the record: what
-// the machine knew is replaced.
+// NoMaster is the [Removal.Key] of a machine whose master is not in the record. Only the secrets that
+// the machine knew are replaced.
 const NoMaster = "none"
 
 // MaxNode bounds [Removal.Node] in bytes.
 const MaxNode = 64
 
-// ReadRecord reads the record at path. No error quotes what the file holds: there
-// are secrets in it.
+// ReadRecord reads the record at path. Its errors quote nothing of the file, which holds secrets.
 func ReadRecord(path string) (r Record, err error) {
 	b, err := durable.Read(path, maxRecord)
 	if err != nil {
@@ -68,7 +66,7 @@ func ReadRecord(path string) (r Record, err error) {
 	return r, nil
 }
 
-// Member gives the member with that address, and reports whether there is one.
+// Member returns the member with that address, and reports whether there is one.
 func (r Record) Member(address string) (RecordMaster, bool) {
 	for _, m := range r.Members {
 		if m.ID == address {
@@ -78,7 +76,7 @@ func (r Record) Member(address string) (RecordMaster, bool) {
 	return RecordMaster{}, false
 }
 
-// KeyFinger names a master's key: the SHA-256 of what its PEM holds, in hexadecimal.
+// KeyFinger returns a name for a master's key: the SHA-256 of the content of its PEM, in hexadecimal.
 func KeyFinger(pub string) string {
 	text := []byte(pub)
 	if b, _ := pem.Decode(text); b != nil {

@@ -1,12 +1,13 @@
 package control
 
-// APIServedOn begins the line in which salt-api --check says by a URL where the API
-// would be served, for the supervisor to read.
+// APIServedOn begins the line in which salt-api --check prints the URL of the API. The supervisor
+// reads it.
 const APIServedOn = "it is served on "
 
-// ConsoleServedOn begins the line in which it says the same of its console, if that is on.
+// ConsoleServedOn begins the line in which salt-api --check prints the URL of the console, if the
+// console is on.
 const ConsoleServedOn = "its console is at "
 
-// APIBehind begins the line in which it says on which address and port it serves the
-// load balancers, if it does; only they reach the API then.
+// APIBehind begins the line in which salt-api --check prints the address and port for the load
+// balancers, if it serves them. Only they reach the API then.
 const APIBehind = "the load balancers reach it on "

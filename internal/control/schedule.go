@@ -10,37 +10,37 @@ import (
 const (
 	// MaxScheduled is how many entries of a schedule are shown.
 	MaxScheduled = 1000
-	// NextRuns is how many runs to come a master shows of each.
+	// NextRuns is how many future runs of each entry a master shows.
 	NextRuns = 5
 )
 
-// Schedule is the option schedule of a master, and when its entries run.
+// Schedule is the content of a master's option schedule, and when its entries run.
 type Schedule struct {
 	Enabled bool `json:"enabled"`
-	// Owner: this master runs it; in a cluster one does.
+	// Owner means that this master runs the schedule. In a cluster only one master does.
 	Owner   bool              `json:"owner"`
 	Entries []ScheduleEntry   `json:"entries"`           // the first [MaxScheduled]
-	Refused []ScheduleProblem `json:"refused,omitempty"` // do not run
+	Refused []ScheduleProblem `json:"refused,omitempty"` // entries that do not run because they are faulty
 }
 
-// ScheduleEntry is one entry.
+// ScheduleEntry is one entry of the schedule.
 type ScheduleEntry struct {
 	Name     string      `json:"name"`
 	Function string      `json:"function"`
 	Trigger  string      `json:"trigger"` // every 1m0s, cron, when, once
 	Enabled  bool        `json:"enabled"`
 	DryRun   bool        `json:"dry_run,omitempty"`
-	Running  int         `json:"running"` // runs that wait or are at work, on the owner
-	Next     []time.Time `json:"next"`    // the next runs; none: it does not run any more
+	Running  int         `json:"running"` // runs that wait or are under way; known on the owner only
+	Next     []time.Time `json:"next"`    // times of the next runs; empty: the entry will not run again
 	LastRun  time.Time   `json:"last_run,omitzero"`
-	// Skipped is why it did not run when it was due last, in Salt's words (_skip_reason).
+	// Skipped is why the entry did not run when it was last due, in Salt's words (_skip_reason).
 	Skipped string `json:"skipped,omitempty"`
 }
 
-// ScheduleProblem is why an entry does not run.
+// ScheduleProblem is the reason why an entry does not run.
 type ScheduleProblem struct {
-	Entry string `json:"entry"`         // "": all of them
-	Key   string `json:"key,omitempty"` // "": the entry as a whole
+	Entry string `json:"entry"`         // name of the entry; "": all entries
+	Key   string `json:"key,omitempty"` // faulty key of the entry; "": the entry as a whole
 	Text  string `json:"text"`
 }
 
@@ -50,7 +50,7 @@ func (c *Client) Schedule(ctx context.Context) (Schedule, error) {
 	return s.clean(), err
 }
 
-// clean bounds what the other side says and makes it fit for one line each.
+// clean returns s with its lists cut to their bounds and each text made safe for one line.
 func (s Schedule) clean() Schedule {
 	s.Entries = s.Entries[:min(len(s.Entries), MaxScheduled)]
 	s.Refused = s.Refused[:min(len(s.Refused), MaxScheduled)]

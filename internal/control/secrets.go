@@ -9,24 +9,24 @@ import (
 
 // Secrets is the part of the masters' record that supervisors read.
 type Secrets struct {
-	// Secret replaces cluster_secret once a master was removed or the secret
-	// was changed; empty until then.
+	// Secret replaces the option cluster_secret after a master was removed or the secret was changed;
+	// empty before that.
 	Secret string `json:"secret,omitempty"`
-	// NextSecret takes its place when all nodes have it; until then either is
-	// taken from masters that join.
+	// NextSecret becomes Secret when all nodes have it. Until then masters that join may prove either
+	// secret.
 	NextSecret string `json:"next_secret,omitempty"`
-	// Seed is the seed of the minions' session keys, in hexadecimal; it
-	// changes when a master is removed.
+	// Seed is the seed of the minions' session keys, in hexadecimal. It changes when a master is
+	// removed.
 	Seed string `json:"seed"`
 }
 
-// FingerPrefix begins the names of secrets; versions that hashed the secret
-// alone began them with s. With it a name is never a number, whoever reads it.
+// FingerPrefix begins the names of secrets, so that no reader takes a name for a number. Versions
+// that hashed the secret without the seed used the prefix s.
 const FingerPrefix = "k"
 
-// SecretFinger names a secret without telling it: by a MAC whose key is the
-// seed, so that who sees the name, in a log or an argument, has nothing to
-// compare guesses with. It is empty without a secret or a seed.
+// SecretFinger returns a name for a secret that does not reveal it: a MAC whose key is the seed.
+// Whoever sees the name, in a log or an argument, cannot check guesses against it. The name is empty
+// without a secret or a seed.
 func (s Secrets) SecretFinger(secret string) string {
 	if s.Seed == "" || secret == "" {
 		return ""

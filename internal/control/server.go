@@ -18,11 +18,11 @@ import (
 // Socket is the name of the master's control socket in its sock_dir.
 const Socket = "control.ipc"
 
-// NoMasterFile lies in the master's configuration folder on a node that runs no
-// master. Its one line says why, for Salt's tools.
+// NoMasterFile is a file in the master's configuration folder of a node that runs no master. Its
+// single line says why, for Salt's tools.
 const NoMasterFile = "no-master"
 
-const maxConns = 16 // at once; more are closed
+const maxConns = 16 // connections at once; further ones are closed
 
 // Master does what its supervisor asks for. Refusals are *[rpc.Error]; other
 // errors get [rpc.CodeFailed].
@@ -38,7 +38,7 @@ type Master interface {
 	EndLogIns(r Revocation) (Revoked, error)
 }
 
-// methods returns the handler of a table.
+// methods returns the HTTP handler of a table's methods.
 func methods(table *rpc.Table, h *rpc.Handlers) http.Handler {
 	server := rpc.Server{
 		Table:      table,
@@ -60,7 +60,7 @@ func Serve(ln *net.UnixListener, m Master, log *slog.Logger) *Server {
 	return serve(ln, handler(m), maxConns, []int{0, os.Geteuid()}, log)
 }
 
-// serve answers on ln for these users. A method that is admitted has the time of its row for its answer.
+// serve answers on ln for these users. An admitted call has the time in its row for its answer.
 func serve(
 	ln *net.UnixListener,
 	h http.Handler,
@@ -94,13 +94,13 @@ func serve(
 	return s
 }
 
-// Close cuts all connections and waits until nothing is served.
+// Close cuts all connections and waits until every handler has returned.
 func (s *Server) Close() {
-	_ = s.http.Close() // what is under way ends with its connection
+	_ = s.http.Close() // handlers end with their connection
 	s.done.Wait()
 }
 
-// peerUID returns the user who opened the other end, -1 if that is unknown.
+// peerUID returns the user who opened the other end, or -1 if that is unknown.
 func peerUID(c net.Conn) (int, error) {
 	peer, err := localsock.Peer(c)
 	if err != nil {

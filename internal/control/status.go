@@ -9,8 +9,8 @@ import (
 	"saltern/internal/durable"
 )
 
-// Status is the report that a master writes every two seconds to <cachedir>/[StatusFile]. Fields that a reader does not know are left alone, so
-// that a newer master may say more.
+// Status is the report that a master writes every two seconds to <cachedir>/[StatusFile]. Readers
+// ignore fields that they do not know, so that a newer master may add some.
 type Status struct {
 	Schema       int          `json:"schema"` // [Schema]
 	PID          int          `json:"pid"`
@@ -30,16 +30,16 @@ type Status struct {
 	Jobs         uint64       `json:"jobs"`
 	Pillars      uint64       `json:"pillars"`
 	PillarErrors uint64       `json:"pillar_errors"`
-	PillarError  *PillarError `json:"last_pillar_error,omitempty"` // nil: every pillar compiles
+	PillarError  *PillarError `json:"last_pillar_error,omitempty"` // nil: every pillar compiles without errors
 	PillarFaulty int          `json:"pillar_error_minions"`        // minions whose last pillar had errors
 	PillarMemo   *PillarMemo  `json:"pillar_memo,omitempty"`       // nil: the option saltern_pillar_memo is off
-	// questions for pillars that this master could not make
+	// minions' requests for pillars that this master could not answer
 	PillarUnable uint64     `json:"pillars_unanswered"`
 	Waiting      Waiting    `json:"waiting"`
 	Runners      *Runners   `json:"runners,omitempty"` // nil: an older master, which does not say
 	Returners    []Returner `json:"returners,omitempty"`
 	Engines      []Engine   `json:"engines,omitempty"`
-	Files        *Files     `json:"files,omitempty"` // nil: the master serves from where files are written
+	Files        *Files     `json:"files,omitempty"` // nil: the master serves the original files, not a copy
 	EventsLost   uint64     `json:"events_lost"`
 	OldestMillis int64      `json:"oldest_request_ms"`
 	OpenMode     bool       `json:"open_mode"`
@@ -48,91 +48,93 @@ type Status struct {
 	Apart        []Apart    `json:"apart,omitempty"`
 }
 
-// Files tells of a master that serves from a copy of the shared volume. The counters begin at
-// the master's start.
+// Files describes the copy of the shared volume from which a master serves. The counters begin at the
+// master's start.
 type Files struct {
-	// AsOf is the time of the copy. Whoever needs a later one asks for it.
+	// AsOf is the time whose state the copy has. The master asks the supervisor when it needs a later
+	// one.
 	AsOf time.Time `json:"asOf,omitzero"`
-	// Old says why the copy, or a file of it, is older than somebody needed; "": it is not.
+	// Old is the reason why the copy, or a file in it, was older than somebody needed; "": none.
 	Old       string  `json:"old,omitempty"`
-	Questions uint64  `json:"questions"` // to the supervisor, for the newest files
+	Questions uint64  `json:"questions"` // questions to the supervisor for the newest files
 	Late      uint64  `json:"late"`      // questions after which the copy was no newer
-	Seconds   float64 `json:"seconds"`   // that questions took
-	Waits     uint64  `json:"waits"`     // that waited for a question; many share one
+	Seconds   float64 `json:"seconds"`   // total time of the questions, in seconds
+	Waits     uint64  `json:"waits"`     // requests that waited for a question; many share one
 	ServedOld uint64  `json:"servedOld"` // requests of minions that were served older files than they need
 	Refused   uint64  `json:"refused"`   // requests not answered because too many wait; minions ask again
 }
 
-// Waiting tells of the work that waits for its turn.
+// Waiting describes the work that waits for its turn.
 type Waiting struct {
-	Pillars   Queue `json:"pillars"`   // questions of minions that need a renderer
+	Pillars   Queue `json:"pillars"`   // minions' requests for pillars that need a renderer
 	Runners   Queue `json:"runners"`   // runners that minions call
-	Reactions Queue `json:"reactions"` // events that react, and their runners
+	Reactions Queue `json:"reactions"` // events that trigger reactions, and the runners of those reactions
 	Scheduled Queue `json:"scheduled"` // runs of the option schedule
 }
 
-// Queue is work of one kind. The counters begin at the master's start.
+// Queue describes the work of one kind. The counters begin at the master's start.
 type Queue struct {
 	Waiting      int     `json:"waiting"`
 	Working      int     `json:"working"`
-	OldestMillis int64   `json:"oldest_ms"`      // how long the first has waited
-	Begun        uint64  `json:"begun"`          // of reactions and runs: done
-	Waited       float64 `json:"waited_seconds"` // by all that were begun
-	Lost         uint64  `json:"lost"`           // that found no room; who asked for a pillar or a runner asks again
-	Left         uint64  `json:"left"`           // whose minion hung up before its turn
+	OldestMillis int64   `json:"oldest_ms"`      // how long the first item has waited
+	Begun        uint64  `json:"begun"`          // items begun; of reactions and runs: items done
+	Waited       float64 `json:"waited_seconds"` // total time that begun items had waited, in seconds
+	// items lost because the queue was full; a caller of a pillar or a runner asks again
+	Lost uint64 `json:"lost"`
+	Left uint64 `json:"left"` // items whose minion hung up before its turn
 }
 
-// PillarMemo counts, since the master's start, what became of pillar templates.
+// PillarMemo counts, since the master's start, how pillar templates were answered.
 type PillarMemo struct {
-	Hits    uint64 `json:"hits"`    // a result was there
-	Misses  uint64 `json:"misses"`  // rendered, for all minions with the same values
+	Hits    uint64 `json:"hits"`    // a stored result was used
+	Misses  uint64 `json:"misses"`  // rendered, and stored for all minions with the same values
 	Alone   uint64 `json:"alone"`   // rendered for one minion only
-	Dropped uint64 `json:"dropped"` // results that made room for others
-	Results int    `json:"results"` // that are kept
-	Bytes   int64  `json:"bytes"`   // that they take
+	Dropped uint64 `json:"dropped"` // results dropped to make room
+	Results int    `json:"results"` // results stored now
+	Bytes   int64  `json:"bytes"`   // bytes of the stored results
 }
 
-// Runners tells of runner and wheel functions that run in Python. Counters begin at the
-// master's start.
+// Runners describes runner and wheel functions that run in Python. Counters begin at the master's
+// start.
 type Runners struct {
-	Workers  int     `json:"workers"`  // at work
-	Waiting  int     `json:"waiting"`  // calls that wait for a place
-	Calls    uint64  `json:"calls"`    // that had a place
-	Lost     uint64  `json:"lost"`     // whose process ended without an answer
-	Left     uint64  `json:"left"`     // that did not get a place in their time
-	Seconds  float64 `json:"seconds"`  // that calls took
-	Waited   float64 `json:"waited"`   // that calls waited for a place
-	Running  bool    `json:"running"`  // whether the Python is there that starts them
-	Restarts uint64  `json:"restarts"` // of that Python after it had died
-	Renewals uint64  `json:"renewals"` // of it for changed files or packages of the library
+	Workers  int     `json:"workers"`  // worker processes at work
+	Waiting  int     `json:"waiting"`  // calls that wait for a worker
+	Calls    uint64  `json:"calls"`    // calls that got a worker
+	Lost     uint64  `json:"lost"`     // calls whose process ended without an answer
+	Left     uint64  `json:"left"`     // calls that got no worker in time
+	Seconds  float64 `json:"seconds"`  // total time of the calls, in seconds
+	Waited   float64 `json:"waited"`   // total time that calls waited for a worker, in seconds
+	Running  bool    `json:"running"`  // the parent Python process, which starts the workers, runs
+	Restarts uint64  `json:"restarts"` // restarts of the parent process after it had died
+	// restarts of the parent process because files or packages of the library changed
+	Renewals uint64 `json:"renewals"`
 }
 
-// Returner tells of the events that the master hands to a returner (event_return). The counters begin at
-// the master's start.
+// Returner describes the delivery of events to a returner (event_return). The counters begin at the
+// master's start.
 type Returner struct {
 	Name    string `json:"name"`
-	Waiting uint64 `json:"waiting"`         // on the disk of this node
-	Done    uint64 `json:"done"`            // that it has taken
-	Lost    uint64 `json:"lost"`            // that made room for later ones
-	Refused uint64 `json:"refused"`         // that it did not take, but took later ones
-	Error   string `json:"error,omitempty"` // of the last try; "": it succeeded
+	Waiting uint64 `json:"waiting"`         // events waiting on this node's disk
+	Done    uint64 `json:"done"`            // events that the returner has taken
+	Lost    uint64 `json:"lost"`            // events dropped to make room for later ones
+	Refused uint64 `json:"refused"`         // events that the returner refused although it took later ones
+	Error   string `json:"error,omitempty"` // error of the last attempt; "": it succeeded
 }
 
-// Engine tells of an entry of the option engines.
+// Engine describes an entry of the option engines.
 type Engine struct {
 	Name   string    `json:"name"`
 	State  string    `json:"state"` // "running", "starting", "waiting" for its next start, or "elsewhere"
-	Since  time.Time `json:"since"` // of the state
+	Since  time.Time `json:"since"` // when the state began
 	Starts uint64    `json:"starts"`
-	Error  string    `json:"error,omitempty"` // of its last end
+	Error  string    `json:"error,omitempty"` // error of the engine's last end
 }
 
-// Apart is another master of the cluster to which this one has no connection of
-// its own.
+// Apart is another master of the cluster to which this one has no direct connection.
 type Apart struct {
-	Peer    string `json:"peer"`              // its name in the cluster: the address
-	Through string `json:"through,omitempty"` // the master that passes on what they have for each other; "": none does
-	Error   string `json:"error,omitempty"`   // of the last attempt
+	Peer    string `json:"peer"`              // the other master's name in the cluster: its address
+	Through string `json:"through,omitempty"` // a master that relays messages between the two; "": none does
+	Error   string `json:"error,omitempty"`   // error of the last attempt to connect
 }
 
 // Problem is a lasting fault of a master.
@@ -144,7 +146,7 @@ type Problem struct {
 	Count uint64    `json:"count"`
 }
 
-// Fault is the code of a lasting fault; people read it as well.
+// Fault is the code of a lasting fault. People read it as well.
 type Fault string
 
 // The faults that a master reports.
@@ -153,31 +155,31 @@ const (
 	CacheDirFault    Fault = "cache directory"
 	ClusterFault     Fault = "cluster"
 	EngineFault      Fault = "engines"
-	ReturnerFault    Fault = "returners"               // one does not take what it is to get
-	ReturnerLoss     Fault = "events for returners"    // some did not get to one
-	DeliveryFault    Fault = "jobs were not delivered" // to minions of another master
-	GitPillarFault   Fault = "git pillars"             // this master's copy, or the program git
-	GitFilesFault    Fault = "files from git"          // the same
+	ReturnerFault    Fault = "returners"               // a returner does not take its events
+	ReturnerLoss     Fault = "events for returners"    // some events did not reach a returner
+	DeliveryFault    Fault = "jobs were not delivered" // minions of another master missed jobs
+	GitPillarFault   Fault = "git pillars"             // this master's copy of a git pillar, or the program git
+	GitFilesFault    Fault = "files from git"          // this master's copy of a git file server, or the program git
 	GitAwayFault     Fault = "git remotes are unreachable"
 	GitLoginFault    Fault = "git remotes refuse the login"
 	GitHostKeyFault  Fault = "git remotes are not trusted"
 	GitRefFault      Fault = "branches of git remotes are gone"
 	GitSizeFault     Fault = "git remotes are too large"
-	JobCacheFault    Fault = "job cache" // returns cannot be kept
+	JobCacheFault    Fault = "job cache" // the job cache cannot store returns
 	KeyRotationFault Fault = "key rotation"
 	MinionCacheFault Fault = "minion cache"
 	MinionClockFault Fault = "minion clocks"
-	NewKeysFault     Fault = "new keys" // a source offers too many
-	PillarFault      Fault = "pillars"  // this master could not make one
+	NewKeysFault     Fault = "new keys" // a source offers too many keys
+	PillarFault      Fault = "pillars"  // this master could not compile a pillar
 	ReactionFault    Fault = "reactions were lost"
-	// ScheduleFault: scheduled runners wait, since their runs cannot be noted for other masters.
+	// ScheduleFault: scheduled runners do not start, because their runs cannot be recorded for other
+	// masters.
 	ScheduleFault Fault = "schedule"
-	// ScheduleRecordFault: a broken record was set aside.
+	// ScheduleRecordFault: the record of the schedule was broken and was set aside.
 	ScheduleRecordFault Fault = "record of the schedule"
 )
 
-// PillarError is a pillar that could not be compiled whole: the latest try of
-// one minion.
+// PillarError is a pillar that had errors when it was last compiled, for one minion.
 type PillarError struct {
 	Minion string    `json:"minion"`
 	Text   string    `json:"text"` // the first error
@@ -189,23 +191,22 @@ const (
 	StatusFile = "status.json"
 	// Schema is the only one there is.
 	Schema = 1
-	// StatusStale is how old a status may be until its master counts as silent.
+	// StatusStale is the age from which a status means that its master is silent.
 	StatusStale = 10 * time.Second
 	// MaxStatus bounds the file in bytes.
 	MaxStatus = 64 << 10
-	// MaxProblems bounds the problems, and the masters apart, that are read from a
+	// MaxProblems bounds the problems, and separately the entries of Apart, that are read from a
 	// status.
 	MaxProblems = 20
-	// maxEngines bounds the engines that are.
+	// maxEngines bounds the engines that are read from a status.
 	maxEngines = 64
 )
 
 // errStatus says that a status cannot be used.
 var errStatus = errors.New("status file of salt-master cannot be used")
 
-// ReadStatus reads the status at path. The master's account owns the folder and
-// may be hostile: no link is followed, no pipe waited for, and no error quotes
-// what the file holds.
+// ReadStatus reads the status at path. The master's account owns the folder and may be hostile:
+// ReadStatus follows no link, does not wait for a pipe, and quotes nothing of the file in its errors.
 func ReadStatus(path string) (*Status, error) {
 	b, err := durable.Read(path, MaxStatus)
 	if err != nil {
@@ -214,7 +215,7 @@ func ReadStatus(path string) (*Status, error) {
 	return ParseStatus(b)
 }
 
-// ParseStatus is [ReadStatus] for the content of the file.
+// ParseStatus reads a status from the content of its file.
 func ParseStatus(b []byte) (*Status, error) {
 	var s Status
 	if json.Unmarshal(b, &s) != nil {

@@ -12,34 +12,34 @@ import (
 // MaxTokens bounds the tokens of one answer.
 const MaxTokens = 500
 
-// Token describes a log-in that a master has given out. The token itself is never told.
+// Token describes a log-in that a master has granted. It never holds the token itself.
 type Token struct {
 	Name  string `json:"name"` // see [TokenName]
 	User  string `json:"user"`
 	Eauth string `json:"eauth"`
-	// From is the address of the log-in, and Node the master's node; "" where that is
-	// not known.
+	// From is the address of the user at log-in, Node the node of the master that granted it; "" if
+	// unknown.
 	From  string    `json:"from,omitempty"`
 	Node  string    `json:"node,omitempty"`
 	Start time.Time `json:"start"`
 	Until time.Time `json:"until"`
 }
 
-// Tokens are log-ins, the newest first.
+// Tokens is a list of log-ins, the newest first.
 type Tokens struct {
 	Tokens []Token `json:"tokens"`
-	More   int     `json:"more,omitempty"` // that are not listed
+	More   int     `json:"more,omitempty"` // log-ins that are not listed
 }
 
-// Revocation says which log-ins end: one by its name, or all of a user. Eauth leaves
-// those of other systems alone; empty: any.
+// Revocation says which log-ins to end: one by its name, or all of a user. Eauth limits it to those
+// of one authentication system; empty: all.
 type Revocation struct {
 	Name  string `json:"name,omitempty"`
 	User  string `json:"user,omitempty"`
 	Eauth string `json:"eauth,omitempty"`
 }
 
-// Revoked tells how many log-ins have ended.
+// Revoked is the number of log-ins that were ended.
 type Revoked struct {
 	Count int `json:"count"`
 }
@@ -47,14 +47,14 @@ type Revoked struct {
 // ErrNoSuchToken matches refusals with [rpc.CodeNoSuchToken].
 var ErrNoSuchToken error = &rpc.Error{Code: rpc.CodeNoSuchToken, Text: "no such log-in; it may have ended meanwhile"}
 
-// TokenName returns the name of a token for people: 64 bits of a digest. It proves nothing, and
-// nobody finds the token from it.
+// TokenName returns a token's name for people: 64 bits of a digest. The name proves nothing, and the
+// token cannot be found from it.
 func TokenName(token string) string {
 	sum := sha256.Sum256([]byte("name of a token\n" + token))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Check refuses what names nothing.
+// Check returns an error if the revocation does not name a log-in or a user.
 func (r Revocation) Check() error {
 	name, err := hex.DecodeString(r.Name)
 	switch {
@@ -71,22 +71,22 @@ func (r Revocation) Check() error {
 	return nil
 }
 
-// maxUser bounds names of users and systems in bytes.
+// maxUser bounds names of users and of authentication systems in bytes.
 const maxUser = 256
 
-// Tokens returns who is logged in.
+// Tokens returns the log-ins that are valid now.
 func (c *Client) Tokens(ctx context.Context) (Tokens, error) {
 	t, err := ask(ctx, &c.rpc, listTokens, rpc.None{})
 	return t.Clean(), err
 }
 
-// RevokeTokens ends log-ins, on all masters of a cluster. The error matches
-// [ErrNoSuchToken] if there are none.
+// RevokeTokens ends log-ins on all masters of a cluster. The error matches [ErrNoSuchToken] if there
+// are none.
 func (c *Client) RevokeTokens(ctx context.Context, r Revocation) (Revoked, error) {
 	return ask(ctx, &c.rpc, revokeTokens, r)
 }
 
-// Clean bounds what the other side says and makes it fit for one line each.
+// Clean returns t with its list cut to its bound and each text made safe for one line.
 func (t Tokens) Clean() Tokens {
 	t.Tokens = t.Tokens[:min(len(t.Tokens), MaxTokens)]
 	for i := range t.Tokens {

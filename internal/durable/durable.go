@@ -1,5 +1,5 @@
-// Package durable replaces and reads small files that must survive a power failure intact, or
-// that somebody else may have replaced.
+// Package durable replaces and reads small files that must survive a power failure intact, or that
+// another program may have replaced.
 package durable
 
 import (
@@ -10,14 +10,15 @@ import (
 	"path/filepath"
 )
 
-// Replace replaces the content of a file: it writes, syncs and renames a file beside it, then
-// syncs the folder. Readers see the old content or the new one, and so does the machine after a
-// crash. The temporary name begins with ".tmp-", so that readers of the folder skip it.
+// Replace replaces the content of a file: it writes, syncs and renames a temporary file beside it,
+// then syncs the folder. Readers, and the machine after a crash, see either the old or the new
+// content. The temporary name begins with ".tmp-", so that readers of the folder skip it.
 func Replace(path string, content []byte, mode fs.FileMode) error {
 	return ReplaceWith(path, func(f *os.File) error { return Fill(f, content, mode) })
 }
 
-// ReplaceWith is Replace for a file that write fills. It has mode 0600 until write changes that.
+// ReplaceWith is Replace for a file whose content write writes. The file has mode 0600 until write
+// changes that.
 func ReplaceWith(path string, write func(*os.File) error) error {
 	if _, err := Rename(path, write); err != nil {
 		return err
@@ -25,9 +26,9 @@ func ReplaceWith(path string, write func(*os.File) error) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// Rename is ReplaceWith without the sync of the folder, for callers that sync it once for many
-// files, or do not need it: until then a crash may bring the old file back. st describes the new
-// file.
+// Rename is ReplaceWith without the sync of the folder: until the folder is synced, a crash may bring
+// the old file back. It is for callers that sync once for many files, or do not need to. st describes
+// the new file.
 func Rename(path string, write func(*os.File) error) (st fs.FileInfo, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // mode 0600
 	if err != nil {
@@ -53,19 +54,19 @@ func Rename(path string, write func(*os.File) error) (st fs.FileInfo, err error)
 	return st, err
 }
 
-// Fill writes all of a file and gives it a mode, whatever the umask. It neither
-// syncs nor closes it.
+// Fill writes the whole content of a file and sets its mode, whatever the umask. It neither syncs nor
+// closes the file.
 func Fill(f *os.File, content []byte, mode fs.FileMode) error {
 	_, err := f.Write(content)
-	if err == nil && mode != 0o600 { // which new files have
+	if err == nil && mode != 0o600 { // new files have 0600 already
 		err = f.Chmod(mode)
 	}
 	return err
 }
 
-// Swap replaces a file like Replace but does not wait for the disk: the content is worthless
-// after a crash. It writes to path with ".new" appended, so only one process may replace the
-// file, in a folder of its own. The umask applies.
+// Swap replaces a file like Replace but does not wait for the disk: after a crash the content may be
+// lost. It writes to path with ".new" appended, so only one process may replace the file, in a folder
+// to which nobody else writes. The umask applies.
 func Swap(path string, content []byte, mode fs.FileMode) error {
 	err := os.WriteFile(path+".new", content, mode)
 	if err == nil {
@@ -77,7 +78,7 @@ func Swap(path string, content []byte, mode fs.FileMode) error {
 	return err
 }
 
-// SyncDir makes durable which names are in a folder.
+// SyncDir makes the names in a folder survive a crash.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

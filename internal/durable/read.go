@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Links says how to treat a symbolic link as the last part of a path.
+// Links says whether a symbolic link may be the last part of a path.
 type Links int
 
-// Refuse is for folders that others can write to.
+// The ways. Use Refuse in folders that others can write to.
 const (
 	Refuse Links = syscall.O_NOFOLLOW
 	Follow Links = 0
 )
 
-// Open opens a regular file for reading. It never waits for a pipe, nor touches
-// a device, that is in its place.
+// Open opens a regular file for reading. It returns an error if a pipe or a device is in its place,
+// and never waits for one.
 func Open(path string, links Links) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY|int(links), 0)
 	if err != nil {
@@ -45,8 +45,8 @@ func Read(path string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// ReadFile reads a regular file of at most limit bytes, opened as by Open. The
-// FileInfo is of the file that was read.
+// ReadFile reads a regular file of at most limit bytes, opened by Open. The FileInfo describes the
+// file that was read.
 func ReadFile(path string, limit int64, links Links) ([]byte, fs.FileInfo, error) {
 	f, st, err := Open(path, links)
 	if err != nil {
@@ -57,7 +57,7 @@ func ReadFile(path string, limit int64, links Links) ([]byte, fs.FileInfo, error
 	var b bytes.Buffer
 	if st.Size() <= limit {
 		b.Grow(int(st.Size()) + bytes.MinRead)
-		_, err = b.ReadFrom(io.LimitReader(f, limit+1)) // it may grow
+		_, err = b.ReadFrom(io.LimitReader(f, limit+1)) // the file may have grown since Stat
 	}
 
 	if err == nil && max(st.Size(), int64(b.Len())) > limit {
@@ -71,9 +71,9 @@ func ReadFile(path string, limit int64, links Links) ([]byte, fs.FileInfo, error
 	return b.Bytes(), st, nil
 }
 
-// RetryStale calls f again while its error is ESTALE. A network file system returns that for a
-// file that was replaced between two calls, until its cache of the name expires (FUSE: a second).
-// The waits double from 2 ms up to patience; after that RetryStale returns the error.
+// RetryStale calls f again while its error is ESTALE. A network file system returns ESTALE for a file
+// that was replaced between two calls, until its cache of the name expires (FUSE: a second). The
+// waits double from 2 ms up to patience; after that RetryStale returns the error.
 func RetryStale(patience time.Duration, f func() error) error {
 	for wait := 2 * time.Millisecond; ; wait *= 2 {
 		err := f()

@@ -1,5 +1,5 @@
-// Package httpserver serves HTTP for as long as a context lasts: the local
-// API, the API between nodes, the metrics, the web hook and Salt's API.
+// Package httpserver serves HTTP while a context lasts. It is used by the local API, the API between
+// nodes, the metrics, the web hook and Salt's API.
 package httpserver
 
 import (
@@ -13,8 +13,9 @@ import (
 	"saltern/internal/pause"
 )
 
-// Listen listens on an address (IP:port). One that is not free is tried again until
-// ctx ends, which is the only error: what is served there stops no node.
+// Listen listens on an address (IP:port). While the address is not free it tries again, because a
+// missing listener must not stop the node. The only error is that ctx has ended. what names the
+// service in the log.
 func Listen(ctx context.Context, address, what string, log *slog.Logger) (net.Listener, error) {
 	for warned := false; ; warned = true {
 		var lc net.ListenConfig
@@ -31,9 +32,8 @@ func Listen(ctx context.Context, address, what string, log *slog.Logger) (net.Li
 	}
 }
 
-// Serve answers on ln until ctx ends, lets running answers finish for as long
-// as grace, and closes ln. The error is nil when ctx has ended it. It returns
-// when the shutdown is complete.
+// Serve answers on ln until ctx ends, lets running answers finish within grace, closes ln, and
+// returns after that. The error is nil when ctx has ended.
 func Serve(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Duration) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

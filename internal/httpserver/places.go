@@ -12,15 +12,15 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Places bounds the connections of a server. Give its methods State and Context
-// to an [http.Server] as ConnState and ConnContext. Strangers share [ratelimit.Bounds]
-// Strangers of them; [Prove] moves a connection to the account of who has shown who he is.
-// All methods are safe for concurrent use.
+// Places bounds the connections of a server. Give its methods State and Context to an [http.Server]
+// as ConnState and ConnContext. Connections without proof share the places of [ratelimit.Bounds] for
+// their class. [Prove] moves a connection to the account of the user who has proved his identity. All
+// methods are safe for concurrent use.
 //
-// Overflow policy: the newest connection comes in, and another one goes: of those that
-// prove nothing the oldest of the source that has most, else an idle one of somebody who
-// has proved himself, who will connect again. One whose request is being answered
-// stays. Only where none may go the newest is closed.
+// Overflow policy: the newest connection is accepted and another one is closed: the oldest unproven
+// one of the source with the most connections, else an idle one of a proven user, who will connect
+// again. A connection whose request is being answered stays. If no connection may be closed, the
+// newest is.
 type Places struct {
 	bounds  ratelimit.Bounds
 	classOf func(netip.Addr) ratelimit.Class
@@ -33,23 +33,23 @@ type Places struct {
 	refused uint64
 }
 
-// holder is who has places: a source, or somebody who has shown who he is.
+// holder is the owner of places: a source, or a user who has proved his identity.
 type holder struct {
 	source netip.Addr
 	name   string
 }
 
-// place is a connection. Its fields are of the lock of the Places.
+// place is one connection. The lock of Places guards its fields.
 type place struct {
 	conn   net.Conn
 	holder holder
 	class  ratelimit.Class
-	since  time.Time // of its last step: accepted, a request begun or answered
-	active bool      // a request is on its way in, or being answered
-	busy   int       // requests in the handler
+	since  time.Time // time of its last step: accepted, a request begun or answered
+	active bool      // a request is arriving or being answered
+	busy   int       // requests that a handler is working on
 }
 
-// NewPlaces makes places. classOf says what is known of a source whose connection is new.
+// NewPlaces returns empty places. classOf returns the class of a new connection's source.
 func NewPlaces(b ratelimit.Bounds, classOf func(netip.Addr) ratelimit.Class, now func() time.Time) *Places {
 	return &Places{
 		bounds:  b,
@@ -60,7 +60,7 @@ func NewPlaces(b ratelimit.Bounds, classOf func(netip.Addr) ratelimit.Class, now
 	}
 }
 
-// State is for [http.Server.ConnState].
+// State is the ConnState function of an [http.Server].
 func (p *Places) State(c net.Conn, state http.ConnState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +76,8 @@ func (p *Places) State(c net.Conn, state http.ConnState) {
 	}
 }
 
-// admitConn lets a connection in, or closes it. The caller holds mu.
+// admitConn admits a new connection, if need be in the place of others, or closes it. The caller
+// holds mu.
 func (p *Places) admitConn(c net.Conn) {
 	source := ratelimit.SourceOf(c.RemoteAddr().String())
 	at := &place{conn: c, holder: holder{source: source}, class: p.classOf(source), since: p.now()}
@@ -96,8 +97,8 @@ func (p *Places) admitConn(c net.Conn) {
 	p.count(at, 1)
 }
 
-// fullClass reports whether there is no place for a connection of a class, and up to which class
-// those are that could make one. The caller holds mu.
+// fullClass reports whether a connection of a class finds no place. up is the highest class of
+// connections whose closing would make one. The caller holds mu.
 func (p *Places) fullClass(class ratelimit.Class) (up ratelimit.Class, ok bool) {
 	n := 0
 	for c, limit := range []int64{p.bounds.Strangers, p.bounds.Familiar, p.bounds.All} {
@@ -109,8 +110,8 @@ func (p *Places) fullClass(class ratelimit.Class) (up ratelimit.Class, ok bool) 
 	return 0, false
 }
 
-// victim is the connection, of those up to a class, that goes for a new one; nil: none
-// may. The caller holds mu.
+// victim returns the connection, of class up or lower, to close for a new one, or nil if none may be
+// closed. The caller holds mu.
 func (p *Places) victim(entering *place, up ratelimit.Class) (worst *place) {
 	now := p.now()
 	for _, at := range p.all {
@@ -125,17 +126,17 @@ func (p *Places) victim(entering *place, up ratelimit.Class) (worst *place) {
 	return worst
 }
 
-// mayGo reports whether a connection may be closed for another one. greedy says that its
-// holder has more than the other's, or is the same.
+// mayGo reports whether a connection may be closed for a new one. greedy means that it has the same
+// holder as the new one, or a holder with more connections.
 func (at *place) mayGo(now time.Time, greedy bool) bool {
 	if at.class == ratelimit.Proven {
 		return !at.active && at.busy == 0
 	}
-	// A call that comes whole needs less than a second from its connection's last step on.
+	// Within a second of its last step a connection's request may still be arriving.
 	return at.busy == 0 && (greedy || now.Sub(at.since) >= time.Second)
 }
 
-// goesBefore reports whether a goes before b. The caller holds mu.
+// goesBefore reports whether to close a rather than b. The caller holds mu.
 func (p *Places) goesBefore(a, b *place) bool {
 	if proven := a.class == ratelimit.Proven; proven != (b.class == ratelimit.Proven) {
 		return !proven
@@ -146,7 +147,7 @@ func (p *Places) goesBefore(a, b *place) bool {
 	return a.since.Before(b.since)
 }
 
-// forgetConn forgets a connection, which may be nil. The caller holds mu.
+// forgetConn removes a connection from the tables. at may be nil. The caller holds mu.
 func (p *Places) forgetConn(at *place) {
 	if at == nil || p.all[at.conn] != at {
 		return
@@ -162,7 +163,7 @@ func (p *Places) count(at *place, n int) {
 	}
 }
 
-// closeNow closes a connection without a word: a goodbye of TLS would wait for its reader.
+// closeNow closes a connection without TLS's close message, for which it might have to wait.
 func closeNow(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -170,8 +171,8 @@ func closeNow(c net.Conn) {
 	_ = c.Close()
 }
 
-// Counted returns the number of open connections, and of those that were closed at once or for
-// others since the start.
+// Counted returns the number of open connections, and how many since the start were closed on arrival
+// or to make room.
 func (p *Places) Counted() (open int, refused uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,18 +181,18 @@ func (p *Places) Counted() (open int, refused uint64) {
 
 type placeKey struct{}
 
-// placed is a connection for the contexts of its requests.
+// placed is the value by which a request's context knows its connection.
 type placed struct {
 	places *Places
 	conn   net.Conn
 }
 
-// Context is for [http.Server.ConnContext].
+// Context is the ConnContext function of an [http.Server].
 func (p *Places) Context(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, placeKey{}, &placed{p, c})
 }
 
-// withPlace does something to the place of a request's connection, if it has one.
+// withPlace calls do with the place of a request's connection, under the lock, if it has one.
 func withPlace(ctx context.Context, do func(p *Places, at *place)) {
 	c, _ := ctx.Value(placeKey{}).(*placed)
 	if c == nil {
@@ -204,8 +205,8 @@ func withPlace(ctx context.Context, do func(p *Places, at *place)) {
 	}
 }
 
-// Prove counts the connection of a request for somebody who has shown who he is. name is any
-// text that stands for him.
+// Prove moves the connection of a request to the account of the user who has proved his identity.
+// name is any text that identifies him.
 func Prove(ctx context.Context, name string) {
 	withPlace(ctx, func(p *Places, at *place) {
 		p.count(at, -1)
@@ -214,8 +215,8 @@ func Prove(ctx context.Context, name string) {
 	})
 }
 
-// Working notes that a request has arrived whole: until done is called its connection
-// does not go for others.
+// Working notes that a request has arrived whole. Until the caller calls done, its connection is not
+// closed for others.
 func Working(ctx context.Context) (done func()) {
 	step := func(n int) {
 		withPlace(ctx, func(p *Places, at *place) {

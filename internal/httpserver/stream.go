@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Stream begins an answer that may last longer than the bounds of its server. What
-// is written is sent at once, and each write ends within a time. The answer's header
-// must be complete. One goroutine may write, until the handler returns.
+// Stream begins an answer that may last longer than the limits of its server. Each write is sent at
+// once and fails after the time each. The answer's header must be complete. One goroutine may write,
+// until the handler returns.
 func Stream(w http.ResponseWriter, each time.Duration) io.Writer {
 	s := &stream{w: w, control: http.NewResponseController(w), each: each}
-	_ = s.control.SetReadDeadline(time.Time{}) // else its end would end the request's context
+	_ = s.control.SetReadDeadline(time.Time{}) // otherwise the read deadline would end the request's context
 	w.WriteHeader(http.StatusOK)
-	_, _ = s.Write(nil) // a reader that is gone is noticed by the next write
+	_, _ = s.Write(nil) // the next write notices a reader that is gone
 	return s
 }
 

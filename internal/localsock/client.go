@@ -10,13 +10,13 @@ import (
 	"net/url"
 )
 
-// Client asks a program by HTTP on its socket. It is safe for concurrent use.
+// Client sends HTTP requests to a program on its socket. It is safe for concurrent use.
 type Client struct {
 	HTTP      *http.Client
-	MaxAnswer int64 // bytes of an answer that are read; a longer one is an error
+	MaxAnswer int64 // most bytes of an answer; a longer one is an error
 }
 
-// Refusal is an answer other than 200.
+// Refusal is an answer with a status other than 200.
 type Refusal struct {
 	Code   int
 	Status string
@@ -26,8 +26,8 @@ type Refusal struct {
 // Error returns the status.
 func (r *Refusal) Error() string { return r.Status }
 
-// Do returns the body of the answer to a request for http://host/path. A refusal is a
-// *Refusal; other errors come from the connection, without the URL.
+// Do returns the body of the answer to a request for http:// and target. A refusal is a *Refusal.
+// Other errors come from the connection, and their text omits the URL.
 func (c Client) Do(ctx context.Context, method, target string, header http.Header, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+target, bytes.NewReader(body))
 	if err != nil {

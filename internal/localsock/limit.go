@@ -6,8 +6,8 @@ import (
 )
 
 // Limit returns a listener that holds at most `most` connections of ln open at once. It closes
-// further ones immediately, because a waiting connection holds a descriptor as well. It also closes
-// each connection for which admit returns false. admit may be nil: all are admitted.
+// further ones immediately, because a waiting connection would hold a descriptor as well. It also
+// closes each connection for which admit returns false. admit may be nil: all are admitted.
 func Limit(ln net.Listener, most int, admit func(net.Conn) bool) net.Listener {
 	return &limited{ln, admit, make(chan struct{}, most)}
 }
@@ -32,13 +32,13 @@ func (l *limited) Accept() (net.Conn, error) {
 		select {
 		case l.room <- struct{}{}:
 			return &conn{c, sync.OnceFunc(func() { <-l.room })}, nil
-		default: // a flood: the newest are turned away
+		default: // too many connections: close the newest
 			_ = c.Close()
 		}
 	}
 }
 
-// conn gives its room back when it is closed.
+// conn frees its place when it is closed.
 type conn struct {
 	net.Conn
 	free func()
@@ -49,8 +49,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets package http close a connection in the order that its peer
-// can still read the answer.
+// CloseWrite ends the sending side only, so that package http can close a connection after the peer
+// has read the answer.
 func (c *conn) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
@@ -58,8 +58,7 @@ func (c *conn) CloseWrite() error {
 	return c.Conn.Close()
 }
 
-// Unix returns the unix connection that c is or that [Limit] has wrapped, else
-// nil.
+// Unix returns the unix connection that c is, or that [Limit] has wrapped, otherwise nil.
 func Unix(c net.Conn) *net.UnixConn {
 	if l, ok := c.(*conn); ok {
 		c = l.Conn

@@ -1,6 +1,6 @@
-// Package localsock makes the unix sockets by which the programs of a machine
-// speak with each other: private from their first moment, with callers whom the
-// kernel names, and a bounded number of connections.
+// Package localsock creates the unix sockets on which the programs of a machine talk to each other.
+// They are private from their first moment, the kernel identifies callers, and the number of
+// connections is bounded.
 package localsock
 
 import (
@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse means that somebody answers on a socket. It wraps EADDRINUSE.
+// ErrInUse means that another program answers on a socket. It wraps EADDRINUSE.
 var ErrInUse = fmt.Errorf("somebody answers there: %w", unix.EADDRINUSE)
 
-// Free returns nil if a socket may be made at path: there is nothing, or a socket
-// that nobody answers on. What is not a socket is left alone.
+// Free returns nil if a socket may be created at path: nothing is there, or a socket on which nobody
+// answers. For a file of another kind it returns an error.
 func Free(path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -34,17 +34,17 @@ func Free(path string) error {
 
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
-		return nil // a leftover
+		return nil // nobody answers: an earlier process left the socket behind
 	}
 
 	_ = c.Close()
 	return ErrInUse
 }
 
-// Listen makes a socket of this mode, for the group gid as well unless that is
-// -1, in the place of whatever has its name: see [Free]. It is made in a folder
-// of its own and renamed, so that it never has a wider mode, and there is no
-// moment without a socket. Closing the listener leaves its file behind.
+// Listen creates a socket with this mode in the place of whatever has its name; see [Free]. The
+// socket also gets the group gid unless that is -1. Listen creates the socket in a temporary folder
+// and renames it, so that it never has a wider mode and the name always exists. Closing the listener
+// leaves the file behind.
 func Listen(path string, mode fs.FileMode, gid int) (*net.UnixListener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s-*")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package memlimit sets how much memory Go's runtime may use, from the limit of the process's
-// control group or the memory of the machine. A service manager bounds the group (MemoryMax): the
-// kernel kills a process in it at the bound. The collector has to work harder before that.
+// Package memlimit sets how much memory Go's runtime may use, from the limit of the process's control
+// group or the memory of the machine. A service manager limits the group (MemoryMax), and the kernel
+// kills a process that exceeds it. The collector must work harder before that happens.
 package memlimit
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Apply sets the limit of the runtime to the share of what the process may have. It returns the
-// latter in bytes, or 0 if it is unknown. GOMEMLIMIT in the environment has priority: then Apply
+// Apply sets the runtime's limit to share(n), where n is the memory that the process may have in
+// bytes, and returns n, or 0 if n is unknown. GOMEMLIMIT in the environment has priority: then Apply
 // sets nothing and returns 0.
 func Apply(share func(limit int64) int64) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
@@ -28,15 +28,14 @@ func Apply(share func(limit int64) int64) int64 {
 	return n
 }
 
-// Most is the share of a program that is alone in its group. It ends below MemoryHigh, which is
-// nine tenths in our units: what passes that is slowed down.
+// Most returns the share for a program that is alone in its group: below MemoryHigh, which our units
+// set to nine tenths and above which the kernel slows a process down.
 func Most(limit int64) int64 { return limit / 10 * 8 }
 
-// Follow calls Apply again and again until ctx ends, and changed after it has set another
-// limit than before.
+// Follow calls Apply repeatedly until ctx ends, and calls changed each time the limit has changed.
 func Follow(ctx context.Context, share func(limit int64) int64, changed func()) {
 	last := debug.SetMemoryLimit(-1)
-	// The process that started us may move us to a group with a limit later.
+	// The service manager may move this process to a group with a limit later.
 	t := time.NewTicker(10 * time.Second)
 	defer t.Stop()
 
@@ -55,9 +54,9 @@ func Follow(ctx context.Context, share func(limit int64) int64, changed func()) 
 	}
 }
 
-// cgroupLimit returns the least bound on the memory of the process's control group and of those
-// above it, in bytes, or 0 if there is none. It knows both versions of control groups: memory.max
-// of the second, memory.limit_in_bytes of the first.
+// cgroupLimit returns the least memory limit of the process's control group and of the groups above
+// it, in bytes, or 0 if there is none. It knows both versions of control groups: memory.max of the
+// second, memory.limit_in_bytes of the first.
 func cgroupLimit(self, root string) int64 {
 	b, err := os.ReadFile(self)
 	if err != nil {
@@ -80,12 +79,12 @@ func cgroupLimit(self, root string) int64 {
 	return least
 }
 
-// groupLimit is the least limit of a group and of those above it.
+// groupLimit returns the least limit of a group and of the groups above it, or 0.
 func groupLimit(root, group, file string) (least int64) {
 	for dir := filepath.Clean("/" + group); ; dir = filepath.Dir(dir) {
 		text, err := os.ReadFile(filepath.Join(root, dir, file))
 		if err == nil {
-			// The first version writes "none" as a number that no machine has.
+			// Version 1 states "no limit" as a number larger than any machine's memory.
 			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n < 1<<60 {
 				least = lowerLimit(least, n)
 			}

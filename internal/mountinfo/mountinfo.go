@@ -9,17 +9,18 @@ import (
 	"strings"
 )
 
-// Self is the table of this process. Of several mounts at one point the last one lies on top.
+// Self is the file with the mounts of this process. If several have the same mount point, the last
+// one covers the others.
 const Self = "/proc/self/mountinfo"
 
-// Mount is one line. What stands after the separator is empty in a line without one.
+// Mount is one line. The fields behind the separator are empty if the line has none.
 type Mount struct {
 	Device       string // number of the device, such as 8:1
-	Point        string // without escapes
-	Options      string // of the mount
-	Type         string // of the file system
-	Source       string // without escapes
-	SuperOptions string // of the file system
+	Point        string // mount point, without escapes
+	Options      string // options of the mount
+	Type         string // type of the file system
+	Source       string // mounted device or share, without escapes
+	SuperOptions string // options of the file system
 }
 
 // ParseLine reads one line. It returns false for a line without a mount point.

@@ -1,4 +1,4 @@
-// Package pause waits without outliving its reason.
+// Package pause waits for a time, or until a context ends.
 package pause
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d, or until ctx ends: the error is then that of ctx.
+// For waits for d, or until ctx ends; then it returns the error of ctx.
 func For(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -16,12 +16,12 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// together is the distance between the ends of [About].
+// together is the grid, in time, on which the waits of [About] end.
 const together = 250 * time.Millisecond
 
-// About is For, for a loop that polls as long as the process lives. A wait of a second or more
-// ends up to a quarter of a second early, together with those of other loops: each wake-up of a
-// process costs some 0.15 ms.
+// About is For, for a loop that polls as long as the process lives. A wait of a second or more ends
+// up to a quarter of a second early, so that it ends together with those of other loops: each wake-up
+// of a process costs some 0.15 ms.
 func About(ctx context.Context, d time.Duration) error {
 	if d >= time.Second {
 		end := time.Now().Add(d)

@@ -2,14 +2,14 @@ package printable
 
 import "strings"
 
-// Brief makes text from elsewhere fit to stand inside a line of ours, in a log,
-// an error or a status: it is [Clean], every run of white space is one space,
-// and of more than most bytes the end is left out.
+// Brief returns foreign text in a form that fits inside a line of ours, in a log, an error or a
+// status: as [Clean] does, with each run of white space as one space, and cut after most bytes.
 func Brief(s string, most int) string {
 	return Clip(Clean(strings.Join(strings.Fields(s), " ")), most)
 }
 
-// LastLine is Brief for the last line, in which programs usually report their failure.
+// LastLine is Brief for the last line of a program's output, where programs usually state why they
+// failed.
 func LastLine(s string, most int) string {
 	s = strings.TrimSpace(s)
 	return Brief(s[strings.LastIndexByte(s, '\n')+1:], most)

@@ -6,10 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes text of one line fit to read, where [Line] keeps every character
-// recognisable: escape sequences go, control characters, marks of direction and
-// bytes that are not UTF-8 become '?', what else is not seen but changes what is
-// seen is shown as [Line] does, a tab stays.
+// Clean returns text of one line in a form that is easy to read, while [Line] keeps every character
+// recognisable. It drops escape sequences, and replaces control characters, direction marks and bytes
+// that are not UTF-8 by '?'. Other invisible characters become escapes as in [Line]. Tabs stay.
 func Clean(s string) string {
 	plain := true
 	for i := 0; i < len(s); i++ {
@@ -49,9 +48,8 @@ func Clean(s string) string {
 	return b.String()
 }
 
-// escapeLen gives the length of the terminal escape sequence s starts with:
-// CSI (ECMA-48) up to its final byte, OSC and its kin up to BEL or ST, else
-// ESC and one more byte.
+// escapeLen returns the length of the terminal escape sequence with which s starts: CSI (ECMA-48) up
+// to its final byte, OSC and similar ones up to BEL or ST, otherwise ESC and one more byte.
 func escapeLen(s string) int {
 	if len(s) < 2 {
 		return len(s)

@@ -10,11 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// Unsafe reports whether a character must not reach a terminal as it is: the
-// C0 and C1 controls and DEL, and what is not seen but changes what is seen
-// (bidirectional overrides and isolates, zero-width marks, soft hyphens, tags,
-// separators of lines and paragraphs). Newline and tab are unsafe too: only
-// who shows the text knows whether they may stay.
+// Unsafe reports whether a character must not reach a terminal unchanged: C0 and C1 controls, DEL,
+// and invisible characters that change how others look (bidirectional overrides and isolates,
+// zero-width marks, soft hyphens, tags, line and paragraph separators). Newline and tab are unsafe
+// too: only the caller knows whether they may stay.
 func Unsafe(r rune) bool {
 	switch {
 	case r >= 0x20 && r < 0x7f:
@@ -26,10 +25,10 @@ func Unsafe(r rune) bool {
 		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// Text makes text of several lines safe: newlines and tabs stay, CR before a
-// newline goes, ESC and the C1 controls become "?" as in Salt
-// (salt/output/__init__.py strip_esc_sequence), what else is [Unsafe]
-// and bytes that are not UTF-8 are shown as escapes: \x08, \u202e.
+// Text returns text of several lines in a safe form: newlines and tabs stay, CR before a newline is
+// dropped, ESC and the C1 controls become "?" as in Salt (salt/output/__init__.py
+// strip_esc_sequence). Other [Unsafe] characters and bytes that are not UTF-8 are shown as escapes:
+// \x08, \u202e.
 func Text(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, unsafeInText) {
 		return s
@@ -37,7 +36,7 @@ func Text(s string) string {
 	return escape(strings.ReplaceAll(s, "\r\n", "\n"), unsafeInText)
 }
 
-// Line is [Text] for one line: newlines are shown as escapes too.
+// Line is [Text] for one line: newlines become escapes too.
 func Line(s string) string {
 	unsafe := func(r rune) bool { return r != '\t' && Unsafe(r) }
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, unsafe) {
@@ -53,7 +52,7 @@ func escape(s string, unsafe func(rune) bool) string {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		switch {
-		case r == utf8.RuneError && n == 1: // a terminal of 8 bits takes it for a control
+		case r == utf8.RuneError && n == 1: // an invalid byte: a terminal of 8 bits takes it for a control
 			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case !unsafe(r):
 			b.WriteRune(r)

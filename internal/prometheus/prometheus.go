@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Page is a text under way; the zero value is empty.
+// Page is a page of metrics that is being written. The zero value is empty.
 type Page struct{ bytes.Buffer }
 
 // Family begins a metric: the samples that follow have its name.
@@ -16,14 +16,14 @@ func (p *Page) Family(name, kind, help string) {
 	fmt.Fprintf(p, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-// Single is a metric of one sample without labels.
+// Single writes a metric with one sample and no labels.
 func (p *Page) Single(name, kind, help string, value any) {
 	p.Family(name, kind, help)
 	p.Sample(name, value)
 }
 
-// Sample adds a value, which is a number, with labels: name, value, name, value.
-// Values of labels may come from outside.
+// Sample writes a value, which must be a number, with labels: name, value, name, value. The labels'
+// values may be foreign.
 func (p *Page) Sample(name string, value any, labels ...string) {
 	p.WriteString(name)
 	for i := 0; i+1 < len(labels); i += 2 {
@@ -39,5 +39,5 @@ func (p *Page) Sample(name string, value any, labels ...string) {
 	fmt.Fprintf(p, " %v\n", value)
 }
 
-// escape makes a label's value: these three alone have an escape in the format.
+// escape escapes a label's value. The format has escapes for these three characters only.
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

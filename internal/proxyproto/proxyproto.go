@@ -1,6 +1,6 @@
-// Package proxyproto is the header of the PROXY protocol, version 2, with which a
-// balancer tells a server whose connection it passes on (HAProxy's
-// doc/proxy-protocol.txt, section 2.2). It does no I/O but [Read].
+// Package proxyproto reads and writes the header of the PROXY protocol, version 2. In it a balancer
+// tells a server whose connection it passes on (HAProxy's doc/proxy-protocol.txt, section 2.2). Only
+// [Read] does I/O.
 package proxyproto
 
 import (
@@ -15,28 +15,27 @@ import (
 )
 
 const (
-	// Signature begins a header, Fixed is the length of the part that all have.
+	// Signature begins a header. Fixed is the length of the part that every header has.
 	Signature = "\r\n\r\n\x00\r\nQUIT\n"
 	Fixed     = 16
-	// Local is the header of a connection that the balancer makes for itself, as a
-	// check of health.
+	// Local is the header of a connection that the balancer opens for itself, such as a health check.
 	Local   = Signature + "\x20\x00\x00\x00"
-	maxBody = 2048 // addresses and TLVs; more is refused
+	maxBody = 2048 // most bytes of addresses and TLVs; a longer header is refused
 
-	// movedType is a type that section 2.2.5 leaves to applications. The value begins with
-	// movedName or beganName, since others use the type for things of theirs, and ends with
+	// movedType is a TLV type that section 2.2.5 leaves to applications. Our values begin with
+	// movedName or beganName, since others use the type for their purposes, and end with a number of
 	// milliseconds.
 	movedType = 0xe5
 	movedName = "saltern moved"
 	beganName = "saltern began"
 
-	// AgeUnknown is the age of a connection of which the balancer does not tell it.
+	// AgeUnknown is the age of a connection when the balancer does not state it.
 	AgeUnknown = math.MaxUint32 * time.Millisecond
 )
 
-// Move is of a connection that goes on with what another server began.
+// Move describes a connection that continues a session which another server began.
 type Move struct {
-	// Silent is the time within which what other servers sent may not have come.
+	// Silent is how long before now messages of other servers may have failed to arrive.
 	Silent time.Duration
 	// Age is how long ago the client began the connection, AgeUnknown at most.
 	Age time.Duration
@@ -44,7 +43,7 @@ type Move struct {
 
 var errHeader = errors.New("bad PROXY v2 header")
 
-// BodyLen checks the fixed part and returns the length of the rest.
+// BodyLen checks the fixed part and returns the length of the body behind it.
 func BodyLen(b []byte) (int, error) {
 	if len(b) < Fixed || string(b[:12]) != Signature {
 		return 0, fmt.Errorf("%w: no signature", errHeader)
@@ -59,9 +58,8 @@ func BodyLen(b []byte) (int, error) {
 	return n, nil
 }
 
-// Parse reads a whole header (fixed part and body). The address is not
-// valid for LOCAL and for families other than TCP over IP: the connection's
-// own address counts then.
+// Parse reads a whole header (fixed part and body). The returned address is not valid for LOCAL and
+// for families other than TCP over IP: use the connection's own address then.
 func Parse(b []byte) (netip.AddrPort, error) {
 	n, err := BodyLen(b)
 	if err != nil {
@@ -89,14 +87,14 @@ func Parse(b []byte) (netip.AddrPort, error) {
 	return netip.AddrPort{}, nil
 }
 
-// the bytes of two addresses with their ports.
+// Lengths in bytes of two addresses with their ports.
 const (
 	addresses4 = 4 + 4 + 2 + 2
 	addresses6 = 16 + 16 + 2 + 2
 )
 
-// addresses is how many bytes of addresses the fixed part announces; 0 for LOCAL and families
-// other than TCP over IP, with which the connection's own address counts.
+// addresses returns how many bytes of addresses the fixed part announces. It returns 0 for LOCAL and
+// for families other than TCP over IP.
 func addresses(b []byte) int {
 	switch {
 	case b[12]&0xf == 0:
@@ -109,8 +107,8 @@ func addresses(b []byte) int {
 	return 0
 }
 
-// Moved looks into a whole header, which [Parse] takes, whether the connection goes on with
-// what another server began. Our own balancer says so, see [AppendMoved].
+// Moved reports whether a whole header, which [Parse] accepts, marks a session that another server
+// began. Only our own balancer writes such marks, see [AppendMoved].
 func Moved(b []byte) (m Move, ok bool) {
 	told := addresses(b)
 	if told == 0 {
@@ -143,7 +141,7 @@ func Moved(b []byte) (m Move, ok bool) {
 	return m, true
 }
 
-// duration reads the value of one of our parts.
+// duration reads the value of a TLV of ours. is is false for other values.
 func duration(value []byte, name string) (d time.Duration, is bool) {
 	text, is := bytes.CutPrefix(value, []byte(name))
 	if !is || len(text) != 4 {
@@ -152,8 +150,8 @@ func duration(value []byte, name string) (d time.Duration, is bool) {
 	return time.Duration(binary.BigEndian.Uint32(text)) * time.Millisecond, true
 }
 
-// AppendMoved is [Append] for a connection that [Moved] is to be known of. Other servers
-// skip those parts, as they do what they do not know.
+// AppendMoved is [Append] with the marks that [Moved] reads. Servers that do not know these TLVs skip
+// them.
 func AppendMoved(b []byte, src, dst netip.AddrPort, m Move) []byte {
 	at := len(b)
 	b = Append(b, src, dst)
@@ -169,8 +167,8 @@ func appendDuration(b []byte, name string, d time.Duration) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(min(max(d.Milliseconds(), 0), math.MaxUint32)))
 }
 
-// Append writes the header for a connection from src to dst. Addresses of
-// two families are both written as IPv6.
+// Append writes the header for a connection from src to dst. If the addresses are of different
+// families, it writes both as IPv6.
 func Append(b []byte, src, dst netip.AddrPort) []byte {
 	b = append(b, Signature...)
 	b = append(b, 0x21)

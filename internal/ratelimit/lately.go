@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Lately remembers who did something in the last day, such as proving his identity. The zero
-// value is ready. Its methods are safe for concurrent use.
+// Lately remembers for a day who did something, such as proving his identity. The zero value is
+// ready. Its methods are safe for concurrent use.
 //
-// Overflow policy: beyond MaxLately it looks at a few entries and forgets the oldest of them, who
-// is a stranger then until the next time.
+// Overflow policy: beyond MaxLately it samples a few entries and forgets the oldest of them, who
+// counts as a stranger until he does it again.
 type Lately[K comparable] struct {
 	mu sync.Mutex
 	at map[K]time.Time
@@ -19,10 +19,10 @@ type Lately[K comparable] struct {
 const (
 	MaxLately   = 65536
 	latelyLasts = 24 * time.Hour
-	latelyLook  = 8 // of those who may be forgotten; maps are iterated in random order
+	latelyLook  = 8 // entries to sample; Go iterates maps in random order
 )
 
-// Note notes that k did it at now.
+// Note records that k did it at now.
 func (l *Lately[K]) Note(k K, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +35,7 @@ func (l *Lately[K]) Note(k K, now time.Time) {
 	l.at[k] = now
 }
 
-// forgetOne makes room. The caller holds mu.
+// forgetOne forgets the oldest of a few random entries. The caller holds mu.
 func (l *Lately[K]) forgetOne() {
 	var oldest K
 	var since time.Time

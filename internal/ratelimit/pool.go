@@ -21,49 +21,49 @@ const (
 	classes = 3
 )
 
-// Bounds of a [Pool], in what its callers count: places, bytes.
+// Bounds of a [Pool], in the unit of its callers, such as places or bytes.
 type Bounds struct {
-	Strangers int64 // of strangers together
-	Familiar  int64 // of strangers and of the familiar together
-	All       int64 // of everybody
-	// Greed is how many times the free rest a proven holder may hold. 0 means once. All others
-	// may hold as much as the free rest.
+	Strangers int64 // total of all strangers
+	Familiar  int64 // total of strangers and familiar holders
+	All       int64 // total of everybody
+	// Greed is how many times the free amount a proven holder may hold; 0 means once. All others may
+	// hold once the free amount.
 	Greed int64
 }
 
-// Shared are bounds that keep a half of n from strangers and a fourth from the familiar.
+// Shared returns bounds that keep half of n from strangers and a fourth from familiar holders.
 func Shared(n int64) Bounds { return Bounds{Strangers: n / 2, Familiar: n * 3 / 4, All: n} }
 
-// ErrFull means that a pool has no room, nor a place to wait for it.
+// ErrFull means that a pool has neither room nor a place to wait.
 var ErrFull = errors.New("there is no room, and too many wait for it")
 
-// Pool is a resource that many share. Holders without proof cannot take from those with proof:
-// each [Class] has a bound that leaves room for the classes above. Within its bound a holder gets
-// as much as is left for others: one alone has a half, and n greedy ones leave 1/(n+1) to the
-// next (Choudhury and Hahne, Dynamic queue length thresholds, 1998). K identifies a holder.
+// Pool is a resource that many share. Holders without proof cannot take from those with proof: each
+// [Class] has a bound that leaves room for the classes above. Within its bound a holder may have as
+// much as stays free for others: a single one gets half, and n greedy ones leave 1/(n+1) to the next
+// (Choudhury and Hahne, Dynamic queue length thresholds, 1998). K identifies a holder.
 //
-// Overflow policy: [Pool.Take] fails at once. [Pool.Wait] waits if there is a place to wait,
-// which is also a share of a pool. Of the waiting, the proven are served first, then those who
-// hold least, then those who came first. All methods are safe for concurrent use.
+// Overflow policy: [Pool.Take] fails at once. [Pool.Wait] waits if there is a place to wait; these
+// places are a pool as well. Room goes first to proven holders, then to those who hold least, then to
+// those who came first. All methods are safe for concurrent use.
 type Pool[K comparable] struct {
-	line *Pool[K] // places to wait; nil: nobody waits
+	line *Pool[K] // places to wait; nil: nobody may wait
 
 	mu      sync.Mutex
 	limits  [classes]int64
 	greed   [classes]int64
 	used    [classes]int64
 	by      map[K]int64
-	waiters []*waiter[K] // in the order in which they came
+	waiters []*waiter[K] // in order of arrival
 }
 
-// waiter wants n more for a share. given is closed when it has them.
+// waiter wants to add n to a share. given is closed when the share has them.
 type waiter[K comparable] struct {
 	share *Share[K]
 	n     int64
 	given chan struct{}
 }
 
-// NewPool creates a pool. room bounds those who wait. Its zero value allows no waiting.
+// NewPool creates a pool. room bounds the waiting; the zero Bounds allow none.
 func NewPool[K comparable](b, room Bounds) *Pool[K] {
 	p := &Pool[K]{by: map[K]int64{}}
 	p.Resize(b)
@@ -73,7 +73,7 @@ func NewPool[K comparable](b, room Bounds) *Pool[K] {
 	return p
 }
 
-// Resize changes the bounds of the pool. Holders keep what exceeds them.
+// Resize changes the bounds of the pool. Holders above the new bounds keep what they have.
 func (p *Pool[K]) Resize(b Bounds) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +90,7 @@ type Share[K comparable] struct {
 	n     int64
 }
 
-// Take returns a share of n, or nil if there is no room for it now.
+// Take returns a share of n, or nil if the pool has no room now.
 func (p *Pool[K]) Take(key K, class Class, n int64) *Share[K] {
 	s := &Share[K]{pool: p, key: key, class: class}
 	if !s.More(n) {
@@ -99,7 +99,7 @@ func (p *Pool[K]) Take(key K, class Class, n int64) *Share[K] {
 	return s
 }
 
-// Wait is Take that waits for room until ctx ends. The error is [ErrFull] or that of ctx.
+// Wait is Take, but waits for room until ctx ends. The error is [ErrFull] or that of ctx.
 func (p *Pool[K]) Wait(ctx context.Context, key K, class Class, n int64) (*Share[K], error) {
 	s := &Share[K]{pool: p, key: key, class: class}
 	if err := s.WaitMore(ctx, n); err != nil {
@@ -115,7 +115,7 @@ func (s *Share[K]) Held() int64 {
 	return s.n
 }
 
-// More takes n more, if there is room for them now.
+// More adds n to the share if the pool has room now, and reports whether it did.
 func (s *Share[K]) More(n int64) bool {
 	p := s.pool
 	p.mu.Lock()
@@ -127,8 +127,8 @@ func (s *Share[K]) More(n int64) bool {
 	return true
 }
 
-// WaitMore is More, but waits for room until ctx ends. The error is [ErrFull] or that of ctx. The
-// share keeps what it already holds.
+// WaitMore is More, but waits for room until ctx ends. The error is [ErrFull] or that of ctx. After
+// an error the share keeps what it held before.
 func (s *Share[K]) WaitMore(ctx context.Context, n int64) error {
 	p := s.pool
 	p.mu.Lock()
@@ -166,11 +166,11 @@ func (s *Share[K]) WaitMore(ctx context.Context, n int64) error {
 		return ctx.Err()
 	}
 
-	return nil // the wait succeeded at the same moment
+	return nil // the wait succeeded at the moment when ctx ended
 }
 
-// Move transfers the share to another holder, who has proved something meanwhile. It always
-// succeeds, even beyond his bound.
+// Move transfers the share to another holder, who has proved something meanwhile. It always succeeds,
+// even beyond that holder's bound.
 func (s *Share[K]) Move(key K, class Class) {
 	if s == nil {
 		return
@@ -185,7 +185,7 @@ func (s *Share[K]) Move(key K, class Class) {
 	p.admitWaiting()
 }
 
-// Release gives everything back. It may be called again, and on nil.
+// Release returns the whole share to the pool. A second call, or a call on nil, does nothing.
 func (s *Share[K]) Release() {
 	if s == nil {
 		return
@@ -197,7 +197,7 @@ func (s *Share[K]) Release() {
 	p.admitWaiting()
 }
 
-// Could reports whether a share of n fits into an empty pool.
+// Could reports whether an empty pool could grant a share of n.
 func (p *Pool[K]) Could(class Class, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,8 +213,8 @@ func (p *Pool[K]) holderLimit(class Class) int64 {
 // fitsMore reports whether a holder may have n more. The caller holds mu.
 func (p *Pool[K]) fitsMore(key K, class Class, n int64) bool { return p.hasRoom(p.by[key]+n, class, n) }
 
-// hasRoom reports whether n more fit, for a holder that has the amount has with them. The caller
-// holds mu.
+// hasRoom reports whether the pool has room for n more. has is what the holder would have then. The
+// caller holds mu.
 func (p *Pool[K]) hasRoom(has int64, class Class, n int64) bool {
 	var below int64
 	for c := range Class(classes) {
@@ -230,7 +230,7 @@ func (p *Pool[K]) hasRoom(has int64, class Class, n int64) bool {
 	return has <= p.greed[class]*left && has <= p.holderLimit(class)
 }
 
-// giveMore gives n more to a share. The caller holds mu.
+// giveMore adds n to a share. The caller holds mu.
 func (p *Pool[K]) giveMore(s *Share[K], n int64) {
 	s.n += n
 	p.used[s.class] += n
@@ -240,7 +240,7 @@ func (p *Pool[K]) giveMore(s *Share[K], n int64) {
 	}
 }
 
-// admitWaiting serves the waiting with what has become free. The caller holds mu.
+// admitWaiting gives free room to waiters. The caller holds mu.
 func (p *Pool[K]) admitWaiting() {
 	for {
 		best := -1
@@ -264,7 +264,7 @@ func (p *Pool[K]) admitWaiting() {
 	}
 }
 
-// before reports whether a, who came later, is served before b.
+// before reports whether a gets room before b although a came later.
 func (p *Pool[K]) before(a, b *Share[K]) bool {
 	if a.class != b.class {
 		return a.class > b.class
@@ -272,7 +272,7 @@ func (p *Pool[K]) before(a, b *Share[K]) bool {
 	return p.by[a.key] < p.by[b.key]
 }
 
-// Used returns how much is held by holders up to a class.
+// Used returns the total held by holders up to a class.
 func (p *Pool[K]) Used(up Class) (n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,14 +282,14 @@ func (p *Pool[K]) Used(up Class) (n int64) {
 	return n
 }
 
-// Waiting returns how many wait.
+// Waiting returns the number of waiters.
 func (p *Pool[K]) Waiting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.waiters)
 }
 
-// Full reports whether a new holder of that class could neither take n now nor wait for them.
+// Full reports whether a new holder of that class can neither take n now nor wait for n.
 func (p *Pool[K]) Full(class Class, n int64) bool {
 	p.mu.Lock()
 	fits := p.hasRoom(n, class, n)

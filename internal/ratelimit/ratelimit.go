@@ -1,4 +1,4 @@
-// Package ratelimit bounds how often something may be done: so much at once, and so much a second
+// Package ratelimit limits how often something may be done: a burst at once, and a number per second
 // in the long run. A [Pool] divides a resource among many holders.
 package ratelimit
 
@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// Rate is the capacity of a [Bucket]: Burst at once, PerSecond after that.
+// Rate is the capacity of a [Bucket]: Burst tokens at once, and PerSecond tokens back each second.
 type Rate struct{ Burst, PerSecond float64 }
 
-// Bucket counts what is taken and has not come back. The zero Bucket is full. It is not safe for
-// concurrent use. A clock that goes back returns nothing.
+// Bucket is a token bucket; it stores how many tokens are missing. The zero Bucket is full. It is not
+// safe for concurrent use. A clock that goes back returns no tokens.
 type Bucket struct {
 	used float64
 	at   time.Time
 }
 
-// Used returns how much is missing from a full bucket at now.
+// Used returns how many tokens are missing at now.
 func (b *Bucket) Used(now time.Time, r Rate) float64 {
 	return max(0, b.used-max(0, now.Sub(b.at).Seconds())*r.PerSecond)
 }
 
-// Has reports whether the bucket has n.
+// Has reports whether the bucket has n tokens.
 func (b *Bucket) Has(now time.Time, r Rate, n float64) bool { return b.Used(now, r)+n <= r.Burst }
 
-// Take takes n if the bucket has that much, and reports whether it did.
+// Take takes n tokens if the bucket has them, and reports whether it did.
 func (b *Bucket) Take(now time.Time, r Rate, n float64) bool {
 	ok := b.Has(now, r, n)
 	if !ok {
@@ -35,18 +35,18 @@ func (b *Bucket) Take(now time.Time, r Rate, n float64) bool {
 	return ok
 }
 
-// Charge takes n even if the bucket has less. What is missing must come back first.
+// Charge takes n tokens even if the bucket has fewer. Take succeeds again only when the debt has come
+// back.
 func (b *Bucket) Charge(now time.Time, r Rate, n float64) {
 	b.used = b.Used(now, r) + n
 	b.at = now
 }
 
-// Last returns when the bucket was last used or asked.
+// Last returns when Take or Charge was last called.
 func (b *Bucket) Last() time.Time { return b.at }
 
-// Source returns the source of connections and requests that an address belongs to: an IPv4
-// address itself, or the /64 of an IPv6 address, because a host has all of it. An invalid address
-// stays as it is.
+// Source returns the source to which an address belongs: an IPv4 address itself, or the /64 of an
+// IPv6 address, because one host usually has all of it. An invalid address is returned unchanged.
 func Source(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {
@@ -57,8 +57,8 @@ func Source(a netip.Addr) netip.Addr {
 	return a
 }
 
-// SourceOf is the Source of a remote address with its port, as net and net/http give
-// it. The zero Addr stands for all that are no such address.
+// SourceOf returns the Source of a remote address with its port, as net and net/http write it, or the
+// zero Addr for any other text.
 func SourceOf(remote string) netip.Addr {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {

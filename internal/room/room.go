@@ -20,26 +20,26 @@ type Keep struct {
 // Usual returns the default: what a node needs to continue for a while.
 func Usual() Keep { return Keep{Bytes: 256 << 20, Files: 10_000} }
 
-// smallPart is which part of a small file system is kept free instead.
+// smallPart: of a small file system the part 1/smallPart is kept free instead.
 const smallPart = 20
 
-// ErrFull marks errors that say that a file system has not enough room.
+// ErrFull is in the chain of errors that say that a file system lacks room.
 var ErrFull = errors.New("not enough room")
 
-// fullError names the missing room for an administrator.
+// fullError says which room is missing, for an administrator.
 type fullError struct{ text string }
 
 func (e *fullError) Error() string { return e.text }
 func (e *fullError) Unwrap() error { return ErrFull }
 
-// free is the free room of a file system.
+// free is the room left in a file system.
 type free struct {
 	bytes, files int64
-	hasFiles     bool // false: it makes inodes as they are needed
+	hasFiles     bool // false: the file system creates inodes as needed
 	keep         Keep
 }
 
-// askFree asks a file system. It may hang, as any call on a network's file system.
+// askFree asks how much room a file system has. It may hang, as any call on a network file system.
 func askFree(dir string, keep Keep) (f free, err error) {
 	var st unix.Statfs_t
 	for {
@@ -66,7 +66,8 @@ func askFree(dir string, keep Keep) (f free, err error) {
 	return f, nil
 }
 
-// missing returns what is missing for that much more, or nil.
+// missing returns nil if so many more bytes and files have room, otherwise an error that says what is
+// missing.
 func (f free) missing(dir string, bytes, files int64) error {
 	const mib = 1 << 20
 	if f.bytes-bytes < f.keep.Bytes {
@@ -100,7 +101,8 @@ func Check(dir string, bytes, files int64, keep Keep) error {
 	return f.missing(dir, bytes, files)
 }
 
-// How much is written before a [Watch] asks again: others write as well.
+// askBytes and askFiles are how much a [Watch] lets through before it asks the file system again:
+// other programs write as well.
 const (
 	askBytes = 4 << 20
 	askFiles = 200
@@ -111,17 +113,17 @@ const (
 type Watch struct {
 	dir   string
 	keep  Keep
-	bytes int64 // until it asks again
+	bytes int64 // bytes left before it asks again
 	files int64
 }
 
-// Guard begins to watch. The error is [ErrFull] when there is not enough room already.
+// Guard returns a Watch of a folder. The error is [ErrFull] when there is too little room already.
 func Guard(dir string, keep Keep) (*Watch, error) {
 	w := &Watch{dir: dir, keep: keep}
 	return w, w.refresh()
 }
 
-// refresh looks how much is left, and how much may be written before the next look.
+// refresh asks how much room is left, and sets how much may be written before it asks again.
 func (w *Watch) refresh() error {
 	f, err := askFree(w.dir, w.keep)
 	if err != nil {
@@ -138,7 +140,7 @@ func (w *Watch) refresh() error {
 	return nil
 }
 
-// Bytes is called before so many bytes are written.
+// Bytes must be called before so many bytes are written.
 func (w *Watch) Bytes(n int) error {
 	if w == nil {
 		return nil
@@ -166,7 +168,7 @@ func (w *Watch) File() error {
 // blockSize is the size of the smallest file on most file systems.
 const blockSize = 4096
 
-// Writer passes on what is written while there is room.
+// Writer returns a writer that passes bytes on to to while there is room.
 func (w *Watch) Writer(to io.Writer) io.Writer { return &writer{w, to} }
 
 type writer struct {

@@ -12,17 +12,17 @@ import (
 	"saltern/internal/localsock"
 )
 
-// Client asks one server. It is safe for concurrent use.
+// Client calls the methods of one server. It is safe for concurrent use.
 type Client struct {
 	Socket localsock.Client
 	// Host names the server in the requests.
 	Host string
-	// Header goes with each request. It may be nil.
+	// Header is sent with each request. It may be nil.
 	Header http.Header
 }
 
-// Call asks the server for a method and waits for [Row.Takes] and [Slack] at most. A refusal
-// is an *[Error]; other errors come from the connection, or are an [*AnswerError].
+// Call calls a method of the server and waits for [Row.Takes] plus [Slack] at most. A refusal is an
+// *[Error]. Other errors come from the connection, or are an [*AnswerError].
 func Call[In, Out any](ctx context.Context, c *Client, m *Method[In, Out], in In) (out Out, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.Takes+Slack)
 	defer cancel()
@@ -51,7 +51,7 @@ func Call[In, Out any](ctx context.Context, c *Client, m *Method[In, Out], in In
 	return out, nil
 }
 
-// AnswerError is an answer that cannot be read.
+// AnswerError means that an answer cannot be decoded.
 type AnswerError struct{ Err error }
 
 // Error returns the reason.
@@ -74,7 +74,7 @@ func (m *Method[In, Out]) request(in In) (target string, body []byte, err error)
 	return m.path(), body, err
 }
 
-// fillPath puts values into the path, and the others into a query.
+// fillPath returns the path with values filled in, and the remaining values as a query.
 func (m *Method[In, Out]) fillPath(values url.Values) string {
 	target := m.path()
 	for _, name := range places(target) {
@@ -87,10 +87,10 @@ func (m *Method[In, Out]) fillPath(values url.Values) string {
 	return target
 }
 
-// decodeError returns what an answer other than 200 says.
+// decodeError returns the refusal in an answer whose status is not 200.
 func decodeError(answer *localsock.Refusal) *Error {
 	refusal := Error{}
-	_ = json.Unmarshal(answer.Body, &refusal) // else the status must do
+	_ = json.Unmarshal(answer.Body, &refusal) // without JSON the status is the text
 	if refusal.Text == "" {
 		refusal.Text = answer.Status
 	}

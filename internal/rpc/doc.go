@@ -1,9 +1,8 @@
-// Package rpc is the contract layer of the programs of a node: JSON over HTTP, on a unix
-// socket or inside TLS.
+// Package rpc defines how the programs of a node call each other: JSON over HTTP, on a unix socket or
+// inside TLS.
 //
-// A [Table] has a row for each [Method]: its route, its types, the bound of its request, how
-// long it may take, who may call it, and what the audit record says. A server registers
-// functions with [Handle]; a method without one answers what its row says it needs. A client
-// asks with [Call]. Both sides use the same row, and refusals are an [Error], whose code
-// decides on both sides.
+// A [Table] has a row for each [Method]: its route, its types, the bound of its request, how long it
+// may take, who may call it, and what the audit record says. A server registers functions with
+// [Handle]. For a method without a function it answers with the row's Needs. A client calls with
+// [Call]. Both sides use the same row. A refusal is an [Error], and both sides decide by its code.
 package rpc

@@ -5,32 +5,32 @@ import (
 	"net/http"
 )
 
-// Code says why a request was refused. Decisions rest on it, never on the text.
+// Code says why a request was refused. Callers decide by it, never by the text.
 type Code string
 
 // The codes of every program.
 const (
 	CodeFailed       Code = "failed"        // the act was tried
-	CodeBadRequest   Code = "bad-request"   // it cannot be read
-	CodeNotPermitted Code = "not-permitted" // to whoever asks
-	CodeNotFound     Code = "not-found"     // the object of the request
-	CodeState        Code = "state"         // the request does not fit how the nodes are
+	CodeBadRequest   Code = "bad-request"   // the request cannot be read
+	CodeNotPermitted Code = "not-permitted" // the caller may not do this
+	CodeNotFound     Code = "not-found"     // the object of the request does not exist
+	CodeState        Code = "state"         // the state of the nodes does not allow the request
 	CodeTooLarge     Code = "too-large"
 	CodeConfig       Code = "config" // the configuration in the request is wrong
-	CodeBusy         Code = "busy"   // too much was asked for
+	CodeBusy         Code = "busy"   // too many requests at once
 )
 
 // The codes of a master.
 const (
-	CodeNoSuchMember Code = "no-such-member" // of the cluster
+	CodeNoSuchMember Code = "no-such-member" // the cluster has no such member
 	CodeLastMember   Code = "last-member"
 	CodeNotStaged    Code = "not-staged" // the next secret is another one, or there is none
-	CodeNoCluster    Code = "no-cluster" // the master belongs to none
+	CodeNoCluster    Code = "no-cluster" // the master belongs to no cluster
 	CodeNoSuchRemote Code = "no-such-remote"
 	CodeNoSuchToken  Code = "no-such-token"
 )
 
-// Status returns the status of HTTP of an answer with the code.
+// Status returns the HTTP status of an answer with the code.
 func (c Code) Status() int {
 	switch c {
 	case CodeBadRequest:
@@ -51,8 +51,7 @@ func (c Code) Status() int {
 	return http.StatusInternalServerError
 }
 
-// codeOf returns the code of an answer that has none: it comes from a program of an earlier
-// version.
+// codeOf returns the code for a status. It is for answers of earlier versions, which have no code.
 func codeOf(status int) Code {
 	for _, c := range []Code{
 		CodeBadRequest, CodeNotPermitted, CodeNotFound, CodeState, CodeTooLarge, CodeConfig, CodeBusy,
@@ -64,7 +63,7 @@ func codeOf(status int) Code {
 	return CodeFailed
 }
 
-// Error is a refusal, as it goes over the wire and on both sides of it.
+// Error is a refusal. The server returns it, the answer carries it, and the client gets it back.
 type Error struct {
 	Code Code   `json:"code"`
 	Text string `json:"error"`
@@ -73,7 +72,7 @@ type Error struct {
 // Error returns the text.
 func (e *Error) Error() string { return e.Text }
 
-// Is reports whether target is a refusal, or a kind of refusals, with the same code.
+// Is reports whether target has the same code: another *Error, or a *Kind.
 func (e *Error) Is(target error) bool {
 	switch target := target.(type) {
 	case *Error:
@@ -84,8 +83,8 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// Kind is an error to be wrapped and asked for: of its own program, whose text follows, and of
-// refusals with its code.
+// Kind is an error to wrap. errors.Is finds it in errors that its own program wraps, and in refusals
+// with its code.
 type Kind struct {
 	Code Code
 	Text string
@@ -94,8 +93,8 @@ type Kind struct {
 // Error returns the text.
 func (k *Kind) Error() string { return k.Text }
 
-// Explain returns the refusal that answers with err: the first [Error] in its chain as it is,
-// else the whole text with the code of the first [Kind], else with [CodeFailed].
+// Explain returns the refusal with which a server answers err: the first [Error] in its chain,
+// otherwise err's text with the code of the first [Kind], or with [CodeFailed].
 func Explain(err error) *Error {
 	if refusal, ok := errors.AsType[*Error](err); ok {
 		return refusal

@@ -11,37 +11,38 @@ import (
 	"time"
 )
 
-// Role says who may call a method. A server knows what its roles mean, see [Server.Permit].
-// The empty role is everybody whom the server lets connect.
+// Role says who may call a method. The server defines what its roles mean, see [Server.Permit]. The
+// empty role is everybody who may connect.
 type Role string
 
-// Row has the properties of a method that do not depend on its types.
+// Row holds the properties of a method that do not depend on its types.
 type Row struct {
-	// Route is the verb of HTTP and the path. A {name} in it is a value of [Method.Form].
+	// Route is the HTTP verb and the path. A {name} in the path stands for a value of [Method.Form].
 	Route string
-	// Bound limits the body of a request in bytes; 0: there is none.
+	// Bound limits the body of a request in bytes. 0 means that a request has no body.
 	Bound int64
-	// Takes bounds the work. A client waits [Slack] longer.
+	// Takes limits the time of the work. A client waits [Slack] longer.
 	Takes time.Duration
-	// AtOnce bounds the calls under way; further ones are refused with Busy. 0: the bound of
-	// the server's connections is enough.
+	// AtOnce limits concurrent calls. Further ones are refused with the text Busy. 0 means no limit
+	// besides the server's bound on connections.
 	AtOnce int
 	Busy   string
 	Role   Role
-	// Needs answers for a server without this method. It may be nil if [Method.Absent] is set,
-	// or if every server of the table has the method.
+	// Needs is the answer of a server that does not have this method. It may be nil if
+	// [Method.Absent] is set, or if every server of the table has the method.
 	Needs error
-	// Audit is the action in the audit record. Empty: Unaudited says why there is no record.
+	// Audit is the action in the audit record. If it is empty, Unaudited says why there is no record.
 	Audit     string
 	Unaudited string
-	// GoesOn marks work that goes on after the answer, which says only that it has begun.
+	// GoesOn means that the work continues after the answer, which says only that it has begun.
 	GoesOn bool
-	// Command is the command that calls the method. Empty: NoCommand says why there is none.
+	// Command is the command line that calls the method. If it is empty, NoCommand says why there is
+	// none.
 	Command   string
 	NoCommand string
 }
 
-// Verb returns the verb of HTTP.
+// Verb returns the HTTP verb.
 func (r *Row) Verb() string {
 	verb, _, _ := strings.Cut(r.Route, " ")
 	return verb
@@ -52,59 +53,58 @@ func (r *Row) path() string {
 	return path
 }
 
-// None is the type of a request that says nothing, and of an answer that says only that all
-// went well.
+// None is the type of an empty request, and of an answer that says only that the call succeeded.
 type None struct{}
 
-// Method is one method: its row, and what depends on its types. In is the request, Out the
+// Method is one method: its row and its codecs. In is the type of the request, Out that of the
 // answer.
 type Method[In, Out any] struct {
 	Row
-	// Form writes a request into path and query, and reads it. It may be nil: then the body
-	// is the request, as JSON.
+	// Form encodes a request in path and query. It may be nil: then the request is JSON in the body.
 	Form *Form[In]
-	// Body replaces JSON in the body of a request. It may be nil.
+	// Body encodes a request in the body instead of JSON. It may be nil.
 	Body *Body[In]
-	// Subject returns the words of the audit record about a request. It may be nil: then the
-	// record has only the action.
+	// Subject returns what the audit record says about a request. It may be nil: then the record has
+	// only the action.
 	Subject func(In) Subject
-	// Absent answers for a server without this method. It may be nil: then Needs does.
+	// Absent answers on a server that does not have this method. It may be nil: then Needs is the
+	// answer.
 	Absent func(In) (Out, error)
 }
 
-// Form is the codec of requests in path and query.
+// Form is a codec for requests in path and query.
 type Form[In any] struct {
 	Write func(In) url.Values
-	// Read may get any values: they are foreign.
+	// Read must check the values: they are foreign.
 	Read func(url.Values) (In, error)
 }
 
-// Body is the codec of a body that is no JSON.
+// Body is a codec for a request body that is not JSON.
 type Body[In any] struct {
 	Write func(In) []byte
 	// Read gets a reader that ends at [Row.Bound].
 	Read func(io.Reader) (In, error)
 }
 
-// Subject has the words of the audit record about one request.
+// Subject is what the audit record says about one request.
 type Subject struct {
-	Action string // instead of [Row.Audit]; empty: that
+	Action string // replaces [Row.Audit] unless empty
 	Object string
 	Detail string
-	// Dry marks a request that changes nothing: there is no record.
+	// Dry marks a request that changes nothing. It gets no record.
 	Dry bool
 }
 
-// Stream is the answer of a method whose answer is no JSON. It may last longer than
-// [Row.Takes], which bounds only the time until it begins.
+// Stream is an answer that is not JSON. It may last longer than [Row.Takes], which limits only the
+// time until it begins.
 type Stream struct {
 	Header http.Header
 	Body   io.ReadCloser // ends with the context of the call; the server closes it
-	// Stall bounds the time in which the reader takes one write.
+	// Stall limits how long one write may wait for the reader.
 	Stall time.Duration
 }
 
-// Table is the list of the methods of one API.
+// Table lists the methods of one API.
 type Table struct {
 	rows []entry
 }
@@ -124,7 +124,7 @@ func (t *Table) Rows() []*Row {
 	return rows
 }
 
-// Add puts a method into a table. It panics when the route is there already.
+// Add adds a method to a table and returns it. It panics if the table has the route already.
 func Add[In, Out any](t *Table, m Method[In, Out]) *Method[In, Out] {
 	if slices.ContainsFunc(t.rows, func(e entry) bool { return e.row.Route == m.Route }) {
 		panic(fmt.Sprintf("rpc: two methods of the route %q", m.Route))
@@ -141,13 +141,13 @@ func Add[In, Out any](t *Table, m Method[In, Out]) *Method[In, Out] {
 	return added
 }
 
-// Handlers are the functions that one process has for the methods of a table.
+// Handlers are the functions that one process has registered for the methods of a table.
 type Handlers struct {
 	byRoute map[string]endpoint
 }
 
-// Handle registers the function of a method. do may be called at any time, by several
-// goroutines at once; its context ends with the request, at [Row.Takes] at the latest.
+// Handle registers the function of a method. Several goroutines may call do at once. Its context ends
+// with the request, or at [Row.Takes].
 func Handle[In, Out any](h *Handlers, m *Method[In, Out], do func(context.Context, In) (Out, error)) {
 	if h.byRoute == nil {
 		h.byRoute = map[string]endpoint{}
@@ -155,12 +155,12 @@ func Handle[In, Out any](h *Handlers, m *Method[In, Out], do func(context.Contex
 	h.byRoute[m.Route] = m.endpoint(do)
 }
 
-// Order makes a function without an answer one for [Handle].
+// Order adapts a function that returns only an error for [Handle].
 func Order[In any](do func(context.Context, In) error) func(context.Context, In) (None, error) {
 	return func(ctx context.Context, in In) (None, error) { return None{}, do(ctx, in) }
 }
 
-// Question makes a function without a request one for [Handle].
+// Question adapts a function that takes no request for [Handle].
 func Question[Out any](do func(context.Context) (Out, error)) func(context.Context, None) (Out, error) {
 	return func(ctx context.Context, _ None) (Out, error) { return do(ctx) }
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// Slack is how much longer than [Row.Takes] a client waits, so that it hears why the
-	// server gave up.
+	// Slack is how much longer than [Row.Takes] a client waits, so that it still receives the
+	// server's reason for giving up.
 	Slack = 5 * time.Second
 )
 
@@ -25,27 +25,28 @@ const (
 type Server struct {
 	Table    *Table
 	Handlers *Handlers
-	// Strict refuses fields of a request that the method does not know.
+	// Strict refuses requests with unknown fields.
 	Strict bool
-	// Unreadable begins the text for a body that cannot be read.
+	// Unreadable begins the error text for a body that cannot be read.
 	Unreadable string
-	// Explain words an error of a handler. It may be nil: [Explain] does.
+	// Explain converts an error of a handler to a refusal. It may be nil: then [Explain] does.
 	Explain func(error) *Error
-	// Permit refuses callers who do not have a role. It may be nil: no row has one.
+	// Permit returns a refusal for callers who do not have a role. It may be nil if no row has a
+	// role.
 	Permit func(*http.Request, Role) *Error
-	// Context adds what handlers need to know of a request. It may be nil.
+	// Context returns the context for handlers, with facts about the request. It may be nil.
 	Context func(*http.Request) context.Context
-	// Actor tells who calls. It may be nil: then nothing is recorded here.
+	// Actor returns who calls. It may be nil: then this server records nothing.
 	Actor func(*http.Request) audit.Actor
-	// Record is the audit record. It may be nil.
+	// Record is the audit log. It may be nil.
 	Record *audit.Log
 	Log    *slog.Logger
 }
 
-// endpoint answers one request. slots has room for [Row.AtOnce] calls, or is nil.
+// endpoint answers one request. slots limits concurrent calls to [Row.AtOnce]; it may be nil.
 type endpoint func(s *Server, slots chan struct{}, w http.ResponseWriter, r *http.Request)
 
-// Handler returns the handler of all routes of the table.
+// Handler returns the HTTP handler for all routes of the table.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, e := range s.Table.rows {
@@ -102,8 +103,8 @@ func (m *Method[In, Out]) endpoint(do func(context.Context, In) (Out, error)) en
 	}
 }
 
-// admitCall refuses callers without the method's role, and calls above its bound. Without a
-// refusal the call has a slot.
+// admitCall refuses callers without the method's role, and calls above its limit. If it returns nil,
+// the call holds a slot.
 func (s *Server) admitCall(row *Row, slots chan struct{}, r *http.Request) *Error {
 	if row.Role != "" {
 		refusal := s.Permit(r, row.Role)
@@ -123,7 +124,7 @@ func (s *Server) admitCall(row *Row, slots chan struct{}, r *http.Request) *Erro
 	}
 }
 
-// read reads the request.
+// read decodes the request.
 func (m *Method[In, Out]) read(s *Server, w http.ResponseWriter, r *http.Request) (in In, refusal *Error) {
 	body := http.MaxBytesReader(w, r.Body, m.Bound)
 	var err error
@@ -152,7 +153,7 @@ func (m *Method[In, Out]) read(s *Server, w http.ResponseWriter, r *http.Request
 	return in, &Error{Code: CodeBadRequest, Text: err.Error()}
 }
 
-// values returns the query of a request with the values in its path.
+// values returns the query of a request together with the values in its path.
 func (m *Method[In, Out]) values(r *http.Request) map[string][]string {
 	values := r.URL.Query()
 	for _, name := range places(m.path()) {
@@ -161,7 +162,7 @@ func (m *Method[In, Out]) values(r *http.Request) map[string][]string {
 	return values
 }
 
-// places returns the names in braces of a path.
+// places returns the names in braces in a path.
 func places(path string) (names []string) {
 	for part := range strings.SplitSeq(path, "/") {
 		if strings.HasPrefix(part, "{") {
@@ -171,8 +172,8 @@ func places(path string) (names []string) {
 	return names
 }
 
-// begin adds the caller to the context of what is more than a look, and writes down that the
-// work begins. The record is nil for what is not written down.
+// begin adds the caller to the context and writes the audit record that the work begins. It does
+// neither for a method that only reads. The returned record is nil if nothing was written.
 func (m *Method[In, Out]) begin(
 	ctx context.Context,
 	s *Server,
@@ -210,7 +211,7 @@ func (m *Method[In, Out]) begin(
 	return ctx, &record
 }
 
-// outcome returns the record of how what was asked for has ended.
+// outcome returns the audit record of a call's end.
 func outcome(record audit.Record, refusal *Error, goesOn bool) audit.Record {
 	record.Time = time.Time{}
 	switch {
@@ -230,14 +231,15 @@ func outcome(record audit.Record, refusal *Error, goesOn bool) audit.Record {
 	return record
 }
 
-// extendAnswer lets the connection last as long as the work and its answer, whatever the
-// server's own bound is.
+// extendAnswer extends the connection's write deadline to the time of the work and its answer,
+// whatever the server's own limit is.
 func (m *Method[In, Out]) extendAnswer(w http.ResponseWriter) {
 	// The client has 20 seconds more to take the answer.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(m.Takes + 20*time.Second))
 }
 
-// bounded returns the context of the work. A stream goes on as long as somebody reads.
+// bounded returns the context of the work, limited to [Row.Takes]. A stream has no limit: it lasts
+// while somebody reads.
 func (m *Method[In, Out]) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	var out Out
 	if _, streams := any(out).(Stream); streams {
@@ -253,7 +255,7 @@ func (s *Server) explain(err error) *Error {
 	return Explain(err)
 }
 
-// writeAnswer sends out, or a refusal.
+// writeAnswer sends the answer out, or the refusal if it is not nil.
 func (s *Server) writeAnswer(w http.ResponseWriter, out any, refusal *Error) {
 	if refusal != nil {
 		Refuse(w, refusal)

@@ -11,13 +11,13 @@ import (
 	"saltern/internal/durable"
 )
 
-// SetAside renames the file, and each successor, whose content cannot be understood
-// ([ErrContent]), to NAME.broken-TIME-NUMBER beside it, and returns these names. The newest
-// intact successor replaces a broken file at once: nobody finds the file missing. Because every
-// version begins as a successor, that is the version of the broken file, or the one before.
+// SetAside renames the file, and each successor, whose content cannot be understood ([ErrContent]),
+// to NAME.broken-TIME-NUMBER beside it, and returns these names. It replaces a broken file at once by
+// the newest intact successor, so that nobody finds the file missing. That successor is the version
+// of the broken file or the one before, because every version begins as a successor.
 //
-// Several machines may do so at once. SetAside touches nothing that it cannot read for another
-// reason: it may be the newest.
+// Several machines may call it at once. SetAside leaves alone a file that it cannot read for another
+// reason: that file may be the newest.
 func (f File) SetAside() (aside []string, err error) {
 	broken, newest, err := f.findBroken()
 	for _, path := range broken {
@@ -68,22 +68,22 @@ func (f File) findBroken() (broken []string, newest []byte, err error) {
 	return broken, newest, nil
 }
 
-// replaceBroken keeps the broken file under another name, and gives the file the content. Another
-// machine may have done so a moment ago: a version newer than content follows it.
+// replaceBroken keeps the broken file under another name, and writes content to the file. If another
+// machine did this a moment ago, a version newer than content already stands there or follows.
 func (f File) replaceBroken(content []byte) (name string, err error) {
 	name = f.freeName()
 	if err := os.Link(f.Path, name); err != nil {
 		return "", err
 	}
 	if err := f.replaceContent(content); err != nil {
-		_ = os.Remove(name) // or each try leaves one more
+		_ = os.Remove(name) // otherwise each try leaves one more file
 		return "", err
 	}
 	return name, nil
 }
 
-// moveBroken renames a broken file. If another machine has just put an intact one there, it puts
-// that back.
+// moveBroken renames a broken file. If another machine has just put an intact file there, moveBroken
+// puts it back.
 func (f File) moveBroken(path string) (name string, err error) {
 	name = f.freeName()
 	if err := os.Rename(path, name); err != nil {

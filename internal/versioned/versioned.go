@@ -1,15 +1,15 @@
 // Package versioned keeps a small file that several machines change on a shared volume, without
-// locks. The successor of version 5 is first created under the name ".NAME.after-5-HASH" (of its
-// content) by link(2), which only one machine can do. Only then it replaces the file itself. A machine
-// that finds such a successor continues from it, so that a machine that stops in between blocks nobody
-// and loses nothing.
+// locks. To replace version 5, a machine first creates its successor under the name
+// ".NAME.after-5-HASH" (the hash of version 5's content) by link(2), which succeeds on only one
+// machine. Only then does that machine replace the file itself. A machine that finds such a successor
+// continues from it. So a machine that stops in between blocks nobody and loses nothing.
 //
-// Locks of a network file system do not suit: GlusterFS (10.3) may never answer a request for a lock
+// Locks of a network file system are no alternative: GlusterFS (10.3) may never answer a lock request
 // that is on its way when a node vanishes.
 //
-// Versions grow and are part of the content. A machine may be stopped in a rename for so long that the
-// successors of its version are gone (keepFor, keepVersions). It then puts an older version back. Users
-// who remember the newest version that they have seen notice that.
+// Version numbers grow and are part of the content. If a machine is stopped during a rename for so
+// long that the successors of its version have been removed (keepFor, keepVersions), its rename puts
+// an older version back. Users who remember the newest version that they have seen notice that.
 package versioned
 
 import (
@@ -28,27 +28,26 @@ import (
 	"saltern/internal/durable"
 )
 
-// ErrConflict means that another machine has replaced the version.
+// ErrConflict means that another machine has replaced the version first.
 var ErrConflict = errors.New("another version has come first")
 
-// ErrContent means that a content has no version: it is damaged, or not of this file.
-// [File.SetAside] moves it out of the way.
+// ErrContent means that a content has no readable version: it is damaged, or of another file.
+// [File.SetAside] moves such a file out of the way.
 var ErrContent = errors.New("the content cannot be understood")
 
 const (
 	keepVersions = 64
 	keepFor      = 10 * time.Minute
-	maxChain     = 4096 // successors that are followed
+	maxChain     = 4096 // most successors that a reader follows
 )
 
-// File is such a file. Its methods block as long as the file system does; they
-// are safe for concurrent use by any number of processes.
+// File is a file of this kind. Its methods block as long as the file system does. They are safe for
+// concurrent use by any number of processes.
 type File struct {
 	Path  string
 	Mode  os.FileMode
 	Limit int64 // largest size of the file, in bytes
-	// Version reads the version, which is above 0, of a content that it has
-	// checked.
+	// Version checks a content and returns its version, which is above 0.
 	Version func(content []byte) (uint64, error)
 }
 
@@ -74,7 +73,7 @@ func (f File) Read() ([]byte, uint64, error) {
 	return b, v, err
 }
 
-// newest is Read with version 0 for a file that is not there.
+// newest is Read, but returns version 0 for a missing file.
 func (f File) newest() ([]byte, uint64, error) {
 	b, v, err := f.readOne(f.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +84,7 @@ func (f File) newest() ([]byte, uint64, error) {
 	for range maxChain {
 		next, n, err := f.readOne(f.successor(v, b))
 		if errors.Is(err, fs.ErrNotExist) {
-			if behind { // who made it did not come to that
+			if behind { // the machine that created the successor has not replaced the file
 				_ = f.replaceContent(b)
 			}
 			return b, v, nil
@@ -128,8 +127,8 @@ func (f File) readOne(path string) (b []byte, v uint64, err error) {
 	return b, v, nil
 }
 
-// Write replaces the version expect (0: there is none) by content, whose version is higher. It
-// returns when that is durable. The error is [ErrConflict] if the newest version is another one.
+// Write replaces version expect (0: there is no file) by content, whose version must be higher. It
+// returns when the change is durable. The error is [ErrConflict] if expect is not the newest version.
 // After any other error the change may have happened or not.
 func (f File) Write(expect uint64, content []byte) error {
 	v, err := f.Version(content)
@@ -175,16 +174,16 @@ func (f File) writeVersion(expect uint64, content []byte) error {
 		return err
 	}
 
-	// The file itself becomes another one, so that no file has two names for long:
-	// fewer things for copies of a volume to agree about.
+	// Remove tmp, and replace the file by another inode, so that no inode has two names for long:
+	// copies of the volume have less to agree about.
 	_ = os.Remove(tmp)
 	switch b, now, err := f.readOne(f.Path); {
 	case err == nil && now > expect && !bytes.Equal(b, content) && !f.followed(content):
-		// Not a reader of ours has put that there: this call was held up until the
-		// first successor had been swept away.
+		// The file has a newer content that does not come from our successor: this call was held up
+		// until its successor had been removed as old.
 		_ = os.Remove(claim)
 		return ErrConflict
-	case err == nil && now > expect: // readers were faster
+	case err == nil && now > expect: // a reader has already put our successor in place
 	default:
 		if err := f.replaceContent(content); err != nil {
 			return err
@@ -199,8 +198,8 @@ func (f File) writeVersion(expect uint64, content []byte) error {
 	return nil
 }
 
-// Create creates a file with this content unless one of that name exists, and reports whether it
-// did. Nobody ever sees a part of it. Of several machines, one creates it.
+// Create creates a file with this content unless the name exists, and reports whether it did. Nobody
+// ever sees an incomplete file. If several machines try, one succeeds.
 func Create(path string, content []byte, mode os.FileMode) (made bool, err error) {
 	f := File{Path: path, Mode: mode}
 	tmp, err := f.temporary(content)
@@ -217,8 +216,9 @@ func Create(path string, content []byte, mode os.FileMode) (made bool, err error
 	return true, durable.SyncDir(filepath.Dir(path))
 }
 
-// Mkdir creates a directory unless it exists. Several machines may do so at once: GlusterFS ends
-// up with copies that disagree after two mkdir of one name, but not after a rename.
+// Mkdir creates a directory unless it exists. Several machines may call it at once: it creates the
+// directory under another name and renames it, because GlusterFS may end up with copies that disagree
+// after two mkdir of one name.
 func Mkdir(path string, mode os.FileMode) error {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return nil
@@ -253,8 +253,8 @@ func (f File) followed(content []byte) bool {
 	return err == nil
 }
 
-// isSameFile reports whether two names belong to one file: a link was made although its answer
-// was lost.
+// isSameFile reports whether two names belong to one file. Then a link was made although its call
+// returned an error.
 func isSameFile(a, b string) bool {
 	x, err := os.Lstat(a)
 	if err != nil {
@@ -264,7 +264,7 @@ func isSameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// replaceContent makes content the file's.
+// replaceContent replaces the file by one with this content.
 func (f File) replaceContent(content []byte) error {
 	tmp, err := f.temporary(content)
 	if err == nil {
@@ -275,7 +275,7 @@ func (f File) replaceContent(content []byte) error {
 	return err
 }
 
-// temporary writes and syncs a file of another name.
+// temporary writes and syncs a temporary file with this content, and returns its path.
 func (f File) temporary(content []byte) (path string, err error) {
 	t, err := os.CreateTemp(filepath.Dir(f.Path), f.prefix()+"tmp-*")
 	if err != nil {
@@ -292,10 +292,10 @@ func (f File) temporary(content []byte) (path string, err error) {
 	return t.Name(), nil
 }
 
-// sweepEvery is how many versions pass between two removals of old successors.
+// sweepEvery: old successors are removed at every sweepEvery-th version.
 const sweepEvery = 16
 
-// removeOld removes unneeded successors and the leftovers of a crash.
+// removeOld removes successors that are no longer needed, and what crashes have left.
 func (f File) removeOld(version uint64) {
 	if version%sweepEvery != 0 {
 		return

@@ -14,10 +14,10 @@ import (
 	"saltern/internal/mountinfo"
 )
 
-// Advise adds the next step to an error of a write that failed because the sandbox of this
-// process' systemd unit makes the folder read-only (systemd.exec(5), ProtectSystem), while the
-// disk itself takes writes. It returns every other error unchanged. The added text names paths:
-// it is for logs and terminals.
+// Advise adds the next step to an error of a write that failed because the sandbox of this process's
+// systemd unit makes the folder read-only (systemd.exec(5), ProtectSystem) while the disk itself
+// takes writes. It returns every other error unchanged. The added text names paths, so it is for logs
+// and terminals.
 func Advise(err error) error {
 	if text := advice(err); text != "" {
 		return fmt.Errorf("%w; %s", err, text)
@@ -25,7 +25,7 @@ func Advise(err error) error {
 	return err
 }
 
-// advice returns the next step, "" when the sandbox is not the cause.
+// advice returns the next step, or "" when the sandbox is not the cause.
 func advice(err error) string {
 	failed, ok := errors.AsType[*fs.PathError](err)
 	if !ok || !errors.Is(err, syscall.EROFS) {
@@ -56,7 +56,8 @@ func advice(err error) string {
 		unit, folder)
 }
 
-// sealed reports whether the mount with the folder is read-only although its file system is not.
+// sealed reports whether the mount that holds the folder is read-only although its file system is
+// not.
 func sealed(table, folder string) bool {
 	folder = existing(folder)
 	longest := ""
@@ -67,14 +68,14 @@ func sealed(table, folder string) bool {
 			continue
 		}
 
-		longest = m.Point // of two at one place the later one lies above
+		longest = m.Point // of two mounts at one point the later one covers the other
 		found = hasOption(m.Options, "ro") && hasOption(m.SuperOptions, "rw")
 	}
 
 	return found
 }
 
-// existing returns the folder, or the nearest one above that exists, without links.
+// existing returns the folder, or the nearest one above it that exists, with links resolved.
 func existing(folder string) string {
 	for {
 		if real, err := filepath.EvalSymlinks(folder); err == nil {
@@ -92,7 +93,7 @@ func hasOption(options, option string) bool {
 	return slices.Contains(strings.Split(options, ","), option)
 }
 
-// unitOf returns the service of systemd that a table of cgroups (cgroups(7)) is of, or "".
+// unitOf returns the systemd service to which a table of control groups (cgroups(7)) belongs, or "".
 func unitOf(table string) string {
 	for line := range strings.Lines(table) {
 		if unit := path.Base(strings.TrimSpace(line)); strings.HasSuffix(unit, ".service") {

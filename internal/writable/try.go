@@ -1,6 +1,5 @@
-// Package writable reports whether folders take writes: a small file is written, synced and
-// read back, again and again. statfs(2) does not tell: it works on a file system that has
-// shut down.
+// Package writable reports whether folders take writes. It repeatedly writes, syncs and reads back a
+// small file. statfs(2) is no test: it succeeds on a file system that has shut down.
 package writable
 
 import (
@@ -17,10 +16,9 @@ import (
 // tryBytes is the size of the file of [Try]: a block of most file systems.
 const tryBytes = 4 << 10
 
-// Try shows that new files can be kept where path is: it makes the file, syncs it,
-// reads it back from the disk, and removes it. The folder must exist, and the name be
-// this caller's alone; a file of that name, of a process that was killed, is removed
-// first.
+// Try shows that new files can be stored at path: it creates the file, syncs it, reads it back from
+// the disk, and removes it. The folder must exist, and no other program may use the name. If a
+// process that was killed has left a file of that name, Try removes it first.
 //
 // Try blocks for as long as the disk does. Its error wraps the errno.
 func Try(path string) (err error) {
@@ -28,7 +26,7 @@ func Try(path string) (err error) {
 		return err
 	}
 
-	// With O_EXCL the last part of path is no link of somebody who may write there.
+	// With O_EXCL open fails if somebody else has put a link at path.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -45,7 +43,7 @@ func Try(path string) (err error) {
 		return err
 	}
 
-	// Without this the kernel answers from its memory.
+	// Drop the cached pages: otherwise the kernel would answer the read from its memory.
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 	read := make([]byte, tryBytes)
 	if _, err := f.ReadAt(read, 0); err != nil {

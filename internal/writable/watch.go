@@ -11,7 +11,7 @@ import (
 	"saltern/internal/pause"
 )
 
-// Cause describes the outcome of a try for strangers: it names the error and no path.
+// Cause describes the outcome of a try for strangers: it states the error without a path.
 func Cause(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
@@ -22,25 +22,25 @@ func Cause(err error) string {
 	return "what is written is not what is read"
 }
 
-// ErrHangs means that a try has not come back in time.
+// ErrHangs means that a try has not returned in time.
 var ErrHangs = errors.New("the disk does not answer")
 
-// Watch tries again and again, and knows the outcome of the newest try. Err may be called
-// from any goroutine.
+// Watch tries repeatedly and keeps the outcome of the newest try. Err may be called from any
+// goroutine.
 type Watch struct {
-	// Every is the pause between two tries. Takes is how long a try may take until the disk
-	// counts as hung. So a fault is known after their sum.
+	// Every is the pause between two tries. Takes is how long a try may take before the disk counts
+	// as hung. So a fault is known after the sum of both.
 	Every, Takes time.Duration
 	// Try makes one try, such as [Try] of a file.
 	Try func() error
-	// Note gets each outcome, and repeatedly that a try hangs. It may be nil.
+	// Note is called with each outcome, and repeatedly with ErrHangs while a try hangs. It may be
+	// nil.
 	Note func(error)
 
 	newest atomic.Pointer[error]
 }
 
-// Err returns the error of the newest try. It returns nil if that succeeded, or there was none
-// yet.
+// Err returns the error of the newest try, or nil if that succeeded or none has ended yet.
 func (w *Watch) Err() error {
 	if err := w.newest.Load(); err != nil {
 		return *err
@@ -48,8 +48,8 @@ func (w *Watch) Err() error {
 	return nil
 }
 
-// Run tries until ctx ends. A try that hangs in the kernel cannot be ended: Run leaves it behind,
-// and it ends when the disk answers. There is never more than one.
+// Run tries until ctx ends. A try that hangs in the kernel cannot be stopped: Run then returns
+// without it, and it ends when the disk answers. There is never more than one try at a time.
 func (w *Watch) Run(ctx context.Context) {
 	for {
 		done := make(chan error, 1)
@@ -61,12 +61,12 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// looks is how often awaitTry checks the time before a try counts as hung. A machine or process
-// that was stopped, for example for a snapshot, finds only one check due when it continues. So
-// the time in which it did not run does not count against the disk.
+// looks is how often awaitTry checks the time before a try counts as hung. After a stop of the
+// machine or process, for example for a snapshot, only one check is due when it continues. So the
+// time of the stop does not count against the disk.
 const looks = 8
 
-// awaitTry waits for the outcome of a try, and notes meanwhile that it does not come. It returns
+// awaitTry waits for the outcome of a try, and reports meanwhile when it does not come. It returns
 // false when ctx has ended.
 func (w *Watch) awaitTry(ctx context.Context, done <-chan error, began time.Time) bool {
 	late := time.NewTicker(w.Takes / looks)

@@ -1,6 +1,6 @@
-// Package pam is the contract between a master and the helper that checks passwords of
-// local accounts for it, as root: one connection to a unix socket for each, with a line of
-// JSON each way. The kernel says who connects.
+// Package pam is the contract between a master and its helper, which runs as root and checks
+// passwords of local accounts. For each check the master opens one connection to a unix socket;
+// request and answer are a line of JSON each. The kernel tells the helper which user connects.
 package pam
 
 import (
@@ -18,7 +18,7 @@ import (
 // Socket is where systemd listens for the helper.
 const Socket = "/run/saltern-pam.sock"
 
-// Bounds of what is said, and of how long that may take.
+// Bounds of a request and an answer in bytes, and of the time for both.
 const (
 	maxRequest = 4 << 10
 	maxAnswer  = 64 << 10
@@ -30,9 +30,8 @@ type request struct {
 	Password string `json:"password"`
 }
 
-// Answer is the result of the helper. Why says what is wrong with the account or the
-// request, for the master's log; it is not for who wants to log in. Fault says that
-// the password could not be looked at.
+// Answer is the helper's result. Why says what is wrong with the account or the request: it is for
+// the master's log, not for the user who logs in. Fault means that the password could not be checked.
 type Answer struct {
 	OK     bool     `json:"ok"`
 	Groups []string `json:"groups,omitempty"`
@@ -40,8 +39,8 @@ type Answer struct {
 	Fault  bool     `json:"fault,omitempty"`
 }
 
-// Ask has the helper at socket check a password. The error wraps fs.ErrNotExist where there is
-// no socket.
+// Ask asks the helper at socket to check a password. The error wraps fs.ErrNotExist if there is no
+// socket.
 func Ask(ctx context.Context, socket, user, password string) (Answer, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, Time)
@@ -72,7 +71,7 @@ func Ask(ctx context.Context, socket, user, password string) (Answer, error) {
 	return a, nil
 }
 
-// Receive reads the request of a connection.
+// Receive reads the request from a connection.
 func Receive(c net.Conn) (user, password string, err error) {
 	var r request
 	if err := receive(c, &r, maxRequest); err != nil {
@@ -81,7 +80,7 @@ func Receive(c net.Conn) (user, password string, err error) {
 	return r.User, r.Password, nil
 }
 
-// Reply answers it.
+// Reply sends the answer to a request.
 func Reply(c net.Conn, a Answer) error {
 	if err := send(c, a, maxAnswer); err != nil {
 		return fmt.Errorf("answer the request: %w", err)

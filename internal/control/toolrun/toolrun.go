@@ -1,14 +1,13 @@
-// Package toolrun is how one of Salt's tools runs on another node of the cluster
-// when the master of its own does not answer: the tool asks the supervisor of its
-// node, that one the supervisor of another node, which starts the tool there.
+// Package toolrun lets one of Salt's tools run on another node of the cluster when the master of its
+// own node does not answer. The tool asks the supervisor of its node, which asks the supervisor of
+// another node, which starts the tool there.
 //
 //	tool ─ POST /v1/tool ─ local API ─ POST /v1/tool ─ node API ─ tool, on standard input
 //
-// The request is the same on all three ways, a [Request] in JSON. The answer is a
-// stream of frames, which the supervisors between pass on unread: what the tool
-// prints as it comes, and its exit code as the last one. A frame is its [Kind], the
-// length of its data in two bytes (big-endian) and the data. Any other end of the
-// stream means that nobody knows whether the tool has run to its end.
+// The request is the same at each step, a [Request] in JSON. The answer is a stream of frames, which
+// the supervisors in between pass on unread: the tool's output as it comes, and its exit code in the
+// last frame. A frame is its [Kind], the length of its data in two bytes (big-endian) and the data.
+// If the stream ends without that last frame, nobody knows whether the tool has finished.
 package toolrun
 
 import (
@@ -26,11 +25,11 @@ import (
 // Path is the route of both APIs.
 const Path = "/v1/tool"
 
-// AskedHeader names the node that was asked, in the answer of the local API.
+// AskedHeader is the header in which the local API's answer names the node that runs the tool.
 const AskedHeader = "Saltern-Asked"
 
-// Program is the name by which the tools' program takes a request on standard
-// input; its only argument is the folder of the configuration.
+// Program is the name under which the tools' program reads a request from standard input. Its only
+// argument is the configuration folder.
 const Program = "salt-elsewhere"
 
 // Bounds.
@@ -41,33 +40,33 @@ const (
 	maxUser  = 80
 	// MaxColumns bounds the width of a terminal.
 	MaxColumns = 10000
-	// MaxRuns is how many tools a node runs at the same time for other nodes, and
-	// how many it asks others to run.
+	// MaxRuns is how many tools a node runs at the same time for other nodes, and how many of its own
+	// it may have running on others.
 	MaxRuns = 16
-	// Beat is how often a node whose tool prints nothing says that it still runs.
+	// Beat is how often a node sends a frame while its tool prints nothing.
 	Beat = 5 * time.Second
-	// Silence is after how long without a frame, for a reader that waits for one, the
-	// other node counts as lost.
+	// Silence is how long a reader waits for a frame before it counts the other node as lost.
 	Silence = 6 * Beat
-	// Stall is how long a reader may take nothing, say a pager that nobody turns.
+	// Stall is how long the reader of a tool's output may take nothing, such as a pager at which
+	// nobody reads on.
 	Stall = 10 * time.Minute
-	// Takes bounds one run.
+	// Takes bounds the time of one run.
 	Takes = 24 * time.Hour
 )
 
 // Request asks for one run of a tool.
 type Request struct {
 	Tool  string   `json:"tool"`  // salt or salt-run
-	Words []string `json:"words"` // the command line after the name
-	// User is root, or sudo_ and a name: who asks, for the job cache and the log.
+	Words []string `json:"words"` // command line without the tool's name
+	// User asks for the run, for the job cache and the log: root, or sudo_ and a name.
 	User string `json:"user"`
-	// Terminal says that a terminal of so many Columns shows the result.
+	// Terminal means that a terminal with Columns columns shows the result.
 	Terminal bool `json:"terminal,omitempty"`
 	Columns  int  `json:"columns,omitempty"`
 }
 
-// Check reports what is wrong with a request. Which options may be among the words
-// is for the tool to say, which knows their spellings.
+// Check returns what is wrong with a request. It does not judge the options among the words: the tool
+// does, which knows their spellings.
 func (r Request) Check() error {
 	switch {
 	case !slices.Contains([]string{"salt", "salt-run"}, r.Tool):
@@ -126,15 +125,15 @@ type Kind byte
 // The kinds of frames.
 const (
 	Stdout Kind = 'o' // what the tool prints
-	Stderr Kind = 'e' // what it prints on standard error
-	Alive  Kind = 'a' // nothing: it still runs
-	Exit   Kind = 'x' // its exit code in one byte; the last frame
+	Stderr Kind = 'e' // what the tool prints on standard error
+	Alive  Kind = 'a' // no data: the tool still runs
+	Exit   Kind = 'x' // the tool's exit code in one byte; the last frame
 )
 
 const maxFrame = 1<<16 - 1
 
-// WriteFrame writes data as one frame, or as several when there is more than one
-// can hold, each in a single call of Write.
+// WriteFrame writes data as one frame, or as several if it is longer than a frame. Each frame is one
+// call of Write.
 func WriteFrame(w io.Writer, k Kind, data []byte) error {
 	for {
 		n := min(len(data), maxFrame)
@@ -148,7 +147,7 @@ func WriteFrame(w io.Writer, k Kind, data []byte) error {
 	}
 }
 
-// ReadFrame reads a frame. An end before [Exit] is [io.ErrUnexpectedEOF].
+// ReadFrame reads a frame. Its error is [io.ErrUnexpectedEOF] when the stream ends.
 func ReadFrame(r io.Reader) (Kind, []byte, error) {
 	var head [3]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

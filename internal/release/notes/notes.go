@@ -15,7 +15,7 @@ import (
 // names of pre-releases that package managers sort before the release.
 var version = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}(-(alpha|beta|rc)\.(0|[1-9][0-9]{0,8}))?$`)
 
-// Check reports whether a release may have a version.
+// Check returns an error unless a release may have this version.
 func Check(v string) error {
 	if version.MatchString(v) {
 		return nil
@@ -56,7 +56,7 @@ func Section(text, name string) (string, error) {
 	return "", fmt.Errorf("## %s: %w", name, errNone)
 }
 
-// headed reports whether a heading has that name: it is the name, or a version followed by a date.
+// headed reports whether a heading is the name, or the name as a version followed by a date.
 func headed(head, name string) bool {
 	head = strings.TrimSpace(head)
 	if head == name {
@@ -66,8 +66,8 @@ func headed(head, name string) bool {
 	return len(words) > 0 && strings.Trim(words[0], "[]") == name
 }
 
-// Changes returns the section of CHANGELOG.md about a version. A pre-release, or a trial, without a
-// section gets the unreleased changes.
+// Changes returns the section of CHANGELOG.md about a version. A pre-release or a trial build without
+// a section gets the unreleased changes.
 func Changes(changelog, v string, trial bool) (string, error) {
 	body, err := Section(changelog, v)
 	if errors.Is(err, errNone) && (trial || strings.Contains(v, "-")) {

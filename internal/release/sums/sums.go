@@ -15,7 +15,7 @@ import (
 	"regexp"
 )
 
-// The files that Write makes.
+// The names of the files that Write creates.
 const (
 	Name      = "SHA256SUMS"
 	Signature = Name + ".sig"
