@@ -44,18 +44,18 @@ func (e *RefusedError) Error() string {
 	return "storage: " + strings.Join(s, "; ")
 }
 
-// ErrNotApproved is in the chain when the pool has changed since the plan was made, and a
-// destructive step is needed that was not in the plan.
+// ErrNotApproved is in the chain when the pool has changed since the plan was made, and a destructive
+// step is needed that the approved plan does not contain.
 var ErrNotApproved = errors.New("the step was not in the plan that was approved")
 
-// maxRuns is how often one step may run without an effect. Apply pauses between two runs.
+// maxRuns is how often one step may run without an effect before Apply fails. Apply pauses between
+// two runs.
 const maxRuns = 3
 
-// Apply carries a plan out. After each step it observes and plans again, so it can be stopped at
-// any moment and called again. The given plan only decides which destructive steps are allowed. It
-// returns nil when the desired state is reached, a [*RefusedError] when something prevents the
-// rest, and a [*StepError] when a step failed. progress may be nil; it is called from this
-// goroutine.
+// Apply carries out a plan. After each step it observes and plans again, so it can be stopped at any
+// moment and called again. From the given plan it takes only which destructive steps are allowed. It
+// returns nil when the desired state is reached, a [*RefusedError] when the rest cannot be done
+// safely, and a [*StepError] when a step failed. progress may be nil; this goroutine calls it.
 func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event)) error {
 	c.applying.Lock()
 	defer c.applying.Unlock()
@@ -112,15 +112,15 @@ type application struct {
 	last         string // ID of the step that ran last
 	failing      string // ID of the step that is tried again
 	failingSince time.Time
-	healers      error // why self-heal daemons do not start; nil when that has not happened
+	healers      error // error of self-heal daemons that did not start; nil: none so far
 }
 
 // advance runs the next step once, or waits before it is tried again.
 func (a *application) advance(ctx context.Context, s Step, obs *Observation) error {
 	c := a.controller
 	if s.ID == a.last {
-		// glusterd says "done" before a brick that it started has reported to it: observe again
-		// before the step runs again.
+		// glusterd reports success before a brick that it started has registered with it: observe
+		// again before the step runs again.
 		a.last = ""
 		return a.pauseBefore(ctx, s)
 	}
@@ -205,9 +205,9 @@ func startsBricks(s Step, obs *Observation) bool {
 		func(b cli.Brick) bool { return slices.Contains(s.Targets, b.Name) })
 }
 
-// retryStep reports whether a failed step is tried again. Whatever glusterd has said, the next
-// round sees whether the step is still needed. A refusal that will not pass by itself is tried
-// again only once.
+// retryStep reports whether to try a failed step again. After a temporary refusal it does so for
+// RetryFor. After another refusal it observes, and returns true only if the step is no longer needed:
+// the next round plans without it.
 func (c *Controller) retryStep(ctx context.Context, d Desired, s Step, kind cli.Kind, since time.Time) bool {
 	if kind.Retry() {
 		return c.cfg.Clock.Now().Sub(since) < c.cfg.RetryFor
@@ -216,7 +216,7 @@ func (c *Controller) retryStep(ctx context.Context, d Desired, s Step, kind cli.
 	return err == nil && !slices.ContainsFunc(NewPlan(obs, d).Steps, func(x Step) bool { return x.ID == s.ID })
 }
 
-// stopped returns the error of a step during which ctx ended.
+// stopped returns the error of a step that was interrupted because ctx ended.
 func stopped(s Step, err error) error {
 	return &StepError{s, err, "run it again: what was done is kept"}
 }
@@ -226,7 +226,7 @@ func (c *Controller) pauseBetweenTries(ctx context.Context) error {
 	return c.cfg.Clock.Sleep(ctx, time.Second+time.Duration(c.cfg.Clock.Jitter()*float64(2*time.Second)))
 }
 
-// nextFor says what an administrator can do about a failed step.
+// nextFor returns what an administrator can do about a failed step.
 func nextFor(s Step, k cli.Kind) string {
 	switch k {
 	case cli.Busy:

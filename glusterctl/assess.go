@@ -26,15 +26,15 @@ type Problem struct {
 	Severity Severity `json:"severity"`
 }
 
-// Quorum is how many more bricks may fail.
+// Quorum counts the bricks of the volume, and how many of them may still fail.
 type Quorum struct {
-	Bricks int  `json:"bricks"` // of the volume, arbiter included
+	Bricks int  `json:"bricks"` // bricks of the volume, including the arbiter
 	Up     int  `json:"up"`
 	Spare  int  `json:"spare"` // bricks that may fail before the volume stops
 	Known  bool `json:"known"`
 }
 
-// Quorum compares the bricks that run with those that a write needs.
+// Quorum compares the number of running bricks with the number that a write needs.
 func (o *Observation) Quorum() Quorum {
 	q := Quorum{}
 	if o.Volume == nil || o.Processes == nil {
@@ -140,7 +140,8 @@ func assessMount(o *Observation, say sayFunc) {
 		}
 
 		switch {
-		case !h.Writable && strings.HasPrefix(h.Text, "write: "): // the bricks reserve space, or have a quota
+		// the bricks keep some space in reserve, or have a quota
+		case !h.Writable && strings.HasPrefix(h.Text, "write: "):
 			say(Critical, "volume_full", "delete what is not needed, or give the nodes larger disks",
 				"the volume takes no more data: %s, with %.1f %% of space or inodes free", h.Text, free)
 		case h.Total > 0 && free < fullPercent:
@@ -244,7 +245,7 @@ func percent(part, whole uint64) float64 {
 	return 100 * float64(part) / float64(whole)
 }
 
-// HealTracker remembers since when entries wait for healing. Only one goroutine may use it.
+// HealTracker remembers since when each entry has waited for healing. Only one goroutine may use it.
 type HealTracker struct {
 	// Patience is how long an entry may wait while all bricks run; 0 means 10 min.
 	Patience time.Duration
@@ -255,14 +256,15 @@ type HealTracker struct {
 // maxTracked bounds how many entries are tracked. Further ones are ignored.
 const maxTracked = 10_000
 
-// Stuck is an entry that does not heal.
+// Stuck is an entry that has waited too long for healing.
 type Stuck struct {
 	cli.HealEntry
 	Since time.Time `json:"since"`
 }
 
 // Update takes a list of entries (cli.Client.HealEntries) and returns those that were in every list
-// for longer than Patience. While a brick is away, waiting is normal, and the time starts again.
+// for longer than Patience. While a brick is away, entries have to wait, so their time starts again
+// afterwards.
 func (t *HealTracker) Update(now time.Time, bricks []cli.Heal) []Stuck {
 	patience := t.Patience
 	patience = cmp.Or(patience, 10*time.Minute)

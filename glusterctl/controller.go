@@ -25,19 +25,19 @@ type Config struct {
 	Runner command.Runner
 	// Machine is this machine. It may be nil: [ThisMachine].
 	Machine Machine
-	// Mounter and Prober are for this node's mount. They may be nil: there is none.
+	// Mounter and Prober are for this node's mount. They may be nil: this node has no mount.
 	Mounter *mount.Mounter
 	Prober  *mount.Prober
 	// Tree returns the directories of the volume for these nodes. Helper starts a child of this
 	// program that calls [HelperMain]. The child creates the tree, because the volume may hang.
 	Tree   func(nodes []string) layout.Tree
 	Helper []string
-	// Lead reports before each change whether this node may still make changes. It may be nil:
-	// always.
+	// Lead returns an error if this node may no longer make changes. It is called before each change.
+	// It may be nil: always allowed.
 	Lead func(ctx context.Context) error
 
-	// RetryFor is how long a step is tried again that is refused for a passing reason. 0 means
-	// 200 s, a little longer than glusterd keeps the lock of a peer that has vanished.
+	// RetryFor is how long a step is tried again after temporary refusals. 0 means 200 s, a little
+	// longer than glusterd keeps the lock of a peer that has vanished.
 	RetryFor time.Duration
 	// HealFor is how long healing may make no progress. 0 means 30 min.
 	HealFor time.Duration
@@ -82,7 +82,7 @@ func (c *Controller) Probe(ctx context.Context, m Member) error {
 	return c.client.Change(ctx, "peer", "probe", m.Name)
 }
 
-// StartHeal makes the self-heal daemons look for entries to heal now.
+// StartHeal tells the self-heal daemons to look for entries to heal now.
 func (c *Controller) StartHeal(ctx context.Context, volume string) error {
 	return c.client.Change(ctx, "volume", "heal", volume)
 }

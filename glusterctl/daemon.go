@@ -39,10 +39,10 @@ end-volume
 `, DaemonState, Port, lastPort)
 }
 
-// UnitDropIn returns a drop-in for glusterd.service. With Debian's unit alone, a restart of
-// glusterd stops the bricks of the node as well. brickMount is the mount point of the bricks' file
-// system. Debian's unit is ordered before network-online.target, so nothing here may come after
-// that.
+// UnitDropIn returns a drop-in for glusterd.service. With Debian's unit alone, a restart of glusterd
+// also stops the node's bricks. brickMount is the mount point of the bricks' file system; glusterd
+// starts only if the file allowed exists. Debian's unit is ordered before network-online.target, so
+// this drop-in must not order it after that target.
 func UnitDropIn(brickMount, allowed string) string {
 	return "[Unit]\nAfter=network.target time-sync.target\nRequiresMountsFor=" + brickMount +
 		"\nConditionPathExists=" + allowed + "\n\n" +
@@ -50,20 +50,21 @@ func UnitDropIn(brickMount, allowed string) string {
 		"ExecStopPost=-/bin/sh -c '" + endLeftOver + "'\n"
 }
 
-// endLeftOver is a shell command for the unit. The unit kills only the process that systemd knows.
-// So a glusterd that is stopped during its start, or takes too long to stop, may stay: it holds the
-// port, every later start fails, and its files may be removed under it. The command ends it, within
-// ten seconds at most. It leaves processes outside this unit, as those of containers, alone.
+// endLeftOver is a shell command for the unit, which kills leftover glusterds within ten seconds.
+// systemd kills only the process that it knows. A glusterd that is stopped during its start, or takes
+// too long to stop, may stay: it holds the port, every later start fails, and its files may be
+// removed under it. The command leaves alone processes outside this unit, such as those of
+// containers.
 const endLeftOver = `for i in $$(seq 100); do ` +
 	`l=; for p in $$(pgrep -x glusterd); do if cmp -s /proc/$$p/cgroup /proc/self/cgroup; then l="$$l $$p"; fi; done; ` +
 	`[ "$$l" ] || exit 0; kill $$l; sleep 0.1; done`
 
-// keepOnReset are parts of DaemonState that belong to the package, not to a pool.
+// keepOnReset are the entries of DaemonState that belong to the package, not to a pool.
 var keepOnReset = [...]string{"hooks", "groups", "secure-access"}
 
-// ResetDaemon makes the glusterd of this node forget its pool and its identity, so that it can join
-// a pool as a new machine. glusterd must not run. Data in bricks stays. The caller knows that the
-// pool does not count on this node any more: no member lists it, see [Observation].Disowned.
+// ResetDaemon removes the pool and the identity from the state of this node's glusterd, so that it
+// can join a pool as a new machine. glusterd must not run. Data in bricks stays. The caller must know
+// that the pool no longer counts on this node: no member lists it, see [Observation].Disowned.
 func ResetDaemon(state string) error {
 	entries, err := os.ReadDir(state)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -84,8 +85,8 @@ func ResetDaemon(state string) error {
 	return nil
 }
 
-// EncryptManagement makes the connections between glusterds use TLS from their next start on. All
-// nodes must do so before they first meet: a node that does not cannot talk to the others.
+// EncryptManagement turns on TLS between glusterds, from their next start. All nodes must do so
+// before they first meet: a node with TLS and one without cannot talk to each other.
 func EncryptManagement(state string) error {
 	f, err := os.OpenFile(filepath.Join(state, "secure-access"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

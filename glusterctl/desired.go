@@ -18,9 +18,9 @@ type Role string
 
 // Roles of members.
 const (
-	Data    Role = "data"    // a full copy, if another one is needed
-	Arbiter Role = "arbiter" // names only: the third vote beside two data members
-	Client  Role = "client"  // no brick: only uses the volume
+	Data    Role = "data"    // a full copy, when another copy is needed
+	Arbiter Role = "arbiter" // names only, without content: the third vote beside two data members
+	Client  Role = "client"  // no brick: the member only uses the volume
 )
 
 // Member is one machine of the pool.
@@ -215,17 +215,17 @@ func (d Desired) others() []Member {
 	return slices.DeleteFunc(slices.Clone(d.Members), func(m Member) bool { return m.Name == d.Self })
 }
 
-// completeOption is an option in the configuration of the volume, which all members hold. It lists
-// the bricks that were complete at a moment when all bricks ran and there was nothing to heal. See
+// completeOption is an option in the volume's configuration, which all members hold. Its value lists
+// the bricks that were complete at a moment when all bricks ran and nothing needed healing. See
 // proof.go.
 const completeOption = "user.glusterctl-complete"
 
 // granularOption has a command of its own: `volume heal … granular-entry-heal enable`.
 const granularOption = "cluster.granular-entry-heal"
 
-// options returns the settings of the volume for that many copies and pool members. It always
-// contains every key that may ever be set, with its default if no other value is needed, so that an
-// old value is reset.
+// options returns the settings of the volume for that number of copies and of pool members. The
+// result always contains every key that may ever be set, if need be with its default, so that an old
+// value is reset.
 func (d Desired) options(replica, poolSize int, allow, names []string) map[string]string {
 	sec := func(t time.Duration) string { return strconv.Itoa(int(t / time.Second)) }
 	o := map[string]string{
@@ -240,7 +240,8 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 		// node vanished (seen with 10.3: two of three bricks had answered a statfs, the third
 		// was gone, the call hung). Only this timeout ends them; its default is half an hour.
 		"network.frame-timeout": "30",
-		// How often the self-heal daemon looks without being asked. The default is 10 minutes.
+		// How often, in seconds, the self-heal daemon looks for work by itself. The default is 10
+		// minutes.
 		"cluster.heal-timeout": "60",
 		// A client caches attributes and contents of files for a second, even when a list of their
 		// directory has just brought newer ones. When two nodes write a file in turn, a node
@@ -282,8 +283,8 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 	return o
 }
 
-// equalOption compares a value that is set with the wanted one. gluster keeps words as they were
-// given.
+// equalOption reports whether a set value equals the wanted one. gluster keeps words in the form in
+// which they were given.
 func equalOption(key, have, want string) bool {
 	if key == "auth.allow" || key == "auth.ssl-allow" {
 		a, b := strings.Split(have, ","), strings.Split(want, ",")

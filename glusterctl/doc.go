@@ -8,7 +8,7 @@
 //	err = c.Apply(ctx, plan, progress)       // do it, one step at a time
 //
 // Apply runs one step, then observes and plans again, until nothing is left. So a process that is
-// killed at any point simply starts over: the next plan does not contain what was done. There is no
+// killed at any point simply starts over: the next plan omits the steps that were done. There is no
 // journal that could disagree with the volume.
 //
 // A step that removes a copy of the data is planned only when the data is complete without that

@@ -6,11 +6,10 @@ import (
 	"saltern/glusterctl/mount"
 )
 
-// Glance reports whether the state is as it was when o was observed, as far as that can be seen
-// without a command: the same glusterds accept connections, and the bricks and the self-heal daemon
-// of this node are the same processes. It returns o as of now, with the health of the mount from
-// the caller, and false when something differs. It does not see changes of the pool's
-// configuration: call Observe now and then.
+// Glance reports whether the state still is as in o, as far as that can be seen without a gluster
+// command: the same glusterds accept connections, and the bricks and the self-heal daemon of this
+// node are the same processes. It then returns o with the present time and the mount's health h. It
+// does not see changes of the pool's configuration: call Observe now and then.
 func (c *Controller) Glance(ctx context.Context, d Desired, o *Observation, h mount.Health) (*Observation, bool) {
 	if o.Daemon != "" || o.Mount == nil || o.Mount.State != h.State {
 		return nil, false

@@ -84,8 +84,8 @@ func makeTree(args []string) error {
 		return fmt.Errorf("layout: %w", err)
 	}
 
-	// The mount may have gone since the plan was made; then the tree would land
-	// on the local disk.
+	// The volume may have been unmounted since the plan was made. Then the tree would be created on
+	// the local disk.
 	m := mount.Mounter{Volume: spec.Volume, Point: spec.Root}
 	e, ok, err := m.Entry()
 	if err != nil {

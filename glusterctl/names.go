@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// mostNames bounds how many names are looked up. Further ones are trusted.
+	// mostNames bounds how many names are looked up. Further names are not checked.
 	mostNames = 1 << 20
-	// namesRest is longer than any cache keeps what a list of the directory has said about a
-	// name (entry-timeout of the mount and performance.md-cache-timeout, 1 s each). A look-up
-	// after it asks all copies.
+	// namesRest is longer than any cache keeps what a directory list has said about a name
+	// (entry-timeout of the mount and performance.md-cache-timeout, 1 s each). A look-up after that
+	// time asks all copies.
 	namesRest   = 2500 * time.Millisecond
 	namesAtOnce = 8
 	namesLimit  = 15 * time.Minute
@@ -32,8 +32,8 @@ const (
 // namesReply is the output of the helper that looks up names.
 type namesReply struct {
 	Looked int `json:"looked"`
-	// Torn are names, relative to the root, whose copies hold different files (EIO), mostSettled
-	// at most.
+	// Torn are the names, relative to the root, whose copies hold different files (EIO). There are
+	// mostSettled of them at most.
 	Torn []string `json:"torn,omitempty"`
 }
 
@@ -59,7 +59,7 @@ func (c *Controller) tornNames(ctx context.Context, d Desired) ([]string, error)
 	return r.Torn, nil
 }
 
-// namesOf is the child's part: it looks up every name below the root of a mounted volume.
+// namesOf runs in the child: it looks up every name below the root of a mounted volume.
 func namesOf(volume, root string) (namesReply, error) {
 	m := mount.Mounter{Volume: volume, Point: root}
 	e, ok, err := m.Entry()
@@ -75,7 +75,7 @@ func namesOf(volume, root string) (namesReply, error) {
 	})
 }
 
-// lookUp lists a tree, rests, and then looks up each name.
+// lookUp lists a tree, waits for rest, and then looks up each name.
 func lookUp(root string, rest time.Duration, lstat func(string) error) (r namesReply, err error) {
 	var all []string
 	note := func(path string, err error) error {

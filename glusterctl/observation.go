@@ -9,8 +9,8 @@ import (
 	"saltern/glusterctl/mount"
 )
 
-// Observation is the state of the pool as seen from this node at one moment. Parts that are unknown
-// are nil or marked as unknown, with the reason beside them. Nothing is guessed.
+// Observation is the state of the pool as seen from this node at one moment. Unknown parts are nil or
+// marked as unknown, and a field beside them gives the reason. Nothing is guessed.
 type Observation struct {
 	At time.Time `json:"at"`
 	// Daemon is why the local glusterd does not answer, or "".
@@ -29,21 +29,21 @@ type Observation struct {
 	// Volume is the configuration of the volume, nil when there is none.
 	Volume      *cli.Volume `json:"volume,omitempty"`
 	VolumeError string      `json:"volumeError,omitempty"`
-	// Elsewhere are members of the pool whose glusterd has the volume while ours has not.
-	// glusterds exchange their volumes when they meet, but sometimes one that meets two others
-	// at once keeps none (10.3).
+	// Elsewhere are members of the pool whose glusterd has the volume although this node's has not.
+	// glusterds exchange their volumes when they meet, but sometimes one that meets two others at
+	// once keeps none (10.3).
 	Elsewhere []string `json:"elsewhere,omitempty"`
 	// Others are the names of other volumes.
 	Others []string `json:"others,omitempty"`
-	// Processes are bricks and self-heal daemons of machines that answer.
+	// Processes are the bricks and self-heal daemons of all machines that answer.
 	Processes   []cli.Process `json:"processes,omitempty"`
 	StatusError string        `json:"statusError,omitempty"`
 	// Heal are the entries to heal. It is nil when HealError is set or the volume has only one
 	// copy.
 	Heal      []cli.Heal `json:"heal,omitempty"`
 	HealError string     `json:"healError,omitempty"`
-	// SameEntries says that all bricks that answer list the same pending entries. It is false
-	// when they were not asked.
+	// SameEntries means that all bricks that answer list the same pending entries. It is false when
+	// they were not asked.
 	SameEntries bool `json:"sameEntries,omitempty"`
 	// Mount is the mount on this node, nil when none is wanted.
 	Mount *mount.Health `json:"mount,omitempty"`
@@ -57,8 +57,8 @@ type HealState struct {
 	Away []string `json:"away,omitempty"`
 }
 
-// HealState adds up Heal. Counts are known only when every brick was asked. It adds the count of
-// each copy, so a file that is missing on one of three bricks counts twice.
+// HealState adds up Heal. Counts are known only when every brick was asked. A file that is missing on
+// one of three bricks counts twice, once for each brick that has it.
 func (o *Observation) HealState() (s HealState) {
 	if o.Volume != nil && o.Volume.Replica == 1 && len(o.Volume.Bricks) == 1 {
 		s.Pending.Known, s.SplitBrain.Known = true, true
@@ -89,10 +89,10 @@ func (o *Observation) HealState() (s HealState) {
 	return s
 }
 
-// Hidden reports whether a brick runs but no client finds it: glusterd says that it is online, but
-// does not know its port. That happens when glusterd has started the brick twice at the same time,
-// as when it meets two others at once (seen with 10.3). It lasts until glusterd restarts, which
-// learns the port from the brick.
+// Hidden reports whether a brick runs but no client finds it: glusterd reports it as online but does
+// not know its port. That happens when glusterd has started the brick twice at the same time, for
+// example when it meets two others at once (seen with 10.3). It lasts until glusterd restarts, when
+// the brick tells it the port.
 func (o *Observation) Hidden(brick string) bool {
 	up, known := o.brickState(cli.Brick{Name: brick})
 	return up && known && slices.Contains(o.HealState().Away, brick)
@@ -106,7 +106,7 @@ func (o *Observation) complete() []string {
 	return strings.Split(o.Volume.Options[completeOption], ",")
 }
 
-// selfUUID of this node in the pool, "" when unknown.
+// selfUUID returns this node's UUID in the pool, or "" when it is unknown.
 func (o *Observation) selfUUID() string {
 	for _, p := range o.Pool {
 		if p.Self {
@@ -131,7 +131,7 @@ func (o *Observation) peerNamed(names ...string) (cli.Peer, bool) {
 	return cli.Peer{}, false
 }
 
-// brickState of a brick: whether it is known to run, or known not to.
+// brickState reports whether a brick runs. known is false when that cannot be told.
 func (o *Observation) brickState(b cli.Brick) (up, known bool) {
 	if o.Processes == nil {
 		return false, false

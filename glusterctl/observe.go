@@ -12,12 +12,12 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// Observe looks at the pool, the volume and the mount. d says which members and which volume
-// matter. It changes nothing and takes a few seconds at most while all peers answer. Parts that are
-// unknown carry the reason. The error is set only when ctx ended.
+// Observe examines the pool, the volume and the mount. d says which members and which volume matter.
+// It changes nothing and takes a few seconds at most while all peers answer. Parts that stay unknown
+// carry the reason. It returns an error only when ctx has ended.
 //
-// It leaves out commands that need the lock of the pool (which bricks run) while a peer is
-// connected according to glusterd but silent to us: they would hang and leave the lock behind.
+// It leaves out commands that need the lock of the pool (which bricks run) while glusterd counts a
+// peer as connected that does not answer us: such commands would hang and leave the lock behind.
 func (c *Controller) Observe(ctx context.Context, d Desired) (*Observation, error) {
 	return c.observe(ctx, d, look{running: true, sizes: true})
 }
@@ -28,7 +28,8 @@ type look struct {
 	sizes   bool // space of the bricks
 }
 
-// ObserveQuick leaves out what takes locks or asks bricks: running bricks and entries to heal.
+// ObserveQuick leaves out the parts that take locks or ask bricks: which bricks run, and the entries
+// to heal.
 func (c *Controller) ObserveQuick(ctx context.Context, d Desired) (*Observation, error) {
 	return c.observe(ctx, d, look{})
 }
@@ -62,7 +63,7 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 		}
 	}
 
-	// Each question starts a process; on a busy machine they add up.
+	// Ask in parallel: each question starts a process, which takes long on a busy machine.
 	var vols []cli.Volume
 	var wg sync.WaitGroup
 	wg.Go(func() { vols, err = c.client.Volumes(ctx) })
@@ -222,7 +223,7 @@ func (c *Controller) running(ctx context.Context, d Desired, o *Observation, siz
 	}
 
 	if !sizes {
-		// The caller does not ask for sizes.
+		// no sizes wanted
 	} else if detail, err := c.client.StatusDetail(ctx, d.Volume); err == nil {
 		sized := map[string]cli.Process{}
 		for _, p := range detail {
@@ -285,7 +286,7 @@ func (c *Controller) sameEntries(ctx context.Context, volume string) bool {
 	return first != nil
 }
 
-// shellQuote makes a path one word of a shell, and safe for a terminal.
+// shellQuote returns a path as one word for a shell, and safe for a terminal.
 func shellQuote(s string) string {
 	plain := !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||

@@ -27,8 +27,8 @@ type planner struct {
 	desired  Desired
 	plan     Plan
 
-	joined      map[string]bool // members that are in the pool, or will be after the steps so far
-	present     map[string]bool // members that take part, or will after the steps so far
+	joined      map[string]bool // members that are in the pool, or will be after the steps planned so far
+	present     map[string]bool // members that answer and are in the pool, or will be after the steps planned so far
 	volume      *cli.Volume     // a copy that the steps change
 	down        map[string]bool // bricks that do not run
 	bricksKnown bool            // down is known
@@ -76,7 +76,7 @@ func (p *planner) planAll() {
 	p.options()
 	p.planStart()
 
-	// Moving copies may take long. New members get their directories before, so that they can
+	// Copying the data may take long. New members get their directories before that, so that they can
 	// use the mounted volume meanwhile.
 	mounted := p.observed.Mount != nil && p.observed.Mount.State == mount.OK
 	if mounted {
@@ -107,8 +107,8 @@ func (p *planner) daemon() bool {
 	return false
 }
 
-// planVolume plans a new volume, with as many copies as data members answer, under the rules of
-// [planner.choose].
+// planVolume plans a new volume. It gets as many copies as there are data members that answer, within
+// the rules of [planner.choose].
 func (p *planner) planVolume() bool {
 	if !p.desired.Form {
 		p.refuse("storage.no_volume", "join this node to its cluster again, or form a new one",
@@ -170,7 +170,7 @@ func (p *planner) planVolume() bool {
 	return true
 }
 
-// adoptVolume makes the existing volume the start of the model.
+// adoptVolume copies the existing volume into the model.
 func (p *planner) adoptVolume() bool {
 	v := *p.observed.Volume
 	v.Options, v.Bricks = maps.Clone(v.Options), slices.Clone(v.Bricks)

@@ -9,9 +9,10 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// choose returns the members that hold the bricks: those that have one, then those that answer, in
-// the order of the configuration. Three data members make three copies. Two make two copies only
-// with an arbiter or when TwoCopies is set. But existing copies are not removed for that reason.
+// choose returns the members that hold the bricks: first those that have one, then those that answer,
+// in the order of the configuration. Three data members give three copies. Two give two copies only
+// with an arbiter or when TwoCopies is set. Existing copies are never removed only because these
+// rules would not create them.
 func (p *planner) choose(has func(Member) bool) []Member {
 	if has == nil {
 		has = func(Member) bool { return false }
@@ -56,7 +57,7 @@ func (p *planner) choose(has func(Member) bool) []Member {
 	return data
 }
 
-// bricks plans additions and removals of copies, in an order in which the number of complete copies
+// bricks plans additions and removals of copies. It orders them so that the number of complete copies
 // falls only when that is wanted.
 func (p *planner) bricks() {
 	add, remove := p.brickChanges()
@@ -101,7 +102,7 @@ func (p *planner) bricks() {
 
 // brickChanges returns the members that must get a brick, and the bricks that must be removed.
 func (p *planner) brickChanges() (add []Member, remove []cli.Brick) {
-	kept := map[string]bool{} // members whose brick stays
+	kept := map[string]bool{} // members whose present brick stays
 	holder := map[string]bool{}
 	for _, b := range p.volume.Bricks {
 		if m := p.ownerOf(b); m != nil && m.Role != Client && b.Arbiter == (m.Role == Arbiter) {
@@ -114,7 +115,7 @@ func (p *planner) brickChanges() (add []Member, remove []cli.Brick) {
 	target := p.choose(func(m Member) bool { return holder[m.Name] })
 	for _, m := range target {
 		if !p.present[m.Name] {
-			kept[m.Name] = true // the member is away: its brick cannot change now
+			kept[m.Name] = true // the member is away, so its brick cannot change now
 		}
 		if !kept[m.Name] {
 			add = append(add, m)
@@ -131,7 +132,7 @@ func (p *planner) brickChanges() (add []Member, remove []cli.Brick) {
 	return add, remove
 }
 
-// pairBrick returns the indices of a brick and of the member that takes its place.
+// pairBrick returns the indices of a brick and of the member whose new brick can replace it.
 func (p *planner) pairBrick(remove []cli.Brick, add []Member) (b, m int) {
 	for b, old := range remove {
 		if m := slices.IndexFunc(add, func(m Member) bool { return p.mayReplace(old, m) }); m >= 0 {
@@ -156,8 +157,8 @@ func replicaOrder(last bool) int {
 	return 0
 }
 
-// mayReplace reports whether a brick is replaced in one move: when there is no room for another
-// copy, when the brick does not run, or when the new one is on the same machine.
+// mayReplace reports whether a new brick of m should replace b in one command: when there is no room
+// for another copy, when b does not run, or when both are on the same machine.
 func (p *planner) mayReplace(b cli.Brick, m Member) bool {
 	if p.volume.Replica == 1 || b.Arbiter != (m.Role == Arbiter) {
 		return false
@@ -278,7 +279,7 @@ func (p *planner) remove(b cli.Brick) bool {
 	wasDown := p.down[b.Name]
 	delete(p.down, b.Name)
 	if wasDown {
-		p.changed() // entries that waited for the brick are forgotten
+		p.changed() // the list of entries that waited for the old brick is lost
 	}
 
 	return true
@@ -315,14 +316,14 @@ func (p *planner) removeBoth(arbiter, b cli.Brick) bool {
 	return true
 }
 
-// changed plans what follows each change of bricks: heal, then record.
+// changed plans the steps that follow each change of bricks: heal, then record.
 func (p *planner) changed() {
 	p.healed = false
 	p.waitHealed("each copy has to be complete before anything else may be lost")
 	p.record(false)
 }
 
-// waitHealed plans to wait, unless it is known that there is nothing to heal.
+// waitHealed plans to wait for healing, except when nothing needs healing for certain.
 func (p *planner) waitHealed(why string) {
 	if p.healed || p.volume.Replica == 1 {
 		return
@@ -337,7 +338,7 @@ func (p *planner) waitHealed(why string) {
 	p.healed = len(p.down) == 0
 }
 
-// needAllUp refuses when a brick is down or its state is unknown.
+// needAllUp reports whether all bricks run. If not, or if that is unknown, it adds a refusal.
 func (p *planner) needAllUp(what string) bool {
 	if !p.bricksKnown {
 		p.refuse("storage.status_unknown", "try again when all nodes answer",
@@ -352,8 +353,8 @@ func (p *planner) needAllUp(what string) bool {
 	return true
 }
 
-// record plans to record that all copies are complete, see proof.go. A single copy needs that only
-// when another one joins it.
+// record plans to record that all copies are complete, see proof.go. With a single copy that is
+// needed only before another one is added.
 func (p *planner) record(growing bool) {
 	if p.volume.Replica == 1 && !growing || len(p.down) > 0 {
 		return

@@ -9,8 +9,8 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// options plans the settings that differ, in one command: each command takes the lock of the pool
-// and makes all clients load a new graph.
+// options plans all settings that differ in one command, because each command takes the lock of the
+// pool and all clients load a new graph after it.
 func (p *planner) options() {
 	var allow, names []string
 	for _, m := range p.desired.Members {
@@ -33,7 +33,7 @@ func (p *planner) options() {
 		}
 
 		if k == granularOption {
-			if p.volume.State == cli.Started && p.healed { // the command needs both
+			if p.volume.State == cli.Started && p.healed { // the command needs a started volume and nothing to heal
 				p.volume.Options[k] = want[k]
 				p.addStep(Step{
 					ID:      "set " + k,
@@ -89,7 +89,7 @@ func (p *planner) planStart() {
 
 		wasStopped := p.volume.State == cli.Stopped
 		p.volume.State = cli.Started
-		if wasStopped { // which bricks run, and what they lack, is known only afterwards
+		if wasStopped { // after a start it is unknown which bricks run and what they lack
 			p.plan.Incomplete = true
 		}
 
@@ -116,9 +116,9 @@ func (p *planner) planStart() {
 	}
 }
 
-// idleProcesses returns the bricks of present members that do not run, and all processes of these
-// members that do not run, including self-heal daemons, as texts for people. A process that has
-// ended is started only by the command that starts bricks.
+// idleProcesses returns the bricks of present members that do not run, and, as texts for people, all
+// processes of these members that do not run, including self-heal daemons. A process that has ended
+// does not come back by itself: only the command that starts bricks starts it.
 func (p *planner) idleProcesses() (bricks, processes []string) {
 	for _, b := range p.volume.Bricks {
 		m := p.ownerOf(b)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// planPool plans to bring the members together. It returns false when nothing more can be planned
-// before the pool has changed.
+// planPool plans the steps that bring the members together. It returns false when the rest can be
+// planned only after the pool has changed.
 func (p *planner) planPool() bool {
 	if p.observed.PoolError != "" {
 		p.addStep(Step{
@@ -21,8 +21,8 @@ func (p *planner) planPool() bool {
 		return false
 	}
 
-	// A machine that has vanished silently delays every command that needs the lock of the pool,
-	// until glusterd has noticed.
+	// A machine that vanished without closing its connections delays every command that needs the
+	// lock of the pool, until glusterd notices.
 	for _, peer := range p.observed.Pool {
 		if !peer.Self && peer.Connected && p.unreachable(peer) {
 			p.addStep(Step{
@@ -133,8 +133,8 @@ func (p *planner) leaving(peer cli.Peer) bool {
 	})
 }
 
-// member returns the member to which a brick or peer belongs, by the UUID of its glusterd or by
-// name. It returns nil if there is none.
+// member returns the member to which a brick or peer belongs, found by name or by the UUID of its
+// glusterd. It returns nil if there is none.
 func (p *planner) member(uuid, host string) *Member {
 	for i, m := range p.desired.Members {
 		if host == m.Name || host == m.Address {
@@ -161,7 +161,7 @@ func (p *planner) ownerOf(b cli.Brick) *Member {
 	return p.member(b.HostUUID, host)
 }
 
-// quorum refuses all changes when too many members are away: glusterd then accepts none, and has
+// quorum refuses all changes when too many members are away: glusterd then accepts no change and has
 // stopped the bricks (cluster.server-quorum-type server, more than half of the pool).
 func (p *planner) quorum() bool {
 	if p.volume.Options["cluster.server-quorum-type"] != "server" {
@@ -196,7 +196,7 @@ func (p *planner) detach() {
 			host, _, _ := cli.SplitBrick(b.Name)
 			return b.HostUUID == peer.UUID || host == peer.Hostname || slices.Contains(peer.Names, host)
 		}) {
-			continue // the reason why its brick stays was given before
+			continue // a finding of before says why its brick stays
 		}
 
 		p.addStep(Step{

@@ -8,13 +8,13 @@ import (
 
 // When may a copy be removed?
 //
-// A brick that runs: when all bricks run and there is nothing to heal. Then any one of them is
-// enough.
+// A brick that runs: when all bricks run and nothing needs healing. Then each single brick holds
+// everything.
 //
-// A brick that does not run cannot be compared with the others, so the proof must come from the
-// past. When all bricks run and there is nothing to heal, their names are written into the
-// configuration of the volume (completeOption), which every member keeps. From then on the quorum
-// rule (cluster.quorum-type auto, always set) makes this safe:
+// A brick that does not run cannot be compared with the others, so the proof must come from the past.
+// Whenever all bricks run and nothing needs healing, Apply writes their names into the volume's
+// configuration (completeOption), which every member keeps. From then on the quorum rule
+// (cluster.quorum-type auto, always set) protects the data:
 //
 //   - three copies: a write is answered only when two have it. So the two that
 //     remain, which both run now, hold everything between them.
@@ -24,15 +24,14 @@ import (
 //     the arbiter has nothing pending for the other copy: when both list the
 //     same pending entries, which are then all caused by the lost copy.
 //
-// A brick that was added or replaced is not in the list until it has been
-// healed and every name has been looked up (settle.go). So a fresh, empty brick
-// never counts as a copy. Whether the removed brick itself is in the list does not matter:
-// only those that remain count.
+// A brick that was added or replaced enters the list only after it has been healed and every name has
+// been looked up (settle.go). So a fresh, empty brick never counts as a copy. The removed brick
+// itself need not be in the list: only the remaining ones count.
 //
 // An operator can overrule this brick by brick, see Desired.AcceptLoss.
 
-// proofFor returns the proof that x may be removed. If it is enough to wait for that, it plans to
-// wait. If there is no proof, it refuses.
+// proofFor returns the proof that x may be removed. If waiting can bring that proof, it plans to
+// wait. If nothing can, it adds a refusal. It returns false in both cases.
 func (p *planner) proofFor(x cli.Brick, verb string) (string, bool) {
 	unsafe := func(next, format string, args ...any) (string, bool) {
 		if slices.Contains(p.desired.AcceptLoss, x.Name) {

@@ -70,8 +70,8 @@ func (w waiting) Unwrap() []error { return []error{w.error, command.ErrTimeout} 
 
 var errTakesLong = errors.New("it takes too long")
 
-// pollUntil asks until done returns true. done also returns what it waits for; the last such text
-// is in the error.
+// pollUntil calls done repeatedly until done returns true or limit has passed. done also returns what
+// it waits for; the last such text is in the error.
 func (c *Controller) pollUntil(
 	ctx context.Context,
 	s Step,
@@ -141,18 +141,19 @@ func (c *Controller) peersSettled(ctx context.Context, d Desired, names []string
 	return true, ""
 }
 
-// waitHeal starts healing and watches it. It gives up when there is no progress for HealFor, when a
+// waitHeal starts healing and watches it. It fails when there is no progress for HealFor, when a
 // brick goes away, or at a split-brain.
 func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress func(Event)) error {
 	best := -1
 	since := c.cfg.Clock.Now()
 	last := ""
 	for i := 0; ; i++ {
-		if i%20 == 1 { // not at once: usually it heals without being asked
-			_ = c.client.Change(ctx, "volume", "heal", d.Volume) // glusterd refuses it while a self-heal daemon is missing
+		if i%20 == 1 { // not in the first round: usually the volume heals without being asked
+			// glusterd refuses this while a self-heal daemon is missing.
+			_ = c.client.Change(ctx, "volume", "heal", d.Volume)
 		}
 
-		if i%10 == 9 { // healing takes long
+		if i%10 == 9 { // healing takes long: copies may hold different files of one name
 			c.settle(ctx, d, s.Targets)
 		}
 
@@ -200,8 +201,8 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 	}
 }
 
-// clearLeftover removes the mark of a volume from a brick directory of this node that is empty and
-// that no volume lists: the leftover of a create that failed half-way. It observes again first: the
+// clearLeftover removes a volume's mark from an empty brick directory of this node that no volume
+// lists: a create that failed half-way has left it. clearLeftover observes again first, because the
 // mark may belong to a change that another node was making at that moment.
 func (c *Controller) clearLeftover(ctx context.Context, d Desired, s Step) bool {
 	self := d.selfMember()

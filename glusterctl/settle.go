@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// mostSettled bounds what one call of settle tries.
+	// mostSettled bounds how many entries one call of settle resolves.
 	mostSettled = 64
 )
 
-// settle makes the complete copies win where a new copy has another file of the same name.
+// settle replaces the file of a new copy when the complete copies hold another file of the same name.
 //
 // That happens while a volume grows. A client learns of the new copy a moment after the self-heal
 // daemons do. A file that it replaces in between, after the old file was healed, is replaced on the
@@ -24,8 +24,8 @@ const (
 // for it among the entries to heal, and settleNames looks up every name before a copy is recorded
 // as complete.
 //
-// A copy that is not recorded as complete has nothing that the others lack, see proof.go. When all
-// copies are recorded, settle does nothing.
+// A copy that is not recorded as complete has nothing that the others lack, see proof.go. So its file
+// may be lost. When all copies are recorded as complete, settle does nothing.
 func (c *Controller) settle(ctx context.Context, d Desired, bricks []string) {
 	source, known := c.source(ctx, d, bricks)
 	if source == "" {
@@ -49,8 +49,8 @@ func (c *Controller) settle(ctx context.Context, d Desired, bricks []string) {
 	}
 }
 
-// source returns a copy that is recorded as complete, and all such copies, when another of
-// bricks is not. Otherwise it returns "".
+// source returns a copy that is recorded as complete, and all such copies, if at least one of bricks
+// is not recorded. Otherwise it returns "".
 func (c *Controller) source(ctx context.Context, d Desired, bricks []string) (string, []string) {
 	o, err := c.ObserveQuick(ctx, d)
 	if err != nil {
@@ -65,8 +65,8 @@ func (c *Controller) source(ctx context.Context, d Desired, bricks []string) (st
 	return bricks[i], complete
 }
 
-// takeCopy makes the copy of one brick win. glusterd refuses it for entries that only wait to be
-// healed.
+// takeCopy replaces a file on all copies by that of one brick. glusterd refuses it for entries that
+// only wait to be healed.
 func (c *Controller) takeCopy(ctx context.Context, d Desired, source, path string) {
 	if err := c.client.TakeFrom(ctx, d.Volume, source, path); err == nil {
 		c.cfg.Log.Info("a new copy of the volume had another file by this name; the older copies win",
@@ -74,8 +74,9 @@ func (c *Controller) takeCopy(ctx context.Context, d Desired, source, path strin
 	}
 }
 
-// settleNames looks up every name before new copies are recorded as complete. It settles names of
-// which the new copies hold another file. Then it returns a passing error, which says so.
+// settleNames looks up every name before new copies are recorded as complete. Where a new copy holds
+// another file of the same name, it settles that and returns a temporary error, so that the step runs
+// again.
 func (c *Controller) settleNames(ctx context.Context, d Desired, s Step, progress func(Event)) error {
 	source, _ := c.source(ctx, d, s.Targets)
 	if source == "" {
@@ -83,7 +84,7 @@ func (c *Controller) settleNames(ctx context.Context, d Desired, s Step, progres
 	}
 
 	progress(Event{s, "wait", "every name is looked up on all copies"})
-	// Clients get this long to start using the new copy.
+	// Give clients time to start using the new copy.
 	if err := c.cfg.Clock.Sleep(ctx, 3*time.Second); err != nil {
 		return err
 	}

@@ -11,21 +11,21 @@ type Kind string
 
 // Kinds of steps.
 const (
-	StartDaemon  Kind = "start-daemon"  // make the local glusterd run
-	WaitPool     Kind = "wait-pool"     // until the list of peers is settled
+	StartDaemon  Kind = "start-daemon"  // start the local glusterd
+	WaitPool     Kind = "wait-pool"     // wait until the list of peers is settled
 	Probe        Kind = "probe"         // take a machine into the pool
-	WaitPeers    Kind = "wait-peers"    // until all are full members everywhere
+	WaitPeers    Kind = "wait-peers"    // wait until all members count each other as full members
 	Create       Kind = "create"        // create the volume
 	SetOption    Kind = "set-option"    // set one option
 	StartVolume  Kind = "start-volume"  // start the volume
 	StartBricks  Kind = "start-bricks"  // start bricks that do not run
-	AddBrick     Kind = "add-brick"     // one copy more
+	AddBrick     Kind = "add-brick"     // add one copy
 	ReplaceBrick Kind = "replace-brick" // move one copy
-	RemoveBrick  Kind = "remove-brick"  // one copy less
-	WaitHeal     Kind = "wait-heal"     // until all copies are equal
-	Record       Kind = "record"        // record that all copies are equal
+	RemoveBrick  Kind = "remove-brick"  // remove one copy
+	WaitHeal     Kind = "wait-heal"     // wait until all copies are equal
+	Record       Kind = "record"        // record that all copies are complete
 	Mount        Kind = "mount"         // mount on this node
-	MakeLayout   Kind = "make-layout"   // first directories on the volume
+	MakeLayout   Kind = "make-layout"   // create the first directories on the volume
 	Detach       Kind = "detach"        // remove a machine from the pool
 )
 
@@ -57,7 +57,7 @@ type Finding struct {
 	Subject string `json:"subject,omitempty"`
 }
 
-// Plan is an ordered list of steps from the observed to the desired state.
+// Plan is an ordered list of steps that lead from the observed to the desired state.
 type Plan struct {
 	Desired Desired `json:"desired"`
 	Steps   []Step  `json:"steps"`
@@ -65,8 +65,8 @@ type Plan struct {
 	// depend on them are not in Steps.
 	Refused  []Finding `json:"refused,omitempty"`
 	Warnings []Finding `json:"warnings,omitempty"`
-	// Incomplete means that the steps after the last one can be planned only when it is done.
-	// Without a step it means that it must be known first which bricks run.
+	// Incomplete means that more steps follow that can be planned only after the last one is done. If
+	// there are no steps, it must first become known which bricks run.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 

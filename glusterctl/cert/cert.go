@@ -1,7 +1,7 @@
-// Package cert is the certificate authority of one storage pool. GlusterFS only checks that the
-// authority has signed the peer's certificate and that its common name is on a list. So the
-// authority signs the members of one pool and nothing else. Another authority of the same kind
-// signs the HTTPS servers of a cluster.
+// Package cert is the certificate authority of one storage pool. GlusterFS checks only that the
+// authority has signed the peer's certificate and that its common name is on a list. So this
+// authority signs the members of one pool and nothing else. A second authority of the same kind signs
+// the HTTPS servers of a cluster.
 package cert
 
 import (
@@ -28,8 +28,8 @@ import (
 // Without the files everything starts, but every mount fails.
 const Dir = "/usr/lib/ssl"
 
-// Lifetimes. A certificate is valid from long before its creation, for nodes whose clocks are
-// wrong. Security rests on the signature alone.
+// Lifetimes. A certificate is valid from long before its creation, for nodes whose clocks are wrong.
+// The protection lies in the signature, not in the dates.
 const (
 	year          = 365 * 24 * time.Hour
 	authorityLife = 20 * year
@@ -66,7 +66,8 @@ func (ca Pair) Issue(member string, random io.Reader, now time.Time) (Pair, erro
 	return signCert(t, parent, key, random)
 }
 
-// memberTemplate returns the certificate of a member before it is signed, and what signs it.
+// memberTemplate returns an unsigned certificate for a member, and the certificate and key that sign
+// it.
 func (ca Pair) memberTemplate(
 	member string,
 	random io.Reader,
@@ -120,8 +121,8 @@ func Request(member string, random io.Reader) (request, key []byte, err error) {
 
 const requestBlock = "CERTIFICATE REQUEST"
 
-// SignRequest creates the certificate for a request. It uses only the key of the request, which may
-// come from anybody: the caller knows that it comes from this member.
+// SignRequest creates the certificate for a request. It takes only the public key from the request,
+// which anybody may have written: the caller must know that it comes from this member.
 func (ca Pair) SignRequest(
 	request []byte,
 	member string,
@@ -188,8 +189,8 @@ func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now ti
 	return signCert(t, parent, key, random)
 }
 
-// Serves reports whether the server's certificate is valid at now for all of these host names and
-// IP addresses, for clients that trust the authority.
+// Serves returns nil if the server's certificate is valid at that time for all of these host names
+// and IP addresses, for clients that trust the authority.
 func Serves(authority, server []byte, hosts []string, at time.Time) error {
 	ca, err := parseCert(authority)
 	if err != nil {
@@ -311,8 +312,8 @@ func parseCert(b []byte) (*x509.Certificate, error) {
 	return c, nil
 }
 
-// Verify reports whether a member's certificate is valid at this time: signed by the authority,
-// with the member's name.
+// Verify returns nil if a member's certificate is valid at this time: the authority has signed it,
+// and it has the member's name.
 func Verify(authority, member []byte, name string, now time.Time) error {
 	ca, err := parseCert(authority)
 	if err != nil {
@@ -358,7 +359,7 @@ func Expires(cert []byte) (time.Time, error) {
 }
 
 // Install writes the files of a member into dir (see [Dir]). It replaces each file atomically, the
-// key first, which only root can read.
+// key first. Only root can read the key.
 func Install(dir string, authority []byte, member Pair) error {
 	for _, f := range []struct {
 		name    string

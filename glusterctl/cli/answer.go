@@ -19,8 +19,8 @@ type answer struct {
 	root       *element
 }
 
-// parseAnswer reads the output of a command. Plain text, which some failures are in spite of --xml,
-// becomes an [*Error] with Ret -1.
+// parseAnswer reads the output of a command. Some failures are plain text in spite of --xml; they
+// become an [*Error] with Ret -1.
 func parseAnswer(argv []string, out command.Output) (answer, error) {
 	b := bytes.TrimSpace(out.Stdout)
 	if len(b) == 0 || b[0] != '<' {
@@ -77,15 +77,15 @@ func firstText(parts ...[]byte) string {
 	return "no answer"
 }
 
-// oneLine makes gluster's text fit into one line of a log.
+// oneLine returns gluster's text, cut and made safe for one line of a log.
 func oneLine(s string) string { return printable.Brief(s, 2048) }
 
-// Kind is the meaning of a refusal.
+// Kind is the meaning of a refusal for the caller.
 type Kind int
 
 // Kinds of refusals.
 const (
-	Refused     Kind = iota // none of the others: observe again, then ask the operator
+	Refused     Kind = iota // none of the kinds below: observe again, then ask the operator
 	Done                    // the change was made already
 	Busy                    // another change is running: try again
 	Waiting                 // a peer, the quorum or glusterd itself is not ready yet

@@ -67,9 +67,9 @@ func wrapError(what string, err error) error { return fmt.Errorf("%s: %w", what,
 // PoolList lists all members, including the machine that is asked.
 func (c *Client) PoolList(ctx context.Context) ([]Peer, error) { return c.poolList(ctx, nil) }
 
-// PoolListOf asks the glusterd of another machine. It answers such questions to anybody who reaches
-// its port 24007. Check first whether that port answers: a silent machine holds the command until
-// its deadline.
+// PoolListOf asks the glusterd of another machine. glusterd answers such questions to anybody who
+// reaches its port 24007. Check first whether that port answers: a silent machine blocks the command
+// until its deadline.
 func (c *Client) PoolListOf(ctx context.Context, host string) ([]Peer, error) {
 	return c.poolList(ctx, []string{"--remote-host=" + host})
 }
@@ -162,8 +162,8 @@ func (c *Client) healInfo(ctx context.Context, volume string, more ...string) ([
 	return hs, nil
 }
 
-// Change runs a command that changes something. A refusal that means "it is so already" is not an
-// error. [KindOf] sorts the errors.
+// Change runs a command that changes something. If glusterd refuses because the change was already
+// made, Change returns nil. [KindOf] classifies other errors.
 func (c *Client) Change(ctx context.Context, args ...string) error {
 	_, err := c.callOnce(ctx, changeTimeout, nil, args)
 	if err != nil && KindOf(err) == Done {
@@ -175,7 +175,7 @@ func (c *Client) Change(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// TakeFrom makes the copy on one brick win for a file whose copies differ and cannot be healed.
+// TakeFrom resolves a split-brain of a file: the copy on the given brick replaces the others.
 // glusterd refuses it for other files. Its answer is plain text (glfsheal, 10.3).
 func (c *Client) TakeFrom(ctx context.Context, volume, brick, path string) error {
 	_, err := c.callOnce(ctx, changeTimeout, nil,

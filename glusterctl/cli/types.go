@@ -6,7 +6,7 @@ type Peer struct {
 	Hostname  string   `json:"hostname"`            // "localhost" for the machine that was asked
 	Names     []string `json:"names,omitempty"`     // all its names and addresses
 	Self      bool     `json:"self,omitempty"`      // the machine that was asked
-	Connected bool     `json:"connected"`           // follows a lost cable only after many seconds
+	Connected bool     `json:"connected"`           // glusterd takes many seconds to notice a lost cable
 	State     int      `json:"state"`               // 3 is a full member; 0 for Self
 	StateText string   `json:"stateText,omitempty"` // "Peer in Cluster", "Peer Rejected" …
 }
@@ -50,7 +50,7 @@ type Volume struct {
 	Replica  int               `json:"replica"`
 	Arbiters int               `json:"arbiters"`
 	Bricks   []Brick           `json:"bricks"`
-	Options  map[string]string `json:"options"` // only what was set
+	Options  map[string]string `json:"options"` // only options that were set explicitly
 }
 
 // Brick is one directory of a volume.
@@ -60,16 +60,16 @@ type Brick struct {
 	Arbiter  bool   `json:"arbiter,omitempty"`
 }
 
-// Process is one line of `volume status`: a brick or a self-heal daemon. The answer lacks those of
-// a machine that is away.
+// Process is one line of `volume status`: a brick or a self-heal daemon. The answer omits processes
+// of machines that are away.
 type Process struct {
 	Name     string `json:"name"` // host:/path for a brick, "" for a self-heal daemon
 	HostUUID string `json:"hostUUID"`
 	Online   bool   `json:"online"`
 	Port     int    `json:"port,omitempty"`
-	PID      int    `json:"pid,omitempty"` // on that machine
+	PID      int    `json:"pid,omitempty"` // process ID on its machine
 
-	// Of `volume status detail` only; Sized reports whether it was there.
+	// The fields below come from `volume status detail` only. Sized reports whether they were there.
 	Sized       bool   `json:"sized,omitempty"`
 	Total       uint64 `json:"total,omitempty"` // bytes
 	Free        uint64 `json:"free,omitempty"`
@@ -88,18 +88,18 @@ type Count struct {
 // Zero reports whether the count is known to be 0.
 func (c Count) Zero() bool { return c.Known && c.N == 0 }
 
-// Heal is how many entries one brick must give to others, from `heal info`.
+// Heal is how many entries one brick has that others still need, from `heal info`.
 type Heal struct {
 	Brick      string      `json:"brick"` // host:/path
 	Connected  bool        `json:"connected"`
 	Status     string      `json:"status"`
 	Total      Count       `json:"total"`
-	Pending    Count       `json:"pending"`    // of the summary only
-	SplitBrain Count       `json:"splitBrain"` // of the summary and of the split-brain list
+	Pending    Count       `json:"pending"`    // in the summary only
+	SplitBrain Count       `json:"splitBrain"` // in the summary and the split-brain list only
 	Entries    []HealEntry `json:"entries,omitempty"`
 }
 
-// HealEntry is one file or directory whose copies differ for now.
+// HealEntry is one file or directory whose copies differ at the moment.
 type HealEntry struct {
 	Path string `json:"path"` // "/a/b", or "<gfid:…>" where no name is known
 	GFID string `json:"gfid"`

@@ -19,8 +19,8 @@ const (
 	maxText   = 64 << 10
 )
 
-// element is one element of an answer: its own text, without that of its
-// children (a brick in `volume info` has both), one attribute, its children.
+// element is one XML element: its own text without that of its children (a brick in `volume info` has
+// both), one attribute, and its children.
 type element struct {
 	name string
 	attr string // value of the first attribute
@@ -122,8 +122,8 @@ func forbidden(r rune) bool {
 	return r < 0x20 && r != '\t' && r != '\n' && r != '\r' || r == 0xFFFE || r == 0xFFFF || r == utf8.RuneError
 }
 
-// childAt follows the names down, to the first child of each. It returns nil if there is none, and
-// may be called on nil.
+// childAt follows the names down, taking the first child of each name. It returns nil if there is
+// none. e may be nil.
 func (e *element) childAt(names ...string) *element {
 	for _, n := range names {
 		if e == nil {
@@ -157,7 +157,7 @@ func (e *element) children(name string) []*element {
 	return out
 }
 
-// textAt returns the text of the element below, "" if there is none.
+// textAt returns the text of the element at the end of the names, or "" if there is none.
 func (e *element) textAt(names ...string) string {
 	if k := e.childAt(names...); k != nil {
 		return k.text

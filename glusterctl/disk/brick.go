@@ -1,6 +1,6 @@
 // Package disk finds an empty disk for a brick, creates a file system on it, and prepares brick
-// directories. It does not touch data: a disk counts as empty only if its first and last mebibyte
-// are zero and nobody uses it.
+// directories. It destroys no data: a disk counts as empty only if its first and last mebibyte are
+// zero and nobody uses it.
 package disk
 
 import (
@@ -46,10 +46,10 @@ func FreshBrick(root, volume string, others ...string) (string, error) {
 }
 
 // errRootDisk is in the chain when a brick would be on the root file system. glusterd refuses that,
-// and it is never forced.
+// and this program never forces it.
 var errRootDisk = errors.New("it is on the root file system")
 
-// CheckRoot reports whether bricks may live under dir. For a directory that does not exist yet it
+// CheckRoot returns nil if bricks may be placed below dir. For a directory that does not exist yet it
 // checks the nearest existing one above it.
 func CheckRoot(dir string) error {
 	var d, r unix.Stat_t
@@ -79,7 +79,7 @@ func CheckRoot(dir string) error {
 // errNotEmpty is in the chain when data would be lost.
 var errNotEmpty = errors.New("it is not empty")
 
-// ClearBrick removes glusterd's marks from a directory that holds nothing else. The caller knows
+// ClearBrick removes glusterd's marks from a directory that holds nothing else. The caller must know
 // that no volume lists it.
 func ClearBrick(dir string) error {
 	entries, err := os.ReadDir(dir)

@@ -46,7 +46,7 @@ type Finder struct {
 // ignored are the kinds of block devices that are never data disks.
 var ignored = []string{"loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "mtd"}
 
-// Find lists all disks. Disks in use have a reason.
+// Find lists all disks. For a disk in use, Used is the reason.
 func (f Finder) Find() ([]Disk, error) {
 	sys := f.Sys
 	if sys == nil {
@@ -173,9 +173,9 @@ func (f Finder) checkEmpty(d Disk) error {
 	return nil
 }
 
-// Format creates an xfs for bricks on a disk that is empty, which it checks again right before.
-// With wipe it overwrites whatever is on the disk: the administrator has said so. label has at most
-// 12 characters.
+// Format creates an xfs for bricks on an empty disk; it checks again right before that the disk is
+// empty. With wipe it overwrites whatever is on the disk, as the administrator has asked. label has
+// at most 12 characters.
 func (f Finder) Format(ctx context.Context, r command.Runner, d Disk, label string, wipe bool) error {
 	if !wipe {
 		all, err := f.Find()

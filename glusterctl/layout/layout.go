@@ -35,7 +35,7 @@ type Dir struct {
 type Tree struct {
 	Version int   `json:"version"` // from 1
 	Dirs    []Dir `json:"dirs"`    // parents first
-	// Nodes are the nodes that have directories of their own among Dirs.
+	// Nodes are the nodes that have private directories among Dirs.
 	Nodes []string `json:"nodes,omitempty"`
 }
 
@@ -67,7 +67,8 @@ func Read(root string) (Info, error) {
 	return m, nil
 }
 
-// Validate refuses a tree that reaches outside its root or is out of order.
+// Validate returns an error for a tree that reaches outside its root, or whose directories do not
+// come after their parents.
 func (t Tree) Validate() error {
 	if t.Version < 1 {
 		return fmt.Errorf("version %d of the tree: from 1", t.Version)
@@ -90,9 +91,9 @@ func (t Tree) Validate() error {
 	return nil
 }
 
-// Make creates the tree at root, or the rest of it. Only one node may do so. It may do so again
-// after it was stopped half-way: existing files keep their content; mode and owner are set. It
-// writes the marker last.
+// Make creates the tree at root, or what is missing of it. Only one node may call it. After an
+// interruption it may be called again: existing files keep their content, while mode and owner are
+// set. It writes the marker last.
 func Make(root string, t Tree) error {
 	if err := t.Validate(); err != nil {
 		return err
@@ -180,8 +181,8 @@ func writeMarker(r *os.Root, content []byte) error {
 }
 
 // Cluster returns the tree of a cluster's shared volume: keys, files, pillars, configuration, and
-// what all nodes must see. uid and gid are those of the master process. Each node gets a directory
-// to which only it writes.
+// other files that all nodes must see. uid and gid are those of the master process. Each node gets a
+// directory to which only that node writes.
 func Cluster(uid, gid int, nodes ...string) Tree {
 	t := Tree{Version: 1}
 	add := func(mode fs.FileMode, u, g int, paths ...string) {

@@ -40,13 +40,13 @@ func clients(proc, point string) ([]int, error) {
 	return out, nil
 }
 
-// clientEnded reports whether it is known that no process serves this mount.
+// clientEnded reports whether certainly no process serves this mount.
 func (m *Mounter) clientEnded() bool {
 	found, err := clients(m.Processes, m.Point)
 	return err == nil && len(found) == 0
 }
 
-// killClients ends the client of this mount, and so every call that waits for it.
+// killClients kills the client process of this mount, which ends every call that waits for it.
 func (m *Mounter) killClients() {
 	found, _ := clients(m.Processes, m.Point) // if the look-up fails, aborting the connection is enough
 	for _, pid := range found {

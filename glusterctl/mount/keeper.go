@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Keeper watches a mount. It mounts again when the mount was lost, when its client died, and when
-// it hangs for too long.
+// Keeper watches a mount. It mounts the volume again when the mount was lost, when its client died,
+// or when it hangs for too long.
 type Keeper struct {
 	Probe   func(context.Context) Health
 	Mount   func(context.Context) error
@@ -17,14 +17,14 @@ type Keeper struct {
 	Log     *slog.Logger
 	// Every is the time between probes; 0 means 5 s.
 	Every time.Duration
-	// Patience is how long a mount may be stale or hung before it is mounted again. 0 means
-	// 30 s. A mount whose client has ended is mounted again at once. A mount that hangs because
-	// the volume has lost its quorum comes back by itself, so Healthy is asked first. A new
-	// mount that hangs as well gets twice the time, and so on, up to ten times: on a slow
-	// machine each new mount is additional work.
+	// Patience is how long a mount may be stale or hung before Keeper replaces it. 0 means 30 s. A
+	// mount whose client has ended is replaced at once. A mount that hangs because the volume has
+	// lost its quorum recovers by itself, so Keeper asks Healthy first. A new mount that hangs as
+	// well gets twice the time, and so on, up to ten times: on a slow machine each new mount is
+	// additional work.
 	Patience time.Duration
-	// Healthy reports whether the volume would serve a new mount: its bricks run. It may be
-	// nil: always.
+	// Healthy reports whether the volume could serve a new mount: its bricks run. It may be nil:
+	// always.
 	Healthy func() bool
 
 	mu     sync.Mutex
@@ -32,8 +32,8 @@ type Keeper struct {
 	lastAt time.Time
 }
 
-// Last returns the newest health and the time at which it was learned, which is zero before the
-// first probe. Any goroutine may call it; it never waits.
+// Last returns the newest health and the time of its probe, which is zero before the first one. Any
+// goroutine may call it; it never waits.
 func (k *Keeper) Last() (Health, time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -47,7 +47,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	patience = cmp.Or(patience, 30*time.Second)
 	var badSince, goodSince time.Time
 	var notBefore time.Time
-	hung := patience // how long the mount may hang
+	hung := patience // how long the present mount may hang
 	backOff := every
 	state := State("")
 	for {
@@ -89,8 +89,8 @@ func (k *Keeper) Run(ctx context.Context) {
 				limit = hung
 			}
 
-			// A mount that hangs for very long is unmounted whatever the volume says: every probe
-			// of it leaves a process that cannot end.
+			// Unmount a mount that hangs for very long, whatever the volume's state: every probe of
+			// it leaves behind a process that cannot end.
 			bad := now.Sub(badSince)
 			due := h.State == Absent || h.Ended ||
 				bad >= limit && (k.Healthy == nil || k.Healthy() || bad >= 10*patience)
@@ -113,7 +113,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// remake mounts again. It reports whether there is a new mount.
+// remake unmounts and mounts again. It reports whether there is a new mount.
 func (k *Keeper) remake(ctx context.Context, was State) bool {
 	if was != Absent {
 		k.Log.Warn("mount is taken away to be made again", "state", string(was))

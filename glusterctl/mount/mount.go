@@ -1,5 +1,5 @@
-// Package mount mounts a GlusterFS volume, reports the health of the mount without ever waiting for
-// it, and keeps it mounted.
+// Package mount mounts a GlusterFS volume, keeps it mounted, and reports its health without ever
+// waiting for it.
 //
 // A call on a mount whose servers are gone can hang for ever and cannot be interrupted. So this
 // process never touches the mount point: [Prober] runs a child that does, and abandons a child that
@@ -46,8 +46,8 @@ const (
 type Health struct {
 	State State  `json:"state"`
 	Text  string `json:"text,omitempty"`
-	// Ended says that the client process of a stale mount is gone: the mount does not recover
-	// by itself.
+	// Ended means that the client process of a stale mount is gone: the mount does not recover by
+	// itself.
 	Ended bool `json:"ended,omitempty"`
 	// Latency is the time of a lookup, a write, a rename and a removal together.
 	Latency time.Duration `json:"latency,omitempty"`
@@ -67,7 +67,7 @@ type Health struct {
 // Entry is one line of mountinfo.
 type Entry struct {
 	Point, Type, Source string
-	Minor               uint32 // of the device: the number of the FUSE connection
+	Minor               uint32 // minor number of the device, which is the number of the FUSE connection
 }
 
 // findMount returns the topmost mount at point in a mountinfo table (proc(5)).
@@ -96,8 +96,8 @@ func findMount(table io.Reader, point string) (Entry, bool, error) {
 	return found, ok, nil
 }
 
-// Mounter mounts and unmounts one volume at one point. Several goroutines may call Mount, Unmount
-// and SetOthers; one works at a time.
+// Mounter mounts and unmounts one volume at one point. Several goroutines may call Mount, Unmount and
+// SetOthers; the calls run one after the other.
 type Mounter struct {
 	Runner command.Runner // nil: command.Exec
 	Volume string
@@ -112,16 +112,16 @@ type Mounter struct {
 	Timeout time.Duration
 	// Table opens mountinfo; nil means /proc/self/mountinfo.
 	Table func() (io.ReadCloser, error)
-	// Prepare creates the mount point before the first mount. nil means a directory to which
-	// nobody can write while nothing is mounted.
+	// Prepare creates the mount point before the first mount. nil means a directory to which nobody
+	// can write while the volume is not mounted.
 	Prepare func(point string) error
 	// Connections is the directory of FUSE connections; "" means
 	// /sys/fs/fuse/connections.
 	Connections string
-	// Attach mounts, e.g. through systemd, because the client must outlive the process that
-	// mounts. nil means mount(8).
+	// Attach mounts the volume in a way that lets the client outlive this process, for example
+	// through systemd. nil means mount(8).
 	Attach func(ctx context.Context, source, point, options string) error
-	// Detach unmounts what Attach has mounted. nil means umount(8), lazily.
+	// Detach unmounts what Attach has mounted. nil means a lazy umount(8).
 	Detach func(ctx context.Context, point string) error
 	// Processes is the directory of processes. "" means /proc.
 	Processes string
@@ -156,7 +156,7 @@ func (m *Mounter) runCommand(ctx context.Context, argv ...string) error {
 	return nil
 }
 
-// Entry returns what is mounted at the point. It does not touch the mount.
+// Entry returns the topmost mount at the point, if there is one. It does not touch the mount.
 func (m *Mounter) Entry() (Entry, bool, error) {
 	open := m.Table
 	if open == nil {
@@ -173,8 +173,8 @@ func (m *Mounter) Entry() (Entry, bool, error) {
 // errForeign is in the chain when something else is mounted at the point.
 var errForeign = errors.New("something else is mounted there")
 
-// Mount mounts the volume. A volume that is mounted already is not an error. Only the [Prober]
-// knows whether the mount answers.
+// Mount mounts the volume. If the volume is already mounted, it does nothing. It does not check
+// whether the mount answers: [Prober] does.
 func (m *Mounter) Mount(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -222,8 +222,8 @@ func (m *Mounter) Mount(ctx context.Context) error {
 	return nil
 }
 
-// RemovePoint removes an empty mount point on which nothing is mounted. One that does not exist, or
-// may not be removed, is not an error.
+// RemovePoint removes an empty mount point on which nothing is mounted. If the point does not exist,
+// or may not be removed, it returns nil.
 func RemovePoint(point string) error {
 	d, err := os.OpenFile(point, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -295,8 +295,8 @@ func sameVolume(source, volume string) bool {
 	return ok && strings.TrimPrefix(v, "/") == volume
 }
 
-// Unmount removes the mount even if it hangs. Calls that wait for it first fail with ENOTCONN or
-// ECONNABORTED, then the point is detached. It is not an error when nothing is mounted.
+// Unmount removes the mount even if it hangs. With abort it first ends the calls that wait for the
+// mount: they fail with ENOTCONN or ECONNABORTED. If nothing is mounted it returns nil.
 func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -312,8 +312,8 @@ func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
 		if abort {
 			dir := m.Connections
 			dir = cmp.Or(dir, "/sys/fs/fuse/connections")
-			// If this file does not exist, or is not ours to write, hanging calls end with the
-			// client process.
+			// If this file does not exist or cannot be written, killing the client process ends the
+			// hanging calls.
 			if err := os.WriteFile(fmt.Sprintf("%s/%d/abort", dir, e.Minor), []byte("1"), 0); err != nil {
 				m.killClients()
 			}

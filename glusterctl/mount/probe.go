@@ -18,9 +18,9 @@ import (
 	"saltern/internal/command"
 )
 
-// Check examines path in this process. It may hang for as long as the file system does: the child
-// of a [Prober] calls it. writeDir, relative to path, is a directory of this node alone in which
-// the probe may write. When it is "" or does not exist, nothing is written.
+// Check examines path in this process, for which it may hang as long as the file system does; so only
+// the child of a [Prober] calls it. writeDir, relative to path, is a directory in which only this
+// node's probe writes. If it is "" or does not exist, Check writes nothing.
 func Check(path, writeDir string) Health {
 	start := time.Now()
 	var st unix.Statfs_t
@@ -71,7 +71,7 @@ func retryInterrupted(f func() error) error {
 	}
 }
 
-// writeProbe writes one byte, renames and removes it.
+// writeProbe writes a file of one byte, renames it and removes it.
 func writeProbe(dir string) error {
 	f, err := os.CreateTemp(dir, ".probe-*")
 	if err != nil {
@@ -93,8 +93,8 @@ func writeProbe(dir string) error {
 	return os.Remove(name + ".r")
 }
 
-// Main is the child's part: it checks args[0], with args[1] as the directory to write to, and
-// prints the result as JSON. It returns the exit status.
+// Main is the entry point of the child: it checks args[0], writes in the directory args[1] if given,
+// and prints the result as JSON. It returns the exit status.
 func Main(args []string, out io.Writer) int {
 	if len(args) == 0 || len(args) > 2 {
 		fmt.Fprintln(os.Stderr, "usage: probe PATH [DIRECTORY-TO-WRITE-IN]")
@@ -117,13 +117,14 @@ type Prober struct {
 	// are appended.
 	Command  []string
 	WriteDir string
-	// Timeout is when a mount counts as hung. 0 means 10 s. It must be longer than the longest
-	// normal stall when a node is lost, one and a half times the ping timeout of the volume.
+	// Timeout is the time after which a mount counts as hung. 0 means 10 s. It must be longer than
+	// the longest normal stall when a node is lost, one and a half times the ping timeout of the
+	// volume.
 	Timeout time.Duration
 	Runner  command.Runner // nil: command.Exec
-	// Ask asks a permanent child and returns within limit, because starting a process costs more
-	// than the probe. Its error wraps [command.ErrTimeout] when there was no answer in time.
-	// After any other error Command is started. It may be nil: always Command.
+	// Ask asks a permanent child instead, because starting a process costs more than the probe. It
+	// returns within limit. Its error wraps [command.ErrTimeout] when no answer came in time; after
+	// any other error Prober runs Command. It may be nil: Prober always runs Command.
 	Ask func(ctx context.Context, limit time.Duration) (Health, error)
 
 	mu       sync.Mutex
@@ -136,8 +137,8 @@ type probing struct {
 	health Health // written before done is closed
 }
 
-// Probe returns within Timeout and a few seconds, whatever the mount does. Callers during a probe
-// get its result.
+// Probe returns within Timeout and a few seconds, whatever the mount does. A caller that comes during
+// a probe gets that probe's result.
 func (p *Prober) Probe(ctx context.Context) Health {
 	p.mu.Lock()
 	if one := p.underWay; one != nil {
@@ -205,7 +206,7 @@ func (p *Prober) probeOnce(ctx context.Context) Health {
 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	out, err := r.Run(ctx, argv) // ends soon after its context, see command.Runner
+	out, err := r.Run(ctx, argv) // Run ends soon after its context, see command.Runner
 	if err != nil {
 		if errors.Is(err, command.ErrTimeout) {
 			return hung
