@@ -30,8 +30,8 @@ import (
 //
 // An operator can overrule this brick by brick, see Desired.AcceptLoss.
 
-// proofFor returns the proof that x may be removed. If waiting can bring that proof, it plans to
-// wait. If nothing can, it adds a refusal. It returns false in both cases.
+// proofFor returns the proof that x may be removed. If the proof needs a healed volume, it first
+// plans to wait for that. Without a proof it adds a refusal and returns false.
 func (p *planner) proofFor(x cli.Brick, verb string) (string, bool) {
 	unsafe := func(next, format string, args ...any) (string, bool) {
 		if slices.Contains(p.desired.AcceptLoss, x.Name) {

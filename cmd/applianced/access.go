@@ -18,11 +18,11 @@ import (
 
 // access lets the console page add SSH keys for the administrator's account.
 type access struct {
-	before bool // the user of the page has not logged in
+	before bool // nobody has logged in on this terminal
 }
 
-// newAccess returns nil if there is no account to add keys to: without the account of the image, or
-// when the caller is not root.
+// newAccess returns an access, or nil if there is no account to add keys to: the image's account is
+// missing, or the caller is not root.
 func newAccess(before bool) tui.Access {
 	if _, err := user.Lookup(setup.AdminAccount); err != nil || os.Geteuid() != 0 {
 		return nil
@@ -56,7 +56,9 @@ func keyFinger(line string) string {
 	return "SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// NeedsPassword implements tui.Access. While nobody can log in, nobody has a password.
+// NeedsPassword implements tui.Access. It returns false while nobody can log in, because then nobody
+// has a password.
+// false.
 func (a access) NeedsPassword() bool { return a.before && !setup.LockedOut() }
 
 // Prove implements tui.Access.
@@ -69,7 +71,7 @@ func (a access) Prove(ctx context.Context, password string) error {
 		return err
 	}
 	if !ok {
-		// The pause slows down guessing of passwords, as a login does.
+		// The pause slows down the guessing of passwords, as a login does.
 		_ = pause.For(ctx, 3*time.Second)
 		return tui.ErrPassword
 	}

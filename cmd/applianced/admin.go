@@ -70,7 +70,7 @@ key cannot be pasted. Keys that are there already change nothing. It needs root.
 	return cmd
 }
 
-// sayKeys prints the added keys, so that they can be compared with ssh-keygen -l.
+// sayKeys prints the keys with their fingerprints, which the user can compare with ssh-keygen -l.
 func sayKeys(w io.Writer, keys []string) error {
 	text := fmt.Sprintf("%d keys may log in as %s:\n", len(keys), setup.AdminAccount)
 	for _, line := range keys {

@@ -9,22 +9,23 @@ import (
 	"saltern/supervisor/status"
 )
 
-// answering is a verb that asks for an answer and prints it: for people or, with --json, for programs.
+// answering is a verb that asks a question and prints the answer: for people or, with --json, for
+// programs.
 type answering[T any] struct {
 	json string // help text of --json
 	ask  func(cmd *cobra.Command, args []string) (T, error)
 	// print prints an answer for people.
 	print func(cmd *cobra.Command, answer T) error
-	// document returns what --json prints. It may be nil: the answer itself.
+	// document returns the value that --json prints. It may be nil: the answer itself.
 	document func(answer T) any
-	// empty returns what --json prints when there is no answer, so that a program finds the fields
-	// that it knows. It may be nil: nothing is printed.
+	// empty returns the value that --json prints when there is no answer, so that programs find the
+	// fields that they expect. It may be nil: --json then prints nothing.
 	empty func(err error) any
 	// code returns the exit code for an answer. It may be nil: always 0.
 	code func(answer T) int
 }
 
-// verb adds the flag --json to cmd, makes cmd ask and print, and returns cmd.
+// verb adds the flag --json to cmd, sets its RunE to ask and print, and returns cmd.
 func (a answering[T]) verb(cmd *cobra.Command) *cobra.Command {
 	asJSON := cmd.Flags().Bool("json", false, a.json)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -55,7 +56,7 @@ func (a answering[T]) verb(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// exitWith returns the error that ends the program with that code, nil for 0.
+// exitWith returns the error that ends the program with that exit code, or nil for 0.
 func exitWith(code int) error {
 	if code == 0 {
 		return nil
@@ -63,7 +64,7 @@ func exitWith(code int) error {
 	return exitError(code)
 }
 
-// degradedIf returns the exit code of a node or cluster that is degraded, or 0.
+// degradedIf returns the exit code for a degraded node or cluster, or 0.
 func degradedIf(degraded bool) int {
 	if degraded {
 		return status.ExitDegraded

@@ -44,8 +44,8 @@ func readAnswers(path string) (*setup.Answers, error) {
 	return a, nil
 }
 
-// checkAnswers checks a file of answers, which may be meant for another machine. ours is false when
-// the file holds no answers.
+// checkAnswers checks a file of answers, which may be meant for another machine. ours is false if the
+// file holds no answers.
 func checkAnswers(path string, out, errs io.Writer) (ours bool, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil || len(text) > userdata.MaxGiven {
@@ -78,8 +78,8 @@ func checkAnswers(path string, out, errs io.Writer) (ours bool, err error) {
 	return true, fmt.Errorf("%s: %w", path, err)
 }
 
-// checkOptionsOf checks the options for the master in valid answers. The supervisor checks whether
-// they also fit this machine.
+// checkOptionsOf checks the master's options in valid answers. Whether they fit this machine as well
+// is checked by the supervisor.
 func checkOptionsOf(a *setup.Answers, path string, errs io.Writer) error {
 	v := setup.Validate(*a, setup.Anywhere(*a), setup.Base{})
 	if len(v.Faults) > 0 {
@@ -93,7 +93,7 @@ func checkOptionsOf(a *setup.Answers, path string, errs io.Writer) error {
 	return err
 }
 
-// checkAnswered checks the options for the master in complete answers.
+// checkAnswered checks the master's options in complete answers.
 func checkAnswered(a setup.Answers, path string, text []byte, errs io.Writer) ([]conf.Note, error) {
 	rendered, err := setup.Render(a, setup.Base{})
 	if err != nil {
@@ -106,7 +106,7 @@ func checkAnswered(a setup.Answers, path string, text []byte, errs io.Writer) ([
 	return checkMaster(s, optionsOf{path, text, inAnswers()}, errs)
 }
 
-// answersForm distinguishes answers from an appliance.yaml, which has no such keys.
+// answersForm matches files of answers. An appliance.yaml has none of these keys.
 var answersForm = regexp.MustCompile(`(?m)^(#saltern|#cloud-config|saltern:|mode:|join:|cluster_id:|[{ ]*"?(mode|join)"?:)`)
 
 func schemaCommand() *cobra.Command {

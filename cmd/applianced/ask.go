@@ -77,7 +77,7 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 		for {
 			now := printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
 			if cmd.Context().Err() != nil {
-				return last // an interrupted question has no answer
+				return last // the user interrupted the question, so it has no answer
 			}
 
 			last = now
@@ -93,14 +93,15 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 // askEvery is how often a node is asked while a verb waits for it.
 const askEvery = time.Second
 
-// awaitHealth waits until the node has the wanted health. The node may be starting, or restart
-// meanwhile, so a missing answer is not an error.
+// awaitHealth waits until the node has the wanted health, or until limit has passed. The node may be
+// starting or restarting, so a missing answer is no error.
 func awaitHealth(ctx context.Context, c *api.Client, until string, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		d, err := c.Status(ctx)
-		settled := err == nil && d.Setup != status.SetupWaiting // the status line shows the set-up beside the health
+		// while the set-up waits, the status line shows the set-up beside the health
+		settled := err == nil && d.Setup != status.SetupWaiting
 		if settled && (d.Health == status.Healthy || until == "serving" && d.Health == status.Degraded) {
 			return
 		}

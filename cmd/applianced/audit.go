@@ -88,7 +88,8 @@ send; 1 it cannot be told.`,
 	return cmd
 }
 
-// warnAudit prints what is missing. It reports whether something is missing that was asked for.
+// warnAudit prints which records the list lacks. It reports whether records are missing that the user
+// asked for.
 func warnAudit(w io.Writer, list audit.List, all bool) (missing bool) {
 	missing = notAsked(w, list.Unasked, ", what it has written down is missing")
 	if list.More && all {
@@ -128,7 +129,7 @@ func writeAudit(w io.Writer, list []audit.Record) error {
 	return tw.Flush()
 }
 
-// cellText makes text fit for a cell of a table.
+// cellText returns text cut and made safe for a cell of a table.
 func cellText(s string) string { return printable.Brief(s, 200) }
 
 func auditResult(r audit.Record) string {

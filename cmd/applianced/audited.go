@@ -12,8 +12,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// auditedVerbs are the verbs that do their work themselves. The other verbs ask the supervisor,
-// which records who asked.
+// auditedVerbs returns the verbs that work in this process, each with its action in the audit record.
+// The other verbs ask the supervisor, which records who asked.
 func auditedVerbs() map[string]string {
 	return map[string]string{
 		"secrets import": "secrets.import",
@@ -27,8 +27,8 @@ func auditedVerbs() map[string]string {
 	}
 }
 
-// audited makes those verbs write audit records: before they begin, and how they ended. A verb that
-// does not run as root fails by itself, or changes nothing.
+// audited wraps those verbs: each writes an audit record before it begins, and another with its
+// outcome. A verb that does not run as root gets no record: it fails by itself, or changes nothing.
 func audited(f *flags, root *cobra.Command) {
 	verbs := auditedVerbs()
 	var each func(*cobra.Command)
@@ -44,7 +44,7 @@ func audited(f *flags, root *cobra.Command) {
 	each(root)
 }
 
-// verbOf returns the name of a verb with those of its parents.
+// verbOf returns the name of a verb, after the names of its parents.
 func verbOf(cmd *cobra.Command) string {
 	_, verb, _ := strings.Cut(cmd.CommandPath(), " ")
 	return verb

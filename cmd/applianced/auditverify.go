@@ -20,13 +20,13 @@ import (
 	"saltern/supervisor/status"
 )
 
-// auditVerifier compares this node's audit record with its chains, and with what others have
-// recorded of them.
+// auditVerifier checks the chains of this node's audit records, and compares them with the heads that
+// other nodes have recorded.
 type auditVerifier struct {
 	f       *flags
 	dirs    []string // NAME=DIR
 	against string
-	node    string // the node of the record
+	node    string // name of the node whose records are checked
 	asJSON  bool
 	in      io.Reader
 	out     io.Writer
@@ -121,8 +121,8 @@ func (v *auditVerifier) verifyRecords(ctx context.Context) error {
 	return nil
 }
 
-// sources returns the folders to read, and what others have recorded of them. asked is false when
-// somebody who should have a record could not be asked.
+// sources returns the folders to read, and the heads that others have recorded. asked is false when a
+// node that may have recorded heads could not be asked.
 func (v *auditVerifier) sources(ctx context.Context) (folders []audit.Folder, told []audit.Head, asked bool, err error) {
 	for _, given := range v.dirs {
 		name, dir, ok := strings.Cut(given, "=")
@@ -156,7 +156,7 @@ func (v *auditVerifier) sources(ctx context.Context) (folders []audit.Folder, to
 	return folders, told, asked, err
 }
 
-// nodeKey returns the key by which the other nodes know this one, or "" for a single node.
+// nodeKey returns the key by which the other nodes know this node, or "" for a single node.
 func nodeKey(s *settings.Settings) (string, error) {
 	if !s.Peering.Enabled {
 		return "", nil
@@ -168,8 +168,8 @@ func nodeKey(s *settings.Settings) (string, error) {
 	return id.Hash, nil
 }
 
-// toldChains returns what this node's supervisor and the other nodes have recorded of this node's
-// chains.
+// toldChains returns the heads of this node's chains that its own supervisor and the other nodes have
+// recorded.
 func (v *auditVerifier) toldChains(
 	ctx context.Context,
 	s *settings.Settings,
@@ -196,7 +196,7 @@ func (v *auditVerifier) toldChains(
 	return append(others, told...), !missing, nil
 }
 
-// maxAgainst bounds a file with recorded chains.
+// maxAgainst bounds the file of --against in bytes.
 const maxAgainst = 256 << 20
 
 func (v *auditVerifier) readTold() ([]audit.Head, error) {
@@ -232,11 +232,11 @@ func (v *auditVerifier) readTold() ([]audit.Head, error) {
 type verifiedReport struct {
 	Schema int              `json:"schema"`
 	Whole  bool             `json:"whole"` // nothing is missing or changed
-	Asked  bool             `json:"asked"` // everybody who has a record has answered
+	Asked  bool             `json:"asked"` // every node that may have recorded heads has answered
 	Books  []audit.Verified `json:"books"`
 }
 
-// verifiedCode returns the exit code of a result.
+// verifiedCode returns the exit code for the result.
 func verifiedCode(list []audit.Verified) int {
 	code := status.ExitHealthy
 	for _, v := range list {

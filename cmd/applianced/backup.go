@@ -112,7 +112,7 @@ backup status" shows how those are.`,
 	return cmd
 }
 
-// writePrivate writes a file that only we may read, completely or not at all.
+// writePrivate writes a file that only this account may read. It writes the whole file or none.
 func writePrivate(path string, write func(io.Writer) (backup.Summary, error)) (sum backup.Summary, err error) {
 	watch, err := room.Guard(filepath.Dir(path), room.Usual())
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// backupPlanCommands returns the verbs about the backups that nodes make by themselves.
+// backupPlanCommands returns the verbs about scheduled backups.
 func backupPlanCommands(f *flags) []*cobra.Command {
 	return []*cobra.Command{backupStatusCommand(f), backupListCommand(f), backupNowCommand(f), backupHelperCommand()}
 }
@@ -113,7 +113,8 @@ is there. Ctrl-C does not stop it.`,
 	}
 }
 
-// backupMade waits until this node has tried once more.
+// backupMade waits until this node has made one more backup attempt. tries is the number of attempts
+// before.
 func backupMade(ctx context.Context, c *api.Client, tries int) (status.BackupList, error) {
 	for {
 		list, err := c.Backups(ctx)

@@ -140,7 +140,8 @@ func followSetup(cmd *cobra.Command, c *api.Client) error {
 	began := false
 	for {
 		p, err := c.SetupProgress(cmd.Context())
-		if err != nil && !errors.Is(err, api.ErrNotRunning) { // the socket moves once during the set-up
+		// an unreachable socket is no error: it moves once during the set-up
+		if err != nil && !errors.Is(err, api.ErrNotRunning) {
 			return err
 		}
 
@@ -214,7 +215,7 @@ serves nobody. The cluster's secret changes. On a terminal it asks first.`,
 	return cmd
 }
 
-// leaveEffect says what happens to a node that leaves, and to the others.
+// leaveEffect describes what happens to a node that leaves, and to the others.
 func leaveEffect(d status.Document) string {
 	var b strings.Builder
 	fmt.Fprintf(&b,
@@ -342,7 +343,7 @@ terminal it asks first.`,
 	return cmd
 }
 
-// roleFlag returns the flag with which a machine joins in the place of a node.
+// roleFlag returns the flag for joining a machine in the place of a node: " --arbiter" or "".
 func roleFlag(d status.Document, node string) string {
 	if slices.ContainsFunc(d.Nodes,
 		func(n status.Node) bool { return n.Name == node && n.Role == status.RoleArbiter }) {
@@ -351,14 +352,14 @@ func roleFlag(d status.Document, node string) string {
 	return ""
 }
 
-// waitLetGo waits until the shared volume, if there is one, no longer uses a removed node. Before
-// that no machine of its name is admitted.
+// waitLetGo waits until the shared volume, if there is one, no longer uses a removed node. Until then
+// the cluster admits no machine of that name.
 func waitLetGo(cmd *cobra.Command, c *api.Client, node string) {
 	told := false
 	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); {
 		st, err := c.Storage(cmd.Context())
 		if err != nil || st.LetGo(node) {
-			return // no volume, or no node to wait for
+			return // there is no volume, or it does not use the node
 		}
 
 		if !told {

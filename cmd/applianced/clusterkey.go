@@ -68,7 +68,7 @@ prints where its public half is, which minions are to be told. Nothing else chan
 	}
 }
 
-// takeEffect says what happens to minions.
+// takeEffect describes what a new key does to minions.
 const takeEffect = "All masters take the new key, one after the other. Minions that were not told of it " +
 	"refuse the cluster\nuntil minion_master.pub is removed on them."
 
@@ -119,8 +119,8 @@ terminal it asks first.`,
 	return cmd
 }
 
-// takeClusterKey puts the key that lies beside the cluster's into force, and restarts the masters
-// one after the other. It returns the nodes that could not be reached.
+// takeClusterKey makes the new key that is stored beside the cluster's key the cluster's key, and
+// restarts the masters one after the other. It returns the nodes that could not be reached.
 func takeClusterKey(
 	ctx context.Context,
 	client *api.Client,
@@ -133,8 +133,8 @@ func takeClusterKey(
 	return rollMasters(ctx, client, errOut)
 }
 
-// rollMasters restarts the masters of all nodes one after the other, so that they use what is new.
-// It returns the nodes that could not be reached.
+// rollMasters restarts the masters of all nodes one after the other, so that they read new keys and
+// data. It returns the nodes that could not be reached.
 func rollMasters(ctx context.Context, client *api.Client, errOut io.Writer) (left []options.NodeResult, err error) {
 	a := &optionsApply{
 		q:      api.ApplyRequest{Force: true, Limit: options.UsualTime},

@@ -16,7 +16,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// optionsApply makes all nodes use the master's options.
+// optionsApply brings the master's options into force on all nodes.
 type optionsApply struct {
 	q      api.ApplyRequest
 	asJSON bool
@@ -71,7 +71,7 @@ the last lines say what is in force where.`,
 			}
 
 			restarts := p.Result.Names(options.Before)
-			if len(restarts) == 0 { // this also ends an unfinished earlier roll
+			if len(restarts) == 0 { // this branch also ends an unfinished earlier roll
 				return a.printOutcome(a.applyOptions(cmd.Context(), c, false))
 			}
 
@@ -88,7 +88,7 @@ the last lines say what is in force where.`,
 	return cmd
 }
 
-// applyOptions starts the roll and follows it to its end.
+// applyOptions starts the roll and waits for its end.
 func (a *optionsApply) applyOptions(ctx context.Context, c *api.Client, dry bool) (p options.Progress, err error) {
 	q := a.q
 	q.Dry = dry
@@ -111,7 +111,8 @@ func (a *optionsApply) applyOptions(ctx context.Context, c *api.Client, dry bool
 	}.followToEnd(ctx)
 }
 
-// stepsWriter returns where to print steps: not into a JSON document.
+// stepsWriter returns the writer for steps: with --json standard error, so that they stay out of the
+// document.
 func (a *optionsApply) stepsWriter() io.Writer {
 	if a.asJSON {
 		return a.errOut
@@ -145,7 +146,7 @@ func (a *optionsApply) printOutcome(p options.Progress, err error) error {
 	return nil
 }
 
-// applyNext says what to do about a result.
+// applyNext is the next step for each result, as text for people.
 var applyNext = map[options.Code]string{
 	options.Wrong: "; nothing is changed",
 	options.Differs: "; nothing is changed: try again in a moment, and if it stays so: applianced " +
@@ -159,7 +160,8 @@ var applyNext = map[options.Code]string{
 	options.Interrupted: "",
 }
 
-// printResult prints the faults and notes of each node, and the options in force there.
+// printResult prints the faults and notes of each node, and then which options are in force on which
+// nodes.
 func printResult(w io.Writer, r options.Result) {
 	for _, n := range r.Nodes {
 		for _, f := range n.Faults {

@@ -57,7 +57,8 @@ salt-master --check. The options of all nodes are checked by applianced config a
 		}
 
 		s, notes, err := checkFile(path, cmd.ErrOrStderr())
-		if err == nil && sameFile(path, f.config) { // another file may belong to another node
+		// this is the node's own file; another file may belong to another node
+		if err == nil && sameFile(path, f.config) {
 			err = nodeapi.CheckRecorded(s, path)
 		}
 

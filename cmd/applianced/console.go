@@ -40,7 +40,7 @@ login first: then sudo applianced console.`,
 			})
 			if before {
 				c.BeforeLogin()
-				// The error may come from unreadable settings.
+				// If the settings cannot be read, lock the page as well.
 				if s, err := settings.Load(f.config, hostname()); err != nil || s.Console.Login {
 					c.Lock()
 				}
@@ -62,7 +62,7 @@ login first: then sudo applianced console.`,
 	return cmd
 }
 
-// carryOut carries out the action with which the page ended.
+// carryOut carries out the action that ended the page.
 func (f *flags) carryOut(a tui.Action, term tui.Terminal) error {
 	switch a {
 	case tui.Reboot:

@@ -132,8 +132,8 @@ func writeEvent(w io.Writer, e history.Event, by string) {
 		cmp.Or(printable.Clean(e.Subject), "-"), printable.Clean(e.Text))
 }
 
-// sameWithin is how far apart in time two nodes may see the same event, and sameAmong how many other
-// events may lie between.
+// Two nodes may see the same event. sameWithin is how far apart in time, and sameAmong how many other
+// events may lie between the two.
 const (
 	sameWithin = 30 * time.Second
 	sameAmong  = 200

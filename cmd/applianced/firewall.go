@@ -14,8 +14,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// firewallTakes bounds the work on the sets, and ownRulesTake that on the administrator's own rules,
-// which may wait for a name server.
+// firewallTakes bounds the time to change the sets of addresses, ownRulesTake the time to apply the
+// administrator's own rules, which may wait for a name server.
 const (
 	firewallTakes = 30 * time.Second
 	ownRulesTake  = firewall.OwnRulesTake
@@ -57,7 +57,7 @@ shows it.`,
 		dir := dataDir(f)
 		if !dry {
 			if err := nodes.Seen(dir); err != nil {
-				_ = pause.For(ctx, 10*time.Second) // systemd restarts this process at once
+				_ = pause.For(ctx, 10*time.Second) // systemd restarts this process as soon as it exits
 				return err
 			}
 		}
@@ -87,7 +87,7 @@ shows it.`,
 	return cmd
 }
 
-// dataDir returns the data directory of the node, or its future place.
+// dataDir returns the node's data directory, or the default before the node is set up.
 func dataDir(f *flags) string {
 	s, err := settings.Load(f.config, hostname())
 	if err != nil {
@@ -96,7 +96,8 @@ func dataDir(f *flags) string {
 	return s.DataDir
 }
 
-// peersOf reads the table of nodes in a data directory. Before the set-up it is empty.
+// peersOf reads the addresses of peers from the table of nodes in a data directory. Before the set-up
+// there are none.
 func peersOf(dir string) ([]netip.Addr, error) {
 	k, err := nodes.OpenKeeper(dir, "")
 	if err != nil {
@@ -105,7 +106,7 @@ func peersOf(dir string) ([]netip.Addr, error) {
 	return firewall.Peers(k.Table())
 }
 
-// guardsCommand returns the verb that examines what guards the machine besides the firewall. A
+// guardsCommand returns the verb that examines the machine's protections besides the firewall. A
 // systemd timer starts it.
 func guardsCommand() *cobra.Command {
 	var report string

@@ -10,17 +10,17 @@ import (
 	"saltern/internal/printable"
 )
 
-// follower follows an action that all nodes do one after another, and that continues without an
-// observer.
+// follower watches an action that all nodes carry out one after another. The action continues without
+// a watcher.
 type follower[P any] struct {
 	ask    func(ctx context.Context) (P, error)
 	state  func(p P) (lines []string, running bool)
 	failed func(last P, err error) error // returns the error for a failed question, or for the end of ctx
 	every  time.Duration
-	steps  io.Writer // gets the lines as they come
+	steps  io.Writer // gets each line when it appears
 }
 
-// followToEnd returns when the action has ended.
+// followToEnd prints the steps until the action has ended, and returns its last state.
 func (f follower[P]) followToEnd(ctx context.Context) (last P, err error) {
 	for told := 0; ; {
 		now, err := f.ask(ctx)

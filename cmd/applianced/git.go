@@ -17,7 +17,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// gitCommand returns the verbs about what the masters serve from git.
+// gitCommand returns the verbs about the git repositories that the masters serve.
 func gitCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "git",
@@ -90,7 +90,7 @@ func (f *flags) gitRemotes(cmd *cobra.Command, args []string, _ string) ([]cobra
 	return urls, cobra.ShellCompDirectiveNoFileComp
 }
 
-// gitAnswering prints what the masters serve from git, by the answer of ask.
+// gitAnswering returns a verb that prints the list that ask returns.
 func gitAnswering(ask func(*cobra.Command, []string) (status.GitList, error)) answering[status.GitList] {
 	return answering[status.GitList]{
 		json: "print the list for machines",
@@ -118,7 +118,7 @@ type gitRow struct {
 	status.GitRemote
 }
 
-// differ reports whether nodes serve different commits.
+// differ reports whether the nodes serve different commits of the remote.
 func (b gitBlock) differ() bool {
 	return slices.ContainsFunc(b.nodes, func(r gitRow) bool { return r.State != b.nodes[0].State })
 }
@@ -200,7 +200,7 @@ func writeGit(w io.Writer, blocks []gitBlock, now time.Time) error {
 	return nil
 }
 
-// shownRefs is how many branches and tags a line shows.
+// shownRefs is how many branches and tags a line shows at most.
 const shownRefs = 3
 
 func gitRefs(r status.GitRemote) string {

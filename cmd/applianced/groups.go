@@ -28,7 +28,7 @@ func groups() []group {
 	}
 }
 
-// grouped makes the help list the verbs by purpose.
+// grouped sorts the verbs in the help by purpose.
 func grouped(root *cobra.Command) {
 	for _, g := range groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
@@ -37,7 +37,7 @@ func grouped(root *cobra.Command) {
 				c.GroupID = g.title
 			}
 		}
-		root.SetHelpCommandGroupID(g.title) // the last group; cobra adds these two verbs
+		root.SetHelpCommandGroupID(g.title) // the last group also gets cobra's own two verbs
 		root.SetCompletionCommandGroupID(g.title)
 	}
 }

@@ -12,7 +12,7 @@ import (
 var everyday = []string{"setup", "status", "nodes", "minions", "minion-config", "keys", "logs", "config",
 	"drain", "reboot", "upgrade", "backup"}
 
-// helped gives root a help that fits on a screen. `help --all` lists all verbs.
+// helped sets a help for root that fits on a screen. `help --all` lists all verbs.
 func helped(root *cobra.Command) {
 	whole := root.HelpFunc()
 	all := false

@@ -21,7 +21,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// importer imports another master to this node.
+// importer imports the data of another master to this node.
 type importer struct {
 	f                  *flags
 	dry, asJSON        bool
@@ -37,15 +37,15 @@ type importReport struct {
 	Schema      int           `json:"schema"`
 	Source      string        `json:"source"`
 	DryRun      bool          `json:"dryRun"`
-	Done        bool          `json:"done"` // everything is in place
+	Done        bool          `json:"done"` // all files are in place
 	Fingerprint string        `json:"fingerprint,omitempty"`
 	Counts      []adopt.Count `json:"counts"`
-	Bytes       int64         `json:"bytes"` // written, or to be written
+	Bytes       int64         `json:"bytes"` // bytes written, or to be written in a dry run
 	Conflicts   []adopt.Note  `json:"conflicts,omitempty"`
 	Refused     []string      `json:"refused,omitempty"`
 	Notes       []adopt.Note  `json:"notes,omitempty"`
-	Unlisted    int           `json:"unlisted,omitempty"` // how many conflicts and notes are not listed
-	Kept        string        `json:"kept,omitempty"`     // the folder with the replaced files
+	Unlisted    int           `json:"unlisted,omitempty"` // number of conflicts and notes that are not listed
+	Kept        string        `json:"kept,omitempty"`     // folder with the replaced files
 	Next        []string      `json:"next,omitempty"`
 }
 
@@ -198,8 +198,8 @@ func (m *importer) openSource(ctx context.Context, source string) (*adopt.Tree, 
 	return t, notes, err
 }
 
-// others reports whether the cluster has other nodes, and whether they can use the imported data
-// now.
+// others sets Beside if the cluster has other nodes. It returns an error if they cannot take the
+// imported data now.
 func (m *importer) others(ctx context.Context, s *settings.Settings) error {
 	if aloneInCluster(s) == nil {
 		return nil
@@ -221,7 +221,8 @@ func (m *importer) others(ctx context.Context, s *settings.Settings) error {
 	return nil
 }
 
-// rollMasters makes the masters of all nodes use the imported data, one after the other.
+// rollMasters restarts the masters of all nodes, one after the other, so that they use the imported
+// data.
 func (m *importer) rollMasters(ctx context.Context, s *settings.Settings, p *adopt.Plan) error {
 	client := m.f.client()
 	_, err := os.Stat(filepath.Join(s.SharedPKIDir(), setup.NextKey+".pem"))
@@ -244,7 +245,7 @@ func (m *importer) rollMasters(ctx context.Context, s *settings.Settings, p *ado
 	return nil
 }
 
-// restartMaster makes the master use the imported data.
+// restartMaster restarts this node's master, or in a cluster all masters, to use the imported data.
 func (m *importer) restartMaster(ctx context.Context, s *settings.Settings, p *adopt.Plan) error {
 	if m.request.Beside {
 		return m.rollMasters(ctx, s, p)
@@ -289,7 +290,7 @@ func (m *importer) printReport(p *adopt.Plan) error {
 	r.Bytes = p.Bytes()
 	r.Refused = p.Refusals
 
-	var notes, conflicts int // that are not listed
+	var notes, conflicts int // numbers of notes and conflicts that are not listed
 	r.Notes, notes = adopt.Listed(p.Notes)
 	r.Conflicts, conflicts = adopt.Listed(p.Conflicts)
 	r.Unlisted = notes + conflicts

@@ -43,7 +43,7 @@ before you accept a key. It does the same as salt-key -L and -F.`
 	return cmd
 }
 
-// keyStates are the states of keys.
+// keyStates returns the names of the states of keys.
 func keyStates() []string { return []string{"accepted", "pending", "rejected", "denied"} }
 
 // stateFlag adds --state.
@@ -52,7 +52,7 @@ func stateFlag(cmd *cobra.Command, into *string) {
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(keyStates(), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// knownState refuses words that are not states.
+// knownState returns an error for a word that is not a state.
 func knownState(state string) error {
 	if state != "" && !slices.Contains(keyStates(), state) {
 		return misused("--state: %.20q is none of %s", state, strings.Join(keyStates(), ", "))
@@ -185,7 +185,7 @@ nothing is known, unless --never-seen is given. All nodes must answer.`,
 	return cmd
 }
 
-// keyVerb makes cmd a verb that changes the keys of a choice, and returns cmd.
+// keyVerb turns cmd into a verb that changes the keys of a choice, and returns cmd.
 func keyVerb(f *flags, k *keyChoice, cmd *cobra.Command) *cobra.Command {
 	cmd.ValidArgsFunction = f.keysIn(statesFor(k.verb)...)
 	cmd.Flags().StringVar(&k.finger, "fingerprint", "", "only keys with this fingerprint")
@@ -209,7 +209,7 @@ func keyVerb(f *flags, k *keyChoice, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// findKeys returns the selected keys, from the knowledge of all nodes.
+// findKeys asks all nodes for the keys and returns the selected ones.
 func (k keyChoice) findKeys(cmd *cobra.Command, c *api.Client) (status.MinionList, error) {
 	list, err := c.Minions(cmd.Context(), true)
 	if err == nil {
@@ -254,7 +254,7 @@ func (k keyChoice) changeKeys(cmd *cobra.Command, c *api.Client) error {
 		changes, ids = map[string][]string{}, nil
 		for _, m := range list.Minions {
 			state := k.state
-			if k.since > 0 { // a key of the same name in another state may be in use
+			if k.since > 0 { // with --unseen-for, a key of the same name in another state may be in use
 				state = m.Key
 			}
 			changes[state], ids = append(changes[state], m.ID), append(ids, m.ID)

@@ -12,10 +12,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// unseenFor selects keys of minions that have not been heard for a while.
+// unseenFor selects keys of minions that no master has heard for some time.
 type unseenFor struct {
-	since time.Duration // 0 means that it does not matter
-	never bool          // also select minions of which nothing is known
+	since time.Duration // 0: not selected by time
+	never bool          // also select minions that were never heard
 }
 
 // ageValue is the value of a flag such as 30d or 12h.
@@ -39,7 +39,7 @@ func (v ageValue) Set(text string) error {
 	return nil
 }
 
-// checkKnown returns an error when the nodes do not know which minions were not heard.
+// checkKnown returns an error if the nodes cannot tell which minions they have not heard.
 func (u unseenFor) checkKnown(list status.MinionList) error {
 	if len(list.Unasked) > 0 {
 		return fmt.Errorf("nothing was changed: %s may have heard the minions, and does not answer; next: "+
@@ -53,8 +53,8 @@ func (u unseenFor) checkKnown(list status.MinionList) error {
 	return nil
 }
 
-// selectUnseen returns the selected keys of a list, and how many keys are left out because nothing
-// is known of their minions.
+// selectUnseen returns the selected keys of a list, and how many keys it left out because nothing is
+// known of their minions.
 func (u unseenFor) selectUnseen(list []status.Minion, now time.Time) (meant []status.Minion, unknown int) {
 	for _, m := range list {
 		switch {
@@ -68,7 +68,8 @@ func (u unseenFor) selectUnseen(list []status.Minion, now time.Time) (meant []st
 	return meant, unknown
 }
 
-// noteUnknown says which keys are left out for that reason, or "".
+// noteUnknown returns a text about the keys that were left out, or "". since is the beginning of the
+// records.
 func (u unseenFor) noteUnknown(unknown int, since time.Time) string {
 	if unknown == 0 {
 		return ""

@@ -68,8 +68,8 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 			return err
 		}
 
-		// One processor more than loops, even on a machine with one core: a loop occupies
-		// its processor while it waits for the next message.
+		// Allow one processor more than there are loops, even on a machine with one core: a loop
+		// occupies a processor while it waits for the next message.
 		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), cfg.Loops+1))
 
 		// The data of sessions is small and long-lived, and there is little garbage: keeping
@@ -92,8 +92,8 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 	return cmd
 }
 
-// followMemory keeps the runtime's memory within the limit of the process until the context ends.
-// end ends it.
+// followMemory keeps the runtime within the memory limit of the process until ctx ends or end is
+// called. end waits for it.
 func followMemory(ctx context.Context) (followed context.Context, end func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var keeper sync.WaitGroup

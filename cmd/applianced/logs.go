@@ -16,7 +16,7 @@ import (
 	"saltern/supervisor/api"
 )
 
-// services are the services of a node, with a description for completion.
+// services returns the services of a node, each with a description for completion.
 func services() []cobra.Completion {
 	return []cobra.Completion{
 		cobra.CompletionWithDesc("master", "the Salt master"),
@@ -35,7 +35,8 @@ func serviceList() string {
 	return b.String()
 }
 
-// oneService requires the name of a service. Only the supervisor knows the services of this node.
+// oneService checks that the argument is the name of a service. Whether this node has that service,
+// only its supervisor knows.
 func oneService(_ *cobra.Command, args []string) error {
 	var names []string
 	for _, s := range services() {
@@ -113,7 +114,7 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// printLog prints page after page.
+// printLog prints a log page by page.
 func printLog(ctx context.Context, out io.Writer, c *api.Client, name string, q api.LogQuery, follow bool) error {
 	var answered time.Time
 	for {

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lossyPipe returns a writer for logs that survives its reader. When w is a pipe in non-blocking
-// mode, which the supervisor gives a child that may outlive it, a full pipe drops lines instead of
-// blocking the writer. Dropped lines are counted, and reported when there is room again. Any other
-// w is returned unchanged.
+// lossyPipe returns a writer for logs that keeps working when nobody reads. The supervisor gives a
+// child that may outlive it a pipe in non-blocking mode as standard error. When w is such a pipe, a
+// full pipe drops lines instead of blocking the writer. Dropped lines are counted, and reported when
+// there is room again. Any other w is returned unchanged.
 func lossyPipe(w io.Writer) io.Writer {
-	const fd = 2 // not Fd(), which would set blocking mode
+	const fd = 2 // not os.Stderr.Fd(), which would set blocking mode
 	var st unix.Stat_t
 	if w != io.Writer(os.Stderr) || unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		return w

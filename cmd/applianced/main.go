@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string) int {
 	return status.ExitUnknown
 }
 
-// sharedWords rewords an error of a verb that works on the shared storage itself.
+// sharedWords adds advice to an error of a verb that itself works on the shared storage.
 func sharedWords(cmd *cobra.Command, err error) error {
 	path, failed := cmd.PersistentFlags().GetString("config")
 	if failed != nil {
@@ -67,7 +67,7 @@ func sharedWords(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// withAdvice rewords an error. If the caller may not read a file, it says who may.
+// withAdvice returns the text of an error. If the caller may not read a file, it adds that root may.
 func withAdvice(err error, uid int) string {
 	text := err.Error()
 	if uid != 0 && errors.Is(err, fs.ErrPermission) && !strings.Contains(text, "root") {

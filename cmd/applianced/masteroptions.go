@@ -20,7 +20,7 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// optionsOf locates the options of the master in a file: the path of the file, its text, and the
+// optionsOf says where a file holds the master's options: the path of the file, its text, and the
 // keys above the options, for each form of the file.
 type optionsOf struct {
 	path  string
@@ -28,15 +28,16 @@ type optionsOf struct {
 	above [][]string
 }
 
-// inSettings and inAnswers are the keys above the options of the master.
+// inSettings returns the keys above the master's options in appliance.yaml, inAnswers those in
+// answers.
 func inSettings() [][]string { return [][]string{{"master", "options"}} }
 func inAnswers() [][]string {
 	return [][]string{{"settings", "master", "options"}, {"saltern", "settings", "master", "options"}}
 }
 
 // checkMaster checks the future configuration of a node's master with the master's own code: the
-// options of from, and the administrator's files. The error lists all faults with file and line.
-// The notes name options without effect.
+// options in from, and the administrator's files. The error lists all faults with file and line. The
+// notes name options that have no effect.
 func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes []conf.Note, err error) {
 	text, err := layout.MasterConfig(s, s.Users.Master, s.UserConfDir())
 	if err != nil {
@@ -85,7 +86,7 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 		switch {
 		case n.Path != file:
 			others = append(others, n)
-		case lines[n.Option] > 0: // otherwise the appliance sets the option
+		case lines[n.Option] > 0: // the file sets this option; otherwise the appliance does
 			n.Path, n.Line = from.path, lines[n.Option]
 			notes = append(notes, n)
 		}
@@ -95,8 +96,9 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 	return append(notes, others...), all.ErrorOrNil()
 }
 
-// sortFaults returns the faults that conf found in the configuration, of which file is the generated part: those in
-// the options of from first, with their place there. A file that the caller may not read becomes a note.
+// sortFaults sorts the faults that conf found in the configuration. Those in the options of from come
+// first, with their line in from. file is the generated part of the configuration. A file that the
+// caller may not read becomes a note.
 func sortFaults(found []error, file string, from optionsOf) (faults []error, notes []conf.Note) {
 	lines := from.optionLines()
 	var own, others []error
@@ -124,8 +126,8 @@ func sortFaults(found []error, file string, from optionsOf) (faults []error, not
 	return append(own, others...), notes
 }
 
-// checkAPI checks the future configuration of salt-api with its own code. A certificate that the
-// node creates itself need not exist yet.
+// checkAPI checks the future configuration of salt-api with salt-api's own code. A certificate that
+// the node creates itself may be missing.
 func checkAPI(cfg *conf.Master, s *settings.Settings) []error {
 	o, err := restapi.Read(cfg, slog.New(slog.DiscardHandler))
 	if err == nil && o.Cert != s.APICert() {
@@ -141,7 +143,7 @@ func checkAPI(cfg *conf.Master, s *settings.Settings) []error {
 }
 
 // checkOptions checks the master's options of this node, as far as the caller may read them. The
-// supervisor checks everything else.
+// supervisor checks the rest.
 func (f *flags) checkOptions(stderr io.Writer) error {
 	s, err := settings.Load(f.config, hostname())
 	if err != nil {
@@ -155,7 +157,7 @@ func (f *flags) checkOptions(stderr io.Writer) error {
 	return err
 }
 
-// optionLines returns the lines of the master's options.
+// optionLines returns the line of each of the master's options.
 func (o optionsOf) optionLines() map[string]int {
 	lines := map[string]int{}
 	var doc yaml.Node
@@ -181,7 +183,7 @@ func (o optionsOf) optionLines() map[string]int {
 	return lines
 }
 
-// mapValue returns the value of a key of a map, or nil when n is not a map or lacks the key.
+// mapValue returns the value of a key in a YAML map, or nil when n is not a map or lacks the key.
 func mapValue(n *yaml.Node, key string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil

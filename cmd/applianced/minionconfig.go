@@ -11,13 +11,13 @@ import (
 	"saltern/supervisor/status"
 )
 
-// minionConfig is the configuration for minions, for programs.
+// minionConfig is the output of minion-config for programs.
 type minionConfig struct {
 	Masters     []string `json:"masters"`
-	Finger      string   `json:"masterFinger,omitempty"` // "" means unknown on this node
+	Finger      string   `json:"masterFinger,omitempty"` // "" if this node does not know it
 	PublishPort int      `json:"publishPort"`
 	RequestPort int      `json:"requestPort"`
-	Text        string   `json:"text"` // the lines
+	Text        string   `json:"text"` // lines for the minion's configuration file
 }
 
 func minionConfigCommand(f *flags) *cobra.Command {
@@ -61,8 +61,8 @@ and the ports when they are not Salt's usual ones, as lines for a minion's
 	}.verb(cmd)
 }
 
-// configOfMinions takes the values from the set-up, or from the status of a node that was
-// configured by hand. done may be nil: the node was not set up by answers.
+// configOfMinions returns the values of the set-up, or those of the status if the node was configured
+// by hand. done may be nil: the node was not set up by answers.
 func configOfMinions(d status.Document, done *setup.Done) (minionConfig, error) {
 	out := minionConfig{Masters: d.Front.Addresses, PublishPort: d.Front.PublishPort, RequestPort: d.Front.RequestPort}
 	switch {

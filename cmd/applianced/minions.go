@@ -108,7 +108,7 @@ func warnUnasked(w io.Writer, list status.MinionList) {
 	notAsked(w, list.Unasked, ", what it knows is missing")
 }
 
-// notAsked prints the nodes that did not answer, each with the reason, and what is missing
+// notAsked prints the nodes that did not answer, each with the reason and with what the list lacks
 // therefore. It reports whether there are any.
 func notAsked(w io.Writer, unasked map[string]string, missing string) bool {
 	for _, name := range slices.Sorted(maps.Keys(unasked)) {

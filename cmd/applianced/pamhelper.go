@@ -12,7 +12,7 @@ import (
 )
 
 // pamHelperCommand returns the verb that checks one password of a local account. systemd starts it
-// for each connection to the socket of saltern-pam.socket, which is its standard input.
+// for each connection to saltern-pam.socket; the connection is its standard input.
 func pamHelperCommand() *cobra.Command {
 	var account string
 	cmd := &cobra.Command{

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSecretFile bounds files with passphrases, keys and recipients.
+// maxSecretFile bounds files with passphrases, keys and recipients, in bytes.
 const maxSecretFile = 64 << 10
 
 func backupRecipients(ctx context.Context, keys []string, file, phraseFile string) ([]age.Recipient, error) {
@@ -119,7 +119,7 @@ func passphrase(ctx context.Context, file string, fresh bool) (p string, err err
 	return p, nil
 }
 
-// askSecret asks on the controlling terminal, without an echo.
+// askSecret asks on the controlling terminal, which does not echo the input.
 func askSecret(ctx context.Context, prompt string) (string, error) {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -150,8 +150,8 @@ func askSecret(ctx context.Context, prompt string) (string, error) {
 	}
 
 	got := make(chan answer, 1)
-	go func() { // ends when a line was read, or with the program
-		line := make([]byte, 4096) // the longest line of a terminal
+	go func() { // ends after a line, or with the program
+		line := make([]byte, 4096) // the longest line that a terminal passes on
 		n, err := tty.Read(line)
 		got <- answer{strings.TrimRight(string(line[:max(n, 0)]), "\r\n"), err}
 	}()

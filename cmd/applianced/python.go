@@ -29,7 +29,7 @@ The code of a package runs with the rights of the master: add what you trust.`,
 	return cmd
 }
 
-// packages returns the Python packages of the cluster.
+// packages returns the place of the cluster's Python packages.
 func (f *flags) packages() (python.Place, error) {
 	s, err := f.storage()
 	if err != nil {
@@ -111,7 +111,7 @@ within 30 seconds; nothing is restarted.`,
 	return cmd
 }
 
-// addition reads what is to be added.
+// addition returns the packages to add, from the flags and arguments.
 func (a packageFlags) addition(args []string) (python.Addition, error) {
 	add := python.Addition{From: a.from, Index: a.index}
 	if a.from != "" && a.index != "" {

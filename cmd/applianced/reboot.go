@@ -13,11 +13,11 @@ import (
 	"saltern/supervisor/api"
 )
 
-// restartTurn restarts the machine with the least disturbance of its cluster: it takes the turn,
-// drains the minions, and restarts.
+// restartTurn restarts the machine with as little disturbance of the cluster as possible: it takes
+// the turn, waits until the minions have moved, and restarts.
 type restartTurn struct {
-	wait     time.Duration // for the turn
-	drain    time.Duration // for minions to leave
+	wait     time.Duration // how long to wait for the turn
+	drain    time.Duration // how long to wait until minions have moved
 	force    bool
 	out      io.Writer
 	askEvery time.Duration // interval of the questions
@@ -59,7 +59,7 @@ another.`,
 	return cmd
 }
 
-// restartNode does not return after a successful restart.
+// restartNode restarts the machine. It does not return after a successful restart.
 func (r *restartTurn) restartNode(ctx context.Context, c *api.Client) error {
 	t, err := c.Turn(ctx)
 	if err != nil && !r.force {
@@ -82,7 +82,7 @@ func (r *restartTurn) restartNode(ctx context.Context, c *api.Client) error {
 	return r.boot()
 }
 
-// takeTurn takes the turn, and waits for it if that is wanted.
+// takeTurn takes the turn. If another node has it, it waits for up to wait.
 func (r *restartTurn) takeTurn(ctx context.Context, c *api.Client) error {
 	end := time.Now().Add(r.wait)
 	told := ""
@@ -108,8 +108,8 @@ func (r *restartTurn) takeTurn(ctx context.Context, c *api.Client) error {
 	}
 }
 
-// awaitMinionsLeft waits until the minions have moved to other nodes, and checks once more that
-// these nodes are there.
+// awaitMinionsLeft waits until the minions have moved to other nodes, and then checks once more that
+// these nodes still serve.
 func (r *restartTurn) awaitMinionsLeft(ctx context.Context, c *api.Client) error {
 	end := time.Now().Add(r.drain)
 	for told := false; ; told = true {

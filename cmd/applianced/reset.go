@@ -18,7 +18,8 @@ import (
 	"saltern/supervisor/upgrade"
 )
 
-// resetMark is the file for which the initial RAM disk looks before it mounts the state.
+// resetMark is a file: if it exists, the initial RAM disk resets the machine before it mounts the
+// state.
 const resetMark = "/data/reset"
 
 func resetCommand(f *flags) *cobra.Command {
@@ -76,7 +77,8 @@ func resetImage(yes bool) error {
 	return systemctl("reboot")
 }
 
-// resetHost asks the running supervisor to reset, because it knows what belongs to the node.
+// resetHost asks the running supervisor to reset, because the supervisor knows which files belong to
+// the node.
 func (f *flags) resetHost(cmd *cobra.Command, yes bool) error {
 	c := f.client()
 	r, err := c.Resetting(cmd.Context())
@@ -143,8 +145,8 @@ func writeResetPlan(w io.Writer, p api.ResetPlan) {
 	}
 }
 
-// followReset waits until the machine is new. Its socket may be another one by then, because
-// appliance.yaml is gone.
+// followReset waits until the reset is done. The supervisor's socket may have another path then,
+// because appliance.yaml is gone.
 func (f *flags) followReset(cmd *cobra.Command) error {
 	for {
 		r, err := f.client().Resetting(cmd.Context())
@@ -156,7 +158,7 @@ func (f *flags) followReset(cmd *cobra.Command) error {
 			return exitError(status.ExitNotServing)
 		case err == nil && !r.UnderWay:
 			return nil
-		case err != nil && !errors.Is(err, api.ErrNotRunning): // the supervisor is restarting
+		case err != nil && !errors.Is(err, api.ErrNotRunning): // the supervisor restarts: ask again
 			return err
 		}
 

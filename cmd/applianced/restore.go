@@ -146,7 +146,8 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 	return nil
 }
 
-// aloneInCluster refuses a restore while other nodes use the cluster's key.
+// aloneInCluster returns an error if other nodes use the cluster's key, because a restore would
+// change it.
 func aloneInCluster(s *settings.Settings) error {
 	if !s.Peering.Enabled {
 		return nil
@@ -162,7 +163,7 @@ func aloneInCluster(s *settings.Settings) error {
 	return nil
 }
 
-// adoptRestoredKey makes the table of nodes match the restored key of the cluster.
+// adoptRestoredKey writes the restored key of the cluster to the table of nodes.
 func adoptRestoredKey(ctx context.Context, s *settings.Settings) error {
 	text, err := durable.Read(filepath.Join(s.SharedPKIDir(), "cluster.pem"), maxSecretFile)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // flags are the flags that several verbs share.
 type flags struct {
 	config string // path of appliance.yaml
-	socket string // of the local API; "" means that of the configuration
+	socket string // socket of the local API; "" means the one in the configuration
 }
 
 func rootCommand() *cobra.Command {
@@ -77,8 +77,8 @@ verb exits with 64 when its command line makes no sense.`,
 	return root
 }
 
-// apiSocket returns the supervisor's socket: the flag, else that of the configuration, else the
-// default.
+// apiSocket returns the supervisor's socket: from the flag, otherwise from the configuration,
+// otherwise the default.
 func (f *flags) apiSocket() string {
 	if f.socket != "" {
 		return f.socket
@@ -90,7 +90,7 @@ func (f *flags) apiSocket() string {
 	return base.APISocket()
 }
 
-// hostname returns the default name of a node: "localhost" when the system has no name.
+// hostname returns the default name of a node: the host's name, or "localhost" when it has none.
 func hostname() string {
 	h, err := os.Hostname()
 	if err != nil || h == "" {

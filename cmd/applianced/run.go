@@ -97,7 +97,7 @@ takes its place and no connection is refused.`,
 		signal.Notify(hup, syscall.SIGHUP)
 		ended := make(chan struct{})
 		defer func() {
-			signal.Stop(hup) // nothing is sent to hup after this
+			signal.Stop(hup) // after this call nothing is sent to hup
 			close(hup)
 			<-ended
 		}()
@@ -121,8 +121,8 @@ takes its place and no connection is refused.`,
 	return cmd
 }
 
-// execNewer replaces this process by the program at path if the file has changed. For systemd it
-// remains the same process.
+// execNewer replaces this process by the program at path if that file has changed. For systemd the
+// process stays the same.
 func execNewer(path string, log *slog.Logger) {
 	now, err := os.Stat(path)
 	if err != nil {
@@ -139,8 +139,8 @@ func execNewer(path string, log *slog.Logger) {
 	}
 }
 
-// onTrial reports whether this version of the system is still on trial. If that is unknown, it is
-// not.
+// onTrial returns a function that reports whether this version of the system is still on trial. If
+// that cannot be found out, it reports false.
 func onTrial(log *slog.Logger) func() bool {
 	return func() bool {
 		var sys upgrade.System

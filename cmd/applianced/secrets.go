@@ -33,7 +33,7 @@ secrets out of git and from who reads states, not from an administrator of a nod
 	return cmd
 }
 
-// keyring returns the keys of the cluster.
+// keyring returns the place of the cluster's keys.
 func (f *flags) keyring() (secrets.Place, error) {
 	s, err := f.storage()
 	if err != nil {
@@ -49,7 +49,7 @@ func (f *flags) keyring() (secrets.Place, error) {
 	}, err
 }
 
-// storage reads the settings of a node, whose shared storage must be there.
+// storage reads the node's settings, and checks that its shared storage is there.
 func (f *flags) storage() (*settings.Settings, error) {
 	s, err := settings.Load(f.config, hostname())
 	if err != nil {
@@ -299,7 +299,7 @@ remembers (gpg_cache_ttl, a day); applianced restart master ends that too.`,
 	return cmd
 }
 
-// wordWhichKey adds to an error how to name a key.
+// wordWhichKey adds a hint to an error about an ambiguous key.
 func wordWhichKey(err error) error {
 	if errors.Is(err, secrets.ErrWhich) {
 		return misused("%w; see: applianced secrets list", err)
@@ -316,7 +316,7 @@ func readAtMost(in io.Reader, most int) (string, error) {
 	return string(b), err
 }
 
-// secretKeys completes fingerprints.
+// secretKeys completes fingerprints of keys.
 func (f *flags) secretKeys(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var out []cobra.Completion
 	if p, err := f.keyring(); err == nil && len(args) == 0 {

@@ -71,7 +71,7 @@ func onTerminal(ctx context.Context, t tui.Terminal, m tui.Model) error {
 	return err
 }
 
-// keys is the keyboard as the wizard uses it.
+// keys adapts the machine's keyboard to the wizard.
 type keys struct{ keyboard.Keyboard }
 
 // Layouts implements tui.Keyboard.

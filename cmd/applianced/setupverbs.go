@@ -12,8 +12,8 @@ import (
 	"saltern/tui"
 )
 
-// setupVerbs returns the verbs of the set-up for programs, and for people without a terminal of
-// their own.
+// setupVerbs returns the verbs of the set-up for programs, and for people who do not sit at the
+// console.
 func setupVerbs(f *flags) []*cobra.Command {
 	retry := &cobra.Command{
 		Use:     "retry",

@@ -85,7 +85,7 @@ Exit codes: 0 ready, 1 cannot tell, 2 ready with problems, 3 not ready.`,
 	}.verb(cmd)
 }
 
-// splitBrains lists files whose copies disagree.
+// splitBrains prints the files whose copies disagree.
 func splitBrains(ctx context.Context, out io.Writer, f *flags) {
 	cfg, err := settings.Load(f.config, hostname())
 	if err != nil {
@@ -214,7 +214,7 @@ Exit codes: 0 done, 1 failed or cannot tell, 2 something is left to do.`,
 	return cmd
 }
 
-// standalone is a manager without a supervisor.
+// standalone runs a storage manager without a supervisor.
 type standalone struct {
 	manager *storage.Manager
 	table   string
@@ -248,7 +248,8 @@ func aloneManager(f *flags, table string, form bool, errOut io.Writer) (*standal
 	return a, err
 }
 
-// readState returns the state of the storage. It reads the table again when it has changed.
+// readState returns the state of the storage. It first reads the table of nodes again if that has
+// changed.
 func (a *standalone) readState(context.Context) (storage.State, error) {
 	b, err := os.ReadFile(a.table)
 	if err != nil {
@@ -265,7 +266,7 @@ func (a *standalone) readState(context.Context) (storage.State, error) {
 	return a.manager.State(), nil
 }
 
-// follow prints what changes until the storage is ready and nothing is to do.
+// follow prints changes until the storage is ready and nothing is left to do.
 func follow(
 	ctx context.Context,
 	out io.Writer,
@@ -317,7 +318,8 @@ func follow(
 	}
 }
 
-// storageHelperCommand returns the verb that touches the volume. The supervisor starts it.
+// storageHelperCommand returns the verb that accesses the volume. The supervisor starts it as a
+// child.
 func storageHelperCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "helper",

@@ -16,7 +16,7 @@ import (
 	"saltern/supervisor/support"
 )
 
-// bundlesKept is how many support bundles stay in the data directory.
+// bundlesKept is how many support bundles are kept in the data directory.
 const bundlesKept = 3
 
 func supportCommand(f *flags) *cobra.Command {
@@ -72,7 +72,7 @@ func (f *flags) supportSource() support.Source {
 }
 
 // writeBundle writes a bundle to path, or to a new file in the data directory when path is "", and
-// returns its name. Only we may read the file.
+// returns the file's name. Only this account may read the file.
 func (f *flags) writeBundle(ctx context.Context, path string) (string, error) {
 	src := f.supportSource()
 	own := path == ""
@@ -95,7 +95,7 @@ func (f *flags) writeBundle(ctx context.Context, path string) (string, error) {
 	return path, nil
 }
 
-// keepNewest removes all files but the last n by name.
+// keepNewest removes the files that match pattern, except the n with the last names.
 func keepNewest(pattern string, n int) {
 	names, _ := filepath.Glob(pattern)
 	for _, old := range names[:max(0, len(names)-n)] {

@@ -16,7 +16,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// tokensCommand returns the verbs about who is logged in through the API, the console and salt -T.
+// tokensCommand returns the verbs about log-ins through the API, the console and salt -T.
 func tokensCommand(f *flags) *cobra.Command {
 	cmd := tokensList(f)
 	cmd.Use = "tokens"
@@ -81,7 +81,7 @@ func writeTokens(w io.Writer, t control.Tokens) error {
 	return tw.Flush()
 }
 
-// tokenTime is the format of the times of log-ins.
+// tokenTime is the format in which times of log-ins are printed.
 const tokenTime = "2006-01-02 15:04:05"
 
 func tokensRevoke(f *flags) *cobra.Command {

@@ -19,7 +19,8 @@ import (
 	"saltern/supervisor/upgrade"
 )
 
-// These decide when a new version counts as good.
+// After a restart the new version is confirmed when the node has been well for confirmSteady.
+// confirmLook is the interval of the checks.
 const (
 	confirmLook   = 5 * time.Second
 	confirmSteady = 2 * time.Minute
@@ -104,7 +105,7 @@ coming.`,
 	return cmd
 }
 
-// upgradeOne installs a version on this machine.
+// upgradeOne installs a version on this machine alone.
 type upgradeOne struct {
 	reboot, force, older, plain bool
 
@@ -163,8 +164,8 @@ func (o *upgradeOne) upgradeNode(cmd *cobra.Command, from string, c *api.Client)
 	return err
 }
 
-// mayUpgrade refuses while this node is not well. Writing the new version disturbs nobody; only
-// before the restart it matters whether the cluster can spare the node.
+// mayUpgrade returns an error while this node is not well. Whether the cluster can spare the node
+// matters only before the restart, because writing the new version disturbs nobody.
 func mayUpgrade(ctx context.Context, c *api.Client) error {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
@@ -180,7 +181,7 @@ func mayUpgrade(ctx context.Context, c *api.Client) error {
 	return nil
 }
 
-// sysLog writes a line into the system's log of administration. A missing log is not an error.
+// sysLog writes a line to the system's authorisation log. It ignores a missing log.
 func sysLog(line string) {
 	w, err := syslog.New(syslog.LOG_AUTHPRIV|syslog.LOG_NOTICE, "applianced")
 	if err != nil {
@@ -190,8 +191,8 @@ func sysLog(line string) {
 	_ = w.Close()
 }
 
-// openVersion opens a file or the answer of an address. With plain it also accepts unencrypted
-// addresses, and redirections to them.
+// openVersion opens a file, or the body of a URL's answer. With plain it also accepts unencrypted
+// URLs, and redirections to them.
 func openVersion(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
 	if !strings.HasPrefix(from, "http://") && !strings.HasPrefix(from, "https://") {
 		f, err := os.Open(from)
@@ -249,7 +250,7 @@ func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {
 	}
 }
 
-// tellKeys says when no upgrade can be accepted.
+// tellKeys prints a warning if no key is trusted, so that no upgrade can be accepted.
 func tellKeys(w io.Writer, dirs []string) error {
 	keys, err := bundle.Keys(dirs...)
 	if err == nil && len(keys) == 0 {
@@ -278,8 +279,8 @@ func upgradeBackCommand(sys *upgrade.System) *cobra.Command {
 	}
 }
 
-// wellWithVersion reports whether a node itself proves that the version it runs is good. That other
-// nodes answer the minions at its front proves nothing.
+// wellWithVersion reports whether the node itself proves that the version it runs is good. Answers
+// that its front gets from other nodes' masters prove nothing.
 func wellWithVersion(d status.Document) bool {
 	return d.ServesItself() || d.Exit == status.ExitUnconfigured
 }

@@ -28,7 +28,7 @@ type upgradeAll struct {
 	errOut   io.Writer
 }
 
-// upgradeNodes asks for the plan and for consent, and upgrades the nodes.
+// upgradeNodes prints the plan, asks for consent, and upgrades the nodes.
 func (u *upgradeAll) upgradeNodes(cmd *cobra.Command, c *api.Client) error {
 	if strings.Contains(u.path, "://") {
 		return misused("upgrade --all takes a file, not an address: fetch it first, it is handed to the other nodes")
@@ -68,7 +68,7 @@ func (u *upgradeAll) upgradeNodes(cmd *cobra.Command, c *api.Client) error {
 	return u.printOutcome(u.follow(cmd.Context(), c, false))
 }
 
-// follow starts the upgrade and follows it to its end.
+// follow starts the upgrade and waits for its end.
 func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rollout.Progress, err error) {
 	if err := c.Upgrade(ctx, api.UpgradeRequest{Path: u.path, Dry: dry}); err != nil {
 		return p, fmt.Errorf("upgrade: %w", err)
@@ -85,7 +85,7 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 				return errors.New("it goes on without this terminal; applianced upgrade --all --dry-run FILE " +
 					"says which nodes have the version")
 			case errors.Is(err, api.ErrNotRunning) && last.Running:
-				// The restart of this node is the last step, and ends this program too.
+				// The last step restarts this node, which ends this program too.
 				return fmt.Errorf("follow the upgrade: %w: this node restarts, or its supervisor has ended; "+
 					"when it is back, applianced upgrade --all --dry-run FILE says which nodes have the "+
 					"version",
@@ -97,7 +97,8 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 	}.followToEnd(ctx)
 }
 
-// stepsWriter returns where to print steps: not into a JSON document.
+// stepsWriter returns the writer for steps: with --json standard error, so that they stay out of the
+// document.
 func (u *upgradeAll) stepsWriter() io.Writer {
 	if u.asJSON {
 		return u.errOut
@@ -131,7 +132,7 @@ func (u *upgradeAll) printOutcome(p rollout.Progress, err error) error {
 	return nil
 }
 
-// upgradeNext says what to do about a result.
+// upgradeNext returns the next step after a result, as text for people.
 func upgradeNext(c rollout.Code) string {
 	switch c {
 	case rollout.Refused, rollout.Away:

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exitUsage is EX_USAGE of sysexits.h. `applianced status` never returns it, so a script does not
-// mistake a mistyped verb for a status.
+// exitUsage is EX_USAGE of sysexits.h. `applianced status` never returns it for a status, so scripts
+// do not mistake a mistyped verb for one.
 const exitUsage = 64
 
 // usageError is an invalid command line.
@@ -20,8 +20,8 @@ func (e *usageError) Unwrap() error { return e.err }
 // misused returns a usageError.
 func misused(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// strict makes cmd and its verbs refuse unknown arguments. Otherwise cobra prints the help of a
-// verb that only has sub-verbs, and exits with success.
+// strict lets cmd and its verbs refuse unknown arguments. By default cobra prints the help of a verb
+// that only has sub-verbs, and exits with success.
 func strict(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return misused("%w; see: %s --help", err, cmd.CommandPath())

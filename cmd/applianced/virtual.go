@@ -36,7 +36,7 @@ It exits with 0 when one node has the address, 2 when none or several have it,
 
 	cmd.Flags().BoolVar(&ask, "fit", false,
 		"exit with 0 if this node may have the address, else with 3; for keepalived")
-	_ = cmd.Flags().MarkHidden("fit") // the flag exists
+	_ = cmd.Flags().MarkHidden("fit") // fails only for an unknown flag
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c := f.client()
 		switch {

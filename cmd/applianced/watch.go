@@ -18,7 +18,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// terminalOf returns the terminal behind w, and false if w is not one, as /dev/null.
+// terminalOf returns the terminal to which w writes. It returns false if w is none, such as
+// /dev/null.
 func terminalOf(w io.Writer) (*os.File, bool) {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -34,7 +35,7 @@ func isTerminal(w io.Writer) bool {
 	return ok
 }
 
-// windowOf returns the size of a terminal, 80x24 where it is unknown, as on serial lines.
+// windowOf returns the size of a terminal, or 80x24 if it is unknown, as on serial lines.
 func windowOf(terminal *os.File) (width, height int) {
 	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -43,20 +44,20 @@ func windowOf(terminal *os.File) (width, height int) {
 	return int(cmp.Or(size.Col, 80)), int(cmp.Or(size.Row, 24))
 }
 
-// writeOn prints a status on a terminal and breaks its lines between words. When it is longer than
-// the window, it repeats the answer as the last line, because the window scrolls.
+// writeOn prints a status on a terminal, with lines broken between words. If the status is longer
+// than the window, the window scrolls, so writeOn repeats the first line, the health, at the end.
 func writeOn(terminal *os.File, d status.Document) error {
 	width, height := windowOf(terminal)
 	lines := status.Fit(d, status.Room{Width: width})
 	lines[0] = coloured(lines[0], d.Health)
-	if len(lines) >= height { // the shell's prompt takes a line, too
+	if len(lines) >= height { // the shell's prompt needs a line as well
 		lines = append(lines, lines[0])
 	}
 	_, err := io.WriteString(terminal, strings.Join(lines, "\n")+"\n")
 	return err
 }
 
-// coloured colours the answer at the beginning of a status, unless NO_COLOR is set
+// coloured colours the health at the beginning of a status line, unless NO_COLOR is set
 // (https://no-color.org).
 func coloured(line string, h status.Health) string {
 	answer := strings.ToUpper(string(h))
@@ -73,8 +74,8 @@ func coloured(line string, h status.Health) string {
 	return "\x1b[1;" + colour + "m" + answer + "\x1b[0m" + rest
 }
 
-// watchOn shows the status in the window of a terminal repeatedly until ctx ends, and whenever the
-// size of the window changes. It returns the last exit code.
+// watchOn shows the status in a terminal's window repeatedly, and whenever the window's size changes,
+// until ctx ends. It returns the last exit code.
 func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.Duration) error {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH, syscall.SIGCONT)
@@ -86,7 +87,7 @@ func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.D
 	for {
 		d, err := c.Status(ctx)
 		if ctx.Err() != nil {
-			return last // an interrupted question has no answer
+			return last // the user interrupted the question, so it has no answer
 		}
 
 		last = exitWith(d.Exit)
@@ -107,8 +108,8 @@ func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.D
 	}
 }
 
-// drawStatus draws a status over the content of the window. It leaves the last line to the cursor.
-// asked is the error when there is no status.
+// drawStatus draws a status over the content of the window. It leaves the last line free for the
+// cursor. asked is the error if there is no status.
 func drawStatus(terminal *os.File, d status.Document, asked error) error {
 	width, height := windowOf(terminal)
 	var lines []string
@@ -136,7 +137,7 @@ func drawStatus(terminal *os.File, d status.Document, asked error) error {
 	return err
 }
 
-// unknownLines returns the status lines for a supervisor that could not be asked.
+// unknownLines returns the status lines to show when the supervisor could not be asked.
 func unknownLines(err error) []string {
 	lines := []string{fmt.Sprint("UNKNOWN  ", err)}
 	if errors.Is(err, api.ErrNotRunning) {

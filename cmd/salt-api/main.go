@@ -1,5 +1,5 @@
-// salt-api is Salt's API over HTTP, as rest_cherrypy serves it, for the master of
-// this host: a drop-in for Python's program of the same name.
+// salt-api serves Salt's API over HTTP for the master of this host, as rest_cherrypy does. It
+// replaces Python's program of the same name.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"saltern/master/restapi"
 )
 
-// Where Salt's salt-api logs, and where it writes its process id.
+// Default paths of the log and of the file with the process ID, as in Salt's salt-api.
 const (
 	defaultLog = "/var/log/salt/api"
 	defaultPID = "/var/run/salt-api.pid"
@@ -142,7 +142,7 @@ func serve(ctx context.Context, m *conf.Master, section restapi.Options, log *sl
 	return s.Serve(ctx, ln)
 }
 
-// text is the first of a flag, an option and a default that says something.
+// text returns the flag if it is set, otherwise the option, otherwise preset.
 func text(flag string, m *conf.Master, option, preset string) string {
 	if flag != "" {
 		return flag
@@ -154,7 +154,7 @@ func text(flag string, m *conf.Master, option, preset string) string {
 	return preset
 }
 
-// openLog opens the log file and the console, each at its level.
+// openLog opens the log file and the console log, each with its own level.
 func openLog(m *conf.Master, o daemon.Options, stderr io.Writer) (*slog.Logger, func(), error) {
 	c := m.LogConfig("salt.api", text(o.LogFile, m, "api_logfile", defaultLog), o.LogFlags(), stderr)
 	if o.Check {

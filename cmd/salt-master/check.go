@@ -11,14 +11,14 @@ import (
 	"saltern/master/conf"
 )
 
-// exitWarnings is the exit status of a check that has found what deserves a look and
-// with which a master starts.
+// exitWarnings is the exit status of --check when a master would start with the configuration but
+// something in it needs attention.
 const exitWarnings = 2
 
-// checked says that a configuration is right, what in it deserves a look, and what
-// becomes of each option. Files that are missing are no fault at a start, as with Salt;
-// who asks for a check has named the wrong ones. In a folder the file master alone may be
-// missing: the packages make one in master.d.
+// checked prints the result of --check for a valid configuration: warnings, and how the master treats
+// each option. At a start missing files are no fault, as with Salt; --check fails, because the caller
+// has named the wrong ones. Only the file master may be missing in a folder: the packages install
+// files in master.d.
 func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 	if len(cfg.Sources) == 0 || cfg.Sources[0] != cfg.Path && filepath.Base(cfg.Path) != "master" {
 		fmt.Fprintf(stderr, "salt-master: there is no file %s; name its folder or itself by -c\n", cfg.Path)
@@ -35,9 +35,10 @@ func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 	code := daemon.ExitOK
 	for _, n := range cfg.Notes {
 		switch {
-		case n.Level < slog.LevelWarn: // a remark below a warning is not printed
+		case n.Level < slog.LevelWarn: // a note below a warning is not printed
 		case n.Option == "" && n.Path == cfg.Path && cfg.Sources[0] != cfg.Path: // files in master.d are enough
-		case n.Option == "user" && os.Geteuid() == 0: // root may check for the account that the master will have
+		// root may check a configuration for the account that the master will have
+		case n.Option == "user" && os.Geteuid() == 0:
 			fmt.Fprintf(stdout, "note: %s\n", n)
 		default:
 			fmt.Fprintf(stdout, "warning: %s\n", n)
@@ -53,7 +54,7 @@ func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 	return code
 }
 
-// becomes names what is done with an option that a file sets.
+// becomes returns how the master treats an option that a file sets.
 func becomes(s conf.Setting) string {
 	switch s.Use {
 	case "used":

@@ -10,11 +10,11 @@ import (
 	"saltern/cmd/internal/daemon"
 )
 
-// daemonMark tells the program that it is the one in the background.
+// daemonMark is the environment variable that marks the background process.
 const daemonMark = "SALTERN_DAEMON"
 
-// daemonize starts the program again in a session of its own, without a
-// terminal, and leaves. Go cannot fork a running program.
+// daemonize starts the program again in a new session without a terminal, and returns the exit status
+// for this process. A running Go program cannot fork.
 func daemonize(stderr io.Writer) int {
 	self, err := os.Executable()
 	if err != nil {

@@ -1,5 +1,5 @@
-// salt-master is Saltern's Salt master: a drop-in for Python's program of the
-// same name, with the same options and configuration.
+// salt-master is Saltern's Salt master. It replaces Python's program of the same name and has the
+// same options and configuration.
 package main
 
 import (
@@ -120,9 +120,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return serve(cfg, log, stderr)
 }
 
-// sameUser refuses a user that is not the one we run as: this program never
-// changes its user, and going on as root would be the opposite of what was
-// asked for.
+// sameUser returns an error if name is not the user of this process. This program never changes its
+// user, and must not continue as root when it was asked to run as another user.
 func sameUser(name string) error {
 	if name == "" {
 		return nil
@@ -144,7 +143,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	defer keeper.Wait()
 
 	defer stop()
-	memlimit.Apply(share) // the master's budgets go by it
+	memlimit.Apply(share) // the master's memory budgets are derived from this limit
 	keeper.Go(func() { keepMemory(ctx, log) })
 	raiseFiles(log)
 	defer profileOnSignal(log)()
@@ -154,7 +153,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	if err == nil {
 		err = m.Run(ctx)
 	} else if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		err = nil // stopped before it had joined its cluster
+		err = nil // it was stopped before it had joined its cluster
 	}
 
 	if cfg.PidFile != "" {
@@ -175,8 +174,8 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	return daemon.ExitOK
 }
 
-// raiseFiles asks for as many descriptors as the system lets us have: every
-// minion holds one or two.
+// raiseFiles raises the limit of descriptors as far as the system allows: every minion takes one or
+// two.
 func raiseFiles(log *slog.Logger) {
 	var r syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {

@@ -12,26 +12,25 @@ import (
 )
 
 const (
-	// roomyHeap is the heap up to which the collector may be lazy: with the
-	// runtime's 4 MiB a small master spends a tenth of its time collecting.
+	// roomyHeap is the heap size up to which garbage collections are made rarer: with the runtime's 4
+	// MiB a small master spends a tenth of its time collecting.
 	roomyHeap = 16 << 20
-	// quietAllocs is the most that an idle master allocates in a tick, because of heartbeats of
-	// connections; with a large heap, half of the heap.
+	// quietAllocs is the most that an idle master allocates between two samples, because of
+	// heartbeats on connections. With a large heap the limit is half of the heap.
 	quietAllocs = 4 << 20
-	// burstAllocs is how much must have been allocated since memory was
-	// returned last for another time to be worth a collection.
+	// burstAllocs is the least that the master must have allocated since it last returned memory. For
+	// less, another collection is not worth it.
 	burstAllocs = 16 << 20
 )
 
 // memoryState holds the figures by which the keeper decides, in bytes.
 type memoryState struct {
-	live     uint64 // in use, as of the last collection
-	allocs   uint64 // allocated since the start
-	returned uint64 // the same when memory was returned last
+	live     uint64 // bytes in use at the last collection
+	allocs   uint64 // bytes allocated since the start
+	returned uint64 // value of allocs when memory was last returned
 }
 
-// percent is the GOGC for a heap: generous for small ones, Go's 100 from
-// roomyHeap/2 on.
+// percent returns the GOGC for a heap: up to 400 for a small one, and Go's 100 from roomyHeap/2 on.
 func (m memoryState) percent() int {
 	if m.live == 0 {
 		return 400
@@ -39,22 +38,21 @@ func (m memoryState) percent() int {
 	return int(min(max((roomyHeap-min(m.live, roomyHeap))*100/m.live, 100), 400))
 }
 
-// wasteful reports whether memory should go back to the system: nothing much
-// has happened since the state before, but a lot since the last time, or the start
-// of the master, which is a burst of its own. (How much is in use cannot be told:
-// the figure of a collection amid a burst counts all that was under way then.)
+// wasteful reports whether to return memory to the system: little was allocated since the sample
+// before, but a lot since memory was last returned, or since the start, which is a burst as well.
+// (The memory in use is no measure: a collection in the middle of a burst counts everything that is
+// temporarily in use.)
 func (m memoryState) wasteful(before memoryState) bool {
 	started := m.returned == 0 && before.allocs > 0
 	return m.allocs-before.allocs < max(quietAllocs, m.live/2) && (started || m.allocs-m.returned > burstAllocs)
 }
 
-// share is the part of a limit for our own memory: the renderers are in the same
-// group, and need some 50 MiB each.
+// share returns the part of a memory limit for this process. The renderers are in the same group and
+// need some 50 MiB each.
 func share(limit int64) int64 { return max(limit*6/10, limit-1<<30) }
 
-// keepMemory adapts the collector to the heap and returns memory after
-// bursts, such as a job of all minions, until ctx ends. GOGC and GOMEMLIMIT in
-// the environment have the last word.
+// keepMemory adapts the garbage collector to the heap, and returns memory to the system after bursts,
+// such as a job of all minions, until ctx ends. GOGC and GOMEMLIMIT in the environment have priority.
 func keepMemory(ctx context.Context, log *slog.Logger) {
 	var limit int64
 	adapt := os.Getenv("GOGC") == ""
@@ -65,7 +63,7 @@ func keepMemory(ctx context.Context, log *slog.Logger) {
 	var before memoryState
 	percent := 100
 	for {
-		// Whoever started us may put us into a group with a limit afterwards.
+		// The service manager may put this process into a group with a limit after the start.
 		if n := memlimit.Apply(share); n > 0 && n != limit {
 			log.Debug("memory is limited", "bytes", n)
 			limit = n

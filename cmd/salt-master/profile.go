@@ -12,14 +12,14 @@ import (
 	"syscall"
 )
 
-// profileDir is the environment variable that allows profiles: a folder for
-// them. Python's master starts and ends a profile with SIGUSR2 too
-// (salt/utils/debug.py enable_sigusr2_handler).
+// profileDir is the environment variable that enables profiles. Its value is the folder for them.
+// Python's master starts and ends a profile at SIGUSR2 too (salt/utils/debug.py
+// enable_sigusr2_handler).
 const profileDir = "SALTERN_PROFILE_DIR"
 
-// profileOnSignal lets SIGUSR2 start a CPU profile, and the next SIGUSR2 end
-// it and write one of the memory and one of the goroutines beside it. It does
-// nothing unless the environment names a folder. No port is opened.
+// profileOnSignal starts a CPU profile at SIGUSR2. The next SIGUSR2 ends the profile and also writes
+// one of the memory and one of the goroutines. Unless profileDir is set, it does nothing. It opens no
+// port.
 func profileOnSignal(log *slog.Logger) (stop func()) {
 	dir := os.Getenv(profileDir)
 	if dir == "" {
@@ -48,11 +48,11 @@ func profileOnSignal(log *slog.Logger) (stop func()) {
 	}
 }
 
-// profiles writes numbered profiles. It is used by one goroutine.
+// profiles writes numbered profiles. Only one goroutine uses it.
 type profiles struct {
 	dir string
 	n   int
-	cpu *os.File // nil: none is running
+	cpu *os.File // nil: no CPU profile is running
 }
 
 func (p *profiles) create(kind string) (*os.File, error) {
@@ -92,7 +92,7 @@ func (p *profiles) end() error {
 		return err
 	}
 
-	runtime.GC() // the memory profile is of the last collection
+	runtime.GC() // the memory profile shows the state of the last collection
 	for _, kind := range []string{"heap", "goroutine"} {
 		f, err := p.create(kind)
 		if err != nil {

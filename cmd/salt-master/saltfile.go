@@ -13,12 +13,12 @@ import (
 	"saltern/master/value"
 )
 
-// saltNames are options that a Saltfile calls otherwise than the command line does.
+// saltNames maps option names in a Saltfile to flags, where the two differ.
 var saltNames = map[string]string{"pidfile": "pid-file", "log_level_logfile": "log-file-level"}
 
-// takeSaltfile sets the flags that the command line does not give to what a Saltfile says of
-// salt-master (salt/utils/parsers.py SaltfileMixIn). What is no flag is refused: an option of
-// the master belongs into its configuration.
+// takeSaltfile sets the flags that the command line does not give to the values for salt-master in a
+// Saltfile (salt/utils/parsers.py SaltfileMixIn). It refuses a name that is no flag: the master's
+// options belong in its configuration.
 func takeSaltfile(flags *pflag.FlagSet, path string) error {
 	path = saltfile.Find(path, os.Getenv("SALT_SALTFILE"), os.Getenv("HOME"))
 	if path == "" {

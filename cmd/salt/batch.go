@@ -13,8 +13,8 @@ import (
 	"saltern/master/value"
 )
 
-// runBatch runs the job on some minions at a time, or with --static and without --batch on all at
-// once. It shows the returns at the end (salt/cli/batch.py).
+// runBatch runs the job on a few minions at a time, or with --static and without --batch on all at
+// once. It shows all returns at the end (salt/cli/batch.py).
 func (s *saltCall) runBatch(ctx context.Context, size string) error {
 	k := value.NewMap()
 	token, err := s.savedToken()
@@ -86,7 +86,7 @@ func (s *saltCall) runBatch(ctx context.Context, size string) error {
 	return exit(int(worst))
 }
 
-// handOver passes a batch to the master, which runs it on its own (salt/cli/salt.py
+// handOver passes a batch to the master, which runs it after this tool has ended (salt/cli/salt.py
 // _run_batch_async).
 func (s *saltCall) handOver(ctx context.Context, q client.BatchRequest) error {
 	n, err := s.c.HandOver(ctx, q,
@@ -102,7 +102,7 @@ func (s *saltCall) handOver(ctx context.Context, q client.BatchRequest) error {
 	return nil
 }
 
-// batchOutput prints what happens in a batch (salt/utils/batch_output.py
+// batchOutput returns the callbacks that print the progress of a batch (salt/utils/batch_output.py
 // CLIOutput).
 func (s *saltCall) batchOutput(o output.Options, worst *int64) client.BatchOutput {
 	return client.BatchOutput{

@@ -118,8 +118,8 @@ func (s *cpCall) copyAll(ctx context.Context) error {
 	return s.display(ret, "nested", 0, s.outputOptions())
 }
 
-// runOnMinions runs a function and collects the answers of all minions, and a text for each minion
-// that does not answer.
+// runOnMinions runs a function and collects the answers of all minions. For a minion that does not
+// answer it stores a text.
 func (s *cpCall) runOnMinions(ctx context.Context, fun string, arg []any) (*value.Map, error) {
 	req := s.req
 	req.Fun, req.Arg = fun, arg
@@ -140,7 +140,7 @@ func (s *cpCall) runOnMinions(ctx context.Context, fun string, arg []any) (*valu
 	return ret, err
 }
 
-// sendInOneJob sends all files in one job; they must be text.
+// sendInOneJob sends all files in one job. They must be text.
 func (s *cpCall) sendInOneJob(ctx context.Context) (*value.Map, error) {
 	files := value.NewMap()
 	for _, f := range s.src {
@@ -150,7 +150,7 @@ func (s *cpCall) sendInOneJob(ctx context.Context) (*value.Map, error) {
 			s.println(f + " is a directory, only files are supported in non-chunked mode. Use \"--chunked\" command line argument.")
 			return nil, exit(exitGeneric)
 		case err != nil || !st.Mode().IsRegular():
-			continue // as Salt does: skip what is neither file nor directory
+			continue // Salt, too, skips what is neither a file nor a directory
 		}
 
 		b, err := os.ReadFile(f)

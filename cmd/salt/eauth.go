@@ -16,9 +16,9 @@ import (
 	"saltern/master/value"
 )
 
-// credentials returns the fields that an external authentication system needs. It asks the user for
-// those that the command line does not give. With -T it also fetches a new token and saves it.
-// Without -a it returns no fields (salt/auth/__init__.py Resolver).
+// credentials returns the fields that an external authentication system needs, and asks the user for
+// those that the command line lacks. With -T it also fetches a new token and saves it. Without -a it
+// returns no fields (salt/auth/__init__.py Resolver).
 func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, error) {
 	eauth := t.values.Str("eauth")
 	m := value.NewMap()

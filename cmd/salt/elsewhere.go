@@ -21,9 +21,9 @@ import (
 	"saltern/master/client"
 )
 
-// aliveTakes is how long the tool waits for this node's master before it asks another one. Until
-// then nothing with an effect may have been sent: a master that was frozen executes later what it
-// received.
+// aliveTakes is how long the tool waits for this node's master before it asks another node. Until
+// then the tool must not have sent anything that has an effect: a master that was frozen executes
+// later what it has received.
 const aliveTakes = 3 * time.Second
 
 // askingUser returns the user on whose behalf the tool asks the master.
@@ -35,8 +35,8 @@ func (t *tool) askingUser() string {
 }
 
 // elsewhere runs the tool on another node of the cluster if this node's master does not answer or
-// cannot store jobs. done is false when the call must go on here; then nothing was done elsewhere.
-// It must be called before the tool sends anything that has an effect.
+// cannot store jobs. If done is false, nothing was done elsewhere and the call continues here. It
+// must be called before the tool sends anything that has an effect.
 func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 	if t.other != nil || t.cfg.Supervisor == "" {
 		return false, nil
@@ -83,7 +83,7 @@ func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// forAnother returns the request that makes another node run this call.
+// forAnother returns the request with which another node runs this call.
 func (t *tool) forAnother() ([]byte, error) {
 	if err := t.checkPortable(); err != nil {
 		return nil, err
@@ -116,7 +116,8 @@ var portable = strings.Fields(`config_dir hard_crash log_level output output_ind
 	start_event state_output_diff quiet jid skip_grains delimiter
 	list_hosts pcre list grain grain_pcre nodegroup range compound pillar_target pillar_pcre ipcidr`)
 
-// checkPortable returns an error that names what prevents this call from running on another node.
+// checkPortable returns an error that names the option for which this call cannot run on another
+// node.
 func (t *tool) checkPortable() error {
 	allowed := map[string]bool{}
 	for _, name := range portable {
@@ -129,7 +130,7 @@ func (t *tool) checkPortable() error {
 		}
 	}
 
-	for _, name := range []string{"eauth", "output_file"} { // the configuration may set them, too
+	for _, name := range []string{"eauth", "output_file"} { // the configuration may set these too
 		if t.values.Str(name) != "" {
 			return op.Error(fmt.Sprintf("%s is not possible on another node", name))
 		}
@@ -138,7 +139,7 @@ func (t *tool) checkPortable() error {
 	return nil
 }
 
-// unknownError means that another node may or may not have run the tool.
+// unknownError means that it is unknown whether another node has run the tool.
 type unknownError struct{ err error }
 
 func (e *unknownError) Error() string {
@@ -211,7 +212,7 @@ func (t *tool) relayOutput(ctx context.Context, cancel context.CancelFunc, from 
 	for {
 		lost.Reset(toolrun.Silence)
 		kind, data, err := toolrun.ReadFrame(from)
-		inTime := lost.Stop() // a slow reader of our output must not end the call
+		inTime := lost.Stop() // stop the timer: a slow reader of our own output must not end the call
 		if err != nil {
 			return t.broken(ctx, !inTime, err)
 		}
@@ -250,7 +251,7 @@ func (t *tool) givenUp() error {
 	return exit(exitGeneric)
 }
 
-// otherNode is a call that runs here on behalf of another node.
+// otherNode holds the call that this process runs for another node.
 type otherNode struct {
 	request toolrun.Request
 	conf    string // the folder of this node's configuration
@@ -261,7 +262,7 @@ type otherNode struct {
 const moreReady = "300"
 
 // forOther runs a tool for another node. The supervisor writes the request to standard input. The
-// tool has only the rights of the account that starts it, the master's.
+// tool has only the rights of the account that starts it, the account of the master.
 func (e *env) forOther(ctx context.Context, args []string) int {
 	if len(args) != 1 {
 		fmt.Fprintf(e.stderr, "%s is for applianced\n", toolrun.Program)
@@ -274,7 +275,7 @@ func (e *env) forOther(ctx context.Context, args []string) int {
 		return exitUsage
 	}
 
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(moreReady), 0) // on failure the score of the supervisor stays
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(moreReady), 0) // if this fails, the supervisor's score stays
 	here := *e
 	here.stdin = strings.NewReader("")
 	here.terminal = r.Terminal

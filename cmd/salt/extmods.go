@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// modules returns the names of the administrator's own modules of a kind, such as "auth" or
-// "output". It looks where Salt's loader looks (salt/loader/__init__.py _module_dirs): in the
-// folder of the kind below extension_modules and below each of module_dirs, and in dirs. A module
-// may declare another name than that of its file.
+// modules returns the names of the files with the administrator's own modules of a kind, such as
+// "auth" or "output". A module may declare another name than that of its file. modules looks where
+// Salt's loader looks (salt/loader/__init__.py _module_dirs): in the folder of the kind below
+// extension_modules and below each of module_dirs, and in dirs.
 func (t *tool) modules(kind string, dirs ...string) []string {
 	dirs = append(dirs, filepath.Join(t.cfg.ExtensionModules, kind))
 	for _, d := range t.cfg.ModuleDirs {

@@ -104,7 +104,7 @@ type keyCall struct {
 	actor audit.Actor // the calling user, recorded before the switch to the master's account
 }
 
-// keyDirs are the states of keys in the order in which Salt lists them.
+// keyDirs are the states of keys in the order in which salt-key prints them.
 var keyDirs = []keys.State{keys.Pending, keys.Rejected, keys.Accepted, keys.Denied}
 
 // selection is a set of keys by state.
@@ -244,7 +244,7 @@ func (k *keyCall) action(ctx context.Context) error {
 	return k.listKeys("all")
 }
 
-// selectionOf returns the states from which accepting or rejecting takes keys.
+// selectionOf returns the states whose keys accept or reject applies to.
 func selectionOf(extra keys.State, withExtra, withDenied bool) []keys.State {
 	from := []keys.State{keys.Pending}
 	if withExtra {
@@ -298,7 +298,7 @@ func (k *keyCall) matchGlobs(pattern string) selection {
 	return sel
 }
 
-// showMatches prints, for each key that matches, the text that what returns.
+// showMatches prints the matching keys, each with the value that what returns.
 func (k *keyCall) showMatches(pattern string, what func(keys.State, string) (any, error)) error {
 	sel := k.matchGlobs(pattern)
 	m, err := describeKeys(sel, what)
@@ -405,7 +405,7 @@ func (k *keyCall) localFingers(pattern, hash string) (*value.Map, error) {
 	return m, nil
 }
 
-// confirm asks the user whether to go on.
+// confirm asks the user whether to continue.
 func (k *keyCall) confirm(verb string) (bool, error) {
 	if k.values.Bool("yes") {
 		return true, nil

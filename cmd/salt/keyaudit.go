@@ -9,8 +9,8 @@ import (
 	"saltern/master/keys"
 )
 
-// keyBook writes the audit records of one salt-key call: first the request, for which it waits
-// until it is on the disk, then the outcome for each key.
+// keyBook writes the audit records of one salt-key call: first the request, which must be on the disk
+// before the work begins, then the outcome for each key.
 type keyBook struct {
 	call   *keyCall
 	log    *audit.Log
@@ -35,7 +35,7 @@ func (k *keyCall) openBook(ctx context.Context, verb string, sel selection) *key
 // does not overflow.
 const waitEvery = 1000
 
-// noteKey records the outcome for the key of id, which was in state st.
+// noteKey records the outcome for the key of id. st is the state that the key was in.
 func (b *keyBook) noteKey(ctx context.Context, id string, st keys.State, finger string, err error) {
 	r := b.record
 	r.Object, r.Detail = id, "was "+st.String()+", "+finger
@@ -47,7 +47,7 @@ func (b *keyBook) noteKey(ctx context.Context, id string, st keys.State, finger 
 	b.log.Note(r.Ended(err))
 }
 
-// close waits briefly for the disk.
+// close waits briefly until the records are on the disk.
 func (b *keyBook) close() {
 	b.log.Close()
 	if err := b.log.Fault(); err != nil {
@@ -55,7 +55,7 @@ func (b *keyBook) close() {
 	}
 }
 
-// fingerOf returns the fingerprint of a key, or "" for a key that cannot be read.
+// fingerOf returns the fingerprint of a key, or "no fingerprint" if the key cannot be read.
 func (k *keyCall) fingerOf(st keys.State, id string) string {
 	pem, err := k.keyPEM(st, id)
 	if err != nil {

@@ -34,7 +34,7 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 
 		k.noMatch(pattern, from)
 		if k.values.Str("only_state")+k.values.Str("only_fingerprint") != "" {
-			return exit(exitGeneric) // the keys are no longer those that the caller saw
+			return exit(exitGeneric) // the keys have changed since the caller saw them
 		}
 
 		return nil
@@ -66,7 +66,7 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 				continue
 			}
 
-			// with --quiet as well, as Salt does
+			// printed with --quiet as well, as in Salt
 			k.println("Key for minion " + printable.Line(id) + " " + pastTense(verb) + ".")
 		}
 	}
@@ -87,8 +87,8 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 	return nil
 }
 
-// warnWhenSlow tells the user after a while what the tool is waiting for, until answered is called.
-// A hanging volume returns no error.
+// warnWhenSlow tells the user after ten seconds for what the tool waits, unless answered was called
+// before. A volume that hangs returns no error.
 func (k *keyCall) warnWhenSlow() (answered func()) {
 	t := time.AfterFunc(10*time.Second, func() {
 		fmt.Fprintf(k.stderr,
@@ -98,8 +98,8 @@ func (k *keyCall) warnWhenSlow() (answered func()) {
 	return func() { t.Stop() }
 }
 
-// isEmpty reports whether the key file of a pending minion is empty. Such a key is not listed,
-// because a master may be about to write it.
+// isEmpty reports whether the key file of a pending minion is empty. salt-key does not list such a
+// key, because a master may be about to write it.
 func (k *keyCall) isEmpty(id string) bool {
 	if keys.ValidID(id) != nil {
 		return false
@@ -153,7 +153,7 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 	return nil
 }
 
-// isTrue reads an option that is a boolean in the configuration but text on the command line.
+// isTrue reads an option that is a boolean in the configuration but a text on the command line.
 func (k *keyCall) isTrue(name string) bool {
 	switch v := k.values.Get(name).(type) {
 	case bool:
@@ -164,7 +164,7 @@ func (k *keyCall) isTrue(name string) bool {
 	return false
 }
 
-// cacheBanks lists the banks with the master's data about a minion.
+// cacheBanks are the cache's banks with the master's data about minions.
 var cacheBanks = []string{"grains", "pillar", "mine"}
 
 // forget deletes the cached data of minions that no longer have a key, so that another machine
@@ -203,7 +203,7 @@ func (k *keyCall) forget(sel selection, verb string) {
 
 		for _, e := range entries {
 			name, ok := strings.CutSuffix(e.Name(), ".p")
-			id, _, _ := strings.Cut(name, ":") // pillars are stored under id:pillarenv, too
+			id, _, _ := strings.Cut(name, ":") // pillars are also stored under id:pillarenv
 			if !ok || keep[name] || keep[id] || bank == "mine" && !gone[id] {
 				continue
 			}
@@ -215,8 +215,8 @@ func (k *keyCall) forget(sel selection, verb string) {
 	}
 }
 
-// rotate asks the master for new session keys by creating a file (salt/crypt.py dropfile). It
-// leaves a request alone that the master has not handled yet.
+// rotate asks the master for new session keys by creating a file (salt/crypt.py dropfile). If the
+// file exists, the master has not handled the last request yet, and rotate does nothing.
 func (k *keyCall) rotate() error {
 	path := filepath.Join(k.cfg.CacheDir, ".dfn")
 	if _, err := os.Lstat(path); err == nil {

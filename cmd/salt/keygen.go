@@ -43,8 +43,8 @@ func (k *keyCall) genKeys(name string) error {
 	return k.displayReturn(f)
 }
 
-// keyPair returns base.pub. It creates base.pem and base.pub first if they are missing or force is
-// set.
+// keyPair returns the content of base.pub. It first creates base.pem and base.pub if they are missing
+// or force is set.
 func keyPair(base string, bits int, pass string, force bool) ([]byte, error) {
 	_, err := os.Stat(base + ".pem")
 	if err == nil && !force {
@@ -70,8 +70,8 @@ func keyPair(base string, bits int, pass string, force bool) ([]byte, error) {
 	return os.ReadFile(base + ".pub")
 }
 
-// genSignature signs the master's public key (salt/key.py gen_keys_signature). Like Salt it reports
-// missing files as a result, not as an error.
+// genSignature signs the master's public key (salt/key.py gen_keys_signature). Missing files are a
+// printed result and no error, as in Salt.
 func (k *keyCall) genSignature() error {
 	pub, priv := k.values.Str("pub"), k.values.Str("priv")
 	if pub != "" && !isFile(pub) {

@@ -9,10 +9,10 @@ import (
 	"saltern/master/keys"
 )
 
-// Options that Salt does not have: they narrow down which keys are changed. Salt's salt-key takes
-// only names, and one name may have several keys: an accepted one and denied ones.
+// The options --only-…, which Salt does not have, restrict which keys are changed. Salt's salt-key
+// takes only names, and one name may have several keys: an accepted one and denied ones.
 
-// statesOf returns the states that a word stands for, or none for "".
+// statesOf returns the key states that a word of the command line stands for, or none for "".
 func statesOf(kind string) []keys.State {
 	if len(kind) < 2 {
 		return nil
@@ -21,7 +21,7 @@ func statesOf(kind string) []keys.State {
 		"re": {keys.Rejected}, "de": {keys.Denied}, "al": keyDirs}[kind[:2]]
 }
 
-// checkOnly returns an error where these options would have no effect.
+// checkOnly returns an error if these options are given where they have no effect.
 func (k *keyCall) checkOnly() error {
 	asked := func(names ...string) bool {
 		return slices.ContainsFunc(names,
@@ -41,7 +41,7 @@ func (k *keyCall) checkOnly() error {
 	return nil
 }
 
-// onlyFingerprint removes from sel all keys with another fingerprint than the given one.
+// onlyFingerprint removes from sel the keys with another fingerprint than the given one.
 func (k *keyCall) onlyFingerprint(sel selection) {
 	want := k.values.Str("only_fingerprint")
 	if want == "" {

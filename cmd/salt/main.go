@@ -50,8 +50,8 @@ type env struct {
 	stderr   io.Writer
 	getenv   func(string) string
 	terminal bool // stdout is a terminal
-	columns  int  // its width
-	// other is the call of another node, whose master does not answer. It is nil for a call of this
+	columns  int  // width of the terminal in columns
+	// other is a call of another node, whose master does not answer. It is nil for a call of this
 	// node.
 	other *otherNode
 }

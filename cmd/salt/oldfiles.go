@@ -12,8 +12,8 @@ import (
 	"saltern/master/client"
 )
 
-// oldFiles returns a function that warns on standard error when minions of a job, or a runner, get
-// outdated files. It warns once for each node and state of its files.
+// oldFiles returns a function that warns on standard error when the minions of a job, or a runner,
+// get outdated files. It warns once for each node and age of its files.
 func (t *tool) oldFiles() func(client.OldFiles) {
 	type state struct {
 		node string
@@ -44,8 +44,8 @@ func (t *tool) oldFiles() func(client.OldFiles) {
 	}
 }
 
-// renewFiles updates the files of this node before Python's salt-run reads them. If that fails, it
-// warns on standard error.
+// renewFiles asks the supervisor to update this node's files before Python's salt-run reads them. If
+// that fails, it warns on standard error.
 func (t *tool) renewFiles(ctx context.Context) {
 	if t.cfg.Door == "" {
 		return

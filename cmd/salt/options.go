@@ -45,12 +45,13 @@ func (e *env) parser(prog, usage, text string) *op.Parser {
 	}
 }
 
-// packagesFile is the only file that Saltern's packages install in Salt's configuration directory.
-// It does not mark that directory as a master's, since a node of an appliance has it, too.
+// packagesFile is the only file that Saltern's packages install in Salt's configuration directory. It
+// alone does not prove that the directory belongs to a master on this host: a node of an appliance
+// has the file, too.
 const packagesFile = "saltern.conf"
 
-// configDir returns the default directory of the configuration: Salt's own directory, or else that
-// of the node on this machine.
+// configDir returns the default configuration directory: own, which is Salt's, or node, which is that
+// of the appliance's node on this machine.
 func configDir(own, node string) string {
 	if _, err := os.Stat(filepath.Join(own, "master")); !errors.Is(err, fs.ErrNotExist) {
 		return own

@@ -19,15 +19,15 @@ import (
 var outputterScript string
 
 const (
-	maxOutputter = time.Minute // to format one value
+	maxOutputter = time.Minute // time to format one value
 	maxShown     = 64 << 20    // bytes of one answer
 )
 
 var outputterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
-// ownOutputter reports whether Python must be asked for an outputter: the administrator has an
-// outputter module of this name, or has modules of which one may declare this name. Without such
-// modules no Python is started.
+// ownOutputter reports whether Python must format with this outputter: the administrator has a module
+// of this name, or has any modules, which may declare this name, and the name is not built in.
+// Without such modules no Python is started.
 func (t *tool) ownOutputter(name string) bool {
 	if !outputterName.MatchString(name) {
 		return false
@@ -77,14 +77,14 @@ func (t *tool) showByPython(name string, v any, o output.Options) (string, bool)
 	return reply.Str("text"), ok
 }
 
-// gone lists outputters that older releases of Salt had, and one that needs a terminal.
+// gone holds the outputters that no longer exist, or do not work here, each with the reason.
 var gone = map[string]string{
 	"progress": "there is no progress bar here", "overstatestage": "Salt 3008 has it no more", "virt_query": "Salt 3008 has it no more",
 	"dson": "Salt 3008 has it no more", "pony": "Salt 3008 has it no more",
 }
 
-// unknownOutputter warns that nested is used instead. Like Salt it does not warn about grains,
-// which old minions ask for.
+// unknownOutputter warns that the outputter nested is used instead. Like Salt it does not warn about
+// "grains", which old minions ask for.
 func (t *tool) unknownOutputter(name string) {
 	why, known := gone[name]
 	switch {
@@ -96,8 +96,8 @@ func (t *tool) unknownOutputter(name string) {
 	}
 }
 
-// safeForTerminal returns a value without control sequences. Outputters of the administrator print
-// texts unchanged.
+// safeForTerminal returns a value without control sequences, because the administrator's outputters
+// print texts unchanged.
 func safeForTerminal(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -123,8 +123,8 @@ func safeForTerminal(v any) any {
 	return v
 }
 
-// pythons returns the interpreters to try for Salt's library: the configured one, that of the
-// configured salt-run, or the usual ones.
+// pythons returns the interpreters that may have Salt's library, to be tried in this order: only the
+// configured one, or only that of the configured salt-run, or the usual ones.
 func (t *tool) pythons() []string {
 	for _, p := range []string{t.cfg.RendererPython, t.getenv("SALTERN_RENDERER_PYTHON")} {
 		if p != "" {
@@ -139,11 +139,11 @@ func (t *tool) pythons() []string {
 	return pyrunner.Usual(exec.LookPath)
 }
 
-// pythonOutput is a Python process that formats values. It serves a whole call and is used by one
-// goroutine.
+// pythonOutput is a Python process that formats values for the whole call. Only one goroutine uses
+// it.
 type pythonOutput struct {
 	kept *pyrunner.Kept
-	err  error // the failure that ended it; nil while it works
+	err  error // the failure that ended the process; nil while it works
 }
 
 // startOutput starts the first interpreter that has Salt. layer is a folder of additional packages,

@@ -15,14 +15,15 @@ import (
 	"saltern/master/value"
 )
 
-// here lists the runners that need only the configuration, the event bus and a terminal. They run
-// in this process, whether a master runs or not.
+// here lists the runners that need only the configuration, the event bus and a terminal. They run in
+// this process, so no master needs to run.
 var here = map[string]bool{
 	"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true, "test.stdout_print": true, "test.sleep": true,
 	"test.stream": true, "test.get_opts": true, "event.send": true, "state.event": true, "config.get": true, "error.error": true,
 }
 
-// kept lists those of them that the master can run as well; it stores the result in the job cache.
+// kept lists those runners of here that the master can run as well. The master then stores the result
+// in the job cache.
 var kept = map[string]bool{"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true}
 
 // splitKwargs splits the keyword arguments off the end of parsed arguments.
@@ -77,7 +78,7 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	case errors.As(err, &refused), errors.As(err, &ce) && !c.MasterIsUp():
 		r.log.Debug("left to Python", "fun", fun, "error", err)
 		_, none := r.pythonSaltRun()
-		if none == nil && !strings.HasPrefix(fun, "auth.") { // log-ins need the master
+		if none == nil && !strings.HasPrefix(fun, "auth.") { // Python can run it; log-ins need the master
 			if secret {
 				fmt.Fprintln(r.stderr,
 					"warning: the master does not run this; Python's salt-run does, and writes the secret among the arguments into the job cache")
@@ -103,7 +104,7 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 			return err
 		}
 		if tok == "" && r.knownSystem(r.values.Str("eauth")) != nil {
-			return exit(0) // salt/runner.py: a missing result is not a failure
+			return exit(0) // salt/runner.py: a missing result is no failure
 		}
 
 		if tok != "" {
@@ -207,7 +208,7 @@ func (r *runCall) showResult(v any, out string) error {
 	return r.display(v, out, 0, r.outputOptions())
 }
 
-// result prints the return of a runner and converts it into the exit code (salt/client/mixins.py
+// result prints the return of a runner and returns the error for its exit code (salt/client/mixins.py
 // print_async_event, salt/cli/run.py).
 func (r *runCall) result(data *value.Map) error {
 	ret, _ := data.Get("return")

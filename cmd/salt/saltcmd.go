@@ -60,7 +60,7 @@ func (s *saltCall) execute(ctx context.Context) error {
 		timeout = time.Duration(n) * time.Second
 	}
 
-	if !s.values.Bool("preview_target") { // a preview needs no master
+	if !s.values.Bool("preview_target") { // a preview works without a master
 		if done, err := s.elsewhere(ctx); done {
 			return err
 		}
@@ -182,7 +182,7 @@ func splitNames(s string) (out []string) {
 	return out
 }
 
-// splitList returns the target of -L, split at commas, or without any at blanks.
+// splitList splits the target of -L at commas, or at blanks if there is no comma.
 func splitList(s string, noBlanks bool) []any {
 	var parts []string
 	switch {
@@ -196,7 +196,7 @@ func splitList(s string, noBlanks bool) []any {
 	return value.List(parts)
 }
 
-// kwargs adds the fields that a job carries beside its arguments, in Salt's order.
+// kwargs sets the fields that a job carries beside its arguments, in Salt's order.
 func (s *saltCall) kwargs(ctx context.Context) error {
 	k := value.NewMap("show_timeout", s.values.Bool("show_timeout"), "show_jid", s.values.Bool("show_jid"))
 	token, err := s.savedToken()
@@ -328,7 +328,7 @@ func (s *saltCall) interrupted(jid string) error {
 	return exit(exitGeneric)
 }
 
-// showEmpty prints an empty result, which programs that read JSON need.
+// showEmpty prints an empty result: programs that read JSON need one.
 func (s *saltCall) showEmpty() error {
 	if s.fun != "sys.doc" {
 		if err := s.display(value.NewMap(), "", 0, s.outputOptions()); err != nil {
@@ -343,7 +343,8 @@ func (s *saltCall) nothing() error {
 	return exit(exitNoReturn)
 }
 
-// failed prints an error of the master as a result, as Salt does.
+// failed prints an error of the master as a result, as Salt does, and returns the error for the exit
+// code.
 func (s *saltCall) failed(err error) error {
 	var ce *client.Error
 	if !errors.As(err, &ce) {
@@ -359,5 +360,5 @@ func (s *saltCall) failed(err error) error {
 }
 
 // failureCode returns the exit code for an error of the master. Salt exits with 0, so that scripts
-// take a refused command for a success; Saltern does not.
+// take a refused command for a success. Saltern does not.
 func (s *saltCall) failureCode() error { return exit(exitGeneric) }

@@ -36,12 +36,13 @@ type tool struct {
 	raw          *value.Map // all options of the configuration
 	log          *slog.Logger
 	input        *bufio.Reader
-	static       bool   // --static was given (Salt's get_printout asks for it)
-	fun          string // the function, which determines the outputter
-	// partial means that the configuration is the excerpt for users who may not read the master's.
+	static       bool   // --static was given (Salt's get_printout uses it)
+	fun          string // the called function, on which the default outputter depends
+	// partial means that the configuration is only the excerpt for users who may not read the
+	// master's.
 	partial bool
 	words   []string      // the command line, including words from standard input
-	pinned  bool          // a Saltfile has given options
+	pinned  bool          // a Saltfile has set options
 	python  *pythonOutput // formats values for outputters in Python; nil until needed
 }
 
@@ -171,7 +172,7 @@ func loadConf(dir string) (*conf.Master, error) {
 	return l.Load(client)
 }
 
-// saltfile applies defaults of the options from a Saltfile (salt/utils/parsers.py SaltfileMixIn).
+// saltfile applies a Saltfile's defaults for the options (salt/utils/parsers.py SaltfileMixIn).
 func (t *tool) saltfile() error {
 	if t.other != nil {
 		return nil
@@ -290,7 +291,7 @@ func (t *tool) outputOptions() output.Options {
 	return o
 }
 
-// textList reads an option that is a list of text, or text with commas.
+// textList reads an option that is a list of texts, or one text with commas.
 func textList(m *value.Map, name string) []string {
 	switch v, _ := m.Get(name); v := v.(type) {
 	case string:
@@ -305,7 +306,7 @@ func textList(m *value.Map, name string) []string {
 	return nil
 }
 
-// display prints a value with the outputter of the command line, or else with out
+// display prints a value with the outputter that the command line names, otherwise with out
 // (salt/output/__init__.py display_output).
 func (t *tool) display(v any, out string, retcode int64, o output.Options) error {
 	if asked := t.values.Str("output"); asked != "" && asked != "highstate" {
@@ -341,8 +342,8 @@ func (t *tool) display(v any, out string, retcode int64, o output.Options) error
 	return f.Close()
 }
 
-// render formats a value with a built-in outputter, with one of the administrator's in Python, or
-// else with nested.
+// render formats a value with an outputter of the administrator in Python, otherwise with a built-in
+// one, otherwise with nested.
 func (t *tool) render(name string, v any, o output.Options) string {
 	name = output.Canonical(name)
 	switch {
@@ -356,7 +357,7 @@ func (t *tool) render(name string, v any, o output.Options) string {
 	return output.Render(name, v, o)
 }
 
-// emptyOutputFile truncates the file of --out-file, unless the user wants to append.
+// emptyOutputFile truncates the file of --out-file unless --out-file-append is given.
 func (t *tool) emptyOutputFile() error {
 	file := t.values.Str("output_file")
 	if file == "" || t.values.Bool("output_file_append") {

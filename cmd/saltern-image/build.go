@@ -28,7 +28,7 @@ import (
 	"saltern/internal/release"
 )
 
-// formats are the formats of images, with the kernel flavour of each.
+// formats are the image formats, each with its kernel flavour.
 var formats = map[string]string{"raw": "cloud", "qcow2": "cloud", "vhd": "cloud", "box": "cloud", "upgrade": "cloud",
 	"ova": "generic", "box-virtualbox": "generic", "upgrade-ova": "generic"}
 
@@ -44,7 +44,7 @@ type build struct {
 	size    int
 	option  string
 	sign    string
-	next    int // days
+	next    int // days within which the next version is promised; 0: no promise
 }
 
 func buildCommand() *cobra.Command {
@@ -143,9 +143,9 @@ func (b *build) buildImages(cmd *cobra.Command) error {
 	return nil
 }
 
-// flavours builds what is wanted with each kernel, flavours in parallel. Most of the time is
-// compression, which uses all processors. Steps of one flavour that use one processor, as unpacking
-// a kernel, fill the gaps of the other.
+// flavours builds the wanted formats of both kernel flavours in parallel. Most of the time goes into
+// compression, which uses all processors. Steps that use one processor, such as unpacking a kernel,
+// run while the other flavour compresses.
 func (b *build) flavours(ctx context.Context, o tree.Options) ([]string, error) {
 	names := []string{"cloud", "generic"}
 	made := make([][]string, len(names))
@@ -172,8 +172,7 @@ func (b *build) flavours(ctx context.Context, o tree.Options) ([]string, error) 
 	return slices.Concat(made...), err
 }
 
-// flavour makes what is wanted with one kernel.
-// manifest describes an upgrade.
+// manifest returns the description of an upgrade.
 func (b *build) manifest(o tree.Options, flavour string) bundle.Manifest {
 	m := bundle.Manifest{Version: o.Version, Flavour: flavour, Created: o.Epoch}
 	if b.next > 0 {
@@ -182,7 +181,7 @@ func (b *build) manifest(o tree.Options, flavour string) bundle.Manifest {
 	return m
 }
 
-// flavour builds what is wanted with one kernel.
+// flavour builds the wanted formats of one kernel flavour.
 func (b *build) flavour(ctx context.Context, o tree.Options, name string, want []string) ([]string, error) {
 	all, err := profile.Flavours()
 	if err != nil {
@@ -265,7 +264,7 @@ func (b *build) flavour(ctx context.Context, o tree.Options, name string, want [
 	return made, nil
 }
 
-// format creates one format of a raw disk, or an upgrade from its parts, and returns its path.
+// format writes one format of a raw disk, or an upgrade made from parts, and returns its path.
 func (b *build) format(
 	ctx context.Context,
 	o tree.Options,
@@ -340,7 +339,7 @@ func (b *build) upgrade(out string, m bundle.Manifest, files []string) error {
 	return errors.Join(bundle.Create(f, m, files, key), f.Close())
 }
 
-// common are the flags that decide what an image contains.
+// common holds the flags that decide what an image contains.
 type common struct {
 	o  tree.Options
 	at epoch
@@ -358,11 +357,11 @@ func (c *common) addFlags(cmd *cobra.Command) {
 	c.at.addFlags(cmd)
 }
 
-// epoch decides the time of everything inside an image. It is the time of the newest part, among
-// programs and packages, so the same parts give the same bytes.
+// epoch decides the time of everything inside an image: that of the newest program or package, so
+// that the same parts give the same bytes.
 type epoch struct {
 	given  int64 // seconds since 1970; 0 means that none was given
-	commit int64 // of the programs' commit, in the same unit
+	commit int64 // time of the programs' commit, in the same unit
 }
 
 func (e *epoch) addFlags(cmd *cobra.Command) {
@@ -377,8 +376,8 @@ func (e *epoch) addFlags(cmd *cobra.Command) {
 	f.Int64Var(&e.commit, "commit-time", 0, "time of the commit that the programs are made from, in seconds since 1970")
 }
 
-// buildTime returns the time of everything inside, and a text that names its origin. newest is the
-// time of the newest package, zero when there is none or it is unknown.
+// buildTime returns the time of everything inside an image, and a text that names its origin. newest
+// is the time of the newest package, or zero if there is none or it is unknown.
 func (e *epoch) buildTime(newest time.Time) (at time.Time, from string, err error) {
 	commit := time.Unix(e.commit, 0).UTC()
 	switch {
@@ -393,7 +392,8 @@ func (e *epoch) buildTime(newest time.Time) (at time.Time, from string, err erro
 	return commit, "of the commit", nil
 }
 
-// options completes the flags. The returned function removes a temporary folder.
+// options returns the options with all flags filled in, and a function that removes the temporary
+// folder.
 func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 	o := c.o
 	o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
@@ -426,7 +426,7 @@ func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 	return o, done, nil
 }
 
-// withTime sets the time of everything inside in the options, and prints it.
+// withTime returns the options with the time of everything inside the image, and prints it.
 func (c *common) withTime(cmd *cobra.Command, o tree.Options) (tree.Options, error) {
 	newest, err := tree.Packages(cmd.Context(), o)
 	if err != nil {

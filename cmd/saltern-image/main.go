@@ -21,7 +21,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
-// exitUsage is EX_USAGE of sysexits.h: the command line makes no sense.
+// exitUsage is EX_USAGE of sysexits.h: the command line is invalid.
 const exitUsage = 64
 
 func run(ctx context.Context, args []string, stderr io.Writer) int {
@@ -34,12 +34,12 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
   saltern-image ami dist/saltern-cloud.raw --region eu-central-1`,
 		Version:       release.Version(),
 		SilenceUsage:  true,
-		SilenceErrors: true, // without Args, so that an unknown verb is an error
+		SilenceErrors: true, // Args is unset, so that cobra reports an unknown verb as an error
 	}
 
 	root.AddCommand(treeCommand(), buildCommand(), ociCommand(), keygenCommand(), amiCommand())
 	root.SetVersionTemplate("saltern-image {{.Version}}\n")
-	started := false // a verb has started, so its command line was valid
+	started := false // a verb has started, so the command line was valid
 	for _, verb := range root.Commands() {
 		do := verb.RunE
 		verb.RunE = func(cmd *cobra.Command, args []string) error {

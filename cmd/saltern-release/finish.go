@@ -17,7 +17,7 @@ import (
 	"saltern/internal/release/sums"
 )
 
-// programs are the programs of a release, which lie in a folder for each kind of machine.
+// programs are the names of a release's programs. They lie in one folder for each architecture.
 var programs = []string{"applianced", "salt-master", "salt-api", "salt"}
 
 type finish struct {
@@ -110,8 +110,8 @@ func (r *finish) finishRelease(dir string) error {
 	return sums.Write(dir, key)
 }
 
-// builtPrograms returns the paths of all programs, and records the version of Go that built them,
-// which must be the same for all.
+// builtPrograms returns the paths of all programs, and records the version of Go that built them. It
+// fails if the programs were built by different versions.
 func (r *finish) builtPrograms() (paths []string, err error) {
 	for _, arch := range r.arch {
 		for _, p := range programs {

@@ -24,7 +24,7 @@ import (
 
 const stagePrefix = ".import-"
 
-// Lock excludes other imports, also of other nodes, until unlock is called. It removes what a
+// Lock excludes other imports on this and other nodes until unlock is called. It removes what a
 // killed import has left on the storage and on this node's disk.
 func Lock(s *settings.Settings) (unlock func(), err error) {
 	if err := storageThere(s); err != nil {
@@ -50,14 +50,15 @@ func Lock(s *settings.Settings) (unlock func(), err error) {
 	}
 
 	_ = f.Truncate(0)
-	_, _ = fmt.Fprintf(f, "%s since %s\n", s.Node, time.Now().UTC().Format("15:04:05 UTC")) // shown to an import that is refused
+	// read by an import that is refused
+	_, _ = fmt.Fprintf(f, "%s since %s\n", s.Node, time.Now().UTC().Format("15:04:05 UTC"))
 	removeStages(storage)
 	removeStages(treeParent(s))
 
 	return func() { _ = f.Close() }, nil
 }
 
-// removeStages removes what a killed import has left in a folder.
+// removeStages removes the folders that a killed import has left in dir.
 func removeStages(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -67,8 +68,8 @@ func removeStages(dir string) {
 	}
 }
 
-// treeParent returns where archives are unpacked: on the node's own disk, where a large one harms
-// no other node.
+// treeParent returns the folder in which to unpack archives: on the node's own disk, where a large
+// archive harms no other node.
 func treeParent(s *settings.Settings) string {
 	if s.Storage.Kind == settings.LocalStorage {
 		return s.StorageDir()
@@ -76,15 +77,15 @@ func treeParent(s *settings.Settings) string {
 	return s.DataDir
 }
 
-// TreeDir creates a folder for unpacking an archive, which only we can change. The caller holds the
-// lock and removes the folder.
+// TreeDir creates a folder for unpacking an archive. Only this account can change it. The caller
+// holds the lock, and removes the folder.
 func TreeDir(s *settings.Settings) (string, error) {
 	return makeStage(treeParent(s), "tree")
 }
 
 const lockFile = ".import.lock"
 
-// holder says which node has the lock, and since when.
+// holder returns which node has the lock, and since when.
 func holder(storage string) string {
 	b, err := durable.Read(filepath.Join(storage, lockFile), 1<<10)
 	if text := printable.Brief(strings.TrimSpace(string(b)), 100); err == nil && text != "" {
@@ -93,8 +94,8 @@ func holder(storage string) string {
 	return "somebody else"
 }
 
-// Stage creates a folder in the storage directory that only we can change. The caller holds the
-// lock and removes the folder.
+// Stage creates a folder in the storage directory that only this account can change. The caller holds
+// the lock, and removes the folder.
 func Stage(s *settings.Settings, name string) (string, error) {
 	return makeStage(s.StorageDir(), name)
 }
@@ -107,9 +108,9 @@ func makeStage(parent, name string) (string, error) {
 	return dir, nil
 }
 
-// Apply puts everything in place. stamp names the folder that keeps the replaced files. kept is
-// that folder, or "" when nothing was replaced. Nothing of the node changes until everything is
-// staged. After an error a part may be in place: repeating the import completes it.
+// Apply puts all files in place. stamp names the folder that keeps the replaced files. kept is that
+// folder, or "" when nothing was replaced. Apply first stages everything, then changes the node.
+// After an error some files may be in place: repeating the import completes it.
 func (p *Plan) Apply(ctx context.Context, stamp string) (kept string, err error) {
 	s := p.request.Settings
 	if p.Refused() {
@@ -176,7 +177,7 @@ func (p *Plan) putItems(ctx context.Context, stamp, before string) error {
 	return nil
 }
 
-// keepKey copies the cluster's key, which the nodes will replace, to the kept files.
+// keepKey copies the cluster's present key, which the nodes will replace, to the kept files.
 func (p *Plan) keepKey(before string) error {
 	if !p.request.Beside || !p.Rekeyed {
 		return nil
@@ -238,8 +239,8 @@ func (p *Plan) stageItem(stage string, it *item, master layout.Account) error {
 	return errors.Join(err, out.Close())
 }
 
-// adoptKeyring imports the keys of gpg. A failure becomes a note, because everything else is in
-// place.
+// adoptKeyring imports the keys of gpg. If that fails it only adds a note, because everything else is
+// in place.
 func (p *Plan) adoptKeyring(ctx context.Context) {
 	s, c := p.request.Settings, p.countOf(GPG)
 	at, _, err := p.tree.resolve(p.keyring)

@@ -154,7 +154,7 @@ func (c *confs) include(t *Tree, v any, dir string, class int) error {
 	return nil
 }
 
-// textOption returns the value of an option that is a text, or preset.
+// textOption returns the value of a text option, or preset if the option is not set.
 func (c *confs) textOption(option, preset string) string {
 	if s := c.all.Str(option); s != "" {
 		return s
@@ -162,7 +162,7 @@ func (c *confs) textOption(option, preset string) string {
 	return preset
 }
 
-// pathOption returns the value of an option that is a path, relative to root_dir as in Salt.
+// pathOption returns the value of a path option, or preset, relative to root_dir as in Salt.
 func (c *confs) pathOption(option, preset string) string {
 	p := c.textOption(option, preset)
 	if root := c.textOption("root_dir", "/"); p != "" && root != "/" &&
@@ -172,7 +172,7 @@ func (c *confs) pathOption(option, preset string) string {
 	return p
 }
 
-// lineOf returns the place of an option that is in force.
+// lineOf returns the file and line that set the value of an option in force.
 func (c *confs) lineOf(option string) (file string, line int) {
 	for _, f := range slices.Backward(c.files) {
 		if _, ok := f.options.Get(option); ok {
@@ -188,7 +188,7 @@ func (c *confs) noteAt(option, format string, args ...any) Note {
 	return Note{File: file, Line: line, Option: option, Text: fmt.Sprintf(format, args...)}
 }
 
-// foundLater finds an option in a file of a later class.
+// foundLater looks for an option in files of later classes, whose value replaces that of f.
 func (c *confs) foundLater(f *confFile, option string) (file string, line int, ok bool) {
 	for _, g := range c.files {
 		if g.class > f.class {
@@ -200,7 +200,7 @@ func (c *confs) foundLater(f *confFile, option string) (file string, line int, o
 	return "", 0, false
 }
 
-// target returns the name of the file among the administrator's options on the appliance.
+// target returns the name of the file in the appliance's folder of administrator's options.
 func (f *confFile) target() string {
 	base := strings.TrimSuffix(path.Base(f.path), ".conf")
 	return fmt.Sprintf("import-%d-%s.conf", f.class, base)

@@ -21,21 +21,21 @@ import "fmt"
 
 // Bounds of what is read.
 const (
-	maxBytes    = 64 << 30 // of all files
-	maxEntries  = 500_000  // of one tree of files, as a node copies them
-	maxKeys     = 200_000  // of minions, in all states
-	maxFile     = 4 << 30  // of one file of states or pillars
-	maxOptions  = 1 << 20  // of one file of options
+	maxBytes    = 64 << 30 // bytes of all files
+	maxEntries  = 500_000  // files of one tree, which a node must be able to copy
+	maxKeys     = 200_000  // keys of minions, in all states
+	maxFile     = 4 << 30  // bytes of one file of states or pillars
+	maxOptions  = 1 << 20  // bytes of one file of options
 	maxConfs    = 200      // files of options
-	maxKeyFile  = 16 << 10 // of a minion's key
-	maxPrivate  = 64 << 10 // of a private key
-	maxLinks    = 40       // in a chain
-	maxDepth    = 32       // folders
-	maxListed   = 1000     // notes and conflicts that are listed, each
-	maxAutosign = 1 << 20  // of a list
+	maxKeyFile  = 16 << 10 // bytes of a minion's key
+	maxPrivate  = 64 << 10 // bytes of a private key
+	maxLinks    = 40       // links in a chain
+	maxDepth    = 32       // folders below each other
+	maxListed   = 1000     // notes that are listed, and as many conflicts
+	maxAutosign = 1 << 20  // bytes of a list
 )
 
-// Kind is a line of the summary.
+// Kind is what a file of the import is. Each kind is a line of the summary.
 type Kind string
 
 // The kinds, in the order of the summary.
@@ -63,8 +63,8 @@ type Count struct {
 	New  int  `json:"new"`
 	// Same counts the entries that the node already has.
 	Same int `json:"same"`
-	// Other counts the entries that the node has with other content: conflicts, unless the node's
-	// own master created the entry and no minion knows it.
+	// Other counts the entries that the node has with other content. They are conflicts, except
+	// entries that the node's own master created and no minion knows.
 	Other int `json:"other"`
 	// Left counts the entries of the tree that are not imported. A note says why.
 	Left int `json:"left"`
@@ -72,11 +72,11 @@ type Count struct {
 
 // Note is something that an administrator must know or do.
 type Note struct {
-	File   string `json:"file,omitempty"` // in the tree
+	File   string `json:"file,omitempty"` // path in the tree
 	Line   int    `json:"line,omitempty"` // from 1; 0 means unknown
 	Option string `json:"option,omitempty"`
 	Text   string `json:"text"`
-	// Info means that nothing is missing.
+	// Info marks a note that reports no loss.
 	Info bool `json:"info,omitempty"`
 }
 

@@ -21,11 +21,11 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Exported says what was written.
+// Exported is the result of an export.
 type Exported struct {
 	Files       int    `json:"files"`
 	Bytes       int64  `json:"bytes"`
-	Fingerprint string `json:"fingerprint"` // of the key that minions know
+	Fingerprint string `json:"fingerprint"` // fingerprint of the key that minions know
 	Notes       []Note `json:"notes,omitempty"`
 }
 
@@ -37,9 +37,9 @@ type exporter struct {
 	summary  Exported
 }
 
-// Export writes the data of the node's master below dir, as a master in Python reads it from /:
-// etc/salt with the key that minions know as the master's own key, and srv. It creates dir, which
-// must not exist, because it will hold keys. After an error dir is incomplete.
+// Export writes the data of the node's master below dir, in the layout that a master in Python reads
+// below /: etc/salt, with the key that minions know as the master's own key, and srv. It creates dir,
+// which must not exist because it will hold keys. After an error dir is incomplete.
 func Export(ctx context.Context, s *settings.Settings, dir string) (Exported, error) {
 	if err := storageThere(s); err != nil {
 		return Exported{}, err
@@ -100,7 +100,7 @@ func (x *exporter) writeText(name string, text []byte, mode fs.FileMode) error {
 
 const exportPKI = "etc/salt/pki/master"
 
-// writeKey writes the pair that minions know, and the pair that signs it.
+// writeKey writes the key pair that minions know, and the pair that signs it.
 func (x *exporter) writeKey(context.Context) error {
 	p := &Plan{request: Request{Settings: x.settings}, node: x.node}
 	name := "cluster"
@@ -170,8 +170,8 @@ func (x *exporter) minions(ctx context.Context) error {
 	return nil
 }
 
-// options writes the options of appliance.yaml and the administrator's files, without those that
-// only our master knows, and with the paths of the other place.
+// options writes the options of appliance.yaml and the administrator's files. It leaves out options
+// that only our master knows, and changes paths to those of the other master.
 func (x *exporter) options(context.Context) error {
 	text, err := yaml.Marshal(x.settings.Master.Options)
 	if err != nil {
@@ -244,7 +244,8 @@ func (x *exporter) optionFile(from, to string, text []byte) error {
 	return x.writeText(to, []byte(head+rest), 0o600)
 }
 
-// places returns where this master reads files, and where the other one will.
+// places returns the folders from which this master reads, each with the folder from which the other
+// master will read.
 func (x *exporter) places() (out []*root) {
 	for from, to := range map[string]string{
 		x.settings.FileRoot():                         "/srv/salt",
@@ -257,7 +258,7 @@ func (x *exporter) places() (out []*root) {
 	} {
 		out = append(out, &root{dir: from, served: to})
 	}
-	slices.SortFunc(out, func(a, b *root) int { return len(b.dir) - len(a.dir) }) // the longest first
+	slices.SortFunc(out, func(a, b *root) int { return len(b.dir) - len(a.dir) }) // the longest path first
 	return out
 }
 

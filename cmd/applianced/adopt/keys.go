@@ -23,7 +23,7 @@ type minionKey struct {
 	from  string
 }
 
-// states are the states of a minion's key, in the order in which Salt looks for it.
+// states returns the states of a minion's key, in the order in which Salt looks for the key.
 func states() []keys.State { return []keys.State{keys.Rejected, keys.Pending, keys.Accepted} }
 
 func kindOf(s keys.State) Kind {
@@ -37,14 +37,14 @@ func kindOf(s keys.State) Kind {
 
 // keyring holds the keys of minions below one pki_dir.
 type keyring struct {
-	known   map[string]*minionKey // accepted, pending or rejected
+	known   map[string]*minionKey // accepted, pending and rejected keys
 	denied  map[string]*minionKey
 	notes   []Note
 	leftOut map[Kind]int
 }
 
-// readKeys reads the keys of minions in all states. It leaves out keys that no minion can use, with
-// a note.
+// readKeys reads the keys of minions in all states. It leaves out keys that no minion can use, and
+// adds a note about them.
 func readKeys(ctx context.Context, t *Tree, pki string) (*keyring, error) {
 	r := &keyring{known: map[string]*minionKey{}, denied: map[string]*minionKey{}, leftOut: map[Kind]int{}}
 	n := 0
@@ -78,7 +78,7 @@ func (r *keyring) skipFile(state keys.State, file, why string) {
 }
 
 func (r *keyring) takeKey(t *Tree, state keys.State, dir, id string) {
-	if id[0] == '.' { // a file of Salt's own
+	if id[0] == '.' { // a file of Salt itself
 		return
 	}
 
@@ -118,7 +118,7 @@ type pair struct {
 	public []byte // text of the public half, as minions have seen it
 	text   []byte // text of the private half, unencrypted
 	from   string
-	opened bool // it had a passphrase
+	opened bool // the private key had a passphrase
 }
 
 // readPair reads <dir>/<name>.pem and .pub. Without such a pair it returns [fs.ErrNotExist].
@@ -155,7 +155,7 @@ func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 	return p, err
 }
 
-// identity reads the key by which minions know a master: that of the cluster, or the master's own.
+// identity reads the key by which minions know a master: the cluster's key, or the master's own.
 func identity(t *Tree, c *confs) (p *pair, cluster bool, err error) {
 	if c.textOption("cluster_id", "") != "" {
 		p, err := readPair(t, c.pathOption("cluster_pki_dir", c.pathOption("pki_dir", defaultPKI)), "cluster",
@@ -173,7 +173,7 @@ func identity(t *Tree, c *confs) (p *pair, cluster bool, err error) {
 
 const defaultPKI = "/etc/salt/pki/master"
 
-// minionsOf returns the folder of the keys of minions.
+// minionsOf returns the folder with the keys of minions.
 func minionsOf(c *confs) string {
 	pki := c.pathOption("pki_dir", defaultPKI)
 	if c.textOption("cluster_id", "") != "" {
@@ -191,8 +191,8 @@ func fingerprint(public []byte) string {
 	return f
 }
 
-// strangers returns the minions that are accepted here, but not with the same key by the import:
-// they know this node's key and would not know another.
+// strangers returns the minions that are accepted here and that the import does not accept with the
+// same key. They know this node's key and would refuse another.
 func strangers(here, there *keyring) (out []string) {
 	for id, k := range here.known {
 		o := there.known[id]

@@ -53,7 +53,7 @@ func (p *Plan) planKeys(ctx context.Context, c *confs) error {
 	return nil
 }
 
-// minion compares the key of a minion.
+// minion plans the key of one minion, after comparing it with the node's key of that minion.
 func (p *Plan) minion(id string, k, here *minionKey) {
 	it := &item{
 		kind: kindOf(k.state),
@@ -70,7 +70,7 @@ func (p *Plan) minion(id string, k, here *minionKey) {
 	case here.pem == k.pem && here.state == k.state:
 		c.Same++
 		return
-	case here.pem == k.pem && here.state == keys.Pending: // the minion has asked here already
+	case here.pem == k.pem && here.state == keys.Pending: // the minion has already asked this node to accept it
 		c.New++
 	case here.pem == k.pem:
 		c.Other++
@@ -83,7 +83,7 @@ func (p *Plan) minion(id string, k, here *minionKey) {
 	p.compareItem(it)
 }
 
-// master plans the key by which minions know their master, and the key that signs it.
+// master plans the key by which minions know their master, and the key that signs that key.
 func (p *Plan) master(c *confs, here, there *keyring) error {
 	k, cluster, err := identity(p.tree, c)
 	switch {
@@ -161,8 +161,8 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 	return p.signing(c)
 }
 
-// ownNames returns the names of the key of a single master: its own, and the one that tools know,
-// which is a link to the first if the master has created it.
+// ownNames returns the names of the key files of a single master: the master's own name, and the name
+// that tools know unless the master has made that a link to the first.
 func (p *Plan) ownNames() []string {
 	name := strings.TrimSuffix(p.request.Settings.Node, "_master")
 	if p.node != nil {
@@ -173,7 +173,7 @@ func (p *Plan) ownNames() []string {
 	return []string{name, "master"}
 }
 
-// ownKey reads the key of this node.
+// ownKey reads the key that this node's master uses.
 func (p *Plan) ownKey(name string) (*pair, error) {
 	if p.node == nil {
 		return nil, fs.ErrNotExist
@@ -185,7 +185,7 @@ func (p *Plan) ownKey(name string) (*pair, error) {
 	return k, err
 }
 
-// placeHalf plans a file of the master's pair, if the node's differs.
+// placeHalf plans one file of the master's key pair if the node's file differs.
 func (p *Plan) placeHalf(name string, text []byte, mode fs.FileMode, rekeyed bool) {
 	it := &item{
 		kind: MasterKey,
@@ -200,7 +200,7 @@ func (p *Plan) placeHalf(name string, text []byte, mode fs.FileMode, rekeyed boo
 	p.compareItem(it)
 }
 
-// foreign returns the objections to another key on this node.
+// foreign adds the objections to giving this node another key.
 func (p *Plan) foreign(here, there *keyring, has bool) {
 	if known := strangers(here, there); has && len(known) > 0 {
 		p.Conflicts = append(p.Conflicts,
@@ -267,7 +267,7 @@ func (p *Plan) signing(c *confs) error {
 	return nil
 }
 
-// options plans options, roots and lists.
+// options plans the options, the files of the roots, and the lists.
 func (p *Plan) options(ctx context.Context, c *confs) error {
 	s := p.request.Settings
 	roots, extra, notes := findRoots(p.tree, c, s)

@@ -25,18 +25,18 @@ type optionFile struct {
 	change map[string]any
 }
 
-// sorter sorts the options of the other master.
+// sorter decides for each option of the other master whether it is kept, changed or left out.
 type sorter struct {
 	settings *settings.Settings
 	confs    *confs
 	tree     *Tree
 	roots    []*root
 	notes    []Note
-	leftOut  int // options that are left out
+	leftOut  int // number of options left out
 	files    []*optionFile
 }
 
-// elsewhere are options whose content is imported in another form.
+// elsewhere returns the options whose content is imported in another form, each with an explanation.
 func elsewhere() map[string]string {
 	return map[string]string{
 		"file_roots":   "the files are brought to srv/salt on the storage",
@@ -52,8 +52,8 @@ func elsewhere() map[string]string {
 	}
 }
 
-// ownedOptions are options that the appliance sets, in a cluster or not: an import must not make a
-// single node a member.
+// ownedOptions returns the options that the appliance sets on a single node or in a cluster. An
+// import must set none of them, so that it cannot turn a single node into a member.
 func ownedOptions(s *settings.Settings) []string {
 	c := *s
 	c.Peering.Enabled = true
@@ -70,7 +70,7 @@ func (o *sorter) noteOption(f *confFile, option string, info bool, format string
 	})
 }
 
-// sortOptions creates the option files of the appliance.
+// sortOptions creates the appliance's option files.
 func (o *sorter) sortOptions() error {
 	owned, brought := ownedOptions(o.settings), elsewhere()
 	for _, f := range o.confs.files {
@@ -127,7 +127,8 @@ func (o *sorter) option(f *confFile, out *optionFile, name string, v any, owned 
 	}
 }
 
-// keepOption keeps an option, with new paths for what is imported to another place.
+// keepOption keeps an option. In its value it changes paths of files that are imported to another
+// place.
 func (o *sorter) keepOption(f *confFile, out *optionFile, name string, v any) {
 	moved := &paths{sorter: o}
 	w := moved.change(v, 0)
@@ -153,7 +154,7 @@ func (o *sorter) keepOption(f *confFile, out *optionFile, name string, v any) {
 	}
 }
 
-// paths changes and finds paths in the value of an option.
+// paths finds and changes paths in the value of an option.
 type paths struct {
 	sorter      *sorter
 	found, lost []string
@@ -206,8 +207,8 @@ func (p *paths) movedText(s string) string {
 	return s
 }
 
-// plainPath reports whether a text is almost certainly the path of a file. An archive need not
-// contain every file that options name.
+// plainPath reports whether a text is almost certainly the path of a file, even if the tree lacks
+// that file: an archive need not contain every file that options name.
 func plainPath(s string) bool {
 	return strings.Count(s, "/") > 1 && !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -215,8 +216,8 @@ func plainPath(s string) bool {
 	})
 }
 
-// writeText writes the text: that of the other master without the options that are left out or, if
-// that does not give the same values, the values alone.
+// writeText sets the file's text: the other master's text without the lines of dropped and changed
+// options. If that does not give the wanted values, the text holds the values alone.
 func (f *optionFile) writeText() error {
 	want := f.from.options.Clone()
 	for name := range f.drop {
@@ -250,7 +251,7 @@ func (f *optionFile) writeText() error {
 	return nil
 }
 
-// cutLines removes the lines of options that are left out or changed from the text.
+// cutLines returns the file's text without the lines of options that are left out or changed.
 func (f *optionFile) cutLines(head string) ([]byte, error) {
 	lines := bytes.SplitAfter(f.from.text, []byte("\n"))
 	starts := slices.Sorted(maps.Values(f.from.lines))

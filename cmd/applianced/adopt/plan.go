@@ -20,12 +20,12 @@ type Request struct {
 	Settings *settings.Settings
 	// ConfigDir is the folder of the master's configuration in the tree. "" means /etc/salt.
 	ConfigDir string
-	// Force replaces what the node has with other content.
+	// Force allows replacing files of the node that have other content.
 	Force bool
 	// WithoutKey keeps the node's own key, which the imported minions do not know.
 	WithoutKey bool
-	// Beside puts another key of the cluster beside the present one, because other nodes use that:
-	// all nodes must change to the new key together.
+	// Beside stores the imported cluster key beside the present one instead of replacing it, because
+	// other nodes use the present one: all nodes must change to the new key together.
 	Beside bool
 }
 
@@ -45,19 +45,18 @@ type item struct {
 type Plan struct {
 	request Request
 	tree    *Tree
-	node    *Tree // the storage of this node; nil when there is none yet
+	node    *Tree // the storage of this node; nil if it does not exist yet
 	items   []*item
 	counts  map[Kind]*Count
 	bytes   int64
-	// keyring is the folder of gpg in the tree, or "".
+	// keyring is the folder with gpg's keys in the tree, or "".
 	keyring string
 
 	// Rekeyed means that the key that minions know changes on this node.
 	Rekeyed bool
-	// Fingerprint is the fingerprint of the imported key. KeyHash is how nodes name the key.
+	// Fingerprint is the fingerprint of the imported key. KeyHash is the hash by which nodes name it.
 	Fingerprint, KeyHash string
-	// Conflicts are the files that the node has with other content. With conflicts an import needs
-	// Force.
+	// Conflicts are files that the node has with other content. An import with conflicts needs Force.
 	Conflicts []Note
 	// Refusals are reasons that prevent the import even with Force.
 	Refusals []string
@@ -67,7 +66,7 @@ type Plan struct {
 // Refused reports whether the import is refused.
 func (p *Plan) Refused() bool { return len(p.Refusals) > 0 || len(p.Conflicts) > 0 && !p.request.Force }
 
-// Counts returns the numbers of the kinds that occur.
+// Counts returns the counts of all kinds that occur.
 func (p *Plan) Counts() (out []Count) {
 	for _, k := range allKinds() {
 		if c := p.counts[k]; c != nil {
@@ -120,7 +119,7 @@ func (p *Plan) countOf(k Kind) *Count {
 
 func (p *Plan) addNotes(list ...Note) { p.Notes = append(p.Notes, list...) }
 
-// addItem adds an item after comparing it with the node's file in its place.
+// addItem compares an item with the node's file in its place, and adds it to the plan.
 func (p *Plan) addItem(it *item) error {
 	if it.from == "" {
 		it.size = int64(len(it.text))
@@ -184,7 +183,7 @@ func (p *Plan) compare(it *item) (same, there bool, err error) {
 	return same, true, err
 }
 
-// content opens the content of an item.
+// content opens the content of an item for reading.
 func (p *Plan) content(it *item) (io.ReadCloser, error) {
 	if it.from == "" {
 		return io.NopCloser(bytes.NewReader(it.text)), nil
@@ -218,7 +217,7 @@ func contextEnded(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// planKeyring finds the keyring.
+// planKeyring finds the folder with gpg's keys.
 func (p *Plan) planKeyring(_ context.Context, c *confs) error {
 	dir := c.pathOption("gpg_keydir", "/etc/salt/gpgkeys")
 	names, err := p.tree.listNames(path.Join(dir, "private-keys-v1.d"))
@@ -253,8 +252,7 @@ func (p *Plan) planKeyring(_ context.Context, c *confs) error {
 	return nil
 }
 
-// Listed returns the notes to show, beginning with those that say that something is missing, and
-// how many more there are.
+// Listed returns the notes to show, first those that report a loss, and how many more there are.
 func Listed(notes []Note) ([]Note, int) {
 	sorted := slices.Clone(notes)
 	slices.SortStableFunc(sorted, func(a, b Note) int {
@@ -269,7 +267,7 @@ func Listed(notes []Note) ([]Note, int) {
 	return sorted[:min(len(sorted), maxListed)], max(0, len(sorted)-maxListed)
 }
 
-// storageThere returns why nothing can be written to the storage.
+// storageThere returns an error if nothing can be written to the storage.
 func storageThere(s *settings.Settings) error {
 	if !s.OnVolume() && !s.Peering.Enabled {
 		return nil

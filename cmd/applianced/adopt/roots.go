@@ -21,14 +21,15 @@ type root struct {
 	env    string
 	dir    string // on the other master
 	to     string // below the storage
-	served string // where the master reads it on the appliance
+	served string // path by which the appliance's master reads it
 }
 
-// envDir holds the environments besides base, because nodes copy only srv/salt and srv/pillar.
+// envDir holds the environments other than base. It is separate because nodes copy only srv/salt and
+// srv/pillar.
 const envDir = "_env"
 
-// findRoots returns the roots of the configuration, and the options that the appliance needs for
-// environments besides base.
+// findRoots returns the roots in the configuration, and the options that the appliance needs for
+// environments other than base.
 func findRoots(t *Tree, c *confs, s *settings.Settings) (roots []*root, options *value.Map, notes []Note) {
 	options = &value.Map{}
 	for _, o := range []struct {
@@ -117,7 +118,7 @@ func rootDirs(t *Tree, v any) (dirs, missing []string) {
 type scanner struct {
 	ctx     context.Context
 	tree    *Tree
-	seen    map[string]string // by destination: the file's origin
+	seen    map[string]string // origin of each file, by its destination
 	items   []*item
 	notes   []Note
 	leftOut map[Kind]int
@@ -133,7 +134,7 @@ func (x *scanner) skipFile(r *root, name, why string) {
 }
 
 // scanRoot collects all files of a root. If several roots of an environment have a file, the first
-// counts, as in Salt's file server.
+// root's file is used, as in Salt's file server.
 func (x *scanner) scanRoot(r *root) error {
 	at, _, err := x.tree.resolve(r.dir)
 	if err != nil {

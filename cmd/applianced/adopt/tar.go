@@ -18,9 +18,9 @@ import (
 	"saltern/supervisor/backup"
 )
 
-// Limits bound what is unpacked of an archive. Zero values mean the defaults.
+// Limits bound how much of an archive is unpacked. Zero values mean the defaults.
 type Limits struct {
-	Bytes   int64 // of all files
+	Bytes   int64 // bytes of all files
 	Entries int
 }
 
@@ -37,9 +37,9 @@ func passedOver(name string) bool {
 
 // Unpack unpacks a tar archive, compressed with gzip or not, below root, which must be empty. It
 // creates files, folders and links, but no devices. Links may lead anywhere, because only a [Tree]
-// follows them. It fails at a name that leads outside, a repeated file, more data than the limits,
-// and when the disk is nearly full. The notes name what was left out. After an error the caller
-// removes what was unpacked.
+// follows them. It fails at a name that leads outside of root, at a repeated file, at more data than
+// the limits allow, and when the disk is nearly full. The notes name the files left out. After an
+// error the caller removes the unpacked files.
 func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, error) {
 	if l.Bytes <= 0 {
 		l.Bytes = maxBytes
@@ -74,7 +74,7 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 	}
 
 	end := &ending{r: r}
-	in := &io.LimitedReader{R: end, N: l.Bytes + int64(l.Entries)*1536} // includes headers and padding
+	in := &io.LimitedReader{R: end, N: l.Bytes + int64(l.Entries)*1536} // the sum includes headers and padding
 	for n, t := 0, tar.NewReader(in); ; n++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -109,11 +109,11 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 	}
 }
 
-// ending distinguishes an archive that ends with its mark from one that was cut between two files,
-// which package tar does not.
+// ending tells an archive that ends with its end mark from one that was cut between two files.
+// Package tar does not.
 type ending struct {
 	r       io.Reader
-	reached bool // the input has ended without the mark
+	reached bool // the input has ended without the end mark
 }
 
 func (e *ending) Read(b []byte) (int, error) {
@@ -124,8 +124,8 @@ func (e *ending) Read(b []byte) (int, error) {
 
 type unpacker struct {
 	root      *os.Root
-	bytesLeft int64           // of files
-	folders   map[string]bool // that exist
+	bytesLeft int64           // bytes that files may still take
+	folders   map[string]bool // folders that exist
 	entries   int             // how many more folders may be created
 	watch     *room.Watch
 	notes     []Note
@@ -137,7 +137,7 @@ func (u *unpacker) skipEntry(name, why string) {
 	}
 }
 
-// plainName returns a name of the archive as a relative path.
+// plainName returns a name of the archive as a relative path, or an error for an unsafe name.
 func plainName(name string) (string, error) {
 	name = strings.TrimLeft(strings.TrimPrefix(name, "./"), "/")
 	name = strings.TrimSuffix(name, "/")
@@ -198,7 +198,8 @@ func (u *unpacker) unpackEntry(h *tar.Header, r io.Reader) error {
 	return err
 }
 
-// folder creates a folder, and those above it. A single name may need many.
+// folder creates a folder and the folders above it. One name may need many folders, so each one
+// counts.
 func (u *unpacker) folder(name string) error {
 	if name == "." || u.folders[name] {
 		return nil
@@ -216,7 +217,7 @@ func (u *unpacker) folder(name string) error {
 	}
 
 	err := u.root.Mkdir(name, 0o700)
-	if errors.Is(err, fs.ErrExist) { // a link to a folder is accepted, too
+	if errors.Is(err, fs.ErrExist) { // a link to a folder is accepted as well
 		var fi fs.FileInfo
 		if fi, err = u.root.Stat(name); err == nil && !fi.IsDir() {
 			err = fmt.Errorf("%q is a file and a folder", name)

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Tree holds the files of another master, under the paths that they have there. Links are followed
-// within the tree, as that master would follow them.
+// Tree holds the files of another master, under the paths that they have on that master. It follows
+// links within the tree, as that master would.
 type Tree struct{ root *os.Root }
 
 // Open opens the folder that stands for / of the other master.
@@ -28,8 +28,8 @@ func Open(dir string) (*Tree, error) {
 // Close closes the tree.
 func (t *Tree) Close() error { return t.root.Close() }
 
-// resolve follows all links of a path. The result is relative to the tree and had no link in it
-// when it was examined.
+// resolve follows all links of a path. The result is relative to the tree and contained no link at
+// the moment of the check.
 func (t *Tree) resolve(name string) (string, fs.FileInfo, error) {
 	at := "."
 	rest := strings.Split(name, "/")
@@ -115,7 +115,7 @@ func (t *Tree) readFile(name string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// listNames returns the sorted names in a folder. A missing folder has none.
+// listNames returns the sorted names in a folder, or none if the folder is missing.
 func (t *Tree) listNames(name string) ([]string, error) {
 	at, fi, err := t.resolve(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !fi.IsDir() {

@@ -16,9 +16,9 @@ import (
 // maxTrials bounds how often options are tried. Each trial removes at least one fault.
 const maxTrials = 50
 
-// tryOptions checks the future configuration with the master's own code: the appliance's options,
-// the administrator's existing files, and the imported ones. It leaves out imported options that
-// prevent a start.
+// tryOptions checks the future configuration with the master's own code: the appliance's options, the
+// administrator's existing files, and the imported ones. It drops imported options that would prevent
+// a start.
 func (o *sorter) tryOptions() error {
 	for range maxTrials {
 		again, err := o.tryOnce()
@@ -65,7 +65,7 @@ func (o *sorter) tryOnce() (again bool, err error) {
 	return again, nil
 }
 
-// together writes the future configuration.
+// together writes the future configuration: the main file to dir, the option files to include.
 func (o *sorter) together(dir, include string) error {
 	main, err := layout.MasterConfig(o.settings, o.settings.Users.Master, include)
 	if err == nil {
@@ -102,7 +102,7 @@ func (o *sorter) together(dir, include string) error {
 	return nil
 }
 
-// importedFile returns the imported file of a fault or note.
+// importedFile returns the imported file to which the path of a fault or note belongs, or nil.
 func (o *sorter) importedFile(file, include string) *optionFile {
 	if filepath.Dir(file) != include {
 		return nil
@@ -114,7 +114,7 @@ func (o *sorter) importedFile(file, include string) *optionFile {
 	return o.files[i]
 }
 
-// refuse leaves an option out.
+// refuse drops the option of a fault. It returns false if the fault is not of an imported option.
 func (o *sorter) refuse(fault *conf.Fault, include string) bool {
 	f := o.importedFile(fault.Path, include)
 	if f == nil || fault.Option == "" {
@@ -130,7 +130,7 @@ func (o *sorter) refuse(fault *conf.Fault, include string) bool {
 	return f.writeText() == nil
 }
 
-// remarks adds the master's notes about imported options.
+// remarks adds the master's notes about imported options to those of the import.
 func (o *sorter) remarks(notes []conf.Note, include string) {
 	for _, n := range notes {
 		f := o.importedFile(n.Path, include)

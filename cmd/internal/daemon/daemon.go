@@ -1,5 +1,5 @@
-// Package daemon holds what salt-master and salt-api share as programs of a service manager: exit
-// statuses, options of the command line, the log with SIGHUP, and the file with the process id.
+// Package daemon holds what salt-master and salt-api have in common as services: exit statuses,
+// command line options, a log that handles SIGHUP, and the file with the process ID.
 package daemon
 
 import (
@@ -26,15 +26,15 @@ const (
 	ExitConfig  = 78
 )
 
-// Program describes a program to the functions of this package.
+// Program describes one of the two programs to this package.
 type Program struct {
 	Name          string
-	LogFileOption string // the option of the configuration that --log-file replaces
-	PIDFileOption string // the option that --pid-file replaces
+	LogFileOption string // the configuration option that --log-file replaces
+	PIDFileOption string // the configuration option that --pid-file replaces
 	CheckUsage    string // help text of --check
 }
 
-// Options are the options of the command line that both programs have.
+// Options are the command line options that both programs have.
 type Options struct {
 	ConfigDir    string
 	LogLevel     string
@@ -46,8 +46,8 @@ type Options struct {
 	Help         bool
 }
 
-// Flags returns a set of flags that fills o. The caller may add flags of its own, and prints usage
-// and errors itself.
+// Flags returns a set of flags that fills o. The caller may add its own flags, and must print usage
+// and errors.
 func (p Program) Flags(o *Options, stderr io.Writer) *pflag.FlagSet {
 	f := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -65,7 +65,7 @@ func (p Program) Flags(o *Options, stderr io.Writer) *pflag.FlagSet {
 	return f
 }
 
-// Parse parses args with f. It refuses arguments that are no flags.
+// Parse parses args with f. It returns an error if any of them is not a flag.
 func Parse(f *pflag.FlagSet, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
@@ -76,14 +76,14 @@ func Parse(f *pflag.FlagSet, args []string) error {
 	return nil
 }
 
-// LogFlags returns the options about the log as the configuration wants them.
+// LogFlags returns the log options in the form that the configuration takes.
 func (o Options) LogFlags() conf.LogFlags {
 	return conf.LogFlags{Level: o.LogLevel, File: o.LogFile, FileLevel: o.LogFileLevel}
 }
 
-// OpenLog opens the log of the program. Until closeLog, SIGHUP opens the log file again and does not
-// end the program, not even one without a log file. A file that was moved away is opened again
-// without a signal (see [saltlog.File]).
+// OpenLog opens the program's log. Until closeLog is called, SIGHUP reopens the log file, and never
+// ends the program, even without a log file. A log file that was moved away is reopened without a
+// signal (see [saltlog.File]).
 func (p Program) OpenLog(c saltlog.Config, stderr io.Writer) (log *slog.Logger, closeLog func(), err error) {
 	log, file, err := saltlog.Open(c)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Find returns the path of the Saltfile to read, in Salt's order: the one that the command line
-// gives, that of the environment (SALT_SALTFILE), of the working directory, and of the user,
-// whose folder is home; "" for one who has none. "": there is none.
+// Find returns the path of the Saltfile to read, or "" if there is none. Salt's order is: given by
+// the command line, given by the environment (SALT_SALTFILE), in the working directory, in the user's
+// home folder. home may be "": the user has none.
 func Find(given, environment, home string) string {
 	if path := cmp.Or(given, environment); path != "" {
 		return path

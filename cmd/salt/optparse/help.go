@@ -10,7 +10,7 @@ import (
 	"saltern/master/value"
 )
 
-// maxHelpColumn is the last column in which help texts begin.
+// maxHelpColumn is the greatest column at which help texts begin.
 const maxHelpColumn = 24
 
 // UsageLine returns the first line of an error message.

@@ -3,7 +3,7 @@
 // long options may be shortened while they stay unique, short options may be
 // joined, and "--" ends them. The messages are optparse's as well.
 //
-// A Parser is not changed by parsing and may be used again.
+// Parse does not change the Parser, which may be used again.
 package optparse
 
 import (
@@ -38,7 +38,7 @@ type Option struct {
 	Names   []string
 	Dest    string // name of the value; by default the first long name
 	Kind    Kind
-	Default any // nil means absent
+	Default any // nil: the option has no value unless given
 	Choices []string
 	Metavar string
 	Help    string
@@ -66,7 +66,7 @@ type Group struct {
 // Parser describes the command line of one program.
 type Parser struct {
 	Prog    string
-	Usage   string // behind "Usage: <prog> "
+	Usage   string // text behind "Usage: <prog> "
 	Text    string
 	Epilog  string
 	Options []Option
@@ -78,7 +78,7 @@ type Error string
 
 func (e Error) Error() string { return string(e) }
 
-// Values are the options of one command line.
+// Values are the values of the options of one command line.
 type Values struct {
 	values   map[string]any
 	explicit map[string]bool
@@ -97,10 +97,10 @@ func (v *Values) Pin(dest string, val any) {
 	v.explicit[dest] = true
 }
 
-// Explicit reports whether the option was given.
+// Explicit reports whether the option was given on the command line or pinned.
 func (v *Values) Explicit(dest string) bool { return v.explicit[dest] }
 
-// Str returns the text of an option, "" when it is absent.
+// Str returns the text of an option, or "" if it has no value.
 func (v *Values) Str(dest string) string {
 	switch x := v.values[dest].(type) {
 	case nil:
@@ -115,7 +115,7 @@ func (v *Values) Str(dest string) string {
 // Bool returns the value of a flag.
 func (v *Values) Bool(dest string) bool { b, _ := v.values[dest].(bool); return b }
 
-// Int returns a whole number, 0 when it is absent.
+// Int returns an integer option, or 0 if it has no value.
 func (v *Values) Int(dest string) int {
 	switch n := v.values[dest].(type) {
 	case int:
@@ -126,7 +126,7 @@ func (v *Values) Int(dest string) int {
 	return 0
 }
 
-// Float returns a number, 0 when it is absent.
+// Float returns a number option, or 0 if it has no value.
 func (v *Values) Float(dest string) float64 {
 	switch n := v.values[dest].(type) {
 	case float64:
@@ -139,7 +139,7 @@ func (v *Values) Float(dest string) float64 {
 	return 0
 }
 
-// All yields all options, those of the groups included.
+// All yields all options, including those of the groups.
 func (p *Parser) All(yield func(*Option) bool) {
 	for i := range p.Options {
 		if !yield(&p.Options[i]) {
@@ -155,8 +155,8 @@ func (p *Parser) All(yield func(*Option) bool) {
 	}
 }
 
-// Parse reads the words behind the program's name and returns the options and
-// the arguments. The error is an Error.
+// Parse reads the words after the program's name and returns the options and the arguments. The error
+// is an [Error].
 func (p *Parser) Parse(words []string) (*Values, []string, error) {
 	v := &Values{values: map[string]any{}, explicit: map[string]bool{}}
 	for o := range p.All {
