@@ -1,4 +1,5 @@
-// Package image builds the appliance's disk images, without loop devices and without mounting them:
+// Package image holds the packages that build the appliance's disk images, without loop devices and
+// mounts:
 //
 //	profile   what is in an image, as data: packages, files, units, kernels
 //	tree      packages and files to a directory that systemd can boot

@@ -10,14 +10,14 @@ import (
 	"saltern/supervisor/status"
 )
 
-// How often the console page asks for the status: while somebody is there or
-// something is wrong, and otherwise.
+// How often the console page asks for the status: refreshEvery while somebody uses it or something is
+// wrong, otherwise refreshCalm.
 const (
 	refreshEvery = 3 * time.Second
 	refreshCalm  = 10 * time.Second
 )
 
-// Action is how the console page ends. The command carries it out.
+// Action is the choice with which the console page ends. The command carries it out.
 type Action string
 
 // The actions.
@@ -42,22 +42,22 @@ type Console struct {
 
 	doc  status.Document
 	err  error
-	seen bool // doc or err comes from an answer
+	seen bool // the supervisor has answered or failed at least once
 
 	pressed time.Time // when the last key came
-	chain   int       // number of the chain of refreshes; older chains end
+	chain   int       // number of the present chain of refreshes; refreshes of older chains stop
 
 	view    consoleView
 	helping bool
 	keys    pendingKeys
-	lines   []string // of a view that does not come from the status
+	lines   []string // lines of a view that does not show the status
 	from    int
 	busy    string
 	message string
 	ask     *question
 	action  Action
 
-	facts    setup.Facts // of the network view
+	facts    setup.Facts // facts shown in the network view
 	changing *Wizard     // a change of the network; nil while there is none
 }
 
@@ -85,13 +85,12 @@ func NewConsole(ctx context.Context, s Supervisor, support func(context.Context)
 	}
 }
 
-// Lock removes what changes something from the page: a user who wants to change something must log
-// in first.
+// Lock disables the choices that change something: the user must log in first.
 func (c *Console) Lock() { c.locked = true }
 
 const lockedText = "This needs the administrator. Log in (7), then: sudo applianced console"
 
-// Action returns what was chosen when the page ended.
+// Action returns the choice with which the page ended.
 func (c *Console) Action() Action { return c.action }
 
 type statusMsg struct {
@@ -102,20 +101,20 @@ type statusMsg struct {
 
 type refreshNow struct{ chain int }
 
-// factsMsg brings the facts for the network view.
+// factsMsg is the message with the facts for the network view.
 type factsMsg struct {
 	facts setup.Facts
 	err   error
 }
 
-// linesMsg brings the lines of a view.
+// linesMsg is the message with the lines of a view.
 type linesMsg struct {
 	view  consoleView
 	lines []string
 	err   error
 }
 
-// doneMsg brings the outcome of a request.
+// doneMsg is the message with the outcome of a request.
 type doneMsg struct {
 	text string
 	err  error
@@ -143,7 +142,7 @@ func (c *Console) refreshDelay() time.Duration {
 // secretsFor is how long a view that needed the administrator's password stays open without a key.
 const secretsFor = 2 * time.Minute
 
-// hideSecrets closes such a view when nobody has pressed a key for that long.
+// hideSecrets closes such a view after secretsFor without a key.
 func (c *Console) hideSecrets() {
 	if (c.view == joining || c.view == keysView) && time.Since(c.pressed) >= secretsFor {
 		c.ask = nil
@@ -151,8 +150,8 @@ func (c *Console) hideSecrets() {
 	}
 }
 
-// touched records a key. It refreshes a page that was refreshed rarely, so that the user sees the
-// present state.
+// touched records the time of a key. If the page was refreshed rarely, it refreshes the page at once,
+// so that the user sees the present state.
 func (c *Console) touched() tea.Cmd {
 	calm := c.refreshDelay() == refreshCalm
 	c.pressed = time.Now()
@@ -199,7 +198,7 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 	case linesMsg:
 		c.showLines(msg)
-	case keysAdded: // the user has left the page meanwhile
+	case keysAdded: // the user has left the page of the key meanwhile
 		c.message = c.wordAdded(msg)
 	case passwordSet:
 		c.message = c.newPassword(msg)
@@ -219,7 +218,7 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return c, nil
 }
 
-// showLines shows the lines of a view, or the error, unless the user has left the view.
+// showLines shows the lines of a view, or the error. It does nothing if the user has left the view.
 func (c *Console) showLines(msg linesMsg) {
 	c.busy = ""
 	if msg.view != c.view {
@@ -231,7 +230,7 @@ func (c *Console) showLines(msg linesMsg) {
 		c.lines = wrapWords(msg.err.Error(), c.size.bodySize().width)
 	}
 	if c.view == logs {
-		c.from = len(c.lines) // shows the newest lines
+		c.from = len(c.lines) // scrolls to the newest lines
 	}
 }
 
@@ -302,7 +301,7 @@ func (c *Console) handleKey(key string) tea.Cmd {
 	return c.menuKey(key)
 }
 
-// network shows the interfaces as they are now.
+// network opens the network view and asks for the present interfaces.
 func (c *Console) network() tea.Cmd {
 	c.showView(network)
 	c.facts = setup.Facts{}
@@ -356,7 +355,8 @@ func (c *Console) menuKey(key string) tea.Cmd {
 	return nil
 }
 
-// forAccess handles the choices about the administrator's account, if the page offers access.
+// forAccess runs do, a choice about the administrator's account, if the page offers access and is not
+// locked.
 func (c *Console) forAccess(do func() tea.Cmd) tea.Cmd {
 	switch {
 	case c.access == nil:
@@ -368,7 +368,7 @@ func (c *Console) forAccess(do func() tea.Cmd) tea.Cmd {
 	return nil
 }
 
-// confirm asks before an action that changes something.
+// confirm asks the user before an action that changes something.
 func (c *Console) confirm(text string, yes func() tea.Cmd) {
 	if c.locked {
 		c.message = lockedText

@@ -20,13 +20,13 @@ type pendingKeys struct {
 	read bool
 }
 
-// keysRead brings the pending keys.
+// keysRead is the message with the pending keys.
 type keysRead struct {
 	list []status.Minion
 	err  error
 }
 
-// keyAccepted brings the outcome of accepting a key.
+// keyAccepted is the message with the outcome of accepting a key.
 type keyAccepted struct {
 	id  string
 	err error
@@ -58,7 +58,8 @@ func (c *Console) keysRead(m keysRead) {
 	c.keys.at = max(0, min(c.keys.at, len(m.list)-1))
 }
 
-// keysKey handles a key in this view. It reports whether it did.
+// keysKey handles a key press in the view of pending keys. It returns false for a key that it does
+// not use.
 func (c *Console) keysKey(key string) (tea.Cmd, bool) {
 	k := &c.keys
 	page := c.size.bodySize().height - keysAround
@@ -91,7 +92,7 @@ func fingerLines(finger string) []string {
 	return []string{label + finger[:half], strings.Repeat(" ", len(label)) + finger[half:]}
 }
 
-// accept asks whether to accept the chosen key.
+// accept asks the user whether to accept the chosen key.
 func (c *Console) accept() {
 	if len(c.keys.list) == 0 {
 		return
@@ -101,14 +102,14 @@ func (c *Console) accept() {
 		func() tea.Cmd {
 			c.busy = "Accepting the key ..."
 			return func() tea.Msg {
-				// The fingerprint makes sure that another key of the same name stays pending.
+				// With the fingerprint, another key of the same name stays pending.
 				err := c.api.ChangeKeys(c.ctx, api.KeyChange{Verb: "accept", IDs: []string{m.ID}, Finger: m.Finger})
 				return keyAccepted{m.ID, err}
 			}
 		}}
 }
 
-// keyAccepted shows the outcome, and reads the keys again if they are shown.
+// keyAccepted shows the outcome, and reads the keys again if their view is open.
 func (c *Console) keyAccepted(m keyAccepted) tea.Cmd {
 	c.busy = ""
 	message := cleanLine(m.id) + " is accepted."

@@ -10,15 +10,15 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// pageReply brings the answer to a page with questions. The user may be on another page by then.
+// pageReply is a message that answers a page with questions. The user may be on another page by then.
 type pageReply interface{ askedOn() *Wizard }
 
-// askedBy is the page of a [pageReply].
+// askedBy is embedded in a [pageReply] and holds the page that asked.
 type askedBy struct{ page *Wizard }
 
 func (a askedBy) askedOn() *Wizard { return a.page }
 
-// proved brings the outcome of checking the administrator's password.
+// proved is the message with the outcome of checking the administrator's password.
 type proved struct {
 	// askedBy returns the page that asked.
 	askedBy
@@ -26,7 +26,7 @@ type proved struct {
 	then func() tea.Cmd
 }
 
-// BeforeLogin says that the user has not logged in. Call it before the page runs.
+// BeforeLogin marks the user as not logged in. Call it before the page runs.
 func (c *Console) BeforeLogin() { c.stranger = true }
 
 // proofField asks for the administrator's password.
@@ -36,8 +36,8 @@ func (c *Console) proofField(w *Wizard, f *fieldMaker) huh.Field {
 		&w.draft.password)
 }
 
-// afterProof runs what only an administrator may do: at once when the user has logged in, otherwise
-// after the password of the account. what names the reason for the question.
+// afterProof runs then, which only an administrator may do: at once if the user has logged in,
+// otherwise after the user has given the account's password. what explains the question.
 func (c *Console) afterProof(what string, then func() tea.Cmd) tea.Cmd {
 	switch {
 	case c.locked, c.access == nil && c.stranger:
@@ -61,7 +61,7 @@ func (c *Console) afterProof(what string, then func() tea.Cmd) tea.Cmd {
 	})
 }
 
-// proved shows a refusal, or continues.
+// proved shows the error of a wrong password, or continues.
 func (c *Console) proved(w *Wizard, m proved) tea.Cmd {
 	if m.err != nil {
 		return c.refused(w, "password", m.err)
@@ -70,7 +70,8 @@ func (c *Console) proved(w *Wizard, m proved) tea.Cmd {
 	return m.then()
 }
 
-// refused shows an error at a field of the current page: at the password if that was wrong.
+// refused shows an error at a field of the current page. If the password was wrong, it shows the
+// error at the password instead.
 func (c *Console) refused(w *Wizard, field string, err error) tea.Cmd {
 	p, ok := w.pages[w.at].(*formPage)
 	if !ok {
@@ -83,13 +84,13 @@ func (c *Console) refused(w *Wizard, field string, err error) tea.Cmd {
 	return p.showFaults(w, []setup.Fault{{Field: field, Message: err.Error()}})
 }
 
-// passwordSet brings the outcome of changing the administrator's password.
+// passwordSet is the message with the outcome of changing the administrator's password.
 type passwordSet struct {
 	askedBy
 	err error
 }
 
-// setPassword asks for a new password of the administrator.
+// setPassword asks the user for a new password of the administrator.
 func (c *Console) setPassword() tea.Cmd {
 	proof := c.access.NeedsPassword()
 	return c.askOn(&formPage{
@@ -126,7 +127,7 @@ func newPasswordFaults(w *Wizard) (faults []setup.Fault) {
 	return faults
 }
 
-// changed shows a refusal at its field, or closes the page and says how the change ended.
+// changed shows an error at its field, or closes the page and shows said.
 func (c *Console) changed(w *Wizard, field string, err error, said string) tea.Cmd {
 	if err != nil {
 		return c.refused(w, field, err)
@@ -137,7 +138,7 @@ func (c *Console) changed(w *Wizard, field string, err error, said string) tea.C
 	return nil
 }
 
-// newPassword words the outcome of the change.
+// newPassword returns a text for the outcome of the change.
 func (c *Console) newPassword(m passwordSet) string {
 	if m.err != nil {
 		return cleanLine(m.err.Error())
@@ -145,7 +146,7 @@ func (c *Console) newPassword(m passwordSet) string {
 	return cleanLine(c.access.Account()) + " has the new password."
 }
 
-// joinString shows how another node joins.
+// joinString opens the view with the join string.
 func (c *Console) joinString() tea.Cmd {
 	return c.afterProof("The join string holds the cluster's secret: whoever has it can make a machine a node.",
 		func() tea.Cmd {
@@ -174,7 +175,7 @@ func joinLines(line string) []string {
 			minWidth-2)...)
 }
 
-// minionLines shows the configuration of a minion.
+// minionLines opens the view with the configuration for minions.
 func (c *Console) minionLines() tea.Cmd {
 	d := c.doc
 	return c.readView(minionConf, func(ctx context.Context) ([]string, error) {

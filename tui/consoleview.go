@@ -64,7 +64,7 @@ const menu = `1 status details   4 support bundle   7 log in             m lines
 2 logs             5 restart                               k keys of minions
 3 network          6 shut down                             j join string`
 
-// menuOfAccess is the menu where the administrator's account is the appliance's.
+// menuOfAccess is the menu when the page offers access to the administrator's account.
 const menuOfAccess = `1 status details   4 support bundle   7 log in             m lines for minions
 2 logs             5 restart          8 add an SSH key     k keys of minions
 3 network          6 shut down        9 admin's password   j join string`
@@ -105,8 +105,8 @@ func (c *Console) renderBody() string {
 	return strings.Join(shown, "\n") + "\n\n" + choices
 }
 
-// statusLines returns the status in lines of the page's width: all lines when room is 0, otherwise
-// a text short enough for room lines, where there is a status.
+// statusLines returns the status in lines of the page's width: all lines if room is 0, otherwise a
+// text that is short enough for room lines.
 func (c *Console) statusLines(room int) []string {
 	width := c.size.bodySize().width
 	switch {

@@ -11,7 +11,7 @@ const (
 	byString = "string"
 	byPeers  = "peers"
 
-	joinAsArbiter = "arbiter" // a third mode, in the wizard only
+	joinAsArbiter = "arbiter" // a third mode, which only the wizard knows
 
 	methodKeep   = ""
 	methodDHCP   = "dhcp"
@@ -24,11 +24,11 @@ const (
 // draft holds the answers so far, field by field, as they were typed.
 type draft struct {
 	mode   string
-	layout string // of the keyboard
+	layout string // keyboard layout
 
 	iface, method string
 	fixed         fixedAddress
-	offered       fixedAddress // the values that prefill offered
+	offered       fixedAddress // the values that prefill put into fixed
 
 	sshKey, password, again string
 
@@ -49,7 +49,7 @@ type draft struct {
 // fixedAddress is the page of a fixed address, as typed.
 type fixedAddress struct{ address, gateway, dns, search, ntp string }
 
-// newDraft returns a draft with what the machine has.
+// newDraft returns a draft with the machine's present values.
 func newDraft(f setup.Facts) draft {
 	d := draft{
 		mode:     string(setup.Form),
@@ -75,7 +75,8 @@ func newDraft(f setup.Facts) draft {
 	return d
 }
 
-// answers converts the draft for the supervisor. It leaves out fields of ways that were not taken.
+// answers converts the draft for the supervisor. It leaves out fields of choices that the user did
+// not take.
 func (d *draft) answers() setup.Answers {
 	a := setup.Answers{Mode: setup.Join, Node: trimSpace(d.node), Address: trimSpace(d.peerAddress)}
 	a.Admin.Password = d.password
@@ -108,7 +109,7 @@ func (d *draft) answers() setup.Answers {
 			a.Storage.Kind = "local"
 		}
 	case sharedDir:
-		if !d.arbiter() { // an arbiter has none, even if it was chosen before
+		if !d.arbiter() { // an arbiter has no storage, even if the user chose one before
 			a.Storage = setup.Storage{Kind: "directory", Path: trimSpace(d.sharedDir)}
 		}
 	default:

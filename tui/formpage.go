@@ -29,23 +29,23 @@ type formPage struct {
 	fields func(w *Wizard, f *fieldMaker) []huh.Field
 	// prepare fills in what is known before the page opens. It may be nil.
 	prepare func(w *Wizard)
-	when    func(w *Wizard) bool // whether the page applies; may be nil: always
+	when    func(w *Wizard) bool // reports whether the page applies; may be nil: always
 	check   func(w *Wizard) []setup.Fault
 	done    func(w *Wizard) tea.Cmd // may be nil: the supervisor validates all answers
 	// places maps fields of other pages to the field here that shows their faults.
 	places map[string]string
-	// unfinished reports whether the text is certainly incomplete: Enter may be the end of a line
-	// within it. It may be nil: Enter always ends the text.
+	// unfinished reports whether the text is certainly incomplete, so that Enter may be a line end
+	// within a pasted text. It may be nil: Enter always ends the text.
 	unfinished func(w *Wizard) bool
 
 	form   *huh.Form
-	own    []string // the fields on the page, in their order
+	own    []string // names of the page's fields, in their order
 	texts  []textField
 	hidden map[string]*huh.Input
 	shown  bool // whether hidden fields show their text
 	faults map[string]string
-	early  []setup.Fault // the faults that check has found
-	held   int           // counts held Enters; see holdEnter
+	early  []setup.Fault // faults that check has found
+	held   int           // number of the last held Enter; see holdEnter
 }
 
 // textField is a line of text and the place of its value.
@@ -79,8 +79,8 @@ func (f *fieldMaker) secret(field, title, hint string, v *string) *huh.Input {
 	return i.EchoMode(f.p.echoMode())
 }
 
-// choice returns a field with options. If there are many, it shows some around the chosen one, and
-// how many there are.
+// choice returns a field with options. If there are many, it shows a few around the chosen one, and
+// their number.
 func (f *fieldMaker) choice(field, title, hint string, v *string, options ...huh.Option[string]) *huh.Select[string] {
 	many := len(options) > mostOptions
 	if many && hint == "" {
@@ -88,7 +88,7 @@ func (f *fieldMaker) choice(field, title, hint string, v *string, options ...huh
 	}
 	list := huh.NewSelect[string]().Key(field).Title(title).Description(f.hintFor(field, hint)).Options(options...).Value(v)
 	if many {
-		return list.Height(mostOptions + 2) // and title and description
+		return list.Height(mostOptions + 2) // two lines more, for title and description
 	}
 	return list
 }
@@ -174,7 +174,7 @@ func (p *formPage) buildForm(w *Wizard) tea.Cmd {
 func (p *formPage) resize(w *Wizard) {
 	b := w.size.bodySize()
 	p.form.WithWidth(b.width).WithHeight(max(3, b.height-strings.Count(p.renderHead(w), "\n")))
-	for _, f := range p.texts { // a field computes which part of a long text it shows when the text is set
+	for _, f := range p.texts { // a field computes the shown part of a long text only when the text is set
 		f.input.Value(f.text)
 	}
 }
@@ -202,7 +202,7 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		return nil
 	case heldEnter:
 		if msg.count != p.held || w.busy != "" {
-			return nil // more keys came
+			return nil // another key followed the Enter
 		}
 		return p.complete(w)
 	case tea.KeyPressMsg:
@@ -235,7 +235,8 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 }
 
 // handleMoveKey handles the keys that move between fields, and the key that shows hidden text. The
-// form would move one message later: text typed meanwhile would go into the previous field.
+// form itself would move one message later, so that text typed in between would go into the previous
+// field.
 func (p *formPage) handleMoveKey(w *Wizard, key string) (tea.Cmd, bool) {
 	at := slices.Index(p.own, p.form.GetFocusedField().GetKey())
 	_, line := p.form.GetFocusedField().(*huh.Input)
@@ -246,10 +247,10 @@ func (p *formPage) handleMoveKey(w *Wizard, key string) (tea.Cmd, bool) {
 		for _, i := range p.hidden {
 			i.EchoMode(p.echoMode())
 		}
-		_, cmd := p.form.Update(nil) // redraws the form
+		_, cmd := p.form.Update(nil) // nil redraws the form
 		return cmd, true
 	case key == "ctrl+v":
-		return nil, true // the field would run a program of the desktop
+		return nil, true // the field would otherwise run a desktop program to read the clipboard
 	case key == "enter" && at == last && p.unfinished != nil && p.unfinished(w):
 		return p.holdEnter(), true
 	case key == "enter" && at == last:
@@ -269,14 +270,14 @@ func (p *formPage) handleMoveKey(w *Wizard, key string) (tea.Cmd, bool) {
 	return nil, false
 }
 
-// heldEnter is an Enter that was held: no key followed it.
+// heldEnter is the message that an Enter was held for holdFor.
 type heldEnter struct{ count int }
 
-// holdFor is how long an Enter is held. Where a terminal does not mark a paste, the end of each
-// pasted line is an Enter, and the next line follows at once.
+// holdFor is how long an Enter is held back. If a terminal does not mark a paste, each pasted line
+// ends in an Enter that the next line follows at once.
 const holdFor = 300 * time.Millisecond
 
-// holdEnter waits for a key behind an Enter.
+// holdEnter waits for holdFor whether another key follows an Enter.
 func (p *formPage) holdEnter() tea.Cmd {
 	count := p.held
 	return tea.Tick(holdFor, func(time.Time) tea.Msg { return heldEnter{count} })
@@ -327,8 +328,8 @@ func (w *Wizard) asksLater(field string) bool {
 	})
 }
 
-// markFault records a fault at the first field that it belongs to. All faults of a field itself are
-// recorded, but only one that is shown in the place of another field's.
+// markFault records a fault at the first field that shows it. A field records all faults of its own,
+// but only one fault of another field that it shows.
 func (p *formPage) markFault(f setup.Fault) {
 	for _, name := range p.own {
 		own, old := isAbout(f.Field, name), p.faults[name]
@@ -358,8 +359,8 @@ func (p *formPage) keyHelp(w *Wizard) string {
 	return footer("Enter: next", move, helpKeys, back, "Ctrl-C: leave")
 }
 
-// isAbout reports whether a fault of field belongs to the field called name: it is the same field,
-// one of its parts (storage.path, peers[1]), or the whole to which it belongs.
+// isAbout reports whether the field called name shows faults of field: it is that field, one of its
+// parts (storage.path, peers[1]), or the whole to which it belongs.
 func isAbout(field, name string) bool {
 	return field == name || strings.HasPrefix(field, name+"[") || strings.HasPrefix(field, name+".") ||
 		strings.HasPrefix(name, field+".")

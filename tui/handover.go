@@ -6,16 +6,15 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Names of the answers, besides texts of the draft, that one terminal hands to another.
+// Names of those answers that are not texts of the draft, when one terminal hands over to another.
 const (
 	handedAPI     = "api"
 	handedFixed   = "fixed."
 	handedStorage = "storage"
 )
 
-// textAnswers returns the answers that another terminal may have, by name. Passwords, the secret
-// and the join string stay on the terminal where they were typed. So does the consent to erase a
-// disk.
+// textAnswers returns the answers that another terminal may get, by name. Passwords, the secret, the
+// join string and the consent to erase a disk stay on the terminal where they were given.
 func (d *draft) textAnswers() map[string]*string {
 	return map[string]*string{
 		"mode":                  &d.mode,
@@ -48,8 +47,8 @@ func (d *draft) handed() setup.Draft {
 	return out
 }
 
-// takeHandedOver replaces what was typed here by what another terminal handed over. It reports
-// whether there was anything.
+// takeHandedOver replaces the answers here by those that another terminal handed over. It returns
+// false if there are none.
 func (d *draft) takeHandedOver(from setup.Draft) bool {
 	if len(from) == 0 {
 		return false

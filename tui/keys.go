@@ -12,7 +12,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Access is how administrators log in to this machine, and how more keys get access.
+// Access describes how administrators log in to this machine, and adds keys that may log in.
 type Access interface {
 	// Account returns the name of the account that SSH keys log in to.
 	Account() string
@@ -22,8 +22,8 @@ type Access interface {
 	// NeedsPassword reports whether the user must give the account's password to add a
 	// key.
 	NeedsPassword() bool
-	// Prove checks the account's password if NeedsPassword. A wrong one returns
-	// [ErrPassword].
+	// Prove checks the account's password if NeedsPassword returns true. For a wrong password it
+	// returns [ErrPassword].
 	Prove(ctx context.Context, password string) error
 	// Add allows a public key, or all keys at an https address, to log in, and returns
 	// their number. It checks the password first.
@@ -35,17 +35,17 @@ type Access interface {
 // ErrPassword means that the password of the account is wrong.
 var ErrPassword = errors.New("the password is wrong, or the account has none")
 
-// keysAdded brings the outcome of adding keys.
+// keysAdded is the message with the outcome of adding keys.
 type keysAdded struct {
 	askedBy
 	keys int
 	err  error
 }
 
-// Offer offers to add SSH keys.
+// Offer adds the choices of access to the page.
 func (c *Console) Offer(a Access) { c.access = a }
 
-// addKey asks for a key.
+// addKey asks the user for an SSH key.
 func (c *Console) addKey() tea.Cmd {
 	proof := c.access.NeedsPassword()
 	return c.askOn(&formPage{name: "Add an SSH key",
@@ -70,12 +70,12 @@ func (c *Console) addKey() tea.Cmd {
 		}})
 }
 
-// askOn shows a page with questions in the place of the console's.
+// askOn shows a page with questions in place of the console page.
 func (c *Console) askOn(p page) tea.Cmd {
 	return c.within(NewWizard(c.ctx, c.api, "console"), p)
 }
 
-// within shows pages of w in the place of the console's.
+// within shows pages of w in place of the console page.
 func (c *Console) within(w *Wizard, pages ...page) tea.Cmd {
 	w.pages = pages
 	w.at = 0
@@ -96,7 +96,7 @@ func keyFaults(typed string) []setup.Fault {
 	return nil
 }
 
-// wordAdded words the outcome of adding keys.
+// wordAdded returns a text for the outcome of adding keys.
 func (c *Console) wordAdded(m keysAdded) string {
 	switch {
 	case m.err != nil:

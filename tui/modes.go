@@ -13,10 +13,9 @@ import (
 )
 
 // modes are the modes of a terminal on which a page is drawn. Each key arrives immediately and
-// unchanged. The kernel turns each line feed that is written into CR LF, as the drawing library
-// expects when it does not read the keys itself. With LF alone, some lines would keep the column
-// and others not: on a serial line that ends at another terminal, as that of qemu -nographic, the
-// other terminal adds a CR.
+// unchanged. The kernel writes CR LF for each line feed, as the drawing library expects if it does
+// not read the keys itself. With LF alone, only some lines would keep their column: if a serial line
+// ends at another terminal, as with qemu -nographic, that terminal adds a CR.
 type modes struct {
 	mu     sync.Mutex
 	in     *os.File
@@ -41,14 +40,14 @@ func holdModes(in, out *os.File) (*modes, error) {
 	return m, m.putInForce()
 }
 
-// putInForce sets the modes.
+// putInForce sets the modes of both files.
 func (m *modes) putInForce() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := m.beforeOut
 	setOutputModes(&out)
 	in := m.before
-	setOutputModes(&in) // usually the same terminal
+	setOutputModes(&in) // in and out are usually the same terminal
 	in.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 	in.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 	in.Cc[unix.VMIN], in.Cc[unix.VTIME] = 1, 0
@@ -67,7 +66,7 @@ func setOutputModes(t *unix.Termios) {
 	t.Oflag |= unix.OPOST | unix.ONLCR
 }
 
-// restore sets the modes from before. The terminal may be gone.
+// restore sets the modes of before. It ignores errors, because the terminal may be gone.
 func (m *modes) restore() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// networkChanged brings the outcome of changing the network from the console page.
+// networkChanged is the message with the outcome of changing the network from the console page.
 type networkChanged struct{ text string }
 
 // networkPages returns the wizard's pages about the network.
@@ -14,7 +14,8 @@ func networkPages() []page {
 	return []page{networkPage(), fixedPage(), &trialPage{}, &changedPage{}}
 }
 
-// changedPage follows the last page of a change of the network. Nobody sees it.
+// changedPage follows the last page of a network change, and closes the change as soon as it is
+// opened.
 type changedPage struct{}
 
 func (*changedPage) heading() string                 { return "Network" }
@@ -30,14 +31,14 @@ func (*changedPage) opened(w *Wizard) tea.Cmd {
 	return func() tea.Msg { return networkChanged{text} }
 }
 
-// changeNetwork begins a change with what the machine has now.
+// changeNetwork begins a change of the network with the machine's present values.
 func (c *Console) changeNetwork(f setup.Facts) tea.Cmd {
 	w := NewWizard(c.ctx, c.api, "console")
 	w.facts, w.draft = f, newDraft(f)
 	return c.within(w, networkPages()...)
 }
 
-// inChange passes a message to the current change. It reports whether there was one.
+// inChange passes a message to the change in progress. It returns false if there is none.
 func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	w := c.changing
 	if w == nil {
@@ -79,7 +80,7 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	return cmd, true
 }
 
-// endChange returns to where the change began: to the network view or to the menu.
+// endChange returns to the view where the change began: the network view or the menu.
 func (c *Console) endChange() tea.Cmd {
 	c.changing = nil
 	if c.view != network {

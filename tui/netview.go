@@ -7,7 +7,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// networkLines words the current network of the machine.
+// networkLines describes the current network of the machine.
 func networkLines(f setup.Facts) []string {
 	lines := []string{"Host name  " + cleanLine(f.Hostname), ""}
 	for _, i := range f.Interfaces {
@@ -22,7 +22,7 @@ func networkLines(f setup.Facts) []string {
 	return lines
 }
 
-// interfaceLines words one interface. label precedes the first line.
+// interfaceLines describes one interface. label precedes the first line.
 func interfaceLines(label string, i setup.Interface, f setup.Facts) []string {
 	state := "no cable"
 	if i.Up {

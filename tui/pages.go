@@ -129,8 +129,8 @@ func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 			&w.draft.layout, layouts...)}
 }
 
-// unusedLines words the first of the settings that came with this machine and are not used: whoever
-// prepared the machine wonders why the wizard asks.
+// unusedLines describes the first of the settings that came with this machine and were not used.
+// Whoever prepared the machine sees why the wizard asks.
 func unusedLines(w *Wizard) []string {
 	unused := w.progress.Unused
 	if len(unused) == 0 {
@@ -152,7 +152,7 @@ func unusedLines(w *Wizard) []string {
 	return lines
 }
 
-// presentNetwork words the current addresses of the chosen interface.
+// presentNetwork describes the current addresses of the chosen interface.
 func presentNetwork(w *Wizard) []string {
 	for _, i := range w.facts.Interfaces {
 		if i.Name == w.draft.iface {
@@ -188,8 +188,8 @@ func networkFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{f.choice("network.interface", "Interface", "", &w.draft.iface, options...), method}
 }
 
-// prefill offers the current address of the interface as its fixed one, unless something else was
-// typed.
+// prefill puts the interface's current address into the fields of a fixed address, unless the user
+// has changed them.
 func prefill(w *Wizard) {
 	d := &w.draft
 	if d.fixed != d.offered {
@@ -217,7 +217,7 @@ func presentAddress(f setup.Facts, iface string) (now fixedAddress) {
 	return now
 }
 
-// mainAddress returns the first address with a network of an interface, of IPv4 if there is one.
+// mainAddress returns the first address of an interface that has a network, IPv4 if there is one.
 func mainAddress(all []string) (main string) {
 	for _, s := range all {
 		p, err := netip.ParsePrefix(s)
@@ -294,7 +294,7 @@ func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {
 	return fields
 }
 
-// defaultAddress words which address is used when none is given.
+// defaultAddress describes the address that is used when the user gives none.
 func (w *Wizard) defaultAddress() string {
 	if a := setup.DefaultAddress(w.draft.network(), w.facts); a != "" {
 		return cleanLine(a)
@@ -320,7 +320,7 @@ func joinStringFields(w *Wizard, f *fieldMaker) []huh.Field {
 		"begins with sca2.; not shown while you type or paste", &w.draft.joinString)}
 }
 
-// joinUnfinished reports whether the join string is incomplete.
+// joinUnfinished reports whether the join string is still incomplete.
 func joinUnfinished(w *Wizard) bool {
 	_, err := setup.ParseJoin(w.draft.joinString)
 	return err != nil && w.draft.joinString != ""
@@ -380,7 +380,7 @@ func storageChoices(w *Wizard) []huh.Option[string] {
 	}
 
 	options = append(options, huh.NewOption(system, systemDisk), huh.NewOption(directory, sharedDir))
-	return append(options, full...) // last, because they are rarely meant
+	return append(options, full...) // these come last, because they are rarely meant
 }
 
 // eraseNeeded reports whether the chosen disk must be erased first.

@@ -9,8 +9,8 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// pastes are the fields that treat line ends in pasted text in a special way: text copied from a
-// terminal is broken at the margin. In other fields a blank replaces each line end.
+// pastes are the functions that rearrange pasted text for certain fields, because text copied from a
+// terminal is broken at the margin. In all other fields a blank replaces each line end.
 var pastes = map[string]func(string) (text, note string){
 	"join":           joinPasted,
 	"secret":         unbroken,
@@ -54,7 +54,7 @@ func unbroken(text string) (string, string) {
 // joinPasted removes all blanks: a join string has none.
 func joinPasted(text string) (string, string) { return strings.Join(strings.Fields(text), ""), "" }
 
-// listPasted turns lines into a list.
+// listPasted joins lines with commas.
 func listPasted(text string) (string, string) {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\t' }), ", "), ""
 }

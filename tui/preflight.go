@@ -11,7 +11,8 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// preflightPage checks the answers against the world before anything is changed.
+// preflightPage shows the checks of the answers, which the supervisor makes before it changes
+// anything.
 type preflightPage struct {
 	checks []setup.Check
 	done   bool
@@ -88,7 +89,7 @@ func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-// looksAt words what the checks examine.
+// looksAt returns a text that says what the checks examine.
 func looksAt(w *Wizard) string {
 	if forming(w) {
 		return "Looking at this machine's memory, disks, clock, addresses and ports."
@@ -120,7 +121,8 @@ func (p *preflightPage) render(w *Wizard) string {
 	return "\n" + scrolled(lines, &p.from, b.height-1)
 }
 
-// scrolled returns the lines that fit, beginning with *from, and keeps *from in range.
+// scrolled returns as many lines as fit, beginning with *from. It corrects *from if that is out of
+// range.
 func scrolled(lines []string, from *int, room int) string {
 	*from = max(0, min(*from, len(lines)-room))
 	if len(lines) <= room {

@@ -13,11 +13,11 @@ import (
 
 const progressTitle = "Set-up"
 
-// progressPage shows the progress of the set-up, why it stopped, or what to do with the node that
-// is ready.
+// progressPage shows the progress of the set-up, the reason why it stopped, or the next steps once
+// the node is ready.
 type progressPage struct{ from int }
 
-// told brings the answer to retry and back.
+// told is the message with the outcome of the requests "retry" and "back".
 type told struct {
 	turn int
 	err  error
@@ -72,13 +72,13 @@ func (p *progressPage) handleKey(w *Wizard, key string) tea.Cmd {
 func (p *progressPage) render(w *Wizard) string {
 	b := w.size.bodySize()
 	text := w.wordSteps()
-	if w.Ready() && w.began { // a terminal that only watched keeps its last screen for a moment
+	if w.Ready() && w.began { // a terminal that only watched keeps this screen for a moment and then ends
 		text = w.renderDone()
 	}
 	return "\n" + scrolled(strings.Split(text, "\n"), &p.from, b.height-1)
 }
 
-// wordSteps words the steps and the failure, if any.
+// wordSteps returns the steps as text, and the failure, if any.
 func (w *Wizard) wordSteps() string {
 	lines := ProgressLines(w.progress, w.size.bodySize().width)
 	lines[0] = bold.Render(lines[0])
@@ -96,7 +96,7 @@ var stateWords = map[status.Setup]string{
 	status.SetupRemoved:   "removed from its cluster",
 }
 
-// ProgressLines words the progress of the set-up, in lines of at most width.
+// ProgressLines describes the progress of the set-up, in lines of at most width.
 func ProgressLines(p setup.Progress, width int) []string {
 	state := cmp.Or(stateWords[p.State], cleanLine(string(p.State)))
 	lines := []string{"State: " + state, ""}
@@ -148,7 +148,7 @@ func stepMark(state string) string {
 	return ""
 }
 
-// renderDone returns the last page.
+// renderDone returns the last page, that of a node that is set up.
 func (w *Wizard) renderDone() string {
 	width := w.size.bodySize().width
 	d := w.progress.Done

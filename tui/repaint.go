@@ -7,32 +7,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The drawing library writes only what has changed since the last time. Text of others on the
-// terminal (the kernel, another program) stays until the whole page is drawn again: at Ctrl-L, and
-// at the first key after a while, for users who do not know Ctrl-L.
+// The drawing library writes only what has changed since the last time. So text that other programs
+// or the kernel write on the terminal stays until the whole page is drawn again: at repaintKey, and
+// at the first key after repaintAfter, for users who do not know repaintKey.
 const (
 	repaintKey   = "ctrl+l"
 	repaintAfter = time.Minute
 )
 
-// asNew resets a terminal to the state that the drawing library assumes: no attributes, ASCII in
-// both sets, no insertion, no origin, wrapping at the margin, the whole screen scrolls, no cursor
-// (ECMA-48; DEC STD 070).
+// asNew resets a terminal to the state that the drawing library assumes: no attributes, ASCII in both
+// character sets, no insert mode, no origin mode, wrapping at the margin, the whole screen as scroll
+// region, no cursor (ECMA-48; DEC STD 070).
 const asNew = "\x1b[m\x0f\x1b(B\x1b[4l\x1b[?6l\x1b[?7h\x1b[r\x1b[?25l"
 
-// repainter draws a whole page again when that is needed. Only bubbletea's goroutine uses it.
+// repainter draws the whole page again when that is needed. Only bubbletea's goroutine uses it.
 type repainter struct {
 	send func(tea.Msg)
 	last time.Time // when the last key came
 }
 
-// repainted is a message that draws the whole page again.
+// repainted is a command that draws the whole page again.
 func repainted() tea.Msg { return tea.Sequence(tea.Raw(asNew), tea.ClearScreen)() }
 
-// resumed is a message that draws the whole page again in the current size of the terminal.
+// resumed is a command that draws the whole page again in the current size of the terminal.
 func (t Terminal) resumed() tea.Msg { return tea.Sequence(tea.Raw(asNew), t.windowSize)() }
 
-// windowSize is a message with the current size of the terminal.
+// windowSize is a command that returns the current size of the terminal.
 func (t Terminal) windowSize() tea.Msg {
 	size, err := unix.IoctlGetWinsize(int(t.Out.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -43,8 +43,9 @@ func (t Terminal) windowSize() tea.Msg {
 
 // filter sees the messages of a program before the page does.
 func (r *repainter) filter(_ tea.Model, msg tea.Msg) tea.Msg {
-	// Each form asks for the size of the window, which its page knows already. The answer would
-	// draw the whole page again, and two answers at a time race for fields of the program.
+	// Drop this request: each form asks for the window's size, which its page knows already. The
+	// answer would draw the whole page again, and two answers at the same time race for fields of the
+	// program.
 	if msg == tea.RequestWindowSize() {
 		return nil
 	}

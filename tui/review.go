@@ -62,7 +62,8 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		case w.busy != "":
 		case msg.String() == "esc":
 			return w.goBack()
-		case msg.String() == "enter" && p.valid: // Enter leads through all pages: it would start the set-up by accident
+		// not Enter: Enter leads through all pages and would start the set-up by accident
+		case msg.String() == "enter" && p.valid:
 			w.message = "Press s to start the set-up."
 		case p.valid && (msg.String() == "s" || msg.String() == "S"):
 			w.busy = "Starting ..."
@@ -92,7 +93,7 @@ func (p *reviewPage) render(w *Wizard) string {
 	return strings.Join(lines, "\n")
 }
 
-// summary words the answers, without secrets.
+// summary returns the answers as rows of name and value, without secrets.
 func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	row := func(name, value string) {
 		if value != "" {
@@ -168,7 +169,7 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	return rows
 }
 
-// wordDisk words a disk with its size and model.
+// wordDisk returns a disk's path with its size and model.
 func wordDisk(path string, f setup.Facts) string {
 	for _, d := range f.Disks {
 		if d.Path == path {

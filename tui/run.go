@@ -22,7 +22,7 @@ type Terminal struct {
 	Out *os.File
 	Env []string
 
-	fps int // frames a second; 0 means as the page needs
+	fps int // frames per second; 0 means the default of the page
 }
 
 // ErrNoTerminal means that the program does not run on a terminal.
@@ -37,8 +37,8 @@ func (t Terminal) Name() string {
 	return cleanLine(strings.TrimPrefix(name, "/dev/"))
 }
 
-// Frames a second. The program wakes up for each frame, even when there is nothing to draw. The
-// console page runs for ever, and its users press single keys.
+// Frames per second. The program wakes up for each frame, even if there is nothing to draw. The
+// console page needs fewer: it runs for ever, and its users press single keys.
 const (
 	frames        = 10
 	consoleFrames = 4
@@ -65,7 +65,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	repaint := repainter{send: func(msg tea.Msg) { p.Send(msg) }}
 	p = tea.NewProgram(m,
 		tea.WithContext(ctx),
-		tea.WithInput(nil), // package input reads the keys
+		tea.WithInput(nil), // package input reads the keys instead
 		tea.WithOutput(t.Out),
 		tea.WithEnvironment(t.drawingEnv()),
 		tea.WithColorProfile(colorprofile.Ascii),
@@ -79,7 +79,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	var heard error
 	others.Go(func() {
 		heard = input.Listen(besides, t.In, p.Send)
-		p.Quit() // no key can come any more
+		p.Quit() // no more keys can come
 	})
 
 	others.Go(func() { modes.afterStop(besides, func() { p.Send(t.resumed()) }) })
@@ -97,8 +97,8 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	return last, heard
 }
 
-// guardSize sets the size of a terminal that has none, as serial lines, to 80x24. Otherwise nothing
-// would be drawn.
+// guardSize sets the size of a terminal that has none, such as a serial line, to 80x24. Without a
+// size nothing would be drawn.
 func (t Terminal) guardSize() error {
 	if _, err := unix.IoctlGetTermios(int(t.In.Fd()), unix.TCGETS); err != nil {
 		return fmt.Errorf("%w: standard input is none", ErrNoTerminal)
@@ -120,8 +120,8 @@ func (t Terminal) guardSize() error {
 	return nil
 }
 
-// drawingEnv returns the environment for the drawing library. With SSH_TTY set, the library asks
-// the terminal no questions: a serial line without a listener never answers, and an old terminal
+// drawingEnv returns the environment for the drawing library. It sets SSH_TTY, so that the library
+// asks the terminal no questions: a serial line without a listener never answers, and an old terminal
 // would show the question.
 func (t Terminal) drawingEnv() []string {
 	env := append([]string{}, t.Env...)

@@ -15,7 +15,7 @@ const (
 	minHeight = 24
 )
 
-// frameLines is how many lines surround a body: heading, rule, rule, message, keys.
+// frameLines is how many lines surround the body: heading, rule, rule, message, keys.
 const frameLines = 5
 
 var (
@@ -26,8 +26,8 @@ var (
 // size is the size of the terminal, at least one cell.
 type size struct{ width, height int }
 
-// bodySize returns the room for a page inside the frame. A screen that is too small does not show
-// the page, but the page must be right when the screen grows again.
+// bodySize returns the room for a page inside the frame, at least that of the smallest screen: a
+// smaller screen does not show the page, but may grow again.
 func (s size) bodySize() size {
 	return size{max(s.width, minWidth) - 2, max(s.height, minHeight) - frameLines}
 }
@@ -38,9 +38,9 @@ func (s size) fitsPages() bool { return s.width >= minWidth && s.height >= minHe
 // maxMessage is how many lines a message may occupy.
 const maxMessage = 4
 
-// drawFrame draws a page: its heading, its place in the order, its body, a message and the keys. A
-// message that is longer than a line takes lines from the end of the body, because its end says
-// what to do next.
+// drawFrame draws a page: its heading, its position among the pages, its body, a message and the
+// keys. A message of several lines replaces lines at the end of the body, so that its end, which says
+// what to do next, is visible.
 func drawFrame(s size, heading, where, body, message, keys string) string {
 	if !s.fitsPages() {
 		return tooSmall(s)
@@ -77,12 +77,12 @@ func drawFrame(s size, heading, where, body, message, keys string) string {
 	return strings.Join(lines, "\n")
 }
 
-// footer returns a line of keys, without the empty ones.
+// footer returns a line that names the keys. It leaves out empty ones.
 func footer(keys ...string) string {
 	return strings.Join(slices.DeleteFunc(keys, func(k string) bool { return k == "" }), "   ")
 }
 
-// tooSmall is the text for a terminal that is smaller than the pages.
+// tooSmall returns the text for a terminal that is smaller than the pages.
 func tooSmall(s size) string {
 	lines := wrapWords("This terminal is too small. Make it 80 columns by 24 rows, or larger.", max(10, s.width-1))
 	return strings.Join(lines[:min(len(lines), max(1, s.height))], "\n")
@@ -101,8 +101,8 @@ func clipLine(l string, width int) string {
 	return kept + cut
 }
 
-// toASCII replaces what is not ASCII by a question mark for each column. A terminal without UTF-8
-// would otherwise use other columns than the drawing library assumes.
+// toASCII replaces each column of a character outside ASCII by a question mark. A terminal without
+// UTF-8 would otherwise use other columns than the drawing library assumes.
 func toASCII(l string) string {
 	if strings.IndexFunc(l, func(r rune) bool { return r > '~' }) < 0 {
 		return l
@@ -129,7 +129,7 @@ func cleanLine(s string) string {
 	}, s)
 }
 
-// wrapWords breaks cleaned text at spaces, and words that are longer than a line anywhere.
+// wrapWords cleans text and breaks it at spaces. A word longer than a line is broken anywhere.
 func wrapWords(s string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(cleanLine(s)) {

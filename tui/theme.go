@@ -42,7 +42,7 @@ func plainStyles(separator string) *huh.Styles {
 func formKeys() *huh.KeyMap {
 	k := huh.NewDefaultKeyMap()
 	none := key.NewBinding(key.WithDisabled())
-	k.Quit = none // the wizard asks first
+	k.Quit = none // the wizard itself handles quitting, and asks first
 	k.Input.AcceptSuggestion = none
 	k.Input.Prev = none
 	k.Input.Next = none

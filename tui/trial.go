@@ -22,13 +22,13 @@ type trialMsg struct {
 	turn   int
 	action string
 	trial  setup.Trial
-	facts  *setup.Facts // of the machine after the confirmation; may be nil
+	facts  *setup.Facts // facts about the machine after the confirmation; may be nil
 	err    error
 }
 
 type trialTick struct{ turn int }
 
-// lookMsg brings the state of a trial.
+// lookMsg is the message with the state of a trial.
 type lookMsg struct {
 	turn  int
 	trial setup.Trial
@@ -73,7 +73,8 @@ func (p *trialPage) nextTick(w *Wizard) tea.Cmd {
 	return tea.Tick(time.Second, func(time.Time) tea.Msg { return trialTick{turn} })
 }
 
-// askTrial asks for the state of the trial. Without an answer the page stays as it is.
+// askTrial asks the supervisor for the state of the trial. Without an answer the page stays
+// unchanged.
 func (p *trialPage) askTrial(w *Wizard) tea.Cmd {
 	turn := w.turn
 	return func() tea.Msg {
@@ -106,7 +107,7 @@ func (p *trialPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	case lookMsg:
 		if msg.turn == w.turn && p.trial.Active && p.confirmed == nil && w.busy == "" {
 			p.trial.Addresses, p.trial.Reach = msg.trial.Addresses, msg.trial.Reach
-			if !msg.trial.Active { // a supervisor that has restarted has undone the trial
+			if !msg.trial.Active { // a supervisor that restarted has undone the trial
 				p.trial.Active, p.ended = false, true
 			}
 		}
@@ -198,7 +199,7 @@ func (p *trialPage) addresses() (lines []string) {
 	return lines
 }
 
-// wordReachable words what of the network answers.
+// wordReachable describes which servers of the network answer.
 func (p *trialPage) wordReachable() (lines []string) {
 	if p.trial.Reach == nil {
 		return []string{"Trying the gateway, name servers and time servers ..."}

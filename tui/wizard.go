@@ -28,24 +28,24 @@ type page interface {
 type Wizard struct {
 	ctx  context.Context
 	api  Supervisor
-	name string // of this terminal: "tty1"
+	name string // name of this terminal, such as "tty1"
 
 	keys  Keyboard // may be nil: this terminal has no keyboard whose layout can be set
 	size  size
 	facts setup.Facts
 	draft draft
-	// checked are the answers as the supervisor last completed them.
+	// checked are the answers that the supervisor completed last.
 	checked setup.Answers
 
 	pages []page
 	at    int // index in pages; -1 until facts and progress are known
-	turn  int // grows with every page: answers for an earlier page are dropped
+	turn  int // grows with every opened page; answers to an earlier page are dropped
 
 	progress setup.Progress
 	claim    setup.Claim
 	leading  bool  // a key was typed here, so this terminal has claimed to lead
 	began    bool  // this terminal has started the set-up: only then it shows the secret at the end
-	lost     error // why the supervisor does not answer; may be nil
+	lost     error // error of the last request if the supervisor did not answer; nil otherwise
 
 	laid    string // the keyboard layout that was set last
 	laying  bool   // a layout is being set
@@ -84,18 +84,18 @@ type Keyboard interface {
 	Set(ctx context.Context, name string) error
 }
 
-// AtKeyboard makes the wizard offer the layouts of a keyboard. Call it before the wizard runs.
+// AtKeyboard adds the choice of a keyboard layout to the wizard. Call it before the wizard runs.
 func (w *Wizard) AtKeyboard(k Keyboard) { w.keys = k }
 
-// laidOut brings the outcome of setting a layout.
+// laidOut is the message with the outcome of setting a layout.
 type laidOut struct {
 	title string
-	place string // among the layouts: "3 of 21"
+	place string // position among the layouts: "3 of 21"
 	err   error
 }
 
-// layOut sets the layout that was chosen last, if it is a new one. Layouts are set one after the
-// other, so that the last one stays.
+// layOut sets the chosen layout if it is new. It sets one layout at a time, so that the last choice
+// wins.
 func (w *Wizard) layOut() tea.Cmd {
 	name := w.draft.layout
 	if w.keys == nil || w.laying || name == w.laid {
@@ -128,7 +128,7 @@ func SetUp(s status.Setup) bool {
 	return false
 }
 
-// polled brings the supervisor's state of the set-up.
+// polled is the message with the state of the set-up.
 type polled struct {
 	progress setup.Progress
 	claim    setup.Claim
@@ -137,7 +137,7 @@ type polled struct {
 	err      error
 }
 
-// validated brings the supervisor's judgement of the draft.
+// validated is the message with the supervisor's result for the draft.
 type validated struct {
 	turn   int
 	faults []setup.Fault
@@ -175,8 +175,8 @@ func (w *Wizard) pollSetup(lead setup.Lead, again bool) tea.Cmd {
 }
 
 func (w *Wizard) pollLater() tea.Cmd {
-	// This also renews the wizard's claim to lead the set-up, which lasts several times as long
-	// (package setup).
+	// Each poll also renews the wizard's claim to lead the set-up. The claim lasts several times as
+	// long (package setup).
 	return tea.Tick(2*time.Second, func(time.Time) tea.Msg { return pollNow{} })
 }
 
@@ -229,8 +229,8 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return w, w.pages[w.at].update(w, msg)
 }
 
-// handleInput passes typed or pasted text to the page. If nobody leads, this terminal leads from
-// now on.
+// handleInput passes typed or pasted text to the page. If no terminal leads, this one does from now
+// on.
 func (w *Wizard) handleInput(msg tea.Msg) tea.Cmd {
 	if w.at < 0 || w.following() {
 		return nil
@@ -277,7 +277,7 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	return nil, false
 }
 
-// leaving words what leaving means at present.
+// leaving returns the question before leaving the page, which names the present consequence.
 func (w *Wizard) leaving() string {
 	switch {
 	case w.at >= 0 && w.pages[w.at].heading() == progressTitle && !w.Ready():
@@ -293,7 +293,7 @@ func (w *Wizard) leaving() string {
 	return "Leave the set-up? Nothing has been changed; what you typed is lost. (y/n)"
 }
 
-// takingOver words what taking over means at present.
+// takingOver returns the question before taking over, which names the present consequence.
 func (w *Wizard) takingOver() string {
 	if w.started() {
 		return "Take over the set-up from " + terminalName(w.claim.Owner) + "? (y/n)"
@@ -345,7 +345,7 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	case w.at < 0:
 		return nil
 	case w.started() && w.at != last:
-		// Another terminal or configuration from outside has started it.
+		// Another terminal, or configuration from outside, has started the set-up.
 		w.at = last
 		return w.openPage()
 	case !w.started() && w.at == last && w.busy == "":

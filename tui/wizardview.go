@@ -48,7 +48,7 @@ func (w *Wizard) screen() string {
 	return drawFrame(w.size, heading, where, body, message, keys)
 }
 
-// pageNote returns a note about the current field while there is no other message.
+// pageNote returns a note about the current field, which is shown when there is no other message.
 func (w *Wizard) pageNote() string {
 	if f, ok := w.pages[w.at].(*formPage); ok && !w.helping {
 		return f.fieldNote(w)
@@ -56,7 +56,7 @@ func (w *Wizard) pageNote() string {
 	return ""
 }
 
-// wordPlace words the page's place in the order.
+// wordPlace returns the page's position among the pages.
 func (w *Wizard) wordPlace(p page) string {
 	n, all := 0, 0
 	for i, q := range w.pages[:len(w.pages)-1] {
@@ -88,7 +88,7 @@ func terminalName(device string) string {
 	return device
 }
 
-// followed returns the page of a terminal that does not lead.
+// followed returns the page of a terminal while another terminal leads.
 func (w *Wizard) followed() string {
 	head := "\n" + paragraph("", "The set-up is being done on "+terminalName(w.claim.Owner)+" since "+
 		w.claim.Since.UTC().Format("15:04 UTC")+

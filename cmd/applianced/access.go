@@ -58,7 +58,6 @@ func keyFinger(line string) string {
 
 // NeedsPassword implements tui.Access. It returns false while nobody can log in, because then nobody
 // has a password.
-// false.
 func (a access) NeedsPassword() bool { return a.before && !setup.LockedOut() }
 
 // Prove implements tui.Access.

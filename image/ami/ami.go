@@ -35,7 +35,7 @@ import (
 // blockSize is the block size of the EBS direct APIs, in bytes.
 const blockSize = 512 << 10
 
-// Config says how to reach EC2.
+// Config says how to access EC2.
 type Config struct {
 	Region      string
 	Credentials aws.Credentials
@@ -44,7 +44,7 @@ type Config struct {
 	HTTP     *http.Client  // nil means one with a time limit
 	Log      *slog.Logger  // may be nil
 	Workers  int           // concurrent uploads of blocks; 0 means 16
-	Pause    time.Duration // before the first retry, and between questions for the snapshot; 0 means 1 s
+	Pause    time.Duration // time before the first retry, and between two questions about the snapshot; 0 means 1 s
 }
 
 // Image describes the image to register.
@@ -188,8 +188,8 @@ func (c *Client) blocks(ctx context.Context, id string, disk io.ReaderAt, size i
 	return sums, outer.Err()
 }
 
-// complete closes a snapshot. The digest of the snapshot is that of all block digests in the order
-// of their numbers ("LINEAR").
+// complete closes a snapshot with a digest over the digests of all blocks in the order of their
+// numbers ("LINEAR").
 func (c *Client) complete(ctx context.Context, id string, sums map[int64][32]byte) error {
 	order := slices.Sorted(maps.Keys(sums))
 	all := sha256.New()

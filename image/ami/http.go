@@ -22,7 +22,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
-// maxAnswer bounds the size of an answer.
+// maxAnswer bounds an answer in bytes.
 const maxAnswer = 1 << 20
 
 // tries is how often a request is sent while the service is busy or unreachable.
@@ -64,7 +64,7 @@ func (c *Client) callEC2(ctx context.Context, v url.Values, answer any) error {
 }
 
 // signedRequest sends a signed request. It retries with growing pauses while the service is busy,
-// broken or unreachable. All requests may be repeated: blocks are written by number.
+// broken or unreachable. All requests may be repeated, because blocks are written by number.
 func (c *Client) signedRequest(
 	ctx context.Context,
 	service, method, address, kind string,

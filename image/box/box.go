@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// vagrantfile is the start of every machine's configuration: it logs in with the account of the
-// set-up, shares no folder of the host, and inserts no key of Vagrant's.
+// vagrantfile is the start of every machine's configuration. Vagrant logs in with the account of the
+// set-up, shares no folder of the host, and inserts no key of its own.
 const vagrantfile = `Vagrant.configure("2") do |config|
   config.ssh.username = "admin"
   config.ssh.insert_key = false
@@ -26,7 +26,7 @@ const vagrantfile = `Vagrant.configure("2") do |config|
 %send
 `
 
-// maxDescriptor bounds the part of an OVA that is read before packing.
+// maxDescriptor bounds the descriptor of an OVA, which is read before packing, in bytes.
 const maxDescriptor = 1 << 20
 
 // member is a file of an archive.
@@ -58,7 +58,7 @@ func Libvirt(out, qcow2 string, gib int, epoch time.Time) error {
 	return writeBox(out, files, epoch)
 }
 
-// mac matches the address of the first interface, which the VirtualBox provider needs.
+// mac is the line with the address of the first interface, which the VirtualBox provider needs.
 const mac = `  config.vm.base_mac = "080027A11CE0"
 `
 
@@ -92,7 +92,7 @@ func VirtualBox(out, ova string, epoch time.Time) error {
 				return fmt.Errorf("box: read %s: %w", ova, err)
 			}
 			files = append(files, member{"box.ovf", int64(len(text)), bytes.NewReader(text)})
-		case ".vmdk": // the last file, which is packed while it is read
+		case ".vmdk": // the disk is the archive's last file, so it is packed while it is read
 			return writeBox(out, append(files, member{h.Name, h.Size, t}), epoch)
 		}
 	}
@@ -116,7 +116,7 @@ func writeBox(out string, files []member, epoch time.Time) error {
 	if err != nil {
 		return fmt.Errorf("box: %w", err)
 	}
-	defer os.Remove(part) // does nothing after the rename
+	defer os.Remove(part) // fails after the rename, as it should
 
 	t := tar.NewWriter(f)
 	for _, m := range files {

@@ -1,10 +1,10 @@
-// Package bundle is a new version of the system as one file: a tar archive of
+// Package bundle reads and writes a new version of the system as one file: a tar archive of
 //
 //	manifest.json   names, sizes and SHA-256 of the parts; version, kernel flavour
 //	manifest.sig    ed25519 signature of manifest.json, in base64
 //	vmlinuz, initrd, root.squashfs
 //
-// in this order, so that a reader sees only signed data, and needs no second copy.
+// in this order. So a reader can verify each part while it reads, and needs no second copy.
 package bundle
 
 import (
@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-// Bounds of what is read before and after the signature is verified.
+// Bounds in bytes of the parts that are read before the signature is verified.
 const (
 	maxManifest  = 64 << 10
 	maxSignature = 1 << 10
@@ -49,10 +49,10 @@ type Manifest struct {
 	Schema  int       `json:"schema"`
 	Name    string    `json:"name"` // saltern
 	Version string    `json:"version"`
-	Flavour string    `json:"flavour"` // kernel: cloud or generic
-	Created time.Time `json:"created"` // decides which version is newer
-	// Next is when, as the signer promises, the next version appears at the latest. It is zero
-	// without a promise. It exposes a mirror that offers an old version for ever.
+	Flavour string    `json:"flavour"` // kernel flavour: cloud or generic
+	Created time.Time `json:"created"` // a later time means a newer version
+	// Next is the time by which the signer promises the next version, or zero without a promise.
+	// After that time a node suspects a mirror that keeps offering an old version.
 	Next  time.Time `json:"next,omitzero"`
 	Parts []Part    `json:"parts"`
 }
@@ -66,7 +66,7 @@ type Part struct {
 
 var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~_-]{0,63}$`)
 
-// Check reports whether the manifest is valid.
+// Check returns an error if the manifest is invalid.
 func (m *Manifest) Check() error {
 	if m.Schema != schema || m.Name != "saltern" {
 		return fmt.Errorf("bundle: schema %d of %q is not known here; a newer version of this system may know it",
@@ -75,7 +75,7 @@ func (m *Manifest) Check() error {
 	if !word.MatchString(m.Version) || !word.MatchString(m.Flavour) || m.Created.IsZero() {
 		return errors.New("bundle: the manifest lacks version, flavour or time")
 	}
-	// A promise reaches no further than a year.
+	// A promise may reach at most a year ahead.
 	if !m.Next.IsZero() && (m.Next.Before(m.Created) || m.Next.Sub(m.Created) > 366*24*time.Hour) {
 		return errors.New("bundle: the manifest promises the next version before this one, or in more than a year")
 	}
@@ -187,8 +187,8 @@ type Reader struct {
 	next     int
 }
 
-// Open reads manifest and signature. It uses nothing of the manifest before it has verified the
-// signature with one of the keys.
+// Open reads the manifest and its signature. It verifies the signature with one of the keys before it
+// uses anything in the manifest.
 func Open(r io.Reader, keys []ed25519.PublicKey) (*Reader, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("bundle: this node trusts no key; put one into /etc/saltern/upgrade-keys/NAME.pem")
@@ -234,8 +234,8 @@ func readSmall(t *tar.Reader, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// Next returns the next part. The part's reader ends with an error instead of io.EOF when size or
-// digest differ from the manifest; until io.EOF its data is not verified. After the last part Next
+// Next returns the next part. Until the part's reader returns io.EOF, its data is not verified; if
+// size or digest differ from the manifest, it ends with another error. After the last part Next
 // returns io.EOF.
 func (b *Reader) Next() (Part, io.Reader, error) {
 	if b.next == len(b.Manifest.Parts) {
@@ -270,7 +270,7 @@ func (p *proven) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// GenerateKey returns a pair as PEM files: PKCS #8 and SubjectPublicKeyInfo.
+// GenerateKey returns a key pair as PEM files: PKCS #8 and SubjectPublicKeyInfo.
 func GenerateKey() (private, public []byte, err error) {
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {

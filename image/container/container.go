@@ -18,8 +18,8 @@ import (
 	"saltern/image/oci"
 )
 
-// account is the user and group of everything in the container. The number is the image's own:
-// whoever mounts folders gives them to it.
+// account is the number of the user and the group that own everything in the container. Folders that
+// are mounted into it must belong to this number.
 const account = 450
 
 // Options of an image.
@@ -30,10 +30,11 @@ type Options struct {
 	Programs string
 	// Arch are the architectures, as Go names them.
 	Arch []string
-	// Certificates is a folder of PEM files, *.crt, from a package. The machine's own folder may
-	// contain authorities that only the machine trusts.
+	// Certificates is a folder of PEM files, *.crt, taken from a package. The machine's own folder is
+	// not suitable, because it may contain authorities that only the machine trusts.
 	Certificates string
-	// Below is the folder of the lowest layer, or "". It is for one architecture.
+	// Below is the folder of the lowest layer, or "" for none. It must be for the single architecture
+	// in Arch.
 	Below string
 }
 
@@ -48,13 +49,13 @@ func (o Options) imageName() string {
 	return "saltern:" + o.Version
 }
 
-// programs lie in /usr/bin; links are further names of the last one.
+// programs are installed in /usr/bin; links are further names of the last program.
 var (
 	programs = []string{"applianced", "salt-master", "salt-api", "salt"}
 	links    = []string{"salt-key", "salt-run", "salt-cp"}
 )
 
-// Image returns the image. Its layers refer to the programs' files, which must stay until the image
+// Image returns the image. Its layers refer to the programs' files, which must exist until the image
 // is written.
 func Image(o Options) (oci.Image, error) {
 	base, err := o.baseLayer()
@@ -140,7 +141,7 @@ func (o Options) baseLayer() ([]oci.Entry, error) {
 		{Path: "etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Data: certificates},
 	}
 
-	if o.Below == "" { // Debian has its own os-release, which scanners read
+	if o.Below == "" { // Debian's layer has its own os-release, which scanners read
 		out = append(out,
 			file("etc/os-release",
 				fmt.Sprintf("NAME=Saltern\nID=saltern\nVERSION_ID=%s\nPRETTY_NAME=\"Saltern %s (container)\"\n",

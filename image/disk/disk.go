@@ -39,12 +39,12 @@ const (
 
 // Options of a disk.
 type Options struct {
-	Out          string // raw disk, replaced
-	Root         string // squashfs
+	Out          string // path of the raw disk, which is replaced
+	Root         string // path of the squashfs
 	Kernel       string
 	Initrd       string
-	Size         int64  // of the disk in bytes; 0 means the smallest possible
-	KernelOption string // in addition to [Append]
+	Size         int64  // size of the disk in bytes; 0 means the smallest possible
+	KernelOption string // kernel options in addition to [Append]
 	Version      string // shown by `applianced upgrade status`
 	Epoch        time.Time
 }
@@ -112,7 +112,7 @@ func Build(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("disk: %w", err)
 	}
-	defer os.Remove(part) // does nothing after the rename
+	defer os.Remove(part) // fails after the rename, as it should
 
 	if err = errors.Join(b.fillDisk(ctx, f), f.Close()); err == nil {
 		err = os.Rename(part, o.Out)
@@ -246,7 +246,8 @@ func (b *builder) makeData(ctx context.Context) (string, error) {
 		"-E", "hash_seed="+id+",root_owner=0:0", img)
 }
 
-// copyInto copies a file into a partition. Blocks of zeroes stay holes.
+// copyInto copies a file into a partition. It leaves out blocks of zeroes, so that the disk keeps
+// holes there.
 func copyInto(disk *os.File, p Partition, path string) error {
 	in, err := os.Open(path)
 	if err != nil {

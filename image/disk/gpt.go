@@ -15,11 +15,11 @@ import (
 // Sector is the size of a logical block in bytes.
 const Sector = 512
 
-// The numbers of UEFI 2.10, chapter 5.3.
+// Numbers of UEFI 2.10, chapter 5.3.
 const (
 	gptEntries   = 128
 	gptEntrySize = 128
-	gptTable     = gptEntries * gptEntrySize / Sector // sectors of one table
+	gptTable     = gptEntries * gptEntrySize / Sector // sectors of one copy of the table
 	gptFirst     = 2 + gptTable                       // first usable sector
 )
 
@@ -34,8 +34,8 @@ var (
 	typeVar  = mustGUID("4D21B016-B534-45C2-A9FB-5C16E091FD2D")
 )
 
-// nameGUID derives an identifier from a name (RFC 9562, version 5, in a name space of ours), so
-// that two builds agree.
+// nameGUID derives an identifier from a name (RFC 9562, version 5, in our own name space), so that
+// two builds give the same one.
 func nameGUID(name string) GUID {
 	space := mustGUID("9B7E1D64-3C5A-4F0B-8A4E-5A17E2D0C0DE")
 	sum := sha1.Sum(append(space[:], name...))
@@ -54,12 +54,12 @@ func mustGUID(s string) GUID {
 	return GUID(b)
 }
 
-// String returns the usual text in lower case.
+// String returns the usual text form, in lower case.
 func (g GUID) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", g[:4], g[4:6], g[6:8], g[8:10], g[10:])
 }
 
-// diskOrder returns the bytes as they are on disk: the first three fields are little-endian.
+// diskOrder returns the bytes in the order of the disk: the first three fields are little-endian.
 func (g GUID) diskOrder() [16]byte {
 	return [16]byte{g[3], g[2], g[1], g[0], g[5], g[4], g[7], g[6], g[8], g[9], g[10], g[11], g[12], g[13],
 		g[14], g[15]}
@@ -80,7 +80,7 @@ func writeGPT(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 	}
 
 	table := make([]byte, gptEntries*gptEntrySize)
-	last := sectors - gptTable - 2 // last usable
+	last := sectors - gptTable - 2 // last usable sector
 	at := uint64(gptFirst)
 	for i, p := range parts {
 		name := utf16.Encode([]rune(p.Name))

@@ -13,16 +13,16 @@ import (
 // espID is the FAT volume number by which GRUB finds its files.
 const espID = "5A17A991"
 
-// Where Debian's grub-pc-bin and grub-efi-amd64-bin keep their parts.
+// grubDir is where Debian's grub-pc-bin and grub-efi-amd64-bin keep their files.
 const grubDir = "/usr/lib/grub"
 
 var grubModules = strings.Fields("part_gpt fat normal linux search search_fs_uuid configfile loadenv serial " +
 	"terminal echo test minicmd halt reboot sleep")
 
-// grubCfg decides what to boot. slot is the version known to be good, next the one to try, and
-// tries how many tries are left. All are variables of grubenv, which the system changes too, see
-// package supervisor/upgrade. GRUB's language has no arithmetic, so the counting is a ladder of
-// ifs.
+// grubCfg decides which slot to boot. The variable slot is the slot known to be good, next the slot
+// to try, and tries how many tries are left. All are variables of grubenv, which the system changes
+// too, see package supervisor/upgrade. GRUB's language has no arithmetic, so a chain of ifs counts
+// down.
 const grubCfg = `# Saltern
 set timeout=2
 set slot=a
@@ -68,9 +68,9 @@ menuentry "Factory reset: forget everything of this node" --id reset {
 }
 `
 
-// Append are the kernel's options besides those of the slot. A kernel that panics reboots, so that
-// a bad version is left after its tries. Huge pages for programs that do not ask for them would
-// waste memory.
+// Append are the kernel options that do not depend on the slot. A kernel that panics reboots, so that
+// GRUB gives up a bad version after its tries. Transparent huge pages are only for programs that ask
+// for them, since they would waste memory in others.
 const Append = "console=tty0 console=ttyS0,115200 panic=10 quiet loglevel=4 net.ifnames=1 " +
 	"random.trust_cpu=on no_timer_check transparent_hugepage=madvise"
 
@@ -96,10 +96,10 @@ func (b *builder) makeGrub(ctx context.Context) (core, efi string, err error) {
 	return core, efi, errors.Join(make("i386-pc", core, "biosdisk"), make("x86_64-efi", efi, "efi_gop", "efi_uga"))
 }
 
-// placeBIOS installs the boot code of the BIOS: the first sector's code loads core.img from the
-// sector lba. It does what grub-bios-setup would do (GRUB 2.06, util/setup.c): the position of
-// core.img at 0x5c of the boot sector, two NOPs at 0x66 so that it trusts the BIOS's drive number,
-// and at 0x1f4 of core.img's first sector the list of the following blocks.
+// placeBIOS installs the boot code for the BIOS, whose first sector loads core.img from the sector
+// lba. It does what grub-bios-setup would do (GRUB 2.06, util/setup.c): it writes the position of
+// core.img at 0x5c of the boot sector, two NOPs at 0x66 so that the code trusts the BIOS's drive
+// number, and the list of the following blocks at 0x1f4 of core.img's first sector.
 func placeBIOS(disk *os.File, lba uint64, maxSectors uint64, core []byte) error {
 	boot, err := os.ReadFile(filepath.Join(grubDir, "i386-pc/boot.img"))
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package grubenv reads and writes GRUB's environment block: 1024 bytes through which boot loader
-// and system tell each other which version to boot.
-// The format is that of grub-editenv (GRUB 2.06, util/grub-editenv.c and
-// grub-core/lib/envblk.c): a signature line, NAME=VALUE lines, then '#' up to
+// Package grubenv reads and writes GRUB's environment block: 1024 bytes in which the boot loader and
+// the system tell each other which version to boot. The format is that of grub-editenv (GRUB 2.06,
+// util/grub-editenv.c and grub-core/lib/envblk.c): a signature line, NAME=VALUE lines, then '#' up to
 // the end. GRUB writes the block in place, so its size never changes.
 package grubenv
 
@@ -27,7 +26,7 @@ var errFull = errors.New("grub environment: the variables do not fit into 1024 b
 // Env are the variables of a block.
 type Env map[string]string
 
-// parseBlock reads a block. A backslash escapes the character behind it.
+// parseBlock reads a block. A backslash escapes the character that follows it.
 func parseBlock(b []byte) (Env, error) {
 	if len(b) != size || !bytes.HasPrefix(b, []byte(signature)) {
 		return nil, errors.New("grub environment: not an environment block of 1024 bytes")
@@ -104,8 +103,8 @@ func Load(path string) (Env, error) {
 	return parseBlock(b[:n])
 }
 
-// Save replaces the file's content in place. GRUB needs the file to stay where it is, and the block
-// is smaller than any disk's unit of writing.
+// Save replaces the file's content in place, because GRUB needs the file at the same sectors. The
+// block is smaller than a disk's unit of writing, so a crash does not tear it.
 func (e Env) Save(path string) error {
 	b, err := e.Bytes()
 	if err != nil {

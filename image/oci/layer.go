@@ -17,18 +17,18 @@ import (
 	"time"
 )
 
-// Entry is one file of a layer: a folder, a link or a regular file, by the type in Mode. The
-// runtime creates folders without an entry, so only folders whose owner or mode matters need one.
+// Entry is one file of a layer: a folder, a link or a regular file, depending on the type in Mode.
+// The runtime creates missing folders, so only folders whose owner or mode matters need an entry.
 type Entry struct {
 	Path   string      // in the image, without a slash at its beginning
 	Mode   fs.FileMode // fs.ModeDir, fs.ModeSymlink or neither; permissions and fs.ModeSticky
-	Owner  int         // user and group, by number
+	Owner  int         // number of the user and of the group
 	Link   string      // target of a link
-	Data   []byte      // content of a regular file,
-	Source string      // or the file on this machine to copy
+	Data   []byte      // content of a regular file
+	Source string      // or the path of a file on this machine, whose content is copied
 }
 
-// header returns the header of an entry in a tar archive. size is that of a regular file.
+// header returns an entry's header in a tar archive. size is the size of a regular file's content.
 func (e Entry) header(size int64, at time.Time) (*tar.Header, error) {
 	if e.Path == "" || path.Clean("/"+e.Path) != "/"+e.Path {
 		return nil, fmt.Errorf("oci: %q is no path in an image", e.Path)
@@ -76,13 +76,13 @@ func (e Entry) openFile() (io.ReadCloser, int64, error) {
 	return f, fi.Size(), nil
 }
 
-// writeLayer writes entries as a compressed tar archive and returns the digest of
-// the archive before compression, which the image's configuration names (diff_ids).
+// writeLayer writes entries as a compressed tar archive. It returns the digest of the archive before
+// compression, which the image's configuration names (diff_ids).
 func writeLayer(w io.Writer, entries []Entry, at time.Time) (diffID string, err error) {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 	sum := sha256.New()
-	z := gzip.NewWriter(w) // without name and time in its header
+	z := gzip.NewWriter(w) // its header has neither name nor time
 	t := tar.NewWriter(io.MultiWriter(z, sum))
 	for i, e := range entries {
 		if i > 0 && entries[i-1].Path == e.Path {

@@ -24,10 +24,10 @@ const (
 // refName is the annotation by which a layout names an image (annotations.md).
 const refName = "org.opencontainers.image.ref.name"
 
-// Image is one name with an image for each architecture.
+// Image is a named image with a variant for each architecture.
 type Image struct {
 	Ref       string            // the name in the layout, such as 1.2.3
-	Created   time.Time         // of everything inside
+	Created   time.Time         // time of everything inside
 	Labels    map[string]string // of the image and its manifests
 	Config    Config
 	Platforms []Platform
@@ -35,8 +35,8 @@ type Image struct {
 
 // Platform is the image for one architecture.
 type Platform struct {
-	Architecture string    // in Go's words, which the format uses: amd64, arm64
-	Layers       [][]Entry // the lowest first
+	Architecture string    // Go's name, which the format uses too: amd64, arm64
+	Layers       [][]Entry // the lowest layer first
 }
 
 // Config says how to start a container of the image (config.md).
@@ -102,8 +102,8 @@ func Write(dir string, img Image) error {
 		all.Manifests = append(all.Manifests, d)
 	}
 
-	// The index of the layout refers to one index of all architectures. So the name leads to the
-	// image for the reader's architecture.
+	// The layout's index refers to one index of all architectures. So under the image's name a reader
+	// finds the variant for its own architecture.
 	named, err := l.writeJSON(mediaIndex, all)
 	if err != nil {
 		return err
@@ -183,13 +183,13 @@ func (l layout) writeJSON(mediaType string, v any) (descriptor, error) {
 	})
 }
 
-// writeBlob stores what write writes as a blob, which is named by its digest.
+// writeBlob stores the bytes that write produces as a blob, named by its digest.
 func (l layout) writeBlob(mediaType string, write func(io.Writer) error) (descriptor, error) {
 	f, err := os.CreateTemp(l.blobs, "new-")
 	if err != nil {
 		return descriptor{}, fmt.Errorf("oci: %w", err)
 	}
-	defer os.Remove(f.Name()) // does nothing after the rename
+	defer os.Remove(f.Name()) // fails after the rename, as it should
 
 	sum := sha256.New()
 	err = write(io.MultiWriter(f, sum))

@@ -23,7 +23,7 @@ import (
 // Options of an archive.
 type Options struct {
 	Out       string
-	Raw       string // the disk
+	Raw       string // path of the raw disk
 	Name      string
 	Version   string
 	CPUs      int
@@ -31,8 +31,8 @@ type Options struct {
 	Epoch     time.Time
 }
 
-// dataSize is the capacity in bytes of the empty disk for the shared volume. The disk takes no room
-// in the archive.
+// dataSize is the capacity in bytes of the empty disk for the shared volume. It takes no space in the
+// archive.
 const dataSize = 20 << 30
 
 // Build creates the archive. qemu-img compresses the disk.
@@ -113,7 +113,8 @@ func Build(ctx context.Context, o Options) error {
 const grain = 64 << 10
 
 // populatedSize returns how many bytes of a disk are in grains that are not all zero: its size on a
-// datastore with thin disks. It does not depend on the holes of the file, so that two builds agree.
+// datastore with thin disks. The holes of the file make no difference, so two builds give the same
+// number.
 func populatedSize(path string) (total int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -127,7 +128,7 @@ func populatedSize(path string) (total int64, err error) {
 		// Skip holes, which are most of a disk.
 		next, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			return total, nil // only a hole is left
+			return total, nil // only a hole follows
 		}
 		if err != nil {
 			return 0, fmt.Errorf("ova: look for data of %s: %w", path, err)
@@ -165,7 +166,7 @@ func (o Options) writeArchive(entries []entry) error {
 	if err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
-	defer os.Remove(part) // does nothing after the rename
+	defer os.Remove(part) // fails after the rename, as it should
 
 	t := tar.NewWriter(f)
 	for _, e := range entries {
@@ -192,12 +193,12 @@ func (o Options) writeArchive(entries []entry) error {
 	return nil
 }
 
-// contentID matches the line of the content number, which qemu-img writes without leading zeros,
-// and what follows it.
+// contentID matches the line with the content number, which qemu-img writes without leading zeros,
+// and everything up to the zero bytes.
 var contentID = regexp.MustCompile(`(?s)\nCID=[0-9a-f]{1,8}\n[^\x00]*\x00+`)
 
-// fixID replaces the random content number in a VMDK's descriptor, so that two builds agree. The
-// descriptor is text near the start of the file, followed by zero bytes.
+// fixID replaces the random content number in a VMDK's descriptor, so that two builds give the same
+// bytes. The descriptor is text near the start of the file, followed by zero bytes.
 func fixID(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

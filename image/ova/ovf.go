@@ -9,15 +9,15 @@ import (
 	"text/template"
 )
 
-// class is the class of the properties. The guest sees a property by its class, a dot and its key
+// class is the OVF class of the properties. The guest sees a property under its class, a dot and its
 // (DSP0243 9.5.1): saltern.mode.
 const class = "saltern"
 
 // Property is one question that VMware asks when the archive is deployed. The guest finds the
 // answers in guestinfo.ovfEnv, see supervisor/userdata.
 type Property struct {
-	// Key has no dots, which separate class, key and instance. An underscore stands for the dot
-	// of a nested answer.
+	// Key contains no dot, because dots separate class, key and instance. An underscore stands for
+	// the dot of a nested answer.
 	Key, Label, Description string
 	Secret                  bool
 	// Value is the default. Choices, if any, are the only allowed values.
@@ -31,9 +31,9 @@ type Category struct {
 	Properties []Property
 }
 
-// categories are the answers of the set-up that make sense before the first boot. Their keys are
-// those of the answers (setup.AnswerKeys), with an underscore instead of the dot. The guest parses
-// each value as the type of its answer (userdata/properties.go).
+// categories are the set-up's answers that can be given before the first boot. Their keys are those
+// of the answers (setup.AnswerKeys), with an underscore instead of the dot. The guest parses each
+// value as the type of its answer (userdata/properties.go).
 var categories = []Category{
 	{"Cluster", []Property{
 		{
@@ -152,7 +152,8 @@ var categories = []Category{
 	}},
 }
 
-// Qualifiers restricts a property to its choices (DSP0243 9.5.1 and the ValueMap of CIM, DSP0004).
+// Qualifiers returns the OVF qualifier that restricts a property to its choices (DSP0243 9.5.1 and
+// the ValueMap of CIM, DSP0004).
 func (p Property) Qualifiers() string {
 	quoted := make([]string, len(p.Choices))
 	for i, c := range p.Choices {
@@ -161,21 +162,21 @@ func (p Property) Qualifiers() string {
 	return "ValueMap{" + strings.Join(quoted, ",") + "}"
 }
 
-// machine holds the values of the template.
+// machine holds the values for the descriptor's template.
 type machine struct {
 	Name               string
 	Version            string // as the programs report it
 	Release            string // the version of a release, else ""
-	Disk               string // file name
+	Disk               string // file name of the disk
 	DiskSize, Capacity int64
-	Populated          int64 // bytes of the disk that are not zero
+	Populated          int64 // bytes of the disk in grains that are not all zero
 	CPUs, MemoryMiB    int
 	Categories         []Category
 	Class              string
-	DataSize           int64 // of the empty second disk
+	DataSize           int64 // capacity in bytes of the empty second disk
 }
 
-// Annotation is the note of a machine.
+// Annotation returns the note that hypervisors show with the machine.
 func (m machine) Annotation() string {
 	return "A node of a highly available Salt master, version " + m.Version + ". " +
 		"With answers (\"Customize template\") it sets itself up; without, its console asks. " +
@@ -200,10 +201,11 @@ func escape(s string) string {
 	return strings.ReplaceAll(b.String(), "&#34;", "&quot;")
 }
 
-// envelope is an OVF 1.1 descriptor (DMTF DSP0243) with VMware's transport for properties. The
-// children of an Item are in alphabetical order, as the CIM schema demands. The SCSI controller is
-// LSI Logic, which ESXi, Workstation, Fusion and VirtualBox all import; Workstation refuses
-// archives with VMware's own. ESXi knows this guest and hardware version 14 from 6.7 on.
+// envelope is the template of an OVF 1.1 descriptor (DMTF DSP0243) with VMware's transport for
+// properties. The children of an Item are in alphabetical order, as the CIM schema demands. The SCSI
+// controller is LSI Logic, which ESXi, Workstation, Fusion and VirtualBox all import; Workstation
+// refuses archives with VMware's own controller. ESXi knows this guest type and hardware version 14
+// from 6.7 on.
 var envelope = template.Must(template.New("ovf").Funcs(template.FuncMap{"x": escape}).Parse(`<?xml version="1.0" encoding="UTF-8"?>
 <Envelope xmlns="http://schemas.dmtf.org/ovf/envelope/1" xmlns:ovf="http://schemas.dmtf.org/ovf/envelope/1" xmlns:rasd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData" xmlns:vssd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_VirtualSystemSettingData" xmlns:vmw="http://www.vmware.com/schema/ovf">
   <References>

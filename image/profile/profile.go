@@ -1,5 +1,5 @@
-// Package profile describes the contents of an image as data: the list of Debian packages, the
-// kernels, the pinned Python packages of the renderers, and the files that overlay those of the
+// Package profile holds the contents of an image as data: the list of Debian packages, the kernels,
+// the pinned Python packages of the renderers, and the files that are laid over those of the
 // packages. It runs nothing.
 package profile
 
@@ -25,7 +25,7 @@ var files embed.FS
 // Suite is the Debian release of the images.
 const Suite = "bookworm"
 
-// Flavour is one kernel.
+// Flavour is one kernel flavour.
 type Flavour struct {
 	Name string `yaml:"-"`
 	// Package is the Debian package that depends on the newest kernel.
@@ -112,7 +112,8 @@ func Flavours() (map[string]Flavour, error) {
 	return m, nil
 }
 
-// Requirements returns the pip file of the renderers' Python packages, each with version and hash.
+// Requirements returns the pip requirements file of the renderers' Python packages, each with its
+// version and hash.
 func Requirements() ([]byte, error) {
 	b, err := files.ReadFile("requirements.txt")
 	if err != nil {
@@ -121,9 +122,9 @@ func Requirements() ([]byte, error) {
 	return b, nil
 }
 
-// Overlay lists the files of the overlay, sorted by path. Their modes follow from their place, not
-// from the checkout: programs below libexec, and scripts of the initial RAM disk and the greeting,
-// are executable; sudo's files are 0440.
+// Overlay lists the files of the overlay, sorted by path. Their modes depend on their paths, not on
+// the checkout: programs below libexec, and scripts of the initial RAM disk and of the message of the
+// day, are executable; sudo's files are 0440.
 func Overlay() (out []File, err error) {
 	err = fs.WalkDir(files, "overlay", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -46,8 +46,8 @@ func Licenses(list []Package, from Sources) (licensed []Package, texts []byte, e
 	return licensed, out.Bytes(), nil
 }
 
-// escaped returns a path or version as the module cache writes it: an exclamation mark and a small
-// letter instead of a capital one (golang.org/ref/mod#module-cache).
+// escaped returns a path or version in the form of the module cache: an exclamation mark and a small
+// letter for each capital one (golang.org/ref/mod#module-cache).
 func escaped(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -87,7 +87,7 @@ func licenseText(dir string) ([]byte, error) {
 	return out, nil
 }
 
-// known are sentences that each identify one license. White space counts as one space.
+// known are sentences that each identify one license. A space matches any white space.
 var known = []struct{ id, has, not string }{
 	{"Apache-2.0", "Apache License,? Version 2.0", ""},
 	{"MPL-2.0", "Mozilla Public License,? [Vv]ersion 2.0", ""},

@@ -27,8 +27,8 @@ type Package struct {
 	Kind    string // deb, golang, pypi
 	Name    string
 	Version string
-	Arch    string // of deb
-	Source  string // of deb: the source package, if it has another name
+	Arch    string // architecture of a Debian package
+	Source  string // source package of a Debian package, if it has another name
 	License string // the declared license, an SPDX expression; "" means not looked for
 }
 
@@ -44,7 +44,7 @@ func (p Package) packageURL() string {
 	return "pkg:golang/" + p.Name + "@" + esc(p.Version)
 }
 
-// Scan returns the packages of a tree. programs are the Go programs, by their path in the tree.
+// Scan returns the packages in a tree. programs are the paths in the tree of the Go programs.
 func Scan(tree string, programs []string) ([]Package, error) {
 	out, err := debian(filepath.Join(tree, "var/lib/dpkg/status"))
 	if err != nil {
@@ -120,8 +120,8 @@ func debian(status string) ([]Package, error) {
 	return out, nil
 }
 
-// stanzas reads paragraphs like those of RFC 822, at most that many (0 means all). It skips
-// continuation lines.
+// stanzas reads at most most paragraphs (0 means all) in the style of RFC 822. It skips continuation
+// lines.
 func stanzas(path string, most int) ([]map[string]string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -178,8 +178,8 @@ func modules(program string) ([]Package, error) {
 
 var notID = regexp.MustCompile(`[^A-Za-z0-9.-]`)
 
-// Document returns the list as SPDX 2.3 in JSON. license is the declared license of the whole, or
-// "".
+// Document returns the list as SPDX 2.3 in JSON. license is the declared license of the document's
+// subject, or "".
 func Document(name, version, license string, created time.Time, list []Package) ([]byte, error) {
 	type ref struct {
 		Category string `json:"referenceCategory"`
@@ -220,7 +220,7 @@ func Document(name, version, license string, created time.Time, list []Package) 
 	packages := []pkg{root}
 	relations := []relation{{"SPDXRef-DOCUMENT", "DESCRIBES", root.ID}}
 	h := sha256.New()
-	fmt.Fprintln(h, name, version, created.Unix()) // every document needs its own namespace
+	fmt.Fprintln(h, name, version, created.Unix()) // a namespace of its own for every document
 
 	for _, p := range list {
 		u := p.packageURL()

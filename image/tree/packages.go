@@ -19,7 +19,7 @@ import (
 	"saltern/image/profile"
 )
 
-// sources returns the archives as lines of sources.list.
+// sources returns Debian's archives as lines of sources.list.
 func (b *builder) sources() []string {
 	return []string{
 		fmt.Sprintf("deb %s %s main", b.Mirror, profile.Suite),
@@ -28,16 +28,17 @@ func (b *builder) sources() []string {
 	}
 }
 
-// unsafeIO makes dpkg not wait for the disk while the tree is built.
+// unsafeIO is the dpkg option that skips syncing to the disk while the tree is built.
 const unsafeIO = "force-unsafe-io"
 
-// leftOut are documents that nobody reads on an appliance. Licenses stay.
+// leftOut are dpkg options that leave out documents which nobody reads on an appliance. Licenses
+// stay.
 var leftOut = []string{"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/locale/*",
 	"path-exclude=/usr/share/info/*",
 	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright", "path-exclude=/usr/share/lintian/*"}
 
-// findStore returns the folder of the packages, which is named by the hash of its recipe. A build
-// without kernels uses a folder with kernels if there is one.
+// findStore returns the folder of the packages in the cache. Its name is the hash of its recipe. A
+// build without kernels uses a folder with kernels if there is one.
 func (b *builder) findStore() (dir string, list []string, flavours map[string]profile.Flavour, err error) {
 	if b.container {
 		list, err = profile.ContainerPackages()
@@ -78,12 +79,12 @@ func (b *builder) storeOf(list []string, flavours map[string]profile.Flavour) st
 	return filepath.Join(base, "packages-"+hex.EncodeToString(sum[:8]))
 }
 
-// packagesEpoch is the time in the tar file of packages, in seconds since 1970. It is fixed, so
-// that one cache serves all builds: a tree gets the times of its build anyway.
+// packagesEpoch is the time of all files in the packages' tar file, in seconds since 1970. It is
+// fixed, so that one cache serves all builds; each tree later gets the time of its build.
 const packagesEpoch = 1750000000
 
-// newestFile lies beside the tar file of packages and says when the newest package was built, in
-// seconds since 1970.
+// newestFile is the name of the file beside the packages' tar file that says when the newest package
+// was built, in seconds since 1970.
 const newestFile = "newest"
 
 // Packages fetches the packages, unless the cache has them, and returns when the newest of them was
@@ -100,7 +101,8 @@ func Packages(ctx context.Context, o Options) (time.Time, error) {
 	return newestPackage(dir)
 }
 
-// newestPackage reads what debstrap has recorded, and the times in the kernels' packages.
+// newestPackage returns the latest of the time that debstrap has recorded and the times of the
+// kernels' packages.
 func newestPackage(dir string) (time.Time, error) {
 	text, err := os.ReadFile(filepath.Join(dir, newestFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -157,16 +159,17 @@ func debTime(path string) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// noteNewest is a hook for mmdebstrap. It writes into a file when the newest package was built,
-// because dpkg-deb gives no file a later time than that. It ignores files that scripts of packages
-// have changed since the hook's stamp was written.
+// noteNewest returns a hook for mmdebstrap, which writes to file when the newest package was built:
+// the latest time of an installed file, because dpkg-deb gives no file a later time than the
+// package's. The hook ignores files that are newer than stamp, which scripts of packages have
+// changed.
 func noteNewest(stamp, file string) string {
 	return `--customize-hook=sed "s|^|$1|" "$1"/var/lib/dpkg/info/*.list | grep /usr/ | xargs -d "\n" stat -c "%F:%Y" 2>/dev/null | ` +
 		`awk -F: -v before=$(stat -c %Y '` + stamp + `') '$1 ~ /^regular/ && $2 < before && $2 > n { n = $2 } END { print n + 0 }' >'` + file + `'`
 }
 
-// packages unpacks the packages into the tree, from a tar file in Cache that is named by the hash
-// of its recipe, with the kernels' packages beside it. To get newer packages, remove the cache.
+// packages unpacks the packages into the tree, from a tar file in Cache whose folder is named by the
+// hash of its recipe. To get newer packages, remove the cache.
 func (b *builder) packages(ctx context.Context) error {
 	dir, err := b.fetchPackages(ctx)
 	if err != nil {
@@ -195,11 +198,11 @@ func (b *builder) fetchPackages(ctx context.Context) (string, error) {
 	return dir, b.debstrap(ctx, dir, list, flavours)
 }
 
-// tellAge prints the age of the packages, which nothing else shows.
+// tellAge prints the age of the cached packages, since nothing else shows it.
 func (b *builder) tellAge(dir string) {
 	fi, err := os.Stat(filepath.Join(dir, "base.tar"))
 	if err != nil {
-		return // tar will report it
+		return // tar will report the error
 	}
 
 	age := time.Since(fi.ModTime())
@@ -214,7 +217,7 @@ func (b *builder) tellAge(dir string) {
 	}
 }
 
-// debstrap fetches everything into dir, which appears complete or not at all.
+// debstrap fetches all packages into dir. dir appears only when it is complete.
 func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavours map[string]profile.Flavour) error {
 	part := dir + ".part"
 	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o755)); err != nil {
@@ -232,7 +235,7 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 		args = append(args, "--dpkgopt="+o)
 	}
 
-	// A tree is of no use after a power cut, so it need not be durable.
+	// A half-written tree is rebuilt after a power cut, so do not sync.
 	args = append(args, "--dpkgopt="+unsafeIO,
 		`--customize-hook=sed -i /`+unsafeIO+`/d "$1"/etc/dpkg/dpkg.cfg.d/*mmdebstrap`)
 	for _, f := range flavours {

@@ -98,15 +98,15 @@ func (b *builder) python(ctx context.Context) error {
 	return os.Rename(kept+".part", kept)
 }
 
-// pythonStore returns the path of the installed library in the cache: with the packages that
-// compiled it, by the hash of the requirements.
+// pythonStore returns the path of the installed library in the cache. It lies beside the packages
+// that compiled it, and its name holds the hash of the requirements.
 func (b *builder) pythonStore(requirements []byte) (string, error) {
 	dir, _, _, err := b.findStore()
 	sum := sha256.Sum256(requirements)
 	return filepath.Join(dir, "python-"+hex.EncodeToString(sum[:8])+".tar"), err
 }
 
-// nameless removes what identifies the machine that built the library.
+// nameless removes from the library what identifies the machine that built it.
 func nameless(site string) error {
 	records, err := filepath.Glob(filepath.Join(site, "*.dist-info", "RECORD"))
 	if err != nil {
@@ -132,7 +132,7 @@ func (b *builder) pythonEnvironment(version string) error {
 		makeLink("python3", filepath.Join(bin, "python")),
 		b.writeFile(filepath.Join(pythonHome, "pyvenv.cfg"),
 			"home = /usr/bin\ninclude-system-site-packages = false\n", 0o644),
-		// The renderers look there first, as with Salt's own packages.
+		// The renderers look for Python there first, as in Salt's own packages.
 		makeLink("/"+pythonHome, b.pathOf("opt/saltstack/salt")),
 		b.writeFile("etc/profile.d/saltern.sh", "export SALTERN_PYTHON_SALT_RUN=/"+pythonHome+"/bin/salt-run\n", 0o644),
 	)

@@ -27,7 +27,7 @@ import (
 
 // Options of a build.
 type Options struct {
-	// Work is a folder for intermediate results. It may be removed afterwards.
+	// Work is a folder for intermediate results. The caller may remove it afterwards.
 	Work string
 	// Cache is a folder that keeps packages between builds, or "".
 	Cache string
@@ -43,8 +43,7 @@ type Options struct {
 	Keys map[string][]byte
 	// Python adds Salt's library.
 	Python bool
-	// NoKernels skips fetching the kernels' packages, for a build that does not call
-	// [WithKernel].
+	// NoKernels leaves out the kernels' packages. [WithKernel] cannot follow such a build.
 	NoKernels bool
 	Log       *slog.Logger
 }
@@ -55,7 +54,7 @@ const (
 	DebianSecurity = "http://deb.debian.org/debian-security"
 )
 
-// programs are installed into /usr/bin; the links are further names of the last one.
+// programs are installed in /usr/bin; links are further names of the last program.
 var (
 	programs = []string{"applianced", "salt-master", "salt-api", "salt"}
 	links    = []string{"salt-key", "salt-run", "salt-cp"}
@@ -185,8 +184,8 @@ func (b *builder) writeFile(p, text string, mode fs.FileMode) error {
 	return os.Chmod(full, mode)
 }
 
-// motd greets users who log in by SSH, behind the output of etc/update-motd.d. Its argument is the
-// version.
+// motd is the text that users who log in by SSH see after the output of etc/update-motd.d. Its
+// argument is the version.
 const motd = `Saltern %s
   applianced status    how this node is, and what to do next
   man applianced       the manual; applianced VERB --help; Tab completes
@@ -238,8 +237,8 @@ func (b *builder) programs(ctx context.Context) error {
 		}
 	}
 
-	// The load balancer is the supervisor's program under another name, to which its AppArmor
-	// profile applies.
+	// The load balancer is the supervisor's program under another name, so that it gets its own
+	// AppArmor profile.
 	_ = os.Remove(b.pathOf("usr/bin/saltern-lb"))
 	if err := os.Link(b.pathOf("usr/bin/applianced"), b.pathOf("usr/bin/saltern-lb")); err != nil {
 		return err
@@ -265,16 +264,17 @@ func (b *builder) programs(ctx context.Context) error {
 		return err
 	}
 
-	// Salt's tools look there for the node's configuration, which is generated.
+	// Salt's tools look in /etc/salt for the configuration, which the node generates elsewhere.
 	return os.Symlink("/var/lib/saltern/etc/salt", b.pathOf("etc/salt"))
 }
 
-// masked units never start: other units do their work, or it must not be done.
+// masked are units that must never start: other units do their work, or the work must not be done.
 var masked = []string{"systemd-networkd-wait-online.service", "systemd-firstboot.service", "apt-daily.timer",
 	"apt-daily-upgrade.timer",
 	"dpkg-db-backup.timer", "glustereventsd.service", "vgauth.service", "debug-shell.service", "ctrl-alt-del.target"}
 
-// enableUnits enables exactly the units of the preset, whatever the packages have chosen.
+// enableUnits enables exactly the units of the preset, no matter which ones the packages have
+// enabled.
 func (b *builder) enableUnits(ctx context.Context) error {
 	etc := b.pathOf("etc/systemd/system")
 	remove := func(patterns ...string) error {
@@ -311,7 +311,7 @@ func (b *builder) enableUnits(ctx context.Context) error {
 	return b.chroot(ctx, "systemctl", "set-default", "multi-user.target")
 }
 
-// identity removes what identifies a machine, and creates the mount points.
+// identity removes files that identify a machine, and creates the mount points.
 func (b *builder) identity(context.Context) error {
 	for _, pattern := range []string{"etc/ssh/ssh_host_*", "var/lib/dbus/machine-id",
 		"var/lib/glusterd/glusterd.info", "var/lib/systemd/random-seed",
@@ -351,7 +351,7 @@ func (b *builder) identity(context.Context) error {
 }
 
 // geoReplication are files with which glusterd prepares replication to other sites, which no node
-// uses. Unless the first file is missing, each start of glusterd runs Python two dozen times
+// uses. While the first of them exists, each start of glusterd runs Python two dozen times
 // (configure_syncdaemon in GlusterFS's glusterd.c).
 var geoReplication = []string{"usr/lib/*/glusterfs/gsyncd", "usr/lib/*/glusterfs/python/syncdaemon"}
 

@@ -1,7 +1,7 @@
 // Package vhd turns a raw disk into a fixed virtual hard disk for Azure and Hyper-V: the disk itself
-// and a footer of 512 bytes. The source of the format is Microsoft's Virtual Hard Disk Image Format
-// Specification 1.0. Azure also demands that the size is a multiple of 1 MiB. qemu-img would write a
-// random number and the present time.
+// and a footer of 512 bytes. The format is that of Microsoft's Virtual Hard Disk Image Format
+// Specification 1.0. Azure also demands a size that is a multiple of 1 MiB. qemu-img is no
+// alternative: it writes a random number and the present time.
 package vhd
 
 import (
@@ -19,11 +19,11 @@ const (
 	mib        = 1 << 20
 	sector     = 512
 	footerSize = 512
-	fixed      = 2 // of the types of disks
+	fixed      = 2 // type of a fixed disk
 )
 
-// Build writes the raw disk at raw as a fixed disk to out, with holes where the disk is zero. name
-// and epoch go into the footer, so that the same ones give the same bytes.
+// Build writes the raw disk at raw as a fixed disk to out, with holes where the disk is zero. The
+// footer holds name and epoch, so the same input gives the same bytes.
 func Build(out, raw, name string, epoch time.Time) (err error) {
 	in, err := os.Open(raw)
 	if err != nil {
@@ -44,7 +44,7 @@ func Build(out, raw, name string, epoch time.Time) (err error) {
 	if err != nil {
 		return fmt.Errorf("vhd: %w", err)
 	}
-	defer os.Remove(part) // does nothing after the rename
+	defer os.Remove(part) // fails after the rename, as it should
 
 	err = copySparse(f, in)
 	if err == nil {
@@ -83,14 +83,14 @@ func copySparse(out io.WriterAt, in io.Reader) error {
 	}
 }
 
-// began is the time from which a footer counts seconds.
+// began is the time from which the footer counts seconds.
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func footer(size int64, name string, epoch time.Time) []byte {
 	b := make([]byte, footerSize)
 	order := binary.BigEndian
 	copy(b, "conectix")
-	order.PutUint32(b[8:], 2)               // features: the bit that is always set
+	order.PutUint32(b[8:], 2)               // features: the reserved bit, which is always set
 	order.PutUint32(b[12:], 0x00010000)     // version of the format
 	order.PutUint64(b[16:], math.MaxUint64) // a fixed disk has no header
 	order.PutUint32(b[24:], uint32(max(0, epoch.Unix()-began.Unix())))

@@ -19,7 +19,7 @@ const (
 	sequenceWait = 500 * time.Millisecond
 )
 
-// How much of an unfinished sequence or paste is kept. The rest of a longer one is dropped.
+// Bounds in bytes of an unfinished sequence and of a paste. Further bytes are dropped.
 const (
 	maxSequence = 64
 	maxPaste    = 64 << 10
@@ -28,20 +28,20 @@ const (
 
 const esc = 0x1b
 
-// state is the decoder's place in the grammar, between two bytes.
+// state is the decoder's state in the grammar between two bytes.
 type state int
 
 const (
 	ground     state = iota
-	escape           // behind one ESC or several
-	designate        // behind ESC and an intermediate byte, until a final byte
+	escape           // after one or several ESCs
+	designate        // after ESC and an intermediate byte, until a final byte
 	csi              // in a control sequence, until its final byte
-	linuxKey         // behind CSI [: one more byte (console_codes(4))
-	mouseX10         // behind CSI M: three characters
-	ss2              // behind SS2: one byte
-	ss3              // behind SS3: digits and one byte
+	linuxKey         // after CSI [: one more byte (console_codes(4))
+	mouseX10         // after CSI M: three characters
+	ss2              // after SS2: one byte
+	ss3              // after SS3: digits and one byte
 	controlStr       // in OSC, DCS, APC, PM or SOS, until ST
-	stringEsc        // behind an ESC in a control string
+	stringEsc        // after an ESC in a control string
 	pasting          // in a bracketed paste, until its end
 )
 
@@ -49,11 +49,11 @@ const (
 // zero value is ready to use. Only one goroutine may use it.
 type Decoder struct {
 	state   state
-	last    time.Time // of the last byte
+	last    time.Time // time of the last byte
 	escapes int       // ESCs in a row
-	seq     []byte    // of a sequence, without its introducer
+	seq     []byte    // bytes of a sequence, without its introducer
 	skip    int       // characters of a mouse report that are still to come
-	partial []byte    // of a character in UTF-8
+	partial []byte    // bytes of an incomplete UTF-8 character
 	paste   []byte
 	wasCR   bool // the last byte was a CR: a following LF or NUL belongs to it
 
@@ -71,7 +71,7 @@ func (d *Decoder) Feed(p []byte, now time.Time) []tea.Msg {
 	return d.out
 }
 
-// Deadline returns when to call Expire unless Feed is called before. It is zero when nothing is
+// Deadline returns when to call Expire if Feed is not called before. It is zero when nothing is
 // incomplete.
 func (d *Decoder) Deadline() time.Time {
 	if wait := d.pauseLeft(); wait > 0 {
@@ -80,8 +80,8 @@ func (d *Decoder) Deadline() time.Time {
 	return time.Time{}
 }
 
-// Expire ends what has paused for too long: a single ESC becomes the key Escape, an incomplete
-// sequence is dropped, and an incomplete paste is returned as it is.
+// Expire ends an input that has paused for too long: a single ESC becomes the key Escape, an
+// incomplete sequence is dropped, and an incomplete paste is returned.
 func (d *Decoder) Expire(now time.Time) []tea.Msg {
 	d.out = nil
 	d.expire(now)
@@ -159,7 +159,7 @@ func (d *Decoder) takeByte(b byte, now time.Time) {
 		return
 	}
 
-	// A control character ends a sequence (ECMA-48 5.4 allows none in it), and counts by
+	// A control character ends a sequence (ECMA-48 5.4 allows none inside), and is then decoded by
 	// itself.
 	if b < ' ' || b >= 0x7f {
 		d.enterState(ground)
@@ -170,7 +170,7 @@ func (d *Decoder) takeByte(b byte, now time.Time) {
 	d.takeSequence(b)
 }
 
-// takeSequence decodes a byte from ' ' to '~' in a sequence of known kind.
+// takeSequence decodes a byte from ' ' to '~' inside a sequence.
 func (d *Decoder) takeSequence(b byte) {
 	switch d.state {
 	case designate:
@@ -204,15 +204,14 @@ func (d *Decoder) takeSequence(b byte) {
 	}
 }
 
-// keepByte stores a byte of a sequence. It stores at most maxSequence bytes, which no known
-// sequence has.
+// keepByte stores a byte of a sequence, up to maxSequence bytes: no known sequence is that long.
 func (d *Decoder) keepByte(b byte) {
 	if len(d.seq) < maxSequence {
 		d.seq = append(d.seq, b)
 	}
 }
 
-// takeEscaped decodes the byte behind one or more ESCs.
+// takeEscaped decodes the byte after one or more ESCs.
 func (d *Decoder) takeEscaped(b byte, now time.Time) {
 	// Alt-x sends ESC x. A person who types Escape and then x is slower.
 	meta := now.Sub(d.last) < 50*time.Millisecond
@@ -232,7 +231,8 @@ func (d *Decoder) takeEscaped(b byte, now time.Time) {
 		d.enterState(controlStr)
 	case b == '\t':
 		d.enterState(ground)
-		d.emitKey(tea.KeyPressMsg{Code: tea.KeyTab, Mod: tea.ModShift}) // from the keymaps of the Linux console
+		// the Linux console's keymaps send this for Shift-Tab
+		d.emitKey(tea.KeyPressMsg{Code: tea.KeyTab, Mod: tea.ModShift})
 	case !meta, b == ctrlByte('c'):
 		d.pressEscapes()
 		d.enterState(ground)
@@ -246,20 +246,20 @@ func (d *Decoder) takeEscaped(b byte, now time.Time) {
 		d.enterState(ground)
 		d.emitKey(tea.KeyPressMsg{Code: tea.KeyBackspace, Mod: tea.ModAlt})
 	case b >= 0x80:
-		d.enterState(ss2) // Alt and a character outside ASCII: its further bytes are dropped as well
+		d.enterState(ss2) // Alt and a character outside ASCII: drop the character's further bytes as well
 	default:
 		d.enterState(ground)
 	}
 }
 
-// takeString decodes a byte of a control string, and stores nothing. The string may contain what
-// ECMA-48 5.6 allows. Any other control character ends it, so that a user who started one by
-// accident need not wait for its end.
+// takeString decodes a byte of a control string, and stores nothing. The string may contain the bytes
+// that ECMA-48 5.6 allows. Any other control character ends it, so that a user who started a string
+// by accident need not wait for its end.
 func (d *Decoder) takeString(b byte, now time.Time) {
 	switch {
 	case b == esc:
 		d.state = stringEsc
-	case b == '\a', b == 0x9c: // xterm ends OSC with BEL; ST of eight bits
+	case b == '\a', b == 0x9c: // xterm ends OSC with BEL; 0x9c is ST as one byte
 		d.enterState(ground)
 	case b < ' ' && (b < '\b' || b > '\r'):
 		d.enterState(ground)
@@ -317,8 +317,8 @@ func (d *Decoder) takeGround(b byte) {
 	}
 }
 
-// takeC1 decodes a control character of eight bits (ECMA-48 5.3): it equals an ESC and a character
-// of seven bits.
+// takeC1 decodes a control character of eight bits (ECMA-48 5.3), which stands for an ESC and a
+// character of seven bits.
 func (d *Decoder) takeC1(r rune) {
 	switch r {
 	case 0x8e:
@@ -332,7 +332,7 @@ func (d *Decoder) takeC1(r rune) {
 	}
 }
 
-// takeRune decodes a byte of a character in UTF-8. It drops bytes that are not UTF-8.
+// takeRune decodes a byte of a UTF-8 character. It drops invalid bytes.
 func (d *Decoder) takeRune(b byte) {
 	d.wasCR = false
 	d.partial = append(d.partial, b)
@@ -355,7 +355,7 @@ func (d *Decoder) takeRune(b byte) {
 	}
 }
 
-// single returns the key that sends one byte.
+// single returns the key for one byte. It returns false if no key sends the byte.
 func single(b byte) (tea.KeyPressMsg, bool) {
 	switch {
 	case b == '\t':

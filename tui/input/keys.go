@@ -7,7 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// known is the key of a sequence. The zero value means that the sequence is unknown.
+// known is a known key. The zero value means that a sequence is unknown.
 type known struct {
 	code rune
 	text string // the character that a key of the keypad types
@@ -41,7 +41,7 @@ var tildes = map[int]known{
 	28: {code: tea.KeyF1}, // the key Help of a vt220
 }
 
-// linuxKeys are F1 to F5 of the Linux console, behind CSI [.
+// linuxKeys are F1 to F5 of the Linux console, by the byte after CSI [.
 var linuxKeys = map[byte]known{
 	'A': {code: tea.KeyF1},
 	'B': {code: tea.KeyF2},
@@ -50,8 +50,8 @@ var linuxKeys = map[byte]known{
 	'E': {code: tea.KeyF5},
 }
 
-// keypad are the keys behind SS3: cursor keys in application mode, F1 to F4, and the keypad of a
-// vt220 in application mode.
+// keypad are the keys by the byte after SS3: cursor keys in application mode, F1 to F4, and the
+// keypad of a vt220 in application mode.
 var keypad = func() map[byte]known {
 	keys := map[byte]known{
 		'R': {code: tea.KeyF3},
@@ -137,9 +137,9 @@ func (d *Decoder) endTilde(numbers []int) {
 	}
 }
 
-// pressCode emits the key with a code point and a modifier. Terminals send it so when an earlier
-// program has asked for it (kitty's keyboard protocol, xterm's modifyOtherKeys). Key releases have
-// a part behind a colon, and are ignored here.
+// pressCode emits the key with a code point and a modifier. Terminals send keys in this form if an
+// earlier program has asked for it (kitty's keyboard protocol, xterm's modifyOtherKeys). Key releases
+// have a part after a colon; they are ignored.
 func (d *Decoder) pressCode(numbers []int) {
 	if len(numbers) == 0 || len(numbers) > 2 || numbers[0] > 0x7f {
 		return
@@ -177,8 +177,8 @@ func (d *Decoder) pressCode(numbers []int) {
 	d.emitKey(k)
 }
 
-// modifier returns the modifiers of xterm's number: 1 plus a bit for each of Shift, Alt and Ctrl.
-// It ignores other modifiers.
+// modifier returns the modifiers in xterm's number: 1 plus a bit each for Shift, Alt and Ctrl. It
+// returns false for a number with other modifiers.
 func modifier(n int) (tea.KeyMod, bool) {
 	if n < 1 || n > 8 {
 		return 0, false

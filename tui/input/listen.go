@@ -14,9 +14,9 @@ import (
 	"github.com/muesli/cancelreader"
 )
 
-// Listen reads what is typed at the terminal f, and calls send with one message after the other,
-// until ctx ends or the line is hung up, which is not an error. The terminal must be in raw mode.
-// When Listen has returned, it reads no more.
+// Listen reads the keys typed at the terminal f and calls send with each message, until ctx ends. If
+// the line is hung up it returns nil. The terminal must be in raw mode. After Listen has returned, it
+// reads no more.
 func Listen(ctx context.Context, f *os.File, send func(tea.Msg)) error {
 	r, err := cancelreader.NewReader(f)
 	if err != nil {
@@ -52,11 +52,11 @@ type chunk struct {
 	at    time.Time
 }
 
-// ahead is how many chunks are read in advance. So the pauses between bytes are measured at the
-// terminal, even while the program is busy. Further bytes stay in the kernel.
+// ahead is how many chunks are read in advance. So each chunk gets the time of its arrival, even
+// while the program is busy. Further bytes stay in the kernel.
 const ahead = 64
 
-// readChunks sends what is read to chunks, until a read fails.
+// readChunks sends everything that it reads to chunks, until a read fails.
 func readChunks(ctx context.Context, r io.Reader, chunks chan<- chunk) error {
 	for {
 		buf := make([]byte, 4096)
@@ -105,7 +105,7 @@ func decode(chunks <-chan chunk, send func(tea.Msg)) {
 	}
 }
 
-// feedChunk decodes a chunk. A chunk without bytes ends what has paused for too long.
+// feedChunk decodes a chunk. A chunk without bytes stands for a pause that was too long.
 func (d *Decoder) feedChunk(c chunk) []tea.Msg {
 	if len(c.bytes) == 0 {
 		return d.Expire(time.Now())
@@ -113,15 +113,15 @@ func (d *Decoder) feedChunk(c chunk) []tea.Msg {
 	return d.Feed(c.bytes, c.at)
 }
 
-// Text is text that came faster than a person types, from a terminal that does not mark pastes. Its
-// characters are not keys of their own.
+// Text is text that arrived faster than a person types, from a terminal that does not mark pastes.
+// Its characters are not handled as keys.
 type Text string
 
-// manyKeys is how many characters must come at once to be a Text. The page is drawn for each key,
-// which would take seconds for the characters of an SSH key.
+// manyKeys is how many characters must arrive at once to become a Text. The page is drawn for each
+// key, which would take seconds for an SSH key.
 const manyKeys = 8
 
-// together merges many characters in a row into a Text.
+// together merges many consecutive characters into a Text.
 func together(messages []tea.Msg) (out []tea.Msg) {
 	for len(messages) > 0 {
 		var run strings.Builder
@@ -147,8 +147,8 @@ func together(messages []tea.Msg) (out []tea.Msg) {
 	return out
 }
 
-// nextChunk waits for a chunk or the end of a pause, which it returns as a chunk without bytes. It
-// returns false when chunks is closed.
+// nextChunk waits for a chunk or the end of a pause, for which it returns a chunk without bytes. ok
+// is false when chunks is closed.
 func nextChunk(chunks <-chan chunk, pause <-chan time.Time) (c chunk, ok bool) {
 	select {
 	case c, ok = <-chunks:

@@ -27,8 +27,8 @@ func (d *Decoder) takePasted(b byte) {
 	}
 }
 
-// endPaste emits what was pasted: text with line feeds, without control characters and sequences.
-// The end of a long paste may be missing.
+// endPaste emits the pasted text with line feeds, and without control characters and sequences. A
+// long paste may lack its end.
 func (d *Decoder) endPaste() {
 	all := d.paste[:min(len(d.paste), maxPaste)]
 	for n := len(pasteEnd) - 1; n > 0; n-- {
