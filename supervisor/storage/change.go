@@ -16,8 +16,8 @@ import (
 
 const (
 	lookEvery = 3 * time.Second
-	calmEvery = 10 * time.Second // when nothing is under way: each look starts several processes
-	fullEvery = 30 * time.Second // needs the lock of the pool
+	calmEvery = 10 * time.Second // interval when no change is under way: each round starts several processes
+	fullEvery = 30 * time.Second // maximum age of a full observation, which takes the lock of the pool
 )
 
 // keepChanging maintains the local parts of this node, and the pool while this node
@@ -104,7 +104,7 @@ func (m *Manager) changeOnce(ctx context.Context, leaving bool) error {
 	})
 
 	if _, ok := errors.AsType[*glusterctl.RefusedError](err); ok {
-		err = nil // the refusal stands in the plan
+		err = nil // m.plan names the refused step and its reason
 	}
 
 	if !fenced && errors.Is(err, glusterctl.ErrNotApproved) {
@@ -129,7 +129,8 @@ func (m *Manager) mayServe() (bool, string) {
 	return m.cfg.MayServe()
 }
 
-// ensureOwnParts does what each node does for itself: names, daemon, brick directory.
+// ensureOwnParts configures what each node keeps for itself: the hosts file, glusterd, the brick
+// directory.
 func (m *Manager) ensureOwnParts(ctx context.Context, d glusterctl.Desired) error {
 	var others []string
 	for _, x := range d.Members {
@@ -169,17 +170,17 @@ func (m *Manager) ensureOwnParts(ctx context.Context, d glusterctl.Desired) erro
 }
 
 const (
-	// hiddenLimit is how long the brick of this node may run without being found. After
-	// a start clients normally find it within seconds.
+	// hiddenLimit is how long clients may fail to find this node's running brick before glusterd is
+	// restarted. Normally they find it within seconds of its start.
 	hiddenLimit = time.Minute
-	// startedFor is how long after a restart for a hidden brick glusterd is left alone.
+	// startedFor is how long remindDaemon then waits before it restarts glusterd for the same
+	// reason again.
 	startedFor = 5 * time.Minute
 )
 
-// remindDaemon restarts glusterd when it has lost one of two facts that only a start
-// brings back. Without the volume, which it gets from the others when it meets them, every
-// change of the volume fails on this node. Without the port of this node's brick, nothing
-// heals to it.
+// remindDaemon restarts glusterd when it has lost one of two facts that it learns again only at a
+// start: the volume, without which every change of the volume fails on this node, and the port of
+// this node's brick, without which no other node heals the brick.
 func (m *Manager) remindDaemon(ctx context.Context) error {
 	m.mu.Lock()
 	why := m.takeForgotten()
@@ -195,8 +196,8 @@ func (m *Manager) remindDaemon(ctx context.Context) error {
 	return m.daemon.start(ctx, true)
 }
 
-// takeForgotten returns what glusterd has lacked for too long, or "". It starts the time
-// again, because the caller restarts glusterd. mu is held.
+// takeForgotten returns which fact glusterd has lacked for too long, or "". It then restarts the
+// measured time, because its caller restarts glusterd. mu is held.
 func (m *Manager) takeForgotten() string {
 	now := m.cfg.Now()
 	switch {

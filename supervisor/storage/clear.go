@@ -13,8 +13,9 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// clearBrick removes glusterd's marks from a brick directory. The attributes need
-// CAP_SYS_ADMIN, which the appliance's service does not have: it asks systemd then.
+// clearBrick removes GlusterFS's extended attributes from a brick directory. That needs
+// CAP_SYS_ADMIN. The appliance's service lacks it and runs the helper "clear" through systemd
+// instead.
 func (m *Manager) clearBrick(ctx context.Context, dir string) error {
 	err := disk.ClearBrick(dir)
 	if !errors.Is(err, unix.EPERM) || !systemdRuns() {

@@ -23,14 +23,14 @@ const (
 	skewLimit = 5 * time.Second
 )
 
-// clocksReply has, for each other node with a new stamp since the last question, how far
-// its clock is ahead (+) or behind (-).
+// clocksReply says how far the clock of each other node is ahead (+) or behind (-). It lists only
+// nodes that have written a new stamp since the last question.
 type clocksReply struct {
 	Ahead map[string]time.Duration `json:"ahead,omitempty"`
 }
 
-// clocksChild compares clocks for each question. args are the mount point and this
-// node's name.
+// clocksChild is the child that compares the clocks each time when asked. args are the mount point
+// and this node's name.
 func clocksChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
@@ -65,7 +65,7 @@ func clocksChild(args []string, in io.Reader, out io.Writer) int {
 
 			t, err := readClock(path)
 			if err != nil {
-				continue // away, or never there yet
+				continue // the node is away or has not written a stamp yet
 			}
 
 			first := seen[n].IsZero()
@@ -74,7 +74,7 @@ func clocksChild(args []string, in io.Reader, out io.Writer) int {
 			}
 
 			seen[n] = t
-			if !first { // an old stamp says nothing, a change is fresh
+			if !first { // only a stamp that changed between two reads is fresh
 				r.Ahead[n] = time.Until(t)
 			}
 		}
@@ -103,8 +103,8 @@ func readClock(path string) (time.Time, error) {
 	return t, json.Unmarshal(b, &t)
 }
 
-// clockKept is how long a difference counts for the copy of files: during that time the
-// file times that a node with a wrong clock left may be taken for those of a later change.
+// clockKept is how long a measured difference counts when files are copied: for that long, file
+// times that a node with a wrong clock wrote may hide a later change.
 const clockKept = 10 * time.Minute
 
 // clockSpread returns how far the clocks of all nodes, including this one, are known to

@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// formMark is a file that exists if this node formed its cluster.
+// formMark is the name of the file in Config.Dir that exists if this node formed its cluster.
 const formMark = "forms-the-volume"
 
 // AllowForm records that this node forms the cluster: its manager may create the volume,

@@ -19,20 +19,20 @@ import (
 	"saltern/internal/room"
 )
 
-// copier makes one directory tree like another, file by file. Each file comes
-// into place in one step, so that a reader sees the old or the new one. What
-// was copied is remembered by content: a file that was only touched is read
-// but not written again, and a copy that somebody changed is fixed.
+// copier makes one directory tree like another, file by file. It replaces each file in one step, so
+// that a reader sees the old version or the new one. It remembers a hash of each file that it
+// copied: it reads a file again whose times changed, but writes it only if the content differs, and
+// it restores a copy that somebody changed.
 type copier struct {
 	spec        mirrorSpec
 	source      mountRoot
 	known       map[string]copied      // by path relative to both roots; nil: not loaded
-	emptyDirs   map[string]emptied     // directories of the source without an entry, in the pass before
-	skip        func(path string) bool // reports what is left out; nil: nothing
+	emptyDirs   map[string]emptied     // directories of the source that the pass before found empty
+	skip        func(path string) bool // reports whether a path is left out; nil: none is
 	listAll     bool                   // the next pass lists all directories again
 	askEach     bool                   // the next pass asks the volume for each file's attributes
-	clockSpread time.Duration          // how far clocks of nodes are known to differ
-	step        func()                 // called whenever a pass has got on; nil: nobody wants to know
+	clockSpread time.Duration          // by how much the clocks of the nodes are known to differ
+	step        func()                 // called whenever a pass has made progress; may be nil
 }
 
 // copied describes one file of the copy.
@@ -42,11 +42,12 @@ type copied struct {
 	CTime int64  `json:"c"` // of the source, ns
 	Hash  string `json:"h"`
 	Local int64  `json:"l"` // modification time of the copy, ns
-	// Read is when it was read, by this node's clock, ns; zero: not known. See readTooEarly.
+	// Read is when the source was read, by this node's clock, in ns. Zero: not known. See
+	// readTooEarly.
 	Read int64 `json:"r,omitempty"`
 }
 
-// stageDir is the Stage of a mirror.
+// stageDir is the value of mirrorSpec.Stage for a node's mirror.
 const stageDir = ".staging"
 
 const indexFile = ".index.json"
@@ -62,14 +63,14 @@ func newCopier(spec mirrorSpec) *copier {
 	return &copier{spec: spec, source: mountRoot{path: spec.Source}}
 }
 
-// gotOn reports that a pass does not stand still.
+// gotOn reports that the pass has made progress.
 func (c *copier) gotOn() {
 	if c.step != nil {
 		c.step()
 	}
 }
 
-// stepping reports with each write that a pass gets on.
+// stepping is a writer that reports progress of the pass with each write.
 type stepping struct {
 	to     io.Writer
 	copier *copier
@@ -88,8 +89,8 @@ func (c *copier) checkSource() error {
 	return c.source.requireVolume()
 }
 
-// runPass makes the trees equal once. If it cannot read something, that stays as it
-// was and the pass fails. It removes files only after a complete listing.
+// runPass makes the trees equal once. If it cannot read an entry of the source, the copy of that
+// entry stays as it was and the pass fails. It removes files only after a complete listing.
 func (c *copier) runPass() (r mirrorReport, err error) {
 	if err := errors.Join(c.spec.validate(), c.checkSource()); err != nil {
 		return r, err
@@ -125,7 +126,7 @@ func (c *copier) runPass() (r mirrorReport, err error) {
 		}
 	}
 
-	if err := c.checkSource(); err != nil { // it may have gone meanwhile: then nothing may be removed
+	if err := c.checkSource(); err != nil { // the volume may have been unmounted meanwhile: then nothing may be removed
 		return r, err
 	}
 
@@ -147,33 +148,33 @@ func (c *copier) runPass() (r mirrorReport, err error) {
 	return r, nil
 }
 
-// walk is one pass.
+// walk is the state of one pass.
 type walk struct {
 	*copier
-	// dest is the copy. Folders in it belong to the master's account, as at the
-	// source: a link that it puts there must not lead root out of the copy.
+	// dest is the copy. As at the source, its folders belong to the master's account: os.Root keeps
+	// a link that this account creates from leading root out of the copy.
 	dest         *os.Root
 	report       *mirrorReport
 	copiedNow    map[string]copied
-	emptyNow     map[string]emptied  // becomes emptyDirs
-	indexChanged bool                // the index changed, even if no file did
-	watch        *room.Watch         // bounds what is written; nil until the first write
-	names        map[string][]string // of each directory of the source
+	emptyNow     map[string]emptied  // directories that this pass finds empty; becomes emptyDirs
+	indexChanged bool                // the index must be saved, even if no file changed
+	watch        *room.Watch         // keeps room free on the disk of the copy; nil until the first write
+	names        map[string][]string // names in each directory of the source
 	openDir      copyDir             // the counterpart of the directory being listed
-	stagedDirs   []foundDir          // with a stage: directories to create
-	staged       []stagedFile        // with a stage: files to put into place
-	stagedNames  int                 // how many names of the stage are used
+	stagedDirs   []foundDir          // directories to create, if there is a stage
+	staged       []stagedFile        // files to put into place, if there is a stage
+	stagedNames  int                 // number of names used in the stage
 }
 
-// tempPrefix marks files that are being written; they are swept away.
+// tempPrefix begins the names of files that are being written. Each pass removes those that an
+// earlier one left.
 const tempPrefix = ".mirror-"
 
-// tempFile is the file being written when there is no stage. It lies outside of the trees,
-// so that it cannot clash with a name there, and no name is too long for the prefix.
+// tempFile is the file being written when there is no stage. It lies beside the trees, where its
+// name cannot equal one of theirs and cannot grow too long.
 const tempFile = tempPrefix + "new"
 
-// verify reads every file that was copied and compares it with what was read at
-// the source.
+// verify reads every copied file again and compares it with the hash of the source's content.
 func (c *copier) verify() error {
 	for _, rel := range slices.Sorted(maps.Keys(c.known)) {
 		f, err := os.Open(filepath.Join(c.spec.Dest, rel))

@@ -31,14 +31,15 @@ type daemon struct {
 	runner command.Runner
 	// bricks is the directory whose file system glusterd waits for.
 	bricks string
-	// allowed is a file that is gone after a reboot. Without it systemd does not start
-	// glusterd, which would serve this node's copy before it is known whether it may.
+	// allowed is the path of a file that is gone after a reboot. Until the file exists again,
+	// systemd does not start glusterd, which would serve this node's copy before it is known
+	// whether it may. Empty: no such condition.
 	allowed string
 }
 
 // start configures and starts glusterd. It restarts a glusterd that runs with another
-// configuration, and always if fresh is set, e.g. for a new certificate. Bricks and mounts
-// go on meanwhile. The caller waits until glusterd answers.
+// configuration, and any running one if fresh is set, for example for a new certificate. Bricks and
+// mounts keep running meanwhile. start does not wait until glusterd answers: the caller does.
 func (d *daemon) start(ctx context.Context, fresh bool) error {
 	changed, err := writeIfDifferent(daemonConfig, glusterctl.DaemonConfig(0))
 	if err != nil {
@@ -54,9 +55,9 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
 
-	// A new table of nodes, or the end of this process, must not interrupt the start: a
-	// glusterd that is just starting cannot be stopped cleanly, and would be restarted at once.
-	// A start takes a second or two, and without the other nodes some minutes.
+	// Neither a new table of nodes nor the end of this process must interrupt the start: a glusterd
+	// that is just starting cannot be stopped cleanly, and would be restarted at once. A start
+	// takes a second or two, and some minutes while the other nodes are away.
 	ctx, cancel := withGrace(ctx, jobLimit, 30*time.Second)
 	defer cancel()
 	if systemdRuns() {
@@ -81,7 +82,7 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 	return nil
 }
 
-// allowStart lets systemd start glusterd until the next reboot.
+// allowStart creates the file that permits systemd to start glusterd until the next reboot.
 func (d *daemon) allowStart() error {
 	if d.allowed == "" {
 		return nil
@@ -92,8 +93,8 @@ func (d *daemon) allowStart() error {
 	return os.WriteFile(d.allowed, nil, 0o600)
 }
 
-// withGrace returns a context that ends after limit, or grace after ctx, or when it is
-// cancelled.
+// withGrace returns a context that ends after limit, or grace after ctx has ended, or when its
+// cancel function is called.
 func withGrace(ctx context.Context, limit, grace time.Duration) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := context.AfterFunc(ctx, func() {
@@ -109,7 +110,7 @@ func withGrace(ctx context.Context, limit, grace time.Duration) (context.Context
 	}
 }
 
-// stop ends glusterd, not its bricks.
+// stop ends glusterd. Its bricks keep running.
 func (d *daemon) stop(ctx context.Context) error {
 	if err := remove(d.allowed); err != nil {
 		return fmt.Errorf("stop glusterd: %w", err)
@@ -175,8 +176,8 @@ const (
 	hostsEnd   = "# end of the cluster's nodes"
 )
 
-// setHosts keeps the block of the cluster's nodes in a hosts file. It comes
-// first, so that it wins over a line that gives this node's name 127.0.1.1.
+// setHosts keeps the block of the cluster's nodes at the head of a hosts file, so that it wins over
+// a line that resolves this node's name to 127.0.1.1.
 func setHosts(path, block string) error {
 	have, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

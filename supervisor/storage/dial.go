@@ -15,9 +15,9 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// dialMember returns nil if a glusterd takes connections. In a pool with TLS, a glusterd
-// that is no member yet must also speak TLS: the package may have started it in clear,
-// before the machine has its certificate, and a probe of such a peer would hang.
+// dialMember returns nil if the glusterd at address accepts connections. In a pool with TLS, a
+// glusterd that is not a member yet must also speak TLS: Debian's package may have started it
+// without TLS before the machine had its certificate, and a probe of such a peer would hang.
 func (m *Manager) dialMember(ctx context.Context, address string) error {
 	m.mu.Lock()
 	secure := m.table.StorageTLS && m.obs != nil && !m.inPool(address)

@@ -22,13 +22,13 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Dissolution removes the traces of the shared volume from this machine, except the
-// copies themselves, so that the machine is new. A glusterd that also serves others
-// keeps what belongs to them.
+// Dissolution removes the shared volume's configuration from this machine, so that the machine can
+// join a cluster as a new one. The copies of the data stay. A glusterd that also serves other
+// machines keeps what belongs to those.
 type Dissolution struct {
 	s          *settings.Settings
 	executable string
-	state      string // of glusterd
+	state      string // glusterd's state directory
 	table      nodes.Table
 	log        *slog.Logger
 }
@@ -61,8 +61,8 @@ func (d *Dissolution) Fault() error {
 	return nil
 }
 
-// Do unmounts the volume and makes glusterd forget it. No process of the node may run.
-// Do may be repeated.
+// Do unmounts the volume and removes it from glusterd's configuration. No process of the node may
+// run meanwhile. Do may be repeated.
 func (d *Dissolution) Do(ctx context.Context) error {
 	if err := d.Fault(); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (d *Dissolution) Do(ctx context.Context) error {
 		}
 
 		for _, b := range d.bricks() {
-			for _, pid := range brickProcesses(b) { // glusterd leaves them behind
+			for _, pid := range brickProcesses(b) { // brick processes outlive glusterd
 				_ = syscall.Kill(pid, syscall.SIGKILL) // the process may be gone
 			}
 		}
@@ -117,8 +117,8 @@ func (d *Dissolution) bricks() []string {
 	return list
 }
 
-// deleteVolume deletes the volume if a copy is here; Fault has made sure that then all
-// are. A volume without a copy here belongs to the other nodes.
+// deleteVolume deletes the volume if this machine has a copy. Fault has made sure that it then has
+// all copies. A volume without a copy here belongs to the other nodes, and stays.
 func (d *Dissolution) deleteVolume(ctx context.Context) error {
 	hosts, err := d.copies()
 	if err != nil || !slices.ContainsFunc(hosts, d.isSelf) {
@@ -136,9 +136,9 @@ func (d *Dissolution) isSelf(host string) bool {
 	return host == d.s.Node || ok && host == n.Address
 }
 
-// outsiders returns the volumes and machines that glusterd knows and that do not belong
-// to the cluster. It reads glusterd's files, which exist while glusterd is stopped, too
-// (glusterd-store.c).
+// outsiders returns the volumes and machines that glusterd knows but that do not belong to the
+// cluster. It reads glusterd's files (glusterd-store.c), which also exist while glusterd is
+// stopped.
 func (d *Dissolution) outsiders() (out []string, err error) {
 	volumes, err := os.ReadDir(filepath.Join(d.state, "vols"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

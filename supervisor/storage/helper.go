@@ -7,20 +7,20 @@ import (
 	"saltern/glusterctl"
 )
 
-// HelperMain is the side of this package that touches the volume. A program that uses a
-// [Manager] calls it with the arguments that follow those of Config.Helper, and exits
+// HelperMain is the main function of the child processes, which alone touch the volume. A program
+// that uses a [Manager] calls it with the arguments that follow those of Config.Helper, and exits
 // with the status that it returns:
 //
-//	probe PATH [DIR]     how is the mount?
-//	layout SPEC          make the directories
-//	names VOLUME PATH    of which names the copies hold different files
-//	clear DIR            take glusterd's marks off a directory without content
-//	probes PATH DIR      the same each time when asked
+//	probe PATH [DIR]     check the mount once
+//	layout SPEC          create the directories
+//	names VOLUME PATH    list the names for which the copies hold different files
+//	clear DIR            remove GlusterFS's attributes from a directory without content
+//	probes PATH DIR      check the mount each time when asked
 //	lease PATH NODE      hold the lease while asked
-//	mirror SPEC          copy the files for minions when asked
-//	clocks PATH NODE     compare clocks when asked
-//	copy SPEC            move a local directory to the volume, one pass
-//	recover SPEC         make a directory of this node's copy of a lost volume
+//	mirror SPEC          copy the files for minions each time when asked
+//	clocks PATH NODE     compare clocks each time when asked
+//	copy SPEC            copy a local directory to the volume, one pass
+//	recover SPEC         make a directory from this node's copy of a lost volume
 func HelperMain(args []string, in io.Reader, out, errOut io.Writer) int {
 	if len(args) > 0 {
 		switch args[0] {

@@ -13,8 +13,8 @@ import (
 	"saltern/internal/pause"
 )
 
-// probeMount returns a probe of the mount. A mount that answers new calls but holds an
-// older one for ever counts as hung too, so that the keeper mounts it again.
+// probeMount returns a function that checks the mount with p. A mount that answers new calls while
+// an older call never returns counts as hung too, so that the keeper mounts it again.
 func (m *Manager) probeMount(p *mount.Prober) func(context.Context) mount.Health {
 	return func(ctx context.Context) mount.Health {
 		h := p.Probe(ctx)
@@ -28,7 +28,7 @@ func (m *Manager) probeMount(p *mount.Prober) func(context.Context) mount.Health
 	}
 }
 
-// askProbe lets the lasting child check the mount.
+// askProbe asks the long-running child "probes" to check the mount.
 func (m *Manager) askProbe(ctx context.Context, limit time.Duration) (h mount.Health, err error) {
 	err = m.probes.ask(ctx, limit, struct{}{}, &h)
 	if errors.Is(err, errHangs) && !errors.Is(err, errStuck) {
@@ -37,18 +37,18 @@ func (m *Manager) askProbe(ctx context.Context, limit time.Duration) (h mount.He
 	return h, err
 }
 
-// wholeProbe is how many checks of a working mount there are for each one that writes.
+// wholeProbe is the number of checks of a working mount of which one also writes.
 const wholeProbe = 3
 
-// probesChild checks the mount at args[0] for each question. Only every third check writes
-// in the directory args[1] below it: a write costs some twenty requests to each brick, and
+// probesChild checks the mount at args[0] each time when asked. Only every third check also writes,
+// in the directory args[1] of the volume: a write costs some twenty requests to each brick, and
 // without a quorum of bricks reading fails as well.
 func probesChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
 	}
 
-	var whole mount.Health // the newest
+	var whole mount.Health // the newest check with a write
 	n := 0
 	return serveLines(in, out, func([]byte) (any, error) {
 		n++
@@ -65,7 +65,7 @@ func probesChild(args []string, in io.Reader, out io.Writer) int {
 	})
 }
 
-// keepMount runs the keeper of the mount once the volume runs.
+// keepMount waits until the volume runs, then runs the keeper of the mount until ctx ends.
 func (m *Manager) keepMount(ctx context.Context) {
 	for !m.volumeRuns() {
 		if pause.For(ctx, time.Second) != nil {
@@ -81,7 +81,7 @@ func (m *Manager) volumeRuns() bool {
 	return m.obs != nil && m.obs.Volume != nil && m.obs.Volume.State == cli.Started
 }
 
-// healthy reports whether a new mount would be served.
+// healthy reports whether bricks would serve a new mount: the volume is started and has its quorum.
 func (m *Manager) healthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,13 +9,12 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// turnEvery is how long a node may try to bring a stopped volume back before the next one
-// tries.
+// turnEvery is how long a node may try to start a stopped volume before the next node tries too.
 const turnEvery = 2 * time.Minute
 
-// leadership reports whether this node makes the changes of the pool now. fenced reports
-// whether no other node can believe the same at the same time. why says who else makes
-// the changes, or why nobody does.
+// leadership reports whether this node makes the changes of the pool now. fenced reports whether it
+// is certain that no other node makes them at the same time. why says which node makes the changes,
+// or why none does; it is "" when ok is true.
 func (m *Manager) leadership() (ok, fenced bool, why string) {
 	held, holder := m.lease.isHeld()
 	m.mu.Lock()
@@ -34,8 +33,8 @@ func (m *Manager) leadership() (ok, fenced bool, why string) {
 		return false, false, "this node has not been taken in yet"
 	}
 
-	// Without the volume there is no lease. Bringing the volume back destroys nothing, so
-	// the first node with a majority of the pool does it.
+	// Without a volume that takes writes there is no lease. Bringing the volume back destroys
+	// nothing, so the first node with a majority of the pool may do it.
 	if !stopped(m.obs) {
 		return false, false, "nobody known holds the lease"
 	}
@@ -51,12 +50,12 @@ func (m *Manager) leadership() (ok, fenced bool, why string) {
 		return false, false, "most nodes are away"
 	}
 
-	// A node whose glusterd answers may lack its applianced: each node that comes after it
-	// waits one turn longer.
+	// A node whose glusterd answers may still lack a running applianced. So each reachable node in
+	// the list gets turnEvery before the next one takes over.
 	turn := time.Duration(0)
 	for _, x := range m.desired().Members {
 		if x.Role == glusterctl.Arbiter {
-			continue // see decidesOnly
+			continue // an arbiter makes no changes; see decidesOnly
 		}
 		if x.Name == m.cfg.Self {
 			return true, false, ""
@@ -90,7 +89,7 @@ func (m *Manager) mayLead() bool {
 	return in && !leaving && !m.decidesOnly() && m.mountWorks()
 }
 
-// mayChange returns why this node may not make the next step, or nil.
+// mayChange returns nil if this node may make the next step, or the reason why not.
 func (m *Manager) mayChange(ctx context.Context) error {
 	ok, _, why := m.leadership()
 	if !ok {

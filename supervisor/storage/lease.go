@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// The lease says who changes the pool: a lock (flock) on one file of the
-// volume, and a number in that file that its holder counts up every second.
+// The lease says who changes the pool: a lock (flock) on one file of the volume, and a number in
+// that file, the beat, that its holder counts up every second.
 //
-// The lock alone would do if every node asked for it again and again: GlusterFS
-// ends it on the bricks when a node is lost, and does not tell. But a request for
-// a lock that is on its way when a node vanishes can stop the client for ever
-// (10.3: the thread that ends the requests of the lost brick does not come back
-// from that one, and all others of that moment hang). So a node asks for the lock
-// only once it has found the file without a beat, and reads the beat every second:
+// The lock alone would do if every node asked for it again and again: when a node is lost,
+// GlusterFS ends its lock on the bricks and notifies nobody. But a request for a lock that is under
+// way when a node vanishes can stop the client for ever (10.3: the thread that ends the requests to
+// the lost brick never returns from that one, and all other requests of that moment hang). So a
+// node asks for the lock only once it has found the beat unchanged, and reads the beat every
+// second:
 //
 //   - The holder counts on the lease for leaseFor from the moment it began to
 //     write a beat. A holder that could not write for that long has lost the lease
 //     and starts over like any other node.
 //   - Others ask for the lock when they have read the same beat for
 //     leaseSilence, which is longer, in at least leaseReads reads. They read every
-//     other second while it counts, every second when it does not.
+//     other second while the beat changes, every second when it does not.
 //   - A holder whose applianced ends, or is killed, unlocks the file and writes
-//     that it is free: others ask for the lock when they read that, once.
+//     that it is free. The others ask for the lock once when they read that.
 //   - A frozen holder keeps the lock without using the lease. A node that was
 //     refused the lock leaseRefused times beside the same beat goes on to the next
 //     term: another file, which only one node can create. Before each beat a holder
@@ -37,19 +37,19 @@ const (
 	leaseRefused = 2
 )
 
-// lease is the parent's side.
+// lease is the supervisor's side of the lease. Its child, leaseChild, touches the file.
 type lease struct {
 	child worker
 
 	mu           sync.Mutex
 	heldUntil    time.Time // the lease is ours until then
-	holder       string    // as the file says
+	holder       string    // name of the node that holds the lease, as the file says; empty: not known
 	newestChange uint64    // mark of the newest change of files, as read from the file; see mirror.go
 	ownChange    uint64    // the mark that this node publishes while it holds the lease
 	otherSeen    time.Time // when another holder's beat was read last
 }
 
-// leaseQuestion carries what the holder publishes beside its beat.
+// leaseQuestion asks the child for one step of the lease.
 type leaseQuestion struct {
 	Files uint64 `json:"files,omitempty"`
 }
@@ -58,18 +58,18 @@ type leaseReply struct {
 	Held   bool   `json:"held"`
 	Holder string `json:"holder"`
 	Files  uint64 `json:"files,omitempty"`
-	// Fresh tells that another holder's beat has changed since the last read.
+	// Fresh reports whether another holder's beat has changed since the last read.
 	Fresh bool `json:"fresh,omitempty"`
 }
 
-// holdWhile asks for the lease until ctx ends. wanted reports whether this node may
-// have it now; gained is called when it has got it.
+// holdWhile takes part in the lease until ctx ends, as long as wanted reports that this node may
+// have it. It calls gained each time this node gets the lease.
 func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()) {
 	defer l.child.finish()
 	tick := time.NewTicker(leaseEvery)
 	defer tick.Stop()
 
-	rest := false // the holder has just shown that it lives: skip a second
+	rest := false // skip one second, because another holder's beat has just changed
 	for {
 		switch {
 		case !wanted():
@@ -91,7 +91,7 @@ func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()
 			err := l.child.ask(ctx, 20*time.Second, q, &r)
 			l.mu.Lock()
 			before := l.heldUntil
-			if err == nil && r.Holder != "" { // a beat that is being written reads as none
+			if err == nil && r.Holder != "" { // Holder is empty while the file has no beat yet
 				l.newestChange = r.Files
 				if !r.Held {
 					l.otherSeen = asked
@@ -122,15 +122,16 @@ func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()
 	}
 }
 
-// isHeld reports whether this node has the lease at this moment, and who else.
+// isHeld reports whether this node has the lease at this moment. It also returns the name of the
+// holder, or "" if that is not known.
 func (l *lease) isHeld() (bool, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Now().Before(l.heldUntil), l.holder
 }
 
-// markChange marks that files for minions have changed. The others learn it when
-// this node holds the lease.
+// markChange records that files for minions have changed. While this node holds the lease, it
+// publishes the mark to the others.
 func (l *lease) markChange(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

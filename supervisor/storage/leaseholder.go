@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leaseChild answers questions about the lease. args are the mount point and this
+// leaseChild makes one step of the lease each time when asked. args are the mount point and this
 // node's name.
 func leaseChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
@@ -34,7 +34,7 @@ func leaseChild(args []string, in io.Reader, out io.Writer) int {
 		now:      time.Now,
 		tryLock:  tryFlock,
 	}
-	signal.Ignore(syscall.SIGPIPE) // a parent that was killed while it is answered
+	signal.Ignore(syscall.SIGPIPE) // the parent may be killed while the child answers
 	defer h.release()
 
 	return serveLines(in, out, func(line []byte) (any, error) {
@@ -52,24 +52,24 @@ func leaseChild(args []string, in io.Reader, out io.Writer) int {
 	})
 }
 
-// leaseHolder takes part in the lease, one step for each question.
+// leaseHolder is the child's state of the lease.
 type leaseHolder struct {
 	basePath, self string
 	now            func() time.Time
 	tryLock        func(*os.File) (bool, error)
 
 	term        int       // see termFile
-	termKnown   bool      // the newest term was looked for at the start
+	termKnown   bool      // the newest term was looked for once, at the first step
 	lockFile    *os.File  // open while the lock is ours; nil: it is not
 	lastBeat    time.Time // when the newest beat that we wrote began
-	lastSeen    leaseBeat // the newest beat, ours or another's
+	lastSeen    leaseBeat // the newest beat that was read or written
 	seenSince   time.Time // when lastSeen was first read
-	readsOfBeat int       // how often lastSeen was read since
-	triedFree   leaseBeat // a free beat after which another node got the lock first
+	readsOfBeat int       // how often lastSeen was read since it was new
+	triedFree   leaseBeat // the newest free beat after which this node has asked for the lock
 	refusals    int       // how often the lock was refused beside the same beat
 }
 
-// termFile returns the path of a term's file. That of the first has no number.
+// termFile returns the path of a term's file. The file of the first term, 0, has no number.
 func (h *leaseHolder) termFile(term int) string {
 	if term == 0 {
 		return h.basePath
@@ -77,7 +77,8 @@ func (h *leaseHolder) termFile(term int) string {
 	return h.basePath + "." + strconv.Itoa(term)
 }
 
-// findNewestTerm goes on to the newest term. moved reports whether it is a later one.
+// findNewestTerm sets the term to the newest one that exists. moved reports whether it is later
+// than before.
 func (h *leaseHolder) findNewestTerm() (moved bool, err error) {
 	if !h.termKnown {
 		names, err := filepath.Glob(h.basePath + ".*")
@@ -105,12 +106,12 @@ func (h *leaseHolder) findNewestTerm() (moved bool, err error) {
 	}
 }
 
-// leaseBeat is the content of the file.
+// leaseBeat is the content of the lease's file.
 type leaseBeat struct {
 	Holder string `json:"holder"`
 	Beat   uint64 `json:"beat"`
 	Files  uint64 `json:"files,omitempty"` // mark of the newest change of files
-	Free   bool   `json:"free,omitempty"`  // its writer has given it back
+	Free   bool   `json:"free,omitempty"`  // its writer has released the lease
 }
 
 func (h *leaseHolder) closeLock() {
@@ -142,11 +143,11 @@ func (h *leaseHolder) release() {
 		Files:  h.lastSeen.Files,
 		Free:   true,
 	}
-	_ = writeBeat(f, free) // best effort, as above
+	_ = writeBeat(f, free) // if writing fails, the others take over after leaseSilence
 }
 
-// answer takes one step: it keeps the lease, or asks for it when its holder has given it
-// back or is silent.
+// answer takes one step: it renews the lease if this node holds it. Otherwise it reads the beat,
+// and asks for the lock if the holder has released the lease or is silent.
 func (h *leaseHolder) answer(q leaseQuestion) (leaseReply, error) {
 	begin := h.now()
 	if h.lockFile != nil && begin.Sub(h.lastBeat) > leaseFor {
@@ -155,7 +156,7 @@ func (h *leaseHolder) answer(q leaseQuestion) (leaseReply, error) {
 	}
 
 	moved, err := h.findNewestTerm()
-	if moved { // somebody has taken over
+	if moved { // another node has begun a later term
 		h.closeLock()
 		h.readsOfBeat, h.refusals = 0, 0
 	}
@@ -198,7 +199,8 @@ func (h *leaseHolder) answer(q leaseQuestion) (leaseReply, error) {
 	return h.claimLease(begin, q)
 }
 
-// claimLease asks for the lock, and goes on to the next term when whoever has it is frozen.
+// claimLease asks for the lock. If the holder has refused often enough to be frozen, claimLease
+// begins the next term.
 func (h *leaseHolder) claimLease(begin time.Time, q leaseQuestion) (leaseReply, error) {
 	f, err := os.OpenFile(h.termFile(h.term), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -213,7 +215,7 @@ func (h *leaseHolder) claimLease(begin time.Time, q leaseQuestion) (leaseReply, 
 	}
 
 	f.Close()
-	h.readsOfBeat = 0 // wait as long again
+	h.readsOfBeat = 0 // wait for another leaseSilence before the next try
 	if err != nil {
 		return leaseReply{}, fmt.Errorf("lock the lease: %w", err)
 	}
@@ -226,7 +228,9 @@ func (h *leaseHolder) claimLease(begin time.Time, q leaseQuestion) (leaseReply, 
 
 	h.refusals = 0
 	text, err := h.lastSeen.padded()
-	if err == nil { // with the last beat: its holder locks it, or another node does after leaseSilence
+	// The new file begins with the last beat. The node that created it asks for its lock next;
+	// others do so after leaseSilence.
+	if err == nil {
 		_, err = versioned.Create(h.termFile(h.term+1), text, 0o600)
 	}
 
@@ -267,8 +271,8 @@ func (b leaseBeat) padded() ([]byte, error) {
 	return append(t, strings.Repeat(" ", max(0, leaseSize-len(t)))...), err
 }
 
-// readBeat reads the newest beat. It returns an empty one while the file has none:
-// its creator is about to write it.
+// readBeat reads the newest beat. It returns an empty beat for an empty file, whose creator is
+// about to write one.
 func readBeat(path string) (leaseBeat, error) {
 	b, _, err := durable.ReadFile(path, 4096, durable.Follow)
 	var r leaseBeat

@@ -12,8 +12,8 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// keepObserving observes until ctx ends. Cheap observations are frequent. A full one,
-// which takes the lock of the pool, is rare unless something changed.
+// keepObserving observes until ctx ends. Quick observations are frequent. Full ones, which take the
+// lock of the pool, are rare unless something changed.
 func (m *Manager) keepObserving(ctx context.Context) {
 	for {
 		if in, _ := m.membership(); in {
@@ -85,7 +85,7 @@ func (m *Manager) observe(ctx context.Context) {
 	none := m.obs == nil
 	m.mu.Unlock()
 
-	if (none || due) && !leaving { // a quick observation before it would add nothing
+	if (none || due) && !leaving { // a quick observation first would add nothing
 		m.observeAll(ctx, d)
 		return
 	}
@@ -104,7 +104,7 @@ func (m *Manager) observe(ctx context.Context) {
 		return
 	}
 
-	soon := fullEvery / 2 // the holder of the lease observes more often for all
+	soon := fullEvery / 2 // the node that makes the changes observes more often, on behalf of all
 	if held, _ := m.lease.isHeld(); held || m.cfg.Form && !m.isFormed() {
 		soon = 2 * lookEvery
 	}
@@ -117,8 +117,8 @@ func (m *Manager) observe(ctx context.Context) {
 	m.setObservation(addKnown(quick, old), false)
 }
 
-// addKnown adds to a quick observation what the one before knew of the bricks, unless
-// the volume has other bricks now.
+// addKnown completes a quick observation with what the observation before it knew of the bricks,
+// unless the volume has other bricks now.
 func addKnown(quick, old *glusterctl.Observation) *glusterctl.Observation {
 	if old == nil || quick.Volume != nil && old.Volume != nil && !slices.Equal(quick.Volume.Bricks, old.Volume.Bricks) {
 		return quick
@@ -140,7 +140,7 @@ func (m *Manager) observeAll(ctx context.Context, d glusterctl.Desired) {
 	m.stopObserving = cancel
 	m.mu.Unlock()
 	if _, leaving := m.membership(); leaving {
-		return // the table has just changed
+		return // the table has changed since the caller looked
 	}
 	if o, err := m.ctl.Observe(ctx, d); err == nil {
 		m.setObservation(o, true)
@@ -148,7 +148,7 @@ func (m *Manager) observeAll(ctx context.Context, d glusterctl.Desired) {
 	}
 }
 
-// hasChanged reports whether a quick observation differs enough to make a full one.
+// hasChanged reports whether a quick observation b differs so much from a that a full one is due.
 func hasChanged(a, b *glusterctl.Observation) bool {
 	if a.Daemon != b.Daemon || (a.Volume == nil) != (b.Volume == nil) || len(a.Pool) != len(b.Pool) {
 		return true
@@ -169,7 +169,8 @@ func hasChanged(a, b *glusterctl.Observation) bool {
 	return false
 }
 
-// unsettled reports whether something is under way that ends by itself.
+// unsettled reports whether the volume is in a state that normally passes without an administrator:
+// a brick is away, copies heal, or the status is unknown.
 func unsettled(o *glusterctl.Observation) bool {
 	q, h := o.Quorum(), o.HealState()
 	return o.StatusError != "" || q.Known && q.Up < q.Bricks || !h.Pending.Zero()
@@ -229,7 +230,7 @@ func (m *Manager) setObservation(o *glusterctl.Observation, full bool) {
 	m.mu.Unlock()
 
 	if first {
-		m.wakeChanging() // it waits for the first observation
+		m.wakeChanging() // keepChanging waits for the first observation
 	}
 
 	if made {
@@ -243,7 +244,7 @@ func (m *Manager) setObservation(o *glusterctl.Observation, full bool) {
 	}
 }
 
-// trackHeal looks for entries that stay unhealed, if any wait to be healed.
+// trackHeal records which entries stay unhealed, as long as any wait to be healed.
 func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 	h := o.HealState()
 	m.mu.Lock()
@@ -264,9 +265,9 @@ func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 
 	q := o.Quorum()
 	if held, _ := m.lease.isHeld(); held && q.Known && q.Up == q.Bricks {
-		// The heal daemons start by themselves when a brick comes up, and every minute,
-		// and sometimes miss what was written just then.
-		_ = m.ctl.StartHeal(ctx, m.cfg.Volume) // refused while one of them is missing
+		// GlusterFS's heal daemons start healing when a brick comes up, and every minute, but
+		// sometimes miss what was written just then.
+		_ = m.ctl.StartHeal(ctx, m.cfg.Volume) // GlusterFS refuses while one of its heal daemons is away
 	}
 
 	list, err := m.ctl.HealEntries(ctx, m.cfg.Volume)

@@ -20,8 +20,7 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// layoutVersion is the version of the volume's tree that this program creates and
-// needs.
+// layoutVersion is the version of the volume's directory tree that this program creates and needs.
 const layoutVersion = 1
 
 // Config configures a [Manager].
@@ -32,13 +31,14 @@ type Config struct {
 	// Volume is the name of the volume, Mount where it is mounted.
 	Volume string
 	Mount  string
-	// Dir keeps on this node's own disk what must be known without the volume.
-	// Mirror is the copy of the files for minions, on the same disk.
+	// Dir is a directory on this node's own disk for what must be known without the volume. Mirror
+	// is the copy of the files for minions, on the same disk.
 	Dir    string
 	Mirror string
 	// Bricks is the directory for this node's copies.
 	Bricks string
-	// Helper starts a child of this program that ends in [HelperMain].
+	// Helper is the command line, without the helper's own arguments, of a child that calls
+	// [HelperMain].
 	Helper []string
 	// UID and GID are the account of the master process, which owns its files.
 	UID, GID int
@@ -47,15 +47,16 @@ type Config struct {
 	Form bool
 	// TwoCopies allows two nodes to hold two copies without an arbiter.
 	TwoCopies bool
-	// Others signs certificates in a cluster whose table wants TLS. It may be nil:
-	// this node cannot ask anyone.
+	// Others asks other nodes to sign certificates, in a cluster whose table wants TLS. It may be
+	// nil: this node cannot ask anyone.
 	Others Certifier
-	// Allowed is a file that exists while glusterd may run. It is gone after a reboot.
+	// Allowed is the path of a file without which systemd does not start glusterd. It is gone after
+	// a reboot.
 	Allowed string
-	// MayServe reports whether this node's copy may be served, which glusterd does once
-	// it starts; why names the reason for waiting. It may be nil: the copy may be served.
+	// MayServe reports whether glusterd may start and so serve this node's copy; why is the reason
+	// for waiting. It may be nil: the copy may be served.
 	MayServe func() (may bool, why string)
-	// Lead may refuse a change, in addition to the lease. It may be nil.
+	// Lead may refuse a change by an error, even on the node with the lease. It may be nil.
 	Lead func(ctx context.Context) error
 	// Mirrored is called when files for minions have changed in the copy. It must not
 	// block. It may be nil.
@@ -78,26 +79,27 @@ type Manager struct {
 	clocks    worker
 	probes    worker
 	wake      chan struct{} // wakes keepChanging
-	renewedAt time.Time     // when the certificate was looked at; keepChanging's alone
-	askedAt   time.Time     // when another node was asked for the authority; keepChanging's alone
+	renewedAt time.Time     // when the certificate was last checked; only keepChanging uses it
+	askedAt   time.Time     // when another node was last asked for the authority; only keepChanging uses it
 
 	mu            sync.Mutex
 	table         nodes.Table
 	stopChange    context.CancelFunc // ends the change under way
-	stopObserving context.CancelFunc // ends the full look under way
+	stopObserving context.CancelFunc // ends the full observation under way
 	obs           *glusterctl.Observation
-	fullAt        time.Time       // of the newest full look in obs
-	stoppedSince  time.Time       // since when the volume takes no writes; zero: it does
-	lackingSince  time.Time       // since when glusterd lacks the volume that others of its pool have; zero: it does not
-	hiddenSince   time.Time       // since when this node's brick runs and is not found; zero: it is found
-	plan          glusterctl.Plan // of table and obs; empty without obs
-	doing         string
-	fault         string // of the last change or local step
-	stuck         []glusterctl.Stuck
-	tracker       glusterctl.HealTracker
-	trackedAt     time.Time
-	ahead         map[string]clockDiff
-	formed        bool // the volume was created once: this node never creates another
+	fullAt        time.Time // time of the newest full observation in obs
+	stoppedSince  time.Time // since when the volume takes no writes; zero: it takes them
+	// since when glusterd lacks the volume that others of its pool have; zero: it has the volume
+	lackingSince time.Time
+	hiddenSince  time.Time       // since when this node's brick runs but clients cannot find it; zero: they can
+	plan         glusterctl.Plan // made from table and obs; empty without obs
+	doing        string
+	fault        string // error of the last change or local step; empty: none
+	stuck        []glusterctl.Stuck
+	tracker      glusterctl.HealTracker
+	trackedAt    time.Time
+	ahead        map[string]clockDiff
+	formed       bool // the volume was created once: this node never creates another
 }
 
 type clockDiff struct {
@@ -176,9 +178,9 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Refresh waits until this node's copy of files and options equals the volume at the
-// time of the call. Files that are being written stay as they were before. Refresh
-// returns an error if the volume does not answer until ctx ends.
+// Refresh waits until this node's copy of files and options equals the volume at the time of the
+// call. Files that are being written keep their earlier version in the copy. Refresh returns an
+// error if the volume does not answer until ctx ends.
 func (m *Manager) Refresh(ctx context.Context) error {
 	err := m.mirror.waitForNew(ctx)
 	if _, unsteady := errors.AsType[*Unsteady](err); unsteady {
@@ -187,10 +189,10 @@ func (m *Manager) Refresh(ctx context.Context) error {
 	return err
 }
 
-// Newest updates this node's copy of files and options from the volume, and returns the
-// time of which the copy is. The error says why that is older than the call: the volume
-// did not answer within some seconds, or a pass failed. An [Unsteady] names files that
-// are older than asOf. Any number of callers share one pass.
+// Newest updates this node's copy of files and options from the volume, and returns the time of the
+// volume's state that the copy shows. The error says why that time is before the call: the volume
+// did not answer within some seconds, or a pass failed. An [Unsteady] names files that are older
+// than asOf. Any number of callers share one pass.
 func (m *Manager) Newest(ctx context.Context) (asOf time.Time, err error) {
 	return m.mirror.newest(ctx)
 }
@@ -202,8 +204,8 @@ func (m *Manager) helper(args ...string) []string { return append(slices.Clone(m
 
 func (m *Manager) formedMark() string { return filepath.Join(m.cfg.Dir, "volume-made") }
 
-// SetTable sets the members that the pool should have. It stops a change under way
-// between two steps.
+// SetTable sets the table of nodes, which says what members the pool should have. If a change is
+// under way, SetTable stops it between two steps.
 func (m *Manager) SetTable(t nodes.Table) {
 	m.mu.Lock()
 	if reflect.DeepEqual(m.table, t) {
@@ -239,7 +241,7 @@ func (m *Manager) Desired() glusterctl.Desired {
 	return m.desired()
 }
 
-// desired is called with mu held.
+// desired returns what the table asks for. mu is held.
 func (m *Manager) desired() glusterctl.Desired {
 	d := glusterctl.Desired{
 		Volume:    m.cfg.Volume,
@@ -258,7 +260,7 @@ func (m *Manager) desired() glusterctl.Desired {
 		switch {
 		case n.State == nodes.Removed, n.State == nodes.Leaving && n.Name != m.cfg.Self:
 			continue
-		case n.State == nodes.Leaving: // it observes until the others have let it go
+		case n.State == nodes.Leaving: // A leaving node keeps observing until the others have removed it
 			role = glusterctl.Client
 		case role == "":
 			role = glusterctl.Client
@@ -331,9 +333,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// hangLimit is how long a call on the volume may hang while it answers others. It is
-// longer than the volume's own limit for unanswered requests (network.frame-timeout,
-// 30 s, checked every 10 s).
+// hangLimit is how long one call on the volume may hang while the volume answers others. It is
+// longer than the volume's own limit for unanswered requests (network.frame-timeout, 30 s, checked
+// every 10 s).
 const hangLimit = 60 * time.Second
 
 // Forget removes the cluster from this node's storage, so that it can join one as a
@@ -348,8 +350,8 @@ func (m *Manager) Forget(ctx context.Context) error {
 		remove(m.formedMark()), m.forgetIdentity())
 }
 
-// FreshBrick returns a directory for a new copy on this node. It has never held a copy,
-// and is not among others.
+// FreshBrick returns a directory for a new copy on this node: one that has never held a copy and is
+// not one of others.
 func (m *Manager) FreshBrick(others ...string) (string, error) {
 	return disk.FreshBrick(m.cfg.Bricks, m.cfg.Volume, others...)
 }
@@ -383,7 +385,7 @@ func (m *Manager) startDaemon(ctx context.Context) error {
 	return remove(m.restartMark())
 }
 
-// keepClocks compares clocks with the other nodes.
+// keepClocks compares this node's clock with the other nodes' until ctx ends.
 func (m *Manager) keepClocks(ctx context.Context) {
 	defer m.clocks.stopChild()
 	for pause.About(ctx, clocksEvery) == nil {

@@ -20,20 +20,19 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Migration moves a node that kept keys, files and pillars in a directory of
-// its own onto the shared volume. While the node serves from the directory
-// everything is copied, again and again until little changes; then its master
-// is stopped, the rest is copied and compared, and the directory gets another
-// name. That renaming is the one moment at which the move has happened: killed
-// before it, the node serves from the directory again and starts over; after
-// it, from the volume. The directory stays as it was, under its new name.
+// Migration moves a node that kept keys, files and pillars in a directory of its own onto the
+// shared volume. While the node serves from the directory, Copy copies everything, again and again
+// until little changes. Then, with the master stopped, Finish copies and compares the rest and
+// renames the directory. The renaming is the one moment of the move: a node that dies before it
+// serves from the directory again and starts over; one that dies after it serves from the volume.
+// The directory keeps its content under the new name.
 type Migration struct {
 	from, to string
-	pki      string // where this node keeps its own keys
+	pki      string // directory where this node keeps its own keys
 	helper   []string
 	index    string
 	self     string
-	own      bool // the master's own keys stay here
+	own      bool // the master's own keys stay on this node
 	log      *slog.Logger
 }
 
@@ -76,26 +75,26 @@ func PendingMigration(s *settings.Settings, executable string, log *slog.Logger)
 	}
 }
 
-// Before returns the settings of the node as they were, for the time of the move.
+// Before returns the settings of the node from before the move. The node serves with them while it
+// copies.
 func (m *Migration) Before(s *settings.Settings) *settings.Settings {
 	b := *s
 	b.Storage.Kind, b.Storage.Path = settings.LocalStorage, m.from
 	return &b
 }
 
-// From is the directory that is moved.
+// From returns the directory that is moved.
 func (m *Migration) From() string { return m.from }
 
-// quietChanges is the number of changed files at which Copy ends: the last pass copies
-// those that remain.
+// quietChanges is the number of changed files at which Copy ends. Finish copies those that remain.
 const quietChanges = 20
 
-// copyLimit bounds one pass.
+// copyLimit bounds the time of one pass.
 const copyLimit = time.Hour
 
 // Copy copies while the node serves, until a pass changes little or ctx ends.
 func (m *Migration) Copy(ctx context.Context) error {
-	for range 10 { // if the directory keeps changing, Finish takes longer
+	for range 10 { // the number of passes is bounded: Finish copies whatever still changes
 		r, err := m.runPass(ctx, false)
 		if err != nil {
 			return err
@@ -165,7 +164,7 @@ func (m *Migration) keepOwnKeys() error {
 			continue
 		}
 
-		if e.Type()&fs.ModeSymlink != 0 { // master.pem stands for another of them
+		if e.Type()&fs.ModeSymlink != 0 { // master.pem may be a link to another of the keys
 			to, err := os.Readlink(src)
 			if err == nil {
 				err = os.Symlink(filepath.Base(to), dst)
@@ -207,8 +206,8 @@ func copyKey(src, dst string) error {
 		return err
 	}
 
-	// The folder may belong to the master's account: the file is created under a name
-	// that nobody can guess, and gets its owner while it is open.
+	// The folder may belong to the master's account: the new file gets a name that nobody can
+	// guess, and its owner while it is still open.
 	return durable.ReplaceWith(dst, func(f *os.File) error {
 		err := durable.Fill(f, key, fi.Mode().Perm())
 		if uid, gid, ok := fileOwner(fi); ok && err == nil && os.Geteuid() == 0 {
@@ -218,7 +217,7 @@ func copyKey(src, dst string) error {
 	})
 }
 
-// moveSpec is the argument of the child.
+// moveSpec is the argument of the child that copies.
 type moveSpec struct {
 	mirrorSpec
 	Node   string `json:"node"`
@@ -255,14 +254,14 @@ func (m *Migration) runPass(ctx context.Context, verify bool) (r mirrorReport, e
 	return r, nil
 }
 
-// contentFile names the node whose data the volume holds.
+// contentFile is the file on the volume that names the node whose data the volume holds.
 const contentFile = ".content.json"
 
 type contentMark struct {
 	Node string `json:"node"`
 }
 
-// copyMain is the child's side of a pass: it copies to the volume once.
+// copyMain is the main function of the child that copies to the volume: it makes one pass.
 func copyMain(args []string, out, errOut io.Writer) int {
 	var spec moveSpec
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil {

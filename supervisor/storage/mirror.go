@@ -21,20 +21,21 @@ type mirrorSpec struct {
 	Source string   `json:"source"` // mount point
 	Dest   string   `json:"dest"`   // on this node's disk
 	Trees  []string `json:"trees"`  // relative to both
-	// Index is where what was copied is remembered; empty: in Dest.
+	// Index is the file that records what was copied. Empty: a file in Dest.
 	Index string `json:"index,omitempty"`
 	// OnlyOwn restricts removals from Dest to what was copied there before.
 	OnlyOwn bool `json:"onlyOwn,omitempty"`
-	// Keys owns the keyring in Dest. It may be nil: the owner is the same as in Source.
+	// Keys is the owner of the keyring in Dest. It may be nil: the owner is the same as in Source.
 	Keys *account `json:"keys,omitempty"`
 	// Any allows a source that is no volume.
 	Any bool `json:"any,omitempty"`
-	// Stage is a directory of Dest, outside of the trees, where new files wait until all
-	// changes are there. It may be empty: each file comes into place by itself.
+	// Stage is a directory of Dest, outside of the trees, where a pass collects new files before it
+	// puts all of them into place. It may be empty: then the pass puts each file into place by
+	// itself.
 	Stage string `json:"stage,omitempty"`
 }
 
-// account owns files.
+// account is an owner of files.
 type account struct {
 	UID int `json:"uid"`
 	GID int `json:"gid"`
@@ -49,8 +50,8 @@ func mirroredTrees() []string {
 // isOptional reports whether a tree may be missing: older volumes do not have it.
 func isOptional(tree string) bool { return tree == secrets.Dir || tree == python.Dir }
 
-// keyPart returns the part of a path below the keyring. gpg works in the copy of the
-// keyring: the files that it creates there are neither copied nor removed.
+// keyPart returns rel relative to the keyring; in reports whether rel is inside it. gpg works on
+// the copy of the keyring: files that gpg creates there are neither copied nor removed.
 func keyPart(rel string) (part string, in bool) {
 	if rel == secrets.Dir {
 		return "", true
@@ -64,7 +65,7 @@ func ownedByGPG(rel string) bool {
 	return in && part != "" && !secrets.Part(part)
 }
 
-// Limits of one pass.
+// These limits bound one pass.
 const (
 	mirrorMaxEntries = 500_000
 	mirrorMaxBytes   = 64 << 30
@@ -76,28 +77,28 @@ type mirrorReport struct {
 	Files   int   `json:"files"`
 	Copied  int   `json:"copied"`
 	Removed int   `json:"removed"`
-	Bytes   int64 `json:"bytes"` // copied
+	Bytes   int64 `json:"bytes"` // bytes of the files that were copied
 	// Changing counts files that changed while they were read. The next pass tries
 	// them again.
 	Changing int `json:"changing,omitempty"`
-	// Example is one of the files of Changing.
+	// Example is the path of one of the changing files.
 	Example string `json:"example,omitempty"`
 	// Skipped counts entries that are neither file, directory nor link, and those beyond
 	// the limits.
 	Skipped int `json:"skipped,omitempty"`
 }
 
-// The pace of passes. The holder of the lease starts a pass every mirrorEvery, spends
-// no more than a sixth of the time in passes, and marks every change beside its beat.
-// The other nodes start a pass when they see a new mark, and every mirrorAnyway: a pass
-// costs all bricks, so not every node should make one every time.
+// The pace of passes. The holder of the lease starts a pass every mirrorEvery, spends no more than
+// a sixth of the time in passes, and marks every change beside its beat. The other nodes start a
+// pass when they see a new mark, and at least every mirrorAnyway: a pass asks all bricks, so not
+// every node should make one every time.
 const (
 	mirrorEvery  = 2 * time.Second
 	mirrorAnyway = 30 * time.Second
-	mirrorLook   = 500 * time.Millisecond // at the mark
+	mirrorLook   = 500 * time.Millisecond // interval at which a node reads the mark
 	mirrorRest   = 5
 	mirrorMost   = time.Minute
-	// mirrorStale is the age at which a copy becomes a problem.
+	// mirrorStale is the age at which an old copy is reported as a problem.
 	mirrorStale = 30 * time.Second
 	// A caller of newest waits for newestPasses times the length of the last pass, at
 	// least newestLeast and at most newestMost.
@@ -112,15 +113,15 @@ type mirrorQuestion struct {
 	ListAll bool `json:"whole,omitempty"`
 	// AskEach asks the volume for the attributes of each file, because lists may lack them.
 	AskEach bool `json:"each,omitempty"`
-	// ClockSpread is how far the clocks of the nodes are known to differ.
+	// ClockSpread is by how much the clocks of the nodes are known to differ.
 	ClockSpread time.Duration `json:"apart,omitempty"`
 }
 
-// Unsteady is the error of a pass that left out files because they are being written. The
-// copy has them as they were before.
+// Unsteady is the error of a pass that left out files that were being written. The copy keeps their
+// earlier versions.
 type Unsteady struct {
 	Files   int
-	Example string // one of them
+	Example string // path of one of them
 }
 
 func (u *Unsteady) Error() string {
@@ -134,36 +135,38 @@ func (u *Unsteady) Error() string {
 // maxExample bounds the name of a file in a message, in bytes.
 const maxExample = 200
 
-// errAway is the outcome of a pass that did not start.
+// errAway is the outcome of a pass that did not start, because the mount does not work.
 var errAway = errors.New("the shared volume is not mounted, or does not answer")
 
-// mirrorPace is how often passes start, and how often the mark is read between them.
+// mirrorPace holds the intervals mirrorEvery, mirrorAnyway and mirrorLook; tests use shorter ones.
 type mirrorPace struct{ every, anyway, look time.Duration }
 
-// mirror is the parent's side: it keeps this node's copy of what the volume
-// holds for minions, so that a volume that hangs does not stop state runs.
+// mirror is the supervisor's side of the copy: it keeps this node's copy of what the volume holds
+// for minions, so that a volume that hangs does not stop state runs. Its child, mirrorChild,
+// copies.
 type mirror struct {
-	child             worker
-	pace              mirrorPace           // zero: as above
-	passWanted        chan struct{}        // a pass is wanted at once; nil: never
-	attributesMayLack func() bool          // whether lists may lack attributes of files; nil: never
-	clockSpread       func() time.Duration // how far clocks of nodes differ; nil: not at all
+	child      worker
+	pace       mirrorPace    // zero: mirrorEvery, mirrorAnyway, mirrorLook
+	passWanted chan struct{} // a caller asks for a pass at once; nil: no caller ever does
+	// reports whether lists of directories may lack attributes of files; nil: they never do
+	attributesMayLack func() bool
+	clockSpread       func() time.Duration // returns by how much the clocks of the nodes differ; nil: they do not
 
 	mu          sync.Mutex
 	completedAt time.Time // end of the newest complete pass
-	asOf        time.Time // its begin: what was written before is in the copy
+	asOf        time.Time // begin of that pass: the copy has what was written before
 	lastTook    time.Duration
 	report      mirrorReport
 	fault       string
-	wantedPass  int           // the newest pass that somebody waits for, as of begun
-	passesBegun int           // passes, also those that were not made
+	wantedPass  int           // number of the newest pass for which a caller waits, counted as in passesBegun
+	passesBegun int           // number of passes begun, including those that errAway ended
 	beganAt     time.Time     // when the pass under way began; zero: there is none
-	passesEnded int           // the newest pass that is over, as of begun
-	lastOutcome error         // of the newest pass that is over
-	passOver    chan struct{} // closed when the pass under way is over; nil: nobody waits
+	passesEnded int           // number of the newest pass that is over, counted as in passesBegun
+	lastOutcome error         // error of the newest pass that is over, or nil
+	passOver    chan struct{} // closed when the pass under way is over; nil: no caller waits
 }
 
-// waitForPass waits for d, or until a pass is wanted. wanted reports the latter.
+// waitForPass waits for d, or until a caller wants a pass. wanted reports the latter.
 func (m *mirror) waitForPass(ctx context.Context, d time.Duration) (wanted bool, err error) {
 	select {
 	case <-ctx.Done():
@@ -212,9 +215,9 @@ func (m *mirror) waitForNew(ctx context.Context) error {
 	}
 }
 
-// newest calls waitForNew with a limit that suits the length of passes. It returns the
-// time of which the copy is. The error says why that is older than the call, or names
-// files that are older ([Unsteady]).
+// newest calls waitForNew with a limit that follows from the time that passes take. It returns the
+// time of the volume's state that the copy shows. The error says why that time is before the call,
+// or names files that are older ([Unsteady]).
 func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 	m.mu.Lock()
 	limit := min(max(newestLeast, newestPasses*m.lastTook), newestMost)
@@ -265,7 +268,7 @@ func (m *mirror) endPass(begun, now time.Time, r mirrorReport, err error) (first
 	}
 
 	switch {
-	case errors.Is(err, errAway): // the mount's own problem reports it
+	case errors.Is(err, errAway): // the problem of the mount itself reports it
 	case err != nil:
 		m.fault = err.Error()
 	default:
@@ -279,10 +282,10 @@ func (m *mirror) endPass(begun, now time.Time, r mirrorReport, err error) (first
 	return first
 }
 
-// keepCopying starts passes until ctx ends, while wanted reports that the volume is there.
-// watched returns the mark of the newest change, and whether another node watches for
-// changes (see lease.newestMark). keepCopying calls changed after the first pass, and
-// after each pass that changed something.
+// keepCopying starts passes until ctx ends, as long as wanted reports that the mount works. watched
+// returns the mark of the newest change, and whether another node watches for changes (see
+// lease.newestMark). keepCopying calls changed after the first pass, and after each pass that
+// changed something.
 func (m *mirror) keepCopying(
 	ctx context.Context,
 	now func() time.Time,
@@ -299,7 +302,7 @@ func (m *mirror) keepCopying(
 	for {
 		wait, mark := p.every, uint64(0)
 		select {
-		case <-m.passWanted: // satisfied by the pass that begins now
+		case <-m.passWanted: // the pass that begins now serves this caller too
 		default:
 		}
 
@@ -308,9 +311,9 @@ func (m *mirror) keepCopying(
 		if wanted() {
 			mark, _ = watched()
 			var r mirrorReport
-			// A pass may take any time as a whole: what it copied is of no use until it ends, and a
-			// pass that was ended because it is long would begin again for ever. It may only not
-			// stand still.
+			// The whole pass has no time limit: with a stage, its copies are of no use until it
+			// ends, and a pass that was stopped for taking long would start over for ever. The
+			// limit is the time without progress.
 			err := m.child.ask(ctx, 2*time.Minute, m.question(whole), &r)
 			wait = min(max(wait, mirrorRest*time.Since(begun)), mirrorMost)
 			if err != nil {
@@ -339,8 +342,8 @@ func (m *mirror) keepCopying(
 	}
 }
 
-// question returns the child's order for a pass. whole reports whether a caller waits
-// for it.
+// question returns what the child is asked for one pass. whole reports whether a caller waits for
+// the pass.
 func (m *mirror) question(whole bool) mirrorQuestion {
 	q := mirrorQuestion{
 		ListAll: whole,
@@ -352,8 +355,8 @@ func (m *mirror) question(whole bool) mirrorQuestion {
 	return q
 }
 
-// state returns the end of the newest complete pass, its report, and why there is no
-// newer one.
+// state returns when the newest complete pass ended, its report, and why there is no newer one (""
+// if there is no reason).
 func (m *mirror) state() (at time.Time, did mirrorReport, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -387,16 +390,16 @@ func mirrorChild(args []string, in io.Reader, out, errOut io.Writer) int {
 	})
 }
 
-// argument returns the specification as an argument of the child.
+// argument returns the specification encoded as an argument of the child.
 func (s mirrorSpec) argument() string {
 	b, err := json.Marshal(s)
-	if err != nil { // strings and booleans only
+	if err != nil { // cannot happen: the fields are strings and booleans only
 		return ""
 	}
 	return string(b)
 }
 
-// validate refuses a specification that leads out of its roots.
+// validate refuses a specification whose trees lead out of Source or Dest.
 func (s mirrorSpec) validate() error {
 	for _, t := range s.Trees {
 		if !filepath.IsLocal(t) || filepath.Clean(t) != t || t == "." {

@@ -6,21 +6,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountRoot is a directory where a volume is mounted. It is for one goroutine.
+// mountRoot is a directory where a volume should be mounted. It must be used by one goroutine only.
 type mountRoot struct {
 	path  string
-	known mountMark // of the volume found there; zero: none yet
+	known mountMark // mark of the volume that was found there; zero: none yet
 }
 
-// mountMark tells one mount from another, and from the directory below it.
+// mountMark identifies a mount: it differs for another mount, and for the directory under the mount
+// point.
 type mountMark struct {
 	id           uint64
 	major, minor uint32
 }
 
-// requireVolume fails for a directory that is not the root of a mounted volume: writes
-// there would land on the local disk. While the mount stays the same it only asks the
-// kernel, because statfs(2) asks all bricks.
+// requireVolume returns an error unless the directory is the root of a mounted volume: writes to
+// any other directory would land on the local disk. While the mount is still the same one, it only
+// asks the kernel, because statfs(2) asks all bricks.
 func (m *mountRoot) requireVolume() error {
 	mark, err := markOf(m.path)
 	if err == nil && mark == m.known && mark.id != 0 {
@@ -37,7 +38,7 @@ func (m *mountRoot) requireVolume() error {
 	}
 
 	if err == nil {
-		m.known = mark // read before statfs(2): a mount that came between is checked again
+		m.known = mark // read before statfs(2), so that a mount that came in between is checked again
 	}
 
 	return nil
@@ -55,7 +56,7 @@ func markOf(path string) (mountMark, error) {
 	return mountMark{st.Mnt_id, st.Dev_major, st.Dev_minor}, nil
 }
 
-// requireVolume is mountRoot.requireVolume for a single check.
+// requireVolume checks path once as mountRoot.requireVolume does.
 func requireVolume(path string) error {
 	m := mountRoot{path: path}
 	return m.requireVolume()

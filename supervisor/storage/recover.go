@@ -36,11 +36,10 @@ func NewRecovery(s *settings.Settings, executable string, log *slog.Logger) *Rec
 	return &Recovery{s, executable, log}
 }
 
-// Ready reports whether a copy was taken by [Recovery.Copy] and waits for
-// [Recovery.Switch].
+// Ready reports whether [Recovery.Copy] has made its copy, so that [Recovery.Switch] can follow.
 func (r *Recovery) Ready() bool { return exists(filepath.Join(localDir(r.s), "pki")) }
 
-// recoverSpec is the argument of the child.
+// recoverSpec is the argument of the child that copies.
 type recoverSpec struct {
 	Brick string `json:"brick"`
 	Dest  string `json:"dest"`
@@ -79,14 +78,14 @@ func (r *Recovery) Copy(ctx context.Context, brick string) error {
 	return durable.SyncDir(filepath.Dir(dest))
 }
 
-// Switch makes this node forget the old pool and allows it to create a new volume. It
-// returns the brick for that. The node's services must not run.
+// Switch removes the old pool from this node's GlusterFS and permits the node to create a new
+// volume. It returns the brick for the new volume. The node's services must not run.
 func (r *Recovery) Switch(ctx context.Context, old string) (brick string, err error) {
 	m := New(FromSettings(r.s, r.executable, layout.Account{}, r.log))
 	if err := m.Forget(ctx); err != nil {
 		return "", fmt.Errorf("forget the lost volume: %w", err)
 	}
-	for _, pid := range brickProcesses(old) { // glusterd leaves them behind
+	for _, pid := range brickProcesses(old) { // brick processes outlive glusterd
 		_ = syscall.Kill(pid, syscall.SIGKILL) // the process may be gone
 	}
 	if err := AllowForm(r.s); err != nil {
@@ -95,8 +94,8 @@ func (r *Recovery) Switch(ctx context.Context, old string) (brick string, err er
 	return m.FreshBrick()
 }
 
-// brickProcesses returns the processes of GlusterFS that serve a brick, and those that heal:
-// one process heals all volumes. It leaves out processes of other bricks and of containers.
+// brickProcesses returns the processes of GlusterFS that serve a brick, and the heal daemon, which
+// heals all volumes. It leaves out processes of other bricks and of containers.
 func brickProcesses(brick string) (pids []int) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
@@ -127,8 +126,8 @@ func brickProcesses(brick string) (pids []int) {
 	return pids
 }
 
-// inContainer reports whether the process with that folder in /proc runs in a container: it
-// then has IDs in more namespaces than this one (NSpid in proc_pid_status(5)).
+// inContainer reports whether the process with the folder dir in /proc runs in a container: it then
+// has IDs in more PID namespaces than this process (NSpid in proc_pid_status(5)).
 func inContainer(dir string) bool {
 	b, err := os.ReadFile(filepath.Join(dir, "status"))
 	if err != nil {
@@ -142,7 +141,7 @@ func inContainer(dir string) bool {
 	return false
 }
 
-// recoverMain is the child's side of Recovery.Copy. It returns the exit status.
+// recoverMain is the main function of the child of Recovery.Copy. It returns the exit status.
 func recoverMain(args []string, errOut io.Writer) int {
 	var spec recoverSpec
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil || !filepath.IsAbs(spec.Dest) ||

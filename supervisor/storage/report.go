@@ -105,13 +105,14 @@ func (m *Manager) describeObservation(s *State, d glusterctl.Desired) {
 	s.Heal = Heal{Pending: hs.Pending.N, SplitBrain: hs.SplitBrain.N, Known: hs.Pending.Known}
 }
 
-// waiting returns what the storage waits for, or "" when it can be used. held is why
-// glusterd may not start; "" means that it may.
+// waiting returns a phrase that says what this node's storage waits for, or "" when the node can
+// use it. held is the reason why glusterd may not start, or "". why is the reason why no node
+// changes the pool, or "".
 func (m *Manager) waiting(h mount.Health, held, why string, mirrorAt time.Time, mirrorFault string) string {
 	because := func(s string) string {
 		switch {
 		case m.doing != "":
-			s += "; under way: " + m.doing // no administrator has to act
+			s += "; under way: " + m.doing // a step under way needs no administrator
 		case m.fault != "":
 			s += " (" + m.fault + ")"
 		case len(m.plan.Refused) > 0:
@@ -186,7 +187,7 @@ func statusCodes() map[string]status.Code {
 	}
 }
 
-// findings returns everything that is wrong as findings of the status. mu is held.
+// findings returns all problems of the storage as findings of the status. mu is held.
 func (m *Manager) findings(
 	h mount.Health,
 	d glusterctl.Desired,

@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	// asideMark stands between the name of a copy that was set aside and the time.
+	// asideMark separates the name of a copy that was set aside from the time when that happened.
 	asideMark = ".before-"
 	asideTime = "20060102T150405"
-	// maxAside is how many copies that were set aside are kept. The oldest makes room for
-	// the next.
+	// maxAside is how many copies that were set aside are kept. Another one replaces the oldest.
 	maxAside = 2
 )
 
-// Copies returns the directories under bricks that hold a copy of the volume, even if no
-// table of nodes names them: glusterd serves whatever its own files name.
+// Copies returns the directories under bricks that hold a copy of the volume. It includes those
+// that the table of nodes does not name, because glusterd serves what its own files name.
 func Copies(bricks, volume string) []string {
 	dirs, _ := filepath.Glob(filepath.Join(bricks, volume+"-*"))
 	return slices.DeleteFunc(dirs, func(dir string) bool {
@@ -44,7 +43,7 @@ func KeptCopies(bricks, volume string) []string {
 
 func isAside(dir string) bool { return timeOfAside(dir) != "" }
 
-// timeOfAside returns when a copy was set aside, or "".
+// timeOfAside returns when a copy was set aside, in the format asideTime, or "".
 func timeOfAside(dir string) string {
 	name := filepath.Base(dir)
 	at := len(name) - len(asideTime)
@@ -54,7 +53,7 @@ func timeOfAside(dir string) string {
 	return name[at:]
 }
 
-// Serves reports whether this machine serves a copy under bricks.
+// Serves reports whether a process of this machine serves a copy under bricks.
 func Serves(bricks, volume string) bool {
 	return slices.ContainsFunc(Copies(bricks, volume), func(dir string) bool { return len(servingProcesses(dir)) > 0 })
 }
@@ -69,9 +68,9 @@ func servingProcesses(brick string) (pids []int) {
 	return pids
 }
 
-// SetAside renames every copy of this node, so that nothing serves them or heals from them
-// any more. Before that it ends glusterd and the processes that serve the copies.
-// Config.MayServe must keep glusterd from starting meanwhile. SetAside may be repeated.
+// SetAside renames every copy of this node, so that GlusterFS no longer serves it or heals from it.
+// Before that it ends glusterd and the processes that serve the copies. Config.MayServe must keep
+// glusterd from starting meanwhile. SetAside may be repeated.
 func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 	copies := Copies(m.cfg.Bricks, m.cfg.Volume)
 	if len(copies) == 0 {
@@ -99,8 +98,8 @@ func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 	return durable.SyncDir(m.cfg.Bricks)
 }
 
-// removeOldest removes the oldest copies that were set aside, so that more new ones fit
-// within maxAside.
+// removeOldest removes the oldest copies that were set aside, so that more further ones stay within
+// maxAside.
 func (m *Manager) removeOldest(more int) {
 	kept := KeptCopies(m.cfg.Bricks, m.cfg.Volume)
 	for _, dir := range kept[:min(len(kept), max(0, len(kept)+more-maxAside))] {

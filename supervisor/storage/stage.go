@@ -19,10 +19,10 @@ type foundDir struct {
 	like fs.FileInfo
 }
 
-// stagedFile is a file or link that waits to come into place.
+// stagedFile is a file or link in the stage.
 type stagedFile struct {
 	from, to string
-	changed  int64 // at the source, ns
+	changed  int64 // change time at the source, ns
 }
 
 // tempPath returns the path where a new version of a file or link is written.
@@ -42,7 +42,8 @@ func (w *walk) tempPath() (string, error) {
 	return filepath.Join(w.spec.Stage, strconv.Itoa(w.stagedNames)), nil
 }
 
-// replaceOrStage renames tmp to dst, or notes that for later when there is a stage.
+// replaceOrStage renames tmp to dst. If there is a stage, it records the two names for placeEach
+// instead.
 func (w *walk) replaceOrStage(tmp, dst string, changed int64) error {
 	if w.spec.Stage == "" {
 		return w.replaceBy(tmp, dst)
@@ -51,10 +52,10 @@ func (w *walk) replaceOrStage(tmp, dst string, changed int64) error {
 	return nil
 }
 
-// placeStaged puts what was staged into place.
+// placeStaged puts what is in the stage into place.
 func (w *walk) placeStaged() error { return w.placeEach(func(stagedFile) {}) }
 
-// placeEach puts what was staged into place, and calls placed after each file.
+// placeEach puts what is in the stage into place, and calls placed after each file.
 func (w *walk) placeEach(placed func(stagedFile)) error {
 	for _, d := range w.stagedDirs {
 		w.gotOn()
@@ -75,7 +76,8 @@ func (w *walk) placeEach(placed func(stagedFile)) error {
 	return nil
 }
 
-// unstage removes what is left of the stage. The next use of the stage removes the rest.
+// unstage removes the files that this pass left in the stage. Those of a pass that was killed are
+// removed by the next use of the stage.
 func (w *walk) unstage() {
 	switch {
 	case w.spec.Stage == "":
@@ -85,8 +87,8 @@ func (w *walk) unstage() {
 	}
 }
 
-// listParents lists the directories above the trees, because a list refreshes the names
-// that the kernel caches for a second.
+// listParents lists the directories above the trees before a complete pass: a list refreshes the
+// names that the kernel otherwise caches for a second.
 func (w *walk) listParents() {
 	if !w.listAll {
 		return

@@ -8,9 +8,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// State describes the storage of this node. It is a copy that does not change afterwards.
+// State describes the storage of this node at one moment. It is a copy that does not change
+// afterwards.
 type State struct {
-	At time.Time `json:"at"` // of the newest observation; zero before the first
+	At time.Time `json:"at"` // time of the newest observation; zero: none yet
 	// Ready reports whether the volume is mounted here and takes writes, its directories
 	// exist, and the files for minions have been copied to this node once.
 	Ready bool `json:"ready"`
@@ -43,22 +44,23 @@ type State struct {
 // Brick is one copy of the data.
 type Brick struct {
 	Name    string `json:"name"` // host:/path
-	Node    string `json:"node"` // of the table; empty: of none
+	Node    string `json:"node"` // name of the node in the table; empty: no node there has this brick
 	Arbiter bool   `json:"arbiter,omitempty"`
 	Up      bool   `json:"up"`
-	Known   bool   `json:"known"` // whether Up was learned
+	Known   bool   `json:"known"` // whether Up is known
 	Total   uint64 `json:"totalBytes,omitempty"`
 	Free    uint64 `json:"freeBytes,omitempty"`
 }
 
-// Heal counts the entries that copies still have to bring to each other.
+// Heal counts the entries that still have to be healed between the copies.
 type Heal struct {
 	Pending    int  `json:"pending"`
 	SplitBrain int  `json:"splitBrain"`
 	Known      bool `json:"known"`
 }
 
-// Space of the volume as seen by its mount. All values are 0 when it is not known.
+// Space is the size and use of the volume, as its mount reports them. All values are 0 when they
+// are not known.
 type Space struct {
 	Total      uint64 `json:"totalBytes"`
 	Free       uint64 `json:"freeBytes"`
@@ -66,9 +68,9 @@ type Space struct {
 	InodesFree uint64 `json:"inodesFree"`
 }
 
-// Mount of this node.
+// Mount describes the mount of this node.
 type Mount struct {
-	State    string        `json:"state"` // see mount.State; empty: not looked at yet
+	State    string        `json:"state"` // a mount.State; empty: not checked yet
 	Text     string        `json:"text,omitempty"`
 	Writable bool          `json:"writable"`
 	Latency  time.Duration `json:"latency,omitempty"`
@@ -79,14 +81,14 @@ type Member struct {
 	Name      string `json:"name"`
 	InPool    bool   `json:"inPool"`
 	Connected bool   `json:"connected"`
-	Reachable bool   `json:"reachable"` // its glusterd's port answers
+	Reachable bool   `json:"reachable"` // whether the port of its glusterd answers
 }
 
 // LetGo reports whether the pool has finished the removal of a node. Before that, the pool
 // would take a machine of the same name for the old node.
 func (s *State) LetGo(node string) bool { return !s.Holds(node) && s.Done }
 
-// Holds reports whether the volume counts on a copy on that node.
+// Holds reports whether the volume has a copy on that node.
 func (s *State) Holds(node string) bool {
 	return slices.ContainsFunc(s.Bricks, func(b Brick) bool {
 		host, _, _ := strings.Cut(b.Name, ":")

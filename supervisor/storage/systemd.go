@@ -37,7 +37,8 @@ func (d *daemon) startUnit(ctx context.Context, restart bool) error {
 				}
 			}
 
-			// Debian's unit may be started six times an hour. A fault means that it is not loaded.
+			// Debian's unit may be started six times an hour; this resets the count. An error means
+			// that the unit is not loaded.
 			_ = c.ResetFailedUnitContext(ctx, daemonUnit)
 			if restart {
 				return c.RestartUnitContext(ctx, daemonUnit, "replace", r)
@@ -47,7 +48,8 @@ func (d *daemon) startUnit(ctx context.Context, restart bool) error {
 		})
 }
 
-// mountUnitText takes the daemon's unit, the source, the mount point and the options.
+// mountUnitText is the format of a mount unit. It takes glusterd's unit, the source, the mount
+// point and the options.
 const mountUnitText = `# Written by applianced.
 [Unit]
 Description=The cluster's shared volume
@@ -95,7 +97,7 @@ func attachUnit(ctx context.Context, source, point, options string) error {
 					return 0, err
 				}
 			}
-			_ = c.ResetFailedUnitContext(ctx, name) // a fault means that it did not fail, or is not loaded
+			_ = c.ResetFailedUnitContext(ctx, name) // an error means that the unit has not failed, or is not loaded
 			return c.StartUnitContext(ctx, name, "replace", r)
 		})
 }

@@ -18,14 +18,14 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// With TLS every connection of the pool is encrypted and needs a certificate of the pool's
-// own authority: between clients and bricks with the name of a member (auth.ssl-allow),
-// between glusterds with any name. The node that forms the cluster creates the authority.
-// A node that joins creates a key, and a node that serves signs its certificate over the
-// node API, before the new node's glusterd starts and joins the pool.
+// With TLS every connection of the pool is encrypted and needs a certificate of the pool's own
+// authority. Between clients and bricks the certificate must name a member (auth.ssl-allow);
+// between glusterds any name will do. The node that forms the cluster creates the authority. A node
+// that joins creates a key, and a node that serves signs its certificate over the node API, before
+// the new node's glusterd starts and joins the pool.
 //
-// A node that serves also gets the authority's key, so that it can admit a new node and
-// renew its own certificate when no other node answers. An arbiter never gets the key.
+// A node that serves also gets the authority's key, so that it can admit a new node and renew its
+// own certificate when no other node answers. An arbiter never gets the key.
 
 const (
 	tlsDir        = "tls"
@@ -36,13 +36,13 @@ const (
 // maxPEM bounds an authority's certificate or key.
 const maxPEM = 16 << 10
 
-// Authority signs the certificates of the pool's members.
+// Authority holds the certificate and key that sign the certificates of the pool's members.
 type Authority struct {
 	Cert []byte `json:"cert"` // PEM
 	Key  []byte `json:"key"`  // PEM, a secret
 }
 
-// errNoAuthority means that this node has no authority of the pool, or not yet.
+// errNoAuthority means that this node does not have the pool's authority, at least not yet.
 var errNoAuthority = errors.New("this node has no authority for the storage's certificates")
 
 // Authority returns the pool's authority for a node that joins.
@@ -62,8 +62,8 @@ func readAuthority(dir string) (a Authority, err error) {
 	return a, nil
 }
 
-// saveTo writes the authority to this node's disk. It writes the certificate first: if the
-// key is there, both are.
+// saveTo writes the authority to this node's disk. It writes the certificate first, so that a node
+// with the key always has both.
 func (a Authority) saveTo(dir string) error {
 	dir = filepath.Join(dir, tlsDir)
 	err := os.MkdirAll(dir, 0o700)
@@ -82,7 +82,7 @@ func (a Authority) saveTo(dir string) error {
 // Signed is a certificate and the authority that has signed it, both PEM.
 type Signed struct{ Cert, Authority []byte }
 
-// Certifier asks the other nodes of the cluster.
+// Certifier asks other nodes of the cluster for what they sign or know.
 type Certifier interface {
 	// Sign asks another node to sign this node's request (PKCS #10, PEM).
 	Sign(ctx context.Context, request []byte) (Signed, error)
@@ -103,7 +103,7 @@ func (m *Manager) Sign(request []byte, node string) (Signed, error) {
 	return Signed{Cert: c, Authority: a.Cert}, nil
 }
 
-// ensureCertificate makes sure that GlusterFS of this node has a certificate, if the
+// ensureCertificate makes sure that this node's GlusterFS has a certificate and uses TLS, if the
 // cluster uses TLS.
 func (m *Manager) ensureCertificate(ctx context.Context, d glusterctl.Desired) error {
 	if !d.TLS {
@@ -117,7 +117,7 @@ func (m *Manager) ensureCertificate(ctx context.Context, d glusterctl.Desired) e
 		return nil
 	}
 
-	// If glusterd runs already, the package has started it in clear.
+	// A glusterd that runs already was started by Debian's package, without TLS.
 	if err := os.WriteFile(m.restartMark(), nil, 0o600); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (m *Manager) ensureCertificateIn(ctx context.Context, dir string, d gluster
 	if err := installCertificate(dir, a, d.Self, m.cfg.Now()); err != nil {
 		return err
 	}
-	if m.decidesOnly() { // left by an older version, or from a time as a node with data
+	if m.decidesOnly() { // the key is left from an older version, or from when this node kept data
 		return remove(filepath.Join(m.cfg.Dir, tlsDir, authorityKey))
 	}
 
@@ -250,8 +250,8 @@ func (m *Manager) restartMark() string {
 	return filepath.Join(m.cfg.Dir, tlsDir, "start-glusterd-anew")
 }
 
-// renewCertificate replaces a certificate that ends soon. Running processes use the new one
-// from their next start. Only keepChanging calls it.
+// renewCertificate replaces a certificate that ends within a year; it checks hourly. Running
+// processes use the new one from their next start. Only keepChanging calls it.
 func (m *Manager) renewCertificate(ctx context.Context, d glusterctl.Desired) error {
 	if !d.TLS {
 		return nil
@@ -267,14 +267,15 @@ func (m *Manager) renewCertificate(ctx context.Context, d glusterctl.Desired) er
 	return err
 }
 
-// secureAccess is the file that makes glusterds speak TLS with each other; see
+// secureAccess is the name of the file at whose presence glusterds use TLS with each other; see
 // glusterctl.EncryptManagement.
 const secureAccess = "secure-access"
 
 func (a Authority) asPair() cert.Pair { return cert.Pair{Cert: a.Cert, Key: a.Key} }
 
-// certificateDir returns the directory of the files that GlusterFS reads in dir. If dir has
-// links, as in the image, where it is read-only, that is where they lead.
+// certificateDir returns the directory that holds the certificate files which GlusterFS reads in
+// dir. In the image dir is read-only and has links; then it returns the directory to which they
+// lead.
 func certificateDir(dir string) string {
 	if to, err := os.Readlink(filepath.Join(dir, "glusterfs.pem")); err == nil && filepath.IsAbs(to) {
 		return filepath.Dir(to)
@@ -295,8 +296,8 @@ func installCertificate(dir string, a Authority, self string, now time.Time) err
 	return placeCertificate(dir, a.Cert, p)
 }
 
-// goodCertificate reports whether dir has a certificate of this node by that authority that
-// does not end soon.
+// goodCertificate reports whether dir has a certificate for the node self, signed by authority,
+// that is valid for at least another year.
 func goodCertificate(dir string, authority []byte, self string, now time.Time) bool {
 	read := func(name string) []byte {
 		// an unreadable file counts as missing
@@ -305,7 +306,7 @@ func goodCertificate(dir string, authority []byte, self string, now time.Time) b
 	}
 	have := read("glusterfs.pem")
 	end, err := cert.Expires(have)
-	// Processes use the new certificate from their next start.
+	// A year, because processes use a new certificate only from their next start.
 	return err == nil && end.Sub(now) > 365*24*time.Hour && bytes.Equal(read("glusterfs.ca"), authority) &&
 		cert.Verify(authority, have, self, now) == nil && cert.Matches(have, read("glusterfs.key"))
 }

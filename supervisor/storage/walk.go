@@ -109,18 +109,18 @@ func (w *walk) copyEntry(p string, kind fs.FileMode, depth int) (taken bool, err
 	return err == nil, err
 }
 
-// hasVanished reports whether an entry was removed, or replaced, since it was listed.
+// hasVanished reports whether err means that an entry was removed, or replaced, since it was
+// listed.
 func hasVanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR)
 }
 
-// retryEntry lists the directory again and copies an entry that has changed since the
-// first list. An entry that changes once more stays as it is in the copy until the next
-// pass.
+// retryEntry lists the directory again and copies an entry that has changed since the first list.
+// If the entry changes once more, its copy keeps its earlier version until the next pass.
 func (w *walk) retryEntry(p string, depth int) (taken bool, err error) {
 	entries, err := readDir(filepath.Join(w.spec.Source, path.Dir(p)))
 	if hasVanished(err) {
-		return false, nil // with its directory
+		return false, nil // the entry has vanished with its directory
 	}
 	if err != nil {
 		return false, err
@@ -145,16 +145,16 @@ func (w *walk) retryEntry(p string, depth int) (taken bool, err error) {
 	return true, nil
 }
 
-// emptied is a directory of the source that had no entry.
+// emptied describes a directory of the source that had no entry when it was listed.
 type emptied struct {
 	mtime, ctime int64 // ns
 	listed       time.Time
 }
 
-// A new entry changes the times of its directory, unless it comes right after another
-// change, or from a node whose clock is behind: the volume never puts times back. So each
-// pass lists the directories that changed less than emptySettled ago, and every directory
-// each emptyAnyway. Listing is expensive: it asks all bricks several times.
+// A new entry changes the times of its directory, except right after another change, or if its
+// node's clock is behind: the volume never puts times back. So each pass lists the directories that
+// changed less than emptySettled ago, and every directory whose last list is emptyAnyway old.
+// Listing is expensive: it asks all bricks several times.
 const (
 	emptySettled = time.Minute
 	emptyAnyway  = 30 * time.Second
@@ -205,8 +205,8 @@ func (w *walk) makeDir(dst string, like fs.FileInfo) error {
 	return w.sameOwner(dst, dst, like, have)
 }
 
-// sameOwner gives dst the owner and mode of like. In the keyring it sets those that gpg
-// accepts. rel is the place of dst in the tree. have describes dst and may be nil.
+// sameOwner gives dst the owner and mode of like. In the keyring it sets those that gpg accepts.
+// rel is the path of dst in the tree. have describes dst; it may be nil: not known.
 func (w *walk) sameOwner(dst, rel string, like, have fs.FileInfo) error {
 	uid, gid, ok := fileOwner(like)
 	if !ok {
@@ -243,7 +243,7 @@ func (w *walk) copyLink(rel string) error {
 		return err
 	}
 
-	// An absolute link into the volume would make the copy hang with it.
+	// An absolute link into the volume would make a reader of the copy hang with the volume.
 	below, onVolume := strings.CutPrefix(to, w.spec.Source+"/")
 	isCopied := onVolume && slices.ContainsFunc(w.spec.Trees, func(tree string) bool {
 		return below == tree || strings.HasPrefix(below, tree+"/")
@@ -292,7 +292,7 @@ func (w *walk) copyFile(rel string) error {
 		askAttributes(src)
 	}
 
-	fi, err := os.Lstat(src) // first: an open is dear on a volume
+	fi, err := os.Lstat(src) // before the file is opened, because an open on the volume is expensive
 	if err != nil {
 		return err
 	}
@@ -321,7 +321,7 @@ func (w *walk) copyFile(rel string) error {
 
 	w.report.Changing++
 	w.report.Example = rel
-	if known && herr == nil { // the old one stays for now
+	if known && herr == nil { // keep the earlier version for now
 		w.copiedNow[rel] = k
 	}
 
@@ -329,10 +329,10 @@ func (w *walk) copyFile(rel string) error {
 }
 
 const (
-	// readTimes is how often one pass reads a file that changes meanwhile.
+	// readTimes is how often one pass tries to read a file that changes while it is read.
 	readTimes = 3
-	// readAgainMost is the largest file that is read again: larger ones also take long to
-	// write.
+	// readAgainMost is the size in bytes of the largest file that one pass tries again: larger ones
+	// also take long to write.
 	readAgainMost = 64 << 20
 )
 
@@ -392,13 +392,13 @@ func (w *walk) copyContent(rel string, k copied, intact bool) (whole bool, err e
 	return true, nil
 }
 
-// askAttributes makes the kernel ask the volume for the attributes of a file, which it
-// otherwise caches for a second. A list of the directory brings the attributes as well,
-// but not of all files while copies heal (afr_readdir_transform_entries in GlusterFS's
+// askAttributes forces the kernel to ask the volume for the attributes of a file, which the kernel
+// otherwise caches for a second. A list of the directory brings the attributes as well, but not
+// those of all files while copies heal (afr_readdir_transform_entries in GlusterFS's
 // xlators/cluster/afr/src/afr-dir-read.c).
 func askAttributes(path string) {
 	var st unix.Statx_t
-	// what fails here fails again in Lstat
+	// An error here shows again in the Lstat that follows.
 	_ = unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st)
 }
 
@@ -406,10 +406,10 @@ func askAttributes(path string) {
 // from one open to the next while it knows of no change (fuse_fd_cbk in
 // xlators/mount/fuse/src/fuse-bridge.c), and it may learn of a change too late.
 func forgetPages(f *os.File) {
-	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // advice: nothing follows from a refusal
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // only advice: a refusal changes nothing
 }
 
-// openRegular opens a file. It fails with fs.ErrNotExist if that is something else by now.
+// openRegular opens a regular file. It fails with fs.ErrNotExist if path is no longer one.
 func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -423,23 +423,23 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	return nil, nil, errors.Join(err, fs.ErrNotExist)
 }
 
-// settleFor covers a difference between clocks of nodes that is too small to be noticed.
-// Known differences are added.
+// settleFor is the difference between nodes' clocks that may go unnoticed. Callers add known
+// differences to it.
 const settleFor = skewLimit
 
-// readTooEarly reports whether a file must be read again, because it was read so soon after
-// its last change that a later change may have left the same times. The volume takes the
-// times of a change from the node that makes it, and never puts them back: a change by a
-// node whose clock is behind leaves the times of the change before, for as long as the
-// clocks differ. apart is how far clocks are known to differ.
+// readTooEarly reports whether a file must be read again, because it was read so soon after its
+// last change that a later change may have left the same times. The volume takes the times of a
+// change from the node that makes it, and never puts them back. So a change by a node whose clock
+// is behind leaves the times of the change before, for as long as the clocks differ. apart is by
+// how much the clocks are known to differ.
 func (k copied) readTooEarly(now time.Time, apart time.Duration) bool {
 	settled := time.Duration(k.Read - k.CTime)
-	clockPutBack := k.Read > now.UnixNano() // this node's: when it was read is not known
+	clockPutBack := k.Read > now.UnixNano() // this node's clock was put back, so that Read means nothing
 	return settled < settleFor+apart || clockPutBack
 }
 
-// writeCopy copies f to tmp with the mode, owner and time of like. rel is the place of f
-// in the tree.
+// writeCopy copies f to tmp with the mode, owner and time of like. rel is the path of f in the
+// tree. It returns the hash and the number of bytes.
 func (w *walk) writeCopy(f *os.File, tmp, rel string, like fs.FileInfo) (hash string, n int64, err error) {
 	_ = w.dest.Remove(tmp)
 	watch, err := w.watchRoom()
@@ -470,8 +470,8 @@ func (w *walk) writeCopy(f *os.File, tmp, rel string, like fs.FileInfo) (hash st
 	return hex.EncodeToString(sum.Sum(nil)), n, err
 }
 
-// watchRoom returns the watch of the room of the copy. It starts the watch at the first
-// write: a pass that writes nothing needs none.
+// watchRoom returns the watch that keeps room free on the disk of the copy. It starts the watch at
+// the first write: a pass that writes nothing needs none.
 func (w *walk) watchRoom() (*room.Watch, error) {
 	if w.watch != nil {
 		return w.watch, nil
@@ -483,18 +483,18 @@ func (w *walk) watchRoom() (*room.Watch, error) {
 	return watch, err
 }
 
-// mirrorKeep returns the room that a copy leaves free. It is less than usual, because a node
-// without the files for minions cannot serve while the volume is away.
+// mirrorKeep returns how much room a copy leaves free on the disk. It is less than usual, because a
+// node without the files for minions cannot serve while the volume is away.
 func mirrorKeep() room.Keep { return room.Keep{Bytes: 64 << 20, Files: 2000} }
 
-// copyDir is a directory of the copy.
+// copyDir is an open directory of the copy.
 type copyDir struct {
 	rel  string
-	root *os.Root // nil: the copy does not have it
+	root *os.Root // nil: the copy does not have this directory
 }
 
-// openCopyDir opens a directory of the copy for statCopy, until leave is called. It opens
-// nothing but a directory: to open a pipe would wait for a writer.
+// openCopyDir opens a directory of the copy for statCopy; leave closes it. It opens only
+// directories, because opening a pipe would wait for a writer.
 func (w *walk) openCopyDir(rel string) (leave func()) {
 	above := w.openDir
 	w.openDir = copyDir{rel: rel}
@@ -512,7 +512,7 @@ func (w *walk) openCopyDir(rel string) (leave func()) {
 	}
 }
 
-// statCopy is Lstat in the copy. It starts from the open directory: os.Root opens a longer
+// statCopy is Lstat in the copy. It starts from the open directory, because os.Root opens a longer
 // path directory by directory, which was most of the cost of a pass on this node.
 func (w *walk) statCopy(rel string) (fs.FileInfo, error) {
 	if w.openDir.root != nil && w.openDir.rel == path.Dir(rel) {
@@ -521,7 +521,8 @@ func (w *walk) statCopy(rel string) (fs.FileInfo, error) {
 	return w.dest.Lstat(rel)
 }
 
-// readCopy lists a directory of the copy. Its name may be any bytes, which fs.ReadDir refuses.
+// readCopy lists a directory of the copy. Its name may be any bytes; fs.ReadDir would refuse
+// invalid UTF-8.
 func (w *walk) readCopy(rel string) ([]fs.DirEntry, error) {
 	dir, err := w.dest.Open(rel)
 	if err != nil {

@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// worker is a child process that touches the volume for this one. It takes one
-// question at a time. If it does not answer in time, the worker kills it. A child
-// that hangs in the kernel ends only when the volume answers or its connection is
-// aborted, and the worker starts no other child until then.
+// worker runs a child process that touches the volume on behalf of this process, and asks it one
+// question at a time. If the child does not answer in time, the worker kills it. A child that hangs
+// in the kernel ends only when the volume answers or its connection is aborted, and the worker
+// starts no other child until then.
 type worker struct {
 	command []string
 
-	mu     sync.Mutex // one question at a time
+	mu     sync.Mutex // held while a question is under way
 	child  *liveChild
 	reaped chan struct{} // closed when a killed child has ended; nil: there is none
 
 	stuckMu    sync.Mutex
-	stuckSince time.Time // when the child was killed that has not ended yet; zero: there is none
+	stuckSince time.Time // when a child was killed that has not ended yet; zero: there is none
 }
 
 // hangsFor returns for how long a killed child has not ended, because it is inside a
@@ -50,11 +50,11 @@ type liveChild struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan []byte
-	steps chan struct{} // the child got on
-	done  chan struct{} // reaped
+	steps chan struct{} // the child reported progress
+	done  chan struct{} // closed when the child has ended
 }
 
-// errHangs is in the chain when this child or an earlier one hangs on the volume.
+// errHangs is wrapped by the error of ask when this child or an earlier one hangs on the volume.
 var errHangs = errors.New("the volume does not answer")
 
 // errStuck means that the question was not asked, because an earlier child still hangs.
@@ -63,9 +63,9 @@ var errStuck = fmt.Errorf("%w: it holds a call of before", errHangs)
 // maxAnswer bounds one line of an answer.
 const maxAnswer = 1 << 20
 
-// ask sends one question and decodes the answer into reply. The child answers
-// {"error": …} when the question could not be answered. limit is for how long it may stand
-// still: one that tells of its steps may take longer.
+// ask sends one question and decodes the answer into reply. The child answers {"error": …} when it
+// could not do what was asked. limit is how long the child may make no progress: a child that
+// reports its steps may take longer in all.
 func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +116,8 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 	}
 }
 
-// decodeAnswer decodes what a child answered. there is false when it ended instead.
+// decodeAnswer decodes the line that a child answered. there is false if the child ended without an
+// answer.
 func (w *worker) decodeAnswer(line []byte, there bool, reply any) error {
 	if !there {
 		w.killChild()
@@ -137,7 +138,7 @@ func (w *worker) decodeAnswer(line []byte, there bool, reply any) error {
 	return nil
 }
 
-// killChild kills the child and remembers it until it has ended.
+// killChild kills the child, if there is one, and records it as stuck until it has ended.
 func (w *worker) killChild() {
 	if w.child == nil {
 		return
@@ -147,7 +148,7 @@ func (w *worker) killChild() {
 	w.reaped = w.child.done
 	w.child = nil
 	w.setStuck(time.Now())
-	go func(done <-chan struct{}) { // ends with the child
+	go func(done <-chan struct{}) { // this goroutine ends with the child
 		<-done
 		w.setStuck(time.Time{})
 	}(w.reaped)
@@ -212,14 +213,14 @@ func startChild(command []string) (*liveChild, error) {
 	go func() {
 		defer close(c.done)
 		c.hear(out)
-		_ = cmd.Wait() // how it ended is of no use
+		_ = cmd.Wait() // the exit status does not matter
 	}()
 
 	return c, nil
 }
 
-// hear passes on what a child writes, until it ends: an empty line is a step, any other an
-// answer.
+// hear passes on the lines that a child writes, until the child ends. An empty line reports
+// progress; any other line is an answer.
 func (c *liveChild) hear(out io.Reader) {
 	defer close(c.lines)
 	s := bufio.NewScanner(out)
@@ -228,7 +229,7 @@ func (c *liveChild) hear(out io.Reader) {
 		if len(s.Bytes()) == 0 {
 			select {
 			case c.steps <- struct{}{}:
-			default: // there is one already
+			default: // the parent has not read the last step yet: one is enough
 			}
 
 			continue
@@ -236,13 +237,14 @@ func (c *liveChild) hear(out io.Reader) {
 
 		select {
 		case c.lines <- slices.Clone(s.Bytes()):
-		default: // nobody asked: it is left out
+		default: // the parent asked nothing: drop the line
 		}
 	}
 }
 
-// tellSteps returns what a child calls at each step of a long answer, from one goroutine, so
-// that its parent knows that it gets on. Most calls cost a look at the clock.
+// tellSteps returns a function that a child calls at each step of a long answer, from one
+// goroutine, so that its parent sees the progress. Most calls only read the clock: a line goes out
+// once a second at most.
 func tellSteps(out io.Writer) func() {
 	var told time.Time
 	return func() {
@@ -252,12 +254,12 @@ func tellSteps(out io.Writer) func() {
 		}
 
 		told = now
-		_, _ = out.Write([]byte("\n")) // a parent that is gone ends the child
+		_, _ = out.Write([]byte("\n")) // if the parent is gone, the child ends anyway
 	}
 }
 
-// serveLines is the child's side: it answers each line of in with a line, until in
-// ends. It returns the exit status.
+// serveLines is the child's loop: it answers each line of in with a line on out, until in ends. It
+// returns the exit status.
 func serveLines(in io.Reader, out io.Writer, answer func(line []byte) (any, error)) int {
 	s := bufio.NewScanner(in)
 	s.Buffer(nil, maxAnswer)
