@@ -20,7 +20,7 @@ import (
 const AdminAccount = "admin"
 
 // Accounts sets the keys and the password of the administrator's account. It does nothing on a
-// machine without that account, which is not an appliance: its administrator exists already.
+// machine without [AdminAccount]: that is an ordinary host, whose administrator can log in already.
 func Accounts(ctx context.Context, a Admin) error {
 	u, err := user.Lookup(AdminAccount)
 	if _, ok := errors.AsType[user.UnknownUserError](err); ok {
@@ -41,7 +41,7 @@ func Accounts(ctx context.Context, a Admin) error {
 		return nil
 	}
 
-	// The password goes through a pipe, never on a command line.
+	// The password goes to chpasswd through a pipe, never on a command line.
 	set := command.Exec{Limit: time.Minute, Stdin: AdminAccount + ":" + a.Password + "\n"}
 	if _, err := command.Do(ctx, set, "chpasswd"); err != nil {
 		return fmt.Errorf("set the password: %w", err)
@@ -50,7 +50,7 @@ func Accounts(ctx context.Context, a Admin) error {
 	return nil
 }
 
-// PasswordFault returns why a password is not fit for the administrator, or "".
+// PasswordFault returns why a password is not acceptable for the administrator, or "".
 func PasswordFault(password string) string {
 	if len(password) < 8 || len(password) > 256 || strings.ContainsAny(password, "\n\r\x00") {
 		return "has to have 8 to 256 characters on one line"
@@ -58,9 +58,9 @@ func PasswordFault(password string) string {
 	return ""
 }
 
-// CheckPassword reports whether an account has this password. It needs root, and the helper of
-// pam_unix (unix_chkpwd(8)), which reads the password from a pipe. It returns false for an
-// account without a password.
+// CheckPassword reports whether an account has this password. It must run as root, and runs the
+// helper of pam_unix (unix_chkpwd(8)), which reads the password from a pipe. It returns false for
+// an account without a password.
 func CheckPassword(ctx context.Context, account, password string) (bool, error) {
 	out, err := command.Exec{Limit: time.Minute, Stdin: password + "\x00"}.Run(ctx,
 		[]string{"unix_chkpwd", account, "nonull"})
@@ -82,7 +82,7 @@ func lockedOut(etc, name, home string) bool {
 		filepath.Join(etc, "ssh", "authorized_keys.d", name)} {
 		text, err := readBounded(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return false // not known
+			return false // the file cannot be read: not known
 		}
 
 		for line := range strings.Lines(string(text)) {
@@ -99,7 +99,8 @@ func lockedOut(etc, name, home string) bool {
 
 	for line := range strings.Lines(string(shadow)) {
 		if f := strings.Split(line, ":"); len(f) > 1 && f[0] == name {
-			return f[1] == "" || strings.HasPrefix(f[1], "!") || strings.HasPrefix(f[1], "*") // shadow(5)
+			// no password, or a locked one: shadow(5)
+			return f[1] == "" || strings.HasPrefix(f[1], "!") || strings.HasPrefix(f[1], "*")
 		}
 	}
 

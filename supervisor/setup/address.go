@@ -8,9 +8,9 @@ import (
 	"saltern/supervisor/internal/vip"
 )
 
-// ValidateHere is [Validate] for answers that somebody gives at the machine itself: there, an
-// address that the machine does not have is a fault. Answers that came with the machine wait for
-// their address, because a DHCP server may be late.
+// ValidateHere is [Validate] for answers that a person gives at the machine itself: an address that
+// the machine does not have is then a fault. Answers that were given with the machine may name an
+// address that it does not have yet, because a DHCP server may be late.
 func ValidateHere(a Answers, f Facts, base Base) Validation {
 	v := Validate(a, f, base)
 	if slices.ContainsFunc(v.Faults, func(x Fault) bool { return x.Field == "address" }) ||
@@ -47,8 +47,8 @@ func ValidateHere(a Answers, f Facts, base Base) Validation {
 }
 
 // DefaultAddress returns the address for the other nodes when the answers name none: that of the
-// network that was asked for, else that of the default route, else the only one. It returns "" if
-// there is no such address.
+// network that the answers ask for, else that of the default route, else the machine's only one. It
+// returns "" if there is no such address.
 func DefaultAddress(n Network, f Facts) string {
 	if n.Method == "static" {
 		if p, err := netip.ParsePrefix(n.Address); err == nil {

@@ -12,13 +12,13 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Roles of a machine that joins.
+// Values of Storage.Role, the role of a machine that joins.
 const (
 	RoleData    = "data"    // keeps a copy, if one is needed, and serves minions
-	RoleArbiter = "arbiter" // keeps names only and serves nobody: it decides between two copies
+	RoleArbiter = "arbiter" // keeps only the names of files and serves no minions: it decides between two copies
 )
 
-// arbiter reports whether the machine is to be the cluster's arbiter.
+// arbiter reports whether the machine should become the cluster's arbiter.
 func (a *Answers) arbiter() bool { return a.Storage.Role == RoleArbiter }
 
 // checkRole checks the role of a machine that joins, and that the other answers suit an arbiter.
@@ -62,8 +62,8 @@ func (c *checker) checkRole() {
 	}
 }
 
-// arbiterFault returns why a machine cannot be the arbiter of a cluster with that storage. It
-// returns nil if it can, or is not to be one.
+// arbiterFault returns why the machine cannot be the arbiter of a cluster whose storage is of. It
+// returns nil if it can, or if the answers do not ask for an arbiter.
 func arbiterFault(a Answers, of nodeapi.Storage) error {
 	switch {
 	case !a.arbiter():

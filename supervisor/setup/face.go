@@ -13,7 +13,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// claim records which wizard leads the set-up.
+// claim records which wizard leads the set-up. The zero value: none.
 type claim struct {
 	token, name string
 	since, seen time.Time
@@ -29,7 +29,7 @@ func (m *Machine) Progress() Progress {
 	return p
 }
 
-// Where is Progress without the content of the last page. It asks nobody.
+// Where returns the progress without the content of the last page. It sends no request to anybody.
 func (m *Machine) Where() Progress {
 	m.mu.Lock()
 	s := m.state
@@ -104,7 +104,7 @@ func (m *Machine) resultPage() *Done {
 		d.Pillars = ""
 	}
 
-	if alone { // the cluster would refuse whoever came with it
+	if alone { // the storage is local: no other node can join
 		return d
 	}
 
@@ -113,8 +113,9 @@ func (m *Machine) resultPage() *Done {
 	return d
 }
 
-// folders returns where an administrator writes states and pillars: the image has links in the
-// places where Salt's masters have these folders.
+// folders returns the folders in which an administrator writes states and pillars. On an appliance
+// they are Salt's usual ones, where the image has links; elsewhere they are below the storage's
+// directory.
 func (m *Machine) folders(a Answers) (states, pillars string) {
 	if m.cfg.Ours {
 		return "/srv/salt", "/srv/pillar"
@@ -130,7 +131,8 @@ func (m *Machine) folders(a Answers) (states, pillars string) {
 	return filepath.Join(s.StorageDir(), "srv/salt"), filepath.Join(s.StorageDir(), "srv/pillar")
 }
 
-// frontPorts returns the ports that minions use: those of the answers, else the usual ones.
+// frontPorts returns the ports that minions use: those of the answers, else the defaults. They are
+// zero if the answers are not valid.
 func (m *Machine) frontPorts(a Answers) Ports {
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
 	if err != nil {
@@ -154,10 +156,10 @@ func forMinions(l NodeLook) (out []string) {
 	return out
 }
 
-// MinionConf returns the lines for a minion's configuration. With several addresses, a minion
-// tries the next one when one does not answer. finger is the fingerprint of the masters' key; it
-// may be empty: the minion trusts the first master that it meets. The lines name the ports only
-// if they are not Salt's usual ones.
+// MinionConf returns the lines for a minion's configuration. With several addresses, a minion tries
+// the next one when one does not answer. finger is the fingerprint of the masters' key. It may be
+// empty: then the minion trusts the first master that it meets. The lines name the ports only if
+// they differ from Salt's defaults.
 func MinionConf(addresses []string, finger string, ports Ports) string {
 	var b strings.Builder
 	if len(addresses) == 1 {
@@ -170,7 +172,7 @@ func MinionConf(addresses []string, finger string, ports Ports) string {
 		b.WriteString("master_type: failover\nmaster_alive_interval: 30\n")
 	}
 
-	if half := len(finger) / 2; half > 0 { // the backslash joins the two: a console has 80 columns
+	if half := len(finger) / 2; half > 0 { // two lines, joined by a backslash, because a console has 80 columns
 		fmt.Fprintf(&b, "master_finger: \"%s\\\n  %s\"\n", finger[:half+1], finger[half+1:])
 	}
 
@@ -185,16 +187,16 @@ func MinionConf(addresses []string, finger string, ports Ports) string {
 	return b.String()
 }
 
-// Ports are the ports for minions. They are zero while they are not known.
+// Ports are the ports for minions. Zero: not known.
 type Ports struct{ Publish, Request int }
 
-// The defaults of a minion for publish_port and master_port (salt/config/__init__.py).
+// Salt's defaults of publish_port and master_port on a minion (salt/config/__init__.py).
 const (
 	usualPublish = 4505
 	usualRequest = 4506
 )
 
-// JoinString returns the line with which another node joins. It is a secret.
+// JoinString returns the join string, with which another node joins this cluster. It is a secret.
 func (m *Machine) JoinString() (string, error) {
 	t := m.cfg.World.Look().Table
 	secret, err := ReadSecret(m.cfg.NodeDir)
@@ -211,7 +213,7 @@ func (m *Machine) JoinString() (string, error) {
 	return j.String(), nil
 }
 
-// Validate checks answers without trying anything.
+// Validate checks answers without touching the network or the cluster.
 func (m *Machine) Validate(ctx context.Context, a Answers) Validation {
 	return ValidateHere(a, m.cfg.Facts(ctx), m.cfg.Base)
 }
@@ -225,7 +227,7 @@ func (m *Machine) Preflight(ctx context.Context, a Answers) ([]Check, error) {
 	return m.preflight(ctx, v.Answers)
 }
 
-// Start begins the set-up.
+// Start begins the set-up with these answers. token is that of the wizard that leads.
 func (m *Machine) Start(ctx context.Context, token string, a Answers) error {
 	if err := m.May(token); err != nil {
 		return err
@@ -249,7 +251,7 @@ func (m *Machine) Start(ctx context.Context, token string, a Answers) error {
 	return m.acceptAnswers(v.Answers, "answers given here", false)
 }
 
-// Retry repeats the step that failed.
+// Retry repeats the step that failed. token is that of the wizard that leads.
 func (m *Machine) Retry(token string) error {
 	if err := m.May(token); err != nil {
 		return err
@@ -278,8 +280,9 @@ func (m *Machine) Retry(token string) error {
 	return nil
 }
 
-// Back abandons a set-up that has not made this machine part of a cluster with others. It undoes
-// a cluster of its own; that continues after Back has returned.
+// Back abandons a set-up, unless this machine may already belong to a cluster with others. If it
+// formed a cluster that no other machine knows, Back starts undoing that cluster and returns before
+// it is undone.
 func (m *Machine) Back(token string) error {
 	if err := m.May(token); err != nil {
 		return err
@@ -312,8 +315,9 @@ func (m *Machine) isAlone(s saved) bool {
 	return err == nil && len(k.Table().Nodes) <= 1
 }
 
-// Claim asks to lead the set-up, or who leads it. A wizard that takes over gets the draft of the
-// one before.
+// Claim answers a wizard: it says who leads, renews the wizard's own claim, and gives it the lead
+// if it asks for that and may have it. A wizard that takes over gets the draft of the wizard before
+// it.
 func (m *Machine) Claim(token string, q ClaimRequest) Claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -340,8 +344,8 @@ func (m *Machine) Claim(token string, q ClaimRequest) Claim {
 	return Claim{Mine: m.claim.token == token, Owner: m.claim.name, Since: m.claim.since, Draft: handed}
 }
 
-// May returns an error while another wizard leads the set-up. It returns nil once the set-up is
-// over: the claim of a wizard that has just ended is void.
+// May returns an error while another wizard leads the set-up. Once the set-up is over it returns
+// nil, whoever still holds a claim.
 func (m *Machine) May(token string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"saltern/supervisor/internal/probe"
 )
 
-// Look returns the facts of the machine. It only reads. bricks is the directory for a copy of a
-// shared volume on a machine without a data disk.
+// Look returns the facts of the machine. It changes nothing. bricks is the directory for a copy of
+// a shared volume on a machine without a data disk.
 func Look(_ context.Context, hostname, version, bricks string) Facts {
 	f := Facts{
 		Hostname:   hostname,
@@ -39,8 +39,8 @@ func Look(_ context.Context, hostname, version, bricks string) Facts {
 	return f
 }
 
-// managedMark is a file of the appliance's image. It exists on machines whose network we may
-// change.
+// managedMark is a file of the appliance's image. Where it exists, the set-up may change the
+// machine's network.
 const managedMark = "/etc/systemd/network/80-saltern-default.network"
 
 func managed() bool {
@@ -48,8 +48,8 @@ func managed() bool {
 	return err == nil
 }
 
-// listDisks lists whole block devices that could hold data: not the one that the
-// system runs from.
+// listDisks lists the whole block devices that could hold data. It leaves out the device from which
+// the system runs.
 func listDisks(sys string) []Disk {
 	out := []Disk{}
 	root := rootDevice(mountinfo.Self)
@@ -82,7 +82,8 @@ func listDisks(sys string) []Disk {
 	return out
 }
 
-// rootDevice returns the number (such as 8:1) of the device with the root file system, or "".
+// rootDevice reads mountinfo at path and returns the number (such as 8:1) of the device with the
+// root file system, or "".
 func rootDevice(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -91,7 +92,7 @@ func rootDevice(path string) string {
 	dev := ""
 	for m := range mountinfo.Parse(string(b)) {
 		if m.Point == "/" {
-			dev = m.Device // the last one covers those before
+			dev = m.Device // a later mount covers the earlier ones
 		}
 	}
 	return dev
@@ -104,7 +105,7 @@ func holdsDevice(dir, name, dev string) bool {
 		func(p string) bool { return readWord(p) == dev })
 }
 
-// occupied returns what is on a disk, or "" when the disk is empty.
+// occupied returns a phrase that says what is on a disk, or "" when the disk is empty.
 func occupied(dir, name, dev string) string {
 	parts, _ := filepath.Glob(filepath.Join(dir, name+"*"))
 	if len(parts) > 0 {
@@ -121,7 +122,7 @@ func occupied(dir, name, dev string) string {
 	}
 	defer f.Close()
 
-	head := make([]byte, 1<<20) // partition tables and all common file systems begin within
+	head := make([]byte, 1<<20) // partition tables and all common file systems begin within the first MiB
 	n, err := f.Read(head)
 	if err != nil {
 		return "cannot be read"

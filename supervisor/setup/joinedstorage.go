@@ -9,7 +9,7 @@ import (
 )
 
 // checkJoinedStorage reports where the cluster keeps its files, and checks that the answers suit
-// it. This node has to use the cluster's storage as it is.
+// that storage, because a node that joins uses the cluster's storage as it is.
 func (p *Preflight) checkJoinedStorage(ctx context.Context, a Answers, s *settings.Settings, of nodeapi.Storage) []Check {
 	c := Check{Name: "cluster", What: "storage of the cluster", Result: Pass}
 	if err := arbiterFault(a, of); err != nil {
@@ -55,11 +55,11 @@ func (p *Preflight) checkJoinedStorage(ctx context.Context, a Answers, s *settin
 			c.Hint = a.DataDisk + " would be formatted and not used: choose the system disk under Storage"
 		}
 
-		if a.Storage.Kind != settings.DirectoryStorage { // else it was looked at before
+		if a.Storage.Kind != settings.DirectoryStorage { // if it is, another check has already tested the directory
 			there := *s
 			there.Storage.Kind, there.Storage.Path = of.Kind, path
 			d := p.checkDirectory(ctx, &there)
-			d.passing = true // the storage may be mounted later
+			d.passing = true // a person may mount the storage later
 			return []Check{c, d}
 		}
 	case settings.LocalStorage:

@@ -11,14 +11,14 @@ import (
 
 // JoinInfo is the content of a join string.
 type JoinInfo struct {
-	KeyHash string // of the cluster's public key: proves the cluster before the secret is used
+	KeyHash string // hash of the cluster's public key: the cluster must prove that key before it gets the secret
 	Secret  string
 	Peers   []string
 }
 
-// A join string is sca2.CHECK.HASH.SECRET@ADDRESS,ADDRESS. CHECK has two characters for each of
-// the three parts behind it, so that an error message can name the part that was typed wrong.
-// Older versions made strings that begin with sca1. They have another CHECK, or none.
+// A join string is sca2.CHECK.HASH.SECRET@ADDRESS,ADDRESS. CHECK has two characters for each of the
+// three parts behind it, so that an error message can name the part that was typed wrong. Join
+// strings of older versions begin with sca1, and their CHECK is computed differently or missing.
 var (
 	joinForm   = regexp.MustCompile(`^sca2\.([a-z2-9]{6})\.([^.]*)\.(.*)@([^@]*)$`)
 	joinHashed = regexp.MustCompile(`^sca1\.([a-z2-9]{6})\.([^.]*)\.(.*)@([^@]*)$`)
@@ -26,12 +26,12 @@ var (
 	joinHash   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// maxJoin bounds a join string.
+// maxJoin bounds a join string, in bytes.
 const maxJoin = 2048
 
 // ParseJoin reads a join string.
 func ParseJoin(s string) (JoinInfo, error) {
-	s = strings.Join(strings.Fields(s), "") // copied from a terminal, it may be broken over lines
+	s = strings.Join(strings.Fields(s), "") // a terminal may have broken the copied string into lines
 	m, check := joinForm.FindStringSubmatch(s), checkOf
 	if m == nil {
 		m = joinFormer.FindStringSubmatch(s)
@@ -67,8 +67,8 @@ func ParseJoin(s string) (JoinInfo, error) {
 	return j, nil
 }
 
-// joinChecked compares the parts of a join string with its checksum. check is "" for a string
-// from the time before checksums.
+// joinChecked returns an error that names the parts of a join string that do not match check, by
+// the function checkOf. check is "" for a string of a version that had no checksums.
 func joinChecked(check string, parts []string, checkOf func(string) string) error {
 	if check == "" {
 		return nil
@@ -92,20 +92,20 @@ func joinChecked(check string, parts []string, checkOf func(string) string) erro
 	return errors.New("has a typing error " + strings.Join(wrong, ", and one "))
 }
 
-// checkAlphabet has no characters that look alike.
+// checkAlphabet has 32 characters of which no two look alike.
 const checkAlphabet = "abcdefghijkmnpqrstuvwxyz23456789"
 
-// A checksum is the sum of a part's characters, each times another power of checkRoot, modulo
-// checkPrime. The prime is larger than the difference of any two characters, and the root's first
-// checkPrime-1 powers all differ. So each wrong character, and each swap of two neighbours,
+// A checksum is the sum of a part's characters, each multiplied by another power of checkRoot,
+// modulo checkPrime. The prime is larger than the difference of any two characters, and the root's
+// first checkPrime-1 powers all differ. So each wrong character, and each swap of two neighbours,
 // changes the sum.
 const (
-	checkPrime = 1021 // the largest below 32*32
-	checkRoot  = 10   // a primitive root of it
+	checkPrime = 1021 // the largest prime below 32*32
+	checkRoot  = 10   // a primitive root of checkPrime
 )
 
-// checkOf returns two characters that change with every single wrong character of a part and with
-// every swap of two. They miss one in a thousand of all other typing errors.
+// checkOf returns the two check characters of a part. They change with every single wrong character
+// and with every swap of two neighbours. They miss one in a thousand of all other typing errors.
 func checkOf(part string) string {
 	sum, weight := 0, 1
 	for i := range len(part) {
@@ -129,13 +129,14 @@ func (j JoinInfo) String() string {
 		j.Secret + "@" + peers
 }
 
-// Bounds of a secret: long enough not to be guessed, short enough for what masters can exchange.
+// These bounds of a secret's length make it long enough not to be guessed and short enough for the
+// messages between masters.
 const (
 	minSecret = 16
 	maxSecret = 128
 )
 
-// secretFault returns what is wrong with a secret, without repeating it, or "".
+// secretFault returns why s cannot be a cluster's secret, without repeating s, or "".
 func secretFault(s string) string {
 	if len(s) < minSecret {
 		return fmt.Sprintf("is shorter than %d characters", minSecret)
@@ -161,7 +162,7 @@ func freshFault(s string) string {
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 
-// hostForm reports whether s is an IP address or a host name.
+// hostForm reports whether s has the form of an IP address or a host name.
 func hostForm(s string) bool {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return a.Zone() == "" && !a.IsUnspecified()

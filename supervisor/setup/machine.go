@@ -20,29 +20,30 @@ import (
 	"saltern/supervisor/status"
 )
 
-// World is the node that is set up, as the supervisor runs it. All methods are safe for
+// World is what the set-up needs of the supervisor that runs this node. All methods are safe for
 // concurrent use.
 type World interface {
 	// Configured reports whether appliance.yaml exists.
 	Configured() bool
-	// Configure writes appliance.yaml and makes the node start with it. form reports whether this
-	// node creates what the cluster shares.
+	// Configure writes appliance.yaml and starts the node with it. form reports whether this node
+	// creates what the cluster shares.
 	Configure(text []byte, form bool) error
 	// Look returns the state of the node.
 	Look() NodeLook
-	// Disk prepares a data disk for that copy. It may be repeated.
+	// Disk prepares the block device dev for this node's copy of the volume, and erases it if erase
+	// is true. Disk may be repeated.
 	Disk(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error
 	// Brick returns a directory for this node's copy of the shared volume.
 	Brick(*settings.Settings) (string, error)
-	// Undo removes all that was made, with [Machine.Anew].
+	// Undo starts to remove all that the set-up has made, through [Machine.Anew].
 	Undo() error
 }
 
-// Host is the machine beside its node, as far as the set-up changes it.
+// Host is the part of the machine outside of the appliance that the set-up changes.
 type Host interface {
 	// SetAdmin sets the keys and the password of the administrator's account.
 	SetAdmin(ctx context.Context, a Admin) error
-	// SetNetwork applies a network for good, see [Networker.Set].
+	// SetNetwork applies a network permanently, see [Networker.Set].
 	SetNetwork(ctx context.Context, n Network) error
 	// SetHostname sets the host name.
 	SetHostname(ctx context.Context, name string) error
@@ -60,41 +61,41 @@ func (h ThisHost) SetNetwork(ctx context.Context, n Network) error { return h.Ne
 // SetHostname implements [Host].
 func (h ThisHost) SetHostname(ctx context.Context, name string) error { return SetHostname(ctx, name) }
 
-// NodeLook is the state of the node at one moment.
+// NodeLook is the state of the node at one moment, as the set-up sees it.
 type NodeLook struct {
-	Running bool // with appliance.yaml as it is
-	// Storage reports whether the shared storage is there with the cluster's key on it.
+	Running bool // the node runs with the present appliance.yaml
+	// Storage reports whether the shared storage is available and holds the cluster's key.
 	// StorageWaiting says what is missing.
 	Storage        bool
 	StorageWaiting string
-	// Serving reports whether minions are answered. ServingWaiting says what is missing.
+	// Serving reports whether the node answers minions. ServingWaiting says what is missing.
 	Serving        bool
 	ServingWaiting string
 	Table          nodes.Table
-	Addresses      []string // for minions
-	Console        string   // address of the pages for browsers; empty: there are none
-	// Finger is the fingerprint of the masters' key. It is empty while it is not known.
+	Addresses      []string // addresses that minions use
+	Console        string   // address of the console for browsers; empty: there is none
+	// Finger is the fingerprint of the masters' key. Empty: not known.
 	Finger string
 }
 
 // Config configures a [Machine].
 type Config struct {
-	Dir     string // of the set-up's own state
-	DataDir string // of the node, where the table of nodes is
-	NodeDir string // of what makes the node a member, settings.NodeDir
+	Dir     string // directory of the set-up's own state
+	DataDir string // the node's data directory, where the table of nodes is
+	NodeDir string // directory of the files that make the node a member, settings.NodeDir
 	Base    Base
 	World   World
 	// Facts returns the facts of the machine.
 	Facts func(context.Context) Facts
-	// Source searches for answers that were given with the machine. An error means that they are
-	// there and wrong. The set-up shows its text.
+	// Source searches for answers that were given with the machine. An error means that there are
+	// such answers and that they are wrong; the set-up shows its text.
 	Source  func(context.Context) (Given, error)
 	Version string
 	Log     *slog.Logger
 	Now     func() time.Time
-	// Host is the machine. It may be nil: the set-up leaves the machine as it is.
+	// Host changes the machine. It may be nil: the set-up leaves the machine as it is.
 	Host Host
-	// Ours reports whether the machine is an appliance, whose host name follows the name of its
+	// Ours reports whether the machine is an appliance. The set-up then names the machine after its
 	// node.
 	Ours bool
 }
@@ -102,8 +103,8 @@ type Config struct {
 // ErrState means that the request is not possible in the present state of the set-up.
 var ErrState error = &rpc.Kind{Code: rpc.CodeState, Text: "not possible now"}
 
-// Machine takes the node through its states. Run does the work; the other
-// methods are safe for concurrent use.
+// Machine is the state machine of the set-up: it leads the node from new to serving. Run does the
+// work; the other methods are safe for concurrent use.
 type Machine struct {
 	cfg   Config
 	store store
@@ -111,16 +112,16 @@ type Machine struct {
 
 	mu       sync.Mutex
 	state    saved
-	doing    string // words for the step under way
-	looking  bool   // for answers given with the machine
+	doing    string // what the step under way does, in words
+	looking  bool   // Source is searching for answers given with the machine
 	claim    claim
-	draft    *nodeapi.Identity // may be nil: no key was needed yet; see draftIdentity
-	broken   error             // the state on disk cannot be read
-	sourced  bool              // answers given with the machine were looked for
-	ignored  []string          // what was found then and is not used
-	removing bool              // all that was made is being removed: no step may begin
-	// decisions counts what people have decided: the outcome of a step that began before the last
-	// decision does not count. stop ends the step under way.
+	draft    *nodeapi.Identity // nil: no key was needed yet; see draftIdentity
+	broken   error             // why the state on disk cannot be read; nil: it was read
+	sourced  bool              // Source has searched for answers given with the machine
+	ignored  []string          // what Source found and the set-up does not use, and why
+	removing bool              // Anew is removing what the set-up has made: no step may begin
+	// decisions counts the decisions of people: the outcome of a step that began before the last
+	// decision does not count. stop cancels the step under way.
 	decisions int
 	stop      context.CancelFunc
 
@@ -154,8 +155,8 @@ func (m *Machine) loadState() {
 	m.mu.Unlock()
 }
 
-// Active reports whether this node uses the set-up. It does not if somebody wrote appliance.yaml
-// by hand.
+// Active reports whether this node uses the set-up. A node whose appliance.yaml was written by hand
+// does not.
 func (m *Machine) Active() bool {
 	m.mu.Lock()
 	phase := m.state.Phase
@@ -163,14 +164,14 @@ func (m *Machine) Active() bool {
 	return phase != status.SetupNew || !m.cfg.World.Configured()
 }
 
-// Times of the machine.
+// Intervals of the machine.
 const (
-	look    = 250 * time.Millisecond // at a node that gets ready
-	passing = time.Second            // between tries of what may pass by itself, at first
+	look    = 250 * time.Millisecond // between two looks at a node that becomes ready
+	passing = time.Second            // before the first retry of what may pass by itself; longest is the longest pause
 	longest = 10 * time.Second
 )
 
-// Run takes the node through its states until ctx ends.
+// Run leads the node through the steps of the set-up until ctx ends.
 func (m *Machine) Run(ctx context.Context) {
 	pause := passing
 	for ctx.Err() == nil {
@@ -191,9 +192,9 @@ func (m *Machine) Run(ctx context.Context) {
 type outcome int
 
 const (
-	onward outcome = iota // there may be more to do at once
-	idle                  // nothing to do until somebody decides something
-	again                 // the same after a pause
+	onward outcome = iota // look for the next step at once
+	idle                  // wait until a person decides something
+	again                 // repeat the step after a pause
 )
 
 // doNext makes the next step, if there is one.
@@ -214,7 +215,7 @@ func (m *Machine) doNext(ctx context.Context) outcome {
 	case s.Failure != nil, s.Phase == status.SetupNew, s.Phase == status.SetupReady,
 		s.Phase == status.SetupRemoved, s.Phase == status.SetupFailed:
 		m.mu.Lock()
-		m.sourced = m.sourced && m.state.Failure == nil // a retry looks again
+		m.sourced = m.sourced && m.state.Failure == nil // search again for a retry
 		m.mu.Unlock()
 		return idle
 	default:
@@ -226,9 +227,9 @@ func (m *Machine) doNext(ctx context.Context) outcome {
 	return onward
 }
 
-// Anew calls forget, which removes all that the set-up has made, while no step runs. Then it
-// begins as new. answers reports whether to search again for answers given with the machine. When
-// forget fails, the machine does nothing until Anew is called again.
+// Anew waits until no step runs and calls forget, which removes all that the set-up has made. Then
+// the set-up starts over. answers reports whether to search again for answers given with the
+// machine. If forget fails, the machine makes no step until Anew is called again.
 func (m *Machine) Anew(answers bool, forget func() error) error {
 	m.mu.Lock()
 	m.removing = true
@@ -256,8 +257,8 @@ func (m *Machine) Anew(answers bool, forget func() error) error {
 	return nil
 }
 
-// Intended returns the settings that the set-up writes or has written. For a machine without
-// answers, they are where it keeps things.
+// Intended returns the text of the appliance.yaml that the set-up writes or has written. Without
+// answers, it returns only the directories that the machine uses.
 func (m *Machine) Intended() []byte {
 	if s := m.snapshot(); s.Answers.Node != "" {
 		if text, err := Render(s.Answers, m.cfg.Base); err == nil {
@@ -274,8 +275,7 @@ func (m *Machine) snapshot() saved {
 	return m.state
 }
 
-// waitForWork waits until there is something to do, at most for d. With 0 it waits without a
-// limit.
+// waitForWork waits until somebody wakes Run, at most for d. Zero: without a limit.
 func (m *Machine) waitForWork(ctx context.Context, d time.Duration) {
 	var after <-chan time.Time
 	if d > 0 {
@@ -297,7 +297,7 @@ func (m *Machine) wakeRun() {
 	}
 }
 
-// change changes the state and saves it. The new state counts only once it is on the disk.
+// change applies f to the state and saves it. The new state counts only once it is on the disk.
 func (m *Machine) change(f func(*saved)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -321,7 +321,7 @@ func (m *Machine) change(f func(*saved)) error {
 	return nil
 }
 
-// decide changes the state because a person wants it, whatever is under way.
+// decide changes the state because a person wants it, and cancels the step under way.
 func (m *Machine) decide(f func(*saved)) error {
 	m.mu.Lock()
 	m.decisions++
@@ -334,10 +334,10 @@ func (m *Machine) decide(f func(*saved)) error {
 	return err
 }
 
-// stopWith stops the set-up with a reason.
+// stopWith records the failure f, which stops the set-up.
 func (m *Machine) stopWith(f Failure) {
 	m.cfg.Log.Error("set-up has stopped", "tried", f.Tried, "error", f.Cause)
-	// the disk may be full: then memory alone remembers it
+	// The disk may be full. Then the failure is kept in memory only.
 	err := m.change(func(s *saved) {
 		f.Back = !s.Part || m.isAlone(*s)
 		s.Failure = &f
@@ -355,7 +355,7 @@ func (m *Machine) setDoing(format string, args ...any) {
 	m.doing = fmt.Sprintf(format, args...)
 }
 
-// source searches for answers given with the machine.
+// source searches for answers given with the machine, and starts with them if they are valid.
 func (m *Machine) source(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -394,7 +394,8 @@ func (m *Machine) source(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	// The failure is kept in memory only: the answers may be corrected before the next boot.
+	// The failure is kept in memory only, because the answers may be corrected before the next
+	// boot.
 	if m.state.Phase == status.SetupNew {
 		m.state.Failure = &Failure{
 			Tried: "read the answers in " + given.From,
@@ -405,7 +406,7 @@ func (m *Machine) source(ctx context.Context) {
 	}
 }
 
-// acceptAnswers starts with complete, valid answers.
+// acceptAnswers starts the set-up with complete, valid answers.
 func (m *Machine) acceptAnswers(a Answers, source string, auto bool) error {
 	return m.decide(func(s *saved) {
 		*s = saved{Phase: status.SetupPreflight, Answers: a, Source: source, Auto: auto}
@@ -466,7 +467,8 @@ func (m *Machine) advance(ctx context.Context, s saved) (again bool) {
 	return false
 }
 
-// doStep makes one step. stale reports whether somebody decided something meanwhile.
+// doStep makes one step. stale reports whether a person decided something meanwhile, so that err
+// does not count.
 func (m *Machine) doStep(ctx context.Context, st step, a Answers) (err error, stale bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -488,7 +490,7 @@ func (m *Machine) doStep(ctx context.Context, st step, a Answers) (err error, st
 	return err, turn != m.decisions
 }
 
-// public removes from the answers what a ready node does not need any more.
+// public returns the answers without the secrets, which a ready node does not need any more.
 func public(a Answers) Answers {
 	a.Secret = ""
 	a.JoinString = ""
@@ -496,7 +498,8 @@ func public(a Answers) Answers {
 	return a
 }
 
-// passingError is a failure that may pass by itself, even while somebody watches.
+// passingError is a failure that may pass by itself. Unless always is set, only a set-up without a
+// person (saved.Auto) retries it.
 type passingError struct {
 	error
 	always bool
@@ -504,7 +507,7 @@ type passingError struct {
 
 func (p *passingError) Unwrap() error { return p.error }
 
-// hinted is an error that says what to check.
+// hinted is an error with a list of what to check.
 type hinted struct {
 	error
 	check []string
@@ -532,7 +535,7 @@ func (m *Machine) preflight(ctx context.Context, a Answers) ([]Check, error) {
 	return checks, nil
 }
 
-// Remove notes that the cluster has let this node go.
+// Remove records that the cluster has removed this node.
 func (m *Machine) Remove() {
 	if m.snapshot().Phase == status.SetupRemoved {
 		return
@@ -542,7 +545,7 @@ func (m *Machine) Remove() {
 	}
 }
 
-// mkNodeDir creates the directory of what makes the node a member.
+// mkNodeDir creates the directory for the files that make the node a member.
 func (m *Machine) mkNodeDir() error {
 	if err := os.MkdirAll(filepath.Dir(m.cfg.NodeDir), 0o755); err != nil {
 		return err

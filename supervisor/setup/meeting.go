@@ -14,8 +14,7 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// meetCluster meets the cluster through the first peer that answers, and makes the checks that
-// need both sides.
+// meetCluster connects to the first peer that answers, and makes the checks that need both sides.
 func (p *Preflight) meetCluster(ctx context.Context, a Answers, s *settings.Settings) ([]Check, *nodeapi.Met) {
 	var checks []Check
 	var info JoinInfo
@@ -47,7 +46,7 @@ func (p *Preflight) meetCluster(ctx context.Context, a Answers, s *settings.Sett
 			break
 		}
 
-		if len(a.Peers) > 1 && c.passing { // another one may do
+		if len(a.Peers) > 1 && c.passing { // another peer may answer
 			last = &c
 			w := c
 			w.Result = Warn
@@ -74,7 +73,7 @@ func (p *Preflight) meetCluster(ctx context.Context, a Answers, s *settings.Sett
 	return checks, met
 }
 
-// meetCheck describes the outcome of meeting a peer.
+// meetCheck returns a check that describes the outcome of meeting a peer.
 func meetCheck(peer string, port int, err error) Check {
 	c := Check{Name: "cluster", What: "cluster at " + peer, Result: Fail}
 	if err == nil {
@@ -129,7 +128,7 @@ func skewCheck(via string, m *nodeapi.Met) Check {
 	c := Check{Name: "clock", What: "clock, compared with " + via, Result: Pass}
 	skew := m.Skew.Abs() - m.Round
 	shown := m.Skew.Abs().Round(time.Millisecond)
-	if shown > time.Second { // over a busy network the skew is not known more exactly
+	if shown > time.Second { // a busy network makes the measured skew inexact
 		shown = shown.Round(time.Second)
 	}
 
@@ -195,7 +194,7 @@ func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
 	return c
 }
 
-// masterPorts returns the ports that the masters of two nodes use between them.
+// masterPorts returns the ports that the masters of two nodes use for each other.
 func masterPorts(s *settings.Settings) []int {
 	if s.Arbiter {
 		return nil
@@ -208,7 +207,7 @@ const glusterPort = 24007
 
 // checkPorts tries ports in both directions. The node port of this machine must be open now. The
 // appliances' own firewalls open the other ports once this machine is admitted;
-// [Machine.triesPorts] tries them again then.
+// [Machine.triesPorts] tries those again then.
 func (p *Preflight) checkPorts(ctx context.Context, via string, s *settings.Settings, m *nodeapi.Met) []Check {
 	node := Check{
 		Name:   "port",
@@ -245,7 +244,7 @@ func (p *Preflight) checkPorts(ctx context.Context, via string, s *settings.Sett
 	return []Check{node, later}
 }
 
-// closedPorts describes the ports of a machine that could not be reached.
+// closedPorts returns a phrase for each port of a machine that could not be reached.
 func closedPorts(machine string, tried []nodeapi.Reach) (out []string) {
 	for _, r := range tried {
 		if r.Error != "" {

@@ -12,13 +12,13 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// imageHostname is the host name of every machine that runs from the image
-// until its administrator gives it another one.
+// imageHostname is the host name of every machine that runs from the image, until its administrator
+// gives the machine another name.
 const imageHostname = "saltern"
 
-// NodeName returns the name for a node without a given one: the machine's host name. Where that
-// is the image's name for every machine, it returns salt- and the last six digits of the first
-// network card's address.
+// NodeName returns the name for a node whose answers give none: the machine's host name. If that is
+// the image's name for every machine, it returns salt- and the last six digits of the first network
+// card's address.
 func NodeName(f Facts) string {
 	if f.Hostname != imageHostname {
 		return f.Hostname
@@ -34,7 +34,7 @@ func NodeName(f Facts) string {
 // SetHostname sets the machine's host name, now and for later starts. It asks systemd-hostnamed
 // and needs root.
 func SetHostname(ctx context.Context, name string) error {
-	// systemd may have to start the service for it.
+	// systemd may have to start systemd-hostnamed first.
 	_, err := command.Do(ctx, command.Exec{Limit: 30 * time.Second}, "hostnamectl", "--no-ask-password",
 		"set-hostname", name)
 	if err != nil {
@@ -43,9 +43,9 @@ func SetHostname(ctx context.Context, name string) error {
 	return nil
 }
 
-// nameMachine sets the machine's host name to that of the answers, or on an appliance to the
-// node's name. Prompts, the journal and DHCP leases then tell the nodes apart. The name of the
-// node never follows a host name.
+// nameMachine sets the machine's host name to that of the answers, or on an appliance to the node's
+// name, so that prompts, the journal and DHCP leases tell the nodes apart. The name of the node
+// never follows a host name.
 func (m *Machine) nameMachine(ctx context.Context, a Answers) error {
 	given := a.Network.Hostname
 	if m.cfg.Host == nil || given == "" && !m.cfg.Ours {
@@ -56,7 +56,7 @@ func (m *Machine) nameMachine(ctx context.Context, a Answers) error {
 	switch {
 	case err == nil:
 		return nil
-	case given == "": // nobody asked for it
+	case given == "": // the answers do not name a host name: a failure does not matter
 		m.cfg.Log.Warn("the machine keeps its host name", "error", err)
 		return nil
 	}
@@ -65,7 +65,7 @@ func (m *Machine) nameMachine(ctx context.Context, a Answers) error {
 		"leave network.hostname out of the answers: applianced setup back")
 }
 
-// freeName returns a name that no node of the cluster has or had.
+// freeName returns a name that no node of the cluster has or ever had.
 func freeName(t nodes.Table) string {
 	for n := len(t.Nodes) + 1; ; n++ {
 		name := fmt.Sprintf("%s-%d", t.Cluster, n)

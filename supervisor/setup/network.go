@@ -19,29 +19,29 @@ import (
 )
 
 // Networker changes the machine's network through systemd-networkd. It tries a configuration and
-// reverts it unless somebody confirms it, so that no administrator locks himself out. Its methods
-// are safe for concurrent use.
+// reverts it unless a person confirms it, so that administrators do not lock themselves out. Its
+// methods are safe for concurrent use.
 type Networker struct {
-	Dir     string // /etc/systemd/network
+	Dir     string // directory of networkd's files: /etc/systemd/network
 	Reload  func(context.Context) error
-	Lasts   time.Duration // of a trial; 0: TrialLasts
+	Lasts   time.Duration // length of a trial; 0: TrialLasts
 	Managed func() bool
 	Log     *slog.Logger
-	// Reach reports which parts of a network answer. It may be nil: nothing is tried.
+	// Reach reports which parts of a network answer. It may be nil: nothing is checked.
 	Reach func(context.Context, Network) []Reach
 
 	mu     sync.Mutex
 	trial  *trial
-	trying sync.WaitGroup // for what finds out what answers
+	trying sync.WaitGroup // waits for keepTrying
 }
 
 // trial is a configuration that is not confirmed yet.
 type trial struct {
-	iface string // "": all of them
+	iface string // "": all interfaces
 	until time.Time
 	timer *time.Timer
-	stop  context.CancelFunc // ends the looks at what answers
-	reach []Reach            // what came of the last one; nil: none has ended
+	stop  context.CancelFunc // ends keepTrying
+	reach []Reach            // outcome of the last complete check; nil: none is complete
 }
 
 // cancelTimers stops the timers and checks of a trial.
@@ -50,7 +50,7 @@ func (t *trial) cancelTimers() {
 	t.stop()
 }
 
-// Names of our file, of its content before a trial, and of the mark that there was none.
+// Names in Dir of the set-up's own file, and of the copy of its earlier content during a trial.
 const (
 	networkFile = "10-saltern.network"
 	beforeFile  = ".10-saltern.network.before"
@@ -72,10 +72,10 @@ func NewNetworker(log *slog.Logger) *Networker {
 	}
 }
 
-// dhcpText equals the network before the set-up (image/profile, 80-saltern-default). It makes
-// DHCP use the address of the card: servers that know machines by that, such as reservations of
-// Windows, do not match the identifier that systemd generates, and clones share that identifier.
-// The host name is the node's.
+// dhcpText equals the network before the set-up (image/profile, 80-saltern-default). The DHCP
+// client identifies itself by the address of the card, because servers that know machines by that,
+// such as Windows reservations, do not match the identifier that systemd generates, and clones
+// share that identifier. The host name that it sends is the node's.
 const dhcpText = `
 [DHCPv4]
 ClientIdentifier=mac
@@ -121,8 +121,8 @@ func networkText(n Network) []byte {
 	return []byte(b.String())
 }
 
-// Try applies a network configuration until Confirm, Revert or the end of the trial. The network
-// must be valid.
+// Try applies a network configuration on trial: it lasts until Confirm or Revert, or until Lasts
+// has passed, when the Networker reverts it. n must be valid.
 func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +133,7 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 		return Trial{}, fmt.Errorf("%w: network.method is missing: dhcp or static", ErrState)
 	}
 
-	if w.trial == nil { // of several tries, the first one's past counts
+	if w.trial == nil { // after several tries, Revert restores what was there before the first
 		if err := w.saveCurrent(); err != nil {
 			return Trial{}, err
 		}
@@ -165,8 +165,8 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	return w.trialState(), nil
 }
 
-// keepTrying checks repeatedly which parts of a network answer, until ctx ends: an address or a
-// cable may come late.
+// keepTrying checks every few seconds which parts of a network answer, until ctx ends: an address
+// or a cable may come late.
 func (w *Networker) keepTrying(ctx context.Context, t *trial, n Network) {
 	for {
 		reach := w.Reach(ctx, n)
@@ -182,7 +182,8 @@ func (w *Networker) keepTrying(ctx context.Context, t *trial, n Network) {
 	}
 }
 
-// saveCurrent copies the present configuration aside. An empty file means that there is none.
+// saveCurrent copies the present configuration to beforeFile. An empty copy means that there was
+// none.
 func (w *Networker) saveCurrent() error {
 	old, err := readBounded(filepath.Join(w.Dir, networkFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -192,7 +193,7 @@ func (w *Networker) saveCurrent() error {
 	return err
 }
 
-// revertUnconfirmed reverts a trial that nobody confirmed.
+// revertUnconfirmed reverts the trial t at its end, if it is still under way.
 func (w *Networker) revertUnconfirmed(t *trial) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,7 +234,7 @@ func (w *Networker) restoreSaved(ctx context.Context) error {
 	return errors.Join(err, os.Remove(filepath.Join(w.Dir, beforeFile)))
 }
 
-// Resume reverts a trial that a power cut interrupted: nobody confirmed it.
+// Resume reverts a trial that a power cut interrupted, because nobody has confirmed it.
 func (w *Networker) Resume(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,14 +270,15 @@ func (w *Networker) Revert(ctx context.Context) (Trial, error) {
 	return w.trialState(), err
 }
 
-// Look returns the state of the trial: addresses come some time after Try.
+// Look returns the state of the trial. The interface may get its addresses only some time after
+// Try.
 func (w *Networker) Look() Trial {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.trialState()
 }
 
-// Close reverts an unconfirmed trial at the end of the process.
+// Close reverts an unconfirmed trial and stops the checks. The process calls it at its end.
 func (w *Networker) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

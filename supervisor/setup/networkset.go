@@ -15,8 +15,8 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// Set applies a network for good and waits until the machine has its address. It is for answers
-// given with the machine, which nobody confirms. It leaves a network that was confirmed as it is.
+// Set applies a network permanently and waits until the machine has its address. It is for answers
+// given with the machine, which no person confirms. It ends a trial that is under way.
 func (w *Networker) Set(ctx context.Context, n Network) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,7 +51,7 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 
 	want, err := netip.ParsePrefix(n.Address)
 	if err != nil {
-		return nil // by DHCP: whether there is an address is looked at later
+		return nil // with DHCP the preflight checks whether there is an address
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -70,8 +70,8 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 	}
 }
 
-// likely returns the interface that is meant when the answers name none: the only one, or that of
-// the default route.
+// likely returns the interface to use when the answers name none: the only one, or that of the
+// default route.
 func likely(all []Interface) (string, error) {
 	if len(all) == 1 {
 		return all[0].Name, nil

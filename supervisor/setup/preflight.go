@@ -27,23 +27,24 @@ type Preflight struct {
 	Base     Base
 	Identity *nodeapi.Identity
 	Version  string
-	// Ours reports whether this node itself already listens on an address.
+	// Ours reports whether this node itself already listens on an address. It may be nil: it does
+	// not.
 	Ours func(address string) bool
 }
 
-// What a machine should have.
+// Thresholds: below or above "least" and "most" a check fails; outside of "good" it warns.
 const (
-	leastMemory = 400 << 20 // under which it is not tried
+	leastMemory = 400 << 20 // bytes of memory
 	goodMemory  = 900 << 20
 	leastDisk   = 512 << 20
 	goodDisk    = 4 << 30
-	goodArbiter = 1 << 30          // an arbiter has the name of each file, two inodes and at most 4 KiB each
-	mostSkew    = 30 * time.Second // tokens of minions and leases need clocks that agree
+	goodArbiter = 1 << 30          // bytes: for the name of each file, an arbiter needs two inodes and up to 4 KiB
+	mostSkew    = 30 * time.Second // between two clocks: tokens of minions and leases need clocks that agree
 	goodSkew    = 2 * time.Second
 )
 
-// Run makes all checks for complete answers. It changes nothing. met is the answer of the
-// cluster. It is nil when forming, or when no node proved itself.
+// Run makes all checks for complete answers. It changes nothing. met is the answer of the cluster.
+// It is nil when forming, or when no node proved that it belongs to the cluster.
 func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *nodeapi.Met) {
 	s, err := p.settings(a)
 	if err != nil {
@@ -94,7 +95,7 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 	return checks, met
 }
 
-// notLookedAt returns a skipped check: another failure makes it meaningless.
+// notLookedAt returns a skipped check, for one that another failure makes meaningless.
 func notLookedAt(name, what, why string) Check {
 	return Check{Name: name, What: what, Result: Skip, Detail: "not looked at: " + why}
 }
@@ -187,13 +188,13 @@ func (p *Preflight) checkAddress(a Answers) Check {
 	c.Result = Fail
 	c.Detail = "no interface has it"
 	c.Hint = "check the network, or give the address that the machine has: ip addr"
-	c.passing = true // by DHCP it may come later, as after a change of the network
+	c.passing = true // a DHCP server may give the address later
 
 	return c
 }
 
-// checkListening tries to listen where the node will. there reports whether the machine has the
-// address for the other nodes: without it nothing can listen there.
+// checkListening tries to listen on the ports that the node will use. there reports whether the
+// machine has the address for the other nodes: without it nothing can listen there.
 func (p *Preflight) checkListening(s *settings.Settings, there bool) Check {
 	const what = "ports of this node"
 	c := Check{Name: "port", What: what, Result: Pass, passing: true}
@@ -292,7 +293,7 @@ func (p *Preflight) dataDisk(a Answers) Check {
 const bricksHint = "give the machine a disk of its own for it (data_disk), " +
 	"or another directory under settings: storage: {bricks: DIRECTORY}"
 
-// nearestExisting returns dir, or the nearest directory above it that exists.
+// nearestExisting returns dir, or the nearest parent of it that exists.
 func nearestExisting(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == "/" {
@@ -302,8 +303,8 @@ func nearestExisting(dir string) string {
 	}
 }
 
-// checkBricks checks the directory for a copy of the shared volume on a machine without a data
-// disk.
+// checkBricks checks the directory that holds the copy of the shared volume on a machine without a
+// data disk.
 func (p *Preflight) checkBricks(a Answers, s *settings.Settings) Check {
 	c := Check{Name: "disk", What: "room for a copy of the shared volume", Result: Pass, Detail: s.Storage.Bricks}
 	if err := disk.CheckRoot(s.Storage.Bricks); err != nil {
@@ -316,11 +317,11 @@ func (p *Preflight) checkBricks(a Answers, s *settings.Settings) Check {
 	return c
 }
 
-// checkDirectory tries to write to the directory that the administrator shares.
+// checkDirectory tries to write to the shared directory that the administrator provides.
 func (p *Preflight) checkDirectory(ctx context.Context, s *settings.Settings) Check {
 	c := Check{Name: "disk", What: "shared directory " + s.StorageDir(), Result: Pass, Detail: "can be written to"}
 	done := make(chan error, 1)
-	go func() { // a network file system may hang
+	go func() { // in a goroutine, because a network file system may hang
 		fi, err := os.Stat(s.StorageDir())
 		if err == nil && !fi.IsDir() {
 			err = errors.New("is not a directory")
@@ -352,7 +353,7 @@ func (p *Preflight) checkDirectory(ctx context.Context, s *settings.Settings) Ch
 }
 
 // failedChecks returns the failed checks. passing reports whether all of them may pass by
-// themselves.
+// themselves later.
 func failedChecks(checks []Check) (failed []Check, passing bool) {
 	passing = true
 	for _, c := range checks {

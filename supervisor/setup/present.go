@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// interfaces returns the present network interfaces, that of the default route first.
+// interfaces returns the present network interfaces. That of the default route comes first.
 func interfaces() []Interface {
 	out := []Interface{}
 	all, err := net.Interfaces()
@@ -105,8 +105,9 @@ func defaultRoute(proc string) (name, gateway string) {
 	return "", ""
 }
 
-// hexAddress reads an address of a table of routes. It returns "" for none. IPv4 addresses stand
-// there in the machine's byte order, which is little endian on our machines.
+// hexAddress decodes an address of the kernel's table of routes. It returns "" for the zero
+// address. IPv4 addresses are in the machine's byte order there; little reports whether that is
+// little endian.
 func hexAddress(s string, little bool) string {
 	b, err := hex.DecodeString(s)
 	if err != nil {
@@ -122,8 +123,8 @@ func hexAddress(s string, little bool) string {
 	return a.String()
 }
 
-// leasedAddresses returns the indexes of interfaces with an IPv4 address that expires: a DHCP
-// server gave it (rtnetlink(7), IFA_F_PERMANENT).
+// leasedAddresses returns the indexes of the interfaces with an IPv4 address that expires, which
+// means that a DHCP server gave the address (rtnetlink(7), IFA_F_PERMANENT).
 func leasedAddresses() map[int]bool {
 	leased := map[int]bool{}
 	rib, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_INET)
@@ -148,8 +149,8 @@ func leasedAddresses() map[int]bool {
 	return leased
 }
 
-// resolvers returns the name servers and search domains of the first file that names a server
-// (resolv.conf(5)).
+// resolvers returns the name servers and search domains of the first of the files that names a
+// server (resolv.conf(5)).
 func resolvers(files ...string) (servers, search []string) {
 	servers, search = []string{}, []string{}
 	for _, path := range files {

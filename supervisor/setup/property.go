@@ -15,11 +15,10 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Set sets one answer from text, as a property of a virtual machine, a word on
-// the kernel's command line or a variable of the environment gives it. The key
-// is the answer's YAML name, with dots for nested ones: "network.dns",
-// "settings.log.level". The type of the answer says how the text is read, and
-// nothing else does:
+// Set sets one answer from text, such as a property of a virtual machine, a word on the kernel's
+// command line or a variable of the environment. key is the answer's YAML name, with dots for
+// nested ones: "network.dns", "settings.log.level". Only the type of the answer decides how the
+// text is read:
 //
 //	text         as it stands, byte for byte
 //	truth value  true, yes, on, 1 or false, no, off, 0, in any case
@@ -27,8 +26,8 @@ import (
 //	list         see [SplitWords]
 //	SSH keys     see [SplitKeys]
 //
-// The error names the answer and says what it may hold; it repeats the text
-// only where that cannot be a secret.
+// The error names the answer and its possible values. It repeats the text only where that cannot be
+// a secret.
 func (a *Answers) Set(key, text string) error {
 	if err := plainText(text); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
@@ -59,7 +58,7 @@ func (a *Answers) Set(key, text string) error {
 	return nil
 }
 
-// setSetting sets a key of appliance.yaml. Package settings knows its type.
+// setSetting sets a key of appliance.yaml. Package settings knows the key's type.
 func (a *Answers) setSetting(key string, path []string, text string) error {
 	field, ok := AnswerField(reflect.TypeFor[settings.Settings](), path)
 	if !ok {
@@ -94,8 +93,8 @@ func (a *Answers) setSetting(key string, path []string, text string) error {
 	return nil
 }
 
-// AnswerField returns the field of a struct, [Answers] or that of appliance.yaml, at a path of
-// YAML names. Its Index starts at the given struct.
+// AnswerField returns the field at a path of YAML names in t, the type [Answers] or that of
+// appliance.yaml. The field's Index starts at t. ok reports whether there is such a field.
 func AnswerField(t reflect.Type, path []string) (field reflect.StructField, ok bool) {
 	var index []int
 	for _, name := range path {
@@ -123,7 +122,8 @@ func AnswerField(t reflect.Type, path []string) (field reflect.StructField, ok b
 	return field, len(path) > 0
 }
 
-// AnswerKeys returns the keys of all answers without nested ones, and "settings".
+// AnswerKeys returns the keys of all answers, as for [Answers.Set]. The keys below "settings" are
+// left out: only "settings" stands for them.
 func AnswerKeys() []string {
 	return answerKeys(reflect.TypeFor[Answers](), "")
 }
@@ -140,15 +140,15 @@ func answerKeys(t reflect.Type, prefix string) (keys []string) {
 	return keys
 }
 
-// readAs reads text as a value of a type of an answer: a string, a []string, a
-// bool, an int or a float64.
+// readAs parses text as a value of t, the type of the answer key. It returns a string, a []string,
+// a bool, an int or a float64.
 func readAs(t reflect.Type, key, text string) (any, error) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 
 	if t == reflect.TypeFor[time.Duration]() {
-		return text, nil // appliance.yaml has "20s"
+		return text, nil // durations are texts in appliance.yaml: "20s"
 	}
 
 	switch t.Kind() {
@@ -182,7 +182,7 @@ func readAs(t reflect.Type, key, text string) (any, error) {
 	return nil, fmt.Errorf("%s holds further answers: give them one by one, or all in an answers file", key)
 }
 
-// ParseTruth reads a truth value.
+// ParseTruth parses a truth value.
 func ParseTruth(text string) (bool, error) {
 	switch strings.ToLower(strings.TrimSpace(text)) {
 	case "true", "yes", "on", "1":
@@ -211,9 +211,9 @@ func quoted(words []string) []string {
 }
 
 // SplitKeys splits a list of SSH public keys at line ends. A field of one line may hold several
-// keys: SplitKeys also splits at a comma or blank if another key follows, i.e. a type and AAAA.
-// Other commas belong to a comment ("Doe, Jane") or to options. It leaves out empty lines and
-// comment lines.
+// keys, so it also splits at a comma or blank if another key follows, i.e. a type and AAAA. Other
+// commas belong to a comment ("Doe, Jane") or to options. It leaves out empty lines and comment
+// lines.
 func SplitKeys(text string) (keys []string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -223,7 +223,7 @@ func SplitKeys(text string) (keys []string) {
 
 		starts := keyStart.FindAllStringSubmatchIndex(line, -1)
 		begin := 0
-		for _, start := range starts[min(1, len(starts)):] { // the first begins the present key
+		for _, start := range starts[min(1, len(starts)):] { // the first start belongs to the present key
 			keys = append(keys, strings.TrimRight(line[begin:start[2]], ", \t"))
 			begin = start[2]
 		}
@@ -234,7 +234,7 @@ func SplitKeys(text string) (keys []string) {
 	return slices.DeleteFunc(keys, func(k string) bool { return k == "" })
 }
 
-// plainText refuses text that JSON, YAML or a pipe would not pass on unchanged.
+// plainText refuses text that JSON, YAML or a pipe would change.
 func plainText(text string) error {
 	switch {
 	case strings.Contains(text, "\x00"):

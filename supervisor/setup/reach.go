@@ -19,23 +19,23 @@ import (
 	"saltern/internal/pause"
 )
 
-// Reach reports whether one part of a network answers.
+// Reach reports whether one part of a network, such as its gateway, answers.
 type Reach struct {
 	What    string `json:"what"`    // gateway, name server, time server
-	Address string `json:"address"` // or name; empty: there is none
+	Address string `json:"address"` // an IP address or a name; empty: there is no such part
 	Answers bool   `json:"answers"`
-	Detail  string `json:"detail,omitempty"` // why it does not
+	Detail  string `json:"detail,omitempty"` // why it does not answer
 }
 
 const (
-	// reachTakes bounds the check of one part. Questions are sent twice within it.
+	// reachTakes bounds the check of one part. exchange sends its question twice within it.
 	reachTakes = 3 * time.Second
-	// mostReached bounds how many of a kind are checked.
+	// mostReached bounds how many parts of one kind are checked.
 	mostReached = 3
 )
 
-// reachOf checks at once whether everything that the network names answers. Parts that a DHCP
-// server gave are read from the system.
+// reachOf checks all parts that the network names, at the same time. It asks the system for the
+// parts that a DHCP server gave.
 func reachOf(ctx context.Context, n Network) []Reach {
 	gateway := n.Gateway
 	servers := n.DNS
@@ -90,7 +90,7 @@ func reachOf(ctx context.Context, n Network) []Reach {
 	return list
 }
 
-// errSilent means that nothing came back.
+// errSilent means that no answer came.
 var errSilent = errors.New("no answer")
 
 // gatewayOf returns the gateway of an interface, or of any if name is "".
@@ -102,10 +102,10 @@ func gatewayOf(name string, all []Interface) string {
 	return all[i].Gateway
 }
 
-// timeServers returns the servers that systemd-networkd got from the network, else those of
-// chrony's configuration.
+// timeServers returns the time servers that systemd-networkd learned from the network, else those
+// of chrony's configuration. The arguments are the paths of their files.
 func timeServers(networkd, chrony string) (out []string) {
-	state, _ := readBounded(networkd) // not there: none
+	state, _ := readBounded(networkd) // without the file there are none
 	for line := range strings.Lines(string(state)) {
 		if list, ok := strings.CutPrefix(strings.TrimSpace(line), "NTP="); ok {
 			out = append(out, strings.Fields(list)...)
@@ -126,7 +126,8 @@ func timeServers(networkd, chrony string) (out []string) {
 	return out
 }
 
-// exchange sends a question to a server over UDP, at most twice, until check accepts an answer.
+// exchange sends a question to a server over UDP, at most twice, until check returns true for an
+// answer.
 func exchange(ctx context.Context, address string, question []byte, check func(answer []byte) bool) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "udp", address)
@@ -165,7 +166,7 @@ func exchange(ctx context.Context, address string, question []byte, check func(a
 	return errSilent
 }
 
-// dialFault reduces a network error to its cause.
+// dialFault returns the innermost cause of a network error.
 func dialFault(err error) error {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		if dns.IsNotFound {
@@ -189,15 +190,15 @@ func dialFault(err error) error {
 // counts, including a refusal.
 func nameServerAnswers(ctx context.Context, address string) error {
 	question := []byte{
-		0, 0, // the ID
+		0, 0, // ID, set below
 		1, 0, // recursion desired
-		0, 1, // one question
+		0, 1, // one question follows
 		0, 0, 0, 0, 0, 0,
-		0,    // the root
-		0, 2, // NS
-		0, 1, // IN
+		0,    // name: the root
+		0, 2, // type: NS
+		0, 1, // class: IN
 	}
-	_, _ = rand.Read(question[:2]) // its number
+	_, _ = rand.Read(question[:2]) // the ID is random
 	return exchange(ctx, address, question, func(answer []byte) bool {
 		return len(answer) >= 12 && answer[0] == question[0] && answer[1] == question[1] && answer[2]&0x80 != 0
 	})
@@ -206,22 +207,22 @@ func nameServerAnswers(ctx context.Context, address string) error {
 // timeServerAnswers asks a time server for the time (RFC 5905, 7.3).
 func timeServerAnswers(ctx context.Context, address string) error {
 	question := make([]byte, 48)
-	question[0] = 4<<3 | 3          // version 4, client
-	_, _ = rand.Read(question[40:]) // its time of sending comes back
+	question[0] = 4<<3 | 3          // NTP version 4, mode client
+	_, _ = rand.Read(question[40:]) // the server returns this transmit time
 	return exchange(ctx, address, question, func(answer []byte) bool {
 		return len(answer) >= 48 && answer[0]&7 == 4 && string(answer[24:32]) == string(question[40:])
 	})
 }
 
-// neighbourAnswers returns nil if a machine of this network is there: the kernel resolves its
-// address when something is sent to it, even if the machine ignores that.
+// neighbourAnswers returns nil if a machine of the local network has this address. It sends a
+// packet, for which the kernel resolves the address, even if the machine ignores the packet.
 func neighbourAnswers(ctx context.Context, address string) error {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
 		return err
 	}
 
-	conn, err := net.Dial("udp", net.JoinHostPort(address, "9")) // discard
+	conn, err := net.Dial("udp", net.JoinHostPort(address, "9")) // port 9, discard
 	if err != nil {
 		return dialFault(err)
 	}
@@ -243,7 +244,7 @@ func neighbourAnswers(ctx context.Context, address string) error {
 	}
 
 	switch neighbourState(ip) {
-	// the neighbour is known from before, and the kernel is checking it
+	// The kernel knows the neighbour from before and is checking it.
 	case unix.NUD_STALE, unix.NUD_DELAY, unix.NUD_PROBE:
 		return nil
 	}
@@ -251,8 +252,8 @@ func neighbourAnswers(ctx context.Context, address string) error {
 	return errSilent
 }
 
-// neighbourState returns the kernel's state of a neighbour, or 0 if it has none (rtnetlink(7),
-// RTM_GETNEIGH).
+// neighbourState returns the kernel's state of a neighbour, or 0 if the kernel does not know it
+// (rtnetlink(7), RTM_GETNEIGH).
 func neighbourState(ip netip.Addr) uint16 {
 	family := syscall.AF_INET
 	if ip.Is6() {
@@ -278,8 +279,8 @@ func neighbourState(ip netip.Addr) uint16 {
 	return 0
 }
 
-// neighbourOf returns the address in an entry of the table of neighbours: a struct ndmsg with
-// attributes behind it.
+// neighbourOf returns the address in an entry of the kernel's neighbour table: a struct ndmsg,
+// followed by attributes.
 func neighbourOf(data []byte) netip.Addr {
 	const header = unix.SizeofNdMsg
 	if len(data) < header {

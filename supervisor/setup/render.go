@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Base says where a node keeps things before appliance.yaml exists. Empty values mean the
+// Base says where a node keeps its files before appliance.yaml exists. Empty values stand for the
 // defaults.
 type Base struct {
 	DataDir    string
@@ -19,8 +19,8 @@ type Base struct {
 
 const renderHead = "# Written by the set-up. You may edit it: applianced config check, then applianced reload.\n"
 
-// Render returns the text of appliance.yaml for complete answers. Keys of Settings stay, except
-// those that make the node part of its cluster.
+// Render returns the text of appliance.yaml for complete answers. It keeps the keys of Settings,
+// except those that make the node part of its cluster.
 func Render(a Answers, base Base) ([]byte, error) {
 	doc := maps.Clone(a.Settings)
 	if doc == nil {
@@ -28,7 +28,7 @@ func Render(a Answers, base Base) ([]byte, error) {
 	}
 
 	doc["node"], doc["cluster"] = a.Node, a.Cluster
-	if a.Cluster == "" { // a node that joins learns it
+	if a.Cluster == "" { // a node that joins learns the name from the cluster
 		doc["cluster"] = "unknown"
 	}
 
@@ -56,7 +56,7 @@ func Render(a Answers, base Base) ([]byte, error) {
 	}
 
 	storage := map[string]any{"kind": a.Storage.Kind}
-	if a.Storage.Kind == "" { // of the cluster that is joined
+	if a.Storage.Kind == "" { // empty: the storage of the cluster that the node joins
 		storage["kind"] = settings.LocalStorage
 	}
 
@@ -70,7 +70,7 @@ func Render(a Answers, base Base) ([]byte, error) {
 	case a.Storage.TLS != nil:
 		storage["tls"] = *a.Storage.TLS
 	case !said && a.Mode == Form && a.Storage.Kind == settings.VolumeStorage:
-		storage["tls"] = true // keys and pillars go over the network between the nodes
+		storage["tls"] = true // because keys and pillars travel between the nodes
 	}
 
 	for _, s := range []struct {

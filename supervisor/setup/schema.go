@@ -8,8 +8,9 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Schema returns the JSON Schema (draft 2020-12) of a file of answers, for editors and for
-// programs that write such files. Only [Validate] checks whether answers suit each other.
+// Schema returns the JSON Schema (draft 2020-12) of a file of answers, for editors and for programs
+// that write such files. It does not describe which answers exclude each other: only [Validate]
+// checks that.
 func Schema() map[string]any {
 	s := schemaOf(reflect.TypeFor[Answers](), "")
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -18,7 +19,7 @@ func Schema() map[string]any {
 	return s
 }
 
-// words describe the answers by their key.
+// words describes each answer by its key.
 var words = map[string]string{
 	"mode": "form: the first node of a new cluster; join: a node of one that exists; " +
 		"arbiter: joins as the arbiter of two nodes, and keeps no data",
@@ -44,7 +45,7 @@ var words = map[string]string{
 	"storage.path": "the directory that all nodes share, for kind directory",
 }
 
-// choices are answers that have to be one of a few words.
+// choices lists the possible values of answers that accept only a few words, by the answer's key.
 var choices = map[string][]string{
 	"mode": {string(Form), string(Join), string(JoinAsArbiter)}, "network.method": {"dhcp", "static"},
 	"storage.kind": {settings.VolumeStorage, settings.DirectoryStorage, settings.LocalStorage},
@@ -86,9 +87,9 @@ func schemaOf(t reflect.Type, prefix string) map[string]any {
 }
 
 // Anywhere returns the facts of an imagined machine that has every disk, interface and address that
-// the answers name. They serve to check answers for another machine.
+// the answers name. With them [Validate] can check answers for another machine.
 func Anywhere(a Answers) Facts {
-	address := "192.0.2.1/32" // its networks are not known
+	address := "192.0.2.1/32" // a network of one address: no other is known
 	if a.Address != "" {
 		address = a.Address + "/32"
 	} else if strings.Contains(a.Virtual, ":") {

@@ -13,7 +13,8 @@ import (
 // ReadSecret returns the cluster's secret of this node, or "" if there is none.
 func ReadSecret(nodeDir string) (string, error) { return readSecret(nodeDir, SecretFile) }
 
-// ReadNextSecret returns the secret that will replace it, or "" if no change is under way.
+// ReadNextSecret returns the secret that will replace the present one, or "" if no change is under
+// way.
 func ReadNextSecret(nodeDir string) (string, error) { return readSecret(nodeDir, NextSecretFile) }
 
 func readSecret(nodeDir, name string) (string, error) {
@@ -24,10 +25,10 @@ func readSecret(nodeDir, name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// WriteSecret replaces the secret. It is on the disk when WriteSecret returns.
+// WriteSecret replaces the secret. The new one is on the disk when WriteSecret returns.
 func WriteSecret(nodeDir, secret string) error { return writeSecret(nodeDir, SecretFile, secret) }
 
-// WriteNextSecret saves the secret that will follow. An empty one removes it.
+// WriteNextSecret saves the secret that will replace the present one. An empty secret removes it.
 func WriteNextSecret(nodeDir, secret string) error {
 	if secret != "" {
 		return writeSecret(nodeDir, NextSecretFile, secret)

@@ -13,8 +13,8 @@ import (
 
 const (
 	maxSSHKeys   = 32
-	maxSSHKey    = 8192 // bytes of one line
-	leastRSABits = 2048 // RequiredRSASize of the image's sshd
+	maxSSHKey    = 8192 // bytes of a key's line
+	leastRSABits = 2048 // RequiredRSASize in the image's sshd_config
 )
 
 // keyTypes are the types that the image's sshd accepts (PubkeyAcceptedAlgorithms).
@@ -25,14 +25,14 @@ var keyTypes = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoRSA, ssh.KeyAlgoECDSA256,
 // SSHKey is a public key that sshd accepts.
 type SSHKey struct {
 	Type        string
-	Fingerprint string // "SHA256:…", as ssh-keygen -l shows it
+	Fingerprint string // "SHA256:…", as ssh-keygen -l shows the key
 	Comment     string
 }
 
-// ParseSSHKey reads one line of a file such as ~/.ssh/id_ed25519.pub. It refuses keys that the
+// ParseSSHKey parses one line of a file such as ~/.ssh/id_ed25519.pub. It refuses keys that the
 // image's sshd would not accept, because an administrator without another way to log in would be
-// locked out. It also refuses options before the key. They can be added to ~/.ssh/authorized_keys
-// later, by somebody who is logged in and can remove them again.
+// locked out. It also refuses options before the key. A person who is logged in can add them to
+// ~/.ssh/authorized_keys later, and remove them again.
 func ParseSSHKey(line string) (SSHKey, error) {
 	const example = "is not a public key as in ~/.ssh/id_ed25519.pub"
 	words := strings.Fields(line)
@@ -70,7 +70,8 @@ func ParseSSHKey(line string) (SSHKey, error) {
 	return SSHKey{Type: key.Type(), Fingerprint: ssh.FingerprintSHA256(key), Comment: comment}, nil
 }
 
-// withOptions returns an error that tells options before a key from a line that is no key.
+// withOptions returns the error for a line that is not a key: a special one if the line has options
+// before a key, else example.
 func withOptions(line, example string) error {
 	_, _, options, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err == nil && len(options) > 0 {
@@ -80,14 +81,14 @@ func withOptions(line, example string) error {
 	return errors.New(example)
 }
 
-// letsIn reports whether a line of authorized_keys has a readable key, with or without options.
+// letsIn reports whether a line of authorized_keys has a valid key, with or without options.
 func letsIn(line string) bool {
 	_, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	return err == nil
 }
 
-// fingerprints returns the fingerprints of keys, to be compared with ssh-keygen -l, or "" if
-// there are none.
+// fingerprints returns the fingerprints of keys in the form of ssh-keygen -l, so that a person can
+// compare them, or "" if there are no keys.
 func fingerprints(lines []string) string {
 	var names []string
 	for _, line := range lines {

@@ -24,17 +24,17 @@ import (
 	"saltern/supervisor/status"
 )
 
-// step is one action of the set-up. Each step can be repeated, because power may fail after it
-// was done and before that was saved.
+// step is one action of the set-up. Each step may be repeated, because power may fail after the
+// step and before the machine has saved that it is done.
 type step struct {
 	id    string
-	name  string // for people
+	name  string // what the step does, in words
 	phase status.Setup
-	part  bool // from here on there is no way back
+	part  bool // after this step the answers cannot be changed; see saved.Part
 	do    func(*Machine, context.Context, Answers) error
 }
 
-// The IDs are saved on disk.
+// IDs of the steps. They are saved on disk: do not change them.
 const (
 	stepNetwork   = "network"
 	stepPreflight = "preflight"
@@ -100,9 +100,9 @@ func planSteps(a Answers) (out []step) {
 	return out
 }
 
-// Names of files in the node's directory.
+// Names of files in settings.NodeDir, except NextKey.
 const (
-	// SecretFile holds the cluster's secret, NextSecretFile the one that will replace it.
+	// SecretFile holds the cluster's secret, NextSecretFile the secret that will replace it.
 	SecretFile     = "secret"
 	NextSecretFile = "secret.next"
 	// StagedKey holds the cluster's key until the shared storage has it.
@@ -110,11 +110,11 @@ const (
 	// NextKey, with .pem and .pub, is the key on the shared storage that will replace the
 	// cluster's key.
 	NextKey = "cluster-next"
-	// joinedStorage holds what the cluster said about its storage.
+	// joinedStorage holds the cluster's storage, as the cluster described it at admission.
 	joinedStorage = "storage.yaml"
 )
 
-// identity returns this node's key. It creates the key and saves it if there is none.
+// identity returns this node's key. If there is none, it creates the key and saves it.
 func (m *Machine) identity() (*nodeapi.Identity, error) {
 	if err := m.mkNodeDir(); err != nil {
 		return nil, fmt.Errorf("node's own key: %w", err)
@@ -126,8 +126,8 @@ func (m *Machine) identity() (*nodeapi.Identity, error) {
 	return id, id.Save(m.cfg.NodeDir)
 }
 
-// draftIdentity returns the key on the disk, or a key that this node will save later. Checks use
-// it: a machine that is copied before its set-up must not have a key.
+// draftIdentity returns the key on the disk, or a key in memory that this node may save later.
+// Checks use it, because a machine must not have a key on disk before its set-up: it may be cloned.
 func (m *Machine) draftIdentity() (*nodeapi.Identity, error) {
 	id, err := nodeapi.ReadIdentity(m.cfg.NodeDir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -249,7 +249,7 @@ func (m *Machine) doTable(_ context.Context, a Answers) error {
 		return err
 	}
 	if k.Table().Version > 0 {
-		return nil // power failed after it was written
+		return nil // power failed after an earlier try had written the table
 	}
 
 	b, err := os.ReadFile(filepath.Join(m.cfg.NodeDir, StagedKey))
@@ -287,7 +287,7 @@ func (m *Machine) doTable(_ context.Context, a Answers) error {
 	return err
 }
 
-// ownNode returns this node's line of the table.
+// ownNode returns this node's entry in the table of nodes.
 func (m *Machine) ownNode(a Answers) (nodes.Node, error) {
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
 	if err != nil {
@@ -347,7 +347,7 @@ func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
 			Version: m.cfg.Version,
 		}
 
-		met, err := nodeapi.Meet(one, id, ask) // its storage says what this node has to bring
+		met, err := nodeapi.Meet(one, id, ask) // met.Storage says what this node needs
 		if err == nil {
 			a.Storage.Kind = met.Storage.Kind
 			err = arbiterFault(a, met.Storage)
@@ -389,7 +389,8 @@ func (m *Machine) nodePort(a Answers) (int, error) {
 	return s.Peering.NodePort, nil
 }
 
-// admitted saves what the cluster said. It writes the table last: with it this node is a member.
+// admitted saves what the cluster answered at admission. It writes the table last, because the
+// table makes this node a member.
 func (m *Machine) admitted(a Answers, met *nodeapi.Met) error {
 	text, err := yaml.Marshal(Storage{Kind: met.Storage.Kind, Path: met.Storage.Path})
 	if err != nil {
@@ -413,7 +414,8 @@ func (m *Machine) admitted(a Answers, met *nodeapi.Met) error {
 	return err
 }
 
-// completed adds to the answers of a machine that joins what its cluster said at admission.
+// completed returns the answers, completed with what the cluster said at admission if the machine
+// joins.
 func (m *Machine) completed(a Answers) (Answers, error) {
 	if a.Mode != Join {
 		return a, nil
@@ -458,8 +460,8 @@ func (m *Machine) doConfig(ctx context.Context, a Answers) error {
 	return m.cfg.World.Configure(text, a.Mode == Form)
 }
 
-// pollUntil polls the node until done reports true. It has no time limit: the set-up shows what
-// it waits for, and the status names what is wrong.
+// pollUntil polls the node until done returns true. It has no time limit: the set-up shows the text
+// of done, which says what it waits for, and the status names what is wrong.
 func (m *Machine) pollUntil(ctx context.Context, done func(NodeLook) (bool, string)) error {
 	for {
 		ok, waits := done(m.cfg.World.Look())
@@ -503,8 +505,8 @@ func (m *Machine) doMember(ctx context.Context, a Answers) error {
 }
 
 // triesPorts checks whether the ports of the other nodes are open now that this node is admitted.
-// Closed ports are reported and do not stop the set-up: the node serves, and its status says what
-// it lacks.
+// Closed ports are reported and do not stop the set-up: the node serves, and its status says which
+// ports it cannot reach.
 func (m *Machine) triesPorts(ctx context.Context, a Answers) error {
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
 	if err != nil {
@@ -525,7 +527,7 @@ func (m *Machine) triesPorts(ctx context.Context, a Answers) error {
 			return ctx.Err()
 		case len(shut) == 0:
 			return nil
-		// The supervisors of the other nodes hear of the new table and write their sets.
+		// Within 30 s the supervisors of the other nodes learn the new table and open their firewalls.
 		case m.cfg.Now().Sub(began) > 30*time.Second:
 			m.cfg.Log.Warn("ports of other nodes are closed to this one: let them through, both ways; "+
 				"applianced ping NODE tries them",
@@ -540,7 +542,7 @@ func (m *Machine) triesPorts(ctx context.Context, a Answers) error {
 	}
 }
 
-// shutPorts returns the ports of the other nodes that this one does not reach: those of their
+// shutPorts returns the ports of the other nodes that this node cannot reach: those of their
 // masters, and that of the shared volume.
 func shutPorts(ctx context.Context, t nodes.Table, self string, masters []int) (shut []string) {
 	for _, n := range t.Present() {

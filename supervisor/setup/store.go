@@ -14,25 +14,26 @@ import (
 	"saltern/supervisor/status"
 )
 
-// saved is the state on disk, which is enough to continue after a power cut at any point. Secrets
-// are in another file.
+// saved is the set-up's state on disk. It suffices to continue after a power cut at any point.
+// Secrets are in another file.
 type saved struct {
 	Schema int `json:"schema"`
-	// Phase is the state that was reached. A failure stops within it.
+	// Phase is the state that was reached. After a failure it stays as it was.
 	Phase  status.Setup `json:"phase"`
 	Since  time.Time    `json:"since"`
-	Source string       `json:"source,omitempty"` // where the answers came from
-	// Auto makes the set-up retry failures that may pass: nobody is there to retry.
+	Source string       `json:"source,omitempty"` // where the answers were found
+	// Auto reports whether the set-up itself retries failures that may pass, because no person gave
+	// the answers.
 	Auto    bool     `json:"auto,omitempty"`
 	Answers Answers  `json:"answers"`
-	Done    []string `json:"done,omitempty"` // steps of the plan, by id
+	Done    []string `json:"done,omitempty"` // IDs of the steps that are done
 	Failure *Failure `json:"failure,omitempty"`
-	// Part is set once this machine may be part of a cluster. After that the answers cannot be
-	// changed.
+	// Part is set before the step after which this machine may belong to a cluster. From then on
+	// the answers cannot be changed.
 	Part bool `json:"part,omitempty"`
 }
 
-// secrets are the answers that nobody may read.
+// secrets holds the answers that are secret. They have a file of their own.
 type secrets struct {
 	Secret   string `json:"secret,omitempty"`
 	Join     string `json:"join,omitempty"`
@@ -46,11 +47,11 @@ const (
 	maxStore    = 1 << 20
 )
 
-// store saves the state in a directory of mode 0700. Every change is on the disk when writeState
+// store saves the state in a directory of mode 0700. A change is on the disk when writeState
 // returns.
 type store struct {
 	dir    string
-	before func() error // in tests: power has failed
+	before func() error // tests set it to fail as if the power had failed
 }
 
 func (s store) readState() (v saved, err error) {
@@ -87,7 +88,8 @@ func (s store) readState() (v saved, err error) {
 	return v, nil
 }
 
-// writeState writes the secrets first, because a state without them would be useless.
+// writeState saves the state. It writes the secrets first, because a state without them would be
+// useless.
 func (s store) writeState(v saved) error {
 	if s.before != nil {
 		if err := s.before(); err != nil {

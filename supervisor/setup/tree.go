@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Tree is a piece of appliance.yaml: maps, lists, texts, truth values and
-// numbers. It comes through JSON as it was: whole numbers stay whole ones,
-// where encoding/json alone makes 12345678 the number 1.2345678e+07.
+// Tree is a part of appliance.yaml: maps, lists, texts, truth values and numbers. JSON does not
+// change it: whole numbers stay whole, where encoding/json alone would turn 12345678 into
+// 1.2345678e+07.
 type Tree map[string]any
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -26,14 +26,14 @@ func (t *Tree) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// wholeNumbers replaces the numbers in a value.
+// wholeNumbers replaces each json.Number in a value by an int, or by a float64 if it is not whole.
 func wholeNumbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		if n, err := v.Int64(); err == nil {
 			return int(n)
 		}
-		n, _ := v.Float64() // the decoder has checked its form
+		n, _ := v.Float64() // the decoder has checked the syntax
 		return n
 	case map[string]any:
 		for k, e := range v {

@@ -15,9 +15,9 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Validate checks answers without trying anything: their form, their ranges, and whether they
-// suit each other. It fills in defaults from the facts of the machine, and splits a join string.
-// It returns all faults at once, in the order of the form.
+// Validate checks answers without touching the machine or the network: their form, their ranges,
+// and whether they suit each other. It fills in defaults from the facts of the machine, and splits
+// a join string. It returns all faults at once, in the order of the form.
 func Validate(a Answers, f Facts, base Base) Validation {
 	c := &checker{a: a}
 	c.checkMode()
@@ -48,7 +48,7 @@ func Faults(list []Fault) error {
 	return all.ErrorOrNil()
 }
 
-// ValidateNetwork checks a network alone.
+// ValidateNetwork checks the answers about the network only.
 func ValidateNetwork(n Network, f Facts) []Fault {
 	c := &checker{a: Answers{Network: n}}
 	c.network(f)
@@ -255,7 +255,8 @@ func (c *checker) network(f Facts) {
 	}
 }
 
-// checkFixed checks a fixed address and its gateway, each as far as possible without the other.
+// checkFixed checks a fixed address and its gateway. If one of them is wrong, it still checks the
+// other as far as possible.
 func (c *checker) checkFixed(n Network) {
 	p, err := netip.ParsePrefix(n.Address)
 	switch {
@@ -282,7 +283,7 @@ func (c *checker) checkFixed(n Network) {
 func (c *checker) checkAdmin() {
 	a := &c.a.Admin
 	var keys []string
-	for _, text := range a.SSHKeys { // a whole file, perhaps
+	for _, text := range a.SSHKeys { // the text may be a whole file of keys
 		keys = append(keys, SplitKeys(text)...)
 	}
 
@@ -342,7 +343,7 @@ func (c *checker) storage(f Facts) {
 	}
 }
 
-// autoDisk, as the data disk, means the only empty disk of the machine.
+// autoDisk as the value of DataDisk means the only empty disk of the machine.
 const autoDisk = "auto"
 
 // onlyDisk replaces autoDisk by the path of the only empty disk.
@@ -366,7 +367,7 @@ func (c *checker) onlyDisk(f Facts) {
 	}
 }
 
-// settings renders appliance.yaml and lets package settings check it.
+// settings renders appliance.yaml, which package settings then checks.
 func (c *checker) settings(base Base) {
 	text, err := Render(c.a, base)
 	if err == nil {
@@ -401,7 +402,8 @@ func mergeUnique(a, b []string) []string {
 	return out
 }
 
-// volumePossible reports whether this machine can hold a copy of a volume.
+// volumePossible reports whether glusterd is installed, without which this machine cannot hold a
+// copy of a volume.
 func volumePossible() bool {
 	_, err := exec.LookPath("glusterd")
 	return err == nil

@@ -8,8 +8,8 @@ import (
 	"saltern/supervisor/internal/vip"
 )
 
-// virtual checks the form of the virtual address, and that it belongs to the network of this
-// machine and to no machine.
+// virtual checks the form of the virtual address, and that the address belongs to the network of
+// this machine and is not the address of a machine.
 func (c *checker) virtual(f Facts) {
 	a := &c.a
 	if a.Virtual == "" {
@@ -29,7 +29,7 @@ func (c *checker) virtual(f Facts) {
 	case f.EC2:
 		c.addFault(field, "addresses on EC2 do not move this way: "+
 			"leave it empty, and use a network load balancer or DNS")
-	case err != nil: // a fault of the address
+	case err != nil: // the address field of the answers has its own fault
 	case v == own:
 		c.addFault(field, "is this node's own address; it has to be one that no machine has")
 	case v.Is4() != own.Is4():
@@ -58,7 +58,7 @@ func (c *checker) virtual(f Facts) {
 	}
 }
 
-// networks returns the interfaces of the machine, with the network that was asked for.
+// networks returns the interfaces of the machine, and the network that the answers ask for.
 func networks(f Facts, n Network) (out []vip.Interface) {
 	for _, i := range f.Interfaces {
 		v := vip.Interface{Name: i.Name}
@@ -75,14 +75,15 @@ func networks(f Facts, n Network) (out []vip.Interface) {
 	return out
 }
 
-// hasNetwork reports whether any network of the machine is known, not only addresses.
+// hasNetwork reports whether any address in list has a prefix that is a network, not only itself.
 func hasNetwork(list []vip.Interface) bool {
 	return slices.ContainsFunc(list, func(i vip.Interface) bool {
 		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return !p.IsSingleIP() })
 	})
 }
 
-// virtual checks whether this machine can have the virtual address, and whether it is free.
+// virtual checks whether this machine can have the virtual address, and whether the address is
+// free.
 func (p *Preflight) virtual(ctx context.Context, a Answers) Check {
 	c := Check{Name: "virtual", What: "virtual address " + a.Virtual, Result: Pass, Detail: "free"}
 	if why, hint := p.unable(a, a.Virtual); why != "" {
@@ -92,7 +93,7 @@ func (p *Preflight) virtual(ctx context.Context, a Answers) Check {
 		return c
 	}
 
-	v, _ := netip.ParseAddr(a.Virtual) // validated
+	v, _ := netip.ParseAddr(a.Virtual) // Validate has checked the form
 	used, err := vip.InUse(ctx, v)
 	switch {
 	case err != nil:
@@ -106,8 +107,8 @@ func (p *Preflight) virtual(ctx context.Context, a Answers) Check {
 	return c
 }
 
-// unable returns why this machine cannot have a virtual address, and what to do. why is "" when
-// it can.
+// unable returns why this machine cannot have the virtual address, and what to do about it. why is
+// "" when the machine can have it.
 func (p *Preflight) unable(a Answers, virtual string) (why, hint string) {
 	if p.Facts.EC2 {
 		return "addresses on EC2 do not move this way", "use a network load balancer or DNS"
@@ -122,7 +123,7 @@ func (p *Preflight) unable(a Answers, virtual string) (why, hint string) {
 		return err.Error(), "look at it on a node of the cluster: applianced virtual-address"
 	}
 
-	own, _ := netip.ParseAddr(a.Address) // validated
+	own, _ := netip.ParseAddr(a.Address) // Validate has checked the form
 	if _, err := vip.Place(v, own, networks(p.Facts, Network{})); err != nil {
 		return err.Error(), "give the machine an address in the network of " + virtual
 	}

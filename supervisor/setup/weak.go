@@ -8,19 +8,19 @@ import (
 	"unicode"
 )
 
-// minSecretBits is the smallest estimate that a secret needs. Joining gives a stranger six
-// guesses a minute and nothing to try off line (package nodeapi). Whoever can read a node's disk
-// need not guess.
+// minSecretBits is the least estimate, in bits, that a secret needs. A stranger who tries to join
+// has six guesses a minute and gets nothing to test guesses off line (package nodeapi). Whoever can
+// read a node's disk need not guess.
 const minSecretBits = 40
 
 // The estimated cost of a character to an attacker who guesses, in bits.
 const (
-	repeatBits = 0.5 // it repeats the character before it, continues a row such as abc, or repeats earlier text
-	wordBits   = 6   // a word of the list below, or a piece that comes again
-	textBits   = 2.5 // a letter after a letter: most are words
+	repeatBits = 0.5 // the character repeats the one before it, continues a row such as abc, or repeats earlier text
+	wordBits   = 6   // a whole word of commonWords, or a whole repeated piece
+	textBits   = 2.5 // a letter after a letter, because most letters belong to words
 )
 
-// commonWords are the first guesses of every attacker, in lower case and without the usual
+// commonWords are the words that every attacker tries first, in lower case and without the usual
 // disguise (see plainLetters).
 var commonWords = strings.Fields(`password passwort passphrase changeme change-me secret geheim letmein welcome
 	administrator admin root login
@@ -33,7 +33,7 @@ var rows = []string{"01234567890", "abcdefghijklmnopqrstuvwxyz", "qwertyuiop", "
 	"asdfghjkl", "yxcvbnm", "zxcvbnm", "!@#$%^&*()", "1q2w3e4r5t6y7u8i9o0p"}
 
 // WeakSecret returns why a secret is easy to guess, without repeating it, or "" for a good one.
-// It is for new secrets. A cluster keeps the one that it has.
+// Only new secrets are checked: a cluster keeps the secret that it has.
 func WeakSecret(s string) string {
 	if bits := secretBits(s); bits < minSecretBits {
 		return fmt.Sprintf("is too easy to guess (about %.0f bits of %d): "+
@@ -44,15 +44,15 @@ func WeakSecret(s string) string {
 	return ""
 }
 
-// plainLetters undoes what people write for letters.
+// plainLetters replaces digits and signs by the letters for which people write them.
 var plainLetters = strings.NewReplacer("@", "a", "4", "a", "3", "e", "1", "i", "!", "i", "0", "o", "5", "s",
 	"$", "s", "7", "t")
 
-// secretBits estimates the logarithm of the guesses that a secret takes. For secrets that people
-// invent it is rather too low than too high.
+// secretBits estimates how many guesses a secret takes, as a logarithm in bits. For secrets that
+// people invent the estimate is rather too low than too high.
 func secretBits(s string) float64 {
 	lower := strings.ToLower(s)
-	plain := plainLetters.Replace(lower) // of the same length
+	plain := plainLetters.Replace(lower) // as long as lower
 	bits := 0.0
 	for i := 0; i < len(s); {
 		n := max(wordAt(lower[i:]), wordAt(plain[i:]), earlier(plain, i))
@@ -69,7 +69,7 @@ func secretBits(s string) float64 {
 	return bits
 }
 
-// wordAt returns the length of the longest common word at the beginning of s.
+// wordAt returns the length of the longest of commonWords with which s begins, or 0.
 func wordAt(s string) (n int) {
 	for _, w := range commonWords {
 		if strings.HasPrefix(s, w) {
@@ -79,8 +79,8 @@ func wordAt(s string) (n int) {
 	return n
 }
 
-// earlier returns the length of the longest piece at i that also occurs before i, or 0 if that is
-// shorter than three characters.
+// earlier returns the length of the longest piece of s that begins at i and also begins before i,
+// or 0 if that piece is shorter than three characters.
 func earlier(s string, i int) int {
 	n := 0
 	for n < len(s)-i && strings.Contains(s[:i+n], s[i:i+n+1]) {
@@ -111,10 +111,11 @@ func charBits(s, lower string, i int) float64 {
 		return math.Log2(26)
 	}
 
-	return math.Log2(16) // of the signs few are used
+	return math.Log2(16) // people use few signs
 }
 
-// inRow reports whether three characters follow each other in one of rows, in either direction.
+// inRow reports whether the three characters of s follow each other in one of rows, in either
+// direction.
 func inRow(s string) bool {
 	back := string([]byte{s[2], s[1], s[0]})
 	return slices.ContainsFunc(rows, func(r string) bool { return strings.Contains(r, s) || strings.Contains(r, back) })
