@@ -39,8 +39,8 @@ func AsArbiter(s *settings.Settings) (*settings.Settings, error) {
 	return &arbiter, nil
 }
 
-// NoMaster is the refusal of the cluster's arbiter to do what needs a salt-master
-// of its own; it names the nodes that have one.
+// NoMaster returns the error with which the cluster's arbiter refuses to do what needs a
+// salt-master on its own machine. The error names the nodes that have one.
 func NoMaster(what string, t nodes.Table) error {
 	var names []string
 	for _, n := range t.Serving() {
@@ -50,10 +50,10 @@ func NoMaster(what string, t nodes.Table) error {
 		api.ErrState, what, strings.Join(names, " or "))
 }
 
-// noMaster is [NoMaster] with the table of nodes of now.
+// noMaster returns the error of [NoMaster] for the present table of nodes.
 func (p *peers) noMaster(what string) error { return NoMaster(what, p.keeper.Table()) }
 
-// serving are the clients of the other nodes that have a master.
+// serving returns the clients of the other nodes that have a master, by name.
 func (p *peers) serving() map[string]*nodeapi.Client {
 	out := p.clients()
 	t := p.keeper.Table()
@@ -63,18 +63,18 @@ func (p *peers) serving() map[string]*nodeapi.Client {
 	return out
 }
 
-// oldBrick gives an arbiter another directory for its brick once the volume needs
-// the one of before no more: glusterd takes no directory twice. It holds names only
-// and is removed.
+// oldBrick replaces an arbiter's brick directory once the volume no longer uses it, because
+// glusterd accepts no directory twice. It then deletes the old directory, which holds only the
+// names of files.
 type oldBrick struct {
 	env    Env
 	peers  *peers
 	volume *storage.Manager // may be nil: there is none
-	since  time.Time        // when it was first seen; zero: there is none
+	since  time.Time        // since when the unused directory has been there; zero: there is none
 	worker service.Worker
 }
 
-// reconcile is called again and again, by one goroutine.
+// reconcile starts the replacement when it is due. Member.Run calls it about once a second.
 func (l *oldBrick) reconcile(ctx context.Context) {
 	if !l.env.Settings.Arbiter {
 		return
@@ -91,7 +91,7 @@ func (l *oldBrick) reconcile(ctx context.Context) {
 		l.since = l.env.Now()
 	}
 
-	// A brick is made a moment before the volume lists it.
+	// The directory may be new: it appears a moment before the volume lists it.
 	if l.env.Now().Sub(l.since) < time.Minute {
 		return
 	}
@@ -110,8 +110,8 @@ func pathExists(path string) bool {
 	return path != "" && err == nil
 }
 
-// replaceBrick puts another directory into the table of nodes, then removes the old one. A
-// directory that an interruption leaves behind is in nobody's way.
+// replaceBrick enters a new directory in the table of nodes, then deletes the old one. If it is
+// interrupted in between, the old directory stays and does no harm.
 func (l *oldBrick) replaceBrick(ctx context.Context, self nodes.Node) error {
 	fresh, err := l.volume.FreshBrick()
 	if err != nil {

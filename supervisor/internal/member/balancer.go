@@ -11,16 +11,16 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// drains keeps the load balancer in line with which nodes are drained. What an
-// administrator drained there by hand stays.
+// drains tells the load balancer to drain the masters of nodes that are drained or leave, and to
+// end that afterwards. A backend that an administrator drained by hand stays drained.
 type drains struct {
 	env      Env
 	balancer *lbproxy.Client
 	worker   service.Worker
-	drained  map[string]bool // the masters that we told the load balancer to drain; the worker's alone
+	drained  map[string]bool // the masters that drains has drained; only the worker uses it
 }
 
-// reconcile drains the masters of nodes that are drained or leave.
+// reconcile compares the load balancer with members once, and corrects it.
 func (d *drains) reconcile(ctx context.Context, members []settings.Member) {
 	if !d.env.Settings.LB.Enabled {
 		return
@@ -39,7 +39,7 @@ func (d *drains) reconcile(ctx context.Context, members []settings.Member) {
 	defer cancel()
 	st, err := d.balancer.Status(ctx)
 	if err != nil {
-		return // seen elsewhere
+		return // another part reports that the load balancer does not answer
 	}
 
 	for _, b := range st.Backends {

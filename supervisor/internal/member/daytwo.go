@@ -19,10 +19,10 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Verbs does what an administrator asks of a member by the local API.
+// Verbs carries out what an administrator asks of a member through the local API.
 type Verbs struct{ *Member }
 
-// Drain gives a node no new minions; end: again.
+// Drain sends no more new minions to a node. With end set it ends that state instead.
 func (m Verbs) Drain(ctx context.Context, node string, end bool) error {
 	if m.env.Settings.Arbiter {
 		return m.peers.noMaster("drain a node")
@@ -59,14 +59,15 @@ func unknownNode(name string, t *nodes.Table) error {
 	return fmt.Errorf("%w: there is no node %.70q; there are %s", api.ErrState, name, strings.Join(names, ", "))
 }
 
-// Change changes the table and tells the others.
+// Change changes the table of nodes by f and sends the result to the other nodes.
 func (m *Membership) Change(ctx context.Context, f func(*nodes.Table) error) error {
 	_, err := m.peers.change(ctx, f)
 	return err
 }
 
-// Remove takes a node out of the cluster: its key is refused from now on, its master is taken
-// out, and the cluster's secret changes. force does so even if the node answers.
+// Remove removes another node from the cluster: from then on the nodes refuse its key, the masters
+// no longer count its master, and the cluster has a new secret. Unless force is set, Remove refuses
+// to remove a node that answers.
 func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)
@@ -83,12 +84,11 @@ func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 	return m.Drop(ctx, node)
 }
 
-// Drop takes a node out, for good: out of the masters' record first, which makes
-// secrets and keys that it knows void, then out of the table of nodes. It is known
-// by its key in both, so that a machine that has its name or address by then stays.
-// Of a node whose master is not in the record the secrets are replaced at the end,
-// when it may take no new ones any more. What is interrupted in between any node
-// finishes, see [removals].
+// Drop removes a node permanently: first its master from the masters' record, which invalidates the
+// secrets and keys that the node knows, then the node from the table of nodes. Both name the node
+// by its key, so that a machine which has its name or address by then stays. If its master is not
+// in the record, Drop replaces the secrets last, when the node can no longer get the new ones. If
+// Drop is interrupted, any node finishes the removal, see [removals].
 func (m *Member) Drop(ctx context.Context, node string) error {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)
@@ -128,13 +128,13 @@ func (m *Member) Drop(ctx context.Context, node string) error {
 	return nil
 }
 
-// RemoveMaster takes the master at an address out of the masters' record, unless
-// it is out already.
+// RemoveMaster removes the master at an address from the masters' record. It is no error if the
+// master is not in the record.
 func (m *Member) RemoveMaster(ctx context.Context, address string) error {
 	return takeOut(ctx, m.cfg.Master, control.Removal{ID: address})
 }
 
-// takeOut does not mind that a master is out already.
+// takeOut asks the master to remove a member. It is no error if there is no such member.
 func takeOut(ctx context.Context, master Master, r control.Removal) error {
 	if err := master.RemoveMember(ctx, r); err != nil && !errors.Is(err, control.ErrNoSuchMember) {
 		return err
@@ -142,13 +142,13 @@ func takeOut(ctx context.Context, master Master, r control.Removal) error {
 	return nil
 }
 
-// Leave takes this node out of the cluster: the others do it, and this node stops serving when
-// it hears of that.
+// Leave removes this node from the cluster. It asks another node to do so, and this node stops
+// serving when it learns that it was removed.
 func (m Verbs) Leave(ctx context.Context) error {
 	self, _ := m.Self()
 	t := m.keeper.Table()
 
-	// it takes nobody out
+	// An arbiter removes no nodes.
 	others := slices.DeleteFunc(t.Peers(self.Name), func(n nodes.Node) bool { return n.IsArbiter() })
 	if len(others) == 0 {
 		return fmt.Errorf("%w: this is the only node that serves minions; there is nobody to leave the cluster to (applianced reset ends it)",
@@ -188,7 +188,7 @@ func (m Verbs) Leave(ctx context.Context) error {
 	}
 }
 
-// Ping tries everything that this node needs of another one.
+// Ping tries all connections that this node needs to another one.
 func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)
@@ -226,7 +226,7 @@ func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	}
 
 	var ports []int
-	if !n.IsArbiter() && !m.env.Settings.Arbiter { // those between two masters
+	if !n.IsArbiter() && !m.env.Settings.Arbiter { // only two nodes with masters use the other ports
 		ports = []int{m.env.Settings.Peering.PoolPort, m.env.Settings.Master.PublishPort,
 			m.env.Settings.Master.RequestPort}
 	}

@@ -13,25 +13,27 @@ import (
 	"saltern/supervisor/status"
 )
 
-// firewallSync lets the nodes of the table through a firewall of ours, on a host where this
-// process may change it. On the image it may not; a service of systemd does it there.
+// firewallSync keeps the addresses of all nodes of the table in the sets of the appliance's
+// firewall, on an ordinary host. On the image this process may not change the firewall: a systemd
+// service does it there.
 type firewallSync struct {
 	env    Env
 	keeper *nodes.Keeper
-	done   atomic.Uint64 // the version of the table that it was filled with
-	seen   atomic.Bool   // there was a firewall of ours in this life
-	gone   atomic.Bool   // and there is none any more
-	looked time.Time     // when the last look began; reconcile's alone
+	done   atomic.Uint64 // version of the table that the firewall has
+	seen   atomic.Bool   // the appliance's firewall was there at least once in this life
+	gone   atomic.Bool   // the firewall was there and has been removed
+	looked time.Time     // when the last check began; only reconcile uses it
 	worker service.Worker
 }
 
-// again is the pause after the firewall could not be changed.
+// again is the pause after a failed change of the firewall.
 const again = 10 * time.Second
 
-// reconcile is called again and again, by one goroutine.
+// reconcile starts a check if the table is new or the last check is a minute old. Member.Run calls
+// it about once a second.
 func (w *firewallSync) reconcile(ctx context.Context) {
 	filled := w.keeper.Table().Version == w.done.Load()
-	// Somebody may have flushed the sets, or loaded the rules again.
+	// An administrator may have flushed the sets, or loaded the rules again.
 	if filled && time.Since(w.looked) < time.Minute {
 		return
 	}
@@ -45,14 +47,14 @@ func (w *firewallSync) reconcile(ctx context.Context) {
 	})
 }
 
-// syncPeers reports whether nothing is left to do for a table.
+// syncPeers fills the firewall's sets from a table. It reports whether nothing remains to be done.
 func (w *firewallSync) syncPeers(ctx context.Context, t nodes.Table) bool {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	there := firewall.There(ctx)
 	if !there && w.seen.Load() {
 		if _, err := firewall.Rules(ctx); !errors.Is(err, firewall.ErrNoTable) {
-			return false // whatever keeps nft from telling: the table may be there
+			return false // nft failed for another reason: the firewall's table may still be there
 		}
 	}
 
@@ -79,7 +81,7 @@ func (w *firewallSync) syncPeers(ctx context.Context, t nodes.Table) bool {
 	return err == nil
 }
 
-// findings reports that a firewall of ours was taken away.
+// findings reports that the appliance's firewall was there and has been removed.
 func (w *firewallSync) findings() []status.Finding {
 	if !w.gone.Load() {
 		return nil

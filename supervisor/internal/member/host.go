@@ -21,14 +21,14 @@ import (
 	"saltern/supervisor/status"
 )
 
-// host is the member as the node API sees it.
+// host implements nodeapi.Host for a member.
 type host struct{ m *Member }
 
 // Table implements nodeapi.Host.
 func (h host) Table() nodes.Table { return h.m.keeper.Table() }
 
-// Secrets implements nodeapi.Host. It reads the secrets at every call: a removal voids older join
-// strings on all nodes.
+// Secrets implements nodeapi.Host. It reads the secrets at every call, because a removal
+// invalidates older join strings on all nodes.
 func (h host) Secrets() ([]string, error) {
 	_ = Verbs{h.m}.LookForSecret() // without the storage nobody can join anyway
 	dir := h.m.env.Settings.NodeDir()
@@ -116,7 +116,7 @@ func (h host) LookForTable() {
 	h.m.shared.look.Start(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_ = h.m.keeper.Look(ctx) // Run looks again
+		_ = h.m.keeper.Look(ctx) // Run looks at the storage again soon
 	})
 }
 
@@ -182,7 +182,8 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 	return nodes.Table{}, err
 }
 
-// SetState implements nodeapi.Host. A node that goes is taken out here.
+// SetState implements nodeapi.Host. If a leaving node asks for the state Removed, SetState removes
+// it.
 func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()
@@ -224,7 +225,7 @@ func (h host) Git(ctx context.Context, fetch bool, remote string) (status.GitVie
 		return status.GitView{}, errors.New("this node does not belong to the cluster any more")
 	}
 	if h.m.env.Settings.Arbiter {
-		return status.GitView{}, nil // it has no master, and so no remotes
+		return status.GitView{}, nil // an arbiter has no master, and so no remotes
 	}
 	return h.m.cfg.Tools.Git(ctx, fetch, remote)
 }

@@ -21,46 +21,48 @@ import (
 )
 
 const (
-	// ownAsk is between two questions to whoever answers at this node's address, while this
-	// machine does not have it.
+	// ownAsk is the interval at which this machine asks who answers at the node's address, while
+	// this machine does not have that address.
 	ownAsk = 5 * time.Second
-	// isolatedAfter is how long no other machine has sent anything until this one announces
-	// its address, announceEvery between two of these, and announceLater after a while.
+	// After isolatedAfter without a packet from any other node's machine, this machine announces
+	// its address every announceEvery, and every announceLater once the silence has lasted for
+	// announceLater.
 	isolatedAfter = peerTakes + peerAsk
 	announceEvery = 5 * time.Second
 	announceLater = time.Minute
-	// heardUses is how long it counts what another node said about the uses of keys.
+	// heardUses is how long another node's report about the uses of keys counts.
 	heardUses = 20 * time.Second
-	// maxUsesTold bounds the reports that one node tells, and that are taken from it.
+	// maxUsesTold bounds the reports that one node sends, and that this node accepts from one node.
 	maxUsesTold = 8
 )
 
-// machinesFile is in the node's directory: the facts by which nodes are known.
+// machinesFile is a file in settings.NodeDir. For each node it holds the hardware facts by which
+// this node recognizes that node's machine.
 const machinesFile = "machines.json"
 
-// keyWatch finds out which machines use the keys of nodes (package keyuse), and whether
-// this one may act for its own node.
+// keyWatch finds out which machines use the keys of nodes (package keyuse), and whether this
+// machine may act for the node whose key it has.
 type keyWatch struct {
 	env    Env
-	id     *nodeapi.Identity // says with each request what this machine is
+	id     *nodeapi.Identity // adds to each request what this machine is
 	keeper *nodes.Keeper
 	ledger *keyuse.Ledger
 	life   string
 	facts  keyuse.Facts
 	began  time.Time
-	saving service.Worker // writes the facts by which nodes are known
+	saving service.Worker // writes machinesFile
 	asking service.Worker // asks who answers at this node's address
 
 	mu        sync.Mutex
 	held      bool // this machine has the node's address
 	beat      string
-	before    string // the beat before that
+	before    string // the beat before the present one
 	drawn     time.Time
 	looked    time.Time
 	asked     time.Time
 	announced time.Time
-	answered  time.Time           // when another machine answered at the node's address
-	told      map[string]toldUses // by the hash of the certificate of who said so
+	answered  time.Time           // when another machine last answered at the node's address; zero: never
+	told      map[string]toldUses // by the certificate's hash of the node that sent the reports
 }
 
 // toldUses holds another node's reports about the uses of keys.
@@ -69,11 +71,11 @@ type toldUses struct {
 	at      time.Time
 }
 
-// newKeyWatch reads by which facts nodes are known, and looks at this machine.
+// newKeyWatch reads machinesFile, and collects the facts of this machine.
 func newKeyWatch(env Env, id *nodeapi.Identity, life string, keeper *nodes.Keeper) *keyWatch {
 	known := map[string]keyuse.Facts{}
 	path := filepath.Join(env.Settings.NodeDir(), machinesFile)
-	if readJSON(path, &known) != nil { // there is none, or it is damaged: it is learnt again
+	if readJSON(path, &known) != nil { // the file is missing or damaged: learn the facts again
 		known = nil
 	}
 
@@ -103,7 +105,7 @@ func newKeyWatch(env Env, id *nodeapi.Identity, life string, keeper *nodes.Keepe
 	return k
 }
 
-// self is this node's line in the table of nodes.
+// self returns this node's entry in the table of nodes, and whether there is one.
 func (k *keyWatch) self() (nodes.Node, bool) {
 	t := k.keeper.Table()
 	return t.ByCertificate(k.id.Hash)
@@ -122,7 +124,8 @@ func (k *keyWatch) speaker() keyuse.Speaker {
 	}
 }
 
-// reconcile is called again and again, by one goroutine.
+// reconcile checks the address, records how this machine uses its own key, and starts what is due.
+// Member.Run calls it about once a second.
 func (k *keyWatch) reconcile(ctx context.Context) {
 	now := k.env.Now()
 	k.lookAtAddress(now)
@@ -153,8 +156,8 @@ func (k *keyWatch) reconcile(ctx context.Context) {
 	}
 }
 
-// draw draws the next beat when it is time. The time is part of it: two copies of a memory may have the same
-// random numbers ahead of them.
+// draw draws the next beat when keyuse.BeatEvery has passed. The beat also depends on the time,
+// because two copies of one memory may draw the same random numbers.
 func (k *keyWatch) draw(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -168,8 +171,8 @@ func (k *keyWatch) draw(now time.Time) {
 	k.drawn = now
 }
 
-// lookAtAddress finds out whether this machine has the node's address. What cannot be told
-// changes nothing.
+// lookAtAddress finds out whether this machine has the node's address. If the kernel cannot tell,
+// the last answer stays.
 func (k *keyWatch) lookAtAddress(now time.Time) {
 	k.mu.Lock()
 	due := k.looked.IsZero() || now.Sub(k.looked) >= 2*time.Second
@@ -193,9 +196,10 @@ func (k *keyWatch) lookAtAddress(now time.Time) {
 	k.env.Log.Warn("this machine's addresses have changed", "node", self.Name, "address", self.Address, "held", held)
 }
 
-// announce makes the other nodes learn again which machine has this node's address, when this
-// node hears nobody: another machine with that address keeps it from being heard, and none of
-// them would notice. It ends when this one knows.
+// announce sends a packet from which the other machines learn again which machine has this node's
+// address, when this node hears no other node: a second machine with that address may then receive
+// its packets, and no node would notice. It stops once this node knows of such a machine. heard is
+// when another node's machine last sent anything; zero: never.
 func (k *keyWatch) announce(now, heard time.Time) {
 	if heard.IsZero() {
 		heard = k.began
@@ -224,7 +228,7 @@ func (k *keyWatch) announce(now, heard time.Time) {
 	}
 }
 
-// save writes by which facts nodes are known, when they have changed.
+// save writes machinesFile if the facts have changed.
 func (k *keyWatch) save() {
 	known, changed := k.ledger.Known()
 	if !changed {
@@ -235,8 +239,8 @@ func (k *keyWatch) save() {
 	}
 }
 
-// askOwn asks who answers at this node's address. With the same key it is the machine of
-// which this one is a copy, or a copy of this one.
+// askOwn asks the machine that answers at this node's address. If that machine has the same key,
+// then it is the machine from which this one was copied, or a copy of this one.
 func (k *keyWatch) askOwn(ctx context.Context, self nodes.Node) {
 	ctx, cancel := context.WithTimeout(ctx, peerTakes)
 	defer cancel()
@@ -251,10 +255,10 @@ func (k *keyWatch) askOwn(ctx context.Context, self nodes.Node) {
 	k.answered = k.env.Now()
 }
 
-// used notes a request of a machine with the key of a node, and returns why that machine
-// may not act for it; "" when it may.
+// used records that a machine at source made a request with the key of the node n. It returns why
+// that machine may not act for n, or "" if it may.
 func (k *keyWatch) used(n nodes.Node, s keyuse.Speaker, source string) string {
-	if s.Life == "" { // a version before does not say whether it has the address
+	if s.Life == "" { // an older version does not say whether its machine has the address
 		s.Held = source == n.Address
 	}
 	now := k.env.Now()
@@ -269,7 +273,7 @@ func (k *keyWatch) used(n nodes.Node, s keyuse.Speaker, source string) string {
 	return report.Text(n.Name, n.Address)
 }
 
-// reports are the uses that this node tells the others.
+// reports returns what this node tells the others about strange uses of keys.
 func (k *keyWatch) reports() (out []keyuse.Report) {
 	t := k.keeper.Table()
 	for _, n := range t.Present() {
@@ -280,8 +284,8 @@ func (k *keyWatch) reports() (out []keyuse.Report) {
 	return out
 }
 
-// hear takes what another node says about the uses of keys. One that does not serve is not
-// believed: by that it would keep others from acting.
+// hear replaces what another node has said about the uses of keys. It ignores a node that does not
+// serve, which could otherwise stop other nodes from acting.
 func (k *keyWatch) hear(from nodes.Node, reports []keyuse.Report) {
 	if !from.Serves() || len(reports) > maxUsesTold {
 		reports = nil
@@ -303,7 +307,8 @@ func (k *keyWatch) hear(from nodes.Node, reports []keyuse.Report) {
 	}
 }
 
-// known are the reports about one key: this node's own, if it has one, and those of others.
+// known returns the reports about one key: this node's own, if it has one, and those of other
+// nodes.
 func (k *keyWatch) known(certificate string) (out []keyuse.Report) {
 	now := k.env.Now()
 	if own, strange := k.ledger.Report(certificate, now); strange {
@@ -329,15 +334,16 @@ func (k *keyWatch) known(certificate string) (out []keyuse.Report) {
 
 // standing says whether this machine may act for the node whose key it has.
 type standing struct {
-	refusal string // why it may not act for the node; "": it may
-	copied  bool   // it is not the node's machine, as far as that can be told
-	// lost tells that nothing but an address speaks for that: nobody knows of another machine
-	// with the key, or of other hardware. What is missing then is [status.AddressMissing].
+	refusal string // why this machine may not act for the node; "": it may
+	copied  bool   // the machine is not the node's, as far as this node can tell
+	// lost reports that only the missing address makes this machine a copy: no node knows of
+	// another machine with the key, or of other hardware. [status.AddressMissing] then says what is
+	// missing.
 	lost bool
 }
 
-// standing finds that out. Who says that this machine may act outweighs who cannot tell,
-// and is outweighed by who says that another one may.
+// standing decides whether this machine may act. A report that it may outweighs undecided reports.
+// A report that another machine may outweighs both.
 func (k *keyWatch) standing() standing {
 	self, there := k.self()
 	if !there {
@@ -385,8 +391,8 @@ func (k *keyWatch) standing() standing {
 	return undecided
 }
 
-// ofCopy reports whether a report about this node's key speaks for this machine as a copy:
-// there is another one, or the node has other hardware.
+// ofCopy reports whether a report about this node's key suggests that this machine is a copy: two
+// machines use the key, or the node had other hardware.
 func (k *keyWatch) ofCopy(r keyuse.Report) bool {
 	mine, _ := r.Of(k.life, false)
 	return r.Two || mine.Likeness == keyuse.Other
@@ -402,7 +408,7 @@ func (k *keyWatch) mayAct() error {
 		api.ErrState, s.refusal)
 }
 
-// findings are the nodes whose keys are used by other machines.
+// findings returns a finding for each node whose key another machine uses.
 func (k *keyWatch) findings() (out []status.Finding) {
 	t := k.keeper.Table()
 	for _, n := range t.Present() {
@@ -434,7 +440,7 @@ func (k *keyWatch) findings() (out []status.Finding) {
 	return out
 }
 
-// close waits for what is under way.
+// close waits for the workers, for a bounded time.
 func (k *keyWatch) close() {
 	k.saving.Wait(2 * time.Second)
 	k.asking.Wait(peerTakes)

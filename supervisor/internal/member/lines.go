@@ -13,9 +13,9 @@ import (
 	"saltern/supervisor/status"
 )
 
-// ahead tells how far another node's clock is ahead of ours (or behind:
-// negative), given the time it said in answer to a question of ours that began
-// then and took that long. What the way there and back may have added is left out.
+// ahead returns how far another node's clock is ahead of ours (negative: behind). theirs is the
+// time that the node sent in answer to a question; the question began at began and its answer took
+// round. A difference that the way of the messages could explain counts as 0.
 func ahead(theirs, began time.Time, round time.Duration) time.Duration {
 	switch d := theirs.Sub(began); {
 	case theirs.IsZero(): // the node's answer contains no time
@@ -28,7 +28,7 @@ func ahead(theirs, began time.Time, round time.Duration) time.Duration {
 	return 0
 }
 
-// lines gives the other nodes' lines for the status, and what is wrong with them.
+// lines returns the other nodes' lines for the status, and what is wrong with them.
 func (p *peers) lines() (lines []status.Node, found []status.Finding) {
 	t := p.keeper.Table()
 	p.mu.Lock()
@@ -90,7 +90,7 @@ func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.F
 	l.Clock = nodeapi.Word(s.Clock)
 	l.Virtual = s.Virtual
 
-	// Leases, tokens and certificates need clocks that agree.
+	// Leases, tokens and certificates depend on clocks that agree.
 	if clock := v.ahead.Abs().Round(time.Second); clock > 5*time.Second {
 		word, sign := "ahead of", "+"
 		if v.ahead < 0 {

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// marksFile is in the data directory below "storage": the mark of that directory, and
-	// what is remembered of all nodes.
+	// marksFile is a file in the directory "storage" of the data directory. It holds the mark of
+	// that directory, and the marks of all nodes that this node remembers.
 	marksFile = "marks.json"
-	// copyMarkFile is beside the copies of the volume: their mark.
+	// copyMarkFile is a file beside the copies of the volume. It holds their mark.
 	copyMarkFile = ".marks.json"
-	// putBackFile says what is being done about a disk that was put back.
+	// putBackFile holds the state of the repair of a disk that was put back.
 	putBackFile = "put-back.json"
 )
 
@@ -32,14 +32,14 @@ type markDisk struct {
 	settings *settings.Settings
 	start    string
 
-	writing sync.Mutex // held while files are written, which may hang
+	writing sync.Mutex // held while files are written; a write may hang
 
 	mu     sync.Mutex
 	own    map[marks.Place]marks.History
-	opened map[marks.Place]time.Time // when the places were counted last before this start
+	opened map[marks.Place]time.Time // when each place was last counted before this start
 	copies bool
 	raised time.Time
-	memory marks.Memory // as written
+	memory marks.Memory // the marks of all nodes, as they are in marksFile
 }
 
 // dataMarks is the content of marksFile.
@@ -54,8 +54,8 @@ func (d *markDisk) path(name string) string {
 
 func (d *markDisk) copyMark() string { return filepath.Join(d.settings.Storage.Bricks, copyMarkFile) }
 
-// open reads the marks. What is damaged counts as lost: then the others' memory says
-// that the disk is old, and all is taken from them.
+// open reads the marks and the state of a repair. A damaged file counts as lost: then the other
+// nodes remember a higher mark, and this node takes its data from them.
 func (d *markDisk) open(self string) (marks.Memory, putBack, error) {
 	if err := os.MkdirAll(filepath.Join(d.settings.DataDir, "storage"), 0o700); err != nil {
 		return nil, putBack{}, fmt.Errorf("marks of this node: %w", err)
@@ -86,7 +86,7 @@ func (d *markDisk) open(self string) (marks.Memory, putBack, error) {
 	return data.Memory, record, nil
 }
 
-// raise counts in each place.
+// raise counts up the mark of each place.
 func (d *markDisk) raise(now time.Time) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -99,14 +99,14 @@ func (d *markDisk) raise(now time.Time) error {
 	d.mu.Unlock()
 
 	err := d.writeData(data)
-	if copies { // otherwise the disk of the copies may not be mounted
+	if copies { // without copies, their disk may just not be mounted
 		err = errors.Join(err, d.writeBricks(bricks))
 	}
 
 	return err
 }
 
-// raiseWhenDue calls raise, at most once in markEvery.
+// raiseWhenDue calls raise, at most once every markEvery.
 func (d *markDisk) raiseWhenDue(now time.Time) error {
 	d.mu.Lock()
 	due := now.Sub(d.raised) >= markEvery
@@ -117,7 +117,8 @@ func (d *markDisk) raiseWhenDue(now time.Time) error {
 	return d.raise(now)
 }
 
-// renewBricks begins a generation: what is remembered of the copies before counts no more.
+// renewBricks begins a new generation of the copies: what nodes remember of earlier ones counts no
+// more.
 func (d *markDisk) renewBricks(generation uint64, now time.Time) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -128,14 +129,14 @@ func (d *markDisk) renewBricks(generation uint64, now time.Time) error {
 	return d.writeBricks(marks.History{Generation: generation}.Raise(d.start, now))
 }
 
-// renewData does so for the data directory.
+// renewData begins a new generation of the data directory, after the one that nodes remember.
 func (d *markDisk) renewData(remembered marks.History, now time.Time) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	return d.writeData(d.mark(marks.Data).Renew(remembered).Raise(d.start, now))
 }
 
-// remember writes what is remembered of all nodes.
+// remember saves what this node remembers of all nodes.
 func (d *markDisk) remember(m marks.Memory) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -145,8 +146,8 @@ func (d *markDisk) remember(m marks.Memory) error {
 	return d.writeData(d.mark(marks.Data))
 }
 
-// writeData and writeBricks are called with writing held: first the disk has the count,
-// then whoever asks.
+// writeData and writeBricks write the mark to the disk first and only then make it visible to
+// others. writing is held.
 func (d *markDisk) writeData(own marks.History) error {
 	d.mu.Lock()
 	memory := d.memory
@@ -172,7 +173,7 @@ func (d *markDisk) set(place marks.Place, own marks.History) {
 	d.own[place] = own
 }
 
-// mark is how far a place has come.
+// mark returns the mark of a place.
 func (d *markDisk) mark(place marks.Place) marks.History {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -190,14 +191,14 @@ func (d *markDisk) marks() map[marks.Place]marks.History {
 	return out
 }
 
-// hasCopy reports whether there is a copy of the volume on this node's disk.
+// hasCopy reports whether this node's disk has a copy of the volume.
 func (d *markDisk) hasCopy() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.copies
 }
 
-// from returns when the marks of a stage's place were counted last before this start.
+// from returns when the place that a stage repairs was last counted before this start.
 func (d *markDisk) from(stage string) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -209,7 +210,7 @@ func (d *markDisk) from(stage string) time.Time {
 
 func (d *markDisk) save(p putBack) error { return writeJSON(d.path(putBackFile), p) }
 
-// forget removes the record of a disk that was put back.
+// forget deletes putBackFile.
 func (d *markDisk) forget() error {
 	if err := os.Remove(d.path(putBackFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

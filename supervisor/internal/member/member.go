@@ -1,8 +1,7 @@
-// Package member is a node's part in its cluster: it serves the node API, keeps
-// the table of nodes and asks the other nodes how they are, finds the cluster's
-// key and secrets on the shared storage, and does what an administrator asks of
-// the cluster ([Verbs]). What the rest of the node has to know is in [State],
-// as plain data; what it needs of the node is in [Config].
+// Package member is a node's part in its cluster: it serves the node API, keeps the table of nodes,
+// asks the other nodes for their state, finds the cluster's key and secrets on the shared storage,
+// and carries out what an administrator asks of the cluster ([Verbs]). [State] is what the rest of
+// the node needs to know, as plain data; [Config] is what a member needs of the node.
 package member
 
 import (
@@ -31,10 +30,10 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// Env is the surroundings of a member and of its parts.
+// Env holds what all parts of a member use.
 type Env struct {
 	Settings *settings.Settings
-	Account  layout.Account // of the master, which owns what only it reads
+	Account  layout.Account // account of the master; it owns the files that only the master reads
 	Log      *slog.Logger
 	Now      func() time.Time
 }
@@ -42,19 +41,19 @@ type Env struct {
 // Config holds what a [Member] uses of its node.
 type Config struct {
 	Version  string
-	OnTrial  func() bool      // may be nil: the version of the system is known to be good
+	OnTrial  func() bool      // reports whether the version of the system is on trial; nil: it is not
 	Volume   *storage.Manager // may be nil: there is none
 	Balancer *lbproxy.Client
 	// TableChanged puts a new table of nodes into the load balancer's configuration.
 	TableChanged func() error
 
 	Observer Observer
-	Records  Records // may be nil: the node tells no heads
+	Records  Records // may be nil: the node tells the others no heads of its audit record
 	Record   *audit.Log
-	Newest   func(ctx context.Context) control.Newest // brings the node's files up to date
+	Newest   func(ctx context.Context) control.Newest // updates the node's files from the shared volume
 	Restarts Restarts
-	Options  options.Node // of this node's master
-	System   rollout.Node // this machine's
+	Options  options.Node // the options of this node's master
+	System   rollout.Node // the system of this machine, for upgrades
 
 	Master        Master
 	MasterService MasterService
@@ -65,13 +64,13 @@ type Config struct {
 
 // Observer observes this node: its status, its events and its metrics.
 type Observer interface {
-	Document() status.Document // the newest one
-	Serving() bool             // minions are answered
+	Document() status.Document // the newest status
+	Serving() bool             // reports whether the node answers minions
 	Events(q history.Query) ([]history.Event, error)
 	Points() []control.Point
 }
 
-// Records are the audit records of this node.
+// Records gives access to the audit records of this node.
 type Records interface {
 	Own(ctx context.Context, q audit.Query) (audit.Page, error)
 	Heads() []audit.Head
@@ -79,11 +78,11 @@ type Records interface {
 
 // Restarts restarts services of this node.
 type Restarts interface {
-	// RestartSoon restarts a service a moment after it has returned.
+	// RestartSoon starts the restart of a service and returns before it is done.
 	RestartSoon(service string) error
 }
 
-// Tools are Salt's tools of this node's master.
+// Tools runs Salt's tools of this node's master.
 type Tools interface {
 	Minions(ctx context.Context, finger bool) (status.MinionView, error)
 	Git(ctx context.Context, fetch bool, remote string) (status.GitView, error)
@@ -91,8 +90,8 @@ type Tools interface {
 
 // MasterService is the service that runs this node's master.
 type MasterService interface {
-	// OldKey reports whether the master was started with another key of the cluster than the
-	// storage has. It may hang.
+	// OldKey reports whether the master was started with a key of the cluster other than the one
+	// that the storage has now. It reads the storage, so it may hang.
 	OldKey() bool
 	Restart() error
 }
@@ -104,7 +103,7 @@ type Master interface {
 	CommitSecret(ctx context.Context, finger string) error
 }
 
-// volumeState returns the state of the shared volume, nil without one.
+// volumeState returns the state of the shared volume, or nil if volume is nil.
 func volumeState(volume *storage.Manager) *storage.State {
 	if volume == nil {
 		return nil
@@ -126,12 +125,11 @@ type Member struct {
 	firewall *firewallSync
 	api      *listener
 	keys     *keyFollower
-	// applied is the version of the table that apply has seen; Run's alone.
+	// applied is the version of the table that apply used last. Only Run uses it.
 	applied uint64
 }
 
-// New returns the member that does the work of a membership; nothing runs
-// before [Member.Run].
+// New returns a member that does the work of a membership. Nothing runs before [Member.Run].
 func New(own *Membership, cfg Config) *Member {
 	env := own.env
 	turns := &turns{
@@ -163,13 +161,13 @@ func New(own *Membership, cfg Config) *Member {
 }
 
 const (
-	// sharedEvery is between looks at the shared storage once the cluster's key was
-	// found there. Nodes give each other new tables at once: a look is for who missed
-	// one, and each is a question to all bricks of a volume.
+	// sharedEvery is the interval between looks at the shared storage once it holds the cluster's
+	// key. A look is only for a node that missed a table, because nodes send each other new tables
+	// at once, and each look asks all bricks of a volume.
 	sharedEvery = 4 * time.Second
 )
 
-// Run keeps the node a member until ctx ends.
+// Run does the work of a member until ctx ends.
 func (m *Member) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { m.api.run(ctx, nodeapi.NewServer(host{m}, m.id, m.cfg.Version, m.env.Log, m.env.Now)) })
@@ -183,7 +181,7 @@ func (m *Member) Run(ctx context.Context) {
 			m.shared.place(ctx, m.cfg.Volume)
 		}
 
-		if m.Removed() == "" { // they would only say so again
+		if m.Removed() == "" { // other nodes would only repeat that this node was removed
 			m.uses.reconcile(ctx)
 			if others, heard := m.peers.heard(); others > 0 {
 				m.uses.announce(m.env.Now(), heard)
@@ -228,10 +226,10 @@ func (m *Member) Run(ctx context.Context) {
 type listener struct {
 	env Env
 	mu  sync.Mutex
-	err error // why it does not listen
+	err error // why the node API does not listen; nil: it does
 }
 
-// run serves until ctx ends, again and again when that fails.
+// run serves the node API until ctx ends, and starts over when it fails.
 func (l *listener) run(ctx context.Context, srv *nodeapi.Server) {
 	for ctx.Err() == nil {
 		var lc net.ListenConfig
@@ -251,7 +249,7 @@ func (l *listener) run(ctx context.Context, srv *nodeapi.Server) {
 	}
 }
 
-// fault is why the node API does not listen; nil: it does.
+// fault returns why the node API does not listen, or nil.
 func (l *listener) fault() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -260,8 +258,8 @@ func (l *listener) fault() error {
 
 var errNotJoining = errors.New("this node is not joining any more")
 
-// announce says that this node serves, once it does and its master is in the
-// masters' record: of a member that is not there it is known that it was removed.
+// announce changes this node's state from joining to member, once the node serves and its master is
+// in the masters' record: a member that is not in the record counts as removed.
 func (m *Member) announce(ctx context.Context) {
 	self, ok := m.Self()
 	if !ok || self.State != nodes.Joining || !m.cfg.Observer.Serving() || m.uses.mayAct() != nil {
@@ -283,7 +281,7 @@ func (m *Member) announce(ctx context.Context) {
 
 		_, err := m.keeper.Change(ctx, func(t *nodes.Table) error {
 			if n, _ := t.ByCertificate(m.id.Hash); n.State != nodes.Joining {
-				return errNotJoining // for example, the node was removed meanwhile
+				return errNotJoining // the node was removed meanwhile, for example
 			}
 			return t.Set(self.Name, nodes.Member)
 		})
@@ -293,9 +291,8 @@ func (m *Member) announce(ctx context.Context) {
 	})
 }
 
-// apply brings the masters of the load balancer in line with the table. Our master
-// learns of its peers by itself; what its configuration says about them counts at its
-// next start.
+// apply writes the masters of a new table into the load balancer's configuration. Our master learns
+// of its peers without it; the configuration's list of peers counts when that master starts.
 func (m *Member) apply() {
 	t := m.keeper.Table()
 	if t.Version == m.applied {

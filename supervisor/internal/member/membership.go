@@ -16,27 +16,28 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// Membership holds what a node has as a member of its cluster before it does any work for it:
-// its identity, its copy of the table of nodes, the cluster's key and secrets, and what it knows
-// of the other nodes and of its own disk. Its methods are safe for concurrent use.
+// Membership holds what a node has as a member of its cluster before it does any work as one: its
+// identity, its copy of the table of nodes, the cluster's key and secrets, and what it knows of the
+// other nodes and of its own disk. Its methods are safe for concurrent use.
 type Membership struct {
 	env    Env
-	life   string // tells this supervisor from the one after the next restart
+	life   string // identifies this start of the supervisor
 	id     *nodeapi.Identity
 	keeper *nodes.Keeper
 	peers  *peers
 	shared *shared
 	marks  *witness
 	uses   *keyWatch
-	// removedBefore reports whether the node was told in an earlier life that it was removed.
+	// removedBefore reports whether another node told this one in an earlier life that it was
+	// removed.
 	removedBefore func() bool
 
 	mu      sync.Mutex
-	removed string // who said that this node was removed
+	removed string // name of the node that says that this one was removed; empty: none does
 }
 
 // Open returns the membership of a node whose settings enable peering. removedBefore reports
-// whether the node was told in an earlier life that it was removed.
+// whether another node told this one in an earlier life that it was removed.
 func Open(env Env, removedBefore func() bool) (*Membership, error) {
 	if err := os.MkdirAll(env.Settings.NodeDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("node directory: %w", err)
@@ -75,19 +76,18 @@ func Open(env Env, removedBefore func() bool) (*Membership, error) {
 	return m, err
 }
 
-// Self returns this node's line in the table of nodes, a removed one's as well, and
-// reports whether there is one.
+// Self returns this node's entry in the table of nodes, even if the entry says that the node was
+// removed. It reports whether there is an entry.
 func (m *Membership) Self() (nodes.Node, bool) {
 	t := m.keeper.Table()
 	return t.ByCertificate(m.id.Hash)
 }
 
-// Heard tells of how many other nodes there are, and when the machine of one of them last sent
-// anything; zero: never in this life.
+// Heard returns the number of other nodes, and when the machine of one of them last sent anything.
+// The time is zero if none has in this life.
 func (m *Membership) Heard() (others int, last time.Time) { return m.peers.heard() }
 
-// Removed tells who says that this node was removed; empty: it belongs to its
-// cluster.
+// Removed returns which source says that this node was removed, or "" if none does.
 func (m *Membership) Removed() string {
 	if t := m.keeper.Table(); t.WasRemoved(m.id.Hash) {
 		return "the table of nodes says so"
@@ -103,7 +103,7 @@ func (m *Membership) Removed() string {
 	return m.removed + " says so"
 }
 
-// mayGiveKey reports whether this node may give the cluster's key to another one: it has a line
+// mayGiveKey reports whether this node may give the cluster's key to another one: it has an entry
 // in the table of nodes, and neither the table nor another node says that it was removed.
 func (m *Membership) mayGiveKey() bool {
 	m.mu.Lock()
@@ -118,7 +118,7 @@ func (m *Membership) setRemoved(by string) {
 	m.removed = by
 }
 
-// Changed is closed at the next change of the table of nodes.
+// Changed returns a channel that is closed at the next change of the table of nodes.
 func (m *Membership) Changed() <-chan struct{} { return m.keeper.Changed() }
 
 // Belongs returns the condition that this node has not been removed from its cluster. The services
@@ -143,7 +143,7 @@ func (m *Membership) Ready() service.Condition {
 	})
 }
 
-// Settings returns the node's settings, completed by the members of the cluster.
+// Settings returns the node's settings, with the members of the cluster filled in.
 func (m *Membership) Settings() *settings.Settings {
 	c := *m.env.Settings
 	t := m.keeper.Table()
@@ -159,14 +159,14 @@ func (m *Membership) Settings() *settings.Settings {
 	return &c
 }
 
-// Peers are the clients of the other nodes that serve minions, by name.
+// Peers returns the clients of the other nodes that serve minions, by name.
 func (m *Membership) Peers() map[string]*nodeapi.Client { return m.peers.serving() }
 
-// Key is this node's in the table of nodes.
+// Key returns this node's key in the table of nodes: the hash of its certificate.
 func (m *Membership) Key() string { return m.id.Hash }
 
-// Heads are what the other nodes said of their audit records when they answered last, by
-// name, with their keys in the table of nodes.
+// Heads returns the heads of the other nodes' audit records, as each node sent them last, by name,
+// with the nodes' keys in the table of nodes.
 func (m *Membership) Heads() map[string]Heads { return m.peers.heads() }
 
 // Authority asks the other nodes for the authority of the storage's certificates.
@@ -174,21 +174,21 @@ func (m *Membership) Authority(ctx context.Context) (storage.Authority, error) {
 	return m.peers.authority(ctx)
 }
 
-// Sign has another node sign this node's certificate for the shared volume. It implements
+// Sign asks the other nodes to sign this node's certificate for the shared volume. It implements
 // [storage.Certifier].
 func (m *Membership) Sign(ctx context.Context, request []byte) (storage.Signed, error) {
 	return m.peers.signStorage(ctx, request)
 }
 
-// WriteSecret writes the part of the master's configuration that holds the
-// cluster's secret, for the master alone to read.
+// WriteSecret writes the part of the master's configuration that holds the cluster's secret. Only
+// the master's account may read the file.
 func (m *Membership) WriteSecret() error { return m.shared.writeSecret() }
 
-// Copied says why this machine may not act for the node whose key it has, "" when it may.
+// Copied returns why this machine may not act for the node whose key it has, or "" if it may.
 func (m *Membership) Copied() string { return m.uses.standing().refusal }
 
-// MayServe reports whether this node's copy of the shared volume may be served, and what
-// that waits for.
+// MayServe reports whether this node's copy of the shared volume may be served. If not, why says
+// what that waits for.
 func (m *Membership) MayServe() (may bool, why string) {
 	if s := m.uses.standing(); s.copied {
 		return false, "this machine to be the node's own: " + s.refusal
@@ -196,8 +196,8 @@ func (m *Membership) MayServe() (may bool, why string) {
 	return m.marks.mayServe()
 }
 
-// Table is the table of nodes.
+// Table returns the table of nodes.
 func (m *Membership) Table() nodes.Table { return m.keeper.Table() }
 
-// Answers reports whether another node spoke with us just now.
+// Answers reports whether another node answered this node's last question.
 func (m *Membership) Answers(node string) bool { return m.peers.answers(node) }

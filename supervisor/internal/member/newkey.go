@@ -19,27 +19,28 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// The cluster's key becomes another in three steps, each of which is one change on the
-// shared storage, so that whoever is interrupted goes on from there:
+// The cluster's key is replaced in three steps. Each is one change on the shared storage, so that
+// any node can continue after an interruption:
 //
-//  1. An import, or [Verbs.NewKey], lays the new key beside the old one, as cluster-next.
-//     Nobody uses it.
-//  2. The table of nodes names the new key ([Verbs.TakeKey]); from then on it counts.
-//  3. Whichever node sees that first puts cluster-next in the place of the key
-//     ([shared.lookForKey]). A master that starts waits for that, and has the new key.
+// 1. An import, or [Verbs.NewKey], writes the new key beside the old one, as cluster-next.
+//    Nothing uses it yet.
+// 2. [Verbs.TakeKey] enters the new key in the table of nodes. From then on it is the cluster's key.
+// 3. Whichever node sees that first moves cluster-next to the place of the old key
+//    ([shared.lookForKey]). A master that starts waits for that, and loads the new key.
 //
-// Masters that run take it by a restart, one after the other: the import has them do so,
-// as config apply does. What that has left undone each node does by itself, when nobody
-// has the turn any more ([keyFollower]).
+// Running masters load the new key by a restart, one after the other. The import drives these
+// restarts, as config apply does. A node that they did not reach restarts its own master when no
+// other node has the turn any more ([keyFollower]).
 
 const (
-	maxKey = 64 << 10 // of a key's file
-	// keyLook is how often a node looks whether its master runs with a key of before.
+	maxKey = 64 << 10 // bytes of a key's file
+	// keyLook is the interval at which a node checks whether its master runs with an earlier key.
 	keyLook = 2 * time.Second
 )
 
-// TakeKey puts the key of that hash, which lies beside the cluster's, in its place. It takes the turn to restart masters and keeps it, for
-// the roll that follows. It may be called again after whatever interrupted it.
+// TakeKey replaces the cluster's key by the one with that hash, which must lie beside it. It takes
+// the turn to restart masters and keeps the turn, for the restarts that follow. After an
+// interruption it may be called again.
 func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	if m.env.Settings.Arbiter {
 		return m.peers.noMaster("change the cluster's key")
@@ -128,7 +129,8 @@ func shownKey(key *nodeapi.ClusterKey, path string) api.ClusterKey {
 	return api.ClusterKey{Hash: key.Hash, Finger: key.Finger(), Path: path}
 }
 
-// NewKey lays a new key beside the cluster's, unless one lies there. The private half is in place last: who finds it finds both.
+// NewKey creates a new key beside the cluster's, unless there is one already. It writes the private
+// half last, so that a node which finds that half finds both.
 func (m Verbs) NewKey(context.Context) (api.ClusterKeys, error) {
 	if m.env.Settings.Arbiter {
 		return api.ClusterKeys{}, m.peers.noMaster("make a key of the cluster")
@@ -166,12 +168,12 @@ func (s *shared) nextFile(half string) string {
 	return filepath.Join(s.env.Settings.SharedPKIDir(), setup.NextKey+half)
 }
 
-// takeNext puts the key that was laid beside the cluster's in its place, if it is the one
-// with that hash. Several nodes may do so at the same moment.
+// takeNext moves the new key to the place of the cluster's key, if it is the one with that hash.
+// Several nodes may do so at the same moment.
 func (s *shared) takeNext(hash string) (*nodeapi.ClusterKey, error) {
 	pki := s.env.Settings.SharedPKIDir()
 	text, err := durable.Read(s.nextFile(".pem"), maxKey)
-	if errors.Is(err, fs.ErrNotExist) { // another node was faster
+	if errors.Is(err, fs.ErrNotExist) { // another node has moved it already
 		if text, err = durable.Read(filepath.Join(pki, "cluster.pem"), maxKey); err == nil {
 			return hasHash(text, hash)
 		}
@@ -200,7 +202,7 @@ func (s *shared) takeNext(hash string) (*nodeapi.ClusterKey, error) {
 	return key, nil
 }
 
-// hasHash reads the key with that hash.
+// hasHash parses a key and returns an error unless it has that hash.
 func hasHash(text []byte, hash string) (*nodeapi.ClusterKey, error) {
 	key, err := nodeapi.ParseClusterKey(text)
 	if err == nil && key.Hash != hash {
@@ -212,8 +214,8 @@ func hasHash(text []byte, hash string) (*nodeapi.ClusterKey, error) {
 	return key, nil
 }
 
-// keyFollower restarts this node's master when it runs with a key of before and nobody has
-// masters restarted: who did so has died, or did not reach this node.
+// keyFollower restarts this node's master when the master runs with an earlier key and no node
+// drives such restarts any more: that node has died, or did not reach this one.
 type keyFollower struct {
 	env      Env
 	shared   *shared
@@ -223,7 +225,7 @@ type keyFollower struct {
 	worker   service.Worker
 }
 
-// reconcile is called again and again.
+// reconcile starts the restart if one is due. Member.Run calls it about once a second.
 func (k *keyFollower) reconcile(ctx context.Context) {
 	if ok, _ := k.shared.ready(); !ok || !k.shared.wasReplaced() {
 		return
@@ -242,7 +244,7 @@ func (k *keyFollower) reconcile(ctx context.Context) {
 
 		turn := optionsTurn{k.turns}
 		if err := turn.Take(ctx, k.env.Now().Add(options.Holds(options.UsualTime))); err != nil {
-			return // another node has it now
+			return // another node has taken the turn meanwhile
 		}
 		defer func() {
 			if err := turn.Give(context.WithoutCancel(ctx)); err != nil {

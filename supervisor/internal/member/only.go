@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// onlyTakes bounds the wait until it is known that this machine is the only one.
+	// onlyTakes bounds how long beOnly waits.
 	onlyTakes = 2 * keyuse.SettledAfter
 )
 
-// beOnly waits until the others would have noticed another machine with this node's key, and
-// returns an error when there is one, or when that cannot be told in time. It is for what
-// cannot be taken back: a copy that leaves takes the node out.
+// beOnly waits until the other nodes would have noticed a second machine with this node's key. It
+// returns an error if there is one, or if that is still unknown after onlyTakes. It comes before
+// what cannot be undone: a copy that leaves would remove the node from the cluster.
 func (m *Member) beOnly(ctx context.Context) error {
 	asked := m.env.Now()
 	for {
@@ -40,7 +40,8 @@ func (m *Member) beOnly(ctx context.Context) error {
 	}
 }
 
-// notOnly says why it is not known yet that this machine is the only one; "": it is.
+// notOnly returns why it is still unknown whether this machine is the only one, or "". asked is
+// when beOnly began to wait.
 func (m *Member) notOnly(asked time.Time) string {
 	if m.env.Now().Sub(m.uses.began) < keyuse.SettledAfter {
 		return "it runs for a few seconds only"

@@ -13,14 +13,13 @@ import (
 // Options implements nodeapi.Host.
 func (h host) Options() options.Node { return h.m.cfg.Options }
 
-// Targets are the other nodes that belong to the cluster, for a change of the
-// master's options.
+// Targets returns the other nodes that belong to the cluster, for a change of the master's options.
 func (m Verbs) Targets() (list []options.Target) {
 	t := m.keeper.Table()
 	clients := m.peers.clients()
 	for _, n := range t.Peers(m.env.Settings.Node) {
 		if n.State == nodes.Joining || n.State == nodes.Leaving {
-			continue // it takes the options of now when it starts; it goes
+			continue // it loads the present options when it starts, or will be gone
 		}
 		client := clients[n.Name]
 		if client == nil {
@@ -31,7 +30,7 @@ func (m Verbs) Targets() (list []options.Target) {
 	return list
 }
 
-// OptionsTurn is the cluster's turn for a change of the master's options.
+// OptionsTurn returns the cluster's turn, for a change of the master's options.
 func (m Verbs) OptionsTurn() options.Turn { return optionsTurn{m.turns} }
 
 type optionsTurn struct{ turns *turns }

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	peerAsk   = 2 * time.Second // between questions to one node
+	peerAsk   = 2 * time.Second // interval between questions to one node
 	peerTakes = 4 * time.Second
 )
 
-// peers are the other nodes, as they answer.
+// peers asks the other nodes for their state, and remembers their answers.
 type peers struct {
 	env    Env
 	id     *nodeapi.Identity
 	keeper *nodes.Keeper
 	uses   *keyWatch
-	told   func(name string) // a node says that this one was removed
-	side   sync.WaitGroup    // tables under way to other nodes
+	told   func(name string) // called when a node says that this one was removed
+	side   sync.WaitGroup    // waits for tables that are being sent to other nodes
 
 	mu    sync.Mutex
 	views map[string]*peerView
@@ -42,15 +42,15 @@ type peerView struct {
 	pin     string
 	address string
 	summary nodeapi.Summary
-	seen    time.Time // of summary
-	err     error     // of the newest question; nil: it answered
+	seen    time.Time // when summary came
+	err     error     // error of the newest question; nil: the node answered
 	asking  bool
-	since   time.Time     // of err
-	heard   time.Time     // when its machine last sent anything, be it that nobody listens
-	ahead   time.Duration // of its clock, as of summary; 0 as well when that is within how exactly it can be told
+	since   time.Time     // since when err holds
+	heard   time.Time     // when the node's machine last sent anything, even a refused connection
+	ahead   time.Duration // how far its clock was ahead when summary came; 0 also if that cannot be told exactly enough
 }
 
-// follow asks the other nodes how they do, and takes newer tables from them.
+// follow asks the other nodes for their state, and takes newer tables from them.
 func (p *peers) follow(ctx context.Context, all *sync.WaitGroup) {
 	t := p.keeper.Table()
 	now := p.env.Now()
@@ -82,7 +82,7 @@ func (p *peers) follow(ctx context.Context, all *sync.WaitGroup) {
 	}
 }
 
-// dial gives a client for another node; nothing is sent yet.
+// dial returns a client for another node. It sends nothing yet.
 func (p *peers) dial(n nodes.Node) *nodeapi.Client {
 	return nodeapi.NewClient(p.id, address(p.env.Settings, n), n.Certificate)
 }
@@ -91,7 +91,7 @@ func address(s *settings.Settings, n nodes.Node) string {
 	return net.JoinHostPort(n.Address, strconv.Itoa(s.Peering.NodePort))
 }
 
-// ask asks one node. A table that is newer there is fetched.
+// ask asks one node for its state, and fetches its table if that is newer.
 func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 	ctx, cancel := context.WithTimeout(ctx, peerTakes)
 	defer cancel()
@@ -137,8 +137,8 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 	v.ahead = ahead(s.Time, began, round)
 }
 
-// fetchTable takes the newer table that another node has. One that does not serve is
-// believed only what it may change; the shared storage has the rest, or another node.
+// fetchTable takes the newer table of another node. From a node that does not serve it takes only
+// changes that this node may make. Other changes come from the shared storage, or another node.
 func (p *peers) fetchTable(ctx context.Context, v *peerView) error {
 	t, err := v.client.Table(ctx)
 	if err != nil {
@@ -163,8 +163,8 @@ func (p *peers) fetchTable(ctx context.Context, v *peerView) error {
 	return err
 }
 
-// change changes the table and tells the others, unless this machine may not act for its
-// node.
+// change changes the table by f and sends the result to the other nodes, unless this machine may
+// not act for its node.
 func (p *peers) change(ctx context.Context, f func(*nodes.Table) error) (nodes.Table, error) {
 	if err := p.uses.mayAct(); err != nil {
 		return nodes.Table{}, err
@@ -176,8 +176,7 @@ func (p *peers) change(ctx context.Context, f func(*nodes.Table) error) (nodes.T
 	return t, err
 }
 
-// spread gives the other nodes a new table at once; a node that cannot be
-// reached asks for it later.
+// spread sends a new table to the other nodes. A node that cannot be reached asks for it later.
 func (p *peers) spread(t nodes.Table) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,8 +189,7 @@ func (p *peers) spread(t nodes.Table) {
 	}
 }
 
-// authority gets the authority of the storage's certificates from the first node that
-// gives it.
+// authority fetches the authority of the storage's certificates from the first node that has it.
 func (p *peers) authority(ctx context.Context) (a storage.Authority, err error) {
 	err = p.firstOf(ctx, func(ctx context.Context, c *nodeapi.Client) error {
 		got, err := c.StorageAuthority(ctx)
@@ -201,8 +199,7 @@ func (p *peers) authority(ctx context.Context) (a storage.Authority, err error) 
 	return a, err
 }
 
-// signStorage has this node's certificate for the storage signed by the first node that
-// does so.
+// signStorage asks the other nodes in turn to sign this node's certificate for the storage.
 func (p *peers) signStorage(ctx context.Context, request []byte) (signed storage.Signed, err error) {
 	err = p.firstOf(ctx, func(ctx context.Context, c *nodeapi.Client) error {
 		got, err := c.SignStorage(ctx, request)
@@ -238,7 +235,7 @@ func (p *peers) firstOf(ctx context.Context, ask func(context.Context, *nodeapi.
 	return errors.Join(faults...)
 }
 
-// answers reports whether another node spoke with us just now.
+// answers reports whether another node answered the newest question.
 func (p *peers) answers(node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -246,7 +243,7 @@ func (p *peers) answers(node string) bool {
 	return v != nil && v.err == nil && !v.seen.IsZero()
 }
 
-// answeredSince reports whether another node that serves has answered since that time.
+// answeredSince reports whether another node that serves has answered since at.
 func (p *peers) answeredSince(at time.Time) bool {
 	t := p.keeper.Table()
 	p.mu.Lock()
@@ -259,8 +256,8 @@ func (p *peers) answeredSince(at time.Time) bool {
 	return false
 }
 
-// heard tells of how many other nodes there are, and when the machine of one of them last sent
-// anything; zero: never.
+// heard returns the number of other nodes, and when the machine of one of them last sent anything.
+// The time is zero if none ever has.
 func (p *peers) heard() (others int, last time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -272,8 +269,8 @@ func (p *peers) heard() (others int, last time.Time) {
 	return len(p.views), last
 }
 
-// askOut asks the other nodes, one after the other, to take this one out. They
-// refuse with [nodeapi.ErrStorage] while its copy of the data is needed.
+// askOut asks the other nodes, one after the other, to remove this node. They refuse with
+// [nodeapi.ErrStorage] while the volume needs its copy of the data.
 func (p *peers) askOut(ctx context.Context, others []nodes.Node) (last error) {
 	last = errors.New("none was spoken with yet")
 	clients := p.clients()
@@ -307,8 +304,8 @@ func (p *peers) clients() map[string]*nodeapi.Client {
 	return out
 }
 
-// secrets gives which secrets the other nodes have, and which nodes do not
-// answer; waits tells for whose first answer it is too early.
+// secrets returns the fingerprints of the secrets that the other nodes have, by name, and the names
+// of nodes that do not answer. waits names a node that has not had time to answer yet, or is "".
 func (p *peers) secrets() (have map[string]secretNames, away []string, waits string) {
 	t := p.keeper.Table()
 	p.mu.Lock()
@@ -338,7 +335,7 @@ type Heads struct {
 	Heads []audit.Head
 }
 
-// heads gives what the other nodes said of their audit records.
+// heads returns the heads of the other nodes' audit records, by name.
 func (p *peers) heads() map[string]Heads {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -351,7 +348,7 @@ func (p *peers) heads() map[string]Heads {
 	return out
 }
 
-// close waits for what is under way and closes the connections.
+// close waits for tables that are being sent, and closes the connections.
 func (p *peers) close() {
 	p.side.Wait()
 	p.mu.Lock()

@@ -13,41 +13,42 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// Stages of what is done about a disk that was put back.
+// Stages of the repair after a disk was put back to an older state.
 const (
-	stageAside   = "aside"   // the copy is set aside, and the table of nodes is to name a new one
-	stageFilling = "filling" // the table does; the others fill it
-	stageFilled  = "filled"  // it is complete; the old copy is kept until it is deleted
-	stageOnly    = "only"    // nobody else has a copy: the old one counts
-	stageData    = "data"    // the data directory alone is old
+	stageAside   = "aside"   // set the copy aside; then the table of nodes must name a new directory
+	stageFilling = "filling" // the table names it, and the other nodes fill it
+	stageFilled  = "filled"  // the new copy is complete; the old one stays until an administrator deletes it
+	stageOnly    = "only"    // no other node has a copy: the old one counts
+	stageData    = "data"    // only the data directory is old
 )
 
 const (
-	// onlyTold and dataTold are how long a disk that was put back is shown when there is
-	// nothing to wait for.
+	// onlyTold and dataTold are how long the status shows a disk that was put back when nobody has
+	// to wait for a repair.
 	onlyTold = 7 * 24 * time.Hour
 	dataTold = 24 * time.Hour
-	// undecidedTold is how long it may take to find out about a copy before that is shown.
+	// undecidedTold is how long a copy may be undecided before the status shows that.
 	undecidedTold = 20 * time.Second
-	// twinTold is how long another machine must have answered in this one's place.
+	// twinTold is how long another machine must have answered in place of this one before the
+	// status shows that.
 	twinTold = 45 * time.Second
 )
 
-// putBack records that a disk of this node was put back to an older state, and how far the repair
-// is. The zero value: the disk was not put back.
+// putBack records that a disk of this node was put back to an older state, and the stage of the
+// repair. The zero value: no disk was put back.
 type putBack struct {
 	Stage   string    `json:"stage"`
 	From    time.Time `json:"from"`
 	Noticed time.Time `json:"noticed"`
-	// Brick is the directory of the copy that the table of nodes named.
+	// Brick is the directory that the table of nodes named for the old copy.
 	Brick string `json:"brick,omitempty"`
 	// Generation is the generation that the marks of the copies get once the old copies are set
 	// aside.
 	Generation uint64 `json:"generation,omitempty"`
 }
 
-// giveUp does the next step of what follows from a disk that was put back. What fails is
-// tried again.
+// giveUp makes the next step of the repair, if there is one. A step that fails is tried again at
+// the next call.
 func (w *witness) giveUp(ctx context.Context, volume *storage.Manager) {
 	w.mu.Lock()
 	p, remembered := w.putBack, w.memory.Of(w.self, marks.Data)
@@ -87,7 +88,7 @@ func (w *witness) giveUp(ctx context.Context, volume *storage.Manager) {
 	}
 }
 
-// nextStage does the work of a stage; "" is after the last one.
+// nextStage does the work of a stage and returns the next stage, or "" after the last one.
 func (w *witness) nextStage(ctx context.Context, volume *storage.Manager, p putBack) (string, error) {
 	age := w.env.Now().Sub(p.Noticed)
 	switch p.Stage {
@@ -127,7 +128,7 @@ func (w *witness) nextStage(ctx context.Context, volume *storage.Manager, p putB
 	return "", nil
 }
 
-// setAside takes the old copies out of the way, once. A crash in between repeats it.
+// setAside sets the old copies aside, once. After a crash it may be called again.
 func (w *witness) setAside(ctx context.Context, volume *storage.Manager, p putBack) error {
 	if w.disk.mark(marks.Bricks).Generation >= p.Generation {
 		return nil
@@ -148,8 +149,9 @@ func (w *witness) setAside(ctx context.Context, volume *storage.Manager, p putBa
 	return w.disk.renewBricks(p.Generation, w.env.Now())
 }
 
-// renewBrick has the table of nodes name another directory for this node's copy; it
-// reports whether it does. The volume takes the change by the copies of the others.
+// renewBrick enters another directory for this node's copy in the table of nodes. done reports
+// whether the table names another one. For that the volume must take writes, through the copies of
+// the other nodes.
 func (w *witness) renewBrick(ctx context.Context, volume *storage.Manager, p putBack) (done bool, err error) {
 	st := volumeState(volume)
 	self, ok := w.line()
@@ -182,13 +184,13 @@ func (w *witness) renewBrick(ctx context.Context, volume *storage.Manager, p put
 	return err == nil, err
 }
 
-// line is this node's line in the table of nodes.
+// line returns this node's entry in the table of nodes, and whether there is one.
 func (w *witness) line() (nodes.Node, bool) {
 	t := w.keeper.Table()
 	return t.ByCertificate(w.self)
 }
 
-// filled reports whether the volume counts on the new copy, and nothing is missing there.
+// filled reports whether the volume uses the new copy and the copy is complete.
 func filled(st *storage.State, self nodes.Node) bool {
 	if st == nil || !st.Done || !st.Heal.Known || st.Heal.Pending > 0 {
 		return false
@@ -198,15 +200,15 @@ func filled(st *storage.State, self nodes.Node) bool {
 			return true
 		}
 	}
-	return !st.Holds(self.Name) // it holds none any more
+	return !st.Holds(self.Name) // the volume keeps no copy on this node any more
 }
 
-// kept are the old copies on this node's disk.
+// kept returns the old copies that were set aside on this node's disk.
 func (w *witness) kept() []string {
 	return storage.KeptCopies(w.env.Settings.Storage.Bricks, w.env.Settings.Storage.Volume)
 }
 
-// timeText is a time as people read it.
+// timeText returns a time as text for people.
 func timeText(t time.Time) string {
 	if t.IsZero() {
 		return "an unknown time"
@@ -228,7 +230,7 @@ func (w *witness) findings() []status.Finding {
 	case w.twin && now.Sub(w.undecided) >= twinTold:
 		return finding(status.CopyUndecided, "", "another machine answers as this node, and this one's disk is from %s: it is a copy of that machine",
 			timeText(w.disk.from(stageAside)))
-	case w.twin: // it may be this machine, before it was put back
+	case w.twin: // the other machine may be this one, from before it was put back
 		return nil
 	case w.verdict == marks.Hold && w.serving:
 		return finding(status.CopyUndecided, "",

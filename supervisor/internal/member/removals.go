@@ -17,42 +17,41 @@ import (
 	"saltern/supervisor/status"
 )
 
-// A removal is two steps: the masters' record, then the table of nodes. A node that
-// is lost between the two leaves half of it. Every node compares the two at each
-// look, tells of it and does the other half, whoever began it and whoever is faster.
+// A removal has two steps: the masters' record, then the table of nodes. A node that dies between
+// the two leaves it half done. Every node compares the two regularly, reports a half-done removal
+// and does the other step, whichever node began it.
 
-// guessFor is how long a guess must hold: a volume may show an old record for
-// seconds.
+// guessFor is how long a guess must hold before a node acts on it, because a volume may show an old
+// record for seconds.
 const guessFor = 15 * time.Second
 
 var errWhole = errors.New("another node was faster")
 
-// removals finishes removals.
+// removals finishes removals that were interrupted half way.
 type removals struct {
 	env    Env
 	master Master
 	keeper *nodes.Keeper
 	change func(context.Context, func(*nodes.Table) error) error
-	worker service.Worker // uses the shared storage and the master, which may hang
+	worker service.Worker // touches the shared storage and the master, which may hang
 
-	looked  time.Time            // the loop's alone
-	version uint64               // newest record seen; the worker's alone, as those below
-	since   map[string]time.Time // when a guess was first made, by the node's key
+	looked  time.Time            // only the loop of Run uses it
+	version uint64               // newest version of the record seen; only the worker uses it and the fields up to mu
+	since   map[string]time.Time // when each guess was first made, by the node's key
 	failed  map[string]string    // why the last try failed, by the node's key
 
 	mu    sync.Mutex
 	found []status.Finding
 }
 
-// findings tell of removals that are not finished.
+// findings returns a finding for each removal that is not finished.
 func (h *removals) findings() []status.Finding {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.found
 }
 
-// reconcile looks whether there is something to finish. It is called again and
-// again.
+// reconcile starts a comparison when one is due. Member.Run calls it about once a second.
 func (h *removals) reconcile(ctx context.Context) {
 	if h.env.Now().Sub(h.looked) < sharedEvery {
 		return
@@ -65,11 +64,11 @@ func (h *removals) reconcile(ctx context.Context) {
 	})
 }
 
-// finishFound compares once and finishes each removal that has stopped half way.
+// finishFound compares once and finishes each removal that was interrupted half way.
 func (h *removals) finishFound(ctx context.Context) {
 	list, ok := h.compare(ctx)
 	if !ok {
-		return // what was found before is still the newest
+		return // the last findings stay
 	}
 
 	since := map[string]time.Time{}
@@ -119,8 +118,9 @@ func (h *removals) finishFound(ctx context.Context) {
 	h.failed = failed
 }
 
-// finishNode does what is missing of the removal of one node, as finishFound does, and looks
-// again: its master may have come in until the secrets were replaced.
+// finishNode does what is missing of the removal of one node, as finishFound does. It repeats that
+// until nothing is missing, because the node's master may have joined again before the secrets were
+// replaced.
 func (h *removals) finishNode(ctx context.Context, certificate string) error {
 	for {
 		if err := h.keeper.Look(ctx); err != nil {
@@ -148,9 +148,9 @@ func (h *removals) finishNode(ctx context.Context, certificate string) error {
 	}
 }
 
-// checkNameFree returns nil when nothing is left to do for a removed node that had the name or
-// the address of n, which is to be let in: its master, or one that comes in yet by
-// the secrets it knows, would be taken for that of n.
+// checkNameFree returns nil if n may join. It refuses n while the removal of a node with the same
+// name or address is not finished: that node's master, which may still know the secrets, would be
+// taken for the master of n.
 func (h *removals) checkNameFree(ctx context.Context, n nodes.Node) error {
 	if err := h.keeper.Look(ctx); err != nil {
 		return err
@@ -176,11 +176,11 @@ func (h *removals) checkNameFree(ctx context.Context, n nodes.Node) error {
 		}
 	}
 
-	return nodes.Admit(&t, n) // what is taken now is not free in a moment
+	return nodes.Admit(&t, n) // refuses a name or address that a present node has
 }
 
-// compare reads the table of nodes, then the masters' record, and reports whether
-// both could be read and are not older than what was seen before.
+// compare reads the table of nodes, then the masters' record, and returns the half-done removals.
+// It reports whether both could be read and the record is not older than the last one.
 func (h *removals) compare(ctx context.Context) ([]nodes.Half, bool) {
 	if h.keeper.Look(ctx) != nil {
 		return nil, false
@@ -194,10 +194,11 @@ func (h *removals) compare(ctx context.Context) ([]nodes.Half, bool) {
 	return nodes.FindHalves(t, r), true
 }
 
-// finish does what is missing of a removal.
+// finish does what is missing of a removal. errWhole means that nothing remained for this node to
+// do.
 func (h *removals) finish(ctx context.Context, f nodes.Half) error {
 	if h.env.Settings.Arbiter {
-		return errWhole // it changes its own entry only, and has no master; the other nodes do it
+		return errWhole // an arbiter has no master and may change only its own entry; other nodes do it
 	}
 	if f.Removal.Node == "" {
 		return h.change(ctx, func(t *nodes.Table) error {
@@ -208,8 +209,8 @@ func (h *removals) finish(ctx context.Context, f nodes.Half) error {
 		})
 	}
 
-	// A node may have joined at the removed one's address since. Then the master at that address in
-	// the record is the new node's, and stays.
+	// A node may have joined at the removed node's address since. Then the master at that address
+	// in the record is the new node's, and stays.
 	if err := h.keeper.Look(ctx); err != nil {
 		return err
 	}

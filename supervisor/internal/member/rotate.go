@@ -13,20 +13,20 @@ import (
 	"saltern/supervisor/api"
 )
 
-// The cluster's secret is changed in two steps that the masters' record on the
-// shared storage keeps, so that whoever is interrupted goes on from there:
+// The cluster's secret changes in two steps, which are recorded in the masters' record on the
+// shared storage, so that any node can continue after an interruption:
 //
-//  1. The record names the next secret. Each node writes it to its own disk and
-//     says so to the others; both secrets count.
-//  2. When every node has it, it takes the place of the present one in the
-//     record. The nodes follow; the old one counts no more.
+// 1. The record names the next secret. Each node writes it to its own disk and
+//    tells the others its fingerprint. Both secrets are valid.
+// 2. When every node has the next secret, it replaces the present one in the
+//    record. The nodes follow, and the old secret is no longer valid.
 //
-// A node that was away finds the record when it is back: it belongs to the
-// cluster by its key, not by the secret. Removing a node makes a new secret at
-// once, and an end of a change under way.
+// A node that was away reads the record when it is back: it belongs to the cluster by its key, not
+// by the secret. The removal of a node makes a new secret at once, and ends a change that is under
+// way.
 
-// RotateSecret gives the cluster a new secret. It may be called again after whatever
-// interrupted it. force goes on without nodes that cannot be reached.
+// RotateSecret gives the cluster a new secret. After an interruption it may be called again. force
+// skips nodes that cannot be reached; without names them.
 func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, err error) {
 	if m.env.Settings.Arbiter {
 		return nil, m.peers.noMaster("change the secret")
@@ -64,7 +64,7 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 		}
 		return true, ""
 	})
-	if err != nil { // it holds all the same
+	if err != nil { // the new secret is valid all the same
 		return without, fmt.Errorf("the secret was changed, but %w; applianced join-string on another node shows whether it has it",
 			err)
 	}
@@ -72,9 +72,10 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 	return without, nil
 }
 
-// spreadSecret waits until every node has the next secret on its disk, and
-// names it; or until another administrator has changed the secret, by rotate or
-// remove, from what it was before.
+// spreadSecret waits until every node has the next secret on its disk, and returns that secret's
+// fingerprint. If another administrator has replaced the secret meanwhile, by rotate or remove, it
+// returns the fingerprint of the new one. before is the fingerprint at the start; without names the
+// nodes that cannot be reached.
 func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (next string, without []string, err error) {
 	var refused error
 	err = m.await(ctx, func(have map[string]secretNames, away []string) (bool, string) {
@@ -112,11 +113,12 @@ func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (nex
 	return next, without, refused
 }
 
-// names are the names in order.
+// names returns the nodes' names in order.
 func names(have map[string]secretNames) []string { return slices.Sorted(maps.Keys(have)) }
 
-// await asks done, once a second, with what the nodes that answer have, and
-// who does not answer.
+// await calls done several times a second until it returns true. done gets the secrets of the nodes
+// that answer, including this one, and the names of those that do not. The text of done says what
+// it waits for.
 func (m Verbs) await(ctx context.Context, done func(have map[string]secretNames, away []string) (bool, string)) error {
 	for {
 		have, away, waits := m.peers.secrets()

@@ -14,10 +14,10 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// takeSecret takes the newest table of nodes, and the masters' secrets for the node
-// API as well. A secret counts for a node that is not removed in a table that was
-// read after it: those of after its removal are not for it. It runs in the worker of
-// the shared storage.
+// takeSecret reads the table of nodes and the masters' record from the shared storage, and takes
+// the secrets of the record. It reads the table after the record and takes no secrets if the table
+// says that this node was removed: secrets made after its removal are not for it. It must run in
+// the worker of the shared storage.
 func (s *shared) takeSecret(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -38,15 +38,15 @@ func (s *shared) takeSecret(ctx context.Context) {
 	}
 }
 
-// errUnread means that the cluster's secret may be another than this node's.
+// errUnread means that the cluster may have a secret that this node has not read.
 var errUnread = errors.New("the shared storage does not answer, and the cluster may have another secret by now: try again, or on another node")
 
-// LookForSecret takes the cluster's secret of this moment. It fails after a few
-// seconds when the storage does not answer.
+// LookForSecret reads the cluster's present secret from the shared storage. It fails after a few
+// seconds if the storage does not answer.
 func (m Verbs) LookForSecret() error {
 	const limit = 2 * time.Second
 	s := m.shared
-	s.look.Wait(limit) // what runs may have read before the secret changed
+	s.look.Wait(limit) // a look that is under way may have read the record before the secret changed
 	began := m.env.Now()
 	s.look.Start(func() { s.takeSecret(context.Background()) })
 	s.look.Wait(limit)
@@ -67,8 +67,8 @@ func (m Verbs) JoinString(line func() (string, error)) (string, error) {
 	return line()
 }
 
-// keepSecrets brings this node's files in line with the record: first the secret,
-// then what is to follow it.
+// keepSecrets writes the secrets of the record to this node's files: first the present secret, then
+// the next one.
 func (s *shared) keepSecrets(r control.Secrets) error {
 	dir := s.env.Settings.NodeDir()
 	own, err := setup.ReadSecret(dir)
@@ -111,14 +111,14 @@ func (s *shared) keepSecrets(r control.Secrets) error {
 	return nil
 }
 
-// secretNames are the fingerprints of the secrets on this node's disk.
+// secretNames are the fingerprints of the secrets on this node's disk. Empty: there is none.
 type secretNames struct {
 	own, next string
-	weak      bool // the present one is easy to guess
+	weak      bool // the present secret is easy to guess
 }
 
-// writeSecret writes the part of the master's configuration that holds the
-// cluster's secret, for the master alone to read.
+// writeSecret writes the part of the master's configuration that holds the cluster's secret. Only
+// the master's account may read the file.
 func (s *shared) writeSecret() error {
 	secret, err := setup.ReadSecret(s.env.Settings.NodeDir())
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *shared) writeSecret() error {
 	return nil
 }
 
-// names are the fingerprints of this node's secrets.
+// names returns the fingerprints of this node's secrets.
 func (s *shared) names() secretNames {
 	s.mu.Lock()
 	defer s.mu.Unlock()

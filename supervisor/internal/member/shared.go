@@ -19,27 +19,29 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// shared looks after what the nodes share on the storage: the cluster's key and secrets,
-// and the record of the masters.
+// shared maintains what the nodes share on the storage: the cluster's key and secrets, and the
+// masters' record.
 type shared struct {
 	env    Env
 	id     *nodeapi.Identity
 	keeper *nodes.Keeper
-	look   service.Worker // looks at the storage, which may hang
+	look   service.Worker // touches the storage, which may hang
 
 	mu    sync.Mutex
-	key   *nodeapi.ClusterKey // nil: not there yet
-	waits string              // for what, while key is nil or one of before
-	// replaced: the key became another in this life, and the master may run with the
-	// one of before.
+	key   *nodeapi.ClusterKey // nil: not found yet
+	waits string              // what is missing, while key is nil or the table names another key
+	// replaced reports that the key was replaced in this life, so that the master may run with the
+	// earlier one.
 	replaced bool
-	founded  bool        // the masters have made their record
-	secrets  secretNames // that are on this node's disk
-	looked   time.Time   // when the newest look began that took what the record says, or found none yet
+	founded  bool        // the masters' record exists
+	secrets  secretNames // fingerprints of the secrets on this node's disk
+	// when the newest look began that took the secrets of the record, or found that there is no
+	// record yet
+	looked time.Time
 }
 
-// place looks for the cluster's key on the shared storage and, on the node that
-// formed the cluster, puts it there. volume may be nil: there is none.
+// place looks for the cluster's key on the shared storage. On the node that formed the cluster it
+// writes the key there. volume may be nil: there is none.
 func (s *shared) place(ctx context.Context, volume *storage.Manager) {
 	if ok, _ := s.ready(); ok {
 		s.look.Start(func() {
@@ -57,7 +59,7 @@ func (s *shared) place(ctx context.Context, volume *storage.Manager) {
 	s.look.Start(func() {
 		key, err := s.lookForKey(ctx)
 		if err == nil {
-			s.takeSecret(ctx) // before the master starts with an old one
+			s.takeSecret(ctx) // so that the master does not start with an old secret
 		}
 
 		if err == nil && !s.isFounded() && !s.isFounder() {
@@ -76,7 +78,7 @@ func (s *shared) place(ctx context.Context, volume *storage.Manager) {
 	})
 }
 
-// isFounded looks for the masters' record on the shared storage.
+// isFounded looks for the masters' record on the shared storage, and reports whether it exists.
 func (s *shared) isFounded() bool {
 	if s.hasRecord() {
 		return true
@@ -95,15 +97,15 @@ func (s *shared) hasRecord() bool {
 	return s.founded
 }
 
-// isFounder reports whether this node's master creates the record: if several
-// waited for each other, none would.
+// isFounder reports whether this node's master creates the record. Only one may: masters that
+// waited for each other would never begin.
 func (s *shared) isFounder() bool {
 	t := s.keeper.Table()
 	p := t.Serving()
 	return len(p) > 0 && p[0].Certificate == s.id.Hash
 }
 
-// founds reports whether this node's master is to make the record now.
+// founds reports whether this node's master must create the record now.
 func (s *shared) founds() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,14 +118,15 @@ func (s *shared) setWaits(waits string) {
 	s.waits = waits
 }
 
-// lookForKey runs in the worker of the shared storage.
+// lookForKey returns the cluster's key from the shared storage, which it first moves or writes
+// there if that is due. It must run in the worker of the shared storage.
 func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
 	cfg := s.env.Settings
 	pki := cfg.SharedPKIDir()
 	path := filepath.Join(pki, "cluster.pem")
 	staged := filepath.Join(cfg.NodeDir(), setup.StagedKey)
 	t := s.keeper.Table()
-	if t.Version > 0 { // the key may have become another while this node was away
+	if t.Version > 0 { // the key may have been replaced while this node was away
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		_ = s.keeper.Look(ctx)
@@ -164,7 +167,7 @@ func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
 	}
 
 	if _, err := os.Stat(staged); err == nil {
-		// The table goes to the shared storage before the staged key is given up.
+		// Write the table to the shared storage before the staged key is deleted.
 		if _, err := s.keeper.Change(ctx, func(*nodes.Table) error { return nil }); err != nil {
 			return nil, err
 		}
@@ -176,8 +179,8 @@ func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
 	return key, nil
 }
 
-// makeShared makes what the shared storage needs before masters use it. Only
-// the node that forms the cluster does so.
+// makeShared creates the directories that the masters need on the shared storage. Only the node
+// that forms the cluster calls it.
 func (s *shared) makeShared() error {
 	cfg := s.env.Settings
 	for _, d := range []struct {
@@ -200,9 +203,9 @@ func (s *shared) makeShared() error {
 	return nil
 }
 
-// putKey writes the cluster's key pair, the public half first: who finds the
-// private one finds both. public is how minions know that half, byte for byte; nil: the
-// usual way.
+// putKey writes the cluster's key pair. It writes the public half first, so that a reader that
+// finds the private half finds both. public is that half as minions know it, byte for byte. It may
+// be nil: putKey encodes it in the usual form.
 func (s *shared) putKey(pki string, text, public []byte) error {
 	key, err := nodeapi.ParseClusterKey(text)
 	if err != nil {
@@ -225,8 +228,8 @@ func (s *shared) putKey(pki string, text, public []byte) error {
 	return nil
 }
 
-// putOwned writes a file of mode 0400 for an account into a folder of its own.
-// The owner is given by the open file: its name could be a link by then.
+// putOwned writes a file of mode 0400 for an account into a folder that belongs to that account. It
+// sets the owner through the open file, because the name could be a link by then.
 func putOwned(path string, text []byte, owner layout.Account) error {
 	return durable.ReplaceWith(path, func(f *os.File) error {
 		err := durable.Fill(f, text, 0o400)
@@ -237,15 +240,15 @@ func putOwned(path string, text []byte, owner layout.Account) error {
 	})
 }
 
-// found gives the cluster's key, and what is missing while it is nil.
+// found returns the cluster's key. If it is nil, waits says what is missing.
 func (s *shared) found() (key *nodeapi.ClusterKey, waits string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.key, s.waits
 }
 
-// ready reports whether the shared storage is there with the key that the table of nodes
-// names, and what is missing.
+// ready reports whether the shared storage holds the key that the table of nodes names. If not, it
+// also returns what is missing.
 func (s *shared) ready() (bool, string) {
 	key, waits := s.found()
 	t := s.keeper.Table()

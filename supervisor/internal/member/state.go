@@ -5,22 +5,21 @@ import (
 	"saltern/supervisor/status"
 )
 
-// State is the knowledge of a [Member], as plain data.
+// State holds what a [Member] knows, as plain data.
 type State struct {
 	Table   nodes.Table
-	Self    nodes.Node // this node's line in the table
-	Role    string     // as in [status.Node]
-	Removed string     // who says that this node was removed; empty: it belongs to the cluster
-	// Waits says what the shared storage still lacks, or "".
+	Self    nodes.Node // this node's entry in the table
+	Role    string     // one of the roles in [status.Node]
+	Removed string     // source that says that this node was removed; empty: none does
+	// Waits says what the shared storage still lacks. Empty: nothing.
 	Waits  string
-	Finger string // of the cluster's key; empty: not known, or no longer ours to know
-	// Others and Findings are the other nodes' lines in the status, and what is wrong
-	// in the cluster.
+	Finger string // fingerprint of the cluster's key; empty: not known, or not to be shown to a removed node
+	// Others holds the other nodes' lines of the status, Findings what is wrong in the cluster.
 	Others   []status.Node
 	Findings []status.Finding
 }
 
-// State gives what is known now.
+// State returns what the member knows now.
 func (m *Member) State() State {
 	st := State{Table: m.keeper.Table()}
 	st.Self, _ = st.Table.ByCertificate(m.id.Hash)

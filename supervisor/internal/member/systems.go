@@ -8,7 +8,7 @@ import (
 // System implements nodeapi.Host.
 func (h host) System() rollout.Node { return h.m.cfg.System }
 
-// Systems returns the systems of the other nodes of the cluster, for an upgrade.
+// Systems returns the systems of the other nodes of the cluster, as targets of an upgrade.
 func (m Verbs) Systems() (list []rollout.Target) {
 	t := m.keeper.Table()
 	for _, n := range t.Peers(m.env.Settings.Node) {

@@ -13,14 +13,14 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// RunTool runs a tool on another node, and returns the node's name and the tool's frames, which
-// end with ctx. It asks one node after the other, and the next one only after an answer that the
-// tool has not run. An error that is [api.ErrState] says that no node has run it; after another
-// one nobody knows.
+// RunTool runs a tool on another node, and returns the node's name and the tool's frames, which end
+// when ctx ends. It asks one node after the other, and the next one only if the last one answered
+// that the tool has not run. An error that is [api.ErrState] means that no node has run it; after
+// any other error that is unknown.
 func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, frames io.ReadCloser, err error) {
 	var why []string
 	for _, n := range m.peers.able() {
-		c := m.peers.dial(n) // its own: a run must not take the place of other questions
+		c := m.peers.dial(n) // a client of its own, because a run must not delay other questions
 		frames, err := c.RunTool(ctx, r)
 		if err == nil {
 			m.env.Log.Info("a tool runs on another node: this node's master does not answer", "node", n.Name,
@@ -44,8 +44,8 @@ func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, fra
 	return "", nil, fmt.Errorf("%w: %s", api.ErrState, strings.Join(why, "; "))
 }
 
-// able are the other nodes that answer and have a master, those first whose master
-// answered last time.
+// able returns the other nodes that answer and have a master. It puts those first whose master was
+// well at their last answer.
 func (p *peers) able() []nodes.Node {
 	t := p.keeper.Table()
 	p.mu.Lock()

@@ -15,23 +15,23 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// A machine that is to be restarted asks for the cluster's turn. It gets it
-// when nobody else has it and all others do their work; it is drained then. The
-// supervisor of the next start gives it back, when the node serves, its copy
-// of the data is whole, and the version of the system is not on trial.
+// A machine that is to be restarted asks for the cluster's turn. It gets the turn when no other
+// node has it and all others do their work; the table then drains it. After the restart its
+// supervisor gives the turn back, once the node serves, its copy of the data is complete, and the
+// version of the system is not on trial.
 
-// turns gives this node the cluster's turn to restart, and gives it back.
+// turns takes the cluster's turn to restart for this node, and gives it back.
 type turns struct {
 	env       Env
 	volume    *storage.Manager // may be nil: there is none
 	observer  Observer
-	onTrial   func() bool // may be nil: the version of the system is known to be good
+	onTrial   func() bool // reports whether the version of the system is on trial; may be nil: it is not
 	peers     *peers
-	life      string         // tells this supervisor from the one after the next restart
+	life      string         // identifies this start of the supervisor
 	returning service.Worker // gives the turn back after a restart
 }
 
-// Turn returns where the cluster stands with restarts.
+// Turn returns which node has the turn, and whether the cluster can do without this node now.
 func (m Verbs) Turn(context.Context) (api.Turn, error) {
 	t := m.keeper.Table()
 	if self, ok := m.Self(); !ok || self.State == nodes.Removed || len(t.Peers(self.Name)) == 0 {
@@ -48,7 +48,8 @@ func (m Verbs) Turn(context.Context) (api.Turn, error) {
 	return out, nil
 }
 
-// TakeTurn takes the turn for this node, and drains it.
+// TakeTurn takes the turn for this node and drains the node. force takes it even if the cluster
+// needs the node now.
 func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 	if err := m.turns.refused(); err != nil && !force {
 		return fmt.Errorf("%w: %w", api.ErrState, err)
@@ -72,7 +73,8 @@ func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 // EndTurn gives the turn back.
 func (m Verbs) EndTurn(ctx context.Context) error { return m.turns.end(ctx, false) }
 
-// end gives the turn back, if this node has it, for that purpose.
+// end gives the turn back, if this node has it. options says which turn is meant: the one to change
+// options, or the one to restart the machine.
 func (t *turns) end(ctx context.Context, options bool) error {
 	_, err := t.peers.change(ctx, func(table *nodes.Table) error {
 		if table.Turn == nil || table.Turn.Options != options || !table.GiveTurn(t.env.Settings.Node) {
@@ -88,7 +90,7 @@ func (t *turns) end(ctx context.Context, options bool) error {
 
 var errNotOurs = errors.New("another node has the turn, or none")
 
-// refused says why the cluster cannot do without this node now; nil: it can.
+// refused returns why the cluster cannot do without this node now, or nil if it can.
 func (t *turns) refused() error {
 	others, _ := t.peers.lines()
 	for _, l := range others {
@@ -105,8 +107,8 @@ func (t *turns) refused() error {
 	return complete(volumeState(t.volume))
 }
 
-// complete returns nil when every copy of the shared volume is up and has all files,
-// and what is missing otherwise.
+// complete returns nil if every copy of the shared volume is up and has all files. Otherwise the
+// error says what is missing. v may be nil: there is no volume.
 func complete(v *storage.State) error {
 	switch {
 	case v == nil || len(v.Bricks) < 2:
@@ -126,8 +128,8 @@ func complete(v *storage.State) error {
 	return nil
 }
 
-// reconcile gives the turn back, once this node has restarted and does all its
-// work again. It is called again and again.
+// reconcile gives the turn back, once this node has restarted and does all its work again.
+// Member.Run calls it about once a second.
 func (t *turns) reconcile(ctx context.Context) {
 	table := t.peers.keeper.Table()
 	now, ok := table.HasTurn(t.env.Now())
@@ -160,16 +162,15 @@ func (t *turns) reconcile(ctx context.Context) {
 	})
 }
 
-// over reports whether the turn was taken by a supervisor before this one, or so
-// long ago that nobody will restart any more.
+// over reports whether an earlier start of the supervisor took the turn, or it was taken so long
+// ago that no restart will follow.
 func (t *turns) over(now nodes.Turn) bool {
 	// A node that did not restart gives its turn back after this time.
 	return now.Life != t.life || !now.Options && t.env.Now().Sub(now.Since) > 15*time.Minute
 }
 
-// sessionsAt counts the connections that a port of this machine has taken, by
-// what the kernel tells (/proc/net/tcp: local address, remote address, state;
-// 01 is ESTABLISHED).
+// sessionsAt returns how many established connections this machine has at a local port. It reads
+// the kernel's /proc/net/tcp (local address, remote address, state; state 01 is ESTABLISHED).
 func sessionsAt(port int) int {
 	n := 0
 	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// markEvery is between two counts of a node: what was done since the last one is not
-	// missed when the machine is put back.
+	// markEvery is the interval at which a node counts up its marks. If the machine is put back,
+	// the others do not notice the loss of what happened since the last count.
 	markEvery = 10 * time.Second
-	// witnessAsk is between two questions to a node while something is to be decided;
-	// afterwards it is markEvery.
+	// witnessAsk is the interval between two questions to a node while this node's copy is
+	// undecided. Afterwards the interval is markEvery.
 	witnessAsk = time.Second
 )
 
-// witness counts how far this node's disk has come, remembers how far those of the others
-// have, and finds out whether this one was put back to an older state: then its copy of the
-// shared volume must not meet the others (package marks).
+// witness counts up this node's marks, remembers those of the other nodes, and finds out whether
+// this node's disk was put back to an older state: then its copy of the shared volume must not meet
+// the others (package marks).
 type witness struct {
 	env    Env
-	self   string // the hash of this node's certificate
+	self   string // hash of this node's certificate
 	keeper *nodes.Keeper
 	peers  *peers
 	start  string
@@ -41,27 +41,27 @@ type witness struct {
 
 	mu            sync.Mutex
 	memory        marks.Memory
-	reports       map[string]*heard // by certificate
-	grown         bool              // memory has more than the disk
-	written       time.Time         // when memory was
-	majoritySince time.Time         // zero: no majority has answered yet
+	reports       map[string]*heard // by the certificate's hash of the node
+	grown         bool              // memory holds more than marksFile
+	written       time.Time         // when memory was last written
+	majoritySince time.Time         // since when a majority has answered; zero: none has
 	verdict       marks.Verdict
-	undecided     time.Time // since when; zero: it is decided
+	undecided     time.Time // since when the copy is undecided; zero: it is decided
 	twin          bool
 	serving       bool
 	putBack       putBack
-	aside         []string // old copies that are kept, as seen last; the disk may hang
+	aside         []string // old copies that were set aside, as last seen: looking may hang
 }
 
-// heard holds the answer of another node that was asked at its own address.
+// heard holds the last answer of another node, which was asked at its own address.
 type heard struct {
 	report marks.Report
-	at     time.Time // zero: never
+	at     time.Time // when report came; zero: never
 	asked  time.Time
 	asking bool
 }
 
-// newWitness reads what this node's disk says, and counts this start.
+// newWitness reads the marks on this node's disk, and counts them up once for this start.
 func newWitness(env Env, self, start string, keeper *nodes.Keeper, p *peers) (*witness, error) {
 	w := &witness{
 		env:       env,
@@ -86,7 +86,8 @@ func newWitness(env Env, self, start string, keeper *nodes.Keeper, p *peers) (*w
 	return w, w.disk.raise(env.Now())
 }
 
-// reconcile is called again and again, by one goroutine; all waits for the questions.
+// reconcile counts, asks the other nodes, decides, and starts the next step of a repair. Member.Run
+// calls it about once a second. The goroutines that ask are added to all.
 func (w *witness) reconcile(ctx context.Context, all *sync.WaitGroup, volume *storage.Manager) {
 	now := w.env.Now()
 	w.raising.Start(func() { w.keepDisk(now) })
@@ -95,7 +96,8 @@ func (w *witness) reconcile(ctx context.Context, all *sync.WaitGroup, volume *st
 	w.giving.Start(func() { w.giveUp(ctx, volume) })
 }
 
-// keepDisk counts, and writes what is remembered, when it is time for that.
+// keepDisk counts up the marks and saves what this node remembers of the others, each when it is
+// due.
 func (w *witness) keepDisk(now time.Time) {
 	if err := w.disk.raiseWhenDue(now); err != nil {
 		w.env.Log.Warn("how far this node's disk has come cannot be written down", "error", err)
@@ -126,7 +128,7 @@ func (w *witness) keepDisk(now time.Time) {
 	}
 }
 
-// ask asks the other nodes what they remember, and how far they have come.
+// ask asks the other nodes for their marks and for what they remember of others' marks.
 func (w *witness) ask(ctx context.Context, all *sync.WaitGroup, now time.Time) {
 	t := w.keeper.Table()
 	clients := w.peers.clients()
@@ -169,7 +171,8 @@ func (w *witness) ask(ctx context.Context, all *sync.WaitGroup, now time.Time) {
 	}
 }
 
-// hear asks one node. One of a version before remembers nothing, and has answered.
+// hear asks one node. A node with an older version remembers nothing; its empty answer counts as an
+// answer.
 func (w *witness) hear(ctx context.Context, certificate string, client *nodeapi.Client, h *heard) {
 	ctx, cancel := context.WithTimeout(ctx, peerTakes)
 	defer cancel()
@@ -190,7 +193,7 @@ func (w *witness) hear(ctx context.Context, certificate string, client *nodeapi.
 	w.grown = w.memory.Merge(report.Memory) || w.grown
 }
 
-// report returns what this node tells the node with that certificate.
+// report returns what this node tells the node whose certificate has that hash.
 func (w *witness) report(asker string) marks.Report {
 	own, table := w.disk.marks(), w.keeper.Table().Version
 	copies := w.disk.hasCopy()
@@ -213,7 +216,7 @@ func (w *witness) report(asker string) marks.Report {
 	return r
 }
 
-// situation is called with mu held.
+// situation returns what is known for the decision. mu is held.
 func (w *witness) situation(now time.Time) marks.Situation {
 	t := w.keeper.Table()
 	own := marks.Report{
@@ -281,7 +284,7 @@ func (w *witness) decide(now time.Time) {
 	}
 }
 
-// found begins with what follows from an old disk. Called with mu held.
+// found records that a disk is old, and at which stage its repair begins. mu is held.
 func (w *witness) found(now time.Time, stage string) {
 	self, _ := w.line()
 	w.putBack = putBack{
@@ -298,8 +301,9 @@ func (w *witness) found(now time.Time, stage string) {
 		w.putBack.From, "what", stage)
 }
 
-// doubt says what speaks for another machine that has this node's disk; "": nothing does. A
-// machine that was put back is one for a while, until the other one has been heard, if it runs.
+// doubt returns why another machine may have this node's disk, or "" if nothing suggests that.
+// After a disk was put back there is doubt for two minutes, so that the other machine can answer if
+// it runs.
 func (w *witness) doubt() string {
 	now := w.env.Now()
 	w.mu.Lock()
@@ -309,14 +313,14 @@ func (w *witness) doubt() string {
 			return "another machine answered as this node just now"
 		}
 	}
-	// Until then another machine may have the same disk.
+	// The machine from which this disk was restored may still run and answer.
 	if w.putBack.Stage != "" && now.Sub(w.putBack.Noticed) < 2*time.Minute {
 		return "this node's disk is older than the cluster remembers"
 	}
 	return ""
 }
 
-// mayServe reports whether glusterd may start, and why not.
+// mayServe reports whether glusterd may start. If not, it also returns what that waits for.
 func (w *witness) mayServe() (bool, string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -330,7 +334,7 @@ func (w *witness) mayServe() (bool, string) {
 	return false, "the other nodes to say whether the copy of this node is older than it should be" + w.silent()
 }
 
-// silent names the nodes that have not answered; mu is held.
+// silent returns a phrase with the names of the nodes that have not answered, or "". mu is held.
 func (w *witness) silent() string {
 	var names []string
 	t := w.keeper.Table()
@@ -345,7 +349,7 @@ func (w *witness) silent() string {
 	return fmt.Sprintf(" (%s did not answer yet)", strings.Join(names, ", "))
 }
 
-// close waits for what is under way.
+// close waits for the workers, for a bounded time.
 func (w *witness) close() {
 	w.raising.Wait(2 * time.Second)
 	w.giving.Wait(2 * time.Second)
