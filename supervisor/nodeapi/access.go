@@ -10,18 +10,18 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// role is the part of a node of the table in the node API.
+// role says what kind of node asks, which decides what it may ask.
 type role string
 
-// The roles.
+// Roles of nodes.
 const (
-	// fullRole serves minions: it has a copy of the data, or uses those of others. It
+	// fullRole serves minions: it has a copy of the data, or uses the copies of other nodes. It
 	// holds the cluster's key.
 	fullRole role = "full"
-	// arbiterRole decides between two copies, and serves nobody.
+	// arbiterRole decides between two copies, and serves no minions.
 	arbiterRole role = "arbiter"
-	// copyRole is a machine that uses the key of a node and may not act for it: it reads
-	// what it needs to find that out, whatever the node is.
+	// copyRole is a machine that uses the key of a node and may not act for that node. It may read
+	// what it needs to find out that it is a copy, whatever role the node has.
 	copyRole role = "copy"
 )
 
@@ -32,11 +32,11 @@ func roleOf(n nodes.Node) role {
 	return fullRole
 }
 
-// access says which nodes may use a route: in which states, by role. Strangers and removed
-// nodes may use none of these; strangers join, see join.go.
+// access lists the states, by role, in which nodes of the table may use a route. Strangers and
+// removed nodes may use no such route; strangers join, see join.go.
 type access map[role][]nodes.State
 
-// present are the states of nodes that belong to the cluster.
+// present returns the states of nodes that belong to the cluster.
 func present() []nodes.State { return append(staying(), nodes.Leaving) }
 
 // staying returns the states of nodes that are not leaving.
@@ -45,29 +45,31 @@ func staying() []nodes.State { return append(serving(), nodes.Joining) }
 // serving returns the states of nodes that do their work.
 func serving() []nodes.State { return []nodes.State{nodes.Member, nodes.Draining} }
 
-// forAll is for what a node must know of the others, and for its own entry in the table.
+// forAll permits a route to full nodes and arbiters. It is for what a node must know of the others,
+// and for its own entry in the table.
 func forAll(states []nodes.State) access {
 	return access{fullRole: states, arbiterRole: states}
 }
 
-// forCopies is for what other machines with the key of a node may ask too.
+// forCopies permits a route also to other machines that use the key of a node.
 func forCopies(states []nodes.State) access {
 	return access{fullRole: states, arbiterRole: states, copyRole: states}
 }
 
-// forFull is for what has to do with minions, keys, tools, options, systems and records.
+// forFull permits a route only to full nodes that serve. It is for what concerns minions, keys,
+// tools, options, systems and records.
 func forFull() access {
 	return access{fullRole: serving()}
 }
 
-// accessTable has a row for each route of nodes of the table. A route without a row cannot
-// be registered.
+// accessTable returns a row for each route that is for nodes of the table. addRoute panics for a
+// route without a row.
 func accessTable() map[string]access {
 	return map[string]access{
 		"GET /v1/table":  forCopies(present()),
 		"GET /v1/status": forCopies(present()),
 		"GET /v1/marks":  forCopies(present()),
-		"PUT /v1/table":  forAll(present()), // what of it may change: nodes.CheckStep
+		"PUT /v1/table":  forAll(present()), // nodes.CheckStep limits what the node may change
 
 		"POST /v1/ready": forAll(staying()),
 		"POST /v1/drain": forAll(serving()),
@@ -99,17 +101,17 @@ func accessTable() map[string]access {
 	}
 }
 
-// memberHandler answers a node of the table that may use the route.
+// memberHandler answers a request of the given node, which is in the table and may use the route.
 type memberHandler func(http.ResponseWriter, *http.Request, nodes.Node)
 
-// routes registers what nodes of the table may ask.
+// routes registers the routes that are for nodes of the table.
 type routes struct {
 	server *Server
 	mux    *http.ServeMux
 	table  map[string]access
 }
 
-// addRoute registers a route. It panics when accessTable has no row for it.
+// addRoute registers a route. It panics if accessTable has no row for the route.
 func (r routes) addRoute(pattern string, do memberHandler) {
 	allowed, ok := r.table[pattern]
 	if !ok {
@@ -119,15 +121,15 @@ func (r routes) addRoute(pattern string, do memberHandler) {
 	r.mux.HandleFunc(pattern, r.server.member(allowed, do))
 }
 
-// checkRows panics when a row is of no route.
+// checkRows panics if accessTable has a row without a route.
 func (r routes) checkRows() {
 	if len(r.table) > 0 {
 		panic(fmt.Sprintf("node API: rows of accessTable without a route: %v", slices.Sorted(maps.Keys(r.table))))
 	}
 }
 
-// refusal says why a node may not use a route; "" when it may. copied says why the machine
-// that asks may not act for the node, "" when it may.
+// refusal returns why the node n may not use a route, or "" if it may. copied says why the machine
+// that asks may not act for n; it is "" if the machine may.
 func (a access) refusal(n nodes.Node, copied string) string {
 	if _, ok := a[copyRole]; copied != "" && !ok {
 		return copied

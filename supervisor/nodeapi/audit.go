@@ -11,7 +11,7 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// auditRoutes are about what this node has written down.
+// auditRoutes adds the route of this node's audit records.
 func (s *Server) auditRoutes(routes routes) {
 	routes.addRoute("GET /v1/audit", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		q, err := audit.ParseQuery(r.URL.Query())
@@ -24,7 +24,8 @@ func (s *Server) auditRoutes(routes routes) {
 	})
 }
 
-// Audit asks the node of that name what it has written down. All records count as those of that node, whatever they name.
+// Audit asks the node for its audit records. node is its name in the table: the records count as
+// those of that node, whatever node they name.
 func (c *Client) Audit(ctx context.Context, node string, q audit.Query) (p audit.Page, err error) {
 	err = c.within(ctx, maxList, http.MethodGet, "/v1/audit?"+q.Values().Encode(), nil, &p)
 	if notThere(err) {
@@ -36,7 +37,8 @@ func (c *Client) Audit(ctx context.Context, node string, q audit.Query) (p audit
 	return p.Bounded(node), nil
 }
 
-// peerActor is a machine that asks, as what it has proven to be.
+// peerActor returns the actor of an audit record for the machine that sent r. name and proof say
+// what the machine has proven to be.
 func peerActor(r *http.Request, name string, proof audit.Proof) audit.Actor {
 	from, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -45,7 +47,7 @@ func peerActor(r *http.Request, name string, proof audit.Proof) audit.Actor {
 	return audit.Actor{User: name, Proof: proof, From: from}
 }
 
-// joinRefused writes down that a machine does not know the cluster's secret.
+// joinRefused writes an audit record of a machine that does not know the cluster's secret.
 func (s *Server) joinRefused(r *http.Request) {
 	s.host.Record(audit.Record{
 		Actor:    peerActor(r, "UNKNOWN", audit.Unproven),
@@ -56,7 +58,7 @@ func (s *Server) joinRefused(r *http.Request) {
 	})
 }
 
-// stateVerb returns the action of a node that asks for a state.
+// stateVerb returns the last word of the audit action for a node that asks for a state.
 func stateVerb(to nodes.State) string {
 	verb := map[nodes.State]string{
 		nodes.Member:   "ready",

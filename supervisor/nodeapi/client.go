@@ -20,14 +20,14 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Client speaks with one node whose key is known. It is safe for concurrent
-// use; Close ends idle connections.
+// Client sends requests to one node whose key is known. It is safe for concurrent use. Close ends
+// idle connections.
 type Client struct {
 	http *http.Client
 }
 
-// NewClient gives a client for the node at address (host:port) whose
-// certificate has the hash pin. Nothing is dialled yet.
+// NewClient returns a client for the node at address (host:port) whose certificate has the hash
+// pin. It does not connect yet.
 func NewClient(id *Identity, address, pin string) *Client {
 	t := &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -70,8 +70,8 @@ func (c *Client) Status(ctx context.Context) (s Summary, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
-// Marks asks how far the node's disks have come, and what it remembers of others'. A node
-// of a version before knows nothing: its report is empty.
+// Marks asks for the marks of the node's disks, and for what the node remembers of others' marks.
+// For a node with an older version it returns an empty report.
 func (c *Client) Marks(ctx context.Context) (r marks.Report, err error) {
 	err = c.within(ctx, marks.MaxReport, http.MethodGet, "/v1/marks", nil, &r)
 	if notThere(err) {
@@ -86,7 +86,7 @@ func (c *Client) Marks(ctx context.Context) (r marks.Report, err error) {
 	return r, nil
 }
 
-// Table fetches the node's table, checked.
+// Table fetches the node's table and checks it.
 func (c *Client) Table(ctx context.Context) (t nodes.Table, err error) {
 	if err := c.do(ctx, http.MethodGet, "/v1/table", nil, &t); err != nil {
 		return nodes.Table{}, err
@@ -94,13 +94,13 @@ func (c *Client) Table(ctx context.Context) (t nodes.Table, err error) {
 	return t, t.Check()
 }
 
-// Offer gives the node a table that may be newer than its own.
+// Offer sends the node a table that may be newer than its own.
 func (c *Client) Offer(ctx context.Context, t nodes.Table) error {
 	return c.do(ctx, http.MethodPut, "/v1/table", t, nil)
 }
 
-// SetState has the node change our own state in the table: Member, Draining,
-// Leaving or Removed.
+// SetState asks the node to change our own state in the table to Member, Draining, Leaving or
+// Removed. It returns the new table.
 func (c *Client) SetState(ctx context.Context, s nodes.State) (nodes.Table, error) {
 	path := map[nodes.State]string{
 		nodes.Member:   "/v1/ready",
@@ -120,8 +120,8 @@ func (c *Client) SetState(ctx context.Context, s nodes.State) (nodes.Table, erro
 	return t, t.Check()
 }
 
-// Minions asks what the node's master knows of its minions; finger: with the
-// fingerprints of their keys.
+// Minions asks what the node's master knows of its minions. With finger set, the answer includes
+// the fingerprints of their keys.
 func (c *Client) Minions(ctx context.Context, finger bool) (list status.MinionView, err error) {
 	path := "/v1/minions"
 	if finger {
@@ -140,7 +140,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, into any) erro
 	return c.within(ctx, maxAnswer, method, path, in, into)
 }
 
-// within takes an answer of at most so many bytes.
+// within sends a request and accepts an answer of at most most bytes.
 func (c *Client) within(ctx context.Context, most int64, method, path string, in, into any) error {
 	var body io.Reader = http.NoBody
 	if in != nil {
@@ -197,22 +197,22 @@ func (c *Client) within(ctx context.Context, most int64, method, path string, in
 	return nil
 }
 
-// refusedError is a refusal of another node, with its kind.
+// refusedError is a refusal of another node. It wraps its kind, such as ErrSecret.
 type refusedError struct {
 	kind error
 	text string
-	next bool // another secret is on its way
+	next bool // the cluster is changing its secret: the next one may be right
 }
 
 func (e *refusedError) Error() string { return e.text }
 func (e *refusedError) Unwrap() error { return e.kind }
 
-// shortError takes the URL out of an error of package http.
+// shortError removes the URL from an error of package http.
 func shortError(err error) error {
 	if errors.Is(err, ErrPin) {
 		return ErrPin
 	}
-	if errors.Is(err, context.DeadlineExceeded) { // also when http.Client ran out of time
+	if errors.Is(err, context.DeadlineExceeded) { // http.Client's own timeout matches too
 		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
@@ -221,37 +221,38 @@ func shortError(err error) error {
 	return err
 }
 
-// oneLine bounds what another node says, for one line.
+// oneLine shortens and cleans a text of another node, so that it fits on one line.
 func oneLine(s string) string { return printable.Brief(s, 400) }
 
 // Ask is the request of a machine to a cluster that it does not belong to yet.
 type Ask struct {
 	Address string // host:port of a node
-	Cluster string // empty: not known
+	Cluster string // name of the cluster; empty: not known
 	Secret  string
-	KeyHash string // of the join string; empty: not known, then the secret alone proves the cluster
+	KeyHash string // from the join string; empty: not known, and the secret alone proves the cluster
 	Version string
-	Pin     string // hash of the other node's certificate, of an earlier [Met]; empty: not known
-	Join    bool   // false: only look
+	Pin     string // certificate's hash of the other node, from an earlier [Met]; empty: not known
+	Join    bool   // false: do not join, only ask
 	Node    nodes.Node
-	Ports   []int // to be tried from there on this machine
+	Ports   []int // ports of this machine that the node should try
 }
 
-// Met is the result of meeting a cluster. All of it comes from a node that has proven itself.
+// Met is the result of meeting a cluster. All of it comes from a node that has proven that it
+// belongs to the cluster.
 type Met struct {
 	Table   nodes.Table
 	Storage Storage
 	Version string
-	// Skew is how far the clock there is ahead of ours, within Round.
+	// Skew is how far the node's clock is ahead of ours. It is exact to within Round.
 	Skew, Round time.Duration
 	Reach       []Reach
 	// Node is the certificate's hash of the node that answered.
 	Node string
 }
 
-// protocolAdvice names the end that must be upgraded first.
+// protocolAdvice returns a sentence that says which end must be upgraded first.
 func protocolAdvice(theirs int) string {
-	if theirs <= protocol { // also 0: a node of before the number was told
+	if theirs <= protocol { // 0: the node's version does not send the number yet
 		return fmt.Sprintf("its nodes join machines by an older protocol (%d) than this machine's (%d): "+
 			"upgrade the nodes of the cluster first, or install their version on this machine and upgrade it afterwards",
 			max(theirs, 1), protocol)
@@ -260,10 +261,9 @@ func protocolAdvice(theirs int) string {
 		"upgrade this machine to the cluster's version", theirs, protocol)
 }
 
-// Meet proves this machine and the cluster to each other, and joins if that is
-// asked for. [ErrProof] means that the other end is not the cluster. While the
-// cluster changes its secret, the one that follows is tried on a connection of
-// its own: no connection ever serves for two guesses.
+// Meet proves this machine and the cluster to each other, and joins if a.Join is set. [ErrProof]
+// means that the other end is not the cluster. While the cluster changes its secret, Meet tries the
+// next secret on a second connection: no connection serves for two guesses.
 func Meet(ctx context.Context, id *Identity, a Ask) (*Met, error) {
 	met, err := meetOnce(ctx, id, a, false)
 	if r, ok := errors.AsType[*refusedError](err); ok && r.next {
@@ -272,7 +272,7 @@ func Meet(ctx context.Context, id *Identity, a Ask) (*Met, error) {
 	return met, err
 }
 
-// oneConnection is a client whose requests all go over conn.
+// oneConnection returns a client that sends all its requests over conn.
 func oneConnection(conn *tls.Conn) (c *Client, done func()) {
 	given := make(chan *tls.Conn, 1)
 	given <- conn
@@ -283,7 +283,7 @@ func oneConnection(conn *tls.Conn) (c *Client, done func()) {
 			select {
 			case c := <-given:
 				return c, nil
-			default: // what was proven holds for one connection only
+			default: // a new connection would have proven nothing
 				return nil, errors.New("the other node ended the connection")
 			}
 		},
@@ -383,7 +383,7 @@ func meetOnce(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error)
 	}, nil
 }
 
-// checkHello refuses an answer of another protocol, of another cluster than the join string
+// checkHello refuses an answer with another protocol, from another cluster than the join string
 // names, or without a nonce. hash is that of the key in the answer.
 func (a Ask) checkHello(hello helloReply, hash string) error {
 	switch {
@@ -398,8 +398,7 @@ func (a Ask) checkHello(hello helloReply, hash string) error {
 	return nil
 }
 
-// sendProof shows the cluster that this machine knows the secret, and asks to join if that is
-// wanted.
+// sendProof sends the proof that this machine knows the secret, and asks to join if a.Join is set.
 func (c *Client) sendProof(ctx context.Context, a Ask, proof []byte) (reply proveReply, err error) {
 	p := proveRequest{
 		Proof: proof,

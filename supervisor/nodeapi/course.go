@@ -13,13 +13,13 @@ import (
 // errOlder is the error for a node whose version does not have the route.
 var errOlder = errors.New("its version does not do that yet; next: applianced upgrade")
 
-// serviceRequest names a service of this node, and for whom it is restarted.
+// serviceRequest names a service of this node, and the user who wants it restarted.
 type serviceRequest struct {
 	Service string     `json:"service"`
 	By      control.By `json:"by"`
 }
 
-// courseRoutes are about how this node does, and restart one of its services.
+// courseRoutes adds the routes of this node's metrics and of restarts of its services.
 func (s *Server) courseRoutes(routes routes) {
 	routes.addRoute("GET /v1/course",
 		func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { replyJSON(w, s.host.Points()) })
@@ -44,12 +44,14 @@ func (s *Server) courseRoutes(routes routes) {
 	})
 }
 
-// Points asks a node how it did in the last day. Whoever shows it bounds it: [control.Course.Clean].
+// Points asks a node for its metrics of the last day. Callers check them with
+// [control.Course.Clean].
 func (c *Client) Points(ctx context.Context) (points []control.Point, err error) {
 	return points, orOlder(c.do(ctx, http.MethodGet, "/v1/course", nil, &points))
 }
 
-// RestartService has a node restart one of its services, soon after the answer.
+// RestartService asks a node to restart one of its services. The restart comes soon after the
+// answer.
 func (c *Client) RestartService(ctx context.Context, name string, by control.By) error {
 	return orOlder(c.do(ctx, http.MethodPost, "/v1/services/restart", serviceRequest{name, by}, nil))
 }

@@ -10,15 +10,15 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// filesRoutes are about the files from which the node's master serves.
+// filesRoutes adds the route that updates the files from which the node's master serves.
 func (s *Server) filesRoutes(routes routes) {
 	routes.addRoute("POST /v1/files/newest", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		replyJSON(w, s.host.Newest(r.Context()))
 	})
 }
 
-// Newest has the node copy what is new on the shared volume. The error says why its
-// files are older than the question, or may be.
+// Newest asks the node to copy what is new on the shared volume. The error says why the node's
+// files are, or may be, older than the request.
 func (c *Client) Newest(ctx context.Context) error {
 	var n control.Newest
 	err := c.do(ctx, http.MethodPost, "/v1/files/newest", struct{}{}, &n)

@@ -14,7 +14,7 @@ type gitRequest struct {
 	Remote string `json:"remote"`
 }
 
-// gitRoutes are about the git remotes of our own master.
+// gitRoutes adds the routes of the git remotes of our own master.
 func (s *Server) gitRoutes(routes routes) {
 	routes.addRoute("GET /v1/git", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		v, err := s.host.Git(r.Context(), false, "")
@@ -28,8 +28,8 @@ func (s *Server) gitRoutes(routes routes) {
 	})
 }
 
-// Git asks for the git remotes of the node's master; fetch: after those of that URL
-// or name, "" for all, were fetched.
+// Git asks for the git remotes of the node's master. With fetch set, the master first fetches the
+// remote with that URL or name, or all of them for "".
 func (c *Client) Git(ctx context.Context, fetch bool, remote string) (v status.GitView, err error) {
 	if fetch {
 		err = c.within(ctx, maxList, http.MethodPost, "/v1/git/fetch", gitRequest{remote}, &v)

@@ -22,19 +22,19 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// Identity is this node's key for the node API, with a certificate that it
-// signed itself. Others know it by Hash.
+// Identity is this node's key for the node API, with a self-signed certificate. Other nodes know
+// the key by Hash.
 type Identity struct {
 	cert tls.Certificate
-	pem  []byte // as on the disk
+	pem  []byte // the key as it is on the disk
 	// Hash is the SHA-256 of the public key (SubjectPublicKeyInfo) in
 	// hexadecimal, as in the table of nodes.
 	Hash string
-	// speaker says what this machine is; nil: nothing is said.
+	// speaker returns what this machine says of itself with each request; nil: it says nothing.
 	speaker func() keyuse.Speaker
 }
 
-// Speaking returns the identity of a machine that says with each request what it is.
+// Speaking returns a copy of the identity that adds what speaker returns to each request.
 func (i *Identity) Speaking(speaker func() keyuse.Speaker) *Identity {
 	speaking := *i
 	speaking.speaker = speaker
@@ -43,8 +43,8 @@ func (i *Identity) Speaking(speaker func() keyuse.Speaker) *Identity {
 
 const identityFile = "identity.pem"
 
-// LoadIdentity reads the key in dir, and makes it when there is none. dir must
-// exist and be readable by us alone.
+// LoadIdentity reads the key in dir, and creates it if there is none. dir must exist, and only we
+// may read it.
 func LoadIdentity(dir string) (*Identity, error) {
 	id, err := ReadIdentity(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -56,7 +56,7 @@ func LoadIdentity(dir string) (*Identity, error) {
 	return id, id.Save(dir)
 }
 
-// ReadIdentity reads the key in dir; the error is [fs.ErrNotExist] when there is none.
+// ReadIdentity reads the key in dir. Its error wraps [fs.ErrNotExist] if there is none.
 func ReadIdentity(dir string) (*Identity, error) {
 	path := filepath.Join(dir, identityFile)
 	b, err := os.ReadFile(path)
@@ -66,7 +66,7 @@ func ReadIdentity(dir string) (*Identity, error) {
 	return parseIdentity(b, path)
 }
 
-// NewIdentity makes a key, which is kept nowhere until it is saved.
+// NewIdentity creates a key in memory. Save writes it to the disk.
 func NewIdentity() (*Identity, error) {
 	b, err := newIdentity()
 	if err != nil {
@@ -107,8 +107,8 @@ func newIdentity() ([]byte, error) {
 		return nil, err
 	}
 
-	// Who it is and how long it holds is said by the table of nodes, not by the
-	// certificate; a clock that is wrong must not lock a node out.
+	// The table of nodes says which node has the key, and for how long, not the certificate: so a
+	// wrong clock cannot lock a node out.
 	t := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: "saltern node"},
@@ -136,8 +136,8 @@ func hashOf(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// peerHash is the hash of what the other end showed; "" without a certificate.
-// The handshake has proven that it holds the key.
+// peerHash returns the hash of the other end's certificate, or "" if it has sent none. The
+// handshake has proven that the other end holds the key.
 func peerHash(s *tls.ConnectionState) string {
 	if s == nil || len(s.PeerCertificates) == 0 {
 		return ""
@@ -147,8 +147,8 @@ func peerHash(s *tls.ConnectionState) string {
 
 const proto = "http/1.1"
 
-// serverTLS asks for a certificate and leaves to each request whether the one
-// shown may make it.
+// serverTLS returns a configuration that asks for a certificate but accepts any, or none. The
+// handler of each request decides what its sender may do.
 func (i *Identity) serverTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -159,17 +159,17 @@ func (i *Identity) serverTLS() *tls.Config {
 	}
 }
 
-// ErrPin means that the other end is not the node it should be.
+// ErrPin means that the other end is not the expected node.
 var ErrPin = errors.New("another machine answers there: its certificate is not the one in the table of nodes")
 
-// clientTLS connects to the node whose certificate has that hash, and to
-// nobody else; "" takes any, and then nothing is proven yet.
+// clientTLS returns a configuration that connects only to the node whose certificate has the hash
+// pin. With "" it connects to any node, and then the connection proves nothing.
 func (i *Identity) clientTLS(pin string) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{i.cert},
 		NextProtos:         []string{proto},
-		InsecureSkipVerify: true, // names and issuers mean nothing here; VerifyConnection compares the key
+		InsecureSkipVerify: true, // names and issuers mean nothing here: VerifyConnection compares the key
 		VerifyConnection: func(s tls.ConnectionState) error {
 			got := peerHash(&s)
 			if got == "" || pin != "" && subtle.ConstantTimeCompare([]byte(got), []byte(pin)) != 1 {

@@ -14,14 +14,14 @@ import (
 
 type meetingKey struct{}
 
-// meeting is the talk with a stranger on one connection.
+// meeting is the state of joining on one connection of a stranger.
 type meeting struct {
 	conn   net.Conn
 	mu     sync.Mutex
 	met    bool
-	proof  []byte // what the machine has to send
-	answer []byte // what it is sent then
-	next   bool   // there is another secret that it did not ask for
+	proof  []byte // the proof that the machine must send
+	answer []byte // the cluster's proof, sent after the machine's
+	next   bool   // the cluster has a next secret, for which the machine did not ask
 }
 
 func (s *Server) answerHello(w http.ResponseWriter, r *http.Request, q helloRequest) {
@@ -55,7 +55,7 @@ func (s *Server) answerHello(w http.ResponseWriter, r *http.Request, q helloRequ
 	}
 
 	secret := secrets[0]
-	if q.Next { // without one it is as good as a wrong secret
+	if q.Next { // without a next secret, this uses the present one
 		secret = secrets[len(secrets)-1]
 	}
 
@@ -99,7 +99,8 @@ func (s *Server) answerHello(w http.ResponseWriter, r *http.Request, q helloRequ
 	})
 }
 
-// refuseHello returns why a machine may not even try to prove that it knows the secret, or nil.
+// refuseHello returns why a machine may not try to prove that it knows the secret, or nil if it
+// may.
 func (s *Server) refuseHello(m *meeting, r *http.Request, q helloRequest) *fault {
 	cluster := s.host.Table().Cluster
 	switch {
@@ -120,7 +121,8 @@ func (s *Server) refuseHello(m *meeting, r *http.Request, q helloRequest) *fault
 	return nil
 }
 
-// joinAdvice says to a machine of another protocol who is to be upgraded.
+// joinAdvice returns a sentence that tells a machine with another protocol which end must be
+// upgraded.
 func joinAdvice(theirs int) string {
 	if theirs < protocol {
 		return "upgrade the machine that joins to this version first"
@@ -192,8 +194,8 @@ func (s *Server) answerProof(w http.ResponseWriter, r *http.Request, q proveRequ
 	})
 }
 
-// secrets returns the stretched secrets that are valid, the present one first. Each is stretched
-// once.
+// secrets returns the valid secrets in stretched form, the present one first. It stretches each
+// secret once and keeps the result.
 func (s *Server) secrets() ([]spake2.Secret, error) {
 	texts, err := s.host.Secrets()
 	if err != nil {
@@ -206,7 +208,7 @@ func (s *Server) secrets() ([]spake2.Secret, error) {
 	now := map[string]spake2.Secret{}
 	for _, text := range texts {
 		if text == "" {
-			continue // never a secret
+			continue // an empty text is never a secret
 		}
 
 		w, ok := s.stretch[text]
@@ -220,7 +222,7 @@ func (s *Server) secrets() ([]spake2.Secret, error) {
 		out = append(out, w)
 	}
 
-	s.stretch = now // what does not count any more is forgotten
+	s.stretch = now // drop those that are no longer valid
 	if len(out) == 0 {
 		return nil, errors.New("this cluster has no secret: nobody can join")
 	}

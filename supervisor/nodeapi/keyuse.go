@@ -9,17 +9,17 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// machineHeader has what a machine says about itself, see [keyuse.Speaker].
+// machineHeader is the header in which a machine says what it is, see [keyuse.Speaker].
 const machineHeader = "Saltern-Machine"
 
-// speakingTransport puts what this machine is into each request.
+// speakingTransport adds machineHeader to each request.
 type speakingTransport struct {
 	*http.Transport
 	speaker func() keyuse.Speaker
 }
 
-// speaking returns the transport of requests that say what the machine with that identity
-// is, when it is told to.
+// speaking returns t. If the identity has a speaker, it returns a transport that adds machineHeader
+// to each request.
 func speaking(t *http.Transport, id *Identity) http.RoundTripper {
 	if id.speaker == nil {
 		return t
@@ -34,8 +34,8 @@ func (s *speakingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.Transport.RoundTrip(r)
 }
 
-// noteSpeaker tells the host that a machine makes a request with the key of a node. It returns why
-// that machine may not act for the node; "" when it may.
+// noteSpeaker passes to the host that a machine made a request with the key of the node n. It
+// returns why that machine may not act for n, or "" if it may.
 func (s *Server) noteSpeaker(r *http.Request, n nodes.Node) (refusal string, err error) {
 	speaker, err := keyuse.ParseSpeaker(r.Header.Get(machineHeader))
 	if err != nil {
@@ -48,10 +48,10 @@ func (s *Server) noteSpeaker(r *http.Request, n nodes.Node) (refusal string, err
 	return "", nil
 }
 
-// sourceOf is the address that a request came from.
+// sourceOf returns the address from which a request came.
 func sourceOf(r *http.Request) netip.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil { // package http gives none other for TCP
+	if err != nil { // cannot happen for TCP
 		return netip.IPv6Unspecified()
 	}
 	return at.Addr().Unmap()

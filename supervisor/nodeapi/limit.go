@@ -11,12 +11,11 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// limiter counts what strangers do, by the address (of IPv6: the /64) they come
-// from, and all together. Of what all share one source gets at most half of what is left,
-// and who has asked for nothing yet gets the last of it: whoever fills it, from a few
-// addresses, keeps nobody else from joining. Connections of members, by their address before they
-// have proven anything and by their certificate afterwards, are counted apart:
-// strangers cannot take their places.
+// limiter counts what strangers do, for each source (an IPv4 address, or the /64 of an IPv6
+// address) and for all together. Of a shared budget one source gets at most half of what is left,
+// and the last of it goes to sources that have used none lately: so an attacker with a few
+// addresses cannot keep others from joining. Connections of members are counted separately, by
+// address until they have shown a certificate, so that strangers cannot take their places.
 type limiter struct {
 	now    func() time.Time
 	member func(netip.Addr) bool // reports whether an address belongs to a node of the table
@@ -24,38 +23,38 @@ type limiter struct {
 	mu      sync.Mutex
 	sources map[netip.Addr]*source
 	conns   map[net.Conn]*held
-	total   [2]int           // connections of strangers and of members
-	all     ratelimit.Bucket // hellos
-	wrong   ratelimit.Bucket // failures of all
+	total   [2]int           // open connections of strangers, and of members
+	all     ratelimit.Bucket // hellos of all strangers
+	wrong   ratelimit.Bucket // failed proofs of all strangers
 }
 
-// held is an open connection, with the account in which it counts.
+// held describes an open connection and where it is counted.
 type held struct {
 	source netip.Addr
-	member int         // index of total
-	end    *time.Timer // of a stranger that proves nothing
+	member int         // index of limiter.total: 1 for a member, 0 for a stranger
+	end    *time.Timer // closes the connection of a stranger that proves nothing in time
 }
 
 // source counts the requests and connections of one address.
 type source struct {
 	hellos, failures ratelimit.Bucket
-	asked            ratelimit.Bucket // hellos of the last minutes: sources with fewer of them come first
+	asked            ratelimit.Bucket // hellos of the last minutes; sources with fewer of them come first
 	conns            [2]int
 }
 
-// Rates. A hello costs the cluster an RSA signature and a failed proof is a
-// guess, so a machine may be wrong a few times and is then made to wait.
+// Rates. A hello costs the cluster an RSA signature, and a failed proof is a guess at the secret.
+// So a machine may fail a few times and must then wait.
 const (
 	hellosPerMinute   = 60
 	failuresPerMinute = 6
 	hellosPerSecond   = 10 // of all strangers together
-	maxFailures       = 60 // a minute, of all strangers together
+	maxFailures       = 60 // a minute, for all strangers together
 	maxSources        = 4096
 	maxStrangers      = 128
 	maxMembers        = 256
 	maxConnsPerSource = 24
-	// unprovenFor is how long a connection may last on which neither the secret
-	// nor a member's certificate was shown.
+	// unprovenFor is how long a connection may last on which the peer has shown neither the secret
+	// nor a member's certificate.
 	unprovenFor = time.Minute
 )
 
@@ -67,7 +66,7 @@ func newLimiter(now func() time.Time, member func(netip.Addr) bool) *limiter {
 var (
 	hellos      = ratelimit.Rate{Burst: hellosPerMinute, PerSecond: hellosPerMinute / 60.0}
 	failures    = ratelimit.Rate{Burst: failuresPerMinute, PerSecond: failuresPerMinute / 60.0}
-	remembered  = ratelimit.Rate{PerSecond: 0.1} // how slowly hellos of a source are forgotten
+	remembered  = ratelimit.Rate{PerSecond: 0.1} // how fast the count of hellos of a source decays
 	allHellos   = ratelimit.Rate{Burst: 4 * hellosPerSecond, PerSecond: hellosPerSecond}
 	allFailures = ratelimit.Rate{Burst: maxFailures, PerSecond: maxFailures / 60.0}
 )
@@ -84,8 +83,8 @@ func (l *limiter) source(a netip.Addr, now time.Time) *source {
 	return s
 }
 
-// forget drops those that have been quiet; when there are none, everybody
-// without a connection: the common bucket still holds.
+// forget drops the sources that have been quiet for two minutes. If all are busy, it drops every
+// source without a connection: the shared budgets still limit those.
 func (l *limiter) forget(now time.Time) {
 	maps.DeleteFunc(l.sources, func(_ netip.Addr, s *source) bool {
 		return s.conns == [2]int{} && now.Sub(s.hellos.Last()) > 2*time.Minute &&
@@ -97,7 +96,7 @@ func (l *limiter) forget(now time.Time) {
 	maps.DeleteFunc(l.sources, func(_ netip.Addr, s *source) bool { return s.conns == [2]int{} })
 }
 
-// takeHello reports whether a stranger may ask who is there.
+// takeHello counts a hello of a stranger and reports whether it may be answered.
 func (l *limiter) takeHello(remote string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,8 +119,8 @@ func (l *limiter) takeHello(remote string) bool {
 	return true
 }
 
-// fairShare reports whether a source that has used so much of something may have one more, when
-// so much of it is left for all.
+// fairShare reports whether a source may use one more unit of a budget. used is what the source has
+// used, left what remains for all.
 func fairShare(used, left float64) bool {
 	return left >= 1 && (used < 1 || used+1 <= left/2)
 }
@@ -135,12 +134,13 @@ func (l *limiter) failed(remote string) {
 	l.wrong.Take(now, allFailures, 1)
 }
 
-// connState keeps the number of connections of each source and of all.
+// connState updates the counts when a connection opens or closes, and closes one for which there is
+// no room.
 func (l *limiter) connState(c net.Conn, st http.ConnState) {
 	switch st {
 	case http.StateNew:
 		if !l.admitConn(c) {
-			_ = c.Close() // counted until the server sees it closed
+			_ = c.Close() // it counts until the server reports it closed
 		}
 	case http.StateClosed, http.StateHijacked:
 		l.forgetConn(c)
@@ -160,7 +160,7 @@ func (l *limiter) admitConn(c net.Conn) bool {
 	return l.countConn(h)
 }
 
-// countConn counts a connection and reports whether there is room for it.
+// countConn adds a connection to the counts and reports whether there is room for it.
 func (l *limiter) countConn(h *held) bool {
 	s := l.source(h.source, l.now())
 	own := s.conns[h.member]
@@ -193,8 +193,9 @@ func (l *limiter) forgetConn(c net.Conn) {
 	}
 }
 
-// proven takes a connection for one that may last: on it the secret was shown,
-// or the certificate of a member, whose place it takes wherever it comes from.
+// proven removes the time limit of a connection on which the peer has shown the secret or a
+// member's certificate. A member's connection counts from then on among those of members, from
+// whatever address it comes.
 func (l *limiter) proven(c net.Conn, member bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

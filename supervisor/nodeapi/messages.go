@@ -1,38 +1,38 @@
-// Package nodeapi is how the nodes of a cluster speak with each other about
+// Package nodeapi is the protocol in which the nodes of a cluster talk to each other about
 // themselves: HTTP and JSON inside TLS 1.3 on one port (4521).
 //
-//	POST /v1/join/hello   a stranger asks who is there        proof.go
+//	POST /v1/join/hello   a stranger asks which cluster this is   proof.go
 //	POST /v1/join/prove   it proves the secret, and may join
 //	GET  /v1/table        the table of nodes                   all nodes
-//	PUT  /v1/table        the next table is offered            all nodes, nodes.CheckStep
-//	GET  /v1/status       how this node does                   all nodes
-//	GET  /v1/marks        how far its disks have come          all nodes
-//	POST /v1/ready, drain, leave, gone   the asking node's state in the table   all nodes
-//	POST /v1/storage/certificate   one for the shared volume   all nodes, storage.go
-//	GET  /v1/storage/authority   signs the volume's certificates   serving nodes
+//	PUT  /v1/table        offers the next table                all nodes, nodes.CheckStep
+//	GET  /v1/status       a summary of this node's status      all nodes
+//	GET  /v1/marks        the marks of its disks               all nodes
+//	POST /v1/ready, drain, leave, gone   changes the asking node's state in the table   all nodes
+//	POST /v1/storage/certificate   signs one for the shared volume   all nodes, storage.go
+//	GET  /v1/storage/authority   the key that signs those certificates   serving nodes
 //	GET  /v1/minions      what its master knows of minions     serving nodes
 //	GET  /v1/git          the git remotes of its master        serving nodes, git.go
 //	POST /v1/git/fetch    its master fetches now               serving nodes
-//	GET  /v1/audit        what was done through it, by whom    serving nodes, audit.go
-//	GET  /v1/events       what it saw                          serving nodes, events.go
-//	GET  /v1/course       how it did in the last day           serving nodes, course.go
-//	POST /v1/services/restart   one of its services            serving nodes
+//	GET  /v1/audit        its audit records                    serving nodes, audit.go
+//	GET  /v1/events       the events that it saw               serving nodes, events.go
+//	GET  /v1/course       its metrics of the last day          serving nodes, course.go
+//	POST /v1/services/restart   restarts one of its services   serving nodes
 //	POST /v1/files/newest       copies what is new on the volume  serving nodes
 //	GET  /v1/options      the options of its master            serving nodes, options.go
 //	POST /v1/options/check, try, back, keep                    serving nodes
 //	GET  /v1/system       its system, for upgrades             serving nodes, system.go
-//	POST /v1/tool         one of Salt's tools, by its master   serving nodes, tool.go
+//	POST /v1/tool         runs one of Salt's tools on its master   serving nodes, tool.go
 //
-// Which nodes may ask what, by role and state, is one table: access.go. An arbiter, and
-// who is only joining, have nothing to do with minions, tools, options and systems.
+// One table says which nodes may ask what, by role and state: access.go. Neither an arbiter nor a
+// node that is still joining may ask about minions, tools, options and systems.
 //
-// A machine says with each request what it is (Saltern-Machine, keyuse.go): one that has the
-// key of a node and is not in its place may read table, status and marks, and nothing else.
+// A machine says with each request what it is (Saltern-Machine, keyuse.go). A machine that has the
+// key of a node but is another machine may only read table, status and marks.
 //
-// Certificates are signed by nobody: the hash of each node's key stands in the
-// table of nodes, and connections are pinned to it at both ends. A stranger
-// reaches the two join routes and nothing else, within a rate (limit.go); a
-// removed node is told so. Every message is bounded before it is decoded.
+// No authority signs the certificates: the table of nodes has the hash of each node's key, and both
+// ends of a connection compare the hash. A stranger reaches only the two join routes, within a rate
+// (limit.go); a removed node is told that it was removed. Every message is bounded before it is
+// decoded.
 package nodeapi
 
 import (
@@ -45,28 +45,28 @@ import (
 	"saltern/supervisor/status"
 )
 
-// protocol is the version of joining. A machine joins through a node of the
-// same one; members of a cluster speak with each other whatever it is. New
-// fields do not change it. Protocol 1 sent a proof that could be guessed at.
+// protocol is the version of the join protocol. A machine can join only through a node with the
+// same version; members of a cluster talk to each other whatever their versions are. New fields do
+// not change the version. Protocol 1 sent a proof against which secrets could be guessed.
 const protocol = 2
 
-// Bounds.
+// Bounds, in bytes unless they are times.
 const (
-	maxProve    = 64 << 10 // of somebody who has proven nothing yet
+	maxProve    = 64 << 10 // a request of a stranger that has proven nothing yet
 	maxHello    = 8 << 10
-	padding     = 24 << 10 // of a proof: more than a few packets, so that a small MTU shows
+	padding     = 24 << 10 // added to a proof, so that it needs several packets and a small MTU shows
 	maxAnswer   = 1 << 20
-	maxList     = 64 << 20 // of a list of minions
+	maxList     = 64 << 20 // a list of minions, audit records or events
 	answerTakes = 15 * time.Second
 )
 
 type helloRequest struct {
 	Protocol int    `json:"protocol"`
 	Version  string `json:"version"`
-	Cluster  string `json:"cluster"` // empty: not known
+	Cluster  string `json:"cluster"` // name of the cluster; empty: not known
 	Nonce    string `json:"nonce"`
-	Share    []byte `json:"share"` // of the exchange, see proof.go
-	// Next asks for the secret that is to follow the present one.
+	Share    []byte `json:"share"` // of the key exchange, see proof.go
+	// Next asks for the secret that will replace the present one.
 	Next bool `json:"next,omitempty"`
 }
 
@@ -75,16 +75,16 @@ type helloReply struct {
 	Version   string    `json:"version"`
 	Nonce     string    `json:"nonce"`
 	Share     []byte    `json:"share"`
-	Key       string    `json:"key"` // cluster.pub
+	Key       string    `json:"key"` // content of cluster.pub
 	Signature []byte    `json:"signature"`
 	Time      time.Time `json:"time"`
 }
 
 type proveRequest struct {
 	Proof []byte     `json:"proof"`
-	Join  bool       `json:"join"` // false: only look
+	Join  bool       `json:"join"` // false: do not join, only ask
 	Node  nodes.Node `json:"node"`
-	Ports []int      `json:"ports"` // to be tried on the machine that asks
+	Ports []int      `json:"ports"` // ports of the asking machine that this node should try
 	Pad   string     `json:"pad"`
 }
 
@@ -99,41 +99,41 @@ type proveReply struct {
 
 // Storage says where the cluster keeps what its nodes share.
 type Storage struct {
-	Kind string `json:"kind"` // as in appliance.yaml
+	Kind string `json:"kind"` // storage.kind, as in appliance.yaml
 	Path string `json:"path"`
-	// Arbiters: this node knows what an arbiter is. One of a version before would
-	// count it among those that serve minions.
+	// Arbiters reports whether this node's version supports arbiters. An older version would count
+	// an arbiter among the nodes that serve minions.
 	Arbiters bool `json:"arbiters,omitempty"`
 }
 
 // Reach is the result of dialling a port.
 type Reach struct {
 	Port  int    `json:"port"`
-	Error string `json:"error,omitempty"` // empty: the machine answers there, if only to refuse
+	Error string `json:"error,omitempty"` // empty: the machine answers at that port, even if it refuses
 }
 
-// Summary is the state of a node, as the others show it in their status.
+// Summary is a summary of a node's status, which the other nodes show in theirs.
 type Summary struct {
 	Node     status.Node      `json:"node"`
 	Setup    status.Setup     `json:"setup"`
 	Version  string           `json:"version"`
 	Time     time.Time        `json:"time"`
-	Table    uint64           `json:"table"` // version of its table
+	Table    uint64           `json:"table"` // version of the node's table of nodes
 	Problems []status.Problem `json:"problems"`
-	// Secret and NextSecret name the cluster's secrets that are on its disk; see
-	// control.Secrets.
+	// Secret and NextSecret are the fingerprints of the cluster's secrets that are on the node's
+	// disk; see control.Secrets.
 	Secret     string `json:"secret,omitempty"`
 	NextSecret string `json:"nextSecret,omitempty"`
-	// Heads are the heads of its audit record, see [audit.ParseHeads].
+	// Heads are the heads of the node's audit record, see [audit.ParseHeads].
 	Heads string `json:"heads,omitempty"`
-	// Life is the running start of its supervisor.
+	// Life identifies the running start of the node's supervisor.
 	Life string `json:"life,omitempty"`
-	// Uses are the keys that are not used by their nodes alone, as far as it was asked by
-	// those machines. A caller checks them: [keyuse.Report.Check].
+	// Uses reports the keys that other machines than their nodes use, as far as those machines have
+	// sent requests to this node. A caller checks the reports: [keyuse.Report.Check].
 	Uses []keyuse.Report `json:"uses,omitempty"`
 }
 
-// What went wrong with a request, for programs.
+// Codes of faults, for programs.
 const (
 	codeProtocol = "protocol"
 	codeCluster  = "cluster"
@@ -152,8 +152,7 @@ const (
 	codeNotHeld  = "optionsNotHeld"
 )
 
-// Errors that callers tell apart. Each comes wrapped with what the other side
-// said.
+// Errors that callers distinguish. Each comes wrapped with the text of the other end.
 var (
 	ErrProtocol = errors.New("the cluster runs another version")
 	ErrCluster  = errors.New("that is another cluster")
@@ -161,14 +160,14 @@ var (
 	ErrName     = errors.New("the name or address is taken")
 	ErrRemoved  = errors.New("this node was removed from the cluster")
 	errStranger = errors.New("the cluster does not know this node")
-	// ErrAccess means that a node of this role, or in this state, may not ask that.
+	// ErrAccess means that a node of this role, or in this state, may not use a route.
 	ErrAccess  = errors.New("this node may not ask that")
 	ErrBusy    = errors.New("too many attempts")
 	ErrStorage = errors.New("the cluster's shared storage cannot be used now")
 	ErrRole    = errors.New("the cluster does not take this machine in that role")
 	ErrProof   = errors.New("the machine there could not prove that it is the cluster")
-	// ErrUnproven: it was given our confirmation and ended the talk. That is all
-	// that a guess needs, so that nothing tries again by itself.
+	// ErrUnproven means that the other end received our proof and closed the connection. An
+	// attacker who guesses secrets would do the same, so nothing tries again by itself.
 	ErrUnproven = errors.New("the machine there ended the connection when it had to prove that it is the cluster")
 )
 
@@ -188,12 +187,12 @@ var codes = map[string]error{
 	codeNotHeld:  options.ErrNotHeld,
 }
 
-// fault is an error as it goes over the wire.
+// fault is an error as it is sent to the other end.
 type fault struct {
 	Code  string `json:"code"`
 	Error string `json:"error"`
-	// protocol is the sender's, with codeProtocol; nodes of protocol 1 leave it
-	// out. Next says with codeSecret that another secret is on its way.
+	// Protocol comes with codeProtocol and is the sender's; nodes of protocol 1 leave it out. Next
+	// comes with codeSecret and means that the next secret may be right.
 	Protocol int  `json:"protocol,omitempty"`
 	Next     bool `json:"next,omitempty"`
 	http     int

@@ -12,7 +12,7 @@ import (
 	"saltern/supervisor/options"
 )
 
-// optionsRequest asks a node to do something with its master's options.
+// optionsRequest asks a node to try, drop or keep a version of its master's options.
 type optionsRequest struct {
 	Mark  string        `json:"mark,omitempty"`
 	Why   string        `json:"why,omitempty"`
@@ -70,7 +70,7 @@ func answer(w http.ResponseWriter, v any, err error) {
 	replyJSON(w, v)
 }
 
-// Options is the node as one whose master takes options.
+// Options returns the node as one whose master takes options.
 func (c *Client) Options() options.Node { return optionsClient{c} }
 
 type optionsClient struct{ c *Client }
@@ -123,7 +123,7 @@ func (o optionsClient) Keep(ctx context.Context, mark string) error {
 	return o.askRoute(ctx, http.MethodPost, "/v1/options/keep", optionsRequest{Mark: mark}, nil)
 }
 
-// askRoute asks. A node that has no such route says so in words of package http.
+// askRoute sends a request. It returns options.ErrOld if the node's version has no such route.
 func (o optionsClient) askRoute(ctx context.Context, method, path string, in, into any) error {
 	err := o.c.do(ctx, method, path, in, into)
 	if notThere(err) {
@@ -132,13 +132,13 @@ func (o optionsClient) askRoute(ctx context.Context, method, path string, in, in
 	return err
 }
 
-// notThere reports whether a node has no such route.
+// notThere reports whether err means that the node has no such route.
 func notThere(err error) bool {
 	http404, ok := errors.AsType[*httpError](err)
 	return ok && http404.status == http.StatusNotFound
 }
 
-// httpError is an answer that is none of the node API.
+// httpError is an answer that does not come from the node API.
 type httpError struct {
 	status int
 	text   string

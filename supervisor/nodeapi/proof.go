@@ -17,24 +17,23 @@ import (
 	"saltern/supervisor/nodeapi/internal/spake2"
 )
 
-// How a machine and a cluster prove themselves to each other, on a TLS
-// connection between two strangers. Everything is bound to that connection by
-// a value that both ends derive from it (RFC 8446 §7.5, RFC 9266): whoever
-// sits between has two connections with two values and can pass on nothing.
+// A machine and a cluster prove themselves to each other on a TLS connection between two strangers.
+// Every proof is bound to that connection by a value that both ends derive from it (RFC 8446 §7.5,
+// RFC 9266). An attacker in between has two connections with two values, and can pass on no proof.
 //
 //  1. Both send their shares of a password-authenticated exchange (package
-//     spake2). A share says nothing of the secret, whoever sees it.
+//     spake2). A share reveals nothing of the secret.
 //  2. The cluster proves itself by its key: it signs the value. A machine that
-//     knows the key's hash from a join string stops here with anybody else.
-//  3. The machine sends its confirmation. The cluster compares, and counts a
+//     knows the key's hash from a join string ends the connection if the key is another.
+//  3. The machine sends its confirmation. The cluster compares it, and counts a
 //     wrong one as a guess.
-//  4. The cluster sends its confirmation. For a machine that was given no hash
-//     this is the only proof, and it believes nothing before.
+//  4. The cluster sends its confirmation. For a machine without a hash
+//     this is the only proof, and the machine believes nothing before.
 //
-// Whoever answers at the address of a node without knowing the secret can
-// check the one secret that it used for its share, and nothing afterwards:
-// docs/decisions/0001-joining-pake.md. The secret is stretched all the same, so
-// that guessing stays slow should the group be broken one day.
+// An attacker who answers at the address of a node without knowing the secret can test one guess,
+// the one from which its share was made, and nothing afterwards:
+// docs/decisions/0001-joining-pake.md. The secret is stretched all the same, so that guessing stays
+// slow should the group be broken one day.
 const (
 	exporterLabel = "EXPORTER-saltern-join-2"
 	stretchSalt   = "saltern-join-2"
@@ -43,7 +42,7 @@ const (
 	nonceBytes    = 32
 )
 
-// binding is the value of one connection.
+// binding returns the value to which proofs on this connection are bound.
 func binding(s *tls.ConnectionState) ([]byte, error) {
 	if s == nil || s.Version < tls.VersionTLS13 {
 		return nil, errors.New("join: not a TLS 1.3 connection")
@@ -51,31 +50,31 @@ func binding(s *tls.ConnectionState) ([]byte, error) {
 	return s.ExportKeyingMaterial(exporterLabel, nil, 32)
 }
 
-// KeyHash is the hash of a public key file of the cluster, as it stands in join
-// strings. It is the same as Salt's cluster_pub_fingerprint.
+// KeyHash returns the hash of a public key file of the cluster, in the form of join strings. It is
+// the same as Salt's cluster_pub_fingerprint.
 func KeyHash(text string) string {
 	sum := sha256.Sum256([]byte(strings.TrimSpace(text) + "\n"))
 	return hex.EncodeToString(sum[:])
 }
 
-// Finger is the fingerprint of the cluster's public key as minions compare it
-// (master_finger): the SHA-256 of the lines between the outer ones, in pairs of
-// digits (Salt's utils/crypt.py pem_finger).
+// Finger returns the fingerprint of the cluster's public key that minions compare (master_finger):
+// the SHA-256 of the lines between the first and the last, in pairs of digits (Salt's
+// utils/crypt.py pem_finger).
 func (k *ClusterKey) Finger() string {
 	_, body, _ := strings.Cut(k.Public, "\n")
 	sum := sha256.Sum256([]byte(body[:strings.LastIndex(body, "-----END")]))
 	return strings.ReplaceAll(fmt.Sprintf("% x", sum), " ", ":")
 }
 
-// ClusterKey is the cluster's key pair: the private half in memory, the public
-// one as its file.
+// ClusterKey is the cluster's key pair: the private half in memory, the public half as the text of
+// its file.
 type ClusterKey struct {
 	key *rsa.PrivateKey
-	// Public is the PEM text, Hash its hash.
+	// Public is the PEM text, Hash the hash of that text.
 	Public, Hash string
 }
 
-// ParseClusterKey reads cluster.pem; PKCS#1 and PKCS#8 are understood.
+// ParseClusterKey parses the text of cluster.pem, in PKCS#1 or PKCS#8.
 func ParseClusterKey(text []byte) (*ClusterKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
@@ -101,7 +100,7 @@ func ParseClusterKey(text []byte) (*ClusterKey, error) {
 	return &ClusterKey{key: key, Public: pub, Hash: KeyHash(pub)}, nil
 }
 
-// IsPublic reports whether text is the public half, in whatever form Salt writes it.
+// IsPublic reports whether text is the public half of this key, in any form that Salt writes.
 func (k *ClusterKey) IsPublic(text []byte) bool {
 	block, _ := pem.Decode(text)
 	if block == nil {
@@ -114,9 +113,10 @@ func (k *ClusterKey) IsPublic(text []byte) bool {
 	return err == nil && k.key.PublicKey.Equal(pub)
 }
 
-// NewClusterKey makes the key of a new cluster and gives it as PEM text.
+// NewClusterKey creates the key of a new cluster and returns it as PEM text.
 func NewClusterKey() ([]byte, error) {
-	key, err := rsa.GenerateKey(rand.Reader, 2048) // Salt's default, minions check a signature of it per job
+	// Salt's default size; minions check a signature of this key for every job
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +139,8 @@ func (k *ClusterKey) signDigest(digest []byte) ([]byte, error) {
 	return rsa.SignPSS(rand.Reader, k.key, crypto.SHA256, digest, pss)
 }
 
-// verifyCluster checks the signature with the key shown; whether that key is
-// the right one is the caller's to say.
+// verifyCluster verifies a signature with the public key that came with it. The caller decides
+// whether that key is the right one.
 func verifyCluster(public string, digest, sig []byte) error {
 	block, _ := pem.Decode([]byte(public))
 	if block == nil {
@@ -157,7 +157,7 @@ func verifyCluster(public string, digest, sig []byte) error {
 	return rsa.VerifyPSS(pub, crypto.SHA256, digest, sig, pss)
 }
 
-// stretch makes what the exchange works with from a secret.
+// stretch derives the key exchange's input from a secret, slowly.
 func stretch(secret string) (spake2.Secret, error) {
 	b, err := pbkdf2.Key(sha256.New, secret, []byte(stretchSalt), stretchRounds, stretchBytes)
 	if err != nil {
@@ -166,8 +166,8 @@ func stretch(secret string) (spake2.Secret, error) {
 	return spake2.NewSecret(b)
 }
 
-// meetingNames returns all on which both ends of a meeting must agree, besides the secret: who they are, on which connection, with which nonces, and the key that
-// the cluster has shown.
+// meetingNames returns everything besides the secret on which both ends of a meeting must agree:
+// their certificates, the connection, the nonces, and the key that the cluster has shown.
 func meetingNames(bind []byte, machine, cluster, machineCert, clusterCert, keyHash string) spake2.Names {
 	return spake2.Names{A: []byte("machine " + machineCert), B: []byte("cluster " + clusterCert),
 		Bound: transcript("exchange "+keyHash, bind, machine, cluster, machineCert, clusterCert)}

@@ -16,8 +16,8 @@ const reachTakes = 3 * time.Second
 
 const maxReach = 8
 
-// TryPorts dials ports of a machine. A machine that refuses is reached: what
-// is looked for is a firewall that swallows packets.
+// TryPorts dials ports of a machine. A port that refuses the connection counts as reached: only a
+// firewall that drops packets counts as a failure.
 func TryPorts(ctx context.Context, address string, ports []int) []Reach {
 	ports = ports[:min(len(ports), maxReach)]
 	out := make([]Reach, len(ports))
@@ -46,7 +46,7 @@ func TryPorts(ctx context.Context, address string, ports []int) []Reach {
 	return out
 }
 
-// reachBack dials the machine that asks, and no other.
+// reachBack dials ports of the machine that sent the request, and of no other machine.
 func reachBack(ctx context.Context, remote string, ports []int) []Reach {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -61,7 +61,7 @@ func reachBack(ctx context.Context, remote string, ports []int) []Reach {
 	return TryPorts(ctx, ap.Addr().Unmap().String(), valid)
 }
 
-// lastError is the innermost reason of a network error.
+// lastError returns the innermost cause of a network error.
 func lastError(err error) string {
 	if no, ok := errors.AsType[syscall.Errno](err); ok {
 		return no.Error()

@@ -10,9 +10,9 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// recorded is this node's line in the table of nodes on its own disk, found by its key, and
-// the name of the cluster; false when there is none: it has not joined, was removed, or is
-// alone. What cannot be read counts as none: the node tells of that when it starts.
+// recorded returns this node's entry in the table of nodes on its own disk, found by its key, and
+// the name of the cluster. ok is false if there is none: the node has not joined, was removed, or
+// is alone. If a file cannot be read, ok is false too: the node reports that when it starts.
 func recorded(s *settings.Settings) (cluster string, n nodes.Node, ok bool) {
 	if !s.Peering.Enabled {
 		return "", nodes.Node{}, false
@@ -33,8 +33,8 @@ func recorded(s *settings.Settings) (cluster string, n nodes.Node, ok bool) {
 	return t.Cluster, n, ok && n.State != nodes.Removed
 }
 
-// CheckRecorded returns what the settings of a node, from the file with that name, say about
-// it that the table of nodes does not. The table counts: other nodes know the node by it.
+// CheckRecorded returns where the node's settings, from the file name, contradict the table of
+// nodes. The table is right, because other nodes know the node by it.
 func CheckRecorded(s *settings.Settings, name string) error {
 	cluster, n, ok := recorded(s)
 	if !ok {
@@ -72,7 +72,7 @@ func sameAddress(a, b string) bool {
 	return err == nil && err2 == nil && x.Unmap() == y.Unmap()
 }
 
-// FollowTable returns the settings with what the table of nodes says about the node.
+// FollowTable returns the settings, corrected by what the table of nodes says about the node.
 func FollowTable(s *settings.Settings) *settings.Settings {
 	cluster, n, ok := recorded(s)
 	if !ok {

@@ -30,42 +30,44 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// Host is the node behind the API. All methods may be called at the same time.
+// Host is what the node API needs of the node that it serves. All methods may be called at the same
+// time.
 type Host interface {
 	// Table returns the table of nodes.
 	Table() nodes.Table
-	// Secrets and ClusterKey prove the cluster; an error says why this node
-	// cannot do that now ("the shared storage is not there yet"). Of the secrets
-	// the first is the present one; another one is on its way and counts as well.
+	// Secrets and ClusterKey return what proves the cluster. An error says why this node cannot
+	// prove it now ("the shared storage is not there yet"). The first of the secrets is the present
+	// one; a second one is the next secret, which is valid too.
 	Secrets() ([]string, error)
 	ClusterKey() (*ClusterKey, error)
 	Storage() Storage
 	Summary() Summary
-	// Marks is how far this node's disks have come, and what it remembers of others', for
-	// the member with that certificate.
+	// Marks returns the marks of this node's disks, and what the node remembers of others' marks.
+	// asker is the certificate's hash of the member that asks.
 	Marks(asker string) marks.Report
-	// Used notes that a machine at the address source makes a request with the key of a
-	// node, and what it says about itself. It returns why that machine may not act for the
-	// node, "" when it may.
+	// Used records that a machine at the address source made a request with the key of the node n,
+	// and what the machine said of itself. It returns why that machine may not act for n, or "" if
+	// it may.
 	Used(n nodes.Node, s keyuse.Speaker, source string) (refusal string)
-	// Offer takes a table of another member if it is newer.
+	// Offer takes another member's table if it is newer.
 	Offer(t nodes.Table) error
-	// LookForTable has this node look for a newer table by itself, and does not wait.
+	// LookForTable starts a look for a newer table on the shared storage, and does not wait for it.
 	LookForTable()
-	// Admit puts a machine that has proven the secret into the table, as
-	// joining. It must be safe to repeat. ErrName, ErrRole and ErrRemoved refuse it.
+	// Admit enters a machine that has proven the secret in the table, in the state joining. It must
+	// be safe to repeat. It may return ErrName, ErrRole or ErrRemoved.
 	Admit(ctx context.Context, n nodes.Node) (nodes.Table, error)
-	// SetState changes the asking node's state in the table.
+	// SetState changes the state of the asking node, name, in the table, and returns the new table.
 	SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error)
-	// StorageAuthority is the authority of the shared volume's certificates.
+	// StorageAuthority returns the authority of the shared volume's certificates.
 	StorageAuthority() (Authority, error)
-	// SignStorage has that authority sign a node's request (PKCS #10, PEM) for its
-	// certificate.
+	// SignStorage signs a node's request (PKCS #10, PEM) for its certificate with that authority.
 	SignStorage(request []byte, node string) (Certificate, error)
-	// Minions returns the minions that our own master knows.
+	// Minions returns the minions that our own master knows; with finger set, also their keys'
+	// fingerprints.
 	Minions(ctx context.Context, finger bool) (status.MinionView, error)
-	// Git is the git remotes of our own master; fetch: after those of that URL or name
-	// were fetched. [control.ErrNoSuchRemote] is no error here: the view is empty.
+	// Git returns the git remotes of our own master. With fetch set, the master first fetches the
+	// remote with that URL or name, or all for "". If there is no such remote, it returns an empty
+	// view and no error.
 	Git(ctx context.Context, fetch bool, remote string) (status.GitView, error)
 	// Audit returns the audit records of this node.
 	Audit(ctx context.Context, q audit.Query) (audit.Page, error)
@@ -77,15 +79,14 @@ type Host interface {
 	Newest(ctx context.Context) control.Newest
 	// RestartService restarts a service of this node, soon after it has returned.
 	RestartService(name string) error
-	// Record writes a record of an action through this API.
+	// Record writes an audit record of an action through this API.
 	Record(r audit.Record)
-	// Options returns the options of our own master.
+	// Options returns our own master as one that takes options.
 	Options() options.Node
-	// System is this machine's system, for an upgrade.
+	// System returns the system of this machine, for upgrades.
 	System() rollout.Node
-	// Tool prepares a run of one of Salt's tools by our own master for another node.
-	// Without an error run is called once; it writes frames until the tool has ended,
-	// or ctx.
+	// Tool prepares a run of one of Salt's tools by our own master, on behalf of another node. If
+	// it returns no error, the caller calls run once; run writes frames until the tool or ctx ends.
 	Tool(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
 }
 
@@ -99,8 +100,8 @@ type Server struct {
 	limit   *limiter
 
 	mu      sync.Mutex
-	stretch map[string]spake2.Secret // of the secrets that count
-	told    map[string]time.Time     // when a warning was logged last, see warnOnce
+	stretch map[string]spake2.Secret // valid secrets in stretched form, by their text
+	told    map[string]time.Time     // when each warning was last logged, see warnOnce
 }
 
 // NewServer returns a server for a node.
@@ -117,8 +118,7 @@ func NewServer(host Host, id *Identity, version string, log *slog.Logger, now fu
 	return s
 }
 
-// memberAddress reports whether a node of the table that was not removed has this
-// address.
+// memberAddress reports whether a present node of the table has this address.
 func (s *Server) memberAddress(a netip.Addr) bool {
 	t := s.host.Table()
 	for _, n := range t.Present() {
@@ -129,7 +129,7 @@ func (s *Server) memberAddress(a netip.Addr) bool {
 	return false
 }
 
-// Warnings about requests of others: one a minute for each kind and source.
+// warnOnce logs the same warning about one source once a minute; it remembers maxTold of them.
 const (
 	maxTold = 1024
 )
@@ -227,8 +227,8 @@ func (s *Server) tableRoutes(routes routes) {
 	})
 }
 
-// offered takes the table that a node offers, if it is the next one and changes what that
-// node may change. Who has missed a table finds the newest one by itself.
+// offered takes the table that a node offers, if it is the next version and changes only what that
+// node may change. A node that missed a version finds the newest one on the shared storage.
 func (s *Server) offered(r *http.Request, from nodes.Node, t nodes.Table) error {
 	now := s.host.Table()
 	switch {
@@ -264,7 +264,8 @@ func (s *Server) minionRoutes(routes routes) {
 	})
 }
 
-// member lets only nodes of the table through, by their key, that may use the route.
+// member returns a handler that passes a request to next only if a node of the table sent it, known
+// by its key, which may use the route.
 func (s *Server) member(allowed access, next memberHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		t := s.host.Table()
@@ -303,7 +304,8 @@ func (s *Server) proven(r *http.Request, member bool) {
 	}
 }
 
-// changeState changes the asking node's own state and gives the new table.
+// changeState returns a handler that changes the asking node's own state and answers with the new
+// table.
 func (s *Server) changeState(to nodes.State) memberHandler {
 	return func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		t, err := s.host.SetState(r.Context(), n.Name, to)
@@ -319,7 +321,7 @@ func (s *Server) changeState(to nodes.State) memberHandler {
 	}
 }
 
-// withBody decodes a bounded body.
+// withBody returns a handler that decodes a body of at most limit bytes for do.
 func withBody[T any](limit int64, do func(http.ResponseWriter, *http.Request, T)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var v T
@@ -337,7 +339,7 @@ func withBody[T any](limit int64, do func(http.ResponseWriter, *http.Request, T)
 
 func replyJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // a peer that went away asks again
+	_ = json.NewEncoder(w).Encode(v) // if the peer has gone, it asks again
 }
 
 func newFault(code, text string, status int) fault {
@@ -351,7 +353,7 @@ func refuse(w http.ResponseWriter, f fault) {
 	_ = json.NewEncoder(w).Encode(f)
 }
 
-// faultOf returns the fault for an error of the host.
+// faultOf returns the fault to send for an error of the host.
 func faultOf(err error) fault {
 	switch {
 	case errors.Is(err, ErrName):

@@ -14,20 +14,21 @@ type Authority struct {
 	Key  []byte `json:"key"`  // PEM, a secret
 }
 
-// Certificate is one for the shared volume, and who has signed it, both PEM.
+// Certificate is a certificate for the shared volume, and the authority that has signed it, both
+// PEM.
 type Certificate struct {
 	Cert      []byte `json:"cert"`
 	Authority []byte `json:"authority"`
 }
 
-// certificateRequest asks for a certificate in the name of the asking node.
+// certificateRequest asks for a certificate in the asking node's own name.
 type certificateRequest struct {
 	Request []byte `json:"request"` // PKCS #10, PEM
 }
 
-// storageRoutes are about the certificates of the shared volume. Any node gets one in its
-// own name. The authority's key is for nodes that serve: each of them can take in a new
-// one when the others are lost.
+// storageRoutes adds the routes of the shared volume's certificates. Any node gets a certificate in
+// its own name. Nodes that serve also get the authority's key, so that each of them can admit a new
+// node when the others are lost.
 func (s *Server) storageRoutes(routes routes) {
 	routes.addRoute("POST /v1/storage/certificate", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		withBody(maxHello, func(w http.ResponseWriter, _ *http.Request, q certificateRequest) {
@@ -57,8 +58,8 @@ func (c *Client) StorageAuthority(ctx context.Context) (a Authority, err error) 
 	return a, err
 }
 
-// SignStorage has a request (PKCS #10, PEM) for this node's certificate for the shared
-// volume signed.
+// SignStorage asks the node to sign this node's certificate for the shared volume. request is PKCS
+// #10, PEM.
 func (c *Client) SignStorage(ctx context.Context, request []byte) (signed Certificate, err error) {
 	err = c.do(ctx, http.MethodPost, "/v1/storage/certificate", certificateRequest{request}, &signed)
 	if err == nil && (len(signed.Cert) == 0 || len(signed.Authority) == 0 ||

@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// maxBundle bounds a version of the system, maxSystem what is said of one.
+	// In bytes: maxBundle bounds a version of the system, maxSystem a description of one.
 	maxBundle = 8 << 30
 	maxSystem = 64 << 10
-	// bundleStall is how long the sender of a bundle may be silent, bundleWritten how
-	// long a node may take for it after the last byte.
+	// bundleStall is how long the sender of a bundle may send nothing, bundleWritten how long a
+	// node may take to write the bundle after the last byte.
 	bundleStall   = time.Minute
 	bundleWritten = 20 * time.Minute
 )
 
-// systemRequest asks for a restart with a version.
+// systemRequest asks for a restart into a version of the system.
 type systemRequest struct {
 	Version string `json:"version"`
 }
 
-// systemRoutes adds the routes for [rollout.Node]. What a member hands over counts by its
-// signature only, and the node restarts in the cluster's turn.
+// systemRoutes adds the routes for [rollout.Node]. The node trusts a bundle by its signature only,
+// whichever member sends it, and restarts only in the cluster's turn.
 func (s *Server) systemRoutes(routes routes) {
 	routes.addRoute("GET /v1/system", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		st, err := s.host.System().State(r.Context())
@@ -38,7 +38,7 @@ func (s *Server) systemRoutes(routes routes) {
 	routes.addRoute("PUT /v1/system/version", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		s.log.Info("a node hands over a version of the system", "peer", n.Name)
 		c := http.NewResponseController(w)
-		_ = c.SetWriteDeadline(time.Now().Add(time.Hour)) // the connection has deadlines
+		_ = c.SetWriteDeadline(time.Now().Add(time.Hour)) // replaces the connection's own, shorter deadline
 		err := s.host.System().Install(r.Context(), &paced{http.MaxBytesReader(w, r.Body, maxBundle), c})
 		answer(w, struct{}{}, err)
 	})
@@ -54,7 +54,7 @@ func (s *Server) systemRoutes(routes routes) {
 	})
 }
 
-// paced is a body whose sender may not be silent for long.
+// paced reads a body. It fails if the sender sends nothing for bundleStall.
 type paced struct {
 	io.Reader
 	c *http.ResponseController
@@ -66,7 +66,7 @@ func (p *paced) Read(b []byte) (int, error) {
 	return p.Reader.Read(b)
 }
 
-// System is the node as a machine of an upgrade.
+// System returns the node as a machine that can be upgraded.
 func (c *Client) System() rollout.Node { return systemClient{c} }
 
 type systemClient struct{ c *Client }
@@ -120,7 +120,7 @@ func (s systemClient) Install(ctx context.Context, r io.Reader) error {
 	return errors.New(oneLine(f.Error))
 }
 
-// moving puts a timer off whenever something is taken.
+// moving resets a timer with each read.
 type moving struct {
 	io.Reader
 	late *time.Timer
@@ -132,7 +132,8 @@ func (m *moving) Read(b []byte) (int, error) {
 	return m.Reader.Read(b)
 }
 
-// asOldNode says of a node that has no such route that its version is older.
+// asOldNode returns rollout.ErrOld if err means that the node has no such route. Else it returns
+// err.
 func asOldNode(err error) error {
 	if notThere(err) {
 		return rollout.ErrOld

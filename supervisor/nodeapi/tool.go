@@ -16,9 +16,9 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// toolRoute lets a node that serves run one of Salt's tools here, by our own master and
-// with the rights of its account. It has no more by that: it holds the cluster's key,
-// and may order every minion anyway.
+// toolRoute adds the route by which a node that serves runs one of Salt's tools here, through our
+// own master and with the rights of its account. That gives the node no new power: it holds the
+// cluster's key, with which it can give orders to every minion anyway.
 func (s *Server) toolRoute(routes routes) {
 	routes.addRoute("POST "+toolrun.Path, func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		q, err := toolrun.Read(r.Body)
@@ -39,18 +39,18 @@ func (s *Server) toolRoute(routes routes) {
 	})
 }
 
-// ErrNotRun marks errors of [Client.RunTool] after which the tool has not run, and
+// ErrNotRun is wrapped by errors of [Client.RunTool] that are certain: the tool has not run, and
 // will not.
 var ErrNotRun = errors.New("the tool was not run")
 
-// notRunError is an error that is [ErrNotRun], in its own words.
+// notRunError marks an error as [ErrNotRun] and keeps its text.
 type notRunError struct{ error }
 
 func (e *notRunError) Unwrap() []error { return []error{ErrNotRun, e.error} }
 
-// RunTool has the node run one of Salt's tools by its master, and gives the frames,
-// which end with ctx. Whether the tool has run is known only for an error that is
-// [ErrNotRun].
+// RunTool asks the node to run one of Salt's tools with its master, and returns the frames, which
+// end when ctx ends. After an error that is [ErrNotRun] the tool has not run; after any other error
+// that is unknown.
 func (c *Client) RunTool(ctx context.Context, q toolrun.Request) (io.ReadCloser, error) {
 	body, err := q.Encode()
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *Client) RunTool(ctx context.Context, q toolrun.Request) (io.ReadCloser,
 		return nil, &notRunError{err}
 	}
 
-	req.GetBody = nil // package http must not send it twice
+	req.GetBody = nil // keeps package http from sending the request twice
 	long := *c.http
 	long.Timeout = 0
 	resp, err := long.Do(req)
@@ -90,7 +90,7 @@ func (c *Client) RunTool(ctx context.Context, q toolrun.Request) (io.ReadCloser,
 	return nil, err
 }
 
-// notRun is the reason for which a node has refused to run a tool.
+// notRun returns the reason with which a node has refused to run a tool.
 func notRun(resp *http.Response) error {
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxHello))
@@ -101,7 +101,7 @@ func notRun(resp *http.Response) error {
 	return &notRunError{&refusedError{codes[f.Code], oneLine(f.Error), f.Next}}
 }
 
-// toolFrames are the frames of a run, which Close ends.
+// toolFrames is the stream of frames of a run. Close ends the run.
 type toolFrames struct {
 	io.ReadCloser
 	cancel context.CancelFunc

@@ -8,12 +8,12 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Fatal reports whether the node says that something keeps it from serving.
+// Fatal reports whether the node has a problem that keeps it from serving.
 func (s Summary) Fatal() bool {
 	return slices.ContainsFunc(s.Problems, func(p status.Problem) bool { return p.Severity == status.Fatal })
 }
 
-// Cause returns on one line the fault that the node reports.
+// Cause returns the node's first problem on one line, or its state if it reports none.
 func (s Summary) Cause() string {
 	if len(s.Problems) == 0 {
 		return "it says that it is " + Word(s.Node.State)
@@ -22,8 +22,8 @@ func (s Summary) Cause() string {
 	return printable.Brief(string(p.Code)+" "+p.Title+": "+p.Cause, 300)
 }
 
-// Word bounds a word that another node says, and removes from it what would
-// not be one word on one line.
+// Word shortens a word that came from another node, and removes all characters from it that do not
+// belong to one word on one line.
 func Word(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == ' ' || r == '-' || r == '+' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' ||

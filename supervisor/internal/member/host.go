@@ -182,8 +182,7 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 	return nodes.Table{}, err
 }
 
-// SetState implements nodeapi.Host. If a leaving node asks for the state Removed, SetState removes
-// it.
+// SetState implements nodeapi.Host. For the state Removed it removes the asking node from the cluster.
 func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()
