@@ -7,30 +7,30 @@ import (
 
 // Backup is the state of a cluster's scheduled backups, as one of its nodes sees it.
 type Backup struct {
-	Every string `json:"every"` // as in appliance.yaml of this node
+	Every string `json:"every"` // interval or time, as in this node's appliance.yaml
 	To    string `json:"to"`
 	Keep  int    `json:"keep"`
 	// Last is the newest backup by any node. It may be nil: there is none.
 	Last *BackupFile `json:"last,omitempty"`
 	// Next is when the next backup is due. It may be in the past.
 	Next time.Time `json:"next"`
-	// Making names the node that makes a backup now. It may be nil: nobody does.
+	// Making names the node that makes a backup now. It may be nil: no node does.
 	Making *BackupMaker `json:"making,omitempty"`
-	// Failure is the last try, if it failed.
+	// Failure describes the last try, if it failed. It may be nil: it did not fail.
 	Failure *BackupFailure `json:"failure,omitempty"`
 }
 
-// BackupFile is a backup.
+// BackupFile describes one backup.
 type BackupFile struct {
 	Name   string    `json:"name"`
-	Node   string    `json:"node"` // that made it
-	To     string    `json:"to"`   // directory, on that node
-	Time   time.Time `json:"time"` // when it was begun
+	Node   string    `json:"node"` // the node that made it
+	To     string    `json:"to"`   // directory on that node
+	Time   time.Time `json:"time"` // when the backup began
 	Bytes  int64     `json:"bytes"`
-	Files  int       `json:"files"` // in it
+	Files  int       `json:"files"` // number of files in it
 	SHA256 string    `json:"sha256,omitempty"`
 	Signer string    `json:"signer,omitempty"` // hash of the key that signed it
-	// Missing reports whether the file should be in the directory and is not.
+	// Missing reports whether the file has disappeared from the directory.
 	Missing bool `json:"missing,omitempty"`
 }
 
@@ -40,7 +40,7 @@ type BackupMaker struct {
 	Since time.Time `json:"since"`
 }
 
-// BackupFailure is a try that failed.
+// BackupFailure describes a try that failed.
 type BackupFailure struct {
 	Node  string    `json:"node"`
 	Time  time.Time `json:"time"`
@@ -52,7 +52,7 @@ type BackupList struct {
 	Backup
 	// Files are the backups in the directory, as this node sees it, the oldest first.
 	Files []BackupFile `json:"files"`
-	// Unread says why they could not be listed. It is empty if they could.
+	// Unread says why the directory could not be listed. It is empty if it was listed.
 	Unread string `json:"unread,omitempty"`
 	// Tries counts the tries of this node since its supervisor started.
 	Tries int `json:"tries"`
@@ -62,7 +62,7 @@ type BackupList struct {
 	Result string `json:"result,omitempty"`
 }
 
-// oneLine describes the backups in one line.
+// oneLine returns one line of text about the backups.
 func (b Backup) oneLine(now time.Time) string {
 	text := "none yet"
 	if l := b.Last; l != nil {

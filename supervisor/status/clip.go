@@ -5,5 +5,5 @@ import "saltern/internal/printable"
 // maxText bounds a text in bytes.
 const maxText = 300
 
-// Clip bounds a text that is part of a [Finding] or stands beside one.
+// Clip shortens a text that is part of a [Finding], or shown beside one, to maxText.
 func Clip(s string) string { return printable.Clip(s, maxText) }

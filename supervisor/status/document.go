@@ -1,9 +1,9 @@
 // Package status is a node's report about itself: one document, printed as text for people or as
-// JSON for machines, and an exit code that answers. The package does not know how the facts were
+// JSON for machines, and an exit code that sums it up. The package does not know how the facts were
 // gathered.
 //
-// The JSON form is stable: while Schema stays the same, fields are added, never renamed or
-// removed. Problem codes (SCA-nnn) never change their meaning.
+// The JSON form is stable: while Schema stays the same, fields are added, never renamed or removed.
+// Problem codes (SCA-nnn) never change their meaning.
 package status
 
 import (
@@ -15,16 +15,16 @@ import (
 // Schema is the version of the document's JSON form.
 const Schema = 1
 
-// Health is the overall answer.
+// Health sums up the state of a node in a word.
 type Health string
 
-// The answers, from good to bad.
+// Values of Health, from good to bad.
 const (
 	Healthy      Health = "healthy"
 	Degraded     Health = "degraded"       // serving, but something needs attention
 	NotServing   Health = "not serving"    // minions cannot work with this node
-	Unconfigured Health = "not configured" // the set-up is still to be done
-	Unasked      Health = "unknown"        // the supervisor could not be asked
+	Unconfigured Health = "not configured" // the set-up has not been done yet
+	Unasked      Health = "unknown"        // the supervisor could not be asked, so nothing is known
 )
 
 // Exit codes of `applianced status`.
@@ -36,7 +36,7 @@ const (
 	ExitUnconfigured = 4
 )
 
-// Exit returns the exit code for an answer.
+// Exit returns the exit code of `applianced status` for a health.
 func (h Health) Exit() int {
 	switch h {
 	case Healthy:
@@ -57,14 +57,14 @@ type Setup string
 // The set-up states. A node that is alone knows New, Waiting, Ready and Failed.
 const (
 	SetupNew       Setup = "new"
-	SetupPreflight Setup = "preflight" // answers are checked against the world
+	SetupPreflight Setup = "preflight" // the set-up checks the answers against the machine, the network and the cluster
 	SetupForming   Setup = "forming"
 	SetupJoining   Setup = "joining"
 	SetupWaiting   Setup = "waiting" // configured, not serving yet
 	SetupReady     Setup = "ready"
-	SetupDegraded  Setup = "degraded" // was ready, is not now
+	SetupDegraded  Setup = "degraded" // the node was ready and is not now
 	SetupDraining  Setup = "draining"
-	SetupRemoved   Setup = "removed" // the cluster has let this node go
+	SetupRemoved   Setup = "removed" // the cluster has removed this node
 	SetupFailed    Setup = "failed"  // the configuration is wrong, or a step of the set-up failed
 )
 
@@ -79,38 +79,40 @@ type Document struct {
 	Version      string     `json:"version"`
 	Cluster      string     `json:"cluster"`
 	Node         string     `json:"node"`
-	Started      time.Time  `json:"started"`                // of the supervisor
-	ServingSince *time.Time `json:"servingSince,omitempty"` // nil: not serving
+	Started      time.Time  `json:"started"`                // when the supervisor started
+	ServingSince *time.Time `json:"servingSince,omitempty"` // nil: the node does not serve
 	Front        Front      `json:"front"`
 	Virtual      *Virtual   `json:"virtual,omitempty"` // nil: the cluster has no virtual address
-	Console      string     `json:"console,omitempty"` // address of the pages for browsers; empty: there are none
+	Console      string     `json:"console,omitempty"` // address of the console for browsers; empty: there is none
 	Nodes        []Node     `json:"nodes"`
 	Services     []Service  `json:"services"`
 	Minions      Minions    `json:"minions"`
-	Master       *Master    `json:"master,omitempty"` // nil: it does not say
+	Master       *Master    `json:"master,omitempty"` // nil: the master does not report
 	Storage      Storage    `json:"storage"`
-	Backup       *Backup    `json:"backup,omitempty"`  // nil: this node makes none, or their state is unknown yet
-	Upgrade      *Upgrade   `json:"upgrade,omitempty"` // nil: this node has no upgrade window
-	Clock        Clock      `json:"clock"`
-	Problems     []Problem  `json:"problems"`
-	Next         string     `json:"next,omitempty"` // the next step, when there is one that is not a problem's
+	// nil: this node makes no backups, or their state is not known yet
+	Backup   *Backup   `json:"backup,omitempty"`
+	Upgrade  *Upgrade  `json:"upgrade,omitempty"` // nil: this node has no upgrade window
+	Clock    Clock     `json:"clock"`
+	Problems []Problem `json:"problems"`
+	// what the administrator can do next, apart from problems; empty: nothing
+	Next string `json:"next,omitempty"`
 }
 
-// Arbiter reports whether the node is its cluster's arbiter. An arbiter serves no minions, and
-// its ServingSince is when it began to do its part of the shared volume.
+// Arbiter reports whether the node is its cluster's arbiter. An arbiter serves no minions; its
+// ServingSince says since when it has done its part for the shared volume.
 func (d Document) Arbiter() bool {
 	return slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.This && n.Role == RoleArbiter })
 }
 
 // SetupStep is the step of the set-up that is under way.
 type SetupStep struct {
-	Number  int    `json:"number"` // from 1
+	Number  int    `json:"number"` // counted from 1
 	Of      int    `json:"of"`
 	Name    string `json:"name"`
-	Message string `json:"message,omitempty"` // what it waits for
+	Message string `json:"message,omitempty"` // what the step waits for
 }
 
-// Front has the addresses and ports for minions on this node.
+// Front holds the addresses and ports for minions on this node.
 type Front struct {
 	Addresses   []string `json:"addresses"` // IP addresses
 	PublishPort int      `json:"publishPort"`
@@ -122,22 +124,22 @@ type Front struct {
 // FrontAPI is the front of Salt's API at the load balancer.
 type FrontAPI struct {
 	Port  int      `json:"port"`
-	Nodes []string `json:"nodes"` // whose salt-api answers now
-	// Starting reports whether none answers only because this node's salt-api is still starting.
+	Nodes []string `json:"nodes"` // names of the nodes whose salt-api answers now
+	// Starting reports whether no salt-api answers only because this node's is still starting.
 	Starting bool `json:"starting,omitempty"`
 }
 
-// Virtual is the address that moves between the nodes.
+// Virtual describes the virtual address, which moves between the nodes.
 type Virtual struct {
 	Address string   `json:"address"`
-	Nodes   []string `json:"nodes"` // who has it now; one, if all is well
+	Nodes   []string `json:"nodes"` // nodes that have the address now; one, if all is well
 }
 
-// The roles of a node in its cluster.
+// Values of Node.Role.
 const (
 	RoleVoter   = "voter"   // keeps a copy of the shared data and counts for the quorum
 	RoleArbiter = "arbiter" // counts for the quorum, and keeps the names of files only
-	RoleClient  = "client"  // uses the copies of others
+	RoleClient  = "client"  // uses the copies of other nodes
 	RoleSingle  = "single"  // belongs to no cluster
 )
 
@@ -146,16 +148,16 @@ type Node struct {
 	Name     string     `json:"name"`
 	This     bool       `json:"this,omitempty"`    // the node that was asked
 	Address  string     `json:"address,omitempty"` // IP address in the cluster's network
-	Version  string     `json:"version,omitempty"` // of its programs, when it last answered; empty: not known
-	Role     string     `json:"role"`              // see the constants
+	Version  string     `json:"version,omitempty"` // version of its programs when it last answered; empty: not known
+	Role     string     `json:"role"`              // RoleVoter, RoleArbiter, RoleClient or RoleSingle
 	State    string     `json:"state"`             // ready, starting, stopping, unreachable
 	Master   string     `json:"master"`
 	Proxy    string     `json:"proxy"`
 	Storage  string     `json:"storage"`
-	Minions  *int       `json:"minions"` // connected; null: not known
+	Minions  *int       `json:"minions"` // minions that are connected; null: not known
 	Clock    string     `json:"clock"`
 	LastSeen *time.Time `json:"lastSeen,omitempty"`
-	Virtual  bool       `json:"virtual,omitempty"` // has the cluster's virtual address
+	Virtual  bool       `json:"virtual,omitempty"` // the node has the cluster's virtual address
 }
 
 // Service is one child of the supervisor.
@@ -178,7 +180,7 @@ type Event struct {
 	Message string    `json:"message"`
 }
 
-// Minions are counts of keys and connections.
+// Minions counts keys and connections.
 type Minions struct {
 	Accepted  int  `json:"accepted"`
 	Pending   int  `json:"pending"`
@@ -187,7 +189,7 @@ type Minions struct {
 	Connected *int `json:"connected"` // sessions on the publish port of this node's front; null: not known
 }
 
-// Master is the newest report of this node's master. The counters begin at its start.
+// Master is the newest report of this node's master. Its counters begin at the master's start.
 type Master struct {
 	Written  time.Time `json:"written"`
 	Requests uint64    `json:"requests"`
@@ -195,12 +197,13 @@ type Master struct {
 	Jobs     uint64    `json:"jobs"`
 	// OldestRequestMillis is the age of the longest running request. It is 0 if none runs.
 	OldestRequestMillis int64 `json:"oldestRequestMillis"`
-	PillarErrorMinions  int   `json:"pillarErrorMinions"` // minions whose last pillar had errors
-	// PillarsUnanswered counts questions for pillars that the master could not answer. Their
+	PillarErrorMinions  int   `json:"pillarErrorMinions"` // number of minions whose last pillar had errors
+	// PillarsUnanswered counts the requests for pillars that the master could not answer. Their
 	// minions ask again.
 	PillarsUnanswered uint64  `json:"pillarsUnanswered"`
 	Waiting           Waiting `json:"waiting"`
-	// PillarMemo counts the templates of pillars. It may be nil: saltern_pillar_memo is off.
+	// PillarMemo counts uses of remembered pillar templates. It may be nil: saltern_pillar_memo is
+	// off.
 	PillarMemo *control.PillarMemo `json:"pillarMemo,omitempty"`
 	// Files describes the copy of the shared volume from which the master serves. It may be nil:
 	// there is none.
@@ -208,28 +211,29 @@ type Master struct {
 	// Runners describes runner and wheel functions that run in Python. It may be nil: the master
 	// runs none.
 	Runners *control.Runners `json:"runners,omitempty"`
-	// Returners describes the returners of events, Engines the engines, if there are any.
+	// Returners describes the returners of events, Engines the engines. Both may be empty.
 	Returners []control.Returner `json:"returners,omitempty"`
 	Engines   []control.Engine   `json:"engines,omitempty"`
 }
 
-// Waiting describes the work of a master that waits for its turn.
+// Waiting describes the master's queues of waiting work.
 type Waiting struct {
-	Pillars   Queue `json:"pillars"`   // questions of minions that need a renderer
-	Runners   Queue `json:"runners"`   // runners that minions call
-	Reactions Queue `json:"reactions"` // events that react, and their runners
-	Scheduled Queue `json:"scheduled"` // runs of the option schedule
+	Pillars   Queue `json:"pillars"`   // requests of minions for pillars that need a renderer
+	Runners   Queue `json:"runners"`   // calls of runners by minions
+	Reactions Queue `json:"reactions"` // events that have reactions, and the runners that these start
+	Scheduled Queue `json:"scheduled"` // runs of the master's schedule
 }
 
-// Queue is work of one kind.
+// Queue describes the queue of one kind of work.
 type Queue struct {
 	Waiting      int     `json:"waiting"`
 	Working      int     `json:"working"`
-	OldestMillis int64   `json:"oldestMillis"`  // how long the first has waited
-	Begun        uint64  `json:"begun"`         // of reactions and runs: done
-	Waited       float64 `json:"waitedSeconds"` // by all that were begun
-	Lost         uint64  `json:"lost"`          // that found no room; who asked for a pillar or a runner asks again
-	Left         uint64  `json:"left"`          // whose minion hung up before its turn
+	OldestMillis int64   `json:"oldestMillis"`  // how long the first in the queue has waited
+	Begun        uint64  `json:"begun"`         // how many were begun; of reactions and runs: done
+	Waited       float64 `json:"waitedSeconds"` // seconds that all begun ones have waited, in sum
+	Lost         uint64  `json:"lost"`          // how many found no room; minions ask again for pillars and runners
+	// how many were dropped because their minion disconnected before its turn
+	Left uint64 `json:"left"`
 }
 
 // Storage is the file system under the keys and files.
@@ -237,17 +241,17 @@ type Storage struct {
 	Kind        string  `json:"kind"`
 	Path        string  `json:"path"`
 	Total       uint64  `json:"totalBytes"`
-	Free        uint64  `json:"freeBytes"` // for ordinary users
+	Free        uint64  `json:"freeBytes"` // free for ordinary users
 	FreePercent float64 `json:"freePercent"`
 	InodesFree  float64 `json:"inodesFreePercent"`
 }
 
 // Clock reports whether the kernel's clock is synchronised.
 type Clock struct {
-	Synchronised *bool `json:"synchronised"` // null: cannot be told
+	Synchronised *bool `json:"synchronised"` // null: not known
 }
 
-// The names of the services, as in [Service].
+// Names of the services, as in [Service].
 const (
 	MasterService   = "master"
 	BalancerService = "lb"

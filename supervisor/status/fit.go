@@ -9,32 +9,32 @@ import (
 	"saltern/internal/printable"
 )
 
-// Room is the space for a text on a terminal.
+// Room is the space on a terminal for a text.
 type Room struct {
-	Width int // columns
-	Lines int // 0: as many as it takes
-	// Rest says where the whole text can be seen, for a text that had to be cut: "press 1".
+	Width int // in columns
+	Lines int // number of lines; 0: unlimited
+	// Rest says where the reader can see a text that had to be cut: "press 1".
 	Rest string
 }
 
-// brevity is how much a description is shortened. Each step adds to those before it. The least
-// important parts go first. The first line always stays.
+// brevity says how much a description is shortened. Each value also does what the values before it
+// do. The least important parts are shortened first. The first line always stays.
 type brevity int
 
 const (
 	whole         brevity = iota
-	briefNotes            // a line for each note
-	briefServices         // one line for those that run
-	briefCodes            // the codes alone of notes
-	briefNodes            // many other nodes that are ready are counted
-	briefDetails          // a line for each cause and next step
-	briefProblems         // a line for each problem
+	briefNotes            // one line for each note
+	briefServices         // one line for all services that run
+	briefCodes            // only the codes of notes
+	briefNodes            // only a count of other nodes that are ready, if there are many
+	briefDetails          // one line for each cause and next step
+	briefProblems         // one line for each problem
 	briefest      = briefProblems
 )
 
-// Fit describes the document as WriteText does, in lines that fit into room. The first line is
-// the answer. Fit breaks a word only if it is longer than a line. The lines of extra, which have
-// to fit, follow the addresses.
+// Fit returns the same description of the document as WriteText, shortened to fit into room. The
+// first line sums it up. Fit breaks a word only if it is longer than a line. The lines of extra
+// follow the addresses; they must fit themselves.
 func Fit(d Document, room Room, extra ...string) []string {
 	var lines []string
 	for brief := whole; brief <= briefest; brief++ {
@@ -62,10 +62,11 @@ func cleaned(lines []string) (out []string) {
 // columns returns the width of a text without control characters.
 func columns(s string) int { return utf8.RuneCountInString(s) }
 
-// leastText is how many columns a text needs after something else on its line.
+// leastText is the least number of columns for which a text follows something else on the same
+// line.
 const leastText = 16
 
-// addParagraph adds a text after an indent, and continues below its beginning where the line ends.
+// addParagraph adds a text after an indent. Further lines begin in the column where the text began.
 func (t *wording) addParagraph(indent, text string) {
 	if t.width == 0 {
 		t.lines = append(t.lines, indent+text)
@@ -90,7 +91,8 @@ func (t *wording) addParagraph(indent, text string) {
 	}
 }
 
-// addDetail adds lines after an indent: all of them, or only the first when brevity asks for it.
+// addDetail adds lines after an indent: all of them, or only the first if the brevity is
+// briefDetails.
 func (t *wording) addDetail(indent string, lines []string) {
 	if t.brief >= briefDetails {
 		t.lines = append(t.lines, clipWords(indent+lines[0], t.width))
@@ -104,8 +106,8 @@ func (t *wording) addDetail(indent string, lines []string) {
 // Wrap breaks a text into lines of at most width columns, between its words.
 func Wrap(text string, width int) []string { return wrapWords(text, width, width) }
 
-// wrapWords breaks a text into lines between its words. The first line has room for first
-// columns, the others for rest. A longer word is broken where the line ends.
+// wrapWords breaks a text into lines between its words. The first line has room for first columns,
+// the others for rest. A word that is longer than a line is broken where the line ends.
 func wrapWords(text string, first, rest int) (lines []string) {
 	line, room := "", max(first, 1)
 	end := func() {
@@ -139,7 +141,7 @@ func wrapWords(text string, first, rest int) (lines []string) {
 	return lines
 }
 
-// clipWords cuts a line between two words and marks the cut.
+// clipWords cuts a line between two words to width columns, and marks the cut.
 func clipWords(line string, width int) string {
 	const cut = " ..."
 	line = oneCell.Replace(printable.Clean(line))
@@ -155,9 +157,9 @@ func clipWords(line string, width int) string {
 	return strings.TrimRight(kept, " ") + cut
 }
 
-// fitColumns leaves out columns of the table of nodes until it fits. Columns with the same value
-// everywhere go first; it returns their values as words. Then it drops columns that can be seen
-// elsewhere, and returns their names.
+// fitColumns removes columns from the table of nodes until the table fits into width. It first
+// removes columns with the same value in all rows, and returns these values as words. Then it
+// removes columns that are shown elsewhere, and returns their names.
 func fitColumns(rows [][]string, width int) (fitting [][]string, everywhere, missing []string) {
 	tooWide := func() bool {
 		return width > 0 && slices.ContainsFunc(alignRows(rows),
@@ -199,7 +201,7 @@ func fitColumns(rows [][]string, width int) (fitting [][]string, everywhere, mis
 	return rows, everywhere, missing
 }
 
-// without returns the rows without a column.
+// without returns the rows without one column.
 func without(rows [][]string, column int) (out [][]string) {
 	for _, r := range rows {
 		out = append(out, slices.Delete(slices.Clone(r), column, column+1))
@@ -207,7 +209,7 @@ func without(rows [][]string, column int) (out [][]string) {
 	return out
 }
 
-// shortName leaves out the middle of a name.
+// shortName replaces the middle of a name by two dots, so that at most most characters remain.
 func shortName(name string, most int) string {
 	runes := []rune(name)
 	if len(runes) <= most {

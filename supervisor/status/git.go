@@ -6,21 +6,21 @@ import (
 	"saltern/internal/control"
 )
 
-// GitView is the git remotes of one node's master.
+// GitView describes the git remotes of one node's master.
 type GitView struct {
 	Remotes []GitRemote `json:"remotes"`
 }
 
 // GitRemote is a git remote as one master has fetched it.
 type GitRemote struct {
-	URL     string   `json:"url"` // without a password
+	URL     string   `json:"url"` // without its password
 	Files   bool     `json:"files"`
 	Pillars bool     `json:"pillars"`
-	Refs    []GitRef `json:"refs"` // branches and tags, the first ones
+	Refs    []GitRef `json:"refs"` // the first of its branches and tags
 	More    int      `json:"moreRefs"`
-	// State stands for all branches, tags and commits; empty: nothing was fetched.
+	// State identifies the commits of all branches and tags. Empty: nothing was fetched yet.
 	State    string     `json:"state"`
-	Fetched  *time.Time `json:"fetched"` // last success; null: none since the master's start
+	Fetched  *time.Time `json:"fetched"` // last successful fetch; null: none since the master's start
 	Next     *time.Time `json:"next"`
 	Fetching bool       `json:"fetching"`
 	Fault    *GitFault  `json:"fault"` // null: the last fetch succeeded
@@ -32,7 +32,7 @@ type GitRef struct {
 	Commit string `json:"commit"`
 }
 
-// GitFault is a fault of a remote.
+// GitFault describes why the last fetch of a remote failed.
 type GitFault struct {
 	Code  Code      `json:"code"`
 	Kind  string    `json:"kind"`
@@ -40,16 +40,16 @@ type GitFault struct {
 	Since time.Time `json:"since"`
 }
 
-// GitList has the git remotes of all nodes.
+// GitList holds the git remotes of all nodes.
 type GitList struct {
 	Schema int                    `json:"schema"`
 	Nodes  map[string][]GitRemote `json:"nodes"` // by the node's name
-	// Unasked are nodes that could not be asked, with the reason.
+	// Unasked says for each node that could not be asked why.
 	Unasked map[string]string `json:"unasked,omitempty"`
 }
 
-// GitCode returns the code of a fault of git that a master reports. ok is false for another
-// fault.
+// GitCode returns the code of a fault that a master reports about git. ok is false if the fault is
+// not about git.
 func GitCode(f control.Fault) (c Code, ok bool) {
 	c, ok = map[control.Fault]Code{
 		control.GitPillarFault:  GitPillars,
@@ -63,7 +63,7 @@ func GitCode(f control.Fault) (c Code, ok bool) {
 	return c, ok
 }
 
-// ViewOfGit returns a master's report about its remotes, in the form that nodes exchange.
+// ViewOfGit returns a master's report about its remotes in the form that nodes exchange.
 func ViewOfGit(g control.Git) GitView {
 	v := GitView{Remotes: []GitRemote{}}
 	when := func(t time.Time) *time.Time {
@@ -104,7 +104,8 @@ func ViewOfGit(g control.Git) GitView {
 	return v
 }
 
-// Bounded returns the view with all texts of another node bounded and fit for one line each.
+// Bounded returns the view with all texts shortened to one line each. It is for views from other
+// nodes.
 func (v GitView) Bounded() GitView {
 	v.Remotes = v.Remotes[:min(len(v.Remotes), control.MaxGitRemotes)]
 	for i := range v.Remotes {

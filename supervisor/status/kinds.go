@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Kinds returns the table, ordered by code.
+// Kinds returns the kinds of problems, ordered by code.
 func Kinds() []Kind {
 	all := slices.Concat(
 		nodeKinds(),
@@ -29,8 +29,8 @@ func Kinds() []Kind {
 	return all
 }
 
-// needNetwork returns the codes of problems that follow when the node does not have its address,
-// may not listen on it, or has no network.
+// needNetwork returns the codes of problems that follow from another one when the node does not
+// have its address, may not listen on it, or has no network.
 func needNetwork() []Code {
 	return []Code{
 		NodeMasterDown, NodeUnreachable, NodeNotServing, NodeAPIDown, VirtualNobody, MastersApart,

@@ -2,7 +2,7 @@ package status
 
 import "time"
 
-// clusterKinds are about the nodes of a cluster and what they agree on.
+// clusterKinds returns the kinds of problems of the nodes of a cluster and of what they share.
 func clusterKinds() []Kind {
 	return []Kind{
 		{
@@ -135,7 +135,7 @@ func clusterKinds() []Kind {
 	}
 }
 
-// balancerKinds are about the load balancer and the virtual address.
+// balancerKinds returns the kinds of problems of the load balancer and the virtual address.
 func balancerKinds() []Kind {
 	return []Kind{
 		{

@@ -2,7 +2,7 @@ package status
 
 import "time"
 
-// masterKinds are about the master itself.
+// masterKinds returns the kinds of problems of the master itself.
 func masterKinds() []Kind {
 	return []Kind{
 		{
@@ -139,7 +139,7 @@ func masterKinds() []Kind {
 	}
 }
 
-// apiKinds are about Salt's API.
+// apiKinds returns the kinds of problems of Salt's API.
 func apiKinds() []Kind {
 	return []Kind{
 		{
@@ -171,7 +171,7 @@ func apiKinds() []Kind {
 	}
 }
 
-// gitKinds are about git repositories.
+// gitKinds returns the kinds of problems of git repositories.
 func gitKinds() []Kind {
 	hiding := []Code{MasterDown, DiskFull, StorageUnusable}
 	return []Kind{

@@ -2,7 +2,8 @@ package status
 
 import "time"
 
-// nodeKinds are about the node itself: its set-up, accounts, addresses and limits.
+// nodeKinds returns the kinds of problems of the node itself: its set-up, accounts, addresses and
+// limits.
 func nodeKinds() []Kind {
 	return []Kind{
 		{
@@ -130,7 +131,7 @@ func nodeKinds() []Kind {
 	}
 }
 
-// guardKinds are about the protection of a machine made from the image.
+// guardKinds returns the kinds of problems of the protection of a machine made from the image.
 func guardKinds() []Kind {
 	return []Kind{
 		{
@@ -196,7 +197,7 @@ func guardKinds() []Kind {
 	}
 }
 
-// upkeepKinds are about regular upkeep: backups and upgrades.
+// upkeepKinds returns the kinds of problems of regular upkeep: backups and upgrades.
 func upkeepKinds() []Kind {
 	return []Kind{
 		{

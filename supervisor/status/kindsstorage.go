@@ -2,7 +2,7 @@ package status
 
 import "time"
 
-// storageKinds are about the shared storage, disks and the volume.
+// storageKinds returns the kinds of problems of the shared storage, the disks and the volume.
 func storageKinds() []Kind {
 	return []Kind{
 		{

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// Severity is the effect of a problem on the service.
+// Severity says what effect a problem has on the service.
 type Severity string
 
-// The severities.
+// Values of Severity.
 const (
-	Fatal   Severity = "fatal"   // minions cannot be served: health becomes "not serving"
-	Warning Severity = "warning" // needs a person: health becomes "degraded"
-	Notice  Severity = "notice"  // worth knowing: health stays
+	Fatal   Severity = "fatal"   // minions cannot be served; the health becomes "not serving"
+	Warning Severity = "warning" // a person must act; the health becomes "degraded"
+	Notice  Severity = "notice"  // worth knowing; the health does not change
 )
 
-// Code identifies a kind of problem for ever. The hundreds name the area: 0 configuration, 1
+// Code identifies a kind of problem permanently. The hundreds name the area: 0 configuration, 1
 // other nodes, 2 master, 3 load balancer, 4 storage, 5 security, 6 system.
 type Code string
 
-// The codes.
+// The codes. None is ever used for another kind of problem.
 const (
 	NotConfigured     Code = "SCA-001"
 	ConfigWrong       Code = "SCA-002"
@@ -127,17 +127,18 @@ const (
 	JournalConfig     Code = "SCA-608"
 )
 
-// Kind describes all problems of one code. The table of kinds is the manual.
+// Kind describes all problems with one code. The manual prints the table of kinds.
 type Kind struct {
 	Code     Code
 	Severity Severity
 	// Title is a short sentence, Next says what to do. The subject replaces %s in both.
 	Title string
 	Next  string
-	// DependsOn are the causes that hide this problem while one of them is shown. A cause that is
-	// about a node hides only problems of the same node.
+	// DependsOn lists the codes of causes: while such a cause is shown, this problem is hidden. A
+	// cause that concerns one node hides only problems of the same node.
 	DependsOn []Code
-	// Visible is how long the problem must hold before it is shown, against flapping.
+	// Visible is how long the problem must hold before it is shown, so that a flapping one stays
+	// hidden.
 	Visible time.Duration
 }
 
@@ -146,15 +147,15 @@ type Problem struct {
 	Code      Code      `json:"code"`
 	Severity  Severity  `json:"severity"`
 	Title     string    `json:"title"`
-	Cause     string    `json:"cause,omitempty"` // what was observed, with names and numbers
+	Cause     string    `json:"cause,omitempty"` // what was observed, with names and figures
 	Next      string    `json:"next,omitempty"`
-	Subject   string    `json:"subject,omitempty"` // what it is about: a path, an address, a node
+	Subject   string    `json:"subject,omitempty"` // what the problem concerns: a path, an address, a node
 	Since     time.Time `json:"since"`
 	DependsOn []Code    `json:"dependsOn,omitempty"`
-	Hides     []Code    `json:"hides,omitempty"` // consequences that are true as well and not listed
+	Hides     []Code    `json:"hides,omitempty"` // codes of consequences that hold too and are not shown
 }
 
-// Finding is a problem as seen by one observation.
+// Finding is a problem that one observation has found.
 type Finding struct {
 	Code    Code
 	Subject string
@@ -173,7 +174,7 @@ type boardKey struct {
 	subject string
 }
 
-// maxProblems bounds the list. The mildest problems are dropped.
+// maxProblems bounds how many problems are shown. Beyond that, the mildest are dropped.
 const maxProblems = 50
 
 // NewBoard returns an empty board.
@@ -185,9 +186,9 @@ func NewBoard() *Board {
 	return b
 }
 
-// Update takes everything that is wrong at the time now, and returns the problems to show: severe
-// ones first, without the consequences of a shown cause. A finding that is missing from one
-// update has ended.
+// Update takes all findings at the time now, and returns the problems to show: severe ones first,
+// without the consequences of a cause that is shown. A finding that is missing from one update
+// counts as ended.
 func (b *Board) Update(now time.Time, found []Finding) []Problem {
 	next := make(map[boardKey]time.Time, len(found))
 	var held []Problem
@@ -236,7 +237,7 @@ func hideConsequences(held []Problem) []Problem {
 		node string
 	}
 
-	// A node that is away does not explain problems of another one.
+	// The absence of one node does not explain problems of another.
 	of := func(c Code, subject string) key {
 		if c != NodeUnreachable && c != NodeNotServing {
 			subject = ""
@@ -274,7 +275,7 @@ func hideConsequences(held []Problem) []Problem {
 	return shown
 }
 
-// ofMaster reports whether a fault only keeps this node's own master from serving.
+// ofMaster reports whether a problem keeps only this node's own master from serving.
 func ofMaster(p Problem) bool {
 	return p.Severity == Fatal && slices.Contains(
 		[]Code{MasterDown, MasterConfig, MasterSilent, ReturnsNotKept, KeyUnreadable, PortInUse, PortRefused,
@@ -282,15 +283,15 @@ func ofMaster(p Problem) bool {
 		p.Code)
 }
 
-// Serves reports whether minions can work with this node: it answers, and no problem says
-// otherwise. Every place that calls a node ready or serving uses this.
+// Serves reports whether minions can work with this node: the node answers, and no problem says
+// that it cannot serve. Every place that calls a node ready or serving uses this method.
 func (d Document) Serves() bool {
 	return d.ServingSince != nil && (d.Health == Healthy || d.Health == Degraded)
 }
 
-// ServesItself reports whether minions can work with this node without depending on the masters
-// of other nodes: its own master answers, and the shared volume is mounted here. It decides
-// whether a version of the system is proven, and whether another node may restart.
+// ServesItself reports whether minions can work with this node even without the masters of other
+// nodes: its own master answers, and the shared volume is mounted here. The result decides whether
+// a new version of the system is kept, and whether another node may restart.
 func (d Document) ServesItself() bool {
 	if !d.Serves() {
 		return false
@@ -303,14 +304,14 @@ func (d Document) ServesItself() bool {
 	return false
 }
 
-// MasterAnswers reports whether the node's own master answers, or it has none. An unknown state
-// of another node counts as good.
+// MasterAnswers reports whether the node's own master answers, or the node has none. If the state
+// of another node's master is not known, it counts as good.
 func (n Node) MasterAnswers() bool {
 	return slices.Contains([]string{"ok", "off", "-", "?", ""}, n.Master)
 }
 
-// ServedElsewhere returns the health of a node whose minions are answered, if need be by the
-// masters of other nodes: a fault of its own master then only degrades it.
+// ServedElsewhere returns the health of a node whose minions get answers, if necessary from the
+// masters of other nodes. A fatal fault of its own master then only degrades it.
 func ServedElsewhere(problems []Problem) Health {
 	rest := slices.DeleteFunc(slices.Clone(problems), ofMaster)
 	h := Worst(rest)
@@ -320,7 +321,7 @@ func ServedElsewhere(problems []Problem) Health {
 	return h
 }
 
-// Worst returns the health that follows from the problems shown.
+// Worst returns the health that follows from the shown problems.
 func Worst(problems []Problem) Health {
 	h := Healthy
 	for _, p := range problems {

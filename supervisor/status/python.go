@@ -7,8 +7,8 @@ import (
 	"saltern/internal/control"
 )
 
-// addPython describes the returners of events and the engines. When brief, it only describes those
-// with trouble.
+// addPython describes the returners of events and the engines. With enough brevity it describes
+// only those with trouble.
 func (t *wording) addPython(m *Master) {
 	var returners, engines []string
 	for _, r := range m.Returners {

@@ -1,7 +1,7 @@
 package status
 
-// ServingRank returns the place of this node among those that serve, in order of their names,
-// from 0, and their number. ready reports whether this node is one of them.
+// ServingRank returns the place of this node among the nodes that serve, in the order of their
+// names, counted from 0, and the number of those nodes. ready reports whether this node serves.
 func (d Document) ServingRank() (place, of int, ready bool) {
 	for _, n := range d.Nodes {
 		if n.State != "ready" {

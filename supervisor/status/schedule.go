@@ -2,7 +2,7 @@ package status
 
 import "saltern/internal/control"
 
-// Schedule is the master's option schedule, and when its entries run.
+// Schedule describes the schedule in the master's options, and when its entries run.
 type Schedule struct {
 	Schema int `json:"schema"`
 	control.Schedule

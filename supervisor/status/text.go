@@ -23,13 +23,13 @@ func WriteJSON(w io.Writer, d Document) error {
 	return enc.Encode(d)
 }
 
-// WriteText writes the document for people: the answer in the first line, then the nodes, then
-// the problems and what to do. It removes control characters of foreign texts.
+// WriteText writes the document for people: a summary in the first line, then the nodes, then the
+// problems and what to do. It removes control characters from texts that come from elsewhere.
 func WriteText(w io.Writer, d Document) error {
 	return write(w, wording{d: d}.describe(nil))
 }
 
-// WriteNodes writes the table of nodes alone.
+// WriteNodes writes only the table of nodes.
 func WriteNodes(w io.Writer, d Document) error {
 	t := wording{d: d}
 	t.addNodes()
@@ -53,8 +53,8 @@ func clean(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// wording builds the description of a document line by line, for a number of columns (0:
-// unlimited) and with a brevity.
+// wording builds the description of a document line by line, for a number of columns (0: unlimited)
+// and a brevity.
 type wording struct {
 	d     Document
 	width int
@@ -62,7 +62,7 @@ type wording struct {
 	lines []string
 }
 
-// describe describes everything. The lines of extra follow the addresses.
+// describe returns all lines of the description. The lines of extra follow the addresses.
 func (t wording) describe(extra []string) []string {
 	t.addAnswer()
 	t.lines = append(t.lines, extra...)
@@ -83,7 +83,8 @@ func (t *wording) addLine(format string, args ...any) {
 	t.lines = append(t.lines, fmt.Sprintf(format, args...))
 }
 
-// addFront describes where minions and programs reach this node, unless the node was removed.
+// addFront adds the addresses at which minions and programs reach this node, unless the node was
+// removed.
 func (t *wording) addFront() {
 	d := t.d
 	if slices.ContainsFunc(d.Problems, func(p Problem) bool { return p.Code == NodeRemoved }) {
@@ -110,7 +111,7 @@ func (t *wording) addAnswer() {
 	d := t.d
 	step := d.SetupStep
 	if d.Health != NotServing && d.Health != Unconfigured {
-		step = nil // it serves already
+		step = nil // the node serves already, so that the step matters less
 	}
 
 	t.lines = append(t.lines, t.answerLine(step))
@@ -128,7 +129,7 @@ func (t *wording) addAnswer() {
 	}
 }
 
-// answerLine is the first line.
+// answerLine returns the first line, which sums up the status.
 func (t *wording) answerLine(step *SetupStep) string {
 	d := t.d
 	text := strings.ToUpper(string(d.Health))
@@ -169,7 +170,7 @@ func (t *wording) answerLine(step *SetupStep) string {
 	return text
 }
 
-// served names the nodes that serve Salt's API.
+// served returns a phrase that names the nodes whose salt-api answers.
 func (a *FrontAPI) served() string {
 	switch {
 	case len(a.Nodes) == 0 && a.Starting:
@@ -180,10 +181,10 @@ func (a *FrontAPI) served() string {
 	return "served by " + strings.Join(a.Nodes, ", ")
 }
 
-// oneCell keeps a text within its cell.
+// oneCell replaces the characters that would break a cell of a table.
 var oneCell = strings.NewReplacer("\t", " ", "\n", " ", "\v", " ", "\f", " ")
 
-// alignRows makes lines of a table, one for each row.
+// alignRows returns one line for each row, with aligned columns.
 func alignRows(rows [][]string) []string {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -205,7 +206,7 @@ func (t *wording) addNodes() {
 		return
 	}
 
-	well := 0 // nodes that are left out for being well
+	well := 0 // ready nodes that are only counted
 	fold := t.brief >= briefNodes && t.countReady() > fewNodes
 	rows := [][]string{{"NODE", "ROLE", "STATE", "MASTER", "LB", "STORAGE", "MINIONS", "CLOCK", "ADDRESS", "VERSION"}}
 	for _, n := range t.d.Nodes {
@@ -218,7 +219,7 @@ func (t *wording) addNodes() {
 
 	rows, everywhere, missing := fitColumns(rows, t.width)
 	for _, l := range alignRows(rows) {
-		t.lines = append(t.lines, clipWords(l, t.width)) // as a last resort
+		t.lines = append(t.lines, clipWords(l, t.width)) // a last resort: fitColumns may not suffice
 	}
 
 	if well > 0 {
@@ -234,10 +235,10 @@ func (t *wording) addNodes() {
 	}
 }
 
-// lastSeen precedes the time since a node was last heard.
+// lastSeen begins the text about when another node was last heard.
 const lastSeen = "last seen "
 
-// fewNodes is how many nodes are always shown one by one, however small the room.
+// fewNodes is how many other nodes are listed one by one even in a small room.
 const fewNodes = 3
 
 // countReady counts the other nodes that are ready.
@@ -360,7 +361,7 @@ func (t *wording) addProblems() {
 	for rest := t.d.Problems; len(rest) > 0; {
 		left := rest
 
-		// A problem in several places is described once, with all places.
+		// Problems with the same code are described once, with all their subjects.
 		n := 1
 		for n < len(rest) && rest[n].Code == rest[0].Code && rest[n].Severity == rest[0].Severity {
 			n++
@@ -392,7 +393,7 @@ func (t *wording) addProblems() {
 	}
 }
 
-// addCodesOfNotes adds one line about notes, which follow all problems.
+// addCodesOfNotes adds one line with the codes of the notes. Notes follow all other problems.
 func (t *wording) addCodesOfNotes(notes []Problem) {
 	var codes []string
 	for _, p := range notes {
@@ -403,7 +404,7 @@ func (t *wording) addCodesOfNotes(notes []Problem) {
 	t.addParagraph("Notes    ", strings.Join(codes, ", "))
 }
 
-// addProblem describes the problems of one kind: each place with its cause, then what to do.
+// addProblem describes problems with the same code: each subject with its cause, then what to do.
 func (t *wording) addProblem(same []Problem) {
 	const indent = "          "
 	lead := "  " + string(same[0].Code) + " "
@@ -425,7 +426,7 @@ func (t *wording) addProblem(same []Problem) {
 	}
 }
 
-// addProblemInBrief describes them in one line.
+// addProblemInBrief describes problems with the same code in one line.
 func (t *wording) addProblemInBrief(same []Problem) {
 	more := ""
 	if len(same) > 1 {
@@ -439,7 +440,7 @@ func (t *wording) addProblemInBrief(same []Problem) {
 	t.lines = append(t.lines, clipWords(text, t.width))
 }
 
-// shortly is lasting without the time of day.
+// shortly returns what lasting returns, without the point in time.
 func shortly(now, since time.Time) string {
 	if d := now.Sub(since); d >= justNow {
 		return "for " + Age(d)
@@ -447,10 +448,10 @@ func shortly(now, since time.Time) string {
 	return "just now"
 }
 
-// justNow is how long something counts as new.
+// justNow is the time for which a change counts as new.
 const justNow = 5 * time.Second
 
-// lasting returns for how long something has held, as text.
+// lasting returns a text that says for how long, and since when, something has held.
 func lasting(now, since time.Time) string {
 	switch d := now.Sub(since); {
 	case d < justNow:
@@ -462,7 +463,7 @@ func lasting(now, since time.Time) string {
 	}
 }
 
-// slowRequest is how old a request must be to be worth a line.
+// slowRequest is the age from which a running request is mentioned.
 const slowRequest = 5 * time.Second
 
 // Age formats a duration with one unit: 45s, 4m, 3h, 12d.

@@ -5,8 +5,8 @@ import (
 )
 
 // Unknown returns the document of a node whose supervisor could not be asked, with the cause. Its
-// JSON form has all fields: lists are empty, and numbers and times are null, because unknown is
-// not 0.
+// JSON form has all fields: lists are empty, and numbers and times are null, because unknown does
+// not mean 0.
 func Unknown(now time.Time, cause string) Document {
 	return Document{
 		Schema:   Schema,
@@ -20,7 +20,8 @@ func Unknown(now time.Time, cause string) Document {
 	}
 }
 
-// unasked is the JSON form of such a document: its fields hide those of the same name.
+// unasked is the JSON form of such a document. Its fields replace the document's fields of the same
+// name.
 type unasked struct {
 	Document
 	Started *time.Time     `json:"started"`

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Upgrade describes how a node installs newer versions of its system by itself.
+// Upgrade describes how a node installs newer versions of its system without an administrator.
 type Upgrade struct {
 	Window string `json:"window"` // as in appliance.yaml, in UTC
 	Open   bool   `json:"open"`
 	// Until is when the window closes, or when it opens next.
 	Until time.Time `json:"until"`
-	// Doing is the node's present action in the window, or "".
+	// Doing is what the node is doing in the window, or "".
 	Doing string `json:"doing,omitempty"`
 	// Result is the outcome of the node's last try, or "" if there was none.
 	Result string `json:"result,omitempty"`
 }
 
-// oneLine describes it in one line.
+// oneLine returns one line of text about the upgrades.
 func (u Upgrade) oneLine(now time.Time) string {
 	text := u.Window + " UTC, opens in " + Age(u.Until.Sub(now))
 	if u.Open {

@@ -10,19 +10,18 @@ import (
 	"strings"
 )
 
-// maxCommandLine bounds /proc/cmdline; Linux on x86 has 2048.
+// maxCommandLine bounds /proc/cmdline in bytes. Linux on x86 has 2048.
 const maxCommandLine = 64 << 10
 
-// commandLine reads what the boot loader gave:
+// commandLine reads answers from the kernel's command line:
 //
 //	saltern.answers=PATH            a file in the image or on a disk
 //	saltern.answers64=BASE64        the answers themselves
 //	saltern.join=JOIN-STRING        nothing else is needed
 //	saltern.set=KEY:VALUE           one answer; may be repeated
 //
-// A VALUE is text in which %XX stands for a byte, such as %20 for a blank; a
-// plus sign is one. The command line can be read by every user of the machine,
-// so a secret on it is worth less than elsewhere.
+// In a VALUE, %XX stands for a byte, such as %20 for a blank, and a plus sign for itself. Every
+// user of the machine can read the command line, so a secret is less safe there than elsewhere.
 func (p Places) commandLine(_ context.Context, s *search) {
 	b, err := os.ReadFile(p.CommandLine)
 	switch {
@@ -61,7 +60,7 @@ func (p Places) commandLine(_ context.Context, s *search) {
 	s.properties(&set)
 }
 
-// setWord reads the KEY:VALUE of one saltern.set.
+// setWord reads one answer from the KEY:VALUE of a saltern.set.
 func setWord(set *properties, word string) {
 	key, encoded, ok := strings.Cut(word, ":")
 	if !ok {

@@ -14,24 +14,23 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Bounds of a document of answers, against what a few lines with anchors can
-// grow to.
+// These bounds limit what a few lines of YAML with anchors can expand to.
 const (
 	maxDepth  = 32
 	maxValues = 10_000
 )
 
-// decoder turns a mapping into answers. It collects all faults, each with its line and the name
-// of the answer.
+// decoder turns a mapping into answers. It collects all faults, each with its line and the name of
+// the answer.
 //
-// The decoder of the YAML library does not suit: its faults have neither, and it reads some text
-// by YAML's own rules.
+// The YAML library's own decoder reports faults without line and name of the answer, and it reads
+// some text by YAML's own rules.
 type decoder struct {
 	faults *multierror.Error
 	values int
 }
 
-// decode reads the mapping of answers.
+// decode turns the mapping n into answers.
 func decode(n *yaml.Node) (*setup.Answers, error) {
 	var d decoder
 	var a setup.Answers
@@ -95,7 +94,7 @@ func (d *decoder) fillField(v reflect.Value, n *yaml.Node, key string) {
 	}
 }
 
-// readText returns a value as it is written, whatever YAML would read: 0042 stays 0042.
+// readText returns a value exactly as it is written, where YAML would change it: 0042 stays 0042.
 func (d *decoder) readText(n *yaml.Node, key string) (string, bool) {
 	n = target(n)
 	switch {
@@ -116,7 +115,7 @@ func (d *decoder) readText(n *yaml.Node, key string) (string, bool) {
 	return "", false
 }
 
-// writtenTag reports whether YAML gives this tag to a plain text by itself.
+// writtenTag reports whether YAML gives this tag to unquoted text by itself.
 func writtenTag(tag string) bool {
 	switch tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp", "!!null":
@@ -141,13 +140,13 @@ func (d *decoder) readTexts(n *yaml.Node, key string) ([]string, bool) {
 	return out, true
 }
 
-// readTree reads keys of appliance.yaml. t is the type of the value there, nil when
-// there is none, as for the master's options: those are read by YAML's rules.
+// readTree reads a value of appliance.yaml. t is its type there. t may be nil: the value has none,
+// like the master's options, and is read by YAML's rules.
 func (d *decoder) readTree(n *yaml.Node, t reflect.Type, key string, depth int) any {
 	n = target(n)
 	d.values++
 	if depth > maxDepth || d.values > maxValues {
-		if d.values != maxValues+2 { // once
+		if d.values != maxValues+2 { // report this fault only once
 			d.values = maxValues + 1
 			d.addFault(n, "%s is nested too deeply, or has more than %d values", key, maxValues)
 		}
@@ -186,7 +185,7 @@ func (d *decoder) readTree(n *yaml.Node, t reflect.Type, key string, depth int) 
 	return v
 }
 
-// textual reports whether a value of appliance.yaml is text there.
+// textual reports whether a value of type t is written as text in appliance.yaml.
 func textual(t reflect.Type) bool {
 	return t != nil && (t.Kind() == reflect.String || t == reflect.TypeFor[time.Duration]())
 }
@@ -254,7 +253,7 @@ func (d *decoder) readPairs(n *yaml.Node, key string) (out []pair) {
 	return out
 }
 
-// mergedOf are the mappings that a merge key names.
+// mergedOf returns the mappings that a merge key names.
 func mergedOf(n *yaml.Node) (out []*yaml.Node) {
 	n = target(n)
 	if n.Kind == yaml.MappingNode {
@@ -270,7 +269,7 @@ func mergedOf(n *yaml.Node) (out []*yaml.Node) {
 
 var errNoMapping = errors.New("is not a list of answers (key: value)")
 
-// target resolves an alias.
+// target follows aliases to the node that they name.
 func target(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode && n.Alias != nil {
 		n = n.Alias

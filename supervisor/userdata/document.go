@@ -22,22 +22,23 @@ import (
 // names the kind of text.
 var ErrOther = errors.New("not for the set-up")
 
-// owner is the possible addressee of a text.
+// owner says for whom a text may be.
 type owner int
 
 const (
-	shared    owner = iota // others find their texts in the same place
-	oursAlone              // nobody else looks there
+	shared    owner = iota // other programs find their texts in the same place
+	oursAlone              // no other program looks there
 )
 
-// Bounds of packed texts: cloud-init has none.
+// Bounds of packed texts. Cloud-init has no such bounds.
 const (
-	maxPacked = 8  // gzip, base64 and MIME inside of one another
-	maxParts  = 64 // of MIME and of archives, all together
+	maxPacked = 8  // levels of gzip, base64 and MIME inside each other
+	maxParts  = 64 // parts of MIME messages and archives, all together
 	maxDocs   = 16 // YAML documents in one text
 )
 
-// Heads of texts. The first is ours, for places that other programs read too.
+// Heads are first lines that name the kind of a text. ourHead is ours, for places that other
+// programs read too.
 const (
 	ourHead     = "#saltern"
 	jinjaHead   = "## template: jinja"
@@ -46,9 +47,9 @@ const (
 	jsonpHead   = "#cloud-config-jsonp"
 )
 
-// foreignHeads are first lines of texts for other programs, in lower case, with a description:
-// for cloud-init (cloudinit/handlers/__init__.py, INCLUSION_TYPES_MAP, and older ones) and for
-// cloudbase-init. Of several that match, the longest comes first.
+// foreignHeads lists the first lines of texts for other programs, in lower case, with a
+// description: for cloud-init (cloudinit/handlers/__init__.py, INCLUSION_TYPES_MAP, and older ones)
+// and for cloudbase-init. If one head begins with another, the longer one comes first.
 var foreignHeads = []struct{ head, words string }{
 	{"#!", "a script"},
 	{"#include-once", "cloud-init's list of addresses"},
@@ -64,20 +65,21 @@ var foreignHeads = []struct{ head, words string }{
 	{"<", "XML or HTML"},
 }
 
-// Parse reads a text of answers as [Places] read user-data: YAML, alone or below the key saltern
-// of a #cloud-config, in any packing that cloud-init knows. For a text without answers the error
-// wraps [ErrOther] and names the kind of text. For wrong answers it has all faults with their
-// lines.
+// Parse finds answers in a text in the same way as [Places] do in user-data: as YAML, alone or
+// below the key saltern of a #cloud-config, in any packing that cloud-init knows. For a text
+// without answers the error wraps [ErrOther] and names the kind of text. For wrong answers the
+// error lists all faults with their lines.
 func Parse(text []byte) (*setup.Answers, error) { return findAnswers(text, oursAlone) }
 
-// IsPacked reports whether [Parse] unpacks a text: gzip, MIME, UTF-16, or one with a byte order
-// mark.
+// IsPacked reports whether [Parse] must unpack a text: gzip, MIME, UTF-16, or text with a byte
+// order mark.
 func IsPacked(text []byte) bool {
 	plain := toUTF8(text)
 	return bytes.HasPrefix(text, []byte{0x1f, 0x8b}) || len(plain) != len(text) || isMessage(text)
 }
 
-// parseOurs is Parse for a text that only we read: a foreign one is a fault.
+// parseOurs parses a text from a place that only we read: there a text for another program is a
+// fault.
 func parseOurs(text []byte) (*setup.Answers, error) {
 	a, err := Parse(text)
 	if errors.Is(err, ErrOther) {
@@ -86,7 +88,7 @@ func parseOurs(text []byte) (*setup.Answers, error) {
 	return a, err
 }
 
-// findAnswers finds the answers in a text.
+// findAnswers returns the answers in a text. whose says for whom the text may be.
 func findAnswers(text []byte, whose owner) (*setup.Answers, error) {
 	u := &unpacker{left: MaxGiven, whose: whose}
 	u.unpack(text, "", "", 0)
@@ -103,22 +105,22 @@ func findAnswers(text []byte, whose owner) (*setup.Answers, error) {
 // unpacker unpacks a text until it finds answers or knows the kind of text.
 type unpacker struct {
 	whose owner
-	left  int // bytes that may still be unpacked
-	parts int // of MIME and archives
+	left  int // bytes that may still be unpacked in all
+	parts int // parts of MIME messages and archives so far
 
-	packings []string // "gzip", "base64", "MIME"
+	packings []string // names of the packings so far: "gzip", "base64", "MIME"
 	ours     []section
-	others   []string // what else there is, in words
+	others   []string // descriptions of the pieces that are not ours
 }
 
-// section is a piece of a text with answers for us, or with wrong ones.
+// section is a piece of a text that is for us, with its answers or its fault.
 type section struct {
 	where   string // "part 2"; empty: the whole text
 	answers *setup.Answers
 	err     error
 }
 
-// noteForeign notes a piece that is not ours.
+// noteForeign records a piece that is not ours.
 func (u *unpacker) noteForeign(where, format string, args ...any) {
 	words := fmt.Sprintf(format, args...)
 	if where != "" {
@@ -127,7 +129,7 @@ func (u *unpacker) noteForeign(where, format string, args ...any) {
 	u.others = append(u.others, words)
 }
 
-// noteFault notes a piece that is ours and cannot be taken.
+// noteFault records a piece that is ours but wrong.
 func (u *unpacker) noteFault(where string, err error) {
 	if where != "" {
 		err = fmt.Errorf("%s: %w", where, err)
@@ -135,7 +137,8 @@ func (u *unpacker) noteFault(where string, err error) {
 	u.ours = append(u.ours, section{where: where, err: err})
 }
 
-// description describes a text without answers: " (gzip, MIME, 2 parts): part 1 is a script, …".
+// description returns a description of a text without answers: " (gzip, MIME, 2 parts): part 1 is a
+// script, …".
 func (u *unpacker) description() string {
 	var b strings.Builder
 	if len(u.packings) > 0 {
@@ -159,14 +162,15 @@ func (u *unpacker) description() string {
 	return b.String()
 }
 
-// packed notes a packing, once.
+// packed records the name of a packing, once.
 func (u *unpacker) packed(name string) {
 	if !slices.Contains(u.packings, name) {
 		u.packings = append(u.packings, name)
 	}
 }
 
-// unpack reads a text. kind is its MIME type, or "" if that is unknown. where names the part.
+// unpack looks for answers in a text. kind is its MIME type, or "" if that is not known. where
+// names the part. depth counts the packings around it.
 func (u *unpacker) unpack(text []byte, kind, where string, depth int) {
 	if depth > maxPacked {
 		u.noteForeign(where, "packed more than %d times", maxPacked)
@@ -203,7 +207,7 @@ func (u *unpacker) unpack(text []byte, kind, where string, depth int) {
 	}
 }
 
-// byHead reads a text whose first line shows its kind.
+// byHead looks for answers in a text whose first line, head, shows its kind.
 func (u *unpacker) byHead(text []byte, head, where string, depth int) {
 	if hasHead(head, ourHead) {
 		u.document(text, where, false)
@@ -237,8 +241,8 @@ func (u *unpacker) byHead(text []byte, head, where string, depth int) {
 	u.document(text, where, false)
 }
 
-// isTyped reports whether a MIME type shows the kind of a part. For the other types cloud-init
-// looks at the beginning of the part (user_data.py, TYPE_NEEDED).
+// isTyped reports whether a MIME type alone shows the kind of a part. For the other types
+// cloud-init looks at the beginning of the part (user_data.py, TYPE_NEEDED).
 func isTyped(kind string) bool {
 	switch kind {
 	case "", "text/plain", "text/x-not-multipart", "text/x-shellscript", "application/octet-stream":
@@ -247,18 +251,18 @@ func isTyped(kind string) bool {
 	return !strings.Contains(kind, "gzip") && !strings.Contains(kind, "compress")
 }
 
-// hasHead compares without case, as cloud-init does.
+// hasHead reports whether a line begins with head, in any case, as cloud-init compares.
 func hasHead(line, head string) bool {
 	return len(line) >= len(head) && strings.EqualFold(line[:len(head)], head)
 }
 
-// firstLine is the first line that is not blank.
+// firstLine returns the first line that is not blank.
 func firstLine(text []byte) string {
 	line, _, _ := bytes.Cut(bytes.TrimLeft(text, " \t\r\n"), []byte("\n"))
 	return strings.TrimSpace(string(line))
 }
 
-// gunzip unpacks a text within the remaining bound.
+// gunzip unpacks a text within the bound u.left.
 func (u *unpacker) gunzip(text []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {
@@ -272,8 +276,9 @@ func (u *unpacker) gunzip(text []byte) ([]byte, error) {
 	return plain, err
 }
 
-// unreadable notes a part that cannot be read completely. It is a fault if only we read this
-// place, or if the readable beginning has answers. Otherwise nobody can tell whose part it is.
+// unreadable records a part that cannot be read completely. It counts as our fault if only we read
+// this place, or if the readable beginning has answers. Otherwise it is unknown for which program
+// the part is.
 func (u *unpacker) unreadable(where string, text []byte, err error) {
 	if u.whose == oursAlone || ourKey.Match(text) {
 		u.noteFault(where, err)
@@ -282,8 +287,8 @@ func (u *unpacker) unreadable(where string, text []byte, err error) {
 	u.noteForeign(where, "unreadable (%v)", err)
 }
 
-// document reads YAML. config reports whether it is a #cloud-config, in which only the key
-// saltern is ours.
+// document looks for answers in YAML. config reports whether the text is a #cloud-config, of which
+// only the key saltern is ours.
 func (u *unpacker) document(text []byte, where string, config bool) {
 	if config && !bytes.Contains(text, []byte("saltern")) {
 		u.noteForeign(where, "a #cloud-config without the key saltern")
@@ -338,14 +343,15 @@ func (u *unpacker) document(text []byte, where string, config bool) {
 	u.ours = append(u.ours, section{where: where, answers: answers})
 }
 
-// ourKey is a line that begins answers among keys of others, ourLine one of
+// ourKey matches a line that begins answers among keys of other programs. ourLine matches a line of
 // answers that stand alone.
 var (
 	ourKey  = regexp.MustCompile(`(?m)^saltern[ \t]*:`)
 	ourLine = regexp.MustCompile(`(?m)^(mode|join|cluster_id|node)[ \t]*:`)
 )
 
-// ourSection returns the mapping with answers, or nil and a description of the text.
+// ourSection returns the mapping with answers. If there is none, it returns nil and a description
+// of the text. marked reports whether the text begins with ourHead.
 func (u *unpacker) ourSection(docs []*yaml.Node, config, marked bool) (answered *yaml.Node, words string, err error) {
 	for _, doc := range docs {
 		if doc.Kind != yaml.MappingNode {
@@ -375,12 +381,11 @@ func (u *unpacker) ourSection(docs []*yaml.Node, config, marked bool) (answered 
 		return nil, "", errNoMapping
 	}
 
-	return docs[0], "", nil // the fault will say what stands there
+	return docs[0], "", nil // decoding this document reports what is wrong with it
 }
 
-// answersLike reports whether a mapping without any mark is answers: it has one
-// of their keys, besides those that other programs have as well (netplan,
-// Butane).
+// answersLike reports whether a mapping without our head looks like answers: it has one of their
+// keys, apart from those that other programs use as well (netplan, Butane).
 func answersLike(doc *yaml.Node) bool {
 	for i := 0; i+1 < len(doc.Content); i += 2 {
 		key := doc.Content[i].Value
@@ -394,7 +399,7 @@ func answersLike(doc *yaml.Node) bool {
 	return false
 }
 
-// answerGroups are the keys of answers at the top.
+// answerGroups returns the top-level keys of answers.
 func answerGroups() []string {
 	keys := setup.AnswerKeys()
 	for i, k := range keys {
@@ -433,7 +438,7 @@ func childNode(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// templated finds a value with a template in it.
+// templated returns a value that contains a template, or nil.
 func templated(n *yaml.Node, depth int) *yaml.Node {
 	n = target(n)
 	if n.Kind == yaml.ScalarNode && (strings.Contains(n.Value, "{{") || strings.Contains(n.Value, "{%")) {
@@ -450,7 +455,7 @@ func templated(n *yaml.Node, depth int) *yaml.Node {
 	return nil
 }
 
-// toUTF8 drops a byte order mark and turns UTF-16 into UTF-8.
+// toUTF8 removes a byte order mark and converts UTF-16 to UTF-8.
 func toUTF8(text []byte) []byte {
 	little := bytes.HasPrefix(text, []byte{0xff, 0xfe})
 	big := bytes.HasPrefix(text, []byte{0xfe, 0xff})
@@ -470,7 +475,7 @@ func toUTF8(text []byte) []byte {
 	return []byte(string(utf16.Decode(units)))
 }
 
-// fromBase64 decodes a text that is base64 as a whole, with or without line breaks and padding.
+// fromBase64 decodes a text that consists of base64 only, with or without line breaks and padding.
 // ok is false for other texts.
 func fromBase64(text string) ([]byte, bool) {
 	compact := strings.Join(strings.Fields(strings.TrimPrefix(text, "\ufeff")), "")

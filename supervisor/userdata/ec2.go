@@ -9,13 +9,13 @@ import (
 	"saltern/supervisor/internal/probe"
 )
 
-// searchEC2 asks Amazon's instance metadata service.
+// searchEC2 asks Amazon's instance metadata service for user-data.
 func (p Places) searchEC2(ctx context.Context, s *search) {
 	if !p.onEC2() {
 		return
 	}
 
-	// The network of a machine that has just booted may come up late.
+	// Several tries, because the network of a machine that has just booted may come up late.
 	var last error
 	for range imdsTries {
 		text, _, err := imds.Get(ctx, p.EC2, "user-data", MaxGiven)
@@ -37,8 +37,8 @@ const (
 	imdsTries = 20
 )
 
-// onEC2 reports by the firmware's data whether a metadata service can exist. Without that check,
-// machines elsewhere would wait for an answer at each boot.
+// onEC2 reports whether a metadata service can exist, according to the firmware's data. Without
+// that check, machines elsewhere would wait for an answer at each boot.
 func (p Places) onEC2() bool {
 	if p.DMI == "" {
 		return true

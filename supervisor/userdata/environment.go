@@ -12,10 +12,9 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Variables of the environment, for containers. The secret may also be in a file
-// that SALTERN_SECRET_FILE names, as container engines hand secrets over. Two
-// hold YAML: SALTERN_ANSWERS further answers, and SALTERN_MASTER_OPTIONS a map of
-// options.
+// Environment variables, for containers. SALTERN_SECRET_FILE names a file with the secret, because
+// container engines pass secrets as files. Two variables hold YAML: SALTERN_ANSWERS further
+// answers, and SALTERN_MASTER_OPTIONS a map of options.
 const (
 	secretVariable     = "SALTERN_SECRET"
 	secretFileVariable = "SALTERN_SECRET_FILE"
@@ -27,10 +26,10 @@ const (
 // variable is an environment variable that gives one answer.
 type variable struct {
 	Name string
-	Key  string // of the answer; a dot leads into it
+	Key  string // key of the answer, with dots for nested ones
 }
 
-// variables returns all of them. docs/containers.md has the same table.
+// variables returns all variables that give one answer. docs/containers.md has the same table.
 func variables() []variable {
 	return []variable{
 		{"SALTERN_MODE", "mode"},
@@ -49,7 +48,7 @@ func variables() []variable {
 	}
 }
 
-// environment reads the variables. Those that are empty say nothing.
+// environment reads the variables. An empty variable counts as missing.
 func (p Places) environment(_ context.Context, s *search) {
 	var set properties
 	whole := p.Environment(answersVariable)
@@ -82,7 +81,7 @@ func (p Places) environment(_ context.Context, s *search) {
 	s.properties(&set)
 }
 
-// options reads the master's options, which are YAML.
+// options reads the master's options, which are in YAML.
 func (p *properties) options(text string) {
 	tree, err := optionsOf(text)
 	if err != nil {
@@ -109,7 +108,7 @@ func (p *properties) options(text string) {
 	p.answers.Settings["master"] = master
 }
 
-// optionsOf reads a map. The library's messages are not passed on: they would
+// optionsOf parses a map of options. It does not pass on the library's messages, because they would
 // quote the text, which may be a secret.
 func optionsOf(text string) (map[string]any, error) {
 	if len(text) > maxText {

@@ -11,16 +11,16 @@ import (
 	"saltern/internal/command"
 )
 
-// guest asks VMware's hypervisor with one of its tools.
+// guest is one of the tools that ask VMware's hypervisor.
 type guest struct {
 	path string
-	// whole reports whether the question is one argument of vmtoolsd, after --cmd.
+	// whole reports whether the tool takes the whole question as one argument, as vmtoolsd does
+	// after --cmd.
 	whole bool
 }
 
-// guestInfo asks VMware's hypervisor, with whichever of its tools is there, as
-// cloud-init's DataSourceVMware does: first for user-data, then for the
-// properties of the OVF environment.
+// guestInfo asks VMware's hypervisor with the first of its tools that is installed, as cloud-init's
+// DataSourceVMware does: first for user-data, then for the properties of the OVF environment.
 func (p Places) guestInfo(ctx context.Context, s *search) {
 	for _, tool := range p.GuestInfo {
 		path, err := exec.LookPath(tool)
@@ -62,8 +62,9 @@ func (g guest) searchKeys(ctx context.Context, s *search) {
 	}
 }
 
-// encoded reads a text with an encoding that DataSourceVMware knows (guestinfo_decode): base64,
-// b64, gzip+base64, gz+b64, in any case. It recognises gzip by the first bytes.
+// encoded looks for answers in a text with an encoding that DataSourceVMware knows
+// (guestinfo_decode): base64, b64, gzip+base64, gz+b64, in any case. It recognises gzip by the
+// first bytes.
 func (s *search) encoded(name, text, encoding string) {
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "":
@@ -80,8 +81,8 @@ func (s *search) encoded(name, text, encoding string) {
 	}
 }
 
-// readKey reads one key. It returns "" if there is none, or if this is no VMware machine.
-// cloud-init overwrites what it has read with "---".
+// readKey reads one key of guestinfo. It returns "" if the key is not set, or if this is no VMware
+// machine. cloud-init replaces what it has read by "---", which counts as not set.
 func (g guest) readKey(ctx context.Context, key string) (string, error) {
 	argv := []string{g.path, "info-get guestinfo." + key}
 	if g.whole {
@@ -92,7 +93,7 @@ func (g guest) readKey(ctx context.Context, key string) (string, error) {
 	switch {
 	case errors.Is(err, command.ErrOutput), ctx.Err() != nil:
 		return "", err
-	case err != nil: // not on VMware, or nothing was given
+	case err != nil: // not a VMware machine, or the key is not set
 		return "", nil
 	}
 

@@ -21,11 +21,11 @@ import (
 // (user_data.py, convert_string).
 const maxHeader = 4096
 
-// messageHead matches the first line of a MIME message as people and tools write it. A line of
-// answers (mode: form) looks similar.
+// messageHead matches the first line of a MIME message as people and tools write it. It must not
+// match a line of answers, which looks similar (mode: form).
 var messageHead = regexp.MustCompile(`(?i)^(from |(mime-version|content-[a-z-]+|number-attachments|from|to|subject|date|message-id|x-[a-z-]+)[ \t]*:)`)
 
-// isMessage reports whether a text is a MIME message: it begins with a header, and has
+// isMessage reports whether a text is a MIME message: it begins with a header line, and has
 // MIME-Version or a multipart type before its first empty line.
 func isMessage(text []byte) bool {
 	text = bytes.TrimLeft(text, " \t\r\n")
@@ -38,11 +38,11 @@ func isMessage(text []byte) bool {
 	return bytes.Contains(header, []byte("\nmime-version:")) || bytes.Contains(header, []byte("\ncontent-type:"))
 }
 
-// message unpacks a MIME message.
+// message looks for answers in a MIME message.
 func (u *unpacker) message(text []byte, where string, depth int) {
 	u.packed("MIME")
 	text = bytes.TrimLeft(text, " \t\r\n")
-	if bytes.HasPrefix(text, []byte("From ")) { // of a mailbox
+	if bytes.HasPrefix(text, []byte("From ")) { // the first line of a mailbox is no header
 		_, text, _ = bytes.Cut(text, []byte("\n"))
 	}
 
@@ -65,7 +65,7 @@ func (u *unpacker) message(text []byte, where string, depth int) {
 	u.multipart(body, params["boundary"], where, depth)
 }
 
-// splitMessage reads the header of a message.
+// splitMessage returns the header and the body of a message.
 func splitMessage(text []byte) (textproto.MIMEHeader, []byte, error) {
 	end := regexp.MustCompile(`\r?\n\r?\n`).FindIndex(text)
 	if end == nil {
@@ -89,7 +89,7 @@ func readHeader(text []byte) (textproto.MIMEHeader, error) {
 	return h, err
 }
 
-// multipart unpacks the parts of a message in their order.
+// multipart looks for answers in the parts of a message, in their order.
 func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 	if boundary == "" {
 		u.unreadable(where, body, errors.New("a MIME message without a boundary"))
@@ -118,7 +118,7 @@ func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 		}
 
 		if strings.HasPrefix(kind, "multipart/") {
-			u.parts-- // what holds parts is none
+			u.parts-- // a part that holds parts does not count as one
 			inner, err := io.ReadAll(part)
 			if depth >= maxPacked || err != nil {
 				u.unreadable(name, inner, errors.New("its parts are nested too deeply, or cut off"))
@@ -147,7 +147,7 @@ func (u *unpacker) nextPart() (name string, ok bool) {
 	return fmt.Sprintf("part %d", u.parts), true
 }
 
-// unpackPart decodes one part and reads it.
+// unpackPart decodes one part and looks for answers in it.
 func (u *unpacker) unpackPart(header textproto.MIMEHeader, kind string, body io.Reader, name string, depth int) {
 	encoding := strings.ToLower(strings.TrimSpace(header.Get("Content-Transfer-Encoding")))
 	switch encoding {
@@ -175,7 +175,7 @@ func (u *unpacker) unpackPart(header textproto.MIMEHeader, kind string, body io.
 	u.unpack(text, strings.ToLower(kind), name, depth+1)
 }
 
-// withoutBlanks leaves out what may stand between the characters of base64.
+// withoutBlanks is a reader that removes blanks and line ends, which base64 may contain.
 type withoutBlanks struct{ r io.Reader }
 
 // Read implements [io.Reader].
@@ -191,8 +191,8 @@ func (w *withoutBlanks) Read(p []byte) (int, error) {
 	return kept, err
 }
 
-// archive unpacks a #cloud-config-archive: a YAML list of texts, or of maps with type and content
-// (user_data.py, _explode_archive).
+// archive looks for answers in a #cloud-config-archive: a YAML list of texts, or of maps with type
+// and content (user_data.py, _explode_archive).
 func (u *unpacker) archive(text []byte, where string, depth int) {
 	u.packed("#cloud-config-archive")
 	docs, err := documents(text)
@@ -244,7 +244,7 @@ func (u *unpacker) archive(text []byte, where string, depth int) {
 	}
 }
 
-// hasAnyHead reports whether the first line shows the kind of a text.
+// hasAnyHead reports whether a first line is one of the heads that show the kind of a text.
 func hasAnyHead(line string) bool {
 	for _, head := range []string{ourHead, jinjaHead, configHead} {
 		if hasHead(line, head) {

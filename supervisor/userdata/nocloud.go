@@ -17,28 +17,28 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// seedLabels of a disk with answers, in any case, as cloud-init has them
+// seedLabels are the labels of a disk with answers, in any case, as cloud-init has them
 // (DataSourceNoCloud).
 var seedLabels = []string{"cidata"}
 
-// Files on such a disk: our own, and the one shared with cloud-init.
+// Files on such a disk: our own, and the one that we share with cloud-init.
 const (
 	ownSeed    = "saltern.yaml"
 	sharedSeed = "user-data"
 	metaSeed   = "meta-data"
 )
 
-// unreadSeeds are files of NoCloud that are for cloud-init alone.
+// unreadSeeds lists the files of NoCloud that are only for cloud-init, and why we do not read them.
 var unreadSeeds = []struct{ name, why string }{
 	{"network-config", "the network is set by network: in the answers"},
 	{"vendor-data", "answers stand in user-data"},
 }
 
-// seedFailures is the file in which saltern-seed.service reports its faults.
+// seedFailures is the name of the file in which saltern-seed.service reports its faults.
 const seedFailures = "failed"
 
-// noCloud looks into seed directories, then on a disk with the label cidata,
-// which is mounted for a moment, read-only.
+// noCloud looks for answers in the seed directories, then on disks with the label cidata, which it
+// mounts read-only meanwhile.
 func (p Places) noCloud(_ context.Context, s *search) {
 	for _, dir := range p.Seeds {
 		s.seedFolder(dir)
@@ -51,7 +51,7 @@ func (p Places) noCloud(_ context.Context, s *search) {
 	}
 }
 
-// seedFolder reads the files of NoCloud in a folder.
+// seedFolder looks for answers in the files of NoCloud in a folder.
 func (s *search) seedFolder(dir string) {
 	for _, f := range readFolder(dir, []string{ownSeed, sharedSeed}) {
 		switch {
@@ -85,7 +85,7 @@ func (s *search) seedFolder(dir string) {
 	}
 }
 
-// metaData takes the machine's name from NoCloud's meta-data if the answers have none.
+// metaData takes the machine's name from NoCloud's meta-data, if the answers have none.
 func (s *search) metaData(dir string) {
 	text, err := readFile(filepath.Join(dir, metaSeed), maxText)
 	if err != nil {
@@ -118,14 +118,14 @@ func (s *search) metaData(dir string) {
 	s.answers.Node = meta.Hostname
 }
 
-// seedFile is a file in a folder, or why it cannot be read.
+// seedFile is the content of a file in a folder, or the error of reading it.
 type seedFile struct {
 	name string
 	text []byte
 	err  error
 }
 
-// readFolder reads those of the files that are there.
+// readFolder reads those of the named files that exist.
 func readFolder(dir string, names []string) (files []seedFile) {
 	for _, name := range names {
 		text, err := readFile(filepath.Join(dir, name), MaxGiven)
@@ -136,8 +136,8 @@ func readFolder(dir string, names []string) (files []seedFile) {
 	return files
 }
 
-// onDisk mounts the disks with one of the labels, one after another, and looks
-// into each until the search has ended.
+// onDisk mounts the disks with one of the labels, one after another, and calls look with each until
+// the search has ended.
 func (p Places) onDisk(s *search, labels []string, look func(dir string)) {
 	entries, err := os.ReadDir(p.Devices)
 	if err != nil {
@@ -153,13 +153,13 @@ func (p Places) onDisk(s *search, labels []string, look func(dir string)) {
 	}
 }
 
-// mounted looks into one disk.
+// mounted mounts one disk and calls look with its folder.
 func (p Places) mounted(s *search, device, label string, look func(dir string)) {
 	err := withMounted(device, look)
 	switch {
 	case err == nil:
 	case errors.Is(err, unix.EPERM) && p.seedService():
-		// saltern-seed.service has looked at it already.
+		// saltern-seed.service has read the disk already.
 	case errors.Is(err, unix.EPERM):
 		s.noteUnused(fmt.Sprintf("a disk labelled %s is there, which this service may not mount: "+
 			"copy its answers to /etc/saltern/answers.yaml, or give them to applianced setup start",
@@ -169,7 +169,7 @@ func (p Places) mounted(s *search, device, label string, look func(dir string)) 
 	}
 }
 
-// seedService reports whether this machine has the service that reads disks.
+// seedService reports whether this machine has saltern-seed.service, which reads such disks.
 func (p Places) seedService() bool {
 	for _, dir := range p.Seeds {
 		if _, err := os.Stat(dir); err == nil && dir == seedFolder {
@@ -179,15 +179,15 @@ func (p Places) seedService() bool {
 	return false
 }
 
-// diskLabel undoes how udev writes a label as a file's name: OVF\x20ENV.
+// diskLabel decodes a label that udev has encoded as a file's name: OVF\x20ENV.
 func diskLabel(name string) string {
 	return escapedByte.ReplaceAllStringFunc(name, func(escape string) string {
-		c, _ := strconv.ParseUint(escape[2:], 16, 8) // the pattern has checked its form
+		c, _ := strconv.ParseUint(escape[2:], 16, 8) // escapedByte has checked the form
 		return string([]byte{byte(c)})
 	})
 }
 
-// escapedByte matches a byte that udev has escaped.
+// escapedByte matches a byte as udev encodes it.
 var escapedByte = regexp.MustCompile(`\\x[0-9a-f]{2}`)
 
 func hasLabel(labels []string, label string) bool {
@@ -199,7 +199,7 @@ func hasLabel(labels []string, label string) bool {
 	return false
 }
 
-// withMounted mounts a disk read-only while it calls look.
+// withMounted mounts a disk read-only, calls look with its folder, and unmounts the disk.
 func withMounted(device string, look func(dir string)) (err error) {
 	dir, err := os.MkdirTemp("", "saltern-seed-*")
 	if err != nil {

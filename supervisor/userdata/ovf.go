@@ -15,17 +15,17 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// ovfLabels are the labels of the disk with the OVF environment (DSP0243 11.2 has the first, for
-// the "iso" transport).
+// ovfLabels are the labels of the disk with the OVF environment. DSP0243 11.2 has the first one,
+// for the "iso" transport.
 var ovfLabels = []string{"OVF ENV", "OVF-TRANSPORT"}
 
-// ovfFiles are names of the environment on that disk.
+// ovfFiles are the names of the file with the environment on that disk.
 var ovfFiles = []string{"ovf-env.xml", "OVF-ENV.XML"}
 
-// maxElements bounds how deep an environment nests.
+// maxElements bounds how deep the elements of an environment may be nested.
 const maxElements = 32
 
-// searchOVF reads the properties of an OVF environment.
+// searchOVF looks for answers in the properties of an OVF environment.
 func (p Places) searchOVF(_ context.Context, s *search) {
 	if p.OVF != "" {
 		s.ovfFolder(p.OVF)
@@ -35,7 +35,7 @@ func (p Places) searchOVF(_ context.Context, s *search) {
 	}
 }
 
-// ovfFolder reads the environment in a folder, if there is one.
+// ovfFolder reads the environment in a folder, if the folder has one.
 func (s *search) ovfFolder(dir string) {
 	for _, f := range readFolder(dir, ovfFiles) {
 		if f.err != nil {
@@ -47,7 +47,7 @@ func (s *search) ovfFolder(dir string) {
 	}
 }
 
-// environment reads the text of an OVF environment.
+// environment looks for answers in the text of an OVF environment.
 func (s *search) environment(name string, text []byte) {
 	given, err := ParseOVF(text)
 	if err != nil {
@@ -61,10 +61,10 @@ func (s *search) environment(name string, text []byte) {
 }
 
 // ParseOVF reads answers from the properties whose key begins with "saltern.". saltern.answers
-// holds all of them, in base64 or plain. Any other property gives the answer of its name; a
-// nested answer is spelled with an underscore or a dot: saltern.network_address or
-// saltern.network.address. Empty properties do not count, nor does a data disk alone, which the
-// descriptor fills in.
+// holds all answers, in base64 or as plain text. Any other property gives the answer of its name.
+// For a nested answer an underscore may replace the dot: saltern.network_address or
+// saltern.network.address. Empty properties do not count. Neither does a data disk alone, because
+// the descriptor fills it in.
 func ParseOVF(text []byte) (setup.Given, error) {
 	list, err := ovfProperties(text)
 	if err != nil {
@@ -96,7 +96,8 @@ func ParseOVF(text []byte) (setup.Given, error) {
 	return setup.Given{Answers: answers}, err
 }
 
-// wholeOVF reads saltern.answers, which stands for all others.
+// wholeOVF reads saltern.answers, which replaces all other properties. others are the keys of
+// those.
 func wholeOVF(text string, others []string) (given setup.Given, err error) {
 	doc, err := plainOrBase64(text)
 	if err == nil {
@@ -107,7 +108,7 @@ func wholeOVF(text string, others []string) (given setup.Given, err error) {
 		return setup.Given{}, fmt.Errorf("saltern.answers: %w", err)
 	}
 
-	// the descriptor fills it in
+	// The OVF descriptor fills in data_disk.
 	others = slices.DeleteFunc(others, func(key string) bool { return key == "data_disk" })
 	if len(others) > 0 {
 		given.Unused = []string{"saltern.answers stands for all answers; not used are " + strings.Join(others, ", ")}
@@ -116,8 +117,8 @@ func wholeOVF(text string, others []string) (given setup.Given, err error) {
 	return given, nil
 }
 
-// ovfProperties lists the properties of this machine. Those of other machines of
-// a vApp, which stand below Entity, are theirs (DSP0243 9.5.2, 11.1).
+// ovfProperties returns the properties of this machine. It leaves out those below Entity, which
+// belong to other machines of a vApp (DSP0243 9.5.2, 11.1).
 func ovfProperties(text []byte) (list []given, err error) {
 	dec := xml.NewDecoder(bytes.NewReader(text))
 	var path []string
@@ -147,10 +148,11 @@ func ovfProperties(text []byte) (list []given, err error) {
 	}
 }
 
-// keyAttribute matches the name of a property in the text.
+// keyAttribute matches the key of a property in the XML text.
 var keyAttribute = regexp.MustCompile(`key\s*=\s*["']([^"'<]*)["']`)
 
-// around names the property at a place where the text is no XML.
+// around returns a phrase for the place in the text where the XML is wrong: the line, and the
+// property if known.
 func around(text []byte, offset int64) string {
 	before := text[:min(int64(len(text)), max(offset, 0))]
 	line := fmt.Sprintf("line %d", 1+bytes.Count(before, []byte("\n")))
@@ -161,7 +163,7 @@ func around(text []byte, offset int64) string {
 	return line
 }
 
-// property reads the attributes of one property.
+// property returns the property that an XML element describes.
 func property(e xml.StartElement) (p given) {
 	for _, a := range e.Attr {
 		switch a.Name.Local {

@@ -12,20 +12,19 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// properties collects answers that are given one at a time, as text: by a
-// virtual machine's settings, the kernel's command line or the environment.
-// [setup.Answers.Set] reads them.
+// properties collects answers that are given one at a time, as text: in a virtual machine's
+// settings, on the kernel's command line or in the environment. [setup.Answers.Set] parses them.
 type properties struct {
 	answers setup.Answers
-	given   map[string]given // by the answer's key
+	given   map[string]given // what was given, by the answer's key
 	faults  *multierror.Error
 }
 
-// given is a property with its name, for messages, and its text.
+// given is the name of a property, for messages, and its text.
 type given struct{ name, text string }
 
-// setProperty reads one property. name is the administrator's name for it, key that of the
-// answer. Two properties may give the same answer only if they agree.
+// setProperty sets one answer. name is the administrator's name for the property, key that of the
+// answer. Two properties may give the same answer only if their texts agree.
 func (p *properties) setProperty(name, key, text string) {
 	if before, twice := p.given[key]; twice && before.text != text {
 		p.addFault(name, fmt.Errorf("differs from %s, which gives the same answer", before.name))
@@ -45,7 +44,7 @@ func (p *properties) addFault(name string, err error) {
 	p.faults = multierror.Append(p.faults, fmt.Errorf("%s: %w", name, err))
 }
 
-// givenKeys are the answers that were given.
+// givenKeys returns the keys of the answers that were given.
 func (p *properties) givenKeys() []string { return slices.Sorted(maps.Keys(p.given)) }
 
 // result returns the answers, or nil without an error if none were given.
@@ -59,9 +58,10 @@ func (p *properties) result() (*setup.Answers, error) {
 	return &p.answers, nil
 }
 
-// answerName returns the answer that a property named saltern.… gives. Below a group an
+// answerName returns the key of the answer that a property named saltern.… gives. Below a group an
 // underscore may replace the dot (saltern.network_address), because a dot separates class and key
-// in OVF (DSP0243 9.5.1). Older archives had the prefix twice, in the class and in the key.
+// in OVF (DSP0243 9.5.1). OVF archives of older versions had the prefix twice, in the class and in
+// the key.
 func answerName(property string) (key string, ours bool) {
 	key, ours = strings.CutPrefix(property, "saltern.")
 	if !ours {
@@ -77,8 +77,8 @@ func answerName(property string) (key string, ours bool) {
 	return key, true
 }
 
-// plainOrBase64 reads a whole file of answers that may be in base64. The two cannot be confused:
-// answers have a colon (key: value), which base64 never has.
+// plainOrBase64 returns the text of a whole file of answers, which may be in base64. The two cannot
+// be confused: answers have a colon (key: value), which base64 never has.
 func plainOrBase64(text string) ([]byte, error) {
 	if strings.ContainsAny(text, ":#{") {
 		return []byte(text), nil

@@ -1,5 +1,5 @@
-// Package userdata looks for answers to the set-up that were given with the
-// machine, so that nobody has to sit at its console:
+// Package userdata looks for answers to the set-up that were given with the machine, so that nobody
+// has to sit at its console:
 //
 //	variables of the environment, of a container                    environment.go
 //	saltern.answers= and others on the kernel command line          cmdline.go
@@ -9,9 +9,9 @@
 //	VMware's guestinfo                                              guestinfo.go
 //	a file, /etc/saltern/answers.yaml
 //
-// The first place with answers for us is used, alone. Wrong answers of ours are an error, and end
-// the search. Texts for other programs (cloud-init, Ignition, a script) and unreadable ones are left
-// alone; [setup.Given] names them with the reason.
+// The first place that has answers for us is the only one that is used. If its answers are wrong,
+// that is an error, and the search ends. Texts for other programs (cloud-init, Ignition, a script)
+// and unreadable ones are skipped; [setup.Given] names them with the reason.
 //
 // Properties, words of the command line and variables are text. Only the type of the answer decides
 // how the text is read (properties.go). Documents are YAML, in all packings that cloud-init knows
@@ -34,46 +34,46 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// MaxGiven bounds a text in bytes, before and after it is unpacked, including what is in it for
-// other programs.
+// MaxGiven bounds a text in bytes, before and after it is unpacked, including the parts for other
+// programs.
 const MaxGiven = 1 << 20
 
 // maxText bounds answers in bytes. EC2's limit for user-data is 16 KiB.
 const maxText = 64 << 10
 
-// Bounds on the descriptions of unused texts.
+// Bounds of the descriptions of unused texts: their number, and the bytes of each.
 const (
 	maxUnused     = 12
 	maxUnusedText = 300
 )
 
-// source is one place where answers may be.
+// source is one kind of place where answers may be.
 type source struct {
-	name string // in words: "the cidata disk"
+	name string // name of the place in words: "the cidata disk"
 	look func(context.Context, *search)
 }
 
-// Places says where the sources look. The zero value of a field leaves its source out.
+// Places says where the sources look. An empty field leaves its source out.
 type Places struct {
-	// Environment returns a variable of the environment: os.Getenv. It comes
-	// first, so that a container never reads what its host was given.
+	// Environment returns a variable of the environment: os.Getenv. This source comes first, so
+	// that a container never reads what was given to its host.
 	Environment func(name string) string
 	CommandLine string // /proc/cmdline
 	Seeds       []string
 	Devices     string // /dev/disk/by-label
 	EC2         string // http://169.254.169.254
-	DMI         string // /sys/class/dmi/id: tells EC2 and VMware apart from others
+	DMI         string // /sys/class/dmi/id: shows whether the machine is on EC2 or VMware
 	OVF         string // directory of a mounted OVF disk
 	GuestInfo   []string
 	File        string
 	Log         *slog.Logger
 }
 
-// seedFolder is where saltern-seed.service, which may mount disks, leaves what it has found on
+// seedFolder is where saltern-seed.service, which may mount disks, copies what it has found on
 // them.
 const seedFolder = "/run/saltern-seed"
 
-// Default returns the places of a real machine.
+// Default returns the places to search on a real machine.
 func Default(log *slog.Logger) Places {
 	return Places{
 		Environment: os.Getenv,
@@ -89,8 +89,8 @@ func Default(log *slog.Logger) Places {
 	}
 }
 
-// Look asks the sources in their order until one has answers for us. If none has, the answers are
-// nil. The error says that answers are there and wrong, or, if no source has answers, that a
+// Look asks the sources in their order until one has answers for us. If none has, Given.Answers is
+// nil. The error says that answers were found and are wrong, or, if no source has answers, that a
 // source could not be asked.
 func (p Places) Look(ctx context.Context) (setup.Given, error) {
 	s := &search{log: p.Log}
@@ -134,7 +134,7 @@ func (p Places) sources() (out []source) {
 	return out
 }
 
-// searchFile reads the file of answers on the machine.
+// searchFile reads the file of answers on this machine.
 func (p Places) searchFile(_ context.Context, s *search) {
 	text, err := readFile(p.File, MaxGiven)
 	if err != nil {
@@ -144,16 +144,16 @@ func (p Places) searchFile(_ context.Context, s *search) {
 	s.document("", text, oursAlone)
 }
 
-// search collects what the sources have. It ends with answers or a fault.
+// search collects what the sources have. It ends when one has answers or a fault.
 type search struct {
 	log    *slog.Logger
-	source string // the one that is asked
+	source string // name of the source that is being asked
 
 	answers *setup.Answers
-	fault   error // answers of ours are there, and wrong
+	fault   error // why the answers that were found are wrong
 
-	// unreached says why places could not be asked. It is an error only if no other place has
-	// answers.
+	// unreached says why the first unreachable source could not be asked. That is an error only if
+	// no other source has answers.
 	unreached   error
 	unreachedAt string
 
@@ -163,11 +163,11 @@ type search struct {
 // decided reports whether the search has ended.
 func (s *search) decided() bool { return s.answers != nil || s.fault != nil }
 
-// document reads a text of a source. name is its name there, such as a file's;
-// "" when the source has one text only.
+// document looks for answers in a text of a source. name is the text's name there, such as a file
+// name. It is "" when the source has one text only.
 func (s *search) document(name string, text []byte, whose owner) {
 	if len(bytes.TrimSpace(text)) == 0 {
-		return // nothing hides behind nothing
+		return // an empty text is not worth a note
 	}
 
 	answers, err := findAnswers(text, whose)
@@ -183,7 +183,7 @@ func (s *search) document(name string, text []byte, whose owner) {
 	}
 }
 
-// properties takes over answers that were given one at a time.
+// properties takes answers that were given one at a time.
 func (s *search) properties(set *properties) {
 	answers, err := set.result()
 	if err != nil {
@@ -193,12 +193,12 @@ func (s *search) properties(set *properties) {
 	s.answers = answers
 }
 
-// endWithFault ends the search: answers of ours are there and cannot be taken.
+// endWithFault ends the search: answers for us were found and are wrong.
 func (s *search) endWithFault(name string, err error) {
 	s.fault = fmt.Errorf("%s: %w", s.nameAt(name), err)
 }
 
-// unreachable notes a place that cannot be asked. Another one may have answers.
+// unreachable records a source that cannot be asked. Another one may have answers.
 func (s *search) unreachable(name string, err error) {
 	if s.unreached == nil {
 		s.unreached, s.unreachedAt = fmt.Errorf("%s: %w", s.nameAt(name), err), s.source
@@ -206,12 +206,12 @@ func (s *search) unreachable(name string, err error) {
 	s.noteUnused(s.nameAt(name) + " cannot be read: " + err.Error())
 }
 
-// noteForeign notes a text for another program. why begins with a colon, or is empty.
+// noteForeign records a text for another program. why begins with a colon, or is empty.
 func (s *search) noteForeign(name, why string) {
 	s.noteUnused(s.nameAt(name) + " was given and holds no answers for the set-up" + why)
 }
 
-// noteUnused notes a sentence about something unused.
+// noteUnused records and logs a sentence about something that is not used.
 func (s *search) noteUnused(sentence string) {
 	sentence = printable.Brief(sentence, maxUnusedText)
 	s.log.Info("what was given with this machine is not used", "path", s.source, "reason", sentence)
@@ -220,7 +220,7 @@ func (s *search) noteUnused(sentence string) {
 	}
 }
 
-// nameAt is the name of a text of the source that is asked.
+// nameAt returns the full name of a text of the present source.
 func (s *search) nameAt(name string) string {
 	if name == "" {
 		return s.source

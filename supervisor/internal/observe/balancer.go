@@ -16,28 +16,27 @@ import (
 
 // balancerFacts are the facts that the load balancer reports about itself.
 type balancerFacts struct {
-	backends int // configured
+	backends int // number of configured backends
 	up       int
-	why      string // why the others are not
-	sessions int    // on the publish port
-	fdBudget int64  // descriptors for sessions
+	why      string // why the other backends are not up
+	sessions int    // sessions on the publish port
+	fdBudget int64  // file descriptors that sessions may use
 	fdFree   int64
-	// down has the masters that fail the load balancer's checks and get no minions, with the
-	// reason.
+	// down says for each master that fails the load balancer's checks, and so gets no minions, why.
 	down map[string]string
-	// unwell has the masters that report that they cannot keep jobs, with the reason. They still
-	// get minions while no other master is up.
+	// unwell says for each master that reports that it cannot keep jobs why. Such a master still
+	// gets minions while no other master is up.
 	unwell  map[string]string
-	limited string // the source that was refused most, "" for none
+	limited string // the source address that was refused most often; "": none
 	api     *apiFront
 }
 
 // apiFront describes the front of Salt's API.
 type apiFront struct {
 	listens bool
-	unheard string            // why it does not listen everywhere
+	unheard string            // why it does not listen on all of its addresses
 	serving []string          // nodes whose salt-api is up
-	down    map[string]string // why the others are not
+	down    map[string]string // why the salt-api of other nodes is not up, by node
 }
 
 // askBalancer asks the load balancer for its state.
@@ -67,7 +66,7 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 		unwell := ""
 		for _, p := range b.Ports {
 			if st.ForAPI(p) {
-				continue // minions do without; see apiOf
+				continue // minions do not need Salt's API; see apiOf
 			}
 			if p.State == lbproxy.Up {
 				continue
@@ -124,7 +123,7 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 	return f
 }
 
-// apiOf picks the facts about Salt's API. It returns nil if there is no front for it.
+// apiOf picks the facts about Salt's API. It returns nil if the load balancer has no front for it.
 func apiOf(st lbproxy.Status) *apiFront {
 	i := slices.IndexFunc(st.Frontends, func(fe lbproxy.FrontendStatus) bool { return fe.Mode == lbproxy.API })
 	if i < 0 {
@@ -153,7 +152,7 @@ func apiOf(st lbproxy.Status) *apiFront {
 	return a
 }
 
-// document returns the part of the status about the front.
+// document returns the part of the status about the front of Salt's API, or nil.
 func (a *apiFront) document(cfg *settings.Settings, f facts) *status.FrontAPI {
 	if a == nil {
 		return nil
@@ -180,12 +179,11 @@ func apiFrontFindings(cfg *settings.Settings, f facts) []status.Finding {
 	return nil
 }
 
-// apiLags is the delay with which the load balancer may learn, after the supervisor, that
-// salt-api is up.
+// apiLags is how much later than the supervisor the load balancer may learn that salt-api is up.
 const apiLags = 20 * time.Second
 
-// apiStarts reports whether this node's salt-api may not be up yet for the load balancer, because
-// it starts after the master. Other findings say what keeps it from starting.
+// apiStarts reports whether the load balancer may not see this node's salt-api as up yet, because
+// salt-api starts after the master. Other findings say what keeps it from starting.
 func (f facts) apiStarts() bool {
 	i := slices.IndexFunc(f.services, func(i service.Info) bool { return i.Name == status.APIService })
 	if i < 0 {

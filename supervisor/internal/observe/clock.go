@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	clockEvery = 5 * time.Minute  // a clock that is synchronised stays so for hours
-	clockSoon  = 20 * time.Second // otherwise
+	clockEvery = 5 * time.Minute  // interval while the clock is synchronised: it stays so for hours
+	clockSoon  = 20 * time.Second // interval otherwise
 )
 
 // clock holds whether the machine's clock is synchronised. It is nil while that is unknown. It is
@@ -20,7 +20,7 @@ type clock struct{ atomic.Pointer[bool] }
 // keepAsking asks repeatedly until ctx ends.
 func (c *clock) keepAsking(ctx context.Context, ask func(context.Context) (bool, error)) {
 	for ctx.Err() == nil {
-		// systemd may have to start a service that knows.
+		// systemd may first have to start the service that answers.
 		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 		yes, err := ask(limited)
 		cancel()

@@ -10,15 +10,15 @@ import (
 	"saltern/supervisor/status"
 )
 
-// conditions writes the file from which the master learns about faults of the storage. It is for
-// one goroutine.
+// conditions writes the file from which the master learns about faults of the storage. It must be
+// used by one goroutine only.
 type conditions struct {
 	path string
 	text string
 	at   time.Time
 }
 
-// writeIfDue writes the file if its content has changed or is old.
+// writeIfDue writes the file if its content has changed or control.ConditionsEvery has passed.
 func (c *conditions) writeIfDue(now time.Time, problems []status.Problem) error {
 	var list []control.Condition
 	for _, p := range problems {
@@ -39,7 +39,7 @@ func (c *conditions) writeIfDue(now time.Time, problems []status.Problem) error 
 	}
 
 	if text := string(b); text != c.text || now.Sub(c.at) >= control.ConditionsEvery || now.Before(c.at) {
-		// Not synced: only processes of this boot read it.
+		// No fsync, because only processes of this boot read the file.
 		if err := durable.Swap(c.path, b, 0o644); err != nil {
 			return fmt.Errorf("tell the master what is wrong with the storage: %w", err)
 		}
@@ -49,7 +49,7 @@ func (c *conditions) writeIfDue(now time.Time, problems []status.Problem) error 
 	return nil
 }
 
-// noWrites reports whether the storage takes no new files while c lasts.
+// noWrites reports whether the storage takes no new files while it has the problem c.
 func noWrites(c status.Code) bool {
 	switch c {
 	case status.StorageUnusable, status.DiskFull, status.VolumeAbsent, status.VolumeHangs, status.VolumeStopped,

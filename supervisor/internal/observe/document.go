@@ -11,7 +11,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// compose creates the document from the facts.
+// compose builds the status document from the facts.
 func (o *Observer) compose(f facts) status.Document {
 	now := o.cfg.Now()
 	o.mu.Lock()
@@ -41,7 +41,7 @@ func (o *Observer) compose(f facts) status.Document {
 
 	d.Problems = o.cfg.Board.Update(now, findings(o.cfg.Settings, f))
 	d.Health = status.Worst(d.Problems)
-	if serving && len(f.Others) > 0 { // the front answers
+	if serving && len(f.Others) > 0 { // the front also answers through the masters of other nodes
 		d.Health = status.ServedElsewhere(d.Problems)
 	}
 
@@ -64,7 +64,7 @@ func (o *Observer) compose(f facts) status.Document {
 	return d
 }
 
-// blank returns the document with what follows from the settings and the storage.
+// blank returns a document with only what follows from the settings and the storage.
 func (o *Observer) blank(f facts, now time.Time) status.Document {
 	d := status.Document{
 		Schema:       status.Schema,
@@ -95,15 +95,15 @@ func (o *Observer) blank(f facts, now time.Time) status.Document {
 		d.Storage.InodesFree = disk.InodesPercent
 	}
 
-	if o.cfg.Settings.Arbiter { // it serves no minions
+	if o.cfg.Settings.Arbiter { // an arbiter has no front
 		d.Front.Addresses = []string{}
 	}
 
 	return d
 }
 
-// countMinions adds the counts of keys and connections, and the reports of the master and the load
-// balancer.
+// countMinions fills in the counts of keys and connections, and the reports of the master and the
+// load balancer.
 func (o *Observer) countMinions(f facts, now time.Time, d *status.Document) {
 	if f.keys != nil {
 		d.Minions.Accepted = f.keys.Accepted
@@ -114,7 +114,7 @@ func (o *Observer) countMinions(f facts, now time.Time, d *status.Document) {
 
 	if pid := pidOf(f, status.MasterService); f.master.Fresh(now, pid) {
 		m := f.master
-		// The master's index is newer than the last count of the folders.
+		// The master's index of keys is newer than the last count of files in the folders.
 		d.Minions.Accepted = m.Accepted
 		d.Minions.Pending = m.Pending
 		d.Minions.Rejected = m.Rejected
@@ -133,7 +133,7 @@ func serviceDocuments(f facts) []status.Service {
 	out := []status.Service{}
 	for _, i := range f.services {
 		if i.Name == status.VirtualService && f.Virtual == nil {
-			continue // this node needs none
+			continue // the cluster has no virtual address
 		}
 
 		s := status.Service{
@@ -171,11 +171,11 @@ func nextStep(d status.Document, entry string, arbiter bool) string {
 	return ""
 }
 
-// hiccup reports whether a ping through the front may have failed although minions are served:
-// the load balancer sent it to a master that has just begun to hang, and no longer uses that
-// master. o.mu is held.
+// hiccup reports whether a ping through the front may have failed although minions are served: the
+// load balancer may have sent it to a master that has just begun to hang, and has stopped using
+// that master since. o.mu is held.
 func (o *Observer) hiccup(f facts, now time.Time) bool {
-	// The front may fail for two pings and the time in which the load balancer notices.
+	// The front may fail for two pings and for the time in which the load balancer notices.
 	if o.since == nil || now.Sub(o.answered) > 8*time.Second {
 		return false
 	}
@@ -188,8 +188,8 @@ func (o *Observer) hiccup(f facts, now time.Time) bool {
 	return f.balErr == nil && f.balancer != nil && f.balancer.up+len(f.balancer.unwell) > 0
 }
 
-// reached returns the address of a page, with one of this node's own addresses instead of the
-// wildcard. It returns "" if page is no address.
+// reached returns the address of a page with one of this node's own addresses in place of a
+// wildcard. It returns "" if page is not a valid address.
 func reached(page, own string) string {
 	u, err := url.Parse(page)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
@@ -283,7 +283,7 @@ func frontAddresses(configured []string) []string {
 	return out[:min(len(out), most)]
 }
 
-// masterDocument returns the master's own report for the document.
+// masterDocument returns the part of the document about the master, from the master's own report.
 func masterDocument(m *control.Status) *status.Master {
 	return &status.Master{
 		Written:             m.Written,
@@ -302,7 +302,7 @@ func masterDocument(m *control.Status) *status.Master {
 	}
 }
 
-// waiting returns the waiting work for the document.
+// waiting returns the part of the document about waiting work.
 func waiting(w control.Waiting) status.Waiting {
 	show := func(q control.Queue) status.Queue { return status.Queue(q) }
 	return status.Waiting{

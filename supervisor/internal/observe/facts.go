@@ -11,58 +11,60 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// Node is the node's knowledge of itself. It needs no observation.
+// Node is what the node knows of itself without looking.
 type Node struct {
-	Blocked  map[string][]status.Finding // why a service is not started, by service
-	Insecure []string                    // allowed insecure options that are on, with their place
-	LastGood string                      // why the master runs with its last good options, or ""
-	Trouble  string                      // the trouble that the master reports of itself, or ""
-	Audit    string                      // why acts are not recorded, or ""
-	Packages string                      // why the Python packages are not in service, or ""
-	// Unbounded has the children without a bound on their memory, with the reason.
+	Blocked map[string][]status.Finding // why a service is not started, by the service's name
+	// insecure options that the administrator has allowed and that are on, with their place
+	Insecure []string
+	// why the master runs with its last good options; "": it runs with the present ones
+	LastGood string
+	Trouble  string // the trouble that the master reports about itself; "": none
+	Audit    string // why actions are not recorded for the audit; "": they are
+	Packages string // why the Python packages are not used; "": they are
+	// Unbounded says for each child without a limit on its memory why.
 	Unbounded map[string]string
-	AsRoot    []string // services that run as root for want of an account
+	AsRoot    []string // services that run as root because their account is missing
 	Stopping  bool
-	Volume    *storage.State // nil: this node keeps no shared volume
+	Volume    *storage.State // nil: this node uses no shared volume
 	Role      string
-	Address   string        // in the cluster's network
-	Others    []status.Node // of the cluster
+	Address   string        // this node's address in the cluster's network
+	Others    []status.Node // the other nodes of the cluster
 	Cluster   []status.Finding
 	Setup     status.Setup      // state of the set-up; empty: it does not concern this node
 	Step      *status.SetupStep // the step under way; nil: none
-	Console   string            // the address of the console for browsers; "": there is none
+	Console   string            // address of the console for browsers; "": there is none
 	Virtual   *Virtual          // nil: there is no virtual address
-	Backup    *status.Backup    // nil: this node makes none, or their state is unknown yet
+	Backup    *status.Backup    // nil: this node makes no backups, or their state is not known yet
 	Upgrade   *status.Upgrade   // nil: this node has no upgrade window
-	Own       []status.Finding  // findings of other parts of the node
+	Own       []status.Finding  // findings of other parts of the supervisor
 }
 
-// facts are the observations of one round. They are plain data, so that tests can judge them
+// facts holds the observations of one round. They are plain data, so that tests can judge them
 // without a node.
 type facts struct {
 	Node
 	now      time.Time
-	name     string // of this node
+	name     string // this node's name
 	services []service.Info
-	front    error         // ping through the front (or of the master, without a load balancer)
-	observed bool          // front was looked at
-	round    time.Duration // that the ping took
+	front    error         // error of a ping through the front, or of the master without a load balancer
+	observed bool          // whether the front was pinged
+	round    time.Duration // how long the ping took
 	balancer *balancerFacts
 	balErr   error
 	slowAnswer
-	unwritable map[string]error // folders that take no writes, and why
-	network    []status.Finding // about this node's address in the cluster
+	unwritable map[string]error // why folders take no writes, by folder
+	network    []status.Finding // findings about this node's address in the cluster
 	clock      *bool
 }
 
-// slowAnswer is the last answer of the file systems.
+// slowAnswer holds the last answers that needed a file system.
 type slowAnswer struct {
 	disks   map[string]diskFact // by path
 	keys    *probe.Keys
 	keysErr error
-	master  *control.Status          // nil: none that can be used
+	master  *control.Status          // nil: there is no usable report
 	locked  bool                     // nobody can log in to this machine
-	hang    map[string]time.Duration // path → for how long the file system has not answered
+	hang    map[string]time.Duration // for how long a file system has not answered, by path
 }
 
 type diskFact struct {
@@ -80,8 +82,8 @@ func pidOf(f facts, name string) int {
 	return 0
 }
 
-// masterWord returns the state of this node's master in one word. The supervisor knows whether it
-// runs; the load balancer learns first whether it answers.
+// masterWord returns the state of a node's master in one word. The supervisor knows whether the
+// process runs; the load balancer is the first to learn whether it answers.
 func masterWord(f facts, name string) string {
 	w := serviceWord(f, status.MasterService)
 	if w == "ok" && (f.Trouble != "" || f.unanswered(name) != "") {
@@ -90,14 +92,14 @@ func masterWord(f facts, name string) string {
 	return w
 }
 
-// unanswered returns why the load balancer does not use the master of that node. It returns "" if
-// it does, if it was not asked, or if that master has only just come up.
+// unanswered returns why the load balancer does not use the master of the node name. It returns ""
+// if the load balancer uses it or was not asked, or if that master has only just come up.
 func (f facts) unanswered(name string) string {
 	if f.balancer == nil {
 		return ""
 	}
 	for _, i := range f.services {
-		// The load balancer learns a little later that a master is up.
+		// The load balancer learns a few seconds later that a master is up.
 		if i.Name == status.MasterService && name == f.name && f.now.Sub(i.Since) < 5*time.Second {
 			return ""
 		}
@@ -105,8 +107,8 @@ func (f facts) unanswered(name string) string {
 	return cmp.Or(f.balancer.down[name], f.balancer.unwell[name])
 }
 
-// cannotKeep returns why the master of this node, with that name, cannot keep jobs, as it reports
-// to us or to the load balancer, or "".
+// cannotKeep returns why this node's master cannot keep jobs, as the master reports to the
+// supervisor or to the load balancer, or "". name is this node's name.
 func (f facts) cannotKeep(name string) string {
 	if f.Trouble == "" && f.balancer != nil {
 		return f.balancer.unwell[name]
@@ -114,8 +116,8 @@ func (f facts) cannotKeep(name string) string {
 	return f.Trouble
 }
 
-// judgeOthers corrects the reports of other nodes about their masters by what this node's load
-// balancer sees. It returns the findings that follow.
+// judgeOthers corrects what other nodes report about their masters by what this node's load
+// balancer sees. It returns the findings that follow from that.
 func (f facts) judgeOthers() (found []status.Finding) {
 	for i, o := range f.Others {
 		why := f.unanswered(o.Name)

@@ -15,12 +15,12 @@ import (
 	"saltern/supervisor/status"
 )
 
-// slowAPI is how long salt-api may take to answer after its start, even on a machine where
+// slowAPI is how long salt-api may take to answer after its start. It covers a machine on which
 // everything starts at once for the first time.
 const slowAPI = 2 * time.Minute
 
-// findings returns everything that is wrong according to the facts. It is a pure function. The
-// board decides which findings are shown.
+// findings returns everything that is wrong according to the facts. It depends on its arguments
+// alone. The board decides which findings are shown.
 func findings(cfg *settings.Settings, f facts) []status.Finding {
 	if f.Stopping {
 		return []status.Finding{{Code: status.SupervisorStopped}}
@@ -32,7 +32,7 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 	var out []status.Finding
 	for _, i := range f.services {
 		if i.Name == status.VirtualService && f.Virtual == nil {
-			continue // why it did not start counts no more
+			continue // without a virtual address it does not matter why keepalived did not start
 		}
 
 		out = append(out, f.Blocked[i.Name]...)
@@ -120,13 +120,13 @@ func masterFindings(now time.Time, i service.Info, blocked bool) []status.Findin
 	switch i.State {
 	case service.Waiting, service.Stopped:
 		if blocked {
-			return nil // the blocker is the finding
+			return nil // what blocks the service is the finding
 		}
 		return []status.Finding{{Code: status.MasterDown, Cause: i.Message}}
 	case service.Pausing:
 		return append(fromLastLine(i), status.Finding{Code: status.MasterDown, Cause: crashText(i)})
 	case service.Starting:
-		if i.Failures > 0 { // between two crashes
+		if i.Failures > 0 { // the service pauses between two crashes
 			return append(fromLastLine(i), status.Finding{Code: status.MasterDown, Cause: crashText(i)})
 		}
 		if now.Sub(i.Since) > 20*time.Second {
@@ -180,10 +180,10 @@ func diskFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 			})
 	}
 
-	seen := map[probe.Disk]bool{} // one file system may hold several paths
+	seen := map[probe.Disk]bool{} // two paths may be on the same file system
 	for _, path := range []string{cfg.DataDir, cfg.StorageDir()} {
 		d, ok := f.disks[path]
-		if !ok || errors.Is(d.err, fs.ErrNotExist) { // made by the first preparation
+		if !ok || errors.Is(d.err, fs.ErrNotExist) { // the first preparation of the node creates the directory
 			continue
 		}
 		if d.err != nil {

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// tryFolders is how often a file system is tried. tryShared is how often one is tried that
-	// all nodes of the cluster use.
+	// tryFolders is the interval at which a file system is tried, tryShared the interval for one
+	// that all nodes of the cluster use.
 	tryFolders = 5 * time.Second
 	tryShared  = 15 * time.Second
 )
 
-// folders are the folders on one file system that the supervisor writes to. The master itself
-// tries, with its own account, those that it and salt-api write to. The storage manager watches
-// the shared volume.
+// folders groups the folders on one file system to which the supervisor writes. The master itself
+// tries, with its own account, the folders to which it and salt-api write. The storage manager
+// watches the shared volume.
 type folders struct {
 	writable.Watch
-	paths  []string // the first names them all
-	file   string   // what is written there: this node's alone, where others write as well
-	turn   int      // try's alone, as failed is
+	paths  []string // the first path stands for all of them in findings
+	file   string   // name of the test file; it has the node's name, because other nodes may write there too
+	turn   int      // number of the try; only tryWrites uses it and failed
 	failed map[string]bool
 }
 
@@ -56,14 +56,15 @@ func newFolders(cfg *settings.Settings) []*folders {
 func newWatch(every time.Duration, file string, paths ...string) *folders {
 	f := &folders{paths: paths, file: file, failed: map[string]bool{}}
 	f.Every = every
-	// The disk counts as hung after this time.
+	// A disk that takes longer counts as hung.
 	f.Takes = 4 * time.Second
 	f.Try = f.tryWrites
 	return f
 }
 
-// tryWrites writes to one of the folders, in turn, and to those that refused a write last time:
-// any of them shows a failing disk. It skips folders that do not exist.
+// tryWrites writes to one of the folders, a different one each time, and to those that refused the
+// last write. One failing folder suffices to report a failing disk. tryWrites skips folders that do
+// not exist.
 func (f *folders) tryWrites() error {
 	f.turn++
 	var faults []error
@@ -86,7 +87,7 @@ func (f *folders) tryWrites() error {
 	return faults[0]
 }
 
-// ofThisProcess reports whether err is no fault of the disk: the folder was never created, or
+// ofThisProcess reports whether err says nothing about the disk: the folder was never created, or
 // this process has reached a limit.
 func ofThisProcess(err error) bool {
 	for _, target := range []error{fs.ErrNotExist, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
@@ -107,7 +108,7 @@ func runFolders(ctx context.Context, list []*folders) {
 	wg.Wait()
 }
 
-// unwritable returns what the watches found, by the name of the folders.
+// unwritable returns the errors of the watches, by the first path of each.
 func unwritable(list []*folders) map[string]error {
 	found := map[string]error{}
 	for _, f := range list {

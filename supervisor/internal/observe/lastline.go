@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// fromLastLine finds the cause of a crash in the last lines of the child.
+// fromLastLine derives the cause of a crash from the last line that the child wrote.
 func fromLastLine(i service.Info) []status.Finding {
 	l := strings.ToLower(i.LastLine)
 	clipped := status.Clip(i.LastLine)
@@ -32,7 +32,7 @@ func fromLastLine(i service.Info) []status.Finding {
 	return nil
 }
 
-// errnoFinding returns the finding for a line that contains the text of an errno, about a listening
+// errnoFinding returns the finding for a line that contains the text of an errno about a listening
 // address or a disk. ok is false for other lines.
 func errnoFinding(child, line string) (f status.Finding, ok bool) {
 	errno := errnoIn(strings.ToLower(line))
@@ -55,8 +55,8 @@ func errnoFinding(child, line string) (f status.Finding, ok bool) {
 // maxErrno is the largest errno of Linux.
 const maxErrno = syscall.Errno(133)
 
-// errnoIn returns the errno whose text is in a line in lower case, the longest if there are
-// several, or 0.
+// errnoIn returns the errno whose text is contained in a line, which must be in lower case. If
+// there are several, it returns the one with the longest text; if there is none, 0.
 func errnoIn(line string) (found syscall.Errno) {
 	length := 0
 	for errno := syscall.Errno(1); errno <= maxErrno; errno++ {
@@ -68,7 +68,8 @@ func errnoIn(line string) (found syscall.Errno) {
 	return found
 }
 
-// wordIn returns the first wanted word of a line, without the punctuation around it.
+// wordIn returns the first word of a line for which wanted returns true, without the punctuation
+// around it, or otherwise.
 func wordIn(line, otherwise string, wanted func(string) bool) string {
 	for word := range strings.FieldsSeq(line) {
 		if word = strings.Trim(word, `:,;"'()`); wanted(word) {

@@ -9,12 +9,12 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// extend asks systemd for more time to start. It is sent again each tick.
+// extend asks systemd for more time to start. The observer sends it again in each round.
 const extend = "EXTEND_TIMEOUT_USEC=30000000"
 
-// readyAnyway is how long the unit waits for the node to serve, which needs the shared volume,
-// before it counts as started anyway: the status says what is wrong, and a restart by systemd
-// would fix nothing.
+// readyAnyway is how long the unit waits for the node to serve, which needs the shared volume.
+// After that the unit counts as started all the same: the status says what is wrong, and a restart
+// by systemd would repair nothing.
 const readyAnyway = time.Minute
 
 // notify reports the state of the node to systemd.
@@ -34,7 +34,7 @@ func (o *Observer) notify(d status.Document) {
 	}
 }
 
-// headline returns the status in one line.
+// headline returns a summary of the status in one line.
 func headline(d status.Document) string {
 	if len(d.Problems) > 0 {
 		return fmt.Sprintf("%s: %s %s", d.Health, d.Problems[0].Code, d.Problems[0].Title)

@@ -1,7 +1,8 @@
-// Package observe watches a node. Every second or two it collects facts, by looking or as plain
-// data from the node. From facts it derives findings, from findings problems and the status
-// document, and reports that to systemd, to the node's history and to the master. The derivations
-// are pure functions. A file system that hangs is a fact and stops nothing.
+// Package observe watches a node. Every second or two it collects facts, by its own checks or as
+// plain data from other parts of the supervisor. From facts it derives findings, from findings
+// problems and the status document. It reports that to systemd, to the node's history and to the
+// master. The derivations are pure functions. If a file system hangs, that is a fact, and the
+// observer goes on.
 package observe
 
 import (
@@ -30,7 +31,7 @@ import (
 type Config struct {
 	Settings *settings.Settings
 	Version  string
-	Started  time.Time // when this process did
+	Started  time.Time // when this process started
 	Board    *status.Board
 	Log      *slog.Logger
 	Now      func() time.Time
@@ -49,12 +50,12 @@ type Observer struct {
 	events *history.Recorder
 	course *history.Course
 	doc    atomic.Pointer[status.Document]
-	ready  bool // READY=1 was sent; Run's alone
+	ready  bool // whether READY=1 was sent; only Run uses it
 
 	mu       sync.Mutex
-	since    *time.Time // serving since
-	answered time.Time  // when the front last did
-	served   bool       // was serving in this life
+	since    *time.Time // since when the node serves; nil: it does not
+	answered time.Time  // when the front last answered
+	served   bool       // whether the node has served in this life
 }
 
 // New returns an observer. It observes nothing before Run.
@@ -74,7 +75,7 @@ func New(cfg Config) *Observer {
 // Document returns the newest status.
 func (o *Observer) Document() status.Document { return *o.doc.Load() }
 
-// Serving reports whether minions are answered.
+// Serving reports whether the node answers minions.
 func (o *Observer) Serving() bool { return o.doc.Load().ServingSince != nil }
 
 // Events returns the events of this node.
@@ -85,14 +86,14 @@ func (o *Observer) Events(q history.Query) ([]history.Event, error) {
 // Points returns the metrics of the last day.
 func (o *Observer) Points() []control.Point { return o.course.Points(o.cfg.Now()) }
 
-// MasterSpoke reports whether the running master has written its status since that time. It
-// returns true if that is unknown.
+// MasterSpoke reports whether the running master has written its status after since. It returns
+// true if that is not known.
 func (o *Observer) MasterSpoke(since time.Time) bool {
 	return o.slow.masterSpoke(pidOf(facts{services: o.cfg.Services(0)}, status.MasterService), since)
 }
 
-// Run observes until ctx ends. It also sends the heartbeat to the watchdog: no part of it may
-// block for longer than a few seconds. node returns the node's knowledge of itself and must not
+// Run observes until ctx ends. It also sends the heartbeat to systemd's watchdog, so no part of it
+// may block for longer than a few seconds. node returns what the node knows of itself and must not
 // block.
 func (o *Observer) Run(ctx context.Context, node func() Node) {
 	var beside sync.WaitGroup
@@ -188,7 +189,7 @@ func networkFindings(cfg *settings.Settings, cluster []status.Finding) []status.
 	return nil
 }
 
-// pingFront pings the front where minions connect.
+// pingFront pings the front, where minions connect.
 func pingFront(ctx context.Context, cfg *settings.Settings) error {
 	if !cfg.LB.Enabled {
 		return answers(ctx, cfg.MasterRequest())
@@ -202,8 +203,8 @@ func pingFront(ctx context.Context, cfg *settings.Settings) error {
 	return last
 }
 
-// answers pings an address. A master that reports trouble of its own has answered: its trouble is
-// another finding.
+// answers pings an address. A master that reports trouble of its own counts as one that answers,
+// because another finding reports the trouble.
 func answers(ctx context.Context, address string) error {
 	err := probe.Ping(ctx, address)
 	if _, unwell := errors.AsType[probe.UnwellError](err); unwell {
@@ -212,7 +213,7 @@ func answers(ctx context.Context, address string) error {
 	return err
 }
 
-// reachable turns a wildcard listening address into one that can be dialled.
+// reachable replaces a wildcard in a listening address by an address that can be dialled.
 func reachable(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

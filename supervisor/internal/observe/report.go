@@ -21,10 +21,10 @@ func masterReports(f facts) (out []status.Finding) {
 	}
 
 	if s == nil || running.PID == 0 || s.PID != running.PID {
-		return nil // none yet, or of one that is gone
+		return nil // there is no report, or it is of an earlier process
 	}
 	if !s.Fresh(f.now, running.PID) {
-		if running.State != service.Running { // its silence is told already
+		if running.State != service.Running { // another finding already says that the master does not run
 			return nil
 		}
 		return []status.Finding{{
@@ -44,7 +44,7 @@ func masterReports(f facts) (out []status.Finding) {
 			out = append(out, status.Finding{Code: status.ReactionsLost, Cause: p.Text})
 		case p.What == control.AuditFault && f.Audit == "":
 			out = append(out, status.Finding{Code: status.AuditLost, Cause: "salt-master: " + p.Text})
-		case p.What == control.AuditFault: // told already
+		case p.What == control.AuditFault: // reported already
 		case ok:
 			out = append(out, status.Finding{Code: code, Cause: p.Text})
 		default:
@@ -60,7 +60,8 @@ func masterReports(f facts) (out []status.Finding) {
 	return out
 }
 
-// apartFindings returns findings about masters that serve without a connection to ours.
+// apartFindings returns findings about masters that serve but have no connection to this node's
+// master.
 func apartFindings(list []control.Apart, others []status.Node) (out []status.Finding) {
 	name := func(address string) string {
 		for _, o := range others {
@@ -73,7 +74,7 @@ func apartFindings(list []control.Apart, others []status.Node) (out []status.Fin
 
 	for _, a := range list {
 		node := name(a.Peer)
-		if node == "" { // why is told of the node
+		if node == "" { // the problem of that node says why
 			continue
 		}
 
@@ -93,7 +94,8 @@ func apartFindings(list []control.Apart, others []status.Node) (out []status.Fin
 	return out
 }
 
-// unansweredCause describes questions for pillars that the master could not answer.
+// unansweredCause returns a sentence about the requests for pillars that the master could not
+// answer.
 func unansweredCause(p control.Problem) string {
 	return fmt.Sprintf("%s (%d questions since %s, the last at %s)", p.Text, p.Count,
 		p.Since.UTC().Format("15:04 UTC"), p.Last.UTC().Format("15:04 UTC"))

@@ -38,7 +38,8 @@ func sample(f facts, d status.Document) history.Sample {
 	return s
 }
 
-// resident returns the memory of a process by its statm (proc(5)), or 0 if the process is gone.
+// resident returns the resident memory of a process in bytes, from the text of its statm (proc(5)),
+// or 0 if the process has ended.
 func resident(statm string) uint64 {
 	b, err := durable.Read(statm, 256)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// SetupFinding returns the finding of a set-up that has stopped.
+// SetupFinding returns the finding that the set-up has stopped.
 func SetupFinding(p setup.Progress) status.Finding {
 	f := status.Finding{
 		Code:  status.SetupStopped,
@@ -21,7 +21,7 @@ func SetupFinding(p setup.Progress) status.Finding {
 	return f
 }
 
-// underWay describes a set-up that is under way.
+// underWay returns a phrase about the step of the set-up that is under way.
 func underWay(p setup.Progress) string {
 	for _, s := range p.Steps {
 		if s.State == "doing" {
@@ -59,9 +59,9 @@ type Idle struct {
 	Version  string
 	Hostname string
 	Started  time.Time
-	Config   string // path of the configuration
-	Fault    error  // why it cannot be used
-	Reset    bool   // Fault is that a reset has stopped
+	Config   string // path of appliance.yaml
+	Fault    error  // why appliance.yaml cannot be used
+	Reset    bool   // Fault says why a reset has stopped
 	Setup    setup.Progress
 }
 

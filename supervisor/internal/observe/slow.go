@@ -14,23 +14,23 @@ import (
 )
 
 // slowFacts collects the facts that need a file system, which may hang. One goroutine at a time
-// collects; meanwhile its last answers are used. A goroutine stuck in the kernel cannot be ended,
-// but there is never more than one.
+// collects; meanwhile callers get the last answers. A goroutine that hangs in the kernel cannot be
+// ended, but there is never more than one.
 type slowFacts struct {
 	paths  []string
 	pki    string
-	report string // the master's status file
+	report string // path of the master's status file
 
 	mu      sync.Mutex
 	running bool
-	since   time.Time // when the look under way began
-	at      string    // what it is looking at
+	since   time.Time // when the collection under way began
+	at      string    // path that it is looking at
 	last    time.Time
 	answer  slowAnswer
 }
 
 const (
-	slowHangs = 5 * time.Second // a look that takes longer is a problem
+	slowHangs = 5 * time.Second // a collection that takes longer is a problem
 )
 
 func newSlowFacts(cfg *settings.Settings) *slowFacts {
@@ -39,13 +39,13 @@ func newSlowFacts(cfg *settings.Settings) *slowFacts {
 		pki:    cfg.SharedPKIDir(),
 		report: filepath.Join(cfg.CacheDir(), control.StatusFile),
 	}
-	if cfg.OnVolume() { // nothing of this process touches it: the volume's manager and the master say how it is
+	if cfg.OnVolume() { // this process never touches the volume: the storage manager and the master report on it
 		s.paths, s.pki = s.paths[:1], ""
 	}
 	return s
 }
 
-// lastAnswers returns the last answers, and starts to collect new ones when they are old.
+// lastAnswers returns the last answers, and starts a new collection when they are two seconds old.
 func (s *slowFacts) lastAnswers(now time.Time) slowAnswer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *slowFacts) startLook() {
 	defer s.mu.Unlock()
 
 	if merr != nil && !errors.Is(merr, fs.ErrNotExist) {
-		master = s.answer.master // half written, perhaps; it grows stale if that lasts
+		master = s.answer.master // the file may be half written; the old report becomes stale if that lasts
 	}
 
 	s.running = false
@@ -96,15 +96,15 @@ func (s *slowFacts) startLook() {
 	}
 }
 
-// masterSpoke reports whether the master with that process ID has written its status since that
-// time. It returns true if that is unknown. A master that writes is busy, not hung: it asks most
-// of its parts for the status, every two seconds. Salt's own master writes none, so that nothing
-// is known of it.
+// masterSpoke reports whether the master with that process ID has written its status after since.
+// It returns true if that is not known. A master that writes its status is busy, not hung, because
+// for the status it asks most of its parts, every two seconds. Salt's own master writes none, so
+// about it nothing is known.
 func (s *slowFacts) masterSpoke(pid int, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last.Before(since) || s.running && time.Since(s.since) > slowHangs {
-		return true // a file system hangs: nothing is known
+		return true // a file system hangs, so nothing is known
 	}
 	m := s.answer.master
 	return m == nil || m.PID != pid || m.Written.After(since)

@@ -7,7 +7,7 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// storageOf describes the storage for the status.
+// storageOf returns the part of the status about the storage.
 func storageOf(kind, path string, v *storage.State) status.Storage {
 	out := status.Storage{Kind: kind, Path: path}
 	if v == nil {
@@ -23,8 +23,8 @@ func storageOf(kind, path string, v *storage.State) status.Storage {
 	return out
 }
 
-// arbiterFault returns why an arbiter does not do its work, which is its part in the volume, or
-// nil.
+// arbiterFault returns why an arbiter does not do its part for the shared volume, or nil if it
+// does.
 func arbiterFault(v *storage.State) error {
 	switch {
 	case v == nil:

@@ -8,10 +8,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Virtual is the node's knowledge of the virtual address.
+// Virtual is what the node knows of the virtual address.
 type Virtual struct {
 	Address string
-	Here    bool // this node has it
+	Here    bool // this node has the address
 }
 
 // holders returns the nodes that have the address.
@@ -51,7 +51,7 @@ func virtualFindings(f facts) (out []status.Finding) {
 		switch {
 		case n.Virtual:
 			have = append(have, n.Name)
-		case n.Role == status.RoleArbiter: // never has it
+		case n.Role == status.RoleArbiter: // an arbiter never has the address
 		case n.State == "unreachable" || n.State == "?":
 			away = append(away, n.Name)
 		}

@@ -2,19 +2,18 @@ package service
 
 import "time"
 
-// Backoff is the pause policy between two runs of a service: the first pause
-// is Min, every further one Factor times longer up to Max, and a run that
-// lasted at least Stable starts again from Min. The zero value is usable and
-// means [defaultBackoff].
+// Backoff says how long to pause between two runs of a service. The first pause is Min, every
+// further one is Factor times longer, up to Max. After a run that lasted at least Stable the pauses
+// start again from Min. The zero value stands for [defaultBackoff].
 type Backoff struct {
 	Min    time.Duration // first pause
 	Max    time.Duration // longest pause
 	Factor float64       // growth, at least 1
-	Stable time.Duration // a run this long counts as good
+	Stable time.Duration // a run of this length resets the pauses
 }
 
-// defaultBackoff is used where a [Spec] names none: 0.5 s growing to 30 s,
-// forgiven after one stable minute.
+// defaultBackoff is the Backoff of a [Spec] without one: pauses grow from 0.5 s to 30 s, and a run
+// of one minute resets them.
 func defaultBackoff() Backoff {
 	return Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second, Factor: 2, Stable: time.Minute}
 }
@@ -44,13 +43,13 @@ func (b Backoff) withDefaults() Backoff {
 type pauser struct {
 	policy Backoff
 	next   time.Duration
-	fails  int // runs in a row that were not stable
+	fails  int // number of runs in a row that were shorter than Stable
 }
 
 func newPauser(b Backoff) *pauser { return &pauser{policy: b.withDefaults()} }
 
-// pauseAfter records that a run ended after it had lasted ran, and returns the pause before the
-// next one.
+// pauseAfter records that a run ended after the time ran, and returns the pause before the next
+// one.
 func (p *pauser) pauseAfter(ran time.Duration) time.Duration {
 	if ran >= p.policy.Stable {
 		p.reset()

@@ -9,19 +9,19 @@ import (
 	"saltern/internal/pause"
 )
 
-// A Condition is something a service waits for before it starts.
+// A Condition is something that a service waits for before it starts.
 //
 // Wait blocks until the condition holds and then returns nil, or returns the error of ctx. String
-// describes what is awaited, without "waiting for": "master to answer ping on 127.0.0.1:14506".
-// It is safe for concurrent use, also during Wait.
+// describes what it waits for, without "waiting for": "master to answer ping on 127.0.0.1:14506".
+// String may be called at any time, also during Wait.
 type Condition interface {
 	Wait(ctx context.Context) error
 	String() string
 }
 
 // Poll returns a Condition that calls check every interval until it returns nil. The description
-// has the text of the last failure. Each call of check gets a context that ends after limit. A
-// check that ignores its context only blocks the service that waits.
+// includes the error of the last call. Each call of check gets a context that ends after limit. A
+// check that ignores its context blocks only the service that waits.
 func Poll(what string, interval, limit time.Duration, check func(context.Context) error) Condition {
 	return &poll{what: what, interval: interval, limit: limit, check: check}
 }
@@ -73,8 +73,8 @@ func (p *poll) String() string {
 	return p.what + " (" + p.last + ")"
 }
 
-// All waits for every condition, one after the other in the order given, and
-// describes those that do not hold yet.
+// All returns a Condition that waits for each of the conditions, in the order given, and describes
+// those that do not hold yet.
 func All(conditions ...Condition) Condition { return &all{list: conditions} }
 
 type all struct {

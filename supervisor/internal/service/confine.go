@@ -8,15 +8,15 @@ import (
 	"saltern/internal/pause"
 )
 
-// confineAgain returns the pauses after a process could not be confined: short ones while the
+// confineAgain returns the pauses after a failed try to confine a process: short ones while the
 // machine starts and systemd is busy, then half a minute.
 func confineAgain() Backoff {
 	return Backoff{Min: 2 * time.Second, Max: 30 * time.Second, Factor: 2}
 }
 
-// keepConfined confines a process. It repeats a failed try until one succeeds, or the caller
-// calls the returned function, which waits for the try under way. If ctx has ended already, it
-// tries nothing and leaves that to the next process.
+// keepConfined confines a process. It repeats a failed try until one succeeds, or until the caller
+// calls end, which waits for the try under way. If ctx has ended already, it tries nothing: the
+// next life of the supervisor will confine the process.
 func keepConfined(ctx context.Context, confine func(context.Context, int) error, pid int) (end func()) {
 	if confine == nil || ctx.Err() != nil || confine(ctx, pid) == nil {
 		return func() {}

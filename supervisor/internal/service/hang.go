@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Hang configures when a run that is up, and whose health check fails, is ended and restarted
-// because it hangs. A busy service, a starved machine and a suspended one must not look like
-// that. So only failed checks in a row count that ended in time and are Silent, and another sign
-// of life excuses them all. A run that has not passed its first check never hangs, because a
-// start may take long.
+// Hang configures when a service whose health check fails is killed and restarted because it hangs.
+// A busy service, a starved machine and a suspended one must not look like that. So only failed
+// checks in a row count that ended in time and for which Silent returns true, and another sign of
+// life from the service resets the count. A run that has not passed its first check never counts as
+// hung, because a start may take long.
 type Hang struct {
-	After time.Duration // since the first of at least [hangChecks] such checks; default 15 s
-	// Silent reports whether a failure means that the service took the question
-	// and did not answer. A refusal is an answer.
+	After time.Duration // time since the first of at least [hangChecks] such checks; default 15 s
+	// Silent reports whether an error means that the service accepted the request but did not
+	// answer. A refusal counts as an answer.
 	Silent func(error) bool
-	// Alive reports whether the service has shown another sign of life since then.
-	// nil: there is none.
+	// Alive reports whether the service has shown another sign of life after since. It may be nil:
+	// there is no such sign.
 	Alive func(since time.Time) bool
 }
 
@@ -24,23 +24,23 @@ const (
 	hangChecks = 4
 )
 
-// hangError says why a hung run was ended.
+// hangError says why a run was ended as hung.
 type hangError struct {
 	took time.Duration
 	last error
 }
 
-// Error completes a sentence about the service.
+// Error returns the rest of a sentence that begins with the service's name.
 func (e *hangError) Error() string {
 	return fmt.Sprintf("did not answer for %s (%v)", e.took.Round(time.Second), e.last)
 }
 
-// hangWatch counts the checks of one run. It is not safe for concurrent use.
+// hangWatch counts the failed checks of one run. It is not safe for concurrent use.
 type hangWatch struct {
 	hang   *Hang
-	limit  time.Duration // of one check
-	silent int           // in a row
-	since  time.Time     // when the first of them began
+	limit  time.Duration // time limit of one check
+	silent int           // number of silent checks in a row
+	since  time.Time     // when the first of these checks began
 }
 
 func (w *hangWatch) reset() { w.silent = 0 }
@@ -51,7 +51,7 @@ func (w *hangWatch) failed(began, ended time.Time, err error) *hangError {
 		return nil
 	}
 
-	// A check that ended long after its limit shows that this process did not run.
+	// A check that ended long after its limit shows that this process itself did not run.
 	starved := ended.Sub(began) > w.limit+w.limit/4
 	if starved || !w.hang.Silent(err) {
 		w.reset()

@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lasting is a [Runner] for a process that outlives this one. It gets no signal when this process dies,
-// and writes its output to a named pipe that it holds open itself. The next Run, in this life or the
-// next, adopts the process if it still has the program and the configuration that a start would use
-// (Tag), and Answers. Otherwise Run starts a new process beside it, which takes its place; the earlier
-// one then ends by itself in its own time.
+// Lasting is a [Runner] for a process that outlives this one. It gets no signal when this process
+// dies, and writes its output to a named pipe that it holds open itself. The next Run, in this life
+// or the next, adopts the process if it still has the program and the configuration that a start
+// would use (Tag), and Answers returns nil. Otherwise Run starts a new process beside it, which
+// takes its place; the earlier process then ends by itself in its own time.
 //
 // A restart on request ([Service.Restart]) starts a new process beside the running one. When the
-// context ends and Leave agrees, the process keeps running. Otherwise it is stopped, with earlier ones
-// that have not ended yet.
+// context ends and Leave returns true, the process keeps running. Otherwise Run stops it, and
+// earlier ones that have not ended yet.
 //
 // Run must not be called concurrently. The other methods are safe for concurrent use.
 type Lasting struct {
@@ -32,35 +32,34 @@ type Lasting struct {
 	Args        []string // without the program's name
 	Env         []string // the whole environment
 	Dir         string
-	Credential  *syscall.Credential // nil: run as ourselves
+	Credential  *syscall.Credential // nil: the account of this process
 	StopTimeout time.Duration       // default 20 s
 	Log         io.Writer           // gets stdout and stderr; must not block for long
-	// Confine is called with each process that is started or adopted, and again at most every
-	// half minute while it fails. It may be nil.
+	// Confine is called with each process that is started or adopted. While it fails, it is called
+	// again at most every half minute. It may be nil.
 	Confine func(ctx context.Context, pid int) error
-	// PIDFile remembers the processes, Pipe is the named pipe. Their directory
-	// must not be writable by others.
+	// PIDFile is the file that records the processes, Pipe is the named pipe. Only this account may
+	// be able to write to their directory.
 	PIDFile, Pipe string
-	// Tag stands for the program and its configuration, one word. A process
-	// with another tag is not adopted.
+	// Tag returns one word that identifies the program and its configuration. A process with
+	// another tag is not adopted.
 	Tag func() (string, error)
-	// Answers returns nil if the process in service is well enough to be adopted. It is asked
-	// repeatedly for Patience (default 10 s), so that a busy machine does not cost a healthy
-	// process.
+	// Answers returns nil if the running process is well enough to be adopted. Lasting asks it
+	// repeatedly for Patience (default 10 s), so that a healthy process survives on a busy machine.
 	Answers  func(context.Context) error
 	Patience time.Duration
-	// Leave decides, from the cause of the context's end, whether to leave the process running.
-	// It may be nil: never.
+	// Leave decides whether to leave the process running when the context ends. cause is the
+	// context's cause. It may be nil: the process is stopped.
 	Leave func(cause error) bool
 
 	mu     sync.Mutex
-	procs  []*lasting // alive, oldest first
-	known  bool       // the file has been read
-	renew  bool       // the next Run must start one
-	failed bool       // the last Run's process ended by itself
+	procs  []*lasting // the processes that live, oldest first
+	known  bool       // whether PIDFile has been read
+	renew  bool       // the next Run must start a new process
+	failed bool       // the process of the last Run ended by itself
 }
 
-// Run implements [Runner]. started gets the id of the process in service.
+// Run implements [Runner]. started gets the ID of the process that was adopted or started.
 func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
 	drained, err := l.readPipe()
 	if err != nil {
@@ -99,7 +98,7 @@ func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
 	return nil
 }
 
-// Alive reports whether a process of ours runs, from this life or an earlier one.
+// Alive reports whether a process of this Lasting runs, from this life or an earlier one.
 func (l *Lasting) Alive() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +106,7 @@ func (l *Lasting) Alive() bool {
 	return len(l.procs) > 0
 }
 
-// Stop ends all processes there are, for a service that is not wanted any more.
+// Stop ends all processes of a service that is no longer wanted.
 func (l *Lasting) Stop() {
 	l.mu.Lock()
 	l.loadList()
@@ -137,13 +136,13 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 		answer := l.askUntilReady(ctx, newest)
 		switch {
 		case ctx.Err() != nil:
-			// neither adopted nor replaced: the next life decides
+			// Leave the process as it is: the next life decides whether to adopt it.
 			return newest, nil
 		case answer == nil && newest.tag == tag && !renew:
 			newest.inService = true
 			return newest, nil
 		case answer != nil && (newest.inService || failed || newest.adopted):
-			// it would obstruct a new one and serves nobody
+			// The process serves nobody, and would obstruct a new one.
 			l.endAll(syscall.SIGKILL, 0)
 		}
 	}
@@ -151,7 +150,7 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 	return l.startProcess(tag)
 }
 
-// askUntilReady asks until the process answers, ends, or patience does.
+// askUntilReady calls Answers until the process answers or ends, or Patience has passed.
 func (l *Lasting) askUntilReady(ctx context.Context, p *lasting) error {
 	limit := l.Patience
 	if limit <= 0 {
@@ -184,8 +183,8 @@ func (l *Lasting) startProcess(tag string) (*lasting, error) {
 	}
 	defer unix.Close(null)
 
-	// Open for reading too, so that the pipe never breaks for the process. Non-blocking, so that
-	// a pipe without a reader never blocks the process.
+	// The pipe is open for reading too, so that writes of the process never fail with EPIPE. It is
+	// non-blocking, so that without a reader the process never blocks.
 	out, err := unix.Open(l.Pipe, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: open its log pipe: %w", l.Path, err)
@@ -209,7 +208,7 @@ func (l *Lasting) startProcess(tag string) (*lasting, error) {
 
 	st, err := statOf(pid)
 	if err != nil {
-		st.ticks = "-" // it has ended already; watch will say how
+		st.ticks = "-" // the process has ended already; watchEnd learns how
 	}
 
 	p := &lasting{pid: pid, ticks: st.ticks, tag: tag, inService: true}
@@ -231,7 +230,7 @@ func (l *Lasting) startProcess(tag string) (*lasting, error) {
 	return p, nil
 }
 
-// forget removes an ended process from the list.
+// forget removes a process that has ended from the list.
 func (l *Lasting) forget(p *lasting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,7 +257,7 @@ func (l *Lasting) stopAll() {
 	l.endAll(syscall.SIGTERM, limit)
 }
 
-// endAll signals all processes and kills those that have not ended within limit.
+// endAll sends a signal to all processes, and kills those that have not ended within limit.
 func (l *Lasting) endAll(s syscall.Signal, limit time.Duration) {
 	l.mu.Lock()
 	procs := slices.Clone(l.procs)
@@ -275,7 +274,7 @@ func (l *Lasting) endAll(s syscall.Signal, limit time.Duration) {
 		case <-p.gone:
 			continue
 		case <-t.C:
-			t.Reset(0) // for the others too
+			t.Reset(0) // the other processes have had their time too
 		}
 
 		p.signal(syscall.SIGKILL)
@@ -286,8 +285,8 @@ func (l *Lasting) endAll(s syscall.Signal, limit time.Duration) {
 	}
 }
 
-// readPipe creates the pipe if need be and passes on its content until the returned function is
-// called. That function passes on the rest and waits.
+// readPipe creates the pipe if necessary and copies its content to Log until the caller calls the
+// returned function. That function copies the rest and waits until that is done.
 func (l *Lasting) readPipe() (func(), error) {
 	fail := func(err error) (func(), error) {
 		return nil, fmt.Errorf("log pipe %s: %w", l.Pipe, err)
@@ -302,7 +301,7 @@ func (l *Lasting) readPipe() (func(), error) {
 		return fail(err)
 	}
 
-	// Open for writing too: it does not end when no process holds it.
+	// Open for writing too, so that reading does not end when no process holds the pipe.
 	f, err := os.OpenFile(l.Pipe, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fail(err)
@@ -324,15 +323,15 @@ func (l *Lasting) readPipe() (func(), error) {
 	}()
 
 	return func() {
-		// Read what is there now, without waiting for more.
+		// Read what the pipe holds now, without waiting for more.
 		_ = f.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		<-done
 		_ = f.Close()
 	}, nil
 }
 
-// saveList writes the list. l.mu is held. The file is only an aid: without it, the next life
-// cannot adopt the process.
+// saveList writes the list to PIDFile. l.mu is held. A failure is ignored: it only keeps the next
+// life from adopting the process.
 func (l *Lasting) saveList() {
 	if len(l.procs) == 0 {
 		_ = os.Remove(l.PIDFile)
@@ -345,7 +344,7 @@ func (l *Lasting) saveList() {
 	_ = durable.Swap(l.PIDFile, b, 0o600)
 }
 
-// loadList reads the list once. l.mu is held.
+// loadList reads the list from PIDFile, once. l.mu is held.
 func (l *Lasting) loadList() {
 	if l.known {
 		return
@@ -369,7 +368,7 @@ func (l *Lasting) loadList() {
 
 		st, err := statOf(p.pid)
 		if err != nil || p.pid <= 1 || st.ticks != p.ticks {
-			continue // it has ended, or is a stranger
+			continue // the process has ended, or another one has its ID
 		}
 
 		if p.watchEnd(func() { l.forget(p) }) == nil {

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	maxLine   = 8 << 10 // a longer line is cut into pieces of this size
-	tailLines = 200     // kept in memory for each service
+	maxLine   = 8 << 10 // bytes; a longer line is cut into pieces of this size
+	tailLines = 200     // lines kept in memory for each service
 )
 
 // Lines is an io.Writer that splits a child's output into lines, makes them safe to print (no
@@ -22,7 +22,7 @@ type Lines struct {
 
 	mu   sync.Mutex
 	part []byte
-	tail []string // ring
+	tail []string // a ring buffer
 	next int
 }
 
@@ -61,7 +61,7 @@ func (l *Lines) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Flush passes on a last line without a newline.
+// Flush passes on the last line even if it has no newline.
 func (l *Lines) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

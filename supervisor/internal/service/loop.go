@@ -2,9 +2,9 @@ package service
 
 import "context"
 
-// Loop is the spec of work inside this process: f runs until its context ends,
-// or is done before. A manager does not show loops, stops them when all other
-// services have stopped, all at once, and waits for them.
+// Loop returns the spec of work inside this process: f works until its context ends, or returns
+// earlier when it is done. A manager does not list loops. It stops them all at once, after all
+// other services have stopped, and waits for them.
 func Loop(name string, f func(context.Context)) Spec {
 	return Spec{Name: name, Runner: loop(f), loop: true}
 }

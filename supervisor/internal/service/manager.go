@@ -28,7 +28,8 @@ type running struct {
 // ErrUnknown is returned for the name of a service that does not exist.
 var ErrUnknown = errors.New("no such service")
 
-// NewManager returns a manager without services. The parts of a service may already hold it.
+// NewManager returns a manager without services. Parts of a service may keep the manager before Add
+// is called.
 func NewManager(log *slog.Logger, now func() time.Time) *Manager {
 	return &Manager{log: log, now: now}
 }
@@ -80,12 +81,12 @@ func (m *Manager) Add(specs ...Spec) error {
 }
 
 // Run starts all services and blocks until ctx has ended and every service has stopped. It stops
-// them one by one, each before those it depends on. Their contexts end with the cause of ctx,
-// which a [Lasting] asks for. The error lists the services that did not end within limit. It is
-// nil if all did. Run may be called once.
+// each service before those on which it depends. Their contexts end with the cause of ctx, which a
+// [Lasting] passes to Leave. The error lists the services that did not end within limit. It is nil
+// if all did. Run may be called once.
 func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 	for _, r := range m.order {
-		// Not a child of ctx: the order of stopping is ours.
+		// Not a child of ctx, because Run stops the services in its own order.
 		own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		r.cancel = cancel
 		deps := m.dependencies(r.spec)
@@ -139,7 +140,7 @@ func (m *Manager) dependencies(s Spec) Condition {
 	return All(list...)
 }
 
-// unknown lists the services that exist, for a caller who has mistyped a name.
+// unknown returns the error for a mistyped name. It lists the services that exist.
 func (m *Manager) unknown(name string) error {
 	var have []string
 	for _, r := range m.order {
@@ -162,8 +163,8 @@ func (m *Manager) find(name string) *running {
 	return m.order[i]
 }
 
-// Services returns a snapshot of all services but loops in start order, each with its last n
-// events.
+// Services returns a snapshot of all services except loops, in the order in which they start, each
+// with its last n events.
 func (m *Manager) Services(n int) []Info {
 	out := make([]Info, 0, len(m.order))
 	for _, r := range m.order {
@@ -174,7 +175,8 @@ func (m *Manager) Services(n int) []Info {
 	return out
 }
 
-// Restart ends the run of a service and starts it again. It also ends a pause between runs.
+// Restart ends the run of a service, or the pause before its next run, and starts the service
+// again.
 func (m *Manager) Restart(name string) error {
 	r := m.find(name)
 	if r == nil || r.spec.loop {
@@ -184,7 +186,7 @@ func (m *Manager) Restart(name string) error {
 	return nil
 }
 
-// Named is one service of a manager, by its name. The manager need not have it yet.
+// Named refers to one service of a manager by its name. The service may be added later.
 type Named struct {
 	Manager *Manager
 	Name    string

@@ -11,21 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lasting is one process of a [Lasting], a child of ours or not.
+// lasting is one process of a [Lasting]. It need not be a child of this process.
 type lasting struct {
 	pid        int
 	ticks, tag string
-	adopted    bool // started in an earlier life
-	inService  bool // no other was started after it
+	adopted    bool // started in an earlier life of this supervisor
+	inService  bool // no other process was started after it
 
-	fd   *os.File      // a pidfd
-	gone chan struct{} // closed when it has ended or is not watched any more
-	err  error         // how it ended; valid then
+	fd   *os.File      // pidfd of the process
+	gone chan struct{} // closed when the process has ended or is no longer watched
+	err  error         // how the process ended; valid once gone is closed
 
 }
 
-// watchEnd begins to wait for the end of the process. It calls ended then, before it closes gone.
-// A pidfd refers to this process for ever, even if its ID is used again (pidfd_open(2)).
+// watchEnd starts waiting for the end of the process. When it ends, watchEnd calls ended and then
+// closes gone. A pidfd refers to the same process for ever, even if its ID is used again
+// (pidfd_open(2)).
 func (p *lasting) watchEnd(ended func()) error {
 	fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -47,7 +48,7 @@ func (p *lasting) watchEnd(ended func()) error {
 			return err == nil && n > 0
 		})
 		if err != nil {
-			return // not watched any more
+			return // unwatch has closed the pidfd
 		}
 
 		p.err = p.reap()
@@ -58,7 +59,7 @@ func (p *lasting) watchEnd(ended func()) error {
 	return nil
 }
 
-// reap fetches how the process ended, which only its parent can learn.
+// reap returns how the process ended. Only the process's parent can learn that.
 func (p *lasting) reap() error {
 	var ws syscall.WaitStatus
 	for {
@@ -81,7 +82,7 @@ func (p *lasting) unwatch() {
 	<-p.gone
 }
 
-// signal sends a signal to the process, if it still lives.
+// signal sends a signal to the process if it still runs.
 func (p *lasting) signal(s syscall.Signal) {
 	rc, err := p.fd.SyscallConn()
 	if err != nil {
@@ -90,10 +91,10 @@ func (p *lasting) signal(s syscall.Signal) {
 	_ = rc.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), s, nil, 0) })
 }
 
-// procStat has the needed fields of /proc/PID/stat.
+// procStat holds some fields of /proc/PID/stat.
 type procStat struct {
 	state string
-	ticks string // start time
+	ticks string // start time in clock ticks since boot, as text
 }
 
 // statOf reads the state and start time of a process, also of a zombie
@@ -103,7 +104,7 @@ func statOf(pid int) (procStat, error) {
 	if err != nil {
 		return procStat{}, err
 	}
-	// The name, field 2, may hold anything: the last bracket ends it.
+	// Field 2, the name, may contain anything: it ends at the last bracket.
 	i := strings.LastIndexByte(string(b), ')')
 	fields := strings.Fields(string(b[i+1:]))
 	if i < 0 || len(fields) < 20 {

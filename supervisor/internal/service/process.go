@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// A Runner runs something once: Run blocks until it ended by itself or until
-// ctx ended and it could be stopped. An end on request is a nil error.
-// started is called once, when it runs, with its process id or 0.
+// A Runner runs something once. Run blocks until that has ended by itself, or until ctx has ended
+// and Run has stopped it. After an end on request Run returns nil. Run calls started once, when the
+// work runs, with its process ID or 0.
 type Runner interface {
 	Run(ctx context.Context, started func(pid int)) error
 }
@@ -30,24 +30,24 @@ type Process struct {
 	Args        []string // without the program's name
 	Env         []string // the whole environment; nothing is inherited
 	Dir         string
-	Credential  *syscall.Credential // nil: run as ourselves
+	Credential  *syscall.Credential // nil: the account of this process
 	StopTimeout time.Duration       // default 20 s
 	Log         io.Writer           // gets stdout and stderr; must not block for long
-	// Confine is called with each child right after its start, and again at most every half
-	// minute while it fails. It may be nil.
+	// Confine is called with each child right after its start. While it fails, it is called again
+	// at most every half minute. It may be nil.
 	Confine func(ctx context.Context, pid int) error
-	// PIDFile remembers the child across our own death, for KillStale. Empty:
-	// no such file. Its directory must not be writable by others.
+	// PIDFile is the file that records the child, so that KillStale can find it after this process
+	// has died. Empty: there is none. Only this account may be able to write to its directory.
 	PIDFile string
 }
 
 // ExitError describes how a process ended by itself.
 type ExitError struct {
-	Code   int    // exit code, -1 when a signal ended it
+	Code   int    // exit code; -1: a signal ended the process
 	Signal string // name of that signal
 }
 
-// Error describes the end for people.
+// Error returns a text for people that says how the process ended.
 func (e *ExitError) Error() string {
 	if e.Signal != "" {
 		return "killed by " + e.Signal
@@ -121,7 +121,7 @@ func (p *Process) stopProcess(proc *os.Process, ended <-chan struct{}, hung bool
 	}
 
 	if hung {
-		// A hung run gets less time to end by itself.
+		// A hung run gets less time to stop.
 		limit = min(limit, 5*time.Second)
 	}
 
@@ -136,9 +136,9 @@ func (p *Process) stopProcess(proc *os.Process, ended <-chan struct{}, hung bool
 	}
 }
 
-// killGroup kills the rest of a process group. The group ID stays reserved while any member
-// lives, so it cannot hit a stranger unless the group is already empty and the ID was used again
-// between the child's end and this call.
+// killGroup kills the rest of a process group. The group ID stays reserved while any member lives.
+// It can hit another process only if the group is already empty and the kernel has used the ID
+// again between the child's end and this call.
 func killGroup(pgid int) { _ = syscall.Kill(-pgid, syscall.SIGKILL) }
 
 func exitError(err error) error {

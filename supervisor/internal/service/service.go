@@ -11,23 +11,23 @@ import (
 	"saltern/internal/pause"
 )
 
-// Health is the check of a service that runs. Fall failures in a row make it
-// [Failing], Rise passes in a row make it [Running].
+// Health is the health check of a running service. Fall failures in a row set the state to
+// [Failing], Rise passes in a row to [Running].
 type Health struct {
 	Check    func(context.Context) error
 	Interval time.Duration // default 2 s
-	Limit    time.Duration // for one check, default 3 s
+	Limit    time.Duration // time limit of one check, default 3 s
 	Fall     int           // default 2
 	Rise     int           // default 1
-	// Hang configures when a hung run is ended. It may be nil: never.
+	// Hang configures when a hung run is killed. It may be nil: never.
 	Hang *Hang
 }
 
 // Spec describes a service. Only Name and Runner are needed.
 type Spec struct {
 	Name  string
-	After []string // names of services that must be Running before this one starts, and that stop after it
-	// Wait is called before every start. It may be nil.
+	After []string // names of services that must be up before this one starts, and that stop after it
+	// Wait is the condition for which every start waits. It may be nil.
 	Wait Condition
 	// Prepare is called after Wait and before every start, to write configuration for example.
 	// Its error is shown and does not count as a crash. It is repeated every two seconds until an
@@ -36,9 +36,9 @@ type Spec struct {
 	Runner  Runner
 	Backoff Backoff
 	Health  *Health
-	// Output has the runner's output, for the last line before a crash.
+	// Output has the runner's output. After a crash, its last line is shown. It may be nil.
 	Output *Lines
-	// Ended is called after each run that was not ended on request.
+	// Ended is called after each run that ended without a request. It may be nil.
 	Ended func(ran time.Duration, err error)
 	loop  bool // see [Loop]
 }
@@ -51,8 +51,8 @@ type Service struct {
 
 	mu        sync.Mutex
 	info      Info
-	up        chan struct{} // closed while Running or Failing
-	condition Condition     // being waited for now
+	up        chan struct{} // closed while the state is Running or Failing
+	condition Condition     // what the service waits for now
 	restart   context.CancelCauseFunc
 	nudge     chan struct{}
 }
@@ -61,7 +61,7 @@ var errRestart = errors.New("restart asked for")
 
 func newService(spec Spec, log *slog.Logger, now func() time.Time) *Service {
 	if spec.loop {
-		log = slog.New(slog.DiscardHandler) // what it does says more than that it runs
+		log = slog.New(slog.DiscardHandler) // a loop logs its own work; that it runs is not worth a line
 	}
 	s := &Service{
 		spec:  spec,
@@ -88,7 +88,7 @@ func (s *Service) Info(n int) Info {
 	return i
 }
 
-// Restart ends a run (or a pause between runs) and starts again.
+// Restart ends the run, or the pause before the next run, and starts the service again.
 func (s *Service) Restart() {
 	s.mu.Lock()
 	stop := s.restart
@@ -134,7 +134,7 @@ func (s *Service) setState(st State, format string, args ...any) {
 	s.log.Info("service state", "state", string(st), "message", msg)
 }
 
-// upNow is closed while the service is up.
+// upNow returns a channel that is closed while the service is up.
 func (s *Service) upNow() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +156,7 @@ func (s *Service) awaitCondition(ctx context.Context, c Condition) error {
 	return err
 }
 
-// loop is the life of the service: it returns when ctx has ended and the
-// runner is gone.
+// loop runs the service again and again. It returns when ctx has ended and the runner has stopped.
 func (s *Service) loop(ctx context.Context, dependencies Condition) {
 	pause := newPauser(s.spec.Backoff)
 	defer s.setState(Stopped, "stopped")
@@ -199,7 +198,7 @@ func (s *Service) loop(ctx context.Context, dependencies Condition) {
 	}
 }
 
-// awaitReady waits for everything a start needs. It returns false if ctx ends.
+// awaitReady waits for everything that a start needs. It returns false if ctx ends.
 func (s *Service) awaitReady(ctx context.Context, dependencies Condition) bool {
 	for {
 		if s.awaitCondition(ctx, dependencies) != nil || s.awaitCondition(ctx, s.spec.Wait) != nil {
@@ -224,9 +223,10 @@ func (s *Service) awaitReady(ctx context.Context, dependencies Condition) bool {
 	}
 }
 
-// runOnce runs the runner and its health check until the runner ends.
+// runOnce runs the runner and its health check until the runner ends. asked reports whether the end
+// was requested.
 func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
-	run, cancel := context.WithCancelCause(ctx) // the cause is errRestart, a hangError, or the end of ctx
+	run, cancel := context.WithCancelCause(ctx) // its cause is errRestart, a hangError, or the cause of ctx
 	defer cancel(nil)
 	s.mu.Lock()
 	s.restart = cancel
@@ -303,7 +303,7 @@ func (s *Service) crashed(fails int, err error) {
 	s.log.Error("service ended", "error", err, "failures", fails, "line", line)
 }
 
-// watchHealth runs the health check until ctx ends. It calls end when the run hangs.
+// watchHealth runs the health check until ctx ends. It calls end if the run hangs.
 func (s *Service) watchHealth(ctx context.Context, end context.CancelCauseFunc) {
 	h := *s.spec.Health
 	if h.Interval <= 0 {

@@ -5,15 +5,15 @@ import "time"
 // State is the state of a service. The words are part of the status document and do not change.
 type State string
 
-// The states, in the order a healthy service passes through them.
+// States, in the order in which a healthy service passes through them.
 const (
 	Waiting  State = "waiting"  // a condition does not hold yet, or preparation failed and is tried again
-	Starting State = "starting" // its runner was started, its health check has not passed yet
-	Running  State = "running"  // up; the health check (if there is one) passes
+	Starting State = "starting" // the runner has started, but the health check has not passed yet
+	Running  State = "running"  // up; the health check, if there is one, passes
 	Failing  State = "failing"  // up, but the health check does not pass
-	Pausing  State = "backoff"  // ended; pausing before the next start
-	Stopping State = "stopping" // asked to end
-	Stopped  State = "stopped"  // ended on request
+	Pausing  State = "backoff"  // the run has ended; pausing before the next one
+	Stopping State = "stopping" // asked to stop
+	Stopped  State = "stopped"  // stopped on request
 )
 
 // Event is one line of a service's history.
@@ -28,14 +28,14 @@ type Info struct {
 	Name     string    `json:"name"`
 	State    State     `json:"state"`
 	Message  string    `json:"message"`            // what it waits for, or why it is not running
-	Since    time.Time `json:"since"`              // of State
-	PID      int       `json:"pid,omitempty"`      // of a process that runs now
+	Since    time.Time `json:"since"`              // since when State holds
+	PID      int       `json:"pid,omitempty"`      // ID of the running process; 0: none
 	Restarts int       `json:"restarts"`           // starts after the first one
 	Failures int       `json:"failures"`           // runs in a row that ended before they were stable
 	LastExit string    `json:"lastExit,omitempty"` // how the last run ended
-	LastLine string    `json:"lastLine,omitempty"` // last line the process wrote before that
+	LastLine string    `json:"lastLine,omitempty"` // last line that the process wrote before that
 	Events   []Event   `json:"events,omitempty"`   // oldest first, at most historySize
 }
 
-// historySize bounds the events kept for one service. The oldest go first.
+// historySize bounds the events kept for one service. The oldest are dropped first.
 const historySize = 40

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Worker runs one thing at a time that may hang. The zero value is ready.
+// Worker runs work that may hang in the background, one piece at a time. The zero value is ready.
 type Worker struct {
 	mu   sync.Mutex
-	done chan struct{} // of what runs; nil: nothing
+	done chan struct{} // closed when the running work ends; nil: none runs
 }
 
-// Start runs f unless something still runs.
+// Start runs f in the background, unless earlier work is still running: then it does nothing.
 func (w *Worker) Start(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -31,7 +31,8 @@ func (w *Worker) Start(f func()) {
 	}()
 }
 
-// Wait waits for what runs, at most for limit: it may hang in the kernel.
+// Wait waits until the running work has ended, at most for limit, because the work may hang in the
+// kernel.
 func (w *Worker) Wait(limit time.Duration) {
 	w.mu.Lock()
 	done := w.done
