@@ -167,8 +167,8 @@ func (m *Machine) Active() bool {
 // Intervals of the machine.
 const (
 	look    = 250 * time.Millisecond // between two looks at a node that becomes ready
-	passing = time.Second            // before the first retry of what may pass by itself; longest is the longest pause
-	longest = 10 * time.Second
+	passing = time.Second            // before the first retry of what may pass by itself
+	longest = 10 * time.Second       // between later retries
 )
 
 // Run leads the node through the steps of the set-up until ctx ends.

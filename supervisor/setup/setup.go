@@ -177,7 +177,7 @@ type Trial struct {
 
 // Check is one line of the preflight.
 type Check struct {
-	// kind of check: clock, name, address, port, mtu, version, disk, cluster, memory, virtual
+	// Name is the kind of check: clock, name, address, port, mtu, version, disk, cluster, memory, virtual
 	Name   string `json:"name"`
 	What   string `json:"what"` // what was checked, such as "port 4521/tcp of 10.0.0.2"
 	Result Result `json:"result"`

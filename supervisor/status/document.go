@@ -89,12 +89,12 @@ type Document struct {
 	Minions      Minions    `json:"minions"`
 	Master       *Master    `json:"master,omitempty"` // nil: the master does not report
 	Storage      Storage    `json:"storage"`
-	// nil: this node makes no backups, or their state is not known yet
+	// Backup is nil if this node makes no backups, or if their state is not known yet
 	Backup   *Backup   `json:"backup,omitempty"`
 	Upgrade  *Upgrade  `json:"upgrade,omitempty"` // nil: this node has no upgrade window
 	Clock    Clock     `json:"clock"`
 	Problems []Problem `json:"problems"`
-	// what the administrator can do next, apart from problems; empty: nothing
+	// Next is what the administrator can do next, apart from problems. Empty: nothing.
 	Next string `json:"next,omitempty"`
 }
 
@@ -232,7 +232,7 @@ type Queue struct {
 	Begun        uint64  `json:"begun"`         // how many were begun; of reactions and runs: done
 	Waited       float64 `json:"waitedSeconds"` // seconds that all begun ones have waited, in sum
 	Lost         uint64  `json:"lost"`          // how many found no room; minions ask again for pillars and runners
-	// how many were dropped because their minion disconnected before its turn
+	// Left is how many were dropped because their minion disconnected before its turn
 	Left uint64 `json:"left"`
 }
 

@@ -89,7 +89,8 @@ type Manager struct {
 	obs           *glusterctl.Observation
 	fullAt        time.Time // time of the newest full observation in obs
 	stoppedSince  time.Time // since when the volume takes no writes; zero: it takes them
-	// since when glusterd lacks the volume that others of its pool have; zero: it has the volume
+	// lackingSince is since when glusterd lacks the volume that others of its pool have. Zero: it has
+	// the volume.
 	lackingSince time.Time
 	hiddenSince  time.Time       // since when this node's brick runs but clients cannot find it; zero: they can
 	plan         glusterctl.Plan // made from table and obs; empty without obs
@@ -260,7 +261,7 @@ func (m *Manager) desired() glusterctl.Desired {
 		switch {
 		case n.State == nodes.Removed, n.State == nodes.Leaving && n.Name != m.cfg.Self:
 			continue
-		case n.State == nodes.Leaving: // A leaving node keeps observing until the others have removed it
+		case n.State == nodes.Leaving: // a leaving node keeps observing until the others have removed it
 			role = glusterctl.Client
 		case role == "":
 			role = glusterctl.Client

@@ -148,7 +148,8 @@ type mirror struct {
 	child      worker
 	pace       mirrorPace    // zero: mirrorEvery, mirrorAnyway, mirrorLook
 	passWanted chan struct{} // a caller asks for a pass at once; nil: no caller ever does
-	// reports whether lists of directories may lack attributes of files; nil: they never do
+	// attributesMayLack reports whether lists of directories may lack attributes of files. It may be
+	// nil: they never do.
 	attributesMayLack func() bool
 	clockSpread       func() time.Duration // returns by how much the clocks of the nodes differ; nil: they do not
 

@@ -35,7 +35,7 @@ type shared struct {
 	replaced bool
 	founded  bool        // the masters' record exists
 	secrets  secretNames // fingerprints of the secrets on this node's disk
-	// when the newest look began that took the secrets of the record, or found that there is no
+	// looked is when the newest look began that took the secrets of the record, or found that there is no
 	// record yet
 	looked time.Time
 }

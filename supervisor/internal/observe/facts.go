@@ -14,9 +14,9 @@ import (
 // Node is what the node knows of itself without looking.
 type Node struct {
 	Blocked map[string][]status.Finding // why a service is not started, by the service's name
-	// insecure options that the administrator has allowed and that are on, with their place
+	// Insecure lists the insecure options that the administrator has allowed and that are on, with their place
 	Insecure []string
-	// why the master runs with its last good options; "": it runs with the present ones
+	// LastGood says why the master runs with its last good options; "": it runs with the present ones
 	LastGood string
 	Trouble  string // the trouble that the master reports about itself; "": none
 	Audit    string // why actions are not recorded for the audit; "": they are
