@@ -31,11 +31,11 @@ type Client struct {
 	rpc    rpc.Client
 }
 
-// ErrNotRunning means that nobody listens on the socket.
+// ErrNotRunning means that no supervisor listens on the socket.
 var ErrNotRunning = errors.New("applianced is not running")
 
-// conn notes that the other side has ended the connection: net/http has errors of
-// its own for that, which nobody can ask for.
+// conn records that the other end has closed the connection, because net/http returns unexported
+// errors for that.
 type conn struct {
 	net.Conn
 	ended atomic.Bool
@@ -59,10 +59,10 @@ func (c *conn) noteEnd(err error) {
 	}
 }
 
-// maxAnswer bounds what is read from the supervisor.
+// maxAnswer bounds an answer of the supervisor, in bytes.
 const maxAnswer = 96 << 20
 
-// NewClient returns a client for the socket at path. Nothing is dialled yet.
+// NewClient returns a client for the socket at path. It does not connect yet.
 func NewClient(socket string) *Client {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -87,7 +87,8 @@ func NewClient(socket string) *Client {
 	}
 }
 
-// call asks for a method. A context that ends earlier than the method may take bounds it.
+// call sends a request for a method and returns the answer. It waits as long as the method may
+// take, or until ctx ends.
 func call[In, Out any](ctx context.Context, c *Client, m *rpc.Method[In, Out], in In) (Out, error) {
 	var used *conn
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -110,7 +111,7 @@ func call[In, Out any](ctx context.Context, c *Client, m *rpc.Method[In, Out], i
 	switch {
 	case failed && op.Op == "dial":
 		err = fmt.Errorf("%w (%s: %w)", ErrNotRunning, c.socket, op.Err)
-	case used != nil && used.ended.Load(): // it ended meanwhile, perhaps to start again
+	case used != nil && used.ended.Load(): // the supervisor ended meanwhile, perhaps for a restart
 		err = fmt.Errorf("%w any more (%s: %w)", ErrNotRunning, c.socket, err)
 	default:
 		err = fmt.Errorf("ask applianced: %w", err)
@@ -118,7 +119,7 @@ func call[In, Out any](ctx context.Context, c *Client, m *rpc.Method[In, Out], i
 	return out, err
 }
 
-// order asks for a method that has no answer.
+// order sends a request for a method that has no answer.
 func order[In any](ctx context.Context, c *Client, m *rpc.Method[In, rpc.None], in In) error {
 	_, err := call(ctx, c, m, in)
 	return err
@@ -139,17 +140,17 @@ func (c *Client) Config(ctx context.Context) ([]byte, error) {
 	return []byte(answer.Text), err
 }
 
-// SetConfig replaces the configuration. A wrong one is refused and changes nothing.
+// SetConfig replaces the configuration. The supervisor refuses a wrong one and changes nothing.
 func (c *Client) SetConfig(ctx context.Context, text []byte) error {
 	return order(ctx, c, SetConfig, text)
 }
 
-// CheckConfig checks a configuration and does not use it.
+// CheckConfig checks a configuration without using it.
 func (c *Client) CheckConfig(ctx context.Context, text []byte) error {
 	return order(ctx, c, CheckConfig, text)
 }
 
-// Reload makes the node start again with its configuration file.
+// Reload restarts the node's services with the present configuration file.
 func (c *Client) Reload(ctx context.Context) error {
 	return order(ctx, c, Reload, rpc.None{})
 }
@@ -175,54 +176,55 @@ func (c *Client) Storage(ctx context.Context) (storage.State, error) {
 	return call(ctx, c, ReadStorage, rpc.None{})
 }
 
-// Events returns what this node saw.
+// Events returns the events that this node saw.
 func (c *Client) Events(ctx context.Context, q history.Query) ([]history.Event, error) {
 	answer, err := call(ctx, c, ListEvents, q)
 	return answer.Events, err
 }
 
-// History asks all nodes what they saw.
+// History returns the events that all nodes saw.
 func (c *Client) History(ctx context.Context, q history.Query) (history.List, error) {
 	return call(ctx, c, ListHistory, q)
 }
 
-// Audit asks all nodes what was done by whom.
+// Audit returns the audit records of all nodes.
 func (c *Client) Audit(ctx context.Context, q audit.Query) (audit.List, error) {
 	return call(ctx, c, ListRecords, q)
 }
 
-// JoinString returns the line with which another node joins. It is a secret.
+// JoinString returns the join string, with which another node joins. It is a secret.
 func (c *Client) JoinString(ctx context.Context) (string, error) {
 	answer, err := call(ctx, c, ShowJoinString, rpc.None{})
 	return answer.JoinString, err
 }
 
-// Drain gives a node no new minions and moves its old ones slowly; end ends that.
+// Drain sends a node no new minions and moves its present ones slowly. With end set it ends that
+// state.
 func (c *Client) Drain(ctx context.Context, node string, end bool) error {
 	return order(ctx, c, DrainNode, ClusterRequest{Node: node, End: end})
 }
 
-// Leave takes this node out of the cluster.
+// Leave removes this node from the cluster.
 func (c *Client) Leave(ctx context.Context) error {
 	return order(ctx, c, LeaveCluster, rpc.None{})
 }
 
-// Remove takes another node out of the cluster; force: even if it answers.
+// Remove removes another node from the cluster. force removes it even if it answers.
 func (c *Client) Remove(ctx context.Context, node string, force bool) error {
 	return order(ctx, c, RemoveNode, ClusterRequest{Node: node, Force: force})
 }
 
-// Ping tries everything that this node needs of another one.
+// Ping tries all connections that this node needs to another one.
 func (c *Client) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	return call(ctx, c, PingNode, ClusterRequest{Node: node})
 }
 
-// Recover begins to make a cluster of its own of this node; Recovering tells how far it is.
+// Recover starts to turn this node into a cluster of its own. Recovering returns its progress.
 func (c *Client) Recover(ctx context.Context, force bool) error {
 	return order(ctx, c, RecoverNode, ClusterRequest{Force: force})
 }
 
-// Recovering returns how far a recovery is.
+// Recovering returns the progress of a recovery.
 func (c *Client) Recovering(ctx context.Context) (Recovering, error) {
 	return call(ctx, c, ReadRecovery, rpc.None{})
 }
@@ -234,7 +236,7 @@ func (c *Client) RotateSecret(ctx context.Context, force bool) ([]string, error)
 	return answer.Without, err
 }
 
-// TakeKey puts the key of that hash, which lies beside the cluster's, in its place, see
+// TakeKey replaces the cluster's key by the prepared one, whose hash must be hash, see
 // [TakeClusterKey].
 func (c *Client) TakeKey(ctx context.Context, hash string) error {
 	return order(ctx, c, TakeClusterKey, ClusterRequest{Key: hash})
@@ -245,30 +247,30 @@ func (c *Client) ClusterKeys(ctx context.Context) (ClusterKeys, error) {
 	return call(ctx, c, ReadClusterKeys, rpc.None{})
 }
 
-// NewKey lays a new key beside the cluster's, unless one lies there. Nobody uses it before
-// TakeKey.
+// NewKey prepares a new key beside the cluster's, unless there is one already. Nothing uses the new
+// key before TakeKey.
 func (c *Client) NewKey(ctx context.Context) (ClusterKeys, error) {
 	return call(ctx, c, MakeClusterKey, rpc.None{})
 }
 
-// Fit asks whether the node may have the virtual address; an error that is [ErrState] says
-// why not.
+// Fit returns nil if the node may have the virtual address. An error that is [ErrState] says why
+// not.
 func (c *Client) Fit(ctx context.Context) error {
 	return order(ctx, c, CheckVirtual, rpc.None{})
 }
 
-// SetVirtual gives the cluster another virtual address; empty: none.
+// SetVirtual changes the cluster's virtual address. An empty one removes it.
 func (c *Client) SetVirtual(ctx context.Context, address string) error {
 	return order(ctx, c, SetVirtual, VirtualRequest{address})
 }
 
-// Turn asks where the cluster stands with restarts.
+// Turn returns which node has the turn to restart.
 func (c *Client) Turn(ctx context.Context) (Turn, error) {
 	return call(ctx, c, ReadTurn, rpc.None{})
 }
 
-// TakeTurn takes the turn for this node, and drains it. An error that is [ErrState] says who has
-// it, or why this node is needed.
+// TakeTurn takes the turn for this node, and drains the node. An error that is [ErrState] says
+// which node has the turn, or why the cluster needs this node. force takes it in spite of that.
 func (c *Client) TakeTurn(ctx context.Context, force bool) error {
 	return order(ctx, c, ChangeTurn, ClusterRequest{Force: force})
 }
@@ -278,37 +280,38 @@ func (c *Client) EndTurn(ctx context.Context) error {
 	return order(ctx, c, ChangeTurn, ClusterRequest{End: true})
 }
 
-// Apply begins to give all nodes the master's options of now, one after another.
+// Apply starts to give all nodes the present options of the master, one after another.
 func (c *Client) Apply(ctx context.Context, q ApplyRequest) error {
 	return order(ctx, c, ApplyOptions, q)
 }
 
-// Applying returns how far that is.
+// Applying returns the progress of Apply.
 func (c *Client) Applying(ctx context.Context) (options.Progress, error) {
 	return call(ctx, c, ReadOptionsRoll, rpc.None{})
 }
 
-// Upgrade begins to give all nodes a version of the system, one after another.
+// Upgrade starts to give all nodes a version of the system, one after another.
 func (c *Client) Upgrade(ctx context.Context, q UpgradeRequest) error {
 	return order(ctx, c, UpgradeNodes, q)
 }
 
-// Upgrading returns how far that is.
+// Upgrading returns the progress of Upgrade.
 func (c *Client) Upgrading(ctx context.Context) (rollout.Progress, error) {
 	return call(ctx, c, ReadUpgrade, rpc.None{})
 }
 
-// Backups returns how the scheduled backups are.
+// Backups returns the state of the scheduled backups.
 func (c *Client) Backups(ctx context.Context) (status.BackupList, error) {
 	return call(ctx, c, ListBackups, rpc.None{})
 }
 
-// MakeBackup begins a backup of the node.
+// MakeBackup starts a backup on this node.
 func (c *Client) MakeBackup(ctx context.Context) error {
 	return order(ctx, c, MakeBackup, rpc.None{})
 }
 
-// Minions asks what all nodes know of their minions; finger: with the fingerprints of the keys.
+// Minions returns what all nodes know of their minions. With finger set it includes the keys'
+// fingerprints.
 func (c *Client) Minions(ctx context.Context, finger bool) (status.MinionList, error) {
 	return call(ctx, c, ListMinions, MinionsRequest{finger})
 }
@@ -318,18 +321,18 @@ func (c *Client) ChangeKeys(ctx context.Context, q KeyChange) error {
 	return order(ctx, c, ChangeKeys, q)
 }
 
-// Tokens returns who is logged in, by the tokens of the masters.
+// Tokens returns who is logged in, according to the tokens of the masters.
 func (c *Client) Tokens(ctx context.Context) (control.Tokens, error) {
 	return call(ctx, c, ListTokens, rpc.None{})
 }
 
-// RevokeTokens ends log-ins.
+// RevokeTokens ends the log-ins that r names.
 func (c *Client) RevokeTokens(ctx context.Context, r control.Revocation) (control.Revoked, error) {
 	return call(ctx, c, RevokeTokens, r)
 }
 
-// Git asks for the git remotes of all nodes; fetch: after those of that URL or name, "" for
-// all, were fetched.
+// Git returns the git remotes of all nodes. With fetch set, the masters first fetch the remote with
+// that URL or name, or all for "".
 func (c *Client) Git(ctx context.Context, fetch bool, remote string) (status.GitList, error) {
 	if fetch {
 		return call(ctx, c, FetchGit, GitRequest{remote})
@@ -347,60 +350,62 @@ func (c *Client) PlanReset(ctx context.Context) (ResetPlan, error) {
 	return call(ctx, c, PlanReset, rpc.None{})
 }
 
-// Reset begins to make this machine new; Resetting tells how far that is.
+// Reset starts to remove all that the node has made from this machine. Resetting returns its
+// progress.
 func (c *Client) Reset(ctx context.Context) error {
 	return order(ctx, c, ResetNode, rpc.None{})
 }
 
-// Resetting returns how far a reset is.
+// Resetting returns the progress of a reset.
 func (c *Client) Resetting(ctx context.Context) (Resetting, error) {
 	return call(ctx, c, ReadReset, rpc.None{})
 }
 
-// SetupProgress returns where the set-up stands.
+// SetupProgress returns the progress of the set-up.
 func (c *Client) SetupProgress(ctx context.Context) (setup.Progress, error) {
 	return call(ctx, c, ReadSetup, rpc.None{})
 }
 
-// SetupFacts returns what the machine has.
+// SetupFacts returns the facts of the machine.
 func (c *Client) SetupFacts(ctx context.Context) (setup.Facts, error) {
 	return call(ctx, c, ReadFacts, rpc.None{})
 }
 
-// SetupValidate checks answers and tries nothing.
+// SetupValidate checks answers without touching anything.
 func (c *Client) SetupValidate(ctx context.Context, a setup.Answers) (setup.Validation, error) {
 	return call(ctx, c, CheckAnswers, a)
 }
 
-// SetupPreflight checks answers against the world. It takes up to a minute.
+// SetupPreflight checks answers against the machine, the network and the cluster. It takes up to a
+// minute.
 func (c *Client) SetupPreflight(ctx context.Context, a setup.Answers) ([]setup.Check, error) {
 	return call(ctx, c, RunPreflight, a)
 }
 
-// SetupStart begins the set-up; SetupProgress tells how it goes.
+// SetupStart starts the set-up. SetupProgress returns its progress.
 func (c *Client) SetupStart(ctx context.Context, a setup.Answers) error {
 	return order(ctx, c, StartSetup, a)
 }
 
-// SetupRetry tries again what failed.
+// SetupRetry repeats the step that failed.
 func (c *Client) SetupRetry(ctx context.Context) error {
 	return order(ctx, c, RetrySetup, rpc.None{})
 }
 
-// SetupBack gives up a set-up before this machine becomes part of a cluster. The state is new
-// afterwards.
+// SetupBack abandons a set-up before this machine becomes part of a cluster. Afterwards its state
+// is "new".
 func (c *Client) SetupBack(ctx context.Context) error {
 	return order(ctx, c, LeaveSetup, rpc.None{})
 }
 
-// SetupNetwork tries (action try), looks at (look), keeps (confirm) or takes back (revert) a network
-// configuration. Without a confirmation it is taken back after setup.TrialLasts. Only try uses
-// the network.
+// SetupNetwork tries (action try), shows (look), keeps (confirm) or reverts (revert) a network
+// configuration. Without a confirmation the machine reverts it after setup.TrialLasts. Only try
+// uses n.
 func (c *Client) SetupNetwork(ctx context.Context, action string, n setup.Network) (setup.Trial, error) {
 	return call(ctx, c, TryNetwork, NetworkRequest{action, n})
 }
 
-// SetupClaim asks who leads the set-up, or to lead it.
+// SetupClaim asks which wizard leads the set-up, or asks for the lead.
 func (c *Client) SetupClaim(ctx context.Context, q setup.ClaimRequest) (setup.Claim, error) {
 	return call(ctx, c, ClaimSetup, q)
 }

@@ -14,11 +14,11 @@ import (
 
 const (
 	defaultLines = 50
-	maxLines     = 200    // of the output of a service
-	maxLast      = 10_000 // of one page of a log by the number of its lines
+	maxLines     = 200    // lines of output of a service
+	maxLast      = 10_000 // lines of one page of a log, when the request gives their number
 )
 
-// configText is a configuration as it stands in the file.
+// configText is a request whose body is the text of a configuration file.
 var configText = &rpc.Body[[]byte]{
 	Write: func(text []byte) []byte { return text },
 	Read: func(from io.Reader) ([]byte, error) {

@@ -15,23 +15,23 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// Table has every method of a node.
+// Table holds every method of the local API.
 var Table = &rpc.Table{}
 
-// Bounds of requests and of work.
+// Bounds of requests, and time limits for different kinds of work.
 const (
 	maxBody     = 1 << 20
-	answerTakes = 10 * time.Second // of what a node knows
-	asksOthers  = 60 * time.Second // of a question to all nodes or about all minions, or a change of many keys
-	changeTakes = 75 * time.Second // of a change of the cluster
-	setupTakes  = 60 * time.Second // of a step of the set-up: it talks to other machines
-	toolTakes   = 90 * time.Second // of the search for a node that runs a tool
+	answerTakes = 10 * time.Second // what the node knows itself
+	asksOthers  = 60 * time.Second // questions to all nodes or about all minions, and changes of many keys
+	changeTakes = 75 * time.Second // changes of the cluster
+	setupTakes  = 60 * time.Second // steps of the set-up, which talk to other machines
+	toolTakes   = 90 * time.Second // the search for a node that runs a tool
 )
 
-// onlyRoot may ask for what has all rights of the master's account on another node.
+// onlyRoot is the role for methods that use all rights of the master's account on another node.
 const onlyRoot rpc.Role = "root"
 
-// The reasons for methods without an audit record of their own, or without a command.
+// Reasons why a method has no audit record of its own, or no command.
 const (
 	onlyLooks   = "it changes nothing"
 	onlyTries   = "it changes nothing: it checks what it is given"
@@ -58,7 +58,8 @@ var ReadConfig = rpc.Add(Table, rpc.Method[rpc.None, ConfigText]{Row: rpc.Row{
 	NoCommand: "the file can be read",
 }})
 
-// SetConfig checks a configuration and replaces the file; the node starts again with it.
+// SetConfig checks a configuration and replaces the file. The node then restarts its services with
+// it.
 var SetConfig = rpc.Add(Table, rpc.Method[[]byte, rpc.None]{
 	Row: rpc.Row{
 		Route:     "PUT /v1/config",
@@ -71,7 +72,7 @@ var SetConfig = rpc.Add(Table, rpc.Method[[]byte, rpc.None]{
 	Body: configText,
 })
 
-// CheckConfig checks a configuration and does not use it.
+// CheckConfig checks a configuration without using it.
 var CheckConfig = rpc.Add(Table, rpc.Method[[]byte, rpc.None]{
 	Row: rpc.Row{
 		Route:     "POST /v1/config/check",
@@ -83,7 +84,7 @@ var CheckConfig = rpc.Add(Table, rpc.Method[[]byte, rpc.None]{
 	Body: configText,
 })
 
-// Reload starts the node again with the configuration file as it is.
+// Reload restarts the node's services with the present configuration file.
 var Reload = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/reload",
 	Takes:   answerTakes,
@@ -132,7 +133,7 @@ var RestartService = rpc.Add(Table, rpc.Method[string, rpc.None]{
 	Absent:  noRestart,
 })
 
-// ReadStorage returns the shared volume as this node sees it.
+// ReadStorage returns the state of the shared volume as this node sees it.
 var ReadStorage = rpc.Add(Table, rpc.Method[rpc.None, storage.State]{Row: rpc.Row{
 	Route:     "GET /v1/storage",
 	Takes:     answerTakes,
@@ -141,9 +142,9 @@ var ReadStorage = rpc.Add(Table, rpc.Method[rpc.None, storage.State]{Row: rpc.Ro
 	Command:   "applianced storage status",
 }})
 
-// What happened.
+// Events and audit records.
 
-// ListEvents returns what this node saw.
+// ListEvents returns the events that this node saw.
 var ListEvents = rpc.Add(Table, rpc.Method[history.Query, EventList]{
 	Row: rpc.Row{
 		Route:     "GET /v1/events",
@@ -155,7 +156,7 @@ var ListEvents = rpc.Add(Table, rpc.Method[history.Query, EventList]{
 	Form: historyForm,
 })
 
-// ListHistory returns what all nodes saw.
+// ListHistory returns the events that all nodes saw.
 var ListHistory = rpc.Add(Table, rpc.Method[history.Query, history.List]{
 	Row: rpc.Row{
 		Route:     "GET /v1/history",
@@ -167,7 +168,7 @@ var ListHistory = rpc.Add(Table, rpc.Method[history.Query, history.List]{
 	Form: historyForm,
 })
 
-// ListRecords returns what all nodes have written down of who did what.
+// ListRecords returns the audit records of all nodes.
 var ListRecords = rpc.Add(Table, rpc.Method[audit.Query, audit.List]{
 	Row: rpc.Row{
 		Route:     "GET /v1/audit",
@@ -181,7 +182,7 @@ var ListRecords = rpc.Add(Table, rpc.Method[audit.Query, audit.List]{
 
 // Nodes of the cluster.
 
-// ShowJoinString returns the line with which another node joins.
+// ShowJoinString returns the join string, with which another node joins.
 var ShowJoinString = rpc.Add(Table, rpc.Method[rpc.None, JoinLine]{Row: rpc.Row{
 	Route:   "GET /v1/cluster/join-string",
 	Takes:   answerTakes,
@@ -190,7 +191,7 @@ var ShowJoinString = rpc.Add(Table, rpc.Method[rpc.None, JoinLine]{Row: rpc.Row{
 	Command: "applianced join-string",
 }})
 
-// DrainNode gives Node no new minions; End: again.
+// DrainNode sends Node no new minions. With End set it ends that state.
 var DrainNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/cluster/drain",
@@ -203,7 +204,7 @@ var DrainNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("node.undrain") },
 })
 
-// LeaveCluster takes this node out of the cluster.
+// LeaveCluster removes this node from the cluster.
 var LeaveCluster = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/cluster/leave",
 	Takes:   changeTakes,
@@ -212,7 +213,7 @@ var LeaveCluster = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Command: "applianced leave",
 }})
 
-// RemoveNode takes Node out of the cluster; Force: even if it answers.
+// RemoveNode removes Node from the cluster. Force removes it even if it answers.
 var RemoveNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/cluster/remove",
@@ -225,7 +226,7 @@ var RemoveNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("") },
 })
 
-// PingNode tries everything that this node needs of Node.
+// PingNode tries all connections that this node needs to Node.
 var PingNode = rpc.Add(Table, rpc.Method[ClusterRequest, []setup.Check]{Row: rpc.Row{
 	Route:     "POST /v1/cluster/ping",
 	Bound:     maxBody,
@@ -235,7 +236,8 @@ var PingNode = rpc.Add(Table, rpc.Method[ClusterRequest, []setup.Check]{Row: rpc
 	Command:   "applianced ping",
 }})
 
-// RecoverNode begins to make this node a cluster of its own; Force: even if others answer.
+// RecoverNode starts to turn this node into a cluster of its own. Force does so even if others
+// answer.
 var RecoverNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/cluster/recover",
@@ -249,7 +251,7 @@ var RecoverNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("") },
 })
 
-// ReadRecovery returns how far a recovery is.
+// ReadRecovery returns the progress of a recovery.
 var ReadRecovery = rpc.Add(Table, rpc.Method[rpc.None, Recovering]{Row: rpc.Row{
 	Route:     "GET /v1/cluster/recover",
 	Takes:     answerTakes,
@@ -272,8 +274,8 @@ var RotateSecret = rpc.Add(Table, rpc.Method[ClusterRequest, Rotated]{
 	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("") },
 })
 
-// TakeClusterKey puts the key of the hash Key, which lies beside the cluster's, in its place.
-// The masters take it when they start. It may be called again after an error.
+// TakeClusterKey replaces the cluster's key by the prepared one, whose hash must be Key. The
+// masters load it when they start. After an error it may be called again.
 var TakeClusterKey = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/cluster/key",
 	Bound:   maxBody,
@@ -292,7 +294,7 @@ var ReadClusterKeys = rpc.Add(Table, rpc.Method[rpc.None, ClusterKeys]{Row: rpc.
 	Command:   "applianced cluster-key",
 }})
 
-// MakeClusterKey lays a new key beside the cluster's, unless one lies there.
+// MakeClusterKey prepares a new key beside the cluster's, unless there is one already.
 var MakeClusterKey = rpc.Add(Table, rpc.Method[rpc.None, ClusterKeys]{Row: rpc.Row{
 	Route:   "POST /v1/cluster/newkey",
 	Takes:   changeTakes,
@@ -312,7 +314,7 @@ var CheckVirtual = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Command:   "applianced virtual-address",
 }})
 
-// SetVirtual gives the cluster another virtual address.
+// SetVirtual changes the cluster's virtual address.
 var SetVirtual = rpc.Add(Table, rpc.Method[VirtualRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/cluster/virtual",
@@ -325,7 +327,7 @@ var SetVirtual = rpc.Add(Table, rpc.Method[VirtualRequest, rpc.None]{
 	Subject: func(q VirtualRequest) rpc.Subject { return rpc.Subject{Object: q.Address} },
 })
 
-// ReadTurn returns where the cluster stands with restarts.
+// ReadTurn returns which node has the turn to restart.
 var ReadTurn = rpc.Add(Table, rpc.Method[rpc.None, Turn]{
 	Row: rpc.Row{
 		Route:     "GET /v1/cluster/turn",
@@ -336,8 +338,8 @@ var ReadTurn = rpc.Add(Table, rpc.Method[rpc.None, Turn]{
 	Absent: noTurn,
 })
 
-// ChangeTurn takes the turn for this node, and drains it; End: gives it back. A refusal says
-// who has it, or why this node is needed.
+// ChangeTurn takes the turn for this node, and drains the node. With End set it gives the turn
+// back. A refusal says which node has the turn, or why the cluster needs this node.
 var ChangeTurn = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/cluster/turn",
@@ -350,9 +352,9 @@ var ChangeTurn = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("turn.give") },
 })
 
-// What all nodes take, one after another.
+// Changes that all nodes take, one after another.
 
-// ApplyOptions begins to give all nodes the master's options of now.
+// ApplyOptions starts to give all nodes the present options of the master.
 var ApplyOptions = rpc.Add(Table, rpc.Method[ApplyRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/options/apply",
@@ -366,7 +368,7 @@ var ApplyOptions = rpc.Add(Table, rpc.Method[ApplyRequest, rpc.None]{
 	Subject: func(q ApplyRequest) rpc.Subject { return rpc.Subject{Detail: forced(q.Force), Dry: q.Dry} },
 })
 
-// ReadOptionsRoll returns how far that is.
+// ReadOptionsRoll returns the progress of ApplyOptions.
 var ReadOptionsRoll = rpc.Add(Table, rpc.Method[rpc.None, options.Progress]{
 	Row: rpc.Row{
 		Route:     "GET /v1/options/apply",
@@ -377,7 +379,7 @@ var ReadOptionsRoll = rpc.Add(Table, rpc.Method[rpc.None, options.Progress]{
 	Absent: noRoll,
 })
 
-// UpgradeNodes begins to give all nodes a version of the system.
+// UpgradeNodes starts to give all nodes a version of the system.
 var UpgradeNodes = rpc.Add(Table, rpc.Method[UpgradeRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/upgrade",
@@ -391,7 +393,7 @@ var UpgradeNodes = rpc.Add(Table, rpc.Method[UpgradeRequest, rpc.None]{
 	Subject: func(q UpgradeRequest) rpc.Subject { return rpc.Subject{Dry: q.Dry} },
 })
 
-// ReadUpgrade returns how far that is.
+// ReadUpgrade returns the progress of UpgradeNodes.
 var ReadUpgrade = rpc.Add(Table, rpc.Method[rpc.None, rollout.Progress]{
 	Row: rpc.Row{
 		Route:     "GET /v1/upgrade",
@@ -404,7 +406,7 @@ var ReadUpgrade = rpc.Add(Table, rpc.Method[rpc.None, rollout.Progress]{
 
 // Backups.
 
-// ListBackups returns how the scheduled backups are.
+// ListBackups returns the state of the scheduled backups.
 var ListBackups = rpc.Add(Table, rpc.Method[rpc.None, status.BackupList]{Row: rpc.Row{
 	Route:     "GET /v1/backup",
 	Takes:     answerTakes,
@@ -413,7 +415,7 @@ var ListBackups = rpc.Add(Table, rpc.Method[rpc.None, status.BackupList]{Row: rp
 	Command:   "applianced backup list",
 }})
 
-// MakeBackup begins a backup of this node. It is refused while the node makes one.
+// MakeBackup starts a backup on this node. It is refused while the node makes one.
 var MakeBackup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/backup",
 	Takes:   answerTakes,
@@ -447,7 +449,7 @@ var ChangeKeys = rpc.Add(Table, rpc.Method[KeyChange, rpc.None]{Row: rpc.Row{
 	Command:   "applianced keys accept",
 }})
 
-// ListTokens returns who is logged in to the API, by the tokens of all masters.
+// ListTokens returns who is logged in to the API, according to the tokens of all masters.
 var ListTokens = rpc.Add(Table, rpc.Method[rpc.None, control.Tokens]{Row: rpc.Row{
 	Route:     "GET /v1/tokens",
 	Takes:     answerTakes,
@@ -456,7 +458,7 @@ var ListTokens = rpc.Add(Table, rpc.Method[rpc.None, control.Tokens]{Row: rpc.Ro
 	Command:   "applianced tokens",
 }})
 
-// RevokeTokens ends log-ins.
+// RevokeTokens ends log-ins that the request names.
 var RevokeTokens = rpc.Add(Table, rpc.Method[control.Revocation, control.Revoked]{
 	Row: rpc.Row{
 		Route:   "POST /v1/tokens/revoke",
@@ -478,8 +480,8 @@ var ReadGit = rpc.Add(Table, rpc.Method[rpc.None, status.GitList]{Row: rpc.Row{
 	Command:   "applianced git",
 }})
 
-// FetchGit makes all nodes fetch, and returns how their remotes are after it, or after
-// [control.GitTakes].
+// FetchGit asks all nodes' masters to fetch, and returns the state of their remotes when that is
+// done, or after [control.GitTakes].
 var FetchGit = rpc.Add(Table, rpc.Method[GitRequest, status.GitList]{
 	Row: rpc.Row{
 		Route:   "POST /v1/git/fetch",
@@ -501,9 +503,9 @@ var ReadSchedule = rpc.Add(Table, rpc.Method[rpc.None, status.Schedule]{Row: rpc
 	Command:   "applianced schedule",
 }})
 
-// RunTool runs one of Salt's tools on another node, when this node's master does not answer.
-// The tool has all rights there that the master's account has. The answer is frames. A refusal
-// with [rpc.CodeState] says that no node has run it; after another one nobody knows.
+// RunTool runs one of Salt's tools on another node, when this node's master does not answer. There
+// the tool has all rights of the master's account. The answer is a stream of frames. A refusal with
+// [rpc.CodeState] means that no node has run the tool; after any other error that is unknown.
 var RunTool = rpc.Add(Table, rpc.Method[toolrun.Request, rpc.Stream]{
 	Row: rpc.Row{
 		Route:     "POST " + toolrun.Path,
@@ -530,7 +532,7 @@ var PlanReset = rpc.Add(Table, rpc.Method[rpc.None, ResetPlan]{Row: rpc.Row{
 	Command:   "applianced reset",
 }})
 
-// ResetNode begins to remove all that the node has made.
+// ResetNode starts to remove all that the node has made.
 var ResetNode = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/reset",
 	Takes:   answerTakes,
@@ -540,7 +542,7 @@ var ResetNode = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Command: "applianced reset",
 }})
 
-// ReadReset returns how far that is.
+// ReadReset returns the progress of a reset.
 var ReadReset = rpc.Add(Table, rpc.Method[rpc.None, Resetting]{Row: rpc.Row{
 	Route:     "GET /v1/reset",
 	Takes:     answerTakes,
@@ -549,10 +551,10 @@ var ReadReset = rpc.Add(Table, rpc.Method[rpc.None, Resetting]{Row: rpc.Row{
 	Command:   "applianced reset",
 }})
 
-// The set-up. The token of a client tells who leads it, see [ClientToken]; what changes
-// something is refused to others while a claim is held.
+// The set-up. The token of a client shows which wizard calls, see [ClientToken]. While one wizard
+// holds the claim, methods that change something refuse all others.
 
-// ReadSetup returns where the set-up stands.
+// ReadSetup returns the progress of the set-up.
 var ReadSetup = rpc.Add(Table, rpc.Method[rpc.None, setup.Progress]{Row: rpc.Row{
 	Route:     "GET /v1/setup",
 	Takes:     setupTakes,
@@ -561,7 +563,7 @@ var ReadSetup = rpc.Add(Table, rpc.Method[rpc.None, setup.Progress]{Row: rpc.Row
 	Command:   "applianced setup progress",
 }})
 
-// ReadFacts returns what the machine has.
+// ReadFacts returns the facts of the machine.
 var ReadFacts = rpc.Add(Table, rpc.Method[rpc.None, setup.Facts]{Row: rpc.Row{
 	Route:     "GET /v1/setup/facts",
 	Takes:     setupTakes,
@@ -570,7 +572,7 @@ var ReadFacts = rpc.Add(Table, rpc.Method[rpc.None, setup.Facts]{Row: rpc.Row{
 	NoCommand: forWizard,
 }})
 
-// CheckAnswers checks answers and tries nothing.
+// CheckAnswers checks answers without touching anything.
 var CheckAnswers = rpc.Add(Table, rpc.Method[setup.Answers, setup.Validation]{Row: rpc.Row{
 	Route:     "POST /v1/setup/validate",
 	Bound:     maxBody,
@@ -580,7 +582,7 @@ var CheckAnswers = rpc.Add(Table, rpc.Method[setup.Answers, setup.Validation]{Ro
 	NoCommand: forWizard,
 }})
 
-// RunPreflight checks answers against the world.
+// RunPreflight checks answers against the machine, the network and the cluster.
 var RunPreflight = rpc.Add(Table, rpc.Method[setup.Answers, []setup.Check]{Row: rpc.Row{
 	Route:     "POST /v1/setup/preflight",
 	Bound:     maxBody,
@@ -601,7 +603,7 @@ var StartSetup = rpc.Add(Table, rpc.Method[setup.Answers, rpc.None]{Row: rpc.Row
 	Command: "applianced setup start",
 }})
 
-// RetrySetup tries again what failed.
+// RetrySetup repeats the step that failed.
 var RetrySetup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Route:     "POST /v1/setup/retry",
 	Takes:     setupTakes,
@@ -610,7 +612,7 @@ var RetrySetup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Command:   "applianced setup retry",
 }})
 
-// LeaveSetup gives up a set-up before this machine becomes part of a cluster.
+// LeaveSetup abandons a set-up before this machine becomes part of a cluster.
 var LeaveSetup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/setup/back",
 	Takes:   setupTakes,
@@ -619,7 +621,7 @@ var LeaveSetup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Command: "applianced setup back",
 }})
 
-// TryNetwork is a step of a trial of a network configuration.
+// TryNetwork tries, shows, keeps or reverts a network configuration.
 var TryNetwork = rpc.Add(Table, rpc.Method[NetworkRequest, setup.Trial]{
 	Row: rpc.Row{
 		Route:     "POST /v1/setup/network",
@@ -632,7 +634,7 @@ var TryNetwork = rpc.Add(Table, rpc.Method[NetworkRequest, setup.Trial]{
 	Subject: func(q NetworkRequest) rpc.Subject { return rpc.Subject{Object: q.Action} },
 })
 
-// ClaimSetup asks who leads the set-up, or to lead it.
+// ClaimSetup asks which wizard leads the set-up, or asks for the lead.
 var ClaimSetup = rpc.Add(Table, rpc.Method[setup.ClaimRequest, setup.Claim]{Row: rpc.Row{
 	Route:     "POST /v1/setup/claim",
 	Bound:     maxBody,
@@ -642,8 +644,8 @@ var ClaimSetup = rpc.Add(Table, rpc.Method[setup.ClaimRequest, setup.Claim]{Row:
 	NoCommand: forWizard,
 }})
 
-// subject returns the words of the audit record about a change of the cluster. end is the action
-// when [ClusterRequest.End] is set.
+// subject returns what the audit record of a change of the cluster says. end is the action when
+// [ClusterRequest.End] is set.
 func (q ClusterRequest) subject(end string) rpc.Subject {
 	s := rpc.Subject{Object: q.Node, Detail: forced(q.Force)}
 	if q.End {

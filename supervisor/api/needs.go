@@ -10,14 +10,14 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// ErrConfig marks a configuration that was refused; the caller gets its text.
+// ErrConfig means that a configuration was refused. The caller gets its text.
 var ErrConfig error = &rpc.Kind{Code: rpc.CodeConfig, Text: "configuration refused"}
 
-// ErrState marks a request that does not fit to how the node is, or to where its set-up
-// stands, or that somebody else leads.
+// ErrState means that a request is not possible in the present state of the node or its set-up, or
+// because another wizard leads the set-up.
 var ErrState = setup.ErrState
 
-// What methods need that a node does not have.
+// Errors of methods for which the node lacks something.
 var (
 	errAlone     = fmt.Errorf("%w: this node is not part of a cluster", ErrState)
 	errNew       = fmt.Errorf("%w: this node is not set up; next: applianced setup", ErrState)
@@ -29,7 +29,8 @@ var (
 	}
 )
 
-// errNoService refuses a service of a machine that is not set up and has none.
+// errNoService returns the error for a service of a machine that is not set up, and so has no
+// services.
 func errNoService(name string) error {
 	return fmt.Errorf("%q: %w (this node is not set up; next: applianced setup)", name, service.ErrUnknown)
 }
@@ -40,7 +41,7 @@ func noLog(q LogRequest) (LogPage, error) { return LogPage{}, errNoService(q.Ser
 
 func noRestart(service string) (rpc.None, error) { return rpc.None{}, errNoService(service) }
 
-// noTurn answers for a node that is alone and needs to ask nobody.
+// noTurn answers for a node without a cluster, which needs no turn.
 func noTurn(rpc.None) (Turn, error) { return Turn{Alone: true}, nil }
 
 func noRoll(rpc.None) (options.Progress, error) {

@@ -17,7 +17,7 @@ type ConfigText struct {
 	Text string `json:"text"`
 }
 
-// OutputRequest names a service and how many lines of its output are wanted.
+// OutputRequest names a service and the number of lines wanted.
 type OutputRequest struct {
 	Service string
 	Lines   int
@@ -31,12 +31,12 @@ type OutputLines struct {
 // LogPage is a part of what a service wrote. Each line begins with its time in UTC.
 type LogPage struct {
 	Lines  []string `json:"lines"`
-	Cursor string   `json:"cursor"` // where the next page begins
-	More   bool     `json:"more"`   // the next page has lines already
+	Cursor string   `json:"cursor"` // where the next page begins, for LogQuery
+	More   bool     `json:"more"`   // whether the next page has lines already
 }
 
-// LogQuery says where a page begins: at a Cursor, else at a time, else so many lines before
-// the end.
+// LogQuery says where a page begins: at Cursor, else at a time, else a number of lines before the
+// end.
 type LogQuery struct {
 	Cursor string
 	Since  time.Time
@@ -54,16 +54,16 @@ type EventList struct {
 	Events []history.Event `json:"events"`
 }
 
-// ClusterRequest asks for a change of the cluster. The row of a method says which fields
+// ClusterRequest asks for a change of the cluster. The comment of each method says which fields
 // count.
 type ClusterRequest struct {
 	Node  string `json:"node"`
 	End   bool   `json:"end,omitempty"`
 	Force bool   `json:"force,omitempty"`
-	Key   string `json:"key,omitempty"` // hash of a key
+	Key   string `json:"key,omitempty"` // hash of a key, as in the table of nodes
 }
 
-// JoinLine is the line with which another node joins. It is a secret.
+// JoinLine holds the join string, with which another node joins. It is a secret.
 type JoinLine struct {
 	JoinString string `json:"joinString"`
 }
@@ -73,66 +73,65 @@ type Rotated struct {
 	Without []string `json:"without"`
 }
 
-// ClusterKeys are the public halves of the key by which minions know the cluster.
+// ClusterKeys holds the public halves of the keys by which minions know the cluster.
 type ClusterKeys struct {
 	Key  ClusterKey  `json:"key"`
-	Next *ClusterKey `json:"next,omitempty"` // nil: none lies beside it
+	Next *ClusterKey `json:"next,omitempty"` // the prepared key; nil: there is none
 }
 
-// ClusterKey is the public half of a key.
+// ClusterKey describes the public half of a key.
 type ClusterKey struct {
 	Hash   string `json:"hash"`   // as in the table of nodes
-	Finger string `json:"finger"` // as in master_finger of a minion
-	Path   string `json:"path"`   // of the file, as minions keep it in minion_master.pub
+	Finger string `json:"finger"` // fingerprint, as in a minion's option master_finger
+	Path   string `json:"path"`   // path of the file, which minions keep as minion_master.pub
 }
 
-// Recovering says how far a node is on its way to a cluster of its own.
+// Recovering is the progress of a recovery, which turns this node into a cluster of its own.
 type Recovering struct {
-	Stage string `json:"stage"`           // copy, switch or masters; empty: nothing is under way
+	Stage string `json:"stage"`           // copy, switch or masters; empty: none is under way
 	Fault string `json:"fault,omitempty"` // why the last try failed
 }
 
-// VirtualRequest gives the cluster another virtual address; empty: none.
+// VirtualRequest names the cluster's new virtual address. Empty: none.
 type VirtualRequest struct {
 	Address string `json:"address"`
 }
 
-// Turn says where the cluster stands with restarts. Machines of a cluster are away one at a
-// time.
+// Turn says which node has the turn to restart. Machines of a cluster are away one at a time.
 type Turn struct {
-	// Alone: the node has no cluster, and needs to ask nobody.
+	// Alone reports whether the node has no cluster, and so needs no turn.
 	Alone bool        `json:"alone,omitempty"`
-	Now   *nodes.Turn `json:"now,omitempty"` // nil: nobody has it
-	Mine  bool        `json:"mine"`          // this node has it, and took it in this life
-	// Needed says why the cluster cannot do without this node now; empty: it can.
+	Now   *nodes.Turn `json:"now,omitempty"` // nil: no node has the turn
+	Mine  bool        `json:"mine"`          // this node has the turn, and took it in this life
+	// Needed says why the cluster cannot do without this node now. It is empty if it can.
 	Needed string `json:"needed,omitempty"`
-	// Sessions are connections for jobs that this node's master still has.
+	// Sessions is the number of minions' connections for jobs that this node's master still has.
 	Sessions int `json:"sessions"`
 }
 
-// ApplyRequest says how all nodes take new options.
+// ApplyRequest says how all nodes should take new options.
 type ApplyRequest struct {
 	Dry   bool          `json:"dry,omitempty"`   // only check
-	Force bool          `json:"force,omitempty"` // without nodes that are away
-	Limit time.Duration `json:"limit"`           // for a master to serve, in nanoseconds
+	Force bool          `json:"force,omitempty"` // skip nodes that are away
+	Limit time.Duration `json:"limit"`           // how long a master may take to serve, in nanoseconds
 }
 
-// UpgradeRequest says which version all nodes take.
+// UpgradeRequest names the version that all nodes should take.
 type UpgradeRequest struct {
-	Path string `json:"path"`          // of the bundle, on this node
+	Path string `json:"path"`          // path of the bundle on this node
 	Dry  bool   `json:"dry,omitempty"` // only check
 }
 
 // MinionsRequest asks for the minions of all nodes.
 type MinionsRequest struct {
-	Finger bool // with the fingerprints of their keys
+	Finger bool // include the fingerprints of the keys
 }
 
-// KeyChange is a change of keys, by their full names.
+// KeyChange is a change of keys, which it names in full.
 type KeyChange struct {
 	Verb string   `json:"verb"` // accept, reject or delete
 	IDs  []string `json:"ids"`  // at most MaxKeys
-	// State and Finger leave all other keys of these names alone; empty: any.
+	// State and Finger restrict the change to keys with that state and fingerprint. Empty: any.
 	State  string `json:"state,omitempty"` // with delete: accepted, pending, rejected or denied
 	Finger string `json:"finger,omitempty"`
 }
@@ -140,12 +139,12 @@ type KeyChange struct {
 // MaxKeys bounds the keys of one change.
 const MaxKeys = 1000
 
-// GitRequest names a git remote by its URL or name; empty: all.
+// GitRequest names a git remote by its URL or name. Empty: all remotes.
 type GitRequest struct {
 	Remote string `json:"remote"`
 }
 
-// ToolAnswer is the answer of a tool that the node of that name runs: its frames.
+// ToolAnswer returns the answer of a method that runs a tool on another node: the tool's frames.
 func ToolAnswer(node string, frames io.ReadCloser) rpc.Stream {
 	return rpc.Stream{
 		Header: http.Header{http.CanonicalHeaderKey(toolrun.AskedHeader): {node}},
@@ -158,21 +157,22 @@ func ToolAnswer(node string, frames io.ReadCloser) rpc.Stream {
 type ResetPlan struct {
 	Remove []string `json:"remove"` // paths
 	Keep   []string `json:"keep"`   // "PATH: what it is"
-	// Cluster is its name, Others the nodes that would go on without this one.
+	// Cluster is the cluster's name, Others names the nodes that would go on without this one.
 	Cluster string   `json:"cluster,omitempty"`
 	Others  []string `json:"others,omitempty"`
-	// Copied says why this machine may not act for the node whose key it has; "": it may. The
-	// node goes on whatever becomes of this machine, and Others is empty.
+	// Copied says why this machine may not act for the node whose key it has. It is empty if it
+	// may. If it is not empty, the node goes on whatever happens to this machine, and Others is
+	// empty.
 	Copied string `json:"copied,omitempty"`
 }
 
-// Resetting is how far a reset is.
+// Resetting is the progress of a reset.
 type Resetting struct {
 	UnderWay bool   `json:"underWay"`
-	Fault    string `json:"fault,omitempty"` // why it has stopped
+	Fault    string `json:"fault,omitempty"` // why the reset has stopped
 }
 
-// NetworkRequest is a step of a trial of a network configuration.
+// NetworkRequest asks to try, show, keep or revert a network configuration.
 type NetworkRequest struct {
 	Action  string        `json:"action"` // try, look, confirm or revert
 	Network setup.Network `json:"network"`

@@ -25,35 +25,35 @@ import (
 )
 
 const (
-	maxConns  = 64 // at the same time; further ones are closed at once
+	maxConns  = 64 // connections at the same time; further ones are closed at once
 	maxHeader = 16 << 10
 )
 
-// Config says what a server serves, and to whom.
+// Config says what a server serves, and who may call.
 type Config struct {
-	// Handlers are the functions of the node for the methods of [Table].
+	// Handlers holds the node's functions for the methods of [Table].
 	Handlers *rpc.Handlers
-	// Settings word the faults of the node's shared storage. It may be nil: the node has none.
+	// Settings are used to word faults of the node's shared storage. It may be nil: the node has
+	// none.
 	Settings *settings.Settings
-	// Record is where the requests of callers are written down. It may be nil: nowhere.
+	// Record is the audit log for requests of callers. It may be nil: they are not recorded.
 	Record *audit.Log
-	// Admin is a group whose members may call, besides root and our own user. One that is
-	// empty or unknown adds nobody.
+	// Admin is a group whose members may call, besides root and our own user. An empty or unknown
+	// group adds nobody.
 	Admin string
 	Log   *slog.Logger
 }
 
-// Server listens on the socket.
+// Server serves the local API.
 type Server struct {
 	cfg Config
 }
 
-// NewServer returns a server. Nothing is opened before Listen.
+// NewServer returns a server. It opens nothing before Listen.
 func NewServer(cfg Config) *Server { return &Server{cfg} }
 
-// Listen makes the socket with mode 0660 (owner: us, group: admin if it
-// exists). A socket file that nobody listens on is replaced; one that answers
-// is an error.
+// Listen creates the socket with mode 0660 (owner: this account; group: admin if that exists). It
+// replaces a socket file on which no process listens. If one answers there, it returns an error.
 func (s *Server) Listen(path string) (net.Listener, error) {
 	if err := localsock.Free(path); errors.Is(err, localsock.ErrInUse) {
 		return nil, fmt.Errorf("listen on %s: another supervisor answers there", path)
@@ -86,8 +86,8 @@ func (s *Server) adminGID() (int, bool) {
 	return gid, err == nil
 }
 
-// Serve answers until ctx ends, then lets running answers finish for a short
-// time. It closes ln and removes its socket file.
+// Serve answers until ctx ends, and then waits a short time for running answers. It closes ln and
+// removes its socket file.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s.handler(),
@@ -124,7 +124,8 @@ func (s *Server) handler() http.Handler {
 	return s.admitCallers(methods.Handler())
 }
 
-// explain words an error for the caller. What the shared storage said goes to the log.
+// explain returns an error for the caller. If the shared storage failed, the details go to the log
+// only.
 func (s *Server) explain(err error) *rpc.Error {
 	code := rpc.CodeFailed
 	switch {
@@ -146,7 +147,7 @@ func (s *Server) explain(err error) *rpc.Error {
 
 type tokenKey struct{}
 
-// tokenHeader carries a client's token.
+// tokenHeader is the header with a client's token.
 const tokenHeader = "X-Setup-Token"
 
 const maxToken = 64
@@ -156,8 +157,8 @@ func withToken(r *http.Request) context.Context {
 	return context.WithValue(r.Context(), tokenKey{}, token[:min(len(token), maxToken)])
 }
 
-// ClientToken returns the random token of the client that calls. It tells clients of the
-// set-up from each other.
+// ClientToken returns the random token of the client that calls, which distinguishes the clients of
+// the set-up.
 func ClientToken(ctx context.Context) string {
 	token, _ := ctx.Value(tokenKey{}).(string)
 	return token
@@ -170,14 +171,14 @@ type peer struct {
 	err  error
 }
 
-// withPeer adds to the context who connected.
+// withPeer adds to the context which process has connected.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	var p peer
 	p.cred, p.err = localsock.Peer(c)
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// peerOf returns who calls; false: nobody knows.
+// peerOf returns the credentials of the caller, and whether they are known.
 func peerOf(r *http.Request) (unix.Ucred, bool) {
 	p, ok := r.Context().Value(peerKey{}).(peer)
 	return p.cred, ok && p.err == nil
@@ -188,7 +189,7 @@ func callerOf(r *http.Request) audit.Actor {
 	return audit.PeerProcess(int(caller.Pid), int(caller.Uid))
 }
 
-// permit refuses what only root may ask for.
+// permit permits a method with the role onlyRoot only to root and to the supervisor's own user.
 func permit(r *http.Request, _ rpc.Role) *rpc.Error {
 	caller, known := peerOf(r)
 	if !known || caller.Uid != 0 && int(caller.Uid) != os.Geteuid() {
@@ -197,7 +198,7 @@ func permit(r *http.Request, _ rpc.Role) *rpc.Error {
 	return nil
 }
 
-// admitCallers lets only permitted callers through to next.
+// admitCallers passes requests on to next if their caller may use the API, and refuses all others.
 func (s *Server) admitCallers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, known := peerOf(r)
@@ -240,7 +241,7 @@ func (s *Server) allowed(c unix.Ucred) bool {
 	return err == nil && slices.Contains(groups, strconv.Itoa(gid))
 }
 
-// listener removes the socket file at the end.
+// listener removes the socket file when it is closed.
 type listener struct {
 	net.Listener
 	path string

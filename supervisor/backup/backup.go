@@ -2,14 +2,14 @@
 // its minions, the administrator's options, states and pillars, and optionally the job cache.
 //
 // A backup is a tar archive, compressed with gzip and encrypted with age, for recipients (public
-// keys) or with a passphrase. It is never in clear on a disk. Its first entry is the [Manifest].
+// keys) or with a passphrase. It is never unencrypted on a disk. Its first entry is the [Manifest].
 //
-// Anybody with a recipient's public key can encrypt for it. So the cluster's key signs the
-// archive, or that of the master of a node alone, and an archive is restored only if that key is
-// trusted ([Trust]). A passphrase proves its maker by itself. The content of an archive is still
-// as hostile as any input: a restore accepts only regular files in known places, with bounded
-// sizes and numbers, and puts nothing into place before it has read and checked the whole
-// archive.
+// Anybody with a recipient's public key can encrypt for that recipient. So the cluster's key signs
+// the archive; on a node without a cluster the master's key does. An archive is restored only if
+// that key is trusted ([Trust]). A passphrase by itself proves who made an archive. The content of
+// an archive is still as hostile as any input: a restore accepts only regular files in known
+// places, with bounded sizes and numbers, and puts nothing into place before it has read and
+// checked the whole archive.
 package backup
 
 import (
@@ -37,8 +37,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// format is the version of the archive's layout.
-// 2 has a signature as its last entry; 1 is still read.
+// format is the version of the archive's layout. Since version 2 the last entry is a signature.
+// Version 1 can still be read.
 const format = 2
 
 // Manifest describes an archive.
@@ -47,12 +47,13 @@ type Manifest struct {
 	Created time.Time `json:"created"`
 	Node    string    `json:"node"`
 	Cluster string    `json:"cluster"`
-	Version string    `json:"version"` // of the program that wrote it
-	Jobs    bool      `json:"jobs"`    // the job cache is inside
-	Shared  bool      `json:"shared"`  // of a cluster: its minions know the cluster's key, not a node's
+	Version string    `json:"version"` // version of the program that wrote the archive
+	Jobs    bool      `json:"jobs"`    // the archive has the job cache
+	// Shared reports whether the archive is of a cluster, whose minions know the cluster's key, not a node's
+	Shared bool `json:"shared"`
 }
 
-// Summary describes what was written or restored.
+// Summary describes what was written, restored or inspected.
 type Summary struct {
 	Manifest Manifest
 	Files    int
@@ -60,22 +61,22 @@ type Summary struct {
 	// Signer is the hash of the key that signed the archive. It is empty if the archive is not
 	// signed.
 	Signer string
-	// Skipped are things in the trees that a backup does not take (links,
-	// sockets, devices, names with control characters) with the reason, at most maxSkipped of
-	// them; one more says that there are others. They are fit for a terminal.
+	// Skipped lists what is in the trees and not in the backup (links, sockets, devices, names with
+	// control characters), with the reason. It has at most maxSkipped entries, and one more that
+	// says that there are others. The texts are safe for a terminal.
 	Skipped []string
 }
 
 // Options say what to back up.
 type Options struct {
 	Settings   *settings.Settings
-	ConfigPath string // of appliance.yaml; may be missing
+	ConfigPath string // path of appliance.yaml; the file may be missing
 	Version    string
 	Now        time.Time
 	Jobs       bool
-	// From is read instead of the storage directory: on a node that is left
-	// alone, its copy of the shared volume (the brick), which is readable when
-	// the volume is not. Empty: the storage directory.
+	// From is a directory to read instead of the storage directory. On a node whose cluster is
+	// lost, it is the node's copy of the shared volume (the brick), which is readable when the
+	// volume is not. Empty: the storage directory.
 	From string
 }
 
@@ -90,16 +91,17 @@ const (
 // archive.
 type tree struct {
 	name string // "pki"
-	// base is a directory that only root changes, rel the place below it.
+	// base is a directory that only root changes, rel the path of the tree below base.
 	base, rel string
-	// master is true where files belong to the account of the master.
+	// master reports whether files of the tree belong to the account of the master.
 	master bool
-	// skip reports which paths below are created again by themselves.
+	// skip reports whether a path below rel is left out, because the node creates it again by
+	// itself. It may be nil: nothing is left out.
 	skip func(rel string) bool
 }
 
-// treesOf returns the parts in their order in the archive. They are in the storage itself, not in
-// this node's copies of a volume: files restored into a copy would vanish at its next pass.
+// treesOf returns the parts in their order in the archive. Their paths are in the storage itself,
+// not in this node's copies of a volume: files restored into a copy would vanish at its next pass.
 func treesOf(s *settings.Settings, jobs bool) []tree {
 	list := []tree{
 		{
@@ -141,8 +143,8 @@ func treesOf(s *settings.Settings, jobs bool) []tree {
 	return list
 }
 
-// Write writes a backup for the recipients, at least one. The summary names what was skipped. A
-// file that cannot be read is an error, and w then holds nothing that can be restored.
+// Write writes a backup for the recipients, at least one. The summary names what was skipped. If a
+// file cannot be read, Write returns an error, and what w holds cannot be restored.
 func Write(ctx context.Context, w io.Writer, o Options, recipients ...age.Recipient) (Summary, error) {
 	sum := Summary{Manifest: Manifest{
 		Format:  format,
@@ -228,7 +230,7 @@ func (b *writer) writeAll(o Options, from *settings.Settings, key *signKey) erro
 		}
 	}
 
-	if key == nil { // a passphrase proves who made it
+	if key == nil { // the passphrase proves who made the backup
 		return nil
 	}
 
@@ -240,7 +242,7 @@ func (b *writer) writeAll(o Options, from *settings.Settings, key *signKey) erro
 	return b.writeText(signatureName, text)
 }
 
-// header begins an entry. What is written to the returned writer is signed.
+// header begins an entry. The signature covers what is then written to the returned writer.
 func (b *writer) header(h *tar.Header) (io.Writer, error) {
 	b.digest.addHeader(h)
 	return io.MultiWriter(b.tar, b.digest), b.tar.WriteHeader(h)
@@ -285,7 +287,7 @@ func (b *writer) writeTree(t tree) error {
 func (b *writer) writeFolder(root *os.Root, t tree, folder string) error {
 	f, err := root.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
-		return nil // gone since, or another thing
+		return nil // the folder was removed or replaced meanwhile
 	}
 	if err != nil {
 		return err
@@ -310,14 +312,14 @@ func (b *writer) writeFolder(root *os.Root, t tree, folder string) error {
 	return nil
 }
 
-// writeEntry writes one thing of a tree, with all below it.
+// writeEntry writes one entry of a tree. For a folder it also writes all that is below.
 func (b *writer) writeEntry(root *os.Root, t tree, rel string, e fs.DirEntry) error {
 	name := t.name + "/" + rel
 	if t.skip != nil && t.skip(rel) {
 		return nil
 	}
 
-	if err := checkName(name); err != nil { // of a folder too: a restore takes no such entry
+	if err := checkName(name); err != nil { // also for a folder, because a restore refuses such names
 		b.skipped(name, err.Error())
 		return nil
 	}
@@ -336,7 +338,7 @@ func (b *writer) writeEntry(root *os.Root, t tree, rel string, e fs.DirEntry) er
 	return b.writeFile(root, rel, name)
 }
 
-// skipped notes something that is left out. The name is untrusted.
+// skipped records something that is left out. The name may be hostile.
 func (b *writer) skipped(name, why string) {
 	switch n := len(b.sum.Skipped); {
 	case n < maxSkipped:
@@ -346,11 +348,11 @@ func (b *writer) skipped(name, why string) {
 	}
 }
 
-// writeDir writes a directory with its mode, so that empty ones are kept.
+// writeDir writes a directory with its mode, so that the backup has empty ones too.
 func (b *writer) writeDir(name string, e fs.DirEntry) error {
 	fi, err := e.Info()
 	if err != nil {
-		return nil // gone since
+		return nil // removed meanwhile
 	}
 	_, err = b.header(&tar.Header{
 		Name:     name + "/",
@@ -361,7 +363,7 @@ func (b *writer) writeDir(name string, e fs.DirEntry) error {
 	return err
 }
 
-// writeFile writes one file. It opens the file again if its length has changed meanwhile.
+// writeFile writes one file. If the file's length has changed meanwhile, it opens the file again.
 func (b *writer) writeFile(root *os.Root, rel, name string) error {
 	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

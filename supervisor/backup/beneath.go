@@ -15,10 +15,10 @@ import (
 	"saltern/internal/room"
 )
 
-// folder is an open directory below one that only root writes. The folders on the way belong to
-// the master's account, which could replace any of them by a link while root works there. So each
-// is opened by its name in the one above, and links are followed only in a folder that nobody but
-// root, or this process's account, can change.
+// folder is an open directory below one that only root writes. The folders on the way belong to the
+// master's account, which could replace any of them by a link while root works there. So beneath
+// opens each by its name in the one above, and follows links only in a folder that nobody but root,
+// or this process's account, can change.
 type folder struct {
 	fd   int
 	path string
@@ -79,7 +79,7 @@ func (f folder) isProtected() bool {
 	return unix.Fstat(f.fd, &st) == nil && (st.Uid == 0 || int(st.Uid) == os.Geteuid()) && st.Mode&0o022 == 0
 }
 
-// asRoot returns the folder as an [os.Root].
+// asRoot opens the folder as an [os.Root].
 func (f folder) asRoot() (*os.Root, error) { return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.fd)) }
 
 // openFile opens a regular file for reading.
@@ -103,8 +103,8 @@ func (f folder) openFile(name string) (*os.File, error) {
 	return file, nil
 }
 
-// readKey reads a key file. It follows one link to another file of the same folder, because
-// masters create master.pem as such a link.
+// readKey reads a key file. It follows one link to another file in the same folder, because masters
+// create master.pem as such a link.
 func (f folder) readKey(name string) ([]byte, error) {
 	to := make([]byte, 256)
 	if n, err := unix.Readlinkat(f.fd, name, to); err == nil {
@@ -118,7 +118,7 @@ func (f folder) readKey(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, 64<<10))
 }
 
-// lstat describes what is at name without following a link.
+// lstat describes what has that name, without following a link.
 func (f folder) lstat(name string) (st unix.Stat_t, err error) {
 	if err := unix.Fstatat(f.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return st, f.pathError("stat", name, err)
@@ -126,8 +126,8 @@ func (f folder) lstat(name string) (st unix.Stat_t, err error) {
 	return st, nil
 }
 
-// makeDir creates a folder with its owner. With uid -1 it stays ours. An existing one stays as it
-// is.
+// makeDir creates a folder with its owner. uid -1: the account of this process. A folder that
+// exists stays as it is.
 func (f folder) makeDir(name string, mode fs.FileMode, uid, gid int) error {
 	err := unix.Mkdirat(f.fd, name, 0o700)
 	if errors.Is(err, unix.EEXIST) {
@@ -159,8 +159,8 @@ func (f folder) makeDir(name string, mode fs.FileMode, uid, gid int) error {
 	return os.Chown(self, uid, gid)
 }
 
-// moveIn moves a file from a path that only root writes to name, and replaces what is there. From
-// another file system it copies.
+// moveIn moves a file from a path that only root writes to name in the folder, and replaces what is
+// there. From another file system it copies the file.
 func (f folder) moveIn(from, name string) error {
 	err := unix.Renameat(unix.AT_FDCWD, from, f.fd, name)
 	if !errors.Is(err, unix.EXDEV) {
@@ -200,7 +200,7 @@ func (f folder) moveIn(from, name string) error {
 	return os.Remove(from)
 }
 
-// moveOut moves name to a path that only root writes.
+// moveOut moves name out of the folder to a path that only root writes.
 func (f folder) moveOut(name, to string) error {
 	err := unix.Renameat(f.fd, name, unix.AT_FDCWD, to)
 	if !errors.Is(err, unix.EXDEV) {
@@ -232,7 +232,7 @@ func (f folder) moveOut(name, to string) error {
 	return nil
 }
 
-// copyTo copies content, mode and owner, syncs and closes out.
+// copyTo copies content, mode and owner of in to out. Then it syncs and closes out.
 func copyTo(out, in *os.File) error {
 	_, err := io.Copy(out, in)
 	if err == nil {

@@ -20,19 +20,20 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// extractor reads an archive.
+// extractor reads an archive, and checks it while it reads.
 type extractor struct {
 	ctx    context.Context
 	sum    *Summary
 	limits Limits
-	seen   map[string]bool // names of files
+	seen   map[string]bool // names of the files read so far
 	config Config
-	watch  *room.Watch // nil: nothing is written
+	watch  *room.Watch // keeps room free on the disk; nil: nothing is written
 	digest
-	signed bool // the signature was read: nothing follows it
+	signed bool // the signature was read: no entry may follow
 }
 
-// stageArchive reads everything below dir, or only checks it when dir is empty.
+// stageArchive reads an archive and writes its files below dir. If dir is empty, it only checks the
+// archive.
 func (x *extractor) stageArchive(r io.Reader, dir string, identities []age.Identity) error {
 	open, err := age.Decrypt(r, identities...)
 	if err != nil {
@@ -62,7 +63,7 @@ func (x *extractor) stageArchive(r io.Reader, dir string, identities []age.Ident
 		return err
 	}
 
-	// Only at its very end the archive is known to be whole.
+	// Only at its very end is the archive known to be complete.
 	if _, err := io.Copy(io.Discard, io.LimitReader(open, 1)); err != nil {
 		return fmt.Errorf("the backup is damaged at its end: %w", err)
 	}
@@ -70,11 +71,11 @@ func (x *extractor) stageArchive(r io.Reader, dir string, identities []age.Ident
 	return nil
 }
 
-// unpack reads the tar archive below root, or only checks it when root is nil.
+// unpack reads the tar archive and writes its files below root. root may be nil: it only checks.
 func (x *extractor) unpack(r io.Reader, root *os.Root) error {
 	x.digest = newDigest()
 
-	// The bound also covers headers and padding.
+	// The bound also has room for headers and padding.
 	in := &io.LimitedReader{R: r, N: x.limits.Bytes + int64(x.limits.Entries)*1536}
 	for n, t := 0, tar.NewReader(in); ; n++ {
 		if x.ctx.Err() != nil {
@@ -232,9 +233,9 @@ func (x *extractor) writeFile(root *os.Root, name string, mode fs.FileMode, size
 	return errors.Join(err, f.Close())
 }
 
-// folder makes a folder and those above it, while there is room.
+// folder creates a folder and those above it, if the disk has room.
 func (x *extractor) folder(root *os.Root, name string, mode fs.FileMode) error {
-	for range strings.Count(name, "/") + 1 { // at most: some may exist
+	for range strings.Count(name, "/") + 1 { // an upper bound: some of the folders may exist
 		if err := x.watch.File(); err != nil {
 			return err
 		}
@@ -242,7 +243,7 @@ func (x *extractor) folder(root *os.Root, name string, mode fs.FileMode) error {
 	return root.MkdirAll(name, mode)
 }
 
-// isKnownName reports whether a name lies in one of the trees, or on the way there.
+// isKnownName reports whether a name is in one of the trees, or leads to one.
 func isKnownName(name string, jobs bool) bool {
 	for _, t := range treesOf(&settings.Settings{}, jobs) {
 		if rel, ok := strings.CutPrefix(name, t.name+"/"); ok && (t.skip == nil || !t.skip(rel)) {

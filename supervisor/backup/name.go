@@ -13,10 +13,10 @@ const (
 	maxFile  = 4 << 30
 )
 
-// Limits bound what is read from an archive. Zero values mean the defaults.
+// Limits bound what is read from an archive. Zero values stand for the defaults.
 type Limits struct {
-	Bytes   int64 // of all files; default 64 GiB
-	Entries int   // default 4 million
+	Bytes   int64 // bytes of all files together; default 64 GiB
+	Entries int   // number of entries; default 4 million
 }
 
 func (l Limits) filled() Limits {
@@ -30,13 +30,13 @@ func (l Limits) filled() Limits {
 }
 
 // CheckName returns why a backup refuses a name, or nil. Good names are relative, separated by
-// slashes, of ordinary components. The error continues a sentence that begins with the name ("has
-// a name ...").
+// slashes, of ordinary components. The error's text continues a sentence that begins with the name
+// ("has a name ...").
 func CheckName(name string) error { return checkName(name) }
 
-// checkName accepts relative slash-separated names of ordinary components, of any bytes but
-// control characters: names of old trees are Latin-1, and those of systemd's units have
-// backslashes. fs.ValidPath asks for UTF-8.
+// checkName accepts relative slash-separated names of ordinary components. They may have any bytes
+// except control characters: names in old trees are Latin-1, and those of systemd's units have
+// backslashes. fs.ValidPath would require UTF-8.
 func checkName(name string) error {
 	switch {
 	case len(name) > maxName:
@@ -51,8 +51,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// Plain reports whether a name is relative and clean: no component is empty, "." or "..". It is
-// fs.ValidPath for names of any bytes, except for ".".
+// Plain reports whether a name is relative and clean: no component is empty, "." or "..". Unlike
+// fs.ValidPath it accepts any bytes, and refuses the name ".".
 func Plain(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if part == "" || part == "." || part == ".." {
@@ -64,8 +64,8 @@ func Plain(name string) bool {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// leadsUp reports whether a name has a component ".." for a program that treats backslashes as
-// slashes.
+// leadsUp reports whether a name has a component ".." if backslashes count as slashes, as they do
+// for some programs.
 func leadsUp(name string) bool {
 	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '/' || r == '\\' })
 	return slices.Contains(parts, "..")

@@ -14,8 +14,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// placer moves staged files to their places. Only we can change the folders of staged and of
-// replaced files. In the folders of the places the master's account may create links, see
+// placer moves staged files to their places. Only this account can change the folders of staged and
+// of replaced files. In the folders of the places the master's account may create links, see
 // [folder].
 type placer struct {
 	from   string
@@ -23,10 +23,10 @@ type placer struct {
 }
 
 // Place moves the files staged below stage, named as in an archive ("pki/minions/web1",
-// "srv/salt/top.sls"), to where the node keeps them, with the right owners. It moves the files
-// that it replaces below before. stage and before are folders in the storage directory that only
-// we can change. After an error some files may be in place. The same files can be staged and
-// placed again.
+// "srv/salt/top.sls"), to where the node keeps them, with the right owners. It moves the files that
+// it replaces below before. stage and before must be folders in the storage directory that only
+// this account can change. After an error some files may be in place; then the same files can be
+// staged and placed again.
 func Place(ctx context.Context, s *settings.Settings, stage, before string) error {
 	if err := syncFS(stage); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (p *placer) placeAll(ctx context.Context, s *settings.Settings, jobs bool) 
 	return nil
 }
 
-// openTop opens the folder of a tree, and creates missing ones on the way.
+// openTop opens the folder of a tree. It creates missing folders on the way.
 func (t tree) openTop(owner layout.Account) (folder, error) {
 	f, err := beneath(t.base, ".")
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *placer) placeTree(ctx context.Context, t tree, owner layout.Account) er
 	return p.folder(ctx, t, top, "", owner)
 }
 
-// folder moves the staged files below rel of a tree to the folder to.
+// folder moves the staged files below rel of a tree into the folder to.
 func (p *placer) folder(ctx context.Context, t tree, to folder, rel string, owner layout.Account) error {
 	staged := filepath.Join(p.from, filepath.FromSlash(t.name), rel)
 	entries, err := os.ReadDir(staged)
@@ -193,8 +193,8 @@ func (p *placer) placeFile(t tree, to folder, rel, staged string, owner layout.A
 	return to.moveIn(staged, filepath.Base(rel))
 }
 
-// otherStates moves a minion's keys in other states aside: the minion may already have come to
-// the fresh node, where its key waits for a decision. It keeps a denied key beside the others.
+// otherStates sets aside a minion's keys in other states, because the minion may already have come
+// to the fresh node, where its key is pending. A denied key stays.
 func (p *placer) otherStates(t tree, rel string) error {
 	states := []string{"minions", "minions_pre", "minions_rejected"}
 	state, id, ok := strings.Cut(rel, "/")
@@ -225,7 +225,7 @@ func (p *placer) otherStates(t tree, rel string) error {
 	return nil
 }
 
-// setAside moves the file at name aside.
+// setAside moves the file at name below p.before.
 func (p *placer) setAside(rel string, dir folder, name string) error {
 	if _, err := dir.lstat(name); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -16,15 +16,15 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Target describes where a backup is restored to.
+// Target says where and how a backup is restored.
 type Target struct {
 	Settings *settings.Settings
-	// Force restores over accepted minions.
+	// Force permits a restore onto a node with accepted minions.
 	Force bool
-	// Stamp names the directory for the replaced files. It must be new.
+	// Stamp is part of the name of the directory for the replaced files. It must be new.
 	Stamp  string
 	Limits Limits
-	// Trust lists the trusted keys, in addition to this node's own.
+	// Trust lists the keys that are trusted in addition to this node's own.
 	Trust Trust
 }
 
@@ -34,14 +34,14 @@ var errNotFresh = errors.New("this node has accepted minions already")
 // Config is the appliance.yaml inside a backup. It may be nil: there is none.
 type Config []byte
 
-// Restore reads a whole archive into a directory beside the node's trees and,
-// when it was whole, puts file by file into place. What was there before is
-// kept in <storage>/.before-restore-<stamp>. The node's own appliance.yaml is
-// left alone; the archive's is given back.
+// Restore reads a whole archive into a directory beside the node's trees. If the archive is
+// complete and valid, Restore puts its files into place, one by one. It keeps what they replace in
+// <storage>/.before-restore-<stamp>. It does not touch the node's appliance.yaml, and returns the
+// archive's.
 //
-// salt-master must be restarted afterwards. An error before the first file was
-// put into place leaves everything as it was; a later one (a full disk) names
-// the file, and the restore can be repeated with Force.
+// salt-master must be restarted afterwards. If Restore fails before the first file is in place,
+// nothing has changed. A later error (a full disk) names the file, and the restore can be repeated
+// with Force.
 func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Identity) (Summary, Config, error) {
 	var sum Summary
 	if err := checkName(t.Stamp); err != nil || strings.Contains(t.Stamp, "/") {
@@ -98,8 +98,8 @@ func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Ident
 	return sum, x.config, nil
 }
 
-// syncFS writes everything to the disk that dir lies on: one by one would take
-// minutes for many files.
+// syncFS writes the whole file system of dir to the disk: syncing many files one by one would take
+// minutes.
 func syncFS(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -112,7 +112,8 @@ func syncFS(dir string) error {
 	return nil
 }
 
-// kindFault returns the fault that minions would not recognise the key of the master.
+// kindFault returns the error for a backup after whose restore minions would not recognise the
+// master's key. shared reports whether the backup is of a cluster.
 func kindFault(shared bool) error {
 	if shared {
 		return errors.New("the backup is of a node of a cluster, this node is alone: set it up with mode form first")
@@ -121,8 +122,8 @@ func kindFault(shared bool) error {
 		"restore onto a node without a cluster")
 }
 
-// Inspect reads a whole archive and restores nothing: it proves that the key
-// fits and that the archive is whole.
+// Inspect reads a whole archive without restoring anything. It proves that an identity opens the
+// archive and that the archive is complete.
 func Inspect(ctx context.Context, r io.Reader, l Limits, identities ...age.Identity) (Summary, Config, error) {
 	var sum Summary
 	x := &extractor{ctx: ctx, sum: &sum, limits: l.filled(), seen: map[string]bool{}}

@@ -21,20 +21,21 @@ import (
 )
 
 // The signature is the last entry of an archive: RSA-PSS with SHA-256 over all entries before it,
-// by the key by which minions know the master. The encryption for a recipient does not prove who
-// made an archive. The signature does.
+// by the key by which minions know the master. It proves who made an archive for recipients, which
+// the encryption does not.
 const (
 	signatureName = "signature.json"
 	maxSignature  = 16 << 10
-	// signatureUse separates this signature from all others of that key.
+	// signatureUse begins what is signed, so that no other signature of that key can stand for this
+	// one.
 	signatureUse = "saltern backup, format 2\n"
 )
 
-// ErrUnsigned means that an archive for recipients has no signature, so that anybody may have
-// made it.
+// ErrUnsigned means that an archive for recipients has no signature, so that anybody may have made
+// it.
 var ErrUnsigned = errors.New("the backup is not signed: whoever knows a recipient's public key could have made it")
 
-// SignerError means that an archive is signed by a key that is not trusted.
+// SignerError means that the key that signed an archive is not trusted.
 type SignerError struct{ Signer string }
 
 // Error names the key.
@@ -42,14 +43,15 @@ func (e *SignerError) Error() string {
 	return "the backup is signed by a key not known here: " + e.Signer
 }
 
-// Trust lists the keys whose archives are restored. An archive that a passphrase opens is always
-// trusted: nobody else can have made it.
+// Trust says which archives are trusted. An archive that a passphrase opens always is, because
+// nobody else can have made it.
 type Trust struct {
-	Signers  []string // hashes of public keys, as [nodeapi.KeyHash]
-	Unsigned bool     // archives without a signature too
+	Signers  []string // hashes of trusted public keys, as [nodeapi.KeyHash] returns them
+	Unsigned bool     // trust archives without a signature too
 }
 
-// checkSigner reports whether the archive read may be restored.
+// checkSigner returns nil if an archive with that signer ("": none) may be restored with these
+// identities.
 func (t Trust) checkSigner(signer string, identities []age.Identity) error {
 	passphrase := !slices.ContainsFunc(identities,
 		func(i age.Identity) bool { _, ok := i.(*age.ScryptIdentity); return !ok })
@@ -64,14 +66,14 @@ func (t Trust) checkSigner(signer string, identities []age.Identity) error {
 	return nil
 }
 
-// signature is the last entry.
+// signature is the content of the last entry.
 type signature struct {
 	Public string `json:"public"` // PEM
 	Sign   []byte `json:"signature"`
 }
 
-// Signer returns the hash of the key that signs the backups of a node: the cluster's, or that of
-// the master of a node that is alone.
+// Signer returns the hash of the key that signs the backups of a node: the cluster's key, or the
+// master's key on a node without a cluster.
 func Signer(s *settings.Settings) (string, error) {
 	k, err := signer(s)
 	if err != nil {
@@ -85,7 +87,8 @@ type signKey struct {
 	public, hash string
 }
 
-// signer reads the key. The folder belongs to the master's account.
+// signer reads the key that signs. It guards against links, because the folder belongs to the
+// master's account.
 func signer(s *settings.Settings) (*signKey, error) {
 	name := "master.pem"
 	if s.Peering.Enabled {
@@ -127,7 +130,7 @@ func signer(s *settings.Settings) (*signKey, error) {
 	return &signKey{key: key, public: public, hash: nodeapi.KeyHash(public)}, nil
 }
 
-// digest is the signed hash: of each entry it covers name, kind, mode, size and content.
+// digest is the hash that is signed: of each entry it covers name, kind, mode, size and content.
 type digest struct{ hash.Hash }
 
 func newDigest() digest {
@@ -136,7 +139,7 @@ func newDigest() digest {
 	return d
 }
 
-// addHeader adds a header. The content, of the header's size, follows.
+// addHeader adds an entry's header. The entry's content must follow.
 func (d digest) addHeader(h *tar.Header) {
 	fmt.Fprintf(d, "%q %d %o %d\n", h.Name, h.Typeflag, h.Mode, h.Size)
 }
@@ -150,7 +153,7 @@ func (k *signKey) signDigest(d digest) ([]byte, error) {
 	return json.Marshal(signature{Public: k.public, Sign: b})
 }
 
-// verify returns the hash of the key that made a signature over sum.
+// verify verifies a signature over sum, and returns the hash of the key that made it.
 func verify(text, sum []byte) (string, error) {
 	var s signature
 	if err := json.Unmarshal(text, &s); err != nil {

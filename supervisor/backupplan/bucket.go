@@ -24,23 +24,23 @@ import (
 )
 
 const (
-	// partSize is how much of an upload is kept in memory. A service takes 10,000 parts: 160 GiB,
-	// more than a backup may have.
+	// partSize is how many bytes of an upload are kept in memory. A service accepts 10,000 parts:
+	// 160 GiB, more than a backup may have.
 	partSize  = 16 << 20
-	maxKeys   = 16 << 10 // of the file with credentials
+	maxKeys   = 16 << 10 // bytes of the file with credentials
 	maxCA     = 1 << 20
-	maxSwept  = 1000 // uploads that are abandoned at a time
+	maxSwept  = 1000 // abandoned uploads that are aborted at a time
 	s3Region  = "us-east-1"
-	keysAnew  = 5 * time.Minute // before those of a role end
+	keysAnew  = 5 * time.Minute // how long before a role's keys expire new ones are fetched
 	keyLine   = "aws_access_key_id"
 	keySecret = "aws_secret_access_key"
 )
 
-// bucket is a bucket of an S3 service, or a part of it.
+// bucket is a bucket of an S3 service, or the part of it below a prefix.
 type bucket struct {
 	client *s3.Client
 	name   string
-	prefix string // "", or with a slash at its end
+	prefix string // empty, or ends with a slash
 }
 
 // newBucket returns a bucket. metadata is the address of EC2's metadata service.
@@ -69,7 +69,8 @@ func newBucket(b settings.Backup, name, prefix, metadata string) (place, error) 
 		Region:      b.S3.Region,
 		HTTPClient:  &http.Client{Transport: transport},
 		Credentials: aws.NewCredentialsCache(keys, func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = keysAnew }),
-		// Services other than AWS do not know the newer digests; TLS and the backup's own protect it.
+		// Services other than AWS do not know the newer digests. TLS and the backup's own digest
+		// protect the data.
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
 	}
@@ -88,7 +89,7 @@ func newBucket(b settings.Backup, name, prefix, metadata string) (place, error) 
 	return &bucket{s3.New(o), name, prefix}, nil
 }
 
-// keysOf returns the source of the keys for a service. Keys of a role hold for some hours; the
+// keysOf returns the source of the keys for a service. Keys of a role expire after some hours; the
 // source fetches new ones before that.
 func keysOf(s settings.S3, metadata string) (aws.CredentialsProviderFunc, error) {
 	if s.Role {
@@ -114,7 +115,7 @@ func keysOf(s settings.S3, metadata string) (aws.CredentialsProviderFunc, error)
 	}, nil
 }
 
-// readKeys reads the keys of the section [default] of a file as AWS's tools have it.
+// readKeys reads the keys in the section [default] of a file in the format of AWS's tools.
 func readKeys(path string) (id, secret string, err error) {
 	f, fi, err := durable.Open(path, durable.Follow)
 	if err != nil {
@@ -165,7 +166,7 @@ func (b *bucket) renewalCommand(name string) string {
 }
 func (b *bucket) objectKey(name string) *string { return aws.String(b.prefix + name) }
 
-// missing returns fs.ErrNotExist for an answer that means that.
+// missing returns fs.ErrNotExist if err means that there is no such object, else err.
 func missing(err error) error {
 	var key *types.NoSuchKey
 	var not *types.NotFound
@@ -226,21 +227,22 @@ func (b *bucket) create(ctx context.Context, name, _ string) (upload, error) {
 	return &partUpload{ctx: ctx, to: b, key: b.objectKey(name), id: out.UploadId}, nil
 }
 
-// removeUnfinished aborts unfinished uploads. No other node makes a backup at the same time.
+// removeUnfinished aborts all unfinished uploads of this cluster. No other node makes a backup at
+// the same time.
 func (b *bucket) removeUnfinished(ctx context.Context, prefix, _ string) {
 	out, err := b.client.ListMultipartUploads(ctx,
 		&s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: b.objectKey(prefix), MaxUploads: aws.Int32(maxSwept)})
 	if err != nil {
-		return // writing will tell
+		return // if the bucket does not answer, the upload that follows fails too
 	}
 	for _, u := range out.Uploads {
-		// the next time, else
+		// If this fails, the next backup tries again.
 		_, _ = b.client.AbortMultipartUpload(ctx,
 			&s3.AbortMultipartUploadInput{Bucket: &b.name, Key: u.Key, UploadId: u.UploadId})
 	}
 }
 
-// partUpload is an object that is being uploaded. It is for one goroutine.
+// partUpload is an object that is being uploaded. It must be used by one goroutine only.
 type partUpload struct {
 	ctx   context.Context
 	to    *bucket
@@ -296,7 +298,7 @@ func (u *partUpload) publish() error {
 
 func (u *partUpload) abandon() {
 	if !u.ended {
-		// sweep, else
+		// If this fails, removeUnfinished aborts the upload before the next backup.
 		_, _ = u.to.client.AbortMultipartUpload(context.WithoutCancel(u.ctx),
 			&s3.AbortMultipartUploadInput{Bucket: &u.to.name, Key: u.key, UploadId: u.id})
 	}

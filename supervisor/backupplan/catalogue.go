@@ -19,34 +19,35 @@ const (
 	suffix       = ".age"
 )
 
-// catalogue lists the backups of this cluster in a directory. It lies beside them, because
-// several nodes may write there.
+// catalogue lists the backups of this cluster in a directory or bucket. Its file is there too,
+// because several nodes may write there.
 type catalogue struct {
-	Format int     `json:"format"` // 1
+	Format int     `json:"format"` // version of the format: 1
 	Files  []entry `json:"files"`
 }
 
-// entry is a backup. Pending means that it is unknown whether the file was published.
+// entry is a backup in the catalogue. Pending means that it is unknown whether the file was
+// published.
 type entry struct {
 	status.BackupFile
 	Pending bool `json:"pending,omitempty"`
 }
 
-// folder is a place for backups, and how those of this cluster are called there.
+// folder is a place for backups, with the names that this cluster's backups have there.
 type folder struct {
 	place
-	prefix string // of all names; it holds the cluster's name, and of its key
+	prefix string // begins all names; contains the cluster's name and a part of its key's hash
 }
 
-// newFolder returns the folder of a cluster. The hash of the key that signs its backups is part
-// of the names, because clusters of the same name may share a place.
+// newFolder returns the folder of a cluster. signer is the hash of the key that signs its backups.
+// Names contain a part of it, because clusters of the same name may share a place.
 func newFolder(in place, cluster, signer string) folder {
 	return folder{in, fmt.Sprintf("saltern-%s-%.8s", cluster, signer)}
 }
 
 func (f folder) cataloguePath() string { return f.prefix + ".json" }
 
-// partial begins the names of what a node has not finished.
+// partial returns the beginning of the names of files that a node has not finished.
 func (f folder) partial(node string) string { return "." + f.prefix + "-" + node + ".part-" }
 
 // isBackup reports whether a name belongs to a backup of this cluster.
@@ -57,7 +58,7 @@ func (f folder) isBackup(name string) bool {
 // freeName returns an unused name for a backup.
 func (f folder) freeName(ctx context.Context, at time.Time) (string, error) {
 	stem := f.prefix + "-" + at.UTC().Format("20060102T150405Z")
-	for i := 1; i < 100; i++ { // the clock may have been here before
+	for i := 1; i < 100; i++ { // a clock that was put back may have given the name before
 		name := stem + suffix
 		if i > 1 {
 			name = fmt.Sprintf("%s-%d%s", stem, i, suffix)
@@ -72,7 +73,7 @@ func (f folder) freeName(ctx context.Context, at time.Time) (string, error) {
 }
 
 // catalogue reads the list. fresh reports whether there is none yet. An empty file counts as a
-// list: an administrator creates it to confirm a new place.
+// list, because an administrator creates one to confirm a new place.
 func (f folder) catalogue(ctx context.Context) (c catalogue, fresh bool, err error) {
 	if err := f.checkPresent(ctx); err != nil {
 		return c, false, err
@@ -108,14 +109,14 @@ func (f folder) writeCatalogue(ctx context.Context, c catalogue) error {
 	return nil
 }
 
-// isMissing reports whether a file is not there for certain.
+// isMissing reports whether it is certain that a file does not exist.
 func (f folder) isMissing(ctx context.Context, name string) bool {
 	there, err := f.hasFile(ctx, name)
 	return err == nil && !there
 }
 
-// settle checks the pending files, which somebody was publishing when he stopped, and removes
-// those from the catalogue that are missing.
+// settle looks for the pending files, whose publishing was interrupted, and removes missing files
+// from the catalogue.
 func (f folder) settle(ctx context.Context, c *catalogue) {
 	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool { return f.isMissing(ctx, e.Name) })
 	for i := range c.Files {
@@ -123,8 +124,8 @@ func (f folder) settle(ctx context.Context, c *catalogue) {
 	}
 }
 
-// removeOldest removes the oldest backups, by their order in the catalogue, until keep are left.
-// A backup that cannot be removed stays in the catalogue.
+// removeOldest removes the oldest backups, by their order in the catalogue, until keep are left. It
+// returns how many it removed. A backup that cannot be removed stays in the catalogue.
 func (f folder) removeOldest(ctx context.Context, c *catalogue, keep int) (gone int, err error) {
 	over := len(c.Files) - keep
 	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool {
@@ -145,7 +146,7 @@ func (f folder) removeOldest(ctx context.Context, c *catalogue, keep int) (gone 
 	return gone, err
 }
 
-// listFiles are the backups for people, with a mark at those that are missing.
+// listFiles returns the backups for people, and marks those that are missing.
 func (f folder) listFiles(ctx context.Context, c catalogue) []status.BackupFile {
 	out := []status.BackupFile{}
 	for _, e := range c.Files {

@@ -19,27 +19,27 @@ import (
 	"saltern/supervisor/status"
 )
 
-// seen is the outcome of a look at the storage and the directory. The child prints the record
-// first, alone, because the directory may hang.
+// seen is what a child has found at the storage and in the directory. The child prints the record
+// first, without the files, because the directory may hang.
 type seen struct {
 	Record *record             `json:"record,omitempty"`
 	Files  []status.BackupFile `json:"files,omitempty"`
-	Unread string              `json:"unread,omitempty"` // why Files could not be had
-	Error  string              `json:"error,omitempty"`  // why nothing could
+	Unread string              `json:"unread,omitempty"` // why Files could not be listed; empty: they were
+	Error  string              `json:"error,omitempty"`  // why not even Record could be read; empty: it was
 }
 
-// step is a line of a child that makes a backup.
+// step is one line of output of a child that makes a backup.
 type step struct {
 	Bytes   int64    `json:"bytes"`
-	Outcome *Outcome `json:"outcome,omitempty"` // the last line
+	Outcome *Outcome `json:"outcome,omitempty"` // in the last line only
 }
 
-// errHangs means that an earlier child has not ended: it is inside a call that does not end, or
-// its supervisor was killed a moment ago.
+// errHangs means that an earlier child has not ended: it hangs in a call, or its supervisor was
+// killed a moment ago.
 var errHangs = errors.New("the storage, or the directory for backups, does not answer: a try of before is still at it")
 
-// Main is the child's side. args is "look" or "make", and in holds a [Spec]. The [Keeper] reads
-// the output. Main returns the exit status.
+// Main is the main function of the children. args is "look" or "make", and in holds a [Spec]. The
+// [Keeper] reads what they write to out. Main returns the exit status.
 func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	var s Spec
 	if err := json.NewDecoder(io.LimitReader(in, 4<<20)).Decode(&s); err != nil || s.Settings == nil || len(args) != 1 {
@@ -52,7 +52,7 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Write
 	case "look":
 		unlock, err := lockPurpose(s.Settings, "look")
 		if err != nil {
-			_ = say.Encode(seen{Error: briefError(err)}) // nobody hears it, else
+			_ = say.Encode(seen{Error: briefError(err)}) // if that fails, nobody reads the output any more
 			return 0
 		}
 		defer unlock()
@@ -98,7 +98,7 @@ func runMake(ctx context.Context, s Spec, say *json.Encoder) {
 	_ = say.Encode(step{Bytes: m.moved.Load(), Outcome: &o})
 }
 
-// runLook prints the record and the files.
+// runLook prints the record, then the record with the files.
 func runLook(ctx context.Context, s *settings.Settings, say func(any) error) {
 	r, err := readRecord(s)
 	if err != nil {
@@ -126,8 +126,8 @@ func runLook(ctx context.Context, s *settings.Settings, say func(any) error) {
 	_ = say(seen{Record: &r, Files: f.listFiles(ctx, c)})
 }
 
-// lockPurpose keeps other children of this node from running for the same purpose, including
-// those of an earlier supervisor. The lock ends with the process.
+// lockPurpose locks out other children of this node with the same purpose, even those of an earlier
+// supervisor. The lock ends with the process.
 func lockPurpose(s *settings.Settings, purpose string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(s.DataDir, "backup."+purpose+".lock"),
 		os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)

@@ -12,29 +12,29 @@ import (
 	"saltern/supervisor/status"
 )
 
-// ErrRunning means that this node makes a backup at this moment. It is an [api.ErrState].
+// ErrRunning means that this node is making a backup already. It is an [api.ErrState].
 var ErrRunning = fmt.Errorf("%w: this node makes a backup already", api.ErrState)
 
 // Config configures a [Keeper].
 type Config struct {
 	Settings   *settings.Settings
-	ConfigPath string // of appliance.yaml
+	ConfigPath string // path of appliance.yaml
 	Version    string
-	Executable string // of a program that calls [Main] for the words "backup helper"
+	Executable string // path of a program that calls [Main] when its arguments are "backup helper"
 	Log        *slog.Logger
 	Now        func() time.Time
-	// Rank returns this node's place among the nodes that serve, from 0, and their number. ready
-	// reports whether it is one of them.
+	// Rank returns this node's place among the nodes that serve, counted from 0, and their number.
+	// ready reports whether this node serves.
 	Rank func() (place, of int, ready bool)
 }
 
-// child reads the place and makes backups. Its methods return soon after ctx ends.
+// child reads the place for backups and makes backups. Its methods return soon after ctx ends.
 type child interface {
 	readPlace(ctx context.Context) (seen, error)
 	makeBackup(ctx context.Context, now bool) Outcome
 }
 
-// Keeper makes the scheduled backups while it runs. Its methods are safe for concurrent use.
+// Keeper makes the scheduled backups while Run runs. Its methods are safe for concurrent use.
 type Keeper struct {
 	cfg      Config
 	schedule settings.Schedule
@@ -44,16 +44,16 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	view   seen
-	looked bool   // the record was read once
-	fault  string // why the last look failed
+	looked bool   // the record was read at least once
+	fault  string // why the last look failed; empty: it did not
 	tries  int
 	busy   bool
-	since  time.Time             // of busy
-	last   Outcome               // of the last try of this node
-	failed *status.BackupFailure // of this node, if it is newer than the record
+	since  time.Time             // since when this node makes the backup that busy means
+	last   Outcome               // result of this node's last try
+	failed *status.BackupFailure // this node's last failure, if it is newer than the record's
 }
 
-// New returns the keeper of a node, or nil if its settings want no backups.
+// New returns the keeper of a node. It returns nil if the settings have no backup.every.
 func New(cfg Config) (*Keeper, error) {
 	if !cfg.Settings.Backup.On() {
 		return nil, nil
@@ -96,7 +96,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Start makes this node make a backup now.
+// Start asks this node to make a backup now, even if none is due.
 func (k *Keeper) Start() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -105,7 +105,7 @@ func (k *Keeper) Start() error {
 	}
 	select {
 	case k.asked <- struct{}{}:
-	default: // asked for already
+	default: // somebody has asked already
 	}
 	return nil
 }
@@ -136,7 +136,8 @@ func (k *Keeper) updateView(ctx context.Context) {
 	}
 }
 
-// beginIfDue reports whether this node must make a backup now, and marks it as begun.
+// beginIfDue reports whether this node must make a backup now, and then sets busy. forced skips the
+// question whether one is due.
 func (k *Keeper) beginIfDue(forced bool) bool {
 	place, of, ready := k.cfg.Rank()
 	k.mu.Lock()
@@ -148,17 +149,17 @@ func (k *Keeper) beginIfDue(forced bool) bool {
 	case !forced:
 		now := k.cfg.Now()
 		r := *k.view.Record
-		r.Failure = k.failure() // which may not be in the record
+		r.Failure = k.failure() // that failure may not be in the record
 		at := r.nextTime(k.schedule, now)
 		if at.IsZero() {
 			at = k.began
 		}
 
 		if r.Failure != nil && r.Failure.Node == k.cfg.Settings.Node {
-			place += of // the others may be able to
+			place += of // after its own failure this node lets all others try first
 		}
 
-		// A node waits a minute for each node that comes before it.
+		// A node waits one minute for each node before it.
 		if now.Before(at.Add(time.Duration(place)*time.Minute)) || r.holder(k.cfg.Settings.Node, now) != nil {
 			return false
 		}

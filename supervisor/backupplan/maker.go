@@ -19,32 +19,32 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Spec is the order for a child.
+// Spec tells a child what to do.
 type Spec struct {
 	Settings   *settings.Settings
-	ConfigPath string // of appliance.yaml
-	Version    string // of the program
-	// Now makes a backup although none is due.
+	ConfigPath string // path of appliance.yaml
+	Version    string // version of this program
+	// Now asks for a backup even if none is due.
 	Now bool
 }
 
 // Outcome is the result of a try.
 type Outcome struct {
-	// Kind says whether there is a backup.
+	// Kind says whether a backup was made.
 	Kind Kind
-	// Text says why there is none. For [Made] it names what failed besides.
+	// Text says why none was made. For [Made] it says what else failed; it may be empty.
 	Text string
 }
 
 // Kind is the kind of an outcome.
 type Kind string
 
-// The kinds.
+// Values of Kind.
 const (
 	Made   Kind = "made"
-	Early  Kind = "early"  // none is due: another node has made it
-	Held   Kind = "held"   // another node makes one, or a child of before has not ended
-	Failed Kind = "failed" // it is in the record, if that takes writes
+	Early  Kind = "early"  // none is due any more: another node has made one
+	Held   Kind = "held"   // another node makes one, or an earlier child has not ended
+	Failed Kind = "failed" // the try failed; the record says so, if it could be written
 )
 
 const maxCause = 500
@@ -56,15 +56,15 @@ type maker struct {
 	Spec
 	now   func() time.Time
 	life  string
-	moved atomic.Int64 // bytes that were written
+	moved atomic.Int64 // bytes written so far
 }
 
 func newMaker(s Spec, now func() time.Time) *maker {
 	return &maker{Spec: s, now: now, life: rand.Text()}
 }
 
-// makeBackup makes a backup if one is due, and this node may. No other make runs on this
-// node.
+// makeBackup makes a backup if one is due and this node gets the claim. No other makeBackup may run
+// on this node.
 func (m *maker) makeBackup(ctx context.Context) Outcome {
 	out := m.takeClaim()
 	if out.Kind != Made {
@@ -89,7 +89,7 @@ func (m *maker) makeBackup(ctx context.Context) Outcome {
 	return m.recordOutcome(file, err)
 }
 
-// takeClaim takes the right to make a backup. It returns [Made] if it got the claim.
+// takeClaim takes the claim, the right to make a backup. It returns [Made] if it got the claim.
 func (m *maker) takeClaim() Outcome {
 	b := m.Settings.Backup
 	schedule, err := b.Schedule()
@@ -120,7 +120,7 @@ func (m *maker) takeClaim() Outcome {
 	return out
 }
 
-// renewClaim extends the claim. It returns errLost if another node has it.
+// renewClaim extends the claim. It returns errLost if this try no longer has it.
 func (m *maker) renewClaim() error {
 	return changeRecord(m.Settings, func(r *record) error {
 		if r.Claim == nil || r.Claim.Life != m.life {
@@ -131,8 +131,8 @@ func (m *maker) renewClaim() error {
 	})
 }
 
-// renewing renews the claim until ctx ends. It survives a storage that takes no writes for a
-// while: no other node can take the claim then.
+// renewing renews the claim until ctx ends. It continues while the storage takes no writes: no
+// other node can take the claim then.
 func (m *maker) renewing(ctx context.Context, lost context.CancelCauseFunc) {
 	for pause.For(ctx, renewEvery) == nil {
 		if err := m.renewClaim(); errors.Is(err, errLost) {
@@ -142,8 +142,8 @@ func (m *maker) renewing(ctx context.Context, lost context.CancelCauseFunc) {
 	}
 }
 
-// writeBackup writes the backup and publishes it. An error that comes with a file concerns the
-// work after that.
+// writeBackup writes the backup and publishes it. If it returns a file and an error, the backup was
+// made and something after that failed.
 func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 	b := m.Settings.Backup
 	signer, err := backup.Signer(m.Settings)
@@ -164,7 +164,8 @@ func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 
 	f.removeUnfinished(ctx, f.prefix+"-", f.partial(m.Settings.Node))
 	f.settle(ctx, &c)
-	if _, err := f.removeOldest(ctx, &c, b.Keep); err != nil { // room that a smaller keep gives
+	// removes those that a smaller setting of keep leaves over
+	if _, err := f.removeOldest(ctx, &c, b.Keep); err != nil {
 		return nil, err
 	}
 
@@ -178,8 +179,8 @@ func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 		return nil, err
 	}
 
-	// The catalogue names the file before it exists: a process that stops here leaves no file
-	// that nobody would remove.
+	// The catalogue names the file before it exists. So a process that dies here leaves no file
+	// that nobody would ever remove.
 	c.Files = append(c.Files, entry{*file, true})
 	if err := f.writeCatalogue(ctx, c); err != nil {
 		return nil, err
@@ -194,7 +195,8 @@ func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 	return file, errors.Join(f.writeCatalogue(ctx, c), err)
 }
 
-// openCatalogue reads the catalogue and checks that it is the same as before.
+// openCatalogue reads the catalogue. It refuses a place without one if this node has written there
+// before.
 func (m *maker) openCatalogue(ctx context.Context, f folder) (catalogue, error) {
 	r, err := readRecord(m.Settings)
 	if err != nil {
@@ -212,7 +214,7 @@ func (m *maker) openCatalogue(ctx context.Context, f folder) (catalogue, error) 
 	return c, nil
 }
 
-// archive writes the backup under a temporary name.
+// archive writes the backup under a temporary name. The upload that it returns can be published.
 func (m *maker) archive(ctx context.Context, f folder) (upload, *status.BackupFile, error) {
 	keys, err := m.Settings.Backup.Keys()
 	if err != nil {
@@ -254,7 +256,7 @@ func (m *maker) archive(ctx context.Context, f folder) (upload, *status.BackupFi
 	}, nil
 }
 
-// recordOutcome writes the outcome to the record and gives the claim back.
+// recordOutcome writes the outcome to the record and gives up the claim.
 func (m *maker) recordOutcome(file *status.BackupFile, err error) Outcome {
 	out := Outcome{Kind: Made}
 	if err != nil {
@@ -298,7 +300,7 @@ func (m *maker) recordOutcome(file *status.BackupFile, err error) Outcome {
 
 func briefError(err error) string { return printable.Brief(err.Error(), maxCause) }
 
-// counter counts what passes.
+// counter is a writer that counts the bytes.
 type counter struct {
 	w io.Writer
 	n *atomic.Int64

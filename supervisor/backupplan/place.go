@@ -16,35 +16,35 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// place holds backups, beside files of others: a directory or a bucket. Errors for a missing file
-// are fs.ErrNotExist.
+// place is a directory or a bucket for backups, which may hold other files too. An error for a
+// missing file is fs.ErrNotExist.
 type place interface {
-	// String returns the name of the place for people, pathOf that of a file in it.
+	// String returns the name of the place for people, pathOf the full name of a file in it.
 	String() string
 	pathOf(name string) string
-	// checkPresent returns nil if the place exists. The error says what to do.
+	// checkPresent returns nil if the place exists. Its error says what to do.
 	checkPresent(ctx context.Context) error
 	// renewalCommand returns the command by which an administrator confirms a new place. name is
-	// that of the catalogue.
+	// the name of the catalogue's file.
 	renewalCommand(name string) string
 	readFile(ctx context.Context, name string, most int64) ([]byte, error)
 	replace(ctx context.Context, name string, b []byte) error
 	hasFile(ctx context.Context, name string) (bool, error)
 	remove(ctx context.Context, name string) error
-	// create begins a file that gets its name when it is published. A process that dies before
-	// leaves something for removeUnfinished. Its temporary name, if it has one, begins with
-	// partial.
+	// create begins a file that gets its name when it is published. If the process dies before
+	// that, removeUnfinished removes what is left. The temporary name of the file, if it has one,
+	// begins with partial.
 	create(ctx context.Context, name, partial string) (upload, error)
 	// removeUnfinished removes the unfinished files whose names begin with prefix or partial.
 	removeUnfinished(ctx context.Context, prefix, partial string)
 }
 
-// upload is a file on its way.
+// upload is a file that is being written.
 type upload interface {
 	io.Writer
-	finish() error  // all is written and durable
+	finish() error  // returns when all is written durably
 	publish() error // gives the file its name
-	abandon()       // drops an unwanted file; does nothing after publish
+	abandon()       // deletes the file unless it was published
 }
 
 // newPlace returns the place that the settings name.
@@ -55,7 +55,7 @@ func newPlace(b settings.Backup) (place, error) {
 	return directory(b.To), nil
 }
 
-// directory is a directory of this node, often of another machine.
+// directory is a directory of this node. Often it is a network file system.
 type directory string
 
 func (d directory) String() string                    { return string(d) }
@@ -97,7 +97,7 @@ func (d directory) create(_ context.Context, name, partial string) (upload, erro
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(string(d), partial+"*") // mode 0600
+	f, err := os.CreateTemp(string(d), partial+"*") // CreateTemp sets mode 0600
 	if err != nil {
 		return nil, err
 	}
@@ -107,18 +107,18 @@ func (d directory) create(_ context.Context, name, partial string) (upload, erro
 func (d directory) removeUnfinished(_ context.Context, _, partial string) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
-		return // writing will tell
+		return // the write that follows reports the fault
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), partial) && e.Type().IsRegular() {
-			_ = os.Remove(d.pathOf(e.Name())) // the next time, else
+			_ = os.Remove(d.pathOf(e.Name())) // if this fails, the next backup tries again
 		}
 	}
 }
 
 type fileUpload struct {
 	file *os.File
-	out  io.Writer // the file, while there is room
+	out  io.Writer // writes to the file while the disk has room
 	dir  directory
 	name string
 }
@@ -137,5 +137,6 @@ func (u *fileUpload) publish() error {
 
 func (u *fileUpload) abandon() {
 	_ = u.file.Close()
-	_ = os.Remove(u.file.Name()) // after a success the file has another name; a leftover is removed the next time
+	// a published file has another name by now; if this fails, the next backup removes the file
+	_ = os.Remove(u.file.Name())
 }

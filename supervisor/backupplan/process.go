@@ -13,18 +13,17 @@ import (
 
 const (
 	lookTakes = 15 * time.Second
-	// makeIdle is how long a child may make no progress. makeTakes is how long it may take in
-	// all.
+	// makeIdle is how long a child may make no progress, makeTakes how long it may take in all.
 	makeIdle  = 5 * time.Minute
 	makeTakes = 12 * time.Hour
 )
 
-// process is a child of this program; see [Main].
+// process is a [child] that runs as a process of this program; see [Main].
 type process struct{ cfg Config }
 
 func (p process) encodeSpec(now bool) (string, error) {
 	own := *p.cfg.Settings
-	own.Master.Options = nil // the master's alone, and YAML may have keys that JSON has not
+	own.Master.Options = nil // only the master uses them, and their YAML keys may be impossible in JSON
 	b, err := json.Marshal(Spec{Settings: &own, ConfigPath: p.cfg.ConfigPath, Version: p.cfg.Version, Now: now})
 	if err != nil {
 		return "", fmt.Errorf("start a helper for backups: %w", err)
@@ -48,14 +47,14 @@ func (p process) readPlace(ctx context.Context) (s seen, err error) {
 		err = out.Err()
 	}
 
-	for line := range bytes.Lines(out.Stdout) { // the last that is whole
+	for line := range bytes.Lines(out.Stdout) { // the last complete line counts
 		var l seen
 		if json.Unmarshal(line, &l) == nil {
 			s = l
 		}
 	}
 
-	if err != nil && s.Record != nil { // the directory hangs
+	if err != nil && s.Record != nil { // the record was printed, so it is the directory that hangs
 		s.Unread = fmt.Sprintf("%s does not answer within %s", p.cfg.Settings.Backup.To, lookTakes)
 		return s, nil
 	}
@@ -120,7 +119,7 @@ func (p process) runChild(ctx context.Context, spec string, idle time.Duration) 
 	return Outcome{Failed, briefError(fmt.Errorf("make a backup: %w", err))}
 }
 
-// awake restarts a timer whenever something is written.
+// awake restarts a timer with each write.
 type awake struct {
 	timer *time.Timer
 	idle  time.Duration

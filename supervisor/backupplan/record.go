@@ -14,35 +14,35 @@ import (
 
 const (
 	maxRecord = 64 << 10
-	// claimFor is how long a claim holds. Its node renews it every renewEvery.
+	// claimFor is how long a claim holds. The node that has it renews it every renewEvery.
 	claimFor   = 5 * renewEvery
 	renewEvery = 2 * time.Minute
-	// retryAfter is the pause after a try that failed.
+	// retryAfter is the pause after a failed try.
 	retryAfter = 15 * time.Minute
-	// clockSlack is how far ahead a time of another node may be. A time further ahead comes from
-	// a wrong clock and counts as never.
+	// clockSlack is how far in the future another node's time may be. A later time comes from a
+	// wrong clock and counts as never.
 	clockSlack = time.Hour
 )
 
-// record is the nodes' common record of their backups.
+// record is what the nodes share about their backups.
 type record struct {
 	Version uint64                `json:"version"`
 	Claim   *claim                `json:"claim,omitempty"`
 	Last    *status.BackupFile    `json:"last,omitempty"`
-	Failure *status.BackupFailure `json:"failure,omitempty"` // newer than Last
-	// Targets are the directories to which nodes have written last, by node.
+	Failure *status.BackupFailure `json:"failure,omitempty"` // the last failure, if it is newer than Last
+	// Targets names the place to which each node has written last, by the node's name.
 	Targets map[string]string `json:"targets,omitempty"`
 }
 
-// claim is the right to make a backup.
+// claim is the right of one node to make a backup.
 type claim struct {
 	status.BackupMaker
-	Life  string    `json:"life"` // tells one try from another
+	Life  string    `json:"life"` // identifies the try that has the claim
 	Until time.Time `json:"until"`
 }
 
-// holder returns the claim of another node, if one holds now. A claim of this node belongs to a
-// child that has ended.
+// holder returns the claim, if another node has one that holds now. A claim of this node belongs to
+// a child that has ended, and does not count.
 func (r record) holder(node string, now time.Time) *claim {
 	c := r.Claim
 	if c == nil || c.Node == node || !now.Before(c.Until) || c.Until.Sub(now) > claimFor+clockSlack {
@@ -51,7 +51,8 @@ func (r record) holder(node string, now time.Time) *claim {
 	return c
 }
 
-// lastTime returns the time from which the next backup is counted. Zero means: at once.
+// lastTime returns the time from which the interval to the next backup counts. Zero: the next is
+// due at once.
 func (r record) lastTime(now time.Time) time.Time {
 	if r.Last == nil || r.Last.Time.Sub(now) > clockSlack {
 		return time.Time{}
@@ -59,7 +60,7 @@ func (r record) lastTime(now time.Time) time.Time {
 	return r.Last.Time
 }
 
-// dueTime returns when the next backup is due if no try has failed. Zero means: at once.
+// dueTime returns when the next backup is due, whether or not tries have failed. Zero: at once.
 func (r record) dueTime(s settings.Schedule, now time.Time) time.Time {
 	base := r.lastTime(now)
 	if base.IsZero() {
@@ -68,7 +69,7 @@ func (r record) dueTime(s settings.Schedule, now time.Time) time.Time {
 	return s.After(base)
 }
 
-// nextTime is dueTime, but not right after a failure.
+// nextTime returns dueTime, or the end of the pause after a failed try if that is later.
 func (r record) nextTime(s settings.Schedule, now time.Time) time.Time {
 	at := r.dueTime(s, now)
 	if f := r.Failure; f != nil && f.Time.Sub(now) <= clockSlack {
@@ -79,7 +80,7 @@ func (r record) nextTime(s settings.Schedule, now time.Time) time.Time {
 	return at
 }
 
-// recordFile is the record on the storage of a node with these settings.
+// recordFile returns the record's file for a node with these settings.
 func recordFile(s *settings.Settings) versioned.File {
 	return versioned.File{
 		Path:  s.BackupRecord(),
@@ -108,8 +109,8 @@ func readRecord(s *settings.Settings) (r record, err error) {
 	return r, nil
 }
 
-// changeRecord changes the newest record. It calls change again when another node was faster, and
-// returns the error with which change refuses.
+// changeRecord changes the newest record by change. If another node was faster, it calls change
+// again with the newer record. An error of change is returned, and nothing is written.
 func changeRecord(s *settings.Settings, change func(*record) error) error {
 	for {
 		r, err := readRecord(s)

@@ -15,7 +15,7 @@ func (k *Keeper) Facts() (*status.Backup, []status.Finding) {
 	return k.State(), k.Findings()
 }
 
-// State returns the state of the backups for the status, or nil while it is unknown.
+// State returns the state of the backups for the status, or nil while that is not known.
 func (k *Keeper) State() *status.Backup {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -50,7 +50,7 @@ func (k *Keeper) state() *status.Backup {
 	return out
 }
 
-// failure returns the newest failure that this node knows.
+// failure returns the newest failure that this node knows of, or nil.
 func (k *Keeper) failure() *status.BackupFailure {
 	known := k.view.Record.Failure
 	if k.failed != nil && (known == nil || k.failed.Time.After(known.Time)) {
@@ -59,7 +59,7 @@ func (k *Keeper) failure() *status.BackupFailure {
 	return known
 }
 
-// List is the state with the backups in this node's directory.
+// List returns the state, and the backups in this node's directory.
 func (k *Keeper) List() status.BackupList {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -91,7 +91,7 @@ func (k *Keeper) List() status.BackupList {
 	return out
 }
 
-// Findings returns what is wrong.
+// Findings returns what is wrong with the backups.
 func (k *Keeper) Findings() []status.Finding {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -109,7 +109,7 @@ func (k *Keeper) Findings() []status.Finding {
 		due = k.began
 	}
 
-	// A backup that is an hour late is a problem.
+	// A backup that is more than an hour late is a problem.
 	failure, late := k.failure(), now.Sub(due) > time.Hour
 	if failure == nil && (!late || k.busy || r.holder(k.cfg.Settings.Node, now) != nil) {
 		return nil

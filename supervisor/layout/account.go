@@ -1,7 +1,6 @@
-// Package layout writes a node's files: directories with their owners and modes, and the
-// generated configuration of the master and the load balancer. It also checks the administrator's
-// own files beside them. All of it is idempotent, and it never changes a file of the
-// administrator.
+// Package layout writes a node's files: directories with their owners and modes, and the generated
+// configuration of the master and the load balancer. It also checks the administrator's own files,
+// and never changes them. All its functions are idempotent.
 package layout
 
 import (
@@ -17,18 +16,18 @@ import (
 	"saltern/internal/durable"
 )
 
-// Account is the account of a child.
+// Account is the account under which a child runs.
 type Account struct {
-	Name       string              // as written into configuration
-	UID, GID   int                 // effective
-	Credential *syscall.Credential // nil: as ourselves
-	// Missing is set when we are root and the account named does not exist,
-	// so that the child runs as root.
+	Name       string              // the name in generated configuration
+	UID, GID   int                 // IDs of the process
+	Credential *syscall.Credential // nil: the account of this process
+	// Missing reports that this process is root and the named account does not exist, so that the
+	// child runs as root.
 	Missing bool
 }
 
-// imageMark is a line of os-release that only the appliance's image has, where nobody can change
-// it.
+// imageMark is a line of os-release that only the appliance's image has. Nobody can change that
+// file there.
 const imageMark = "IMAGE_ID=saltern\n"
 
 // InImage reports whether the system is the appliance's image. An empty path
@@ -39,8 +38,8 @@ func InImage(release string) bool {
 	return err == nil && strings.Contains("\n"+string(text), "\n"+imageMark)
 }
 
-// FindAccount resolves the account for a child. Without root rights, without
-// a name, or when the account does not exist, the child runs as ourselves.
+// FindAccount returns the account for a child. If this process is not root, name is empty, or the
+// account does not exist, the child runs under the account of this process.
 func FindAccount(name string) (Account, error) {
 	self := Account{Name: strconv.Itoa(os.Geteuid()), UID: os.Geteuid(), GID: os.Getegid()}
 	if u, err := user.LookupId(self.Name); err == nil {

@@ -51,7 +51,7 @@ func BalancerConfig(s *settings.Settings) ([]byte, error) {
 			{"request", "request", s.FrontRequest(), "", false},
 		},
 		Backends: backends,
-		Log:      map[string]string{"sessions": "publish"}, // a request is no event
+		Log:      map[string]string{"sessions": "publish"}, // requests are too many to log
 		Admin: map[string]string{
 			"socket":   s.LBSocket(),
 			"handover": filepath.Join(filepath.Dir(s.LBSocket()), "handover.sock"),

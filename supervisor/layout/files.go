@@ -10,15 +10,15 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// FilesLink is a link in a node's runtime directory to states and pillars, wherever its storage
-// is. Files is its path on the image. /srv/salt and /srv/pillar of the image lead there, because
+// FilesLink is a link in a node's runtime directory to states and pillars, wherever its storage is.
+// Files is the link's path on the image, whose /srv/salt and /srv/pillar lead there, because
 // administrators look for the files in these places.
 const (
 	FilesLink = "srv"
 	Files     = "/run/saltern/" + FilesLink
 )
 
-// LinkFiles makes the link of a node with these settings, or changes it.
+// LinkFiles creates the link of a node with these settings, or changes it.
 func LinkFiles(s *settings.Settings) error {
 	link := filepath.Join(s.RuntimeDir, FilesLink)
 	target := filepath.Join(s.StorageDir(), "srv")

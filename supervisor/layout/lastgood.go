@@ -17,35 +17,38 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Options are the master's options by an administrator: files in a folder, and those of
+// Options are the master's options that an administrator has set: files in a folder, and those of
 // appliance.yaml.
 type Options struct {
-	Dir   string // of *.conf
+	Dir   string // folder of the *.conf files
 	Own   map[string]any
 	Files []options.File
-	Mark  string // stands for all of them, and for Key
-	// Key identifies the cluster's key that comes with the options: nodes that load the options
-	// one after another get a new key that way. It is empty if there is none, or it is unknown.
+	Mark  string // identifies all options, and Key
+	// Key identifies the cluster's key that belongs to the options: nodes that load the options one
+	// after another also load a new key that way. It is empty if there is none, or if it is not
+	// known.
 	Key string
 }
 
-// UserOptions returns the present options. own has the options in appliance.yaml.
+// UserOptions returns the present options. own are the options in appliance.yaml.
 func UserOptions(s *settings.Settings, own map[string]any) (Options, error) {
 	return readOptions(s, s.UserConfDir(), own)
 }
 
-// GoodConfDir holds the administrator's option files as they were when the master
-// last served with them: a broken line must not keep it from starting.
+// GoodConfDir returns the folder of the administrator's option files with which the master last
+// served. With them the master can start although a newer line is wrong.
 func GoodConfDir(s *settings.Settings) string {
 	return filepath.Join(s.DataDir, "etc", "master.d.good")
 }
 
-// heldConfDir holds the former options while a change rolls over the nodes.
+// heldConfDir returns the folder of the earlier options, which a node keeps while a change goes
+// from node to node.
 func heldConfDir(s *settings.Settings) string {
 	return filepath.Join(s.DataDir, "etc", "master.d.held")
 }
 
-// ownFile holds the options of appliance.yaml that belong to a folder.
+// ownFile returns the path of the file with those options of appliance.yaml that belong to a
+// folder.
 func ownFile(dir string) string { return dir + ".yaml" }
 
 func readOptions(s *settings.Settings, dir string, own map[string]any) (Options, error) {
@@ -76,7 +79,7 @@ func readOptions(s *settings.Settings, dir string, own map[string]any) (Options,
 	return o, nil
 }
 
-// clusterKey is the digest of the key file of the cluster, which is on its storage.
+// clusterKey returns the digest of the cluster's key file on the storage.
 func clusterKey(s *settings.Settings) string {
 	if !s.Peering.Enabled || s.Arbiter {
 		return ""
@@ -89,8 +92,8 @@ func clusterKey(s *settings.Settings) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// eachFile calls visit with each option file of a folder, in order, until one fails. It skips
-// links to nothing.
+// eachFile calls visit with each option file of a folder, in order, until visit fails. It skips
+// links to files that do not exist.
 func eachFile(dir string, visit func(name string, b []byte) error) error {
 	files, _ := filepath.Glob(filepath.Join(dir, "*.conf"))
 	for _, f := range files[:min(len(files), maxUserFiles)] {
@@ -111,11 +114,11 @@ func eachFile(dir string, visit func(name string, b []byte) error) error {
 	return nil
 }
 
-// GoodOptions are the options with which the master served last. The error is
-// [fs.ErrNotExist] when there are none.
+// GoodOptions returns the options with which the master last served. The error is [fs.ErrNotExist]
+// if there are none.
 func GoodOptions(s *settings.Settings) (Options, error) { return lastGood(GoodConfDir(s), s) }
 
-// HeldOptions returns the former options, or [fs.ErrNotExist] if there are none.
+// HeldOptions returns the earlier options, or [fs.ErrNotExist] if there are none.
 func HeldOptions(s *settings.Settings) (Options, error) { return lastGood(heldConfDir(s), s) }
 
 func lastGood(dir string, s *settings.Settings) (Options, error) {
@@ -126,7 +129,7 @@ func lastGood(dir string, s *settings.Settings) (Options, error) {
 	own := s.Master.Options
 	b, _, err := durable.ReadFile(ownFile(dir), maxUserFile, durable.Refuse)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // kept by a version that did not know of them
+	case errors.Is(err, fs.ErrNotExist): // an older version has kept the folder without this file
 	case err != nil:
 		return Options{}, fmt.Errorf("read the options that are kept: %w", err)
 	default:
@@ -139,17 +142,17 @@ func lastGood(dir string, s *settings.Settings) (Options, error) {
 	return readOptions(s, dir, own)
 }
 
-// KeepGood copies options to GoodConfDir, for the master to read.
+// KeepGood copies options to GoodConfDir. reader is the account that may read them, the master's.
 func KeepGood(s *settings.Settings, o Options, reader Account) error {
 	return keepLastGood(o, GoodConfDir(s), reader)
 }
 
-// Hold copies options to the place of the former ones.
+// Hold copies options to the place of the earlier ones. reader is the account that may read them.
 func Hold(s *settings.Settings, o Options, reader Account) error {
 	return keepLastGood(o, heldConfDir(s), reader)
 }
 
-// Release removes the former options.
+// Release removes the earlier options.
 func Release(s *settings.Settings) error {
 	dir := heldConfDir(s)
 	err := os.RemoveAll(dir)
@@ -193,7 +196,7 @@ func keepLastGood(o Options, dir string, reader Account) error {
 	return err
 }
 
-// Refusal names options with which the master is not started.
+// Refusal identifies options with which the supervisor does not start the master.
 type Refusal struct {
 	Mark string `json:"mark"`
 	Why  string `json:"why"`
@@ -220,7 +223,7 @@ func Refused(s *settings.Settings) (r Refusal, err error) {
 	return r, nil
 }
 
-// Refuse remembers a refusal. A zero one clears it.
+// Refuse saves a refusal. A zero Refusal clears it.
 func Refuse(s *settings.Settings, r Refusal) error {
 	if r == (Refusal{}) {
 		if err := os.Remove(refusalFile(s)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -28,7 +28,7 @@ const masterHead = `# Written by applianced at every start of the master; do not
 # and into appliance.yaml under master.options.
 `
 
-// requestTTL is the largest age of a minion's request, in seconds: nobody can replay an older
+// requestTTL is how old a minion's request may be, in seconds, so that nobody can replay an older
 // one. Masters remember younger ones for twice as long (master/request.NonceWindow).
 const requestTTL = 600
 
@@ -47,7 +47,7 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 
 	id := s.Node
 	if s.Peering.Enabled {
-		id = s.Peering.Address // masters call each other by it
+		id = s.Peering.Address // masters identify each other by their address
 	}
 
 	managed := []pair{
@@ -104,10 +104,10 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	defaults := []pair{
 		{"log_level", logLevel(s)},
 		{"request_server_ttl", requestTTL},
-		{"log_level_logfile", "quiet"}, // what it prints is kept by the supervisor
+		{"log_level_logfile", "quiet"}, // the supervisor keeps what the master prints
 		{"file_roots", map[string][]string{"base": {s.FileRoot()}}},
 		{"gpg_keydir", s.GPGDir()},
-		{"gpg_cache", true}, // in memory: a gpg for each secret and minion is dear
+		{"gpg_cache", true}, // in memory, because running gpg for each secret and minion is expensive
 		{"pillar_roots", map[string][]string{"base": {s.PillarRoot()}}},
 	}
 
@@ -134,8 +134,8 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// marshalForSalt writes YAML for Salt's reader (PyYAML, YAML 1.1). That reader refuses a plain
-// equals sign, which is a type of its own there, so it is put in quotes.
+// marshalForSalt encodes YAML for Salt's reader (PyYAML, YAML 1.1). That reader refuses a plain
+// equals sign, which is a type of its own there, so marshalForSalt quotes it.
 func marshalForSalt(v any) ([]byte, error) {
 	var n yaml.Node
 	if err := n.Encode(v); err != nil {
@@ -154,11 +154,11 @@ func quoteEquals(n *yaml.Node) {
 	}
 }
 
-// defaultAPIPort is the port of Salt's API where the load balancer does not have it and
-// rest_cherrypy names none.
+// defaultAPIPort is the port of Salt's API if the load balancer does not serve it and rest_cherrypy
+// names no port.
 const defaultAPIPort = 8000
 
-// apiOptions returns the defaults of salt-api for options that rest_cherrypy leaves out.
+// apiOptions returns salt-api's values for options that rest_cherrypy leaves out.
 func apiOptions(s *settings.Settings) map[string]any {
 	opts := map[string]any{
 		"host":        apiHost(s),
@@ -174,13 +174,13 @@ func apiOptions(s *settings.Settings) map[string]any {
 	return opts
 }
 
-// Balancers is the text of the file that names the load balancers to salt-api.
+// Balancers returns the text of the file that tells salt-api the addresses of the load balancers.
 func Balancers(s *settings.Settings) []byte {
 	return []byte(strings.Join(proxySources(s), "\n") + "\n")
 }
 
-// APIAddresses are where the node listens for Salt's API by what the settings say.
-// Options on the shared storage may say something else.
+// APIAddresses returns the addresses at which the node listens for Salt's API, according to the
+// settings. Options on the shared storage may say something else.
 func APIAddresses(s *settings.Settings) []string {
 	opts := apiOptions(s)
 	given, _ := s.Master.Options["rest_cherrypy"].(map[string]any)
@@ -192,7 +192,7 @@ func APIAddresses(s *settings.Settings) []string {
 	return []string{net.JoinHostPort(fmt.Sprint(opts["host"]), fmt.Sprint(opts["port"]))}
 }
 
-// logLevel is the master's word for ours.
+// logLevel returns the log level of the settings as the master calls it.
 func logLevel(s *settings.Settings) string {
 	if s.Log.Level == "warn" {
 		return "warning"
@@ -200,20 +200,20 @@ func logLevel(s *settings.Settings) string {
 	return s.Log.Level
 }
 
-// apiHost returns where salt-api listens by default: like the load balancer, so that the virtual
-// address reaches it.
+// apiHost returns the address at which salt-api listens by default: the load balancer's, so that
+// the virtual address reaches it.
 func apiHost(s *settings.Settings) string {
 	host := s.Front.Addresses[0]
 	for _, a := range s.Front.Addresses {
 		if ip, err := netip.ParseAddr(a); err == nil && ip.IsUnspecified() && (ip.Is6() || host != "::") {
-			host = ip.String() // the one of IPv6 takes IPv4 as well
+			host = ip.String() // the wildcard of IPv6 accepts IPv4 too
 		}
 	}
 	return host
 }
 
-// clientOptions are the options of the master's configuration that tools of users besides root
-// need. Everybody can read their file.
+// clientOptions are the options of the master's configuration that the tools of users other than
+// root need. Everybody can read their file.
 var clientOptions = []string{"id", "user", "interface", "publish_port", "ret_port", "root_dir", "pki_dir",
 	"cachedir", "sock_dir", "ipv6", "cluster_id",
 	"timeout", "gather_job_timeout", "order_masters", "color", "state_output", "state_verbose", "keysize", "hash_type",
@@ -223,10 +223,11 @@ const clientHead = `# Written by applianced at every start of the master; do not
 # For the tools of users who may not read the master's configuration.
 `
 
-// ClientConf is the folder of the configuration for tools of other users.
+// ClientConf returns the folder of the configuration for the tools of other users.
 func ClientConf(s *settings.Settings) string { return filepath.Join(s.MasterConf(), "client") }
 
-// ClientConfig returns the configuration of clients, from that of MasterConfig, without secrets.
+// ClientConfig returns the configuration of clients, taken from the text of MasterConfig, without
+// secrets.
 func ClientConfig(master []byte) ([]byte, error) {
 	var all map[string]any
 	if err := yaml.Unmarshal(master, &all); err != nil {
@@ -242,12 +243,12 @@ func ClientConfig(master []byte) ([]byte, error) {
 	return append([]byte(clientHead), text...), err
 }
 
-// proxySources lists the addresses from which load balancers reach the master:
-// the node's own and those of the other nodes. A loopback address is reached
-// from 127.0.0.1, any other address of this machine from itself.
+// proxySources returns the addresses from which load balancers reach the master: the addresses of
+// this node and of the other nodes. The kernel connects to a loopback address from 127.0.0.1, and
+// to any other address of this machine from that address.
 func proxySources(s *settings.Settings) []string {
 	own, err := netip.ParseAddr(s.Master.Address)
-	if err != nil { // validated before
+	if err != nil { // the address has been validated before
 		return nil
 	}
 
@@ -273,24 +274,25 @@ func proxySources(s *settings.Settings) []string {
 	return out
 }
 
-// ClusterConfig returns the part of the master's configuration that only the master may read.
+// ClusterConfig returns the part of the master's configuration with the cluster's secret. Only the
+// master may read it.
 func ClusterConfig(secret string) ([]byte, error) {
 	text, err := yaml.Marshal(map[string]string{"cluster_secret": secret})
 	return append([]byte("# Written by applianced; do not edit.\n"), text...), err
 }
 
-// UserFault is a fault in the administrator's own options that prevents a start, or should be
-// shown.
+// UserFault is a fault in the administrator's own options that prevents a start, or that the status
+// should show.
 type UserFault struct {
 	File     string
 	Line     int
 	Option   string // empty: the file cannot be read as YAML
-	Insecure bool   // an option of settings.Insecure
-	Allowed  bool   // the insecure option was allowed by name
+	Insecure bool   // the option is one of settings.Insecure
+	Allowed  bool   // allow_insecure names the insecure option
 	Reason   string
 }
 
-// Error describes the fault with its place.
+// Error returns the fault with its place.
 func (u *UserFault) Error() string {
 	at := u.File
 	if u.Line > 0 {
@@ -307,9 +309,9 @@ const (
 	maxUserFiles = 256
 )
 
-// CheckUserConf reads the administrator's option files in dir and returns what prevents a start.
-// It reads top-level keys only, because the meaning of the options is up to the master. It also
-// returns insecure options of appliance.yaml that are allowed, so that status can show them.
+// CheckUserConf reads the administrator's option files in dir and returns what prevents a start. It
+// looks at top-level keys only, because only the master knows what the options mean. It also
+// returns insecure options of appliance.yaml that are allowed, so that the status can show them.
 func CheckUserConf(s *settings.Settings, dir string) (out []*UserFault) {
 	for _, o := range settings.Insecure() {
 		if v, ok := s.Master.Options[o]; ok && v != false {
@@ -349,7 +351,7 @@ func checkUserFile(s *settings.Settings, path string) []*UserFault {
 		line, reason := yamlFault(err)
 		return []*UserFault{{File: path, Line: line, Reason: reason}}
 	}
-	if doc.Kind == 0 { // empty
+	if doc.Kind == 0 { // an empty file
 		return nil
 	}
 
@@ -395,8 +397,8 @@ func checkUserFile(s *settings.Settings, path string) []*UserFault {
 	return out
 }
 
-// yamlFault splits "yaml: line 3: text". The library counts the lines of its parser's faults from
-// zero, and leaves out the first. It counts those of its scanner from one.
+// yamlFault splits a text such as "yaml: line 3: text". The library counts the lines of its
+// parser's faults from zero, and leaves out line zero. It counts those of its scanner from one.
 func yamlFault(err error) (line int, reason string) {
 	reason = strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(reason, "line "); ok {
@@ -417,7 +419,7 @@ func yamlFault(err error) (line int, reason string) {
 	return line, reason
 }
 
-// isFalse reports whether Salt's loader reads a word as false (YAML 1.1).
+// isFalse reports whether Salt's YAML loader reads a word as false (YAML 1.1).
 func isFalse(n *yaml.Node) bool {
 	if n.Kind != yaml.ScalarNode {
 		return false

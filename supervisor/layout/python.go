@@ -15,7 +15,7 @@ import (
 // would use.
 func Packages(s *settings.Settings) python.Place {
 	p := python.Place{Shared: s.SharedPythonDir(), Node: s.PythonDir(), Layers: s.LayersDir(), Pythons: pythons(s)}
-	// Where the master has no account of its own, its Python runs as root too.
+	// If the master runs as root, its Python runs as root too.
 	if master, err := FindAccount(s.Users.Master); err == nil && master.Credential != nil {
 		p.As = python.Nobody()
 	}
@@ -24,11 +24,11 @@ func Packages(s *settings.Settings) python.Place {
 
 const pythonOption = "saltern_renderer_python"
 
-// pythons returns the interpreters to try.
+// pythons returns the interpreters to try, in this order.
 func pythons(s *settings.Settings) []string {
 	named, _ := s.Master.Options[pythonOption].(string)
 	files, _ := filepath.Glob(filepath.Join(s.UserConfDir(), "*.conf"))
-	for _, f := range files[:min(len(files), maxUserFiles)] { // the last one counts
+	for _, f := range files[:min(len(files), maxUserFiles)] { // an option in a later file replaces an earlier one
 		var o map[string]any
 		if b, _, err := durable.ReadFile(f, maxUserFile, durable.Follow); err == nil && yaml.Unmarshal(b, &o) == nil {
 			if v, ok := o[pythonOption].(string); ok && v != "" {

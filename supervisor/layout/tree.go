@@ -17,14 +17,14 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Make creates the tree of a node. It is called before every start of the master. Existing
-// directories keep their mode, except those of secrets.
+// Make creates the directories of a node. The supervisor calls it before every start of the master.
+// Existing directories keep their mode, except those of secrets.
 func Make(s *settings.Settings, master, lb Account) error {
 	dirs := []struct {
 		path  string
 		mode  fs.FileMode
-		owner *Account // nil: ours
-		exact bool     // set the mode on an existing directory as well
+		owner *Account // nil: the account of this process
+		exact bool     // set the mode even if the directory exists
 	}{
 		{s.DataDir, 0o755, nil, false},
 		{filepath.Join(s.DataDir, "etc"), 0o755, nil, false},
@@ -33,8 +33,8 @@ func Make(s *settings.Settings, master, lb Account) error {
 		{s.APIDir(), 0o755, nil, false},
 		{s.LogDir(), 0o750, nil, false},
 		{s.CacheDir(), 0o750, &master, false},
-		// With a volume this is the local copy. The directories of the volume itself are created
-		// once, elsewhere.
+		// With a volume this is the local copy. The storage manager creates the directories of the
+		// volume itself.
 		{filepath.Dir(filepath.Dir(s.UserConfDir())), 0o755, nil, false},
 		{filepath.Dir(s.UserConfDir()), 0o755, nil, false},
 		{s.UserConfDir(), 0o755, nil, false},
@@ -77,7 +77,7 @@ func makeDir(path string, mode fs.FileMode, owner *Account, exact bool) error {
 	}
 
 	if made || exact {
-		if err := os.Chmod(path, mode); err != nil { // the umask does not count
+		if err := os.Chmod(path, mode); err != nil { // sets the mode regardless of the umask
 			return fmt.Errorf("make directory: %w", err)
 		}
 	}
@@ -91,7 +91,7 @@ func makeDir(path string, mode fs.FileMode, owner *Account, exact bool) error {
 	return nil
 }
 
-// WriteFile is [durable.Replace], but leaves an equal file alone. It reports
+// WriteFile does what [durable.Replace] does, unless the file has that content already. It reports
 // whether it wrote.
 func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
 	if old, _, err := durable.ReadFile(path, int64(len(content)), durable.Follow); err == nil &&
@@ -104,9 +104,9 @@ func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
 	return true, nil
 }
 
-// WriteSecret is WriteFile for what may hold secrets: only we and the group of
-// reader can read it, or only we, if reader is ourselves. An equal file that
-// is there gets that mode, too.
+// WriteSecret is WriteFile for content that may have secrets: only this account and the group of
+// reader can read it. If reader is this account, only this account can. It also corrects the mode
+// of a file that has the content already.
 func WriteSecret(path string, content []byte, reader Account) (bool, error) {
 	wrote, err := WriteFile(path, content, 0o600)
 	if err != nil {
@@ -129,7 +129,7 @@ func WriteSecret(path string, content []byte, reader Account) (bool, error) {
 		return wrote, nil
 	}
 
-	err = f.Chmod(0o600) // until it has the right group
+	err = f.Chmod(0o600) // no access for others until the group is right
 	if err == nil && reader.Credential != nil {
 		err = f.Chown(os.Geteuid(), group)
 	}
@@ -145,21 +145,21 @@ func WriteSecret(path string, content []byte, reader Account) (bool, error) {
 	return wrote, nil
 }
 
-// KeyFault is a key file that the master could not use.
+// KeyFault describes a key file that the master could not use.
 type KeyFault struct {
 	Path   string
 	Reason string
-	Err    error // what reading it met; nil: its content, owner or mode is wrong
+	Err    error // error of reading it; nil: its content, owner or mode is wrong
 }
 
-// Error describes the fault.
+// Error returns the path and the reason.
 func (k *KeyFault) Error() string { return "key file " + k.Path + ": " + k.Reason }
 
-// maxKeyFile bounds a PEM file: a 16384-bit private key has 13 KiB.
+// maxKeyFile bounds a PEM file in bytes: a 16384-bit private key has 13 KiB.
 const maxKeyFile = 64 << 10
 
-// CheckKeys checks the master's own key files, if they exist: regular, not empty, PEM, and
-// readable by the master's account.
+// CheckKeys checks the master's own key files, if they exist. Each must be regular, not empty, in
+// PEM, and readable by the master's account, reader.
 func CheckKeys(pki string, reader Account) error {
 	var faults *multierror.Error
 	entries, err := os.ReadDir(pki)
@@ -175,7 +175,7 @@ func CheckKeys(pki string, reader Account) error {
 		path := filepath.Join(pki, e.Name())
 		if to, err := filepath.EvalSymlinks(path); err == nil && to != path &&
 			filepath.Dir(to) == filepath.Clean(pki) && strings.HasSuffix(to, ".pem") {
-			continue // master.pem stands for a file that is looked at itself
+			continue // a link such as master.pem to another key, which is checked itself
 		}
 
 		b, _, err := durable.ReadFile(path, maxKeyFile, durable.Follow)
@@ -193,7 +193,7 @@ func CheckKeys(pki string, reader Account) error {
 	return faults.ErrorOrNil()
 }
 
-// keyFault returns what is wrong with a key file of that content, or "".
+// keyFault returns what is wrong with a key file that has the content b, or "".
 func keyFault(path string, b []byte, reader Account) string {
 	if block, _ := pem.Decode(b); block == nil {
 		return "does not hold a PEM key (empty or cut short)"

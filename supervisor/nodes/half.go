@@ -2,22 +2,22 @@ package nodes
 
 import "saltern/internal/control"
 
-// Half is a removal that only the table of nodes or only the masters' record has.
+// Half is a removal that is half done: only the table of nodes or only the masters' record has it.
 type Half struct {
 	Node Node
-	// Removal is the entry that the masters' record lacks. It is zero if the record has one and
-	// the table lacks it.
+	// Removal is the entry that is missing in the masters' record. It is zero if the record has one
+	// and the table does not.
 	Removal control.Removal
 	// Guess reports whether the record names only an address and no machine, as after salt-run
-	// cluster.remove. It counts once it has held for a while. A node that joins is left out: it
-	// may be a new one at that address.
+	// cluster.remove. A guess counts once it has held for a while. There is no guess about a node
+	// that joins, which may be a new one at that address.
 	Guess bool
 }
 
-// FindHalves compares a table of nodes with a record of the masters that was read after it: a
-// node is in the record before it becomes a member in the table.
+// FindHalves compares a table of nodes with a record of the masters. The record must have been read
+// after the table, because a node is in the record before it becomes a member in the table.
 func FindHalves(t Table, r control.Record) (out []Half) {
-	buried := map[string]bool{} // by the key in the table of nodes
+	buried := map[string]bool{} // removed nodes in the record, by their key in the table of nodes
 	nameless := map[string]bool{}
 	for _, m := range r.Removed {
 		if m.Node != "" {
@@ -43,7 +43,8 @@ func FindHalves(t Table, r control.Record) (out []Half) {
 						Node:    n,
 						Removal: control.Removal{ID: n.Address, Key: control.KeyFinger(m.Pub), Node: n.Certificate},
 					})
-			case !buried[n.Certificate] && !nameless[n.Address]: // it had no master there, and knew the secrets
+			// the node had no master at its end, but knew the secrets
+			case !buried[n.Certificate] && !nameless[n.Address]:
 				out = append(out,
 					Half{Node: n, Removal: control.Removal{ID: n.Address, Key: control.NoMaster, Node: n.Certificate}})
 			}

@@ -20,19 +20,19 @@ import (
 // storage.
 const File = "nodes.json"
 
-// ChangedFile is in a node's data directory when the table there has changed since [Seen]. It is
-// for programs outside of this process that follow the table. Changes of File are not enough for
-// them: a path unit of systemd misses those that happen while the service that it started still
-// runs.
+// ChangedFile is a file in a node's data directory that exists if the table there has changed since
+// the last [Seen]. It is for programs outside of this process that follow the table. They cannot
+// watch File itself: a path unit of systemd misses changes that happen while the service that it
+// started still runs.
 const ChangedFile = "nodes.changed"
 
 // Mark creates ChangedFile.
 func Mark(dir string) {
-	// best effort: the node does not depend on it
+	// Ignore an error, because the node does not depend on this file.
 	_ = os.WriteFile(filepath.Join(dir, ChangedFile), nil, 0o600)
 }
 
-// Seen removes ChangedFile. The caller reads the table after it.
+// Seen removes ChangedFile. The caller must read the table after that.
 func Seen(dir string) error {
 	if err := os.Remove(filepath.Join(dir, ChangedFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("table of nodes: %w", err)
@@ -43,22 +43,22 @@ func Seen(dir string) error {
 // ErrShared means that the shared storage could not be used in time.
 var ErrShared = errors.New("the shared storage does not answer")
 
-// Keeper holds this node's copy of the table. The table on the shared storage is the one that
-// counts: a node changes that one, on top of the newest version and with a higher one (package
+// Keeper holds this node's copy of the table. The table on the shared storage is the authoritative
+// one: a node changes that table, based on its newest version, and raises the version (package
 // versioned: without a lock). A Keeper is safe for concurrent use.
 type Keeper struct {
-	path   string // own copy
+	path   string // path of this node's copy
 	shared string // directory on the shared storage
 
 	mu      sync.Mutex // held while the own copy is written, so that disk and memory agree
 	table   Table
 	changed chan struct{} // closed at the next change
 
-	busy chan struct{} // held by the one goroutine that may touch the shared storage
+	busy chan struct{} // held by the one goroutine that touches the shared storage
 }
 
-// OpenKeeper reads this node's copy from dir, where it may be missing. shared is the directory of
-// the shared storage. OpenKeeper does not touch it.
+// OpenKeeper reads this node's copy from dir, where it may be missing. shared is the directory on
+// the shared storage, which OpenKeeper does not touch.
 func OpenKeeper(dir, shared string) (*Keeper, error) {
 	k := &Keeper{
 		path:    filepath.Join(dir, File),
@@ -82,22 +82,22 @@ func OpenKeeper(dir, shared string) (*Keeper, error) {
 	return k, nil
 }
 
-// Table returns a copy. Its Version is 0 while there is no table.
+// Table returns a copy of the table. Its Version is 0 while there is no table.
 func (k *Keeper) Table() Table {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.table.Clone()
 }
 
-// Changed returns a channel that is closed at the next change.
+// Changed returns a channel that is closed at the next change of the table.
 func (k *Keeper) Changed() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.changed
 }
 
-// Offer accepts a table if it is newer, belongs to the same cluster, and brings no removed node
-// back. It reports whether it accepted the table, which is on this node's disk then.
+// Offer accepts a table if it is newer, belongs to the same cluster, and contains no removed node
+// again. It reports whether it accepted the table; if so, the table is on this node's disk.
 func (k *Keeper) Offer(t Table) (bool, error) {
 	if err := t.Check(); err != nil {
 		return false, err
@@ -110,8 +110,9 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 	return k.acceptTable(t)
 }
 
-// settle replaces the table by the one of the shared storage if both have the same version. Two
-// tables of one version exist only in a cluster whose machines were restored to different times.
+// settle replaces the table by that of the shared storage if both have the same version. Two
+// different tables with one version exist only in a cluster whose machines were restored to
+// different times.
 func (k *Keeper) settle(t Table) (bool, error) {
 	if err := t.Check(); err != nil {
 		return false, err
@@ -132,7 +133,7 @@ func (k *Keeper) settle(t Table) (bool, error) {
 	return k.acceptTable(t)
 }
 
-// acceptTable replaces the table if the other one may follow it. mu is held.
+// acceptTable replaces the table by t if t may follow it. mu is held.
 func (k *Keeper) acceptTable(t Table) (bool, error) {
 	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || !t.follows(k.table.KeyHash)) {
 		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)",
@@ -160,16 +161,16 @@ func (k *Keeper) acceptTable(t Table) (bool, error) {
 }
 
 // Change changes the table on the shared storage and accepts the result. It calls change with the
-// newest table; change may refuse. When another node has changed the table first, Change calls
-// change again with the newer one. When the shared storage does not answer until ctx ends, the
-// error is [ErrShared], and the change may still happen; the next Look shows it.
+// newest table; an error of change ends it. If another node changes the table first, Change calls
+// change again with the newer table. If the shared storage does not answer until ctx ends, the
+// error is [ErrShared], and the change may still happen; the next Look shows whether it did.
 func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, error) {
 	own := k.Table()
 	var next Table
 	err := k.onShared(ctx, func() error {
 		for {
 			if ctx.Err() != nil {
-				return ctx.Err() // nobody waits for it any more
+				return ctx.Err() // the caller waits no longer
 			}
 
 			t, expect, err := k.readShared()
@@ -177,7 +178,7 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 				return err
 			}
 
-			if expect < own.Version { // the first change since the shared storage was made
+			if expect < own.Version { // the shared storage has no table yet, or an older one
 				t = own.Clone()
 			}
 
@@ -204,7 +205,7 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 }
 
 // Look accepts the table of the shared storage if it is newer, or if it differs from ours at the
-// same version: the shared one counts.
+// same version.
 func (k *Keeper) Look(ctx context.Context) error {
 	var t Table
 	err := k.onShared(ctx, func() (err error) {
@@ -239,8 +240,8 @@ func (k *Keeper) sharedFile() versioned.File {
 	}
 }
 
-// readShared returns the table of the shared storage, or version 0 and [fs.ErrNotExist] if there
-// is none.
+// readShared returns the table of the shared storage and its version, or version 0 and
+// [fs.ErrNotExist] if there is none.
 func (k *Keeper) readShared() (Table, uint64, error) {
 	b, v, err := k.sharedFile().Read()
 	if err != nil {
@@ -250,7 +251,7 @@ func (k *Keeper) readShared() (Table, uint64, error) {
 	return t, v, err
 }
 
-// writeShared writes a table that replaces the version expect.
+// writeShared writes a table that replaces the one with the version expect.
 func (k *Keeper) writeShared(ctx context.Context, expect uint64, t Table) error {
 	if err := t.Check(); err != nil {
 		return err
@@ -266,7 +267,7 @@ func (k *Keeper) writeShared(ctx context.Context, expect uint64, t Table) error 
 }
 
 // onShared calls f in another goroutine, because f may hang in the kernel for ever. Only one call
-// is under way at a time.
+// of f is under way at a time.
 func (k *Keeper) onShared(ctx context.Context, f func() error) error {
 	select {
 	case k.busy <- struct{}{}:

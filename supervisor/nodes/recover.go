@@ -6,12 +6,13 @@ import (
 	"path/filepath"
 )
 
-// recoverLeap is more than the number of changes that the lost nodes may have made.
+// recoverLeap is added to the version. It is more than the changes that the lost nodes may have
+// made.
 const recoverLeap = 1000
 
-// Recover turns a table into that of a cluster of one node: it removes all others for good. It
-// only writes this node's copy, because the former shared storage is lost. brick is where this
-// node's copy of the data will be. A running supervisor must be told to start again. Recover may
+// Recover turns a table into that of a cluster of one node: it removes all others permanently. It
+// writes only this node's copy, because the earlier shared storage is lost. brick is the directory
+// for this node's copy of the data. A running supervisor must be reloaded afterwards. Recover may
 // be repeated.
 func Recover(dir, name, brick string) error {
 	k, err := OpenKeeper(dir, filepath.Join(dir, "none"))

@@ -12,11 +12,11 @@ import (
 	"saltern/internal/versioned"
 )
 
-// errNotAlone means that the table has other nodes.
+// errNotAlone means that the cluster has other nodes.
 var errNotAlone = errors.New("other nodes are in this cluster")
 
-// Alone returns nil if the named node is the only one of the table that was not removed, else an
-// [errNotAlone] that names the others.
+// Alone returns nil if the named node is the only one of the table that was not removed. Otherwise
+// it returns an [errNotAlone] that names the others.
 func (t *Table) Alone(name string) error {
 	var others []string
 	for _, n := range t.Nodes {
@@ -30,8 +30,8 @@ func (t *Table) Alone(name string) error {
 	return nil
 }
 
-// SetKey gives the table another key of the same cluster. Nodes that know one of its keys accept
-// the table.
+// SetKey gives the table another key of the same cluster. Nodes that know one of its keys still
+// accept the table.
 func (t *Table) SetKey(hash string) error {
 	if t.KeyHash == hash {
 		return nil
@@ -52,15 +52,15 @@ func (t *Table) FirstKey() string {
 	return t.KeyHash
 }
 
-// follows reports whether the table belongs to the cluster with that key, even if the key has
-// changed since.
+// follows reports whether the table belongs to the cluster that has, or once had, the key with that
+// hash.
 func (t *Table) follows(hash string) bool {
 	return t.KeyHash == hash || slices.Contains(t.Former, hash)
 }
 
 // Rekey gives the table another cluster key, on this node's disk and on the shared storage, after
 // the key was restored from a backup. It refuses unless the node is alone. A running supervisor
-// must be told to start again.
+// must be reloaded afterwards.
 func Rekey(ctx context.Context, dir, shared, name, keyHash string) error {
 	k, err := OpenKeeper(dir, shared)
 	if err != nil {

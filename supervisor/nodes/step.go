@@ -7,17 +7,17 @@ import (
 	"slices"
 )
 
-// maxLeap is how far the version of a table may be ahead of the one that a node has. No node ever
-// misses as many changes, and the bound keeps a next version possible for ever.
+// maxLeap is how far the version of a table may be ahead of a node's own. No node ever misses that
+// many changes, and the bound keeps an attacker from using up the versions.
 const maxLeap = 1 << 32
 
-// CheckStep returns why a table is not a valid successor of now when the node from offers it.
-// next has already passed [Table.Check].
+// CheckStep returns nil if next is a valid successor of the table now when the node from offers it,
+// or why not. next must have passed [Table.Check].
 //
 // Any node may change the state and the directory of the copy in its own entry. It may take the
-// turn when nobody has it, and give its own back. A node that serves ([Node.Serves]) may make
-// every change that it can make on the shared storage: admit machines as joining, change states
-// in their order, remove nodes for good, and change the key and what the cluster has in common.
+// turn when no node has it, and give its own back. A node that serves ([Node.Serves]) may make
+// every change that it can make on the shared storage: admit machines as joining, change states in
+// their order, remove nodes permanently, and change the key and what the cluster has in common.
 func CheckStep(from Node, now, next Table) error {
 	switch {
 	case next.Version != now.Version+1:
@@ -40,12 +40,13 @@ func CheckStep(from Node, now, next Table) error {
 	return checkOwnOnly(from, now, next)
 }
 
-// Serves reports whether the node serves minions: it is no arbiter, and has joined.
+// Serves reports whether the node serves minions: it is not an arbiter, and has joined.
 func (n *Node) Serves() bool {
 	return !n.IsArbiter() && slices.Contains([]State{Member, Draining, Leaving}, n.State)
 }
 
-// keepsRemoved returns an error for a removed node that is back in a later table.
+// keepsRemoved returns an error if the table contains again a node that was removed in the table
+// before.
 func (t *Table) keepsRemoved(before Table) error {
 	for _, n := range t.Nodes {
 		if n.State != Removed && before.WasRemoved(n.Certificate) {
@@ -55,13 +56,13 @@ func (t *Table) keepsRemoved(before Table) error {
 	return nil
 }
 
-// checkEntries compares the entries of two tables, of which next follows now.
+// checkEntries returns an error if the entries of next may not follow those of now.
 func checkEntries(now, next Table) error {
 	for _, was := range now.Nodes {
 		is, ok := next.ByCertificate(was.Certificate)
 		switch {
 		case !ok && was.State == Removed && slices.Contains(next.Gone, was.Certificate):
-			continue // another machine has its name
+			continue // another machine has the name of the removed node
 		case !ok:
 			return fmt.Errorf("table of nodes: %s is missing", was.Name)
 		case is.Name != was.Name || is.Address != was.Address || is.IsArbiter() != was.IsArbiter():
@@ -82,12 +83,13 @@ func checkEntries(now, next Table) error {
 
 var errNotYours = errors.New("table of nodes: an arbiter, and who has not joined yet, may change their own entry only")
 
-// checkOwnOnly compares everything except what a node that does not serve may change.
+// checkOwnOnly returns an error if next differs from now in more than a node that does not serve
+// may change.
 func checkOwnOnly(from Node, now, next Table) error {
 	was, is := now.Clone(), next.Clone()
 	is.Version = was.Version
 
-	// Its own entry.
+	// It may change its own entry.
 	for i := range is.Nodes {
 		n := &is.Nodes[i]
 		if n.Certificate != from.Certificate {
@@ -97,7 +99,7 @@ func checkOwnOnly(from Node, now, next Table) error {
 		n.State, n.Brick = before.State, before.Brick
 	}
 
-	// The turn, when it was nobody's or its own.
+	// It may change the turn, if no node or it itself has it.
 	free := was.Turn == nil || was.Turn.Node == from.Name
 	taken := is.Turn == nil || is.Turn.Node == from.Name && !is.Turn.Key
 	if free && taken {

@@ -13,19 +13,19 @@ import (
 	"saltern/internal/control"
 )
 
-// Bounds of a table.
+// Bounds of a table. They are numbers of entries unless the comment says otherwise.
 const (
 	MaxNodes = 64
-	// MaxTable is the size of a table as JSON, in bytes.
+	// MaxTable bounds a table as JSON, in bytes.
 	MaxTable = 256 << 10
 	maxGone  = 1024
-	// maxKeys is how often the cluster's key may change.
+	// maxKeys bounds how many keys the cluster may have had.
 	maxKeys = 64
 )
 
 var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Parse reads a table and checks it.
+// Parse parses a table and checks it.
 func Parse(b []byte) (t Table, err error) {
 	if len(b) > MaxTable {
 		return t, fmt.Errorf("table of nodes: larger than %d bytes", MaxTable)
@@ -142,7 +142,7 @@ func (t *Table) Clone() Table {
 	return c
 }
 
-// ByCertificate returns the node with that key, whatever its state.
+// ByCertificate returns the node with that certificate hash, whatever its state.
 func (t *Table) ByCertificate(hash string) (Node, bool) {
 	for _, n := range t.Nodes {
 		if n.Certificate == hash {
@@ -152,7 +152,7 @@ func (t *Table) ByCertificate(hash string) (Node, bool) {
 	return Node{}, false
 }
 
-// WasRemoved reports whether the node with that key was removed.
+// WasRemoved reports whether the node with that certificate hash was removed.
 func (t *Table) WasRemoved(hash string) bool {
 	n, ok := t.ByCertificate(hash)
 	return ok && n.State == Removed || slices.Contains(t.Gone, hash)
@@ -168,12 +168,12 @@ func (t *Table) Present() (out []Node) {
 	return out
 }
 
-// Peers returns the present nodes without the one of that name.
+// Peers returns the present nodes except the one named self.
 func (t *Table) Peers(self string) []Node {
 	return slices.DeleteFunc(t.Present(), func(n Node) bool { return n.Name == self })
 }
 
-// after lists the states that may follow each state. Removed is final: a node that decides by an
+// after lists the states that may follow each state. Removed is final: so a node that decides by an
 // older table cannot bring a removed node back.
 var after = map[State][]State{
 	Joining:  {Member, Leaving, Removed},
@@ -199,8 +199,8 @@ func (t *Table) Set(name string, s State) error {
 	return fmt.Errorf("there is no node %s", name)
 }
 
-// Remove removes the node with that key for good. An earlier removal stays, even if another
-// machine has the name by now.
+// Remove removes the node with that certificate hash permanently. If the node was removed before,
+// that stays so, even if another machine has its name by now.
 func (t *Table) Remove(certificate string) error {
 	if n, ok := t.ByCertificate(certificate); ok {
 		return t.Set(n.Name, Removed)
@@ -211,7 +211,7 @@ func (t *Table) Remove(certificate string) error {
 	return nil
 }
 
-// Put adds a node, or replaces the one of that name.
+// Put adds a node, or replaces the one with the same name.
 func (t *Table) Put(n Node) {
 	for i := range t.Nodes {
 		if t.Nodes[i].Name == n.Name {
@@ -230,8 +230,8 @@ var (
 	ErrArbiter = errors.New("has an arbiter already")
 )
 
-// Admit adds a machine that asks to join. It changes nothing for a machine whose key is in the
-// table, and refuses a removed one for ever. A new machine may have the name of a removed one.
+// Admit adds a machine that asks to join. It changes nothing if the machine's key is in the table,
+// and always refuses the key of a removed node. A new machine may have the name of a removed one.
 func Admit(t *Table, n Node) error {
 	if slices.Contains(t.Gone, n.Certificate) {
 		return fmt.Errorf("this machine %w from the cluster; set it up anew to join again", ErrRemoved)
@@ -266,7 +266,7 @@ func Admit(t *Table, n Node) error {
 		return fmt.Errorf("every place %w: the cluster has %d nodes; that is the most", ErrTaken, MaxNodes)
 	}
 
-	if o, ok := t.Find(n.Name); ok { // a removed one: it is remembered by its key
+	if o, ok := t.Find(n.Name); ok { // a removed node: Gone remembers its key
 		t.Gone = append(t.Gone, o.Certificate)
 		t.Gone = t.Gone[max(0, len(t.Gone)-maxGone):]
 	}

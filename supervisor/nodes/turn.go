@@ -6,33 +6,34 @@ import (
 	"time"
 )
 
-// Turn is the right of a node to be away for a while. One node at a time has it, so that the
+// Turn is the right of a node to be away for a while. Only one node at a time has it, so that the
 // machines of a cluster restart one after another.
 type Turn struct {
-	// Node has the turn.
+	// Node is the name of the node that has the turn.
 	Node string `json:"node"`
-	// Life names the supervisor process that took the turn. A later process of the node gives it
-	// back once the node does all its work again.
+	// Life identifies the supervisor process that took the turn. A later process of the node gives
+	// the turn back once the node does all its work again.
 	Life  string    `json:"life"`
 	Since time.Time `json:"since"`
 	// Drained reports whether the node is drained only because of the turn.
 	Drained bool `json:"drained,omitempty"`
-	// Options reports whether the node restarts no machine, but makes the masters of all nodes
-	// load new options, one after another. Nobody is drained for that.
+	// Options reports whether the turn is for new options: its node restarts no machine, but the
+	// masters of all nodes, one after another, so that they load the options. No node is drained
+	// for that.
 	Options bool `json:"options,omitempty"`
-	// Key reports whether the options come with another key of the cluster.
+	// Key reports whether a new key of the cluster belongs to the options.
 	Key bool `json:"key,omitempty"`
-	// Until is when the turn ends by itself, unless it is taken again. It may be zero: never.
+	// Until is when the turn ends by itself, unless the node takes it again. It may be zero: never.
 	Until time.Time `json:"until,omitzero"`
 }
 
 // ErrTurn means that another node has the turn.
 var ErrTurn = errors.New("has the turn")
 
-// HeldError is an [ErrTurn] that names the holder and its purpose.
+// HeldError is an [ErrTurn] that says which node has the turn, and what for.
 type HeldError struct{ Turn Turn }
 
-// Error describes it for an administrator.
+// Error returns a text for an administrator.
 func (e *HeldError) Error() string {
 	since := e.Turn.Since.UTC().Format("15:04:05 UTC")
 	if e.Turn.Key {
@@ -49,7 +50,7 @@ func (e *HeldError) Error() string {
 // Unwrap returns [ErrTurn].
 func (e *HeldError) Unwrap() error { return ErrTurn }
 
-// HasTurn returns the turn, if a node of the cluster has it at that time.
+// HasTurn returns the turn, and reports whether a node of the cluster has it at that time.
 func (t *Table) HasTurn(at time.Time) (Turn, bool) {
 	if t.Turn == nil {
 		return Turn{}, false
@@ -59,9 +60,9 @@ func (t *Table) HasTurn(at time.Time) (Turn, bool) {
 	return *t.Turn, ok && n.State != Removed && !over
 }
 
-// TakeTurn gives the turn to a node at the time to.Since, and drains the node unless the turn is
-// for options. A node that has the turn can take it again for the same purpose. force takes the
-// turn away from another node.
+// TakeTurn gives the turn to the node to.Node at the time to.Since, and drains the node unless the
+// turn is for options. A node that has the turn can take it again for the same purpose. force takes
+// the turn away from another node.
 func (t *Table) TakeTurn(to Turn, force bool) error {
 	n, ok := t.Find(to.Node)
 	if !ok || n.State == Removed {
@@ -93,14 +94,14 @@ func (t *Table) TakeTurn(to Turn, force bool) error {
 	return nil
 }
 
-// GiveTurn ends the turn of a node, and the drain that came with it. It reports whether the node
-// had the turn.
+// GiveTurn ends the turn of a node, and ends draining that came with it. It reports whether the
+// node had the turn.
 func (t *Table) GiveTurn(node string) bool {
 	if t.Turn == nil || t.Turn.Node != node {
 		return false
 	}
 	if n, ok := t.Find(node); ok && t.Turn.Drained && n.State == Draining {
-		_ = t.Set(node, Member) // it is there
+		_ = t.Set(node, Member) // cannot fail: Find has found the node
 	}
 	t.Turn = nil
 	return true

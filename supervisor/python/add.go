@@ -11,25 +11,25 @@ import (
 	"strings"
 )
 
-// Addition is an order to add packages: files, or names from a folder or an index.
+// Addition says which packages to add: files, or names to be found in a folder or an index.
 type Addition struct {
-	Files []string      // wheels
-	Names []Requirement // found by pip
-	From  string        // a folder of wheels in which names are looked for, instead of an index
-	Index string        // its address; empty: pip's own configuration
+	Files []string      // paths of wheels
+	Names []Requirement // packages that pip should find
+	From  string        // folder of wheels in which pip looks for the names; empty: it asks an index
+	Index string        // address of the index; empty: as pip is configured
 	// Hashes are SHA-256 sums. Each of Files must have one of them. It may be empty: any sum will
 	// do.
 	Hashes []string
-	// Agree is shown what comes, and may refuse.
+	// Agree gets the packages that would be added, and refuses them by an error.
 	Agree func(fresh []Package) error
 }
 
-// ScratchPrefix begins the names of folders beside the layers in which an addition is prepared. A
-// killed one leaves its folder.
+// ScratchPrefix begins the names of the folders, beside the layers, in which Add prepares. An Add
+// that is killed leaves its folder; the next Add removes it.
 const ScratchPrefix = ".python-add-"
 
 // Add adds packages with all that they need, and returns the new ones. It changes nothing unless
-// all of them fit Salt and each other. The cluster makes one change at a time.
+// all of them fit Salt and each other. Only one change of the cluster's packages is made at a time.
 func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 	for _, n := range a.Names {
 		if err := n.validate(); err != nil {
@@ -91,7 +91,7 @@ func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 	return packages, p.writeList(after, fresh)
 }
 
-// proven builds a layer for this node's Python as a test, and lets Salt load it.
+// proven tests wheels: it builds a layer for this node's Python and lets Salt load the packages.
 func (p Place) proven(ctx context.Context, wheels []*wheel, layer string) error {
 	f, err := p.askPython(ctx, wheels)
 	if err != nil {
@@ -106,10 +106,11 @@ func (p Place) proven(ctx context.Context, wheels []*wheel, layer string) error 
 	return f.tryLoad(ctx, layer)
 }
 
-// scratch is a folder on this node's disk, of which others may read.
+// scratch creates a folder on this node's disk that other accounts may read.
 func (p Place) scratch() (string, error) {
 	base := filepath.Dir(p.Layers)
-	old, _ := filepath.Glob(filepath.Join(base, ScratchPrefix+"*")) // of additions that were killed: the lock is held
+	// Folders of killed additions: no addition is running, because the lock is held.
+	old, _ := filepath.Glob(filepath.Join(base, ScratchPrefix+"*"))
 	for _, dir := range old {
 		_ = os.RemoveAll(dir)
 	}
@@ -138,7 +139,7 @@ func (p Place) scratch() (string, error) {
 	return dir, nil
 }
 
-// collect brings the wheels that are new.
+// collect brings the new wheels into the scratch folder and opens them.
 func (p Place) collect(ctx context.Context, a Addition, before []Package, scratch string) (fresh []*wheel, err error) {
 	defer func() {
 		if err != nil {
@@ -197,7 +198,7 @@ func (p Place) collect(ctx context.Context, a Addition, before []Package, scratc
 		return fresh, err
 	}
 
-	chosen = slices.DeleteFunc(chosen, func(c found) bool { // they stay as they are
+	chosen = slices.DeleteFunc(chosen, func(c found) bool { // packages in keep stay as they are
 		return slices.ContainsFunc(keep, func(k Package) bool { return k.Name == c.Name && k.Version == c.Version })
 	})
 	if len(chosen) == 0 {
@@ -212,7 +213,7 @@ func (p Place) collect(ctx context.Context, a Addition, before []Package, scratc
 	return gather(dir, a.Names, chosen, fresh)
 }
 
-// gather opens what pip brought and compares it with what was asked.
+// gather opens the wheels that pip has downloaded and compares them with what was asked for.
 func gather(dir string, names []Requirement, chosen []found, fresh []*wheel) ([]*wheel, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -264,7 +265,7 @@ func gather(dir string, names []Requirement, chosen []found, fresh []*wheel) ([]
 	return fresh, nil
 }
 
-// copyWheels copies wheels that an administrator names, and opens the copies.
+// copyWheels copies the wheels that an administrator has named, and opens the copies.
 func copyWheels(files []string, to string) (wheels []*wheel, err error) {
 	root, err := os.OpenRoot(to)
 	if err != nil {

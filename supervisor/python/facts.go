@@ -31,23 +31,23 @@ var tryScript string
 // ErrNoSalt means that none of the Pythons has Salt's library.
 var ErrNoSalt = errors.New("no Python with Salt's library was found; install it, or set saltern_renderer_python")
 
-// facts describe a Python.
+// facts describes a Python.
 type facts struct {
-	as       *syscall.Credential // that runs it; nil: ours
+	as       *syscall.Credential // account that runs it; nil: the account of this process
 	path     string
 	Missing  string            `json:"missing"`
 	Python   string            `json:"python"`   // its version
-	Tag      string            `json:"tag"`      // of its ABI: cpython-311
-	Platform string            `json:"platform"` // linux-x86_64
+	Tag      string            `json:"tag"`      // of its ABI, such as cpython-311
+	Platform string            `json:"platform"` // such as linux-x86_64
 	Salt     string            `json:"salt"`
-	Packages map[string]string `json:"packages"` // that it has itself
-	Tops     map[string]bool   `json:"tops"`     // what it can import itself → not a namespace
+	Packages map[string]string `json:"packages"` // versions of the packages that it has itself, by name
+	Tops     map[string]bool   `json:"tops"`     // names that it can import itself; true: the name is no namespace
 	Tags     []string          `json:"tags"`
-	Faults   []string          `json:"faults"` // of the packages that were asked about
-	Lacks    []string          `json:"lacks"`  // those of Faults that say what is not there
+	Faults   []string          `json:"faults"` // why it cannot use the packages that were asked about
+	Lacks    []string          `json:"lacks"`  // those of Faults that say what is missing
 }
 
-// askPython asks the first Python that has Salt, about packages too.
+// askPython asks the first Python that has Salt for its facts, and whether it can use these wheels.
 func (p Place) askPython(ctx context.Context, wheels []*wheel) (facts, error) {
 	type about struct {
 		Name     string   `json:"name"`
@@ -90,7 +90,7 @@ func (p Place) askPython(ctx context.Context, wheels []*wheel) (facts, error) {
 	return facts{}, ErrNoSalt
 }
 
-// withoutProgram leaves out our own program, which is in the command line.
+// withoutProgram removes from an error the command line, which contains our whole program text.
 func withoutProgram(err error) error {
 	for _, known := range []error{command.ErrTimeout, command.ErrOutput} {
 		if errors.Is(err, known) {
@@ -100,8 +100,8 @@ func withoutProgram(err error) error {
 	return err
 }
 
-// Nobody returns the account that reads foreign files. It returns nil if this process has no
-// rights to lose.
+// Nobody returns the account under which foreign files are read. It returns nil if this process is
+// not root, and so has no rights to give up.
 func Nobody() *syscall.Credential {
 	if os.Geteuid() != 0 {
 		return nil
@@ -117,7 +117,7 @@ func Nobody() *syscall.Credential {
 	return c
 }
 
-// fullTag names a Python with all that decides whether packages go with it.
+// fullTag returns a name for everything about a Python that decides whether packages suit it.
 func (f *facts) fullTag() string {
 	h := sha256.New()
 	fmt.Fprintln(h, f.Python, f.Platform)
@@ -127,7 +127,7 @@ func (f *facts) fullTag() string {
 	return f.abiTag() + "-" + hex.EncodeToString(h.Sum(nil)[:6])
 }
 
-// abiTag is the beginning of kind: what compiled modules depend on.
+// abiTag returns the part of fullTag on which compiled modules depend.
 func (f *facts) abiTag() string {
 	return strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' {
@@ -137,7 +137,7 @@ func (f *facts) abiTag() string {
 	}, f.Tag+"-"+f.Platform)
 }
 
-// checkWheels returns why the wheels cannot be together in this Python, or nil.
+// checkWheels returns nil if all the wheels together suit this Python, or why they do not.
 func (f *facts) checkWheels(wheels []*wheel) error {
 	tags := map[string]bool{}
 	for _, t := range f.Tags {
@@ -176,7 +176,7 @@ func (f *facts) checkWheels(wheels []*wheel) error {
 	return nil
 }
 
-// tryLoad loads what the packages in a layer offer to Salt.
+// tryLoad lets this Python load what the packages in a layer offer to Salt.
 func (f *facts) tryLoad(ctx context.Context, layer string) error {
 	if _, err := os.Stat(layer); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -18,28 +18,27 @@ import (
 	"saltern/internal/room"
 )
 
-// Current is the name of the link to the layer in service, in the folder of
-// layers.
+// Current is the name of the link to the layer in use, in the folder of layers.
 const Current = "current"
 
 const (
-	building = ".new-" // begins the names of layers that are not whole
-	// layersKept is how many layers are kept besides the one in service: a Python that has loaded
-	// half of a package needs the rest.
+	building = ".new-" // begins the names of layers that are not complete
+	// layersKept is how many layers are kept besides the one in use, because a Python that has
+	// loaded half of a package still needs the rest.
 	layersKept = 2
-	// layerKept is how long they are kept: as long as a runner may take.
+	// layerKept is how long these layers are kept: as long as a runner may take.
 	layerKept = 25 * time.Hour
 )
 
-// ErrIncomplete means that a wheel of the list is not there, or not as a whole:
-// in a copy of the volume that may be for a moment.
+// ErrIncomplete means that a wheel of the list is missing or incomplete. In a copy of the volume
+// that may pass within a moment.
 var ErrIncomplete = errors.New("a wheel is not there")
 
-// ListFile is the file of packages of a folder.
+// ListFile returns the path of the list of packages in a folder.
 func ListFile(dir string) string { return filepath.Join(dir, listName) }
 
-// readList reads the list of a folder. A missing list is empty. sum is the hash of the list's
-// text.
+// readList reads the list of a folder. A missing list counts as empty. sum is the hash of the
+// list's text.
 func readList(dir string) (packages []Package, sum string, err error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +66,7 @@ func readList(dir string) (packages []Package, sum string, err error) {
 	return packages, hex.EncodeToString(h[:6]), nil
 }
 
-// openWheels opens the wheels of the list. Close them.
+// openWheels opens the wheels of the list. The caller closes them.
 func openWheels(dir string, packages []Package) (wheels []*wheel, err error) {
 	if len(packages) == 0 {
 		return nil, nil
@@ -106,7 +105,7 @@ func closeAll(wheels []*wheel) {
 	}
 }
 
-// unpackLayer unpacks wheels into a folder that is not there yet.
+// unpackLayer unpacks wheels into a new folder.
 func unpackLayer(dir string, wheels []*wheel) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -138,9 +137,9 @@ func unpackLayer(dir string, wheels []*wheel) error {
 	})
 }
 
-// Renew builds the layer for the present packages and puts it in service, if that is not done.
-// After an error the former layer stays, unless it is for another Python. One process of a node
-// calls it at a time.
+// Renew builds the layer for the present packages and takes it into use, unless it is in use
+// already. After an error the earlier layer stays, unless it is for another Python. Only one
+// process of a node may call Renew at a time.
 func (p Place) Renew(ctx context.Context) error {
 	packages, sum, err := readList(p.Node)
 	if err != nil {
@@ -216,7 +215,7 @@ func (p Place) buildLayer(ctx context.Context, id string, packages []Package) er
 	return p.switchLayer(id)
 }
 
-// syncTree brings a folder to the disk before it gets its name.
+// syncTree writes a folder to the disk, before the folder gets its name.
 func syncTree(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -226,7 +225,7 @@ func syncTree(dir string) error {
 	return unix.Syncfs(int(d.Fd()))
 }
 
-// switchLayer puts a layer in service. The former one is kept for layerKept from now on.
+// switchLayer takes a layer into use. The earlier one is kept for layerKept from now on.
 func (p Place) switchLayer(id string) error {
 	p.retire()
 	tmp := filepath.Join(p.Layers, building+Current)
@@ -243,7 +242,7 @@ func (p Place) switchLayer(id string) error {
 	return nil
 }
 
-// retire notes that the layer in service is so no more.
+// retire sets the time from which the layer in use is kept, because another one will replace it.
 func (p Place) retire() {
 	if now := p.inService(); now != "" {
 		at := time.Now()
@@ -251,7 +250,7 @@ func (p Place) retire() {
 	}
 }
 
-// inService is the layer that Python has now, "" for none.
+// inService returns the name of the layer in use, or "" if there is none.
 func (p Place) inService() string {
 	id, err := os.Readlink(filepath.Join(p.Layers, Current))
 	if err != nil {
@@ -263,7 +262,7 @@ func (p Place) inService() string {
 	return id
 }
 
-// removeUnused removes layers that nothing uses any more, and what was not finished.
+// removeUnused removes layers that are no longer kept, and incomplete ones. id is the layer in use.
 func (p Place) removeUnused(id string) error {
 	entries, err := os.ReadDir(p.Layers)
 	if errors.Is(err, fs.ErrNotExist) {

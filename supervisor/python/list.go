@@ -12,19 +12,19 @@ import (
 	"strings"
 )
 
-// Package is one of the packages on the shared storage.
+// Package describes one of the packages on the shared storage.
 type Package struct {
-	Name    string `json:"name"` // as [Canonical] writes it
+	Name    string `json:"name"` // in the form of [Canonical]
 	Version string `json:"version"`
-	File    string `json:"file"` // of the wheel
+	File    string `json:"file"` // file name of the wheel
 	SHA256  string `json:"sha256"`
-	Size    int64  `json:"size"` // of the wheel, bytes
-	// Asked reports whether somebody added it by name. The others came because a package needs
-	// them.
+	Size    int64  `json:"size"` // bytes of the wheel
+	// Asked reports whether somebody added the package by name. Other packages were added because
+	// one of those needs them.
 	Asked bool `json:"asked"`
 }
 
-// list is the file of packages.
+// list is the content of the file that lists the packages.
 type list struct {
 	Format   int       `json:"format"`
 	Packages []Package `json:"packages"`
@@ -37,12 +37,12 @@ var (
 	separators   = regexp.MustCompile(`[-_.]+`)
 )
 
-// Canonical returns a package's name in the form that is compared (PEP 503).
+// Canonical returns a package's name in the form for comparisons (PEP 503).
 func Canonical(name string) string {
 	return strings.ToLower(separators.ReplaceAllString(name, "-"))
 }
 
-// parseList reads a list. It refuses names of files outside of the folder.
+// parseList parses a list. It refuses file names that lead out of the folder.
 func parseList(text []byte) ([]Package, error) {
 	if len(text) > maxList {
 		return nil, fmt.Errorf("more than %d KiB", maxList>>10)
@@ -98,7 +98,7 @@ func checkList(packages []Package) error {
 	return nil
 }
 
-// packList writes a list, in the order of names.
+// packList returns the text of a list, ordered by name.
 func packList(packages []Package) ([]byte, error) {
 	packages = slices.SortedFunc(slices.Values(packages),
 		func(a, b Package) int { return strings.Compare(a.Name, b.Name) })

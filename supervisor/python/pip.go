@@ -23,14 +23,14 @@ import (
 //go:embed pip.py
 var pipScript string
 
-// reportName is the file with what pip chose, and maxReport bounds it.
+// reportName is the name of the file in which pip says what it chose. maxReport bounds it in bytes.
 const (
 	reportName = "report.json"
 	maxReport  = 64 << 20
 )
 
-// requirement is a name with versions (PEP 508) that leads to an index and never
-// to another place, a folder or a program that fetches.
+// requirement matches a name with versions (PEP 508) that pip looks up in an index. It matches
+// nothing that leads elsewhere: to a URL, a folder or a program that fetches.
 var requirement = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)` + // name
 	`(\[[A-Za-z0-9._, -]+\])?\s*` + // extras
 	`((?:[<>=!~]=?=?\s*[0-9A-Za-z.*+!_-]+\s*,?\s*)*)` + // versions
@@ -39,13 +39,13 @@ var requirement = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)` + // name
 // hashOption is one hash of a line of requirements.
 var hashOption = regexp.MustCompile(`\s--hash[= ]sha256:([0-9a-f]{64})(\s|$)`)
 
-// Requirement is a package that is asked for.
+// Requirement is a package that pip should find.
 type Requirement struct {
-	Text   string   // name==1.0
-	Hashes []string // SHA-256, one of which its wheel must have; none: any
+	Text   string   // such as name==1.0
+	Hashes []string // SHA-256 sums, one of which its wheel must have; empty: any sum will do
 }
 
-// packageName of the package.
+// packageName returns the package's name.
 func (r Requirement) packageName() string { return Canonical(requirementName(r.Text)) }
 
 func (r Requirement) validate() error {
@@ -57,8 +57,8 @@ func (r Requirement) validate() error {
 	return nil
 }
 
-// ParseRequirements reads a file of requirements: names with versions and hashes,
-// as pip-compile and pip hash write them. Other options of pip have no place in it.
+// ParseRequirements parses a file of requirements: names with versions and hashes, as pip-compile
+// and pip hash write them. It refuses other options of pip.
 func ParseRequirements(text string) ([]Requirement, error) {
 	var out []Requirement
 	joined := strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\\\n", " ")
@@ -95,16 +95,17 @@ func ParseRequirements(text string) ([]Requirement, error) {
 	return out, nil
 }
 
-// resolver has pip find packages and bring their wheels.
+// resolver runs pip, which finds packages and downloads their wheels.
 type resolver struct {
 	facts
-	dir   string // ours to fill, which nobody may write below
-	wheel string // the folder of wheels that were given
-	index string // an address; empty: what pip's configuration and environment say
-	off   bool   // no index
+	dir   string // folder of this process that no other account can write to
+	wheel string // folder of the wheels that were given
+	index string // address of an index; empty: as pip's configuration and environment say
+	off   bool   // use no index
 }
 
-// passed matches the variables by which an administrator configures pip. pip gets no others.
+// passed matches the environment variables by which an administrator configures pip. pip gets no
+// others.
 var passed = regexp.MustCompile(`^(` +
 	`PIP_(INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|CERT|CLIENT_CERT|PROXY|TRUSTED_HOST|DEFAULT_TIMEOUT|` +
 	`TIMEOUT|RETRIES|CONFIG_FILE)|` +
@@ -119,7 +120,7 @@ func (r *resolver) runPip(ctx context.Context, args ...string) error {
 		}
 	}
 
-	if r.index != "" { // not an argument: it may hold a password
+	if r.index != "" { // in the environment, because an address in the arguments would show its password
 		env = append(env, "PIP_INDEX_URL="+r.index)
 	}
 
@@ -129,7 +130,7 @@ func (r *resolver) runPip(ctx context.Context, args ...string) error {
 		args = append(args, "--no-index")
 	}
 
-	// pip may download a lot.
+	// The limit is long, because pip may download much.
 	out, err := command.Exec{Limit: 15 * time.Minute, MaxOutput: 64 << 20, Env: env}.Run(ctx, sandboxed(r.as, !r.off, args...))
 	switch {
 	case err != nil:
@@ -163,8 +164,8 @@ type found struct {
 	requested           bool
 }
 
-// resolve makes pip choose versions for what is asked, together with Salt's own packages and the
-// former packages, whose versions stay.
+// resolve lets pip choose versions of the packages in asked, together with Salt's own packages and
+// those in keep, whose versions stay.
 func (r *resolver) resolve(ctx context.Context, asked []Requirement, keep []Package) ([]found, error) {
 	var pins, want strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(r.Packages)) {
@@ -258,8 +259,8 @@ func (r *resolver) fetchWheels(ctx context.Context, chosen []found) (string, err
 	return to, err
 }
 
-// sandboxed returns the command line for a program that reads or runs foreign files: under
-// another account, within bounds, and with a network only if network is set.
+// sandboxed returns the command line that runs a program on foreign files: under the account as,
+// within limits, and with a network only if network is set.
 func sandboxed(as *syscall.Credential, network bool, argv ...string) []string {
 	out := []string{"prlimit", "--as=" + strconv.Itoa(4<<30), "--fsize=" + strconv.Itoa(2*maxWheel), "--core=0", "--"}
 	if !network && os.Geteuid() == 0 {

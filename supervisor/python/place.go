@@ -19,21 +19,21 @@ import (
 	"saltern/supervisor/internal/sharedfolder"
 )
 
-// Place describes where the packages are.
+// Place says where the packages are.
 type Place struct {
-	Shared string // the list and the wheels on the shared storage
-	Node   string // as this node reads them
-	Layers string // the folder of this node's layers
-	// Pythons are the Pythons to try, as the master tries them.
+	Shared string // folder of the list and the wheels on the shared storage
+	Node   string // the same folder as this node reads it: on a volume, its copy
+	Layers string // folder of this node's layers
+	// Pythons lists the Pythons to try, in the order in which the master tries them.
 	Pythons []string
-	// As is the account that reads foreign files. It may be nil: our own.
+	// As is the account that reads foreign files. It may be nil: the account of this process.
 	As *syscall.Credential
 }
 
-// Item is a package for people and machines.
+// Item describes a package for people and machines.
 type Item struct {
 	Package
-	Here bool `json:"here"` // in service on this node
+	Here bool `json:"here"` // the layer in use on this node has it
 }
 
 // List returns the packages of the cluster, sorted by name.
@@ -52,8 +52,8 @@ func (p Place) List() ([]Item, error) {
 	return items, nil
 }
 
-// Remove removes packages, and those that came with them and that no other package needs. It
-// returns all that it removed.
+// Remove removes packages, together with packages that only they need. It returns all that it
+// removed.
 func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
 	unlock, err := p.lockFolder(ctx)
 	if err != nil {
@@ -88,8 +88,8 @@ func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
 	return slices.DeleteFunc(before, func(k Package) bool { return slices.Contains(after, k) }), nil
 }
 
-// needed leaves out packages that nobody asked for and no other package needs. It refuses a list
-// in which a needed package is missing.
+// needed returns the list without packages that nobody asked for and no other package needs. It
+// refuses a list in which a needed package is missing.
 func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error) {
 	for {
 		wheels, err := openWheels(p.Shared, packages)
@@ -118,7 +118,8 @@ func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error
 
 		f, err := p.askPython(ctx, wheels)
 		if errors.Is(err, ErrNoSalt) {
-			// the check needs Salt's library; without it the removal is allowed, as it may be the cure
+			// The check needs Salt's library. Without Salt the removal is allowed, because it may
+			// be the cure.
 			return packages, nil
 		}
 
@@ -130,7 +131,7 @@ func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error
 	}
 }
 
-// requirementName is the name at the beginning of a requirement (PEP 508).
+// requirementName returns the name at the beginning of a requirement (PEP 508).
 func requirementName(text string) string {
 	end := strings.IndexFunc(text, func(r rune) bool {
 		return r != '-' && r != '_' && r != '.' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
@@ -141,7 +142,8 @@ func requirementName(text string) string {
 	return text[:end]
 }
 
-// lockFolder creates the folder and keeps other changes away, including those of other nodes.
+// lockFolder creates the folder if necessary, and locks it against other changes, even by other
+// nodes.
 func (p Place) lockFolder(ctx context.Context) (unlock func(), err error) {
 	if err := os.Mkdir(p.Shared, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the folder of packages: %w", err)
@@ -150,7 +152,7 @@ func (p Place) lockFolder(ctx context.Context) (unlock func(), err error) {
 }
 
 // writeList writes the new wheels, then the list, and then removes the wheels that the list does
-// not name: a reader gets the old list or the new one.
+// not name. So a reader finds all wheels of the old list or of the new one.
 func (p Place) writeList(packages []Package, fresh []*wheel) error {
 	if err := checkList(packages); err != nil {
 		return err
@@ -202,7 +204,7 @@ func (p Place) writeList(packages []Package, fresh []*wheel) error {
 	return nil
 }
 
-// roomFor returns nil when wheels have room in a folder.
+// roomFor returns nil if a folder has room for the wheels.
 func roomFor(dir string, wheels []*wheel) error {
 	size := int64(0)
 	for _, w := range wheels {

@@ -25,16 +25,16 @@ import (
 	"saltern/internal/room"
 )
 
-// wheel is an open wheel that was checked (PEP 427): each of its files has a hash and a place in
-// a layer.
+// wheel is an open wheel (PEP 427) that was checked: each of its files has a hash and a path in a
+// layer.
 type wheel struct {
 	Package
-	tags           []string // python-abi-platform
-	requires       []string // Requires-Dist
+	tags           []string // such as py3-none-any: python-abi-platform
+	requires       []string // its Requires-Dist headers
 	requiresPython string
-	tops           map[string]bool // top-level names → regular, a package or module of its own
-	files          []wheelFile     // for the layer
-	skipped        []string        // what no layer has: programs, headers, data
+	tops           map[string]bool // top-level names that it brings; true: a package or module of its own, no namespace
+	files          []wheelFile     // files that go into a layer
+	skipped        []string        // files that no layer has: programs, headers, data
 
 	f   *os.File
 	zip *zip.Reader
@@ -42,12 +42,12 @@ type wheel struct {
 
 type wheelFile struct {
 	from *zip.File
-	to   string // in the layer
+	to   string // path in the layer
 	sum  []byte
 }
 
-// openWheel opens a wheel of a folder that anybody may write to, and reads its metadata. The
-// caller closes it.
+// openWheel opens a wheel in a folder that other accounts may write to, and reads its metadata. The
+// caller closes the wheel.
 func openWheel(root *os.Root, name string) (w *wheel, err error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -90,7 +90,7 @@ func openWheel(root *os.Root, name string) (w *wheel, err error) {
 
 func (w *wheel) close() { w.f.Close() }
 
-// parseName splits the file's name: name-version(-build)?-python-abi-platform.
+// parseName sets the fields that are in the file's name: name-version(-build)?-python-abi-platform.
 func (w *wheel) parseName() error {
 	parts := strings.Split(strings.TrimSuffix(w.File, ".whl"), "-")
 	if !plainFile.MatchString(w.File) || len(parts) != 5 && len(parts) != 6 {
@@ -156,7 +156,7 @@ func (w *wheel) readArchive() error {
 	return w.placeFiles(entries, infos[0], sums)
 }
 
-// plainEntry refuses what leads out of a folder, or is no file.
+// plainEntry refuses an entry that leads out of the folder, or is not a regular file.
 func plainEntry(e *zip.File) error {
 	name := e.Name
 	switch {
@@ -171,7 +171,7 @@ func plainEntry(e *zip.File) error {
 	return nil
 }
 
-// readSmall reads an entry of bounded size.
+// readSmall reads an entry of at most most bytes.
 func readSmall(e *zip.File, most int) ([]byte, error) {
 	if e == nil {
 		return nil, errors.New("it is no wheel: METADATA, WHEEL or RECORD is missing")
@@ -188,7 +188,7 @@ func readSmall(e *zip.File, most int) ([]byte, error) {
 	return b, err
 }
 
-// readHeaders reads the headers of METADATA or WHEEL.
+// readHeaders parses the headers of METADATA or WHEEL.
 func readHeaders(e *zip.File) (textproto.MIMEHeader, error) {
 	b, err := readSmall(e, maxText)
 	if err != nil {
@@ -227,7 +227,7 @@ func (w *wheel) metadata(entries map[string]*zip.File, info string) error {
 	return nil
 }
 
-// record reads the hashes of the files.
+// record returns the hashes of the files, from RECORD.
 func (w *wheel) record(e *zip.File) (map[string][]byte, error) {
 	b, err := readSmall(e, maxRecord)
 	if err != nil {
@@ -254,7 +254,7 @@ func (w *wheel) record(e *zip.File) (map[string][]byte, error) {
 	}
 }
 
-// placeFiles decides the place of each file, and which names can be imported.
+// placeFiles decides the path of each file in the layer, and which names can be imported.
 func (w *wheel) placeFiles(entries map[string]*zip.File, info string, sums map[string][]byte) error {
 	data := strings.TrimSuffix(info, ".dist-info") + ".data/"
 	taken := map[string]bool{}
@@ -308,19 +308,19 @@ func (w *wheel) placeFiles(entries map[string]*zip.File, info string, sums map[s
 	return nil
 }
 
-// fitsTags reports whether the wheel suits a Python with these tags.
+// fitsTags reports whether the wheel suits a Python with one of these tags.
 func (w *wheel) fitsTags(tags map[string]bool) bool {
 	return slices.ContainsFunc(w.tags, func(t string) bool { return tags[t] })
 }
 
-// budget is how much may still be unpacked into a layer.
+// budget is how much more may be unpacked into a layer.
 type budget struct {
 	bytes int64
 	files int
 	watch *room.Watch
 }
 
-// unpack writes the files into a folder, each one checked against its hash.
+// unpack writes the files into a folder and checks each against its hash.
 func (w *wheel) unpack(to *os.Root, left *budget) error {
 	for _, f := range w.files {
 		left.files--
@@ -328,7 +328,7 @@ func (w *wheel) unpack(to *os.Root, left *budget) error {
 			return fmt.Errorf("%s: the packages have more than %d files", w.File, maxFiles)
 		}
 
-		for range strings.Count(f.to, "/") + 1 { // the file, and at most so many folders
+		for range strings.Count(f.to, "/") + 1 { // count the file, and as many folders as it can need
 			if err := left.watch.File(); err != nil {
 				return fmt.Errorf("unpack %s: %w", w.File, err)
 			}
@@ -364,7 +364,7 @@ func (f wheelFile) unpack(to *os.Root, left *budget) error {
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(left.watch.Writer(out), sum), io.LimitReader(r, left.bytes+1))
 	if err == nil {
-		err = out.Chmod(0o644) // the umask does not count
+		err = out.Chmod(0o644) // sets the mode regardless of the umask
 	}
 
 	err = errors.Join(err, out.Close())

@@ -12,36 +12,35 @@ import (
 	"filippo.io/age"
 )
 
-// Backup has one node of the cluster make backups by itself.
+// Backup configures scheduled backups, which one node of the cluster makes at a time.
 type Backup struct {
-	// Every is a duration, or "daily at HH:MM" in UTC. It is empty if no backups are made.
+	// Every is a duration, or "daily at HH:MM" in UTC. If it is empty, no backups are made.
 	Every string `yaml:"every"`
-	// To is the directory for them, or s3://BUCKET[/PREFIX].
+	// To is the directory for backups, or s3://BUCKET[/PREFIX].
 	To string `yaml:"to"`
-	// S3 is about the service of a bucket.
+	// S3 configures the service of a bucket.
 	S3 S3 `yaml:"s3"`
-	// Keep is how many backups stay there.
+	// Keep is how many backups are kept in To.
 	Keep int `yaml:"keep"`
-	// Recipients are age public keys; a backup is encrypted for all of them.
+	// Recipients are age public keys. Each backup is encrypted for all of them.
 	Recipients []string `yaml:"recipients"`
 }
 
-// S3 is a service for buckets that speaks as AWS's does.
+// S3 configures a service for buckets with the API of AWS S3.
 type S3 struct {
-	// Endpoint is its address. If it is empty: AWS.
+	// Endpoint is the service's address. Empty: AWS.
 	Endpoint string `yaml:"endpoint"`
-	// Region is the bucket's region. If it is empty: us-east-1, which services other than AWS
-	// accept.
+	// Region is the bucket's region. Empty: us-east-1, which services other than AWS accept.
 	Region string `yaml:"region"`
-	// Credentials is a file with keys, as the AWS tools have it.
+	// Credentials is the path of a file with keys in the format of the AWS tools.
 	Credentials string `yaml:"credentials"`
-	// Role takes the keys of the role that the machine has on EC2, instead of a file.
+	// Role selects the keys of the role that the machine has on EC2, instead of a file.
 	Role bool `yaml:"role"`
-	// CA is a file with certificates that are trusted instead of the system's.
+	// CA is the path of a file with certificates that are trusted instead of the system's.
 	CA string `yaml:"ca"`
 }
 
-// Bucket reads a To that is a bucket.
+// Bucket parses To. ok is false if To is not a bucket.
 func (b Backup) Bucket() (name, prefix string, ok bool) {
 	rest, ok := strings.CutPrefix(b.To, "s3://")
 	if ok {
@@ -50,7 +49,7 @@ func (b Backup) Bucket() (name, prefix string, ok bool) {
 	return name, prefix, ok
 }
 
-// On reports whether backups are made.
+// On reports whether scheduled backups are made.
 func (b Backup) On() bool { return b.Every != "" }
 
 // Bounds of backups.
@@ -64,11 +63,11 @@ const (
 
 // Schedule is when backups are due. The zero value is midnight UTC of each day.
 type Schedule struct {
-	Every time.Duration // 0: once a day
-	Daily time.Duration // after midnight UTC, with Every 0
+	Every time.Duration // interval; 0: once a day
+	Daily time.Duration // time after midnight UTC; only if Every is 0
 }
 
-// After returns when the backup after one of that time is due.
+// After returns when the next backup is due if the last one was made at last.
 func (s Schedule) After(last time.Time) time.Time {
 	if s.Every > 0 {
 		return last.Add(s.Every)
@@ -82,10 +81,10 @@ func (s Schedule) After(last time.Time) time.Time {
 
 var dailyAt = regexp.MustCompile(`^daily at ([01][0-9]|2[0-3]):([0-5][0-9])$`)
 
-// Schedule reads Every.
+// Schedule parses Every.
 func (b Backup) Schedule() (Schedule, error) {
 	if m := dailyAt.FindStringSubmatch(b.Every); m != nil {
-		hours, _ := strconv.Atoi(m[1]) // digits
+		hours, _ := strconv.Atoi(m[1]) // the pattern permits only digits
 		minutes, _ := strconv.Atoi(m[2])
 		return Schedule{Daily: time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute}, nil
 	}
@@ -99,7 +98,7 @@ func (b Backup) Schedule() (Schedule, error) {
 	return Schedule{Every: every}, nil
 }
 
-// Keys reads Recipients.
+// Keys parses Recipients.
 func (b Backup) Keys() ([]age.Recipient, error) {
 	var out []age.Recipient
 	for _, text := range b.Recipients {
@@ -115,7 +114,7 @@ func (b Backup) Keys() ([]age.Recipient, error) {
 	return out, nil
 }
 
-// backupFaults returns the faults below backup.
+// backupFaults returns what is wrong with the keys below backup.
 func (s *Settings) backupFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	b := s.Backup
@@ -173,7 +172,7 @@ var (
 	regionName   = regexp.MustCompile(`^[a-z0-9-]{0,40}$`)
 )
 
-// bucketFaults returns the faults of a bucket.
+// bucketFaults returns what is wrong with the settings of a bucket.
 func (b Backup) bucketFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	name, prefix, bucket := b.Bucket()

@@ -20,19 +20,19 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ErrNone means that there is no file: nothing was configured yet, so offer the set-up. A wrong
-// file is another error.
+// ErrNone means that there is no file: the node is not configured yet, and the set-up should be
+// offered. A wrong file is another error.
 var ErrNone = errors.New("no configuration yet")
 
-// maxFile bounds appliance.yaml before it is parsed.
+// maxFile bounds appliance.yaml in bytes, before it is parsed.
 const maxFile = 1 << 20
 
 // maxSocketPath is the largest length of a unix socket's path (unix(7): 108 bytes with the final
 // NUL).
 const maxSocketPath = 107
 
-// Load reads and checks the file. hostname is the default identity. The error
-// is [ErrNone] when the file does not exist, else a list of all faults.
+// Load reads and checks the file. hostname is the node's default name. The error is [ErrNone] if
+// the file does not exist, else a list of all faults.
 func Load(path, hostname string) (*Settings, error) {
 	f, _, err := durable.Open(path, durable.Follow)
 	if errors.Is(err, os.ErrNotExist) {
@@ -62,7 +62,7 @@ func OneLine(err error) string {
 	return strings.Join(words, "; ")
 }
 
-// Parse checks the text of a file; name is used in messages.
+// Parse parses and checks the text of a file. name is the file's name in messages.
 func Parse(b []byte, name, hostname string) (*Settings, error) {
 	if len(b) > maxFile {
 		return nil, fmt.Errorf("%s: larger than %d bytes", name, maxFile)
@@ -107,10 +107,10 @@ func Parse(b []byte, name, hostname string) (*Settings, error) {
 	return &s, nil
 }
 
-// maxURL bounds an address.
+// maxURL bounds an address, in bytes.
 const maxURL = 2000
 
-// maxAPINames bounds the names in a certificate.
+// maxAPINames bounds the number of names in a certificate.
 const maxAPINames = 16
 
 var (
@@ -118,11 +118,11 @@ var (
 	userName   = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 )
 
-// Insecure lists the options that need to be allowed by name.
+// Insecure returns the options that allow_insecure must name before they may be set.
 func Insecure() []string { return []string{"open_mode", "auto_accept"} }
 
-// managed lists the master options that the appliance sets itself: given
-// anywhere else they would break the node.
+// managed returns the master options that the appliance sets itself. Set anywhere else, they would
+// break the node.
 func managed() []string {
 	return []string{
 		"interface", "publish_port", "ret_port", "pki_dir", "cachedir", "sock_dir", "pidfile", "user", "root_dir",
@@ -131,14 +131,14 @@ func managed() []string {
 	}
 }
 
-// managedInCluster lists the options that it sets as well on a node of a
-// cluster (peering.enabled).
+// managedInCluster returns the options that the appliance also sets itself on a node of a cluster
+// (peering.enabled).
 func managedInCluster() []string {
 	return []string{"cluster_id", "cluster_peers", "cluster_pki_dir", "cluster_secret", "cluster_pool_port",
 		"cluster_pub_fingerprint", "include", "saltern_supervisor"}
 }
 
-// ManagedHere lists all options that the appliance sets itself on this node.
+// ManagedHere returns all options that the appliance sets itself on this node.
 func (s *Settings) ManagedHere() []string {
 	if s.Peering.Enabled {
 		return append(managed(), managedInCluster()...)
@@ -246,7 +246,7 @@ func (s *Settings) faults() (out []error) {
 	return out
 }
 
-// limitFaults returns the faults below limits.
+// limitFaults returns what is wrong with the keys below limits.
 func (s *Settings) limitFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	if l := s.Limits; l.DiskFullPercent < 0 || l.DiskLowPercent < l.DiskFullPercent || l.DiskLowPercent > 90 {
@@ -270,7 +270,7 @@ func (s *Settings) limitFaults() (out []error) {
 	return out
 }
 
-// optionFaults returns the faults of the master's options in appliance.yaml.
+// optionFaults returns what is wrong with the master's options in appliance.yaml.
 func (s *Settings) optionFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	for _, o := range s.AllowInsecure {

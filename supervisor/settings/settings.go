@@ -1,11 +1,10 @@
-// Package settings reads appliance.yaml, the one file that describes a node. It reads strictly:
-// an unknown key, a wrong type or a value out of range is a fault, and it reports all faults at
-// once with file and line.
+// Package settings reads appliance.yaml, the one file that describes a node. It reads strictly: an
+// unknown key, a wrong type or a value out of range is a fault, and it reports all faults at once
+// with file and line.
 //
-// Every key has a default, see [Default]. A node that is alone needs none of them. The file is
-// *not* the master's own configuration. The supervisor generates that from these settings, and an
-// administrator's Salt options live in <storage>/etc/master.d/*.conf, where no upgrade touches
-// them.
+// Every key has a default, see [Default]. A node without a cluster needs none of them. The file is
+// *not* the master's own configuration: the supervisor generates that from these settings. An
+// administrator's Salt options are in <storage>/etc/master.d/*.conf, where no upgrade touches them.
 package settings
 
 import (
@@ -22,10 +21,10 @@ const DefaultPath = "/etc/saltern/appliance.yaml"
 
 // Settings is the content of appliance.yaml.
 type Settings struct {
-	// Node is the identity of this node: one string for the master's id, the
-	// peers and the status. Default: the host name.
+	// Node is the name of this node: it is the master's id, and the node's name for peers and in
+	// the status. Default: the host name.
 	Node string `yaml:"node"`
-	// Cluster names the cluster in status and logs.
+	// Cluster is the cluster's name in status and logs.
 	Cluster string `yaml:"cluster"`
 	// DataDir holds everything that must survive a restart.
 	DataDir string `yaml:"data_dir"`
@@ -40,8 +39,8 @@ type Settings struct {
 	Users    Users    `yaml:"users"`
 	Programs Programs `yaml:"programs"`
 	Limits   Limits   `yaml:"limits"`
-	// AllowInsecure lists options that the appliance refuses otherwise:
-	// open_mode, auto_accept.
+	// AllowInsecure lists options that the appliance refuses unless they are named here: open_mode,
+	// auto_accept.
 	AllowInsecure []string `yaml:"allow_insecure"`
 	Log           Log      `yaml:"log"`
 	Metrics       Metrics  `yaml:"metrics"`
@@ -50,39 +49,39 @@ type Settings struct {
 	Backup        Backup   `yaml:"backup"`
 	Upgrade       Upgrade  `yaml:"upgrade"`
 	Console       Console  `yaml:"console"`
-	// Members are the nodes of the cluster, this one among them. They come from
-	// the table of nodes, never from the file.
+	// Members are the nodes of the cluster, including this one. They come from the table of nodes,
+	// never from the file.
 	Members []Member `yaml:"-"`
-	// Founds reports whether the masters of the cluster have no record of it yet, so that this
-	// node's master creates it.
+	// Founds reports whether this node's master must create the masters' record, because the
+	// cluster has none yet.
 	Founds bool `yaml:"-"`
 	// Arbiter reports whether this node is its cluster's arbiter, which runs no master and no
 	// load balancer. It comes from the table of nodes.
 	Arbiter bool `yaml:"-"`
 }
 
-// Metrics are for Prometheus; the same port answers /healthz and /readyz.
+// Metrics configures the port for Prometheus. The same port answers /healthz and /readyz.
 type Metrics struct {
-	// Listen is an IP address with port; empty: none.
+	// Listen is an IP address with port. Empty: there is no such port.
 	Listen string `yaml:"listen"`
 }
 
-// Webhook takes the calls of git servers after a push.
+// Webhook configures the port at which git servers report a push.
 type Webhook struct {
-	// Listen is an IP address with port; empty: none.
+	// Listen is an IP address with port. Empty: there is no such port.
 	Listen string `yaml:"listen"`
-	// SecretFile holds the secret with which calls are signed; default
+	// SecretFile is the path of a file with the secret that signs these calls. Default:
 	// <storage>/etc/webhook.secret.
 	SecretFile string `yaml:"secret_file"`
 }
 
-// API is Salt's API over HTTP, by the program salt-api. The load balancers lead to it
-// from front.api_port, unless the master's option rest_cherrypy, which says what it
-// does, names another host or port.
+// API configures Salt's API over HTTP, which the program salt-api serves. The load balancers pass
+// requests from front.api_port on to it, unless the master's option rest_cherrypy names another
+// host or port. That option also configures what salt-api does.
 type API struct {
-	// Enabled has this node serve it.
+	// Enabled starts salt-api on this node.
 	Enabled bool `yaml:"enabled"`
-	// Names are host names besides the node's own that its certificate is for.
+	// Names are further host names for salt-api's certificate, besides the node's own.
 	Names []string `yaml:"names"`
 }
 
@@ -94,139 +93,141 @@ func (s *Settings) BackupRecord() string {
 	return filepath.Join(s.DataDir, "backup.json")
 }
 
-// APIDir holds this node's certificate for Salt's API, and that of who signed it.
+// APIDir returns the folder of this node's certificate for Salt's API, and of its authority's
+// certificate.
 func (s *Settings) APIDir() string { return filepath.Join(s.DataDir, "etc", "api") }
 
-// APICert is the certificate with its key.
+// APICert returns the path of the certificate with its key.
 func (s *Settings) APICert() string { return filepath.Join(s.APIDir(), "server.pem") }
 
-// APIAuthority is the certificate that programs which use the API trust.
+// APIAuthority returns the path of the authority's certificate, which programs that use the API
+// must trust.
 func (s *Settings) APIAuthority() string { return filepath.Join(s.APIDir(), "ca.pem") }
 
-// SharedAPIAuthority is the cluster's authority with its key, on the storage.
+// SharedAPIAuthority returns the path of the cluster's authority with its key, on the shared
+// storage.
 func (s *Settings) SharedAPIAuthority() string {
 	return filepath.Join(s.SharedNodesDir(), "api-authority.pem")
 }
 
-// WebhookSecret is the path of the file with the secret of web hooks.
+// WebhookSecret returns the path of the file with the secret of web hooks.
 func (s *Settings) WebhookSecret() string {
 	return cmp.Or(s.Webhook.SecretFile, filepath.Join(s.StorageDir(), "etc/webhook.secret"))
 }
 
-// Member is a node of the cluster.
+// Member describes a node of the cluster.
 type Member struct {
 	Name, Address string
-	Draining      bool // gets no new minions
+	Draining      bool // the node gets no new minions
 }
 
-// Front has the addresses and ports for minions. The load balancer listens there.
+// Front holds the addresses and ports for minions, at which the load balancer listens.
 type Front struct {
 	Addresses   []string `yaml:"addresses"`    // IP addresses without port
-	PublishPort int      `yaml:"publish_port"` // 4505
-	RequestPort int      `yaml:"request_port"` // 4506
-	APIPort     int      `yaml:"api_port"`     // 8000; 0: salt-api listens there itself
+	PublishPort int      `yaml:"publish_port"` // default 4505
+	RequestPort int      `yaml:"request_port"` // default 4506
+	APIPort     int      `yaml:"api_port"`     // default 8000; 0: salt-api itself listens at the front
 }
 
-// Master has the addresses of this node's master, and extra Salt options.
+// Master holds the addresses of this node's master, and further Salt options.
 type Master struct {
 	Address     string         `yaml:"address"`
-	PublishPort int            `yaml:"publish_port"` // 14505
-	RequestPort int            `yaml:"request_port"` // 14506
-	APIPort     int            `yaml:"api_port"`     // 14507, of salt-api behind the load balancers
-	Options     map[string]any `yaml:"options"`      // Salt's master options, written after ours
+	PublishPort int            `yaml:"publish_port"` // default 14505
+	RequestPort int            `yaml:"request_port"` // default 14506
+	APIPort     int            `yaml:"api_port"`     // default 14507; salt-api's own port, behind the load balancers
+	Options     map[string]any `yaml:"options"`      // Salt's master options, which follow the generated ones
 }
 
-// Peering makes this node part of a cluster. The set-up writes it; who else is
-// in the cluster is in the table of nodes, not here.
+// Peering makes this node part of a cluster. The set-up writes it. The table of nodes, not this,
+// names the other nodes.
 type Peering struct {
 	Enabled bool `yaml:"enabled"`
-	// Address is this node's address for the other nodes; master.address must
-	// be the same.
+	// Address is this node's address for the other nodes. master.address must be the same.
 	Address string `yaml:"address"`
-	// NodePort is the port of the node API (4521), PoolPort that of the masters' pool (4520).
-	// They are the same on all nodes.
+	// NodePort is the port of the node API (default 4521), PoolPort that of the masters' pool
+	// (default 4520). All nodes must have the same.
 	NodePort int `yaml:"node_port"`
 	PoolPort int `yaml:"pool_port"`
 }
 
-// LB tunes the load balancer of this node.
+// LB configures the load balancer of this node.
 type LB struct {
-	// Enabled false leaves it out; minions must then reach the master itself.
+	// Enabled starts the load balancer. Without it, minions must reach the master itself.
 	Enabled bool `yaml:"enabled"`
 	// ProxyProtocol sends the true address of a minion to the masters (PROXY v2).
 	ProxyProtocol bool `yaml:"proxy_protocol"`
-	// Balance of the publish port: leastconn or roundrobin.
+	// Balance says how the publish port distributes minions: leastconn or roundrobin.
 	Balance string `yaml:"balance"`
 }
 
 // Storage says where keys, files and pillars are kept.
 type Storage struct {
 	Kind string `yaml:"kind"` // local, directory, volume
-	// Path is the directory itself; default <data_dir>/cluster, and for a
-	// volume, where it is mounted, /srv/cluster.
+	// Path is the directory, or where the volume is mounted. Default: <data_dir>/cluster, and for a
+	// volume /srv/cluster.
 	Path string `yaml:"path"`
-	// Volume is the name of the shared volume. Bricks is the directory for this
-	// node's copy of it, on a file system that is not the root; default
-	// <data_dir>/bricks.
+	// Volume is the name of the shared volume. Bricks is the directory for this node's copy of the
+	// volume, which must not be on the root file system. Default: <data_dir>/bricks.
 	Volume string `yaml:"volume"`
 	Bricks string `yaml:"bricks"`
-	// TwoCopies allows two nodes to hold two copies without an arbiter. The volume then stops
-	// with the first of them.
+	// TwoCopies permits two nodes to hold two copies without an arbiter. The volume then stops when
+	// the first of these nodes is lost.
 	TwoCopies bool `yaml:"two_copies"`
-	// TLS encrypts the connections of a volume that is formed from now on, and
-	// wants a certificate of the cluster's own from whoever uses it.
+	// TLS encrypts the connections of a volume that is formed from now on. Every client must then
+	// have a certificate of the cluster's own authority.
 	TLS bool `yaml:"tls"`
 }
 
-// The kinds of storage.
+// Values of Storage.Kind.
 const (
 	LocalStorage     = "local"     // a directory of this node alone
-	DirectoryStorage = "directory" // one that the administrator shares between the nodes
+	DirectoryStorage = "directory" // a directory that the administrator shares between the nodes
 	VolumeStorage    = "volume"    // the shared volume of the cluster
 )
 
-// Users are the accounts the children run as when the supervisor is root and
-// the account exists.
+// Users names the accounts of the children. They count if the supervisor is root and the account
+// exists.
 type Users struct {
 	Master string `yaml:"master"`
 	LB     string `yaml:"lb"`
-	// Admin is the group that may use the local API beside root.
+	// Admin is the group that may use the local API besides root.
 	Admin string `yaml:"admin_group"`
 }
 
-// Programs are looked for beside the supervisor's own executable by default.
+// Programs names the programs of the children. By default they are beside the supervisor's own
+// executable.
 type Programs struct {
 	Master string `yaml:"master"`
 	LB     string `yaml:"lb"` // default: the supervisor's own executable
 }
 
-// Limits are the marks at which status complains.
+// Limits holds the thresholds at which the status reports a problem, and other limits.
 type Limits struct {
-	DiskLowPercent  float64       `yaml:"disk_low_percent"`  // free space under which a warning is shown
-	DiskFullPercent float64       `yaml:"disk_full_percent"` // free space under which the node is not fit
-	StopTimeout     time.Duration `yaml:"stop_timeout"`      // for one child
-	// MasterMemory and LBMemory bound the memory of the master with its renderers, and of the
-	// load balancer, in percent of the machine's. 0 means no bound. They hold where systemd runs
+	DiskLowPercent float64 `yaml:"disk_low_percent"` // free space, in percent, below which the status warns
+	// DiskFullPercent is the free space, in percent, below which the node cannot serve.
+	DiskFullPercent float64       `yaml:"disk_full_percent"`
+	StopTimeout     time.Duration `yaml:"stop_timeout"` // how long one child may take to stop
+	// MasterMemory and LBMemory limit the memory of the master with its renderers, and of the load
+	// balancer, in percent of the machine's. 0: no limit. They take effect only where systemd runs
 	// the supervisor.
 	MasterMemory int `yaml:"master_memory"`
 	LBMemory     int `yaml:"lb_memory"`
 }
 
-// Console is the page on the machine's own screen and serial line.
+// Console configures the page on the machine's own screen and serial line.
 type Console struct {
-	// Login wants the administrator's login before a restart, a shutdown, a
-	// change of the network or a support bundle.
+	// Login requires the administrator to log in before a restart, a shutdown, a change of the
+	// network or a support bundle.
 	Login bool `yaml:"login"`
 }
 
-// Log of the supervisor and, in memory and on disk, of its children.
+// Log configures the log of the supervisor, and in memory and on disk of its children.
 type Log struct {
 	Level  string `yaml:"level"`  // debug, info, warn, error
 	Format string `yaml:"format"` // text or json
 }
 
-// Default returns the settings of a node without a file. hostname is used for the node's
-// identity.
+// Default returns the settings of a node without a file. hostname becomes the node's name.
 func Default(hostname string) Settings {
 	return Settings{
 		Node:       hostname,
@@ -252,37 +253,36 @@ func Default(hostname string) Settings {
 	}
 }
 
-// The paths inside a node follow from the settings and are not configured one
-// by one.
+// The paths inside a node follow from the settings. They cannot be configured one by one.
 
-// StorageDir is the root of what is shared by a cluster's nodes.
+// StorageDir returns the root of what the nodes of a cluster share.
 func (s *Settings) StorageDir() string { return s.Storage.Path }
 
 // OnVolume reports whether keys, files and pillars are on the shared volume.
 func (s *Settings) OnVolume() bool { return s.Storage.Kind == VolumeStorage }
 
-// PKIDir holds the master's own keys, and the minions' as well unless they are
-// shared; see SharedPKIDir.
+// PKIDir returns the folder of the master's own keys. Without a cluster the minions' keys are there
+// too; see SharedPKIDir.
 func (s *Settings) PKIDir() string {
 	if s.Peering.Enabled {
-		return filepath.Join(s.DataDir, "pki") // each master's own; has to be there while the volume hangs
+		return filepath.Join(s.DataDir, "pki") // not on the volume, because the master needs its keys while that hangs
 	}
 	return s.SharedPKIDir()
 }
 
-// SharedPKIDir holds the minions' keys and the cluster's.
+// SharedPKIDir returns the folder of the minions' keys and the cluster's key.
 func (s *Settings) SharedPKIDir() string { return filepath.Join(s.Storage.Path, "pki") }
 
-// ClusterRecord is the masters' record of their cluster: members, and the keys
-// and secrets that they have together (master/cluster/node.Record). Strings at
-// its top level are secret, all of them.
+// ClusterRecord returns the path of the masters' record of their cluster: its members, and the keys
+// and secrets that they share (master/cluster/node.Record). All strings at its top level are
+// secret.
 func (s *Settings) ClusterRecord() string { return filepath.Join(s.SharedPKIDir(), control.RecordFile) }
 
-// MirrorDir is this node's copy of what the volume holds for minions.
+// MirrorDir returns the folder of this node's copy of what the volume holds for minions.
 func (s *Settings) MirrorDir() string { return filepath.Join(s.DataDir, "mirror") }
 
-// served is where the master reads what an administrator writes into the
-// storage: for a volume this node's copy of it.
+// served returns the folder from which the master reads what an administrator writes into the
+// storage. For a volume it is this node's copy.
 func (s *Settings) served() string {
 	if s.OnVolume() {
 		return s.MirrorDir()
@@ -290,112 +290,115 @@ func (s *Settings) served() string {
 	return s.Storage.Path
 }
 
-// FileRoot is the base environment's file root, as the master reads it.
+// FileRoot returns the base environment's file root, as the master reads it.
 func (s *Settings) FileRoot() string { return filepath.Join(s.served(), "srv", "salt") }
 
-// PillarRoot is the base environment's pillar root, as the master reads it.
+// PillarRoot returns the base environment's pillar root, as the master reads it.
 func (s *Settings) PillarRoot() string { return filepath.Join(s.served(), "srv", "pillar") }
 
-// UserConfDir holds the administrator's own master options, *.conf, as the
-// master reads them; they are written in EditConfDir.
+// UserConfDir returns the folder from which the master reads the administrator's own options,
+// *.conf. An administrator writes them in EditConfDir.
 func (s *Settings) UserConfDir() string { return filepath.Join(s.served(), "etc", "master.d") }
 
-// EditConfDir is where an administrator writes master options.
+// EditConfDir returns the folder in which an administrator writes master options.
 func (s *Settings) EditConfDir() string { return filepath.Join(s.Storage.Path, "etc", "master.d") }
 
-// GPGDir is the keyring of gpg that opens secrets in pillars, as the master reads
-// it; keys are imported into SharedGPGDir.
+// GPGDir returns the keyring with which gpg decrypts secrets in pillars, as the master reads it.
+// Keys are imported into SharedGPGDir.
 func (s *Settings) GPGDir() string { return filepath.Join(s.served(), "etc", "gpgkeys") }
 
-// SharedGPGDir is the keyring on the storage.
+// SharedGPGDir returns the keyring on the storage.
 func (s *Settings) SharedGPGDir() string { return filepath.Join(s.Storage.Path, "etc", "gpgkeys") }
 
-// PythonDir holds the Python packages of the cluster, as this node reads them; they
-// are changed in SharedPythonDir.
+// PythonDir returns the folder of the cluster's Python packages, as this node reads it. They are
+// changed in SharedPythonDir.
 func (s *Settings) PythonDir() string { return filepath.Join(s.served(), "etc", "python") }
 
-// SharedPythonDir holds the Python packages on the storage.
+// SharedPythonDir returns the folder of the Python packages on the storage.
 func (s *Settings) SharedPythonDir() string { return filepath.Join(s.Storage.Path, "etc", "python") }
 
-// LayersDir holds the packages as this node's Python imports them.
+// LayersDir returns the folder of the packages that this node's Python imports.
 func (s *Settings) LayersDir() string { return filepath.Join(s.DataDir, "python") }
 
-// MasterConf is the generated configuration directory of the master.
+// MasterConf returns the folder of the master's generated configuration.
 func (s *Settings) MasterConf() string { return filepath.Join(s.DataDir, "etc", "salt") }
 
-// LBConf is the generated configuration file of the load balancer.
+// LBConf returns the path of the load balancer's generated configuration.
 func (s *Settings) LBConf() string { return filepath.Join(s.DataDir, "etc", "lb.yaml") }
 
-// NodeDir holds what makes this node a member of its cluster: its own key, the
-// table of nodes, the cluster's secret. Mode 0700.
+// NodeDir returns the folder of what makes this node a member of its cluster: its own key, the
+// table of nodes, the cluster's secret. Its mode is 0700.
 func (s *Settings) NodeDir() string { return filepath.Join(s.DataDir, "node") }
 
-// SharedNodesDir holds the table of nodes on the shared storage.
+// SharedNodesDir returns the folder of the table of nodes on the shared storage.
 func (s *Settings) SharedNodesDir() string { return filepath.Join(s.Storage.Path, "nodes") }
 
-// ClusterConf is the part of the master's generated configuration that holds
-// the cluster's secret.
+// ClusterConf returns the path of the part of the master's generated configuration that holds the
+// cluster's secret.
 func (s *Settings) ClusterConf() string { return filepath.Join(s.DataDir, "etc", "cluster.conf") }
 
-// NodeAddress is where the node API listens.
+// NodeAddress returns the address and port at which the node API listens.
 func (s *Settings) NodeAddress() string { return joinHostPort(s.Peering.Address, s.Peering.NodePort) }
 
-// CacheDir is the master's cachedir; it is this node's alone.
+// CacheDir returns the master's cachedir, which only this node uses.
 func (s *Settings) CacheDir() string { return filepath.Join(s.DataDir, "cache") }
 
-// LogDir holds what the children wrote.
+// LogDir returns the folder of the children's output.
 func (s *Settings) LogDir() string { return filepath.Join(s.DataDir, "log") }
 
-// AuditDir holds the audit record of acts through the supervisor and its command line. The record
-// of acts through the master is in its cachedir.
+// AuditDir returns the folder of the audit record of actions through the supervisor and its command
+// line. The record of actions through the master is in the master's cachedir.
 func (s *Settings) AuditDir() string { return filepath.Join(s.LogDir(), "audit") }
 
-// MasterSockDir is the master's sock_dir.
+// MasterSockDir returns the master's sock_dir.
 func (s *Settings) MasterSockDir() string { return filepath.Join(s.RuntimeDir, "master") }
 
-// ConditionsFile is the file from which the master learns what is wrong with the storage.
+// ConditionsFile returns the path of the file from which the master learns what is wrong with the
+// storage.
 func (s *Settings) ConditionsFile() string { return filepath.Join(s.RuntimeDir, "conditions.json") }
 
-// LBSocket is the load balancer's admin socket.
+// LBSocket returns the path of the load balancer's admin socket.
 func (s *Settings) LBSocket() string { return filepath.Join(s.RuntimeDir, "lb", "admin.sock") }
 
-// DoorSocket is the socket on which the master's account may ask the supervisor for a few
-// actions.
+// DoorSocket returns the path of the socket at which the master's account may ask the supervisor
+// for a few actions.
 func (s *Settings) DoorSocket() string { return filepath.Join(s.RuntimeDir, "door.sock") }
 
-// APISocket is the supervisor's local API.
+// APISocket returns the path of the socket of the supervisor's local API.
 func (s *Settings) APISocket() string { return filepath.Join(s.RuntimeDir, "applianced.sock") }
 
-// MasterRequest is the address of this node's master for requests (4506's
-// duty behind the load balancer).
+// MasterRequest returns the address of this node's master for requests, which minions send to the
+// front's request port.
 func (s *Settings) MasterRequest() string {
 	return joinHostPort(s.Master.Address, s.Master.RequestPort)
 }
 
-// MasterPublish is the address of this node's master for subscribers.
+// MasterPublish returns the address of this node's master for subscribers.
 func (s *Settings) MasterPublish() string {
 	return joinHostPort(s.Master.Address, s.Master.PublishPort)
 }
 
-// FrontRequest and FrontPublish are the front's listening addresses.
+// FrontRequest returns the addresses at which the front listens for requests.
 func (s *Settings) FrontRequest() []string { return s.frontAddresses(s.Front.RequestPort) }
 
-// FrontPublish is the counterpart of FrontRequest for subscribers.
+// FrontPublish returns the addresses at which the front listens for subscribers.
 func (s *Settings) FrontPublish() []string { return s.frontAddresses(s.Front.PublishPort) }
 
-// APIBehind reports whether the load balancers lead to this node's salt-api.
+// APIBehind reports whether the load balancers pass requests on to this node's salt-api.
 func (s *Settings) APIBehind() bool { return s.API.Enabled && s.LB.Enabled && s.Front.APIPort != 0 }
 
-// FrontAPI is the counterpart of FrontRequest for Salt's API.
+// FrontAPI returns the addresses at which the front listens for Salt's API.
 func (s *Settings) FrontAPI() []string { return s.frontAddresses(s.Front.APIPort) }
 
-// MasterAPI is the address of this node's salt-api for the load balancers.
+// MasterAPI returns the address of this node's salt-api for the load balancers.
 func (s *Settings) MasterAPI() string { return joinHostPort(s.Master.Address, s.Master.APIPort) }
 
-// APIBalancers is the file with the addresses of the load balancers, for salt-api.
+// APIBalancers returns the path of the file that tells salt-api the addresses of the load
+// balancers.
 func (s *Settings) APIBalancers() string { return filepath.Join(s.APIDir(), "balancers") }
 
-// APIMinionConf is the file with the lines for minions, which salt-api serves to everybody.
+// APIMinionConf returns the path of the file with lines for minions, which salt-api serves to
+// everybody.
 func (s *Settings) APIMinionConf() string { return filepath.Join(s.APIDir(), "minion.conf") }
 
 func (s *Settings) frontAddresses(port int) (out []string) {
@@ -407,7 +410,7 @@ func (s *Settings) frontAddresses(port int) (out []string) {
 
 func joinHostPort(address string, port int) string {
 	ip, err := netip.ParseAddr(address)
-	if err != nil { // validated before
+	if err != nil { // Parse has checked the address
 		return ""
 	}
 	return netip.AddrPortFrom(ip, uint16(port)).String()

@@ -11,29 +11,29 @@ import (
 )
 
 // Upgrade says where this node asks for newer versions of its system, and when it installs them
-// by itself.
+// without an administrator.
 type Upgrade struct {
-	// URL is the address of the newest upgrade, in which {flavour} stands for the kernel of the
-	// node. It may be empty: the node does not ask.
+	// URL is the address of the newest upgrade. In it, {flavour} stands for the node's kernel. It
+	// may be empty: the node does not ask.
 	URL string `yaml:"url"`
-	// Window is when the node installs a newer version by itself, in UTC. It may be empty: never.
+	// Window says when the node installs a newer version by itself, in UTC. It may be empty: never.
 	Window string `yaml:"window"`
-	// Delay is how old a version must be for that, since its build.
+	// Delay is how old a version must be, since its build, before the node installs it by itself.
 	Delay time.Duration `yaml:"delay"`
 }
 
 // Bounds of an upgrade window.
 const (
-	minWindow = 30 * time.Minute // a node that restarts last needs some of it
+	minWindow = 30 * time.Minute // long enough for a node that restarts last
 	maxDelay  = 90 * day
 	day       = 24 * time.Hour
 )
 
 // Window is a time of some days of the week, in UTC.
 type Window struct {
-	days   [7]bool       // on which it opens, by [time.Weekday]
-	from   time.Duration // after midnight
-	length time.Duration // at most a day
+	days   [7]bool       // days on which it opens, by [time.Weekday]
+	from   time.Duration // when it opens, after midnight
+	length time.Duration // how long it is open; at most a day
 }
 
 var (
@@ -41,7 +41,7 @@ var (
 	weekdays   = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 )
 
-// Opens reads Window.
+// Opens parses Window.
 func (u Upgrade) Opens() (w Window, err error) {
 	m := windowText.FindStringSubmatch(u.Window)
 	if m == nil {
@@ -51,7 +51,7 @@ func (u Upgrade) Opens() (w Window, err error) {
 	}
 
 	at := func(hours, minutes string) time.Duration {
-		h, _ := strconv.Atoi(hours) // digits
+		h, _ := strconv.Atoi(hours) // the pattern permits only digits
 		min, _ := strconv.Atoi(minutes)
 		return time.Duration(h)*time.Hour + time.Duration(min)*time.Minute
 	}
@@ -92,11 +92,11 @@ func (u Upgrade) Opens() (w Window, err error) {
 	return w, nil
 }
 
-// At reports whether the window is open at a time, and returns when it closes or opens next. The
+// At reports whether the window is open at a time, and returns when it closes, or opens next. The
 // zero value never opens.
 func (w Window) At(at time.Time) (open bool, until time.Time) {
 	midnight := at.UTC().Truncate(day)
-	for i := range 9 { // from yesterday to this day in a week
+	for i := range 9 { // from yesterday to the same day of the next week
 		opens := midnight.AddDate(0, 0, i-1).Add(w.from)
 		switch {
 		case !w.days[opens.Weekday()] || !at.Before(opens.Add(w.length)):
@@ -109,7 +109,7 @@ func (w Window) At(at time.Time) (open bool, until time.Time) {
 	return false, time.Time{}
 }
 
-// upgradeFaults returns the faults below upgrade.
+// upgradeFaults returns what is wrong with the keys below upgrade.
 func (s *Settings) upgradeFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	u := s.Upgrade
