@@ -24,15 +24,15 @@ import (
 
 // Config of a Pool. ID, Address, Port, Dir and Key are required.
 type Config struct {
-	// ID is this master's name, which is also the address that peers dial:
-	// option id without "_master". Address is where it listens (interface).
+	// ID is this master's name and the address that peers dial: option id without "_master". Address
+	// is the local address on which the pool listens: option interface.
 	ID, Address string
 	Port        int    // cluster_pool_port
 	Dir         string // cluster_pki_dir
 	Key         *rsa.PrivateKey
-	Pub         string // PEM of Key; "" to be made
-	KeySize     int    // of a new cluster key, option keysize
-	KeyPass     string // cluster_key_pass
+	Pub         string // PEM of the public half of Key; "" lets complete derive it
+	KeySize     int    // bits of the cluster key that a new cluster gets; option keysize
+	KeyPass     string // passphrase of the cluster key; option cluster_key_pass
 
 	Peers            []string // cluster_peers
 	Secret           string   // cluster_secret
@@ -43,19 +43,19 @@ type Config struct {
 
 	// PlainPeers admits Salt's masters, which speak without TLS.
 	PlainPeers bool
-	// StateDir is a folder that only this master uses. It keeps there what it has promised to
-	// Salt's masters. PlainPeers requires it.
+	// StateDir is a folder that only this master uses. In it the pool keeps what this master has
+	// promised to Salt's masters. PlainPeers requires it.
 	StateDir string
 
-	Logger *slog.Logger     // nil discards
+	Logger *slog.Logger     // nil discards all messages
 	Now    func() time.Time // nil means time.Now
 
-	control func(network, address string, c syscall.RawConn) error // of sockets; nil means hangUp
+	control func(network, address string, c syscall.RawConn) error // prepares each socket of the pool; nil means hangUp
 }
 
-// Handler is the master's side of a Pool. The pool calls the methods that take messages in the
-// order in which a peer sent them, duty by duty. Returns are the exception: several come at once. A
-// message counts as handled when its method returns.
+// Handler is the part of the master that a Pool reports to. Messages of one duty from one peer
+// reach it in the order in which the peer sent them. Returns are the exception: several come at
+// once. The pool counts a message as handled when the method that took it returns.
 type Handler interface {
 	// Keys sets the keys that are in force from now on: the cluster AES key and the seed of session
 	// keys (hexadecimal).
@@ -66,9 +66,10 @@ type Handler interface {
 	// Publish sends a job that a peer published to our own minions, with the same job id. late
 	// reports how late it comes.
 	Publish(ctx context.Context, peer string, load *value.Map, late Late) error
-	// JobReachedLate reports that a job of this master reached a peer only now. LostJob reports a job
-	// that never reached a peer although the peer stayed up. Passed counts the jobs published here
-	// within an age. None of the three may block.
+	// JobReachedLate reports that a job of this master reached a peer only now, age after it was
+	// published. LostJob reports a job that never reached a peer although the peer stayed up. Passed
+	// returns how many jobs this master has published within the last age. None of the three may
+	// block.
 	JobReachedLate(load *value.Map, age time.Duration)
 	LostJob(peer string, load *value.Map)
 	Passed(age time.Duration) int
@@ -76,27 +77,27 @@ type Handler interface {
 	// the peer sends it again.
 	Return(ctx context.Context, peer, tag string, load *value.Map) error
 	// KeyChanged reports that a master set the key of a minion to this state. pub is empty when the
-	// event does not carry the key. It is only a hint: the folder decides. KeyChanged must not
-	// block.
+	// event does not carry the key. It is only a hint: the folder decides which state holds.
+	// KeyChanged must not block.
 	KeyChanged(id string, st wire.KeyState, pub string)
-	// PeerSubscribed reports who listens at a peer, and the peer's address. PeerCutOff reports what
-	// minions may have missed there. Neither may block.
+	// PeerSubscribed reports from which addresses minions subscribe at a peer, and the peer's own
+	// address. PeerCutOff reports what minions may have missed there. Neither may block.
 	PeerSubscribed(peer string, from netip.Addr, s Subs)
 	PeerCutOff(peer string, cuts []Cut)
-	// LearnStarts takes processes of minions that a peer saw or was told of, and returns those that
-	// were not known here. KnownStarts returns the known processes, at most so many. Neither may
-	// block.
+	// LearnStarts records minion processes that a peer saw or heard of, and returns those that were
+	// not known here. KnownStarts returns the known processes, no more than most. Neither may block.
 	LearnStarts(peer string, starts []Start) (fresh []Start)
 	KnownStarts(most int) []Start
-	// LearnNonces records requests of minions that a peer has taken, as named by Pool.Taken.
-	// OwnNonces returns those that were taken here, at most so many.
+	// LearnNonces records requests of minions that a peer has taken, each by the digest that
+	// Pool.Taken got. OwnNonces returns at most most digests of requests that this master has taken.
 	LearnNonces(requests [][16]byte)
 	OwnNonces(most int) [][16]byte
-	// PeerConnected reports that SendData reaches a peer from now on. PeerData takes what a peer
-	// sent with SendData. Neither may block.
+	// PeerConnected reports that from now on SendData reaches a peer. PeerData gets what a peer sent
+	// with SendData. Neither may block.
 	PeerConnected(peer string)
 	PeerData(peer string, b []byte)
-	// PeerLost reports that a peer is gone, and when it was last heard.
+	// PeerLost reports that the connection to a peer is lost, and when this master last heard the
+	// peer.
 	PeerLost(peer string, heard time.Time)
 	// Removed reports that this master was removed from the cluster. The master must stop serving.
 	Removed()
@@ -162,8 +163,8 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// fingerprint returns the test whether a PEM is the pinned key (salt/channel/server.py
-// cluster_pub_matches_fingerprint), or nil when no key is pinned.
+// fingerprint returns a function that reports whether a PEM is the pinned cluster key
+// (salt/channel/server.py cluster_pub_matches_fingerprint), or nil when no key is pinned.
 func (c *Config) fingerprint() func(string) bool {
 	if c.Fingerprint == "" {
 		return nil
@@ -179,7 +180,8 @@ func (c *Config) fingerprint() func(string) bool {
 	}
 }
 
-// dialAddress returns the address of a master: its name, unless cluster_peers gives another one.
+// dialAddress returns host:port of a master: the entry of cluster_peers that gives a port, else its
+// name with the pool's port.
 func (c *Config) dialAddress(id string) string {
 	for _, p := range c.Peers {
 		if peerName(p) == id && strings.Count(p, ":") == 1 {

@@ -22,20 +22,21 @@ type conn struct {
 	net.Conn
 	inbox   *inbox
 	address netip.Addr
-	// id and pem are the name and the key that the other end has proven in TLS. Only the record
-	// decides whether they belong to a member, and it may change at any moment.
+	// id and pem are the name and the key that the other end has proven in TLS. The record decides
+	// whether they belong to a member; it may change at any moment.
 	id, pem   string
 	plain     bool
 	class     int         // 0 stranger, 1 member; guarded by inbox.mu
-	wasMember atomic.Bool // it has been a member
+	wasMember atomic.Bool // the other end was recognised as a member at least once
 
 	out      net.Conn // writes to the other end, inside TLS if there is TLS
 	writeMu  sync.Mutex
 	arrivals [duties]chan arrived
-	lateJobs map[uint64]Late // by the number of the job that follows; used by readFrames only
+	lateJobs map[uint64]Late // announced lateness, by the number of the job that follows; used by readFrames only
 }
 
-// serveConnection detects whether the other end speaks TLS, and reads its frames.
+// serveConnection finds out whether the other end speaks TLS, and reads its frames until the
+// connection ends.
 func (k *conn) serveConnection() {
 	p := k.inbox.pool
 	br := bufio.NewReader(k.Conn)
@@ -75,8 +76,8 @@ func (k *conn) serveConnection() {
 	k.readFrames(br, k.Conn)
 }
 
-// refuseRemoved tells a removed master that it was removed. It reports whether the other end is
-// one.
+// refuseRemoved reports whether the other end is a master that was removed from the cluster, and if
+// so tells it.
 func (k *conn) refuseRemoved(w net.Conn) bool {
 	p := k.inbox.pool
 	p.mu.Lock()
@@ -161,8 +162,8 @@ func (k *conn) readFrames(br *bufio.Reader, w net.Conn) {
 	}
 }
 
-// prepareRead sets the bound and the deadline of the next frame by what the other end is, and reports
-// whether it is a member.
+// prepareRead reports whether the other end is a member, and sets the size bound and the deadline
+// of the next frame accordingly.
 func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
 	_, member = k.member()
 	// A member beats every second; Salt's masters may be silent.
@@ -175,10 +176,10 @@ func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
 		r.SetMax(wire.MaxFrame)
 	case k.plain && k.mayBeSalt():
 		r.SetMax(wire.MaxFrame)
-	default: // also: a frame that comes byte by byte
+	default: // a stranger; the deadline also ends a frame that arrives byte by byte
 		// A stranger may pause this long between two frames.
 		end = time.Now().Add(30 * time.Second)
-		// A connection that never becomes a member's lives no longer.
+		// A connection whose other end never becomes a member ends after this time.
 		if last := opened.Add(2 * time.Minute); end.After(last) {
 			end = last
 		}
@@ -189,8 +190,9 @@ func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
 	return member
 }
 
-// queueArrived queues a numbered message of a member for the handler of its duty, which it starts if need
-// be. It returns false when the connection must end.
+// queueArrived queues a numbered message of a member for the handler goroutine of its duty;
+// startHandlers starts these goroutines if they do not run yet. It returns false when the
+// connection must end.
 func (k *conn) queueArrived(ctx context.Context, data []byte, member bool, startHandlers func()) bool {
 	a, err := parseItem(data)
 	if err != nil || !member {
@@ -212,7 +214,7 @@ func (k *conn) queueArrived(ctx context.Context, data []byte, member bool, start
 	}
 }
 
-// noteLate records the announcement of a late job.
+// noteLate records the announcement that the next job on this connection is late.
 func (k *conn) noteLate(data []byte) {
 	seq, late, err := parseLate(data)
 	if err != nil {
@@ -222,7 +224,8 @@ func (k *conn) noteLate(data []byte) {
 	k.lateJobs = map[uint64]Late{seq: late}
 }
 
-// acceptMessage handles any other message. It returns false when the connection must end.
+// acceptMessage handles a message that carries no number. It returns false when the connection must
+// end.
 func (k *conn) acceptMessage(kind wire.Kind, peer, rest string, f wire.Frame, member bool) bool {
 	err := k.message(kind, peer, rest, f)
 	if err == nil {
@@ -273,7 +276,8 @@ func (k *conn) limited() bool {
 
 var errRate = errors.New("too many messages of strangers")
 
-// message verifies one message and passes it to the node.
+// message verifies one message that carries no number and passes it to the node or to the part that
+// it is for.
 func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 	p, s := k.inbox.pool, k.inbox.pool.cfg.Suite
 	from := k.source()
@@ -307,7 +311,7 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 	case wire.KindJoinNotify:
 		m, err := wire.OpenJoinNotify(f.Data, p.view.Load().keys...)
 		if err == nil && from.ID == "" {
-			from.ID = m.PeerID // sealed with the key that only members have
+			from.ID = m.PeerID // the message is sealed with a key that only members have
 		}
 		return p.verified(from, m, err)
 	case wire.KindAnnounce:
@@ -316,17 +320,17 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		return k.handleOwn(from, rest, f.Data)
 	case wire.KindRaft:
 		if p.consensus == nil {
-			return nil // not served
+			return nil // this master takes no part in the consensus
 		}
 		return p.consensus.queueMessage(k, rest, f.Data)
 	case wire.KindState:
-		return nil // not served
+		return nil // Saltern's masters do not use this message
 	}
 
 	return errOwn
 }
 
-// joinReply takes the cluster's answer to our join.
+// joinReply handles the cluster's answer to this master's request to join.
 func (k *conn) joinReply(from node.Source, data []byte) error {
 	p := k.inbox.pool
 	id, err := wire.Peek(data)
@@ -343,8 +347,8 @@ func (k *conn) joinReply(from node.Source, data []byte) error {
 	return p.verified(from, m, err)
 }
 
-// announce takes the session key of a Salt master, or the request of one that wants to be known as
-// a peer.
+// announce handles a Salt master's message that carries its session key, or that asks to become
+// known as a peer.
 func (k *conn) announce(from node.Source, peer string, data []byte) error {
 	p := k.inbox.pool
 	m, member := p.view.Load().rec.Member(peer)
@@ -412,7 +416,7 @@ func (k *conn) handleOwn(from node.Source, rest string, data []byte) error {
 	return p.verified(from, m, err)
 }
 
-// acknowledgeStarts confirms a message about started minions.
+// acknowledgeStarts confirms to the sender a message about new minion processes.
 func (k *conn) acknowledgeStarts(data []byte) error {
 	_, number, err := parseStarts(data)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// Masters exchange what minions have told them (grains, mines). This traffic is unacknowledged and
-// nothing waits for it. Data that is lost, for lack of room or with a connection, is found by the
-// comparison that follows; see package share. Older masters that do not know this message count it
-// as bad and carry on.
+// Masters exchange what minions have told them (grains, mines). Nobody acknowledges this traffic,
+// and nothing waits for it. When data is lost, for lack of room or with a connection, the
+// comparison that follows finds it; see package share. Older masters that do not know this message
+// count it as bad and carry on.
 
 // maxData bounds the bytes that wait for a peer. When the queue is full, the newest message is
 // refused. A single message always has room.
@@ -22,7 +22,7 @@ const maxData = 16 << 20
 type dataQueue struct {
 	waiting [][]byte
 	bytes   int
-	writing bool // writeMessages has taken a part and not written it yet
+	writing bool // writeMessages holds a part of the data that it has not written yet
 }
 
 // SendData sends b to a peer, or with "" to all connected peers; their Handler.PeerData receives it. It
@@ -60,15 +60,17 @@ func (l *link) dropData() {
 	l.data = dataQueue{}
 }
 
-// connected reports to the handler that a connection is up. dropData must have been called before.
+// connected reports to the handler that the link has a connection. The caller has called dropData
+// before.
 func (l *link) connected() {
 	if h := l.pool.handler.Load(); h != nil {
 		(*h).PeerConnected(l.id)
 	}
 }
 
-// FlushData waits until all data of SendData is written to the connected peers, or ctx ends. A stopping
-// master calls it, because its peers cannot learn in any other way what it was told last.
+// FlushData waits until the kernel has taken all data of SendData for the connected peers, or ctx
+// ends. A stopping master calls it, because its peers cannot learn in any other way what its
+// minions told it last.
 func (p *Pool) FlushData(ctx context.Context) {
 	for p.owesData() {
 		if pause.For(ctx, 5*time.Millisecond) != nil {
@@ -101,7 +103,7 @@ func (l *link) wroteData() {
 	l.data.writing = false
 }
 
-// packData appends a part of the waiting data to buf.
+// packData appends the next part of the waiting data to buf and returns the longer buf.
 func (l *link) packData(buf []byte) ([]byte, error) {
 	for len(buf) <= 256<<10 {
 		l.mu.Lock()

@@ -5,12 +5,11 @@
 //	                                              ├─ Handler.Event, .Publish, .Return
 //	bus ─ forward ─ link per peer ─ queue per duty ─── 4520 ── peers
 //
-// Between Saltern's masters everything runs inside TLS 1.3, in which both
-// ends show their master keys; these are pinned to the members' keys in the
-// record. Frames of a duty are numbered, acknowledged when they have been
-// handled, sent again after a break and never handled twice. With Salt's
-// masters, when they are permitted, the same port speaks Salt's plain
-// protocol, in which a message that was under way at a break is lost.
+// Between Saltern's masters everything runs inside TLS 1.3, in which both ends show their master
+// keys; these are pinned to the members' keys in the record. Frames of a duty are numbered,
+// acknowledged when they have been handled and sent again after a break; the receiver handles none
+// twice. With Salt's masters, when they are permitted, the same port speaks Salt's plain protocol,
+// in which a message that was under way at a break is lost.
 //
 // # Duties and what happens when a queue is full
 //
@@ -22,16 +21,16 @@
 // Every loss is counted in Status. No duty waits for another: each has its
 // own queue, window and, at the receiver, its own goroutine.
 //
-// # A way that is cut
+// # A cut network between two masters
 //
-// Two masters that do not reach each other are connected through a third that
-// reaches both: it passes on bytes of their TLS, which it cannot read. Status
-// says so, and the direct way is tried every ten seconds.
+// Two masters that cannot reach each other are connected through a third one that reaches both: it
+// relays the bytes of their TLS connection, which it cannot read. Status reports such a relay, and
+// the master that dialled retries the direct path every ten seconds.
 //
 // # The folder
 //
-// cluster_pki_dir holds what Salt puts there (cluster.pem, cluster.pub, .aes,
-// peers/<id>.pub, minions…) and one file more, .saltern_cluster: the record of
-// package node. It is replaced by link(2), without a lock; a folder that hangs stops changes
-// of the cluster, but neither jobs nor returns.
+// cluster_pki_dir holds what Salt puts there (cluster.pem, cluster.pub, .aes, peers/<id>.pub,
+// minions…) and one more file, .saltern_cluster: the record of package node. It is replaced by
+// link(2), without a lock; a folder that hangs stops changes of the cluster, but neither jobs nor
+// returns.
 package cluster

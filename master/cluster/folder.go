@@ -36,11 +36,11 @@ const ScheduleFile = "schedule.saltern"
 // JobsDir is where masters hand over the records of jobs; see package jobs.
 const JobsDir = "jobs"
 
-// folder is the shared folder. Its methods block as long as the file system
-// does.
+// folder is the shared folder cluster_pki_dir. Its methods block for as long as the file system
+// blocks.
 type folder struct {
 	dir string
-	// salt permits Salt's masters, who may put another AES key there.
+	// salt means that Salt's masters are admitted; they may write another AES key to the folder.
 	salt bool
 }
 
@@ -51,8 +51,8 @@ var errAway = errors.New("the shared volume is not mounted")
 func (f folder) filePath(name string) string { return filepath.Join(f.dir, name) }
 func (f folder) peerFile(id string) string   { return filepath.Join(f.dir, peersDir, id+".pub") }
 
-// record returns the file of the record. Masters change it without a lock, because a volume may
-// never grant one; see package versioned.
+// record returns the file of the cluster's record. Masters change the file without a lock, because
+// a shared volume may never grant one; see package versioned.
 func (f folder) record() versioned.File {
 	return versioned.File{
 		Path:  f.filePath(recordFile),
@@ -65,8 +65,8 @@ func (f folder) record() versioned.File {
 	}
 }
 
-// readFile reads a small regular file; a stale handle of a network file system
-// is tried again.
+// readFile reads a small regular file. It retries when a network file system reports a stale
+// handle.
 func (f folder) readFile(name string, limit int64) (b []byte, err error) {
 	err = durable.RetryStale(50*time.Millisecond, func() (err error) {
 		b, err = durable.Read(f.filePath(name), limit)
@@ -79,7 +79,7 @@ func (f folder) readFile(name string, limit int64) (b []byte, err error) {
 func (f folder) loadRecord() (r node.Record, exists bool, err error) {
 	b, _, err := f.record().Read()
 	if errors.Is(err, fs.ErrNotExist) {
-		// A folder that is not mounted has nothing in it either.
+		// A folder whose volume is not mounted has no record either.
 		if _, err := os.Stat(f.filePath(clusterPEM)); err != nil {
 			return node.Record{}, false, fmt.Errorf("%w: %w", errAway, err)
 		}
@@ -114,7 +114,7 @@ func (f folder) storeRecord(expect uint64, r node.Record) (current node.Record, 
 		return node.Record{}, false, fmt.Errorf("pack the cluster's record: %w", err)
 	}
 
-	// Keys of peers first: whoever reads the record may look for them.
+	// The key files of the peers come first: a master that reads the new record may look for them.
 	for _, m := range r.Members {
 		if err := f.writePeer(m); err != nil {
 			return node.Record{}, false, err
@@ -132,13 +132,13 @@ func (f folder) storeRecord(expect uint64, r node.Record) (current node.Record, 
 		return node.Record{}, false, fmt.Errorf("write the cluster's record: %w", err)
 	}
 
-	// The change is made. If the rest fails, mendMissingKey repeats it.
+	// The record is written. If the rest fails, mendMissingKey repeats it.
 	_ = f.mendKey(r, r.KeyGen != current.KeyGen)
 	f.removePeers(current, r)
 	return r, false, nil
 }
 
-// removePeers removes the key files of masters that are in the record of and not in the record
+// removePeers removes the key files of masters that are in the record of but not in the record
 // counts.
 func (f folder) removePeers(of, counts node.Record) {
 	for _, m := range of.Members {
@@ -171,8 +171,9 @@ func (f folder) readKey() (crypt.Key, error) {
 // mendMissingKey writes the AES key of the record if a crash prevented that.
 func (f folder) mendMissingKey(r node.Record) error { return f.mendKey(r, false) }
 
-// mendKey writes the AES key of the record. changed means that the key is new. Otherwise mendKey
-// leaves a missing or unknown key alone: a Salt master may be writing one at this moment.
+// mendKey writes the AES key of the record. changed means that the record has a new key. Without
+// it, and with Salt's masters admitted, mendKey leaves a missing or unknown key alone: a Salt
+// master may be writing one at this moment.
 func (f folder) mendKey(r node.Record, changed bool) error {
 	k, err := f.readKey()
 	if err == nil && k.String() == r.Key {
@@ -183,7 +184,7 @@ func (f folder) mendKey(r node.Record, changed bool) error {
 	}
 
 	if now, exists, err := f.loadRecord(); err != nil || !exists || now.Version != r.Version {
-		return err // another master has changed it meanwhile, and repairs
+		return err // with err nil another master has changed the record meanwhile, and repairs the key file
 	}
 
 	if err := durable.Replace(f.filePath(keyFile), []byte(r.Key), 0o600); err != nil {
@@ -193,14 +194,14 @@ func (f folder) mendKey(r node.Record, changed bool) error {
 	return nil
 }
 
-// prepared is the content of the folder when a master starts.
+// prepared is what prepare found in the folder.
 type prepared struct {
-	found bool // this master may make the record
+	found bool // this master may create the record
 	peers []node.Peer
 }
 
-// prepare creates what an unused folder lacks and determines this master's role. Other masters may
-// do the same at the same time.
+// prepare creates what an unused folder lacks, finds out whether this master may found the cluster,
+// and loads the cluster's key pair. Other masters may do the same at the same time.
 func (f folder) prepare(cfg Config) (p prepared, id auth.Identity, err error) {
 	for end := time.Now().Add(keyWritten); ; time.Sleep(keyWritten / 30) {
 		if p, err = f.arrange(cfg); err == nil {
@@ -221,7 +222,7 @@ const keyWritten = 3 * time.Second
 
 var errNoKey = errors.New("the cluster has no key")
 
-// arrange creates the folders and keys that are missing.
+// arrange creates the folders and keys that are missing, and returns the peers whose keys it found.
 func (f folder) arrange(cfg Config) (prepared, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return prepared{}, fmt.Errorf("make cluster_pki_dir: %w", err)
@@ -281,8 +282,8 @@ func (f folder) arrange(cfg Config) (prepared, error) {
 }
 
 // formCluster creates a new cluster unless another master does so first. The master that stores the
-// cluster's key first wins. This master's own key is stored before that, so that it is recognised
-// as the founder if it is interrupted now.
+// cluster's key first wins. formCluster stores this master's own key before that: if the master
+// dies in between, its next start recognises it as the founder by that key.
 func (f folder) formCluster(cfg Config) (made bool, err error) {
 	if err := f.writePeer(node.Member{ID: cfg.ID, Pub: cfg.Pub}); err != nil {
 		return false, err
@@ -304,13 +305,13 @@ func (f folder) formCluster(cfg Config) (made bool, err error) {
 		return false, fmt.Errorf("write the cluster's key: %w", err)
 	}
 	if !made {
-		return false, os.Remove(f.peerFile(cfg.ID)) // it joins like others
+		return false, os.Remove(f.peerFile(cfg.ID)) // another master was first; this one joins like all others
 	}
 
 	return true, f.complete(cfg)
 }
 
-// complete creates the files derived from the cluster's key that are missing.
+// complete creates the public key and the AES key of the cluster if their files are missing.
 func (f folder) complete(cfg Config) error {
 	if _, err := os.Lstat(f.filePath(clusterPub)); errors.Is(err, fs.ErrNotExist) {
 		key, err := crypt.LoadPrivate(f.filePath(clusterPEM), cfg.KeyPass)
@@ -341,7 +342,7 @@ func (f folder) complete(cfg Config) error {
 	return nil
 }
 
-// peerName returns the name in an entry of cluster_peers. Salt permits host:port.
+// peerName returns the host in an entry of cluster_peers. Salt permits host:port.
 func peerName(s string) string {
 	if strings.Count(s, ":") == 1 {
 		s, _, _ = strings.Cut(s, ":")

@@ -14,7 +14,7 @@ type folderLog struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	faults map[string]folderFault // by the name of the operation, a constant
+	faults map[string]folderFault // by the argument what of result
 }
 
 type folderFault struct {
@@ -27,7 +27,8 @@ func newFolderLog(l *slog.Logger) *folderLog {
 	return &folderLog{log: l, faults: map[string]folderFault{}}
 }
 
-// result logs the outcome of one attempt at what; nil is success.
+// result logs the outcome of one attempt; what names the operation by its verb ("read the cluster's
+// record"), and err is nil after success.
 func (f *folderLog) result(what string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

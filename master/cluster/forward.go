@@ -15,7 +15,7 @@ import (
 	"saltern/master/value"
 )
 
-// dutyOf returns the duty whose queue carries the events of a tag.
+// dutyOf returns the duty whose queue carries events with this tag.
 func dutyOf(tag string) Duty {
 	if tag == "salt/key" || tag == "salt/auth" {
 		return Jobs
@@ -67,8 +67,8 @@ func (p *Pool) Forward(e event.Event) {
 
 // outgoing is an event on its way to the peers.
 type outgoing struct {
-	event  event.Event // as peers see it; Salt's masters get its data
-	packed []byte      // its data, for Saltern's masters
+	event  event.Event // as peers see it; its Data goes to Salt's masters
+	packed []byte      // the packed data, which goes to Saltern's masters
 	acked  func()      // called for each Saltern master that has handled it; may be nil
 }
 
@@ -81,8 +81,8 @@ func MayForward(e event.Event) (own, salt bool) {
 	return (&outgoing{event: e.AtPeer()}).harmless()
 }
 
-// harmless limits what an event can trigger at the peers. own and salt report whether Saltern's and
-// Salt's masters may get it.
+// harmless reports whether Saltern's masters (own) and Salt's masters (salt) may get the event, by
+// what its maker may trigger there.
 func (o *outgoing) harmless() (own, salt bool) {
 	own = event.Travels(o.event)
 	return own, own && o.harmlessToSalt()
@@ -90,15 +90,15 @@ func (o *outgoing) harmless() (own, salt bool) {
 
 // harmlessToSalt reports whether Salt's masters may get the event. They do not check who made an
 // event. Saltern trusts a minion's return under its own name, but Salt's masters first interpret
-// other parts of its tag: a return of a minion called "publish" is a job to publish for them, and
-// one of "new..." names the minions of a job.
+// other parts of its tag: they publish the return of a minion called "publish" as a job, and take
+// the minions of a job from the return of a minion called "new...".
 func (o *outgoing) harmlessToSalt() bool {
 	act := wire.ActOf(o.event.Tag)
 	switch o.event.Maker {
 	case event.Internal:
 		return true
 	case event.Socket:
-		// Salt's masters run a batch no matter who put its state into the event.
+		// Salt's masters continue any batch whose state an event carries, whoever made the event.
 		ofTool := act == wire.ActBatch && o.event.Data.Map("state").Str("driver") == "cli"
 		return act == wire.ActNone || event.MayOrder(o.event, event.KeyChange) || ofTool
 	case event.Minion:
@@ -183,16 +183,16 @@ func (p *Pool) spread(o outgoing) int {
 	return n
 }
 
-// ErrRefused is returned by a handler that rejects a return for good. The pool acknowledges the
-// return to the peer, and no event is fired.
+// ErrRefused is returned by Handler.Return when it rejects a return for good. The pool then
+// acknowledges the return to the peer and fires no event.
 var ErrRefused = errors.New("the return is refused")
 
-// ErrNoPeer reports that no other master is connected that could keep a return.
+// ErrNoPeer reports that no other Saltern master is connected that could keep a return.
 var ErrNoPeer = errors.New("no other master is connected")
 
 // Keep sends a return to all peers and waits until one of them has stored it, so that the return
-// survives the loss of this master. It returns ErrNoPeer when there is no peer; the return is queued
-// all the same.
+// survives the loss of this master. It returns ErrNoPeer when no peer is connected; the return
+// stays queued all the same.
 func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	packed, err := wire.Pack(load)
 	if err != nil {
@@ -229,7 +229,7 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 				alone = 0
 			}
 			if alone >= maxLooks {
-				return ErrNoPeer // the last one has gone meanwhile
+				return ErrNoPeer // the last connected peer has gone meanwhile
 			}
 		case <-ctx.Done():
 			return fmt.Errorf("wait for a peer to keep a return: %w", ctx.Err())
@@ -258,8 +258,8 @@ func (p *Pool) accompanied() bool {
 	return false
 }
 
-// deliver passes an event of a peer to the handler. It drops an event whose effect its maker may
-// not order; a Saltern sender already withheld it.
+// deliver passes an event of a peer to the handler. It drops an event whose maker may not order the
+// event's effect; a Saltern sender withholds such events itself.
 func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Event) error {
 	select {
 	case <-in.pool.handlerSet:
@@ -269,7 +269,7 @@ func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Ev
 
 	h := in.pool.handler.Load()
 	if event.CheckTag(e.Tag) != nil || strings.HasPrefix(e.Tag, "cluster/") {
-		return nil // the cluster's own tags never come as events
+		return nil // no master sends tags of the cluster itself as events
 	}
 
 	if own, _ := (&outgoing{event: e}).harmless(); !own {
@@ -280,7 +280,7 @@ func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Ev
 	e.Data.Delete(wire.PeerField)
 	switch {
 	case event.MayOrder(e, event.KeyRotate):
-		in.pool.loadRecord() // Salt's masters have changed the file
+		in.pool.loadRecord() // Salt's masters have written a new AES key to the folder
 		return nil
 	case event.MayOrder(e, event.KeyChange):
 		if id, st := wire.KeyEvent(e.Tag, e.Data); st != wire.KeyNone {
@@ -305,7 +305,7 @@ func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Ev
 	return (*h).Event(ctx, peer, e)
 }
 
-// PeerStatus is one peer with what waits for it.
+// PeerStatus describes one peer and the messages that wait for it.
 type PeerStatus struct {
 	ID        string
 	Own       bool
@@ -317,7 +317,7 @@ type PeerStatus struct {
 	Error     string // the failure of the last attempt to connect
 	Through   string // the master that relays the connection; "" when it is direct
 	Queues    map[string]QueueStatus
-	Lost      uint64 // control messages
+	Lost      uint64 // control messages dropped for lack of room
 }
 
 // Status is the state of the cluster as this master sees it.
@@ -329,9 +329,9 @@ type Status struct {
 	Owner         string
 	Fence         uint64
 	Owns          bool
-	SecretChanged bool // the secret is no longer the option cluster_secret
+	SecretChanged bool // the cluster's secret differs from the option cluster_secret
 	Peers         []PeerStatus
-	Refused       uint64 // connections
+	Refused       uint64 // refused connections
 	Strangers     uint64 // messages of strangers over the rate limit
 	Bad           uint64 // messages without valid proof or content
 	Dropped       uint64 // messages dropped for lack of room
@@ -340,7 +340,7 @@ type Status struct {
 	Handled       uint64
 	Repeated      uint64 // messages received again after they were handled
 	// Consensus is this master's state in the consensus of Salt's masters. It is nil when the
-	// cluster has no Salt masters.
+	// cluster admits no Salt masters.
 	Consensus *raft.Status `json:",omitempty"`
 }
 

@@ -10,10 +10,12 @@ import (
 	"saltern/master/event"
 )
 
-// maxBatch is how many returns are stored together: their records share one sync of the disk.
+// maxBatch is how many returns one call of the handler's goroutine stores at once: their records
+// share one sync of the disk.
 const maxBatch = 128
 
-// handle handles the messages of one duty of a connection and acknowledges them.
+// handle handles the messages of duty d that arrive on a connection, acknowledges them, and returns
+// when the connection's reader closes the channel.
 func (k *conn) handle(ctx context.Context, d Duty) {
 	for a := range k.arrivals[d] {
 		batch := []arrived{a}
@@ -56,8 +58,8 @@ func (k *conn) answer(b []byte) error {
 	return err
 }
 
-// handleBatch handles, in parallel, those messages of a batch that were not handled before. It
-// returns how many messages from the front may be acknowledged.
+// handleBatch handles those messages of a batch that were not handled before, all at once. It
+// returns how many messages from the front of the batch the caller may acknowledge.
 func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []arrived) (done int) {
 	in.mu.Lock()
 	s := in.progress[peer]
@@ -73,7 +75,7 @@ func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []a
 	var wg sync.WaitGroup
 	for i, a := range batch {
 		if a.inc != s.inc {
-			return 0 // a connection has only one sender
+			return 0 // a connection carries messages of one incarnation only
 		}
 		if a.seq <= s.last[d] {
 			in.pool.count.repeated.Add(1)
@@ -98,13 +100,13 @@ func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []a
 	return done
 }
 
-// handleOne handles a message and reports whether it is done with. Otherwise the peer sends it
-// again.
+// handleOne handles a message and reports whether the caller may acknowledge it. After false the
+// peer sends the message again.
 func (in *inbox) handleOne(ctx context.Context, peer string, a arrived) bool {
 	data, err := wire.UnpackEvent(a.packed)
 	if err != nil {
 		in.pool.count.bad.Add(1)
-		return true // a repetition would fail as well
+		return true // the same bytes would fail again
 	}
 	if err := in.deliver(ctx, peer, a.late, madeBy(a.maker, event.Event{Tag: a.tag, Data: data})); err != nil {
 		if ctx.Err() == nil {
@@ -117,7 +119,7 @@ func (in *inbox) handleOne(ctx context.Context, peer string, a arrived) bool {
 }
 
 // handleSaltEvent handles an event of a Salt master. Events that arrive before the session key of
-// their sender are parked, up to maxParked.
+// their sender are parked, up to maxParked of each sender.
 func (in *inbox) handleSaltEvent(from netip.Addr, peer, tag string, data []byte) error {
 	p := in.pool
 	v := p.view.Load()
@@ -128,7 +130,7 @@ func (in *inbox) handleSaltEvent(from netip.Addr, peer, tag string, data []byte)
 
 	key, ok := v.sessions[peer]
 	if !ok && !in.fromSalt(m, from) {
-		return wire.ErrProof // until the key comes, the address is the only hint at the sender
+		return wire.ErrProof // without a session key, the address is the only evidence of the sender
 	}
 
 	if !ok {

@@ -15,16 +15,17 @@ import (
 
 // Bounds of the listener.
 const (
-	maxMembers    = 256 // connections of members: recognised by address before TLS, by key afterwards
+	maxMembers    = 256 // connections of members; before TLS the address decides who may be one, afterwards the key
 	maxStrangers  = 96
 	maxPerAddress = 16
-	// messages a second that cost RSA, from all strangers together; members get the same rate
+	// messages a second that cost RSA operations, from all strangers together; all members together
+	// get as many
 	strangerRate  = 30
-	sourceRate    = 6         // messages a second from one address
+	sourceRate    = 6         // the same, from one address of a stranger
 	maxParked     = 256       // events of one Salt master that wait for its session key
-	maxParkedSize = 8 << 20   // bytes of the waiting events
+	maxParkedSize = 8 << 20   // bytes of these waiting events
 	maxLarge      = 512 << 20 // bytes of large frames in flight from Saltern masters
-	maxLargePlain = 128 << 20 // the same from Salt's masters, which prove only single messages
+	maxLargePlain = 128 << 20 // the same for Salt's masters, which prove their identity per message only
 	maxRSA        = 2
 )
 
@@ -35,8 +36,8 @@ type inbox struct {
 	mu         sync.Mutex
 	conns      map[*conn]bool
 	perAddress map[netip.Addr]int
-	total      [2]int // connections of strangers, of members
-	// seen records how far the duties of each peer were handled, by incarnation.
+	total      [2]int // number of connections: [0] of strangers, [1] of members
+	// progress holds the number of the last handled message of each duty, by peer.
 	progress map[string]*dutyProgress
 	parked   map[string][]parkedEvent
 	// proven holds the address from which each Salt master last proved its identity. It may differ
@@ -47,10 +48,10 @@ type inbox struct {
 	rate struct {
 		sync.Mutex
 		at      time.Time
-		n       [2]int // of strangers, of members
+		n       [2]int // costly messages in the present second: [0] of strangers, [1] of members
 		sources map[netip.Addr]int
 	}
-	large [2]atomic.Int64 // bytes in flight from Saltern's and from Salt's masters
+	large [2]atomic.Int64 // bytes in flight: [0] from Saltern's, [1] from Salt's masters
 }
 
 type parkedEvent struct {
@@ -62,7 +63,7 @@ type parkedEvent struct {
 type dutyProgress struct {
 	inc  string
 	last [duties]uint64
-	duty [duties]sync.Mutex // one message at a time, over all connections
+	duty [duties]sync.Mutex // held while a message of the duty is handled, since a peer may have two connections
 }
 
 func newInbox(p *Pool) *inbox {
@@ -132,7 +133,7 @@ func (in *inbox) addConnection(k *conn) bool {
 }
 
 // memberAddress reports whether an address is the name of a member or a proven address of a Salt
-// master. It proves nothing; it only reserves a place for the connection.
+// master. This proves nothing; it only reserves a place for the connection.
 func (in *inbox) memberAddress(from netip.Addr) bool {
 	for _, m := range in.pool.view.Load().rec.Members {
 		if a, err := netip.ParseAddr(m.ID); err == nil && a.Unmap() == from {
@@ -149,8 +150,8 @@ func (in *inbox) memberAddress(from netip.Addr) bool {
 	return false
 }
 
-// belongs moves a connection that has proven to be a member's from the strangers' places to the
-// members' places.
+// belongs counts a connection among the members' instead of the strangers', once its other end has
+// proven to be a member.
 func (in *inbox) belongs(k *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -174,8 +175,8 @@ func (in *inbox) dropConnection(k *conn) {
 	}
 }
 
-// charge takes bytes of a large frame out of the budget of Saltern's or of Salt's masters. It
-// reports whether the budget sufficed.
+// charge takes n bytes of a large frame out of the budget of Saltern's or of Salt's masters, and
+// reports whether the budget sufficed. A negative n gives bytes back.
 func (k *conn) charge(n int) bool {
 	at, most := &k.inbox.large[0], int64(maxLarge)
 	if k.plain {
@@ -197,7 +198,8 @@ func (in *inbox) closeAll() {
 	}
 }
 
-// review closes the connections of removed masters. The caller holds the pool's lock.
+// review closes the connections of masters that are no members any more and forgets what it kept of
+// them. The caller holds the pool's lock.
 func (in *inbox) review() {
 	v := in.pool.view.Load()
 	in.mu.Lock()
@@ -205,7 +207,7 @@ func (in *inbox) review() {
 
 	for k := range in.conns {
 		if !k.wasMember.Load() {
-			continue // or its proof has not been read yet
+			continue // a stranger, or a member whose proof has not been read yet
 		}
 		if _, ok := k.member(); !ok {
 			_ = k.Close()
@@ -228,14 +230,14 @@ func (in *inbox) review() {
 	})
 }
 
-// rememberAddress remembers where a Salt master dials from.
+// rememberAddress records the address from which a Salt master has proven its identity.
 func (in *inbox) rememberAddress(peer string, from netip.Addr) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.proven[peer] = from
 }
 
-// fromSalt reports whether a connection without TLS may come from the Salt master m. It proves
+// fromSalt reports whether a connection without TLS may come from the Salt master m. This proves
 // nothing.
 func (in *inbox) fromSalt(m node.Member, from netip.Addr) bool {
 	if m.Own {
@@ -249,7 +251,8 @@ func (in *inbox) fromSalt(m node.Member, from netip.Addr) bool {
 	return in.proven[m.ID] == from
 }
 
-// member returns the member that the other end has proven to be.
+// member returns the member whose key the other end has proven. It returns false when the record
+// has no such member.
 func (k *conn) member() (node.Member, bool) {
 	if k.pem == "" {
 		return node.Member{}, false

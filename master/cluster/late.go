@@ -8,25 +8,26 @@ import (
 	"saltern/master/value"
 )
 
-// A job that could not be sent to a peer waits, and reaches it late. Meanwhile another master may
-// have given the job to the peer's minions, or they may have been restarted. So the sender
-// announces before a job that it is late, and first sends what the peer's minions have returned
-// here and what it knows of restarted minions.
+// A job that could not be sent to a peer waits, and reaches the peer late. Meanwhile another master
+// may have given the job to the peer's minions, or these minions may have been restarted. So the
+// sender announces before the job that it is late, and sends two things ahead of the job: returns
+// of the peer's minions that arrived here, and what it knows of restarted minions.
 
 // Late describes a job that arrives late. The zero value means that it is on time.
 type Late struct {
-	Age    time.Duration // since it was published
-	Passed int           // number of other jobs published since
-	// Retold means that the receiver published the job before, and publishes it again for minions
-	// that were elsewhere. Brought means that the receiver was not connected when the job was
-	// published; it skips a job that it knows. Neither fires an event.
+	Age    time.Duration // time since the job was published
+	Passed int           // number of jobs that the sender has published since
+	// Retold means that the receiver has published the job before and must publish it again, for
+	// minions that were connected elsewhere then. Brought means that the receiver was not connected
+	// when the job was published; it skips the job if it knows it. Neither fires an event.
 	Retold, Brought bool
 }
 
-// returnsFirst is how long late jobs wait until the peer has handled the returns.
+// returnsFirst is how long late jobs wait for the peer to handle the returns that are queued for
+// it.
 const returnsFirst = 3 * time.Second
 
-// packLate packs the message that announces a late message.
+// packLate packs the message that announces a late job; seq is the number of the job's message.
 func packLate(seq uint64, late Late) ([]byte, error) {
 	return wire.AppendFrame(nil, wire.OwnPrefix+ownLate,
 		value.NewMap("seq", seq, "age", late.Age.Milliseconds(), "passed", late.Passed,
@@ -46,11 +47,11 @@ func parseLate(data []byte) (seq uint64, late Late, err error) {
 	return uintOf(m, "seq"), late, nil
 }
 
-// maxJobsPassed bounds the reported number of passed jobs.
+// maxJobsPassed bounds Late.Passed as a peer reports it.
 const maxJobsPassed = 1 << 16
 
-// holdJobs reports whether jobs must wait for returns, or for the started minions that the peer
-// knows.
+// holdJobs reports whether the jobs in the queue must wait: until the peer has handled the queued
+// returns, or until it has reported the minion processes that it knows.
 func (l *link) holdJobs(now, connected time.Time) bool {
 	published, late := l.queues[Jobs].lateFirst(now)
 	if !late {
@@ -73,9 +74,9 @@ func (l *link) announceLate(buf []byte, i *item, now time.Time) ([]byte, error) 
 	return append(buf, b...), err
 }
 
-// sentLate publishes a job again, here and at the other peers, after a peer has handled it late: a
-// minion may have moved from that peer to another one before it got the job. If several peers were
-// late, only the last connected one triggers this.
+// sentLate publishes a job again, here and at the other peers, after the link's peer has handled it
+// late: a minion may have moved from that peer to another one before it got the job. If several
+// peers were late, only the last connected one triggers this.
 func (l *link) sentLate(i *item) {
 	p := l.pool
 	h := p.handler.Load()
@@ -89,8 +90,8 @@ func (l *link) sentLate(i *item) {
 	(*h).JobReachedLate(load, p.cfg.Now().Sub(i.queuedAt))
 }
 
-// retell queues a job again for the peers that have it already. It does nothing while another peer
-// still waits for the job.
+// retell queues a job again for the peers that have it already, and reports whether it did. It does
+// nothing while another peer still waits for the job.
 func (p *Pool) retell(from *link, i *item) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +127,7 @@ type Job struct {
 	Age  time.Duration
 }
 
-// maxBrought bounds the jobs that Bring sends; the latest count.
+// maxBrought bounds the jobs that Bring sends to a peer: the latest ones.
 const maxBrought = 256
 
 // Bring sends the jobs of the last minutes to a peer that has just connected. A restarted peer does
@@ -164,13 +165,14 @@ func (p *Pool) Bring(peer string, jobs []Job) {
 }
 
 // lostJobs are jobs that were never sent to a peer, with the incarnation that the peer had then. If
-// the peer has restarted since, it has no minions that miss them.
+// the peer has restarted since, its minions connected after the jobs, and none misses them.
 type lostJobs struct {
 	peer, inc string
 	items     []*item
 }
 
-// findLost collects the jobs that were lost for peers that are connected again; mu is held.
+// findLost returns the lost jobs of all peers that are connected again without a restart; mu is
+// held.
 func (p *Pool) findLost(now time.Time) (out []lostJobs) {
 	for _, m := range p.node.Status(now).Members {
 		l := p.links[m.ID]

@@ -28,13 +28,13 @@ const (
 )
 
 // link is the outgoing connection to one master. It redials after each break and writes what is
-// queued. Salt's masters never answer on it; Saltern's masters acknowledge.
+// queued. Saltern's masters acknowledge on the same connection; Salt's masters never answer on it.
 type link struct {
 	pool     *Pool
 	id       string
 	pub      string // key that the other end must have (PEM); "" while unknown
 	plain    bool   // Salt's protocol, without TLS
-	stray    bool   // leads to a master that is no member; ends when idle
+	stray    bool   // leads to a master that is no member; the link ends when idle
 	tryPlain bool   // the other end is unknown: try TLS first, then plain
 
 	queues [duties]queue
@@ -43,7 +43,7 @@ type link struct {
 	stop   context.CancelFunc
 
 	mu          sync.Mutex
-	pending     []any // control messages
+	pending     []any // control messages that wait
 	taken       [][16]byte
 	starts      starts
 	data        dataQueue
@@ -53,8 +53,8 @@ type link struct {
 	lostJobs lostJobs // used by Pool.findLost; guarded by the pool's lock
 
 	up        atomic.Bool
-	refused   atomic.Bool            // the last attempt was refused: no process listens there
-	relayedBy atomic.Pointer[string] // see relayPeer
+	refused   atomic.Bool            // the last dial was refused: no process listens there
+	relayedBy atomic.Pointer[string] // name of the relaying master; see relayPeer
 	ended     atomic.Bool
 	dials     atomic.Uint64
 	lastErr   atomic.Pointer[string]
@@ -119,7 +119,8 @@ func (l *link) control(msg any) {
 	l.wakeWriter()
 }
 
-// mergeCuts merges a message about cuts into a waiting one, and reports whether it did; mu is held.
+// mergeCuts appends the cuts of msg to a waiting message of cuts if there is one, and reports
+// whether it did; mu is held.
 func (l *link) mergeCuts(msg any) bool {
 	m, ok := msg.(cutMsg)
 	if !ok {
@@ -201,8 +202,9 @@ func (l *link) keepConnected() {
 
 var errPin = errors.New("the other end has another key than the member")
 
-// dialPeer connects and verifies the identity of the other end. plain means that the connection has
-// no TLS, by names the master that relays it.
+// dialPeer connects, directly or else through another master, and verifies the identity of the
+// other end. plain means that the connection has no TLS; by names the master that relays the
+// connection, or is "".
 func (l *link) dialPeer() (c net.Conn, plain bool, by string, err error) {
 	between := l.pool.between(l)
 	l.dials.Add(1)
@@ -267,7 +269,7 @@ func (l *link) connectOnce() error {
 
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	wg.Go(func() { // acknowledgements, and notice of the end
+	wg.Go(func() { // reads acknowledgements, and notices when the connection ends
 		l.listen(c, plain)
 		cancel(errors.New("the other end has closed the connection"))
 	})
@@ -322,7 +324,7 @@ func (l *link) listen(c net.Conn, plain bool) {
 		if plain || kind != wire.KindOwn {
 			continue
 		}
-		if rest == ownGone && !l.stray { // the other end is a member, by its key
+		if rest == ownGone && !l.stray { // the TLS key has proven that the other end is a member
 			l.pool.stepNode(node.Message{From: node.Source{ID: l.id}, Msg: node.Gone{}})
 			continue
 		}
@@ -457,7 +459,7 @@ func (l *link) packDuties(buf []byte, connected time.Time, plain bool) (packed [
 			continue
 		}
 
-		// A bounded number of each duty, so that no duty holds up another one.
+		// A bounded number of messages of each duty, so that no duty holds up another one.
 		for range 32 {
 			i := l.queues[d].nextToSend(l.pool.cfg.Now(), !plain)
 			if i == nil || len(buf) > 256<<10 {
@@ -547,7 +549,7 @@ func (l *link) packControl(buf []byte, msg any, plain bool) ([]byte, error) {
 		tag, data = wire.RaftTag(m.Kind), m.Pack()
 	default:
 		if plain {
-			return buf, nil // Salt's masters do not know it
+			return buf, nil // Salt's masters do not know this message
 		}
 		tag, data, err = packOwn(msg)
 	}

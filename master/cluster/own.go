@@ -21,14 +21,14 @@ const (
 	ownGone    = "gone"
 	ownItem    = "item" // a numbered message of a duty
 	ownAck     = "ack"
-	ownSubs    = "subs"    // who listens at the sender
-	ownCut     = "cut"     // whose subscriptions were cut there
+	ownSubs    = "subs"    // addresses of the sender's subscribers, see Pool.Subscribed
+	ownCut     = "cut"     // subscriptions that were cut at the sender, see Pool.CutOff
 	ownTaken   = "taken"   // requests of minions that the sender has taken
-	ownStarted = "started" // which minions have restarted, see Pool.Announce
+	ownStarted = "started" // new minion processes, see Pool.Announce
 	ownHeard   = "heard"   // confirms ownStarted
 	ownLate    = "late"    // announces that the next numbered message is late
 	ownData    = "data"    // data about minions, see Pool.SendData
-	ownThrough = "through" // asks for the rest of the connection to be relayed to another master
+	ownThrough = "through" // asks the receiver to relay the rest of this connection to another master
 )
 
 var errOwn = errors.New("bad message")
@@ -55,7 +55,7 @@ func unpackOwnMap(data []byte) (*value.Map, error) {
 	return m, nil
 }
 
-// maxReason bounds the text of a refusal.
+// maxReason bounds the text of a refusal in bytes.
 const maxReason = 300
 
 // packOwn returns tag and data of a control message.
@@ -88,7 +88,7 @@ func uintOf(m *value.Map, key string) uint64 {
 	return uint64(max(n, 0))
 }
 
-// parseOwn reads a control message.
+// parseOwn reads a control message of another Saltern master.
 func parseOwn(kind string, data []byte) (any, error) {
 	m, err := unpackOwnMap(data)
 	if err != nil {
@@ -126,12 +126,13 @@ func parseRecord(b []byte) (node.Record, error) {
 	}
 	var r node.Record
 	if err := json.Unmarshal(b, &r); err != nil {
-		return node.Record{}, fmt.Errorf("%w: not readable", node.ErrRecord) // the error may quote a secret
+		return node.Record{}, fmt.Errorf("%w: not readable", node.ErrRecord) // the error of the parser may quote the secret
 	}
 	return r, r.Check()
 }
 
-// packItem packs a numbered message. The sixth field names the maker of the event.
+// packItem packs a numbered message. Its sixth field names the maker of the event and is left out
+// for "".
 func packItem(inc string, d Duty, i *item) ([]byte, error) {
 	parts := []any{inc, int64(d), i.seq, i.tag, i.packed}
 	if i.maker != "" {
@@ -141,8 +142,7 @@ func packItem(inc string, d Duty, i *item) ([]byte, error) {
 }
 
 // Names of makers that are not minions. No minion can have such a name, since a minion id must be a
-// valid file name. A master of an older release takes the maker for a minion, which may order
-// nothing.
+// valid file name. A master of an older release takes such a name for a minion without rights.
 const (
 	makerTool   = "/tool"
 	makerRunner = "/runner"
@@ -150,8 +150,8 @@ const (
 )
 
 // makerText returns the maker of an event for peers: the id of a minion, or a name that no minion
-// can have. It is "" for events of the master itself and for those it vouches for, such as a change
-// of a key by one of its tools.
+// can have. It is "" for events of the master itself and for events that the master vouches for,
+// such as a change of a key by one of its tools.
 func makerText(e event.Event) string {
 	switch e.Maker {
 	case event.Internal:
@@ -170,7 +170,8 @@ func makerText(e event.Event) string {
 	return makerRunner
 }
 
-// madeBy sets the maker of a peer's event. An unknown maker may order nothing.
+// madeBy returns e as an event of a peer, made by whom text names; see makerText. An unknown maker
+// may order nothing.
 func madeBy(text string, e event.Event) event.Event {
 	e.Origin = event.Peer
 	switch {
@@ -192,14 +193,14 @@ func madeBy(text string, e event.Event) event.Event {
 // maxMaker bounds the name of a maker in bytes: a minion id is a file name.
 const maxMaker = 255
 
-// arrived is a numbered message at its receiver.
+// arrived is a numbered message as its receiver reads it.
 type arrived struct {
 	inc    string
 	duty   Duty
 	seq    uint64
 	tag    string
 	packed []byte
-	maker  string // of the event, see makerText
+	maker  string // who made the event, see makerText
 	late   Late
 }
 

@@ -13,7 +13,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// perform carries out the outputs of the node. It never blocks; mu is held.
+// perform carries out what the node has decided. It never blocks; mu is held.
 func (p *Pool) perform(out []node.Output) {
 	for _, o := range out {
 		switch o := o.(type) {
@@ -45,8 +45,8 @@ func (p *Pool) perform(out []node.Output) {
 		case node.Note:
 			p.logNote(o)
 		case node.Install:
-			// There is nothing to install: the cluster's files are on the shared folder. If the
-			// reply carries a different key than the file, the folder is not shared.
+			// This master installs nothing: the cluster's files are on the shared folder. If the reply
+			// carries a different key than the file, the folder is not shared.
 			if string(o.Reply.ClusterPub) != "" &&
 				crypt.NormalizePEM(o.Reply.ClusterPub) != crypt.NormalizePEM(p.identity.Public) {
 				p.log.Error("the peers have another cluster_pki_dir", "peer", o.Reply.PeerID)
@@ -105,15 +105,14 @@ func (p *Pool) adoptRecord(o node.Apply) {
 	p.inbox.review()
 }
 
-// relink opens and closes links so that there is one to each member that may be dialled; mu is
-// held.
+// relink opens and closes links so that each member that this master may dial has one; mu is held.
 func (p *Pool) relink(v *view) {
 	for id, l := range p.links {
 		m, ok := v.rec.Member(id)
 		if !ok || v.phase == node.Removed || m.Own == l.plain {
 			delete(p.links, id)
 			if v.phase == node.Active && !ok {
-				l.farewell() // it is told first that it was removed
+				l.farewell() // the link first tells that master of its removal
 			} else {
 				l.close()
 			}
@@ -140,7 +139,7 @@ func (p *Pool) relink(v *view) {
 	}
 }
 
-// maxStrays bounds the links to masters that are no members.
+// maxStrays bounds the links to masters that are not members.
 const maxStrays = 32
 
 // sendControl passes a control message to the link of its receiver; mu is held.
@@ -185,8 +184,8 @@ func allowedToStrangers(msg any) bool {
 	return false
 }
 
-// withFolder runs f on the folder with a deadline. When an earlier call still hangs, it calls late
-// instead of f.
+// withFolder runs f, which uses the folder, and calls late if f takes longer than five seconds.
+// While an earlier f still hangs, it calls late at once and does not run f.
 func (p *Pool) withFolder(f func(), late func()) {
 	if !p.folderBusy.CompareAndSwap(false, true) {
 		p.wg.Go(late)
@@ -194,7 +193,7 @@ func (p *Pool) withFolder(f func(), late func()) {
 	}
 
 	done := make(chan struct{})
-	go func() { // it may hang for ever in the kernel; then nobody waits for it
+	go func() { // f may hang in the kernel for ever; then nobody waits for this goroutine
 		defer p.folderBusy.Store(false)
 		defer close(done)
 		f()
@@ -210,9 +209,9 @@ func (p *Pool) withFolder(f func(), late func()) {
 			p.folderLog.result("use the cluster's folder", errFolder)
 			late()
 		case <-p.ctx.Done():
-			select { // Close returns only after a call that a working folder will finish
+			select { // Close waits a moment for a call that a working folder is about to finish
 			case <-done:
-			// A call that has begun may take this long.
+			// The longest wait of Close for a call that has begun.
 			case <-time.After(time.Second):
 			}
 		}

@@ -37,8 +37,8 @@ type Pool struct {
 	log         *slog.Logger
 	folder      folder
 	folderLog   *folderLog
-	identity    auth.Identity // of the cluster
-	session     crypt.Key     // seals events for Salt's masters
+	identity    auth.Identity // key pair of the cluster, which minions know
+	session     crypt.Key     // AES key that seals events for Salt's masters
 	announceSig func() ([]byte, error)
 	tls         *tls.Config
 	inc         string
@@ -49,20 +49,21 @@ type Pool struct {
 	wg     sync.WaitGroup
 	opened time.Time
 
-	mu       sync.Mutex // guards the fields below; held while outputs are carried out
+	mu       sync.Mutex // guards the fields up to earlyTaken; held while perform runs
 	node     *node.Node
 	links    map[string]*link
 	strays   map[string]*link // to masters that are not members
 	commands map[uint64]chan error
-	// spreadings holds jobs, by id, whose publish events are about to be forwarded; see Spread.
+	// spreadings holds, by job id, the jobs whose publish events are about to be forwarded; see
+	// Spread.
 	spreadings map[string]*spreading
 	lastCmd    uint64
 	refusal    string
 	closed     bool
-	earlyTaken takenMsg // requests that peers reported before there was a handler
+	earlyTaken takenMsg // digests of requests that peers reported before there was a handler
 
 	view         atomic.Pointer[view]
-	aliveAtTick  map[string]bool // members that were alive at the last tick; used by tickLoop
+	aliveAtTick  map[string]bool // members that were connected and alive at the last tick; used by tickLoop
 	subs         atomic.Pointer[subsMsg]
 	viewChanged  chan struct{} // signals that the view has changed
 	handler      atomic.Pointer[Handler]
@@ -73,16 +74,17 @@ type Pool struct {
 
 	folderBusy     atomic.Bool
 	inbox          *inbox
-	consensus      *consensus   // nil without PlainPeers
-	waitingSignIns atomic.Int64 // number of sign-ins that wait until peers know of them
+	consensus      *consensus   // nil unless PlainPeers admits Salt's masters
+	waitingSignIns atomic.Int64 // number of sign-ins that wait for the peers in Announce
 	count          counters
 }
 
-// view is a snapshot of the record and what is derived from it, for the connections.
+// view is a snapshot of the record and of what follows from the record; connections read it without
+// a lock.
 type view struct {
 	rec      node.Record
 	phase    node.Phase
-	keys     []crypt.Key // cluster AES, current and previous
+	keys     []crypt.Key // the cluster's AES key, then the previous one
 	sessions map[string]crypt.Key
 }
 
@@ -96,7 +98,7 @@ type counters struct {
 var ErrRemoved = errors.New("this master was removed from the cluster; to join again it needs a new key and the present cluster_secret")
 
 // Open prepares the shared folder, starts listening and joins the cluster. It retries until this
-// master is a member or ctx ends; the error then names what the peers object to.
+// master is a member or ctx ends; the error then says why the peers refuse it.
 func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -197,13 +199,13 @@ func (p *Pool) startParts(ctx context.Context) error {
 // keepAlive detects a vanished host within 15 seconds.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 3 * time.Second, Count: 3}
 
-// unheardFor is how long sent bytes may stay unacknowledged by the other host. It ends a connection
-// that a silent network cut has broken. Otherwise TCP would retransmit only up to half a minute
-// after the end of the cut.
+// unheardFor is how long sent bytes may stay unacknowledged by the other host. Then the kernel ends
+// the connection, so that the link dials again as soon as a silent network cut is over. TCP's own
+// next retransmission could come half a minute after that.
 const unheardFor = 6 * time.Second
 
-// hangUp sets unheardFor on a socket; accepted sockets inherit it from the listener (tcp(7),
-// TCP_USER_TIMEOUT).
+// hangUp sets unheardFor as the TCP_USER_TIMEOUT of a socket (tcp(7)). Accepted sockets inherit it
+// from the listener.
 func hangUp(_, _ string, c syscall.RawConn) (err error) {
 	if cerr := c.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheardFor.Milliseconds()))
@@ -278,7 +280,7 @@ func (p *Pool) waitForMembership(ctx context.Context) error {
 	}
 }
 
-// Serve sets the handler of the pool, once. Messages for the handler wait until then.
+// Serve sets the handler of the pool, once. Messages that arrive before that wait for it.
 func (p *Pool) Serve(h Handler) error {
 	if !p.news.setHandler(p, h) {
 		return errors.New("the cluster is served already")
@@ -299,7 +301,7 @@ func (p *Pool) Serve(h Handler) error {
 	for _, l := range links {
 		if !l.plain && l.up.Load() {
 			l.allTaken()
-			l.wakeWriter() // started minions are announced once there is a handler
+			l.wakeWriter() // links announce the started minions once there is a handler
 			h.PeerConnected(l.id)
 		}
 	}
@@ -308,7 +310,9 @@ func (p *Pool) Serve(h Handler) error {
 	return nil
 }
 
-// applyKeys reports new keys and removal to the handler, in order and without holding locks.
+// applyKeys reports new keys and this master's removal to the handler until the pool is closed, in
+// order and without holding locks. gen and seedGen are the generations of the keys that the handler
+// has.
 func (p *Pool) applyKeys(h Handler, gen, seedGen uint64) {
 	for {
 		v := p.view.Load()
@@ -339,10 +343,10 @@ func (p *Pool) applyKeys(h Handler, gen, seedGen uint64) {
 // ID returns the name of this master in the cluster.
 func (p *Pool) ID() string { return p.cfg.ID }
 
-// Identity returns the key pair that minions know.
+// Identity returns the cluster's key pair; minions know its public half.
 func (p *Pool) Identity() auth.Identity { return p.identity }
 
-// ClusterKey returns the AES key that publishes are sealed with now.
+// ClusterKey returns the AES key that seals publishes now.
 func (p *Pool) ClusterKey() crypt.Key { return p.view.Load().keys[0] }
 
 // Seed returns the seed of the minions' session keys, in hexadecimal.
@@ -351,8 +355,8 @@ func (p *Pool) Seed() string { return p.view.Load().rec.Seed }
 // Serving reports whether this master may serve minions.
 func (p *Pool) Serving() bool { return p.view.Load().phase == node.Active }
 
-// Own reports whether this master owns the duties that only one master may do, and returns its
-// fencing token. Ask again before each action.
+// Own reports whether this master is the owner: the one master that may do what only one may do at
+// a time. It also returns the owner's fencing token. Ask again before each action.
 func (p *Pool) Own() (fence uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -433,8 +437,8 @@ func (p *Pool) Rotate(ctx context.Context) error {
 	return p.command(ctx, node.Command{Rotate: true})
 }
 
-// Remove takes a master out of the cluster for good: its key, the secret and
-// the minions' session keys are replaced in one step.
+// Remove takes a master out of the cluster for good. The same step replaces the cluster's key, the
+// secret and the seed of the minions' session keys.
 func (p *Pool) Remove(ctx context.Context, r control.Removal) error {
 	r.ID = strings.TrimSuffix(r.ID, "_master")
 	return p.command(ctx, node.Command{Remove: r})
@@ -449,8 +453,8 @@ func (p *Pool) Secret() string {
 	return p.cfg.Secret
 }
 
-// StageSecret creates the next secret. From now on masters may join with either secret. It does
-// nothing if there is a next secret already.
+// StageSecret creates the next secret. From then on masters may join with the present or the next
+// secret. If there is a next secret already, StageSecret does nothing.
 func (p *Pool) StageSecret(ctx context.Context) error {
 	return p.command(ctx, node.Command{Stage: true})
 }

@@ -21,18 +21,18 @@ const (
 // String returns the name of the duty as Status shows it.
 func (d Duty) String() string { return [...]string{"jobs", "returns", "events"}[d] }
 
-// bounds of one queue.
+// bounds limits one queue.
 type bounds struct {
 	count, bytes int
-	maxAge       time.Duration // older messages are not sent any more
+	maxAge       time.Duration // age at which a message is dropped instead of sent
 	dropOldest   bool
 }
 
-// jobFor is how long a job waits for a peer. The peer then gives it to those of its minions that
-// have not run it. Nobody expects an older job any more.
+// jobFor is how long a job waits for a peer. A peer that gets it in time gives it to those of its
+// minions that have not run it. Nobody expects an older job any more.
 const jobFor = 10 * time.Minute
 
-// keyFor is how long key changes wait. They share the queue of the jobs.
+// keyFor is how long a change of a key waits for a peer, in the queue of the jobs.
 const keyFor = 30 * time.Second
 
 var dutyBounds = [duties]bounds{
@@ -41,7 +41,7 @@ var dutyBounds = [duties]bounds{
 	Events:  {8192, 16 << 20, time.Minute, false},
 }
 
-// The window bounds what may be sent without an acknowledgement.
+// The window bounds the messages that a link sends without an acknowledgement.
 const (
 	windowCount = 512
 	windowBytes = 8 << 20
@@ -49,26 +49,28 @@ const (
 
 // item is one message for one peer.
 type item struct {
-	seq        uint64
-	queuedAt   time.Time
-	tag        string
-	maker      string        // of the event, see makerText
-	packed     []byte        // data of the event, shared between peers
-	sealed     func() []byte // the data sealed for Salt's masters; made on first use
-	acked      func()        // called once, when the peer has handled it; may be nil
+	seq      uint64
+	queuedAt time.Time
+	tag      string
+	maker    string // who made the event, see makerText
+	packed   []byte // data of the event; all peers' items share the bytes
+	// sealed returns the data sealed for Salt's masters, or nil when it cannot be sealed. It seals
+	// at the first call.
+	sealed     func() []byte
+	acked      func()        // called once, when the peer has handled the message; may be nil
 	isJob      bool          // a job to publish
-	keepFor    time.Duration // how long it may wait, if less than its duty allows
-	sentBefore bool          // it was sent on an earlier connection, too
-	sentLate   bool          // it was sent late, see lateAfter
-	retold     bool          // the peer had it before, see link.sentLate
-	brought    bool          // see Late
+	keepFor    time.Duration // how long the message may wait; 0 means as long as its duty allows
+	sentBefore bool          // the message was sent on an earlier connection
+	sentLate   bool          // the message was announced as late, see lateAfter
+	retold     bool          // the peer got the job before, see link.sentLate
+	brought    bool          // see Late.Brought
 }
 
 // lateAfter is the age at which a job counts as late: by then its minions may have got it from
 // another master, or may have been restarted.
 const lateAfter = time.Second
 
-// isLate reports whether a message would be late if sent now.
+// isLate reports whether a job would be late if sent now.
 func (i *item) isLate(now time.Time) bool {
 	return i.isJob && (i.sentBefore || now.Sub(i.queuedAt) > lateAfter)
 }
@@ -82,7 +84,7 @@ type queue struct {
 
 	mu     sync.Mutex
 	items  []*item
-	sent   int // number of items that were sent
+	sent   int // number of items that were sent and not acknowledged; they stand first
 	bytes  int
 	seq    uint64
 	lost   uint64
@@ -91,7 +93,7 @@ type queue struct {
 	lostJobs []*item
 }
 
-// maxLostJobs bounds the dropped jobs that are remembered.
+// maxLostJobs bounds queue.lostJobs: the latest count.
 const maxLostJobs = 64
 
 // put adds a message and reports whether it has room.
@@ -137,8 +139,8 @@ func (q *queue) expire(now time.Time) {
 	}
 }
 
-// leastDear returns the index of the message to drop when there is no room: the oldest with a short
-// keep time, else the oldest.
+// leastDear returns the index of the message to drop when there is no room: the oldest unsent one
+// with a keep time of its own, else the oldest of all.
 func (q *queue) leastDear() int {
 	for at := q.sent; at < len(q.items); at++ {
 		if q.items[at].keepFor > 0 {
@@ -155,7 +157,7 @@ func (q *queue) holdsTag(tag string) bool {
 	return slices.ContainsFunc(q.items, func(i *item) bool { return i.tag == tag })
 }
 
-// loseItem drops a message that the peer will not get.
+// loseItem drops the message at an index; the peer will not get it.
 func (q *queue) loseItem(at int) {
 	q.lost++
 	if i := q.items[at]; i.isJob && !i.retold {
@@ -164,7 +166,8 @@ func (q *queue) loseItem(at int) {
 	q.remove(at)
 }
 
-// takeLost returns the jobs that were lost since the last call.
+// takeLost drops jobs that are too old, and returns the jobs that were dropped unsent since the
+// last call.
 func (q *queue) takeLost(now time.Time) []*item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -187,8 +190,8 @@ func (q *queue) remove(at int) {
 	}
 }
 
-// nextToSend returns the next message to send, or nil when there is none or the window is full. If
-// reliable is false, the message is removed at once.
+// nextToSend returns the next message to send, or nil when there is none or the window is full.
+// With reliable false, for a peer that does not acknowledge, it removes the message from the queue.
 func (q *queue) nextToSend(now time.Time, reliable bool) *item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -241,7 +244,7 @@ func (q *queue) acknowledge(seq uint64) (done []*item) {
 	return done
 }
 
-// markUnsent marks everything unsent, after a break.
+// markUnsent marks all messages as unsent, after the connection broke.
 func (q *queue) markUnsent() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -251,7 +254,8 @@ func (q *queue) markUnsent() {
 	q.sent = 0
 }
 
-// lateFirst reports whether the next message is late, and returns when it was queued.
+// lateFirst reports whether the next message to send is a late job, and returns when that job was
+// queued.
 func (q *queue) lateFirst(now time.Time) (at time.Time, late bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -261,7 +265,7 @@ func (q *queue) lateFirst(now time.Time) (at time.Time, late bool) {
 	return q.items[q.sent].queuedAt, true
 }
 
-// isEmpty reports whether all messages were handled.
+// isEmpty reports whether the peer has handled all messages.
 func (q *queue) isEmpty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -271,10 +275,10 @@ func (q *queue) isEmpty() bool {
 // QueueStatus describes the queue of one duty for one peer.
 type QueueStatus struct {
 	Waiting int           // messages, including the unacknowledged ones
-	Bytes   int           // size of the waiting messages
-	Lag     time.Duration // age of the oldest
+	Bytes   int           // bytes of these messages
+	Lag     time.Duration // age of the oldest of these messages
 	Handled uint64        // messages handled since the start
-	Lost    uint64        // for lack of room or because they were too old
+	Lost    uint64        // messages dropped for lack of room or because they were too old
 }
 
 func (q *queue) status(now time.Time) QueueStatus {

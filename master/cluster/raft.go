@@ -15,11 +15,11 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// maxRaft bounds the waiting messages of the consensus. More are dropped; their senders repeat
-// them.
+// maxRaft bounds the messages of the consensus that wait for runNode. More are dropped; their
+// senders repeat them.
 const maxRaft = 256
 
-// raftRetry is the pause between attempts to use a disk that fails.
+// raftRetry is the pause before runNode uses a file again that could not be read or written.
 const raftRetry = 10 * time.Second
 
 // consensus runs this master's part in the consensus of Salt's masters while the cluster has any;
@@ -27,18 +27,18 @@ const raftRetry = 10 * time.Second
 type consensus struct {
 	pool     *Pool
 	messages chan wire.Raft
-	status   atomic.Pointer[raft.Status] // nil when it is not wanted
+	status   atomic.Pointer[raft.Status] // nil while this master takes no part in the consensus
 	// used by runNode only:
-	fileRemoved bool      // the file was removed
-	retryAt     time.Time // do not read or write the file before this time, after a failure
+	fileRemoved bool      // the state file was removed
+	retryAt     time.Time // time before which runNode does not touch the file, after a failure
 }
 
 func newConsensus(p *Pool) *consensus {
 	return &consensus{pool: p, messages: make(chan wire.Raft, maxRaft)}
 }
 
-// queueMessage queues a message if it comes from the master that it names. Salt's messages carry no
-// proof here, so the address must suffice; nothing of Saltern depends on them.
+// queueMessage queues a message of the consensus if it comes from the master that it names. A Salt
+// master's message carries no proof, so its address must suffice; no duty of Saltern depends on it.
 func (c *consensus) queueMessage(k *conn, kind string, data []byte) error {
 	m, err := wire.ParseRaft(kind, data)
 	if err != nil {
@@ -152,8 +152,8 @@ func (c *consensus) members() []raft.Member {
 	return out
 }
 
-// leaveGroup ends this master's part when the last Salt master has left. It also removes the file,
-// so that a later group starts from an empty state.
+// leaveGroup ends this master's part in the consensus after the last Salt master has left. It also
+// removes the state file, so that a later group starts from an empty state.
 func (c *consensus) leaveGroup() {
 	if c.status.Swap(nil) != nil {
 		c.pool.log.Info("no Salt master is left in the cluster")
@@ -166,8 +166,8 @@ func (c *consensus) leaveGroup() {
 	}
 }
 
-// restoreNode reads the promises that this master made before. It returns nil if they cannot be
-// read now.
+// restoreNode returns a consensus node with the promises that this master made before, or nil if
+// their file cannot be read now.
 func (c *consensus) restoreNode() *raft.Node {
 	c.fileRemoved = false
 	st, err := c.loadState()
@@ -184,7 +184,7 @@ func (c *consensus) restoreNode() *raft.Node {
 	})
 }
 
-// maxRaftFile bounds the file in bytes.
+// maxRaftFile bounds the state file in bytes.
 const maxRaftFile = 8 << 20
 
 func (c *consensus) loadState() (raft.State, error) {

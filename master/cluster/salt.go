@@ -8,10 +8,10 @@ import (
 	"saltern/master/crypt"
 )
 
-// configured returns the member entry of a Salt master that belongs to the cluster through
-// cluster_peers and its key on the folder. A Salt master whose address comes first, or that joined
-// in an earlier life, never asks to join. known is the member of this name, if any: a Saltern
-// master that this Salt master has replaced with the same key.
+// configured returns the member entry of a Salt master that is in cluster_peers and has its key in
+// the folder, or the zero Member. Such a master may never ask to join: one with the lowest address,
+// or one that joined in an earlier life. known is the present member of that name, if any. It may
+// be a Saltern master; then the Salt master must have taken over its key.
 func (p *Pool) configured(id string, known node.Member) node.Member {
 	for _, s := range p.cfg.Peers {
 		if peerName(s) != id || id == p.cfg.ID {
@@ -26,8 +26,8 @@ func (p *Pool) configured(id string, known node.Member) node.Member {
 	return node.Member{}
 }
 
-// tellRotation makes Salt's masters read the file of the AES key again, with the event that one of
-// them would fire (salt/master.py rotate_cluster_secret).
+// tellRotation sends Salt's masters the event with which one of them would announce a new cluster
+// AES key (salt/master.py rotate_cluster_secret). They then read the key's file again.
 func (p *Pool) tellRotation() {
 	data := wire.RotateEvent()
 	blob, err := wire.SealEvent(data, p.session)

@@ -7,25 +7,26 @@ import (
 	"time"
 )
 
-// A caller is answered when the job is on this node's disk. If this master were lost a moment
-// later, its own minions would have the job and the minions of its peers would not. So the answer
-// waits until the connected masters have the job, but at most spreadFor. A master that is cut off
-// or frozen gets the job late, see [Late].
+// A caller is answered after its job is on this node's disk. If this master died a moment later,
+// its own minions would have the job and the minions of its peers would not. So the answer also
+// waits until the connected peers have the job, but at most spreadFor. A master that is cut off or
+// frozen gets the job late, see [Late].
 
 const (
 	// spreadFor is how long a caller waits for the peers to take its job.
 	spreadFor = time.Second
-	// freshFor is how recently a caller must have heard a peer to wait for it.
+	// freshFor is how recently this master must have heard a peer for a caller to wait for that
+	// peer.
 	freshFor = 3 * time.Second
-	// maxSpreading bounds the jobs that wait. Further callers are answered as if there were no
-	// peers.
+	// maxSpreading bounds the jobs whose callers wait. Further callers are answered as if there were
+	// no peers.
 	maxSpreading = 512
 )
 
 // spreading is a job on its way to the peers.
 type spreading struct {
 	mu    sync.Mutex
-	owed  int // peers that have not taken it, plus one until all of them are known
+	owed  int // peers that have not taken the job, plus one until it is queued for all peers
 	taken chan struct{}
 }
 
@@ -38,7 +39,8 @@ func (s *spreading) addOwed(n int) {
 }
 
 // Spread registers a job before its publish event is fired. wait blocks until all connected peers
-// have taken the job, at most a second. done ends the registration and may be called at any time.
+// have taken the job, at most spreadFor. done ends the registration; the caller may call it at any
+// time.
 func (p *Pool) Spread(jid string) (wait func(context.Context), done func()) {
 	s := &spreading{owed: 1, taken: make(chan struct{})}
 	p.mu.Lock()
@@ -85,8 +87,8 @@ func (p *Pool) freshPeers() map[string]bool {
 	return out
 }
 
-// watchSpread counts the queued items of a job for the caller that waits for it; p.mu is held. The
-// caller calls queued when all items are in their queues.
+// watchSpread prepares the wait of Spread for the job of a tag; p.mu is held. The caller calls
+// watch for each item that it queues, and queued after the last one.
 func (p *Pool) watchSpread(tag string) (watch func(peer string, i *item), queued func()) {
 	jid, _, _ := strings.Cut(strings.TrimPrefix(tag, "salt/job/"), "/")
 	s := p.spreadings[jid]

@@ -12,16 +12,17 @@ import (
 	"saltern/master/value"
 )
 
-// A restarted minion must not run a job a second time. So each master must know of its new process
-// before the process can subscribe anywhere. The master where it signs in tells the others and
-// answers the minion once they have confirmed. If a connection breaks, the next one begins with all
-// that the master knows. A master also relays what it learns, since two masters may not reach each
-// other. Masters of older releases do not answer this message, and nobody waits for them.
+// A restarted minion must not run a job a second time. So each master must know of a new minion
+// process before that process can subscribe anywhere. The master where the process signs in tells
+// the others, and answers the minion once they have confirmed. If a connection breaks, the next one
+// begins with all processes that the master knows. A master also relays what it learns, since two
+// masters may not reach each other. Masters of older releases do not confirm this message, and no
+// sign-in waits for them.
 
 // Start describes a minion process that signed in for the first time.
 type Start struct {
 	ID      string
-	Process uint64        // digest of the random text of the process; 0 when it has shown none
+	Process uint64        // digest of the random text that the process showed; 0 when it showed none
 	Age     time.Duration // time since the sign-in
 }
 
@@ -35,16 +36,17 @@ const (
 
 // Times of Announce.
 const (
-	// lostFor is how long a sign-in waits for a peer that is not heard any more. By then the peer's
-	// minions have moved to other masters, and a peer that the others cannot reach has given up the
-	// virtual address.
+	// lostFor is how long a sign-in waits for a peer from which nothing arrives any more. By then
+	// the peer's minions have moved to other masters, and a peer that the others cannot reach has
+	// given up the virtual address.
 	lostFor = 10 * time.Second
-	// deafFor is how long a sign-in waits for a peer that is heard but does not confirm.
+	// deafFor is how long a sign-in waits for a peer that sends but does not confirm.
 	deafFor    = 2500 * time.Millisecond
 	maxPatient = 64
 )
 
-// startedMsg carries starts to a peer. It is packed only when it is sent, so that ages are right.
+// startedMsg carries starts to a peer. A link packs it only when it sends it, so that the ages are
+// right.
 type startedMsg struct {
 	starts []Start
 	number uint64 // the receiver confirms this number
@@ -91,24 +93,25 @@ func parseStarts(data []byte) (starts []Start, number uint64, err error) {
 	return starts, uintOf(m, "number"), nil
 }
 
-// toldStart is a start that waits to be sent.
+// toldStart is a start that waits for a link to send it.
 type toldStart struct {
 	Start
 	seen time.Time
 }
 
-// starts holds the starts that a link has to send; the link's mu guards it.
+// starts holds the starts that a link must send, and what the other end has confirmed; the link's
+// mu guards it.
 type starts struct {
 	waiting     []toldStart
-	sendAll     bool          // a connection has just begun: all known starts go first
+	sendAll     bool          // a connection has just begun: send all known starts first
 	number      uint64        // number of the last queued start
 	confirmed   uint64        // number of the last start that the other end confirmed
 	confirms    bool          // the other end has confirmed on this connection
 	connectedAt time.Time     // when the connection was made
-	change      chan struct{} // closed and replaced when heard or the connection changes
+	change      chan struct{} // closed and replaced when a confirmation arrives or the connection changes
 }
 
-// tellStarts queues starts, and returns the number of the last one.
+// tellStarts queues starts for the link's peer, and returns the number of the last one.
 func (l *link) tellStarts(now time.Time, list ...Start) (number uint64) {
 	l.mu.Lock()
 	for _, s := range list {
@@ -125,8 +128,8 @@ func (l *link) tellStarts(now time.Time, list ...Start) (number uint64) {
 	return number
 }
 
-// beginStarts prepares a new connection to begin with all known starts. up means that the
-// connection is there.
+// beginStarts resets the starts when the connection changes. up means that a connection has begun,
+// which must carry all known starts first; otherwise it has ended.
 func (l *link) beginStarts(up bool) {
 	l.mu.Lock()
 	l.starts.sendAll = up
@@ -139,8 +142,8 @@ func (l *link) beginStarts(up bool) {
 	}
 }
 
-// tellers records the peers that have sent what they know, each over its own connection. A peer may
-// do so before there is a link to it.
+// tellers records which peers have sent the starts that they know, and on which of their
+// connections. A peer may send them before there is a link to it.
 type tellers struct {
 	mu     sync.Mutex
 	byPeer map[string]teller
@@ -151,7 +154,7 @@ type teller struct {
 	toldAt time.Time // when it last sent starts
 }
 
-// noteTold records that a peer has sent all it knows up to now.
+// noteTold records that a peer has sent all starts that it knew at now.
 func (t *tellers) noteTold(peer string, by *conn, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,14 +164,15 @@ func (t *tellers) noteTold(peer string, by *conn, now time.Time) {
 	t.byPeer[peer] = teller{by, now}
 }
 
-// forgetConnection forgets what was told over a connection that has ended.
+// forgetConnection forgets what a peer has sent over a connection that has ended.
 func (t *tellers) forgetConnection(by *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.byPeer, func(_ string, of teller) bool { return of.conn == by })
 }
 
-// lastTold returns when a peer last sent starts over a connection that is still open.
+// lastTold returns when a peer last sent starts over a connection that is still open, and false if
+// it has sent none.
 func (t *tellers) lastTold(peer string) (at time.Time, tells bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,20 +180,20 @@ func (t *tellers) lastTold(peer string) (at time.Time, tells bool) {
 	return of.toldAt, tells
 }
 
-// cameStarts records that a peer has sent all it knows up to now, and wakes jobs that waited for
-// that.
+// cameStarts records that a peer has just sent all starts that it knows, and wakes the link, whose
+// jobs may have waited for them.
 func (p *Pool) cameStarts(peer string, by *conn) {
 	p.tellers.noteTold(peer, by, p.cfg.Now())
 	p.mu.Lock()
 	l := p.links[peer]
 	p.mu.Unlock()
 	if l != nil {
-		l.wakeWriter() // jobs may have waited for it
+		l.wakeWriter()
 	}
 }
 
-// Unheard reports whether minions may have started at a master whose starts are not known here.
-// That master is unreachable (and its host does not refuse connections), or it is connected again
+// Unheard reports whether a minion process may have started at a master that has not told this one.
+// Such a master is unreachable (and its host does not refuse connections), or is connected again
 // and has not sent its starts yet.
 func (p *Pool) Unheard() bool {
 	p.mu.Lock()
@@ -212,8 +216,10 @@ func (p *Pool) Unheard() bool {
 }
 
 // holdForStarts reports whether a job must wait until the other end has sent its starts since the
-// job was published. Once it has the job, minions that came here from there are given the job as
-// well. A peer that never confirms starts sends none itself, so no job waits for it.
+// job was published. When the peer has handled the late job, this master gives it also to minions
+// that came here from there; only the peer's starts tell which of them were restarted and must not
+// get it. A peer that never confirms starts sends none itself, and the job waits for such a peer
+// only as long as for returns.
 func (l *link) holdForStarts(published, now, connected time.Time) bool {
 	l.mu.Lock()
 	could := l.starts.confirms
@@ -232,8 +238,8 @@ func (s *starts) changed() {
 	s.change = make(chan struct{})
 }
 
-// takeStarts returns messages with some of the waiting starts, or nil. Without a handler there are
-// none.
+// takeStarts returns messages with the next starts to send, or nil. Before the pool has a handler
+// it returns nil.
 func (l *link) takeStarts(now time.Time) (msgs []any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,7 +271,7 @@ func (l *link) takeStarts(now time.Time) (msgs []any) {
 	return []any{m}
 }
 
-// heardStarts takes the confirmation of the other end.
+// heardStarts records that the other end has confirmed the starts up to number.
 func (l *link) heardStarts(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -274,7 +280,8 @@ func (l *link) heardStarts(number uint64) {
 	l.starts.changed()
 }
 
-// relayStarts sends starts that a peer reported, and that were new here, to the other masters.
+// relayStarts sends starts that were new here to all Saltern masters but the peer that reported
+// them.
 func (p *Pool) relayStarts(peer string, fresh []Start) {
 	if len(fresh) == 0 {
 		return
@@ -289,12 +296,12 @@ func (p *Pool) relayStarts(peer string, fresh []Start) {
 	}
 }
 
-// ErrUntold reports that a peer could not be told of a start.
+// ErrUntold reports that a peer could not be told of a minion's new process.
 var ErrUntold = errors.New("another master could not be told of the minion's new process, and is not known to be lost yet")
 
 // Announce tells the peers of a minion process that has just been seen for the first time. It
-// returns when each of them has confirmed or is lost. After that no peer gives the minion a job
-// that its former process may have run.
+// returns nil when each of them has confirmed or is lost, else ErrUntold. After nil no peer gives
+// the minion a job that its former process may have run.
 func (p *Pool) Announce(ctx context.Context, s Start) error {
 	began := p.cfg.Now()
 	waiting := map[*link]uint64{}
@@ -309,8 +316,8 @@ func (p *Pool) Announce(ctx context.Context, s Start) error {
 	// A minion asks again after five seconds (auth_timeout).
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
-	// A sign-in that takes longer counts as waiting. At most maxPatient wait; others are told at
-	// once to come back.
+	// A sign-in that takes longer counts as waiting. At most maxPatient of them wait; the minions of
+	// further ones are told at once to come back.
 	stop := time.AfterFunc(200*time.Millisecond, func() {
 		if p.waitingSignIns.Add(1) > maxPatient {
 			cancel()
@@ -331,7 +338,8 @@ func (p *Pool) Announce(ctx context.Context, s Start) error {
 	return nil
 }
 
-// announced waits until a peer has confirmed or need not be waited for.
+// announced waits until a peer has confirmed the starts up to number, or until the sign-in need not
+// wait for that peer.
 func (p *Pool) announced(ctx context.Context, l *link, number uint64, began time.Time) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -356,11 +364,13 @@ func (p *Pool) announced(ctx context.Context, l *link, number uint64, began time
 	}
 }
 
-// mustWaitFor reports whether a sign-in must go on waiting for a peer that has not confirmed.
+// mustWaitFor reports whether a sign-in must go on waiting for a peer that has not confirmed. knows
+// means that the peer has confirmed something on this connection, made at since; began is the time
+// of the sign-in.
 func (p *Pool) mustWaitFor(l *link, knows bool, since, began time.Time) bool {
 	now := p.cfg.Now()
 	if l.refused.Load() {
-		return false // its host refused the connection: nobody listens there
+		return false // the peer's host refused the connection: no process listens there
 	}
 
 	last := p.opened
@@ -377,7 +387,7 @@ func (p *Pool) mustWaitFor(l *link, knows bool, since, began time.Time) bool {
 	}
 
 	up := l.up.Load()
-	deaf := up && !knows && now.Sub(since) > deafFor // a master of an older release
+	deaf := up && !knows && now.Sub(since) > deafFor // the peer runs an older release, which confirms nothing
 	slow := up && now.Sub(began) > deafFor && last.Sub(began) > deafFor/2
 	return !deaf && !slow
 }

@@ -11,27 +11,27 @@ import (
 	"saltern/master/value"
 )
 
-// Subs counts subscriptions of minions by their address.
+// Subs holds the number of minions' subscriptions by address.
 type Subs map[netip.Addr]int
 
 // Cut describes publishes that minions at one address may have missed, because their subscriptions
 // were cut, lost or silent.
 type Cut struct {
 	From netip.Addr
-	// Since is the time from which publishes may be missing, Until the time at which the Cut
-	// expires, both by the clock of its holder. The first master that saw the cut sets Until;
-	// relaying does not extend it.
+	// Since is the time from which publishes may be missing. Until is the time at which the Cut
+	// expires; the first master that saw the cut sets it, and relaying does not extend it. Both are
+	// by the local clock.
 	Since, Until time.Time
 	Crowd        int // how many subscribers had this address
 }
 
-// subsMsg reports who listens at a master.
+// subsMsg reports a master's subscribers by address.
 type subsMsg struct{ subs Subs }
 
 // cutMsg reports cuts. It carries ages instead of times, since clocks differ.
 type cutMsg struct{ cuts []Cut }
 
-// maxSubs bounds the addresses in one message; further ones are left out.
+// maxSubs bounds the addresses in one message; the sender leaves out further ones.
 const maxSubs = 1 << 16
 
 const subBytes = 16 + 4
@@ -49,8 +49,8 @@ func packSubs(s Subs) []byte {
 	return b
 }
 
-// ownBytes reads a message that is a map with a byte list under name: at most most entries of size
-// bytes each.
+// ownBytes reads a message that is a map with a byte string under name. The byte string must
+// consist of entries of size bytes each, no more than most.
 func ownBytes(data []byte, name string, size, most int) (*value.Map, []byte, error) {
 	m, err := unpackOwnMap(data)
 	if err != nil {
@@ -63,11 +63,11 @@ func ownBytes(data []byte, name string, size, most int) (*value.Map, []byte, err
 	return m, b, nil
 }
 
-// maxAge bounds the age of a cut and how long it counts. Recent publishes are not kept for longer
-// either.
+// maxAge bounds the age of a cut and the time until it expires. Masters keep recent publishes no
+// longer than that either.
 const maxAge = 2 * time.Minute
 
-// packDuration appends a duration in milliseconds, at most maxAge.
+// packDuration appends a duration in milliseconds, cut down to maxAge.
 func packDuration(b []byte, d time.Duration) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(min(max(d, 0), maxAge)/time.Millisecond))
 }
@@ -79,8 +79,8 @@ func unpackDuration(b []byte) time.Duration {
 // cutBytes is the size of a packed cut: an address, two durations and a count.
 const cutBytes = 16 + 4 + 4 + 4
 
-// packCuts packs the cuts as of now. Masters of older releases read only the addresses in "subs"
-// and one age for all of them.
+// packCuts packs the cuts with their ages at now. Masters of older releases read only the addresses
+// under "subs" and the greatest age.
 func (m cutMsg) packCuts(now time.Time) *value.Map {
 	cuts := m.cuts[:min(len(m.cuts), maxSubs)]
 	b := make([]byte, 0, len(cuts)*cutBytes)
@@ -101,7 +101,8 @@ func (m cutMsg) packCuts(now time.Time) *value.Map {
 	return value.NewMap("subs", packSubs(subs), "age", min(now.Sub(oldest), maxAge).Milliseconds(), "cuts", b)
 }
 
-// returnWithin is how long a cut counts that a master of an older release reports.
+// returnWithin is how long a cut counts that a master of an older release reports without its
+// expiry.
 const returnWithin = time.Minute
 
 func parseCuts(data []byte, now time.Time) ([]Cut, error) {
@@ -153,18 +154,18 @@ func parseSubs(data []byte) (Subs, error) {
 	return s, nil
 }
 
-// Subscribed sends the full list of this master's subscribers to the peers. Peers get it again when
-// they reconnect.
+// Subscribed sends the full list of this master's subscribers to the connected peers, and to each
+// peer that connects later.
 func (p *Pool) Subscribed(s Subs) {
 	m := subsMsg{s}
 	p.subs.Store(&m)
 	p.sendToPeers("", m)
 }
 
-// CutOff reports to all peers what minions may have missed.
+// CutOff reports to all connected peers what minions may have missed.
 func (p *Pool) CutOff(cuts []Cut) { p.sendToPeers("", cutMsg{cuts}) }
 
-// CutBefore reports cuts to a peer that has just connected.
+// CutBefore reports earlier cuts to a peer that has just connected.
 func (p *Pool) CutBefore(peer string, cuts []Cut) { p.sendToPeers(peer, cutMsg{cuts}) }
 
 // sendToPeers queues a control message for a peer, or with "" for all connected peers.
@@ -178,10 +179,10 @@ func (p *Pool) sendToPeers(peer string, m any) {
 	}
 }
 
-// receiveNews takes a message about subscribers, cuts or starts from a member.
+// receiveNews passes a message of a member about subscribers, cuts or starts to the news desk.
 func (p *Pool) receiveNews(peer string, from netip.Addr, kind string, data []byte) error {
 	if a, err := netip.ParseAddr(peer); err == nil {
-		from = a.Unmap() // the connection may be relayed by another master
+		from = a.Unmap() // the connection may come through another master
 	}
 
 	n := news{peer: peer, from: from}
@@ -215,12 +216,12 @@ func (p *Pool) receiveNews(peer string, from netip.Addr, kind string, data []byt
 
 var errNews = errors.New("too much news waits for the start of this master")
 
-// news is a message for the handler about a peer and its minions, or the report that the peer was
-// lost.
+// news is one thing to report to the handler: a message of a peer about its minions, or the loss of
+// a peer.
 type news struct {
 	peer string
 	from netip.Addr
-	at   time.Time // when it arrived; for a lost peer, when it was last heard
+	at   time.Time // when the message arrived; for a lost peer, when it was last heard
 	msg  any       // nil when the peer was lost
 }
 
@@ -241,9 +242,9 @@ func (n *news) deliverTo(p *Pool, h Handler) {
 	}
 }
 
-// newsDesk delivers news to the handler in order. It keeps news until there is a handler, because a
-// peer does not repeat a report without a change. Of each peer it keeps the last report of
-// subscribers; other news are bounded by maxNews, and then the newest is refused.
+// newsDesk delivers news to the handler in order. Before the pool has a handler it keeps the news,
+// because a peer does not repeat a report that has not changed. It keeps the last report of
+// subscribers of each peer. It keeps maxNews other news in all; beyond that it refuses the newest.
 type newsDesk struct {
 	mu      sync.Mutex
 	waiting []news
@@ -272,8 +273,8 @@ func (d *newsDesk) deliver(p *Pool, n news) (taken bool) {
 	return true
 }
 
-// setHandler sets the handler and delivers the waiting news. It reports whether there was no
-// handler before.
+// setHandler sets the handler and delivers the waiting news. It returns false when the pool has a
+// handler already.
 func (d *newsDesk) setHandler(p *Pool, h Handler) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -306,7 +307,7 @@ func (p *Pool) findGonePeers(now time.Time) (gone map[string]time.Time) {
 	}
 
 	for id, here := range p.aliveAtTick {
-		if !members[id] { // it was removed, and its minions go to other masters
+		if !members[id] { // the member was removed, and its minions go to other masters
 			if here {
 				gone[id] = now
 			}

@@ -5,12 +5,12 @@ import (
 )
 
 // Masters tell each other which requests of minions they have taken, so that an attacker cannot
-// replay a recorded request at another master. Nothing waits for these messages and none is
-// acknowledged. If a connection breaks, the next one begins with all that the master has taken.
-// Masters of older releases count the message as bad and carry on.
+// replay a recorded request at another master. Nobody acknowledges these messages or waits for
+// them. If a connection breaks, the next one begins with all that the master has taken. Masters of
+// older releases count the message as bad and carry on.
 
-// maxTaken bounds the requests that wait for a peer, and those in one message. Beyond that the
-// oldest are dropped and counted.
+// maxTaken bounds the digests that wait for a peer; beyond that the oldest are dropped and counted.
+// takenMessage bounds those in one message.
 const (
 	maxTaken     = 1 << 16
 	takenMessage = 1 << 12
@@ -19,9 +19,9 @@ const (
 // takenMsg lists digests of requests that a master has taken.
 type takenMsg [][16]byte
 
-// Taken reports a request to the peers before it takes effect. It never blocks. It does not stop a
-// replay at a peer that has not got the report yet: within the network latency, or while the
-// connection is down.
+// Taken reports a request of a minion, by its digest, to the peers; the caller calls it before the
+// request takes effect. It never blocks. It does not stop a replay at a peer that has not got the
+// report yet: within the network latency, or while the connection is down.
 func (p *Pool) Taken(k [16]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,14 +43,14 @@ func (l *link) tellTaken(list ...[16]byte) {
 	l.wakeWriter()
 }
 
-// allTaken queues all taken requests for a new connection.
+// allTaken queues all requests that this master has taken for a new connection.
 func (l *link) allTaken() {
 	if h := l.pool.handler.Load(); h != nil {
 		l.tellTaken((*h).OwnNonces(maxTaken)...)
 	}
 }
 
-// takeTaken returns some of the waiting requests.
+// takeTaken removes and returns the next waiting requests, at most takenMessage.
 func (l *link) takeTaken() takenMsg {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func parseTaken(data []byte) (takenMsg, error) {
 	return out, nil
 }
 
-// heardTaken handles such a report of a member.
+// heardTaken hands a member's report of taken requests to the handler.
 func (p *Pool) heardTaken(data []byte) error {
 	list, err := parseTaken(data)
 	if err != nil {
@@ -91,7 +91,7 @@ func (p *Pool) heardTaken(data []byte) error {
 
 	p.mu.Lock()
 	h := p.handler.Load()
-	if h == nil { // Serve passes it on later
+	if h == nil { // Serve hands them to the handler later
 		p.earlyTaken = append(p.earlyTaken, list[:min(len(list), maxTaken-len(p.earlyTaken))]...)
 	}
 	p.mu.Unlock()

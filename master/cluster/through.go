@@ -20,13 +20,13 @@ import (
 // can neither read nor change anything. Duties, numbers and acknowledgements stay the same.
 
 const (
-	directWait = 2 * time.Second // to dial directly while a relay may be available
-	maxPassed  = 64              // connections that a master relays; more are refused
+	directWait = 2 * time.Second // time for a direct dial while another master could relay
+	maxPassed  = 64              // connections that this master relays; it refuses more
 )
 
 var errDirect = errors.New("the direct way is open again")
 
-// between returns links to Saltern masters that may reach the master of l.
+// between returns the links to Saltern masters that might relay to the master of l.
 func (p *Pool) between(l *link) (list []*link) {
 	if l.plain || l.stray {
 		return nil
@@ -41,7 +41,7 @@ func (p *Pool) between(l *link) (list []*link) {
 	return list
 }
 
-// relayPeer returns the master that relays the link, or "" when the link is direct.
+// relayPeer returns the name of the master that relays the link, or "" when the link is direct.
 func (l *link) relayPeer() string {
 	if by := l.relayedBy.Load(); by != nil {
 		return *by
@@ -53,7 +53,7 @@ func (l *link) relayPeer() string {
 func (l *link) openDirect(limit time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: limit, KeepAliveConfig: keepAlive, Control: l.pool.cfg.control}
 	if a, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(l.pool.cfg.Address, "0")); err == nil {
-		d.LocalAddr = a // the name that peers know us by
+		d.LocalAddr = a // peers know this master by this address
 	}
 	return d.DialContext(l.ctx, "tcp", l.pool.cfg.dialAddress(l.id))
 }
@@ -87,7 +87,7 @@ func (l *link) secure(raw net.Conn, limit time.Duration) (net.Conn, error) {
 	return t, nil
 }
 
-// through connects to the link's master by way of another master.
+// through connects to the link's master by way of the master of the link other.
 func (l *link) through(other *link) (net.Conn, error) {
 	raw, err := other.openDirect(directWait)
 	if err != nil {
@@ -112,7 +112,8 @@ func (l *link) through(other *link) (net.Conn, error) {
 	return l.secure(c, handshakeWait)
 }
 
-// straight retries the direct path periodically and calls open when it works.
+// straight tries the direct path every ten seconds. Once it works, straight ends the relayed
+// connection by calling open.
 func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
 	for {
 		select {
@@ -134,7 +135,7 @@ func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
 	}
 }
 
-// relayConnection relays a member's connection to another member on request, until either end
+// relayConnection relays a member's connection to the member that data names, until either end
 // closes.
 func (k *conn) relayConnection(br *bufio.Reader, w net.Conn, data []byte) error {
 	p := k.inbox.pool

@@ -15,7 +15,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// protocol is the ALPN name of both ends.
+// protocol is the ALPN name that both ends of a connection offer.
 const protocol = "saltern-cluster/1"
 
 // certificate wraps a master key for TLS. Peers read only the key and the name, so the certificate
@@ -45,7 +45,7 @@ func tlsConfig(cert tls.Certificate) *tls.Config {
 		NextProtos:             []string{protocol},
 		ClientAuth:             tls.RequireAnyClientCert,
 		InsecureSkipVerify:     true,
-		SessionTicketsDisabled: true, //nolint:gosec // pinned, see above
+		SessionTicketsDisabled: true, //nolint:gosec // the keys are pinned, see above
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
 			_, _, err := certOf(raw)
 			return err
@@ -55,8 +55,8 @@ func tlsConfig(cert tls.Certificate) *tls.Config {
 
 var errCertificate = errors.New("unacceptable certificate")
 
-// certOf returns name and key of the other end's certificate. It refuses keys of unusual size
-// before any costly operation.
+// certOf returns the name and the key (PEM) in the other end's certificate. It refuses keys of
+// unusual size before any costly operation.
 func certOf(raw [][]byte) (id, pem string, err error) {
 	if len(raw) != 1 {
 		return "", "", errCertificate
@@ -80,7 +80,7 @@ func certOf(raw [][]byte) (id, pem string, err error) {
 	return c.Subject.CommonName, pem, err
 }
 
-// endOf returns name and key of the other end of an established connection.
+// endOf returns the name and the key (PEM) of the other end of an established TLS connection.
 func endOf(c *tls.Conn) (id, pem string, err error) {
 	s := c.ConnectionState()
 	if s.NegotiatedProtocol != protocol || len(s.PeerCertificates) != 1 {
