@@ -89,7 +89,8 @@ type Handler interface {
 	LearnStarts(peer string, starts []Start) (fresh []Start)
 	KnownStarts(most int) []Start
 	// LearnNonces records requests of minions that a peer has taken, each by the digest that
-	// Pool.Taken got. OwnNonces returns at most most digests of requests that this master has taken.
+	// Pool.Taken got. OwnNonces returns the digests of requests that this master has taken, no more
+	// than most.
 	LearnNonces(requests [][16]byte)
 	OwnNonces(most int) [][16]byte
 	// PeerConnected reports that from now on SendData reaches a peer. PeerData gets what a peer sent

@@ -150,7 +150,7 @@ func (in *inbox) memberAddress(from netip.Addr) bool {
 	return false
 }
 
-// belongs counts a connection among the members' instead of the strangers', once its other end has
+// belongs counts a connection as a member's, no longer as a stranger's, once its other end has
 // proven to be a member.
 func (in *inbox) belongs(k *conn) {
 	in.mu.Lock()

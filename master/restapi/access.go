@@ -16,10 +16,10 @@ type accessLog struct {
 	file *os.File
 
 	mu        sync.Mutex
-	strangers ratelimit.Bucket // lines caused by strangers
+	strangers ratelimit.Bucket // bounds the lines that strangers cause
 }
 
-// strangeLines is the rate of lines of unknown senders.
+// strangeLines returns the rate at which strangers may cause lines.
 func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 2000, PerSecond: 20} }
 
 func openAccessLog(path string) (*accessLog, error) {
@@ -30,8 +30,8 @@ func openAccessLog(path string) (*accessLog, error) {
 	return &accessLog{file: f}, nil
 }
 
-// logAccess writes a line as web servers do. Lines that strangers cause beyond a rate are left out,
-// and the other log says so.
+// logAccess writes one line about an answered request, in the format of web servers. Beyond a rate
+// it leaves out lines that strangers cause, and says so in the log of salt-api.
 func (s *Server) logAccess(q *request) {
 	if s.access == nil {
 		return

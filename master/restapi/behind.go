@@ -18,17 +18,18 @@ import (
 	"saltern/master/value"
 )
 
-// Behind the load balancers of a cluster a connection begins with a PROXY header,
-// which says whose it is: the limits, api_acl and the audit record go by that. Nobody
-// else may connect there, with a header or without.
+// Behind the load balancers of a cluster, each connection begins with a PROXY header that names the
+// client's address. Limits, api_acl and the audit record use that address. Nobody but a load
+// balancer may connect there, with a header or without.
 
 const (
-	headerTime   = 3 * time.Second
-	maxBalancers = 16 << 10 // maxBalancers bounds the file that names the load balancers, in bytes.
+	headerTime   = 3 * time.Second // for a load balancer to send the PROXY header
+	maxBalancers = 16 << 10        // maxBalancers bounds the file that names the load balancers, in bytes.
 )
 
-// behindBalancers returns where salt-api listens for the load balancers, or "" where it listens for
-// clients itself: a section that names another host or port is obeyed.
+// behindBalancers returns the address where salt-api listens for the load balancers. It returns ""
+// when salt-api listens for clients itself, which it does when a section of the configuration names
+// another host or port.
 func behindBalancers(section, given *value.Map) string {
 	at := given.Str("behind")
 	if host, said := section.Get("host"); said && host != given.Value("host") {
@@ -43,8 +44,8 @@ func behindBalancers(section, given *value.Map) string {
 	return at
 }
 
-// balancers knows the addresses of the load balancers from a file that changes with the cluster.
-// Its methods may be called concurrently.
+// balancers reads the addresses of the load balancers from a file, which changes with the cluster,
+// whenever that file has changed. Its methods may be called concurrently.
 type balancers struct {
 	path string
 
@@ -59,7 +60,8 @@ func (b *balancers) sentBy(c net.Conn) bool {
 	return err == nil && b.contains(ap.Addr())
 }
 
-// contains reports whether an address belongs to a load balancer. Without the file none does.
+// contains reports whether an address belongs to a load balancer. Without the file it returns
+// false.
 func (b *balancers) contains(a netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +90,7 @@ func readBalancers(path string) (list []netip.Prefix) {
 	return list
 }
 
-// listenBehind listens for the load balancers.
+// listenBehind opens the port for the load balancers.
 func (s *Server) listenBehind() (net.Listener, error) {
 	ln, err := net.Listen("tcp", s.opts.Behind)
 	if err != nil {
@@ -108,7 +110,8 @@ func (s *Server) listenBehind() (net.Listener, error) {
 	}), nil
 }
 
-// proxiedListener is a listener whose connections have named their client by a PROXY header.
+// proxiedListener is a listener that returns each connection after the load balancer has named its
+// client in a PROXY header.
 type proxiedListener struct {
 	net.Listener
 	bad   func(c net.Conn, err error)
@@ -116,7 +119,7 @@ type proxiedListener struct {
 	ended chan struct{}
 	end   func()
 	wg    sync.WaitGroup
-	err   error // of Accept, when ended is closed
+	err   error // what Accept returns; set before ended is closed
 }
 
 func listenProxied(ln net.Listener, bad func(net.Conn, error)) *proxiedListener {
@@ -143,7 +146,7 @@ func (t *proxiedListener) acceptLoop() {
 	}
 }
 
-// readHeader reads the PROXY header of a connection and hands the connection on.
+// readHeader reads the PROXY header of a connection and passes the connection to Accept.
 func (t *proxiedListener) readHeader(c net.Conn) {
 	_ = c.SetReadDeadline(time.Now().Add(headerTime))
 	client, err := proxyproto.Read(c)
@@ -177,14 +180,15 @@ func (t *proxiedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes the listener. Headers that are being read have their time.
+// Close closes the listener and waits until the headers that are being read have arrived or are
+// overdue.
 func (t *proxiedListener) Close() error {
 	err := t.Listener.Close()
 	t.wg.Wait()
 	return err
 }
 
-// proxiedConn is the connection of a client behind a load balancer.
+// proxiedConn is the connection of a client that came through a load balancer.
 type proxiedConn struct {
 	net.Conn
 	client net.Addr
@@ -192,7 +196,7 @@ type proxiedConn struct {
 
 func (c *proxiedConn) RemoteAddr() net.Addr { return c.client }
 
-// CloseWrite is for package http, see [localsock.Limit].
+// CloseWrite exists for package http; see [localsock.Limit].
 func (c *proxiedConn) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()

@@ -17,38 +17,39 @@ import (
 	"saltern/master/value"
 )
 
-// A body takes no worker while it comes. It has to come at a pace; what has arrived, and
-// what it will decode to, counts in a pool of memory, in which strangers have a small part.
+// A request takes no worker while its body arrives. The body must arrive at a minimum pace. A pool
+// of memory counts the bytes that have arrived and those that the decoded form may take; strangers
+// have a small part of that pool.
 
 const (
-	bodyTime = 10 * time.Second // for a body, and one more for each bodyRate bytes that have come
+	bodyTime = 10 * time.Second // for a body to arrive; each bodyRate bytes that have arrived extend it by a second
 	bodyRate = 16 << 10
-	bodyStep = 32 << 10 // bytes that are read at once, and set aside
+	bodyStep = 32 << 10 // bytes for which a body waits for memory at a time, at least
 
-	// maxStranger bounds the body of an unknown sender that holds nothing but credentials: an ID
-	// token has 16 KiB.
+	// maxStranger bounds the body of an unknown sender on paths that need credentials only: an ID
+	// token has up to 16 KiB.
 	maxStranger = 32 << 10
 )
 
-// Bounds of a decoded body, whatever memory there is.
+// Bounds of a decoded body, however much memory is free.
 const (
 	maxValues = 200_000
-	maxFields = 4096 // of a form
+	maxFields = 4096 // fields of a form
 	maxDepth  = 64
 )
 
-// bodyKind is a content type that is read. A decoded body takes at most each bytes for each of the
-// values that count finds, and twice its length.
+// bodyKind describes a content type that salt-api reads. count returns at most how many values a
+// body has. The decoded body takes at most each bytes per value, and twice the length of the body.
 type bodyKind struct {
 	count  func([]byte) int
 	each   int64
 	decode func([]byte) (any, error)
 }
 
-// bodyKinds returns the content types that are read.
+// bodyKinds returns the content types that salt-api reads.
 func bodyKinds() map[string]bodyKind {
 	json := countMarks(",:[{")
-	yaml := bodyKind{saltyaml.Estimate, 600, decodeYAML} // most of it is freed after decoding
+	yaml := bodyKind{saltyaml.Estimate, 600, decodeYAML} // the decoder frees most of these 600 bytes at its end
 	return map[string]bodyKind{
 		"application/json":                  {json, 80, decodeJSON},
 		"application/x-yaml":                yaml,
@@ -58,7 +59,7 @@ func bodyKinds() map[string]bodyKind {
 	}
 }
 
-// countMarks returns a function that counts the bytes with which values may begin.
+// countMarks returns a function that counts the bytes that may begin a value: those in of, and one.
 func countMarks(of string) func([]byte) int {
 	return func(b []byte) int {
 		n := 1
@@ -71,12 +72,12 @@ func countMarks(of string) func([]byte) int {
 	}
 }
 
-// memoryCost returns at most how many bytes of memory a body takes together with its decoded form.
+// memoryCost returns an upper bound of the bytes of memory that a body and its decoded form take.
 func (k bodyKind) memoryCost(b []byte) int64 { return int64(k.count(b))*k.each + 2*int64(len(b)) }
 
-// readBody reads the body of a request, of at most so many bytes. q.data is the decoded body, q.raw
-// the bytes (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt ignores bodies without a
-// Content-Length; here those in chunks are read.
+// readBody reads the body of a POST or PUT, at most most bytes, into q.raw and its decoded form
+// into q.data (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt ignores bodies without a
+// Content-Length; readBody also reads chunked ones.
 func (s *Server) readBody(ctx context.Context, q *request, most int64) error {
 	r := q.http
 	if r.Method != http.MethodPost && r.Method != http.MethodPut || r.ContentLength == 0 {
@@ -101,7 +102,7 @@ func (s *Server) readBody(ctx context.Context, q *request, most int64) error {
 	return err
 }
 
-// receiveBody reads the bytes of a body.
+// receiveBody reads the bytes of a body, at most most.
 func (s *Server) receiveBody(ctx context.Context, q *request, most int64) ([]byte, error) {
 	r := q.http
 	if r.ContentLength > most {
@@ -143,7 +144,8 @@ func (s *Server) receiveBody(ctx context.Context, q *request, most int64) ([]byt
 	}
 }
 
-// setAside waits for memory, which the request holds until it is answered.
+// setAside waits up to ten seconds for n more bytes of the memory for bodies. The request holds
+// them until it is answered.
 func (s *Server) setAside(ctx context.Context, q *request, n int64) error {
 	if q.memory == nil {
 		q.memory = s.pools.memory.Take(q.holder, q.class, 0)
@@ -166,7 +168,7 @@ func (s *Server) setAside(ctx context.Context, q *request, n int64) error {
 	return nil
 }
 
-// tooLarge refuses a body for its size or for the size of its decoded form.
+// tooLarge returns the refusal of a body that is too large or has too many values.
 func (s *Server) tooLarge(q *request) error {
 	s.count.large.Add(1)
 	if q.class != ratelimit.Proven {
@@ -185,7 +187,7 @@ func decodeJSON(b []byte) (any, error) {
 	return v, nil
 }
 
-// decodeYAML reads YAML. Aliases may not make the document larger than it would be without them.
+// decodeYAML decodes YAML. It bounds the nodes, so that aliases cannot multiply the document.
 func decodeYAML(b []byte) (any, error) {
 	limits := saltyaml.Limits{Bytes: len(b), Depth: maxDepth, Nodes: min(2*saltyaml.Estimate(b)+maxDepth, maxValues)}
 	v, err := saltyaml.DecodeWithin(b, "body", limits)
@@ -195,7 +197,7 @@ func decodeYAML(b []byte) (any, error) {
 	return v, nil
 }
 
-// decodeText reads text as JSON if it is JSON.
+// decodeText decodes text as JSON, or returns it as it is when it is no JSON.
 func decodeText(b []byte) (any, error) {
 	if v, err := value.ParseJSON(b); err == nil {
 		return v, nil
@@ -203,8 +205,8 @@ func decodeText(b []byte) (any, error) {
 	return string(b), nil
 }
 
-// decodeForm reads name=value&…. Names that come twice make lists, empty values are left out, and
-// kwarg and each arg are read as on the command line.
+// decodeForm decodes name=value&…. It makes a list of a name that comes twice, leaves out empty
+// values, and reads kwarg and each arg as the command line does.
 func decodeForm(b []byte) (any, error) {
 	if bytes.Count(b, []byte("&")) >= maxFields {
 		return nil, &failure{http.StatusBadRequest, "The form has too many fields."}
@@ -248,7 +250,8 @@ func decodeForm(b []byte) (any, error) {
 	return m, nil
 }
 
-// unescape leaves text as it is where it is badly escaped, as Python does.
+// unescape decodes the percent escapes of a text, or returns the text as it is when one is bad, as
+// Python does.
 func unescape(s string) string {
 	if u, err := url.QueryUnescape(s); err == nil {
 		return u

@@ -7,22 +7,21 @@
 //	  ├─ /hook ── client.Shared.Fire                              (the right of the process, after the check)
 //	  └─ /events, /ws ── hub ── one reader of the event socket for all
 //
-// It is a program of its own beside the master and has no right that a caller has
-// not shown: its client sends no key of a system user, so that each command is
-// decided by the master, by the token or password in it. A session is a token of
-// the master.
+// salt-api is a program of its own beside the master and has no rights: its client sends no key of
+// a system user, so the master decides each command by the token or password in it. A session is a
+// token of the master.
 //
 // # Bounds and what happens beyond them
 //
-// What requests share are pools (shares.go): strangers have a part, each address and each
-// user no more than is left for others. See docs/architecture.md#bounds.
+// Requests share pools (shares.go). Strangers have a part of each pool, and no address or user gets
+// more than leaves room for others. See docs/architecture.md#bounds.
 //
 //	connections            1,024; another one goes
 //	header, body           32 KiB and 10 s; max_request_body_size, at a pace; 431, 413
 //	memory of bodies       what they decode to as well; waits, 503; 413
 //	commands at work       thread_pool; socket_queue_size wait 30 s at most; 503
-//	log-ins, tokens        32 are looked at; others wait; 503
-//	wrong ones             20 of an address at once, then one in 2 s; 429
+//	log-ins, tokens        the master checks 32 at once; others wait; 503
+//	wrong log-ins          20 of an address at once, then one in 2 s; 429
 //	readers of events      512; 503; 4,096 events and 8 MiB wait for each; cut
 //	messages by /ws        1 KiB; 20 at once, then one a second; cut
 //	answer                 30 s and a second for each 64 KiB; cut

@@ -40,7 +40,7 @@ func commands(s *Server, ctx context.Context, q *request) (any, error) {
 	return result(got), err
 }
 
-// runCommands runs commands that bring their own credentials.
+// runCommands runs commands that bring their own credentials (/run).
 func runCommands(s *Server, ctx context.Context, q *request) (any, error) {
 	got, err := s.execute(ctx, q, q.lowData(), "", "")
 	return result(got), err
@@ -53,7 +53,8 @@ func showMinions(s *Server, ctx context.Context, q *request) (any, error) {
 	return result(got), err
 }
 
-// argNamed returns the part of the path after the endpoint, or the value of a name in the query.
+// argNamed returns the part of the path after the endpoint, or else the value of the query's field
+// name.
 func (q *request) argNamed(name string) string {
 	if len(q.args) > 0 {
 		return q.args[0]
@@ -61,7 +62,7 @@ func (q *request) argNamed(name string) string {
 	return q.http.URL.Query().Get(name)
 }
 
-// startJob starts jobs and says where their returns will be.
+// startJob starts jobs and returns their ids with the paths at which their returns can be read.
 func startJob(s *Server, ctx context.Context, q *request) (any, error) {
 	got, err := s.execute(ctx, q, q.lowData(), "local_async", q.token)
 	if err != nil {
@@ -104,7 +105,7 @@ func showJobs(s *Server, ctx context.Context, q *request) (any, error) {
 	return value.NewMap("info", got, "return", []any{returns}), nil
 }
 
-// wheelResult returns the result of the only wheel function that was called.
+// wheelResult returns the result in got, the answer of one wheel function.
 func wheelResult(got []any) any {
 	if len(got) == 0 {
 		return value.NewMap()
@@ -123,9 +124,9 @@ func showKeys(s *Server, ctx context.Context, q *request) (any, error) {
 	return result(wheelResult(got)), err
 }
 
-// makeKeys generates the keys of a minion, accepts them and sends them as an archive. The
-// credentials are in the body. Unlike Salt, it refuses an id that has a key already: the archive
-// would hold two empty files.
+// makeKeys asks the master to generate and accept a key pair for a minion, and sends the pair as an
+// archive. The credentials are in the body. Unlike Salt, it refuses an id that has a key already:
+// the archive would hold two empty files.
 func makeKeys(s *Server, ctx context.Context, q *request) (any, error) {
 	l, _ := q.lowData().([]any)
 	if len(l) != 1 {
@@ -212,12 +213,12 @@ func logout(s *Server, ctx context.Context, q *request) (any, error) {
 	return result("Your token has been cleared"), nil
 }
 
-// revoke takes a token back, on all masters of a cluster.
+// revoke removes a token from the folder of tokens that all masters of a cluster share.
 func (s *Server) revoke(ctx context.Context, token string) error {
 	s.guard.forget(token)
 	tokens, err := eauth.OpenTokens(s.master.TokenDir, "")
 	if err == nil {
-		t, _ := tokens.Get(token, s.now()) // it was proven a moment ago
+		t, _ := tokens.Get(token, s.now()) // an error leaves t zero: the master knew the token a moment ago
 		err = tokens.Remove(token)
 		r := audit.Record{
 			Actor:  audit.Actor{User: t.Name, Proof: audit.Token, Eauth: t.Eauth, From: clientHostOf(ctx)},
@@ -235,7 +236,7 @@ func (s *Server) revoke(ctx context.Context, token string) error {
 	return nil
 }
 
-// makeToken logs people in as /login does, and returns their tokens as a list. Salt runs
+// makeToken logs users in as /login does, and returns their tokens as a list. Salt runs
 // auth.mk_token for it, which puts name, password and token into events and the job cache.
 func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 	l, ok := q.lowData().([]any)
@@ -272,21 +273,21 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 
 		token, _, err := s.logIn(ctx, q, creds)
 		if f, refused := errors.AsType[*failure](err); refused && f.code == http.StatusUnauthorized {
-			who := value.StrMax(creds.Value("username"), 256) // in the words of Salt's /token
+			who := value.StrMax(creds.Value("username"), 256) // the same text as Salt's /token
 			return nil, &failure{f.code, `Authentication failure of type "eauth" occurred for user ` + who + "."}
 		}
 		if err != nil {
 			return nil, err
 		}
 
-		token.Delete(eauth.RightsField) // stays between us and the master
+		token.Delete(eauth.RightsField) // only the master and salt-api exchange this field
 		tokens = append(tokens, token)
 	}
 
 	return tokens, nil
 }
 
-// fireHook fires an event with the body, for whoever may do so.
+// fireHook fires an event with the body of the request. The master decides whether the sender may.
 func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
 	if q.token != "" && !s.hasRight(s.guard.sessionOf(q.token).owner, conf.Hooks) {
 		s.quiet.Warn("a hook is refused: external_auth does not grant @hook", "user",
@@ -302,7 +303,7 @@ func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
 
 	headers := value.NewMap("Remote-Addr", clientHost(q.http), "Host", q.http.Host)
 	for _, k := range slices.Sorted(maps.Keys(q.http.Header)) {
-		if k != "X-Auth-Token" && k != "Cookie" { // events are read by many
+		if k != "X-Auth-Token" && k != "Cookie" { // all readers of events would see these secrets
 			headers.Set(k, strings.Join(q.http.Header[k], ", "))
 		}
 	}
@@ -353,7 +354,7 @@ func showStats(s *Server, _ context.Context, _ *request) (any, error) {
 	)), nil
 }
 
-// sendPath sends one file of the configuration.
+// sendPath sends the file at path, which an option names.
 func (s *Server) sendPath(q *request, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -363,7 +364,7 @@ func (s *Server) sendPath(q *request, path string) error {
 	return s.sendFile(q, f)
 }
 
-// staticFile sends a file below static. Neither dots nor links lead out of that folder.
+// staticFile sends a file below the folder static. Neither ".." nor links lead out of that folder.
 func (s *Server) staticFile(q *request, name string) error {
 	if slices.Contains(strings.Split(name, "/"), "..") || strings.ContainsAny(name, "\\\x00") {
 		return &failure{code: http.StatusForbidden}

@@ -17,54 +17,55 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of one reader of events.
+// Bounds of the events that wait for one reader.
 const (
 	maxWaiting      = 4096
 	maxWaitingBytes = 8 << 20
 )
 
-// firstLook is how long a reader waits for the master's bus before it gets its answer all the same.
-// When the master is back, the reader gets the events from then on.
+// firstLook is how long a new reader waits for salt-api to connect to the master's bus. After that
+// salt-api answers without the bus; when the master is back, the reader gets the events from then
+// on.
 const firstLook = time.Second
 
-// hub reads the master's event bus once for all readers, and not at all while there are none. It
-// decides who gets which event.
+// hub reads the master's event bus once for all readers, and only while there are readers. It
+// decides which reader gets which event.
 type hub struct {
 	dir    string
 	log    *slog.Logger
 	wg     sync.WaitGroup
-	owners owners // who started which job; used by the reading goroutine
+	owners owners // users of jobs; only the reading goroutine uses it
 
 	mu      sync.Mutex
 	readers map[*eventReader]struct{}
-	cancel  context.CancelFunc // of the goroutine that reads
-	reads   chan struct{}      // closed when that one has reached the bus
+	cancel  context.CancelFunc // stops the reading goroutine; nil: none runs
+	reads   chan struct{}      // closed when the reading goroutine has reached the bus
 	ended   bool
 }
 
-// eventReader holds the events that wait for one reader. Readers share the text of an event, so a
-// reader for whom nothing waits takes next to no memory.
+// eventReader holds the events that wait for one reader. All readers share the text of an event, so
+// a reader without waiting events takes little memory.
 type eventReader struct {
-	wake  chan struct{}   // an event has come, or the reader is cut
-	cut   func()          // called to end a stuck write
+	wake  chan struct{}   // has an element when an event waits or the hub has cut the reader
+	cut   func()          // ends a write that hangs; the hub calls it to cut a slow reader
 	reads <-chan struct{} // closed when the hub has reached the bus
 
 	// Guarded by the hub's lock.
 	sees          view
-	queue         []string // that come next
-	frames, bytes int      // not sent yet, in the queue and in the last batch
+	queue         []string // frames to send next
+	frames, bytes int      // in the queue and in the batch that is being sent
 	gone, slow    bool
 }
 
-// view says which events a reader may see: all, or those of his own jobs, and those of one job
-// whoever started it.
+// view describes which events a reader may see: all, or those of his own jobs and those of one more
+// job.
 type view struct {
 	all bool
 	own owner
-	job string // "" for none
+	job string // may be seen whoever started it; "" for none
 }
 
-// shows reports whether an event may be seen, by its tag and by who started its job.
+// shows reports whether the view includes an event, by its tag and by the user of its job.
 func (v view) shows(tag string, of jobUser) bool {
 	if v.all || of.isOwnedBy(v.own) {
 		return true
@@ -73,15 +74,15 @@ func (v view) shows(tag string, of jobUser) bool {
 	return v.job != "" && jid == v.job
 }
 
-// newHub returns a hub. ask returns who started a job, see owners.
+// newHub returns a hub. ask returns the user of a job, see owners.
 func newHub(sockDir string, log *slog.Logger, ask func(context.Context, string) (jobUser, error)) *hub {
 	h := &hub{dir: sockDir, log: log, readers: map[*eventReader]struct{}{}}
 	h.owners = owners{users: map[string]jobUser{}, ask: ask, now: time.Now}
 	return h
 }
 
-// addReader adds a reader, or returns nil when the hub has ended. removeReader must be called for
-// it. cut is called when the reader is too slow, and must not block.
+// addReader adds a reader, or returns nil when the hub has ended. The caller must call removeReader
+// in the end. The hub calls cut when the reader is too slow; cut must not block.
 func (h *hub) addReader(sees view, cut func()) *eventReader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -101,8 +102,8 @@ func (h *hub) addReader(sees view, cut func()) *eventReader {
 	return r
 }
 
-// awaitBus waits until the hub reads the bus, at most firstLook. A client that is answered
-// afterwards misses nothing of what it starts next.
+// awaitBus waits until the hub reads the bus, at most firstLook. A client that gets its answer
+// after that misses no event of the jobs that it starts next.
 func (r *eventReader) awaitBus(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstLook)
 	defer cancel()
@@ -147,12 +148,12 @@ func (h *hub) cutReader(r *eventReader) {
 func (r *eventReader) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // it will look in any case
+	default: // the reader has a wake-up waiting already
 	}
 }
 
-// takeBatch returns the frames that wait for a reader. ok is false when the reader was cut; slow
-// says whether that was for being slow. Call countTaken for each frame.
+// takeBatch returns the frames that wait for a reader. ok is false when the hub has cut the reader;
+// slow reports whether it did so because the reader was too slow. Call countTaken for each frame.
 func (h *hub) takeBatch(r *eventReader) (frames []string, ok, slow bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,14 +161,14 @@ func (h *hub) takeBatch(r *eventReader) (frames []string, ok, slow bool) {
 	return frames, !r.gone, r.slow
 }
 
-// countTaken notes that a reader has got a frame.
+// countTaken counts a frame of a batch as no longer waiting.
 func (h *hub) countTaken(r *eventReader, frame string) {
 	h.mu.Lock()
 	r.frames, r.bytes = r.frames-1, r.bytes-len(frame)
 	h.mu.Unlock()
 }
 
-// cutAll cuts all readers. No new ones are added.
+// cutAll cuts all readers; after it addReader adds none.
 func (h *hub) cutAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,8 +188,8 @@ func (h *hub) closeAndWait() {
 	h.wg.Wait()
 }
 
-// readBus reads events until ctx ends. When the master hangs up it connects again. It calls reads
-// when it is connected.
+// readBus reads events until ctx ends, and connects again when the master closes the connection. It
+// calls reads whenever it has connected.
 func (h *hub) readBus(ctx context.Context, reads func()) {
 	for ctx.Err() == nil {
 		l, err := event.DialPub(ctx, h.dir)
@@ -225,7 +226,7 @@ func (h *hub) sendToReaders(ctx context.Context, e event.Event) {
 	h.queueFrame(e.Tag, of, sync.OnceValue(func() string { return sseFrame(e) }))
 }
 
-// limited reports whether some reader may not see all events.
+// limited reports whether a reader exists that may not see all events.
 func (h *hub) limited() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -237,8 +238,8 @@ func (h *hub) limited() bool {
 	return false
 }
 
-// queueFrame queues a frame for all readers that may see it. Overflow policy: a reader with too
-// much waiting is cut. Its client connects again and knows that it may have missed something.
+// queueFrame queues a frame for all readers that may see it. Overflow policy: the hub cuts a reader
+// for which too much waits. Its client connects again and knows that it may have missed something.
 func (h *hub) queueFrame(tag string, of jobUser, text func() string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -261,14 +262,14 @@ func (h *hub) queueFrame(tag string, of jobUser, text func() string) {
 	}
 }
 
-// sseFrame returns an event as a Server-Sent Event, with the line for its tag that Salt adds. JSON
-// has no line breaks; those in a tag would end its line and are replaced.
+// sseFrame returns an event as a Server-Sent Event, after the line with its tag that Salt adds.
+// JSON has no line breaks; those in a tag become blanks, since they would end the line.
 func sseFrame(e event.Event) string {
 	tag := strings.NewReplacer("\r", " ", "\n", " ").Replace(e.Tag)
 	return "tag: " + tag + "\ndata: " + asJSON(value.NewMap("tag", e.Tag, "data", e.Data)) + "\n\n"
 }
 
-// streamEvents streams the master's events to whoever has a valid token.
+// streamEvents streams the master's events to a client with a valid token.
 func streamEvents(s *Server, ctx context.Context, q *request) (any, error) {
 	if q.http.URL.RawQuery != "" {
 		return nil, &failure{http.StatusBadRequest,
@@ -283,8 +284,8 @@ func streamEvents(s *Server, ctx context.Context, q *request) (any, error) {
 	return nil, s.listen(ctx, q, audience{token: token}, func(frame string) string { return frame })
 }
 
-// takeSeat takes a place among the readers of events. The request gives up its place among the
-// requests for it. Call free in the end.
+// takeSeat takes a place among the readers of events; in exchange it releases all shares that the
+// request holds. The caller calls free in the end.
 func (s *Server) takeSeat(q *request) (free func(), err error) {
 	place := s.pools.readers.Take(q.holder, q.class, 1)
 	if place == nil {
@@ -310,18 +311,18 @@ func (s *Server) tooSlow(q *request) {
 // audience is a reader of events: his proven token, and the job that he follows, or "".
 type audience struct{ token, job string }
 
-// viewOf returns what the owner of the token may see now.
+// viewOf returns the view to which the owner of the token is entitled now.
 func (s *Server) viewOf(a audience) view {
 	who := s.guard.sessionOf(a.token).owner
 	v := view{all: s.hasRight(who, conf.AllEvents), own: who}
 	if a.job != "" && s.hasRight(who, conf.AllJobs) {
-		v.job = a.job // the user may look the job up anyway
+		v.job = a.job // the user may read the job from the job cache anyway
 	}
 	return v
 }
 
-// hasRight reports whether somebody has a right that is no function. Our master sends the rights
-// with each answer about a token; with a master of Salt's they follow from the configuration.
+// hasRight reports whether a user has a right that is no function. Saltern's master sends the
+// rights with each answer about a token; with a Salt master they follow from the configuration.
 func (s *Server) hasRight(who owner, right string) bool {
 	words := who.rights
 	if words == nil {
@@ -330,7 +331,8 @@ func (s *Server) hasRight(who owner, right string) bool {
 	return slices.Contains(words, right)
 }
 
-// listen streams events to a reader. pick returns the part of a frame to send, "" for nothing.
+// listen streams events to a reader until the connection ends. pick returns the part of a frame to
+// send, or "" to send nothing.
 func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(frame string) string) error {
 	free, err := s.takeSeat(q)
 	if err != nil {
@@ -393,8 +395,8 @@ func (s *Server) stream(ctx context.Context, q *request, r *eventReader, a audie
 	})
 }
 
-// passEvents passes events to a reader until it leaves, is too slow, or its token is no longer
-// valid. When the rights of its owner change, so does what it sees.
+// passEvents passes events to a reader until its connection ends, it is too slow, or its token
+// becomes invalid. When the rights of the token's owner change, it adapts the reader's view.
 func (s *Server) passEvents(ctx context.Context, q *request, r *eventReader, a audience, send func(frame string) bool) {
 	check := time.NewTicker(trustFor)
 	defer check.Stop()

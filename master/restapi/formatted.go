@@ -10,28 +10,28 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of what is remembered for one reader of formatted events. Salt keeps all jobs for as long
-// as the connection lasts.
+// Bounds of the jobs and minions that formatted remembers for one reader. Salt remembers all jobs
+// for as long as the connection lasts.
 const (
-	maxFormattedJobs   = 100       // the newest
-	maxFormattedBytes  = 256 << 10 // of their events; the oldest jobs go
-	maxFormattedGrains = 2 << 20   // bytes of grains since they were last asked for; further minions have none
-	maxFormattedIDs    = 20_000    // minions
-	grainsAgain        = 20 * time.Second
+	maxFormattedJobs   = 100              // the newest jobs
+	maxFormattedBytes  = 256 << 10        // bytes of the jobs' events; beyond that the oldest jobs are forgotten
+	maxFormattedGrains = 2 << 20          // bytes of grains; beyond that minions are listed without grains
+	maxFormattedIDs    = 20_000           // minions that are listed
+	grainsAgain        = 20 * time.Second // shortest time between two questions for grains
 )
 
 // formatted tracks the jobs and minions that a client of /ws?format_events has seen
-// (salt/netapi/rest_cherrypy/event_processor.py SaltInfo). Each event that changes something sends
-// the client all of one kind.
+// (salt/netapi/rest_cherrypy/event_processor.py SaltInfo). After each event that changes something,
+// the client gets the full list of jobs or of minions.
 type formatted struct {
 	jobs       *value.Map
 	sizes      map[string]int
 	bytes      int
 	minions    *value.Map
-	grainBytes int       // of grains that came for the minions
-	asked      time.Time // when grains were last asked for
+	grainBytes int       // bytes of grains received
+	asked      time.Time // when the client's minions were last asked for grains
 	now        func() time.Time
-	// grains starts grains.items on minions, with the right of the client.
+	// grains starts grains.items on minions, with the rights of the client.
 	grains func(ids []string)
 }
 
@@ -45,8 +45,8 @@ func newFormatted(now func() time.Time, grains func(ids []string)) *formatted {
 	}
 }
 
-// takeEvent returns the messages that follow from an event. text is the event as JSON. An event
-// that lacks what belongs to its tag leads to none, where Salt ends the connection.
+// takeEvent returns the messages to send for an event; text is the event as JSON. For an event that
+// lacks fields that its tag demands it returns nil, where Salt ends the connection.
 func (f *formatted) takeEvent(text string) (out []string) {
 	v, err := value.ParseJSON([]byte(text))
 	m, ok := v.(*value.Map)
@@ -155,7 +155,8 @@ func (f *formatted) takeReturn(jid, id string, data *value.Map, size int) (out [
 	return out
 }
 
-// keepJob remembers a job, for which size more bytes came, and forgets the oldest.
+// keepJob remembers a job, whose latest event has size bytes, and forgets the oldest jobs beyond
+// the bounds.
 func (f *formatted) keepJob(jid string, job *value.Map, size int) {
 	f.jobs.Set(jid, job)
 	f.sizes[jid] += size
@@ -183,8 +184,9 @@ func (f *formatted) takeKeyAct(data *value.Map) []string {
 	return []string{f.allMinions()}
 }
 
-// takePresent forgets minions that are away, and asks new ones for their grains. Salt does so
-// without a pause and for one new minion only, since it names them as a glob.
+// takePresent forgets minions that are away, and asks new ones for their grains, at most once in
+// grainsAgain. Salt asks without a pause, and only one new minion, since it names the minions as a
+// glob.
 func (f *formatted) takePresent(data *value.Map) []string {
 	if lacksAny(data, "present") {
 		return nil
@@ -233,7 +235,8 @@ func (f *formatted) allMinions() string {
 	return asJSON(value.NewMap("minions", list))
 }
 
-// formattedFor returns the formatter of a connection with this token. Call free in the end.
+// formattedFor returns the formatter of a connection with this token. The caller calls free in the
+// end.
 func (s *Server) formattedFor(ctx context.Context, q *request, token string) (f *formatted, free func(), err error) {
 	place := s.pools.formats.Take(q.holder, q.class, 1)
 	if place == nil {

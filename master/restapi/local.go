@@ -20,8 +20,8 @@ type job struct {
 	full bool // full_return
 }
 
-// jobOf reads a command for minions. Names have the meaning of LocalClient.cmd; all others go along
-// with the job (salt/client/__init__.py).
+// jobOf reads a command for minions from low data. Names of arguments of LocalClient.cmd have their
+// meaning; all others but those in own go along with the job (salt/client/__init__.py).
 func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	rest := low.Clone()
 	take := func(name string) any {
@@ -59,7 +59,7 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	kwarg, _ := take("kwarg").(*value.Map)
 	j.Arg = condition(arg, kwarg)
 
-	n, _ := wholeNumber(take("timeout")) // as in Salt, anything else means the default
+	n, _ := wholeNumber(take("timeout")) // as in Salt, anything but a number means the default
 	gather, _ := wholeNumber(rest.Value("gather_job_timeout"))
 	for name, n := range map[string]int64{"timeout": n, "gather_job_timeout": gather} {
 		if err := s.mayWait(name, float64(n)); err != nil {
@@ -72,8 +72,8 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	return j, nil
 }
 
-// mayWait refuses a longer wait than callers may ask for, in seconds. A shortened wait would look
-// as if minions had not answered.
+// mayWait refuses a wait of more than max_timeout seconds. It does not shorten the wait: minions
+// that answer later would look silent.
 func (s *Server) mayWait(name string, n float64) error {
 	if most := s.opts.MaxTimeout; n > float64(most) {
 		return invalid("%s may be %d seconds at most here (rest_cherrypy: max_timeout): start the job by local_async or runner_async, and look for its end at /jobs or /events.",
@@ -87,11 +87,10 @@ func invalid(format string, args ...any) error {
 	return &failure{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// seconds returns a time of at most a day.
+// seconds returns a duration of n seconds, between 0 and a day.
 func seconds(n int64) time.Duration { return time.Duration(min(max(n, 0), 24*3600)) * time.Second }
 
-// condition returns one list of positional and named arguments (salt/utils/args.py
-// condition_input).
+// condition joins positional and named arguments to one list (salt/utils/args.py condition_input).
 func condition(arg []any, kwarg *value.Map) []any {
 	out := []any{}
 	for _, a := range arg {
@@ -108,7 +107,7 @@ func condition(arg []any, kwarg *value.Map) []any {
 	return out
 }
 
-// runLocal runs a command on minions and waits for them.
+// runLocal runs a command on minions and waits for their returns.
 func (s *Server) runLocal(ctx context.Context, in call) (any, error) {
 	j, err := s.jobOf(in.low)
 	if err != nil {
@@ -131,7 +130,8 @@ func gather(ctx context.Context, c *client.Client, j job) (any, error) {
 	return all, err
 }
 
-// shownReturn returns the value that a minion returned, or with full everything about the return.
+// shownReturn returns the value that a minion returned, or with full a map of everything about the
+// return.
 func shownReturn(r client.Return, full bool) any {
 	if !full {
 		return r.Ret
@@ -153,7 +153,7 @@ func shownReturn(r client.Return, full bool) any {
 	return m
 }
 
-// startLocal starts a command on minions.
+// startLocal starts a command on minions and returns the job's id without waiting.
 func (s *Server) startLocal(ctx context.Context, in call) (any, error) {
 	j, err := s.jobOf(in.low, "listen")
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *Server) runSubset(ctx context.Context, in call) (any, error) {
 	return gather(ctx, c, j)
 }
 
-// wholeNumber reads a number that may be written as text.
+// wholeNumber returns a whole number that may be written as text, and false for anything else.
 func wholeNumber(v any) (int64, bool) {
 	switch v := v.(type) {
 	case int64:
@@ -217,7 +217,7 @@ func wholeNumber(v any) (int64, bool) {
 	return 0, false
 }
 
-// runBatch runs a command on some minions at a time.
+// runBatch runs a command on a part of the minions at a time.
 func (s *Server) runBatch(ctx context.Context, in call) ([]any, error) {
 	if value.Truth(in.low.Value("raw")) {
 		return nil, &failure{http.StatusBadRequest,
@@ -278,7 +278,7 @@ func (s *Server) runBatch(ctx context.Context, in call) ([]any, error) {
 	return out, err
 }
 
-// newJID returns a job id made of the time, in UTC (salt/utils/jid.py gen_jid).
+// newJID returns a job id made of a time in UTC (salt/utils/jid.py gen_jid).
 func newJID(t time.Time) string {
 	t = t.UTC()
 	return t.Format("20060102150405") + fmt.Sprintf("%06d", t.Nanosecond()/1000)

@@ -22,7 +22,8 @@ func askLogin(_ *Server, _ context.Context, q *request) (any, error) {
 	return value.NewMap("status", nil, "return", "Please log in"), nil
 }
 
-// handleLogin gets a token from the master for a name and a password.
+// handleLogin gets a token from the master for the name and password in a request, and answers with
+// the token.
 func handleLogin(s *Server, ctx context.Context, q *request) (any, error) {
 	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
@@ -60,7 +61,7 @@ func handleLogin(s *Server, ctx context.Context, q *request) (any, error) {
 		"user", token.Value("name"), "eauth", token.Value("eauth"), "perms", s.permissions(token))}), nil
 }
 
-// logIn gets a token for somebody who may log in, and remembers it.
+// logIn gets a token for a user whom api_acl admits, and remembers the token.
 func (s *Server) logIn(
 	ctx context.Context,
 	q *request,
@@ -94,7 +95,7 @@ func (s *Server) logIn(
 	return token, expires, nil
 }
 
-// requestToken asks the master for a token. The answer is empty when the master refuses.
+// requestToken asks the master for a token. It returns an empty answer when the master refuses.
 func (s *Server) requestToken(ctx context.Context, creds *value.Map) (*value.Map, error) {
 	load := creds.Clone()
 	for _, k := range []string{"key", "user", "token"} {
@@ -111,19 +112,19 @@ func (s *Server) requestToken(ctx context.Context, creds *value.Map) (*value.Map
 	return m, client.ErrorIn(m)
 }
 
-// guess is one check of a password, or of what stands for one. When its outcome is known, one of
-// noteRight, noteWrong and noteUnseen must be called. Until it is wrong it counts for nothing. But
-// an address that has been wrong too often waits before it may guess again, unless the user has
-// logged in from there before.
+// guess is one check of a password, or of something that stands for a password. Its caller must
+// call noteRight, noteWrong or noteUnseen when the outcome is known. Only a wrong outcome counts
+// against the address. An address that has been wrong too often must wait before its next guess,
+// except for a user who has logged in from there before.
 type guess struct {
 	s       *Server
 	from    netip.Addr
 	who     holder // the user at that address
-	counted bool   // charged as wrong in advance
+	counted bool   // the guess is charged as wrong in advance
 	turn    *share
 }
 
-// startGuess waits until a password may be checked.
+// startGuess waits until this user at this address may let the master check a password.
 func (s *Server) startGuess(ctx context.Context, q *request, system, user string) (*guess, error) {
 	g := &guess{s: s, from: q.from, who: holder{system: system, name: username.Fold(user), from: q.from}}
 	now := s.now()
@@ -150,7 +151,8 @@ func (s *Server) startGuess(ctx context.Context, q *request, system, user string
 	return g, nil
 }
 
-// waitPace makes an address that has been wrong too often wait for its budget.
+// waitPace delays a guess of an address that has been wrong too often until the address has budget
+// for it.
 func (g *guess) waitPace(ctx context.Context) error {
 	wait, ok := g.s.guard.reserve(g.from, queueTime, g.s.now())
 	if !ok {
@@ -166,7 +168,7 @@ func (g *guess) waitPace(ctx context.Context) error {
 	return nil
 }
 
-// releaseTurn lets the next password be checked. It may be called again.
+// releaseTurn frees the place of this check for the next password. It may be called again.
 func (g *guess) releaseTurn() { g.turn.Release() }
 
 func (g *guess) noteRight() {
@@ -176,7 +178,7 @@ func (g *guess) noteRight() {
 	}
 }
 
-// noteUnseen ends a guess whose password nobody has looked at.
+// noteUnseen ends a guess whose password the master has not checked.
 func (g *guess) noteUnseen() {
 	g.releaseTurn()
 	if g.counted {
@@ -191,7 +193,7 @@ func (g *guess) noteWrong() (tooMany bool) {
 	g.s.count.wrong.Add(1)
 	now := g.s.now()
 	if g.counted {
-		g.counted = false // it stays counted
+		g.counted = false // the charge in advance stands
 		return true
 	}
 	tooMany = g.s.guard.exhausted(g.from, now)
@@ -199,8 +201,8 @@ func (g *guess) noteWrong() (tooMany bool) {
 	return tooMany
 }
 
-// cookie returns the cookie of a session. Scripts cannot read it, other sites cannot send it, and
-// with TLS it is never sent in the clear.
+// cookie returns the cookie of a session. Scripts cannot read it, other sites' requests do not
+// carry it, and with TLS browsers never send it in the clear.
 func (s *Server) cookie(token string, age int, expires time.Time) *http.Cookie {
 	return &http.Cookie{
 		Name:     sessionCookie,
@@ -236,8 +238,8 @@ func (s *Server) mayLogIn(user any, from string) bool {
 	return may
 }
 
-// entriesOf returns the entries of a user in api_acl: by his name, by other spellings of it that a
-// directory takes for the same user, or those for everybody else.
+// entriesOf returns the entries of api_acl for a user: those under his name, else those under
+// spellings that a directory takes for the same name, else those under "*".
 func entriesOf(users *value.Map, name string) (entries []any) {
 	if ips, ok := users.Get(name); ok {
 		return []any{ips}
@@ -254,9 +256,9 @@ func entriesOf(users *value.Map, name string) (entries []any) {
 }
 
 // permissions returns what external_auth grants the owner of a token, sorted and without
-// repetition, or the permissions in the token where the system itself decides
-// (salt/netapi/rest_cherrypy/app.py Login.POST). As Salt's sum_permissions does, it adds those of
-// "*" also for a user with an entry of his own, to whom the master does not apply them.
+// repetition, or the permissions in the token if the authentication system itself decided them
+// (salt/netapi/rest_cherrypy/app.py Login.POST). Like Salt's sum_permissions, it includes those of
+// "*" for a user with an entry of his own, although the master does not grant him those.
 func (s *Server) permissions(token *value.Map) any {
 	if kept, ok := token.Get("auth_list"); ok && slices.Contains([]string{"rest", "django"}, token.Str("eauth")) {
 		return kept

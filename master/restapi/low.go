@@ -25,9 +25,10 @@ type call struct {
 	oldFiles func(client.OldFiles)
 }
 
-// execute runs the commands of a request one after another and returns their results. form, unless
-// "", is the client of all; token, unless "", is the token of the session for all. An error ends
-// it; the commands before it stay done.
+// execute runs the commands of a request one after another and returns their results. If form is
+// not "", it replaces the client of every command; if token is not "", it is the session's proven
+// token and replaces theirs. After an error execute runs no further command; earlier ones stay
+// done.
 func (s *Server) execute(ctx context.Context, q *request, low any, form, token string) ([]any, error) {
 	chunks, ok := low.([]any)
 	if !ok {
@@ -72,8 +73,8 @@ func (s *Server) execute(ctx context.Context, q *request, low any, form, token s
 	return out, nil
 }
 
-// runCommand runs one command (salt/netapi/__init__.py NetapiClient.run). proven: its token is
-// valid.
+// runCommand runs one command (salt/netapi/__init__.py NetapiClient.run). proven means that the
+// master has just confirmed the command's token.
 func (s *Server) runCommand(ctx context.Context, q *request, low *value.Map, proven bool) ([]any, error) {
 	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
@@ -107,7 +108,8 @@ func (s *Server) runCommand(ctx context.Context, q *request, low *value.Map, pro
 	return s.runByPassword(ctx, q, name, low)
 }
 
-// unknownToken returns the words of Salt's master for a token that it does not know, by client.
+// unknownToken returns the text with which Salt's master refuses an unknown token; it depends on
+// the client.
 func unknownToken(form string) string {
 	if strings.HasPrefix(form, "local") {
 		return "Authentication error occurred."
@@ -115,8 +117,8 @@ func unknownToken(form string) string {
 	return `Authentication failure of type "token" occurred.`
 }
 
-// runByPassword runs a command that brings a password. It counts as a guess until the master's
-// first answer, and as the user's command afterwards.
+// runByPassword runs a command that brings a password. The command counts as a guess until the
+// master's first answer, and as the user's command afterwards.
 func (s *Server) runByPassword(ctx context.Context, q *request, name string, low *value.Map) ([]any, error) {
 	who := owner{name: low.Str("username"), system: low.Str("eauth")}
 	g, err := s.startGuess(ctx, q, who.system, who.name)
@@ -140,7 +142,8 @@ func (s *Server) runByPassword(ctx context.Context, q *request, name string, low
 	return out, err
 }
 
-// allowed returns the client of a command if it may be used.
+// allowed returns the client of a command, or an error when netapi_enable_clients or missing
+// credentials forbid the command.
 func (s *Server) allowed(low *value.Map) (string, error) {
 	v, _ := low.Get("client")
 	name, _ := v.(string)
@@ -195,7 +198,7 @@ func (s *Server) dispatch(ctx context.Context, name string, c call) ([]any, erro
 		"The client " + name + " is not served by this salt-api; salt-ssh is Python's, and so is the salt-api for it."}
 }
 
-// credentials returns the credentials of a command. There are some, see allowed.
+// credentials returns the credentials of a command. allowed has checked that there are some.
 func credentials(low *value.Map) *value.Map {
 	m := value.NewMap()
 	for _, k := range []string{"token", "username", "password", "eauth"} {

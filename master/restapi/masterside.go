@@ -11,8 +11,8 @@ import (
 	"saltern/master/value"
 )
 
-// runnerCall reads a call of a runner (salt/runner.py _reformat_low). Arguments are in arg, in
-// kwarg, and at the top.
+// runnerCall returns the function and the arguments of a runner call in low data: those in arg, in
+// kwarg, and all other names but those in own (salt/runner.py _reformat_low).
 func runnerCall(low *value.Map, own ...string) (fun string, arguments *value.Map) {
 	rest := low.Clone()
 	fun, _ = rest.Value("fun").(string)
@@ -57,7 +57,7 @@ func hasFun(low *value.Map, name string) error {
 	return nil
 }
 
-// callRunner calls a runner and waits for it.
+// callRunner calls a runner and waits for its result.
 func (s *Server) callRunner(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "runner"); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (s *Server) callRunner(ctx context.Context, in call) (any, error) {
 	return data.Value("return"), nil
 }
 
-// startRunner starts a runner.
+// startRunner starts a runner and returns without waiting for it.
 func (s *Server) startRunner(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "runner_async"); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (s *Server) callWheel(ctx context.Context, in call) (any, error) {
 	}
 
 	load.Set("cmd", "wheel")
-	load.Delete("key") // the key of a system user: only users of the master's host have one
+	load.Delete("key") // only users of the master's host have this key of a system user
 	c := s.clientFor(in)
 	defer c.Close()
 
@@ -145,8 +145,9 @@ func (s *Server) callWheel(ctx context.Context, in call) (any, error) {
 	return nil, &failure{http.StatusServiceUnavailable, "The master refused the call for now: " + value.StrMax(v, 100)}
 }
 
-// startWheel is callWheel, and returns only where the end of the call was announced. Wheel
-// functions are quick. Salt answers at once, with a job id under which nothing ever happens.
+// startWheel calls a wheel function, waits for its end, and returns only the job id and the tag
+// under which the end was announced. Wheel functions are quick. Salt answers at once, with a job id
+// for which it never fires an event.
 func (s *Server) startWheel(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "wheel_async"); err != nil {
 		return nil, err

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// oldFilesHeader is set in the answer to a command whose minions were served outdated files:
-	// one for each node and state of its files.
+	// oldFilesHeader is set in the answer to a command whose minions got outdated files: one header
+	// for each node and age of its files.
 	oldFilesHeader = "X-Saltern-Old-Files"
-	// maxOldFiles bounds these headers. Further ones are left out.
+	// maxOldFiles bounds the number of these headers; noteOldFiles leaves out further ones.
 	maxOldFiles = 16
 )
 
-// noteOldFiles adds the header for minions of a command that are served outdated files.
+// noteOldFiles adds the header about outdated files that minions of the command get.
 func (q *request) noteOldFiles(old client.OldFiles) {
 	if q.w == nil || q.code != 0 {
 		return

@@ -21,42 +21,44 @@ type Options struct {
 	Host, RootPrefix string
 	Port             int
 	Cert, Key, Chain string // PEM files; Cert is "" with disable_ssl
-	MinionConf       string // MinionConf is the file that everybody gets as /minion.conf; "" for none.
-	// Behind is the address for the load balancers, Balancers the file that names them; "" for
-	// none.
+	MinionConf       string // file that everybody gets as /minion.conf; "" for none
+	// Behind is the address on which salt-api listens for the load balancers, Balancers the file
+	// that names them; both are "" without load balancers.
 	Behind, Balancers  string
-	Debug              bool   // errors say what went wrong
-	AccessFile         string // "" for none
-	Static, StaticPath string // folder, and where it is; Static is "" for none
-	App, AppPath       string // page, and where it is; App is "" for none
+	Debug              bool   // answers to internal errors include the error's text
+	AccessFile         string // log_access_file; "" for none
+	Static, StaticPath string // folder of static files and its path in URLs; Static is "" for none
+	App, AppPath       string // file of a page and its path in URLs; App is "" for none
 	Favicon            string
-	WebhookPath        string // one part of a path
+	WebhookPath        string // path of hooks in URLs, one part without a slash
 	WebhookOpen        bool   // hooks need no log-in
-	StatsOpen          bool
-	NoSessions         bool
-	Console            bool  // pages for people, at /console
-	ConsoleFirst       bool  // and browsers that ask for / get them
-	Workers, Queue     int   // requests that are served at once, and that wait
-	MaxBody            int64 // bytes
-	MaxTimeout         int   // what a caller may ask to wait for, in seconds
+	StatsOpen          bool   // /stats needs no log-in
+	NoSessions         bool   // no cookie is set at a log-in
+	Console            bool   // serve the console at /console
+	ConsoleFirst       bool   // browsers that ask for / get the console
+	Workers, Queue     int    // commands at work at once, and commands that wait for a worker
+	MaxBody            int64  // bytes of a request's body
+	MaxTimeout         int    // longest time that a caller may ask to wait, in seconds
 	ACL                *value.Map
 	HasACL             bool
-	IPs                []string // who may ask; none: everybody
-	Origins            []string // of other hosts, whose pages may ask from a browser
+	IPs                []string // addresses that may send requests; empty: all
+	Origins            []string // other sites whose pages may send requests from a browser
 
 	Clients  []string // netapi_enable_clients
 	RawShell bool     // netapi_allow_raw_shell
-	Timeout  int      // rest_timeout, of runners, in seconds
+	Timeout  int      // rest_timeout: how long a caller waits for a runner, in seconds
 }
 
 const (
-	// usualQueue is how many requests wait; Salt's 30 wait in the kernel, and more beside them.
+	// usualQueue is how many commands wait for a worker. In Salt 30 connections wait in the kernel,
+	// and more beside them.
 	usualQueue = 300
-	usualWait  = 3600      // usualWait is how many seconds a caller may ask to wait for.
-	maxWait    = 24 * 3600 // maxWait bounds the option for it.
+	usualWait  = 3600      // default of max_timeout, in seconds
+	maxWait    = 24 * 3600 // upper bound of max_timeout, in seconds
 )
 
-// Read reads the options of a configuration. The error lists all its faults.
+// Read reads the options of salt-api from a configuration. The error joins all faults that it
+// finds.
 func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 	section, _ := m.Raw.Get("rest_cherrypy")
 	raw, isMap := section.(*value.Map)
@@ -134,8 +136,8 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 	return o, errors.Join(r.faults...)
 }
 
-// checkConsole reports settings with which the console cannot work. own is the section as somebody
-// wrote it: a console that only the appliance turns on is turned off instead.
+// checkConsole reports settings with which the console cannot work. own is the section as the
+// administrator wrote it: a console that only the appliance has turned on is turned off instead.
 func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
 	if !o.Console {
 		if o.ConsoleFirst {
@@ -171,8 +173,8 @@ func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
 	}
 }
 
-// complete fills in a section with the settings of the appliance. A section that sets anything
-// about TLS sets all of it.
+// complete adds the appliance's settings (given) to a section that lacks them. A section that sets
+// anything about TLS keeps its own TLS settings.
 func complete(section, given *value.Map) *value.Map {
 	out := &value.Map{}
 	out.Update(section)
@@ -193,7 +195,7 @@ func complete(section, given *value.Map) *value.Map {
 	return out
 }
 
-// CheckCertificate reports why the certificate, its chain or its key cannot be used.
+// CheckCertificate returns why the certificate, its chain or its key cannot be used, or nil.
 func (o *Options) CheckCertificate() error {
 	if o.Cert == "" {
 		return nil
@@ -202,7 +204,7 @@ func (o *Options) CheckCertificate() error {
 	return err
 }
 
-// URL returns where salt-api is reached.
+// URL returns the address of salt-api for clients.
 func (o *Options) URL() string {
 	if o.Cert == "" {
 		return "http://" + o.Address() + o.RootPrefix
@@ -210,7 +212,7 @@ func (o *Options) URL() string {
 	return "https://" + o.Address() + o.RootPrefix
 }
 
-// ConsoleURL returns where the console is reached, or "" when it is off.
+// ConsoleURL returns the address of the console for browsers, or "" when the console is off.
 func (o *Options) ConsoleURL() string {
 	if !o.Console {
 		return ""
@@ -218,7 +220,7 @@ func (o *Options) ConsoleURL() string {
 	return strings.TrimSuffix(o.URL(), "/") + console.Dir + "/"
 }
 
-// logRemarks logs settings that may not do what their author thinks.
+// logRemarks logs settings that may not have the effect that their author expects.
 func (o *Options) logRemarks(raw *value.Map, log *slog.Logger) {
 	for _, k := range raw.Keys() {
 		use, why := conf.PartUse("rest_cherrypy", k)
@@ -253,12 +255,12 @@ func (o *Options) logRemarks(raw *value.Map, log *slog.Logger) {
 	}
 }
 
-// Address returns where to listen.
+// Address returns the host:port on which salt-api listens.
 func (o *Options) Address() string {
 	return net.JoinHostPort(strings.Trim(o.Host, "[]"), strconv.Itoa(o.Port))
 }
 
-// reader takes values out of a map and collects faults.
+// reader reads values of a map and collects faults.
 type reader struct {
 	m      *value.Map
 	faults []error
@@ -290,7 +292,7 @@ func (r *reader) pathOf(name string) string {
 	return s
 }
 
-// pathPartOf reads one part of the path of a URL.
+// pathPartOf reads an option that is one part of a URL's path.
 func (r *reader) pathPartOf(name, preset string) string {
 	s := strings.Trim(r.textOf(name, preset), "/")
 	if s == "" || strings.Contains(s, "/") {

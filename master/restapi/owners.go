@@ -15,42 +15,43 @@ import (
 )
 
 const (
-	// maxOwners bounds the jobs whose users are remembered. Overflow policy: the oldest is
-	// forgotten, and the master is asked for it when it is needed.
+	// maxOwners bounds the jobs whose users are remembered. Overflow policy: the user of the oldest
+	// job is forgotten; salt-api asks the master for it when needed.
 	maxOwners = 16384
-	// askAgain is how long no question is asked after one without an answer: the storage of the
-	// jobs may hang.
+	// askAgain is how long salt-api asks the master about no job after a question without an answer:
+	// the master's job cache may hang.
 	askAgain = 10 * time.Second
 )
 
-// questionRate bounds questions about jobs of which nothing was heard: minions may make up job ids.
-// Beyond it, events of such jobs go only to readers of all events.
+// questionRate bounds the questions about jobs whose start salt-api has not heard, since minions
+// may make up job ids. Beyond it, events of such jobs go only to readers that may see all events.
 func questionRate() ratelimit.Rate { return ratelimit.Rate{Burst: 100, PerSecond: 20} }
 
-// jobUser is who started a job, a runner or a wheel function.
+// jobUser is the user who started a job, a runner or a wheel function, and the system that
+// authenticated him.
 type jobUser struct {
 	name, system string
-	// anySystem: a master of Salt started it, which does not say which system proved its user.
+	// anySystem means that a Salt master started the job; such a master does not name the system.
 	anySystem bool
 }
 
-// isOwnedBy reports whether somebody started the job.
+// isOwnedBy reports whether the user started the job.
 func (u jobUser) isOwnedBy(who owner) bool {
 	return u.name != "" && u.name == who.name && (u.anySystem || u.system != "" && u.system == who.system)
 }
 
-// jobUserOf reads who started a job from the event of its start, or from the master's answer.
+// jobUserOf reads the user of a job from the event of its start, or from the master's answer.
 func jobUserOf(data *value.Map) jobUser {
 	system, said := data.Get(event.EauthField)
 	text, _ := system.(string)
 	return jobUser{name: data.Str("user"), system: text, anySystem: !said}
 }
 
-// partOf returns the job that an event belongs to. tells: the event says who started it. A minion
-// chooses the data of returns and progress, so those do not tell.
+// partOf returns the job that an event belongs to. tells reports whether the event's data name the
+// job's user; those of returns and progress do not, since a minion chooses them.
 func partOf(tag string) (jid string, tells bool) {
 	if jobs.Valid(tag) {
-		return tag, false // tags that Salt's masters still fire beside today's
+		return tag, false // Salt's masters still fire these tags beside the present ones
 	}
 
 	rest, ok := strings.CutPrefix(tag, "salt/")
@@ -76,21 +77,22 @@ func partOf(tag string) (jid string, tells bool) {
 	return "", false
 }
 
-// owners knows who started the running jobs. Its methods may be called concurrently.
+// owners remembers the users of running jobs. Its methods may be called concurrently.
 type owners struct {
-	// ask returns who started a job, or the zero jobUser. It may be nil.
+	// ask returns the user of a job, or the zero jobUser if the master does not know the job. It may
+	// be nil.
 	ask func(ctx context.Context, jid string) (jobUser, error)
 	now func() time.Time
 
 	mu         sync.Mutex
 	users      map[string]jobUser
-	order      []string // of users, the oldest first
+	order      []string // keys of users, the oldest first
 	asked      ratelimit.Bucket
-	quietUntil time.Time // nothing is asked until then
+	quietUntil time.Time // no question before this time
 }
 
-// learnUser notes who started a job. The first user stays: somebody else must not take over the id
-// of a running job.
+// learnUser records the user of a job. A later call for the same job changes nothing: nobody may
+// take over the id of a running job.
 func (o *owners) learnUser(jid string, u jobUser) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,15 +112,15 @@ func (o *owners) learnUser(jid string, u jobUser) {
 	o.users[jid] = u
 }
 
-// hearEvent takes from an event who started a job.
+// hearEvent records the user of a job if the event names him.
 func (o *owners) hearEvent(e event.Event) {
 	if jid, tells := partOf(e.Tag); tells {
 		o.learnUser(jid, jobUserOf(e.Data))
 	}
 }
 
-// lookUp returns who started a job. Where that is not known it counts a question; mayAsk: it may be
-// asked.
+// lookUp returns the user of a job if he is known. Otherwise mayAsk reports whether the caller may
+// ask the master, and lookUp counts that question.
 func (o *owners) lookUp(jid string) (u jobUser, known, mayAsk bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -132,15 +134,15 @@ func (o *owners) lookUp(jid string) (u jobUser, known, mayAsk bool) {
 	return jobUser{}, false, o.asked.Take(now, questionRate(), 1)
 }
 
-// askLater stops questions for a while.
+// askLater forbids questions for the next askAgain.
 func (o *owners) askLater() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.quietUntil = o.now().Add(askAgain)
 }
 
-// userOf returns who started the job that an event belongs to. For events of no job, and for
-// unknown jobs, it returns the zero jobUser.
+// userOf returns the user of the job that an event belongs to. It may ask the master, for up to a
+// second. For events of no job, and for unknown jobs, it returns the zero jobUser.
 func (o *owners) userOf(ctx context.Context, tag string) jobUser {
 	jid, _ := partOf(tag)
 	if jid == "" {
@@ -164,7 +166,8 @@ func (o *owners) userOf(ctx context.Context, tag string) jobUser {
 	return u
 }
 
-// userOfJob asks the master who started a job, with the key of this program's account.
+// userOfJob asks the master for the user of a job. The key of this program's account permits the
+// question.
 func (s *Server) userOfJob(ctx context.Context, jid string) (jobUser, error) {
 	c := s.clientFor(call{})
 	defer c.Close()

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	maxForm      = 256 << 10 // bytes of a form of the console
-	maxPageEvent = 64 << 10  // bytes of an event that a page gets whole
+	maxForm      = 256 << 10 // bytes of a form that a page of the console sends
+	maxPageEvent = 64 << 10  // bytes of an event that a page gets whole; of larger events it gets tag and size
 )
 
 func (s *Server) newConsole() (*console.Console, error) {
@@ -42,7 +42,7 @@ func (s *Server) newConsole() (*console.Console, error) {
 	}
 
 	if o, asks := s.master.OIDCOptions(); asks {
-		// a system whose passwords nobody types
+		// for oidc nobody types a password
 		cfg.Systems = slices.DeleteFunc(cfg.Systems, func(name string) bool { return name == "oidc" })
 		if err := s.openOIDC(o, &cfg); err != nil {
 			return nil, err
@@ -52,7 +52,8 @@ func (s *Server) newConsole() (*console.Console, error) {
 	return console.New(cfg)
 }
 
-// serveConsole answers a request for the console. path is the part after /console.
+// serveConsole answers a request for the console. path is the part of the URL's path after
+// /console.
 func (s *Server) serveConsole(q *request, path string) error {
 	if err := s.mayAsk(q); err != nil {
 		return err
@@ -80,7 +81,7 @@ func (s *Server) serveConsole(q *request, path string) error {
 	return nil
 }
 
-// readForm reads the body of a form, once.
+// readForm reads the body of a form. The body can be read only once.
 func (s *Server) readForm(ctx context.Context, q *request) (url.Values, error) {
 	if form, ok := q.data.(url.Values); ok {
 		return form, nil
@@ -113,14 +114,14 @@ func (s *Server) readForm(ctx context.Context, q *request) (url.Values, error) {
 	return form, nil
 }
 
-// pages is the API for the console, for one request.
+// pages gives the console access to the master for one request.
 type pages struct {
 	s     *Server
 	q     *request
-	stays bool // stays: the answer goes on for hours.
+	stays bool // the answer is a stream that lasts for hours
 }
 
-// refusal returns an error as the console shows it.
+// refusal converts an error for the console: a refusal keeps its status and text.
 func refusal(err error) error {
 	err = refused(err)
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -188,12 +189,13 @@ func (p *pages) Do(ctx context.Context, token string, low *value.Map) (any, erro
 func (p *pages) Status() *control.Status {
 	st, err := control.ReadStatus(filepath.Join(p.s.master.CacheDir, control.StatusFile))
 	if err != nil {
-		return nil // a Python master writes no status
+		return nil // a Salt master in Python writes no status
 	}
 	return st
 }
 
-// consoleLogin returns the owner of a token, and what external_auth seems to permit him.
+// consoleLogin returns a token's owner and what external_auth seems to permit him, as the console
+// shows it.
 func (s *Server) consoleLogin(token string, who owner, expires time.Time) console.Login {
 	perms := s.granted(who)
 	all := s.hasRight(who, conf.AllEvents)
@@ -215,7 +217,7 @@ func (s *Server) consoleLogin(token string, who owner, expires time.Time) consol
 	}
 }
 
-// granted returns what external_auth seems to grant somebody, or the permissions in his token.
+// granted returns what external_auth seems to grant a user, or the permissions in his token.
 func (s *Server) granted(who owner) []any {
 	if who.permissions != nil {
 		return who.permissions
@@ -223,7 +225,8 @@ func (s *Server) granted(who owner) []any {
 	return acl.FillAuthList(s.master.ExternalAuth.Map(who.system), who.name, who.groups, s.master.PermissiveACL)
 }
 
-// conditional reports whether a function of a runner or of wheel is permitted with some arguments.
+// conditional reports whether the permissions allow a function of form (runner or wheel) with
+// certain arguments only.
 func conditional(perms []any, form, fun string) bool {
 	mod, short, _ := strings.Cut(fun, ".")
 	for _, p := range perms {
@@ -266,8 +269,8 @@ func ofMinions(p any) bool {
 	return false
 }
 
-// pickFrame returns the part of a frame that a page gets: nothing of events that it does not want,
-// and of a large event its tag and size.
+// pickFrame returns the part of a frame that a page gets: the whole frame, tag and size of a large
+// one, or "" for an event that the page does not want.
 func pickFrame(frame string, want *console.Events) string {
 	first, rest, ok := strings.Cut(frame, "\n")
 	tag, isTag := strings.CutPrefix(first, "tag: ")

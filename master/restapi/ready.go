@@ -16,31 +16,32 @@ import (
 	"saltern/master/client"
 )
 
-// readyPath is where load balancers ask. Salt has no such path.
+// readyPath is the path at which load balancers ask whether salt-api can serve. Salt has no such
+// path.
 const readyPath = "/readyz"
 
-// minionConfPath is where everybody gets the lines with which a minion finds the cluster. Salt has
-// no such path.
+// minionConfPath is the path at which everybody gets the lines that a minion needs to find the
+// cluster. Salt has no such path.
 const minionConfPath = "/minion.conf"
 
 const (
-	signTimeout  = 3 * time.Second // the master's time to answer
-	signValidFor = time.Second     // how long an answer counts
+	signTimeout  = 3 * time.Second // for the master to answer
+	signValidFor = time.Second     // age up to which an answer is used again
 )
 
-// life caches whether the master answers. Its methods may be called concurrently: however many ask,
-// the master gets one question at a time.
+// life caches whether the master answers. Its methods may be called concurrently: they send the
+// master one question at a time, however many callers wait.
 type life struct {
 	ask    func(ctx context.Context) error
 	now    func() time.Time
-	ctx    context.Context // of the questions
+	ctx    context.Context // context of the questions
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu       sync.Mutex
-	asked    chan struct{} // closed when the question under way is answered; nil: there is none
-	answered time.Time     // of the last answer
-	err      error         // that it was
+	asked    chan struct{} // closed when the question under way is answered; nil when none is
+	answered time.Time     // when the master's last answer arrived
+	err      error         // result of the last question; nil: the master answered
 }
 
 func newLife(ask func(ctx context.Context) error, now func() time.Time) *life {
@@ -49,7 +50,7 @@ func newLife(ask func(ctx context.Context) error, now func() time.Time) *life {
 	return l
 }
 
-// stop gives up the question under way. awaitSign may not be called afterwards.
+// stop cancels the question under way and waits for its end. Nobody may call awaitSign afterwards.
 func (l *life) stop() {
 	l.cancel()
 	l.wg.Wait()
@@ -82,18 +83,20 @@ func (l *life) awaitSign(ctx context.Context) error {
 	}
 }
 
-// lastSign returns what awaitSign last found, if that is recent. It asks nothing.
+// lastSign returns the result of the last question if that is at most 20 seconds old, else nil. It
+// does not ask.
 func (l *life) lastSign() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A balancer asks more often. Without a balancer the last answer may be old.
+	// With a load balancer, questions are more frequent than that. Without one the last answer may
+	// be old.
 	if l.now().Sub(l.answered) > 20*time.Second {
 		return nil
 	}
 	return l.err
 }
 
-// askMaster asks the master.
+// askMaster asks the master and closes asked when the answer is recorded.
 func (l *life) askMaster(asked chan struct{}) {
 	ctx, cancel := context.WithTimeout(l.ctx, signTimeout)
 	defer cancel()
@@ -106,7 +109,7 @@ func (l *life) askMaster(asked chan struct{}) {
 	close(asked)
 }
 
-// pingMaster asks the master for a sign of life.
+// pingMaster returns nil if the master answers a ping.
 func (s *Server) pingMaster(ctx context.Context) error {
 	if !s.isMarked() {
 		return errors.New("the master does not serve")
@@ -121,14 +124,15 @@ func (s *Server) pingMaster(ctx context.Context) error {
 	return c.Answers(ctx)
 }
 
-// isMarked reports whether a master serves the socket directory, or was killed there.
+// isMarked reports whether the master's socket is in the socket directory: a master serves there,
+// or was killed.
 func (s *Server) isMarked() bool {
 	_, err := os.Stat(filepath.Join(s.master.SockDir, "workers.ipc"))
 	return err == nil
 }
 
-// masterIsUp reports whether a command has a chance. A master that does not answer in time may be
-// busy: the command will find out.
+// masterIsUp reports whether a command may succeed. It returns true for a master that does not
+// answer in time: that one may be busy, and the command itself will show it.
 func (s *Server) masterIsUp(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, signValidFor)
 	defer cancel()
@@ -136,15 +140,15 @@ func (s *Server) masterIsUp(ctx context.Context) bool {
 }
 
 const (
-	// trySessions is how often the folder of sessions is tried, sessionsTake after how long its
-	// disk counts as hung.
+	// trySessions is how often salt-api writes to the folder of sessions as a test, sessionsTake
+	// after how long without a result the folder's disk counts as hung.
 	trySessions  = 5 * time.Second
 	sessionsTake = 4 * time.Second
 )
 
-// watchSessions returns a watch of the folder in which log-ins are kept. It logs when the folder
-// takes no writes, and when it does again. It uses a file of this machine only: others may keep
-// theirs in the same folder.
+// watchSessions returns a watch of the folder that keeps log-ins. The watch logs when the folder
+// stops taking writes, and when it takes them again. It writes a file named after this machine,
+// since others may keep their log-ins in the same folder.
 func watchSessions(dir, machine string, log *slog.Logger) *writable.Watch {
 	file := filepath.Join(dir, ".try-salt-api-"+machine)
 	unkept := false
@@ -169,8 +173,8 @@ func watchSessions(dir, machine string, log *slog.Logger) *writable.Watch {
 	}
 }
 
-// unkept returns why log-ins cannot be kept on this node, or "" when they can or it is not known
-// yet.
+// unkept returns why log-ins cannot be kept on this node. It returns "" when they can be kept, and
+// before the first test has ended.
 func (s *Server) unkept() string {
 	if err := s.sessions.Err(); err != nil {
 		return "the folder of sessions takes no writes: " + writable.Cause(err)
@@ -178,15 +182,16 @@ func (s *Server) unkept() string {
 	return ""
 }
 
-// turnsAway reports whether clients do better on another node: this one keeps no log-ins, or its
+// turnsAway reports whether clients should use another node: this one keeps no log-ins, or its
 // master no jobs. A balancer passes bytes and sees no requests, so it ends only connections that
-// were silent for ten seconds. On a connection in use each answer says that it is the last.
+// have been silent for ten seconds. On a busy connection salt-api marks each answer as the last
+// instead.
 func (s *Server) turnsAway() bool {
 	return s.unkept() != "" || errors.Is(s.life.lastSign(), client.ErrUnwell)
 }
 
-// readyz answers whether requests can be served, and nothing else. It is ready even when strangers
-// have used up their share.
+// readyz answers whether salt-api can serve requests of proven users. Strangers who have used up
+// their share do not change the answer.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), signTimeout+time.Second)
 	defer cancel()

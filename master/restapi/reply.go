@@ -19,7 +19,8 @@ import (
 	"saltern/master/value"
 )
 
-// failure is an error that is shown as a page. An empty text means CherryPy's words.
+// failure is an error that the client sees as a page. With an empty text it shows CherryPy's text
+// for the code.
 type failure struct {
 	code int
 	text string
@@ -49,7 +50,8 @@ func statusWords(code int) string {
 	return http.StatusText(code)
 }
 
-// refused turns an error of the master into the answer of Salt's API.
+// refused turns an error of the master into the answer that Salt's API gives for it; it returns
+// other errors as they are.
 func refused(err error) error {
 	e, known := errors.AsType[*client.Error](err)
 	switch {
@@ -95,7 +97,7 @@ func negotiate(accept string) (string, error) {
 		". But this resource only emits these media types: " + typeJSON + ", " + typeYAML + "."}
 }
 
-// ranges returns the media types that a header accepts, the best first.
+// ranges returns the media types that an Accept header names, the preferred ones first.
 func ranges(accept string) []string {
 	type wish struct {
 		media string
@@ -126,7 +128,7 @@ func ranges(accept string) []string {
 	return out
 }
 
-// asJSON writes a value as Python's json.dumps does.
+// asJSON returns a value as JSON in the format of Python's json.dumps.
 func asJSON(v any) string {
 	text, _ := value.JSON{Indent: -1, Escape: func(r rune) bool { return r > 126 },
 		Other: func(v any) string {
@@ -157,7 +159,7 @@ func (s *Server) sendAnswer(q *request, code int, v any) {
 	s.sendText(q, code, text)
 }
 
-// sendPage sends an error as the small HTML page that CherryPy makes of it.
+// sendPage sends an error as the small HTML page that CherryPy sends.
 func (s *Server) sendPage(q *request, f *failure) {
 	status := fmt.Sprintf("%d %s", f.code, http.StatusText(f.code))
 	q.w.Header().Set("Content-Type", "text/html;charset=utf-8")
@@ -171,7 +173,8 @@ func (s *Server) sendPage(q *request, f *failure) {
 			"</h2>\n<p>"+html.EscapeString(f.Error())+"</p>\n</body>\n</html>\n")
 }
 
-// writeTime is how long a client may take to read its answer; each 64 KiB of it add a second.
+// writeTime is how long a client may take to read its answer; each 64 KiB of the answer add a
+// second.
 const writeTime = 30 * time.Second
 
 func (s *Server) sendText(q *request, code int, text string) {
@@ -179,7 +182,8 @@ func (s *Server) sendText(q *request, code int, text string) {
 		time.Duration(len(text)>>16)*time.Second))
 	q.w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	if q.http.ContentLength != 0 && !q.whole && q.http.ProtoMajor < 2 {
-		q.w.Header().Set("Connection", "close") // otherwise the rest of the body would be read first
+		// Otherwise net/http would read the rest of the body before the next request.
+		q.w.Header().Set("Connection", "close")
 	}
 	q.w.WriteHeader(code)
 	q.code, q.sent = code, len(text)
@@ -190,8 +194,8 @@ func (s *Server) sendText(q *request, code int, text string) {
 	}
 }
 
-// sendError sends an error. One that is no refusal is logged, at a limited rate since strangers may
-// cause it, and its text is sent only with debug.
+// sendError sends an error. If the error is no refusal, sendError logs it, at a limited rate since
+// strangers may cause it, and sends its text only with the option debug.
 func (s *Server) sendError(q *request, err error) {
 	err = refused(err)
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -199,7 +203,7 @@ func (s *Server) sendError(q *request, err error) {
 		return
 	}
 	if q.http.Context().Err() != nil {
-		return // nobody is there
+		return // the client has gone
 	}
 
 	s.quiet.Error("request failed", "method", q.http.Method, "path", q.http.URL.Path, "peer",

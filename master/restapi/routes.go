@@ -15,27 +15,27 @@ import (
 	"saltern/master/value"
 )
 
-// request is one request with its state.
+// request is one HTTP request and its state.
 type request struct {
 	http   *http.Request
 	w      http.ResponseWriter
 	from   netip.Addr
 	args   []string // parts of the path after the endpoint
 	token  string   // proven token of the session; "" for none
-	data   any      // the body, decoded
-	raw    []byte   // the body
-	whole  bool     // the body was read
+	data   any      // decoded body
+	raw    []byte   // bytes of the body
+	whole  bool     // the body was read to its end
 	format string   // content type of the answer
-	code   int      // what was sent; 0: nothing yet
-	sent   int      // bytes
-	status int      // status of a successful answer; 0: 200
+	code   int      // status that was sent; 0: nothing was sent yet
+	sent   int      // bytes that were sent
+	status int      // status to send with a result; 0: 200
 
-	class     ratelimit.Class // what is known of the sender
-	holder    holder          // whose shares it uses
+	class     ratelimit.Class // what salt-api knows of the sender
+	holder    holder          // address or user whose shares the request uses
 	shares    []*share        // shares that it holds until it is answered
-	memory    *share          // the one of shares for the body; nil: none yet
-	hasWorker bool            // it holds a worker
-	worked    func()          // ends [httpserver.Working]; nil: the request has not arrived
+	memory    *share          // the share in shares that counts the body's memory; nil: none yet
+	hasWorker bool            // the request holds a worker
+	worked    func()          // ends [httpserver.Working]; nil: the request has not arrived whole
 }
 
 // lowData returns the body as low data: a map is a list of one.
@@ -52,15 +52,15 @@ type handler func(s *Server, ctx context.Context, q *request) (v any, err error)
 // endpoint describes one path.
 type endpoint struct {
 	get, post handler
-	// which requests need a log-in: "all", "post" or "" for none. With "read" a valid token is used
-	// if there is one.
+	// auth names the requests that need a log-in: "all", "post", or "" for none. With "read", a GET
+	// uses a valid token if it has one.
 	auth  string
-	parts int      // parts of the path that may follow, -1 for any number
-	names []string // names that may stand in the query of a GET
+	parts int      // parts of the path that may follow the endpoint, -1 for any number
+	names []string // fields that may stand in the query of a GET
 	raw   bool     // the handlers send their answers themselves
-	stays bool     // answers go on for hours
-	works bool     // a POST needs a worker; commands take one by themselves
-	most  int64    // bytes of a body of an unknown sender
+	stays bool     // answers are streams that last for hours
+	works bool     // a POST takes a worker; handlers of commands take one themselves
+	most  int64    // bytes of the body that an unknown sender may send
 }
 
 func (e endpoint) allowHeader() string {
@@ -74,8 +74,8 @@ func (e endpoint) allowHeader() string {
 	return strings.Join(a, ", ")
 }
 
-// routes is the table of endpoints. As with Salt, GET of /run, /token and /index
-// tells what GET of / does.
+// routes returns the endpoints by the first part of their path. As with Salt, a GET of /run, /token
+// or /index has the answer of a GET of /.
 func routes(o Options) map[string]endpoint {
 	all := map[string]endpoint{
 		"index":  {get: welcome, post: commands, auth: "post"},
@@ -181,7 +181,7 @@ func (s *Server) routeRequest(q *request) error {
 		return err
 	}
 
-	open := name == s.opts.WebhookPath && s.opts.WebhookOpen // for anybody, and so for any page
+	open := name == s.opts.WebhookPath && s.opts.WebhookOpen // anybody may fire such a hook, so any page may
 	if !open && s.lendsItself(r) {
 		s.quiet.Warn("a page of another site asks for something; cors_origin does not name it", "origin",
 			r.Header.Get("Origin"), "peer", q.from)
@@ -191,7 +191,7 @@ func (s *Server) routeRequest(q *request) error {
 	return s.serveEndpoint(q, e)
 }
 
-// mayAsk refuses addresses that are not in authorized_ips.
+// mayAsk returns a refusal for an address that is not in authorized_ips.
 func (s *Server) mayAsk(q *request) error {
 	if len(s.opts.IPs) > 0 && !slices.Contains(s.opts.IPs, clientHost(q.http)) {
 		s.quiet.Warn("address is not one of authorized_ips", "peer", q.from)
@@ -257,7 +257,7 @@ func (s *Server) serveEndpoint(q *request, e endpoint) error {
 	return nil
 }
 
-// loggedIn proves the token of a request where the endpoint needs one.
+// loggedIn proves the token of a request if the endpoint needs one.
 func (s *Server) loggedIn(q *request, e endpoint) error {
 	token := shownToken(q.http)
 	switch {
@@ -274,7 +274,8 @@ func (s *Server) loggedIn(q *request, e endpoint) error {
 	return nil
 }
 
-// stripPrefix removes root_prefix from a path.
+// stripPrefix removes root_prefix from a path, and returns false if the path does not begin with
+// it.
 func (s *Server) stripPrefix(path string) (string, bool) {
 	prefix := s.opts.RootPrefix
 	if prefix == "/" {
@@ -289,7 +290,8 @@ func (s *Server) stripPrefix(path string) (string, bool) {
 // isBelow reports whether path is dir or below it.
 func isBelow(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// splitPath splits a path; empty parts do not count.
+// splitPath splits a path into the endpoint and the parts after it, without empty parts. An empty
+// path is "index".
 func splitPath(path string) (name string, args []string) {
 	for part := range strings.SplitSeq(path, "/") {
 		if part != "" {
@@ -316,7 +318,7 @@ func knowsNames(r *http.Request, names []string) bool {
 	return true
 }
 
-// clientHost returns the address that a request comes from.
+// clientHost returns the address of the client without the port, or "" if it cannot be read.
 func clientHost(r *http.Request) string {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -325,8 +327,8 @@ func clientHost(r *http.Request) string {
 	return ap.Addr().Unmap().WithZone("").String()
 }
 
-// withClientHost returns the context of a request with the address of the client, for the master's
-// audit record.
+// withClientHost returns the context of a request together with the client's address, which the
+// master's audit record shows.
 func withClientHost(r *http.Request) context.Context {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -335,7 +337,7 @@ func withClientHost(r *http.Request) context.Context {
 	return source.With(r.Context(), ap.Addr().Unmap().WithZone(""))
 }
 
-// clientHostOf returns that address, or "" where it is not known.
+// clientHostOf returns the client's address in a context, or "" if there is none.
 func clientHostOf(ctx context.Context) string {
 	if a := source.Of(ctx); a.IsValid() {
 		return a.String()
@@ -343,7 +345,7 @@ func clientHostOf(ctx context.Context) string {
 	return ""
 }
 
-// loginRefused records a log-in that was refused without asking the master.
+// loginRefused writes an audit record of a log-in that salt-api refused without asking the master.
 func (s *Server) loginRefused(ctx context.Context, user, why string) {
 	s.audit.Note(audit.Record{
 		Actor:    audit.Actor{User: user, Proof: audit.Unproven, From: clientHostOf(ctx)},
@@ -354,9 +356,9 @@ func (s *Server) loginRefused(ctx context.Context, user, why string) {
 	})
 }
 
-// wantsPage reports whether a browser asks for a page to show. Programs that do not say what they
-// accept, and WebSockets, do not (salt/netapi/rest_cherrypy/app.py html_override_tool sends the
-// page to everything that does not refuse it).
+// wantsPage reports whether a browser asks for a page to show. It returns false for programs that
+// send no Accept header and for WebSockets (salt/netapi/rest_cherrypy/app.py html_override_tool
+// sends the page to every client that does not refuse it).
 func wantsPage(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Upgrade") != "" {
 		return false
@@ -365,8 +367,8 @@ func wantsPage(r *http.Request) bool {
 	return slices.Contains(wants, "text/html") || slices.Contains(wants, "application/xhtml+xml")
 }
 
-// setCORS sets the headers for scripts of the sites in cors_origin. Without them a browser
-// withholds answers from those scripts. Salt lets any site ask until cors_origin names some.
+// setCORS sets the headers with which a browser lets scripts of this site, and of sites in
+// cors_origin, read the answer. Salt sets them for every site until cors_origin names some.
 func (s *Server) setCORS(q *request) {
 	h, origin := q.w.Header(), q.http.Header.Get("Origin")
 	h.Add("Vary", "Origin")
@@ -388,17 +390,19 @@ func (s *Server) setCORS(q *request) {
 	}
 }
 
-// mayRead reports whether a request does not come from a page of a site that may not ask. Browsers
-// say where a page is from; other programs say nothing. Where a proxy has changed the name of the
-// host, today's browsers still say that the page has the same origin.
+// mayRead reports whether the page that sent a request, if a page did, may read the answer: it is
+// of this site or of a site in cors_origin. Browsers name the page's site; other programs send no
+// such header and may read. If a proxy has changed the host's name, today's browsers still send
+// that the page has the same origin.
 func (s *Server) mayRead(r *http.Request) bool {
 	return s.ofThisSite(r) || r.Header.Get("Sec-Fetch-Site") == "same-origin"
 }
 
-// lendsItself reports whether a browser would lend its user's rights to a page of another site that
-// cors_origin does not name. A page of a sibling host is of the same site: its scripts send the
-// session's cookie along, and a body of text/plain needs no preflight. A client that shows a token
-// in the header has it from elsewhere, and a link that somebody follows is his own act.
+// lendsItself reports whether a browser sends the request with its user's rights for a page of
+// another site that cors_origin does not name. A page of a sibling host is of the same site: its
+// scripts send the session's cookie along, and a body of text/plain needs no preflight. A client
+// that shows a token in the header has it from elsewhere, and a link that somebody follows is his
+// own act.
 func (s *Server) lendsItself(r *http.Request) bool {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	_, err := r.Cookie(sessionCookie)
@@ -408,7 +412,7 @@ func (s *Server) lendsItself(r *http.Request) bool {
 	if r.Header.Get("Origin") != "" {
 		return !s.mayRead(r)
 	}
-	site := r.Header.Get("Sec-Fetch-Site") // a request of a form, an image or a link
+	site := r.Header.Get("Sec-Fetch-Site") // for a request of a form, an image or a link
 	elsewhere := site != "" && site != "same-origin" && site != "none"
 	return elsewhere && !(reads && r.Header.Get("Sec-Fetch-Mode") == "navigate")
 }

@@ -27,43 +27,43 @@ import (
 
 const maxHeader = 32 << 10
 
-// Server answers requests. Its methods may be called concurrently.
+// Server answers the requests to salt-api. Its methods may be called concurrently.
 type Server struct {
 	master *conf.Master
 	opts   Options
 	log    *slog.Logger
-	quiet  *slog.Logger // takes lines that strangers can cause
+	quiet  *slog.Logger // log with a limited rate, for lines that strangers can cause
 	now    func() time.Time
 	user   string
 	audit  *audit.Log
 
 	guard     *guard
 	pools     pools
-	places    *httpserver.Places // connections
-	balancers *balancers         // of the cluster
+	places    *httpserver.Places // places of connections
+	balancers *balancers         // addresses of the cluster's load balancers
 	life      *life              // whether the master answers
 	sessions  *writable.Watch    // watches the folder of log-ins
 	hub       *hub
-	shared    *client.Shared // of all commands
+	shared    *client.Shared // connections to the master that all commands share
 
-	static  *os.Root // nil: none
+	static  *os.Root // folder of static files; nil: none
 	sockets sync.WaitGroup
 	ending  chan struct{} // closed when Serve ends
-	access  *accessLog    // nil: none
+	access  *accessLog    // nil: no access log
 	routes  map[string]endpoint
-	console *console.Console // nil: it is off
-	oidc    *oidc.Provider   // nil: browsers do not sign in with one
+	console *console.Console // nil: the console is off
+	oidc    *oidc.Provider   // nil: no sign-in by an OpenID provider
 	started time.Time
 	count   counters
 }
 
-// counters count since the start; showStats says what they mean.
+// counters hold numbers of events since the start; showStats explains each.
 type counters struct {
 	requests, wrong, limited, busy, large, cut, refused, events, unlogged atomic.Uint64
 }
 
-// New returns a server for the master of a configuration. getenv is os.Getenv outside of tests.
-// Close must be called in the end.
+// New returns a server in front of the master of a configuration. getenv is os.Getenv outside of
+// tests. The caller must call Close in the end.
 func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string) (*Server, error) {
 	s := &Server{
 		master:    m,
@@ -81,7 +81,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 
 	s.places = s.newPlaces()
 	s.life = newLife(s.pingMaster, s.now)
-	machine, _ := os.Hostname() // an error leaves it empty: all such machines share one file
+	machine, _ := os.Hostname() // an error leaves the name empty: all such machines then write one test file
 	s.sessions = watchSessions(m.TokenDir, machine, log)
 	s.hub = newHub(m.SockDir, log, s.userOfJob)
 	s.shared = client.NewShared(m.SockDir)
@@ -111,7 +111,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 	return s, nil
 }
 
-// Close ends the parts that New has started. Serve must have returned.
+// Close ends what New has started. The caller calls it after Serve has returned.
 func (s *Server) Close() {
 	s.hub.closeAndWait()
 	s.life.stop()
@@ -153,6 +153,7 @@ func (s *Server) Listen() (net.Listener, error) {
 	return ln, nil
 }
 
+// openListener opens the port for load balancers or for clients, without TLS.
 func (s *Server) openListener() (net.Listener, error) {
 	if s.opts.Behind != "" {
 		return s.listenBehind()
@@ -164,7 +165,7 @@ func (s *Server) openListener() (net.Listener, error) {
 	return localsock.Limit(ln, maxSockets, nil), nil
 }
 
-// certificate reads ssl_crt with ssl_chain, and ssl_key.
+// certificate loads ssl_crt with ssl_chain, and ssl_key.
 func certificate(o Options) (tls.Certificate, error) {
 	var pem []byte
 	for _, path := range []string{o.Cert, o.Chain} {
@@ -193,9 +194,9 @@ func certificate(o Options) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// streams bounds a connection of HTTP/2. A browser has one for all its tabs, in which streams of
-// events are cheap. Package net/http ends a connection whose client resets streams faster than
-// their handlers end, or sends headers without end.
+// streams returns the bounds of an HTTP/2 connection. A browser has one connection for all its
+// tabs, in which streams of events cost little. Package net/http ends a connection whose client
+// resets streams faster than their handlers end, or sends headers without end.
 func streams() *http.HTTP2Config {
 	return &http.HTTP2Config{
 		MaxConcurrentStreams:          100,
@@ -210,7 +211,7 @@ func streams() *http.HTTP2Config {
 	}
 }
 
-// Serve answers on ln until ctx ends, and closes ln. It is called once.
+// Serve answers requests on ln until ctx ends, and closes ln. It may be called once only.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s,
@@ -223,7 +224,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:          slog.NewLogLogger(s.quiet.Handler(), slog.LevelInfo),
 	}
 
-	end := sync.OnceFunc(func() { // readers of events would never finish
+	end := sync.OnceFunc(func() { // without this, readers of events would never finish
 		s.hub.cutAll()
 		close(s.ending)
 	})
@@ -234,7 +235,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	err := httpserver.Serve(ctx, srv, ln, 10*time.Second)
 	end()
 	beside.Wait()
-	s.sockets.Wait() // http.Server does not track them
+	s.sockets.Wait() // http.Server does not wait for these connections
 
 	return err
 }

@@ -16,33 +16,35 @@ import (
 )
 
 // A session is a token of the master. So it is valid at every master of a cluster and after a
-// restart of this program, and nothing could be fixed before a log-in. Salt keeps a table in memory
-// instead.
+// restart of salt-api, and nobody can prepare a session before its user logs in (session fixation).
+// Salt keeps a table of sessions in memory instead.
 
 const (
-	sessionCookie = "session_id" // of the API; the console has its own
+	sessionCookie = "session_id" // cookie of the API; the console has another one
 
-	maxKnown   = 65536 // tokens that are remembered. Overflow policy: any one is forgotten
-	trustFor   = 5 * time.Second
-	maxSources = 65536 // Overflow policy: all further sources share one budget
+	maxKnown   = 65536           // tokens that are remembered. Overflow policy: an arbitrary one is forgotten
+	trustFor   = 5 * time.Second // how long salt-api trusts a token before it asks the master again
+	maxSources = 65536           // addresses with a budget for wrong guesses. Overflow policy: all further ones share one budget
 )
 
-// wrongRate is how often a source may be wrong. A guess under way is not wrong yet.
+// wrongRate is how often an address may guess wrong. A guess without an outcome does not count as
+// wrong.
 func wrongRate() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.5} }
 
-// session is a token that the master knew.
+// session is what the master has answered about a token: when it expires, when salt-api asked, and
+// its owner.
 type session struct {
 	expires, asked time.Time
 	owner          owner
 }
 
-// owner is the user a token belongs to.
+// owner is the user to whom a token belongs.
 type owner struct {
 	name, system string
 	groups       []string
-	permissions  []any // nil: those of external_auth
-	// rights are words of [conf.Master.Rights]. It may be nil: a master of Salt's does not send
-	// them.
+	permissions  []any // permissions in the token; nil: external_auth decides
+	// rights are words of [conf.Master.Rights]. They are nil when a Salt master answered, which does
+	// not send them.
 	rights []string
 }
 
@@ -61,16 +63,16 @@ func ownerOf(token *value.Map) owner {
 	return who
 }
 
-// guard knows the proven tokens, who has proved something from where, and which sources were wrong.
-// Its methods may be called concurrently.
+// guard remembers the proven tokens, who has logged in from which address, and which addresses
+// guessed wrong. Its methods may be called concurrently.
 type guard struct {
-	sources ratelimit.Lately[netip.Addr] // addresses from which somebody proved something
-	people  ratelimit.Lately[holder]     // users who proved something, each at an address
+	sources ratelimit.Lately[netip.Addr] // addresses from which a user has logged in
+	people  ratelimit.Lately[holder]     // users who have logged in, each with his address
 
 	mu            sync.Mutex
 	known         map[string]session
 	wrongBySource map[netip.Addr]*ratelimit.Bucket
-	sharedBucket  ratelimit.Bucket // shared by the sources beyond maxSources
+	sharedBucket  ratelimit.Bucket // budget of all addresses beyond maxSources
 }
 
 func newGuard() *guard {
@@ -100,22 +102,23 @@ func (g *guard) bucket(a netip.Addr, now time.Time) *ratelimit.Bucket {
 	return b
 }
 
-// exhausted reports whether a source has been wrong as often as it may.
+// exhausted reports whether an address has used up its wrong guesses.
 func (g *guard) exhausted(a netip.Addr, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.bucket(a, now).Has(now, wrongRate(), 1)
 }
 
-// noteWrong counts a wrong guess of a source.
+// noteWrong counts a wrong guess of an address.
 func (g *guard) noteWrong(a netip.Addr, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.bucket(a, now).Charge(now, wrongRate(), 1)
 }
 
-// reserve charges a guess of an exhausted source in advance, and returns after which time it may be
-// made. forgive takes the charge back. When the wait would exceed most, nothing is charged.
+// reserve charges a guess of an exhausted address in advance, and returns how long it must wait.
+// forgive takes the charge back. If the wait would exceed most, reserve charges nothing and returns
+// false.
 func (g *guard) reserve(a netip.Addr, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -129,14 +132,15 @@ func (g *guard) reserve(a netip.Addr, most time.Duration, now time.Time) (wait t
 	return wait, true
 }
 
-// forgive takes back the charge of a guess.
+// forgive takes back the charge of reserve.
 func (g *guard) forgive(a netip.Addr, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.bucket(a, now).Charge(now, wrongRate(), -1)
 }
 
-// lookUp returns whether a token was valid, and whether it was checked a moment ago.
+// lookUp reports whether a token was valid when the master last answered (good), and whether that
+// was a moment ago (fresh).
 func (g *guard) lookUp(token string, now time.Time) (good, fresh bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -144,7 +148,8 @@ func (g *guard) lookUp(token string, now time.Time) (good, fresh bool) {
 	return ok && now.Before(s.expires), ok && now.Sub(s.asked) < trustFor
 }
 
-// ownerOf returns the owner of a token that the master knew. It may have been revoked since.
+// ownerOf returns the owner of a token that the master has confirmed. The token may have been
+// revoked since.
 func (g *guard) ownerOf(token string, now time.Time) (owner, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -164,7 +169,8 @@ func (g *guard) learnToken(token string, who owner, expires, now time.Time) {
 	g.known[token] = session{expires, now, who}
 }
 
-// sessionOf returns the session of a token, or the zero session when it was forgotten meanwhile.
+// sessionOf returns the session of a token, or the zero session if salt-api has forgotten the
+// token.
 func (g *guard) sessionOf(token string) session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -177,13 +183,14 @@ func (g *guard) forget(token string) {
 	delete(g.known, token)
 }
 
-// isToken reports whether text has the form of a token. The master is asked about nothing else.
+// isToken reports whether text has the form of a token. salt-api asks the master about nothing
+// else.
 func isToken(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && len(b) >= 16 && len(b) <= 64
 }
 
-// shownToken returns the token that a request shows: the header counts before the cookie.
+// shownToken returns the token in a request's header, else that in its cookie, else "".
 func shownToken(r *http.Request) string {
 	if t := r.Header.Get("X-Auth-Token"); t != "" {
 		return t
@@ -194,8 +201,8 @@ func shownToken(r *http.Request) string {
 	return ""
 }
 
-// proveToken returns nil when a token is valid; the request then counts for its owner. The master
-// is asked about a token that was not checked lately.
+// proveToken returns nil if a token is valid, and counts the request for the token's owner. It asks
+// the master unless the token was checked within trustFor.
 func (s *Server) proveToken(ctx context.Context, token string, q *request) error {
 	denied := &failure{code: http.StatusUnauthorized}
 	if !isToken(token) {
@@ -233,7 +240,8 @@ func (s *Server) proveToken(ctx context.Context, token string, q *request) error
 	return nil
 }
 
-// askFor asks the master about a token. The answer is empty for one that it does not know.
+// askFor asks the master about a token. It returns an empty answer for a token that the master does
+// not know.
 func (s *Server) askFor(ctx context.Context, token string, q *request) (*value.Map, error) {
 	short, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -250,8 +258,9 @@ func (s *Server) askFor(ctx context.Context, token string, q *request) (*value.M
 	return m, err
 }
 
-// isKept reports whether there is a file for a token. Its owner must not be refused for the wrong
-// guesses of others at his address. It is quick, so it may be called for many guesses.
+// isKept reports whether the folder of tokens has a file for the token: its owner must not be
+// refused because others at his address guessed wrong. The check is quick enough for a flood of
+// guesses.
 func (s *Server) isKept(token string, now time.Time) bool {
 	tokens, err := eauth.OpenTokens(s.master.TokenDir, "")
 	if err != nil {
@@ -261,7 +270,7 @@ func (s *Server) isKept(token string, now time.Time) bool {
 	return err == nil
 }
 
-// tooMany refuses a source that has been wrong too often and is wrong again.
+// tooMany returns the refusal for an address that has used up its wrong guesses and is wrong again.
 func (s *Server) tooMany(from netip.Addr) error {
 	s.count.limited.Add(1)
 	s.quiet.Warn("too many wrong log-ins of an address; it is refused for a while", "peer", from)
@@ -278,9 +287,9 @@ func timeOf(v any) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// clientFor returns a client of the master that brings no key of its own. The key of the account,
-// which this program can read as tools of the master do, vouches for the address of the client.
-// Without it the master locks nobody out for wrong passwords here.
+// clientFor returns a client of the master that acts with no rights of its own. It sends the key of
+// this program's account only to vouch for the address of salt-api's client: without that proof the
+// master does not count wrong passwords against an address.
 func (s *Server) clientFor(in call) *client.Client {
 	m := s.master
 	key, err := client.ReadKey(m.CacheDir, s.user, m.User)

@@ -14,24 +14,24 @@ import (
 )
 
 // Strangers take nothing from proven users. Each resource that requests share is a pool with a part
-// that strangers cannot use, and within it nobody gets more than is left for others. A request
-// counts for its address until a token or a password in it is proven, then for the user, from
-// whatever address he asks.
+// that strangers cannot use, and nobody gets more of a pool than leaves room for others. A request
+// counts for its address until a token or a password in it is proven, then for that user, whatever
+// his address.
 
 const (
 	maxConns = 1024
-	// including those that have not named their client yet, or are about to be closed
+	// open sockets, including those that have not named their client yet or are about to be closed
 	maxSockets   = maxConns + 256
-	maxRequests  = 1024        // at once; readers of events are counted separately
-	maxReaders   = 512         // of events
-	maxFormatted = 8           // of formatted events
-	maxLogins    = 32          // passwords and ID tokens that are checked at once
-	maxProofs    = 32          // tokens about which the master is asked at once
-	maxInLine    = maxRequests // log-ins and tokens that wait; there are no more requests than that
-	queueTime    = 30 * time.Second
+	maxRequests  = 1024             // requests at once; readers of events are counted separately
+	maxReaders   = 512              // readers of events
+	maxFormatted = 8                // readers of formatted events
+	maxLogins    = 32               // passwords and ID tokens that are checked at once
+	maxProofs    = 32               // tokens about which the master is asked at once
+	maxInLine    = maxRequests      // log-ins and tokens that wait for their check; there are no more requests than that
+	queueTime    = 30 * time.Second // longest wait for a worker or for the check of a password
 )
 
-// holder is whoever holds a share: an address, a proven user, or, for log-ins, a user at an
+// holder is whoever holds a share: an address, a proven user, or, during a log-in, a user at an
 // address.
 type holder struct {
 	system, name string
@@ -45,8 +45,8 @@ type (
 
 // pools are the resources that requests share.
 type pools struct {
-	requests *pool // under way
-	memory   *pool // bytes of bodies, and what they decode to
+	requests *pool // requests under way
+	memory   *pool // bytes of bodies and of their decoded forms
 	workers  *pool // commands at work
 	logins   *pool
 	proofs   *pool
@@ -74,15 +74,16 @@ func newPools(o Options) pools {
 	}
 }
 
-// userGreed is how many times the free workers one user may hold: three quarters of all if he is
-// alone.
+// userGreed is how many times the free workers one user may hold. A user who is alone gets three
+// quarters of all workers.
 const userGreed = 3
 
-// usualMemory is how many bytes bodies may take together where nobody limits the memory.
+// usualMemory is how many bytes of memory all bodies may take together where no limit of the memory
+// is set.
 const usualMemory = 96 << 20
 
-// memoryFor returns the memory for bodies, given the limit of the runtime's memory and the size of
-// the largest body: at most a third of the limit.
+// memoryFor returns the bytes of memory for bodies, at most a third of limit; limit is the
+// runtime's memory limit, body the size of the largest body.
 func memoryFor(limit, body int64) int64 { return min(limit/3, max(usualMemory, 8*body)) }
 
 // FitMemory adapts the memory for bodies to the limit of the runtime's memory.
@@ -90,8 +91,8 @@ func (s *Server) FitMemory() {
 	s.pools.memory.Resize(ratelimit.Shared(memoryFor(debug.SetMemoryLimit(-1), s.opts.MaxBody)))
 }
 
-// recognize classifies the sender of a request by the token that it shows, or by its address. That
-// does not prove the token: it was proven a moment ago.
+// recognize classifies the sender of a request by a token that was proven a moment ago, or by its
+// address. It does not prove the token.
 func (s *Server) recognize(q *request) {
 	now := s.now()
 	q.class, q.holder = ratelimit.Stranger, holder{from: q.from}
@@ -106,7 +107,7 @@ func (s *Server) recognize(q *request) {
 	}
 }
 
-// allShown returns all tokens that a request shows, wherever they stand.
+// allShown returns all tokens in a request: in the header, in cookies and in the path.
 func (s *Server) allShown(r *http.Request) []string {
 	all := []string{shownToken(r)}
 	if s.console != nil {
@@ -118,7 +119,7 @@ func (s *Server) allShown(r *http.Request) []string {
 	return all
 }
 
-// countForOwner moves a request and all its shares to the account of a proven user.
+// countForOwner counts a request and all its shares for a proven user.
 func (s *Server) countForOwner(q *request, who owner) {
 	q.class, q.holder = ratelimit.Proven, who.holder()
 	for _, share := range q.shares {
@@ -128,10 +129,10 @@ func (s *Server) countForOwner(q *request, who owner) {
 	s.guard.sources.Note(q.from, s.now())
 }
 
-// keepShare makes a request hold a share until it is answered.
+// keepShare records that a request holds a share until it is answered.
 func (q *request) keepShare(s *share) { q.shares = append(q.shares, s) }
 
-// noteWorking notes that a request has arrived whole.
+// noteWorking records that a request has arrived whole.
 func (q *request) noteWorking() {
 	if q.worked == nil {
 		q.worked = httpserver.Working(q.http.Context())
@@ -152,8 +153,8 @@ func (q *request) releaseAll() {
 	}
 }
 
-// forkForCommand returns a request of its own for a command that somebody's stream of events leads
-// to. releaseAll must be called for it.
+// forkForCommand returns a request for a command that salt-api runs for the reader of a stream of
+// events. The caller must call releaseAll for it.
 func (q *request) forkForCommand() *request {
 	return &request{
 		http:   q.http,
@@ -181,7 +182,7 @@ func (s *Server) takeWorker(ctx context.Context, q *request) error {
 	return nil
 }
 
-// fullAnswer returns the answer after a vain wait for a share. err comes from the wait.
+// fullAnswer returns the answer after a wait for a share has failed with err.
 func (s *Server) fullAnswer(ctx context.Context, err error, text string) error {
 	if ctx.Err() != nil && !errors.Is(err, ratelimit.ErrFull) {
 		return ctx.Err() // the client has gone
@@ -191,7 +192,7 @@ func (s *Server) fullAnswer(ctx context.Context, err error, text string) error {
 }
 
 // newPlaces returns the places of connections. A load balancer of the cluster, which asks whether
-// we serve, is never a stranger, nor is this host, where a proxy may run.
+// salt-api serves, is never a stranger; nor is this host, where a proxy may run.
 func (s *Server) newPlaces() *httpserver.Places {
 	return httpserver.NewPlaces(ratelimit.Shared(maxConns), func(source netip.Addr) ratelimit.Class {
 		switch {

@@ -12,7 +12,8 @@ import (
 	"saltern/master/restapi/internal/console"
 )
 
-// openOIDC prepares sign-ins with a browser. Without auth.oidc.redirect there are none.
+// openOIDC prepares sign-ins by an OpenID provider. It does nothing unless auth.oidc.redirect is
+// set.
 func (s *Server) openOIDC(o oidc.Options, cfg *console.Config) (err error) {
 	if o.Redirect == "" {
 		return nil
@@ -24,7 +25,7 @@ func (s *Server) openOIDC(o oidc.Options, cfg *console.Config) (err error) {
 	return nil
 }
 
-// providerFailed returns the answer for a fault of the provider or of a setting.
+// providerFailed logs a fault of the provider or of a setting, and returns the answer for the user.
 func (p *pages) providerFailed(err error) error {
 	p.s.quiet.Warn("a sign-in with the OpenID provider failed", "error", err)
 	return &console.Refusal{
@@ -42,7 +43,7 @@ func (p *pages) BeginSignIn(ctx context.Context, secret string) (string, error) 
 	return at, nil
 }
 
-// SignIn implements [console.Master]. The ID token logs in as a password does: the master decides.
+// SignIn implements [console.Master]. The ID token logs in like a password: the master decides.
 func (p *pages) SignIn(ctx context.Context, secret string, answer url.Values) (console.Login, error) {
 	who, err := p.finish(ctx, secret, answer)
 	if err != nil {
@@ -63,12 +64,13 @@ func (p *pages) SignIn(ctx context.Context, secret string, answer url.Values) (c
 	return login, err
 }
 
-// hasGrant reports whether external_auth grants anything to somebody who signed in.
+// hasGrant reports whether external_auth grants anything to the user who signed in.
 func (p *pages) hasGrant(who oidc.SignIn) bool {
 	return acl.Grants(p.s.granted(owner{name: who.User, system: "oidc", groups: who.Groups}))
 }
 
-// finish gets the ID token. A bad answer counts as a wrong password does.
+// finish gets the ID token from the provider. A bad answer of the browser counts as a wrong
+// password.
 func (p *pages) finish(ctx context.Context, secret string, answer url.Values) (oidc.SignIn, error) {
 	s := p.s
 	g, err := s.startGuess(ctx, p.q, "", "")

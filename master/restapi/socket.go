@@ -17,18 +17,18 @@ import (
 )
 
 // Events over a WebSocket (salt/netapi/rest_cherrypy/app.py WebsocketEndpoint, tools/websockets.py
-// SynchronizingWebsocket). They begin when the client says that it is ready, and each message of
-// the client gets one answer.
+// SynchronizingWebsocket). The stream begins when the client sends socketReady, and salt-api
+// answers each message of the client with socketAnswer.
 const (
 	socketReady  = "websocket client ready"
 	socketAnswer = "server received message"
 	maxMessage   = 1 << 10 // bytes of a message of the client
 )
 
-// messageRate bounds the messages that a client may send.
+// messageRate is the rate of messages that a client may send.
 func messageRate() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 1} }
 
-// streamSocket streams the master's events over a WebSocket to whoever has a valid token, in the
+// streamSocket streams the master's events over a WebSocket to a client with a valid token, in the
 // path or as with /events.
 func streamSocket(s *Server, ctx context.Context, q *request) (any, error) {
 	r, token := q.http, shownToken(q.http)
@@ -85,7 +85,8 @@ func streamSocket(s *Server, ctx context.Context, q *request) (any, error) {
 	return nil, nil
 }
 
-// formatEvents reads the query: format_events, with or without a value, and nothing else.
+// formatEvents reports whether the query asks for formatted events. It refuses a query with any
+// other field.
 func formatEvents(query string) (bool, error) {
 	v, err := url.ParseQuery(query)
 	_, asked := v["format_events"]
@@ -97,9 +98,9 @@ func formatEvents(query string) (bool, error) {
 	return asked, nil
 }
 
-// ofThisSite reports whether a request does not come from a page of a site that may not ask.
-// Browsers say where a page is from, but do not withhold the answers of a WebSocket; other programs
-// say nothing.
+// ofThisSite reports whether the page that sent a request, if a page did, is of this site or of one
+// in cors_origin. Browsers name the page's site, but do not withhold a WebSocket's messages from
+// other sites; other programs name none.
 func (s *Server) ofThisSite(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(s.opts.Origins, origin) || slices.Contains(s.opts.Origins, "*") {
@@ -109,8 +110,8 @@ func (s *Server) ofThisSite(r *http.Request) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
-// serveSocket serves one connection until either side ends it. f may be nil: events are sent as
-// they are.
+// serveSocket serves one connection until either side ends it. f may be nil: then the events are
+// sent unformatted.
 func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn, token string, f *formatted) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready := make(chan struct{})
@@ -131,7 +132,7 @@ func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn,
 	reader := audience{token: token}
 	r := s.hub.addReader(s.viewOf(reader), func() {
 		slow.Store(true)
-		cancel() // ends a write that is stuck
+		cancel() // ends a write that hangs
 		s.tooSlow(q)
 	})
 	if r == nil {
@@ -145,7 +146,7 @@ func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn,
 	}
 
 	s.passEvents(ctx, q, r, reader, func(frame string) bool {
-		_, data, _ := strings.Cut(frame, "\n") // without the line of the tag
+		_, data, _ := strings.Cut(frame, "\n") // the frame without the line that carries the tag
 		messages := []string{data}
 		if f != nil {
 			messages = f.takeEvent(strings.TrimPrefix(data, "data: "))
@@ -165,8 +166,8 @@ func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn,
 	})
 }
 
-// awaitReady waits until the client says that it is ready. It returns false when the connection
-// must end before that.
+// awaitReady waits until the client has sent socketReady. It returns false when the connection must
+// end before that.
 func (s *Server) awaitReady(ctx context.Context, q *request, token string, ready <-chan struct{}) bool {
 	check := time.NewTicker(trustFor)
 	defer check.Stop()
@@ -186,8 +187,8 @@ func (s *Server) awaitReady(ctx context.Context, q *request, token string, ready
 	}
 }
 
-// answerMessages answers the messages of a client until it sends too many or hangs up. ready is
-// closed when the client says that it is ready.
+// answerMessages answers the messages of a client until it sends too many or closes the connection.
+// It closes ready when the client has sent socketReady.
 func (s *Server) answerMessages(ctx context.Context, c *websocket.Conn, ready chan<- struct{}) {
 	var said ratelimit.Bucket
 	for {
@@ -213,7 +214,7 @@ func (s *Server) writeMessage(ctx context.Context, c *websocket.Conn, text strin
 	return c.Write(ctx, websocket.MessageText, []byte(text))
 }
 
-// withoutToken removes the token from the path, which is logged.
+// withoutToken replaces the token in the request's path, which goes to the log.
 func withoutToken(r *http.Request, args []string) {
 	if len(args) > 0 {
 		r.URL.Path, r.URL.RawPath = "/ws/-", ""
