@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// pool is a budget that connections share, counted in bytes or in connections. No source may hold
-// more than times as much as is left for others: a single source gets at most times/(times+1) of
-// it, and n greedy ones leave 1/(n*times+1) to the next, however many connections they open
-// (Choudhury and Hahne, Dynamic queue length thresholds, 1998).
+// pool is a budget that connections share, in bytes or in connections. No source may hold more than
+// times the amount that is left: a single source gets at most times/(times+1) of the budget, and n
+// greedy ones leave 1/(n*times+1) to the next, however many connections they open (Choudhury and
+// Hahne, Dynamic queue length thresholds, 1998).
 type pool struct {
 	max, times int64
 
@@ -19,7 +19,7 @@ type pool struct {
 }
 
 // reserve reserves n more for src and reports whether there was room. It never waits: a waiting
-// caller would hold what it has already.
+// caller would go on holding what it has reserved before.
 func (p *pool) reserve(src netip.Addr, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,19 +45,19 @@ func (p *pool) release(src netip.Addr, n int64) {
 }
 
 // Account limits what a connection of a Router may use. Peers that have proved their identity share
-// one memory budget, strangers share a smaller one. Take and Prove are for the handler of a
-// request.
+// one memory budget, strangers share a smaller one. Handlers of requests call Take, Prove and Park.
+// A nil Account limits nothing.
 type Account struct {
 	hub    *hub
 	source netip.Addr // see source; the zero value on Unix sockets
 	proven atomic.Bool
-	held   [2]int64 // reserved for the present request: from the strangers' pool, from the others' pool
+	held   [2]int64 // bytes of the present request: [0] from the strangers' pool, [1] from the pool of proven peers
 	// workers are the workers of the present request. It is nil outside of a handler.
 	workers *workers
 }
 
-// trusted reports whether the connection, or a request from its source, was proven, or whether it
-// comes from this host without a proxy: a tool or a health check.
+// trusted reports whether a request of the connection or of its source was proven, or whether it
+// comes from this host without a proxy: from a tool or a health check.
 func (a *Account) trusted() bool {
 	if a.proven.Load() {
 		return true
@@ -69,8 +69,8 @@ func (a *Account) trusted() bool {
 	return false
 }
 
-// Prove records that a request of this connection was proven. Unless that is known already, it
-// calls fresh to check that the proof is new.
+// Prove records that a request of this connection was proven. For the first such request it calls
+// fresh, and records nothing if fresh returns false: the proof may be a replay.
 func (a *Account) Prove(fresh func() bool) {
 	if a == nil || !a.proven.Load() && !fresh() {
 		return
@@ -95,8 +95,8 @@ func (a *Account) Take(n int64) bool {
 }
 
 // Park releases the worker and the memory of the present request, for a handler that is about to
-// wait for long. The handler keeps its goroutine, connection and payload. It must call resume
-// before it goes on; resume waits for a free worker and does not reserve memory again.
+// wait for long. The handler keeps its goroutine, connection and payload. Before it goes on, it
+// must call resume, which waits for a free worker and does not reserve the memory again.
 func (a *Account) Park() (resume func()) {
 	if a == nil || a.workers == nil {
 		return func() {}

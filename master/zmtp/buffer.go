@@ -4,10 +4,10 @@ import "sync"
 
 const (
 	readSize = 4 << 10 // read buffer, held only while bytes are in it
-	// smallSize is the size of a message's first buffer. It belongs to the cost of a connection and
-	// is not counted elsewhere.
+	// smallSize is the size of a message's first buffer. Every connection may have one; no pool
+	// counts it.
 	smallSize = 4 << 10
-	freeSize  = 64 << 10 // the largest buffer that is kept for the next message
+	freeSize  = 64 << 10 // the largest buffer that is pooled for later messages
 )
 
 // pools lend memory to the connections of one listener.
@@ -31,8 +31,8 @@ func newPools() *pools {
 // buffer is a byte slice that may have come from a pool.
 type buffer struct {
 	b    []byte
-	home *sync.Pool
-	box  *[]byte
+	home *sync.Pool // pool that the slice came from; nil: none
+	box  *[]byte    // slice to return to home
 }
 
 // buffer returns an empty buffer with room for size bytes.

@@ -15,9 +15,9 @@ import (
 type DialConfig struct {
 	Limits Limits // only MaxMessage, MaxFrames, Handshake and the pace apply
 	// Heartbeat makes the client send PINGs if its Interval is set, and close a connection to a
-	// silent server; Timeout is then 3 × Interval unless set. In any case the client answers PINGs
-	// of the server, and closes the connection when the server is silent for longer than the TTL in
-	// its PING, as libzmq does.
+	// silent server; Timeout is then 3 × Interval unless set. Whatever Heartbeat is, the client
+	// answers PINGs of the server, and closes the connection when the server is silent for longer
+	// than the TTL in its PING, as libzmq does.
 	Heartbeat Heartbeat
 	// Identity is sent to the server. Default empty.
 	Identity string
@@ -34,7 +34,8 @@ type client struct {
 	expiry *time.Timer // used by the reading goroutine only
 }
 
-// connect connects to addr, "host:port" or "unix:path", and shakes hands.
+// connect connects to addr, "host:port" or "unix:path", and exchanges greeting and READY. own is
+// the socket type of this end.
 func (c *client) connect(ctx context.Context, own, addr string, cfg DialConfig) error {
 	network := "tcp"
 	if path, ok := cutUnix(addr); ok {
@@ -47,7 +48,7 @@ func (c *client) connect(ctx context.Context, own, addr string, cfg DialConfig) 
 	}
 
 	c.lim = cfg.Limits.withDefaults(64 << 20)
-	c.memory.max, c.memory.times = c.lim.MaxInflight, c.lim.MaxInflight // nobody else shares it
+	c.memory.max, c.memory.times = c.lim.MaxInflight, c.lim.MaxInflight // the client does not share this pool
 	c.init(conn, &c.lim, newPools(), func() (*pool, netip.Addr) { return &c.memory, netip.Addr{} },
 		outLimits{items: 16, bytes: 1 << 40, stall: 30 * time.Second}, c.group.Go)
 	c.peer.Remote = remote(conn)
@@ -101,8 +102,8 @@ func (c *client) heartbeatLoop(h Heartbeat) {
 	}
 }
 
-// extendExpiry closes the connection unless the server sends something within ttl. The reading
-// goroutine calls it.
+// extendExpiry arranges that the connection is closed unless the server sends something within ttl.
+// Only the reading goroutine calls it.
 func (c *client) extendExpiry(ttl time.Duration) {
 	switch {
 	case ttl <= 0:
@@ -127,12 +128,12 @@ func (c *client) closeAndWait() {
 }
 
 // Req is a client of a Router (or any ZMTP ROUTER or REP socket). It sends one request at a time.
-// It is safe for concurrent use; requests queue up. After a failed request the connection is
-// closed, because a late answer could be taken for that of the next request: dial again.
+// It is safe for concurrent use; requests queue up. A failed request closes the connection, because
+// a late answer could be taken for that of the next request: dial again.
 type Req struct {
 	client
 	turn    chan struct{} // holds one token
-	asked   atomic.Bool   // an answer is expected
+	asked   atomic.Bool   // a request waits for its answer
 	replies chan []byte
 }
 
@@ -147,7 +148,7 @@ func DialReq(ctx context.Context, addr string, cfg DialConfig) (*Req, error) {
 	return r, nil
 }
 
-// Do sends payload and returns the answer. A ctx that ends first closes the
+// Do sends payload and returns the answer. If ctx ends before the answer comes, Do closes the
 // connection.
 func (r *Req) Do(ctx context.Context, payload []byte) ([]byte, error) {
 	select {
@@ -219,7 +220,7 @@ type Sub struct {
 	client
 	messages chan [][]byte
 
-	mu     sync.Mutex
+	mu     sync.Mutex // number of subscriptions by topic
 	topics map[string]int
 }
 
@@ -227,9 +228,9 @@ type Sub struct {
 // reading the connection.
 const subQueue = 64
 
-// DialSub connects to addr, "host:port" or "unix:path", and subscribes to the
-// topics ("" is everything; none is nothing). ctx bounds dialling and the
-// handshake only.
+// DialSub connects to addr, "host:port" or "unix:path", and subscribes to the topics. The topic ""
+// is everything; without topics the client gets nothing. ctx bounds dialling and the handshake
+// only.
 func DialSub(ctx context.Context, addr string, cfg DialConfig, topics ...string) (*Sub, error) {
 	s := &Sub{messages: make(chan [][]byte, subQueue), topics: map[string]int{}}
 	if err := s.connect(ctx, "SUB", addr, cfg); err != nil {
@@ -273,7 +274,8 @@ func (s *Sub) Unsubscribe(topic string) error {
 	return s.change("CANCEL", 0, topic)
 }
 
-// change uses the command of ZMTP 3.1 or the message of 3.0.
+// change sends a subscription or its end: as a command to a ZMTP 3.1 peer, as a message to a 3.0
+// peer.
 func (s *Sub) change(command string, first byte, topic string) error {
 	var b []byte
 	if s.minor > 0 {
@@ -287,8 +289,8 @@ func (s *Sub) change(command string, first byte, topic string) error {
 	return nil
 }
 
-// Next returns the next message, one slice per frame. The error is ctx's, or the reason why the
-// connection ended.
+// Next returns the next message, one slice per frame. The error is that of ctx, or the reason why
+// the connection ended.
 func (s *Sub) Next(ctx context.Context) ([][]byte, error) {
 	select {
 	case m := <-s.messages:

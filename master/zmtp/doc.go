@@ -5,13 +5,11 @@
 //
 // # Shape
 //
-// Every connection has exactly one goroutine that lives as long as the
-// connection. It reads frames, answers PING, and holds no buffer while the
-// peer is silent. Everything written goes through the connection's outbox: the
-// writer first tries a non-blocking write; only what does not fit into the
-// socket is queued, and only then a second, temporary goroutine flushes it. So
-// a peer that does not read costs memory up to a limit and never anybody's
-// time.
+// Every connection has exactly one goroutine that lives as long as the connection. It reads frames,
+// answers PING, and holds no buffer while the peer is silent. Everything written goes through the
+// connection's outbox: the writer first tries a non-blocking write; only what does not fit into the
+// socket is queued, and only then a second, temporary goroutine flushes it. So a peer that does not
+// read costs memory up to a limit, but delays nobody.
 //
 // Router runs its handler on a bounded pool of workers and sends the reply on
 // the connection that asked. There is no table from identities to
@@ -23,8 +21,8 @@
 //
 // # Hostile peers
 //
-// All bytes are taken as hostile: the handshake has a deadline, lengths are
-// checked before memory is set aside, big messages grow with arrival and count
-// against a common budget, reserved flag bits and commands out of order end
-// the connection. See Limits for every bound and Stats for every counter.
+// The package takes all bytes as hostile: the handshake has a deadline, lengths are checked before
+// memory is set aside, big messages grow with arrival and count against a common budget, reserved
+// flag bits and commands out of order end the connection. See Limits for every bound and Stats for
+// every counter.
 package zmtp

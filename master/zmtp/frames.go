@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// header reads the next frame header. io.EOF is returned as it is when the
-// peer closed between two frames.
+// header reads the next frame header. When the peer has closed the connection between two frames,
+// it returns io.EOF unwrapped.
 func (r *reader) header(p *pace) (header, error) {
 	for need := 1; ; {
 		b, err := r.peek(need)
@@ -36,8 +36,8 @@ func (r *reader) header(p *pace) (header, error) {
 	}
 }
 
-// command reads the body of a command frame. The result lies in the read
-// buffer: the caller must skip h.size bytes when it is done with it.
+// command reads the body of a command frame. The result lies in the read buffer: the caller must
+// skip h.size bytes when it no longer needs them.
 func (r *reader) command(h header, p *pace) (name, body []byte, err error) {
 	if h.size > maxCommand {
 		return nil, nil, violation("command of %d bytes", h.size)
@@ -65,16 +65,17 @@ func unexpected(err error) error {
 	return err
 }
 
-// pace is the deadline policy for a message that is being received: it may pause for at most
-// MessageTime, and its average rate must not be lower than MinRate.
+// pace sets the deadlines of a message that is being received: the message may pause for at most
+// MessageTime, and its average rate must not fall below MinRate.
 type pace struct {
 	limits *Limits
 	start  time.Time
 	set    bool
 }
 
-// expectBytes sets the deadline before n more bytes of a message are read; got is how many bytes
-// have arrived. It costs nothing while the bytes are buffered. With a nil pace it does nothing.
+// expectBytes sets the deadline for the next n bytes of a message; got is how many of the message
+// have arrived. If the reader has these bytes buffered, or if the pace is nil, expectBytes does
+// nothing.
 func (p *pace) expectBytes(r *reader, n uint64, got int) error {
 	if p == nil || uint64(r.buffered()) >= n {
 		return nil
@@ -82,7 +83,8 @@ func (p *pace) expectBytes(r *reader, n uint64, got int) error {
 	return p.deadline(r, got)
 }
 
-// deadline sets the deadline; the first call starts the clock.
+// deadline sets the read deadline; got is how many bytes of the message have arrived. The first
+// call starts the message's clock.
 func (p *pace) deadline(r *reader, got int) error {
 	now := time.Now()
 	if !p.set {
@@ -95,7 +97,7 @@ func (p *pace) deadline(r *reader, got int) error {
 	return r.conn.SetReadDeadline(end)
 }
 
-// endMessage ends a message, or a command between two messages.
+// endMessage removes the deadline after a message, or after a command between two messages.
 func (p *pace) endMessage(r *reader) error {
 	if !p.set {
 		return nil
@@ -104,16 +106,16 @@ func (p *pace) endMessage(r *reader) error {
 	return r.conn.SetReadDeadline(time.Time{})
 }
 
-// readBody appends the size bytes of a frame to dst. Memory grows as bytes arrive: it is doubled
-// when it is full, whatever the header claims. readBody calls charge before each growth with the
-// new capacity.
+// readBody appends the size bytes of a frame to dst. The buffer grows as bytes arrive: readBody
+// doubles it when it is full, whatever size the header claims. readBody calls charge before each
+// growth with the new capacity.
 func (r *reader) readBody(dst *buffer, size uint64, p *pace, charge func(capacity int) error) error {
 	for size > 0 {
 		room := cap(dst.b) - len(dst.b)
 		if room == 0 {
 			more := len(dst.b) + int(min(size, max(smallSize, uint64(len(dst.b)))))
 			if more > smallSize {
-				more = max(more, freeSize) // as large as a pooled buffer
+				more = max(more, freeSize) // as large as a pooled buffer, at least
 				if err := charge(more); err != nil {
 					return err
 				}

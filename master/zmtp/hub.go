@@ -23,25 +23,25 @@ type Listen struct {
 	// header is optional, since the proxy's health checks and local tools come
 	// from the same address.
 	ProxyFrom []netip.Prefix
-	// ProxyMember reports whether a further address may send a PROXY header. It may be nil: there
-	// are none. It is called once per connection and must not block.
+	// ProxyMember reports whether one more address may send a PROXY header. It may be nil: then only
+	// ProxyFrom counts. The hub calls it once per connection; it must not block.
 	ProxyMember func(netip.Addr) bool
-	// ProxyUnix allows the same on Unix sockets.
+	// ProxyUnix means that connections to a Unix socket may begin with a PROXY header.
 	ProxyUnix bool
-	// Sources are the addresses with recently proven requests. The default is a table of the
-	// listener's own.
+	// Sources holds the addresses from which requests were proven recently. If it is nil, the
+	// listener makes a table that it shares with no other.
 	Sources *Sources
 	// Linger is how long Close waits for replies and queued messages to leave.
 	// Default 1 s, as Salt sets it; negative: do not wait.
 	Linger time.Duration
 	// Log gets expected network events at debug level, and warnings about faulty peers at a bounded
-	// rate. By default nothing is logged.
+	// rate. Nil logs nothing.
 	Log *slog.Logger
 }
 
 // slots is the number of groups of connections. Each heartbeat tick serves one group, so that the
-// load is even. With few connections one tick per interval serves all: waking up costs more than
-// serving them.
+// load is even. With at most fewConns connections one tick per interval serves all, since waking up
+// costs more than serving them.
 const (
 	slots    = 16
 	fewConns = 64
@@ -50,18 +50,18 @@ const (
 // hub accepts connections and owns them.
 type hub struct {
 	cfg        Listen
-	socketType string // socket type
+	socketType string // socket type of this end
 	out        outLimits
 	pings      *pings
 	pools      *pools
-	memory     pool // bytes of messages of proven peers,
-	// of strangers, and the connections of strangers
+	memory     pool // bytes of messages of proven peers
+	// strangers counts the bytes of strangers' messages, strange their connections.
 	strangers, strange pool
 	count              counters
 	warnings           throttle
 	listener           net.Listener
-	// serve runs a connection after its handshake, in the connection's goroutine. It sets role and
-	// ready, and returns why the connection ended.
+	// serve runs a connection after its handshake, in the connection's goroutine, and returns why
+	// the connection ended. It sets member.role and member.ready.
 	serve   func(*member) error
 	ctx     context.Context // cancelled at the very end of Close
 	cancel  context.CancelFunc
@@ -88,12 +88,12 @@ type member struct {
 	link
 	slot  *slot
 	index int // in slot.members; guarded by slot.mu
-	// ready means that the handshake is over; role is set before.
+	// ready means that the handshake is over; role is set before that.
 	ready atomic.Bool
 	role  any // *asker or *subscriber
-	// account is set when the source is known, before ready.
+	// account is set when the source of the connection is known, before ready.
 	account Account
-	placed  bool // it occupies one of the strangers' places
+	placed  bool // the connection occupies one of the strangers' places
 	born    time.Time
 }
 
@@ -118,12 +118,12 @@ func newHub(ctx context.Context, ln net.Listener, own string, cfg Listen, maxMes
 	h.strangers.max, h.strangers.times = cfg.Limits.MaxStrange, 2
 	h.strange.max, h.strange.times = int64(cfg.Limits.MaxConns)*3/4, 1
 
-	// The handlers' context outlives ctx by the linger time: close cancels it.
+	// The handlers' context outlives ctx by the linger time: only close cancels it.
 	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return h
 }
 
-// startLoops begins to accept. When ctx ends, the hub closes itself.
+// startLoops starts to accept connections and to send heartbeats. When ctx ends, it calls closed.
 func (h *hub) startLoops(ctx context.Context, closed func()) {
 	h.loops.Go(h.accept)
 	if h.cfg.Heartbeat.Interval > 0 {
@@ -153,7 +153,7 @@ func (h *hub) accept() {
 			return
 		}
 
-		// Most likely out of descriptors: wait instead of spinning.
+		// Most likely the process is out of descriptors: wait instead of spinning.
 		h.count.acceptFails.Add(1)
 		h.warnings.warn(h.cfg.Log, "cannot accept", "error", err)
 		select {
@@ -168,7 +168,8 @@ func (h *hub) accept() {
 
 func (h *hub) admitConnection(conn net.Conn) {
 	open := h.count.conns.Add(1)
-	h.count.accepted.Add(1) // after conns, so that an accepted connection is seen as open or ended
+	// After conns, so that snapshot never sees more accepted connections than open and ended ones.
+	h.count.accepted.Add(1)
 	if open > int64(h.cfg.Limits.MaxConns) {
 		h.count.conns.Add(-1)
 		h.count.refused.Add(1)
@@ -192,7 +193,7 @@ func (h *hub) admitConnection(conn net.Conn) {
 	h.conns.Go(func() { h.runConnection(m) })
 }
 
-// remote returns the address of a TCP peer, the zero value for others.
+// remote returns the address of a TCP peer, or the zero value for other peers.
 func remote(conn net.Conn) netip.AddrPort {
 	a, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -220,7 +221,7 @@ func (h *hub) remove(m *member) {
 	s.mu.Unlock()
 }
 
-// runConnection is the goroutine of a connection.
+// runConnection is the body of a connection's goroutine: handshake, serve, cleaning up.
 func (h *hub) runConnection(m *member) {
 	defer h.count.conns.Add(-1)
 	counted, err := h.shakeHands(m)
@@ -244,8 +245,8 @@ func (h *hub) runConnection(m *member) {
 	h.report(m, err)
 }
 
-// shakeHands does everything up to READY. counted says that the connection counts
-// against MaxPerSource.
+// shakeHands reads the PROXY header, claims the connection's place and exchanges greeting and
+// READY. counted means that the connection counts against MaxPerSource, also after an error.
 func (h *hub) shakeHands(m *member) (counted bool, err error) {
 	h.count.handshakes.Add(1)
 	defer h.count.handshakes.Add(-1)
@@ -289,8 +290,8 @@ func (h *hub) shakeHands(m *member) (counted bool, err error) {
 	return counted, m.conn.SetReadDeadline(time.Time{})
 }
 
-// claimPlace determines the source of a connection and reserves a place for it. It reports whether
-// there was one.
+// claimPlace determines the source of a connection and, for a stranger, reserves a place. It
+// returns false when the strangers have no place left.
 func (h *hub) claimPlace(m *member, proxied bool) bool {
 	a := m.peer.Remote.Addr()
 	m.account.source = source(a)
@@ -304,13 +305,13 @@ func (h *hub) claimPlace(m *member, proxied bool) bool {
 	return m.placed
 }
 
-// memory returns the pool and the source that a message of the connection counts against.
+// memory returns the pool and the source against which messages of the connection count.
 func (m *member) memory() (*pool, netip.Addr) {
 	p, _ := m.account.memoryPool()
 	return p, m.account.source
 }
 
-// releasePlace gives a stranger's place back.
+// releasePlace returns the place that claimPlace reserved.
 func (m *member) releasePlace() {
 	if m.placed {
 		m.account.hub.strange.release(m.account.source, 1)
@@ -357,7 +358,7 @@ func (h *hub) forget(a netip.Addr) {
 	}
 }
 
-// report counts and logs the end of a connection.
+// report counts the end of a connection, and logs it.
 func (h *hub) report(m *member, err error) {
 	args := []any{"socket", h.socketType, "peer", m.peer.Remote, "error", err}
 	switch {
@@ -388,14 +389,14 @@ func (h *hub) report(m *member, err error) {
 	}
 }
 
-// heartbeat visits every connection once per interval.
+// heartbeat tends every connection once per interval.
 func (h *hub) heartbeat() {
 	step := h.cfg.Heartbeat.Interval / slots
 	t := time.NewTimer(step)
 	defer t.Stop()
 
 	var batch []*member
-	rested := false // whether the loop has slept for a whole interval
+	rested := false // the loop has slept for a whole interval
 	for i := 0; ; {
 		select {
 		case <-h.closing:
@@ -428,7 +429,8 @@ func (h *hub) heartbeat() {
 	}
 }
 
-// tendMember performs the heartbeat of a connection, or closes it.
+// tendMember sends a connection's PING, or closes the connection if its peer is silent or has
+// proved nothing in time.
 func (h *hub) tendMember(m *member, now time.Time, ping []byte) {
 	switch {
 	case !m.ready.Load():
@@ -439,8 +441,8 @@ func (h *hub) tendMember(m *member, now time.Time, ping []byte) {
 	}
 }
 
-// overdue reports whether a connection has used up its time to prove itself. A connection with a
-// request in progress has more time.
+// overdue reports whether a stranger's connection has used up ProveIn. It returns false while a
+// request or a reply of the connection is under way.
 func (h *hub) overdue(m *member, now time.Time) bool {
 	in := h.cfg.Limits.ProveIn
 	if in <= 0 || now.Sub(m.born) < in {
@@ -456,14 +458,14 @@ func (s *slot) appendMembers(dst []*member) []*member {
 	return append(dst, s.members...)
 }
 
-// forEachMember calls f for every connection past its handshake.
+// forEachMember calls f for every connection that is past its handshake.
 func (h *hub) forEachMember(f func(*member)) {
 	for m := range h.readyMembers {
 		f(m)
 	}
 }
 
-// readyMembers yields every connection past its handshake.
+// readyMembers yields every connection that is past its handshake.
 func (h *hub) readyMembers(yield func(*member) bool) {
 	var batch []*member
 	for i := range h.slots {
@@ -476,8 +478,8 @@ func (h *hub) readyMembers(yield func(*member) bool) {
 	}
 }
 
-// close stops accepting, waits up to the linger time for settled, ends every connection and waits
-// for all goroutines. It may be called again.
+// close stops accepting, waits up to the linger time for what settled returns of each connection,
+// ends every connection and waits for all goroutines. It may be called again.
 func (h *hub) close(settled func(*member) <-chan struct{}) {
 	h.once.Do(func() {
 		close(h.closing)

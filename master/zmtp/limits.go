@@ -14,28 +14,28 @@ type Limits struct {
 	MaxMessage int
 	// MaxInflight bounds the memory in bytes of all messages over 4 KiB of proven peers that are
 	// being received, handled or answered. It counts the bytes that have arrived, not those
-	// announced. One source may use 8 times as much as is left. A connection that needs more is
-	// closed. Default 4 × MaxMessage.
+	// announced. One source may use at most 8 times the memory that is left; the listener closes a
+	// connection that needs more. Default 4 × MaxMessage.
 	MaxInflight int64
-	// MaxStrange is the same bound for strangers; one source may use twice as much as is left.
-	// Default 3/2 × MaxMessage.
+	// MaxStrange is the same bound for strangers; one source may use at most twice the memory that
+	// is left. Default 3/2 × MaxMessage.
 	MaxStrange int64
 	// MaxFrames is the number of frames in a message. Default 16.
 	MaxFrames int
 	// Handshake is the time from accept to READY. Default 5 s.
 	Handshake time.Duration
-	// MessageTime is how long a message may pause before the connection is closed. Default 30 s. A
-	// message slower than MinRate is closed as well.
+	// MessageTime is how long a message may pause before the connection is closed. Default 30 s. So
+	// is the connection of a message slower than MinRate.
 	MessageTime time.Duration
 	// MinRate is the least average rate of a message in bytes per second, counted after the first
 	// MessageTime. Default 4096.
 	MinRate int
-	// MaxConns bounds all connections of the listener, including those in handshake; further ones
-	// are closed at once. Strangers share three quarters of it, of which one source may have as
-	// many as are left. Default 65536.
+	// MaxConns bounds all connections of the listener, including those in handshake; the listener
+	// closes further ones at once. Strangers share three quarters of these places; one source may
+	// hold at most as many of them as are left. Default 65536.
 	MaxConns int
-	// ProveIn is the time after which an idle connection to a Router is closed that has proved
-	// nothing. Default 0: never.
+	// ProveIn is the time after which the Router closes an idle connection that has proved nothing.
+	// Default 0: never.
 	ProveIn time.Duration
 	// MaxPerSource bounds the connections of one address (the one in the PROXY header, if any).
 	// Default 0: no bound, since many minions may share the address of a NAT gateway. Connections
@@ -57,15 +57,15 @@ func (l Limits) withDefaults(maxMessage int) Limits {
 
 // Heartbeat configures the search for vanished peers. The zero value means the figures of salt's
 // transport/zeromq.py (_set_zmq_heartbeat): PING every 10 s with a TTL of 0, close after 30 s of
-// silence. Peers that announce ZMTP 3.0 know no PING and are left to TCP keep-alive.
+// silence. Peers that announce ZMTP 3.0 know no PING; for them only TCP keep-alive works.
 type Heartbeat struct {
 	// Interval is the time between PINGs; negative switches heartbeats off.
 	Interval time.Duration
 	// Timeout is the silence after which a peer counts as gone.
 	Timeout time.Duration
 	// TTL, at most 65 s, is sent to the peer with each PING. If libzmq then receives nothing for
-	// that long, it counts the master as gone and reconnects. Only this makes an unmodified minion
-	// notice early that the host of its master has vanished. Default 0: the peer does not check.
+	// that long, it counts the master as gone and reconnects. An unmodified minion has no other way
+	// to notice early that the host of its master has vanished. Default 0: the peer does not check.
 	TTL time.Duration
 }
 
@@ -92,18 +92,19 @@ type Peer struct {
 	// was one, the address of the TCP connection otherwise, and the zero value
 	// on Unix sockets.
 	Remote netip.AddrPort
-	// Via is the address of the proxy that sent the PROXY header, the zero value without one.
+	// Via is the address of the proxy that sent the PROXY header, or the zero value without such a
+	// header.
 	Via netip.Addr
-	// Missing is set if a proxy of ours moved the connection here from another master: the time
-	// when that master was last heard. What it sent since then may be lost. Otherwise it is the
-	// zero value.
+	// Missing is set if a proxy of ours moved the connection here from another master: the time when
+	// the proxy last heard that master. Messages that the master sent after that may be lost.
+	// Otherwise Missing is the zero value.
 	Missing time.Time
-	// Began is, of such a connection, when the client connected to the proxy, or long ago if the
-	// proxy does not tell.
+	// Began is set for a connection with Missing: the time when the client connected to the proxy,
+	// or a time long ago if the proxy does not report it.
 	Began time.Time
-	// Answered is set for a subscriber that gets PINGs with a TTL: when the last PING was made that
-	// it answered, or when it connected. What was published before has reached it. Otherwise it is
-	// the zero value.
+	// Answered is set for a subscriber that gets PINGs with a TTL: the time at which the last
+	// answered PING was made, or the time of the connection before the first answer. Everything
+	// published before that time has reached the subscriber. Otherwise it is the zero value.
 	Answered time.Time
 	// SocketType is the socket type that the peer announced: REQ, DEALER, SUB, …
 	SocketType string

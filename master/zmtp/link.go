@@ -20,11 +20,11 @@ type link struct {
 	reader *reader
 	outbox outbox
 	limits *Limits
-	// room returns the pool and the source that a message counts against. It is called once for
-	// each message that is not small.
+	// room returns the pool and the source against which a message counts. The link calls it once
+	// for each message that is not small.
 	room  func() (*pool, netip.Addr)
 	peer  Peer
-	minor byte // of the peer's version
+	minor byte // minor version of ZMTP that the peer announced
 	// deaf means that the link's goroutine does not read at present, so that silence proves
 	// nothing.
 	deaf atomic.Bool
@@ -32,11 +32,12 @@ type link struct {
 	expire func(ttl time.Duration)
 	// onPong is called with the context of a PONG. It may be nil.
 	onPong func(context []byte)
-	// onCommand handles commands other than PING and PONG. It may be nil: then they are refused.
+	// onCommand handles commands other than PING and PONG. It may be nil: then such a command ends
+	// the connection.
 	onCommand func(name, body []byte) error
 
 	closing sync.Once
-	cause   error // why fail was called; read after ended
+	cause   error // argument of the first call of fail; read it after ended is closed
 	ended   chan struct{}
 }
 
@@ -45,11 +46,11 @@ type outLimits struct {
 	items int
 	bytes int
 	stall time.Duration
-	rate  int // least rate of a flush in bytes per second, after the first stall; 0: none
+	rate  int // least rate of a flush in bytes per second, counted after the first stall time; 0: none
 }
 
-// init sets up a new link. spawn starts the temporary flusher; its owner waits
-// for it.
+// init sets up a new link. The outbox calls spawn to start the temporary flusher; the caller's
+// spawn must run it in a goroutine that the caller waits for.
 func (k *link) init(
 	conn net.Conn,
 	l *Limits,
@@ -75,9 +76,8 @@ func (k *link) init(
 	k.outbox.try = k.outbox.tryWrite
 }
 
-// fail ends the connection; the first cause is kept. A nil cause closes in
-// good order, any other resets the connection, so that the kernel does not
-// keep sending what nobody reads.
+// fail ends the connection; later calls do nothing. A nil cause and io.EOF close it in good order;
+// any other cause resets it, so that the kernel stops sending bytes that nobody reads.
 func (k *link) fail(cause error) {
 	k.closing.Do(func() {
 		k.cause = cause
@@ -90,8 +90,8 @@ func (k *link) fail(cause error) {
 	})
 }
 
-// closeCause returns the cause of the connection's end instead of err, the read error that the end
-// caused.
+// closeCause returns the cause with which fail ended the connection, or err if the connection has
+// not ended. err is a read error that the end may have caused.
 func (k *link) closeCause(err error) error {
 	select {
 	case <-k.ended:
@@ -104,13 +104,14 @@ func (k *link) closeCause(err error) error {
 	}
 }
 
-// handshake exchanges greeting and READY. The caller has set a deadline.
+// handshake exchanges greeting and READY. The caller has set a deadline. own is the socket type of
+// this end.
 func (k *link) handshake(own, identity string) error {
 	if err := k.outbox.sendPackets(packet{b: appendReady(greeting(), own, identity)}); err != nil {
 		return err
 	}
 
-	// Reject a stranger (a browser, a scanner) at its first byte.
+	// Reject a peer of another protocol (a browser, a scanner) at its first byte.
 	b, err := k.reader.peek(1)
 	if err != nil {
 		return err
@@ -167,7 +168,7 @@ type message struct {
 	buf     buffer
 	ends    []int
 	room    func() (*pool, netip.Addr)
-	memory  *pool // the pool that it counts against; nil for a small message
+	memory  *pool // pool against which the message counts; nil for a small message
 	source  netip.Addr
 	charged int64
 }
@@ -205,8 +206,8 @@ func (m *message) charge(capacity int) error {
 	return nil
 }
 
-// nextMessage reads one message into m, which must be free, and answers commands on
-// the way.
+// nextMessage reads one message into m, which must be free, and answers commands that arrive before
+// it.
 func (k *link) nextMessage(m *message) error {
 	err := k.readMessage(m)
 	if err != nil {
@@ -307,21 +308,21 @@ func (k *link) command(h header, p *pace) error {
 	return k.onCommand(name, body)
 }
 
-// Causes of an end for which the peer is responsible.
+// Errors that end a connection and that the peer causes.
 var (
 	errSilent  = errors.New("zmtp: peer is silent")
 	errStalled = errors.New("zmtp: peer does not read")
 	errNoRoom  = errors.New("zmtp: no memory for a message now")
 )
 
-// restartSilence ends a deaf time; the silence of the peer is measured from now on.
+// restartSilence sets deaf to false; the silence of the peer counts from now on.
 func (k *link) restartSilence() {
 	k.reader.seen.Store(time.Now().UnixNano())
 	k.deaf.Store(false)
 }
 
-// heartbeat ends a link that has been silent for too long, and otherwise sends a PING. Bytes that a
-// slow peer accepts count as a sign of life.
+// heartbeat ends a link whose peer has been silent for longer than timeout, and otherwise sends
+// ping. A slow peer that still accepts bytes does not count as silent.
 func (k *link) heartbeat(now time.Time, timeout time.Duration, ping []byte) {
 	if k.minor == 0 {
 		return
@@ -343,7 +344,7 @@ func (k *link) heartbeat(now time.Time, timeout time.Duration, ping []byte) {
 	}
 }
 
-// pingFrame returns a PING without context, as a Salt master sends it with a TTL of 0. The wire
+// pingFrame returns a PING without context; a Salt master sends that with a TTL of 0. The wire
 // carries the TTL in tenths of a second.
 func pingFrame(ttl time.Duration) []byte {
 	return appendCommand(nil, "PING", binary.BigEndian.AppendUint16(nil, uint16(ttl/(100*time.Millisecond))))

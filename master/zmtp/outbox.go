@@ -23,27 +23,27 @@ type packet struct {
 	control bool   // PING or PONG
 }
 
-// outbox writes a connection. The package comment describes how. A data packet that would exceed
-// maxItems or maxBytes is dropped and the caller is told (the newest one, as libzmq does at its
-// high-water mark). A control packet (PING, PONG) is dropped when maxControl of them wait already,
-// since a peer that does not read does not miss them.
+// outbox writes a connection. The package comment describes how. It drops a data packet that would
+// exceed maxItems or maxBytes, the newest one, as libzmq does at its high-water mark; sendPackets
+// then returns errDropped. It drops a control packet (PING, PONG) when maxControl of them wait
+// already, since a peer that does not read does not miss them.
 type outbox struct {
 	conn     net.Conn
 	raw      syscall.RawConn
 	maxItems int
 	maxBytes int
 	stall    time.Duration // longest time without progress of a flush
-	rate     int           // least bytes per second of a flush, after the first stall; 0: none
-	fail     func(error)   // called (without the lock) when writing is over
-	spawn    func(func())  // starts the flusher under its owner
+	rate     int           // least bytes per second of a flush, counted after the first stall time; 0: none
+	fail     func(error)   // called without the lock when writing has failed for good
+	spawn    func(func())  // starts the flusher in a goroutine that the connection's owner waits for
 
-	// moved is when queued bytes last moved, in Unix nanoseconds.
+	// moved is when the peer last accepted queued bytes, in Unix nanoseconds.
 	moved atomic.Int64
 
 	mu      sync.Mutex
 	queue   []packet      // empty unless flushing
-	bytes   int           // in queue
-	control int           // control packets in queue
+	bytes   int           // bytes in queue
+	control int           // number of control packets in queue
 	idle    chan struct{} // not nil while a flusher runs; closed at its end
 	dead    bool
 
@@ -59,8 +59,8 @@ const (
 	flushChunk = 64 << 10
 )
 
-// tryWrite runs inside RawConn.Write: writes that never block; always true,
-// so that RawConn does not wait.
+// tryWrite runs inside RawConn.Write and writes as much of src as the socket accepts without
+// blocking. It always returns true, so that RawConn does not wait.
 func (o *outbox) tryWrite(fd uintptr) bool {
 	for o.n < len(o.src) {
 		n, err := syscall.Write(int(fd), o.src[o.n:])
@@ -80,8 +80,8 @@ func (o *outbox) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// sendPackets writes or queues the packets, all or none of them. It never blocks on the peer. It
-// owns the packets afterwards, also on error.
+// sendPackets writes or queues the packets, all or none of them. It never waits for the peer. The
+// packets belong to it afterwards, also on error.
 func (o *outbox) sendPackets(ps ...packet) error {
 	o.mu.Lock()
 	broken, err := o.sendLocked(ps)
@@ -92,7 +92,7 @@ func (o *outbox) sendPackets(ps ...packet) error {
 	return err
 }
 
-// sendLocked is sendPackets with o.mu held; broken means that the connection is over.
+// sendLocked is sendPackets for a caller that holds o.mu; broken means that the connection is over.
 func (o *outbox) sendLocked(ps []packet) (broken bool, err error) {
 	if o.dead {
 		freeAll(ps)
@@ -155,7 +155,7 @@ func (o *outbox) hasRoom(items, size, control int) bool {
 	return len(o.queue)+items <= o.maxItems && o.bytes+size <= o.maxBytes
 }
 
-// writeNow writes the bytes that the socket accepts at once.
+// writeNow writes the bytes that the socket accepts at once and returns their number.
 func (o *outbox) writeNow(b []byte) (int, error) {
 	o.src = b
 	o.n = 0
@@ -168,8 +168,8 @@ func (o *outbox) writeNow(b []byte) (int, error) {
 	return o.n, err
 }
 
-// flushQueue is the goroutine of a slow connection. It ends when the queue is
-// empty or the connection is broken.
+// flushQueue is the body of the flusher's goroutine. It ends when the queue is empty or the
+// connection is broken.
 func (o *outbox) flushQueue() {
 	var bufs net.Buffers
 	start, written := time.Now(), 0
@@ -217,7 +217,7 @@ func (o *outbox) flushQueue() {
 		}
 
 		_ = o.conn.SetWriteDeadline(end)
-		out := bufs // WriteTo eats its receiver
+		out := bufs // WriteTo changes the slice it is called on
 		_, err := out.WriteTo(o.conn)
 
 		o.mu.Lock()
@@ -228,7 +228,7 @@ func (o *outbox) flushQueue() {
 				err = errStalled
 			}
 			o.fail(err)
-			continue // ends at the top
+			continue // the head of the loop sees the end
 		}
 
 		o.moved.Store(time.Now().UnixNano())
@@ -256,8 +256,8 @@ func (o *outbox) removeWritten(whole, size int) {
 	}
 }
 
-// markDead marks the outbox as closed. The queue belongs to the flusher, who may be writing it and
-// frees it when it returns. o.mu is held.
+// markDead marks the outbox as closed; o.mu is held. It leaves the queue to the flusher, which may
+// be writing it and frees it when it returns.
 func (o *outbox) markDead() { o.dead = true }
 
 func (o *outbox) close() {
@@ -266,7 +266,7 @@ func (o *outbox) close() {
 	o.mu.Unlock()
 }
 
-// pending returns a channel that is closed when the queue is empty, or nil when it is empty
+// pending returns a channel that is closed once the queue is empty, or nil when the queue is empty
 // already.
 func (o *outbox) pending() <-chan struct{} {
 	o.mu.Lock()
@@ -289,9 +289,9 @@ func freeAll(ps []packet) {
 	}
 }
 
-// publish writes or queues the messages in order, and ping behind them, which may be empty. whole
-// holds all their bytes in one piece. Messages without room are dropped; sent and size count the
-// accepted ones.
+// publish writes or queues the messages in order, and ping (which may be empty) after them. whole
+// holds the bytes of all of these in one piece. publish drops messages without room; sent counts
+// the others, and size their bytes.
 func (o *outbox) publish(ms []*publication, whole, ping []byte) (sent, size int, err error) {
 	o.mu.Lock()
 	sent, size, broken, err := o.putAll(ms, whole, ping)
@@ -307,7 +307,7 @@ func (o *outbox) putAll(ms []*publication, whole, ping []byte) (sent, size int, 
 		return 0, 0, false, errClosed
 	}
 
-	n := 0 // written bytes of the rest
+	n := 0 // bytes of the unwritten rest that this call has written
 	if o.idle == nil && o.raw != nil {
 		n, err = o.writeNow(whole)
 		if err != nil {

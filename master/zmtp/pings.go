@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// pings makes the PINGs of a listener. With a TTL they are dated: the context, which the
-// PONG repeats (RFC 37, "Heartbeating"; libzmq zmtp_engine.cpp process_heartbeat_message),
-// names the listener and the time. TCP keeps the order, so a PONG proves that the peer has
-// got all that was written before its PING.
+// pings makes the PINGs of a listener. With a TTL they are dated: the context, which the PONG
+// repeats (RFC 37, "Heartbeating"; libzmq zmtp_engine.cpp process_heartbeat_message), names the
+// listener and the time. TCP keeps the order, so a PONG proves that the peer has got everything
+// that was written before the PING.
 type pings struct {
 	ttl  time.Duration
 	born time.Time
@@ -24,7 +24,7 @@ func newPings(ttl time.Duration) *pings {
 	return p
 }
 
-// pingAt returns a PING made at now. All PINGs of a listener are equally long.
+// pingAt returns a PING with the time now. All PINGs of a listener are equally long.
 func (p *pings) pingAt(now time.Time) []byte {
 	body := binary.BigEndian.AppendUint16(make([]byte, 0, 2+maxPingContext), uint16(p.ttl/(100*time.Millisecond)))
 	if p.ttl > 0 {
@@ -34,7 +34,7 @@ func (p *pings) pingAt(now time.Time) []byte {
 	return appendCommand(nil, "PING", body)
 }
 
-// following returns the PING that is sent behind a message, or nil without a TTL.
+// following returns the PING to send after a message, or nil without a TTL.
 func (p *pings) following() []byte {
 	if p.ttl == 0 {
 		return nil
@@ -42,8 +42,8 @@ func (p *pings) following() []byte {
 	return p.pingAt(time.Now())
 }
 
-// pingTime returns when the PING was made that a PONG with this context answers. The second result
-// is false if another listener made the PING, or if the time lies in the future.
+// pingTime returns the time of the PING that a PONG with this context answers. The second result is
+// false if another listener made that PING, or if the time lies in the future.
 func (p *pings) pingTime(context []byte, now time.Time) (time.Time, bool) {
 	if len(context) != maxPingContext || string(context[:len(p.mark)]) != string(p.mark[:]) {
 		return time.Time{}, false
@@ -52,7 +52,7 @@ func (p *pings) pingTime(context []byte, now time.Time) (time.Time, bool) {
 	return at, !at.After(now)
 }
 
-// answers records which PING a subscriber has answered.
+// answers records that a subscriber has sent a PONG with this context.
 func (p *pings) answers(sub *subscriber, context []byte) {
 	at, ok := p.pingTime(context, time.Now())
 	if since := int64(at.Sub(p.born)); ok && since > sub.answered.Load() {
@@ -60,7 +60,7 @@ func (p *pings) answers(sub *subscriber, context []byte) {
 	}
 }
 
-// peerSeen returns the peer of a subscriber, with the time of its last answer.
+// peerSeen returns the peer of a subscriber with Answered set.
 func (p *pings) peerSeen(sub *subscriber) Peer {
 	peer := sub.member.peer
 	if p.ttl > 0 && sub.member.minor > 0 {

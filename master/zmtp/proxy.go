@@ -7,15 +7,16 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// proxyTold holds the contents of a connection's PROXY header.
+// proxyTold holds what a connection's PROXY header says.
 type proxyTold struct {
-	// src is invalid without a header, or with one that keeps the address of the connection.
+	// src is the client's address. It is invalid without a header, and with a header that keeps the
+	// address of the connection.
 	src netip.AddrPort
 	// missing and began are copied to [Peer].
 	missing, began time.Time
 }
 
-// readProxy reads a PROXY header if the first byte announces one.
+// readProxy reads a PROXY header if the connection's first byte announces one.
 func readProxy(r *reader) (p proxyTold, err error) {
 	b, err := r.peek(1)
 	if err != nil || b[0] != proxyproto.Signature[0] {

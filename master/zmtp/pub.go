@@ -14,11 +14,11 @@ import (
 // PubConfig configures a Pub.
 type PubConfig struct {
 	Listen
-	// MaxQueue is the number of messages that may wait for a slow subscriber; beyond that the
-	// newest are dropped for it. Default 1000 (Salt's pub_hwm).
+	// MaxQueue is the number of messages that may wait for a slow subscriber; the Pub drops further
+	// ones for that subscriber. Default 1000 (Salt's pub_hwm).
 	MaxQueue int
-	// MaxQueueBytes is the same bound in bytes. Subscribers that wait for the same messages share
-	// the bytes. Default 16 MiB.
+	// MaxQueueBytes bounds the bytes of these messages. Subscribers that wait for the same messages
+	// share the bytes. Default 16 MiB.
 	MaxQueueBytes int
 	// WriteStall is how long a subscriber may accept no bytes while some wait for it, before its
 	// connection is closed. Default 30 s.
@@ -26,11 +26,10 @@ type PubConfig struct {
 	// Shards is the number of goroutines that write. Default: the number of processors, at most 8.
 	Shards int
 
-	// The hooks are called in the connection's goroutine, in this order, and
-	// delay only this peer. OnConnect: after the handshake. OnSubscribe: a
-	// subscription has come and is in force; topic is "" for everything.
-	// OnDisconnect: the connection is closed; err says why, nil when the peer
-	// closed it or we did.
+	// The connection's goroutine calls the hooks in this order; a hook delays only its own peer.
+	// OnConnect: after the handshake. OnSubscribe: after a subscription has come into force; topic
+	// is "" for everything. OnDisconnect: after the connection is closed; err is the cause, nil when
+	// the peer or the Pub closed it in good order.
 	OnConnect    func(Peer)
 	OnSubscribe  func(p Peer, topic string)
 	OnDisconnect func(p Peer, err error)
@@ -51,9 +50,9 @@ type Pub struct {
 type publication struct {
 	topic  []byte // first frame
 	wire   []byte
-	pinged []byte // wire with the PING behind it
-	// do marks a barrier: nothing is sent, and each shard's goroutine calls do when everything
-	// before it is done.
+	pinged []byte // wire and the PING that follows it
+	// do marks a barrier: the message has no bytes, and each shard's goroutine calls do when it has
+	// handled everything before.
 	do func(*shard)
 }
 
@@ -84,7 +83,7 @@ func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
 	return p
 }
 
-// serveSubscriber is the loop of a connection: subscribers send nothing but
+// serveSubscriber runs a connection after its handshake. Subscribers send nothing but
 // subscriptions, as messages (ZMTP 3.0) or commands (3.1).
 func (p *Pub) serveSubscriber(m *member) error {
 	sub := &subscriber{member: m}
@@ -158,7 +157,8 @@ func (p *Pub) subscribe(sub *subscriber, topic []byte) error {
 	return nil
 }
 
-// public returns nil for causes that are not errors to a hook.
+// public returns the error that OnDisconnect gets: nil for a connection that was closed in good
+// order.
 func public(err error) error {
 	if errors.Is(err, errClosed) || errors.Is(err, io.EOF) {
 		return nil
@@ -170,8 +170,8 @@ func public(err error) error {
 func (p *Pub) Addr() net.Addr { return p.hub.listener.Addr() }
 
 // Publish sends one message of one or more frames to every subscriber with a topic that is a prefix
-// of the first frame. It copies the frames. It returns when all shards have the message. So it
-// waits only for processor time, never for a subscriber. The error is ctx's, or reports that the
+// of the first frame. It copies the frames. It returns when all shards have the message: it may
+// wait for processor time, never for a subscriber. The error is that of ctx, or reports that the
 // Pub is closed.
 func (p *Pub) Publish(ctx context.Context, frames ...[]byte) error {
 	ping := p.hub.pings.following()
@@ -195,7 +195,8 @@ func (p *Pub) handToShards(ctx context.Context, m *publication, shards []*shard)
 		return net.ErrClosed
 	}
 
-	// The first wait may be cancelled. Once one shard has the message, the others must get it, too.
+	// ctx may cancel the first wait only: once one shard has the message, the others must get it,
+	// too.
 	done := ctx.Done()
 	for _, s := range shards {
 		select {
@@ -218,7 +219,7 @@ func (p *Pub) Flush(ctx context.Context) error {
 		return err
 	}
 	idle := make(chan struct{})
-	go func() { g.Wait(); close(idle) }() // ends: shards drain their queues even at Close
+	go func() { g.Wait(); close(idle) }() // the goroutine ends: shards drain their queues even at Close
 	select {
 	case <-idle:
 		return nil
@@ -231,7 +232,7 @@ func (p *Pub) Flush(ctx context.Context) error {
 type Subscriber struct {
 	Peer
 	Topics []string // "" is everything
-	Queued int      // bytes that wait for it
+	Queued int      // bytes that wait for the subscriber
 }
 
 // Subscribers lists the connections that are past their handshake.
@@ -239,8 +240,8 @@ func (p *Pub) Subscribers() []Subscriber {
 	return slices.AppendSeq(make([]Subscriber, 0, p.hub.count.conns.Load()), p.Each)
 }
 
-// Each yields the connections that are past their handshake. Their topics
-// must not be changed.
+// Each yields the connections that are past their handshake. The caller must not change their
+// topics.
 func (p *Pub) Each(yield func(Subscriber) bool) {
 	for m := range p.hub.readyMembers {
 		if !yield(p.subscriber(m)) {
@@ -249,8 +250,8 @@ func (p *Pub) Each(yield func(Subscriber) bool) {
 	}
 }
 
-// Silent yields the subscribers that get PINGs with a TTL and have not answered any that was sent
-// since a time.
+// Silent yields the subscribers that get PINGs with a TTL and whose last answered PING is older
+// than since.
 func (p *Pub) Silent(since time.Time, yield func(Peer) bool) {
 	for m := range p.hub.readyMembers {
 		peer := p.hub.pings.peerSeen(m.role.(*subscriber))
@@ -265,8 +266,8 @@ func (p *Pub) subscriber(m *member) Subscriber {
 	return Subscriber{Peer: p.hub.pings.peerSeen(sub), Topics: sub.topics.list(), Queued: m.outbox.queued()}
 }
 
-// SendTo sends a message only to the connection with this Peer.ID, whatever it subscribed to,
-// behind everything published before. It reports whether the connection existed and had room.
+// SendTo sends a message only to the connection with this Peer.ID, whatever its subscriptions,
+// after everything published before. It reports whether the connection existed and had room.
 func (p *Pub) SendTo(ctx context.Context, id uint64, frames ...[]byte) bool {
 	b := appendMessage(nil, frames...)
 	result := make(chan bool, 1)
@@ -274,10 +275,10 @@ func (p *Pub) SendTo(ctx context.Context, id uint64, frames ...[]byte) bool {
 	if err := p.handToShards(ctx, &publication{do: do}, p.shardsOf(id)); err != nil {
 		return false
 	}
-	return <-result // the shard always gets to it, also during Close
+	return <-result // the shard always answers, also during Close
 }
 
-// shardsOf returns the shard of a connection.
+// shardsOf returns the shard of a connection, as a slice of one.
 func (p *Pub) shardsOf(id uint64) []*shard {
 	i := id % uint64(len(p.shards))
 	return p.shards[i : i+1]
@@ -296,7 +297,7 @@ func (p *Pub) Stats() Stats {
 }
 
 // Close stops accepting, waits for queued messages up to the linger time, ends all connections and
-// waits for every goroutine. It may be called again, but not by a hook.
+// waits for every goroutine. It may be called again, but no hook may call it.
 func (p *Pub) Close() {
 	p.mu.Lock()
 	if !p.closed {

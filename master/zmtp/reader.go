@@ -9,8 +9,8 @@ import (
 )
 
 // reader reads a connection through a pooled buffer that it holds only while the buffer contains
-// bytes: it waits for the next byte in the runtime's poller before it takes a buffer. It is used by
-// one goroutine.
+// bytes: it waits for the next byte in the runtime's poller before it takes a buffer. Only one
+// goroutine may use it.
 type reader struct {
 	conn  net.Conn
 	raw   syscall.RawConn // nil without a descriptor, as with net.Pipe
@@ -18,11 +18,11 @@ type reader struct {
 	// seen is when bytes last arrived, in Unix nanoseconds.
 	seen atomic.Int64
 
-	box  *[]byte // nil while idle
+	box  *[]byte // buffer; nil while idle
 	r, w int     // unread bytes are (*box)[r:w]
 
-	try    func(uintptr) bool // the same closure for all reads
-	dst    []byte             // destination of try; nil: the box
+	try    func(uintptr) bool // tryRead as a value, so that no read allocates one
+	dst    []byte             // where try reads to; nil: the buffer
 	n      int
 	tryErr error
 }
@@ -44,8 +44,8 @@ func rawConn(conn net.Conn) syscall.RawConn {
 	return nil
 }
 
-// tryRead runs inside RawConn.Read: one read that never blocks, true when
-// there is a result.
+// tryRead runs inside RawConn.Read: it reads once without blocking, and returns true when there is
+// a result.
 func (r *reader) tryRead(fd uintptr) bool {
 	dst := r.dst
 	if dst == nil {
@@ -89,13 +89,13 @@ func (r *reader) release() {
 	}
 }
 
-// close returns the buffer to its pool.
+// close discards unread bytes and returns the buffer to its pool.
 func (r *reader) close() {
 	r.r = r.w
 	r.release()
 }
 
-// readSome reads at least one byte to dst, or to the buffer when dst is nil.
+// readSome waits for at least one byte and reads into dst, or into the buffer when dst is nil.
 func (r *reader) readSome(dst []byte) (int, error) {
 	r.dst = dst
 	var err error
@@ -125,10 +125,10 @@ func (r *reader) readSome(dst []byte) (int, error) {
 	return 0, err
 }
 
-// buffered returns the number of bytes that wait to be read.
+// buffered returns the number of unread bytes in the buffer.
 func (r *reader) buffered() int { return r.w - r.r }
 
-// peek returns the next n bytes (at most readSize) without consuming them.
+// peek returns the next n bytes (at most readSize) and leaves them unread.
 func (r *reader) peek(n int) ([]byte, error) {
 	for r.w-r.r < n {
 		if r.box != nil && r.r > 0 && (r.r == r.w || r.r+n > readSize) {
@@ -144,7 +144,7 @@ func (r *reader) peek(n int) ([]byte, error) {
 	return (*r.box)[r.r : r.r+n], nil
 }
 
-// skip consumes n bytes that were peeked at.
+// skip drops n bytes that peek has returned.
 func (r *reader) skip(n int) {
 	r.r += n
 	r.release()

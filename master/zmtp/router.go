@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Handler answers one request. It runs on one of a bounded number of workers, never twice at once
-// for the same connection. payload is the frame behind the empty delimiter and is valid until
-// Handler returns. reply may be a part of payload, and must not be changed afterwards. If ok is
-// false, nothing is sent and the connection is closed. ctx ends when the connection ends or the
-// Router closes; work that must be finished although nobody waits for the answer should use
-// context.WithoutCancel.
+// Handler answers one request. The Router calls it on one of a bounded number of workers, never
+// twice at once for the same connection. payload is the frame after the empty delimiter and is
+// valid until Handler returns. reply may be a part of payload, and must not be changed afterwards.
+// If ok is false, the Router sends nothing and closes the connection. ctx ends when the connection
+// ends or the Router closes; work that must be finished although nobody waits for the answer should
+// use context.WithoutCancel.
 type Handler func(ctx context.Context, p Peer, payload []byte) (reply []byte, ok bool)
 
 // RouterConfig configures a Router.
@@ -30,31 +30,30 @@ type RouterConfig struct {
 	Strangers int
 	// QueueWait is how long a request waits for a free worker. Default 10 s.
 	QueueWait time.Duration
-	// Busy returns the answer to a request that waited for too long. If it returns nil, the
-	// connection is closed, and the peer repeats the request after its own timeout. Busy may be
-	// nil: all such connections are closed.
+	// Busy returns the answer to a request that has waited for longer than QueueWait. If it returns
+	// nil, or is nil, the Router closes the connection, and the peer repeats the request after its
+	// own timeout.
 	Busy func(payload []byte) []byte
-	// Free is called with a reply of Handler when its bytes are no longer needed. Then replies must
-	// not be part of their request. It may be nil.
+	// Free gets each reply of Handler when its bytes are no longer needed. If Free is set, a reply
+	// must not be a part of its request. It may be nil.
 	Free func(reply []byte)
-	// WriteStall is how long a peer may accept no byte of a reply before its connection is closed.
-	// Default 30 s.
+	// WriteStall is how long a peer may accept no byte of a reply before the Router closes its
+	// connection. Default 30 s.
 	WriteStall time.Duration
 }
 
-// Router is a listener that answers requests, as the ROUTER socket on Salt's
-// port 4506 does. Peers are REQ or DEALER sockets. Requests of one connection
-// are handled one after the other and answered in order; the next one is read
-// while the first is handled, so that PINGs are answered and a lost peer is
-// noticed. All methods are safe for concurrent use.
+// Router is a listener that answers requests, as the ROUTER socket on Salt's port 4506 does. Peers
+// are REQ or DEALER sockets. The Router handles the requests of one connection one after the other
+// and answers them in order. It reads the next request during the present one, so that it answers
+// PINGs and notices a lost peer. All methods are safe for concurrent use.
 type Router struct {
 	hub     *hub
 	cfg     RouterConfig
 	workers *workers
 	strange *workers // for requests of strangers
 	stopped sync.Once
-	// ping is sent behind every reply when there is a TTL: libzmq forgets the TTL of an earlier
-	// PING at each message, and the host may vanish at any moment.
+	// ping is sent after every reply when there is a TTL: each message makes libzmq forget the TTL
+	// of an earlier PING, and this host may vanish at any moment.
 	ping []byte
 }
 
@@ -75,8 +74,8 @@ func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Rout
 		strange: newWorkers(cfg.Strangers, cfg.QueueWait),
 	}
 
-	// A reply is sent only when the previous one is gone. So the queue needs room for one reply of
-	// any size and some control frames.
+	// A reply is sent only when the peer has accepted the previous one. So the queue needs room for
+	// one reply of any size and some control frames.
 	r.hub = newHub(ctx, ln, "ROUTER", cfg.Listen, 64<<20,
 		outLimits{items: 16, bytes: 1 << 40, stall: cfg.WriteStall, rate: cfg.Limits.withDefaults(1).MinRate})
 	if ttl := r.hub.cfg.Heartbeat.TTL; ttl > 0 {
@@ -114,7 +113,7 @@ func (r *Router) Close() {
 	})
 }
 
-// asker is the Router's side of a connection.
+// asker is the Router's part of a connection.
 type asker struct {
 	router *Router
 	member *member
@@ -131,7 +130,7 @@ func (c *asker) running() <-chan struct{} {
 	return c.work
 }
 
-// serveAsker is the loop of a connection.
+// serveAsker runs a connection after its handshake.
 func (r *Router) serveAsker(m *member) error {
 	c := &asker{router: r, member: m}
 	m.peer.Account = &m.account
@@ -145,7 +144,7 @@ func (r *Router) serveAsker(m *member) error {
 
 	c.cancel()
 	if work := c.running(); work != nil {
-		<-work // the handler holds buffers and must not outlive the Router
+		<-work // the handler uses buffers of the connection and must not outlive the Router
 	}
 
 	return err
@@ -211,7 +210,7 @@ func (c *asker) finish(done chan struct{}) {
 	close(done)
 }
 
-// awaitTurn waits until the request before is handled and its reply is sent.
+// awaitTurn waits until the previous request is handled and its reply is sent.
 func (c *asker) awaitTurn() error {
 	c.member.deaf.Store(true)
 	defer c.member.restartSilence()
@@ -237,8 +236,8 @@ func (c *asker) handle(req *request) {
 			c.router.hub.cfg.Log.Error("request handler panicked", "peer", c.member.peer.Remote,
 				"panic", p, "stack", string(debug.Stack()))
 			c.member.fail(errHandler)
-			// The request's memory is left to the garbage collector: a goroutine that the handler
-			// left behind may still read it.
+			// The request's memory is left to the garbage collector: a goroutine that the handler has
+			// started may still read it.
 			req.discharge()
 		}
 	}()
@@ -261,8 +260,8 @@ func (c *asker) handle(req *request) {
 
 var errHandler = errors.New("zmtp: request handler failed")
 
-// sendReply sends a reply behind the envelope of its request, and owns the request afterwards.
-// free, if not nil, is called with b when b is no longer needed.
+// sendReply sends a reply after the envelope of its request; the request belongs to it afterwards.
+// It calls free, if not nil, with b when b is no longer needed.
 func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
 	ping := c.router.ping
 	if c.member.minor == 0 {
@@ -273,9 +272,9 @@ func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
 		head := appendHeader(req.envelope(nil), 0, len(b))
 		done := req.free
 		if free != nil {
-			req.free() // b is not a part of it
+			req.free() // b is not a part of the request
 
-			// The answer counts until it is written.
+			// The reply counts against the memory until it is written.
 			p, _ := c.member.account.memoryPool()
 			src, n := c.member.account.source, int64(len(b))
 			if !p.reserve(src, n) {
@@ -306,14 +305,13 @@ func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
 	return c.member.outbox.sendPackets(packet{b: buf.b, free: buf.free})
 }
 
-// request is a message with its parts.
+// request is a message, split into envelope and payload.
 type request struct {
 	message
 	payload []byte
 }
 
-// splitEnvelope finds the payload: the frame behind the first empty one, which must be the last
-// frame.
+// splitEnvelope sets payload to the frame after the first empty one. That frame must be the last.
 func (q *request) splitEnvelope() error {
 	for i := range q.ends {
 		if len(q.frameAt(i)) > 0 {
@@ -328,7 +326,7 @@ func (q *request) splitEnvelope() error {
 	return violation("request of %d frames without an empty frame before the last", len(q.ends))
 }
 
-// envelope appends the frames up to the empty one, as they came.
+// envelope appends the frames up to the empty one, unchanged.
 func (q *request) envelope(dst []byte) []byte {
 	for i := range len(q.ends) - 1 {
 		f := q.frameAt(i)

@@ -7,20 +7,20 @@ import (
 )
 
 const (
-	// shardQueue is the number of messages that may wait for a shard. When it is full, Publish
-	// waits for processor time.
+	// shardQueue is the number of messages that may wait for a shard. When the queue is full,
+	// Publish waits until the shard gets processor time.
 	shardQueue = 256
-	// A burst is joined into one write up to these limits.
+	// The shard joins waiting messages into one write up to these limits.
 	burstItems = 64
 	burstBytes = 256 << 10
 )
 
-// subscriber is the Pub's side of a connection.
+// subscriber is the Pub's part of a connection.
 type subscriber struct {
 	member *member
 	topics topics
-	// answered is when the last PING was made that the subscriber answered, or when it connected,
-	// in nanoseconds since the listener's start.
+	// answered is the time at which the last answered PING was made, or the time of the connection
+	// before the first answer, in nanoseconds since the listener's start.
 	answered atomic.Int64
 	index    int // in shard.subs; guarded by shard.mu
 }
@@ -28,9 +28,9 @@ type subscriber struct {
 // shard writes to one part of the subscribers.
 type shard struct {
 	count *counters
-	// A PING follows every message when there is a TTL: libzmq forgets the TTL of an earlier PING
-	// at each message. Message and PING go out in one write, so that a vanishing host cannot leave
-	// a subscriber with the message alone.
+	// A PING follows every message when there is a TTL: each message makes libzmq forget the TTL of
+	// an earlier PING. Message and PING go out in one write; otherwise, if this host vanished, a
+	// subscriber could have the message alone.
 	pings   *pings
 	queue   chan *publication
 	drained chan struct{} // closed when publishLoop is over
@@ -38,7 +38,7 @@ type shard struct {
 	mu   sync.Mutex
 	subs []*subscriber
 
-	burst, some []*publication // scratch space of publishLoop
+	burst, some []*publication // reused by publishLoop
 }
 
 func (s *shard) addSubscriber(sub *subscriber) {
@@ -58,8 +58,8 @@ func (s *shard) remove(sub *subscriber) {
 	s.mu.Unlock()
 }
 
-// publishLoop is the shard's goroutine: it takes what has been published and writes
-// it. It ends when the queue is closed and empty.
+// publishLoop is the body of the shard's goroutine: it writes published messages to the subscribers
+// until the queue is closed and empty.
 func (s *shard) publishLoop() {
 	defer close(s.drained)
 	for m := range s.queue {
@@ -74,7 +74,7 @@ func (s *shard) publishLoop() {
 	}
 }
 
-// collect gathers m and the messages that wait behind it into a burst, up to its limits or up to a
+// collect sets burst to m and the messages that wait after it, up to the burst's limits or up to a
 // barrier.
 func (s *shard) collect(m *publication) {
 	s.burst = append(s.burst[:0], m)
@@ -120,7 +120,8 @@ func (s *shard) fanOut(burst []*publication) {
 	clear(s.some)
 }
 
-// sendOne writes to one subscriber.
+// sendOne writes b to the subscriber with this Peer.ID, and reports whether the subscriber exists
+// and had room.
 func (s *shard) sendOne(id uint64, b []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +133,8 @@ func (s *shard) sendOne(id uint64, b []byte) bool {
 	return false
 }
 
-// joinWires returns the joined bytes of a burst and of the PING behind it, and the PING itself.
+// joinWires returns the joined bytes of a burst and of the PING that follows it, and the PING
+// itself.
 func (s *shard) joinWires(ms []*publication) (whole, ping []byte) {
 	if len(ms) == 1 {
 		return ms[0].pinged, ms[0].pinged[len(ms[0].wire):]
@@ -157,7 +159,7 @@ func pingOf(sub *subscriber, ping []byte) []byte {
 	return nil
 }
 
-// sendTo writes messages to one subscriber; whole holds their joined bytes and those of the PING.
+// sendTo writes messages to one subscriber; whole holds their joined bytes and those of ping.
 func (s *shard) sendTo(sub *subscriber, ms []*publication, whole, ping []byte) {
 	whole = whole[:len(whole)-len(ping)]
 	ping = pingOf(sub, ping)

@@ -9,8 +9,9 @@ import (
 // Sources remembers the addresses from which requests were proven recently. Peers from these
 // addresses use the memory and the workers of proven peers: a minion often opens a new connection
 // for a request, and must be recognised before its message has arrived. Listeners may share a
-// Sources. All methods are safe for concurrent use. Beyond maxSources, of a few random addresses
-// the one proven longest ago is forgotten; it counts as a stranger until its next request.
+// Sources. All methods are safe for concurrent use. Overflow policy: beyond maxSources it forgets,
+// of a few random addresses, the one proven longest ago; that one counts as a stranger until its
+// next proven request.
 type Sources struct {
 	now func() time.Time
 
@@ -23,13 +24,13 @@ const (
 	sourceLasts = 24 * time.Hour
 )
 
-// NewSources returns an empty table.
+// NewSources returns an empty table; now is time.Now outside of tests.
 func NewSources(now func() time.Time) *Sources {
 	return &Sources{now: now, at: map[netip.Addr]time.Time{}}
 }
 
-// source returns what counts as one source: an IPv4 address, or the /64 network of an IPv6 address,
-// since one host has all of it.
+// source returns the address under which a peer counts: its IPv4 address, or the /64 network of its
+// IPv6 address, since one host may use all of that network.
 func source(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {
@@ -65,7 +66,8 @@ func (s *Sources) Prove(a netip.Addr) {
 	s.at[a] = now
 }
 
-// forgetOne makes room; s.mu is held. Maps are iterated in random order.
+// forgetOne removes one address; s.mu is held. Go iterates over maps in random order, so the first
+// eight are a random choice.
 func (s *Sources) forgetOne() {
 	var oldest netip.Addr
 	var since time.Time

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// Stats holds the counters of a listener since its start. Conns, Handshakes and the queue figures
-// are present values.
+// Stats holds the counters of a listener since its start. Those of type int64 are present values
+// instead.
 type Stats struct {
-	Conns      int64 // open connections, those in handshake included
+	Conns      int64 // open connections, including those in handshake
 	Handshakes int64 // connections that have not said READY yet
 
 	Accepted    uint64 // connections taken from the listener
-	Refused     uint64 // closed at accept: MaxConns, MaxPerSource, closing
-	BadPeers    uint64 // closed for a protocol violation or an exceeded limit
-	LateShakes  uint64 // closed because READY did not come in time
-	Silent      uint64 // closed after missed heartbeats
-	Stalled     uint64 // closed because they did not read
+	Refused     uint64 // connections closed at accept: MaxConns, MaxPerSource, closing
+	BadPeers    uint64 // connections closed for a protocol violation or an exceeded limit
+	LateShakes  uint64 // connections closed because READY did not come in time
+	Silent      uint64 // connections closed because the peer sent nothing for too long
+	Stalled     uint64 // connections closed because the peer did not read
 	AcceptFails uint64 // errors of accept itself, such as no descriptors
 	NoRoom      uint64 // messages, values or answers refused for want of memory
-	Unproven    uint64 // closed because they proved nothing in time
+	Unproven    uint64 // connections closed because they proved nothing in time
 
 	// Router only.
-	Requests uint64 // handed to the handler
-	Busy     uint64 // not handled because no worker came free in time
-	Panics   uint64 // handler panics
+	Requests uint64 // requests passed to the handler
+	Busy     uint64 // requests not handled because no worker came free in time
+	Panics   uint64 // panics of the handler
 	Working  int64  // handlers running
 	Parked   int64  // handlers that wait without a worker, see Account.Park
 
@@ -34,7 +34,7 @@ type Stats struct {
 	Published uint64 // messages given to Publish
 	Sent      uint64 // messages written or queued, over all subscribers
 	Dropped   uint64 // messages dropped because a subscriber's queue was full
-	Bytes     uint64 // bytes written or queued, over all subscribers
+	Bytes     uint64 // bytes of these messages
 	Slow      int64  // subscribers that have a queue
 	Queued    int64  // bytes in their queues
 }
@@ -73,8 +73,8 @@ func (c *counters) snapshot() Stats {
 	}
 }
 
-// throttle passes one log line per period, so that a flood of faulty peers does not flood the log.
-// The counters count all of them.
+// throttle logs one warning per period, so that a flood of faulty peers does not flood the log; the
+// others go to the debug level. The counters count all of them.
 type throttle struct {
 	mu      sync.Mutex
 	next    time.Time

@@ -8,8 +8,8 @@ const (
 )
 
 // topics is the set of prefixes that a connection subscribed to. It is a set, not a count, as in
-// libzmq: a subscriber announces each subscription, but cancels a topic only once, when its last
-// subscription is gone. The subscription to everything, the usual one, costs no memory.
+// libzmq: a subscriber sends each subscription, but cancels a topic only once, when it has given up
+// the last one. The subscription to everything, the usual one, costs no memory.
 type topics struct {
 	mu  sync.Mutex
 	all bool
@@ -49,14 +49,14 @@ func (t *topics) cancel(topic []byte) {
 	delete(t.set, string(topic))
 }
 
-// everything reports whether all messages match.
+// everything reports whether the connection has subscribed to all messages.
 func (t *topics) everything() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.all
 }
 
-// matches appends the matching messages to dst.
+// matches appends to dst the messages of ms that the connection has subscribed to.
 func (t *topics) matches(dst, ms []*publication) []*publication {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,10 +79,11 @@ func (t *topics) matches(dst, ms []*publication) []*publication {
 	return dst
 }
 
-// everyTopic is the topic list of most subscribers.
+// everyTopic is the shared list of the connections that have subscribed to everything and nothing
+// else.
 var everyTopic = []string{""}
 
-// list returns the topics, "" for everything. The list must not be changed.
+// list returns the topics, "" for everything. The caller must not change the list.
 func (t *topics) list() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,15 +18,13 @@ const (
 	greetingSize = 64
 	// maxHeader is the size of the longest frame header.
 	maxHeader = 9
-	// maxCommand bounds every command frame, READY with all its metadata
-	// included.
+	// maxCommand bounds every command frame in bytes, including READY with all its metadata.
 	maxCommand = 4096
 	// maxPingContext is the longest context of a PING (RFC 37, "Heartbeating").
 	maxPingContext = 16
 )
 
-// errProtocol is wrapped by every error that reports that the peer violated ZMTP or one of our
-// limits.
+// errProtocol is in every error about a peer that violates ZMTP or one of our limits.
 var errProtocol = errors.New("zmtp: protocol violation")
 
 func violation(format string, args ...any) error {
@@ -34,7 +32,7 @@ func violation(format string, args ...any) error {
 }
 
 // greeting returns what both sides send first: signature, version 3.1, mechanism NULL, as-server 0.
-// The eighth byte is 1, as libzmq sends it to old peers.
+// Byte 8 is 1: libzmq sends the same to old peers.
 func greeting() []byte {
 	g := make([]byte, greetingSize)
 	g[0] = 0xff
@@ -71,7 +69,8 @@ type header struct {
 	size    uint64
 }
 
-// parseHeader reads a frame header. n is 0 when b is too short to tell.
+// parseHeader reads a frame header and returns its size n, or 0 when b holds only a part of the
+// header.
 func parseHeader(b []byte) (h header, n int, err error) {
 	if len(b) == 0 {
 		return h, 0, nil
@@ -142,7 +141,7 @@ func parseCommand(b []byte) (name, body []byte, err error) {
 	return b[1:n], b[n:], nil
 }
 
-// metadata is the used content of a READY command.
+// metadata holds the properties of a READY command that this package uses.
 type metadata struct {
 	socketType string
 	identity   string
@@ -181,8 +180,8 @@ func parseMetadata(b []byte) (m metadata, err error) {
 	return m, nil
 }
 
-// appendReady appends a READY command. Identity is sent by the socket types
-// that libzmq sends it for (here ROUTER, REQ and DEALER), even when empty.
+// appendReady appends a READY command. It adds Identity, even when empty, for the socket types for
+// which libzmq sends it (here ROUTER, REQ and DEALER).
 func appendReady(dst []byte, socketType, identity string) []byte {
 	body := appendProperty(nil, "Socket-Type", socketType)
 	switch socketType {

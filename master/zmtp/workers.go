@@ -9,19 +9,19 @@ import (
 
 var errBusy = errors.New("zmtp: no worker came free in time")
 
-// workers runs tasks on at most max goroutines. They start on demand and stay for a while, so that
-// their grown stacks are reused and those of connections stay small. A task waits for a worker in
-// its caller's goroutine up to a deadline, and is then refused. A task that itself waits for
-// something else releases its place meanwhile, see Account.Park.
+// workers runs tasks on at most max goroutines. The goroutines start on demand and stay for a
+// while, so that later tasks reuse their grown stacks and those of connections stay small. A task
+// waits for a worker in its caller's goroutine up to a deadline, and is then refused. A task that
+// itself waits for something else releases its place meanwhile, see Account.Park.
 type workers struct {
 	wait  time.Duration
 	slots chan struct{} // one token per running worker
-	tasks chan func()   // handed to idle workers, unbuffered
+	tasks chan func()   // tasks for idle workers, unbuffered
 	stop  chan struct{}
 	group sync.WaitGroup
 }
 
-// workerIdle is how long a worker without work stays.
+// workerIdle is how long a worker without a task stays.
 const workerIdle = 5 * time.Second
 
 func newWorkers(max int, wait time.Duration) *workers {
@@ -29,8 +29,8 @@ func newWorkers(max int, wait time.Duration) *workers {
 		tasks: make(chan func()), stop: make(chan struct{})}
 }
 
-// startTask starts a task; it returns before the task is done. The caller must not
-// call it after close.
+// startTask passes a task to a worker and returns before the task is done. It returns errBusy when
+// no worker came free in time. The caller must not call it after close.
 func (w *workers) startTask(ctx context.Context, task func()) error {
 	select {
 	case w.tasks <- task:
@@ -60,11 +60,12 @@ func (w *workers) startTask(ctx context.Context, task func()) error {
 	}
 }
 
-// leavePlace passes the place of a waiting task to another one. The number of goroutines grows by
+// leavePlace lets another task run while the calling task waits. The number of goroutines grows by
 // the number of waiting tasks.
 func (w *workers) leavePlace() { <-w.slots }
 
-// takePlace takes a place again before the task goes on, if need be that of an idle worker.
+// takePlace waits until the calling task may go on, as one of at most max, if need be in the place
+// of an idle worker.
 func (w *workers) takePlace() {
 	select {
 	case w.slots <- struct{}{}:
@@ -88,10 +89,10 @@ func (w *workers) runTasks(task func()) {
 		<-w.slots
 		return
 	}
-	// A caller of takePlace has taken over the place.
+	// A caller of takePlace now has the place of this worker.
 }
 
-// close ends idle workers at once, busy ones after their task, and waits.
+// close ends idle workers at once and busy ones after their task, and waits for them.
 func (w *workers) close() {
 	close(w.stop)
 	w.group.Wait()
