@@ -8,16 +8,16 @@ import (
 	"saltern/master/value"
 )
 
-// Errors that a caller may want to tell apart.
+// Errors that a caller may want to distinguish.
 var (
-	// ErrJID means that a job id is not one.
+	// ErrJID means that a text is not a job id.
 	ErrJID = errors.New("jobs: bad job id")
 	// errMinion means that a minion or syndic id cannot be a file name.
 	errMinion = errors.New("jobs: bad minion id")
-	// ErrBrokenLoad means that a load cannot be read because a power cut left it empty or torn.
-	// Then nobody can tell which caller the job belongs to.
+	// ErrBrokenLoad means that a load cannot be read because a power cut left its file empty or
+	// torn. Then nobody can say which caller started the job.
 	ErrBrokenLoad = errors.New("jobs: the load of the job is broken")
-	// ErrTooLarge means that a load or return is over the bound.
+	// ErrTooLarge means that a load or return exceeds Config.MaxReturn.
 	ErrTooLarge = errors.New("jobs: too large")
 	// errClosed means that the cache was closed.
 	errClosed = errors.New("jobs: cache is closed")
@@ -29,22 +29,21 @@ var (
 // when the data is durable. After an error the data may or may not be saved, and saving it again
 // does no harm.
 type Cache interface {
-	// Prep declares a job before its load is known. An empty jid asks for a new one. With nocache
-	// the returns of the job are not stored.
+	// Prep declares a job before its load is known and returns its id: jid, or a new one if jid is
+	// empty. With nocache the cache does not store the returns of the job.
 	Prep(ctx context.Context, jid string, nocache bool) (string, error)
-	// SaveLoad stores the publish load of a job and the minions that are expected to return; nil
-	// minions are not recorded. It replaces an older load of the job and adds the minions to the
+	// SaveLoad stores the publish load of a job and the minions that are expected to return; with
+	// nil minions it records none. It replaces an older load of the job and adds the minions to the
 	// recorded ones. The load must not contain a key or token, and the caller must not change it
 	// afterwards.
 	SaveLoad(ctx context.Context, jid string, load *value.Map, minions []string) error
 	// Stage is SaveLoad in two steps, for a publish that must not wait for a disk. When Stage
-	// returns, this process knows the job; when wait returns, the job is durable.
+	// returns, reads of this cache see the job; when wait returns nil, the job is durable.
 	Stage(ctx context.Context, jid string, load *value.Map, minions []string) (wait func(context.Context) error, err error)
-	// AddMinions adds expected minions, of a syndic or (syndic "") of this
-	// master.
+	// AddMinions adds expected minions: those of a syndic, or with syndic "" those of this master.
 	AddMinions(ctx context.Context, jid string, minions []string, syndic string) error
 	// SaveReturn stores a return. stored is false, without an error, when the job already has a
-	// durable return of this minion (which stays) or does not store returns.
+	// durable return of this minion (which stays), or when the job does not store returns.
 	SaveReturn(ctx context.Context, r Return) (stored bool, err error)
 	// UpdateEndtime records when a job ended, as readable text.
 	UpdateEndtime(ctx context.Context, jid, text string) error
@@ -56,13 +55,13 @@ type Cache interface {
 	// Returns returns the returns of a job so far by minion: maps with return, retcode, success and
 	// out, as far as they were sent.
 	Returns(ctx context.Context, jid string) (*value.Map, error)
-	// Endtime returns the text of UpdateEndtime, "" when there is none.
+	// Endtime returns the text that UpdateEndtime recorded, or "".
 	Endtime(ctx context.Context, jid string) (string, error)
 	// Each calls visit for every job that has a load, in no particular order. It stops at an error
 	// of visit and returns it.
 	Each(ctx context.Context, visit func(Job) error) error
 
-	// Clean removes jobs that are older than keep, at a gentle pace.
+	// Clean removes jobs that are older than keep, slowly enough for others to use the disk.
 	Clean(ctx context.Context, keep time.Duration) (removed int, err error)
 }
 
@@ -71,10 +70,11 @@ type Return struct {
 	JID, ID string
 	// Data holds the stored fields: return, retcode and success, as far as they were sent.
 	Data *value.Map
-	// Out names the outputter that the function asked for. It may be nil: none.
+	// Out names the outputter that the function asked for. It may be nil: no outputter.
 	Out any
-	// Load is the whole return. It becomes the load of an unknown job, such as one that another
-	// master started (salt/utils/job.py store_job). It may be nil: then no load is recorded.
+	// Load is the whole return. The cache stores it as the load of a job that has none, such as one
+	// that another master started (salt/utils/job.py store_job). It may be nil: then the cache
+	// stores no load.
 	Load *value.Map
 }
 

@@ -12,9 +12,9 @@ import (
 	"saltern/internal/durable"
 )
 
-// Clean implements Cache (local_cache.clean_old_jobs). The age of a job counts from the time of its
-// jid file. After each removal Clean rests for as long as the removal took, so that it uses at most
-// half of the disk's time.
+// Clean implements Cache (local_cache.clean_old_jobs). The age of a job is that of its jid file.
+// After each removal Clean rests for as long as the removal took, so that it uses at most half of
+// the disk's time.
 func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	now := c.cfg.Now()
 	removed := 0
@@ -31,7 +31,7 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 			return nil
 		}
 
-		os.Remove(filepath.Dir(dir)) // succeeds when it is empty
+		os.Remove(filepath.Dir(dir)) // the parent folder; this fails unless it is empty
 		removed++
 		select {
 		case <-time.After(min(time.Since(begin), time.Second)):
@@ -52,8 +52,8 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	return removed, nil
 }
 
-// isExpired reports whether a job directory may be removed. A directory that gets new records
-// stays.
+// isExpired reports whether Clean may remove a job directory. It returns false for a job with
+// records that are not files yet.
 func (c *Local) isExpired(dir string, now time.Time, keep time.Duration) (bool, error) {
 	path := filepath.Join(dir, jidFile)
 	st, err := os.Stat(path)

@@ -22,10 +22,11 @@ import (
 
 // Times of the cluster's job cache.
 const (
-	keepWait = 5 * time.Second // for a peer, and again for the shared folder
+	keepWait = 5 * time.Second // longest wait for a peer, and then again for the shared folder
 )
 
-// ownSegment marks a segment that this master wrote. It is never read.
+// ownSegment, in place of a number of bytes, marks a segment that this master wrote and never
+// reads.
 const ownSegment = -1
 
 // Errors of Peers.Keep.
@@ -37,7 +38,7 @@ var (
 	ErrOnlyMaster = errors.New("the cluster has one master")
 )
 
-// Peers are the other masters.
+// Peers sends returns to the other masters of the cluster.
 type Peers interface {
 	// Keep sends a return to all peers and waits until one of them has it on its disk. It returns
 	// ErrNoPeer or ErrOnlyMaster when there is no peer.
@@ -47,29 +48,29 @@ type Peers interface {
 // ClusterConfig configures a Cluster. All fields are required.
 type ClusterConfig struct {
 	ID    string // of this master
-	Dir   string // shared folder, which exists
+	Dir   string // shared folder, which must exist
 	Local *Local
 	Peers Peers
 	Keep  time.Duration // keep_jobs: age at which jobs are removed
-	// Degraded is called with nil when returns are stored safely, and with an error when they are
-	// stored on fewer disks than intended.
+	// Degraded gets nil when returns are stored safely, and an error when they are stored on fewer
+	// disks than intended.
 	Degraded func(error)
 	Log      *slog.Logger
 }
 
 // Cluster is the Cache of a master in a cluster. Every master has all jobs on its own disk: those
-// it took itself, copies that peers send at once, and records that it finds in the shared folder,
-// where each master hands over what it took.
+// it took itself, copies that peers send at once, and records that it reads from the shared folder,
+// to which each master writes what it took (hands over).
 //
-// A return is acknowledged when it would survive the loss of this master: when its own disk and
-// that of a peer have it. If no peer stores it, the return waits until the shared folder has it. If
-// the folder does not answer either and no peer is connected, the own disk must do, and Degraded
-// reports that. If a connected peer does not answer, the return is not acknowledged, and the minion
-// sends it again.
+// The master acknowledges a return when the return would survive the loss of this master: when its
+// own disk and that of a peer have it. If no peer stores it, the return waits until the shared
+// folder has it. If the folder does not answer either and no peer is connected, the own disk must
+// suffice, and Degraded gets an error. If a connected peer does not answer, the master does not
+// acknowledge the return, and the minion sends it again.
 //
-// If the master that took a record does not hand it over, those that got a copy do, also after a
-// restart. So a master that was away finds what it missed in the folder; younger records wait in
-// the queues of its peers.
+// If the master that took a record does not hand it over, the masters with a copy do, even after a
+// restart of theirs. So a master that was away finds in the folder what it missed; younger records
+// wait in the queues of its peers.
 type Cluster struct {
 	*Local
 	cfg    ClusterConfig
@@ -80,17 +81,17 @@ type Cluster struct {
 	wg   sync.WaitGroup
 
 	mu         sync.Mutex
-	imported   map[string]int64 // bytes of each segment that were read; ownSegment
+	imported   map[string]int64 // bytes of each segment that were read, or ownSegment
 	records    map[string]int   // records of each segment imported since the start
-	rereadFrom map[string]int64 // bytes that an earlier run read, of the segments to read again
-	filling    map[string]bool  // jobs of an earlier run that are not in held yet
-	count      uint64
+	rereadFrom map[string]int64 // segments to read again: the bytes of each that an earlier run read
+	filling    map[string]bool  // jobs of an earlier run whose records holdLeftover has not put into held yet
+	count      uint64           // records imported since the start
 }
 
 var _ Cache = (*Cluster)(nil)
 
-// OpenCluster adds the cluster's part to a local cache, which it closes at the end. Before it
-// returns it imports the records in the folder, as far as that is quick.
+// OpenCluster opens the cluster's job cache around cfg.Local, which Close closes as well. Before it
+// returns it imports the records in the folder, but it waits for that at most five seconds.
 func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	c := &Cluster{
 		Local:      cfg.Local,
@@ -131,8 +132,8 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	c.wg.Go(func() { c.follow(ctx, sync.OnceFunc(func() { close(first) })) })
 	select {
 	case <-first:
-	// The start waits for what other masters handed over meanwhile; the rest is imported in the
-	// background.
+	// The start waits for the first import, since other masters have handed over records meanwhile;
+	// what takes longer goes on in the background.
 	case <-time.After(5 * time.Second):
 		cfg.Log.Warn("jobs of the other masters are still being read", "path", cfg.Dir)
 	}
@@ -142,9 +143,9 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 
 func (c *Cluster) importedFile() string { return filepath.Join(c.journal.dir, "imported") }
 
-// SaveReturn implements Cache. Without an error the return is safe as described at [Cluster].
+// SaveReturn implements Cache. After nil the return is as safe as described at [Cluster].
 func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
-	if ret.Load == nil || ret.ID == c.cfg.ID { // a return of this master's own runners
+	if ret.Load == nil || ret.ID == c.cfg.ID { // no Load: a return of this master's own runners
 		return c.Local.SaveReturn(ctx, ret)
 	}
 
@@ -192,7 +193,7 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	}
 }
 
-// SaveCopy stores a return that a peer took. It is durable when SaveCopy returns.
+// SaveCopy stores a return that a peer took. After nil the copy is durable.
 func (c *Cluster) SaveCopy(ctx context.Context, peer string, ret Return) error {
 	r, facts, err := c.newReturn(ret)
 	if err != nil || facts.nocache {
@@ -255,14 +256,15 @@ func (c *Cluster) holdRecord(peer string, r *record) {
 }
 
 // PeerLost hands over the copies of records that a lost peer took. If the peer never comes back,
-// the master that replaces it finds them in the folder.
+// the master that replaces it finds these records in the folder.
 func (c *Cluster) PeerLost(peer string) {
 	if due := c.held.popPeer(peer); len(due) > 0 {
 		c.volume.queueRecords(due...)
 	}
 }
 
-// follow imports what others hand over, until ctx ends. It calls first after the first import.
+// follow imports what other masters hand over, until ctx ends. It calls first after the first
+// import.
 func (c *Cluster) follow(ctx context.Context, first func()) {
 	defer first()
 	c.holdLeftover()
@@ -287,7 +289,7 @@ func (c *Cluster) follow(ctx context.Context, first func()) {
 	}
 }
 
-// Import reads the new segments of the shared folder.
+// Import reads the new records in the shared folder.
 func (c *Cluster) Import(ctx context.Context) error {
 	names, err := c.volume.listSegments()
 	if err != nil {
@@ -321,9 +323,9 @@ func (c *Cluster) Import(ctx context.Context) error {
 			err = c.volume.readSegment(name, func(r *record) error {
 				n++
 				if n <= done {
-					return nil // a segment only grows
+					return nil // read before: a segment only grows
 				}
-				if again { // the earlier run imported its records
+				if again { // an earlier run has imported the records of this segment
 					c.held.dropSeen(r)
 					return nil
 				}
@@ -334,7 +336,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err) // tried again the next time
+				errs = append(errs, err) // the next Import tries again
 			}
 			continue
 		}
@@ -353,7 +355,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 	return errors.Join(append(errs, c.saveImported(names, changed))...)
 }
 
-// saveImported records on disk how much was read of the existing segments.
+// saveImported writes to disk how many bytes of each existing segment were read.
 func (c *Cluster) saveImported(names []string, changed bool) error {
 	there := map[string]bool{}
 	for _, n := range names {
@@ -363,7 +365,7 @@ func (c *Cluster) saveImported(names []string, changed bool) error {
 	c.mu.Lock()
 	before := len(c.imported)
 
-	// A new segment of this master may not be in names yet.
+	// names may lack a segment that this master has just begun.
 	hourAgo := fmt.Sprintf("%019d", c.Local.cfg.Now().Add(-time.Hour).UnixNano())
 	maps.DeleteFunc(c.imported,
 		func(n string, size int64) bool { return !there[n] && (size != ownSegment || madeAt(n) < hourAgo) })
@@ -394,10 +396,10 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 	}
 
 	if at, err := Time(r.jid); err == nil && c.cfg.Keep > 0 && c.Local.cfg.Now().Sub(at) > c.cfg.Keep {
-		return nil // it would be removed at once
+		return nil // Clean would remove the record at once
 	}
 
-	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // else they would keep the whole segment in memory
+	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // else the slices would keep the whole segment in memory
 	switch r.kind {
 	case kindReturn:
 		facts, err := c.knownFacts(r.jid)
@@ -426,10 +428,10 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 	return nil
 }
 
-// outranks reports whether a packed load replaces the stored one.
+// outranks reports whether a packed load replaces the stored one; see Outranks.
 func outranks(packed []byte, kept *value.Map) bool {
 	if !kept.Bool(ChosenField) {
-		return false // true for most jobs, without decoding the load
+		return false // so for most jobs, without decoding the load
 	}
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	load, ok := v.(*value.Map)
@@ -446,18 +448,18 @@ func contained(packed []byte, have []any) bool {
 	return !slices.ContainsFunc(list, func(id any) bool { return !slices.Contains(have, id) })
 }
 
-// Clean implements Cache. It also removes old segments from the folder.
+// Clean implements Cache. It also removes old segments from the shared folder.
 func (c *Cluster) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	n, err := c.Local.Clean(ctx, keep)
 	c.volume.removeExpired(keep)
 	return n, err
 }
 
-// Close hands over the waiting records and closes the local cache, within ctx.
+// Close hands over the waiting records and closes the local cache. It waits no longer than ctx.
 func (c *Cluster) Close(ctx context.Context) error {
 	c.stop()
 	done := make(chan struct{})
-	go func() { // it may hang in the shared file system
+	go func() { // the wait may hang in the shared file system
 		c.wg.Wait()
 		close(done)
 	}()
@@ -471,13 +473,13 @@ func (c *Cluster) Close(ctx context.Context) error {
 
 // ClusterStats holds counters of records since the start, and present sizes.
 type ClusterStats struct {
-	Handed   uint64 // to the shared folder
-	Imported uint64 // from it
-	Lost     uint64 // not handed over, for lack of room
-	Held     int    // copies not yet seen in the folder
+	Handed   uint64 // records handed to the shared folder
+	Imported uint64 // records read from the shared folder
+	Lost     uint64 // records that were dropped instead of handed over, for lack of room
+	Held     int    // copies that this master has not yet seen in the folder
 }
 
-// ClusterStats reads the counters.
+// ClusterStats returns the counters.
 func (c *Cluster) ClusterStats() ClusterStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,4 @@
-// Package jobs makes job ids and keeps what jobs were published and what the
-// minions returned.
+// Package jobs makes job ids, and stores the jobs that were published and the returns of minions.
 //
 // Cache is the interface of the master; Local keeps jobs on this machine in
 // the layout of Salt's local_cache returner, so that Python's runners and
@@ -13,19 +12,18 @@
 //	                       endtime         text
 //	                       <minion>/return.p, out.p
 //
-// Thousands of minions return at once, and one return is two or three small
-// files. So Local first appends each record to a journal and acknowledges it
-// after one fdatasync for all records that came meanwhile (group commit). A
-// single background writer then makes the files, without syncing each; before
-// a journal segment is removed the file system is synced once. Reads look at
-// the records that are not yet files, too, so nobody sees the difference.
+// Thousands of minions return at once, and one return is two or three small files. So Local first
+// appends each record to a journal and acknowledges it after one fdatasync for all records that
+// came meanwhile (group commit). A single background writer then makes the files, without syncing
+// each; before a journal segment is removed the file system is synced once. Reads also look at the
+// records that are not yet files, so nobody sees the difference.
 //
 //	SaveReturn → reserve (jid, id) → journal, fdatasync → acknowledged
 //	                                      ↓ bounded queue
 //	                                 background writer → Salt's files
 //
-// After a crash Open replays the journal: a torn tail is the end of it,
-// damaged records are skipped and the segment is kept in quarantine.
+// After a crash Open replays the journal. A torn tail ends the replay of a segment; Open skips
+// damaged records and keeps their segment in quarantine.
 //
 // Bounds: bytes in the queue (Config.QueueBytes; a full queue makes callers
 // wait until their context ends), bytes of one return (Config.MaxReturn),

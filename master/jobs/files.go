@@ -14,18 +14,18 @@ import (
 	"saltern/master/msgpack"
 )
 
-// files writes records as Salt's files. It is used by one goroutine.
+// files writes records as Salt's files. Only one goroutine may use it.
 type files struct {
 	layout
 	dirMode, fileMode fs.FileMode
-	fault             func(op string) error // for tests
+	fault             func(op string) error // makes an operation fail in tests; nil otherwise
 }
 
 // applyRecord writes the files of a record. Repeating it writes the same files.
 func (f *files) applyRecord(r *record) error {
 	dir := f.jobDir(r.jid)
 	err := f.applyIn(dir, r)
-	if errors.Is(err, fs.ErrNotExist) { // the first record of a job, or the job was cleaned
+	if errors.Is(err, fs.ErrNotExist) { // the first record of a job, or Clean has removed the job
 		if err = f.makeJob(dir, r); err == nil {
 			err = f.applyIn(dir, r)
 		}
@@ -49,7 +49,7 @@ func (f *files) makeJob(dir string, r *record) error {
 	if err := f.writeFile(dir, jidFile, []byte(r.jid)); err != nil {
 		return err
 	}
-	// Keep the time of the record: a journal may be replayed long after.
+	// Keep the time of the record: the journal may be replayed long after it.
 	t := time.Unix(0, r.time)
 	return os.Chtimes(path, t, t)
 }
@@ -90,7 +90,7 @@ func (f *files) putReturn(dir string, r *record) error {
 	return f.writeFile(dir, returnFile, r.a)
 }
 
-// writeFile writes a file under a temporary name and renames it. It is not synced.
+// writeFile writes a file under a temporary name and renames it. It does not sync the file.
 func (f *files) writeFile(dir, name string, content []byte) error {
 	if f.fault != nil {
 		if err := f.fault("put"); err != nil {
@@ -144,7 +144,7 @@ func (f *files) mergeMinions(dir string, r *record) error {
 	path := dir + "/" + minionsName(r.id)
 	old, _, err := readValue(path)
 	if err != nil {
-		old = nil // damaged: the new list is better than none
+		old = nil // the file is damaged: the new list alone is better than none
 	}
 
 	var add any
@@ -179,8 +179,8 @@ func unionTexts(lists ...any) (out []string) {
 	return slices.Compact(out)
 }
 
-// holdsReturn reports whether the files of a return match the record. After a crash a file may
-// exist and be empty.
+// holdsReturn reports whether the files of a return match the record. It compares their contents,
+// since a crash may leave a file empty.
 func (f *files) holdsReturn(r *record) bool {
 	if r.kind != kindReturn {
 		return false

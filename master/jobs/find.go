@@ -14,7 +14,7 @@ import (
 type Query struct {
 	Functions []string   // globs; one must match the function
 	Targets   []string   // globs; one must match the target
-	Metadata  *value.Map // pairs; the job's metadata must contain one of them
+	Metadata  *value.Map // pairs; the job's metadata must contain at least one of them
 	From, To  time.Time  // bounds of the start, inclusive
 	NoFindJob bool       // skip saltutil.find_job
 	NoRuns    bool       // skip runners and wheel functions
@@ -31,8 +31,8 @@ func Visit(ctx context.Context, c Cache, q Query, visit func(Job) error) error {
 	})
 }
 
-// Find returns the jobs that satisfy a query, sorted by job id. With Last it holds only that many
-// loads in memory, without it all of them; see [Visit].
+// Find returns the jobs that satisfy a query, sorted by job id. With Last it holds at most that
+// many loads in memory, without Last those of all jobs; see [Visit].
 func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
 	err = Visit(ctx, c, q, func(j Job) error {
 		if q.Last <= 0 {

@@ -8,14 +8,16 @@ import (
 
 // Bounds of the held copies.
 const (
-	// heldFor is longer than a living master needs to hand over a record.
+	// heldFor is how long a copy waits to appear in the shared folder; a living master hands its
+	// record over sooner.
 	heldFor   = 2 * time.Minute
 	heldBytes = 32 << 20
 )
 
-// held keeps the copies that peers sent until they appear in the shared folder. If a copy does not
-// appear in time, or its peer is lost, this master hands it over, since the master that took the
-// record may be gone for good. When held is full, the oldest copies are handed over early.
+// held keeps the copies of records that peers sent, until they appear in the shared folder. If a
+// copy does not appear within heldFor, or its peer is lost, this master hands the copy over, since
+// the master that took the record may be gone for good. Overflow policy: the oldest copies are
+// handed over early.
 type held struct {
 	mu    sync.Mutex
 	list  []heldItem // oldest first; may still contain dropped copies
@@ -68,8 +70,8 @@ func (h *held) popLocked(due []*record) []*record {
 	return due
 }
 
-// dropSeen drops a record that is in the shared folder. It reports whether the record was held, and
-// therefore is in this master's cache.
+// dropSeen drops the copy of a record that is in the shared folder. It reports whether there was a
+// copy; if so, the record is in this master's cache.
 func (h *held) dropSeen(r *record) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,7 +85,7 @@ func (h *held) dropSeen(r *record) bool {
 	return true
 }
 
-// popDue removes and returns the records that were held for too long.
+// popDue removes and returns the records that are older than heldFor.
 func (h *held) popDue(now time.Time) (due []*record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,7 +111,7 @@ func (h *held) popPeer(peer string) (due []*record) {
 	return due
 }
 
-// addJobsTo adds the jobs of the held copies.
+// addJobsTo adds the jobs of the held copies to a set.
 func (h *held) addJobsTo(to map[string]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -78,7 +78,7 @@ func digits(s string) bool {
 	return true
 }
 
-// Time returns the time at which a job id was made.
+// Time returns the time that a job id contains.
 func Time(jid string) (time.Time, error) {
 	if !Valid(jid) {
 		return time.Time{}, fmt.Errorf("%w: %.40q", ErrJID, jid)

@@ -25,9 +25,9 @@ type segment struct {
 	mark    mark
 	file    *os.File
 	bytes   int64
-	pending int  // records that have not become files yet
-	sealed  bool // nothing will be appended
-	// jids holds the jobs of its records if journal.noteJobs is set; else it is nil.
+	pending int  // records whose files do not exist yet
+	sealed  bool // nothing will be appended any more
+	// jids holds the jobs of the segment's records if journal.noteJobs is set, else it is nil.
 	jids map[string]bool
 }
 
@@ -39,15 +39,15 @@ type batch struct {
 	err     error
 }
 
-// journal is a log with group commit. One goroutine, commit, writes.
+// journal is a log with group commit. Only the goroutine of commit writes its segments.
 type journal struct {
 	dir      string
 	segBytes int64
 	log      *slog.Logger
-	noteJobs bool                  // record the jobs of each segment, for a Cluster
-	fault    func(op string) error // for tests
-	// onCommit is called with the records of a batch before the callers that wait for the batch
-	// continue. err is not nil when the batch failed.
+	noteJobs bool                  // record the jobs of each segment; set when a Cluster uses the cache
+	fault    func(op string) error // makes an operation fail in tests; nil otherwise
+	// onCommit gets the records of each batch before the callers that wait for the batch continue.
+	// err is not nil when the batch failed.
 	onCommit func(recs []*record, err error)
 
 	wake chan struct{}
@@ -57,10 +57,10 @@ type journal struct {
 	mu         sync.Mutex
 	gathering  *batch
 	closed     bool
-	segments   []*segment // segments with records that are not yet files, and the last segment
+	segments   []*segment // those with records that are not yet files, and the last one
 	nextNumber uint64
 
-	commits, records uint64 // under mu
+	commits, records uint64 // numbers since the start; guarded by mu
 }
 
 const segmentSuffix = ".log"
@@ -92,7 +92,7 @@ func openJournal(dir string, segBytes int64, log *slog.Logger) (*journal, error)
 	}, nil
 }
 
-// leftSegments returns the segments of earlier runs, oldest first.
+// leftSegments returns the paths of the segments of earlier runs, oldest first.
 func (j *journal) leftSegments() ([]string, error) {
 	list, err := os.ReadDir(j.dir)
 	if err != nil {
@@ -158,7 +158,7 @@ func (b *batch) wait(ctx context.Context) error {
 	}
 }
 
-// commit writes batches until close.
+// commit writes batches until close ends it.
 func (j *journal) commit() {
 	defer close(j.done)
 	var seg *segment
@@ -204,8 +204,8 @@ func (j *journal) commit() {
 }
 
 // writeBatch appends a batch to the segment and syncs it. It returns the segment for the next
-// batch. After a failed sync the content of the segment on the disk is unknown, so writeBatch
-// begins a new segment.
+// batch, or nil for a new one. After a failed sync the content of the segment on the disk is
+// unknown, so writeBatch begins a new segment.
 func (j *journal) writeBatch(seg *segment, b *batch) (*segment, error) {
 	if seg != nil && seg.bytes >= j.segBytes {
 		j.sealSegment(seg)
@@ -230,7 +230,7 @@ func (j *journal) writeBatch(seg *segment, b *batch) (*segment, error) {
 	}
 
 	if err != nil {
-		// Most likely the disk is full: remove what was written.
+		// Most likely the disk is full: remove the torn batch.
 		if terr := seg.file.Truncate(seg.bytes); terr != nil {
 			j.sealSegment(seg)
 			seg = nil
@@ -279,7 +279,7 @@ func (j *journal) newSegment() (*segment, error) {
 
 	rand.Read(seg.mark[:])
 
-	// Preallocation makes each sync of a segment a third cheaper. If the disk is too full for it,
+	// Preallocation makes each sync of a segment a third cheaper. If the disk is too full for that,
 	// go on without.
 	if unix.Fallocate(int(f.Fd()), 0, 0, j.segBytes) != nil {
 		err = f.Truncate(0)
@@ -316,15 +316,15 @@ func (j *journal) sealSegment(seg *segment) {
 	j.mu.Unlock()
 }
 
-// retire removes a record from its segment's count after it has become files.
+// retire counts a record of a segment as done, after its files were written.
 func (j *journal) retire(r *record) {
 	j.mu.Lock()
 	r.segment.pending--
 	j.mu.Unlock()
 }
 
-// finished returns sealed segments whose records have all become files. They may be removed after
-// the file system was synced.
+// finished returns the sealed segments whose records have all become files. The caller may remove
+// them after a sync of the file system.
 func (j *journal) finished() []*segment {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -337,7 +337,7 @@ func (j *journal) finished() []*segment {
 	return out
 }
 
-// remove deletes segments.
+// remove deletes segments from the disk and from the list.
 func (j *journal) remove(segs []*segment) error {
 	var errs []error
 	for _, s := range segs {
@@ -352,7 +352,7 @@ func (j *journal) remove(segs []*segment) error {
 	return errors.Join(errs...)
 }
 
-// close commits the appended records and stops.
+// close waits until the appended records are committed, and ends commit.
 func (j *journal) close() {
 	j.mu.Lock()
 	j.closed = true

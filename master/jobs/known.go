@@ -5,8 +5,9 @@ import "sync"
 // knownMax bounds each generation of known, in jobs.
 const knownMax = 4096
 
-// known caches what was recently read about jobs, so that a return need not ask the file system
-// again. It has two generations: a full young one becomes the old one.
+// known caches facts about jobs that were read recently, so that a return need not ask the file
+// system again. It has two generations: when the young one is full, it becomes the old one, and the
+// old one is dropped.
 type known struct {
 	mu         sync.Mutex
 	young, old map[string]jobFacts

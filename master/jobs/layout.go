@@ -30,7 +30,7 @@ const (
 	tempFile = ".tmp"
 )
 
-// maxFile bounds a file that is read, in bytes.
+// maxFile bounds a file to be read, in bytes.
 const maxFile = 256 << 20
 
 // layout computes the paths of jobs. It has no state.
@@ -117,7 +117,7 @@ func exists(path string) bool {
 	return syscall.Stat(path, &st) == nil
 }
 
-// readNames lists a directory. A missing one counts as empty.
+// readNames lists a directory. It returns nil for a missing one.
 func readNames(dir string) ([]os.DirEntry, error) {
 	list, err := os.ReadDir(dir)
 	if missing(err) {

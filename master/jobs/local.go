@@ -58,7 +58,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Local is the Cache on this machine's disk. See the package comment.
+// Local is the Cache on this machine's disk; the package comment describes it.
 type Local struct {
 	cfg     Config
 	log     *slog.Logger
@@ -69,8 +69,10 @@ type Local struct {
 	queue   *queue
 	known   *known
 
-	leftover leftover                               // from the earlier run, with Config.Shared
-	unhanded atomic.Pointer[func() map[string]bool] // set by the Cluster
+	// leftover describes records of an earlier run that may not be in the shared folder; used with
+	// Config.Shared.
+	leftover leftover
+	unhanded atomic.Pointer[func() map[string]bool] // returns the jobs with records not handed over; set by the Cluster
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -82,11 +84,11 @@ type Local struct {
 
 var _ Cache = (*Local)(nil)
 
-// JournalDir returns the folder of the journal. Every job and return is written there first.
+// JournalDir returns the folder of the journal. Every record is written there first.
 func (c *Local) JournalDir() string { return c.cfg.JournalDir }
 
-// Open opens the cache, writes files for the records that an earlier run left in the journal, and
-// starts the two goroutines that Close ends.
+// Open opens the cache, replays the journal of an earlier run, and starts the two goroutines that
+// Close ends.
 func Open(cfg Config, log *slog.Logger) (*Local, error) {
 	cfg.setDefaults()
 	lay, err := newLayout(cfg.Dir, cfg.HashType)
@@ -140,7 +142,7 @@ func checkRecord(r *record) error {
 	return nil
 }
 
-// committed handles a batch that the journal has committed or failed to commit.
+// committed handles a batch that the journal has written or, with err, failed to write.
 func (c *Local) committed(recs []*record, err error) {
 	if err == nil {
 		c.overlay.committed(recs)
@@ -150,13 +152,14 @@ func (c *Local) committed(recs []*record, err error) {
 		c.queue.push(recs)
 		return
 	}
-	c.known.forget() // it may contain loads that do not exist now
+	c.known.forget() // the cache may know loads that the failed batch should have added
 	for _, r := range recs {
 		c.withdrawRecord(r, err)
 	}
 }
 
-// withdrawRecord removes a record that could not be written to the journal.
+// withdrawRecord removes a record that is not written to the journal; err is the outcome for those
+// who wait for it.
 func (c *Local) withdrawRecord(r *record, err error) {
 	c.overlay.remove(r)
 	c.queue.room.Release(r.cost)
@@ -183,15 +186,15 @@ func (c *Local) Close(ctx context.Context) error {
 // Stats holds counters since the start, and present sizes.
 type Stats struct {
 	Records, Commits uint64 // records written, and the syncs needed for them
-	QueueBytes       int64  // waiting to become files
-	OpenJobs         int    // jobs with records that wait
+	QueueBytes       int64  // bytes of the records that are not files yet
+	OpenJobs         int    // jobs with such records
 	Segments         int
-	Duplicates       uint64 // returns that were stored already
-	Quarantined      uint64 // records and segments in quarantine
-	Stalled          bool   // files cannot be written at the moment
+	Duplicates       uint64 // returns that were not stored again
+	Quarantined      uint64 // records and segments put into quarantine
+	Stalled          bool   // files cannot be written at present
 }
 
-// Stats reads the counters.
+// Stats returns the counters.
 func (c *Local) Stats() Stats {
 	s := Stats{Duplicates: c.duplicates.Load(), Quarantined: c.quarantined.Load(), Stalled: c.stalled.Load()}
 	c.journal.mu.Lock()
@@ -208,7 +211,8 @@ func (c *Local) Stats() Stats {
 	return s
 }
 
-// packBounded packs a value with a bound on the result.
+// packBounded packs a value, and returns ErrTooLarge if it has more than MaxReturn bytes. what
+// names the value in errors.
 func (c *Local) packBounded(what string, v any) ([]byte, error) {
 	b, err := msgpack.Marshal(v, msgpack.Modern)
 	if err != nil {
@@ -220,10 +224,10 @@ func (c *Local) packBounded(what string, v any) ([]byte, error) {
 	return b, nil
 }
 
-// recordCost is the approximate memory of a record beside its bytes.
+// recordCost is roughly how many bytes of memory a record takes beside its content.
 const recordCost = 512
 
-// reserveRoom waits for room for records in the queue.
+// reserveRoom waits for room in the queue for the bytes of the records.
 func (c *Local) reserveRoom(ctx context.Context, recs ...*record) error {
 	var sum int64
 	for _, r := range recs {
@@ -237,7 +241,7 @@ func (c *Local) reserveRoom(ctx context.Context, recs ...*record) error {
 	return nil
 }
 
-// giveBack undoes reserveRoom.
+// giveBack releases the room that reserveRoom took.
 func (c *Local) giveBack(recs ...*record) {
 	for _, r := range recs {
 		c.queue.room.Release(r.cost)

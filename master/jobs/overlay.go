@@ -6,8 +6,8 @@ import (
 )
 
 // overlay holds the records that are in the journal, or on their way there, and are not yet files.
-// Readers look at it before they look at the files, and a record leaves it only after its files
-// exist.
+// Readers look at the overlay before the files, and a record leaves the overlay only after its
+// files exist.
 type overlay struct {
 	mu   sync.RWMutex
 	jobs map[string]*openJob
@@ -15,7 +15,7 @@ type overlay struct {
 
 // openJob is the part of a job that is not yet files.
 type openJob struct {
-	records int // number of records; the entry is removed at zero
+	records int // number of open records; at zero the job leaves the overlay
 	prep    *record
 	load    *record
 	endtime *record
@@ -65,7 +65,7 @@ func (o *overlay) addLocked(r *record) *record {
 	return nil
 }
 
-// addFirstLoad adds a load if there is none, and reports whether it did.
+// addFirstLoad adds a load if the overlay has none for its job, and reports whether it did.
 func (o *overlay) addFirstLoad(r *record) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,7 +76,7 @@ func (o *overlay) addFirstLoad(r *record) bool {
 	return true
 }
 
-// remove removes a record that has become files or failed.
+// remove removes a record whose files exist, or that failed.
 func (o *overlay) remove(r *record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -125,8 +125,8 @@ func (o *overlay) committed(recs []*record) {
 	}
 }
 
-// snapshot copies the open records of a job, without returns that are not committed. Without open
-// records it returns the zero value.
+// snapshot returns a copy of the open records of a job, without returns that are not committed.
+// Without open records it returns the zero openJob.
 func (o *overlay) snapshot(jid string) openJob {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -148,7 +148,7 @@ func (o *overlay) hasJob(jid string) bool {
 	return o.jobs[jid] != nil
 }
 
-// openLoads returns all open loads by job id.
+// openLoads returns the packed open loads by job id.
 func (o *overlay) openLoads() map[string][]byte {
 	o.mu.RLock()
 	defer o.mu.RUnlock()

@@ -10,17 +10,17 @@ import (
 // Fields that the master adds to the stored load of a job and to the event of its start. Callers
 // cannot set them: the master removes these names from their loads.
 const (
-	// AccountField names the caller without full rights to whose share of the job cache the job
-	// counts.
+	// AccountField names a caller without full rights; the job counts against his share of the job
+	// cache.
 	AccountField = "account"
 	// ChosenField means that the caller chose the job id.
 	ChosenField = "chosen_jid"
 )
 
 // Continues reports whether a load continues the stored job: the same caller runs the same function
-// with the same arguments under its id. Batches do so for their next minions (salt/cli/batch.py,
-// salt/utils/batch_manager.py), and so do syndics below several masters. kept may be the load that
-// a return created.
+// with the same arguments under the job's id. Batches do so for their next minions
+// (salt/cli/batch.py, salt/utils/batch_manager.py), and so do syndics below several masters. kept
+// may be the load that a return created.
 func Continues(load, kept *value.Map) bool {
 	args := "arg"
 	if _, fromReturn := kept.Get("return"); fromReturn {
@@ -32,7 +32,8 @@ func Continues(load, kept *value.Map) bool {
 		samePacked(load.Value("fun"), kept.Value("fun")) && samePacked(load.Value("arg"), kept.Value(args))
 }
 
-// samePacked compares values by their packed form: 1 differs from true, and NaN equals itself.
+// samePacked reports whether values have the same packed form. Then 1 differs from true, and NaN
+// equals itself.
 func samePacked(a, b any) bool {
 	packed, err := msgpack.Marshal(a, msgpack.Modern)
 	if err != nil {
@@ -42,11 +43,11 @@ func samePacked(a, b any) bool {
 	return err == nil && bytes.Equal(packed, other)
 }
 
-// Outranks reports whether a load replaces another load with the same job id, when masters of a
-// cluster started both before they heard of each other. An id that a master generated outranks one
-// that a caller chose; among the latter, a caller with full rights outranks others. So all masters
-// keep the same load, and nobody can hide another user's job by its id. Between equals the load
-// that was known first stays.
+// Outranks reports whether a load replaces the stored load of the same job id (kept). That matters
+// when masters of a cluster start two jobs with one id before they hear of each other. An id that a
+// master generated outranks one that a caller chose; of chosen ids, that of a caller with full
+// rights outranks others. So all masters keep the same load, and nobody can hide another user's job
+// behind its id. Between equals the stored load stays.
 func Outranks(load, kept *value.Map) bool { return loadRank(load) > loadRank(kept) }
 
 func loadRank(load *value.Map) int {

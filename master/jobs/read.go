@@ -82,7 +82,7 @@ func (c *Local) Returns(ctx context.Context, jid string) (*value.Map, error) {
 	}
 
 	out := &value.Map{}
-	open := c.overlay.snapshot(jid) // before the files, see overlay
+	open := c.overlay.snapshot(jid) // before the files are read, see overlay
 	dir := c.files.jobDir(jid)
 	names, err := readNames(dir)
 	if err != nil {
@@ -143,7 +143,7 @@ func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, erro
 	}
 
 	out := map[string]bool{}
-	for id := range c.overlay.snapshot(jid).returns { // before the files, see overlay
+	for id := range c.overlay.snapshot(jid).returns { // before the files are read, see overlay
 		out[id] = true
 	}
 
@@ -161,7 +161,7 @@ func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, erro
 	return out, ctx.Err()
 }
 
-// returnMap converts the content of return.p; very old files contain the bare return.
+// returnMap returns the content of return.p as a map; very old files contain the bare return.
 func returnMap(v any) *value.Map {
 	if m, ok := v.(*value.Map); ok {
 		if _, ok := m.Get("return"); ok {

@@ -29,14 +29,14 @@ type record struct {
 
 	// The fields below are not stored.
 	cost      int64    // room that the record takes in the queue
-	segment   *segment // its segment, once committed
+	segment   *segment // the record's segment, set when it is committed
 	committed bool     // guarded by overlay.mu
 	done      chan struct{}
 	err       error         // valid once done is closed
-	visible   chan struct{} // if set, closed when the record has become files
+	visible   chan struct{} // may be nil; closed when the files of the record exist
 }
 
-// copy returns a copy of the record for another log.
+// copy returns a copy of the stored fields, for another log.
 func (r *record) copy() *record {
 	return &record{
 		kind: r.kind,
@@ -48,11 +48,11 @@ func (r *record) copy() *record {
 	}
 }
 
-// urgent reports whether a record becomes files before others, because tools on this host look for
-// them at once.
+// urgent reports whether the background writer writes the record's files before those of others,
+// because tools on this host look for them at once.
 func (r *record) urgent() bool { return r.kind != kindReturn && r.kind != kindEndtime }
 
-// finish reports the outcome of a return to the goroutines that wait for it.
+// finish reports the outcome of a return's record to the goroutines in outcome.
 func (r *record) finish(err error) {
 	if r.done != nil {
 		r.err = err
@@ -76,10 +76,9 @@ func (r *record) outcome(ctx context.Context) error {
 //	mark(8) length(4) crc32c(4) payload(length)
 //	payload = kind(1) time(8) len jid(2) len id(2) len a(4) len b(4) jid id a b
 //
-// big-endian; len b is all ones when there is no b. The mark lets a reader
-// find the next record behind a damaged one. It is random, and so unknown to
-// minions: one could otherwise put a forged record into its return and hope
-// that the write is torn in front of it.
+// big-endian; len b is all ones when there is no b. The mark lets a reader find the next record
+// after a damaged one. It is random, so that minions do not know it: otherwise a minion could put a
+// forged record into its return and hope that the write is torn in front of the forgery.
 const (
 	segmentMagic = "SALTJNL1"
 	markSize     = 8
@@ -174,8 +173,8 @@ func parseRecord(b []byte, m mark) (r *record, n int, ok bool) {
 }
 
 // scanSegment calls each for every undamaged record of a segment. damaged is the number of gaps
-// with a good record behind them. tail is the number of bytes at the end that are no record,
-// without the zeros that preallocate a segment.
+// that a good record follows. tail is the number of bytes after the last record, without the zeros
+// of preallocation.
 func scanSegment(b []byte, each func(*record) error) (damaged, tail int, err error) {
 	if len(b) < segmentHead || string(b[:len(segmentMagic)]) != segmentMagic {
 		return 0, tornBytes(b), nil
@@ -206,7 +205,7 @@ func scanSegment(b []byte, each func(*record) error) (damaged, tail int, err err
 
 func tornBytes(b []byte) int { return len(bytes.TrimRight(b, "\x00")) }
 
-// resync returns the position of the next good record behind the start of b, or -1.
+// resync returns the position of the next good record after the start of b, or -1.
 func resync(b []byte, m mark) int {
 	for at := 1; at < len(b); at++ {
 		i := bytes.Index(b[at:], m[:])

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// replay writes files for the segments of an earlier run and removes the segments. Records that
-// cannot become files now, above all on a full disk, are left to the background writer: a master
-// must start without room for its cache.
+// replay writes files for the records of an earlier run and removes its segments. Records that
+// cannot become files now, above all on a full disk, go to the background writer: a master must
+// start without room for its cache.
 func (c *Local) replay() error {
 	if c.cfg.Shared {
 		c.leftover = c.readUnhanded()
@@ -50,8 +50,8 @@ func (c *Local) replay() error {
 	return c.journal.remove(segs)
 }
 
-// replaySegment writes files for one segment; waiting counts the records that have to wait. All
-// records behind a waiting one wait as well, so that they stay in order.
+// replaySegment writes files for one segment and adds to waiting the number of records that must
+// wait. After a record that must wait, all later ones wait as well, so that they stay in order.
 func (c *Local) replaySegment(seg *segment, waiting *int) error {
 	b, err := os.ReadFile(seg.path)
 	if err != nil {
@@ -106,11 +106,11 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 }
 
 // adoptRecord passes a record of an earlier run to the background writer as if it had just been
-// committed. It reserves room in the queue if there is some: the earlier run had no more than that
-// either.
+// committed. It reserves room in the queue if there is some, else it goes without: the earlier
+// run's records had room once.
 func (c *Local) adoptRecord(seg *segment, r *record) {
 	if c.overlay.add(r) != nil {
-		return // the same return again
+		return // the overlay has the same return already
 	}
 	if r.cost = int64(r.size()) + recordCost; !c.queue.room.TryAcquire(r.cost) {
 		r.cost = 0

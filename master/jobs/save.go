@@ -7,7 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// submit reserves room for records, makes them visible, and appends them to the journal.
+// submit reserves room for records, adds them to the overlay, and appends them to the journal. Wait
+// for the batch that it returns.
 func (c *Local) submit(ctx context.Context, recs ...*record) (*batch, error) {
 	if err := c.reserveRoom(ctx, recs...); err != nil {
 		return nil, err
@@ -32,8 +33,8 @@ func (c *Local) submitAndWait(ctx context.Context, recs ...*record) error {
 	return b.wait(ctx)
 }
 
-// Prep implements Cache (local_cache.prep_jid). Without nocache it writes nothing: the directory is
-// created with the load.
+// Prep implements Cache (local_cache.prep_jid). Without nocache it writes nothing: SaveLoad creates
+// the directory.
 func (c *Local) Prep(ctx context.Context, jid string, nocache bool) (string, error) {
 	if jid == "" {
 		jid = c.ids.New()
@@ -70,7 +71,7 @@ func (c *Local) Stage(
 	return wait, err
 }
 
-// stageRecords is Stage and also returns the records.
+// stageRecords is Stage; it also returns the records that it wrote.
 func (c *Local) stageRecords(
 	ctx context.Context,
 	jid string,
@@ -116,7 +117,8 @@ const visibleWait = 2 * time.Second
 
 // waitVisible waits until records are files. Python's salt reads .load.p as soon as the master has
 // answered its publish, and believes that a job without one does not exist (salt/client/__init__.py
-// get_iter_returns). If the files cannot be written in time, the job goes on without them.
+// get_iter_returns). If the background writer takes longer than visibleWait, the job goes on
+// without the files.
 func (c *Local) waitVisible(ctx context.Context, recs []*record) {
 	t := time.NewTimer(visibleWait)
 	defer t.Stop()
@@ -170,7 +172,7 @@ func (c *Local) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	return c.commitReturn(ctx, r, facts, ret)
 }
 
-// newReturn packs a return. The record is nil when the job does not store returns.
+// newReturn packs a return as a record. The record is nil when the job does not store returns.
 func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 	if err := checkJID(ret.JID); err != nil {
 		return nil, jobFacts{}, err
@@ -199,7 +201,8 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 	return r, facts, nil
 }
 
-// commitReturn writes the record of a return, and a load for its job if there is none.
+// commitReturn writes the record of a return to the journal, and ret.Load for a job without a load.
+// It reports whether it stored the return; a return that is stored already is not stored again.
 func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret Return) (bool, error) {
 	if err := c.reserveRoom(ctx, r); err != nil {
 		return false, err
@@ -211,8 +214,8 @@ func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret
 		return false, other.outcome(ctx)
 	}
 
-	// Ask the disk only now: a return that has just become a file left the overlay before and is
-	// found here.
+	// Ask the disk only now: a return whose files have just been written was in the overlay until
+	// then, and is found here.
 	if exists(c.files.jobDir(ret.JID) + "/" + ret.ID + "/" + returnFile) {
 		c.withdrawRecord(r, nil)
 		c.duplicates.Add(1)
@@ -235,9 +238,9 @@ func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret
 	return true, b.wait(ctx)
 }
 
-// firstLoad turns the return into the load of a job that has none. It adds an empty list of
-// expected minions, without which Salt's tools cannot read the load. Of several simultaneous
-// returns only the first does so.
+// firstLoad returns the records that turn a return into the load of a job that has none, or nil. It
+// adds an empty list of expected minions, without which Salt's tools cannot read the load. Of
+// several simultaneous returns only the first does so.
 func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 	packed, err := c.packBounded("job load", ret.Load)
 	if err != nil {
@@ -264,7 +267,8 @@ func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 	return []*record{minions, r}
 }
 
-// knownFacts returns what is known about a job without reading its files.
+// knownFacts returns whether a job has a load and whether it stores returns. It looks only whether
+// files exist.
 func (c *Local) knownFacts(jid string) (jobFacts, error) {
 	if f, ok := c.known.get(jid); ok && f.load {
 		return f, nil

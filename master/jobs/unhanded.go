@@ -15,30 +15,29 @@ import (
 	"saltern/internal/durable"
 )
 
-// Only the memory of a master knows which records are in the shared folder. For
-// the time after a restart, a file beside the journal lists the jobs of which
-// the folder may miss records. It is written durably before a segment of the
-// journal is removed:
+// A master knows only in memory which records are in the shared folder. For the time after a
+// restart, a file beside the journal lists the jobs of which the folder may lack records. The
+// master writes this file durably before it removes a segment of the journal:
 //
 //	Open         the file and the records of the journal → leftover
 //	OpenCluster  leftover → held, until seen in the folder or due
 //	checkpoint   held, waiting, and the segments to remove → the file
 const (
 	unhandedFile = "unhanded"
-	// maxUnhanded bounds the jobs in the file. The oldest are dropped; their records stay on the
-	// disks of the masters that have them.
+	// maxUnhanded bounds the jobs in the file. Overflow policy: the oldest are dropped; their
+	// records stay on the disks of the masters that have them.
 	maxUnhanded = 1 << 16
 )
 
-// leftover describes the records that an earlier run may not have handed over.
+// leftover describes the records that an earlier run may not have handed over to the shared folder.
 type leftover struct {
 	jids  map[string]bool
-	since time.Time // time of the oldest record, at the latest
+	since time.Time // no such record is older than this
 }
 
 func (c *Local) unhandedPath() string { return filepath.Join(c.journal.dir, unhandedFile) }
 
-// readUnhanded reads the list of an earlier run. It skips invalid job ids.
+// readUnhanded reads the list that an earlier run wrote. It skips invalid job ids.
 func (c *Local) readUnhanded() leftover {
 	l := leftover{jids: map[string]bool{}, since: c.cfg.Now()}
 	b, err := durable.Read(c.unhandedPath(), maxFile)
@@ -62,7 +61,7 @@ func (c *Local) readUnhanded() leftover {
 	return l
 }
 
-// addRecord adds a record of the journal.
+// addRecord adds a record that the journal still contains.
 func (l *leftover) addRecord(r *record) {
 	l.jids[r.jid] = true
 	if at := time.Unix(0, r.time); at.Before(l.since) {
@@ -70,7 +69,8 @@ func (l *leftover) addRecord(r *record) {
 	}
 }
 
-// noteUnhanded writes the list, including the jobs of segments that are about to be removed.
+// noteUnhanded writes the list. It includes the jobs of segs, segments that are about to be
+// removed.
 func (c *Local) noteUnhanded(segs []*segment) error {
 	if !c.cfg.Shared {
 		return nil
@@ -107,7 +107,7 @@ func (c *Local) writeUnhanded(jids map[string]bool) error {
 	return nil
 }
 
-// recordsOf rebuilds the records of a job from its files.
+// recordsOf rebuilds the records of a job from the job's files.
 func (c *Local) recordsOf(jid string) []*record {
 	dir, now := c.files.jobDir(jid), c.cfg.Now().UnixNano()
 	var out []*record
@@ -157,8 +157,8 @@ func (c *Local) recordsOf(jid string) []*record {
 	return out
 }
 
-// unhandedNow returns the jobs for the list: those with held copies, with records that wait for the
-// folder, and those left by an earlier run.
+// unhandedNow returns the jobs for the list: those with held copies, those with records that wait
+// for the folder, and those of an earlier run.
 func (c *Cluster) unhandedNow() map[string]bool {
 	jids := map[string]bool{}
 	c.held.addJobsTo(jids)
@@ -169,8 +169,8 @@ func (c *Cluster) unhandedNow() map[string]bool {
 	return jids
 }
 
-// forgetImported marks the segments to be read again in which an earlier run may have missed
-// records.
+// forgetImported arranges that Import reads again the segments that an earlier run's records, if
+// handed over, would be in.
 func (c *Cluster) forgetImported() {
 	c.filling = maps.Clone(c.leftover.jids)
 	if len(c.filling) == 0 {
@@ -185,7 +185,7 @@ func (c *Cluster) forgetImported() {
 	}
 }
 
-// holdLeftover adds the records that an earlier run may not have handed over to held.
+// holdLeftover puts the records of leftover into held.
 func (c *Cluster) holdLeftover() {
 	n := 0
 	for _, jid := range slices.Sorted(maps.Keys(c.leftover.jids)) {

@@ -21,37 +21,37 @@ import (
 
 // Bounds of the records for the shared folder.
 const (
-	handBytes    = 1 << 20          // hand over at once when this many bytes wait
-	handWaiting  = 64 << 20         // bound of the bytes that wait while the folder does not answer
+	handBytes    = 1 << 20          // waiting bytes that are handed over without delay
+	handWaiting  = 64 << 20         // most bytes that wait while the folder does not answer
 	handSegment  = 8 << 20          // size in bytes at which a new segment begins
 	handSegmentT = 15 * time.Minute // age at which a new segment begins
-	maxHanded    = 256 << 20        // largest segment that is read, in bytes
-	maxListed    = 1 << 17          // bound of the segments in the folder
+	maxHanded    = 256 << 20        // largest segment that a master reads, in bytes
+	maxListed    = 1 << 17          // most segments of the folder that a master reads
 )
 
-// handedName matches the name of a segment in the shared folder: master, time, random number. The
-// name is unique, so that no two masters write the same file.
+// handedName matches the name of a segment in the shared folder: master, time, random number. No
+// two masters write the same file, since no name is used twice.
 var handedName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,255}_[0-9]{19}_[0-9a-f]{16}\.log$`)
 
 // volume hands records to the shared folder in segments of the journal's format: few files, each
 // written and synced by the one master that created it. Only the goroutine of handOverLoop writes
-// to the folder. It may hang there; callers wait for it only as long as their contexts allow.
+// to the folder. It may hang there; callers wait for it no longer than their contexts last.
 type volume struct {
 	dir, id  string
 	log      *slog.Logger
 	now      func() time.Time
-	announce func(name string) // called with the name of each segment before the segment exists
+	announce func(name string) // gets the name of each segment before the segment exists
 
 	segment      *os.File // segment that is being written; used by handOverLoop only
 	segmentMark  mark
 	segmentBytes int
 	segmentSince time.Time
 
-	wake       chan struct{}
-	fullSignal chan struct{}
-	stopped    chan struct{}
+	wake       chan struct{} // signals that a caller waits for the next segment
+	fullSignal chan struct{} // signals that handBytes wait
+	stopped    chan struct{} // closed when handOverLoop has ended
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards waiting to pending
 	waiting []*record
 	writing []*record // records that flushWaiting is writing
 	bytes   int
@@ -61,7 +61,7 @@ type volume struct {
 	failing      atomic.Bool
 }
 
-// handing is the pending outcome of the next segment.
+// handing is the outcome, once done is closed, of the next write to the segment.
 type handing struct {
 	done chan struct{}
 	err  error
@@ -88,8 +88,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// queueRecords queues records for the shared folder. When the queue is full, the oldest records are
-// dropped and counted; they stay on the disks of the masters that have them.
+// queueRecords queues records for the shared folder and returns their outcome. Overflow policy: the
+// oldest records are dropped and counted; they stay on the disks of the masters that have them.
 func (v *volume) queueRecords(recs ...*record) *handing {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -112,8 +112,8 @@ func (v *volume) queueRecords(recs ...*record) *handing {
 	return v.pending
 }
 
-// addAndWait queues records and waits until they are safe in the folder. Records that arrive
-// meanwhile share the next segment.
+// addAndWait queues records and waits until they are durable in the folder. Records that arrive
+// meanwhile share the next write.
 func (v *volume) addAndWait(ctx context.Context, recs ...*record) error {
 	h := v.queueRecords(recs...)
 	signal(v.wake)
@@ -127,7 +127,7 @@ func (v *volume) addAndWait(ctx context.Context, recs ...*record) error {
 	}
 }
 
-// handOverLoop hands over the waiting records until ctx ends, and then once more.
+// handOverLoop hands over the waiting records until ctx ends, and once more at the end.
 func (v *volume) handOverLoop(ctx context.Context) {
 	defer close(v.stopped)
 	t := time.NewTicker(10 * time.Second)
@@ -150,7 +150,7 @@ func (v *volume) handOverLoop(ctx context.Context) {
 	}
 }
 
-// addJobsTo adds the jobs of the waiting records.
+// addJobsTo adds the jobs of the waiting records to a set.
 func (v *volume) addJobsTo(to map[string]bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -201,8 +201,8 @@ func (v *volume) flushWaiting() {
 	}
 }
 
-// writeRecords appends records to the segment and syncs it. After an error the content of the
-// segment is unknown, so the next call begins a new one.
+// writeRecords appends records to the segment and syncs it. After an error nobody knows the content
+// of the segment, so the next call begins a new one.
 func (v *volume) writeRecords(recs []*record) error {
 	if v.segment != nil && (v.segmentBytes >= handSegment || v.now().Sub(v.segmentSince) > handSegmentT) {
 		_ = v.segment.Close()
@@ -292,7 +292,7 @@ func (v *volume) listSegments() ([]string, error) {
 	return names, nil
 }
 
-// madeAt returns the time in a segment's name as text that sorts.
+// madeAt returns the time in a segment's name, followed by the name, as text that sorts by time.
 func madeAt(name string) string {
 	parts := strings.Split(name, "_")
 	return parts[len(parts)-2] + name
@@ -307,8 +307,8 @@ func (v *volume) segmentSize(name string) (int64, error) {
 	return st.Size(), nil
 }
 
-// readSegment calls each for every record of a segment. It ignores bytes behind the last whole
-// record, which may still be being written.
+// readSegment calls each for every record of a segment. It ignores bytes after the last whole
+// record: another master may be writing them.
 func (v *volume) readSegment(name string, each func(*record) error) error {
 	path := filepath.Join(v.dir, name)
 	if n, err := v.segmentSize(name); err != nil || n > maxHanded {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queue passes committed records to the background writer. It needs no bound of its own, since
-// callers reserved room for their records before.
+// queue passes committed records to the background writer. It needs no bound of its own: callers
+// reserve room for their records first.
 type queue struct {
 	room *semaphore.Weighted
 
@@ -64,8 +64,8 @@ func (q *queue) close() {
 // not wait behind a flood of returns.
 const popLimit = 64
 
-// pop waits for records and takes all urgent ones, or else some of the others. It returns nil when
-// the queue is closed and empty or ctx ends.
+// pop waits for records and removes and returns all urgent ones, or else up to popLimit others. It
+// returns nil when the queue is closed and empty, or when ctx ends.
 func (q *queue) pop(ctx context.Context) []*record {
 	for {
 		q.mu.Lock()
@@ -75,7 +75,7 @@ func (q *queue) pop(ctx context.Context) []*record {
 		} else {
 			n := min(len(q.list), popLimit)
 			list = slices.Clone(q.list[:n])
-			clear(q.list[:n]) // release their bytes before the flood ends
+			clear(q.list[:n]) // free the bytes of these records before the flood ends
 			q.list = q.list[n:]
 			if len(q.list) == 0 {
 				q.list = nil
@@ -105,7 +105,7 @@ func (q *queue) release(r *record) {
 }
 
 // materialise is the background writer. It ends when the queue is closed and empty, or when ctx
-// ends; the rest is in the journal.
+// ends; the journal still has what is left then.
 func (c *Local) materialise(ctx context.Context) {
 	defer c.wg.Done()
 	for {
@@ -131,10 +131,10 @@ func (c *Local) materialise(ctx context.Context) {
 	}
 }
 
-// makeFiles retries until the files of a record are written. It waits out faults that an
-// administrator can end, such as a full disk; meanwhile the queue fills and callers get errors. A
-// record that can never be stored goes to quarantine, so that it does not block the others.
-// makeFiles returns false when ctx has ended.
+// makeFiles retries until the files of a record are written. It waits as long as a fault lasts that
+// an administrator can remove, such as a full disk; meanwhile the queue fills and callers get
+// errors. It puts a record that can never be stored into quarantine, so that the record does not
+// block others. makeFiles returns false when ctx has ended.
 func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 	pause := c.cfg.retry
 	for {
@@ -177,8 +177,8 @@ func transient(err error) bool {
 	return false
 }
 
-// checkpoint syncs all written files with one call and then removes the segments that are no longer
-// needed.
+// checkpoint syncs all written files with one call and then removes the segments whose records have
+// all become files.
 func (c *Local) checkpoint() {
 	segs := c.journal.finished()
 	if len(segs) == 0 {
@@ -218,7 +218,7 @@ const (
 	maxQuarantine = 64 // files
 )
 
-// quarantineRecord saves a record that could not be stored, for an administrator to look at.
+// quarantineRecord saves a record that cannot be stored, so that an administrator can look at it.
 func (c *Local) quarantineRecord(r *record) {
 	head := append([]byte(segmentMagic), make([]byte, markSize)...)
 	c.quarantine(fmt.Sprintf("record-%d%s", c.cfg.Now().UnixNano(), segmentSuffix), func(path string) error {
@@ -226,8 +226,7 @@ func (c *Local) quarantineRecord(r *record) {
 	})
 }
 
-// quarantine calls keep with a path in the quarantine directory, unless that
-// is full.
+// quarantine calls keep with a path in the quarantine directory, unless the directory is full.
 func (c *Local) quarantine(name string, keep func(path string) error) {
 	dir := filepath.Join(c.journal.dir, quarantineDir)
 	err := os.MkdirAll(dir, 0o700)
