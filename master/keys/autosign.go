@@ -22,20 +22,20 @@ const (
 // keys without an administrator (daemons/masterapi.py AutoKey). The zero
 // value matches nothing.
 type AutosignConfig struct {
-	AutoAccept     bool   // auto_accept: admits everybody; insecure, the master warns about it
+	AutoAccept     bool   // auto_accept: accept every key; insecure, the master warns about it
 	AutosignFile   string // autosign_file; "" for none
 	AutorejectFile string // autoreject_file; "" for none
-	// Dir is <pki_dir>/minions_autosign. A file named like a minion admits the minion's first key,
+	// Dir is <pki_dir>/minions_autosign. A file named like a minion accepts that minion's first key,
 	// once.
 	Dir string
-	// Timeout is autosign_timeout: files in Dir that are older are removed
-	// unused. 0 means Salt's default of 120 minutes, negative never.
+	// Timeout is autosign_timeout: older files in Dir are removed unused. 0 means Salt's default of
+	// 120 minutes, negative never.
 	Timeout time.Duration
-	// GrainsDir is autosign_grains_dir: a file named like a grain lists the values that admit a
-	// minion. "" for none.
+	// GrainsDir is autosign_grains_dir: a file named like a grain lists the values with which a
+	// minion's key is accepted. "" for none.
 	GrainsDir string
-	// Permissive is permissive_pki_access: files that a group of this process may write are
-	// trusted, too.
+	// Permissive is permissive_pki_access: files that a group of this process may write count as
+	// well.
 	Permissive bool
 	Logger     *slog.Logger     // nil discards
 	Now        func() time.Time // nil means time.Now
@@ -63,7 +63,7 @@ func NewAutosign(cfg AutosignConfig) *Autosign {
 	return &Autosign{cfg: cfg, lists: map[string]*listFile{}, warned: map[string]struct{}{}}
 }
 
-// Open reports whether every key is accepted. Nobody should run so for long.
+// Open reports whether every key is accepted. Nobody should run a master so for long.
 func (a *Autosign) Open() bool { return a.cfg.AutoAccept }
 
 // Reject reports whether autoreject_file names the id.
@@ -73,7 +73,7 @@ func (a *Autosign) Reject(id string) bool {
 }
 
 // Doubtful reports whether autoreject_file may mean the id although Reject returns false: the file
-// is unusable or has unreadable lines. Then nobody may be accepted without an administrator,
+// is unusable or has unreadable lines. Then the caller must accept nobody without an administrator,
 // whatever Accept returns.
 func (a *Autosign) Doubtful(id string) bool {
 	_, sure := a.listed(a.cfg.AutorejectFile, id)
@@ -82,8 +82,8 @@ func (a *Autosign) Doubtful(id string) bool {
 
 // Accept reports whether a new key of id may be accepted at once. grains are the values that the
 // minion sent for this purpose, as text in Python's spelling. Anybody can send them, so they are no
-// better than passwords sent in clear. A positive answer uses up a file in Dir, so call Accept only
-// when the answer decides.
+// better than passwords sent in clear. An answer of true may use up a file in Dir, so call Accept
+// only when the answer decides.
 func (a *Autosign) Accept(id string, grains map[string]string) bool {
 	if ValidID(id) != nil {
 		return false
@@ -95,8 +95,8 @@ func (a *Autosign) Accept(id string, grains map[string]string) bool {
 	return named || a.consumeStub(id) || a.grains(grains)
 }
 
-// listed reports whether a file names the id. sure is false when an existing file does not allow an
-// answer.
+// listed reports whether a file names the id. sure is false when the file exists but cannot be
+// read, or has faulty lines.
 func (a *Autosign) listed(path, id string) (named, sure bool) {
 	if path == "" {
 		return false, true
@@ -125,7 +125,8 @@ func (a *Autosign) listed(path, id string) (named, sure bool) {
 	return named, sure && l.faulty == 0
 }
 
-// trusted applies Salt's rules for who may write such a file; mu is held.
+// trusted reports whether only those may write the file whom Salt's rules permit; mu is held. It
+// logs a file that others may write, once.
 func (a *Autosign) trusted(path string, st os.FileInfo) bool {
 	ok := st.Mode().Perm()&0o002 == 0
 	if ok && st.Mode().Perm()&0o020 != 0 {
@@ -142,8 +143,8 @@ func (a *Autosign) trusted(path string, st os.FileInfo) bool {
 	return false
 }
 
-// consumeStub reports whether <Dir>/<id> exists, and removes it. Of several masters that share the
-// folder, the one that removes the file gets true.
+// consumeStub reports whether <Dir>/<id> exists, and removes that file. Of several masters that
+// share the folder, only the one that removes the file gets true.
 func (a *Autosign) consumeStub(id string) bool {
 	if a.cfg.Dir == "" {
 		return false
@@ -186,7 +187,7 @@ func (a *Autosign) removeExpired() {
 
 	list, err := os.ReadDir(a.cfg.Dir)
 	if err != nil {
-		return // no folder, no autosign files
+		return // no folder, so no autosign files
 	}
 
 	for _, e := range list {

@@ -35,14 +35,15 @@ func (s *Store) Put(id string, st State, pem string) error {
 	}
 	defer s.lockID(id)()
 
-	if err := s.markRemoved(id); err != nil { // the new key replaces earlier claims
+	if err := s.markRemoved(id); err != nil { // claims are void from now on: the new key replaces them
 		return err
 	}
 
 	return s.storeKey(id, st, pem, others(st))
 }
 
-// storeKey writes the file of a key and removes the files in other states; the stripe is held.
+// storeKey writes the file of a key and removes the files in the states elsewhere; the stripe is
+// held.
 func (s *Store) storeKey(id string, st State, pem string, elsewhere []State) error {
 	if st == Pending {
 		release, err := s.reserve(id)
@@ -57,16 +58,16 @@ func (s *Store) storeKey(id string, st State, pem string, elsewhere []State) err
 	return s.removeKeys(id, elsewhere...)
 }
 
-// Swap is Put on the condition that the key of id is still the one that the caller looked up (the
-// zero Entry: none). Swap checks the folders themselves, so that it does not overwrite a decision
+// Swap is Put on the condition that the key of id is still old, which the caller looked up (the
+// zero Entry: no key). Swap checks the folders themselves, so that it does not overwrite a decision
 // of an administrator or another master that this store has not seen yet. If the key has changed,
 // Swap returns ErrChanged and the caller should look it up again.
 func (s *Store) Swap(id string, old Entry, st State, pem string) error {
 	return s.SwapFrom(netip.Addr{}, id, old, st, pem)
 }
 
-// SwapFrom is Swap for a key that came from an address. The key counts to the share of that address
-// (see Config.PendingPerSource). Without room for a new key it returns ErrPendingFull.
+// SwapFrom is Swap for a key that came from an address. The key counts against the share of that
+// address (see Config.PendingPerSource). Without room for a new key it returns ErrPendingFull.
 func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err
@@ -115,10 +116,10 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 
 	look := lookupOrder[:]
 	if old.State == None {
-		look = others(st) // creating the file reports whether one existed
+		look = others(st) // when putNew creates the file, it learns whether one existed
 	}
 
-	_ = s.examineLocked(id, look...) // an unreadable state keeps what is known
+	_ = s.examineLocked(id, look...) // a state that cannot be read keeps its known key
 	if now, _ := s.Lookup(id); now.State != old.State || now.Gen != old.Gen {
 		return fmt.Errorf("store the key of %q as %s: %w", id, st, ErrChanged)
 	}
@@ -126,16 +127,16 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 		return s.putNew(id, st, pem)
 	}
 
-	// Files that did not exist a moment ago are not checked again: on a volume each check goes to
-	// all its servers.
+	// Do not check files again that did not exist a moment ago: on a volume each check asks all its
+	// servers.
 	elsewhere := slices.DeleteFunc(others(st), func(o State) bool { return !s.hasKey(o, id) })
 	return s.storeKey(id, st, pem, elsewhere)
 }
 
-// putNew creates the file of an id that has none; the stripe is held. Of several masters one
-// succeeds and the others get ErrChanged. On a volume this takes half the time of writing a
-// temporary file and renaming it. Until it is written the file is empty, which counts as missing,
-// also for Salt's masters, who write such files in place.
+// putNew creates the file of an id that has none; the stripe is held. Of several masters that try,
+// one succeeds and the others return ErrChanged. On a volume this takes half the time of writing a
+// temporary file and renaming it. The file is empty until it is written. An empty file counts as
+// missing, also for Salt's masters, which write such files in place.
 func (s *Store) putNew(id string, st State, pem string) error {
 	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", st, id, err) }
 	if st == Pending {
@@ -183,8 +184,8 @@ func (s *Store) awaitWriter(id string, st State) {
 	}
 }
 
-// reserve reserves a place for a pending key until its file is in the index, so that concurrent
-// sign-ins cannot exceed the bound together.
+// reserve counts a pending key until its file is in the index, so that concurrent sign-ins together
+// cannot exceed MaxPending. The caller calls release after that.
 func (s *Store) reserve(id string) (release func(), err error) {
 	if s.hasKey(Pending, id) {
 		return func() {}, nil
@@ -217,7 +218,7 @@ func others(keep State) (out []State) {
 	return out
 }
 
-// writeKey stores a file and indexes it; the stripe is held.
+// writeKey writes the file of a key and updates the index; the stripe is held.
 func (s *Store) writeKey(id string, st State, pem string) error {
 	pem = crypt.NormalizePEM(pem)
 	sig, err := replaceFile(s.keyPath(st, id), []byte(pem), s.fileMode())
@@ -301,7 +302,7 @@ func (s *Store) rename(id string, from, to State, f *keyFile) error {
 		}
 	}
 
-	// Somebody may have replaced the file since it was read: read it again.
+	// Somebody may have replaced the file since it was last read: read it again.
 	now, err := s.loadFile(id, to, f)
 	if err != nil {
 		return err
@@ -311,8 +312,8 @@ func (s *Store) rename(id string, from, to State, f *keyFile) error {
 	return nil
 }
 
-// Delete removes the key of a minion from the given states, or from all four
-// when none is given. A key that is not there is no error.
+// Delete removes the key of a minion from the given states, or from all four when none is given. It
+// returns no error for a key that does not exist.
 func (s *Store) Delete(id string, states ...State) error {
 	if err := ValidID(id); err != nil {
 		return err
@@ -338,9 +339,9 @@ func (s *Store) Delete(id string, states ...State) error {
 	return s.removeKeys(id, states...)
 }
 
-// Deny stores a key that was offered for id and did not match the accepted one. Only the first such
-// key is kept until it is deleted, as in Salt's folders; further ones cause no disk access. A key
-// that would not be acceptable in any state is not stored.
+// Deny stores a key that was offered for id and did not match the accepted one. As in Salt's
+// folders, the store keeps only the first such key until somebody deletes it; further ones cause no
+// disk access. Deny stores no key that the bounds forbid in any state.
 func (s *Store) Deny(id, pem string) error { return s.DenyFrom(netip.Addr{}, id, pem) }
 
 // DenyFrom is Deny for a key that came from an address. The rate limit of new keys applies to

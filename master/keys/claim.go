@@ -12,9 +12,9 @@ import (
 )
 
 // claimID stores the key of an id that has none in an incoming file; the stripe is held. If another
-// master has claimed the id for another key or state, this claim is withdrawn and acknowledged to
-// nobody. Each master writes its claim before it looks for others, so at least one of two masters
-// sees the other's.
+// master has claimed the id for another key or state, claimID withdraws its claim and returns
+// ErrChanged. Each master writes its claim before it looks for others, so at least one of two
+// masters sees the other's.
 func (s *Store) claimID(id string, st State, pem string) error {
 	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", st, id, err) }
 	if st == Pending {
@@ -46,7 +46,7 @@ func (s *Store) claimID(id string, st State, pem string) error {
 			return fail(err)
 		}
 
-		if err := s.incoming.listFresh(); err != nil { // the other one may have withdrawn its claim, too
+		if err := s.incoming.listFresh(); err != nil { // the other master may have withdrawn its claim, too
 			return fail(err)
 		}
 
@@ -58,21 +58,22 @@ func (s *Store) claimID(id string, st State, pem string) error {
 	}
 
 	if !s.incoming.isWaiting(c) {
-		return fail(ErrChanged) // removed already
+		return fail(ErrChanged) // somebody has removed the key already
 	}
 
 	s.applyFound(id, map[State]*keyFile{st: s.claimed(c)})
 	return nil
 }
 
-// claimed returns the index entry of a claim, as if it were a file.
+// claimed returns an index entry for a claim that has no file yet.
 func (s *Store) claimed(c *claim) *keyFile {
 	f := s.newFile(c.pem, fileSig{}, s.keyFileOf(c.state, c.id))
 	f.claim = c
 	return f
 }
 
-// realFile returns a file of an id, or nil. A claim does not count.
+// realFile returns the index entry of a file of an id, or nil. A claim without a file does not
+// count.
 func (s *Store) realFile(id string) *keyFile {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -84,7 +85,7 @@ func (s *Store) realFile(id string) *keyFile {
 	return nil
 }
 
-// takeIncoming updates the index from the incoming files.
+// takeIncoming updates the index for the ids whose claims have changed.
 func (s *Store) takeIncoming() {
 	for _, id := range s.incoming.takeChanged() {
 		s.takeClaims(id)
@@ -138,11 +139,11 @@ func (s *Store) settleAll(id string) error {
 	return nil
 }
 
-// fileClaim creates the file of a claim, unless the id has one or the key was removed since.
-// Several masters may do this at once, and again after a crash. The caller has read the incoming
-// files and holds the stripe.
+// fileClaim creates the file of a claim, unless the id has a file or somebody has removed the key
+// since. Several masters may do this at once, and again after a crash. The caller has read the
+// incoming files and holds the stripe.
 func (s *Store) fileClaim(c *claim) (err error) {
-	for range 3 { // another master may be creating it
+	for range 3 { // another master may be creating the same file
 		if err = s.settleOnce(c); !errors.Is(err, ErrChanged) {
 			break
 		}
@@ -163,7 +164,7 @@ func (s *Store) settleOnce(c *claim) error {
 	if f := s.realFile(c.id); f != nil {
 		return s.settled(c, f)
 	}
-	if !s.incoming.isWaiting(c) { // it had a file, which is gone
+	if !s.incoming.isWaiting(c) { // the id had a file, which somebody has removed
 		s.incoming.finish(c, true)
 		return nil
 	}
@@ -192,8 +193,8 @@ func (s *Store) settleOnce(c *claim) error {
 
 	f := s.newFile(c.pem, sig, s.keyFileOf(c.state, c.id))
 
-	// Meanwhile another master may have created the file, and an administrator may have changed or
-	// removed it: then this file must be removed again.
+	// Meanwhile another master may have created a file for the id, and an administrator may have
+	// moved or removed it. Then this file must be removed again.
 	taken, err := s.removed(c)
 	for _, st := range yieldsTo(c.state) {
 		if err == nil && !taken {
@@ -206,7 +207,7 @@ func (s *Store) settleOnce(c *claim) error {
 	}
 
 	if err != nil {
-		return fail(err) // the file exists and is checked the next time
+		return fail(err) // the file exists; the next attempt checks it again
 	}
 	if taken {
 		if err := s.removeKeys(c.id, c.state); err != nil {
@@ -221,8 +222,8 @@ func (s *Store) settleOnce(c *claim) error {
 	return nil
 }
 
-// yieldsTo returns the states beside which a claim does not become a file. Two masters with one
-// claim each never both give way.
+// yieldsTo returns the states in which another file of the id prevents that a claim becomes a file.
+// Of two masters with one claim each, never do both give way.
 func yieldsTo(st State) []State {
 	if st == Pending {
 		return []State{Rejected, Accepted}
@@ -230,9 +231,9 @@ func yieldsTo(st State) []State {
 	return []State{Rejected}
 }
 
-// settled handles a claim whose id has a file already; the stripe is held. If the claim is for
-// another key, it has lost, and its key is denied. A second file that was made from this claim is
-// removed: its writer has ended or could not look.
+// settled handles a claim whose id has a file already; the stripe is held. If the file has another
+// key, the claim has lost, and its key becomes a denied one. If the claim itself became a second
+// file, settled removes that one: its writer died, or could not check for the first.
 func (s *Store) settled(c *claim, f *keyFile) error {
 	if f.pem != c.pem && !s.hasKey(Denied, c.id) {
 		if err := s.writeKey(c.id, Denied, c.pem); err != nil {
@@ -262,15 +263,15 @@ func (s *Store) settled(c *claim, f *keyFile) error {
 	return nil
 }
 
-// finish records that a claim needs no file any more. sure means that no file of this claim is left
-// in another state either.
+// finish records that a claim needs no file any more. sure means that this claim has left no second
+// file in another state.
 func (in *incoming) finish(c *claim, sure bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	c.hasFile, c.noSecondFile = true, c.noSecondFile || sure
 }
 
-// removed checks on the volume whether the key of a claim was removed.
+// removed asks the volume whether somebody has removed the key of a claim.
 func (s *Store) removed(c *claim) (bool, error) {
 	_, err := lstatRegular(filepath.Join(s.dir, c.markName()))
 	if errors.Is(err, os.ErrNotExist) {
@@ -287,8 +288,8 @@ func (s *Store) removed(c *claim) (bool, error) {
 	return true, nil
 }
 
-// markRemoved ensures that no master ever turns the present claims for an id into files; the stripe
-// is held.
+// markRemoved marks all present claims for an id as removed, so that no master ever turns them into
+// files; the stripe is held.
 func (s *Store) markRemoved(id string) error {
 	if s.incoming == nil {
 		return nil
@@ -303,7 +304,7 @@ func (s *Store) markRemoved(id string) error {
 	return s.voidClaims(claims...)
 }
 
-// voidClaims marks claims as removed.
+// voidClaims marks claims as removed, durably.
 func (s *Store) voidClaims(claims ...*claim) error {
 	for _, c := range claims {
 		err := writeNew(filepath.Join(s.dir, c.markName()), nil, s.fileMode())

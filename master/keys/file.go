@@ -14,11 +14,11 @@ import (
 // maxKeyFile bounds a key file; a larger one is not read.
 const maxKeyFile = 16 << 10
 
-// retryStale repeats f when a network file system says that it has just lost
-// sight of a file that was replaced.
+// retryStale repeats f while it fails with ESTALE: a network file system has just lost sight of a
+// file that was replaced.
 func retryStale(f func() error) error { return durable.RetryStale(50*time.Millisecond, f) }
 
-// fileSig distinguishes a file from another one of the same name.
+// fileSig distinguishes versions of a file with the same name.
 type fileSig struct {
 	mtime int64 // nanoseconds
 	size  int64
@@ -33,8 +33,8 @@ func sigOf(st os.FileInfo) fileSig {
 	return s
 }
 
-// onVolume reports whether a folder is on a volume whose files are asked for
-// one by one over the network (FUSE).
+// onVolume reports whether a folder is on a FUSE volume, on which each access to a file asks
+// servers over the network.
 func onVolume(dir string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(dir, &st) == nil && st.Type == unix.FUSE_SUPER_MAGIC
@@ -111,7 +111,7 @@ func writeNew(path string, data []byte, mode os.FileMode) error {
 	return err
 }
 
-// fillNew writes all of a file, syncs and closes it.
+// fillNew writes data to a new file, syncs and closes it.
 func fillNew(f *os.File, data []byte, mode os.FileMode) error {
 	err := durable.Fill(f, data, mode)
 	if err == nil {
@@ -120,13 +120,13 @@ func fillNew(f *os.File, data []byte, mode os.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// abandoned reports whether a file was made and never written.
+// abandoned reports whether a file was created more than ten seconds ago and never written.
 func abandoned(path string) bool {
 	st, err := os.Lstat(path)
 	return err == nil && st.Mode().IsRegular() && st.Size() == 0 && time.Since(st.ModTime()) > 10*time.Second
 }
 
-// fillFile writes all of a file, syncs and closes it.
+// fillFile writes data to a file, syncs and closes it, and returns its signature.
 func fillFile(f *os.File, data []byte, mode os.FileMode) (fileSig, error) {
 	err := durable.Fill(f, data, mode)
 	if err == nil {
@@ -142,8 +142,8 @@ func fillFile(f *os.File, data []byte, mode os.FileMode) (fileSig, error) {
 	return sigOf(st), f.Close()
 }
 
-// replaceFile writes a file under another name, syncs it and renames it. The
-// name is durable when the folder is synced as well.
+// replaceFile writes a file under a temporary name, syncs it and renames it. The caller must sync
+// the folder to make the name durable.
 func replaceFile(path string, data []byte, mode os.FileMode) (fileSig, error) {
 	st, err := durable.Rename(path, func(f *os.File) error { return durable.Fill(f, data, mode) })
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// filers is how many key files the background creates at once: they share the syncs of a folder.
+// filers is how many key files fileBatch creates at once: they share the syncs of a folder.
 const filers = 4
 
 // Times of filing that tests do not change.
 const (
-	fileTick = 250 * time.Millisecond // pause between looks while there are batches
-	markKept = time.Hour              // how long a mark outlives its batch
+	fileTick = 250 * time.Millisecond // pause between checks while batches exist
+	markKept = time.Hour              // time after which a mark without a batch is removed
 )
 
 // fileLoop creates the files of new keys until ctx ends. It works half of the time, so that
-// sign-ins take precedence, and all of the time when half of the room for new keys is used.
+// sign-ins take precedence. When half of the room for new keys is used, it works all of the time.
 func (s *Store) fileLoop(ctx context.Context) {
 	in, failing := s.incoming, false
 	wait := func(d time.Duration) bool {
@@ -79,8 +79,8 @@ func (s *Store) fileLoop(ctx context.Context) {
 	}
 }
 
-// nextDue returns the batch that is to be filed next, or nil. idle means that there are no batches
-// at all.
+// nextDue returns the batch to file next, or nil when none is due. hurry means that half of the
+// room for batches is used; idle means that no batch exists.
 func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -90,7 +90,7 @@ func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 			continue
 		}
 		if b != nil && cmp.Or(b.retryAt.Compare(o.retryAt), strings.Compare(b.timeText, o.timeText)) < 0 {
-			continue // untried ones first, then the oldest
+			continue // batches that were not tried yet first, then the oldest
 		}
 
 		switch age := now.Sub(o.since); {
@@ -106,7 +106,7 @@ func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 
 // fileBatch creates the files of a batch's keys.
 func (s *Store) fileBatch(ctx context.Context, b *batch) error {
-	if err := s.incoming.listFresh(); err != nil { // some keys may have been removed
+	if err := s.incoming.listFresh(); err != nil { // somebody may have removed some of the keys
 		return err
 	}
 
@@ -150,8 +150,9 @@ func (s *Store) settle1(c *claim) error {
 	return s.fileClaim(c)
 }
 
-// removeFiled removes batches and marks that are no longer needed. A batch stays for a while after
-// it was filed, and a mark longer: other masters that are working on it must learn the outcome.
+// removeFiled removes the files of batches and marks that nobody needs any more. A batch stays for
+// a while after it was filed, and a mark longer: other masters may be filing the same batch and
+// must learn the outcome.
 func (in *incoming) removeFiled(now time.Time) {
 	var gone []string
 	in.mu.Lock()
@@ -175,12 +176,12 @@ func (in *incoming) removeFiled(now time.Time) {
 
 	for _, name := range gone {
 		err := os.Remove(filepath.Join(in.dir, name))
-		if os.IsNotExist(err) { // or the volume is not mounted
+		if os.IsNotExist(err) { // not there, or the volume is not mounted
 			_, err = os.Stat(in.dir)
 		}
 
 		if err != nil {
-			return // try again the next time
+			return // the next call tries again
 		}
 
 		in.mu.Lock()

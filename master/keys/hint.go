@@ -7,14 +7,14 @@ import (
 	"saltern/master/crypt"
 )
 
-// maxHints bounds the waiting hints. Further hints are dropped; the next look at the folders finds
+// maxHints bounds the waiting hints. Further hints are dropped; the next scan of the folders finds
 // their keys.
 const maxHints = 16384
 
 // Hint reports that another master saw the key pem of id in state st; None means that it removed
-// the key. Only Accepted, Pending, Rejected and Denied need the key; "" matches any. If the index
-// agrees, nothing happens, so that the many sign-ins of known minions elsewhere cost nothing.
-// Otherwise Run checks the folders, which decide. Hint never blocks.
+// the key. pem may be "" when the caller does not know the key. If the index agrees, Hint does
+// nothing, so that the many sign-ins of known minions elsewhere cost nothing. Otherwise Run checks
+// the folders, which decide. Hint never blocks.
 func (s *Store) Hint(id string, st State, pem string) {
 	if st >= numStates || ValidID(id) != nil {
 		return
@@ -60,7 +60,7 @@ func (s *Store) Hint(id string, st State, pem string) {
 	}
 }
 
-// takeHints checks the files that Hint named.
+// takeHints checks the keys that Hint named.
 func (s *Store) takeHints() {
 	s.hintMu.Lock()
 	hints := s.hints
@@ -74,7 +74,7 @@ func (s *Store) takeHints() {
 
 		s.takeIncoming()
 		s.hintMu.Lock()
-		for id, states := range hints { // its file is being written, or the volume shows an old size
+		for id, states := range hints { // the file of the key is being written, or the volume still shows an old size
 			if s.incoming.unread(id) && len(s.hints) < maxHints {
 				s.hints[id] = append(s.hints[id], states...)
 				signal(s.hinted)

@@ -25,22 +25,22 @@ import (
 // Bounds of incoming files.
 const (
 	maxBatch = 32 // keys in one file; their hashes fit into its name
-	// batchesAtOnce is how many batches are written at once. Minions that sign in meanwhile share
-	// the next one.
+	// batchesAtOnce is how many batches this master writes at once. Minions that sign in meanwhile
+	// share the next batch.
 	batchesAtOnce = 3
-	// lull and gather bound how long a batch waits for more keys: until none has come for lull and
-	// no other batch is being written, but at most gather. The cost of a batch on the volume hardly
-	// depends on the number of its keys.
+	// lull and gather bound how long a batch waits for more keys: until no key has come for lull and
+	// no other batch is being written, but at most gather. On a volume a batch costs hardly more
+	// with many keys than with one.
 	lull         = 25 * time.Millisecond
 	gather       = 250 * time.Millisecond
-	maxBatchFile = 256 << 10 // bytes
-	maxBatches   = 512       // existing files of this master
-	maxIncoming  = 8192      // files of all masters
+	maxBatchFile = 256 << 10 // bytes that are read of one file
+	maxBatches   = 512       // files of this process that exist at a time
+	maxIncoming  = 8192      // files of all masters that are read
 )
 
 // incomingName matches the name of an incoming file: master, time, token, a short hash of each id.
-// Files never change and names are never reused, so no cache of a volume can return an old one. A
-// master that cannot read a file yet knows from its name whether it may concern an id.
+// Files never change and names are never reused, so no cache of a volume can return an old file. A
+// master that cannot read a file yet can see from the name whether the file may concern an id.
 var incomingName = regexp.MustCompile(`^incoming_([0-9A-Za-z.:_-]{1,80})_([0-9]{19})_([0-9a-f]{16})_((?:[0-9a-f]{4}){1,32})$`)
 
 // masterName matches the names of masters that may appear in the name of an incoming file.
@@ -64,20 +64,20 @@ func shortHash(id string) string {
 // removedName matches the name of a mark: token of the incoming file, hash of the id.
 var removedName = regexp.MustCompile(`^removed_([0-9a-f]{16})_[0-9a-f]{32}$`)
 
-// claim is a new key in an incoming file.
+// claim is a new key in an incoming file. It asks for a file in the folder of its state.
 type claim struct {
 	id           string
 	state        State
 	pem          string
 	batch        *batch
-	hasFile      bool // the id has or had a file in a state; guarded by incoming.mu
-	noSecondFile bool // and this claim left no second file; guarded by incoming.mu
-	removed      bool // the key was removed; guarded by incoming.mu
+	hasFile      bool // the id has or had a file in some state; guarded by incoming.mu
+	noSecondFile bool // checked that this claim has left no second file; guarded by incoming.mu
+	removed      bool // somebody has removed the key; guarded by incoming.mu
 }
 
 func (c *claim) sameKey(o *claim) bool { return c.state == o.state && c.pem == o.pem }
 
-// markName returns the name of the mark for a removed key.
+// markName returns the name of the file that marks this claim's key as removed.
 func (c *claim) markName() string {
 	h := sha256.Sum256([]byte(c.id))
 	return "removed_" + c.batch.token + "_" + hex.EncodeToString(h[:16])
@@ -88,11 +88,11 @@ type batch struct {
 	name, token string
 	timeText    string // time in the name
 	claims      []*claim
-	isOwn       bool // written since the start of this process
-	exists      bool // exists on the volume
-	since       time.Time
-	filedAt     time.Time // zero while not filed
-	retryAt     time.Time // do not retry before this time, after an error
+	isOwn       bool      // this process wrote the file
+	exists      bool      // the file exists on the volume
+	since       time.Time // when the batch was written, or first read; zero for one of an earlier run
+	filedAt     time.Time // when all its keys got their files; zero before that
+	retryAt     time.Time // time of the next attempt, after an error
 }
 
 // incomingKey is a key in an incoming file.
@@ -102,26 +102,26 @@ type incomingKey struct {
 	Pub   string `json:"pub"`
 }
 
-// incoming is the content of the incoming files of all masters.
+// incoming holds the content of the incoming files of all masters.
 type incoming struct {
 	dir    string
-	master string // "": write no incoming files
+	master string // this master's name; "": write no incoming files
 	mode   os.FileMode
 	bounds crypt.Bounds
 	log    *slog.Logger
 
 	// quiet and late determine when the keys of a batch are filed: when no other key has come for
-	// quiet, or when the batch is older than late. linger is how long a batch stays afterwards,
-	// foreign the age at which this master files a batch of another one, retry the pause after a
-	// failure.
+	// quiet, or when the batch is older than late. linger is how long a filed batch stays on the
+	// volume, foreign the age at which this master files a batch of another one, retry the pause
+	// after a failure.
 	quiet, late, linger, foreign, retry time.Duration
-	// unreadFor is how long an incomplete file is waited for when it may concern the same id; it is
-	// longer than a volume shows an old size. Afterwards the file is ignored: its writer, if alive,
-	// will look for other claims itself.
+	// unreadFor is how long a claim waits for an incomplete file that may concern its id; a volume
+	// shows an old size for less than that. After unreadFor the claim ignores the file: the file's
+	// writer, if alive, checks for other claims itself.
 	unreadFor time.Duration
 
 	listings      sharing
-	slots         chan struct{} // batches being written
+	slots         chan struct{} // one element for each batch that is being written
 	changedSignal chan struct{} // capacity 1: signals changed ids
 	batchSignal   chan struct{} // capacity 1: signals a batch to file
 
@@ -133,12 +133,12 @@ type incoming struct {
 	marks      map[string]time.Time // removed_ files, with the time of their discovery
 	changed    map[string]struct{}  // ids whose index entry may be outdated
 	gathering  *commit
-	newest     time.Time // time of the last new key
+	newest     time.Time // when the last new key came
 
 	claimed, filed, overflow atomic.Uint64
 }
 
-// commit is the pending outcome of a batch.
+// commit is a batch that gathers claims, and its outcome once done is closed.
 type commit struct {
 	claims []*claim
 	more   chan struct{} // capacity 1: signals another claim
@@ -184,7 +184,7 @@ func signal(c chan struct{}) {
 }
 
 // addClaim writes a key to the volume, together with others that come at the same time. It returns
-// when the key is durable and all earlier claims of other masters are known.
+// when the key is durable and this master knows all earlier claims of others.
 func (in *incoming) addClaim(c *claim) error {
 	in.mu.Lock()
 	if in.ownBatches >= maxBatches {
@@ -198,7 +198,7 @@ func (in *incoming) addClaim(c *claim) error {
 	if w == nil || len(w.claims) >= maxBatch {
 		w = &commit{more: make(chan struct{}, 1), done: make(chan struct{})}
 		in.gathering = w
-		go in.commit(w) // ends when the volume answers; callers wait for it
+		go in.commit(w) // ends when the volume answers; the callers wait for its end
 	}
 
 	w.claims = append(w.claims, c)
@@ -222,7 +222,8 @@ func (in *incoming) commit(w *commit) {
 	w.err = in.writeBatch(w.claims)
 }
 
-// awaitGathering waits until a batch must be written: it is full, or no more keys join it.
+// awaitGathering waits until the batch must be written: it is full, no more keys come, or gather is
+// over.
 func (in *incoming) awaitGathering(w *commit) {
 	end, t := time.Now().Add(gather), time.NewTimer(lull)
 	defer t.Stop()
@@ -248,8 +249,8 @@ func (in *incoming) awaitGathering(w *commit) {
 }
 
 // writeBatch writes an incoming file. Each writer looks for files of others afterwards, so of two
-// masters with the same id at least one sees the other. It looks while the keys are still being
-// written, since the name is enough.
+// masters with the same id at least one sees the other. It looks while its own keys are still being
+// written, since the name of a file is enough to find it.
 func (in *incoming) writeBatch(claims []*claim) error {
 	var token [8]byte
 	_, _ = rand.Read(token[:]) // never fails
@@ -297,7 +298,7 @@ func (in *incoming) writeBatch(claims []*claim) error {
 	return nil
 }
 
-// rememberBatch adds a batch; mu is held.
+// rememberBatch adds a batch and its claims; mu is held.
 func (in *incoming) rememberBatch(b *batch) {
 	in.batches[b.name] = b
 	if b.isOwn {
@@ -310,7 +311,7 @@ func (in *incoming) rememberBatch(b *batch) {
 	}
 }
 
-// forget drops a batch that no longer exists; mu is held.
+// forget drops a batch whose file does not exist; mu is held.
 func (in *incoming) forget(b *batch) {
 	if in.batches[b.name] != b {
 		return
@@ -336,8 +337,7 @@ func (in *incoming) markChanged(id string) {
 	signal(in.changedSignal)
 }
 
-// claimsOf returns the claims for an id whose files exist, oldest file first, without the void
-// ones.
+// claimsOf returns the claims for an id that nobody has removed, oldest file first.
 func (in *incoming) claimsOf(id string) []*claim {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -351,7 +351,8 @@ func (in *incoming) claimsOf(id string) []*claim {
 	return out
 }
 
-// unread reports whether a recent, still incomplete file may concern an id.
+// unread reports whether an incomplete file that may concern an id was found less than unreadFor
+// ago.
 func (in *incoming) unread(id string) bool {
 	hash := shortHash(id)
 	in.mu.Lock()
@@ -364,22 +365,22 @@ func (in *incoming) unread(id string) bool {
 	return false
 }
 
-// isWaiting reports whether a claim still has to become a file.
+// isWaiting reports whether a claim has yet to become a file.
 func (in *incoming) isWaiting(c *claim) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return !c.hasFile && !c.removed && in.batches[c.batch.name] == c.batch
 }
 
-// isUnsettled reports whether the file of a claim must still be created or checked: its writer may
-// have ended after creating it and before it saw that the id has another file.
+// isUnsettled reports whether the file of a claim must yet be created or checked: its writer may
+// have died after it created the file and before it saw that the id has another file.
 func (in *incoming) isUnsettled(c *claim) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return !c.noSecondFile && !c.removed && in.batches[c.batch.name] == c.batch
 }
 
-// takeChanged returns the ids to be checked and clears the list.
+// takeChanged returns the ids whose index entry may be outdated, and clears the list.
 func (in *incoming) takeChanged() []string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -393,10 +394,10 @@ func (in *incoming) takeChanged() []string {
 
 // IncomingStats holds counters since the start, and present sizes.
 type IncomingStats struct {
-	Claimed  uint64 `json:"claimed"`  // new keys that were acknowledged from an incoming file
-	Filed    uint64 `json:"filed"`    // files created for such keys, also for other masters
-	Overflow uint64 `json:"overflow"` // new keys that had to wait for their own file, for lack of room
-	Waiting  int    `json:"waiting"`  // known keys that have not become files yet
+	Claimed  uint64 `json:"claimed"`  // new keys that were acknowledged when their incoming file was durable
+	Filed    uint64 `json:"filed"`    // key files created from incoming files, also from those of other masters
+	Overflow uint64 `json:"overflow"` // new keys acknowledged only after their own file was written, for lack of room
+	Waiting  int    `json:"waiting"`  // keys in incoming files that have no file yet
 }
 
 // Incoming returns statistics of new keys on a volume; all are zero on a local disk.

@@ -14,16 +14,17 @@ import (
 	"saltern/master/crypt"
 )
 
-// listFresh lists the files at a moment after the call.
+// listFresh lists the incoming files. The listing begins after the call, so it is not older than
+// the call.
 func (in *incoming) listFresh() error {
 	return in.listings.do(0, func() error { return in.listFiles(nil, false) })
 }
 
-// listFiles updates the known incoming files. With hashes it reads only files that may concern
-// these ids. With sync the names are durable afterwards.
+// listFiles updates the known incoming files from a listing. With hashes it reads only files that
+// may concern these ids. With sync the listed names are durable afterwards.
 func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 	in.mu.Lock()
-	before := map[string]bool{} // known batches; those missing in the list were removed
+	before := map[string]bool{} // whether each known batch exists; one that the listing lacks was removed
 	for name, b := range in.batches {
 		before[name] = b.exists
 	}
@@ -59,12 +60,12 @@ func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 type incomingListing struct {
 	marks   map[string]bool  // names of removed_ files
 	listed  map[string]bool  // names of incoming files
-	batches []*batch         // content of the files that were not known
+	batches []*batch         // contents of the files that were not known
 	partial map[string]error // incomplete or unreadable files
 }
 
-// readListed reads the listed incoming files that are not in known. With hashes it reads only files
-// that may concern these ids.
+// readListed reads those of the listed incoming files that are not in known. With hashes it reads
+// only files that may concern these ids.
 func (in *incoming) readListed(entries []entry, known, hashes map[string]bool) incomingListing {
 	found := incomingListing{
 		marks:   map[string]bool{},
@@ -100,7 +101,8 @@ func (in *incoming) readListed(entries []entry, known, hashes map[string]bool) i
 	return found
 }
 
-// takePartial records the incomplete files and logs the fault of a new one; mu is held.
+// takePartial records the incomplete files, and logs an error if one of them is new and unreadable;
+// mu is held.
 func (in *incoming) takePartial(found incomingListing) {
 	var fault error
 	for _, name := range slices.Sorted(maps.Keys(found.partial)) {
@@ -118,7 +120,7 @@ func (in *incoming) takePartial(found incomingListing) {
 	maps.DeleteFunc(in.partial, func(name string, _ time.Time) bool { return !found.listed[name] })
 }
 
-// takeBatches adds batches that were read; mu is held.
+// takeBatches adds batches that were read, and marks their ids as changed; mu is held.
 func (in *incoming) takeBatches(batches []*batch) {
 	for _, b := range batches {
 		delete(in.partial, b.name)
@@ -159,8 +161,8 @@ func (in *incoming) takeMarks(now map[string]bool) {
 	maps.DeleteFunc(in.marks, func(name string, _ time.Time) bool { return !now[name] })
 }
 
-// readBatch reads an incoming file. It returns nil for an incomplete one: either its writer is
-// still writing, and will look for others, or it has ended and acknowledged nothing.
+// readBatch reads an incoming file. It returns nil for an incomplete one: its writer is either
+// still writing and will check for other claims, or it has died and acknowledged nothing.
 func (in *incoming) readBatch(name string) (*batch, error) {
 	data, info, err := readRegular(filepath.Join(in.dir, name), maxBatchFile, false)
 	if err != nil {
@@ -191,13 +193,14 @@ func (in *incoming) readBatch(name string) (*batch, error) {
 	}
 
 	if m[1] == in.master {
-		b.since = time.Time{} // written before a restart: nobody else will file it
+		b.since = time.Time{} // this master wrote the file before a restart: no other will file it soon
 	}
 
 	return b, nil
 }
 
-// parseBatch parses the content of an incoming file. It skips and counts invalid ids and keys.
+// parseBatch parses the content of an incoming file. It skips invalid ids and keys and counts them
+// in bad; whole is false for an incomplete file.
 func (in *incoming) parseBatch(data []byte) (claims []*claim, bad int, whole bool) {
 	var l []incomingKey
 	if json.Unmarshal(data, &l) != nil || len(l) > maxBatch {

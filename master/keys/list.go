@@ -10,9 +10,8 @@ import (
 	"saltern/master/pattern"
 )
 
-// listFile is a file of minion ids, one to a line: exact, with glob
-// characters, or a regular expression; lines with # are comments
-// (utils/stringutils.py expr_match).
+// listFile is a file of minion ids, one a line: an exact id, a glob or a regular expression; lines
+// with # are comments (utils/stringutils.py expr_match).
 type listFile struct {
 	sig      fileSig
 	known    bool
@@ -42,9 +41,9 @@ func (l *listFile) refresh(path string, trusted func(string, os.FileInfo) bool) 
 }
 
 // parseLines reads each line as text, glob and regular expression at once, as Salt does. A line
-// that is no valid expression still counts as text and glob, and as faulty if it was not meant as
-// one of these. Unlike in Salt the expression must match the whole id even when it has
-// alternatives: "a|b" does not admit "abc".
+// that is no valid expression still counts as text and glob; it counts as faulty if it can be
+// neither an id nor a glob. Unlike in Salt an expression with alternatives must match the whole id,
+// too: "a|b" does not match "abc".
 func (l *listFile) parseLines(text string) {
 	l.exact = map[string]struct{}{}
 	l.patterns = nil
@@ -72,8 +71,8 @@ func (l *listFile) parseLines(text string) {
 	}
 }
 
-// matches reports whether a line names the id. sure is false when an expression
-// could not be decided.
+// matches reports whether a line names the id. sure is false when an expression failed to give an
+// answer.
 func (l *listFile) matches(id string) (named, sure bool) {
 	if _, ok := l.exact[id]; ok {
 		return true, true
@@ -89,8 +88,8 @@ func (l *listFile) matches(id string) (named, sure bool) {
 	return false, sure
 }
 
-// globExpr returns the regular expression of a glob with the rules of Python's fnmatch: * and ?
-// match anything, [seq] and [!seq] a character, and there is no escape character.
+// globExpr returns the regular expression for a glob with the rules of Python's fnmatch: * matches
+// any text, ? one character, [seq] and [!seq] one of a set, and there is no escape character.
 func globExpr(glob string) string {
 	var b strings.Builder
 	b.WriteString(`(?s)\A`)
@@ -126,8 +125,8 @@ func globExpr(glob string) string {
 	return b.String()
 }
 
-// globClass translates the bracket expression at the start of s and returns
-// its length, 0 when it is not closed.
+// globClass translates the bracket expression at the start of s. It also returns the length of that
+// expression, 0 when it is not closed.
 func globClass(s string) (string, int) {
 	i := 1
 	if i < len(s) && s[i] == '!' {

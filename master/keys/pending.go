@@ -14,7 +14,7 @@ import (
 )
 
 // Defaults of Config for pending keys. They admit all minions behind a NAT gateway within minutes,
-// and limit a stranger to what a shared volume bears.
+// and keep a stranger below the load that a shared volume can bear.
 const (
 	DefaultPendingPerSource = 10_000
 	DefaultPendingPerKey    = 16
@@ -25,13 +25,13 @@ const (
 const (
 	// fewKeys is how many pending keys each source can keep regardless of other sources.
 	fewKeys = 16
-	// maxOrigins bounds the sources that are distinguished. Further ones share one entry.
+	// maxOrigins bounds the sources with an entry of their own. Further ones share one entry.
 	maxOrigins = 65_536
-	// lookedFor is how long a key is protected from eviction after somebody has looked at its
-	// fingerprint. At most maxLooked keys are protected.
+	// lookedFor is how long a key is protected from eviction after a user has read its fingerprint.
+	// At most maxLooked keys are protected.
 	lookedFor = 10 * time.Minute
 	maxLooked = 1_024
-	// largestFor is how long the result of a search for the largest source is used.
+	// largestFor is how long the result of a search for the largest source is used again.
 	largestFor = 100 * time.Millisecond
 )
 
@@ -40,36 +40,36 @@ type waiter struct {
 	id       string
 	key      [16]byte // digest of the public key
 	source   *origin
-	element  *fifo.Element // its element in from.order
+	element  *fifo.Element // its element in source.order
 	writing  bool
-	evicting bool // is being evicted
+	evicting bool // an eviction of the key is under way
 }
 
 // origin is a source of pending keys: an IPv4 address or an IPv6 /64.
 type origin struct {
-	addr       netip.Addr // the zero Addr stands for unknown sources, see pendings
-	order      *fifo.List // of *waiter, the oldest first
-	keys       map[[16]byte]int
+	addr       netip.Addr       // the zero Addr stands for unknown sources, see pendings
+	order      *fifo.List       // of *waiter, the oldest first
+	keys       map[[16]byte]int // number of pending ids by digest of their key
 	bucket     ratelimit.Bucket
 	denied     uint64    // number of refused and evicted keys
 	lastDenied time.Time // time of the last refusal or eviction
 }
 
-// pendings records which source each pending key came from, so that a source with too many keys
-// loses its own. It is safe for concurrent use.
+// pendings records the source of each pending key, so that a source with too many keys loses its
+// own and not those of others. It is safe for concurrent use.
 //
-// The files on disk do not name their source. So only the sources of keys that this master took
-// since its start are known. Keys of other masters and of earlier runs belong to one unknown
-// source, to which the bound of a source does not apply. A stranger who uses three masters can
-// therefore have three times as many keys.
+// The key files do not name a source. So this master knows only the sources of keys that it took
+// since its start. Keys of other masters and of earlier runs belong to one unknown source, to which
+// the bound of a source does not apply. A stranger who uses three masters can therefore have three
+// times as many keys.
 type pendings struct {
 	cfg *Config
 
 	mu         sync.Mutex
 	byID       map[string]*waiter
 	origins    map[netip.Addr]*origin
-	looked     map[string]time.Time
-	largest    *origin // determined at largestAt
+	looked     map[string]time.Time // when a user last read the key's fingerprint, by id
+	largest    *origin              // source with the most keys, as found at largestAt
 	largestAt  time.Time
 	refused    uint64
 	evicted    uint64
@@ -93,7 +93,7 @@ func sourceOf(a netip.Addr) netip.Addr {
 	return a
 }
 
-// keyID returns a digest of a public key.
+// keyID returns the digest of a public key that pendings compares.
 func keyID(pem string) [16]byte {
 	h := sha256.Sum256([]byte(pem))
 	return [16]byte(h[:16])
@@ -114,13 +114,13 @@ func (p *pendings) origin(a netip.Addr) *origin {
 	return o
 }
 
-// beginStore counts a key that is about to be stored. It returns the key that must be evicted for
-// it, if any. The caller must call endStore afterwards.
+// beginStore counts a key that is about to be stored. It returns the key that the caller must evict
+// to make room, or nil. Unless it returns an error, the caller must call endStore afterwards.
 func (p *pendings) beginStore(from netip.Addr, id, pem string) (victim *waiter, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.byID[id] != nil {
-		return nil, nil // it is being stored, or has just been stored
+		return nil, nil // another call stores a key for the id, or has just stored one
 	}
 
 	if from.IsValid() {
@@ -157,7 +157,7 @@ func (p *pendings) beginStore(from netip.Addr, id, pem string) (victim *waiter, 
 	return victim, nil
 }
 
-// refuse counts a refused key of o and returns the error; mu is held.
+// refuse counts a refused key of o and returns the error to report; mu is held.
 func (p *pendings) refuse(o *origin, format string, args ...any) error {
 	p.refused++
 	o.denied++
@@ -165,7 +165,8 @@ func (p *pendings) refuse(o *origin, format string, args ...any) error {
 	return fmt.Errorf("store a pending key: %w (%s)", ErrPendingFull, fmt.Sprintf(format, args...))
 }
 
-// chargeSource charges a new key to the rate limit of its source; mu is held.
+// chargeSource charges a new key to the rate limit of its source, and returns an error beyond the
+// limit; mu is held.
 func (p *pendings) chargeSource(o *origin) error {
 	if !o.bucket.Take(p.cfg.now(), p.sourceRate(), 1) {
 		return p.refuse(o, "%s sends more than %g new keys a second", o.addr, p.cfg.PendingRate)
@@ -178,7 +179,8 @@ func (p *pendings) sourceRate() ratelimit.Rate {
 	return ratelimit.Rate{Burst: p.cfg.PendingBurst, PerSecond: p.cfg.PendingRate}
 }
 
-// chargeRefused charges a rejected or denied key to the rate limit of its source.
+// chargeRefused charges a rejected or denied key to the rate limit of its source, and returns an
+// error beyond the limit.
 func (p *pendings) chargeRefused(from netip.Addr) error {
 	if !from.IsValid() {
 		return nil
@@ -206,7 +208,7 @@ func (p *pendings) detach(w *waiter) {
 	}
 }
 
-// oldest returns the oldest key of a source that may be evicted; mu is held.
+// oldest returns the oldest key of a source that may be evicted, or nil; mu is held.
 func (p *pendings) oldest(o *origin) *waiter {
 	if o == nil || o.order.Len() <= fewKeys && o.order.Len() <= p.cfg.PendingPerSource {
 		return nil
@@ -222,8 +224,8 @@ func (p *pendings) oldest(o *origin) *waiter {
 	return nil
 }
 
-// biggest returns the source with the most keys; mu is held. The unknown source comes last, since
-// it stands for many.
+// biggest returns the source with the most keys; mu is held. The entry of unknown sources comes
+// last, since it stands for many.
 func (p *pendings) biggest() *origin {
 	now := p.cfg.now()
 	if o := p.largest; o != nil && now.Sub(p.largestAt) < largestFor && o.order.Len() > fewKeys {
@@ -274,7 +276,7 @@ func (p *pendings) endEviction(w *waiter, ok bool) {
 	}
 }
 
-// addIndexed counts a key that is in the index, whoever stored it.
+// addIndexed counts a pending key that has come into the index, whoever stored it.
 func (p *pendings) addIndexed(id, pem string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -283,14 +285,14 @@ func (p *pendings) addIndexed(id, pem string) {
 		return
 	}
 	o, writing := p.origin(netip.Addr{}), false
-	if w != nil { // another writer's key won
+	if w != nil { // another writer's key has prevailed
 		writing = w.writing
 		p.detach(w)
 	}
 	p.attach(o, &waiter{id: id, key: key, writing: writing})
 }
 
-// dropIndexed removes a key that is no longer pending.
+// dropIndexed stops counting a key that is no longer pending.
 func (p *pendings) dropIndexed(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -299,7 +301,7 @@ func (p *pendings) dropIndexed(id string) {
 	}
 }
 
-// noteLook records that somebody looks at a key.
+// noteLook records that a user reads a key's fingerprint.
 func (p *pendings) noteLook(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -316,7 +318,7 @@ func (p *pendings) noteLook(id string) {
 	}
 }
 
-// forgetIdle drops sources that have no keys and no rate limit charged.
+// forgetIdle drops sources that have no keys and have not used their rate lately.
 func (p *pendings) forgetIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -328,21 +330,21 @@ func (p *pendings) forgetIdle() {
 	maps.DeleteFunc(p.looked, func(_ string, at time.Time) bool { return now.Sub(at) >= lookedFor })
 }
 
-// PendingStats describes the sources of pending keys; counters run since the start.
+// PendingStats describes the sources of pending keys. Refused and Evicted count since the start.
 type PendingStats struct {
 	Sources int    `json:"sources"` // known sources
 	Refused uint64 `json:"refused"` // refused keys
 	Evicted uint64 `json:"evicted"` // keys evicted for a newer one
-	// Worst is the source of the last key that was refused or evicted, "" for none. Keys is how
-	// many of its keys are pending.
+	// Worst is the source whose key was refused or evicted last, "" for none. Keys is the number of
+	// its pending keys.
 	Worst string `json:"worst,omitempty"`
 	Keys  int    `json:"worst_keys,omitempty"`
 }
 
 // admitPending makes room for a key that is about to be stored as pending; no stripe is held. If
-// its source has too many keys, the oldest is evicted, not the new one: minions come back after
-// acceptance_wait_time, so honest ones behind the same address get their turn. The caller must call
-// done after storing the key.
+// the source has too many keys, the oldest of them is evicted instead of refusing the new one:
+// minions come back after acceptance_wait_time, so honest ones behind the same address get their
+// turn. The caller must call done after it has stored the key.
 func (s *Store) admitPending(from netip.Addr, id, pem string) (done func(), err error) {
 	victim, err := s.pending.beginStore(from, id, crypt.NormalizePEM(pem))
 	if err != nil {
@@ -366,8 +368,8 @@ func (s *Store) admitPending(from netip.Addr, id, pem string) (done func(), err 
 	return done, nil
 }
 
-// evictPending removes a pending key, and a key that was denied beside it. It checks the folders
-// first, so that decisions of administrators and other masters stand.
+// evictPending removes a pending key, and a denied key of the same id. It reads the folders first,
+// so that decisions of administrators and other masters stand.
 func (s *Store) evictPending(id string) error {
 	defer s.lockID(id)()
 	if err := s.examineLocked(id, lookupOrder[:]...); err != nil {

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dirSeen is the state of a folder at the last listing.
+// dirSeen is the state of a folder when it was last listed.
 type dirSeen struct {
 	sig      fileSig
 	listedAt time.Time
-	inodes   map[string]uint64 // from the listing; only on a volume
+	inodes   map[string]uint64 // by name; only on a volume
 }
 
 // racy is the age below which the modification time of a folder proves nothing: another change
@@ -36,15 +36,15 @@ const readers = 16
 func (s *Store) changed(st State) bool {
 	info, err := os.Stat(s.stateDir(st))
 	if err != nil {
-		return true // the scan reports it
+		return true // the scan then reports the error
 	}
 	seen := s.dirsSeen[st]
 	return sigOf(info) != seen.sig || seen.listedAt.Sub(info.ModTime()) < racy
 }
 
-// scanFolders compares folders with the index and takes over the differences. Without full it skips
-// unchanged folders. If a folder cannot be listed, its known keys stay: a volume that is away must
-// not lock out all minions. The error joins all faults.
+// scanFolders updates the index from the folders. Without full it skips unchanged folders. If a
+// folder cannot be listed, its known keys stay: a volume that is away must not lock out all
+// minions. The error joins all faults.
 func (s *Store) scanFolders(full bool) error {
 	s.scanMu.Lock()
 	defer s.scanMu.Unlock()
@@ -76,7 +76,7 @@ func (s *Store) scanFolders(full bool) error {
 	return errors.Join(errs...)
 }
 
-// scanIncoming takes over new keys that are not files yet; scanMu is held.
+// scanIncoming updates the index from the incoming files; scanMu is held.
 func (s *Store) scanIncoming(full bool) error {
 	now := time.Now()
 	info, err := os.Stat(s.dir)
@@ -93,9 +93,9 @@ func (s *Store) scanIncoming(full bool) error {
 	return nil
 }
 
-// scanDir compares a folder with the index. On a volume it reads, unless full is set, only the
-// files that the listing marks as changed: new names, and names with another inode than the last
-// time.
+// scanDir updates the index from one folder. On a volume, unless full is set, it reads only the
+// files that the listing shows to be new: those with a new name, or with another inode than in the
+// last listing.
 func (s *Store) scanDir(st State, full bool) error {
 	s.scans.Add(1)
 	dir := s.stateDir(st)
@@ -122,7 +122,7 @@ func (s *Store) scanDir(st State, full bool) error {
 	before := s.dirsSeen[st].inodes
 	for _, e := range entries {
 		if strings.HasPrefix(e.name, ".") {
-			continue // .key_cache, our own and others' temporary files
+			continue // .key_cache, and temporary files of this and other masters
 		}
 
 		if err := ValidID(e.name); err != nil {
@@ -166,8 +166,8 @@ type entry struct {
 	inode uint64
 }
 
-// listFolder lists the regular files of a folder with the inode numbers of the listing, which needs
-// no extra call for each file. With sync the listed entries are durable.
+// listFolder lists the regular files of a folder with their inode numbers, which needs no extra
+// call for each file. With sync the listed entries are durable.
 func listFolder(dir string, sync bool) ([]entry, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -210,11 +210,11 @@ func listFolder(dir string, sync bool) ([]entry, error) {
 	}
 }
 
-// direntName is where the name begins in a struct linux_dirent64.
+// direntName is the offset of the name in a struct linux_dirent64.
 const direntName = 19
 
 // Refresh checks the files of some minions now, for instance because another master has reported a
-// change. Invalid ids are ignored.
+// change. It ignores invalid ids.
 func (s *Store) Refresh(ids ...string) {
 	for _, id := range ids {
 		if ValidID(id) == nil {
@@ -223,29 +223,29 @@ func (s *Store) Refresh(ids ...string) {
 	}
 }
 
-// Rescan compares all files with the index now.
+// Rescan compares all key files with the index now.
 func (s *Store) Rescan() error { return s.scanFolders(true) }
 
-// Look takes over the changes in the folders at once, without waiting for the next event or tick of
-// Run. Without changes it costs four calls of stat. It does not wait for a hanging volume.
+// Look updates the index from the folders at once, without waiting for the next event or tick of
+// Run. Without changes it costs four calls of stat. It waits at most two seconds for a hanging
+// volume.
 func (s *Store) Look() error {
 	return s.looks.do(2*time.Second, func() error { return s.scanFolders(false) })
 }
 
-// examine updates the index for an id and some states.
+// examine updates the index from the files of an id in some states.
 func (s *Store) examine(id string, states ...State) {
 	defer s.lockID(id)()
-	_ = s.examineLocked(id, states...) // logged
+	_ = s.examineLocked(id, states...) // examineLocked has logged the error
 }
 
 // examineLocked is examine for a caller that holds the stripe. A claimed key counts until the id
-// has a file or the claim is void. Errors are logged; a state that cannot be read keeps its known
-// key.
+// has a file or the claim is void. It logs errors; a state that cannot be read keeps its known key.
 func (s *Store) examineLocked(id string, states ...State) error {
 	files, errs := make([]*keyFile, len(states)), make([]error, len(states))
 	look := func(i int) { files[i], errs[i] = s.loadFile(id, states[i], s.keyFileOf(states[i], id)) }
 	var wg sync.WaitGroup
-	for i := range states[1:] { // in parallel: on a volume each takes milliseconds
+	for i := range states[1:] { // in parallel: on a volume each read takes milliseconds
 		wg.Go(func() { look(i + 1) })
 	}
 
@@ -279,7 +279,7 @@ func (s *Store) examineLocked(id string, states ...State) error {
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, os.ErrNotExist) })...)
 }
 
-// overrule removes the claims for an id from the index when there is a file.
+// overrule removes the claims for an id from the index when found holds a file.
 func (s *Store) overrule(id string, found map[State]*keyFile) {
 	var f *keyFile
 	for _, st := range lookupOrder {
@@ -305,8 +305,8 @@ func (s *Store) overrule(id string, found map[State]*keyFile) {
 	}
 }
 
-// loadFile reads a key file, unless before was read from the same file. An empty file is being
-// written and counts as missing.
+// loadFile reads a key file, or returns before if the file has not changed since. An empty file
+// counts as missing: somebody is writing it.
 func (s *Store) loadFile(id string, st State, before *keyFile) (*keyFile, error) {
 	path := s.keyPath(st, id)
 	sig, err := lstatRegular(path)

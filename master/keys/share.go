@@ -13,8 +13,8 @@ var errSlow = errors.New("the folder of the keys does not answer in time")
 // share the next one. At most two goroutines wait for a hanging disk.
 type sharing struct {
 	mu      sync.Mutex
-	next    *shared // waits to begin; may be nil
-	current *shared // begun last; may be nil
+	next    *shared // waits to begin; nil: none
+	current *shared // the last one that has begun; nil: none
 }
 
 type shared struct {
@@ -22,8 +22,8 @@ type shared struct {
 	err  error
 }
 
-// do returns when a run of f that began after the call is done, or with errSlow after limit (0: no
-// limit).
+// do runs f, or shares a run that has not begun yet, and returns its result. After limit (0: no
+// limit) it returns errSlow.
 func (y *sharing) do(limit time.Duration, f func() error) error {
 	y.mu.Lock()
 	s := y.next
@@ -31,7 +31,7 @@ func (y *sharing) do(limit time.Duration, f func() error) error {
 		s = &shared{done: make(chan struct{})}
 		y.next = s
 		before := y.current
-		go func() { // ends with f
+		go func() { // ends when f returns
 			if before != nil {
 				<-before.done
 			}

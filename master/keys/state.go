@@ -25,9 +25,8 @@ const (
 	numStates
 )
 
-// lookupOrder is the order in which Salt looks for a key
-// (cache/localfs_key.py fetch): when a key is in two folders, the worse news
-// count.
+// lookupOrder is the order in which Salt looks for a key (cache/localfs_key.py fetch): of a key in
+// two folders, the state that forbids more counts.
 var lookupOrder = [...]State{Rejected, Pending, Accepted}
 
 // String returns Salt's name of the state.
@@ -46,14 +45,13 @@ type Entry struct {
 	// PEM is the text of the key, normalised by crypt.NormalizePEM. A file put there by hand may
 	// contain anything; Public checks it.
 	PEM string
-	// Gen differs for each key that was ever seen in this process. Conclusions about a key hold as
-	// long as Gen is the same.
+	// Gen differs for each key that this process has seen. Conclusions about a key hold as long as
+	// its Gen stays the same.
 	Gen  uint64
 	file *keyFile
 }
 
-// Public returns the parsed key. The result is kept with the store's copy, so later calls cost
-// nothing.
+// Public returns the parsed key. The store keeps the result, so that later calls cost nothing.
 func (e Entry) Public() (*rsa.PublicKey, error) {
 	if e.file == nil {
 		return nil, fmt.Errorf("%w: no key", crypt.ErrPublicKey)
@@ -61,13 +59,13 @@ func (e Entry) Public() (*rsa.PublicKey, error) {
 	return e.file.public()
 }
 
-// keyFile is the file of a key as it was last seen. Everything but the parsed key is immutable.
+// keyFile is a key file as the store last read it. Everything but the parsed key is immutable.
 type keyFile struct {
 	pem    string
 	gen    uint64
 	sig    fileSig
 	bounds crypt.Bounds
-	claim  *claim // may be nil; otherwise there is no file yet, see claim.go
+	claim  *claim // nil, or the claim whose file does not exist yet, see claim.go
 
 	once sync.Once
 	pub  *rsa.PublicKey
@@ -83,7 +81,7 @@ func (f *keyFile) public() (*rsa.PublicKey, error) {
 type Change struct {
 	ID       string
 	Old, New State // None, Accepted, Pending or Rejected
-	// Gen is the generation of the new key, 0 when there is none. If both states are equal, the key
+	// Gen is the generation of the new key, 0 when there is none. If Old and New are equal, the key
 	// itself was replaced.
 	Gen uint64
 }

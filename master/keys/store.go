@@ -17,12 +17,12 @@ import (
 	"saltern/master/crypt"
 )
 
-// Errors of the Store that callers tell apart.
+// Errors of the Store that callers distinguish.
 var (
 	// ErrUnknown reports that there is no key for the id in that state.
 	ErrUnknown = errors.New("no such key")
 	// ErrPendingFull reports that there are as many pending keys as the configuration allows, from
-	// this source or in all, or as many rejected or denied keys.
+	// this source or in all. It also reports the same for rejected or denied keys.
 	ErrPendingFull = errors.New("too many pending keys")
 	// ErrChanged reports that somebody else changed the key meanwhile.
 	ErrChanged = errors.New("key has changed meanwhile")
@@ -34,36 +34,36 @@ const defaultMaxPending = 100_000
 
 // Config of a Store. The zero value is usable.
 type Config struct {
-	// Create makes the folders that are missing. On a volume that several
-	// nodes share only the node that forms the cluster may set it: racing
-	// mkdirs end in a split brain. Without it a missing folder is an error.
+	// Create lets Open create missing folders. On a volume that several nodes share only the node
+	// that forms the cluster may set it: racing mkdirs end in a split brain. Without it a missing
+	// folder is an error.
 	Create bool
-	// Permissive is permissive_pki_access: the group may read.
+	// Permissive is permissive_pki_access: the group may read the key files.
 	Permissive bool
-	// MaxPending bounds the pending keys, and separately the keys that sign-ins caused to be
-	// rejected or denied. 0 means the default.
+	// MaxPending bounds the pending keys. It bounds separately the rejected and the denied keys that
+	// sign-ins add. 0 means the default.
 	MaxPending int
-	// PendingPerSource bounds the pending keys of one source (SwapFrom), and PendingPerKey the ids
-	// of a source with the same public key. PendingRate is how many new keys a second a source may
-	// send, after PendingBurst at once. 0 means the defaults. Keys without a known source are
-	// bounded by MaxPending only.
+	// PendingPerSource bounds the pending keys of one source (see SwapFrom), and PendingPerKey how
+	// many of these ids may have the same public key. PendingRate is how many new keys a second a
+	// source may send, after PendingBurst at once. 0 means the defaults. Keys without a known source
+	// are bounded by MaxPending only.
 	PendingPerSource, PendingPerKey int
 	PendingRate, PendingBurst       float64
 	// Bounds of the key sizes; the zero value means crypt.DefaultBounds.
 	Bounds crypt.Bounds
 	// ScanEvery is how often Run checks whether a folder has changed (one stat per folder). 0 means
-	// one second, on a volume 3.
+	// 1 second, on a volume 3 seconds.
 	ScanEvery time.Duration
-	// FullEvery is how often Run compares every file, to find changes inside of files by other
-	// machines. 0 means 5 minutes, on a volume 30; negative means never.
+	// FullEvery is how often Run compares every file, to find changes that other machines make
+	// inside of files. 0 means 5 minutes, on a volume 30 minutes; negative means never.
 	FullEvery time.Duration
 	// NoNotify disables inotify, for file systems where it is of no use.
 	NoNotify bool
-	// Incoming is the name of this master. If it is set, new keys on a volume are first written to
-	// incoming files, many in one, and Run turns them into files of their own later. With "" the
+	// Incoming is the name of this master. If it is set, the store writes new keys on a volume first
+	// to incoming files, many keys in one, and Run writes a file for each key later. With "" the
 	// store only reads the incoming files of other masters.
 	Incoming string
-	Logger   *slog.Logger // nil discards
+	Logger   *slog.Logger // nil discards all messages
 
 	volume func(dir string) bool // for tests; nil: onVolume
 	now    func() time.Time      // for tests; nil: time.Now
@@ -88,7 +88,7 @@ type Store struct {
 	files [numStates]map[string]*keyFile
 
 	snapMu      sync.Mutex
-	acceptedIDs []string            // accepted ids, sorted; never changed in place
+	acceptedIDs []string            // accepted ids, sorted; replaced, never changed in place
 	dirty       map[string]struct{} // ids that may have to be added to or removed from acceptedIDs
 
 	listenersMu sync.RWMutex
@@ -97,7 +97,7 @@ type Store struct {
 	pending  *pendings
 	syncs    [numStates]sharing // shared syncs of the folders
 	looks    sharing
-	onVolume bool      // on a volume: listing is cheap, checking each file is not
+	onVolume bool      // on a volume, where a listing is cheap and a check of each file is not
 	incoming *incoming // new keys that are not files yet; nil on a local disk
 
 	hintMu sync.Mutex
@@ -109,8 +109,8 @@ type Store struct {
 	rootSeen dirSeen // the folder of incoming files
 }
 
-// Open reads all keys under dir (Salt's pki_dir, or cluster_pki_dir) and
-// returns the store. Call Run to follow later changes by others.
+// Open reads all keys under dir (Salt's pki_dir, or cluster_pki_dir) and returns the store. Run
+// then follows the changes that others make.
 func Open(dir string, cfg Config) (*Store, error) {
 	cfg.MaxPending = cmp.Or(cfg.MaxPending, defaultMaxPending)
 	cfg.PendingPerSource = cmp.Or(cfg.PendingPerSource, DefaultPendingPerSource)
@@ -133,7 +133,7 @@ func Open(dir string, cfg Config) (*Store, error) {
 	lists := cfg.volume(dir)
 	if cfg.ScanEvery <= 0 {
 		cfg.ScanEvery = time.Second
-		if lists { // peers tell of most changes at once
+		if lists { // peers report most changes at once
 			cfg.ScanEvery = 3 * time.Second
 		}
 	}
@@ -218,7 +218,7 @@ func (s *Store) removeTemporary(before time.Time) {
 	for st := Accepted; st < numStates; st++ {
 		left, err := filepath.Glob(filepath.Join(s.stateDir(st), ".tmp-*"))
 		if err != nil {
-			continue // the pattern is good, so this is a strange folder name
+			continue // the pattern is fixed, so the folder's name has special characters
 		}
 		for _, path := range left {
 			if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.ModTime().Before(before) {
@@ -228,7 +228,7 @@ func (s *Store) removeTemporary(before time.Time) {
 	}
 }
 
-// syncState makes the entries of a state's folder durable.
+// syncState makes the names in a state's folder durable.
 func (s *Store) syncState(st State) error {
 	return s.syncs[st].do(0, func() error { return durable.SyncDir(s.stateDir(st)) })
 }
@@ -268,7 +268,8 @@ func (s *Store) effective(id string) (State, *keyFile) {
 	return None, nil
 }
 
-// Denied returns the key that was offered for id and did not match the accepted one.
+// Denied returns the key that was offered for id and did not match the accepted one, and false when
+// there is none.
 func (s *Store) Denied(id string) (Entry, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -293,8 +294,8 @@ func (s *Store) Count(st State) int {
 }
 
 // Accepted returns the sorted ids of accepted minions. Callers share the slice and must not change
-// it; later changes of the store do not affect it. Without changes since the last call the call
-// costs nothing.
+// it; later changes of the store do not affect it. Without a change since the last call it returns
+// the same slice.
 func (s *Store) Accepted() []string {
 	s.snapMu.Lock()
 	defer s.snapMu.Unlock()
@@ -360,8 +361,8 @@ func (s *Store) List(want State) []string {
 	return out
 }
 
-// Finger returns the fingerprint of a minion's key, see Fingerprint. A pending key is protected
-// from eviction for ten minutes after that.
+// Finger returns the fingerprint of a minion's key, see Fingerprint. The call protects a pending
+// key from eviction for ten minutes.
 func (s *Store) Finger(id, hashType string) (string, error) {
 	e, ok := s.Lookup(id)
 	if !ok {
@@ -373,17 +374,17 @@ func (s *Store) Finger(id, hashType string) (string, error) {
 	return Fingerprint(e.PEM, hashType)
 }
 
-// OnChange registers a function that is called for every change, whoever made it. Changes of one id
-// arrive in order, those of different ids possibly at the same time. The function must be quick and
-// must not change the store. Register before Run.
+// OnChange registers a function that the store calls for every change, whoever made it. Changes of
+// one id arrive in order, those of different ids possibly at the same time. The function must be
+// quick and must not change the store. Register before Run.
 func (s *Store) OnChange(f func(Change)) {
 	s.listenersMu.Lock()
 	defer s.listenersMu.Unlock()
 	s.listeners = append(s.listeners, f)
 }
 
-// applyFound updates the index for an id with the files that were found (nil: no file) and reports
-// the change. The id's stripe is held.
+// applyFound updates the index entries of an id (nil: no file) and calls the listeners if the
+// minion's state or key has changed. The id's stripe is held.
 func (s *Store) applyFound(id string, found map[State]*keyFile) {
 	s.mu.Lock()
 	oldState, old := s.effective(id)
@@ -415,7 +416,7 @@ func (s *Store) applyFound(id string, found map[State]*keyFile) {
 	}
 
 	if old != nil && now != nil && oldState == newState && old.pem == now.pem {
-		return // the same key in a new file
+		return // the same key in a new file is no change
 	}
 
 	c := Change{ID: id, Old: oldState, New: newState}
@@ -432,7 +433,8 @@ func (s *Store) applyFound(id string, found map[State]*keyFile) {
 	}
 }
 
-// newFile returns the index entry of a file. A file that was only touched keeps its generation.
+// newFile returns the index entry of a file that was read. before is the present entry or nil; if
+// its key is the same, its generation stays.
 func (s *Store) newFile(pem string, sig fileSig, before *keyFile) *keyFile {
 	f := &keyFile{pem: crypt.NormalizePEM(pem), sig: sig, bounds: s.cfg.Bounds}
 	if before != nil && before.pem == f.pem {

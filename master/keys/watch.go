@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	hintShare = 4
-	// maxNames bounds the names collected between two checks; beyond it Run checks everything.
+	hintShare = 4 // see follower.takeHints
+	// maxNames bounds the names collected between two checks; beyond that Run checks all files.
 	maxNames = 4096
-	// listShare is how many times longer than a listing of the folders the pause after it is, at
-	// least: listing many keys on a volume takes seconds.
+	// listShare is how many times as long as a listing of the folders the pause after it must last,
+	// at least: on a volume a listing of many keys takes seconds.
 	listShare = 19
 )
 
@@ -36,7 +36,7 @@ func (s *Store) examinePaths(paths map[string]struct{}) {
 	s.examineAll(found)
 }
 
-// examineAll checks files of several minions, some of them in parallel.
+// examineAll checks the files of several minions, some of them in parallel.
 func (s *Store) examineAll(ids map[string][]State) {
 	work := make(chan string)
 	var wg sync.WaitGroup
@@ -56,23 +56,22 @@ func (s *Store) examineAll(ids map[string][]State) {
 	wg.Wait()
 }
 
-// Run follows the changes that others make to the folders until ctx is done,
-// and returns ctx's error. A change on this machine is seen within some 50
-// ms, one that another machine made on a shared volume after Config.ScanEvery
-// (if the folder's entries change) or Config.FullEvery (if only the inside of
-// a file does). Call it once. It starts no goroutine that outlives it.
+// Run follows the changes that others make to the folders until ctx is done, and returns ctx's
+// error. It sees a change on this machine within some 50 ms, and one that another machine made on a
+// shared volume after Config.ScanEvery (if the folder's entries change) or Config.FullEvery (if
+// only the inside of a file does). Call it once. It starts no goroutine that outlives it.
 func (s *Store) Run(ctx context.Context) error {
 	w := s.watcher()
 	if w != nil {
 		defer w.Close()
 	} else {
-		w = &fsnotify.Watcher{} // nil channels: never ready
+		w = &fsnotify.Watcher{} // its channels are nil, so they are never ready
 	}
 
 	tick := time.NewTicker(s.cfg.ScanEvery)
 	defer tick.Stop()
 
-	full := &time.Ticker{} // nil channel: never ready
+	full := &time.Ticker{} // its channel is nil, so it is never ready
 	if s.cfg.FullEvery > 0 {
 		full = time.NewTicker(s.cfg.FullEvery)
 		defer full.Stop()
@@ -120,10 +119,10 @@ type follower struct {
 	store     *Store
 	watcher   *fsnotify.Watcher
 	paths     map[string]struct{} // files that events named since the last check
-	settled   <-chan time.Time    // fires when paths are to be checked; nil without paths
+	settled   <-chan time.Time    // fires when paths must be checked; nil without paths
 	hinted    <-chan struct{}     // Store.hinted, or nil during hintPause
 	hintPause <-chan time.Time    // fires at the end of the pause between two checks of hints
-	restUntil time.Time           // the folders are not listed before this time
+	restUntil time.Time           // before this time scanChanged lists no folder
 }
 
 // noteEvent records the file of an event for the next check.
@@ -149,7 +148,7 @@ func (f *follower) examineNoted() {
 	clear(f.paths)
 }
 
-// takeHints checks the files that Hint named. On a volume it pauses afterwards, so that one check
+// takeHints checks the keys that Hint named. On a volume it pauses afterwards, so that one check
 // serves many hints.
 func (f *follower) takeHints() {
 	begin := time.Now()
@@ -160,8 +159,8 @@ func (f *follower) takeHints() {
 	}
 }
 
-// scanChanged scans the folders that have changed, unless the last scan took so long that they
-// still rest.
+// scanChanged scans the folders that have changed. It skips the scan during the pause after one
+// that took long.
 func (f *follower) scanChanged() {
 	if time.Now().Before(f.restUntil) {
 		return
@@ -180,7 +179,7 @@ func (s *Store) report(err error) {
 	}
 }
 
-// watcher sets up inotify. It returns nil if only the periodic check is left.
+// watcher returns an inotify watcher of the folders, or nil if Run must do with the periodic check.
 func (s *Store) watcher() *fsnotify.Watcher {
 	if s.cfg.NoNotify {
 		return nil
@@ -194,8 +193,8 @@ func (s *Store) watcher() *fsnotify.Watcher {
 	return w
 }
 
-// rewatch watches the folders that are not watched, including those that were removed and created
-// again.
+// rewatch adds to w the folders that it does not watch, including those that were removed and
+// created again.
 func (s *Store) rewatch(w *fsnotify.Watcher) {
 	if w.Events == nil {
 		return
