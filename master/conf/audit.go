@@ -7,8 +7,8 @@ import (
 	"saltern/internal/audit"
 )
 
-// Audit returns the audit configuration for a program that runs under the master's account. Lost
-// records are reported to log, which may be nil.
+// Audit returns the configuration of the audit record for a program that runs under the master's
+// account. log gets a message about lost records; it may be nil.
 func (m *Master) Audit(program string, log *slog.Logger) audit.Config {
 	return audit.Config{
 		Dir:     audit.MasterDir(m.CacheDir),

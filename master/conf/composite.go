@@ -9,9 +9,8 @@ import (
 	"saltern/master/value"
 )
 
-// composites adds notes about unsupported parts of options whose values are maps or lists of maps.
-// It checks keys against the table of parts, and those forms of values that the table does not
-// describe.
+// composites adds notes about parts of map and list options that this master does not support. It
+// checks keys against the table of parts, and by code what that table cannot describe.
 func (a *assembly) composites(m *Master) {
 	if a.loader.Tool {
 		return
@@ -22,7 +21,8 @@ func (a *assembly) composites(m *Master) {
 	a.engines(m.Engines)
 }
 
-// partRemark adds a note about an unsupported entry of an option; entry "" means the whole option.
+// partRemark adds a note about an unsupported entry of an option; with entry "" it is about the
+// whole option.
 func (a *assembly) partRemark(option, entry, format string, args ...any) {
 	o := a.placeIn(option, entry)
 	a.notes = append(a.notes, Note{
@@ -34,7 +34,7 @@ func (a *assembly) partRemark(option, entry, format string, args ...any) {
 	})
 }
 
-// groups checks nodegroups: each is an expression, or a list of its words.
+// groups adds notes about nodegroups that are neither an expression nor a list of its words.
 func (a *assembly) groups(groups *value.Map) {
 	for name, v := range groups.All() {
 		words, list := v.([]any)
@@ -48,8 +48,8 @@ func (a *assembly) groups(groups *value.Map) {
 	}
 }
 
-// reactions checks reactor: a list of maps from one tag to its files. Salt ignores everything else
-// (salt/utils/reactor.py list_reactors).
+// reactions adds notes about entries of reactor that are not a map from one tag to its files. Salt
+// ignores such entries (salt/utils/reactor.py list_reactors).
 func (a *assembly) reactions(option []any) {
 	for i, v := range option {
 		entry, ok := v.(*value.Map)
@@ -73,7 +73,7 @@ func (a *assembly) reactions(option []any) {
 	}
 }
 
-// engines adds notes about entries of engines that do not run.
+// engines adds notes about entries of engines that the master cannot run.
 func (a *assembly) engines(option any) {
 	_, faults := entry.Parse(option)
 	for _, fault := range faults {

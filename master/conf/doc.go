@@ -1,19 +1,16 @@
 // Package conf reads the configuration of a Salt master.
 //
-// The files, their order and the meaning of every option are Salt 3008's
-// (salt/config/__init__.py): <dir>/master, then <dir>/master.d/*.conf as
-// default_include says, then include; paths below root_dir; the id from the
-// minion_id file or the host name. Options that Salt knows and this master
-// does not use are checked for their type and kept. Where Salt warns of a
-// value of the wrong type and goes on with it, Load fails, and names the
-// file, the line, the option and what was expected, for all faults at once;
-// unless going on does what was meant: file_recv: 1, or an option that is
-// not used. Such a value is noted.
+// The files, their order and the meaning of every option are Salt 3008's (salt/config/__init__.py):
+// <dir>/master, then <dir>/master.d/*.conf as default_include says, then include; paths below
+// root_dir; the id from the minion_id file or the host name. Load also checks the types of options
+// that Salt knows and this master does not use, and keeps their values. For a value of the wrong
+// type Salt warns and goes on. Load fails instead, and names the file, the line, the option and
+// what it expected, for all faults at once. It only adds a note where the intention is clear, as in
+// file_recv: 1, or where the option is not used.
 //
-// options.txt is the one table of options: types, defaults, what is a secret, and
-// what becomes of a value. Checks, notes, what [WithoutSecrets] hides and
-// docs/options.md follow from it. testdata/salt.txt records what a release of Salt
-// knows, and tests compare the two. An option that is used has a row and a field
-// of [Master] or, when it is handed on as it was written, a place that reads it
-// from Raw.
+// options.txt is the one table of options: types, defaults, which ones are secret, and how the
+// master uses each. The checks, the notes, the values that [WithoutSecrets] hides and
+// docs/options.md follow from this table. testdata/salt.txt records the options of a release of
+// Salt, and tests compare the two. For an option that this master uses there is a row and a field
+// of [Master], or code that reads the option from Raw.
 package conf

@@ -9,7 +9,7 @@ import (
 	"saltern/master/target"
 )
 
-// reactorFile adds a note when the file of the reactor's rules does not exist yet.
+// reactorFile adds a note if the file of the reactor's rules cannot be read yet.
 func (a *assembly) reactorFile(m *Master) {
 	if m.Reactor.File == "" || a.loader.Tool {
 		return
@@ -19,7 +19,7 @@ func (a *assembly) reactorFile(m *Master) {
 	}
 }
 
-// expressions adds faults for permissions whose expressions cannot be parsed: they would match
+// expressions adds faults for permissions with expressions that cannot be parsed: they would match
 // nothing.
 func (a *assembly) expressions(m *Master) {
 	if a.loader.Tool {
@@ -28,7 +28,7 @@ func (a *assembly) expressions(m *Master) {
 
 	f := acl.Faults{Target: func(t string) error {
 		if ldap.IsTarget(t) {
-			return nil // see salt/auth/ldap.py process_acl
+			return nil // targets of this form are checked in salt/auth/ldap.py process_acl
 		}
 		_, err := target.Compile(t, "compound", target.Env{Nodegroups: m.Nodegroups})
 		return err

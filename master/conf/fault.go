@@ -11,13 +11,13 @@ import (
 
 // Fault is an error in a configuration that prevents a master from starting.
 type Fault struct {
-	Path   string // the file; "" when no file sets the option
-	Line   int    // from 1; 0 when not known
-	Option string // "" when the file cannot be read
+	Path   string // file that sets the option; "" when none does
+	Line   int    // counted from 1; 0 when not known
+	Option string // "" when the file itself cannot be read
 	Err    error
 }
 
-// Faults returns the faults in an error of [Load], in order.
+// Faults returns the single faults in an error of [Load], in order.
 func Faults(err error) []error {
 	if all := (*multierror.Error)(nil); errors.As(err, &all) {
 		return all.Errors
@@ -48,8 +48,8 @@ func placeOf(path string, line int) string {
 	return fmt.Sprintf("%s:%d: ", path, line)
 }
 
-// inOrder collects the settings and sorts them, the faults and the notes: by file in reading order,
-// then by line. Entries without a file come last. It joins the faults into one error.
+// inOrder collects the settings. It sorts them, the faults and the notes by file in reading order,
+// then by line; entries without a file come last. It returns the faults joined into one error.
 func (r *reader) inOrder() error {
 	first := make(map[string]int, len(r.files))
 	for i, f := range slices.Backward(r.files) {

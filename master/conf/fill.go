@@ -52,7 +52,7 @@ func setField(f reflect.Value, v any, unit string) error {
 	case *ReactorRules:
 		p.Rules, _ = v.([]any)
 		p.File, _ = v.(string)
-		return nil // the table of options contains no other types
+		return nil // no row of the options' table has another type
 	case *[]netip.Prefix:
 		l, err := prefixes(v)
 		*p = l
@@ -121,7 +121,7 @@ func setScalar(f reflect.Value, v any) error {
 	return fmt.Errorf("field of type %s", f.Type())
 }
 
-// seconds reads a duration: seconds, or minutes with the unit "m".
+// seconds reads a duration: a number of seconds, or of minutes with the unit "m".
 func seconds(v any, unit string) (time.Duration, bool) {
 	var f float64
 	switch v := v.(type) {
@@ -169,7 +169,7 @@ func textList(v any) ([]string, error) {
 	return nil, fmt.Errorf("expected a list of texts, found %s", typeName(v))
 }
 
-// rootsByEnv reads a map from environments to directories; normalizeRoots must have been applied.
+// rootsByEnv reads a map from environments to directories that normalizeRoots has converted.
 func rootsByEnv(v any) (map[string][]string, error) {
 	m, ok := v.(*value.Map)
 	if !ok {

@@ -29,7 +29,7 @@ type Gitfs struct {
 	GitKnownHosts       string        `conf:"saltern_git_known_hosts"`
 }
 
-// GitPillar holds the options of pillars in git.
+// GitPillar holds the options of pillars that come from git.
 type GitPillar struct {
 	GitPillarUpdateInterval time.Duration `conf:"git_pillar_update_interval"`
 	GitPillarVerifyConfig   bool          `conf:"git_pillar_verify_config"`

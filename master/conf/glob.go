@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// hasWildcard reports whether Python's glob would expand the pattern.
+// hasWildcard reports whether a pattern has characters that Python's glob expands.
 func hasWildcard(pattern string) bool { return strings.ContainsAny(pattern, "*?[") }
 
-// expandGlob expands a pattern as Python's glob does: [!x] negates, and a wildcard does not match a
-// leading dot. The result is sorted.
+// expandGlob returns the paths that match a pattern, sorted, by the rules of Python's glob: [!x]
+// negates, and a wildcard does not match a leading dot.
 func expandGlob(pattern string) []string {
 	if !hasWildcard(pattern) {
 		if m, err := filepath.Glob(escapeGlob(pattern)); err == nil {

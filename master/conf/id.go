@@ -14,8 +14,9 @@ import (
 	"saltern/master/value"
 )
 
-// masterID returns the id of a master that configures none (salt.config.get_id): the cached
-// minion_id, else a name of this host. The second result reports whether it is an address.
+// masterID returns the id of a master whose configuration sets none (salt.config.get_id): the
+// cached minion_id, else a name of this host. The second result reports whether the id is an
+// address.
 func (l *Loader) masterID(opts *value.Map, rootDir string) (string, bool) {
 	if v, ok := opts.Get("minion_id_caching"); !ok || v == true {
 		if b, err := readRegular(filepath.Join(rootDir, "etc/salt/minion_id")); err == nil {
@@ -47,10 +48,11 @@ func (l *Loader) masterID(opts *value.Map, rootDir string) (string, bool) {
 	return id, err == nil && a.Is4()
 }
 
-// local matches names that do not identify the host (salt.utils.network._generate_minion_id).
+// local matches names of hosts and addresses that do not identify a host
+// (salt.utils.network._generate_minion_id).
 var local = regexp.MustCompile(`^(localhost|ip6-|ipv6-|127\.\d|0\.0\.0\.0|::1|fe00::|fe02::|1.0.0.*.ip6.arpa)`)
 
-// hostID returns the best available name of the host: its full name from the hosts file, its name,
+// hostID returns the first of these that the host has: its full name from the hosts file, its name,
 // its first address that is not a loopback, or "localhost".
 func (l *Loader) hostID() string {
 	host, err := l.hostname()
@@ -72,8 +74,8 @@ func (l *Loader) hostID() string {
 	return "localhost"
 }
 
-// fullName looks up a host name in the hosts file and returns the first name of its line that has a
-// domain.
+// fullName looks up a host name in the hosts file. It returns the first name of the same line that
+// has a domain, or "".
 func (l *Loader) fullName(host string) string {
 	if strings.Contains(host, ".") {
 		return host

@@ -8,9 +8,9 @@ import (
 	"saltern/master/value"
 )
 
-// LDAPOptions returns the options of external_auth's system ldap. asks reports whether this master
-// queries the directory itself. It does not when the system is unused or when a module of the
-// administrator replaces Salt's (auth_dirs, extension_modules).
+// LDAPOptions returns the options for the system ldap of external_auth. asks reports whether this
+// master queries the directory itself. It does not when the configuration does not use the system,
+// or when a module of the administrator (auth_dirs, extension_modules) replaces Salt's.
 func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
 	asks = m.proves("ldap")
 	o = ldap.Options{
@@ -53,8 +53,8 @@ func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
 	return o, asks
 }
 
-// PAMHelper returns the socket of the helper that checks users of external_auth's system pam, or ""
-// when the helper is not used.
+// PAMHelper returns the socket of the helper that checks passwords for the system pam of
+// external_auth. It returns "" when this master does not use the helper.
 func (m *Master) PAMHelper() string {
 	if !m.proves("pam") {
 		return ""
@@ -63,7 +63,7 @@ func (m *Master) PAMHelper() string {
 }
 
 // proves reports whether this master itself authenticates the users of a system of external_auth:
-// the system is in use, and no module of the administrator has its name.
+// the configuration uses the system, and no module of the administrator has its name.
 func (m *Master) proves(system string) bool {
 	for _, dir := range append([]string{filepath.Join(m.ExtensionModules, "auth")}, m.AuthDirs...) {
 		if _, err := os.Stat(filepath.Join(dir, system+".py")); err == nil {
@@ -74,7 +74,7 @@ func (m *Master) proves(system string) bool {
 	return used
 }
 
-// checkLDAP adds a fault for options with which no log-in could succeed.
+// checkLDAP adds a fault for LDAP options with which every log-in would fail.
 func (a *assembly) checkLDAP(m *Master) {
 	if o, asks := m.LDAPOptions(); asks && !a.loader.Tool {
 		if err := ldap.Check(o); err != nil {

@@ -9,11 +9,12 @@ import (
 	"saltern/master/value"
 )
 
-// lenient decides whether a value of the wrong type is accepted. Salt warns about every such value
-// and uses it (salt/config/__init__.py _validate_opts). lenient accepts it where using it matches
-// the intention: other words for true or false, and options that this master does not use, which
-// keep their default. Malformed permissions of minions grant nothing, here as in Salt
-// (salt/master.py, salt/daemons/masterapi.py). Everything else is a fault.
+// lenient decides whether the master accepts a value of the wrong type. Salt warns about every such
+// value and uses it (salt/config/__init__.py _validate_opts). lenient accepts a value where the
+// intention is clear and Salt would act on it: other words for true or false. It also accepts any
+// value of an option that this master does not use; the option then keeps its default. Malformed
+// permissions of minions grant nothing, as in Salt (salt/master.py, salt/daemons/masterapi.py).
+// Everything else is a fault.
 func (a *assembly) lenient(o option, v any, wrong error) (taken any, ok bool) {
 	name := o.name
 	if o.ignored() {
@@ -38,12 +39,12 @@ func (a *assembly) lenient(o option, v any, wrong error) (taken any, ok bool) {
 	return nil, false
 }
 
-// onlyTrue lists options that Salt compares with True itself; no other value enables them
-// (salt/config/__init__.py apply_master_config, salt/master.py).
+// onlyTrue lists the options that only the value True enables in Salt (salt/config/__init__.py
+// apply_master_config, salt/master.py).
 var onlyTrue = []string{"auth_events", "auto_accept", "minion_data_cache_events", "open_mode"}
 
-// asTruth interprets a number or a text as true or false. clear is false when the intention is
-// unclear.
+// asTruth interprets a number or a text as true or false (meant). clear is false when it may mean
+// either.
 func asTruth(v any) (meant, clear bool) {
 	switch v := v.(type) {
 	case int64:

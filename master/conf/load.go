@@ -15,13 +15,13 @@ import (
 	"saltern/master/value"
 )
 
-// defaultLogFile is Salt's default.
+// defaultLogFile is Salt's default of log_file.
 const defaultLogFile = "/var/log/salt/master"
 
 // DefaultDir is the directory that Load reads when it is given no path.
 const DefaultDir = "/etc/salt"
 
-// Loader reads configurations. The zero Loader is ready to use. Its fields, except Tool, replace
+// Loader reads configurations. The zero Loader is ready to use. Except Tool, its fields replace
 // properties of the machine in tests.
 type Loader struct {
 	Hostname  func() (string, error)
@@ -34,11 +34,11 @@ type Loader struct {
 }
 
 // Load reads the configuration at path: a directory that contains the file master, or the file
-// itself. "" means DefaultDir. If the file is missing, Load returns the defaults with a note. The
-// error lists all faults, each a *Fault, in the order of files and lines.
+// itself. "" means DefaultDir. If the file is missing, Load returns the defaults and a note about
+// it. The error joins all faults, each a *Fault, in the order of files and lines.
 func Load(path string) (*Master, error) { return new(Loader).Load(path) }
 
-// Load works like the package function [Load], with the replacements in l.
+// Load works like the function [Load] of the package, with the replacements in l.
 func (l *Loader) Load(path string) (*Master, error) {
 	path = cmp.Or(path, DefaultDir)
 	path, err := filepath.Abs(path)
@@ -89,14 +89,14 @@ func (l *Loader) Load(path string) (*Master, error) {
 	return m, nil
 }
 
-// notKnown is the remark about an option that is not in the table.
+// notKnown is the remark about an option that is not in the table of options.
 const notKnown = "kept for renderers and modules"
 
 // assembly is a configuration that is being loaded.
 type assembly struct {
 	loader *Loader
 	*reader
-	opts      *value.Map // the defaults; later the complete options
+	opts      *value.Map // the defaults, later overwritten by the set options and those derived from them
 	fromFiles *value.Map // the options set by files
 	known     map[string]option
 }
@@ -104,8 +104,8 @@ type assembly struct {
 // addFault adds a fault of an option.
 func (a *assembly) addFault(option string, err error) { a.badFrom(option, err) }
 
-// badFrom adds a fault of an option that no file needs to set: its value was computed from the
-// options in from.
+// badFrom adds a fault of an option that the master has derived from the options in from. The fault
+// names the place where the option was set, else where the first of from was set.
 func (a *assembly) badFrom(option string, err error, from ...string) {
 	o := a.origins[option]
 	for _, f := range from {
@@ -127,12 +127,13 @@ func (a *assembly) remark(l slog.Level, option, format string, args ...any) {
 	})
 }
 
-// checkTypes checks the types of the options in the files and copies them over the defaults.
+// checkTypes checks the types of the options in the files and copies their values over the
+// defaults.
 func (a *assembly) checkTypes() {
 	for k, v := range a.fromFiles.All() {
 		name, ok := k.(string)
 		if !ok {
-			continue // reported when it was read
+			continue // readFile has reported it
 		}
 
 		option, known := a.known[name]
@@ -166,7 +167,8 @@ func (a *assembly) checkTypes() {
 	}
 }
 
-// unusedNote adds a note about an option that this master ignores, unless its value is the default.
+// unusedNote adds a note about an option that this master ignores, unless its value is the default
+// or empty.
 func (a *assembly) unusedNote(o option, v any) {
 	level := slog.LevelInfo
 	switch o.use {
@@ -187,10 +189,10 @@ func textOrEmpty(v any) string {
 	return s
 }
 
-// deriveOptions computes options from others, in the order of Salt's apply_master_config.
+// deriveOptions sets options that follow from others, in the order of Salt's apply_master_config.
 func (a *assembly) deriveOptions() {
 	o := a.opts
-	if o.Str("log_file") == "" { // as Salt's process_log_file (salt/utils/parsers.py)
+	if o.Str("log_file") == "" { // as in Salt's process_log_file (salt/utils/parsers.py)
 		o.Set("log_file", defaultLogFile)
 	}
 
@@ -222,7 +224,7 @@ func (a *assembly) deriveOptions() {
 	}
 
 	if o.Str("ipc_write_buffer") == "dynamic" {
-		o.Set("ipc_write_buffer", int64(10<<20)) // Salt uses a share of the memory
+		o.Set("ipc_write_buffer", int64(10<<20)) // 10 MiB; Salt takes a share of the memory
 	}
 
 	a.deriveID()
@@ -258,7 +260,7 @@ func (a *assembly) deriveOptions() {
 	}
 }
 
-// formerNames translates options that were renamed, and options that imply others.
+// formerNames sets the present options for renamed ones, and those that other options imply.
 func (a *assembly) formerNames() {
 	o := a.opts
 	if dir := a.fromFiles.Str("log_dir"); dir != "" {
@@ -325,8 +327,7 @@ func (a *assembly) deriveID() {
 	o.Set("id", id)
 }
 
-// prependRoot moves the paths that Salt moves below root_dir, except those that the user set to an
-// absolute path.
+// prependRoot moves below root_dir the paths that Salt moves there, by the rule of underRoot.
 func (a *assembly) prependRoot() {
 	o := a.opts
 	root, err := filepath.Abs(o.Str("root_dir"))
@@ -351,8 +352,9 @@ func (a *assembly) prependRoot() {
 	}
 }
 
-// underRoot applies Salt's prepend_root_dir to one path. Salt's own root is "/", whose prefix is
-// empty: every absolute path counts as lying in the default root and moves below root_dir, once.
+// underRoot applies Salt's prepend_root_dir to one path. Salt removes the prefix of its default
+// root from an absolute path; that root is "/" with the empty prefix. So every absolute path moves
+// below root_dir, unless it lies there already.
 func underRoot(root, path string) string {
 	if root == "/" {
 		if filepath.IsAbs(path) {
@@ -409,8 +411,8 @@ func (a *assembly) cluster() {
 	}
 }
 
-// normalizeRoots converts environment names to text, replaces values that are not lists by empty
-// lists, and expands wildcards.
+// normalizeRoots returns a map of environments to directories with names as text, empty lists for
+// values that are not lists, and expanded wildcards.
 func normalizeRoots(m *value.Map) *value.Map {
 	out := &value.Map{}
 	for k, v := range m.All() {
@@ -443,7 +445,8 @@ func normalizeRoots(m *value.Map) *value.Map {
 	return out
 }
 
-// nodegroups converts the list form of nodegroups, maps of one group each.
+// nodegroups converts the list form of nodegroups, in which each item is a map of one group, to one
+// map.
 func (a *assembly) nodegroups(l []any) {
 	m := &value.Map{}
 	for i, v := range l {

@@ -8,11 +8,11 @@ import (
 	"saltern/master/saltlog"
 )
 
-// LogFlags holds the log options of a program's command line; "" means not given.
+// LogFlags holds the log options of a program's command line; "" means that the flag was not given.
 type LogFlags struct{ Level, File, FileLevel string }
 
-// LogConfig returns the log configuration of a program from the options and its command line. file
-// is the path from the options.
+// LogConfig returns the log configuration of a program. flags override the options; file is the
+// path of the log file from the options.
 func (m *Master) LogConfig(name, file string, flags LogFlags, stderr io.Writer) saltlog.Config {
 	granular := map[string]any{}
 	for logger, level := range m.LogGranular.All() {
@@ -39,8 +39,8 @@ func (m *Master) LogConfig(name, file string, flags LogFlags, stderr io.Writer) 
 	}
 }
 
-// checkLog adds faults for log files that could not be written, and notes about log options that
-// are ignored.
+// checkLog adds faults for log files that cannot be written, and notes about log options that the
+// master ignores.
 func (a *assembly) checkLog(m *Master) {
 	for _, option := range []string{"log_file", "api_logfile"} {
 		if _, err := saltlog.ParseAddress(a.opts.Str(option)); err != nil {

@@ -6,19 +6,19 @@ import (
 	"saltern/master/value"
 )
 
-// UserFile returns the section of external_auth for its system file. asks reports whether this
-// master reads the file itself, as with [Master.LDAPOptions].
+// UserFile returns the section for the system file of external_auth. asks reports whether this
+// master reads the file of users itself; see [Master.LDAPOptions].
 func (m *Master) UserFile() (section *value.Map, asks bool) {
 	return m.ExternalAuth.Map("file"), m.proves("file")
 }
 
-// LoginURL returns the section of external_auth for its system rest. asks reports whether this
-// master calls the address itself, as with [Master.LDAPOptions].
+// LoginURL returns the section for the system rest of external_auth. asks reports whether this
+// master calls the URL itself; see [Master.LDAPOptions].
 func (m *Master) LoginURL() (section *value.Map, asks bool) {
 	return m.ExternalAuth.Map(loginurl.System), m.proves(loginurl.System)
 }
 
-// logins adds faults for sections of external_auth with which no log-in could succeed.
+// logins adds faults for sections of external_auth with which every log-in would fail.
 func (a *assembly) logins(m *Master) {
 	if a.loader.Tool {
 		return

@@ -10,12 +10,12 @@ import (
 	"saltern/master/value"
 )
 
-// Master is the configuration of a master. Fields carry the name of their
-// option; durations are written in seconds in the file unless said
-// otherwise. A Master is not changed after Load and may be shared.
+// Master is the configuration of a master. Fields carry the name of their option; the files give
+// durations in seconds unless the tag says otherwise. Nobody changes a Master after Load, so it may
+// be shared.
 type Master struct {
-	// Raw holds every option, defaults included, under Salt's names: for
-	// config.get, the pillar's master options and the renderers.
+	// Raw holds every option, including defaults, under Salt's names: for config.get, for the
+	// master's options in pillars, and for the renderers.
 	Raw *value.Map
 	// Path is the main file, whether it exists or not.
 	Path string
@@ -23,13 +23,13 @@ type Master struct {
 	Sources []string
 	// PillarEnvs lists the environments of PillarRoots in the order of the files.
 	PillarEnvs []string
-	// Notes lists remarks, in the order of files and lines. They are not errors.
+	// Notes lists remarks that are not errors, in the order of files and lines.
 	Notes []Note
 	// Set lists the options that the files set, in the order of files and lines. An option that is
-	// set several times appears where it was set last.
+	// set several times stands where it was set last.
 	Set []Setting
-	// Plan holds the supported jobs of the option schedule. PlanProblems lists the parts that are
-	// not supported.
+	// Plan holds the jobs of the option schedule that this master runs. PlanProblems lists what it
+	// does not support.
 	Plan         *plan.Plan
 	PlanProblems []plan.Problem
 
@@ -117,7 +117,7 @@ type Paths struct {
 	ModuleDirs       []string `conf:"module_dirs"`
 	OutputterDirs    []string `conf:"outputter_dirs"`
 	AuthDirs         []string `conf:"auth_dirs"`
-	TokenFile        string   `conf:"token_file"` // "" means in the user's home
+	TokenFile        string   `conf:"token_file"` // "" means a file in the user's home
 	DefaultInclude   string   `conf:"default_include"`
 }
 
@@ -129,7 +129,7 @@ type Network struct {
 	Transport             string        `conf:"transport"`
 	PubHWM                int           `conf:"pub_hwm"`
 	ZMQFiltering          bool          `conf:"zmq_filtering"`
-	IPCWriteBuffer        int           `conf:"ipc_write_buffer"` // bytes; 0: no limit by Salt
+	IPCWriteBuffer        int           `conf:"ipc_write_buffer"` // bytes; 0 means no limit in Salt
 	MaxEventSize          int           `conf:"max_event_size"`   // bytes
 	OrderMasters          bool          `conf:"order_masters"`
 	SyndicWait            time.Duration `conf:"syndic_wait"`
@@ -217,7 +217,7 @@ type Jobs struct {
 	EventReturnBlacklist       []string `conf:"event_return_blacklist"`
 }
 
-// ReactorRules holds the rules of the reactor, or the file that contains them.
+// ReactorRules holds the rules of the reactor, or the path of the file that contains them.
 type ReactorRules struct {
 	Rules []any
 	File  string
@@ -260,7 +260,8 @@ type Pillar struct {
 	PillarenvFromSaltenv   bool                `conf:"pillarenv_from_saltenv"`
 }
 
-// States holds the options for rendering and naming states. Minions ask for some of them.
+// States holds the options for rendering and naming states. Minions ask the master for some of
+// them.
 type States struct {
 	TopFileMergingStrategy string     `conf:"top_file_merging_strategy"`
 	EnvOrder               []string   `conf:"env_order"`
@@ -289,18 +290,18 @@ type Access struct {
 	PermissiveACL           bool          `conf:"permissive_acl"`
 	KeepACLInToken          bool          `conf:"keep_acl_in_token"`
 	EauthACLModule          string        `conf:"eauth_acl_module"`
-	// EventReaders is "all" if every logged-in user may read all events and fire hooks; see
+	// EventReaders "all" lets every logged-in user read all events and fire hooks; see
 	// [Master.Rights].
 	EventReaders string `conf:"saltern_event_readers"`
-	// LoginFailures is the number of wrong passwords after which a user is locked out at an address
-	// for the time LoginLock. 0 means the default, a negative number turns the lock off.
+	// LoginFailures is the number of wrong passwords after which a user is locked out at one address
+	// for the time LoginLock. 0 means the default; a negative number turns the lock off.
 	LoginFailures int           `conf:"saltern_login_failures"`
 	LoginLock     time.Duration `conf:"saltern_login_lock"`
-	// UserSessions is how many tokens each user may have at once. 0 means the default, a negative
-	// number no limit.
+	// UserSessions is how many tokens each user may have at once. 0 means the default; a negative
+	// number means no limit.
 	UserSessions int `conf:"saltern_user_sessions"`
-	// UserFields and UserReturners list the fields and returners that callers without full rights
-	// may use in a job, beside function, arguments and target.
+	// UserFields and UserReturners list the fields and the returners that a caller without full
+	// rights may use in a job, besides function, arguments and target.
 	UserFields    []string `conf:"saltern_user_publish_fields"`
 	UserReturners []string `conf:"saltern_user_returners"`
 	// PAMSocket is the socket of the helper that runs as root; see [Master.PAMHelper].
@@ -347,7 +348,7 @@ type OIDC struct {
 	OIDCRedirect    string   `conf:"auth.oidc.redirect"`
 }
 
-// Cluster holds the options of the pool of masters that share keys. ID "" means that this master
+// Cluster holds the options of a cluster of masters that share keys. With ClusterID "" this master
 // runs alone.
 type Cluster struct {
 	ClusterID             string   `conf:"cluster_id"`
@@ -360,48 +361,48 @@ type Cluster struct {
 	ClusterIsolatedFS     bool     `conf:"cluster_isolated_filesystem"`
 	// ClusterPlainPeers admits Salt's own masters, which speak without TLS.
 	ClusterPlainPeers bool `conf:"saltern_cluster_plain_peers"`
-	// ClusterSessions is the folder of session keys that Salt's own masters share (sessions in
-	// their cachedir). "" means this master's own folder.
+	// ClusterSessions is the folder of session keys that Salt's masters share (sessions in their
+	// cachedir). "" means a folder of this master's own.
 	ClusterSessions string `conf:"saltern_cluster_sessions"`
-	// ClusterEmptySecret lets masters join that show no secret.
+	// ClusterEmptySecret admits masters that show no secret.
 	ClusterEmptySecret bool `conf:"saltern_cluster_empty_secret"`
-	// ClusterJoinTimeout is how long a start may take to join; 0 for a minute.
+	// ClusterJoinTimeout is how long a starting master may take to join; 0 means a minute.
 	ClusterJoinTimeout time.Duration `conf:"saltern_cluster_join_timeout"`
 }
 
 // Saltern holds the options that Salt does not have.
 type Saltern struct {
-	// ProxyFrom are the networks whose connections may begin with a PROXY
-	// header; none by default.
+	// ProxyFrom lists the networks from which connections may begin with a PROXY header; empty:
+	// none.
 	ProxyFrom []netip.Prefix `conf:"saltern_proxy_from"`
 	// FrontPublishPort is the publish port that minions learn at sign-in; 0 means PublishPort.
 	FrontPublishPort int `conf:"saltern_front_publish_port"`
-	// JobCacheQuota is how many MiB of returns each minion may put into the
-	// job cache per keep_jobs; 0 is the default, negative none.
+	// JobCacheQuota is how many MiB of returns each minion may put into the job cache within
+	// keep_jobs. 0 means the default; a negative number means no limit.
 	JobCacheQuota int `conf:"saltern_job_cache_quota"`
-	// UserJobQuota is how many MiB of jobs each caller without all rights may put into the
-	// job cache per keep_jobs; 0 is the default, negative none.
+	// UserJobQuota is how many MiB of jobs each caller without full rights may put into the job
+	// cache within keep_jobs. 0 means the default; a negative number means no limit.
 	UserJobQuota int `conf:"saltern_user_job_quota"`
-	// Conditions is a file with the faults of the storage, written by the program that monitors the
-	// machine; "" means none.
+	// Conditions is the file in which the program that monitors the machine writes the faults of the
+	// storage; "" means none.
 	Conditions string `conf:"saltern_conditions"`
-	// Supervisor is the socket where the tools ask for another master of the cluster if this one
-	// does not answer; "" means none.
+	// Supervisor is the socket at which the tools ask for another master of the cluster when this
+	// one does not answer; "" means none.
 	Supervisor string `conf:"saltern_supervisor"`
-	// Door is the admin socket: there the supervisor executes what users of the master may order
-	// for the machines; "" means none.
+	// Door is the admin socket, through which the master asks the supervisor to do what its users
+	// order for the machines; "" means none.
 	Door string `conf:"saltern_door"`
 	// Node is the name of this machine in the audit record; "" means the id.
 	Node string `conf:"saltern_node"`
-	// EventPrefixes are the tag prefixes that events of minions may have outside of salt/; an empty
-	// list permits any.
+	// EventPrefixes lists the prefixes that the tags of minions' events may have outside of salt/;
+	// an empty list permits any tag.
 	EventPrefixes []string `conf:"saltern_minion_event_prefixes"`
-	// SaltRun is the path of a salt-run. Its Python runs the runners that are not built in; ""
+	// SaltRun is the path of a salt-run, whose Python runs the runners that are not built in. ""
 	// means the Python of the renderers.
 	SaltRun string `conf:"saltern_salt_run"`
-	// RendererPython is the Python that has Salt and runs the renderers.
+	// RendererPython is the path of a Python that has Salt's library and runs the renderers.
 	RendererPython string `conf:"saltern_renderer_python"`
-	// PythonLayer is a folder of packages that is appended to Python's path, or a link to one; ""
+	// PythonLayer is a folder of packages, or a link to one, that is appended to Python's path. ""
 	// means none.
 	PythonLayer string `conf:"saltern_python_layer"`
 	// RendererMax is how many renderers may run; 0 lets the master choose.
@@ -409,15 +410,16 @@ type Saltern struct {
 	// RunnerMax is how many runner and wheel functions may run in Python at once; 0 lets the master
 	// choose.
 	RunnerMax int `conf:"saltern_runner_max"`
-	// ReturnerSpool is how many MiB may wait on the disk for returners; 0 is the default.
+	// ReturnerSpool is how many MiB of data may wait on the disk for returners; 0 means the default.
 	ReturnerSpool int `conf:"saltern_returner_spool"`
 	// RunnerMemory bounds the memory of each runner in Python, in MiB; 0 lets the master choose.
 	RunnerMemory int `conf:"saltern_runner_memory"`
-	// RendererIdle is the time after which an idle renderer is stopped; 0 lets the master choose.
+	// RendererIdle is how long a renderer may be idle before it is stopped; 0 lets the master
+	// choose.
 	RendererIdle time.Duration `conf:"saltern_renderer_idle"`
 	// PillarQueue is how many MiB of pillar requests may wait; 0 lets the master choose.
 	PillarQueue int `conf:"saltern_pillar_queue"`
-	// PillarMemo enables rendering a pillar template only once for all minions for which the values
-	// that it reads are equal.
+	// PillarMemo means that the master renders a pillar template once for all minions whose values
+	// that the template reads are equal.
 	PillarMemo bool `conf:"saltern_pillar_memo"`
 }

@@ -2,8 +2,8 @@ package conf
 
 import "saltern/master/internal/oidc"
 
-// OIDCOptions returns the options of external_auth's system oidc. asks reports whether this master
-// asks a provider, as with [Master.LDAPOptions].
+// OIDCOptions returns the options for the system oidc of external_auth. asks reports whether this
+// master itself asks a provider; see [Master.LDAPOptions].
 func (m *Master) OIDCOptions() (o oidc.Options, asks bool) {
 	return oidc.Options{
 		Issuer:      m.OIDCIssuer,
@@ -18,7 +18,7 @@ func (m *Master) OIDCOptions() (o oidc.Options, asks bool) {
 	}, m.proves("oidc")
 }
 
-// checkOIDC adds a fault for options with which no log-in could succeed.
+// checkOIDC adds a fault for OIDC options with which every log-in would fail.
 func (a *assembly) checkOIDC(m *Master) {
 	if o, asks := m.OIDCOptions(); asks && !a.loader.Tool {
 		if err := oidc.Check(o); err != nil {

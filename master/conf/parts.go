@@ -11,18 +11,19 @@ import (
 	"saltern/master/value"
 )
 
-// partsText is the table of the keys inside of options; its head explains the columns.
+// partsText is the table of the keys inside of options; the head of the file explains its columns.
 //
 //go:embed parts.txt
 var partsText string
 
-// anyName is the key of a row for all names.
+// anyName, alone or after a prefix, is the key of a row that stands for all names.
 const anyName = "*"
 
-// shownKeys bounds the existing keys that a note lists.
+// shownKeys bounds the keys that a note lists.
 const shownKeys = 16
 
-// builtinParts returns the table of the keys inside of options. A test ensures that it can be read.
+// builtinParts returns the parsed table of the keys inside of options. A test ensures that it
+// parses.
 var builtinParts = sync.OnceValue(func() *part {
 	root, err := readParts(partsText)
 	if err != nil {
@@ -31,14 +32,14 @@ var builtinParts = sync.OnceValue(func() *part {
 	return root
 })
 
-// part is one key inside of an option, or the option.
+// part is one row: a key inside of an option, or the option itself.
 type part struct {
-	option // types is empty for any
+	option // types is empty when any type is permitted
 	keys   map[string]*part
 }
 
-// rowOf returns the row of a key: the row of its name, else the row with its longest prefix, else
-// nil.
+// rowOf returns the row of a key: the one with its name, else the one with the longest prefix of
+// its name, else nil.
 func (p *part) rowOf(name string) *part {
 	if exact := p.keys[name]; exact != nil {
 		return exact
@@ -51,7 +52,7 @@ func (p *part) rowOf(name string) *part {
 	return nil
 }
 
-// keyNames lists the keys that have a name.
+// keyNames returns the keys that have a fixed name, sorted.
 func (p *part) keyNames() []string {
 	names := make([]string, 0, len(p.keys))
 	for name := range p.keys {
@@ -63,8 +64,8 @@ func (p *part) keyNames() []string {
 	return names
 }
 
-// PartUse returns how a key inside of an option is used, in the terms of [Use]; "" when the table
-// lacks it. Where an administrator chooses the names, any name is accepted.
+// PartUse returns how a key inside of an option is used, and why, in the terms of [Use]; "" for a
+// key that is not in the table. Where administrators choose the names of keys, it knows every name.
 func PartUse(option string, keys ...string) (use, remark string) {
 	p := builtinParts().keys[option]
 	for _, key := range keys {
@@ -115,8 +116,8 @@ func readParts(text string) (*part, error) {
 	return root, nil
 }
 
-// rowAt returns the row of a path and creates missing rows. A row that no line describes counts as
-// used.
+// rowAt returns the row of a path of keys, and creates the rows that are missing. A row that no
+// line describes counts as used.
 func (p *part) rowAt(path []string) *part {
 	for _, name := range path {
 		row := p.keys[name]
@@ -145,8 +146,8 @@ func (a *assembly) checkParts() {
 	}
 }
 
-// lookInto checks the value of a row; path are the keys that lead to it. Elements of a list are
-// checked against the row of the list.
+// lookInto checks a value against its row; path holds the keys that lead to it. It checks the
+// elements of a list against the row of the list.
 func (a *assembly) lookInto(row *part, v any, path []string) {
 	if len(row.keys) == 0 {
 		return
@@ -168,7 +169,7 @@ func (a *assembly) lookInto(row *part, v any, path []string) {
 	}
 }
 
-// lookAt checks one key of the map that a row describes.
+// lookAt checks the key name of a map against the row of the map.
 func (a *assembly) lookAt(above *part, name string, v any, path []string) {
 	path = append(slices.Clone(path), name)
 	row := above.rowOf(name)
@@ -177,7 +178,7 @@ func (a *assembly) lookAt(above *part, name string, v any, path []string) {
 		return
 	}
 	if v == nil {
-		return // treat it as missing
+		return // like a missing key
 	}
 
 	if row.ignored() {
@@ -203,8 +204,8 @@ func (a *assembly) lookAt(above *part, name string, v any, path []string) {
 	a.lookInto(row, v, path)
 }
 
-// partNote adds a note about a key inside of an option. It never shows the value, which may be a
-// secret.
+// partNote adds a note about a key inside of an option. The note never contains the value, which
+// may be secret.
 func (a *assembly) partNote(level slog.Level, path []string, format string, args ...any) {
 	shown := make([]string, 0, len(path))
 	for _, name := range path[1:] {

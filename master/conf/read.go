@@ -18,8 +18,8 @@ import (
 const (
 	maxFile    = 8 << 20 // bytes of one file
 	maxInclude = 16      // depth of includes
-	maxFiles   = 1000    // files in all
-	maxPlaces  = 8       // depth to which the lines of keys are recorded
+	maxFiles   = 1000    // files of one configuration
+	maxPlaces  = 8       // depth of maps up to which the lines of keys are recorded
 )
 
 // origin is the position where an option was set.
@@ -31,19 +31,19 @@ type origin struct {
 // reader collects the options of all files.
 type reader struct {
 	origins  map[string]origin
-	places   map[string]origin // of keys in maps of options, by saltyaml.Below
+	places   map[string]origin // positions of keys in map options, by saltyaml.Below
 	notes    []Note
 	settings []Setting
 	faults   []*Fault
-	files    []string // in the order in which they were read
+	files    []string // paths in the order in which they were read
 }
 
 func (r *reader) addNote(l slog.Level, path, format string, args ...any) {
 	r.notes = append(r.notes, Note{Level: l, Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
-// overrides reads the main file and all included files. A missing main file gets a note. Faults in
-// files go to r.faults.
+// overrides returns the options of the main file and of all included files. If the main file is
+// missing, it adds a note. Faults go to r.faults.
 func (r *reader) overrides(path, defaultInclude string) *value.Map {
 	opts := &value.Map{}
 	switch m, err := r.readFile(path); {
@@ -69,8 +69,8 @@ func (r *reader) overrides(path, defaultInclude string) *value.Map {
 	return opts
 }
 
-// noteReplaced adds a note when included files replace the schedule of the main file, as in Salt.
-// Schedules of several included files are merged.
+// noteReplaced adds a note when an included file replaces the schedule of the main file, as it does
+// in Salt. Salt merges the schedules of several included files.
 func (r *reader) noteReplaced(opts, part *value.Map) {
 	if _, also := part.Get(scheduleOption); also && opts.Map(scheduleOption).Len() > 0 {
 		o := r.origins[scheduleOption]
@@ -85,7 +85,7 @@ func (r *reader) noteReplaced(opts, part *value.Map) {
 	}
 }
 
-// readFile reads one file. It converts option names that are not text.
+// readFile returns the options of one file. It converts names of options that are not text.
 func (r *reader) readFile(path string) (*value.Map, *Fault) {
 	if r.files = append(r.files, path); len(r.files) > maxFiles {
 		return nil, &Fault{Path: path, Err: fmt.Errorf("more than %d configuration files", maxFiles)}
@@ -147,7 +147,7 @@ func readRegular(path string) ([]byte, error) {
 	return b, withoutPath(err)
 }
 
-// withoutPath strips the path from an error, since a Fault names the file anyway.
+// withoutPath removes the path from an error, since a Fault names the file anyway.
 func withoutPath(err error) error {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		return p.Err
@@ -155,7 +155,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// lineOf returns the line of an option in a file, or 0 when another file set it.
+// lineOf returns the line at which a file sets an option, or 0 if another file set the option.
 func (r *reader) lineOf(option, path string) int {
 	if o := r.origins[option]; o.path == path {
 		return o.line
@@ -163,8 +163,8 @@ func (r *reader) lineOf(option, path string) int {
 	return 0
 }
 
-// include reads the files of an include option (salt.config.include_config):
-// later files win, maps are merged, lists are joined.
+// include returns the options of the files that an include option names
+// (salt.config.include_config). Values of later files prevail; it merges maps and joins lists.
 func (r *reader) include(include any, from string, verbose bool, depth int) *value.Map {
 	conf := &value.Map{}
 	bad := func(format string, args ...any) {
@@ -219,7 +219,7 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *val
 
 			m, err := r.readFile(f)
 			if err != nil {
-				// Programs write the schedule. Like Salt, skip a broken one.
+				// Programs write these files. Like Salt, skip one that cannot be read.
 				if strings.HasSuffix(f, "_schedule.conf") {
 					r.notes = append(r.notes,
 						Note{
@@ -246,7 +246,7 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *val
 	return conf
 }
 
-// mergeLists is salt.utils.dictupdate.update with merge_lists.
+// mergeLists updates dst from src as salt.utils.dictupdate.update does with merge_lists.
 func mergeLists(dst, src *value.Map) {
 	for k, v := range src.All() {
 		old, _ := dst.GetAny(k)

@@ -4,15 +4,16 @@ import "saltern/master/internal/acl"
 
 // Rights that are not functions, in the words that the master sends to salt-api.
 const (
-	AllEvents = "events" // read all events of the master, not those of his own jobs alone
-	AllJobs   = "jobs"   // look up the jobs of others, by the runner jobs.list_job
-	Hooks     = "hooks"  // fire events by the web hook
+	AllEvents = "events" // read all events of the master, not only those of his own jobs
+	AllJobs   = "jobs"   // look up the jobs of others with the runner jobs.list_job
+	Hooks     = "hooks"  // fire events with the web hook
 )
 
-// everyLogin is the value of saltern_event_readers that grants what Salt grants.
+// everyLogin is the value of saltern_event_readers that grants every user all these rights, as Salt
+// does.
 const everyLogin = "all"
 
-// Rights returns the words for the rights in permissions that are not functions.
+// Rights returns the words for those rights that permissions include and that are not functions.
 func (m *Master) Rights(permissions []any) (words []string) {
 	open := m.EventReaders == everyLogin
 	if open || acl.MayReadEvents(permissions) {

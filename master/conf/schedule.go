@@ -52,8 +52,8 @@ func (a *assembly) schedule(m *Master) {
 	}
 }
 
-// placeIn returns where a key inside of an option was set: the position of the innermost known key,
-// else that of the option.
+// placeIn returns the position of a key inside of an option. If it is not recorded, the position is
+// that of the innermost recorded key around it, else that of the option.
 func (a *assembly) placeIn(option string, keys ...string) origin {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return key == "" })
 	for n := len(keys); n > 0; n-- {

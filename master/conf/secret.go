@@ -7,11 +7,11 @@ import (
 	"saltern/master/value"
 )
 
-// Hidden replaces a secret.
+// Hidden stands in place of a secret.
 const Hidden = "(hidden)"
 
-// OwnSecrets returns the options that only the master itself needs. They are not passed to
-// renderers, modules or pillars.
+// OwnSecrets returns the names of the secret options that only the master itself needs. Renderers,
+// modules and pillars do not get them.
 func OwnSecrets() (names []string) {
 	for name, o := range builtin().options {
 		if o.secrecy == "private" {
@@ -25,8 +25,8 @@ var (
 	// secretName matches names whose values are secret, at any depth.
 	secretName = regexp.MustCompile(`(?i)secret|passw(or)?d|passphrase|bindpw|token|credential|authorization|cookie|` +
 		`(api|access|private|priv|secret|ssh|aes|account|shared|encryption)[-_.]?key|(^|[-_.])(pass|pw|pwd|psk)$`)
-	// ordinaryName matches names with such a word that describe a location, a lifetime or a kind
-	// instead of a secret.
+	// ordinaryName matches names that secretName matches too but whose values are a location, a
+	// lifetime or a kind instead of a secret.
 	ordinaryName = regexp.MustCompile(`(?i)[-_.](dir|file|path|expire|expires|ttl|timeout|override|driver|cluster_id|length|home_key)$`)
 
 	inURL    = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:)[^/\s]+@`)
@@ -35,19 +35,19 @@ var (
 	pemBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 )
 
-// maxHide bounds the depth to which options are searched; deeper values are hidden.
+// maxHide bounds the depth to which values are searched for secrets; deeper values are hidden.
 const maxHide = 64
 
 // WithoutSecrets returns a copy of options that may be shown to others: config.values, config.get,
-// pillar_opts, logs. The table defines which options are secret. Options outside of the table and
-// values inside of options are recognised by name or form. Empty values and booleans stay. The copy
-// shares unchanged values with opts.
+// pillar_opts, logs. The table of options defines which are secret. Other options, and values
+// inside of options, count as secret by the form of their name or text. Empty values and booleans
+// stay. The copy shares unchanged values with opts.
 func WithoutSecrets(opts *value.Map) *value.Map {
 	out := &value.Map{}
 	for k, v := range opts.All() {
 		name, _ := k.(string)
 		switch o, known := builtin().options[name]; {
-		case o.secrecy == "arguments": // arguments of any form are hidden; the names of the modules stay
+		case o.secrecy == "arguments": // hide the arguments, whatever their form; keep the names of the modules
 			v = withoutArguments(v)
 		case o.secrecy != "":
 			v = hidden(v)
@@ -63,11 +63,11 @@ func WithoutSecrets(opts *value.Map) *value.Map {
 	return out
 }
 
-// Shown returns a value without secrets.
+// Shown returns a copy of a value in which secrets are hidden.
 func Shown(v any) any { return shownAs("", v, 0) }
 
-// ShownKeys returns a value without private keys in PEM form, such as those in the result of the
-// wheel function key.gen. Everything else stays.
+// ShownKeys returns a copy of a value in which private keys in PEM form are hidden, such as those
+// in the result of the wheel function key.gen. Everything else stays.
 func ShownKeys(v any) any {
 	switch v := v.(type) {
 	case *value.Map:
@@ -124,8 +124,8 @@ func shownAs(name string, v any, depth int) any {
 	return v
 }
 
-// shownText returns a text without recognisable secrets: passwords in URLs, assignments, private
-// keys.
+// shownText returns a text in which passwords in URLs, values assigned to secret names, and private
+// keys are hidden.
 func shownText(s string) string {
 	s = pemBlock.ReplaceAllString(s, Hidden)
 	if !strings.ContainsAny(s, "@=:") {
@@ -136,7 +136,7 @@ func shownText(s string) string {
 	return inText.ReplaceAllString(s, "${1}"+Hidden)
 }
 
-// hidden hides a value unless it is empty.
+// hidden returns Hidden in place of a value, but returns empty values and booleans as they are.
 func hidden(v any) any {
 	switch e := v.(type) {
 	case nil, bool:
@@ -158,7 +158,8 @@ func hidden(v any) any {
 	return Hidden
 }
 
-// withoutArguments reduces a list of modules, each a map with one name, to the names.
+// withoutArguments returns the names of a list of modules, each of which is a name or a map with
+// one name.
 func withoutArguments(v any) any {
 	list, ok := v.([]any)
 	if !ok {

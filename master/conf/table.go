@@ -11,12 +11,12 @@ import (
 	"saltern/master/value"
 )
 
-// optionsText is the table of all options; its head explains the columns.
+// optionsText is the table of all options; the head of the file explains its columns.
 //
 //go:embed options.txt
 var optionsText string
 
-// builtin returns the table of options. A test ensures that it can be read.
+// builtin returns the parsed table of options. A test ensures that it parses.
 var builtin = sync.OnceValue(func() *table {
 	t, err := readTable(optionsText)
 	if err != nil {
@@ -31,7 +31,7 @@ type table struct {
 	options map[string]option
 }
 
-// group is a heading with its options.
+// group is a heading of the table with the options below it.
 type group struct {
 	title, page string
 	names       []string
@@ -40,32 +40,32 @@ type group struct {
 // option is one row of the table.
 type option struct {
 	name    string
-	types   []string // by Salt's names; "any" for all
-	preset  string   // the default as YAML; "" when there is none
+	types   []string // names of Salt's types; "any" for all types
+	preset  string   // default as YAML; "" when there is none
 	use     string   // used, python, other, info or warn
 	secrecy string   // "", secret, private or arguments
 	remark  string
 }
 
-// Use returns how an option is used (used, python, other, info or warn, as in the table) and the
-// reason; "" when the option is unknown.
+// Use returns how an option is used (used, python, other, info or warn, as in the table) and why,
+// or "" for an unknown option.
 func Use(name string) (use, remark string) {
 	o := builtin().options[name]
 	return o.use, o.remark
 }
 
-// ignored reports whether neither this master nor a Python that it starts uses the option.
+// ignored reports that neither this master nor a Python process of its own uses the option.
 func (o option) ignored() bool { return o.use != "used" && o.use != "python" }
 
-// nullable reports whether the option may have no value.
+// nullable reports whether the option may be null.
 func (o option) nullable() bool {
 	return slices.Contains(o.types, "null") || slices.Contains(o.types, "any")
 }
 
-// readTable parses the format of options.txt.
+// readTable parses a text in the format of options.txt.
 func readTable(text string) (*table, error) {
 	t := &table{options: make(map[string]option, 640)}
-	var use, remark string // for rows without their own
+	var use, remark string // of the last row that had its own; rows without their own share them
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		heading := strings.HasPrefix(line, "## ")
@@ -112,9 +112,9 @@ func readTable(text string) (*table, error) {
 	return t, nil
 }
 
-// cellsOf returns the cells of a table's line, padded to at least that many.
+// cellsOf returns the cells of a line of the table, at least least, padded with "".
 func cellsOf(line string, least int) []string {
-	for strings.Contains(line, "| |") { // an empty cell is as wide as its author likes
+	for strings.Contains(line, "| |") { // an empty cell may have any width
 		line = strings.ReplaceAll(line, "| |", "|  |")
 	}
 	cells := strings.Split(line, " | ")
@@ -124,7 +124,7 @@ func cellsOf(line string, least int) []string {
 	return append(cells, make([]string, max(0, least-len(cells)))...)
 }
 
-// checkRow reports what is wrong with a row.
+// checkRow returns the first fault of a row, or nil.
 func (o option) checkRow() error {
 	for _, typ := range o.types {
 		if wanted[typ] == "" {
@@ -146,7 +146,7 @@ func (o option) checkRow() error {
 	return nil
 }
 
-// defaults returns a fresh copy of the defaults.
+// defaults returns the default values of all options, in a new map.
 func (t *table) defaults() (*value.Map, error) {
 	var text strings.Builder
 	for _, g := range t.groups {

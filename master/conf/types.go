@@ -41,8 +41,8 @@ var wanted = map[string]string{
 	"str": "text", "list": "a list", "dict": "a map", "null": "nothing", "any": "anything",
 }
 
-// coerce converts a value to one of the types, where Salt's _validate_opts accepts it: numbers
-// written as text, text written as a number or boolean, an empty list for a map.
+// coerce converts a value to one of the types by the rules of Salt's _validate_opts: it accepts
+// numbers written as text, text written as a number or boolean, and an empty list for a map.
 func coerce(v any, types []string) (any, error) {
 	for _, t := range types {
 		if hasType(v, t) {
@@ -57,7 +57,7 @@ func coerce(v any, types []string) (any, error) {
 	return nil, fmt.Errorf("expected %s, found %s", wantedWords(types), typeName(v))
 }
 
-// wantedWords describes types in words.
+// wantedWords returns a description of types for a message.
 func wantedWords(types []string) string {
 	words := make([]string, 0, len(types))
 	for _, t := range types {
@@ -68,7 +68,7 @@ func wantedWords(types []string) string {
 	return strings.Join(words, " or ")
 }
 
-// kindOf returns the type of a value like typeName, without showing the value.
+// kindOf returns the type of a value for a message, like typeName, but never the value itself.
 func kindOf(v any) string {
 	switch v.(type) {
 	case bool:
@@ -116,7 +116,7 @@ func convert(v any, t string) (any, bool) {
 	case "float":
 		switch v := v.(type) {
 		case int64:
-			return v, true // unchanged; a float field takes both
+			return v, true // unchanged; a field of type float takes an integer, too
 		case string:
 			f, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
 			return f, err == nil

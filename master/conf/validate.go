@@ -12,10 +12,10 @@ import (
 // levels lists Salt's names of log levels (salt/_logging).
 var levels = []string{"all", "garbage", "trace", "debug", "profile", "info", "warning", "error", "critical", "quiet"}
 
-// servedBackends lists the backends of the file server.
+// servedBackends lists the backends of the file server that this master has.
 var servedBackends = []string{"roots", "gitfs", "minionfs"}
 
-// validate checks the values of options that have been read.
+// validate adds faults for values that the master cannot use and notes about doubtful ones.
 func (a *assembly) validate(m *Master) {
 	for _, p := range []struct {
 		name string
@@ -84,7 +84,7 @@ func (a *assembly) validate(m *Master) {
 	a.checkLog(m)
 	a.composites(m)
 
-	// A Unix socket path may have 107 bytes, and this is the longest name.
+	// The path of a Unix socket may have 107 bytes; no name in sock_dir is longer than this one.
 	if n := len(m.SockDir + "/master_event_pull.ipc"); n > 107 && !a.loader.Tool {
 		a.badFrom("sock_dir", fmt.Errorf("path is %d bytes too long for a socket", n-107), "cachedir", "root_dir")
 	}
@@ -92,7 +92,8 @@ func (a *assembly) validate(m *Master) {
 	a.noteRisks(m)
 }
 
-// ignoreRegex drops patterns that cannot be compiled, as Salt does.
+// ignoreRegex drops patterns of file_ignore_regex that cannot be compiled, as Salt does, with a
+// note.
 func (a *assembly) ignoreRegex(m *Master) {
 	if len(m.FileIgnoreRegex) == 0 {
 		return
@@ -112,8 +113,8 @@ func (a *assembly) ignoreRegex(m *Master) {
 	a.opts.Set("file_ignore_regex", raw)
 }
 
-// noteRisks adds notes about settings that admit anybody, and about a user other than the account
-// of the process.
+// noteRisks adds notes about settings that admit everybody, and about an option user that names
+// another account than that of this process.
 func (a *assembly) noteRisks(m *Master) {
 	if self := a.loader.defaultUser(); m.User != "" && m.User != self {
 		a.remark(slog.LevelWarn, "user",

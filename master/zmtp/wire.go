@@ -32,7 +32,7 @@ func violation(format string, args ...any) error {
 }
 
 // greeting returns what both sides send first: signature, version 3.1, mechanism NULL, as-server 0.
-// Byte 8 is 1: libzmq sends the same to old peers.
+// Byte 8 (counted from 0) is 1: libzmq sends the same to old peers.
 func greeting() []byte {
 	g := make([]byte, greetingSize)
 	g[0] = 0xff
