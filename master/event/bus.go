@@ -23,18 +23,18 @@ type Bus struct {
 
 	fired   atomic.Uint64
 	lost    atomic.Uint64
-	readers atomic.Int64 // readers that want packed events
+	readers atomic.Int64 // number of socket readers, for which events must be packed
 }
 
-// sink receives each event under the lock of the bus; it must not block.
+// sink receives each event while the bus holds its lock; deliver must not block.
 type sink interface {
 	deliver(*Event)
 	end()
 }
 
 // NewBus returns a bus. now returns the time for _stamp. maxSize bounds the packed data of an event
-// in bytes (max_event_size); larger values inside it are replaced in the packed form. 0 means the
-// default.
+// in bytes (max_event_size); in the packed form of a larger event, large values are replaced. 0
+// means the default.
 func NewBus(now func() time.Time, maxSize int) *Bus {
 	if maxSize <= 0 {
 		maxSize = defaultMaxSize
@@ -53,8 +53,8 @@ func Stamp(t time.Time) string {
 }
 
 // Fire puts an event on the bus and returns at once. As in Salt, it sets _stamp to the time of
-// firing, in its old place if there was one. It does not change data, but data and everything in it
-// belong to the subscribers from then on: the caller must not change them. Source:
+// firing, in its old place if there was one. Fire does not change data, but from then on data and
+// everything in it belong to the subscribers: the caller must not change them. Source:
 // salt/utils/event.py SaltEvent.fire_event.
 func (b *Bus) Fire(tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: Internal})
@@ -65,8 +65,8 @@ func (b *Bus) FireFor(minion, tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: Minion, Minion: minion})
 }
 
-// FireBy is Fire for an event that somebody else made in this process; by names the origin. It is
-// neither [Minion], for which there is [Bus.FireFor], nor [Peer].
+// FireBy is Fire for an event that somebody else made through this process; by names the origin.
+// For a minion's event call [Bus.FireFor] instead, for a peer's [Bus.Relay].
 func (b *Bus) FireBy(by Origin, tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: by})
 }
@@ -77,8 +77,8 @@ func (b *Bus) stampAndDeliver(e Event) error {
 	return b.deliver(e)
 }
 
-// Relay puts an event from elsewhere on the bus, with its origin. It keeps _stamp, and sets it to
-// now if it is missing. It does not change the data.
+// Relay puts an event from another process on the bus, with its origin. It keeps _stamp, or sets it
+// to the present time if it is missing. It does not change the map that it got.
 func (b *Bus) Relay(e Event) error {
 	if _, ok := e.Data.Get("_stamp"); !ok {
 		e.Data = e.Data.Clone()
@@ -100,7 +100,7 @@ func (b *Bus) deliver(e Event) error {
 
 	b.fired.Add(1)
 	if b.readers.Load() > 0 {
-		e.wire.packOnce(e.Tag, e.Data) // pack here, so that others need not wait for it
+		e.wire.packOnce(e.Tag, e.Data) // pack before the lock is taken, so that nobody waits for the packing
 	}
 
 	b.mu.Lock()
@@ -112,14 +112,14 @@ func (b *Bus) deliver(e Event) error {
 	return nil
 }
 
-// Stats are counters since the start.
+// Stats holds counters since the start and the present number of subscribers.
 type Stats struct {
 	Fired       uint64 // events put on the bus
-	Lost        uint64 // events that slow subscribers in the process lost, in total
-	Subscribers int    // present subscribers and socket servers
+	Lost        uint64 // events that slow subscribers inside of the process lost, all together
+	Subscribers int    // present subscribers, including socket servers
 }
 
-// Stats reads the counters.
+// Stats returns the counters.
 func (b *Bus) Stats() Stats {
 	b.mu.Lock()
 	n := len(b.sinks)
@@ -157,8 +157,8 @@ func (b *Bus) detach(s sink) {
 	}
 }
 
-// Subscription is one reader inside the process. C is closed by Close and
-// when the bus closes.
+// Subscription is one reader inside of the process. C delivers its events; it is closed when the
+// subscription or the bus is closed.
 type Subscription struct {
 	C <-chan Event
 
@@ -166,20 +166,20 @@ type Subscription struct {
 	name    string
 	c       chan Event
 	filter  Filter
-	depth   int     // bound of the waiting events of minions
-	pending uint64  // lost since the last delivery; guarded by the lock of the bus
-	backlog backlog // as well
+	depth   int     // bound of the number of waiting events of minions
+	pending uint64  // events lost since the last delivery; guarded by the lock of the bus
+	backlog backlog // guarded by the lock of the bus
 	lost    atomic.Uint64
 }
 
-// reserve is the divisor for the extra room of a subscription that only events of the master may
-// use.
+// reserve is the share (one reserve-th) by which a subscription has more room for events that no
+// minion made.
 const reserve = 8
 
-// Subscribe adds a reader. name appears in logs and status. depth bounds the waiting events (at
-// least 1); together they may have 64 MiB, except that a single event always has room. When a bound
-// is reached, new events are lost for this reader and counted. Events that no minion made have an
-// eighth more room, so that minions cannot displace those of the master.
+// Subscribe adds a reader. name appears in logs and status. depth bounds the number of waiting
+// events (at least 1), and 64 MiB their memory; a single event always has room. Overflow policy:
+// beyond a bound this reader loses new events, which are counted. Events that no minion made have
+// an eighth more room, so that minions cannot displace those of the master.
 func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
 	depth = max(depth, 1)
 	c := make(chan Event, depth+depth/reserve)
@@ -195,13 +195,13 @@ func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
 	return s
 }
 
-// Waiting returns the number of events that nobody has taken from C yet.
+// Waiting returns the number of events in C that nobody has read yet.
 func (s *Subscription) Waiting() int { return len(s.c) }
 
 // Dropped returns the number of events lost so far.
 func (s *Subscription) Dropped() uint64 { return s.lost.Load() }
 
-// String names the subscription and its losses.
+// String returns the name of the subscription with its waiting and lost events.
 func (s *Subscription) String() string {
 	return fmt.Sprintf("%s (%d waiting, %d lost)", s.name, len(s.c), s.Dropped())
 }
@@ -232,7 +232,7 @@ func (s *Subscription) deliver(e *Event) {
 
 	mine := *e
 	mine.Lost = s.pending
-	s.c <- mine // there is room, since only deliver sends
+	s.c <- mine // there is room: only deliver sends, and it has counted
 	s.backlog.add(weight)
 	s.pending = 0
 }

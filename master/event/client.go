@@ -14,21 +14,21 @@ import (
 	"saltern/master/value"
 )
 
-// maxClientFrame bounds one frame that a Listener accepts, in bytes. It is generous, since a master
-// of a Salt release may be on the other side.
+// maxClientFrame bounds one frame that a Listener accepts, in bytes. It exceeds what Saltern's
+// masters send, since a Salt master may be on the other side.
 const maxClientFrame = 64 << 20
 
-// Listener reads events from the pub socket of a master, Saltern's or a Python one of 3006 to 3008.
-// One goroutine uses it; another one may call Close.
+// Listener reads events from the pub socket of a master: of Saltern's or of a Python master of 3006
+// to 3008. Only one goroutine may use it, but any may call Close.
 type Listener struct {
 	conn   net.Conn
 	buf    []byte // unread bytes
-	prefix bool   // frames have a length prefix
-	known  bool   // prefix is known
+	prefix bool   // the master puts a length prefix before each frame
+	known  bool   // prefix is determined
 }
 
-// DialPub connects to master_event_pub.ipc in sockDir. Events fired before it returns may be
-// missing, later ones are not. The context bounds only the connecting.
+// DialPub connects to master_event_pub.ipc in sockDir. The Listener may miss events that are fired
+// before DialPub returns, but none after. ctx bounds only the connecting.
 func DialPub(ctx context.Context, sockDir string) (*Listener, error) {
 	c, err := dialSocket(ctx, sockDir, pubName)
 	if err != nil {
@@ -50,12 +50,12 @@ func dialSocket(ctx context.Context, dir, name string) (net.Conn, error) {
 	return c, nil
 }
 
-// Close hangs up; a waiting Next returns an error.
+// Close closes the connection; a waiting Next returns an error.
 func (l *Listener) Close() error { return l.conn.Close() }
 
-// Next waits for the next event. It returns the error of ctx when that ends first (the Listener
-// stays usable), io.EOF when the master has hung up, and ErrFrame when it received something else
-// than an event.
+// Next waits for the next event. If ctx ends first it returns the error of ctx, and the Listener
+// stays usable. It returns io.EOF when the master has closed the connection, and errFrame when the
+// master sent something that is not an event.
 func (l *Listener) Next(ctx context.Context) (Event, error) {
 	p, err := l.NextPacked(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 	return p.Event()
 }
 
-// NextPacked is Next without unpacking, for callers that want few of the events.
+// NextPacked is Next without unpacking the data, for callers that need few of the events.
 func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 	stop := context.AfterFunc(ctx, func() { l.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer func() {
@@ -95,8 +95,8 @@ func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 	}
 }
 
-// nextBody returns the body of one whole frame in the buffer, if there is one. The body is valid
-// until the next read.
+// nextBody returns the body of the next frame in the buffer; ok is false if the frame is not
+// complete. The body is valid until the next read.
 func (l *Listener) nextBody() ([]byte, bool, error) {
 	if from, n, ok := plainBody(l.buf); ok { // a frame without a length prefix
 		if n > maxClientFrame {
@@ -129,8 +129,8 @@ func (l *Listener) nextBody() ([]byte, bool, error) {
 	return b, true, nil
 }
 
-// nextFrame decodes one whole frame in the buffer, if there is one. A frame without a length prefix
-// starts with a map head (above 0x7f), a length prefix with a small byte.
+// nextFrame decodes the next frame in the buffer; ok is false if the frame is not complete. A frame
+// without a length prefix starts with a map head (above 0x7f), a length prefix with a small byte.
 func (l *Listener) nextFrame() (any, bool, error) {
 	if len(l.buf) == 0 {
 		return nil, false, nil
@@ -174,7 +174,7 @@ func (l *Listener) nextFrame() (any, bool, error) {
 	return v, true, nil
 }
 
-// readMore reads available bytes behind the unread ones. A full buffer is doubled, so that a large
+// readMore appends available bytes to the unread ones. It doubles a full buffer, so that a large
 // frame is scanned only a few times.
 func (l *Listener) readMore() error {
 	if cap(l.buf)-len(l.buf) < 4<<10 {

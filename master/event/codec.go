@@ -12,31 +12,30 @@ import (
 	"saltern/master/value"
 )
 
-// Errors for events that cannot be carried.
+// Errors about events that cannot be on a bus or on a socket.
 var (
-	// errTag means that the tag is empty, too long, not text, or holds the
-	// separator.
+	// errTag means that a tag is empty, too long, not text, or contains the separator.
 	errTag = errors.New("event: bad tag")
-	// errFrame means that bytes from a socket are not a frame with an event.
+	// errFrame means that bytes from a socket are not a frame that contains an event.
 	errFrame = errors.New("event: bad frame")
 )
 
 const (
 	tagEnd = "\n\n"
-	// maxTag bounds tags in bytes. Salt has no bound; its longest own tags
-	// are a job id and a minion id long.
+	// maxTag bounds tags in bytes. Salt has no bound; the longest tags of its own consist of a job
+	// id and a minion id.
 	maxTag = 4096
 	// frameHead is {"head": {}, "body": in MessagePack; the head of the body follows.
 	frameHead = "\x82\xa4head\x80\xa4body"
-	// prefixLen is the length prefix, binHead the longest head of a bin.
+	// prefixLen is the size of the length prefix in bytes, binHead the longest head of a bin.
 	prefixLen, binHead = 4, 5
 )
 
 // limits bounds what is decoded from a socket.
 var limits = msgpack.Limits{Depth: 64, Nodes: 1 << 20}
 
-// CheckTag reports whether a tag may go on the bus: 1 to 4096 bytes of UTF-8
-// without an empty line in it.
+// CheckTag returns an error unless a tag may go on the bus: 1 to 4096 bytes of UTF-8 without an
+// empty line in it.
 func CheckTag(tag string) error {
 	switch {
 	case tag == "":
@@ -51,8 +50,8 @@ func CheckTag(tag string) error {
 	return nil
 }
 
-// packFrame builds prefix, frame head and body in one buffer. The frame for
-// readers without prefix is frame[prefixLen:].
+// packFrame packs an event and returns prefix, frame head and body as one slice, and the body as a
+// part of it. The frame for readers that expect no prefix is frame[prefixLen:].
 func packFrame(tag string, data *value.Map, maxSize int) (frame, body []byte, err error) {
 	const room = prefixLen + len(frameHead) + binHead
 	buf := make([]byte, room, room+len(tag)+256)
@@ -74,21 +73,21 @@ func packFrame(tag string, data *value.Map, maxSize int) (frame, body []byte, er
 	return sealFrame(buf, room)
 }
 
-// Fits reports whether an event with this data reaches a master unchanged. A [Sender] removes long
-// values from larger events.
+// Fits reports whether an event with this data reaches a master unchanged. From larger events a
+// [Sender] removes long values.
 func Fits(data *value.Map) bool {
 	packed, err := msgpack.Marshal(orEmpty(data), msgpack.Modern)
 	return err == nil && len(packed) <= defaultMaxSize-maxTag
 }
 
-// frameBody wraps a packed body into a frame.
+// frameBody returns a packed body in a frame, and the body as a part of it.
 func frameBody(body []byte) ([]byte, []byte, error) {
 	const room = prefixLen + len(frameHead) + binHead
 	buf := make([]byte, room, room+len(body))
 	return sealFrame(append(buf, body...), room)
 }
 
-// sealFrame writes the heads right before the body, which starts at room.
+// sealFrame writes length prefix and heads right before the body, which starts at room.
 func sealFrame(buf []byte, room int) (frame, body []byte, err error) {
 	body = buf[room:]
 	n := len(body)
@@ -123,8 +122,8 @@ func orEmpty(m *value.Map) *value.Map {
 	return m
 }
 
-// parseFrame reads the event of one frame without prefix, and returns it with its packed body.
-// Neither refers to b.
+// parseFrame returns the event in one frame without prefix, and its packed body. Neither refers to
+// b.
 func parseFrame(b []byte) (Event, []byte, error) {
 	v, err := msgpack.Decode(b, limits)
 	if err != nil {
@@ -133,7 +132,7 @@ func parseFrame(b []byte) (Event, []byte, error) {
 	return eventOf(v)
 }
 
-// eventOf reads the event of a decoded frame.
+// eventOf returns the event in a decoded frame, and its packed body.
 func eventOf(v any) (Event, []byte, error) {
 	m, ok := v.(*value.Map)
 	if !ok {
@@ -147,9 +146,8 @@ func eventOf(v any) (Event, []byte, error) {
 	return e, body, err
 }
 
-// ParseBody reads an event from its travelling form (tag, "\n\n", packed
-// map). Peers send events in this form (salt/utils/event.py
-// SaltEvent.unpack). The event does not keep body.
+// ParseBody reads an event in its packed form (tag, "\n\n", packed map), in which peers send events
+// (salt/utils/event.py SaltEvent.unpack). The event does not refer to body.
 func ParseBody(body []byte) (Event, error) {
 	tag, rest, ok := bytes.Cut(body, []byte(tagEnd))
 	if !ok {

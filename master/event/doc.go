@@ -1,7 +1,7 @@
-// Package event is the master's event bus and the two Unix sockets through
-// which Salt's Python tools and our own commands listen to it and send to it.
+// Package event is the master's event bus and the two Unix sockets through which Salt's Python
+// tools and our own commands read and fire events.
 //
-// Promises, in the order in which readers ask for them:
+// What the bus promises to its readers:
 //
 //   - Fire never blocks. Every subscriber has a bounded queue.
 //   - A subscriber inside the process that is too slow loses the newest

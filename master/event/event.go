@@ -17,22 +17,23 @@ const (
 	// Socket events came through the pull socket from a process of root or of the master's account,
 	// such as salt or salt-key.
 	Socket
-	// Peer events came from another master of the cluster. Event.Maker is their source there.
+	// Peer events came from another master of the cluster. Event.Maker is their origin at that
+	// master.
 	Peer
-	// Minion events were made by the minion Event.Minion. It chose the data, and the tag within the
-	// bounds of the filter.
+	// Minion events were made by the minion Event.Minion. The minion chose the data, and the tag
+	// within the bounds of the master's filter.
 	Minion
 	// Runner events were made by a runner for its caller, who chose their tag
 	// and data (event.send).
 	Runner
 	// Hook events were made by salt-api for a call of /hook.
 	Hook
-	// Unknown is the Maker of events from Salt's own masters, which do not name one. It is never an
-	// Origin.
+	// Unknown is the Maker of events from Salt's masters, which name no maker. No event has it as
+	// its Origin.
 	Unknown
 )
 
-// String returns the name for logs.
+// String returns the name of the origin for logs.
 func (o Origin) String() string {
 	switch o {
 	case Internal:
@@ -53,9 +54,9 @@ func (o Origin) String() string {
 }
 
 // EauthField is the field with the system of external_auth that authenticated the user of a job, a
-// runner or a wheel function; "" for a user with a key. Saltern adds it, because the user ann of a
-// directory differs from ann in the file of users, and a directory's user root is not the root of
-// this host. Events of Salt's masters do not have this field.
+// runner or a wheel function; "" for a user with a key. Saltern adds it because users of the same
+// name in different systems are different persons: a directory's user root is not the root of this
+// host. Events of Salt's masters lack this field.
 const EauthField = "saltern_eauth"
 
 // Event is one event as a subscriber receives it. All subscribers share its data and must not
@@ -64,23 +65,23 @@ type Event struct {
 	Tag    string
 	Data   *value.Map
 	Origin Origin
-	// Maker is the source at that master of an event with Origin Peer; Internal means the master
-	// itself. With other origins it means nothing.
+	// Maker is the origin that an event with Origin Peer had at the other master; Internal means
+	// that master itself. With other origins it has no meaning.
 	Maker Origin
 	// Minion is the id of the minion that made the event, with Origin or Maker
 	// Minion; "" otherwise.
 	Minion string
-	// Lost is the number of events that this subscriber lost since the previous event it got. It
-	// counts only events that pass the subscriber's filter.
+	// Lost is the number of events that this subscriber lost since the previous event that it got.
+	// Events that its filter rejects do not count.
 	Lost uint64
 
 	key    string // the key that authorises the event, see MayOrderBy
 	wire   *wire
-	weighs int // see weight
+	weighs int // memory that the event takes, 0 until computed; see weight
 }
 
-// weight returns the memory that the event takes, computed once. The caller holds the lock of the
-// bus.
+// weight returns the memory that the event takes in bytes, computed once. The caller holds the lock
+// of the bus.
 func (e *Event) weight() int {
 	if e.weighs == 0 {
 		e.weighs = len(e.Tag) + weightOf(e.Data)
@@ -88,9 +89,9 @@ func (e *Event) weight() int {
 	return e.weighs
 }
 
-// Body returns the event in its packed form: tag, "\n\n" and the packed map, not larger than the
-// bus allows. The bytes are shared and must not be changed. An event that did not come from a bus
-// is packed at each call.
+// Body returns the event in its packed form: tag, "\n\n" and the packed map, trimmed to the bound
+// of the bus. Callers share the bytes and must not change them. For an event that did not come from
+// a bus, each call packs again.
 func (e Event) Body() ([]byte, error) {
 	w := e.wire
 	if w == nil {
@@ -100,7 +101,7 @@ func (e Event) Body() ([]byte, error) {
 	return w.body, w.err
 }
 
-// wire holds the packed form of one event, made on first use.
+// wire holds the packed form of one event, which the first use creates.
 type wire struct {
 	once    sync.Once
 	maxSize int
@@ -118,8 +119,7 @@ func (w *wire) packOnce(tag string, data *value.Map) {
 	})
 }
 
-// Tag joins parts to "salt/<part>/<part>", leaving out empty ones
-// (salt/utils/event.py tagify).
+// Tag joins parts to "salt/<part>/<part>" and leaves out empty parts (salt/utils/event.py tagify).
 func Tag(parts ...string) string {
 	var b strings.Builder
 	b.WriteString("salt")
@@ -132,8 +132,8 @@ func Tag(parts ...string) string {
 	return b.String()
 }
 
-// Filter selects events by tag. It is called while an event is delivered, so it must be quick and
-// must not call the bus. A nil Filter accepts all.
+// Filter reports whether a subscriber wants events with a tag. The bus calls it while it delivers,
+// so it must be quick and must not call the bus. A nil Filter accepts all.
 type Filter func(tag string) bool
 
 // Prefix returns a filter that accepts tags with one of the prefixes.

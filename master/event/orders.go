@@ -8,35 +8,35 @@ import (
 )
 
 // Order is an action that a master performs because of an event's tag. Code that acts on a tag
-// calls [MayOrder] first, and its action is in the table below: an order that is not in the table
-// is never allowed.
+// calls [MayOrder] first. The table of rules below defines who may give each order; an order
+// without a rule is never allowed.
 type Order uint8
 
 // The orders.
 const (
-	JobStart      Order = iota // keep the job of a peer, and who may return for it
+	JobStart      Order = iota // store the job of a peer, and who may return for it
 	JobPublish                 // send the job of a peer to minions
-	JobReturn                  // take data as the answer of a minion to a job
-	BatchKeep                  // keep, for batch.status, the state of a batch that a tool drives
-	BatchAdopt                 // drive a batch whose state lies in the folder of its job
+	JobReturn                  // store data as the return of a minion
+	BatchKeep                  // store, for batch.status, the state of a batch that a tool drives
+	BatchAdopt                 // drive a batch whose state is in the folder of its job
 	BatchDrive                 // drive a batch by the state in the event
 	BatchStop                  // halt a batch
 	ReactorManage              // list and change the rules of the reactor
-	KeyChange                  // look at a minion's key
-	KeyRotate                  // read the cluster's key again
-	KeyRotated                 // (tools: a key was rotated)
+	KeyChange                  // read the key of a minion from the folder again
+	KeyRotate                  // read the cluster's key from the folder again
+	KeyRotated                 // only tools act: a master's key was replaced
 	LoginLock                  // refuse a user's log-ins from an address
-	GitFollow                  // fetch git remotes, read their options again, compare what peers serve
-	PillarClear                // forget a minion's pillars
-	ReactorRules               // follow a change of the reactor at another master
-	ClusterTalk                // (masters of a cluster among themselves)
-	JobTalk                    // (tools: what else is said of a job)
-	BatchTalk                  // (tools: what else is said of a batch)
-	RunResult                  // (tools: the start and the result of a runner or wheel function)
+	GitFollow                  // fetch git remotes, read their options again, or compare commits with those of peers
+	PillarClear                // drop the cached pillars of a minion
+	ReactorRules               // adopt a change of the reactor at another master
+	ClusterTalk                // only masters of a cluster among themselves act
+	JobTalk                    // only tools act: another event about a job
+	BatchTalk                  // only tools act: another event about a batch
+	RunResult                  // only tools act: start or result of a runner or wheel function
 	orders
 )
 
-// Tags that masters act on and that have only one form.
+// Tags on which masters act and that have only one form.
 const (
 	TagLoginLocked    = "master/login/locked"
 	TagPillarsCleared = "master/pillar_cache/clear"
@@ -48,21 +48,21 @@ const (
 	// handle_key_rotate).
 	TagClusterKey = "rotate_cluster_aes_key"
 
-	// ManageSpace is part of the tags with which Salt's runners reactor.* call the running reactor
-	// (salt/runners/reactor.py, salt/utils/reactor.py Reactor.run). The name space of a runner's
-	// own job may precede it.
+	// ManageSpace is a part of the tags with which Salt's runners reactor.* give orders to the
+	// running reactor (salt/runners/reactor.py, salt/utils/reactor.py Reactor.run). The tag prefix
+	// of the runner's own job may precede it.
 	ManageSpace = "salt/reactors/manage"
 )
 
-// rule defines who may give an order.
+// rule defines whose events give an order.
 type rule struct {
 	tags       string // for messages and documentation
-	action     string // what the order is, for messages
+	action     string // the ordered action, for messages
 	matches    func(tag string) bool
 	origins    []Origin // origins of local events that this master obeys
-	needsKey   bool     // and only with the key of the master's account
-	peerMakers []Origin // makers of a peer's events that a master obeys
-	staysLocal bool     // the event is never passed to peers
+	needsKey   bool     // events also need the key of the master's account
+	peerMakers []Origin // makers of a peer's events that this master obeys
+	staysLocal bool     // no master passes the event to peers
 }
 
 var rules = [orders]rule{
@@ -182,15 +182,16 @@ var rules = [orders]rule{
 	},
 }
 
-// MayOrder reports whether a master may act on an event. For orders that require a key it returns
-// false: see [MayOrderBy].
+// MayOrder reports whether a master may act on an event. For orders that need a key it returns
+// false; see [MayOrderBy].
 func MayOrder(e Event, o Order) bool {
 	r := rules[o]
 	return !r.needsKey && r.allows(e)
 }
 
-// MayOrderBy is [MayOrder] for orders that require the key of the master's account, which userKey
-// reads. The bus has moved that key out of the event's data, so that no reader sees it.
+// MayOrderBy is [MayOrder] also for orders that need the key of the master's account, which userKey
+// reads. The bus has moved the key that came with the event out of its data, so that no reader sees
+// it.
 func MayOrderBy(e Event, o Order, userKey func() (string, error)) (bool, error) {
 	r := rules[o]
 	if !r.allows(e) {
@@ -206,7 +207,7 @@ func MayOrderBy(e Event, o Order, userKey func() (string, error)) (bool, error) 
 	return key != "" && subtle.ConstantTimeCompare([]byte(key), []byte(e.key)) == 1, nil
 }
 
-// allows reports whether the maker of the event may give the order with it.
+// allows reports whether the maker of the event may give the order, apart from the key.
 func (r *rule) allows(e Event) bool {
 	if r.matches == nil || !r.matches(e.Tag) {
 		return false
@@ -216,16 +217,16 @@ func (r *rule) allows(e Event) bool {
 		maker, trusted = e.Maker, r.peerMakers
 	}
 	if maker == Minion && Returner(e.Tag) != e.Minion {
-		return false // a minion may speak only for itself
+		return false // a minion may report only its own returns
 	}
 	return slices.Contains(trusted, maker)
 }
 
-// Reserved returns what a tag would order, or "" for a tag that nobody acts on: everybody may use
-// those. The runner event.send refuses the others. Tools interpret every event below a job, a batch
-// or a run: they look at the beginning of a tag, and depending on the data they end, wait for
-// others, or show a return (salt/client/__init__.py get_iter_returns, get_cli_static_event_returns;
-// salt/client/mixins.py cmd_sync).
+// Reserved returns the action that a tag orders, or "" for a tag on which nobody acts. Everybody
+// may fire those; the runner event.send refuses the others. Tools act on every event below a job, a
+// batch or a run: they look at the beginning of the tag, and depending on the data they end, wait
+// for other minions, or show a return (salt/client/__init__.py get_iter_returns,
+// get_cli_static_event_returns; salt/client/mixins.py cmd_sync).
 func Reserved(tag string) string {
 	for _, r := range rules {
 		if r.matches(tag) {
@@ -235,9 +236,9 @@ func Reserved(tag string) string {
 	return ""
 }
 
-// Travels reports whether an event may go from one master of a cluster to another, which sees it
-// with Origin [Peer]. An event that would order something there that its maker may not order stays
-// here, and so does what a master tells only its own tools.
+// Travels reports whether an event may go from this master to another one of the cluster, which
+// sees it with Origin [Peer]. It returns false for an event that would give an order there that its
+// maker may not give, and for an event that is meant for this master's tools only.
 func Travels(e Event) bool {
 	for _, r := range rules {
 		if r.matches(e.Tag) && (r.staysLocal || len(r.peerMakers) > 0 && !r.allows(e)) {
@@ -253,8 +254,8 @@ func (e Event) AtPeer() Event {
 	return e
 }
 
-// takeKey moves the authorising key of an event out of its data. It also does so for anything that
-// merely looks like such an event.
+// takeKey moves the key that authorises an event from its data to e.key. It does so for every tag
+// that may be such an event.
 func (e *Event) takeKey() {
 	if !strings.Contains(e.Tag, ManageSpace) && !strings.HasPrefix(e.Tag, batchSpace) {
 		return
@@ -274,17 +275,17 @@ func (e *Event) takeKey() {
 const KeyField = "key"
 
 // RunnerMark is the field with which Python marks an event of a runner (pyrunner's functions.py).
-// It never reaches the bus.
+// fromSocket removes it, so the bus never sees it.
 const RunnerMark = "__saltern_runner"
 
-// Prefixes of tags: of web hooks (salt/netapi/rest_cherrypy/app.py Webhook), and of batches.
+// Prefixes of the tags of web hooks (salt/netapi/rest_cherrypy/app.py Webhook) and of batches.
 const (
 	hookSpace  = "salt/netapi/hook"
 	batchSpace = "salt/batch/"
 )
 
-// fromSocket sets the origin of an event from a local process, and reports whether it changed the
-// data.
+// fromSocket sets the origin of an event that a local process fired, and reports whether it changed
+// the data.
 func (e *Event) fromSocket() (changed bool) {
 	e.Origin = Socket
 	if _, marked := e.Data.Get(RunnerMark); marked {
@@ -302,7 +303,7 @@ func exactly(tags ...string) func(string) bool {
 	return func(tag string) bool { return slices.Contains(tags, tag) }
 }
 
-// ofJob matches salt/job/<jid>/<kind>.
+// ofJob returns a matcher for salt/job/<jid>/<kind>.
 func ofJob(kind string) func(string) bool {
 	return func(tag string) bool {
 		_, rest, ok := cutID(tag, "salt/job/")
@@ -310,7 +311,7 @@ func ofJob(kind string) func(string) bool {
 	}
 }
 
-// Returner returns the minion of the return salt/job/<jid>/ret/<id>, "" for other tags.
+// Returner returns the minion id in a tag salt/job/<jid>/ret/<id>, or "" for other tags.
 func Returner(tag string) string {
 	_, rest, _ := cutID(tag, "salt/job/")
 	id, _ := strings.CutPrefix(rest, "ret/")
@@ -320,7 +321,7 @@ func Returner(tag string) string {
 	return id
 }
 
-// ofBatch matches salt/batch/<jid>/<one of kinds>.
+// ofBatch returns a matcher for salt/batch/<jid>/<one of kinds>.
 func ofBatch(kinds ...string) func(string) bool {
 	return func(tag string) bool {
 		_, rest, ok := cutID(tag, batchSpace)
@@ -328,8 +329,8 @@ func ofBatch(kinds ...string) func(string) bool {
 	}
 }
 
-// aboutJob matches the tags that tools take for an event of a job: of this master, of a master
-// below it, or in the old form.
+// aboutJob reports whether tools take an event with this tag for one about a job: a job of this
+// master, of a master below it, or in the old form of tags.
 func aboutJob(tag string) bool {
 	ofOld := len(tag) >= jidDigits && strings.Trim(tag[:jidDigits], "0123456789") == ""
 	return ofOld || tagsBelow("salt/job/", "syndic/")(tag)
@@ -338,14 +339,14 @@ func aboutJob(tag string) bool {
 // jidDigits is the number of digits at the start of a job id.
 const jidDigits = 20
 
-// tagsBelow returns a filter for tags with one of the prefixes.
+// tagsBelow returns a matcher for tags with one of the prefixes.
 func tagsBelow(spaces ...string) func(string) bool {
 	return func(tag string) bool {
 		return slices.ContainsFunc(spaces, func(space string) bool { return strings.HasPrefix(tag, space) })
 	}
 }
 
-// cutID splits <space><id>/<rest>.
+// cutID splits a tag <space><id>/<rest>.
 func cutID(tag, space string) (id, rest string, ok bool) {
 	tag, ok = strings.CutPrefix(tag, space)
 	if !ok {

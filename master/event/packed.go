@@ -28,7 +28,7 @@ func (p Packed) Event() (Event, error) {
 	return Event{Tag: p.Tag, Data: data, Origin: Socket}, nil
 }
 
-// packedOf splits the packed form of an event at its tag. The result does not refer to body.
+// packedOf splits the packed form of an event into tag and data. The result does not refer to body.
 func packedOf(body []byte) (Packed, error) {
 	tag, rest, ok := bytes.Cut(body, []byte(tagEnd))
 	if !ok {
@@ -38,8 +38,9 @@ func packedOf(body []byte) (Packed, error) {
 	return p, CheckTag(p.Tag)
 }
 
-// plainBody finds the body in a frame as Saltern's masters write it; the frame may be incomplete.
-// ok is false for a frame that must be unpacked.
+// plainBody returns the position and size of the body in a frame in the form that Saltern's masters
+// write; b may hold only the beginning of the frame. ok is false for a frame in another form, which
+// must be unpacked.
 func plainBody(b []byte) (from, size int, ok bool) {
 	rest, ok := bytes.CutPrefix(b, []byte(frameHead))
 	if !ok || len(rest) < binHead {

@@ -8,25 +8,25 @@ import (
 // batch is the largest number of frames in one writev(2).
 const batch = 64
 
-// reader is one connection on the pub socket. Its queue is bounded in bytes;
-// the frames in it are shared with the other readers.
+// reader is one connection on the pub socket. Its queue is bounded in bytes; all readers share the
+// frames.
 type reader struct {
 	conn     *net.UnixConn
 	uid      uint32
 	wake     chan struct{}
-	gone     chan struct{} // closed when the other side has hung up
-	finished chan struct{} // closed when no more frames will be queued
+	gone     chan struct{} // closed when the client has closed the connection
+	finished chan struct{} // closed when the server will queue no more frames
 
 	mu    sync.Mutex
 	queue [][]byte
-	bytes int // bytes queued or being written
+	bytes int // bytes of the frames that are queued or being written
 }
 
-// push queues a frame. It returns false when the bound is reached.
+// push queues a frame. It returns false when more than bound bytes would wait.
 func (r *reader) push(frame []byte, bound int) bool {
 	r.mu.Lock()
 
-	// A frame larger than the bound may wait alone; otherwise nobody could get it.
+	// A frame larger than the bound may wait alone; otherwise no reader could get it.
 	if r.bytes > 0 && r.bytes+len(frame) > bound {
 		r.mu.Unlock()
 		return false
@@ -50,7 +50,7 @@ func (r *reader) waiting() int {
 	return r.bytes
 }
 
-// takeBatch moves up to batch frames to out.
+// takeBatch moves up to batch frames from the queue to out, and returns their bytes.
 func (r *reader) takeBatch(out [][]byte) ([][]byte, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +70,7 @@ func (r *reader) takeBatch(out [][]byte) ([][]byte, int) {
 	return out, size
 }
 
-// writeFrames sends frames until the connection ends, or until all are sent and no more will come.
+// writeFrames sends frames until the connection ends, or until finished is closed and all are sent.
 func (r *reader) writeFrames() {
 	var room [batch][]byte
 	last := r.finished
@@ -103,8 +103,8 @@ func (r *reader) writeFrames() {
 	}
 }
 
-// watchHangup discards what the other side sends, since readers have nothing to say, until it hangs
-// up or the connection is closed.
+// watchHangup waits until the client closes the connection, or until it is closed here. It discards
+// what the client sends.
 func (r *reader) watchHangup() {
 	defer close(r.gone)
 	var b [512]byte

@@ -17,26 +17,26 @@ import (
 )
 
 // Sender fires events on the bus of a master on this host. It keeps one connection and reconnects
-// after the master was restarted. An event whose Fire has returned is on the bus before all events
-// that are fired later. A Sender is safe for concurrent use.
+// after the master was restarted. The bus has an event before any that is fired after Fire has
+// returned. A Sender is safe for concurrent use.
 //
 // Saltern's masters confirm each event on a socket of their own (see [Server]). Salt's masters and
-// older releases have only the pull socket: there an event counts as fired when the kernel has it.
+// older releases have only the pull socket: there Fire returns as soon as the kernel has the event.
 type Sender struct {
 	dir string
 	now func() time.Time
-	// turn has one place, for the call that writes. It is a channel so that a waiting call can give
-	// up when its context ends.
+	// turn holds one element while a call writes. It is a channel so that a waiting call can stop
+	// waiting when its context ends.
 	turn chan struct{}
 
 	mu      sync.Mutex
-	link    *senderLink // may be nil: not connected
+	link    *senderLink // nil while not connected
 	closed  bool
 	readers sync.WaitGroup
 }
 
-// NewSender returns a Sender to the master of sockDir. It connects with the first event, which
-// requires the rights of root or of the master's account.
+// NewSender returns a Sender to the master with the given sock_dir. It connects with the first
+// event; only root and the master's account may connect.
 func NewSender(sockDir string) *Sender {
 	return &Sender{dir: sockDir, now: time.Now, turn: make(chan struct{}, 1)}
 }
@@ -44,13 +44,14 @@ func NewSender(sockDir string) *Sender {
 var (
 	// errSenderClosed means that the Sender was closed.
 	errSenderClosed = errors.New("event: the sender is closed")
-	// errUnconfirmed means that it is unknown whether the bus has an event.
+	// errUnconfirmed means that nobody knows whether the bus has an event.
 	errUnconfirmed = errors.New("the master hung up before it confirmed the event")
 )
 
 // Fire puts an event on the bus, with the present time as _stamp. When it returns nil, all
-// subscribers get the event before any that is fired later. After an error the event may be on the
-// bus only if the master hung up, or ctx ended, during the confirmation; it is never fired twice.
+// subscribers get the event before any that is fired later. After an error the event is not on the
+// bus, except perhaps when the master closed the connection, or ctx ended, before the confirmation.
+// Fire never fires an event twice.
 func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 	if err := CheckTag(tag); err != nil {
 		return err
@@ -76,7 +77,7 @@ func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 }
 
 // Ready connects, if there is no connection. Its error is the reason why Fire would fail. confirms
-// reports whether the master is one of Saltern's that confirms events; such a master also removes
+// reports whether the master confirms events; every Saltern master of today does, and also removes
 // the key of an authorised event.
 func (s *Sender) Ready(ctx context.Context) (confirms bool, err error) {
 	if err := s.awaitTurn(ctx); err != nil {
@@ -90,7 +91,7 @@ func (s *Sender) Ready(ctx context.Context) (confirms bool, err error) {
 	return link.confirms, nil
 }
 
-// Close hangs up. Calls of Fire that wait for their confirmation end.
+// Close closes the connection. Calls of Fire that wait for a confirmation return an error.
 func (s *Sender) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -103,7 +104,7 @@ func (s *Sender) Close() {
 	s.readers.Wait()
 }
 
-// awaitTurn waits for the turn to write.
+// awaitTurn waits until no other call writes.
 func (s *Sender) awaitTurn(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -113,8 +114,8 @@ func (s *Sender) awaitTurn(ctx context.Context) error {
 	}
 }
 
-// writeFrame sends a frame in its turn. The master ignores an incomplete frame, so writeFrame
-// repeats it on a new connection, once.
+// writeFrame sends a frame when no other call writes. The master ignores an incomplete frame, so
+// writeFrame sends it again, once, on a new connection.
 func (s *Sender) writeFrame(ctx context.Context, frame []byte) (confirmation, error) {
 	if err := s.awaitTurn(ctx); err != nil {
 		return nil, err
@@ -139,7 +140,7 @@ func (s *Sender) writeFrame(ctx context.Context, frame []byte) (confirmation, er
 	}
 }
 
-// connected returns the connection, and whether it is new. The caller has the turn.
+// connected returns the connection, and whether it has just been made. The caller has the turn.
 func (s *Sender) connected(ctx context.Context) (link *senderLink, fresh bool, err error) {
 	s.mu.Lock()
 	link, closed := s.link, s.closed
@@ -177,7 +178,7 @@ func (s *Sender) connected(ctx context.Context) (link *senderLink, fresh bool, e
 
 // dialBus connects to the socket that confirms, or to the pull socket of a master without such a
 // socket. A starting master creates the confirming socket first: when a pull socket answers, the
-// other one either exists already or never will.
+// confirming one either exists already or never will.
 func dialBus(ctx context.Context, dir string) (conn net.Conn, confirms bool, err error) {
 	conn, err = dialSocket(ctx, dir, ackName)
 	if err == nil || !absent(err) {
@@ -189,7 +190,7 @@ func dialBus(ctx context.Context, dir string) (conn net.Conn, confirms bool, err
 		return nil, false, err
 	}
 
-	conn, err = dialSocket(ctx, dir, ackName) // the master may have started just now
+	conn, err = dialSocket(ctx, dir, ackName) // the master may have started between the two attempts
 	if err != nil && absent(err) {
 		return pull, false, nil
 	}
@@ -198,12 +199,12 @@ func dialBus(ctx context.Context, dir string) (conn net.Conn, confirms bool, err
 	return conn, true, err
 }
 
-// absent reports whether an error of a dial means that nobody serves the socket.
+// absent reports whether a dial failed because nobody listens on the socket.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// dropLink closes a connection and forgets it.
+// dropLink closes a connection, so that the next event makes a new one.
 func (s *Sender) dropLink(link *senderLink) {
 	_ = link.conn.Close()
 	s.mu.Lock()
@@ -223,7 +224,8 @@ type senderLink struct {
 	ended   bool
 }
 
-// confirmation receives the master's answer to one event. A nil confirmation is immediate.
+// confirmation receives the master's answer to one event. On a nil confirmation, wait returns at
+// once.
 type confirmation chan error
 
 func (c confirmation) wait(ctx context.Context) error {
@@ -238,7 +240,7 @@ func (c confirmation) wait(ctx context.Context) error {
 	}
 }
 
-// writeFrame sends a frame whole, or returns an error. Only one call may go on.
+// writeFrame writes a whole frame, or returns an error. Only one call at a time is allowed.
 func (l *senderLink) writeFrame(ctx context.Context, frame []byte) (confirmation, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -251,7 +253,7 @@ func (l *senderLink) writeFrame(ctx context.Context, frame []byte) (confirmation
 
 	until, bounded := ctx.Deadline()
 	if !bounded {
-		// A master that does not read may block a sender whose context has no deadline.
+		// The context has no deadline, and a master that does not read could block the sender.
 		until = time.Now().Add(10 * time.Second)
 	}
 
@@ -263,7 +265,8 @@ func (l *senderLink) writeFrame(ctx context.Context, frame []byte) (confirmation
 	return confirmed, err // after an error the caller drops the connection
 }
 
-// expect makes room for the answer to the next frame.
+// expect prepares for the answer to the next frame. It returns nil when the master does not
+// confirm.
 func (l *senderLink) expect() (confirmation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -278,7 +281,8 @@ func (l *senderLink) expect() (confirmation, error) {
 	return confirmed, nil
 }
 
-// readAnswers hands out what the master answers until it hangs up.
+// readAnswers passes the master's answers to the waiting calls until the master closes the
+// connection.
 func (l *senderLink) readAnswers() {
 	in := bufio.NewReader(l.conn)
 	for {
@@ -291,7 +295,7 @@ func (l *senderLink) readAnswers() {
 		l.mu.Lock()
 		if len(l.waiting) == 0 {
 			l.mu.Unlock()
-			l.failWaiting() // an answer that nobody waits for
+			l.failWaiting() // an answer that no call waits for
 			return
 		}
 
@@ -307,7 +311,7 @@ func (l *senderLink) readAnswers() {
 	}
 }
 
-// failWaiting tells all waiting calls that there will be no answer.
+// failWaiting fails all waiting calls: no answer will come.
 func (l *senderLink) failWaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -321,8 +325,8 @@ func (l *senderLink) failWaiting() {
 // maxAnswer bounds the text of an answer in bytes.
 const maxAnswer = 4 << 10
 
-// An answer is the length of a text and the text: why the event is not on the bus, or nothing when
-// it is.
+// appendAnswer appends the answer to an event: the length of a text and the text, which says why
+// the event is not on the bus and is empty when it is.
 func appendAnswer(b []byte, err error) []byte {
 	text := ""
 	if err != nil {

@@ -16,26 +16,26 @@ import (
 	"saltern/master/value"
 )
 
-// Config of the sockets. Zero fields take the defaults in their comments.
+// Config configures the sockets. Zero fields take the defaults in their comments.
 type Config struct {
 	Dir          string      // sock_dir; it must exist
 	PubMode      fs.FileMode // mode of the pub socket, 0660
 	PubPrefix    bool        // write the length prefix that tools of 3006 expect
 	ReaderBuffer int         // bytes that may wait for one reader (ipc_write_buffer), 32 MiB
 	MaxReaders   int         // connections on the pub socket, 256
-	MaxWriters   int         // connections on the sockets that take events, 512
+	MaxWriters   int         // connections on the pull and the confirming socket together, 512
 	MaxFrame     int         // bytes of one frame on the pull socket, twice the event size and 64 KiB
 	FrameTimeout time.Duration
-	// Later leaves the events of other processes in the kernel until Take is called, when
-	// everything that acts on events has subscribed.
+	// Later leaves the events of other processes in the kernel until the caller calls Take, which it
+	// does when everything that acts on events has subscribed.
 	Later bool
-	// Clean returns the data of another process's event without what others must not see; it
-	// returns the same map if there is nothing to remove. It may be nil.
+	// Clean returns the data of another process's event without values that readers must not see. It
+	// returns the same map if it removes nothing. It may be nil.
 	Clean func(tag string, data *value.Map) *value.Map
 	// PullUIDs lists users that may fire events, besides root and the user of this process.
 	PullUIDs []uint32
 
-	peerUID func(*net.UnixConn) (uint32, error) // for tests
+	peerUID func(*net.UnixConn) (uint32, error) // replaces peerUID in tests
 }
 
 func (c *Config) setDefaults(maxSize int) {
@@ -65,32 +65,33 @@ func (c *Config) setDefaults(maxSize int) {
 	}
 }
 
-// Server serves a bus on Salt's two Unix sockets and on one of Saltern's own. The latter takes
-// events in the frames of the pull socket and answers each when it is on the bus, which a [Sender]
-// waits for. Serve starts a Server.
+// Server serves a bus on Salt's two Unix sockets and on a third one of Saltern's. The third takes
+// events in the frames of the pull socket and answers each when it is on the bus; a [Sender] waits
+// for that answer. Serve starts a Server.
 type Server struct {
 	bus *Bus
 	cfg Config
 	log *slog.Logger
 
 	pub, pull, ack *net.UnixListener
-	// reading counts the goroutines that take events, serving those that serve readers.
+	// reading counts the goroutines that read events from writers, serving those that send events to
+	// readers.
 	reading, serving sync.WaitGroup
 	accepting        sync.WaitGroup
 
 	mu      sync.Mutex
 	readers map[*reader]struct{}
 	writers map[*net.UnixConn]struct{}
-	// settling holds the calls of Settle and AwaitWriters in progress, by the name that they connect from.
+	// settling holds the calls of passed in progress, by the address that they connect from.
 	settling map[string]chan struct{}
-	stopped  bool // no more events are taken
+	stopped  bool // the server accepts no more events
 	closed   bool
 
 	cut, refused, bad atomic.Uint64
 }
 
 // Serve creates the sockets and the marker files in cfg.Dir and serves them until Close. It fails
-// with ErrInUse when another master answers there.
+// with errInUse when another master listens there.
 func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 	cfg.setDefaults(bus.maxSize)
 	s := &Server{
@@ -108,7 +109,8 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 
-	// This socket comes before the pull socket: a Sender uses the latter only if there is no other.
+	// This socket comes before the pull socket: a Sender uses the pull socket only if this one does
+	// not exist.
 	if s.ack, err = Listen(cfg.Dir, ackName, 0o600); err == nil {
 		s.pull, err = Listen(cfg.Dir, pullName, 0o600)
 	}
@@ -133,21 +135,20 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// Take starts to accept the events of other processes. It is called once, and only with
-// Config.Later.
+// Take starts to accept the events of other processes. Call it once, and only with Config.Later.
 func (s *Server) Take() {
 	s.accepting.Go(func() { s.accept(s.pull, pullName, s.addWriter) })
 	s.accepting.Go(func() { s.accept(s.ack, ackName, s.addConfirmed) })
 }
 
-// unlisten closes the listeners and removes their paths.
+// unlisten closes all listeners and removes their paths.
 func (s *Server) unlisten() {
 	s.unlistenPull()
 	unlisten(s.cfg.Dir, pubName, s.pub)
 }
 
-// unlistenPull closes the sockets that take events, the confirming one last: a Sender uses the
-// other one when that is gone.
+// unlistenPull closes the sockets that take events, the confirming one last: without that one a
+// Sender would use the pull socket.
 func (s *Server) unlistenPull() {
 	unlisten(s.cfg.Dir, pullName, s.pull)
 	unlisten(s.cfg.Dir, ackName, s.ack)
@@ -161,7 +162,7 @@ func unlisten(dir, name string, l *net.UnixListener) {
 }
 
 // StopTaking stops accepting events of other processes. When it returns, every confirmed event is
-// on the bus. Whatever acts on events must stop after that.
+// on the bus. Parts that act on events must stop only after that.
 func (s *Server) StopTaking() {
 	s.mu.Lock()
 	if !s.stopped {
@@ -175,8 +176,8 @@ func (s *Server) StopTaking() {
 	s.reading.Wait()
 }
 
-// Close stops serving. It accepts no more events, lets readers read those fired until then, for a
-// second at most, removes the sockets and the markers that tools look for, closes all connections
+// Close stops serving. It accepts no more events and gives readers a second at most for those fired
+// until then. It removes the sockets and the markers that tools look for, closes all connections
 // and waits until every goroutine has ended.
 func (s *Server) Close() {
 	s.StopTaking()
@@ -198,7 +199,7 @@ func (s *Server) Close() {
 	s.mu.Lock()
 	if first {
 		for r := range s.readers {
-			// Readers have a second to read the events fired before the end.
+			// Give readers a second to read the events that were fired before the end.
 			_ = r.conn.SetWriteDeadline(time.Now().Add(time.Second))
 			close(r.finished)
 		}
@@ -208,15 +209,15 @@ func (s *Server) Close() {
 	s.serving.Wait()
 }
 
-// SocketStats are counters since the start, and connections now.
+// SocketStats holds counters since the start and the present number of connections.
 type SocketStats struct {
 	Readers, Writers int
-	Cut              uint64 // readers cut off since they were too slow
-	Refused          uint64 // connections beyond the limits or of other users
+	Cut              uint64 // readers whose connection was closed because they were too slow
+	Refused          uint64 // connections that were refused: beyond the limits, or of other users
 	Bad              uint64 // frames on the pull socket that were not events
 }
 
-// Stats reads the counters.
+// Stats returns the counters.
 func (s *Server) Stats() SocketStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,7 +238,7 @@ func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn
 			if err == errSettled {
 				c.Close()
 			} else if err != nil {
-				if n := s.refused.Add(1); n <= 10 || n%100 == 0 { // do not log each refusal of a flood
+				if n := s.refused.Add(1); n <= 10 || n%100 == 0 { // of a flood log only some refusals
 					s.log.Warn("event socket: connection refused", "path", name, "refused", n, "error", err)
 				}
 				c.Close()
@@ -250,13 +251,13 @@ func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn
 			return
 		}
 
-		// Most likely no descriptors: the connection waits in the backlog.
+		// Most likely the process is out of descriptors; the connection waits in the backlog.
 		s.log.Error("event socket: accept", "path", name, "error", err)
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
-// deliver passes an event to all readers. It runs under the lock of the bus, so that all readers
+// deliver passes an event to all readers. The bus calls it with its lock held, so that all readers
 // see one order.
 func (s *Server) deliver(e *Event) {
 	s.mu.Lock()
@@ -331,7 +332,7 @@ func (s *Server) dropReader(r *reader) {
 	s.forget(r)
 }
 
-// forget drops a reader; s.mu is held.
+// forget stops counting a reader; s.mu is held.
 func (s *Server) forget(r *reader) {
 	if _, ok := s.readers[r]; ok {
 		delete(s.readers, r)

@@ -12,8 +12,8 @@ import (
 	"saltern/internal/localsock"
 )
 
-// Names inside sock_dir. The third is Saltern's. Nobody connects to the markers; Salt's tools only
-// check whether they exist (salt/netapi/__init__.py).
+// Names inside sock_dir. The confirming socket (ack) is Saltern's. Nobody connects to the markers;
+// Salt's tools only check whether they exist (salt/netapi/__init__.py).
 const (
 	pubName       = "master_event_pub.ipc"
 	pullName      = "master_event_pull.ipc"
@@ -23,12 +23,12 @@ const (
 	maxSocketPath = 107 // sun_path without its final zero
 )
 
-// errInUse means that another master answers on the socket.
+// errInUse means that another master listens on the socket.
 var errInUse = errors.New("event: another master is using the socket directory")
 
-// Listen binds a Unix socket with the given mode. It replaces, in one step, a socket that a crash
-// left behind. It leaves a socket that still answers, and anything that is not a socket, alone.
-// Closing the listener leaves the socket in place.
+// Listen binds a Unix socket with the given mode. In one step it replaces a socket that a crash
+// left behind. It returns an error for a socket on which somebody listens, and for a path that is
+// no socket. Closing the listener leaves the socket's path in place.
 func Listen(dir, name string, mode fs.FileMode) (*net.UnixListener, error) {
 	path := filepath.Join(dir, name)
 	if n := len(path); n > maxSocketPath {
@@ -50,7 +50,7 @@ func Listen(dir, name string, mode fs.FileMode) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// marker creates an empty file with mode 0600 if nothing has that name.
+// marker creates an empty file with mode 0600 unless the path exists.
 func marker(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -62,7 +62,7 @@ func marker(path string) error {
 	return f.Close()
 }
 
-// peerUID asks the kernel which user opened the other end of a Unix socket.
+// peerUID returns the user who opened the other end of a Unix socket, as the kernel knows it.
 func peerUID(c *net.UnixConn) (uint32, error) {
 	cred, err := localsock.Peer(c)
 	if err != nil {
@@ -71,8 +71,8 @@ func peerUID(c *net.UnixConn) (uint32, error) {
 	return cred.Uid, nil
 }
 
-// mayFire reports whether a user may fire events by a socket: root, the user
-// of this process, and those that are configured.
+// mayFire reports whether a user may fire events through a socket: root, the user of this process,
+// and those in Config.PullUIDs.
 func (s *Server) mayFire(uid uint32) bool {
 	return uid == 0 || uid == uint32(os.Geteuid()) || slices.Contains(s.cfg.PullUIDs, uid)
 }

@@ -5,21 +5,21 @@ import (
 	"saltern/master/value"
 )
 
-// trimmed replaces a value that is too large to travel
-// (salt/utils/dicttrim.py).
+// trimmed stands in place of a value that is too large for an event (salt/utils/dicttrim.py).
 const trimmed = "VALUE_TRIMMED"
 
-// kept lists the keys that the last resort keeps, if their values are small.
+// kept lists the keys that remain, if their values are small, when all else has failed to make an
+// event small enough.
 var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "_stamp"}
 
-// overflow is the factor by which an event may exceed max_event_size in the end.
+// overflow is the factor by which a packed event may exceed max_event_size.
 const overflow = 16
 
-// trimToLimit returns a copy of data in which large values are replaced until it packs to at most
-// limit bytes. Like Salt it replaces the largest first: those that take more than half of the
-// limit, then more than 40 %, and so on. Like Salt it stops at 10 %, so that a return of many small
-// values, such as states, stays complete although it exceeds the limit. Salt does not bound such an
-// event. Here an event that packs to more than overflow times the limit loses small values, too.
+// trimToLimit returns a copy of data in which it replaces large values until the data packs to at
+// most limit bytes. Like Salt it replaces the largest first: those over half of the limit, then
+// those over 40 %, and so on. Like Salt it stops at 10 %, so that a return of many small values,
+// such as states, stays complete although it exceeds the limit. Salt does not bound such an event;
+// trimToLimit replaces small values, too, if the event packs to more than overflow times the limit.
 func trimToLimit(data *value.Map, limit int) *value.Map {
 	for _, percent := range []int{50, 40, 30, 20, 10} {
 		data = trimMap(data, limit*percent/100, 0, shallow)
@@ -51,7 +51,7 @@ func trimToLimit(data *value.Map, limit int) *value.Map {
 	return out
 }
 
-// trimMap replaces values that measure more than most bytes.
+// trimMap returns a copy of a map in which values that measure more than most bytes are replaced.
 func trimMap(m *value.Map, most, depth int, measure func(any) int) *value.Map {
 	out := &value.Map{}
 	for k, v := range m.All() {
@@ -66,8 +66,8 @@ func trimMap(m *value.Map, most, depth int, measure func(any) int) *value.Map {
 	return out
 }
 
-// shallow returns what Python's sys.getsizeof returns, within about 60 bytes: for a list, its slots
-// without their contents.
+// shallow returns roughly what Python's sys.getsizeof returns, within 60 bytes: for a list, the
+// size of its slots without their contents.
 func shallow(v any) int {
 	switch v := v.(type) {
 	case string:
@@ -82,7 +82,7 @@ func shallow(v any) int {
 	return 28
 }
 
-// packedSize returns the number of bytes that v packs to, at most a few more.
+// packedSize returns an upper bound, only a few bytes too large, of the packed size of v.
 func packedSize(v any) int {
 	switch v := v.(type) {
 	case nil, bool, int64, uint64, float64:
@@ -99,7 +99,7 @@ func packedSize(v any) int {
 	return len(b)
 }
 
-// Trimmed reports whether the data of an event lost values to its bound.
+// Trimmed reports whether the data of an event lacks values that were replaced for its size.
 func Trimmed(data *value.Map) bool {
 	for _, v := range data.All() {
 		if inner, ok := v.(*value.Map); v == trimmed || ok && Trimmed(inner) {

@@ -5,7 +5,7 @@ import "saltern/master/value"
 // Weight returns approximately how many bytes data takes in memory.
 func Weight(data *value.Map) int { return weightOf(data) }
 
-// nodeWeight is the memory of a value beside its bytes.
+// nodeWeight is the memory of a value beside its content, in bytes.
 const nodeWeight = 48
 
 func weightOf(v any) int {
@@ -32,17 +32,17 @@ func weightOf(v any) int {
 	return n
 }
 
-// maxWaiting is how many bytes may wait for one subscription.
+// maxWaiting is how many bytes of events may wait for one subscription.
 const maxWaiting = 64 << 20
 
-// backlog counts the bytes that wait in a channel from which others take: those of the last events,
-// as many as the channel is long.
+// backlog counts the bytes of the events that wait in a channel. The receivers do not report what
+// they take; the length of the channel says how many of the latest events still wait.
 type backlog struct {
-	weights []int // of events that were put into the channel, the latest last
+	weights []int // weights of the events put into the channel, the latest last
 	bytes   int
 }
 
-// release forgets the taken events; waiting is the length of the channel.
+// release stops counting events that were received; waiting is the length of the channel.
 func (b *backlog) release(waiting int) {
 	gone := len(b.weights) - waiting
 	for _, w := range b.weights[:gone] {

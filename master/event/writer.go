@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// skippable is the largest frame that is skipped; a larger one ends the connection.
+// skippable is the size in bytes of the largest frame that is skipped; a larger one ends the
+// connection.
 const skippable = 64 << 20
 
 // addWriter serves a connection on the pull socket.
@@ -20,7 +21,7 @@ func (s *Server) addWriter(c *net.UnixConn) error {
 	return s.addSource(c, func(error) error { return nil })
 }
 
-// addConfirmed serves a connection whose events are answered in order.
+// addConfirmed serves a connection whose events the server answers in order.
 func (s *Server) addConfirmed(c *net.UnixConn) error {
 	return s.addSource(c, func(err error) error {
 		if e := c.SetWriteDeadline(time.Now().Add(s.cfg.FrameTimeout)); e != nil {
@@ -32,8 +33,8 @@ func (s *Server) addConfirmed(c *net.UnixConn) error {
 }
 
 // addSource serves a connection whose events go on the bus. It calls answer with the outcome of
-// each event. The mode of the sockets keeps other users away; addSource also asks the kernel for
-// the user, in case somebody has widened the mode.
+// each event. The mode of the sockets keeps other users away. addSource also checks the user that
+// the kernel reports, in case somebody has widened the mode.
 func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 	uid, err := s.cfg.peerUID(c)
 	if err != nil {
@@ -70,9 +71,9 @@ func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 	return nil
 }
 
-// readWriter puts the events of one writer on the bus until it hangs up. It counts and skips frames
-// that contain no event: the length prefix tells where the next frame starts. A writer may be
-// silent for ever between frames but not inside one.
+// readWriter puts the events of one writer on the bus until the writer closes the connection. It
+// counts and skips frames that contain no event: the length prefix tells where the next frame
+// starts. A writer may be silent for ever between frames but not inside one.
 func (s *Server) readWriter(c *net.UnixConn, answer func(error) error) error {
 	in := bufio.NewReaderSize(c, 16<<10)
 	for {
@@ -112,7 +113,7 @@ func (s *Server) readWriter(c *net.UnixConn, answer func(error) error) error {
 			continue
 		}
 
-		var frame bytes.Buffer // grows as bytes arrive, not as they are claimed
+		var frame bytes.Buffer // grows with the bytes that arrive, not with those that the prefix claims
 		if _, err := io.CopyN(&frame, in, n); err != nil {
 			return ignoreHangup(err)
 		}
@@ -129,8 +130,8 @@ func (s *Server) readWriter(c *net.UnixConn, answer func(error) error) error {
 	}
 }
 
-// takeFrame puts the event of a frame on the bus. The readers get its original bytes, unless the
-// event is too large, lacks the time or was changed.
+// takeFrame puts the event in a frame on the bus. Readers get the original bytes, unless the event
+// is too large, lacks _stamp, or was changed.
 func (s *Server) takeFrame(frame []byte) error {
 	e, body, err := parseFrame(frame)
 	if err != nil {
@@ -158,7 +159,8 @@ func (s *Server) takeFrame(frame []byte) error {
 	return s.bus.deliver(e)
 }
 
-// ignoreHangup returns nil for the errors with which a writer may hang up.
+// ignoreHangup returns nil for errors that mean that the writer has closed the connection, and
+// other errors as they are.
 func ignoreHangup(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AwaitWriters waits until all events are on the bus that were written to the pull socket on connections
-// that are closed by now. That includes the events of an ended process: call AwaitWriters before reporting
-// the end of a process.
+// AwaitWriters waits until the bus has all events that were written to the pull socket on
+// connections that are closed by now. That includes the events of a process that has ended: call
+// AwaitWriters before reporting its end.
 func (s *Server) AwaitWriters(ctx context.Context) error {
 	if err := s.passed(ctx, pullName); err != nil {
 		return fmt.Errorf("event socket: waiting for its writers: %w", err)
@@ -30,7 +30,8 @@ func (s *Server) AwaitWriters(ctx context.Context) error {
 	return nil
 }
 
-// hungUp reports whether a writer has hung up while some of its data is unread.
+// hungUp reports whether some writer has closed its connection before the server has read all of
+// its data.
 func (s *Server) hungUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +43,7 @@ func (s *Server) hungUp() bool {
 	return false
 }
 
-// hasHungUp reports whether the other side of a connection has closed it.
+// hasHungUp reports whether the other end of a connection is closed.
 func hasHungUp(c *net.UnixConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
