@@ -33,7 +33,7 @@ type Options struct {
 	WebhookPath        string // path of hooks in URLs, one part without a slash
 	WebhookOpen        bool   // hooks need no log-in
 	StatsOpen          bool   // /stats needs no log-in
-	NoSessions         bool   // no cookie is set at a log-in
+	NoSessions         bool   // enable_sessions is False; the console cannot work then
 	Console            bool   // serve the console at /console
 	ConsoleFirst       bool   // browsers that ask for / get the console
 	Workers, Queue     int    // commands at work at once, and commands that wait for a worker

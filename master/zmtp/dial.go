@@ -220,8 +220,8 @@ type Sub struct {
 	client
 	messages chan [][]byte
 
-	mu     sync.Mutex // number of subscriptions by topic
-	topics map[string]int
+	mu     sync.Mutex
+	topics map[string]int // number of subscriptions by topic
 }
 
 // subQueue is the number of messages that may wait for Next. When it is full, the client stops

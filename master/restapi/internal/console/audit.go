@@ -12,15 +12,15 @@ import (
 	"saltern/master/value"
 )
 
-// option is an entry of a list to choose from: its value in the form, and its text.
+// option is an entry of a list from which the user chooses: its value in the form, and its text.
 type option struct{ Value, Word string }
 
-// auditSpans returns how far back the page may look.
+// auditSpans returns the periods before now for which the page can show records.
 func auditSpans() []option {
 	return []option{{"1h", "1 hour"}, {"24h", "1 day"}, {"7d", "7 days"}, {"30d", "30 days"}, {"366d", "all"}}
 }
 
-// auditKinds returns kinds of records, by patterns of their actions.
+// auditKinds returns the kinds of records that the user can choose, as patterns of their actions.
 func auditKinds() []option {
 	return []option{
 		{"", "all"},
@@ -40,25 +40,25 @@ func chosenOf(list []option, got, otherwise string) string {
 	return otherwise
 }
 
-// auditRow is one record.
+// auditRow is one record as a row of the table.
 type auditRow struct {
 	Node, Time, User, Proof, From, Action, Object, Result, JID string
-	Bad                                                        bool // refused or failed
+	Bad                                                        bool // the action was refused or failed
 }
 
 type auditPage struct {
 	Since, Kind, User string
 	Spans, Kinds      []option
 	Rows              []auditRow
-	Node              string // the node of the records
-	All               bool   // the records are of all nodes but Unasked
-	Unasked           []string
-	More              bool
-	Damaged, Lost     int64
+	Node              string   // name of the node that answers this page
+	All               bool     // the records are of all nodes but those in Unasked
+	Unasked           []string // nodes that could not be asked
+	More              bool     // there are older records that are not shown
+	Damaged, Lost     int64    // numbers of records that cannot be read, and that were lost
 	Cluster           bool
 }
 
-// maxRecords is how many records are asked for and shown: the newest.
+// maxRecords is how many of the newest records the page asks for and shows.
 const maxRecords = 200
 
 func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
@@ -113,7 +113,7 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 // recordOf reads a record as the runner audit.records returns it.
 func recordOf(m *value.Map) (r audit.Record) {
-	r.Time, _ = time.Parse(time.RFC3339Nano, m.Str("time")) // without one it is not shown
+	r.Time, _ = time.Parse(time.RFC3339Nano, m.Str("time")) // on an error the time stays zero and is not shown
 	r.Node = m.Str("node")
 
 	r.User = m.Str("user")

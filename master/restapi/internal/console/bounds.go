@@ -10,37 +10,38 @@ import (
 	"saltern/internal/printable"
 )
 
-// Bounds of one page. Beyond them there are more pages, or a note that says what is left out.
+// Bounds of one page. Beyond them there are more pages, or a note about what the page leaves out.
 const (
-	perPage     = 50       // keys, minions, jobs
-	perJobPage  = 25       // minions of a job
-	maxJobs     = 500      // jobs that are asked for, the newest
-	maxStates   = 100      // states of one minion among others; alone it may have maxPage
-	maxPage     = 400      // states of a page
+	perPage     = 50       // keys, minions or jobs on a page
+	perJobPage  = 25       // minions of a job on a page
+	maxJobs     = 500      // newest jobs that a page asks for
+	maxStates   = 100      // states of one minion on a page with several; alone it may have maxPage
+	maxPage     = 400      // states on a page
 	maxText     = 16 << 10 // bytes of one value
 	maxPageText = 96 << 10 // bytes of all values of a page
 	maxName     = 200      // characters of an id, a name, a cell
 	maxGrains   = 300
 	maxTarget   = 64 << 10 // bytes of a field of a form: target, arguments
-	maxArgs     = 200      // lines
-	maxPreview  = 200      // minions that are listed before a run
+	maxArgs     = 200      // arguments in a form, one a line
+	maxPreview  = 200      // minions that the form lists before a run
 )
 
-// briefName makes foreign text one bounded line.
+// briefName returns a foreign text as one line of at most maxName characters.
 func briefName(s string) string { return printable.Brief(s, maxName) }
 
-// budget is how many bytes of long texts, and how many states, a page may still show.
+// budget is how much a page may still show: left bytes of long texts, and so many states.
 type budget struct{ left, states int }
 
 func newBudget() *budget { return &budget{maxPageText, maxPage} }
 
-// boundText is a foreign text within the bounds.
+// boundText is a foreign text, cut to a bound.
 type boundText struct {
 	Text string
-	Cut  int // bytes that are left out
+	Cut  int // bytes that were cut off
 }
 
-// boundedText makes a foreign text of several lines safe, and charges it.
+// boundedText makes a foreign text of several lines safe, cuts it to what is left of the budget,
+// and charges its bytes.
 func (b *budget) boundedText(s string) boundText {
 	limit := min(maxText, max(b.left, 200))
 	t := cutText(s, limit)
@@ -48,7 +49,7 @@ func (b *budget) boundedText(s string) boundText {
 	return boundText{printable.Text(t), len(s) - len(t)}
 }
 
-// cutText returns the beginning of a text, at most n bytes, without a half character.
+// cutText returns the beginning of a text, at most n bytes, without half a character at its end.
 func cutText(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -59,15 +60,15 @@ func cutText(s string, n int) string {
 	return s[:n]
 }
 
-// pager is one page of a long list.
+// pager describes one page of a long list.
 type pager struct {
-	From, To, Of int // 1-based; 0, 0 of nothing
+	From, To, Of int // first and last entry on the page, from 1, and number of all entries; 0, 0 for an empty list
 	Page, Pages  int
-	Prev, Next   string // addresses; "" for none
+	Prev, Next   string // URLs of the pages before and after; "" for none
 }
 
-// pageOf returns the part of a list of n that a query asks for, and its pager. path is the address
-// of the page without its query.
+// pageOf returns the indices lo and hi of the part of a list of n entries that a query asks for,
+// and its pager. per is the number of entries on a page, path the path of the page's URL.
 func pageOf(n, per int, path string, q url.Values) (lo, hi int, p pager) {
 	pages := max((n+per-1)/per, 1)
 	page, err := strconv.Atoi(q.Get("page"))
@@ -104,7 +105,7 @@ func pageOf(n, per int, path string, q url.Values) (lo, hi int, p pager) {
 	return lo, hi, p
 }
 
-// countWord returns a number with its noun.
+// countWord returns a number and the noun for it.
 func countWord(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -112,7 +113,7 @@ func countWord(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// textLines returns the lines of a text that are not empty.
+// textLines returns the lines of a text, trimmed and without empty ones.
 func textLines(s string) (out []string) {
 	for l := range strings.SplitSeq(strings.ReplaceAll(s, "\r\n", "\n"), "\n") {
 		if l = strings.TrimSpace(l); l != "" {

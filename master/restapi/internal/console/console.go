@@ -23,49 +23,51 @@ import (
 //go:embed templates/*.html static/*
 var files embed.FS
 
-// Dir is where the console is served, below root_prefix.
+// Dir is the path at which the console is served, below root_prefix.
 const Dir = "/console"
 
 // Config of a Console.
 type Config struct {
-	Prefix  string   // root_prefix without a slash at its end; "" for none
-	Secure  bool     // it is served by TLS
-	Version string   // of the program
-	Cluster bool     // the master is one of several
-	Nodes   bool     // Nodes: a supervisor watches over the master, and can be asked for the nodes.
-	Systems []string // Systems are the names in external_auth, to choose from at the log-in.
-	SignIn  SignIn   // SignIn is a way to log in besides passwords.
+	Prefix  string   // root_prefix without a slash at its end; "" without a prefix
+	Secure  bool     // browsers reach the console by TLS
+	Version string   // version of the program
+	Cluster bool     // the master is one of several in a cluster
+	Nodes   bool     // a supervisor monitors the master and answers questions about the nodes
+	Systems []string // names of the systems in external_auth that the log-in page offers
+	SignIn  SignIn   // log-in by an OpenID provider, besides passwords
 	Log     *slog.Logger
 	Now     func() time.Time
 }
 
-// Console makes the pages. Its methods may be called concurrently.
+// Console creates the pages. Its methods may be called concurrently.
 type Console struct {
 	cfg    Config
-	base   string // address of the console, without a slash at its end
+	base   string // URL path of the console, without a slash at its end
 	pages  map[string]*template.Template
 	static map[string]asset
-	style  string // addresses of the two files
-	script string
+	style  string // URL path of the style sheet
+	script string // URL path of the script
 	origin *http.CrossOriginProtection
 	routes map[string]route
 }
 
-// asset is a file that browsers cache.
+// asset is a static file; mark changes with its content, so that browsers may cache the file.
 type asset struct{ kind, text, mark string }
 
 // Login is a user who is logged in.
 type Login struct {
 	Token, User, System string
 	Expires             time.Time
-	// May reports whether a command of this client and function would be permitted; with fun "",
-	// whether any would. It is a guess that hides buttons: the master decides.
+	// May reports whether the master would probably permit a command of this client and function;
+	// with fun "", whether it would permit any command of the client. The answer only decides which
+	// buttons a page shows: the master decides about each command.
 	May func(client, fun string) bool
-	// AllEvents: he reads all events of the master, not only those of his own jobs.
+	// AllEvents means that the user may read all events of the master, not only those of his own
+	// jobs.
 	AllEvents bool
 }
 
-// Refusal is an answer that is no fault of the program: its HTTP status, and a text for people.
+// Refusal is an error that is not a fault of the program: its HTTP status, and a text for people.
 type Refusal struct {
 	Code int
 	Text string
@@ -73,28 +75,28 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Text }
 
-// Master is the API for the console, for one request. An error is a [*Refusal] where there is
-// something to tell.
+// Master gives the console access to the master for one request. An error is a [*Refusal] when its
+// text is meant for people.
 type Master interface {
 	LogIn(ctx context.Context, user, password, system string) (Login, error)
 	Session(ctx context.Context, token string) (Login, error)
-	// BeginSignIn returns the address at the provider where a browser with this secret signs in.
-	// SignIn takes the answer of the provider.
+	// BeginSignIn returns the URL at the provider to which a browser with this secret must go.
+	// SignIn logs the browser's user in by the provider's answer.
 	BeginSignIn(ctx context.Context, secret string) (string, error)
 	SignIn(ctx context.Context, secret string, answer url.Values) (Login, error)
 	LogOut(ctx context.Context, token string) error
-	// Do runs one command as low data.
+	// Do runs one command, given as low data.
 	Do(ctx context.Context, token string, low *value.Map) (any, error)
-	// Status returns the status of the master. It may be nil: the master writes none.
+	// Status returns the status that the master writes. It is nil for a master that writes none.
 	Status() *control.Status
 }
 
 // Request is one request for the console.
 type Request struct {
 	HTTP   *http.Request
-	Path   string // below [Dir], "/" for the first page
+	Path   string // path below [Dir]; "/" for the first page
 	Master Master
-	Form   func() (url.Values, error) // reads the body
+	Form   func() (url.Values, error) // reads and parses the body
 }
 
 // Answer is the answer to send.
@@ -102,14 +104,14 @@ type Answer struct {
 	Code   int
 	Header http.Header
 	Body   string
-	Events *Events // Events may be nil; else the stream of these events is sent instead of Body.
+	Events *Events // if not nil, the server sends the stream of these events instead of Body
 }
 
 // Events selects the events that a page wants.
 type Events struct {
 	Token string
-	JID   string // only the returns of that job
-	Tag   string // a glob; "" for all
+	JID   string // send only the returns of this job; "" for no such restriction
+	Tag   string // glob for tags; "" for all
 }
 
 // New returns a Console.
@@ -165,7 +167,8 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// functions returns the functions with which templates hand several values to a part.
+// functions returns the template functions that join several values to the argument of a partial
+// template.
 func functions() template.FuncMap {
 	type tab struct {
 		Base, Path, Word string
@@ -185,7 +188,7 @@ func functions() template.FuncMap {
 // route describes one path.
 type route struct {
 	get, post func(*Console, context.Context, *visit) (Answer, error)
-	open      bool // needs no log-in
+	open      bool // the path needs no log-in
 	section   string
 }
 
@@ -214,7 +217,7 @@ func routes() map[string]route {
 	}
 }
 
-// visit is one request with its state.
+// visit is one request and its state.
 type visit struct {
 	Request
 	query   url.Values
@@ -222,7 +225,8 @@ type visit struct {
 	section string
 }
 
-// runCommand runs a command with the token of the session.
+// runCommand runs a command with the session's token; kv holds its fields as pairs of name and
+// value.
 func (v *visit) runCommand(ctx context.Context, client, fun string, kv ...any) (any, error) {
 	low := value.NewMap("client", client, "fun", fun)
 	for i := 0; i < len(kv); i += 2 {
@@ -231,14 +235,15 @@ func (v *visit) runCommand(ctx context.Context, client, fun string, kv ...any) (
 	return v.Master.Do(ctx, v.login.Token, low)
 }
 
+// mayCall reports whether the master would probably permit a command; see Login.May.
 func (v *visit) mayCall(client, fun string) bool {
 	return v.login.May != nil && v.login.May(client, fun)
 }
 
-// IsStream reports whether the answer to a path lasts as long as the browser listens.
+// IsStream reports whether the answer at a path lasts for as long as the browser listens.
 func IsStream(path string) bool { return path == "/stream" }
 
-// Serve answers a request.
+// Serve returns the answer to a request.
 func (c *Console) Serve(ctx context.Context, r Request) Answer {
 	v := &visit{Request: r, query: r.HTTP.URL.Query()}
 	a, err := c.answer(ctx, v)
@@ -261,8 +266,8 @@ func (c *Console) Serve(ctx context.Context, r Request) Answer {
 	return a
 }
 
-// guards returns the headers of every answer: nothing from elsewhere is loaded, run or asked, and
-// no other page may embed this one.
+// guards returns the headers of every answer: the browser loads, runs and asks nothing from other
+// sites, and no other page can embed this one.
 func guards() map[string]string {
 	return map[string]string{
 		"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; " +
@@ -324,7 +329,7 @@ func (c *Console) answer(ctx context.Context, v *visit) (Answer, error) {
 	return do(c, ctx, v)
 }
 
-// redirect sends the browser to a page of the console.
+// redirect returns an answer that sends the browser to a page of the console.
 func (c *Console) redirect(to string, q url.Values) Answer {
 	at := c.base + to
 	if len(q) > 0 {
@@ -342,16 +347,16 @@ type page struct {
 	Base, Style, Script string
 	Title, Section      string
 	Version             string
-	User, Role          string // "" for nobody
-	Token               string // of forms
+	User, Role          string // "" when nobody is logged in
+	Token               string // token that the page's forms must carry
 	May                 rights
-	Refresh             int    // seconds, for browsers without scripts; 0: never
-	Next                string // the page to which the browser goes by itself; "" for none
+	Refresh             int    // seconds after which a browser without scripts reloads the page; 0: never
+	Next                string // URL to which the browser goes on by itself; "" for none
 	Notice, Problem     string
 	Data                any
 }
 
-// rights are the parts of the console that are of use to a user.
+// rights describes which parts of the console a user can use.
 type rights struct{ Keys, Minions, Jobs, Run, Events, Files, Audit, Tokens bool }
 
 func (v *visit) rights() rights {
@@ -370,7 +375,7 @@ func (v *visit) rights() rights {
 	}
 }
 
-// roleWord returns a word for what a user may do.
+// roleWord returns a word for the role that the user's rights amount to.
 func (v *visit) roleWord() string {
 	switch {
 	case v.login.Token == "":
@@ -383,7 +388,7 @@ func (v *visit) roleWord() string {
 	return "viewer"
 }
 
-// render renders a page. p needs Title and Data.
+// render returns a page made by a template. The caller sets Title and Data of p.
 func (c *Console) render(v *visit, template string, code int, p page) (Answer, error) {
 	p.Base = c.base
 	p.Style = c.style
@@ -408,14 +413,14 @@ func (c *Console) failed(v *visit, err error) Answer {
 	r, ok := errors.AsType[*Refusal](err)
 	switch {
 	case !ok && v.HTTP.Context().Err() != nil:
-		r = &Refusal{http.StatusServiceUnavailable, ""} // the browser is gone, nobody reads it
+		r = &Refusal{http.StatusServiceUnavailable, ""} // the browser has gone; nobody reads the answer
 	case !ok:
 		c.cfg.Log.Error("a page of the console failed", "path", v.Path, "error", err)
 		r = &Refusal{http.StatusInternalServerError, "Something went wrong; the log of salt-api says what."}
 	case r.Code == http.StatusUnauthorized && v.login.Token == "" && !IsStream(v.Path):
 		a := c.redirect("/login", nil)
 		if c.cookieOf(v, sessionCookie) != "" {
-			// otherwise each page would ask for it again
+			// without this, each page would ask for the same session again
 			a.Header.Add("Set-Cookie", c.cookie(sessionCookie, "", 0))
 		}
 		return a

@@ -10,7 +10,7 @@ import (
 
 type eventsPage struct {
 	Tag, Stream string
-	OwnOnly     bool // only events of the jobs that he started
+	OwnOnly     bool // the user sees only events of the jobs that he started
 }
 
 func showEvents(c *Console, _ context.Context, v *visit) (Answer, error) {

@@ -19,25 +19,25 @@ import (
 const (
 	maxEnvs    = 100
 	maxRemotes = 50
-	maxRefs    = 10 // branches and tags of a remote
-	maxFolders = 20 // folders above the shown one
-	filesPage  = 200
-	maxFile    = 64 << 10 // bytes of a file
+	maxRefs    = 10       // branches and tags that are shown of one remote
+	maxFolders = 20       // parent folders that are linked
+	filesPage  = 200      // names on a page
+	maxFile    = 64 << 10 // bytes of a file that are shown
 	maxPath    = 4096     // bytes of a requested path
 )
 
-// fileEntry is a name in a folder, and where it leads.
+// fileEntry is a name in a folder, and the URL to which it links.
 type fileEntry struct {
 	Name, To string
 	Folder   bool
 }
 
-// remote is a git remote as this master serves it.
+// remote is a git remote in the state that this master serves.
 type remote struct {
 	URL, Fetched, Age, Fault string
 	Refs                     []ref
 	MoreRefs                 int64
-	Differs                  []string // masters that serve other commits
+	Differs                  []string // masters that serve other commits of this remote
 }
 
 type ref struct{ Name, Commit string }
@@ -45,12 +45,12 @@ type ref struct{ Name, Commit string }
 type filesOverview struct {
 	Envs    []fileEntry
 	Env     string
-	Up      []fileEntry // the folders above this one, the root first
+	Up      []fileEntry // the folders above this one, from the root down
 	Folder  string      // "" for the root
 	Entries []fileEntry
-	More    int64 // names that the master left out
+	More    int64 // number of names that the master left out of its answer
 	pager
-	Listed    bool // the user may see the files
+	Listed    bool // the user may see the list of files
 	Remotes   []remote
 	MoreGit   int
 	MayGit    bool
@@ -91,7 +91,7 @@ func showFiles(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "files", http.StatusOK, page{Title: "Files", Data: d})
 }
 
-// listFolder fills in the content of a folder of an environment.
+// listFolder fills in the content of the folder that the query names.
 func (d *filesOverview) listFolder(c *Console, ctx context.Context, v *visit) error {
 	env := cutText(v.query.Get("env"), maxName)
 	folder := strings.Trim(cutText(v.query.Get("dir"), maxPath), "/")
@@ -144,7 +144,7 @@ func (d *filesOverview) listFolder(c *Console, ctx context.Context, v *visit) er
 	return nil
 }
 
-// remotesOf reads the answer of git.status.
+// remotesOf returns the remotes in the answer of git.status, and how many more there are.
 func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 	for _, u := range m.Keys() {
 		if len(out) == maxRemotes {
@@ -188,7 +188,7 @@ func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 	return out, 0
 }
 
-// agoWord returns how long ago something was, in its largest unit.
+// agoWord returns a text for a duration before now, in its largest unit.
 func agoWord(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -206,7 +206,7 @@ type filePage struct {
 	Size               int64
 	Binary             bool
 	Text               boundText
-	Folder             string // address of its folder
+	Folder             string // URL of the folder that contains the file
 }
 
 func showFile(c *Console, ctx context.Context, v *visit) (Answer, error) {
@@ -254,7 +254,8 @@ type pillarPage struct {
 	More   int
 }
 
-// showPillar renders the pillar of a minion. The result is for this page only.
+// showPillar shows the pillar of a minion. Only this page gets the result; it is in no event and
+// not in the job cache.
 func showPillar(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	id := v.query.Get("id")
 	if keys.ValidID(id) != nil {

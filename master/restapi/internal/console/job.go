@@ -14,12 +14,12 @@ import (
 	"saltern/master/value"
 )
 
-// minionResult is the return of one minion.
+// minionResult is the return of one minion as the page of a job shows it.
 type minionResult struct {
 	ID     string
 	Word   string // ok, failed, waiting, no return
 	Failed bool
-	States *states // nil: the return is no highstate
+	States *states // nil unless the return is that of a state run
 	Text   boundText
 }
 
@@ -29,18 +29,18 @@ type jobPage struct {
 	OK, Failed, Waiting, All int
 	Away                     int    // waiting minions that are not connected
 	Live                     bool   // more returns may come
-	Stream                   string // address of the job's events
-	Again                    string // address of the form to run it again; "" if the user may not
+	Stream                   string // URL of the stream of the job's events
+	Again                    string // URL of the form to run the job again; "" if the user may not, or the form cannot hold it
 	Missing                  bool   // there is no such job
-	Only                     string // the only minion to show; "" for all
+	Only                     string // id of the only minion to show; "" for all
 	pager
 }
 
 const (
-	// liveFor is how long after its start the page of a job refreshes.
+	// liveFor is how long after its start a job's page refreshes.
 	liveFor = time.Hour
-	// maxAway bounds the waiting minions that are checked for a connection: with more of them the
-	// job is in full swing.
+	// maxAway bounds the waiting minions whose connections the page checks. While more of them wait,
+	// the job is in full swing.
 	maxAway = 100
 )
 
@@ -67,7 +67,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	d := jobPage{job: jobOf(jid, m)}
 	if e := m.Str("Error"); e != "" {
-		// A job that has just started may not be there yet.
+		// A job that has just started may not be in the job cache yet.
 		d.Missing = true
 	}
 
@@ -77,7 +77,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if d.Live && d.Waiting <= maxAway {
 		d.Away = c.markAway(ctx, v, rows)
 		d.Waiting -= d.Away
-		// A minion that is not connected gets later what it missed: it is sent again.
+		// A minion that is not connected gets the job later, when it connects.
 		d.Live = d.Waiting > 0 || c.jobAge(jid) < time.Minute
 	}
 
@@ -117,7 +117,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "job", http.StatusOK, p)
 }
 
-// countResults counts the minions of a job by their answers.
+// countResults counts the minions of a job by result.
 func (d *jobPage) countResults(rows []minionResult) {
 	d.All = len(rows)
 	for _, r := range rows {
@@ -132,8 +132,8 @@ func (d *jobPage) countResults(rows []minionResult) {
 	}
 }
 
-// jobAge returns how long ago a job was started, or liveFor when its id is no time. Job ids are
-// times in UTC (salt/utils/jid.py gen_jid).
+// jobAge returns the time since a job was started, or liveFor when its id contains no time. Job ids
+// contain times in UTC (salt/utils/jid.py gen_jid).
 func (c *Console) jobAge(jid string) time.Duration {
 	t, err := time.Parse("20060102150405", jid[:14])
 	if err != nil {
@@ -142,8 +142,8 @@ func (c *Console) jobAge(jid string) time.Duration {
 	return c.cfg.Now().Sub(t).Abs()
 }
 
-// markAway marks waiting minions that are not connected, and counts them. In a cluster a minion
-// that is not connected here may be at another master.
+// markAway marks waiting minions that are not connected and returns their number. In a cluster it
+// marks none as away that may be connected to another master.
 func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (away int) {
 	heard := minionsByID(ctx, v)
 	for i := range rows {
@@ -162,14 +162,14 @@ func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (
 	return away
 }
 
-// runAgainURL returns the address of the form filled in with a job, or "" when that is not
-// possible.
+// runAgainURL returns the URL of the form to run a job, filled in with this job, or "" when the
+// form cannot hold it.
 func (c *Console) runAgainURL(m *value.Map) string {
-	const most = 2048 // bytes of each field in an address
+	const most = 2048 // bytes of each field in a URL
 	fun, ok := m.Value("Function").(string)
 	tgt, args := targetText(m.Value("Target"), most), m.List("Arguments")
 	if !ok || len(tgt) >= most || len(value.StrMax(args, most)) >= most {
-		return "" // several functions, or too long
+		return "" // several functions, or a field is too long
 	}
 
 	text, ok := typedArgs(args)
@@ -192,7 +192,7 @@ const (
 )
 
 // results returns the minions of a job: first those that failed, then those that have not answered,
-// then the others, each sorted by name.
+// then the others; each group is sorted by name.
 func results(m *value.Map) []minionResult {
 	var out []minionResult
 	got := m.Map("Result")
@@ -216,7 +216,7 @@ func results(m *value.Map) []minionResult {
 	return out
 }
 
-// failed reports whether a return is a failure.
+// failed reports whether a return reports a failure.
 func failed(r *value.Map) bool {
 	if rc, ok := r.Get("retcode"); ok && value.Truth(rc) {
 		return true
@@ -237,7 +237,7 @@ func failed(r *value.Map) bool {
 	return false
 }
 
-// fillFrom fills in a return.
+// fillFrom fills in the result from a return. most bounds the states that it shows.
 func (x *minionResult) fillFrom(b *budget, r *value.Map, most int) {
 	if r == nil {
 		return

@@ -16,7 +16,7 @@ type job struct {
 	Args                                     string
 }
 
-// jobOf reads a job from the answer of the jobs runner.
+// jobOf returns a job in the answer of the runner jobs.
 func jobOf(jid string, m *value.Map) job {
 	j := job{
 		JID:      jid,
@@ -43,13 +43,13 @@ func jobOf(jid string, m *value.Map) job {
 	return j
 }
 
-// seconds returns a time without fractions of a second.
+// seconds returns the text of a time without fractions of a second.
 func seconds(at string) string {
 	at, _, _ = strings.Cut(at, ".")
 	return at
 }
 
-// withoutMark returns a map of named arguments without the mark that it is one.
+// withoutMark returns a map of named arguments without "__kwarg__", which marks it as such.
 func withoutMark(v any) any {
 	m, ok := v.(*value.Map)
 	if !ok || m.Value("__kwarg__") != true {
@@ -60,7 +60,7 @@ func withoutMark(v any) any {
 	return m
 }
 
-// targetText returns a target as somebody would type it, cut after about most bytes.
+// targetText returns a target as a user would type it, cut after about most bytes.
 func targetText(v any, most int) string {
 	l, ok := v.([]any)
 	if !ok {
@@ -81,8 +81,8 @@ func targetText(v any, most int) string {
 	return strings.Join(ids, ",")
 }
 
-// jobList returns the newest jobs, the newest first. Runs on the master are left out unless runs is
-// set: each page of the console makes such a run.
+// jobList returns the n newest jobs, the newest first. With runs it includes runs of runners on the
+// master, which each page of the console causes.
 func jobList(ctx context.Context, v *visit, n int, runs bool) ([]job, error) {
 	got, err := v.runCommand(ctx, "runner", "jobs.list_jobs_filter", "count", int64(n), "filter_runs", !runs)
 	if err != nil {
@@ -108,10 +108,10 @@ func jobList(ctx context.Context, v *visit, n int, runs bool) ([]job, error) {
 }
 
 type jobsPage struct {
-	Fun, Who string // searched for
-	All      bool   // runs on the master as well
+	Fun, Who string // texts that the user searches for
+	All      bool   // include runs of runners on the master
 	Rows     []job
-	Newest   int // how many jobs were searched
+	Newest   int // number of the newest jobs that were searched
 	pager
 }
 
@@ -141,7 +141,7 @@ func showJobs(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "jobs", http.StatusOK, page{Title: "Jobs", Data: d})
 }
 
-// plainText returns a value as salt prints it, without its name.
+// plainText returns a value as salt prints it, without the minion's name.
 func plainText(v any) string {
 	if s, ok := v.(string); ok {
 		return s

@@ -13,7 +13,7 @@ import (
 	"saltern/master/value"
 )
 
-// keyState is a state of keys: Salt's name of its folder, and a word for people.
+// keyState is a state of keys: Salt's name of its folder, and a word for users.
 type keyState struct{ Folder, Word string }
 
 func keyStates() []keyState {
@@ -34,7 +34,7 @@ func stateWord(folder string) string {
 	return ""
 }
 
-// keyActions returns the actions for keys in a state.
+// keyActions returns the actions that are possible for keys in a state.
 func keyActions(folder string) []string {
 	switch folder {
 	case "minions_pre":
@@ -49,7 +49,7 @@ func keyActions(folder string) []string {
 	return nil
 }
 
-// keyList returns the ids of all keys by the folder of their state.
+// keyList returns the ids of all keys, by the folder of their state.
 func keyList(ctx context.Context, v *visit) (map[string][]string, error) {
 	got, err := v.runCommand(ctx, "wheel", "key.list_all")
 	if err != nil {
@@ -63,13 +63,13 @@ func keyList(ctx context.Context, v *visit) (map[string][]string, error) {
 	return out, nil
 }
 
-// wheelReturn returns the result of a wheel function.
+// wheelReturn returns the result in the answer of a wheel function.
 func wheelReturn(got any) any {
 	m, _ := got.(*value.Map)
 	return m.Map("data").Value("return")
 }
 
-// fingerprints returns the fingerprints of keys of one state, by id.
+// fingerprints returns the fingerprints of the keys of some ids in one state, by id.
 func fingerprints(ctx context.Context, v *visit, folder string, ids []string) (*value.Map, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -146,7 +146,8 @@ func showKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "keys", http.StatusOK, page{Title: "Keys", Data: d, Notice: doneNotice(v.query)})
 }
 
-// doneNotice returns a sentence about the last action. Its words are ours.
+// doneNotice returns a sentence about the last action. Only its number comes from the query, within
+// bounds.
 func doneNotice(q url.Values) string {
 	n, err := strconv.Atoi(q.Get("n"))
 	words := map[string]string{"accept": "accepted", "reject": "rejected", "delete": "deleted"}[q.Get("done")]
@@ -156,14 +157,14 @@ func doneNotice(q url.Values) string {
 	return countWord(n, "key", "keys") + " " + words + "."
 }
 
-// chosenKeys are the keys in a form.
+// chosenKeys holds the keys that the user has chosen in a form.
 type chosenKeys struct {
 	Action string
 	State  keyState
 	Keys   []keyRow
 }
 
-// keyChoice reads a form: the action, the state, the ids.
+// keyChoice reads action, state and ids from a form.
 func keyChoice(q url.Values) (chosenKeys, []string, error) {
 	ch := chosenKeys{Action: q.Get("do"), State: keyState{q.Get("state"), stateWord(q.Get("state"))}}
 	ids := q["id"]
@@ -185,7 +186,7 @@ func keyChoice(q url.Values) (chosenKeys, []string, error) {
 	return ch, ids, nil
 }
 
-// confirmKeys shows the fingerprints and asks for confirmation.
+// confirmKeys shows the fingerprints of the chosen keys and asks for confirmation.
 func confirmKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d, ids, err := keyChoice(v.query)
 	if err != nil {
@@ -213,7 +214,8 @@ func confirmKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		page{Title: strings.ToUpper(d.Action[:1]) + d.Action[1:] + " keys", Data: d})
 }
 
-// changeKeys carries out what was confirmed, on the very keys whose fingerprints were shown.
+// changeKeys performs the confirmed action on exactly the keys whose fingerprints the user has
+// seen.
 func changeKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	form, err := v.Form()
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"saltern/master/value"
 )
 
-// minion is a key, and what the master knows of its minion.
+// minion describes a key, and what the master knows of the minion that has it.
 type minion struct {
 	ID, Key, Address, Seen string
-	Connected              bool    // to this master
-	heard                  float64 // Unix time in seconds; 0: never
+	Connected              bool    // the minion is connected to this master
+	heard                  float64 // when the master last heard the minion, in Unix seconds; 0: never
 }
 
 // minionsOf returns all minions that have a key (the runner presence.minions).
@@ -59,8 +59,8 @@ func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
 	return out, nil
 }
 
-// placeSubscriptions marks minions as connected whose subscriptions carry no id: for each address
-// those that were heard last.
+// placeSubscriptions marks minions as connected for subscriptions without an id. For each address
+// it marks as many as there are subscriptions, those first that were heard last.
 func placeSubscriptions(all []minion, subscriptions *value.Map) {
 	slots := map[string]int64{}
 	for _, from := range subscriptions.Keys() {
@@ -75,7 +75,7 @@ func placeSubscriptions(all []minion, subscriptions *value.Map) {
 	}
 }
 
-// minionsByID returns the known minions by id. It is empty where the user may not see them.
+// minionsByID returns the known minions by id. The map is empty if the user may not see them.
 func minionsByID(ctx context.Context, v *visit) map[string]minion {
 	out := map[string]minion{}
 	if !v.mayCall("runner", "presence.minions") {
@@ -91,7 +91,7 @@ func minionsByID(ctx context.Context, v *visit) map[string]minion {
 	return out
 }
 
-// targetType is a type of targets, with a word for it.
+// targetType is a type of target, with a text for it.
 type targetType struct{ Name, Word string }
 
 func targetTypes() []targetType {
@@ -112,7 +112,7 @@ func knownType(name string) bool {
 	return slices.ContainsFunc(targetTypes(), func(t targetType) bool { return t.Name == name })
 }
 
-// target is the target in a form, with its type.
+// target holds target and type of a form.
 type target struct {
 	Target, Type string
 	Types        []targetType
@@ -126,7 +126,7 @@ func targetOf(get func(string) string) target {
 	return t
 }
 
-// targetValue returns the target as functions take it.
+// targetValue returns the target in the form that functions take.
 func (t target) targetValue() any {
 	if t.Type == "list" {
 		return value.List(strings.FieldsFunc(t.Target, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }))
@@ -134,8 +134,8 @@ func (t target) targetValue() any {
 	return t.Target
 }
 
-// matched returns the ids that a target selects. Names are compared here, everything else by the
-// master.
+// matched returns the ids that a target selects. The console itself compares names; for everything
+// else it asks the master.
 func (t target) matched(ctx context.Context, v *visit, accepted []minion) (map[string]bool, error) {
 	out := map[string]bool{}
 	switch t.Type {
@@ -179,8 +179,8 @@ type minionRow struct {
 type minionsPage struct {
 	target
 	Rows    []minionRow
-	Grains  bool // the user may see them
-	Cluster bool // minions may be connected to another master
+	Grains  bool // the user may see the grains
+	Cluster bool // minions may be connected to another master of the cluster
 	pager
 }
 
@@ -226,7 +226,7 @@ func showMinions(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "minions", http.StatusOK, page{Title: "Minions", Data: d, Problem: problem})
 }
 
-// grainsOf returns the cached grains of minions, where the user may see them.
+// grainsOf returns the cached grains of minions, or nil if the user may not see them.
 func grainsOf(ctx context.Context, v *visit, list []minion) (*value.Map, error) {
 	if len(list) == 0 || !v.mayCall("runner", "cache.grains") {
 		return nil, nil
@@ -237,13 +237,13 @@ func grainsOf(ctx context.Context, v *visit, list []minion) (*value.Map, error) 
 	}
 	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", ids, "tgt_type", "list")
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
-		return nil, nil // the user may not see them after all
+		return nil, nil // the master refuses the user after all
 	}
 	m, _ := got.(*value.Map)
 	return m, err
 }
 
-// firstTrue returns the first value that counts as true, or "".
+// firstTrue returns the first value that is true in Python's sense, or "".
 func firstTrue(vs ...any) any {
 	for _, v := range vs {
 		if value.Truth(v) {
@@ -253,7 +253,7 @@ func firstTrue(vs ...any) any {
 	return ""
 }
 
-// addresses returns some of a minion's own addresses.
+// addresses returns up to three of a minion's addresses, from its grains, as a text.
 func addresses(g *value.Map) string {
 	var out []string
 	for _, e := range append(slices.Clone(g.Texts("ipv4")), g.Texts("ipv6")...) {
@@ -279,12 +279,12 @@ type minionPage struct {
 	Known   bool // the minion has an accepted key
 	Cluster bool // the minion may be connected to another master
 	Grains  []grain
-	More    int  // that are not shown
+	More    int  // number of grains that are not shown
 	Pillar  bool // the user may see the pillar
 }
 
-// values returns the top level of a foreign map, sorted, within the bounds, without some names.
-// more is how many are left out.
+// values returns the top level of a foreign map within the bounds, sorted and without some names.
+// more is the number of entries left out.
 func values(m *value.Map, b *budget, without ...string) (out []grain, more int) {
 	names := slices.DeleteFunc(m.Keys(), func(k string) bool { return slices.Contains(without, k) })
 	slices.Sort(names)

@@ -18,20 +18,20 @@ import (
 // machines is the state of the nodes for the first page.
 type machines struct {
 	control.Appliance
-	Health  string // a word for a class of the style
+	Health  string // class in the style sheet
 	Space   string
 	Holders string
 	Plots   []plot
-	Unasked []string // nodes without a metrics history, and why
+	Unasked []string // nodes without a metrics history, each with the reason
 	Actions bool     // at least one action is permitted
 }
 
-// nodeActions returns the actions for a node: the word in forms, and the function.
+// nodeActions returns the actions for a node: the value in forms, and the function.
 func nodeActions() []option {
 	return []option{{"drain", "appliance.drain"}, {"undrain", "appliance.undrain"}, {"restart", "appliance.restart"}}
 }
 
-// services returns the services that may be restarted: the name in forms, and a word.
+// services returns the services that the user may restart: the value in forms, and a text.
 func services() []option {
 	return []option{{"master", "salt-master"}, {"lb", "the load balancer"}, {"api", "salt-api, which serves this page"}}
 }
@@ -45,16 +45,16 @@ func wordOf(list []option, of string) string {
 	return ""
 }
 
-// appliance asks for the state of the nodes.
+// appliance asks the supervisor, through the master, for the state of the nodes.
 func appliance(ctx context.Context, v *visit) (a control.Appliance, err error) {
 	err = typedAnswer(ctx, v, "appliance.status", &a)
 	a = a.Clean()
-	// each node puts itself first
+	// each node lists itself first
 	slices.SortFunc(a.Nodes, func(x, y control.NodeState) int { return strings.Compare(x.Name, y.Name) })
 	return a, err
 }
 
-// typedAnswer calls a runner without arguments and decodes its answer into a type of package
+// typedAnswer calls a runner without arguments and decodes its answer into out, a type of package
 // control.
 func typedAnswer(ctx context.Context, v *visit, fun string, out any) error {
 	got, err := v.runCommand(ctx, "runner", fun)
@@ -71,8 +71,8 @@ func typedAnswer(ctx context.Context, v *visit, fun string, out any) error {
 	return nil
 }
 
-// machines returns the state of the nodes. It may be nil: the nodes cannot be asked; why says the
-// reason.
+// machines returns the state of the nodes. It returns nil when nobody can ask the nodes; why is the
+// reason then.
 func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why string, err error) {
 	a, err := appliance(ctx, v)
 	if err != nil {
@@ -111,8 +111,8 @@ func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why stri
 	return m, "", nil
 }
 
-// toldRefusal returns the text of a refusal for a page. otherThanRefusal returns err unless it is a
-// refusal.
+// toldRefusal returns the text of a refusal for a page. otherThanRefusal returns err, or nil if err
+// is a refusal.
 func toldRefusal(what string, err error) string { return what + ": " + err.Error() }
 
 func otherThanRefusal(err error) error {
@@ -130,7 +130,7 @@ func spaceWord(s control.Space) string {
 		s.Free*100/s.Total)
 }
 
-// bytesWord returns a size for people.
+// bytesWord returns a text for a number of bytes.
 func bytesWord(n float64) string {
 	for _, u := range []string{"B", "KiB", "MiB", "GiB"} {
 		if n < 1024 {
@@ -148,7 +148,8 @@ type nodePage struct {
 	Service  string
 }
 
-// nodeChoice reads the action on a node from a form. The node must belong to the cluster.
+// nodeChoice reads the action and the node from a form. It refuses a node that is not in the
+// cluster.
 func nodeChoice(ctx context.Context, v *visit, q url.Values) (p nodePage, err error) {
 	p = nodePage{Action: q.Get("do"), Services: services(), Service: q.Get("service")}
 	fun := wordOf(nodeActions(), p.Action)
@@ -176,7 +177,7 @@ func nodeChoice(ctx context.Context, v *visit, q url.Values) (p nodePage, err er
 	return p, nil
 }
 
-// confirmNode asks for confirmation.
+// confirmNode shows the chosen action and asks for confirmation.
 func confirmNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d, err := nodeChoice(ctx, v, v.query)
 	if err != nil {
@@ -186,7 +187,7 @@ func confirmNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		page{Title: strings.ToUpper(d.Action[:1]) + d.Action[1:] + " " + d.Node.Name, Data: d})
 }
 
-// changeNode carries out what was confirmed.
+// changeNode performs the confirmed action.
 func changeNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	form, err := v.Form()
 	if err != nil {
@@ -220,7 +221,8 @@ func changeNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.redirect("/", url.Values{"done": {d.Action}, "node": {d.Node.Name}, "service": {d.Service}}), nil
 }
 
-// nodeDoneNotice returns a sentence about the last action. Its words are ours.
+// nodeDoneNotice returns a sentence about the last action. It takes no text from the query
+// unchecked.
 func nodeDoneNotice(q url.Values) string {
 	node := q.Get("node")
 	if !control.PlainName(node) {

@@ -10,17 +10,17 @@ import (
 	"saltern/master/value"
 )
 
-// overviewPage is the first page.
+// overviewPage is the data of the first page.
 type overviewPage struct {
 	Keys     *keyCounts // nil: the user may not see them
 	Present  *presence  // nil: the user may not see it
-	Cluster  bool       // there are several masters: minions may be connected to another one
-	Machines *machines  // nil: there are none, or the user may not see them
+	Cluster  bool       // there are several masters, so minions may be connected to another one
+	Machines *machines  // nil: there is no supervisor to ask, or the user may not see the nodes
 	Master   *masterState
 	Members  []member
 	Jobs     []job
 	MayJobs  bool
-	NotShown []string // what is left out, and why
+	NotShown []string // what the page leaves out, each with the reason
 }
 
 type keyCounts struct{ Accepted, Pending, Rejected, Denied int }
@@ -32,7 +32,7 @@ type masterState struct {
 	ID       string
 	Since    string
 	Problems []masterProblem
-	Silent   bool // its status is not recent
+	Silent   bool // the master has not written its status lately
 }
 
 type masterProblem struct{ What, Text, Since string }
@@ -55,14 +55,15 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	var all []minion
 	err := error(&Refusal{Code: http.StatusUnauthorized})
-	if v.mayCall("runner", "presence.minions") { // otherwise each refusal would be recorded in the audit log
+	// Without this check the audit record would get a refusal for each page.
+	if v.mayCall("runner", "presence.minions") {
 		all, err = minionsOf(ctx, v)
 	}
 
 	switch {
 	case err == nil:
 		d.Keys, d.Present = countKeys(all)
-		d.Master = c.masterState(v.Master.Status()) // the master has let the user see it
+		d.Master = c.masterState(v.Master.Status()) // presence.minions has just shown that the user may see the status
 	case note("Minions and their presence: external_auth has to permit the runner presence.minions, and netapi_enable_clients runner.",
 		err) != nil:
 		return Answer{}, err
@@ -146,7 +147,7 @@ func (c *Console) masterState(s *control.Status) *masterState {
 	return m
 }
 
-// clockWord returns a time, in UTC like job ids.
+// clockWord returns a time in UTC, like job ids, or "" for the zero time.
 func clockWord(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -154,7 +155,7 @@ func clockWord(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// members reads the answer of cluster.members.
+// members returns the masters in the answer of cluster.members.
 func members(got any) (out []member) {
 	m, _ := got.(*value.Map)
 	if m.Len() == 0 {

@@ -10,35 +10,35 @@ import (
 	"saltern/internal/control"
 )
 
-// Bounds and sizes of a plot. Plots are SVG made here, since the page runs no scripts.
+// Bounds and sizes of a plot. The console draws plots as SVG, since its script draws nothing.
 const (
-	maxPlotted = 6 // nodes of one plot
+	maxPlotted = 6 // nodes in one plot
 	plotWide   = 480
 	plotHigh   = 96
-	plotTop    = 6 // so that a line at the maximum is whole
+	plotTop    = 6 // space above the maximum, so that a line there is not cut
 	plotSpan   = 24 * time.Hour
 )
 
-// plot shows one figure of the nodes in the last day.
+// plot shows one measured value of several nodes for the last day.
 type plot struct {
 	ID, Title  string
 	Wide, High int
-	Most       string // value of the upper edge
+	Most       string // text for the value of the upper edge
 	Lines      []plotLine
-	Hours      []int // lines of the grid, one each 6 hours
-	Left       int   // how many nodes are not drawn
+	Hours      []int // positions of the grid's vertical lines, one each 6 hours
+	Left       int   // number of nodes that are not drawn
 	Words      string
-	Middle     int // height of the middle line of the grid
+	Middle     int // position of the grid's horizontal line
 }
 
-// plotLine is one node in a plot.
+// plotLine is the line of one node in a plot.
 type plotLine struct {
 	Node, Now, Most string
 	Class           int
-	Parts           []string // points of polylines, between gaps
+	Parts           []string // points of polylines; a gap in the data begins a new one
 }
 
-// plotsOf returns the plots of the nodes up to now.
+// plotsOf returns the plots of a metrics history for the day before now.
 func plotsOf(c control.Course, now time.Time) (out []plot) {
 	for _, f := range []struct {
 		id, title string
@@ -105,7 +105,7 @@ func drawPlot(nodes []control.Series, now time.Time, of func(control.Point) *flo
 			continue
 		}
 
-		for i, part := range l.Parts { // a line of one point is drawn as one with two
+		for i, part := range l.Parts { // SVG draws no line through one point: double the point
 			if !strings.Contains(part, " ") {
 				l.Parts[i] += " " + part
 			}

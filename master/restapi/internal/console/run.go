@@ -13,20 +13,20 @@ import (
 	"saltern/master/value"
 )
 
-// runPage is the form for a job.
+// runPage is the data of the form for a job.
 type runPage struct {
 	target
 	Fun, Arg string
-	// Preview tells that N and Minions describe the target of the job.
+	// Preview means that N and Minions describe the target of the job.
 	Preview bool
 	Minions []string
 	N       int
-	Doc     *boundText // documentation of the function; nil: not asked for
+	Doc     *boundText // documentation of the function; nil: the user has not asked for it
 	DocFrom string     // the minion that sent it
 }
 
-// typedArgs returns the arguments of a job as they are typed in the form, one a line. ok is false
-// when they cannot be typed.
+// typedArgs returns the arguments of a job as a user would type them in the form, one a line. ok is
+// false when lines cannot express them.
 func typedArgs(args []any) (text string, ok bool) {
 	l := argLines(args)
 	text = strings.Join(l, "\n")
@@ -63,7 +63,8 @@ func argLines(args []any) (out []string) {
 	return out
 }
 
-// parsedArgs returns the arguments that such lines stand for, as on a command line.
+// parsedArgs returns the arguments that the lines of a form express, by the rules of a command
+// line.
 func parsedArgs(lines []string) []any { return client.ParseArgs(lines, nil) }
 
 func runOf(get func(string) string) runPage {
@@ -74,8 +75,8 @@ func runOf(get func(string) string) runPage {
 	}
 }
 
-// prepareRun shows the form. With look=1 it lists the minions of the target, with doc=1 it shows
-// the documentation of the function.
+// prepareRun shows the form. With look=1 in the query it lists the minions of the target, with
+// doc=1 it shows the documentation of the function.
 func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d, problem := runOf(v.query.Get), ""
 	tell := func(err error) error {
@@ -87,7 +88,7 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return err
 	}
 
-	// from this page, not by a link elsewhere
+	// Only for a request from this page, not for a link from another site.
 	asked := slices.Contains([]string{"", "none", "same-origin"}, v.HTTP.Header.Get("Sec-Fetch-Site"))
 	look, doc := asked && v.query.Get("look") != "", asked && v.query.Get("doc") != ""
 	if (look || doc) && d.Target != "" {
@@ -114,8 +115,8 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "run", http.StatusOK, page{Title: "Run", Data: d, Problem: problem})
 }
 
-// preview returns the minions of a target. For a user who may not see the cached minions it starts
-// a job that does nothing.
+// preview returns the minions of a target. If the user may not see the cached minions, it starts a
+// job without effect and returns the minions that the master names.
 func (c *Console) preview(ctx context.Context, v *visit, t target) ([]string, error) {
 	if v.mayCall("runner", "presence.minions") &&
 		(t.Type == "glob" || t.Type == "list" || v.mayCall("runner", "cache.grains")) {
@@ -146,7 +147,8 @@ func (c *Console) preview(ctx context.Context, v *visit, t target) ([]string, er
 	return m.Texts("minions"), err
 }
 
-// document asks one minion of the target for the documentation of the function.
+// document asks one minion of the target for the documentation of the function, and stores the
+// answer in d.
 func (d *runPage) document(ctx context.Context, v *visit, ids []string) error {
 	got, err := v.runCommand(ctx, "local", "sys.doc", "tgt", value.List(ids[:1]), "tgt_type", "list", "arg",
 		[]any{d.Fun}, "timeout", int64(10))
@@ -176,7 +178,7 @@ func (d *runPage) document(ctx context.Context, v *visit, ids []string) error {
 	return nil
 }
 
-// startJob starts the job, and redirects to its page.
+// startJob starts the job and redirects the browser to the job's page.
 func startJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	form, err := v.Form()
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// The console has its own cookies. The API does not accept them, and the console does not accept
-// the cookie of the API, so that a page elsewhere can make a browser send neither.
+// The console has cookies of its own. The API does not accept them, and the console does not accept
+// the cookie of the API. No other site can make a browser send the console's.
 const (
-	sessionCookie = "saltern_console" // the token of the master
+	sessionCookie = "saltern_console" // a token of the master
 	formCookie    = "saltern_form"    // the secret of the log-in form, before there is a session
-	signInCookie  = "saltern_signin"  // while the browser is at the provider
+	signInCookie  = "saltern_signin"  // secret of a sign-in, while the browser is at the provider
 	formLife      = 10 * time.Minute
 )
 
-// cookie returns a cookie that scripts cannot read, that other sites cannot have sent and that,
-// with TLS, is never sent in the clear. The cookie of a sign-in is sent when the provider leads
-// back, and to that page only.
+// cookie returns the text of a Set-Cookie header. Scripts cannot read the cookie, other sites'
+// requests do not carry it, and with TLS browsers never send it in the clear. Only the cookie of a
+// sign-in is sent when the provider redirects back, and only to that page.
 func (c *Console) cookie(name, text string, age time.Duration) string {
 	k := http.Cookie{
 		Name:     c.cookieName(name),
@@ -46,8 +46,8 @@ func (c *Console) cookie(name, text string, age time.Duration) string {
 	return k.String()
 }
 
-// cookieName returns the name of a cookie. With TLS its prefix says that no page in the clear may
-// have set it.
+// cookieName returns the name of a cookie. With TLS it has a prefix that forbids browsers to accept
+// this cookie from a page in the clear.
 func (c *Console) cookieName(name string) string {
 	if c.cfg.Secure {
 		return "__Secure-" + name
@@ -63,7 +63,7 @@ func (c *Console) cookieOf(v *visit, name string) string {
 	return k.Value
 }
 
-// Token returns the unchecked token in the cookie of a request, or "".
+// Token returns the token in the cookie of a request, unchecked, or "".
 func (c *Console) Token(r *http.Request) string {
 	k, err := r.Cookie(c.cookieName(sessionCookie))
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *Console) Token(r *http.Request) string {
 	return k.Value
 }
 
-// session proves the token of a request.
+// session proves the session's token and sets v.login.
 func (c *Console) session(ctx context.Context, v *visit) error {
 	l, err := v.Master.Session(ctx, c.cookieOf(v, sessionCookie))
 	if err != nil {
@@ -82,8 +82,8 @@ func (c *Console) session(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// formToken returns the token that forms of a session carry. Only the holder of the session's token
-// can make it, and it does not reveal that token. Any node of a cluster accepts it.
+// formToken returns the token that forms of a session must carry. Nobody can compute it without the
+// session's token, and it does not reveal that token. Any node of a cluster can check it.
 func formToken(secret string) string {
 	m := hmac.New(sha256.New, []byte(secret))
 	m.Write([]byte("form of the console"))
@@ -93,7 +93,7 @@ func formToken(secret string) string {
 var errForm = &Refusal{http.StatusForbidden,
 	"The form does not belong to this session, and nothing was done. Go back, reload the page and send it again."}
 
-// checkForm reads the form of a request and checks that it belongs to the session.
+// checkForm reads the form of a request and returns an error unless it belongs to the session.
 func checkForm(v *visit) error { return checkFormOf(v, v.login.Token) }
 
 func checkFormOf(v *visit, secret string) error {
@@ -124,7 +124,7 @@ func askLogIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.logInForm(v, http.StatusOK, "", logInPage{})
 }
 
-// logInForm returns the page with the form, and the cookie that belongs to it.
+// logInForm returns the log-in page, and sets the cookie that its form needs.
 func (c *Console) logInForm(v *visit, code int, problem string, d logInPage) (Answer, error) {
 	secret := c.cookieOf(v, formCookie)
 	if b, err := hex.DecodeString(secret); err != nil || len(b) != 32 {
@@ -148,7 +148,8 @@ func newSecret() string {
 	return hex.EncodeToString(b)
 }
 
-// logIn gets a token of the master. The browser's old token is revoked.
+// logIn gets a token from the master for the form's name and password, and revokes the token that
+// the browser had before.
 func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	form, err := v.Form()
 	if err != nil {
@@ -199,7 +200,7 @@ func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return a, nil
 }
 
-// logOut revokes the token, on all masters.
+// logOut revokes the session's token, on all masters.
 func logOut(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err := v.Master.LogOut(ctx, v.login.Token); err != nil {
 		return Answer{}, err

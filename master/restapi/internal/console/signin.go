@@ -6,17 +6,18 @@ import (
 	"net/http"
 )
 
-// SignIn is the log-in by an OpenID provider.
+// SignIn describes the log-in by an OpenID provider.
 type SignIn struct {
-	Provider string // its name for people; "" for none
-	Address  string // the page where it begins; it may have another name of this host
+	Provider string // name of the provider for users; "" for none
+	Address  string // URL of the page at which a sign-in begins; it may contain another name of this host
 }
 
-// signInPath is where a sign-in begins. The provider leads back to /done below it.
+// signInPath is the path at which a sign-in begins. The provider redirects back to signInPath +
+// "/done".
 const signInPath = "/oidc"
 
-// beginSignIn redirects a browser to the provider. Nothing in the request decides where that is, or
-// where the browser ends up.
+// beginSignIn redirects a browser to the provider. Nothing in the request determines the provider's
+// URL, or the page after the sign-in.
 func beginSignIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if _, err := v.Master.Session(ctx, c.cookieOf(v, sessionCookie)); err == nil {
 		return c.redirect("/", nil), nil
@@ -41,8 +42,9 @@ func beginSignIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return a, nil
 }
 
-// endSignIn takes the answer of the provider from the browser, and sends the browser on by a page
-// of ours: coming from another site it does not send the session's cookie, which is Strict.
+// endSignIn logs in by the answer of the provider that the browser brings. It sends the browser on
+// by a page of ours: in a redirect from another site the browser does not send the session's
+// cookie, which is SameSite=Strict.
 func endSignIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	l, err := v.Master.SignIn(ctx, c.cookieOf(v, signInCookie), v.query)
 	over := c.cookie(signInCookie, "", 0)

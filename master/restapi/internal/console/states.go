@@ -10,10 +10,10 @@ import (
 	"saltern/master/value"
 )
 
-// states are the results of a highstate of one minion.
+// states holds the results of a state run of one minion.
 type states struct {
 	Rows                               []state
-	More                               int // that are not shown
+	More                               int // number of states that are not shown
 	Succeeded, Changed, Failed, Differ int
 	Seconds                            string
 }
@@ -21,13 +21,13 @@ type states struct {
 // state is the result of one state.
 type state struct {
 	Word     string // failed, changed, would change, ok
-	Class    string // of the style
+	Class    string // class in the style sheet
 	Function string
 	ID, Name string
 	Comment  boundText
 	Changes  boundText
 	Diff     []diffLine
-	DiffCut  int // bytes that are left out
+	DiffCut  int // bytes of the diff that were cut off
 	Warnings boundText
 	Duration string
 	Open     bool
@@ -36,7 +36,7 @@ type state struct {
 	ret      *value.Map
 }
 
-// diffLine is one line of a difference.
+// diffLine is one line of a diff.
 type diffLine struct{ Class, Text string }
 
 // isHighstate reports whether a return is that of a state run: a map from tags of four parts to
@@ -61,9 +61,9 @@ func isHighstate(m *value.Map) bool {
 	return true
 }
 
-// statesOf returns the states of a return: first those that failed, then those that changed
-// something or would, then the others, each in the order in which they ran. At most most of them
-// are shown.
+// statesOf returns the states in a return, at most most of them: first those that failed, then
+// those that changed something or would change it, then the others; each group in the order of the
+// run.
 func statesOf(m *value.Map, b *budget, most int) *states {
 	out := &states{}
 	millis := 0.0
@@ -117,7 +117,7 @@ func number(v any) (float64, bool) {
 
 func stateOf(tag string, ret *value.Map) state {
 	parts := strings.SplitN(tag, "_|-", 4)
-	i := strings.LastIndex(parts[3], "_|-") // the name may contain the separator
+	i := strings.LastIndex(parts[3], "_|-") // the name of the state may contain the separator
 	fun := parts[3]
 	if i >= 0 {
 		parts[2] += "_|-" + fun[:i]
@@ -156,7 +156,7 @@ func stateOf(tag string, ret *value.Map) state {
 	return s
 }
 
-// fillTexts fills in the long texts of a state.
+// fillTexts fills in the long texts of a state within the budget.
 func (s *state) fillTexts(b *budget) {
 	s.Comment = b.boundedText(value.StrMax(s.ret.Value("comment"), maxText+1))
 	if w := s.ret.Value("warnings"); value.Truth(w) {
@@ -184,8 +184,8 @@ func (s *state) fillTexts(b *budget) {
 	s.Changes = b.boundedText(plainText(changes))
 }
 
-// diffLines marks the lines of a diff. The marks of the text itself stay, so that the colour is not
-// the only sign.
+// diffLines returns the lines of a diff with their classes. It keeps the + and - of the text, so
+// that the colour is not the only sign.
 func diffLines(text string) (out []diffLine) {
 	for l := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 		class := ""

@@ -12,20 +12,20 @@ import (
 	"saltern/master/value"
 )
 
-// tokensPage shows who is logged in, or the log-ins to end.
+// tokensPage is the data of the pages that list the log-ins, and that ask which to end.
 type tokensPage struct {
 	control.Tokens
-	Own         string // the name of the session's own token
+	Own         string // name of the token of this session
 	Revoke      bool   // the user may end log-ins
-	Name, User  string // the token or the user to log out; one of both
+	Name, User  string // token or user to log out; one of the two is ""
 	Eauth       string
-	All, Itself bool // All: every log-in of User. Itself: this session is among them
+	All, Itself bool // All: end every log-in of User. Itself: this session is among those to end
 }
 
-// revokeTokens is the function that ends log-ins.
+// revokeTokens is the wheel function that ends log-ins.
 const revokeTokens = "token.revoke"
 
-// logIns asks who is logged in.
+// logIns returns the present log-ins, which it asks the master for.
 func logIns(ctx context.Context, v *visit) (d tokensPage, err error) {
 	got, err := v.runCommand(ctx, "wheel", "token.list")
 	if err != nil {
@@ -54,7 +54,7 @@ func showTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "tokens", http.StatusOK, p)
 }
 
-// tokenChoice reads from a form which log-ins to end. They must exist.
+// tokenChoice reads from a form which log-ins to end. It refuses ones that do not exist.
 func tokenChoice(ctx context.Context, v *visit, q url.Values) (d tokensPage, err error) {
 	r := control.Revocation{Name: q.Get("name"), User: q.Get("user"), Eauth: q.Get("eauth")}
 	if err := r.Check(); err != nil {
@@ -86,7 +86,7 @@ func tokenChoice(ctx context.Context, v *visit, q url.Values) (d tokensPage, err
 	return d, nil
 }
 
-// confirmTokens asks for confirmation.
+// confirmTokens shows the chosen log-ins and asks for confirmation.
 func confirmTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d, err := tokenChoice(ctx, v, v.query)
 	if err != nil {
@@ -99,7 +99,7 @@ func confirmTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "token", http.StatusOK, page{Title: title, Data: d})
 }
 
-// endTokens carries out what was confirmed.
+// endTokens ends the confirmed log-ins.
 func endTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	form, err := v.Form()
 	if err != nil {
