@@ -11,12 +11,12 @@ import (
 	"saltern/master/value"
 )
 
-// kwarg matches "name=value", but not "name==value". \w and \d are Python's, which know all scripts
-// (salt/utils/args.py KWARG_REGEX).
+// kwarg matches the beginning of "name=value". Like Python's \w and \d it accepts letters and
+// digits of all scripts (salt/utils/args.py KWARG_REGEX).
 var kwarg = regexp.MustCompile(`^([\p{L}_][\p{L}\p{M}\p{N}_.-]*)=`)
 
-// ParseKwarg splits "name=value". ok is false when arg has another form, or a
-// line break in its value.
+// ParseKwarg splits "name=value". ok is false for another form, for "name==value", and for a line
+// break in the value.
 func ParseKwarg(arg string) (name, value string, ok bool) {
 	m := kwarg.FindStringSubmatch(arg)
 	if m == nil {
@@ -29,8 +29,8 @@ func ParseKwarg(arg string) (name, value string, ok bool) {
 	return m[1], strings.TrimSuffix(value, "\n"), true
 }
 
-// argumentLimits returns the limits of one argument: aliases may about double its size, because
-// others than its author parse it, too.
+// argumentLimits returns the limits for parsing one argument. Aliases may about double its size,
+// because not only its author parses it.
 func argumentLimits(arg string) saltyaml.Limits {
 	return saltyaml.Limits{
 		Bytes: 8 << 20,
@@ -39,8 +39,8 @@ func argumentLimits(arg string) saltyaml.Limits {
 	}
 }
 
-// Yamlify parses one argument as YAML where Salt does, and otherwise leaves it as text
-// (salt/utils/args.py yamlify_arg). Integers beyond 64 bits are *big.Int.
+// Yamlify parses one argument as YAML in those cases in which Salt does, and otherwise returns it
+// as text (salt/utils/args.py yamlify_arg). Integers beyond 64 bits are *big.Int.
 func Yamlify(arg string) any {
 	stripped := strings.TrimFunc(arg, unicode.IsSpace)
 	switch {
@@ -59,7 +59,7 @@ func Yamlify(arg string) any {
 		return arg
 	}
 	if strings.Contains(arg, "#") {
-		// YAML takes text after # for a comment; keep it as long as the rest is not a structure.
+		// YAML takes text after # for a comment. Keep it unless the rest is a list or a map.
 		if _, text := v.(string); text || v == nil {
 			return arg
 		}
@@ -91,9 +91,10 @@ func Yamlify(arg string) any {
 	return v
 }
 
-// ParseArgs converts the words behind a function into the arguments to publish: positional ones
-// first, then, if there are any, one map of the keyword arguments with "__kwarg__": true. The
-// values of keyword arguments named in noParse stay text (salt/utils/args.py parse_input).
+// ParseArgs converts the words after a function on a command line into the arguments to publish:
+// positional ones first, then, if there are any, one map of the keyword arguments with "__kwarg__":
+// true. The values of keyword arguments named in noParse stay text (salt/utils/args.py
+// parse_input).
 func ParseArgs(words []string, noParse map[string]bool) []any {
 	args := []any{}
 	kwargs := value.NewMap("__kwarg__", true)
@@ -116,7 +117,7 @@ func ParseArgs(words []string, noParse map[string]bool) []any {
 	return args
 }
 
-// jidText keeps job ids as text: as numbers they would be large integers.
+// jidText returns a job id that was read as a large integer as text, also inside of lists and maps.
 func jidText(v any) any {
 	var s string
 	switch v := v.(type) {
@@ -137,13 +138,14 @@ func jidText(v any) any {
 	return v
 }
 
-// ArgsError is a fault in the arguments of a compound command.
+// ArgsError is a mistake in the arguments of a compound command.
 type ArgsError string
 
 func (e ArgsError) Error() string { return string(e) }
 
-// ParseCompound distributes the words behind "fun1,fun2" among the functions (salt/utils/parsers.py
-// SaltCMDOptionParser). sep is the separator: a word of its own or, in the old form, part of words.
+// ParseCompound distributes the words after "fun1,fun2" among the functions (salt/utils/parsers.py
+// SaltCMDOptionParser). sep separates their arguments: it is a word of its own or, in the old form,
+// a part of words.
 func ParseCompound(funs []string, words []string, sep string, noParse map[string]bool) ([]any, error) {
 	groups := [][]string{nil}
 	put := func(w string) { groups[len(groups)-1] = append(groups[len(groups)-1], w) }

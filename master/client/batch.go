@@ -12,25 +12,26 @@ import (
 	"saltern/master/value"
 )
 
-// BatchRequest is a job to run on some minions at a time.
+// BatchRequest is a job that runs on a part of its minions at a time.
 type BatchRequest struct {
 	Request
-	Size     string        // a number or a percentage
-	Wait     time.Duration // how long a slot stays occupied after a return
+	Size     string        // number of minions at a time, or a percentage
+	Wait     time.Duration // how long a minion's place stays occupied after its return
 	Failhard bool          // stop after the first bad return
 	Gather   time.Duration // gather_job_timeout
-	JID      string        // shared by all parts
+	JID      string        // job id that all parts share
 }
 
-// BatchOutput receives the progress of a batch, in order. Its functions may be nil.
+// BatchOutput gets the progress of a batch, in order. Its functions may be nil.
 type BatchOutput struct {
-	Down     func(id string)    // did not answer the first ping
-	Start    func(ids []string) // a part is published
+	Down     func(id string)    // a minion did not answer the first ping
+	Start    func(ids []string) // a part was published
 	Returned func(r Return)
-	TimedOut func(id string)
+	TimedOut func(id string) // a minion did not return in time
 }
 
-// Ping returns the minions of the target that answer test.ping (up, sorted) and those that do not.
+// Ping pings the minions of a target. It returns those that answer test.ping (up, sorted), and
+// those that do not.
 func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err error) {
 	r.Fun = "test.ping"
 	r.Arg = []any{}
@@ -58,8 +59,8 @@ func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err er
 }
 
 // Batch pings the target and runs the job on the minions that answer, as many at a time as Size
-// allows. It returns the number of minions. A slot is freed by a return, or when the minion reports
-// that the job does not run any more.
+// allows. It returns their number. A minion frees its place by its return, or by reporting that it
+// no longer runs the job.
 func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (minions int, err error) {
 	b, up, down, err := c.newBatch(ctx, q)
 	if err != nil || len(up) == 0 {
@@ -92,8 +93,8 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (mi
 	return len(up), err
 }
 
-// HandOver is Batch for a batch that the master drives: it returns when the first part is published
-// and the master knows the rest. It requires the rights of [Client.Fire]. down is called for
+// HandOver is Batch for a batch that the master drives: HandOver publishes the first part, gives
+// the rest to the master, and returns. It requires the rights of [Client.Fire]. It calls down for
 // minions that did not answer the first ping (salt/cli/salt.py _run_batch_async).
 func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id string)) (minions int, err error) {
 	b, up, absent, err := c.newBatch(ctx, q)
@@ -120,7 +121,7 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	job, err := c.Publish(ctx, q.partFor(ids))
 	switch err {
 	case nil:
-	case ErrNoMinions, ErrNoJob: // their keys went since the ping
+	case ErrNoMinions, ErrNoJob: // somebody has removed their keys since the ping
 	default:
 		return len(up), err
 	}
@@ -144,9 +145,9 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	return len(up), nil
 }
 
-// mayHandOver returns the key with which the master takes a batch from this client, or why it would
-// refuse this one. Salt's masters ask for no key and would show it to all readers of events; for
-// them it returns "".
+// mayHandOver returns the key with which the master accepts a batch from this client, or the reason
+// why it would not. Salt's masters need no key and would show it to all readers of events; for them
+// it returns "".
 func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fireFor)
 	defer cancel()
@@ -169,8 +170,8 @@ func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, 
 	return key, nil
 }
 
-// newBatch pings the target and returns the state of a batch of the minions that answer. Both lists
-// are sorted.
+// newBatch pings the target and returns the state of a batch of the minions that answer. up and
+// down are sorted.
 func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, up, down []string, err error) {
 	ping := q.Request
 	ping.Kwargs = q.Kwargs.Clone()
@@ -190,7 +191,7 @@ func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, 
 	return b, up, down, nil
 }
 
-// partFor returns the job for some of the minions.
+// partFor returns the job for a part of the minions.
 func (q BatchRequest) partFor(ids []string) Request {
 	req := q.Request
 	req.Target = value.List(ids)
@@ -210,8 +211,8 @@ type batchRun struct {
 	all         []string
 	created     time.Time
 	parts       []*watch
-	heldReturns []Return // reported after the next part is published, as in Salt
-	busRefuses  bool     // the bus accepts no events from this client
+	heldReturns []Return // returns to report after the next part is published, as in Salt
+	busRefuses  bool     // the master's bus accepts no events from this client
 }
 
 func (r *batchRun) runParts(ctx context.Context) error {
@@ -263,7 +264,7 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	now := r.client.cfg.Now()
 	switch err {
 	case nil:
-	case ErrNoMinions, ErrNoJob: // their keys went since the ping
+	case ErrNoMinions, ErrNoJob: // somebody has removed their keys since the ping
 		for _, id := range ids {
 			r.state.TimedOut(id, now)
 		}
@@ -273,7 +274,7 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	}
 
 	if r.client.cfg.LowerMasters {
-		job.Minions = ids // all of them answered the ping
+		job.Minions = ids // all of them have answered the ping
 	}
 
 	w := newWatch(job.JID, job.Minions, r.client.timeout(req), r.request.Gather, now)
@@ -288,8 +289,8 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// releaseEnded frees the slots of parts that have stopped waiting. It reports whether there were
-// any.
+// releaseEnded frees the places of minions whose parts have stopped waiting, and reports whether
+// there were any.
 func (r *batchRun) releaseEnded(before []*watch) bool {
 	any := false
 	for _, w := range before {
@@ -303,7 +304,7 @@ func (r *batchRun) releaseEnded(before []*watch) bool {
 				continue
 			}
 
-			if ret, ok := r.client.cached(w.jid, id); ok { // its event was lost
+			if ret, ok := r.client.cached(w.jid, id); ok { // the event of the return was lost
 				r.state.Returned(id, ret.Code() > 0, r.client.cfg.Now())
 				r.heldReturns = append(r.heldReturns, ret)
 				continue
@@ -319,7 +320,7 @@ func (r *batchRun) releaseEnded(before []*watch) bool {
 	return any
 }
 
-// awaitReturns handles returns until wake. It returns false when the batch must end.
+// awaitReturns records returns until wake. It returns false when the batch must end.
 func (r *batchRun) awaitReturns(ctx context.Context, wake time.Time) bool {
 	ws := append(slices.Clone(r.parts), r.haltWatch())
 	return r.client.awaitEvents(ctx, ws, wake, func(w *watch, ret Return) bool {
@@ -338,14 +339,13 @@ func (r *batchRun) reportHeld() {
 	r.heldReturns = nil
 }
 
-// haltWatch returns a watch that does not wait for returns: it notices that the master's batch.stop
-// halted this batch.
+// haltWatch returns a watch that only notices when the master's batch.stop halts this batch.
 func (r *batchRun) haltWatch() *watch {
 	return &watch{jid: r.request.JID, onHalt: func(reason string) { r.state.Halted = reason }}
 }
 
-// fireProgress reports the progress of the batch to the master. Only batch.status uses it, so an
-// event that cannot be fired stops nothing.
+// fireProgress reports the progress of the batch to the master. Only batch.status uses these
+// events, so the batch goes on when one cannot be fired.
 func (r *batchRun) fireProgress(ctx context.Context, what string) {
 	if r.busRefuses {
 		return
@@ -357,9 +357,8 @@ func (r *batchRun) fireProgress(ctx context.Context, what string) {
 	}
 }
 
-// Subset picks up to n random minions of the target that have the function
-// (salt/client/__init__.py cmd_subset). shuffle is rand.Shuffle outside of
-// tests.
+// Subset returns up to n random minions of the target that have the function
+// (salt/client/__init__.py cmd_subset). shuffle is rand.Shuffle outside of tests.
 func (c *Client) Subset(
 	ctx context.Context,
 	r Request,

@@ -11,8 +11,8 @@ import (
 	"saltern/master/value"
 )
 
-// batchSize reads the size of a batch, a number or a percentage of n minions;
-// it is at least 1 (salt/utils/batch_state.py get_batch_size).
+// batchSize returns how many minions run a batch's job at a time. spec is a number or a percentage
+// of n minions. The result is at least 1 (salt/utils/batch_state.py get_batch_size).
 func batchSize(spec string, n int) (int, error) {
 	bad := &Error{
 		Kind: Invocation,
@@ -42,9 +42,8 @@ func batchSize(spec string, n int) (int, error) {
 	return max(size, 1), nil
 }
 
-// payload returns the state as the batch events carry it, for the master's batch.status or for the
-// master to continue the batch (salt/utils/batch_output.py state_payload). driver is "cli" or
-// "master".
+// payload returns the data of a batch event: the state, from which the master answers batch.status
+// or continues the batch (salt/utils/batch_output.py state_payload). driver is "cli" or "master".
 func payload(
 	driver string,
 	b *batch.State,

@@ -27,46 +27,47 @@ import (
 // Config locates the master and holds its configuration. The comments of fields name Salt's
 // options.
 type Config struct {
-	Interface  string        // interface; an unspecified address stands for the loopback
+	Interface  string        // interface; an unspecified address means the loopback
 	RetPort    int           // ret_port
 	SockDir    string        // sock_dir
 	CacheDir   string        // cachedir
 	MasterUser string        // user
 	Timeout    time.Duration // timeout: how long to wait for a return before asking about the job
 	Gather     time.Duration // gather_job_timeout: how long to wait for answers to that question
-	Publish    time.Duration // publish_timeout: bound of one request, at least three times Timeout
+	Publish    time.Duration // publish_timeout: longest time for one request, but at least three times Timeout
 	HashType   string        // hash_type of the job cache
-	ExtCache   string        // ext_job_cache, a returner for all jobs
-	Nodegroups *value.Map    // nodegroups: name to text or list
-	ConfFile   string        // the file to name in messages
-	// LowerMasters (order_masters) means that minions which the master does not know may answer
-	// through syndics.
+	ExtCache   string        // ext_job_cache: a returner for all jobs
+	Nodegroups *value.Map    // nodegroups: map from a name to a text or a list
+	ConfFile   string        // configuration file that messages name
+	// LowerMasters (order_masters) means that minions may answer through syndics although the master
+	// does not list them.
 	LowerMasters bool
-	// SyndicWait (syndic_wait) is how long syndics have to report the minions that got a job.
+	// SyndicWait (syndic_wait) is how long the client waits for syndics to report which minions got
+	// a job.
 	SyndicWait time.Duration
 
-	User  string // who asks; see CurrentUser
-	Token string // a saved token of mk_token, "" for none
-	// NoKey means that no request carries the key of a system user: the caller has a token or a
-	// password, or is refused.
+	User  string // user on whose behalf the client acts; see CurrentUser
+	Token string // a saved token of mk_token; "" for none
+	// NoKey means that no request carries the key of a system user: the master accepts the caller by
+	// a token or a password only.
 	NoKey bool
-	// SourceKey authorises this client to name the address on whose behalf it sends a command
-	// (package source), which the context of the call carries; "" names no address.
+	// SourceKey lets this client name the address on whose behalf it sends a command (package
+	// source); the context of the call carries that address. With "" it names none.
 	SourceKey string
-	// Shared holds the connections that this client shares with others. It may be nil: the client
-	// has its own connections.
+	// Shared holds connections that several clients use. It may be nil: then the client has its own.
 	Shared *Shared
-	// Answered is called once, when the master has answered for the first time, or will not answer.
-	// proven means that it accepted the token or password of the request. It may be nil.
+	// Answered is called once, after the master's first answer or when no answer will come. proven
+	// means that the master accepted the token or password of the request. It may be nil.
 	Answered func(proven bool)
-	// OldFiles is called when a minion of a job gets outdated files, see [event.TagOldFiles]. The
-	// gathering goroutine calls it before the minion's return. It may be nil.
+	// OldFiles gets a report when a minion of a job gets outdated files, see [event.TagOldFiles].
+	// The gathering goroutine calls it before the minion's return. It may be nil.
 	OldFiles func(OldFiles)
 	Log      *slog.Logger
 	Now      func() time.Time // nil is time.Now
 }
 
-// Client publishes jobs and gathers returns. One goroutine uses it and calls Close in the end.
+// Client publishes jobs and gathers returns. Only one goroutine may use it; that one calls Close in
+// the end.
 type Client struct {
 	cfg    Config
 	key    string
@@ -74,8 +75,8 @@ type Client struct {
 	sender *event.Sender
 }
 
-// New returns a client and reads the key of the calling user from cachedir. An unreadable key is
-// not an error: the caller may use external authentication.
+// New returns a client and reads the key of the calling user from cachedir. It does not fail if it
+// cannot read the key: the caller may use external authentication.
 func New(cfg Config) *Client {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -91,7 +92,7 @@ func New(cfg Config) *Client {
 	return c
 }
 
-// Close hangs up from the event bus.
+// Close closes the client's connections.
 func (c *Client) Close() {
 	if c.events != nil {
 		c.events.close()
@@ -102,8 +103,8 @@ func (c *Client) Close() {
 	}
 }
 
-// KeyUser returns the user whose key file is read: the master's own user for root and for callers
-// through sudo (salt/client/__init__.py __read_master_key).
+// KeyUser returns the user whose key file the client reads: the master's own user for root and for
+// callers through sudo (salt/client/__init__.py __read_master_key).
 func KeyUser(user, masterUser string) string {
 	masterUser = cmp.Or(masterUser, "root")
 	if user == "root" || strings.HasPrefix(user, "sudo_") {
@@ -112,7 +113,7 @@ func KeyUser(user, masterUser string) string {
 	return user
 }
 
-// maxKeyFile bounds a key file; the key is 76 characters.
+// maxKeyFile bounds a key file in bytes; the key has 76.
 const maxKeyFile = 4 << 10
 
 func (c *Client) readKey() string {
@@ -126,13 +127,13 @@ func (c *Client) readKey() string {
 	return key
 }
 
-// ReadKey returns the key that identifies a user of this host to the master.
+// ReadKey returns the key by which the master recognises a user of this host.
 func ReadKey(cacheDir, user, masterUser string) (string, error) {
 	name := KeyUser(user, masterUser)
 	if strings.ContainsAny(name, "/\x00") {
 		return "", errors.New("the user's name is none of a file")
 	}
-	// The folder belongs to the master's account: its content must not make root send another file.
+	// The folder belongs to the master's account: a link there must not make root send another file.
 	b, err := durable.Read(filepath.Join(cacheDir, "."+name+"_key"), maxKeyFile)
 	return string(b), err
 }
@@ -145,15 +146,15 @@ type Request struct {
 	Arg        []any
 	Return     string     // returners on the minions, separated by commas
 	JID        string     // "" lets the master choose
-	Kwargs     *value.Map // show_timeout, delimiter, metadata, token, …; kept in the job cache
+	Kwargs     *value.Map // fields of the load (show_timeout, delimiter, metadata, token, …); the job cache keeps them
 	Timeout    time.Duration
 }
 
 // Job is the master's answer to a Request.
 type Job struct {
 	JID     string
-	Minions []string // who is expected to answer
-	Missing []string // named by the target, but without an accepted key
+	Minions []string // minions that are expected to answer
+	Missing []string // minions that the target names but that have no accepted key
 }
 
 // Publish sends a job to the master. It returns ErrNoMinions when no minion matched.
@@ -182,7 +183,7 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	load.Set("user", c.cfg.User)
 	c.sayLogin(load)
 	timeout := c.timeout(r)
-	if c.cfg.LowerMasters { // a syndic waits that long for its minions
+	if c.cfg.LowerMasters { // a syndic waits for its minions for this time
 		load.Set("to", int64(timeout/time.Second))
 	}
 
@@ -192,7 +193,7 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	}
 
 	if !value.Truth(reply) {
-		// The master may have created new keys since this client read its key.
+		// The master may have written new keys since this client read its key.
 		key := c.readKey()
 		if key == c.key {
 			return Job{}, jobError(reply)
@@ -208,8 +209,8 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	return c.jobOf(reply)
 }
 
-// jobError returns the error for an empty answer: text means that the caller was refused, anything
-// else that there is nothing to report.
+// jobError returns the error for an answer that contains no job: a text means that the master
+// refused the caller, anything else that it started no job.
 func jobError(reply any) error {
 	if reply == "" {
 		return &Error{Kind: Authentication, Message: "Failed to authenticate! This is most likely because this " +
@@ -250,17 +251,16 @@ func (c *Client) jobOf(reply any) (Job, error) {
 	return job, nil
 }
 
-// Ask sends a clear request (mk_token, runner, wheel, …) and returns the
-// decoded answer.
+// Ask sends an unencrypted request (mk_token, runner, wheel, …) and returns the decoded answer.
 func (c *Client) Ask(ctx context.Context, load *value.Map) (any, error) {
 	return c.sendRequest(ctx, load, c.cfg.Timeout)
 }
 
-// answerLimits bounds an answer; the largest are lists of ids.
+// answerLimits bounds an answer; the largest ones are lists of ids.
 var answerLimits = msgpack.Limits{Depth: 64, Nodes: 4 << 20}
 
-// sendRequest sends one request. It never repeats one after a timeout: the master may have executed
-// it.
+// sendRequest sends one request. It does not repeat a request after a timeout, since the master may
+// have executed it.
 func (c *Client) sendRequest(ctx context.Context, load *value.Map, timeout time.Duration) (any, error) {
 	if from := source.Of(ctx); from.IsValid() {
 		source.Say(load, c.cfg.SourceKey, from)
@@ -304,14 +304,14 @@ func (c *Client) sendRequest(ctx context.Context, load *value.Map, timeout time.
 	return v, err
 }
 
-// answered reports the first answer to Config.Answered.
+// answered calls Config.Answered for the first answer.
 func (c *Client) answered(v any) {
 	tell := c.cfg.Answered
 	if tell == nil {
 		return
 	}
 	c.cfg.Answered = nil
-	m, proven := v.(*value.Map) // a refusal may be an empty text
+	m, proven := v.(*value.Map) // a refusal may be an empty text instead of a map
 	if e, ok := errors.AsType[*Error](ErrorIn(m)); ok {
 		proven = e.Kind != Authentication && e.Kind != Busy
 	}
@@ -325,7 +325,7 @@ func (c *Client) lateError(ctx context.Context) error {
 	return errLate()
 }
 
-// address returns the address for requests. An unspecified interface means the loopback
+// address returns the host:port for requests. For an unspecified interface it is the loopback
 // (salt/config/__init__.py client_config).
 func (c *Client) address() string {
 	host := strings.Trim(c.cfg.Interface, "[]")
@@ -338,19 +338,19 @@ func (c *Client) address() string {
 	return net.JoinHostPort(host, strconv.Itoa(c.cfg.RetPort))
 }
 
-// sayLogin adds the login name for the master's audit record, because the key of root would only
-// name root.
+// sayLogin adds the caller's login name for the master's audit record: the key of root alone would
+// only show root.
 func (c *Client) sayLogin(load *value.Map) {
 	if name := audit.LoginName(); name != "" && c.key != "" {
 		load.Set(audit.LoginField, name)
 	}
 }
 
-// fireFor bounds the time that an event may take to the master's bus.
+// fireFor is how long an event may take to reach the master's bus.
 const fireFor = 5 * time.Second
 
-// Fire puts an event on the master's bus, behind all events that this client, or another one with
-// the same connections, has fired. It requires the rights of root or of the master's user.
+// Fire puts an event on the master's bus, after all events that this client, or another one with
+// the same Shared, has fired. It requires the rights of root or of the master's account.
 func (c *Client) Fire(ctx context.Context, tag string, data *value.Map) error {
 	ctx, cancel := context.WithTimeout(ctx, fireFor)
 	defer cancel()
@@ -360,7 +360,7 @@ func (c *Client) Fire(ctx context.Context, tag string, data *value.Map) error {
 // ErrUnwell means that the master answers but cannot store jobs.
 var ErrUnwell = errors.New("the master is unwell")
 
-// Answers sends the master a request without effect. The error is the reason why it does not answer
+// Answers sends the master a ping. It returns nil, or the reason why the master has not answered
 // before ctx ends.
 func (c *Client) Answers(ctx context.Context) error {
 	if !c.MasterIsUp() {
@@ -393,14 +393,15 @@ func (c *Client) Answers(ctx context.Context) error {
 	if trouble := m.Str(control.PingFault); trouble != "" {
 		return fmt.Errorf("%w: %.200q", ErrUnwell, trouble)
 	}
-	if m.Str("cmd") != "ping" { // its echo (salt/master.py ClearFuncs.ping)
+	if m.Str("cmd") != "ping" { // the master returns the load as it is (salt/master.py ClearFuncs.ping)
 		return fmt.Errorf("the master answers %.100q to a ping", value.Repr(v))
 	}
 
 	return nil
 }
 
-// MasterIsUp reports whether a master serves the socket directory.
+// MasterIsUp reports whether the master's marker is in the socket directory; a killed master leaves
+// the marker there.
 func (c *Client) MasterIsUp() bool {
 	_, err := os.Stat(filepath.Join(c.cfg.SockDir, "publish_pull.ipc"))
 	return !errors.Is(err, fs.ErrNotExist)

@@ -13,22 +13,22 @@ import (
 type Kind uint8
 
 const (
-	// General covers everything that went wrong on the way.
+	// General covers every failure that has no kind of its own.
 	General Kind = iota
-	// Authentication means that the master does not know us.
+	// Authentication means that the master does not accept the caller's identity.
 	Authentication
-	// Authorization means that the master does not let us.
+	// Authorization means that the master does not permit the command.
 	Authorization
-	// Invocation means that the command line is at fault.
+	// Invocation means that the command line is wrong.
 	Invocation
-	// Unavailable means that the master is not there, or does not answer in time.
+	// Unavailable means that the master does not run, or does not answer in time.
 	Unavailable
 	// Busy means that the master could not check the caller's identity yet: the caller may try
 	// again.
 	Busy
 )
 
-// Error is an error whose text is meant for the user, in Salt's words.
+// Error is an error whose text is meant for users, in Salt's wording.
 type Error struct {
 	Kind    Kind
 	Message string
@@ -39,7 +39,7 @@ func (e *Error) Error() string { return e.Message }
 var (
 	// ErrNoMinions means that the target matches no accepted minion.
 	ErrNoMinions error = &Error{Message: "No minions matched the target. No command was sent, no jid was assigned."}
-	// ErrNoJob means that the master took the request and started no job.
+	// ErrNoJob means that the master accepted the request but started no job.
 	ErrNoJob = errors.New("the master started no job")
 )
 
@@ -47,7 +47,7 @@ func errContact() error {
 	return &Error{Kind: Unavailable, Message: "The salt master could not be contacted. Is master running?"}
 }
 
-// errEvents returns the error of a client that cannot hear the master's events, and so gets no
+// errEvents returns the error of a client that cannot read the master's events, and so would get no
 // returns.
 func errEvents(err error) error {
 	const what = "cannot listen to the master's events: "
@@ -61,8 +61,8 @@ func errEvents(err error) error {
 	return &Error{Kind: Unavailable, Message: text}
 }
 
-// errHungUp returns the error for a master that ended, or that was blocked until the connection was
-// given up.
+// errHungUp returns the error for a master that ended, or that did not answer until the client gave
+// the connection up.
 func errHungUp() error {
 	return &Error{
 		Kind: Unavailable,
@@ -81,8 +81,8 @@ func errLate() error {
 		"in the job cache later."}
 }
 
-// ErrorIn returns the error in an answer of the master (text or {name, message}) as an *[Error], or
-// nil.
+// ErrorIn returns the error that an answer of the master contains (text or {name, message}) as an
+// *[Error], or nil.
 func ErrorIn(answer *value.Map) error {
 	v, _ := answer.Get("error")
 	if v == nil {

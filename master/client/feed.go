@@ -17,20 +17,20 @@ const linger = 2 * time.Second
 type feed struct {
 	dir    string
 	shared bool
-	joins  sync.Mutex // held by addStream, which may have to connect
+	joins  sync.Mutex // held by addStream and hangUpIdle: one of them at a time connects or closes
 	pump   sync.WaitGroup
 
 	mu      sync.Mutex
-	down    bool // the connection is lost
+	down    bool // the connection to the bus is lost
 	streams map[*stream]struct{}
 	cancel  context.CancelFunc // ends the pump; nil while it does not run
-	idle    *time.Timer
+	idle    *time.Timer        // fires when a shared feed has had no stream for linger
 }
 
-// wanted matches the events of jobs, batches and runners, and those about outdated files.
+// wanted reports whether a tag is that of an event about jobs, batches, runners or outdated files.
 var wanted = event.Prefix("salt/job/", "salt/batch/", "salt/run/", syndicSpace, event.TagOldFiles)
 
-// addStream adds a stream. It gets all events fired from now on.
+// addStream adds a stream, which gets all events that are fired from now on.
 func (f *feed) addStream(ctx context.Context) (*stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -51,7 +51,7 @@ func (f *feed) addStream(ctx context.Context) (*stream, error) {
 			return s, nil
 		}
 
-		l.Close() // the pump will connect by itself
+		l.Close() // the pump runs already and will connect by itself
 		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return nil, errEvents(err)
 		}
@@ -69,7 +69,7 @@ func (f *feed) addIfConnected(s *stream) bool {
 	return true
 }
 
-// startPump starts the pump for a first stream, if it does not run.
+// startPump starts the pump with a first stream, and returns false if the pump runs already.
 func (f *feed) startPump(s *stream, l *event.Listener) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +100,7 @@ func (f *feed) removeStream(s *stream) {
 	}
 }
 
-// hangUpIdle hangs up while there is no stream.
+// hangUpIdle closes the connection if no stream is left.
 func (f *feed) hangUpIdle() {
 	f.joins.Lock()
 	defer f.joins.Unlock()
@@ -112,7 +112,7 @@ func (f *feed) hangUpIdle() {
 	}
 }
 
-// close hangs up and waits for the pump. There must be no streams left.
+// close closes the connection and waits for the pump. The caller has removed all streams.
 func (f *feed) close() {
 	f.mu.Lock()
 	if f.cancel != nil {
@@ -125,7 +125,7 @@ func (f *feed) close() {
 	f.mu.Unlock()
 }
 
-// pumpEvents reads events until ctx ends and reconnects when the master hangs up.
+// pumpEvents reads events until ctx ends, and connects again when the master closes the connection.
 func (f *feed) pumpEvents(ctx context.Context, l *event.Listener) {
 	for ctx.Err() == nil {
 		f.readEvents(ctx, l)
@@ -146,7 +146,7 @@ func (f *feed) pumpEvents(ctx context.Context, l *event.Listener) {
 	}
 }
 
-// markLost tells all streams that the connection is lost.
+// markLost records in all streams that the connection is lost.
 func (f *feed) markLost() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +157,8 @@ func (f *feed) markLost() {
 	}
 }
 
-// markBack tells all streams that the connection is back and that they may have missed events.
+// markBack records in all streams that there is a connection again and that they may have missed
+// events.
 func (f *feed) markBack() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -168,7 +169,7 @@ func (f *feed) markBack() {
 	}
 }
 
-// readEvents reads until the connection ends.
+// readEvents passes events to the streams until the connection ends.
 func (f *feed) readEvents(ctx context.Context, l *event.Listener) {
 	for {
 		e, err := l.NextPacked(ctx)
@@ -189,7 +190,8 @@ func (f *feed) readEvents(ctx context.Context, l *event.Listener) {
 	}
 }
 
-// handOut passes an event to all streams. If the only stream has no room, handOut returns it.
+// handOut passes an event to all streams. If the feed is not shared and its stream has no room,
+// handOut returns that stream; the event must be passed again.
 func (f *feed) handOut(e event.Packed) (full *stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 	"saltern/master/value"
 )
 
-// Run publishes a job and calls yield with each return as it arrives, and at the end, sorted, with
-// the minions that did not answer (Missing set). It calls started, which may be nil, with the job
-// before the first return. yield stops the gathering by returning false.
+// Run publishes a job and calls yield with each return as it arrives, and at the end with a Return
+// for each minion that did not answer (Missing set), sorted. It calls started, which may be nil,
+// with the job before the first return. Run ends when yield returns false.
 func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield func(Return) bool) error {
 	if err := c.listen(ctx); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 		w.awaitSyndics(c.cfg.SyndicWait, c.cfg.Now())
 	}
 
-	w.noteMissing(job.Missing) // the event that reports them may be lost
+	w.noteMissing(job.Missing) // the bus may lose the event that reports these minions
 	c.events.setFilter(w.tagPrefixes()...)
 	stopped := false
 	err = c.gatherAll(ctx, []*watch{w}, r, func(_ *watch, ret Return) bool {
@@ -46,7 +46,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	}
 
 	for _, id := range c.lostMinions(w) {
-		// The event of a return may be lost; look for the return in the job cache.
+		// The bus may have lost the event of a return; look for the return in the job cache.
 		ret, ok := c.cached(job.JID, id)
 		if !ok {
 			ret = MissingReturn(id, job.JID, true)
@@ -59,13 +59,13 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	return nil
 }
 
-// lostMinions returns the minions that did not answer, without syndics. A syndic counts as a minion
+// lostMinions returns the minions that did not answer, except syndics. A syndic counts as a minion
 // only if it answers as one.
 func (c *Client) lostMinions(w *watch) []string {
 	return slices.DeleteFunc(w.lostMinions(), c.isSyndic)
 }
 
-// isSyndic reports whether id has passed on returns of minions below it.
+// isSyndic reports whether the master has stored id as a syndic that passed on returns.
 func (c *Client) isSyndic(id string) bool {
 	if !c.cfg.LowerMasters || keys.ValidID(id) != nil {
 		return false
@@ -74,7 +74,8 @@ func (c *Client) isSyndic(id string) bool {
 	return err == nil
 }
 
-// SyndicsFolder below cachedir has an empty file for each syndic (salt/master.py _syndic_return).
+// SyndicsFolder is the folder below cachedir with an empty file for each syndic (salt/master.py
+// _syndic_return).
 const SyndicsFolder = "syndics"
 
 func (c *Client) timeout(r Request) time.Duration {
@@ -91,7 +92,7 @@ func (c *Client) gather(r Request) time.Duration {
 	return c.cfg.Gather
 }
 
-// gatherAll waits until all watches are done.
+// gatherAll gathers returns until all watches have ended.
 func (c *Client) gatherAll(ctx context.Context, ws []*watch, r Request, yield func(*watch, Return) bool) error {
 	for len(ws) > 0 {
 		var err error
@@ -106,11 +107,11 @@ func (c *Client) gatherAll(ctx context.Context, ws []*watch, r Request, yield fu
 	return nil
 }
 
-// advance asks minions about late jobs. It returns the watches that continue and the time of the
-// next check.
+// advance asks minions whether they still run jobs that are late. It returns the watches that go
+// on, and the time of the next check.
 func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch, time.Time, error) {
 	if down := c.events.down.Load(); down != 0 && len(ws) > 0 {
-		// Without the bus no answer arrives, so silence of the minions means nothing.
+		// Without the bus no return arrives, so the silence of minions means nothing.
 		now := c.cfg.Now()
 		// The event bus may be unavailable for a while, for example when a master restarts.
 		if now.Sub(time.Unix(0, down)) < 30*time.Second {
@@ -143,9 +144,9 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 	return left, wake, nil
 }
 
-// askRunning publishes the question whether a job still runs.
+// askRunning asks minions whether the job of a watch still runs, by a job of its own.
 func (c *Client) askRunning(ctx context.Context, w *watch, ids []string, r Request) error {
-	before := c.events.setFilter() // the answers may arrive before the job id
+	before := c.events.setFilter() // the answers may arrive before the master has returned the job id
 	job, err := c.Publish(ctx, Request{
 		Target:     value.List(ids),
 		TargetType: "list",
@@ -161,7 +162,7 @@ func (c *Client) askRunning(ctx context.Context, w *watch, ids []string, r Reque
 		if before != nil {
 			before = w.tagPrefixes()
 		}
-	case ErrNoMinions, ErrNoJob: // their keys are gone
+	case ErrNoMinions, ErrNoJob: // somebody has removed their keys
 	default:
 		return err
 	}
@@ -170,7 +171,7 @@ func (c *Client) askRunning(ctx context.Context, w *watch, ids []string, r Reque
 	return nil
 }
 
-// askKwargs returns the kwargs of a job without those that concern its display.
+// askKwargs returns the kwargs of a job without those that only concern its display.
 func askKwargs(m *value.Map) *value.Map {
 	m = m.Clone()
 	m.Delete("show_timeout")
@@ -178,8 +179,8 @@ func askKwargs(m *value.Map) *value.Map {
 	return m
 }
 
-// awaitEvents handles events until wake, and those that wait already in any case. It returns false
-// when the caller wants no more or ctx has ended.
+// awaitEvents handles the events that wait already, and then those that arrive until wake. It
+// returns false when yield has returned false or ctx has ended.
 func (c *Client) awaitEvents(ctx context.Context, ws []*watch, wake time.Time, yield func(*watch, Return) bool) bool {
 	timer := time.NewTimer(max(wake.Sub(c.cfg.Now()), 0))
 	defer timer.Stop()
@@ -225,7 +226,8 @@ func (c *Client) takeEvent(ws []*watch, e event.Event, yield func(*watch, Return
 	return true
 }
 
-// catchUp looks in the job cache for returns that came while the bus was unavailable.
+// catchUp reads from the job cache the returns that came while the bus was not reachable. It
+// returns false when yield has returned false.
 func (c *Client) catchUp(ws []*watch, yield func(*watch, Return) bool) bool {
 	for _, w := range ws {
 		for _, id := range w.unanswered() {

@@ -13,11 +13,11 @@ import (
 	"saltern/master/value"
 )
 
-// maxCachedReturn bounds a file of the job cache that is read, in bytes.
+// maxCachedReturn bounds a file of the job cache that the client reads, in bytes.
 const maxCachedReturn = 256 << 20
 
-// cached reads a return from the local job cache
-// (salt/returners/local_cache.py).
+// cached returns a minion's return from the job cache on this host (salt/returners/local_cache.py),
+// and false if there is none.
 func (c *Client) cached(jid, id string) (Return, bool) {
 	if keys.ValidID(id) != nil {
 		return Return{}, false

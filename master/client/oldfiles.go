@@ -9,19 +9,19 @@ import (
 	"saltern/master/value"
 )
 
-// OldFiles reports that a minion of a job gets outdated files and pillars, or that a runner reads
-// them: new ones could not be copied to its node.
+// OldFiles reports that a minion of a job, or a runner, gets outdated files and pillars: the newer
+// ones could not be copied to the node that serves it.
 type OldFiles struct {
-	Minion string // empty: a runner
+	Minion string // "" for a runner
 	Node   string
-	AsOf   time.Time // time of the served files; zero: unknown
+	AsOf   time.Time // time up to which the served files are current; zero: unknown
 	Why    string
 }
 
 // maxOldText bounds each text of OldFiles, in bytes.
 const maxOldText = 300
 
-// oldFiles calls Config.OldFiles for an event when one of the jobs waits for one of its minions.
+// oldFiles calls Config.OldFiles if one of the watches expects a minion that the event names.
 func (c *Client) oldFiles(ws []*watch, e event.Event) {
 	minions := append(e.Data.Texts("minions"), e.Data.Str("id"))
 	for _, w := range ws {
@@ -36,7 +36,7 @@ func (c *Client) oldFiles(ws []*watch, e event.Event) {
 	}
 }
 
-// readOldFiles reads the data of an event.
+// readOldFiles returns the contents of an event [event.TagOldFiles].
 func readOldFiles(data *value.Map) OldFiles {
 	old := OldFiles{
 		Minion: printable.Brief(data.Str("id"), maxOldText),

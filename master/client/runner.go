@@ -17,10 +17,9 @@ func (e *RunnerError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason, an *[Error].
 func (e *RunnerError) Unwrap() error { return e.Err }
 
-// StartRunner makes the master start a runner and returns its job id. arg and kwarg are the
-// arguments. cred are credentials or a token; empty means the key of the calling user. A
-// *RunnerError means that the master refused. A Python master does so without external
-// authentication.
+// StartRunner asks the master to start a runner and returns its job id. cred holds credentials or a
+// token; if it is empty, the client sends the key of the calling user. A *RunnerError means that
+// the master refused. A Python master refuses without external authentication.
 func (c *Client) StartRunner(
 	ctx context.Context,
 	fun string,
@@ -32,17 +31,18 @@ func (c *Client) StartRunner(
 	return jid, err
 }
 
-// AnswerField in the load of a runner means that its caller can receive in the answer what must not
-// go on the event bus. Salt's clients cannot: they wait for the event of the end. No argument has
-// this name, on older masters either.
+// AnswerField in the load of a runner means that its caller can get the result in the answer. The
+// master needs that for results that must not go on the event bus. Salt's clients do not set it:
+// they wait for the event of the end. No runner has an argument of this name, on older masters
+// either.
 const AnswerField = "__saltern_answer__"
 
-// startRunner is StartRunner for a complete load. If the runner has ended and its return must not
-// go on the event bus, data is what the event would contain.
+// startRunner is StartRunner for a complete load. data is nil, or the data of the end event if the
+// runner has ended and its result must not go on the event bus.
 func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid string, data *value.Map, err error) {
 	load = c.signed(load, cred)
 	timeout := c.cfg.Timeout
-	if strings.HasPrefix(load.Str("fun"), "cluster.") { // the master answers these when they have ended
+	if strings.HasPrefix(load.Str("fun"), "cluster.") { // the master answers these only when they have ended
 		timeout = max(timeout, 40*time.Second)
 	}
 
@@ -70,7 +70,7 @@ func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid st
 
 // Runner starts a runner and passes each of its events to progress with the last part of its tag,
 // except "new", "ret" and [event.OldFilesOfRun]. It returns the data of the ret event, with the
-// whole result even if that was too large for an event. Only ctx bounds the time.
+// whole result even if that was too large for an event. It waits until ctx ends.
 func (c *Client) Runner(
 	ctx context.Context,
 	fun string,
@@ -118,9 +118,10 @@ func (c *Client) Runner(
 	}
 }
 
-// UserOfJob asks the master who started a job, a runner or a wheel function. It returns the fields
-// user and [event.EauthField], or nil when the master does not know. The master answers only
-// programs that have the key of its account and ask on behalf of somebody (source.With).
+// UserOfJob asks the master who started a job, a runner or a wheel function. It returns a map with
+// user and [event.EauthField], or nil when the master does not know the job. The master answers
+// only programs that have the key of its account and name the address on whose behalf they ask
+// (source.With).
 func (c *Client) UserOfJob(ctx context.Context, jid string) (*value.Map, error) {
 	reply, err := c.sendRequest(ctx, value.NewMap("cmd", "saltern_job_user", "jid", jid), c.cfg.Timeout)
 	if err != nil {
@@ -133,8 +134,8 @@ func (c *Client) UserOfJob(ctx context.Context, jid string) (*value.Map, error) 
 	return m, nil
 }
 
-// untrimmed replaces a result that was trimmed to fit an event by the one that the master has
-// stored.
+// untrimmed returns data with the whole result from the job cache, if the result was trimmed to fit
+// an event.
 func (c *Client) untrimmed(ctx context.Context, jid string, data, cred *value.Map) *value.Map {
 	if !event.Trimmed(data) {
 		return data
@@ -155,7 +156,8 @@ func (c *Client) untrimmed(ctx context.Context, jid string, data, cred *value.Ma
 	return data
 }
 
-// signed adds the caller's identity to a load: cred, or the key of the calling user.
+// signed adds the caller's identity to a load: cred, or the key of the calling user if cred is
+// empty.
 func (c *Client) signed(load, cred *value.Map) *value.Map {
 	if cred.Len() == 0 {
 		cred = value.NewMap("key", c.key, "user", c.cfg.User)

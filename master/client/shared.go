@@ -11,21 +11,21 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Bounds of the connections that are kept for the next request.
+// Bounds of the idle connections that are kept for later requests.
 const (
 	maxKept  = 16
 	keepTime = 10 * time.Second
 )
 
-// Shared holds what the clients of one program share: connections to the master that are kept for
-// the next request, one connection to its events, and one for firing events. It is safe for
-// concurrent use.
+// Shared holds what the clients of one program share: idle connections to the master for later
+// requests, one connection for its events, and one for firing events. It is safe for concurrent
+// use.
 type Shared struct {
 	feed   *feed
 	sender *event.Sender
 
 	mu   sync.Mutex
-	kept []kept // the latest last
+	kept []kept // idle connections, the last used one last
 }
 
 type kept struct {
@@ -34,7 +34,7 @@ type kept struct {
 }
 
 // NewShared returns a Shared for the master with this sock_dir. It connects when a client needs a
-// connection. Close it after all clients are closed.
+// connection. The caller closes it after all its clients.
 func NewShared(sockDir string) *Shared {
 	return &Shared{feed: &feed{dir: sockDir, shared: true}, sender: event.NewSender(sockDir)}
 }
@@ -46,7 +46,7 @@ func (s *Shared) Fire(ctx context.Context, tag string, data *value.Map) error {
 	return s.sender.Fire(ctx, tag, data)
 }
 
-// Close hangs up.
+// Close closes all connections.
 func (s *Shared) Close() {
 	s.sender.Close()
 	s.feed.close()
@@ -61,8 +61,8 @@ func (s *Shared) Close() {
 	s.kept = nil
 }
 
-// takeConnection returns a connection to the address: a kept one that is still alive, or a new one.
-// The caller must call giveBack or Close for it. A nil Shared keeps no connections.
+// takeConnection returns a connection to the address: an idle one that is still open, or a new one.
+// The caller must call giveBack or Close for it. A nil Shared always makes a new connection.
 func (s *Shared) takeConnection(ctx context.Context, address string) (*zmtp.Req, error) {
 	for s != nil {
 		k, ok := s.takeLast()
@@ -84,8 +84,8 @@ func (s *Shared) takeConnection(ctx context.Context, address string) (*zmtp.Req,
 	return r, nil
 }
 
-// takeLast removes and returns the connection that was kept last, and closes those that were kept
-// for too long.
+// takeLast removes and returns the connection that was used last, and closes those that have been
+// idle for longer than keepTime.
 func (s *Shared) takeLast() (k kept, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *Shared) takeLast() (k kept, ok bool) {
 	return k, true
 }
 
-// giveBack keeps a connection that has answered for the next request.
+// giveBack keeps a connection whose request was answered for a later request.
 func (s *Shared) giveBack(r *zmtp.Req) {
 	if s == nil {
 		r.Close()

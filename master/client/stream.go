@@ -8,18 +8,19 @@ import (
 	"saltern/master/event"
 )
 
-// streamQueue is the number of events that may wait for the gathering loop. When the queue is full,
-// a feed with one stream stops reading; the master then cuts it off, and it reconnects. A shared
-// feed drops the event. Either way the job cache is searched for what was missed.
+// streamQueue is the number of events that may wait for the gathering loop. Overflow policy: a feed
+// with one stream stops reading; the master then cuts the connection, and the feed reconnects. A
+// shared feed drops the event. In both cases the gathering loop searches the job cache for what it
+// missed.
 const streamQueue = 8192
 
-// stream delivers the events of jobs, batches and runners to one caller.
+// stream delivers events about jobs, batches and runners to one client.
 type stream struct {
 	feed *feed
-	wake chan struct{} // one token: events may wait, see nextEvent
-	room chan struct{} // one token: there may be room for more
-	gaps chan struct{} // one token: events may have been missed
-	down atomic.Int64  // start of the bus's absence in Unix nanoseconds; 0 while connected
+	wake chan struct{} // has an element when events may wait, see nextEvent
+	room chan struct{} // has an element when there may be room for more events
+	gaps chan struct{} // has an element when the stream may have missed events
+	down atomic.Int64  // when the connection to the bus was lost, in Unix nanoseconds; 0 while connected
 
 	mu       sync.Mutex
 	prefixes []string       // prefixes of the wanted tags; nil: all
@@ -30,8 +31,8 @@ func newStream(f *feed) *stream {
 	return &stream{feed: f, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gaps: make(chan struct{}, 1)}
 }
 
-// listen connects the client to the event bus and removes the filter of an earlier job. It must be
-// called before publishing a job whose returns are wanted.
+// listen connects the client to the event bus and removes the filter of an earlier job. Callers
+// that want the returns of a job call it before they publish the job.
 func (c *Client) listen(ctx context.Context) error {
 	if c.events != nil {
 		c.events.setFilter()
@@ -55,7 +56,7 @@ func (c *Client) listen(ctx context.Context) error {
 func (s *stream) close() { s.feed.removeStream(s) }
 
 // setFilter restricts the stream to events whose tags have one of the prefixes, from now on;
-// without prefixes all come. It returns the former prefixes.
+// without prefixes it gets all. It returns the former prefixes.
 func (s *stream) setFilter(prefixes ...string) (before []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +64,7 @@ func (s *stream) setFilter(prefixes ...string) (before []string) {
 	return before
 }
 
-// pushEvent appends an event, if there is room.
+// pushEvent appends an event if the stream wants it. It returns false when there is no room.
 func (s *stream) pushEvent(e event.Packed) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,15 +79,15 @@ func (s *stream) pushEvent(e event.Packed) bool {
 	return true
 }
 
-// nextEvent removes and returns the oldest event, if there is one. An unwanted or unreadable event
-// has no tag.
+// nextEvent removes and returns the oldest event; ok is false when none waits. It returns an event
+// without a tag in place of one that is not wanted or cannot be read.
 func (s *stream) nextEvent(wanted func(tag string) bool) (event.Event, bool) {
 	p, ok := s.takeFirst()
 	if !ok || !wanted(p.Tag) {
 		return event.Event{}, ok
 	}
 	e, err := p.Event()
-	if err != nil { // ignore it
+	if err != nil { // skip the event
 		signal(s.gaps)
 		return event.Event{}, true
 	}
@@ -101,13 +102,13 @@ func (s *stream) takeFirst() (p event.Packed, ok bool) {
 	}
 	p, s.waiting[0] = s.waiting[0], event.Packed{}
 	if s.waiting = s.waiting[1:]; len(s.waiting) > 0 {
-		signal(s.wake) // wake a caller that takes one event at a time
+		signal(s.wake) // for callers that take one event at a time
 	}
 	signal(s.room)
 	return p, true
 }
 
-// signal leaves a token, unless there is one.
+// signal puts an element into a channel of capacity 1 unless it has one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -6,7 +6,7 @@ import (
 	"saltern/internal/audit"
 )
 
-// CurrentUser returns the user on whose behalf jobs are published: the effective user, or
+// CurrentUser returns the user on whose behalf the client publishes jobs: the effective user, or
 // "sudo_<name>" for root through sudo (salt/utils/user.py get_specific_user). getenv is os.Getenv
 // outside of tests.
 func CurrentUser(getenv func(string) string) string {
@@ -19,5 +19,6 @@ func CurrentUser(getenv func(string) string) string {
 	return name
 }
 
-// EffectiveUser returns the name of the effective user, or its number when it has no name.
+// EffectiveUser returns the name of the effective user, or the user's number as text if there is no
+// name.
 func EffectiveUser() string { return audit.UserName(os.Geteuid()) }

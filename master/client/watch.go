@@ -16,16 +16,16 @@ type Return struct {
 	Ret    any
 	HasRet bool   // false when the minion sent no value
 	Out    string // outputter that the minion asks for
-	// Retcode is 0, a number or, for a compound command, a map of numbers;
-	// HasRetcode is false when there was none.
+	// Retcode is a number or, for a compound command, a map of numbers. HasRetcode is false when the
+	// minion sent none.
 	Retcode    any
 	HasRetcode bool
 	JID        string
 	Missing    bool // the minion did not answer in time
 }
 
-// Code returns the return code as one number: the largest one of a map, and 1 for a value that is
-// not a number.
+// Code returns the return code as one number: 0 without a return code, the largest number of a map,
+// and 1 for a value that is not a number.
 func (r Return) Code() int64 {
 	if !r.HasRetcode {
 		return 0
@@ -58,7 +58,7 @@ func exitCode(v any) int64 {
 }
 
 // watch decides how long to wait for the returns of one job, and which minions to ask whether the
-// job still runs. It does no I/O and has no clock: callers pass in events and the time
+// job still runs. It does no I/O and reads no clock: callers pass in events and the time
 // (salt/client/__init__.py get_iter_returns).
 type watch struct {
 	jid             string
@@ -66,20 +66,20 @@ type watch struct {
 
 	expected  map[string]bool
 	found     map[string]bool
-	missing   map[string]bool // targeted, but without an accepted key
-	deadlines map[string]time.Time
+	missing   map[string]bool      // the target names them, but they have no accepted key
+	deadlines map[string]time.Time // by minion: time after which it is asked about the job
 	askAt     time.Time
-	running   bool // a minion may still run the job, so ask again
-	questions map[string]bool
-	// strict watches one part of a batch: all parts share a job id, so only
-	// the returns of the minions given at the start count.
+	running   bool            // a minion may still run the job, so the watch asks again
+	questions map[string]bool // job ids of the questions about the job
+	// strict is set for one part of a batch. All parts share a job id, so the watch takes only
+	// returns of the minions given at the start.
 	strict  bool
 	targets []string // the minions that the job was published to
-	// syndics is how long to wait for syndics, syndicsUntil when that ends. 0 means that there are
-	// none.
+	// syndics is how long the watch waits for syndics, syndicsUntil when that time ends. 0 means
+	// that there are no syndics.
 	syndics      time.Duration
 	syndicsUntil time.Time
-	// onHalt, when set, makes this a watch for salt/batch/<jid>/halted only.
+	// onHalt, if not nil, makes this a watch for salt/batch/<jid>/halted only; it gets the reason.
 	onHalt func(reason string)
 }
 
@@ -106,13 +106,13 @@ func newWatch(jid string, minions []string, timeout, gather time.Duration, now t
 	return w
 }
 
-// awaitSyndics makes the watch wait for minions below syndics, which the master does not list.
+// awaitSyndics extends the watch to minions below syndics, which the master does not list.
 func (w *watch) awaitSyndics(wait time.Duration, now time.Time) {
 	w.syndics = max(wait, time.Millisecond)
 	w.syndicsUntil = now.Add(w.syndics)
 }
 
-// tagPrefixes returns the prefixes of the tags of all events that the watch needs.
+// tagPrefixes returns the prefixes of the tags of all events that the watch handles.
 func (w *watch) tagPrefixes() []string {
 	out := []string{event.TagOldFiles, "salt/job/" + w.jid + "/"}
 	for jid := range w.questions {
@@ -124,7 +124,7 @@ func (w *watch) tagPrefixes() []string {
 	return out
 }
 
-// wantsTag reports whether the watch needs the event.
+// wantsTag reports whether the watch handles events with this tag.
 func (w *watch) wantsTag(tag string) bool {
 	if w.onHalt != nil {
 		return tag == event.Tag("batch", w.jid, "halted")
@@ -133,7 +133,8 @@ func (w *watch) wantsTag(tag string) bool {
 	return ok && (jid == w.jid || w.questions[jid]) || w.ofSyndic(tag)
 }
 
-// takeEvent handles one event of the bus. If it is a new return of the job, takeEvent returns it.
+// takeEvent handles one event of the bus. It returns true with the return if the event is a new
+// return of the job.
 func (w *watch) takeEvent(tag string, data *value.Map, now time.Time) (Return, bool) {
 	if w.onHalt != nil {
 		if w.wantsTag(tag) {
@@ -208,7 +209,7 @@ func (w *watch) takeReturn(rest string, data *value.Map, now time.Time) (Return,
 	return r, true
 }
 
-// noteMissing records minions that were targeted and have no accepted key.
+// noteMissing records minions that the target names but that have no accepted key.
 func (w *watch) noteMissing(ids []string) {
 	for _, id := range ids {
 		w.missing[id] = true
@@ -229,8 +230,8 @@ func (w *watch) expect(id any, now time.Time) {
 	w.deadlines[s] = now.Add(w.timeout)
 }
 
-// returnOf reads a return event. A resource of a minion answers under its own
-// name (salt/client/__init__.py _job_ret_display_id).
+// returnOf returns the return in an event. A resource of a minion returns under its own name
+// (salt/client/__init__.py _job_ret_display_id).
 func returnOf(data *value.Map) Return {
 	r := Return{ID: data.Str("id"), JID: data.Str("jid"), Out: data.Str("out")}
 	if rid := data.Str("resource_id"); rid != "" {
@@ -241,7 +242,7 @@ func returnOf(data *value.Map) Return {
 	return r
 }
 
-// answer handles a minion's answer about the job: {} when it does not run there, a map when it
+// answer handles a minion's answer about the job: {} when the minion does not run it, a map when it
 // does.
 func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 	if !strings.HasPrefix(rest, "ret/") {
@@ -250,7 +251,7 @@ func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 
 	id := data.Str("id")
 	if n, ok := data.Int("retcode"); ok && n > 0 {
-		delete(w.expected, id) // it cannot tell whether the job runs: stop waiting
+		delete(w.expected, id) // the minion cannot tell whether the job runs: stop waiting for it
 		return
 	}
 
@@ -278,7 +279,7 @@ func (w *watch) noteQuestion(jid string) {
 	}
 }
 
-// restartWait starts to wait again from the beginning, because answers about the job may be lost.
+// restartWait starts the wait from the beginning, because answers about the job may be lost.
 func (w *watch) restartWait(now time.Time) {
 	w.running, w.askAt = true, now.Add(w.timeout)
 	for id := range w.deadlines {
@@ -286,7 +287,7 @@ func (w *watch) restartWait(now time.Time) {
 	}
 }
 
-// unanswered returns the expected minions that have not answered, sorted.
+// unanswered returns the expected minions that have not returned, sorted.
 func (w *watch) unanswered() (ids []string) {
 	for id := range w.expected {
 		if !w.found[id] {
@@ -297,8 +298,8 @@ func (w *watch) unanswered() (ids []string) {
 	return ids
 }
 
-// nextStep returns what to do now: ask the listed minions about the job, stop waiting, or check
-// again at wake at the latest.
+// nextStep returns what the caller must do now: ask the minions in ask about the job, stop waiting
+// (done), or call nextStep again at wake at the latest.
 func (w *watch) nextStep(now time.Time) (ask []string, done bool, wake time.Time) {
 	open := w.unanswered()
 	if len(open) == 0 && w.syndics == 0 {
@@ -338,8 +339,8 @@ func (w *watch) nextStep(now time.Time) (ask []string, done bool, wake time.Time
 	return nil, false, wake.Add(time.Millisecond)
 }
 
-// lostMinions returns the minions that did not answer, sorted: the expected ones and the targeted
-// ones without a key.
+// lostMinions returns the minions that have not returned, sorted: the expected ones, and those that
+// the target names but that have no accepted key.
 func (w *watch) lostMinions() []string {
 	ids := w.unanswered()
 	for id := range w.missing {
@@ -351,14 +352,14 @@ func (w *watch) lostMinions() []string {
 	return ids
 }
 
-// noReturn returns the text for a minion that did not answer.
+// noReturn returns the text that stands in place of a missing return.
 func noReturn(jid string) string {
 	return "Minion did not return. [No response]\nThe minions may not have all finished running and any remaining " +
 		"minions will return upon completion. To look up the return data for this job later, run the following " +
 		"command:\n\nsalt-run jobs.lookup_jid " + jid
 }
 
-// MissingReturn returns what the command line shows for a minion that did not answer
+// MissingReturn returns the Return that the command line shows for a minion that did not answer
 // (salt/client/__init__.py get_cli_event_returns).
 func MissingReturn(id, jid string, connected bool) Return {
 	text := noReturn(jid)
