@@ -7,15 +7,15 @@ import (
 )
 
 // envelopeFields are the fields at the top of a wheel or runner load that are not arguments: the
-// identity of the caller, and CLIENT_INTERNAL_KEYWORDS of salt/client/mixins.py. Inside of kwarg no
-// name is special.
+// identity of the caller, and CLIENT_INTERNAL_KEYWORDS of salt/client/mixins.py. Inside of kwarg
+// these names are arguments like all others.
 var envelopeFields = map[string]bool{
 	"cmd": true, "fun": true, "arg": true, "kwarg": true, "key": true, "user": true, "token": true, "eauth": true, "username": true,
 	"password": true, "client": true, "full_return": true, "print_event": true,
 }
 
-// Arguments collects the arguments of a wheel function from arg, kwarg and the top of the load
-// (salt/client/mixins.py low).
+// Arguments returns the arguments of a wheel function: those in arg, in kwarg, and at the top of
+// the load (salt/client/mixins.py low).
 func Arguments(load *value.Map) ([]any, *value.Map) {
 	named := value.NewMap()
 	for k, v := range load.All() {
@@ -45,9 +45,9 @@ func Arguments(load *value.Map) ([]any, *value.Map) {
 	return args, named
 }
 
-// LowArguments returns the arguments of a runner. Salt's clients put them as {"arg": [...],
-// "kwarg": {...}} into the kwarg of the load (salt/runner.py _reformat_low); others put named ones
-// there.
+// LowArguments returns the arguments of a runner. Salt's clients put {"arg": [...], "kwarg": {...}}
+// into the kwarg of the load (salt/runner.py _reformat_low); other clients put the named arguments
+// themselves there.
 func LowArguments(load *value.Map) ([]any, *value.Map) {
 	low := load.Map("kwarg")
 	_, isList := low.Value("arg").([]any)

@@ -7,8 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// OnBus returns Events on the bus of this process. What runners fire there counts as theirs, not as
-// the master's. A listener that falls more than 4096 events behind loses some.
+// OnBus returns Events on the bus of this process. Events that runners fire there have the origin
+// Runner, not Internal. A listener that falls more than 4096 events behind loses some.
 func OnBus(b *event.Bus) Events { return onBus{b} }
 
 type onBus struct{ bus *event.Bus }
@@ -30,8 +30,8 @@ func (o onBus) Listen(ctx context.Context, visit func(event.Event) bool) error {
 	}
 }
 
-// OnSockets returns Events on the sockets of the master that uses sockDir, for a command in another
-// process. It fires with fire.
+// OnSockets returns Events of the master that uses sockDir, for a command in another process. It
+// fires events with fire.
 func OnSockets(sockDir string, fire func(ctx context.Context, tag string, data *value.Map) error) Events {
 	return onSockets{sockDir, fire}
 }

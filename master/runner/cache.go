@@ -28,7 +28,7 @@ func cacheDefs() map[string]def {
 	}
 }
 
-// targetIDs returns the minions that tgt names.
+// targetIDs returns the minions that the argument tgt matches.
 func (c *call) targetIDs() ([]string, error) {
 	if err := requirePart("minion cache", c.Cache == nil || c.Targets == nil); err != nil {
 		return nil, err
@@ -36,8 +36,8 @@ func (c *call) targetIDs() ([]string, error) {
 	return c.Targets.Match(c.values["tgt"], c.textOr("tgt_type", "glob"))
 }
 
-// cached maps minions to their data in a bank. Without a target it takes all minions, where Salt
-// allows that.
+// cached returns a map from minions to their data in a bank. all means that without a target it
+// includes all minions, which Salt allows for some functions.
 func (c *call) cached(bank string, all bool) (any, error) {
 	var ids []string
 	var err error
@@ -73,8 +73,8 @@ func (c *call) cached(bank string, all bool) (any, error) {
 	return out, nil
 }
 
-// cachedIDs narrows the target to minions with cached grains, as Salt does before
-// it clears.
+// cachedIDs returns those minions of the target that have cached grains. Salt clears only for
+// these.
 func (c *call) cachedIDs() ([]string, error) {
 	ids, err := c.targetIDs()
 	if err != nil {
@@ -175,7 +175,8 @@ func cacheFetch(c *call) (any, error) {
 	return m, nil
 }
 
-// cacheFlush flushes a bank and reports whether there was something to remove, as Salt does.
+// cacheFlush empties a bank, or removes one entry, and reports whether there was anything to
+// remove, as Salt does.
 func cacheFlush(c *call) (any, error) {
 	b, err := c.bankArgument()
 	if err != nil {

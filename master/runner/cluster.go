@@ -1,8 +1,7 @@
 package runner
 
-// OfMaster reports whether every Saltern master adds a function to its table: presence.minions, the
-// keys with what this master saw of their minions, audit.records and audit.all, auth.mk_token and
-// auth.del_token, the functions about git repositories, and those about the machines.
+// OfMaster reports whether a function needs a running master: every Saltern master adds it to its
+// table of runners.
 func OfMaster(name string) bool {
 	switch name {
 	case minions, records, "schedule.list",
@@ -15,7 +14,8 @@ func OfMaster(name string) bool {
 	return false
 }
 
-// OfCluster reports whether a master in a cluster adds a function to its table:
+// OfCluster reports whether a function needs a cluster: a master in one adds it to its table of
+// runners:
 //
 //	cluster.members        returns the masters, their state, queues and keys
 //	cluster.remove         removes a master for good; returns the new cluster_secret

@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// Env is the environment of runners.
+// Env holds what runners need of the master. Parts may be nil: see the package comment.
 type Env struct {
 	Jobs     jobs.Cache
 	Events   Events
@@ -25,21 +25,21 @@ type Env struct {
 	Reactor  Reactor
 	// Options is the master's configuration under Salt's names.
 	Options *value.Map
-	// Version is the version of Salt that minions are compared with.
+	// Version is the version of Salt with which manage.versions compares minions.
 	Version string
-	// Running lists the runners at work, as Salt's proc files do: maps of fun
-	// ("runner.jobs.master"), fun_args, jid, pid and user.
+	// Running returns the runners that run now, as Salt's proc files describe them: maps of fun
+	// ("runner.jobs.master"), fun_args, jid, pid and user. It may be nil: none.
 	Running func() []*value.Map
-	// Progress reports the progress of a long call to its caller. It may be nil: reports are
-	// dropped.
+	// Progress reports the progress of a long call to its caller. It may be nil: then nobody gets
+	// the reports.
 	Progress func(data *value.Map)
 	// Out is the terminal of the caller, for state.event and the few runners that print. It may be
-	// nil: there is none.
+	// nil: then they print nothing.
 	Out io.Writer
 	Log *slog.Logger
 }
 
-// Events is the event bus.
+// Events gives runners access to the event bus.
 type Events interface {
 	// Fire puts an event on the bus.
 	Fire(tag string, data *value.Map) error
@@ -50,7 +50,7 @@ type Events interface {
 // Minions runs functions on minions.
 type Minions interface {
 	// Ask publishes a job and gathers the returns until all minions have answered or are known not
-	// to answer. Zero durations mean the configured ones.
+	// to answer. A zero Timeout or Gather means the configured one.
 	Ask(ctx context.Context, q Question) (Answer, error)
 }
 
@@ -65,12 +65,12 @@ type Question struct {
 // Answer is the result of a Question.
 type Answer struct {
 	Expected []string
-	// Returns maps a minion to its whole return (return, retcode, …).
+	// Returns holds the whole returns (return, retcode, …) by minion.
 	Returns map[string]*value.Map
 }
 
-// Cache holds what minions have told the master: the banks grains, pillar and mine. Its maps must
-// not be changed.
+// Cache holds what minions have told the master: the banks grains, pillar and mine. Callers must
+// not change its maps.
 type Cache interface {
 	Get(bank, id string) (*value.Map, bool)
 	Set(bank, id string, m *value.Map) error
@@ -81,60 +81,59 @@ type Cache interface {
 // Targets finds the accepted minions that a target names.
 type Targets interface {
 	Match(target any, targetType string) ([]string, error)
-	// MatchExact is Match for a compound target in which pillar terms match
-	// exact values only, and minions without cached data do not match
-	// (CkMinions._check_compound_pillar_exact_minions, not greedy).
+	// MatchExact is Match for a compound target, but pillar terms match exact values only, and
+	// minions without cached data do not match (CkMinions._check_compound_pillar_exact_minions, not
+	// greedy).
 	MatchExact(compound string) ([]string, error)
 }
 
-// Keys knows the accepted minions.
+// Keys gives runners access to the accepted keys.
 type Keys interface {
 	Accepted() []string
 	Delete(id string) error
 }
 
-// Presence knows who is connected.
+// Presence reports which minions are connected.
 type Presence interface {
-	// Connected maps minions to the address they are seen at.
+	// Connected returns the addresses of connected minions by id.
 	Connected() map[string]string
 }
 
 // Files is the file server.
 type Files interface {
-	// Call answers a file server request such as _file_list; load may name
-	// backends under "fsbackend".
+	// Call answers a file server request such as _file_list; load may name backends in the field
+	// "fsbackend".
 	Call(ctx context.Context, cmd string, load *value.Map) (any, error)
-	// Backends resolves names of backends; nil means the configured ones.
+	// Backends returns the backends that names selects; nil selects the configured ones.
 	Backends(names any) []string
-	// Envs lists the environments of one backend.
+	// Envs returns the environments of one backend.
 	Envs(ctx context.Context, backend string) ([]string, error)
 	Update(ctx context.Context, backends []string) error
-	// ClearCache drops what one backend has cached. has is false when the
-	// backend has no cache.
+	// ClearCache removes the cache of one backend. has is false when the backend has no cache.
 	ClearCache(ctx context.Context, backend string) (has bool, err error)
-	// ClearLists drops cached file lists of backends in the environments
-	// (nil: all) and reports the environments by backend.
+	// ClearLists removes the cached file lists of backends for some environments (nil: all), and
+	// returns the environments of removed lists by backend.
 	ClearLists(ctx context.Context, backends, envs []string) (map[string][]string, error)
 }
 
-// Reactor is the running reactor: its rules, and whether it reacts.
+// Reactor gives runners access to the running reactor.
 type Reactor interface {
-	// All lists the rules, in the form of the option reactor.
+	// All returns the rules, in the form of the option reactor.
 	All() []any
-	// Add and Delete return the outcome in Salt's words. files is a text or a list.
+	// Add and Delete return the outcome as the text that Salt returns. files is a text or a list.
 	Add(tag string, files any) *value.Map
 	Delete(tag string) *value.Map
-	Leads() bool
-	Lead(leads bool)
+	Leads() bool     // reports whether the reactor reacts
+	Lead(leads bool) // turns reactions on or off
 }
 
-// Pillar renders pillars.
+// Pillar compiles pillars and gives access to their cache.
 type Pillar interface {
 	Compile(ctx context.Context, id string, grains *value.Map, saltenv, pillarenv string) (*value.Map, error)
 	// Top returns the merged top file, or the errors in it.
 	Top(ctx context.Context, id string, grains *value.Map, saltenv string) (top *value.Map, errs []string, err error)
-	// Cached returns the cached pillar of a minion. Caches reports whether pillars are cached at
-	// all.
+	// Cached returns the cached pillar of a minion. Caches reports whether the master caches
+	// pillars.
 	Cached(id, pillarenv string) (*value.Map, bool)
 	Caches() bool
 }

@@ -18,7 +18,7 @@ func filesDefs() map[string]def {
 		"fileserver.update":                {"backend= **", filesUpdate},
 		"fileserver.clear_cache":           {"backend=", filesClearCache},
 		"fileserver.clear_file_list_cache": {"saltenv= backend=", filesClearLists},
-		// The file server of this master takes no locks that could be left over.
+		// This master's file server takes no locks, so none can be left behind.
 		"fileserver.clear_lock": {"backend= remote=", func(*call) (any, error) { return "No locks were removed", nil }},
 		"fileserver.lock":       {"backend= remote=", func(*call) (any, error) { return "No locks were set", nil }},
 	}
@@ -47,7 +47,7 @@ func filesEnvs(c *call) (any, error) {
 	}
 
 	if c.flagArgument("sources", false) {
-		// Salt sorts a map here, which leaves its keys.
+		// Salt sorts a map at this point, which leaves only the map's keys.
 		slices.Sort(backends)
 		return anyList(backends), nil
 	}

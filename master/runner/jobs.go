@@ -39,7 +39,7 @@ func jobsDefs() map[string]def {
 
 // ofCache wraps a look-up. If the look-up must ask a returner (argument ext_source, or else option
 // ext_job_cache), it runs Salt's own function (salt/runners/jobs.py _get_returner). Salt's function
-// does not have filter_runs, which our own pages use.
+// lacks the argument filter_runs, which the console uses.
 func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		source := c.Options.Str("ext_job_cache")
@@ -53,7 +53,8 @@ func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
 	}
 }
 
-// format returns a job as the jobs runner describes it; a nil load means a job that does not exist.
+// format returns the description of a job that the runner jobs returns. With an empty load it
+// describes a job that does not exist.
 func format(jid string, load *value.Map) *value.Map {
 	if load.Len() == 0 {
 		return value.NewMap("Error", "Cannot contact returner or no job with this jid", "StartTime",
@@ -89,7 +90,7 @@ func describe(load *value.Map) *value.Map {
 	return out
 }
 
-// outputter wraps data when the caller names an outputter.
+// outputter returns data together with the outputter if the caller names one, else data alone.
 func (c *call) outputter(data any) any {
 	if o := c.values["outputter"]; value.Truth(o) {
 		return value.NewMap("outputter", o, "data", data)
@@ -108,7 +109,8 @@ func (c *call) endtime(jid string, into *value.Map) error {
 	return err
 }
 
-// listJob is jobs.list_job. An invalid job id counts as a job that does not exist.
+// listJob returns the result of jobs.list_job. For an invalid job id it is that of a job that does
+// not exist.
 func (c *call) listJob(jid string) (*value.Map, error) {
 	out := value.NewMap("jid", jid)
 	body, err := c.jobBody(jid)
@@ -132,7 +134,7 @@ func (c *call) jobBody(jid string) (*value.Map, error) {
 		return out, nil
 	}
 
-	if errors.Is(err, jobs.ErrBrokenLoad) { // as Salt's function, for which such a job is missing
+	if errors.Is(err, jobs.ErrBrokenLoad) { // Salt's function treats such a job as missing
 		c.Log.Warn("load of a job is broken; its returns are shown", "jid", jid, "error", err)
 		err = nil
 	}
@@ -215,13 +217,14 @@ func jobsExitSuccess(c *call) (any, error) {
 	return out, nil
 }
 
-// jobQuery reads the filters of list_jobs.
+// jobQuery returns the query that the arguments of a listing describe; metadata, function and
+// target name these arguments. It returns false when no job can match.
 func (c *call) jobQuery(metadata, function, target string) (jobs.Query, bool, error) {
 	q := jobs.Query{Functions: splitInput(orNil(c.values[function])), Targets: splitInput(orNil(c.values[target]))}
 	if v := c.values[metadata]; value.Truth(v) {
 		m, ok := v.(*value.Map)
 		if !ok {
-			return q, false, nil // as in Salt, nothing matches then
+			return q, false, nil // as in Salt, no job matches
 		}
 		q.Metadata = m
 	}
@@ -254,7 +257,7 @@ func jobsList(c *call) (any, error) {
 		return c.outputter(out), err
 	}
 
-	found := map[string]*value.Map{} // only the needed fields of the loads, which may be large
+	found := map[string]*value.Map{} // only the needed fields, since loads may be large
 	err = jobs.Visit(c.ctx, c.Jobs, q, func(j jobs.Job) error {
 		found[j.JID] = describe(j.Load)
 		return nil
@@ -275,8 +278,8 @@ func jobsList(c *call) (any, error) {
 	return c.outputter(out), nil
 }
 
-// jobsFilter lists the newest jobs. filter_runs is our own argument: without it, the runners that
-// pages and programs call soon hide the jobs of minions.
+// jobsFilter lists the newest jobs. filter_runs is our own argument: without it, the runs of
+// runners that pages and programs call soon hide the jobs for minions.
 func jobsFilter(c *call) (any, error) {
 	if err := requirePart("job cache", c.Jobs == nil); err != nil {
 		return nil, err
@@ -384,8 +387,7 @@ func jobsActive(c *call) (any, error) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// timeLayouts lists the forms in which people write times; Salt accepts any that python-dateutil
-// knows.
+// timeLayouts lists the forms of times that we accept; Salt accepts all that python-dateutil knows.
 var timeLayouts = []string{
 	"2006, Jan 2 15:04:05.999999", "2006, Jan 2 15:04", "2006, Jan 2",
 	"2006-01-02T15:04:05.999999Z07:00", "2006-01-02T15:04:05.999999", "2006-01-02T15:04",
@@ -395,7 +397,8 @@ var timeLayouts = []string{
 	"2 Jan 2006 15:04:05", "2 Jan 2006 15:04", "2 Jan 2006", "01/02/2006 15:04", "01/02/2006", "20060102", "20060102150405",
 }
 
-// timeArgument reads a time argument, in UTC like job ids; zero when it is missing.
+// timeArgument returns an argument as a time, in UTC like job ids; the zero time when it is
+// missing.
 func (c *call) timeArgument(name string) (time.Time, error) {
 	s := strings.TrimSpace(c.textArgument(name))
 	if s == "" {

@@ -12,7 +12,8 @@ import (
 
 // JSON returns a value as Python's json.dumps formats it for state.event: on one line with a space
 // after commas and colons, or, with pretty, on several lines with an indent of four spaces and
-// sorted keys. Bytes that are not text are base64. Text is escaped only as far as JSON requires.
+// sorted keys. Bytes become base64. In text it escapes what JSON requires, and characters that are
+// unsafe on a terminal.
 func JSON(v any, pretty bool) string {
 	j := value.JSON{Indent: -1, Escape: printable.Unsafe, Other: otherText}
 	if pretty {

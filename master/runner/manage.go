@@ -26,7 +26,7 @@ func manageDefs() map[string]def {
 		"manage.versions": {"", manageVersions},
 	}
 
-	// All of these have asked the same in Salt since 2015; only the names differ.
+	// In Salt these names have meant the same question since 2015.
 	for _, name := range []string{"present", "joined", "allowed", "alived", "reaped"} {
 		defs["manage."+name] = def{"subset= show_ip=", listState}
 		defs["manage.not_"+name] = def{"subset= show_ip=", listNotState}
@@ -37,7 +37,7 @@ func manageDefs() map[string]def {
 	return defs
 }
 
-// pingMinions returns the minions that answer a ping, and those that do not.
+// pingMinions pings the minions of the target. It returns those that answer and those that do not.
 func (c *call) pingMinions() (up, down []string, err error) {
 	if err := requirePart("minions", c.Minions == nil); err != nil {
 		return nil, nil, err
@@ -186,9 +186,9 @@ func manageVersions(c *call) (any, error) {
 	return out, nil
 }
 
-// compareVersions compares Salt versions such as 3006.28, 3008.0rc1 and
-// 3007.1+12.gabc: by numbers, then releases after candidates, then commits
-// after the release.
+// compareVersions compares Salt versions such as 3006.28, 3008.0rc1 and 3007.1+12.gabc: by their
+// numbers; a release is newer than its candidates, and a version with commits after a release is
+// newer than the release.
 func compareVersions(a, b string) int {
 	x, y := parseVersion(a), parseVersion(b)
 	for i := range x {

@@ -109,7 +109,7 @@ func eventSend(c *call) (any, error) {
 	return true, nil
 }
 
-// stateEvent prints events as they come, each as tag, tab and JSON.
+// stateEvent prints events to Out as they arrive, each as tag, tab and JSON.
 func stateEvent(c *call) (any, error) {
 	if err := requirePart("event bus", c.Events == nil); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func stateEvent(c *call) (any, error) {
 
 		if !quiet && c.Out != nil {
 			if _, err := fmt.Fprintf(c.Out, "%s\t%s\n", printable.Line(e.Tag), JSON(e.Data, pretty)); err != nil {
-				return false // the terminal was closed
+				return false // the terminal is closed
 			}
 		}
 
@@ -145,7 +145,7 @@ func stateEvent(c *call) (any, error) {
 	})
 }
 
-// expression matches as Salt's expr_match does.
+// expression returns a function that reports whether a text matches, as Salt's expr_match does.
 func expression(expr string) func(string) bool {
 	return func(s string) bool { return pattern.Expr(s, expr) }
 }
@@ -161,8 +161,8 @@ func configGet(c *call) (any, error) {
 	return "", nil
 }
 
-// traverse follows keys through maps and lists
-// (salt/utils/data.py traverse_dict_and_list).
+// traverse returns the value to which keys lead through maps and lists (salt/utils/data.py
+// traverse_dict_and_list), and false when there is none.
 func traverse(v any, keys []string) (any, bool) {
 	for _, k := range keys {
 		n, err := strconv.ParseInt(k, 10, 64)
@@ -215,8 +215,7 @@ func traverse(v any, keys []string) (any, bool) {
 	return v, true
 }
 
-// matchCompound never fails, as in Salt: the answer to a broken expression is
-// that it does not match.
+// matchCompound reports a broken expression as one that does not match, as Salt does.
 func matchCompound(c *call) (any, error) {
 	if err := requirePart("targets", c.Targets == nil); err != nil {
 		return nil, err

@@ -2,28 +2,28 @@ package runner
 
 import "saltern/master/value"
 
-// minions is the function that lists the keys with what a master saw of their minions.
+// minions is the name of the function that lists the keys and what a master knows of their minions.
 const minions = "presence.minions"
 
-// records is the function that returns the audit log. Only callers with its permission may read the
-// result.
+// records is the name of the function that returns audit records. Only a caller with the permission
+// for it may read the result.
 const records = "audit.records"
 
-// Alone is our own named argument of pillar.show_pillar: only the caller gets the return. Without
-// it the return is an event, as in Salt, which everybody who is logged in to salt-api may read, and
-// it is stored in the job cache.
+// Alone is our own named argument of pillar.show_pillar: with it only the caller gets the return.
+// Without it the return is an event, as in Salt: every user of salt-api who may read events sees
+// it, and the job cache stores it.
 const Alone = "saltern_alone"
 
-// Private reports whether only the caller may get a runner's return, by the name in its events
-// ("runner.test.echo"): the return contains a secret, or is large and soon outdated. It is neither
-// stored in the job cache nor sent to the peers.
+// Private reports whether only the caller may get a runner's return; fun is the name in its events
+// ("runner.test.echo"). Such a return contains a secret, or is large and soon outdated. The master
+// neither stores it in the job cache nor sends it to the peers.
 func Private(fun string) bool {
 	return fun == "runner."+minions || len(fun) > len("runner.") && secret(fun[len("runner."):], nil)
 }
 
 // secret reports whether the return of a runner is secret, or not meant for all readers of events.
-// The caller gets it in the answer to the request, and nobody else does, because others may read
-// the events on this host.
+// Only the caller gets such a return, in the answer to the request, because others on this host may
+// read the events.
 func secret(fun string, named *value.Map) bool {
 	switch fun {
 	case "auth.mk_token":
@@ -36,5 +36,6 @@ func secret(fun string, named *value.Map) bool {
 	return false
 }
 
-// NotForAll replaces a return that only the caller may get, in events and in the job cache.
+// NotForAll stands in events and in the job cache in place of a return that only the caller may
+// get.
 const NotForAll = "not shown: it is for the caller alone"

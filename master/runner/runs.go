@@ -19,40 +19,41 @@ import (
 	"saltern/master/value"
 )
 
-// Sockets is the event sockets, to which other processes write their events.
+// Sockets gives Runs access to the event sockets, to which other processes write their events.
 type Sockets interface {
-	// AwaitWriters waits until the events of ended processes are on the bus.
+	// AwaitWriters waits until the bus has the events of processes that have ended.
 	AwaitWriters(ctx context.Context) error
 }
 
 // IDs is the source of job ids.
 type IDs interface{ New() string }
 
-// RunsConfig of Runs.
+// RunsConfig configures Runs.
 type RunsConfig struct {
 	Table *Table
 	// Env is the environment of the runners of Table; NewRuns sets its Running.
 	Env *Env
-	// Python calls functions that exist only in Python, such as state.orchestrate or an
-	// administrator's own runner.
+	// Python calls functions that exist only in Python, such as state.orchestrate or a runner of the
+	// administrator.
 	Python *pyrunner.Caller
-	ID     string // of this master
+	ID     string // id of this master
 	User   string // the master's account, the user of runs without a caller
 	Keep   bool   // store results in the job cache
-	// runner_returns is off: results of runners are not stored, those of wheel functions are
+	// Forget means that runner_returns is off: results of runners are not stored, those of wheel
+	// functions are.
 	Forget  bool
 	Fire    func(tag string, data *value.Map) // puts an event on the bus
 	Sockets Sockets
-	// Newest updates the files of this master before a function in Python reads them. It may be
-	// nil: they are always up to date.
+	// Newest updates the files of this master before a function in Python reads them. It may be nil:
+	// the files are always current.
 	Newest func(ctx context.Context)
 	IDs    IDs
 	Now    func() time.Time
 	Log    *slog.Logger
 }
 
-// Runs calls runner functions: those of a Table, and all others through Salt's library in Python,
-// if it is installed. It is safe for concurrent use.
+// Runs calls runner functions: those of a Table, and all others through Salt's library in Python if
+// that is installed. It is safe for concurrent use.
 type Runs struct {
 	RunsConfig
 
@@ -60,15 +61,15 @@ type Runs struct {
 	running map[string]*value.Map // by job id
 }
 
-// NewRuns returns a Runs.
+// NewRuns returns a Runs and sets cfg.Env.Running.
 func NewRuns(cfg RunsConfig) *Runs {
 	r := &Runs{RunsConfig: cfg, running: map[string]*value.Map{}}
 	r.Env.Running = r.Running
 	return r
 }
 
-// Call calls a runner for the master itself. It fires no events about the run, like the schedule of
-// Salt's own master (salt/utils/schedule.py handle_func).
+// Call calls a runner for the master itself and returns its result. It fires no events about the
+// run, like the schedule of Salt's own master (salt/utils/schedule.py handle_func).
 func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
 	job := pyrunner.Job{JID: r.IDs.New(), User: r.User}
 	return r.callRunner(context.WithValue(ctx, orderKey{}, Order{JID: job.JID}), pyrunner.Call{
@@ -79,22 +80,22 @@ func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Ma
 	})
 }
 
-// Order identifies on whose behalf a runner works.
+// Order describes the run for which a runner works, and for whom.
 type Order struct {
 	JID    string
-	Minion string // the minion that called it, or ""
-	Person bool   // a person waits for it and may have changed files just before
+	Minion string // the minion that called the runner, or ""
+	Person bool   // a person waits for the result and may have changed files just before
 }
 
 type orderKey struct{}
 
-// OrderOf returns the order of the runner that works in a context, or the zero Order.
+// OrderOf returns the Order in the context of a runner, or the zero Order.
 func OrderOf(ctx context.Context) Order {
 	o, _ := ctx.Value(orderKey{}).(Order)
 	return o
 }
 
-// callRunner calls a runner.
+// callRunner calls a runner of the table, or one in Python, and returns its result.
 func (r *Runs) callRunner(ctx context.Context, c pyrunner.Call) (any, error) {
 	fun := c.Fun
 	args := c.Args
@@ -119,7 +120,7 @@ func (r *Runs) callRunner(ctx context.Context, c pyrunner.Call) (any, error) {
 	return ret, err
 }
 
-// Public returns a function's result as every reader of events may see it.
+// Public returns the part of a function's result that every reader of events may see.
 func (r *Runs) Public(fun string, named *value.Map, result any) any {
 	if secret(fun, named) || Private(fun) {
 		return NotForAll
@@ -127,22 +128,22 @@ func (r *Runs) Public(fun string, named *value.Map, result any) any {
 	return result
 }
 
-// Return passes a result to returners. They are Salt's or the administrator's and run in Python.
+// Return passes a result to returners, Salt's or the administrator's, which run in Python.
 func (r *Runs) Return(ctx context.Context, returners []string, result *value.Map) error {
 	return r.Python.Return(ctx, returners, result)
 }
 
-// OfPython calls a function in Python. All events of the function are on the bus when it returns,
-// and so before the event of its end.
+// OfPython calls a function in Python. When it returns, the bus has all events of the function, so
+// they precede the event of its end.
 func (r *Runs) OfPython(ctx context.Context, python *pyrunner.Caller, c pyrunner.Call) (any, error) {
 	if r.Newest != nil {
 		r.Newest(ctx)
 	}
 	ret, err := python.Run(ctx, c)
 	if errors.As(err, new(*pyrunner.UnknownError)) || errors.Is(err, pyrunner.ErrNoSalt) {
-		return nil, err // nothing ran
+		return nil, err // no function ran
 	}
-	// A call waits at its end for the events that it has fired.
+	// Wait for the events that the call has fired.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if err := r.Sockets.AwaitWriters(ctx); err != nil {
@@ -151,7 +152,7 @@ func (r *Runs) OfPython(ctx context.Context, python *pyrunner.Caller, c pyrunner
 	return ret, err
 }
 
-// Running lists the runs at work, oldest first, see Env.
+// Running returns the runs in progress, the oldest first; see Env.Running.
 func (r *Runs) Running() []*value.Map {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,25 +179,25 @@ func (r *Runs) Began(jid string) *value.Map {
 	return r.running[jid]
 }
 
-// Run is a call of a runner that is announced on the bus.
+// Run is a call of a runner whose start and end are events on the bus.
 type Run struct {
 	JID, Tag string
 	Secret   bool // only the caller may get the return
-	person   bool // see Caller
+	person   bool // see Caller.Person
 	runs     *Runs
 	call     pyrunner.Call
 	data     *value.Map
 }
 
-// Caller identifies who calls a runner.
+// Caller identifies the user who calls a runner.
 type Caller struct {
 	User  string
-	Eauth string // the system of external_auth that authenticated the caller; "" for a key
+	Eauth string // system of external_auth that authenticated the caller; "" for a key
 	// Person means that a person waits for the runner and may have changed files just before.
 	Person bool
 }
 
-// Announce creates a run with a job id and fires the event of its start.
+// Announce creates a run with a job id and fires the event of its start. Do then runs it.
 func (r *Runs) Announce(fun string, by Caller, args []any, named *value.Map) *Run {
 	call := pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: by.User}}
 	run := r.announce(call, by.Eauth)
@@ -204,9 +205,8 @@ func (r *Runs) Announce(fun string, by Caller, args []any, named *value.Map) *Ru
 	return run
 }
 
-// AnnounceFor is Announce for a minion. As with Salt's own master the user is the master's
-// account, and the result is kept as the minion's (salt/daemons/masterapi.py
-// minion_runner).
+// AnnounceFor is Announce for a minion. As with Salt's own master the user is the master's account,
+// and the result is stored as the minion's return (salt/daemons/masterapi.py minion_runner).
 func (r *Runs) AnnounceFor(minion, fun string, args []any, named *value.Map) *Run {
 	call := pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: r.User, Minion: minion}}
 	return r.announce(call, "")
@@ -229,8 +229,9 @@ func (r *Runs) announce(c pyrunner.Call, system string) *Run {
 }
 
 // Do calls the runner, stores its result, fires the event of its end, and returns the data of that
-// event for the caller. If the runner fails, Do calls failed first. The secrets that the caller
-// gave appear in nothing that others see, including the text of that error: see package redact.
+// event for the caller. If the runner fails, Do calls failed first. Secrets in the caller's
+// arguments appear in nothing that others see, not even in the text of that error: see package
+// redact.
 func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	r := run.runs
 	defer r.trackRun(run.data)()
@@ -257,14 +258,14 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	}
 
 	if !r.Forget {
-		r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown) // an expired deadline is a result, too
+		r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown) // also when the deadline has expired: the error is a result, too
 	}
 
 	r.Fire(run.Tag+"/ret", shown)
 	return data
 }
 
-// trackRun makes a runner visible to jobs.master until done is called.
+// trackRun adds a run to those of Running until the caller calls done.
 func (r *Runs) trackRun(data *value.Map) (done func()) {
 	jid := data.Str("jid")
 	entry := data.Clone()
@@ -281,8 +282,8 @@ func (r *Runs) trackRun(data *value.Map) (done func()) {
 }
 
 // KeepResult stores the result of a runner or wheel function in the job cache, as the return of
-// this master, or of the minion that asked for it (salt/client/mixins.py low, salt/utils/job.py
-// store_job).
+// this master, or of the minion that called the function (salt/client/mixins.py low,
+// salt/utils/job.py store_job).
 func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map) {
 	if !r.Keep {
 		return
@@ -306,8 +307,8 @@ func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map
 	}
 }
 
-// Outcome returns the contents of the end event of a runner or wheel function. Failures in Python
-// come with Salt's own words.
+// Outcome returns result and success for the end event of a runner or wheel function. For a failure
+// in Python it returns Salt's own text.
 func Outcome(form, fun string, ret any, err error) (result any, success bool) {
 	var failed *pyrunner.Failure
 	switch {

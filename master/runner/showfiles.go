@@ -10,15 +10,15 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of the shown files.
+// Bounds of the names and the bytes that are shown.
 const (
 	maxShownNames = 2000
 	maxShownFile  = 64 << 10
 )
 
-// showFilesDefs returns our own functions for looking at files without a minion. Salt has only
-// fileserver.file_list, which returns all names of an environment. These functions show exactly
-// what minions are served, by the same rules.
+// showFilesDefs returns our own functions for reading the master's files without a minion. Salt has
+// only fileserver.file_list, which returns all names of an environment. These functions show
+// exactly what minions get, by the same rules.
 func showFilesDefs() map[string]def {
 	return map[string]def{
 		"files.list": {"saltenv= prefix=", filesBelow},
@@ -26,7 +26,7 @@ func showFilesDefs() map[string]def {
 	}
 }
 
-// filesBelow lists the environments, or the entries directly below a folder of one.
+// filesBelow returns the environments, and the entries directly below a folder of one of them.
 func filesBelow(c *call) (any, error) {
 	if err := requirePart("file server", c.Files == nil); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func filesShow(c *call) (any, error) {
 
 	name, env := c.textArgument("path"), c.textOr("saltenv", "base")
 
-	// A pipe marks a plain name: options in it cannot change the environment.
+	// The leading pipe makes the path a plain name: no options in it can change the environment.
 	load := value.NewMap("path", "|"+name, "saltenv", env, "loc", int64(0))
 	got, err := c.Files.Call(c.ctx, "_file_find", load)
 	if err != nil {
@@ -111,7 +111,7 @@ func filesShow(c *call) (any, error) {
 		n--
 	}
 
-	size := int64(len(data)) // git remotes report no other size
+	size := int64(len(data)) // for git remotes, which report no other size
 	if stat := found.List("stat"); len(stat) > 6 {
 		told, _ := stat[6].(int64)
 		size = max(size, told)

@@ -9,26 +9,25 @@ import (
 	"saltern/master/value"
 )
 
-// ErrUnavailable means that the master was built without what a runner needs.
+// ErrUnavailable means that this master lacks the part that a runner needs.
 var ErrUnavailable = errors.New("not available on this master")
 
-// UnknownError means that there is no such runner. Its text is Salt's.
+// UnknownError means that no runner has this name. Its text is Salt's.
 type UnknownError struct{ Name string }
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("'%s' is not available.", e.Name) }
 
-// ArgumentError means that the arguments do not fit. Its text is Salt's.
+// ArgumentError means that the arguments do not fit the runner. Its text is Salt's.
 type ArgumentError struct {
 	Reason string
-	// Usage shows how to call the runner. It is empty when the arguments fit and one of the values
-	// is wrong.
+	// Usage shows how to call the runner. It is "" when only a value is wrong.
 	Usage string
 }
 
 func (e *ArgumentError) Error() string { return "Passed invalid arguments: " + e.Reason }
 
-// Result returns the result of a runner that was called with wrong arguments, or nil for other
-// errors. In Salt such a call is not a failure (salt/client/mixins.py low).
+// Result returns the text that is the result of a runner called with wrong arguments, or nil for
+// other errors. Salt does not count such a call as a failure (salt/client/mixins.py low).
 func Result(err error) any {
 	var wrong *ArgumentError
 	if !errors.As(err, &wrong) || wrong.Usage == "" {
@@ -37,7 +36,7 @@ func Result(err error) any {
 	return "\n" + wrong.Error() + "\n\nUsage:\n\n    " + wrong.Usage + "\n"
 }
 
-// Exception is an error that a caller asked for by name (error.error).
+// Exception is the error that a caller of error.error has asked for by name.
 type Exception struct{ Name, Message string }
 
 func (e *Exception) Error() string { return e.Name + ": " + e.Message }
@@ -45,7 +44,7 @@ func (e *Exception) Error() string { return e.Name + ": " + e.Message }
 // Func is a runner. kwargs may be nil.
 type Func func(ctx context.Context, env *Env, args []any, kwargs *value.Map) (any, error)
 
-// Table maps names to runners.
+// Table holds runners by name.
 type Table struct{ funcs map[string]Func }
 
 // New returns a table of all runners in this package.
@@ -60,11 +59,10 @@ func New() *Table {
 	return t
 }
 
-// Add adds or replaces a runner. It must not be called while others use the
-// table.
+// Add adds or replaces a runner. Nobody may use the table meanwhile.
 func (t *Table) Add(name string, f Func) { t.funcs[name] = f }
 
-// Has reports whether there is such a runner.
+// Has reports whether the table has a runner of this name.
 func (t *Table) Has(name string) bool { return t.funcs[name] != nil }
 
 // Call calls a runner. Errors of type *UnknownError and *ArgumentError are mistakes of the caller.
@@ -87,14 +85,15 @@ func (t *Table) Call(ctx context.Context, env *Env, name string, args []any, kwa
 	return ret, nil
 }
 
-// def describes a runner by the parameters of the Python function, in order. A parameter with "="
-// has a default, which bindTo leaves nil. "*" and "**" at the end collect the remaining arguments.
+// def describes a runner by the parameters of the Python function, in order. A parameter that ends
+// in "=" has a default; if the argument is missing, it has no entry in call.values. "*" and "**" at
+// the end collect the remaining arguments.
 type def struct {
 	params string
 	do     func(*call) (any, error)
 }
 
-// call is one call with its arguments bound.
+// call is one call of a runner with its arguments bound to parameters.
 type call struct {
 	*Env
 	ctx    context.Context
@@ -114,7 +113,7 @@ func (d def) bindTo(name string) Func {
 	}
 }
 
-// usageOf shows the parameters of a runner as a command line takes them.
+// usageOf returns the parameters of a runner in the form of a command line.
 func (d def) usageOf(name string) string {
 	words := []string{"salt-run", name}
 	for _, p := range strings.Fields(d.params) {
@@ -133,7 +132,7 @@ func (d def) usageOf(name string) string {
 	return strings.Join(words, " ")
 }
 
-// bindArguments assigns arguments to parameters. Its error uses Python's words.
+// bindArguments assigns arguments to parameters. Its error has Python's text.
 func (c *call) bindArguments(short string, params []string, args []any, kwargs *value.Map) error {
 	rest, more := false, false
 	var names, missing []string
@@ -197,7 +196,7 @@ func (c *call) bindArguments(short string, params []string, args []any, kwargs *
 	return nil
 }
 
-// takesWords and wasWords return Python's words for numbers of arguments.
+// takesWords and wasWords return the parts of Python's text about numbers of arguments.
 func takesWords(optional map[string]bool) string {
 	most, least := len(optional), 0
 	for _, opt := range optional {

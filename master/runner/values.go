@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// textArgument returns an argument as text; "" for nil and missing ones. It accepts numbers,
+// textArgument returns an argument as text; "" for nil and missing ones. It also accepts numbers,
 // because command lines are parsed as YAML.
 func (c *call) textArgument(name string) string { return textOf(c.values[name]) }
 
@@ -44,7 +44,7 @@ func (c *call) textOr(name, def string) string {
 	return def
 }
 
-// flagArgument returns the truth of an argument in Python, or def when it is missing.
+// flagArgument returns whether an argument is true in Python's sense, or def when it is missing.
 func (c *call) flagArgument(name string, def bool) bool {
 	v, ok := c.values[name]
 	if !ok {
@@ -53,7 +53,7 @@ func (c *call) flagArgument(name string, def bool) bool {
 	return value.Truth(v)
 }
 
-// number returns an argument as a number.
+// number returns an argument as a number, or def when it is missing.
 func (c *call) number(name string, def float64) (float64, error) {
 	switch v := c.values[name].(type) {
 	case nil:
@@ -82,8 +82,8 @@ func (c *call) seconds(name string) (time.Duration, error) {
 	return time.Duration(f * float64(time.Second)), nil
 }
 
-// splitInput converts a list, or a text with commas, into texts (salt/utils/args.py split_input);
-// nil for nil.
+// splitInput converts a list, or a text with commas, into texts (salt/utils/args.py split_input).
+// For nil it returns nil.
 func splitInput(v any) []string {
 	switch v := v.(type) {
 	case nil:
@@ -114,7 +114,7 @@ func anyList(s []string) []any {
 	return out
 }
 
-// sortedMap returns a map with its keys in order.
+// sortedMap returns the entries of a map in the order of their keys.
 func sortedMap[V any](m map[string]V) *value.Map {
 	out := &value.Map{}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -134,7 +134,7 @@ func (c *call) progress(kv ...any) {
 	}
 }
 
-// showProgress reports progress if the caller asked for it.
+// showProgress reports progress if the argument display_progress asks for it.
 func (c *call) showProgress(format string, args ...any) {
 	if c.flagArgument("display_progress", false) {
 		c.progress("message", fmt.Sprintf(format, args...))
