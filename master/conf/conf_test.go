@@ -138,19 +138,11 @@ func TestGolden(t *testing.T) {
 // its field.
 func TestFieldsMatchOptions(t *testing.T) {
 	known := builtin().options
-	m := reflect.TypeFor[Master]()
-	for i := range m.NumField() {
-		if !m.Field(i).Anonymous {
-			continue
-		}
-
-		for j := range m.Field(i).Type.NumField() {
-			name, _, _ := strings.Cut(m.Field(i).Type.Field(j).Tag.Get("conf"), ",")
-			if name == "" {
-				t.Errorf("field %s has no option", m.Field(i).Type.Field(j).Name)
-			} else if known[name].types == nil {
-				t.Errorf("option %s has no type", name)
-			}
+	for field, name := range optionFields() {
+		if name == "" {
+			t.Errorf("field %s has no option", field.Name)
+		} else if known[name].types == nil {
+			t.Errorf("option %s has no type", name)
 		}
 	}
 

@@ -10,11 +10,13 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -50,16 +52,44 @@ func TestFieldsAreRead(t *testing.T) {
 		fieldsRead(t, all[path], imports, read)
 	}
 
-	m := reflect.TypeFor[Master]()
-	for i := range m.NumField() {
-		if group := m.Field(i); group.Anonymous {
-			for j := range group.Type.NumField() {
-				if name := group.Type.Field(j).Name; !read[name] {
-					t.Errorf("no program reads %s.%s", group.Name, name)
-				}
+	for field := range optionFields() {
+		if !read[field.Name] {
+			t.Errorf("no program reads %s", field.Name)
+		}
+	}
+}
+
+// optionFields yields the fields of Master with their options.
+func optionFields() iter.Seq2[reflect.StructField, string] {
+	return func(yield func(reflect.StructField, string) bool) {
+		m := reflect.TypeFor[Master]()
+		for i := range m.NumField() {
+			if m.Field(i).Anonymous && !yieldGroup(m.Field(i).Type, "", yield) {
+				return
 			}
 		}
 	}
+}
+
+// yieldGroup yields the fields of a group whose options begin with prefix.
+func yieldGroup(group reflect.Type, prefix string, yield func(reflect.StructField, string) bool) bool {
+	for i := range group.NumField() {
+		field := group.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("conf"), ",")
+		if field.Type == reflect.TypeFor[GitRemotes]() {
+			if !yieldGroup(field.Type, prefix+name, yield) {
+				return false
+			}
+			continue
+		}
+		if name != "" {
+			name = prefix + name
+		}
+		if !yield(field, name) {
+			return false
+		}
+	}
+	return true
 }
 
 // list asks the go command for packages, by their paths.

@@ -20,21 +20,32 @@ func fillFields(m *Master, opts *value.Map, bad func(option string, err error)) 
 			continue
 		}
 
-		group := groups.Field(i)
-		for j := range group.NumField() {
-			name, unit, _ := strings.Cut(group.Type().Field(j).Tag.Get("conf"), ",")
-			if name == "" {
-				continue
-			}
+		fillGroup(groups.Field(i), "", opts, bad)
+	}
+}
 
-			v, ok := opts.Get(name)
-			if !ok || v == nil {
-				continue
-			}
+// fillGroup sets the fields of one group. The names of its options begin with prefix. A group within
+// it, such as [GitRemotes], has the prefix of its own options as its tag.
+func fillGroup(group reflect.Value, prefix string, opts *value.Map, bad func(option string, err error)) {
+	for j := range group.NumField() {
+		name, unit, _ := strings.Cut(group.Type().Field(j).Tag.Get("conf"), ",")
+		if name == "" {
+			continue
+		}
 
-			if err := setField(group.Field(j), v, unit); err != nil {
-				bad(name, err)
-			}
+		name = prefix + name
+		if group.Type().Field(j).Type == reflect.TypeFor[GitRemotes]() {
+			fillGroup(group.Field(j), name, opts, bad)
+			continue
+		}
+
+		v, ok := opts.Get(name)
+		if !ok || v == nil {
+			continue
+		}
+
+		if err := setField(group.Field(j), v, unit); err != nil {
+			bad(name, err)
 		}
 	}
 }

@@ -7,27 +7,35 @@ import (
 	"saltern/master/internal/gitremote"
 )
 
+// sharedDefaults reads the options that gitfs_… and git_pillar_… have alike.
+func sharedDefaults(o conf.GitRemotes) *gitremote.Defaults {
+	d := &gitremote.Defaults{}
+	d.Base = o.Base
+	d.Fallback = o.Fallback
+	d.Root = o.Root
+	d.RefTypes = o.RefTypes
+	d.Refspecs = o.Refspecs
+	d.Depth = o.Depth
+	d.Interval = o.UpdateInterval
+	d.SkipVerify = !o.SSLVerify
+	d.Proxy = o.Proxy
+	d.User = o.User
+	d.Password = o.Password
+	d.InsecureAuth = o.InsecureAuth
+	d.PrivKey = o.Privkey
+	d.Passphrase = o.Passphrase
+
+	return d
+}
+
 // filesDefaults reads the options gitfs_….
 func filesDefaults(c *conf.Master) (*gitremote.Defaults, error) {
-	d := &gitremote.Defaults{}
-	d.Base = c.GitfsBase
-	d.Fallback = c.GitfsFallback
-	d.Root = c.GitfsRoot
+	d := sharedDefaults(c.GitfsShared)
 	d.Mountpoint = c.GitfsMountpoint
 	d.DisableMapping = c.GitfsNoMapping
-	d.RefTypes = c.GitfsRefTypes
 	d.Whitelist = c.GitfsWhitelist
 	d.Blacklist = c.GitfsBlacklist
-	d.Refspecs = c.GitfsRefspecs
-	d.Depth = c.GitfsDepth
-	d.Interval = c.GitfsUpdateInterval
-	d.SkipVerify = !c.GitfsSSLVerify
-	d.Proxy = c.GitfsProxy
-	d.User = c.GitfsUser
-	d.Password = c.GitfsPassword
-	d.InsecureAuth = c.GitfsInsecureAuth
-	d.PrivKey = c.GitfsPrivkey
-	d.Passphrase = c.GitfsPassphrase
+
 	var err error
 	if d.Global, err = gitremote.Envs(c.GitfsSaltenv); err != nil {
 		return nil, fmt.Errorf("option gitfs_saltenv: %w", err)
@@ -44,23 +52,8 @@ func filesDefaults(c *conf.Master) (*gitremote.Defaults, error) {
 
 // pillarDefaults reads the options git_pillar_….
 func pillarDefaults(c *conf.Master) *gitremote.Defaults {
-	d := &gitremote.Defaults{}
-	d.Base = c.GitPillarBase
+	d := sharedDefaults(c.GitPillarShared)
 	d.Branch = c.GitPillarBranch
 	d.Env = c.GitPillarEnv
-	d.Fallback = c.GitPillarFallback
-	d.Root = c.GitPillarRoot
-	d.RefTypes = c.GitPillarRefTypes
-	d.Refspecs = c.GitPillarRefspecs
-	d.Depth = c.GitPillarDepth
-	d.Interval = c.GitPillarUpdateInterval
-	d.SkipVerify = !c.GitPillarSSLVerify
-	d.Proxy = c.GitPillarProxy
-	d.User = c.GitPillarUser
-	d.Password = c.GitPillarPassword
-	d.InsecureAuth = c.GitPillarInsecureAuth
-	d.PrivKey = c.GitPillarPrivkey
-	d.Passphrase = c.GitPillarPassphrase
-
 	return d
 }
