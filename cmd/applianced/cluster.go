@@ -385,27 +385,23 @@ func sameSecret(a, b string) bool {
 }
 
 func drainCommand(f *flags) *cobra.Command {
-	return &cobra.Command{
-		Use:               "drain NODE",
-		Short:             "Give a node no new minions and move its old ones slowly",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: f.allNodes,
-		Example:           "  applianced drain sca-2",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.client().Drain(cmd.Context(), args[0], false)
-		},
-	}
+	return drainVerb(f, "drain", "Give a node no new minions and move its old ones slowly", false)
 }
 
 func undrainCommand(f *flags) *cobra.Command {
+	return drainVerb(f, "undrain", "Use a node again: ends drain", true)
+}
+
+// drainVerb returns the verb that drains a node, or that ends the drain.
+func drainVerb(f *flags, verb, short string, end bool) *cobra.Command {
 	return &cobra.Command{
-		Use:               "undrain NODE",
-		Short:             "Use a node again: ends drain",
+		Use:               verb + " NODE",
+		Short:             short,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.allNodes,
-		Example:           "  applianced undrain sca-2",
+		Example:           "  applianced " + verb + " sca-2",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.client().Drain(cmd.Context(), args[0], true)
+			return f.client().Drain(cmd.Context(), args[0], end)
 		},
 	}
 }

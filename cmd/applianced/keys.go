@@ -134,26 +134,23 @@ func (k keyChoice) chosen(list status.MinionList) (status.MinionList, error) {
 }
 
 func keysAccept(f *flags) *cobra.Command {
-	return keyVerb(f, &keyChoice{verb: "accept"}, &cobra.Command{
-		Use:   "accept [MINION...]",
-		Short: "Accept keys: their minions are served from now on",
-		Long: `accept takes pending and rejected keys, by their full names or by a fingerprint. A name without a key
-changes nothing at all; for patterns there is salt-key. --dry-run shows the keys
-that are meant and changes nothing.`,
-		Example: `  applianced keys accept web1
-  applianced keys accept --fingerprint 3f:81:...`,
-	})
+	return keysMove(f, "accept", "Accept keys: their minions are served from now on", "pending and rejected")
 }
 
 func keysReject(f *flags) *cobra.Command {
-	return keyVerb(f, &keyChoice{verb: "reject"}, &cobra.Command{
-		Use:   "reject [MINION...]",
-		Short: "Reject keys: their minions are refused",
-		Long: `reject takes pending and accepted keys, by their full names or by a fingerprint. A name without a key
+	return keysMove(f, "reject", "Reject keys: their minions are refused", "pending and accepted")
+}
+
+// keysMove returns the verb that moves keys of those states to another one.
+func keysMove(f *flags, verb, short, states string) *cobra.Command {
+	return keyVerb(f, &keyChoice{verb: verb}, &cobra.Command{
+		Use:   verb + " [MINION...]",
+		Short: short,
+		Long: verb + " takes " + states + ` keys, by their full names or by a fingerprint. A name without a key
 changes nothing at all; for patterns there is salt-key. --dry-run shows the keys
 that are meant and changes nothing.`,
-		Example: `  applianced keys reject web1
-  applianced keys reject --fingerprint 3f:81:...`,
+		Example: "  applianced keys " + verb + " web1\n" +
+			"  applianced keys " + verb + " --fingerprint 3f:81:...",
 	})
 }
 

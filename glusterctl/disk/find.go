@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/internal/command"
+	"saltern/internal/mountinfo"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,7 +57,7 @@ func (f Finder) Find() ([]Disk, error) {
 	mounts := f.Mounts
 	if mounts == nil {
 		var err error
-		if mounts, err = os.ReadFile("/proc/self/mountinfo"); err != nil {
+		if mounts, err = os.ReadFile(mountinfo.Self); err != nil {
 			return nil, fmt.Errorf("find disks: %w", err)
 		}
 	}
@@ -126,9 +127,9 @@ func (f Finder) usedBy(sys fs.FS, d Disk, mounts []byte) string {
 	}
 
 	if dev := readAttr(sys, d.Name, "dev"); dev != "" {
-		for line := range strings.Lines(string(mounts)) {
-			if w := strings.Fields(line); len(w) > 4 && w[2] == dev {
-				return "mounted at " + w[4]
+		for m := range mountinfo.Parse(string(mounts)) {
+			if m.Device == dev {
+				return "mounted at " + m.Point
 			}
 		}
 	}

@@ -144,48 +144,25 @@ func (r *Remote) urlForMessage() string {
 
 // setOption sets one option of a remote.
 func (r *Remote) setOption(name string, v any) (err error) {
+	if text := r.textOption(name); text != nil {
+		*text = Text(v)
+		return nil
+	}
+	if list := r.listOption(name); list != nil {
+		*list = Texts(v)
+		return nil
+	}
+
 	switch name {
-	case "base":
-		r.Base = Text(v)
-	case "fallback":
-		r.Fallback = Text(v)
-	case "root":
-		r.Root = Text(v)
-	case "mountpoint":
-		r.Mountpoint = Text(v)
-	case "name":
-		r.Name = Text(v)
-	case "env":
-		r.Env = Text(v)
 	case "all_saltenvs":
 		s := Text(v)
 		r.AllSaltenvs = &s
-	case "proxy":
-		r.Proxy = Text(v)
-	case "user":
-		r.User = Text(v)
-	case "password":
-		r.Password = Text(v)
-	case "pubkey":
-		r.PubKey = Text(v)
-	case "privkey":
-		r.PrivKey = Text(v)
-	case "passphrase":
-		r.Passphrase = Text(v)
 	case "insecure_auth":
 		r.InsecureAuth = value.Truth(v)
 	case "ssl_verify":
 		r.SkipVerify = !value.Truth(v)
 	case "disable_saltenv_mapping":
 		r.DisableMapping = value.Truth(v)
-	case "refspecs":
-		r.Refspecs = Texts(v)
-	case "ref_types":
-		r.RefTypes = Texts(v)
-	case "saltenv_whitelist":
-		r.Whitelist = Texts(v)
-	case "saltenv_blacklist":
-		r.Blacklist = Texts(v)
 	case "depth":
 		var n int64
 		if n, err = number(v); err == nil {
@@ -201,6 +178,34 @@ func (r *Remote) setOption(name string, v any) (err error) {
 	}
 
 	return err
+}
+
+// textOption returns the field of an option that is a text, or nil.
+func (r *Remote) textOption(name string) *string {
+	return map[string]*string{
+		"base":       &r.Base,
+		"env":        &r.Env,
+		"fallback":   &r.Fallback,
+		"mountpoint": &r.Mountpoint,
+		"name":       &r.Name,
+		"passphrase": &r.Passphrase,
+		"password":   &r.Password,
+		"privkey":    &r.PrivKey,
+		"proxy":      &r.Proxy,
+		"pubkey":     &r.PubKey,
+		"root":       &r.Root,
+		"user":       &r.User,
+	}[name]
+}
+
+// listOption returns the field of an option that is a list of texts, or nil.
+func (r *Remote) listOption(name string) *[]string {
+	return map[string]*[]string{
+		"ref_types":         &r.RefTypes,
+		"refspecs":          &r.Refspecs,
+		"saltenv_blacklist": &r.Blacklist,
+		"saltenv_whitelist": &r.Whitelist,
+	}[name]
 }
 
 // finish checks the options and cleans paths.
