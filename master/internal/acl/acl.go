@@ -1,6 +1,6 @@
 // Package acl decides what a proven caller may do: users of this host by publisher_acl, callers of
-// external systems by external_auth, minions by peer and peer_run. It does no I/O: knowledge of
-// minions comes in as functions.
+// external systems by external_auth, minions by peer and peer_run. It does no I/O: callers pass
+// functions that know the minions.
 //
 // Sources: salt/acl/__init__.py, salt/utils/minions.py (auth_check, spec_check, fill_auth_list),
 // salt/master.py and salt/daemons/masterapi.py (peer, peer_run).
@@ -15,11 +15,11 @@ import (
 	"saltern/master/value"
 )
 
-// FillAuthList collects what one section of external_auth grants to name and groups. Keys that end
-// in % are groups. "*" counts only when no other entry is for the name, unless permissive. Every
-// other key is a name and nothing else: as a pattern, "john.doe" would match "johnXdoe" too. (Salt
-// tries the name as a pattern for the keys, so that somebody who signs in as "*" is everybody; for
-// plain names the result is the same.)
+// FillAuthList returns what one section of external_auth grants to a user called name and to his
+// groups. A key that ends in % is a group. The key "*" is for everybody, but counts only if no other
+// key is for the name, or if permissive is set. Every other key is a plain name, not a pattern:
+// "john.doe" would otherwise match "johnXdoe" too. (Salt tries the name as a pattern for the keys, so
+// that a user who signs in as "*" is everybody; for plain names the result is the same.)
 func FillAuthList(section *value.Map, name string, groups []string, permissive bool) (out []any) {
 	matched := false
 	for k, v := range section.All() {
@@ -50,8 +50,8 @@ func FillAuthList(section *value.Map, name string, groups []string, permissive b
 	return out
 }
 
-// Named collects what a section of external_auth grants a user by an entry of his own, not by
-// entries of groups, of everybody or of options, whatever his name is.
+// Named returns what a section of external_auth grants a user by the key of his own name. It never
+// returns the grants of groups, of everybody or of options, even if he has a name like their keys.
 func Named(section *value.Map, name string) []any {
 	if name == "*" || strings.HasSuffix(name, "%") || strings.HasPrefix(name, "^") {
 		return nil
@@ -59,7 +59,7 @@ func Named(section *value.Map, name string) []any {
 	return section.List(name)
 }
 
-// Blacklist is publisher_acl_blacklist.
+// Blacklist is the option publisher_acl_blacklist.
 type Blacklist struct{ Users, Modules []string }
 
 // Refuses reports whether user, or one of the functions, is blacklisted.
@@ -77,8 +77,9 @@ func anyListed(list, values []string) bool {
 
 // Request is a job that somebody wants to publish.
 type Request struct {
-	// Funs and Args correspond; a job of one function has one of each. Args
-	// are lists whose last member may be the map of named arguments.
+	// Funs are the job's functions, and Args their argument lists in the same order. A job of one
+	// function has one of each. The last member of an argument list may be the map of named
+	// arguments.
 	Funs []string
 	Args []any
 	// Minions are the ids that the target selects.
@@ -89,10 +90,10 @@ type Request struct {
 type Resolver func(compound string) ([]string, error)
 
 // Publish reports whether the permissions allow a job (auth_check). A text permits functions on all
-// minions. A map {target: functions} permits them when every selected minion is in the target.
-// Functions in always need no permission. In Salt one permitted function of a compound job
-// suffices; here every function must be permitted. Expressions match from the beginning of a name,
-// as in Salt: "test" permits all of test.
+// minions. A map {target: functions} permits them if every selected minion is in the target.
+// Functions in always need no permission. Every function of a compound job must be permitted; in Salt
+// one is enough. Expressions match from the beginning of a name, as in Salt: "test" permits all
+// functions of test.
 func Publish(perms []any, r Request, resolve Resolver, always ...string) bool {
 	if len(r.Funs) == 0 {
 		return false
@@ -133,7 +134,7 @@ func permitted(perms []any, fun string, args []any, minions []string, resolve Re
 	return false
 }
 
-// allInTarget reports whether all minions are in a target. It is false for no minions at all
+// allInTarget reports whether all minions are in a target. It returns false if there are no minions
 // (CVE-2022-22941).
 func allInTarget(minions []string, target string, resolve Resolver) bool {
 	if target == "*" {
@@ -156,8 +157,8 @@ func allInTarget(minions []string, target string, resolve Resolver) bool {
 	return !slices.ContainsFunc(minions, func(id string) bool { return !set[id] })
 }
 
-// funAllowed reads the value of a map entry: a text, or a list of texts and of maps {function:
-// conditions on its arguments}. matches compares an expression with fun.
+// funAllowed reports whether the value of a map entry permits fun. The value is a text, or a list of
+// texts and of maps {function: conditions on its arguments}. matches compares an expression with fun.
 func funAllowed(valid any, fun string, args []any, matches func(expr, s string) bool) bool {
 	list, ok := valid.([]any)
 	if !ok {
@@ -198,8 +199,8 @@ func splitArgs(args []any) ([]any, *value.Map) {
 	return args, nil
 }
 
-// argsAllowed checks {args: [patterns], kwargs: {name: pattern}}. A list of such conditions is met
-// by any of them. A pattern of nil accepts any value.
+// argsAllowed reports whether arguments meet a condition {args: [patterns], kwargs: {name: pattern}},
+// or any one of a list of such conditions. A nil pattern accepts any value.
 func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 	list, ok := cond.([]any)
 	if !ok {
@@ -224,13 +225,14 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 }
 
 // keyword matches a named argument written as text (KWARG_REGEX of salt/utils/args.py). Which
-// characters are letters and digits depends on the minion's Python, so every character that is not
-// ASCII counts as one.
+// characters count as letters and digits depends on the minion's Python, so all characters outside
+// ASCII do here.
 var keyword = regexp.MustCompile(`^[A-Za-z_\x{80}-\x{10FFFF}][\w.\x{80}-\x{10FFFF}-]*=([^=]|$)`)
 
-// hidesNamed reports whether positional arguments hold named ones, which minions take out of any
-// place (salt/minion.py load_args_and_kwargs): a condition would be checked against another
-// argument than the function gets. Salt's clients send named arguments in a map at the end.
+// hidesNamed reports whether positional arguments contain named ones. A minion takes named arguments
+// out of any place (salt/minion.py load_args_and_kwargs), so that a condition would be checked
+// against another argument than the function gets. Salt's clients send named arguments in a map at
+// the end.
 func hidesNamed(args []any) bool {
 	return slices.ContainsFunc(args, func(a any) bool {
 		switch a := a.(type) {

@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// Fault is an unreadable expression in an option.
+// Fault is an expression in an option that cannot be read.
 type Fault struct {
 	Option     string
 	Expression string
@@ -19,13 +19,14 @@ type Fault struct {
 // Error implements error.
 func (f Fault) Error() string { return fmt.Sprintf("expression %.100q: %v", f.Expression, f.Err) }
 
-// errWord means that a word that grants all or nothing has functions below it.
+// errWord means that a special word, which grants everything or a right, has a list of functions
+// below it.
 var errWord = errors.New("it stands alone, as a text: it takes no list of functions")
 
-// Faults collects the unreadable expressions in options for permissions. Such an expression would
-// match nothing: a refusal would not be made, or a permission would be silently missing.
+// Faults collects the expressions in permission options that cannot be read. Such an expression would
+// match nothing: a blacklist would not refuse, or a permission would silently be missing.
 type Faults struct {
-	// Target checks a compound target.
+	// Target returns an error for an invalid compound target.
 	Target func(string) error
 	List   []Fault
 }
@@ -43,7 +44,7 @@ func (f *Faults) checkRegex(option string, v any) {
 	}
 }
 
-// External checks external_auth: systems, their users, and their permissions.
+// External checks external_auth: a map of systems, with maps of users to permissions.
 func (f *Faults) External(option string, m *value.Map) {
 	for _, v := range m.All() {
 		users, _ := v.(*value.Map)
@@ -53,7 +54,7 @@ func (f *Faults) External(option string, m *value.Map) {
 	}
 }
 
-// Publisher checks publisher_acl: expressions of users, and their permissions.
+// Publisher checks publisher_acl: a map of user expressions to permissions.
 func (f *Faults) Publisher(option string, m *value.Map) {
 	for k, v := range m.All() {
 		f.Names(option, []any{k})
@@ -61,8 +62,7 @@ func (f *Faults) Publisher(option string, m *value.Map) {
 	}
 }
 
-// Minions checks peer, peer_run and mine_get: regular expressions of minions, and their
-// permissions.
+// Minions checks peer, peer_run and mine_get: maps of regular expressions of minions to permissions.
 func (f *Faults) Minions(option string, m *value.Map) {
 	for k, v := range m.All() {
 		f.checkRegex(option, k)
@@ -70,7 +70,7 @@ func (f *Faults) Minions(option string, m *value.Map) {
 	}
 }
 
-// Names checks a list of globs and regular expressions.
+// Names checks a list of globs and regular expressions of names.
 func (f *Faults) Names(option string, list []any) {
 	for _, v := range list {
 		if s, ok := v.(string); ok {
@@ -79,7 +79,7 @@ func (f *Faults) Names(option string, list []any) {
 	}
 }
 
-// grants checks the permissions for Publish and Special.
+// grants checks permissions as Publish and Special read them.
 func (f *Faults) grants(option string, v any) {
 	list, _ := v.([]any)
 	for _, g := range list {

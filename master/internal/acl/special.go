@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// pythonText writes an argument as Python's str does, as far as permissions can tell.
+// pythonText returns an argument in the form of Python's str, as far as permissions depend on it.
 func pythonText(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -32,7 +32,7 @@ func pythonText(v any) string {
 	return ""
 }
 
-// IsWellFormed reports whether the name of a runner or wheel function is MODULE.FUNCTION.
+// IsWellFormed reports whether the name of a runner or wheel function has the form MODULE.FUNCTION.
 func IsWellFormed(fun string) bool {
 	mod, f, ok := strings.Cut(fun, ".")
 	return ok && mod != "" && f != "" && !strings.Contains(f, ".")
@@ -49,7 +49,7 @@ func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool 
 	}
 
 	mod, name, _ := strings.Cut(fun, ".")
-	kw := value.NewMap("__kwarg__", true) // always set: an argument in args must not pass for it
+	kw := value.NewMap("__kwarg__", true) // always set, so that an argument in args cannot pose as this map
 	kw.Update(kwargs)
 	kw.Set("__kwarg__", true)
 	all := append(slices.Clone(args), kw)
@@ -79,8 +79,8 @@ func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool 
 	return false
 }
 
-// Peer collects what peer (or peer_run) grants a minion. The option is a map from expressions for
-// ids to lists of expressions for functions.
+// Peer returns the expressions of functions that peer (or peer_run) grants a minion. The option maps
+// expressions of ids to lists of expressions of functions.
 func Peer(option *value.Map, id string) (out []any) {
 	for k, v := range option.All() {
 		expr, _ := k.(string)
@@ -91,9 +91,9 @@ func Peer(option *value.Map, id string) (out []any) {
 	return out
 }
 
-// Run reports whether a minion may call a runner: one of the granted expressions matches its whole
-// name. In Salt it need only match the beginning (minion_runner), so that a grant of manage.up is
-// one of manage.upgrade, too.
+// Run reports whether a minion may call a runner: one of the granted expressions matches the runner's
+// whole name. In Salt it only has to match the beginning (minion_runner), so that a grant of
+// manage.up also grants manage.upgrade.
 func Run(perms []any, fun string) bool {
 	for _, p := range perms {
 		if expr, ok := p.(string); ok && expr != "" && pattern.Whole(expr, fun) {

@@ -7,8 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// Words of external_auth for rights that are no functions. Salt has neither: there every log-in
-// reads all events and fires hooks.
+// Words in external_auth for rights other than functions. Salt has no such words: there every
+// logged-in user reads all events and fires hooks.
 const (
 	ReadEvents = "@events" // allows reading all events of the master
 	FireHooks  = "@hook"   // allows firing events by the web hook of salt-api
@@ -21,7 +21,7 @@ func grantsSomething(perm any) bool {
 	switch p := perm.(type) {
 	case string:
 		return true
-	case *value.Map: // maps with more than one key are ignored, see Publish
+	case *value.Map: // Publish ignores maps with more than one key
 		if p.Len() != 1 {
 			return false
 		}
@@ -43,9 +43,9 @@ func MayFireHooks(perms []any) bool {
 	return slices.Contains(perms, any(FireHooks)) || everything(perms)
 }
 
-// everything reports whether permissions include everything: all functions on all minions, all
-// runners and all of wheel, in the usual spelling. An expression that only happens to match all
-// names does not count.
+// everything reports whether permissions grant all functions on all minions, all runners and all
+// wheel functions, in the usual spelling. It does not count an expression that only happens to match
+// all names.
 func everything(perms []any) bool {
 	var functions, runners, wheel bool
 	for _, perm := range perms {
@@ -67,7 +67,8 @@ func everything(perms []any) bool {
 	return functions && runners && wheel
 }
 
-// holdsEverything reports whether one expression, or one of a list, means all functions.
+// holdsEverything reports whether an expression, or one in a list, has the spelling that means all
+// functions.
 func holdsEverything(functions any) bool {
 	list, ok := functions.([]any)
 	if !ok {

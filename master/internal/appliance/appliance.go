@@ -1,6 +1,6 @@
-// Package appliance lets users of a master ask for the machines that it runs on: for their state by
-// runners, and for a few actions by functions of wheel. Their permissions are decided as for all
-// other functions. The supervisor carries them out, at its admin socket.
+// Package appliance lets users of a master query the machines that the master runs on by runners, and
+// change a few things by wheel functions. Their permissions are decided as for all other functions.
+// The master passes the calls to its supervisor's admin socket.
 package appliance
 
 import (
@@ -21,12 +21,12 @@ import (
 // ErrNone means that this master has no supervisor.
 var ErrNone = errors.New("this master has no applianced: it runs on a host of its own")
 
-// Appliance is the supervisor's admin socket. The zero value belongs to a master without a
+// Appliance is a client of the supervisor's admin socket. Its zero value is for a master without a
 // supervisor.
 type Appliance struct{ door *control.Door }
 
-// New returns the appliance with the socket at path, where root or the user own listens. "" means
-// none.
+// New returns a client of the socket at path, on which root or the user own must listen. An empty
+// path means that there is no supervisor.
 func New(path string, own int) Appliance {
 	if path == "" {
 		return Appliance{}
@@ -42,7 +42,7 @@ func (a Appliance) Newest(ctx context.Context, q control.NewestQuestion) (contro
 	return a.door.Newest(ctx, q)
 }
 
-// NewestEverywhere asks the supervisors of all nodes to do so.
+// NewestEverywhere asks the supervisors of all nodes to copy changes of the shared volume.
 func (a Appliance) NewestEverywhere(ctx context.Context) (control.Newest, error) {
 	return a.Newest(ctx, control.NewestQuestion{All: true})
 }
@@ -54,7 +54,7 @@ func (a Appliance) AddRunners(t *runner.Table) {
 	t.Add("appliance.course", a.plainRunner("course", func(ctx context.Context) (any, error) { return a.door.Course(ctx) }))
 }
 
-// plainRunner returns a runner without arguments.
+// plainRunner returns a runner that takes no arguments and returns what ask returns.
 func (a Appliance) plainRunner(name string, ask func(context.Context) (any, error)) runner.Func {
 	return func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 		given := len(args)
@@ -99,7 +99,7 @@ func (a Appliance) Records(ctx context.Context, q audit.Query) (list audit.List,
 	return list, nil
 }
 
-// Drain keeps new minions away from a node; with end it ends that.
+// Drain keeps new minions away from a node, or with end admits them again.
 func (a Appliance) Drain(ctx context.Context, node string, end bool) error {
 	if a.door == nil {
 		return ErrNone
@@ -115,8 +115,8 @@ func (a Appliance) Restart(ctx context.Context, node, service string) error {
 	return a.door.Restart(ctx, control.Restart{By: byCaller(ctx), Node: node, Service: service})
 }
 
-// byCaller returns the user on whose behalf this is called. Without one it is the master itself,
-// for its reactor.
+// byCaller returns the user on whose behalf ctx runs. Without one, the master itself acts, for its
+// reactor.
 func byCaller(ctx context.Context) control.By {
 	who, ok := audit.ActorOf(ctx)
 	if !ok {
@@ -132,7 +132,7 @@ func byCaller(ctx context.Context) control.By {
 	}
 }
 
-// saltValue converts a value that can be JSON into a value of Salt's.
+// saltValue converts a value through JSON into Salt's types.
 func saltValue(v any) (any, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

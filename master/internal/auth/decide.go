@@ -12,23 +12,22 @@ import (
 
 // verdict is the outcome of a sign-in.
 type verdict struct {
-	act         string // event, "" for none
-	ret         any    // ret is the field ret of the answer when the minion is not accepted.
+	act         string // Act of the event to fire, or "" for none
+	ret         any    // field "ret" of the answer to a minion that is not accepted
 	pub         *rsa.PublicKey
 	pem         string  // the accepted key, from which session keys are derived
 	wasAccepted bool    // the key was accepted before
 	newlyStored bool    // the key was stored as accepted now
 	busy        bool    // the minion must come back later
-	busyReason  string  // why busy, if known
-	keyChanged  bool    // the key changed meanwhile: decide again
-	prepared    *answer // answer that was made while the key was stored; nil: none yet
+	busyReason  string  // reason of busy, if known
+	keyChanged  bool    // somebody else changed the key meanwhile: decide again
+	prepared    *answer // answer made while the key was being stored; nil: none yet
 }
 
 func refused(act string) verdict { return verdict{act: act, ret: false} }
 
-// decide chooses the answer; the first rule that fits counts (master.py _auth_impl). Only a change
-// of the key store takes time. It decides again when somebody else changes the key at the same
-// time.
+// decide chooses the answer: the first rule that fits (master.py _auth_impl). Only a change of the
+// key store takes time. If somebody else changes the key at the same time, decide starts again.
 func (s *Service) decide(ctx context.Context, r request, from netip.AddrPort) verdict {
 	for range 3 {
 		if v := s.decideOnce(ctx, r, from); !v.keyChanged {
@@ -67,7 +66,7 @@ func (s *Service) decideOnce(ctx context.Context, r request, from netip.AddrPort
 	return s.unknown(ctx, r, from)
 }
 
-// accepted compares the key with the one on file.
+// accepted handles a sign-in of an accepted id: it compares the offered key with the one on file.
 func (s *Service) accepted(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
 	if r.pub != e.PEM {
 		return s.denied(ctx, r, from)
@@ -98,7 +97,7 @@ func (s *Service) denied(ctx context.Context, r request, from netip.AddrPort) ve
 	return refused(ActDenied)
 }
 
-// unknown handles the first contact of an id.
+// unknown handles the first sign-in of an id.
 func (s *Service) unknown(ctx context.Context, r request, from netip.AddrPort) verdict {
 	pub, err := s.parsePublic(r.pub)
 	if err != nil {
@@ -122,11 +121,11 @@ func (s *Service) unknown(ctx context.Context, r request, from netip.AddrPort) v
 	return s.storeKey(ctx, r, keys.Entry{}, keys.Pending, verdict{act: ActPend, ret: true}, "new key is pending", from)
 }
 
-// pending handles a further contact before the administrator has decided.
+// pending handles a further sign-in while the administrator has not decided.
 func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
 	if s.cfg.Autosign.Reject(r.id) {
 		old := r
-		old.pub = e.PEM // whatever key comes, the one on file is rejected
+		old.pub = e.PEM // whichever key is offered, the one on file is rejected
 		return s.storeKey(ctx, old, e, keys.Rejected, refused(ActReject), "pending key rejected by autoreject_file", from)
 	}
 
@@ -149,7 +148,7 @@ func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from net
 	return verdict{act: ActPend, ret: true}
 }
 
-// acceptAnyKey accepts whatever key comes, for open_mode.
+// acceptAnyKey accepts whichever key is offered. It is for open_mode.
 func (s *Service) acceptAnyKey(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
 	pub, err := s.parsePublic(r.pub)
 	if err != nil {
@@ -164,9 +163,9 @@ func (s *Service) acceptAnyKey(ctx context.Context, r request, e keys.Entry, fro
 	return s.storeKey(ctx, r, e, keys.Accepted, v, "key accepted in open mode", from)
 }
 
-// storeKey stores the key in place of old and returns v, or another verdict when that fails. Where
-// making the answer leaves no trace, it is made while the key is stored: otherwise the minions that
-// share a write would then wait for each other's RSA work.
+// storeKey stores the offered key in place of old and returns v, or another verdict if that fails. If
+// making the answer has no side effect, storeKey makes it while the key is being stored. Otherwise
+// the minions that share a write would wait for each other's RSA work afterwards.
 func (s *Service) storeKey(
 	ctx context.Context,
 	r request,
@@ -182,7 +181,7 @@ func (s *Service) storeKey(
 
 	if s.cfg.Secrets.files == nil {
 		ready = make(chan *answer, 1)
-		go func() { ready <- s.answer(making, r, v, from) }() // received below
+		go func() { ready <- s.answer(making, r, v, from) }() // storeKey receives it below
 	}
 
 	err := s.changeStore(ctx, func() error { return s.cfg.Keys.SwapFrom(from.Addr(), r.id, old, st, r.pub) })
@@ -197,7 +196,7 @@ func (s *Service) storeKey(
 		return verdict{keyChanged: true}
 	}
 	if st == keys.Rejected && errors.Is(err, keys.ErrPendingFull) {
-		return v // refused in any case, and not kept
+		return v // the minion is refused in any case, so its key need not be stored
 	}
 	if err != nil {
 		return s.failed(r, st, err, from)
@@ -211,8 +210,8 @@ func (s *Service) storeKey(
 	return v
 }
 
-// failed returns the verdict for a key that could not be stored. With too many pending keys the
-// master counts as full; any other failure will pass.
+// failed returns the verdict for a key that could not be stored. If there are too many pending keys,
+// the master answers "full". Any other failure is temporary, so the minion is told to come back.
 func (s *Service) failed(r request, st keys.State, err error, from netip.AddrPort) verdict {
 	if errors.Is(err, keys.ErrPendingFull) {
 		s.full.logLimited(s.log, slog.LevelWarn, "sign-in refused", "minion", r.id, "peer", from, "error", err)
@@ -231,8 +230,8 @@ func (s *Service) parsePublic(pem string) (*rsa.PublicKey, error) {
 	return s.cfg.Keys.Bounds().ParsePublic([]byte(pem))
 }
 
-// autosign reports whether a new key is accepted by itself. The files that decide it may be on a
-// volume that hangs; then it returns the error of changeStore.
+// autosign reports whether a rule accepts a new key. The files with the rules may be on a volume that
+// hangs; then autosign returns the error of changeStore.
 func (s *Service) autosign(ctx context.Context, r request) (accept bool, err error) {
 	if s.cfg.Autosign.Open() {
 		return !s.cfg.Autosign.Doubtful(r.id), nil
@@ -247,9 +246,9 @@ func (s *Service) autosign(ctx context.Context, r request) (accept bool, err err
 	return <-answer, nil
 }
 
-// changeStore runs a change of the key store. It returns when ctx is done or the wait is over, even
-// if the disk hangs. The change then keeps its slot until the disk answers, so that at most
-// diskSlots changes hang.
+// changeStore runs a change of the key store. It returns when ctx is done or MaxWait has passed, even
+// if the disk hangs. A hanging change keeps its slot until the disk answers, so at most diskSlots
+// changes hang.
 func (s *Service) changeStore(ctx context.Context, change func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.MaxWait)
 	defer cancel()

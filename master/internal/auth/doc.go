@@ -7,13 +7,13 @@
 //
 // Three things differ from Salt, none of them visible to a minion:
 //   - Session keys are not files. They are derived from a seed, the minion's
-//     id, its accepted key and the time, so that all masters which share the
-//     seed agree at once, a restart changes nothing, and nothing is ever
-//     created for an id that has no accepted key.
-//   - The publish key survives a restart (Salt makes a new one, and all
-//     minions sign in again). It is replaced when it is older than
-//     publish_session or when somebody asks for it, as salt-key does after a
-//     key was deleted.
+//     id, its accepted key and the time. So all masters that share the seed
+//     agree at once, a restart changes nothing, and the master creates
+//     nothing for an id that has no accepted key.
+//   - The publish key survives a restart (Salt creates a new one, and all
+//     minions sign in again). The master replaces it when it is older than
+//     publish_session or when somebody asks, as salt-key does after deleting
+//     a key.
 //   - RSA work is bounded. Minions whose key is accepted never wait behind a
 //     crowd of strangers. Beyond the bounds a minion is told to come back.
 package auth

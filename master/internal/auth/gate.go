@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// errBusy means that a bounded queue is full or moves too slowly.
+// errBusy means that a gate's queue is full, or that a caller has waited too long.
 var errBusy = errors.New("too much work at once")
 
 // gate bounds how many callers work at once and how many wait. Overflow policy: a caller that finds
-// the queue full, or has waited too long, is turned away and counted. Serving requests whose
-// senders have given up only makes a storm longer.
+// the queue full, or has waited too long, is turned away and counted. Serving senders that have
+// already given up would only prolong a storm.
 type gate struct {
 	slots      chan struct{}
 	queue      int64
@@ -25,7 +25,7 @@ func newGate(slots, queue int, wait time.Duration) *gate {
 	return &gate{slots: make(chan struct{}, slots), queue: int64(queue), wait: wait}
 }
 
-// waitSlot waits for a slot. The error is errBusy or the error of ctx.
+// waitSlot waits for a slot; leave frees it. The error is errBusy or that of ctx.
 func (g *gate) waitSlot(ctx context.Context) (leave func(), err error) {
 	select {
 	case g.slots <- struct{}{}:

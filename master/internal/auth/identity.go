@@ -15,8 +15,8 @@ import (
 // that signs public keys.
 type Identity struct {
 	Key *rsa.PrivateKey
-	// Public is the PEM text of the public half exactly as it is sent:
-	// normalised, without a newline at the end.
+	// Public is the PEM text of the public half exactly as minions get it: normalised, without a
+	// newline at the end.
 	Public string
 }
 
@@ -53,10 +53,10 @@ func LoadIdentity(dir, name, passphrase string) (Identity, error) {
 	return id, nil
 }
 
-// OpenMaster reads the master's own key pair, or makes one of so many bits when there is none.
-// masterID is the option id. The files bear its name without the suffix "_master"; master.pem and
-// master.pub are links to them, as in 3008 (crypt.py MasterKeys). A real master.pem of an older
-// release is used as it is.
+// OpenMaster reads the master's own key pair, or creates one of that many bits if there is none.
+// masterID is the option id. The files have its name without the suffix "_master"; master.pem and
+// master.pub are links to them, as in 3008 (crypt.py MasterKeys). If master.pem is a regular file,
+// from an older release, it is used.
 func OpenMaster(dir, masterID, passphrase string, bits int) (Identity, error) {
 	name := strings.TrimSuffix(masterID, "_master")
 	if name == "" || strings.ContainsAny(name, "/\\\x00") || name[0] == '.' {
@@ -85,8 +85,8 @@ func OpenMaster(dir, masterID, passphrase string, bits int) (Identity, error) {
 	return id, nil
 }
 
-// OpenSigner reads the key pair that signs the master's public key
-// (master_sign_pubkey; name is master_sign_key_name), or makes it.
+// OpenSigner reads the key pair that signs the master's public key (master_sign_pubkey; name is
+// master_sign_key_name), or creates it.
 func OpenSigner(dir, name, passphrase string, bits int) (Identity, error) {
 	id, err := LoadIdentity(dir, name, passphrase)
 	if errors.Is(err, os.ErrNotExist) {

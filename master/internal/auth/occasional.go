@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// burst is how many lines are logged in each window. The others are counted.
+// burst is how many lines are logged in each window. Further ones are only counted.
 const (
 	burst  = 20
 	window = 10 * time.Second
 )
 
-// limitedLog logs a message that a stranger can provoke, without letting him fill the disk with it.
+// limitedLog logs a message that a stranger can provoke, at a bounded rate, so that he cannot fill
+// the disk.
 type limitedLog struct {
 	now func() time.Time
 

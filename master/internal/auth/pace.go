@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// How many sign-ins of one accepted id go straight to the RSA work in a window. A public key proves
-// nothing: anybody may have overheard it. So the address from which the id last proved itself has a
-// larger share than all others together. Sign-ins beyond that wait with the strangers.
+// How many sign-ins of one accepted id skip the strangers' queue per minute: paceOwn from the address
+// where the id last proved itself, paceOther from all other addresses together. A public key proves
+// nothing, because anybody may have overheard it; so other addresses get less. Further sign-ins wait
+// with the strangers.
 const (
 	paceOwn   = 30
 	paceOther = 4
@@ -26,8 +27,8 @@ type paceCount struct {
 
 func newSignInPace() *signInPace { return &signInPace{byID: map[string]*paceCount{}} }
 
-// skipsQueue reports whether a sign-in of an accepted id need not wait with the strangers. own: it
-// comes from the id's own address.
+// skipsQueue reports whether a sign-in of an accepted id need not wait with the strangers. own means
+// that it comes from the id's own address.
 func (p *signInPace) skipsQueue(id string, own bool, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// Algorithms are the algorithms that a request names. An empty one stands for Salt's oldest.
+// Algorithms are the algorithms that a request names. "" stands for Salt's oldest.
 type Algorithms struct{ Encryption, Signing string }
 
 func (a Algorithms) encryption() string {
@@ -26,9 +26,9 @@ func (a Algorithms) signing() string {
 	return a.Signing
 }
 
-// Private wraps a pillar for one accepted minion only: signed with the key that minions know, and
-// encrypted under a key of its own (salt/channel/server.py _encrypt_private). The error for an
-// unknown algorithm is crypt.ErrAlgorithm.
+// Private wraps a pillar for one accepted minion: signed with the key that minions know, and
+// encrypted with a new key (salt/channel/server.py _encrypt_private). The error for an unknown
+// algorithm is crypt.ErrAlgorithm.
 func (s *Service) Private(id string, a Algorithms, nonce string, pillar *value.Map) (*value.Map, error) {
 	key, err := crypt.NewKey(rand.Reader)
 	if err != nil {
@@ -68,8 +68,9 @@ func (s *Service) Private(id string, a Algorithms, nonce string, pillar *value.M
 	return value.NewMap("key", wrapped, "pillar", key.Seal(signed, "")), nil
 }
 
-// VerifyLoad verifies the signature of a minion with minion_sign_messages over the load of a
-// return: without nonce, tok and sig, packed with bin types in the order of sending.
+// VerifyLoad verifies the signature over the load of a return, from a minion with
+// minion_sign_messages. load lacks nonce, tok and sig; it is packed with bin types in the order of
+// sending.
 func (s *Service) VerifyLoad(id string, a Algorithms, load *value.Map, sig []byte) error {
 	packed, err := msgpack.Marshal(load, msgpack.Modern)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // answer is the reply to a sign-in.
 type answer struct {
 	payload  any
-	act      string // event, "" for none
+	act      string // Act of the event to fire, or "" for none
 	accepted bool   // the payload holds the keys
 	process  Process
 }
@@ -33,8 +33,8 @@ func processOf(token []byte) Process {
 	return Process(binary.BigEndian.Uint64(sum[:]))
 }
 
-// answer makes the payload for a verdict. It does the RSA work, so it passes the gates: minions
-// without an accepted key, and those that sign in too often, get at most half of the workers.
+// answer makes the payload for a verdict. Its RSA work passes the gates: minions without an accepted
+// key, and those that sign in too often, get at most half of the workers.
 func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.AddrPort) *answer {
 	if !v.wasAccepted || !s.pace.skipsQueue(r.id, s.fromOwnAddress(r.id, from), s.cfg.Secrets.cfg.Now()) {
 		leave, err := s.strangers.waitSlot(ctx)
@@ -71,8 +71,8 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 	return &answer{s.signedMap(m, r.sigAlgo), v.act, true, process}
 }
 
-// fromOwnAddress reports whether an id last proved itself from this address. Without Presence it is
-// true.
+// fromOwnAddress reports whether an id last proved itself from this address. Without Config.Presence
+// it returns true.
 func (s *Service) fromOwnAddress(id string, from netip.AddrPort) bool {
 	if s.cfg.Presence == nil {
 		return true
@@ -81,7 +81,7 @@ func (s *Service) fromOwnAddress(id string, from netip.AddrPort) bool {
 	return ok && a.Unmap() == from.Addr().Unmap()
 }
 
-// verdictReply returns the answer to a minion that is not let in, or not yet.
+// verdictReply returns the answer to a minion that is not accepted, or not yet.
 func (s *Service) verdictReply(r request, ret any) any {
 	if r.version < 2 {
 		return unsigned(ret)
@@ -89,7 +89,7 @@ func (s *Service) verdictReply(r request, ret any) any {
 	return s.signedMap(value.NewMap("ret", ret, "nonce", r.nonce), r.sigAlgo)
 }
 
-// signedMap wraps a map with the signature over exactly the bytes that are sent.
+// signedMap wraps a map together with the signature over exactly the bytes that are sent.
 func (s *Service) signedMap(m *value.Map, algo string) any {
 	load, err := msgpack.Marshal(m, msgpack.Raw)
 	if err == nil {
@@ -102,7 +102,7 @@ func (s *Service) signedMap(m *value.Map, algo string) any {
 	return busyText
 }
 
-// acceptedMap returns the keys for a minion (master.py _auth_impl).
+// acceptedMap returns the answer with the keys for a minion (master.py _auth_impl).
 func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *value.Map, p Process, err error) {
 	if _, err := crypt.EncryptionHash(r.encAlgo); err != nil {
 		return nil, 0, err
@@ -117,8 +117,8 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *val
 	if r.token != nil {
 		var token []byte
 		if token, p, err = s.returnToken(r, v.pub); err != nil {
-			// As in Salt the answer then has no token, and a minion that knows the master refuses
-			// it.
+			// As in Salt the answer then lacks a token. A minion that knows the master refuses such
+			// an answer.
 			s.badTokens.logLimited(s.log, slog.LevelWarn, "token of a sign-in does not open", "minion", r.id, "peer", from)
 		} else {
 			m.Set("token", token)
@@ -149,9 +149,9 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *val
 
 var errToken = errors.New("token has not the form of a key")
 
-// returnToken opens a token with the master's key and encrypts it for the minion, by which the
-// master proves itself. It returns only what looks like a token, the text of a symmetric key:
-// otherwise an accepted minion could have other ciphertexts opened.
+// returnToken opens a token with the master's key and encrypts it for the minion, which proves to the
+// minion that the master has that key. It returns only texts of symmetric keys, the form of a token:
+// otherwise an accepted minion could let the master decrypt other ciphertexts.
 func (s *Service) returnToken(r request, pub *rsa.PublicKey) ([]byte, Process, error) {
 	plain, err := crypt.Decrypt(s.cfg.Secrets.cfg.Identity.Key, r.encAlgo, r.token)
 	if err != nil {

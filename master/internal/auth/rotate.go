@@ -15,7 +15,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// serialBlock is how many serials are marked as used ahead of time.
+// serialBlock is how many serials the file marks as used in advance.
 const serialBlock = 1 << 20
 
 const dropMode = 0o400
@@ -23,8 +23,8 @@ const dropMode = 0o400
 func (s *Secrets) publishFile() string { return filepath.Join(s.cfg.CacheDir, ".publish_key") }
 func (s *Secrets) dropFile() string    { return filepath.Join(s.cfg.CacheDir, ".dfn") }
 
-// openPublishKey takes the stored publish key, unless it is too old or somebody asked for a new one
-// while the master was down.
+// openPublishKey uses the stored publish key, or creates a new one if that is too old or if somebody
+// asked for a new one while the master was down.
 func (s *Secrets) openPublishKey() error {
 	p, err := s.readPublishKey()
 	asked := s.takeDropFile()
@@ -53,7 +53,7 @@ func (s *Secrets) isOld(made time.Time) bool {
 	return age >= s.cfg.PublishSession || age < -time.Hour
 }
 
-// readPublishKey reads the key, the used serials and the time it was made.
+// readPublishKey reads the key, the limit of its used serials, and the time of its creation.
 func (s *Secrets) readPublishKey() (publishKey, error) {
 	text, _, err := readSecret(s.publishFile())
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *Secrets) readPublishKey() (publishKey, error) {
 	return publishKey{key: key, serial: serial, limit: serial, made: time.Unix(made, 0)}, nil
 }
 
-// reserveSerials marks a block of serials as used on disk. After a restart counting continues
-// behind it.
+// reserveSerials marks a block of serials as used on disk. After a restart, serials continue after
+// the block.
 func (s *Secrets) reserveSerials(p *publishKey) error {
 	limit := p.serial + serialBlock
 	text := fmt.Sprintf("%s %d %d\n", p.key.String(), limit, p.made.Unix())
@@ -101,10 +101,10 @@ func (s *Secrets) signDigest(key crypt.Key) ([]byte, error) {
 	return sig, nil
 }
 
-// Rotate replaces the publish key; serials start again. Minions notice at the next publish, sign in
-// again and then read that same publish. The caller tells others with the event "key",
-// {"rotate_aes_key": true}. In a cluster it returns an error: the masters agree on a key and call
-// SetClusterKey.
+// Rotate replaces the publish key; its serials start at 1 again. A minion notices at the next
+// publish, signs in again and then reads that same publish. The caller fires the event "key",
+// {"rotate_aes_key": true}. In a cluster Rotate returns an error: there the masters agree on a key
+// and call SetClusterKey.
 func (s *Secrets) Rotate() error {
 	if s.headOnly {
 		return errors.New("rotate the publish key: the cluster owns it")
@@ -122,7 +122,7 @@ func (s *Secrets) Rotate() error {
 		return err
 	}
 
-	s.mu.Lock() // held during the write: NextPublish writes the same file
+	s.mu.Lock() // held during the write, because NextPublish writes the same file
 	defer s.mu.Unlock()
 	if err := s.reserveSerials(&p); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (s *Secrets) Rotate() error {
 	return nil
 }
 
-// SetClusterKey takes the publish key that the cluster uses from now on.
+// SetClusterKey sets the publish key that the cluster uses from now on.
 func (s *Secrets) SetClusterKey(key crypt.Key) error {
 	if !s.headOnly {
 		return errors.New("set the cluster's publish key: this master is alone")
@@ -149,9 +149,8 @@ func (s *Secrets) SetClusterKey(key crypt.Key) error {
 	return nil
 }
 
-// RotateIfDue replaces the publish key when it is older than publish_session
-// or when a drop file asks for it, and reports whether it did. Call it every
-// loop_interval. In a cluster it does nothing.
+// RotateIfDue replaces the publish key if it is older than publish_session or if a drop file asks for
+// it, and reports whether it did. Call it every loop_interval. In a cluster it does nothing.
 func (s *Secrets) RotateIfDue() (bool, error) {
 	if s.headOnly {
 		return false, nil
@@ -165,8 +164,8 @@ func (s *Secrets) RotateIfDue() (bool, error) {
 	return true, s.Rotate()
 }
 
-// takeDropFile removes a drop file and reports whether it was valid: a regular file of mode 0400
-// that names this master or, as older tools write it, nobody (master.py handle_key_rotate).
+// takeDropFile removes a drop file and reports whether it was valid: a regular file of mode 0400 that
+// names this master, or nobody as older tools write it (master.py handle_key_rotate).
 func (s *Secrets) takeDropFile() bool {
 	path := s.dropFile()
 	st, err := os.Lstat(path)
@@ -195,8 +194,8 @@ func (s *Secrets) takeDropFile() bool {
 	return true
 }
 
-// RequestRotation writes the drop file that asks the master with this CacheDir for a new publish
-// key (crypt.py dropfile). It is for tools that run beside the master. Asking twice is no error.
+// RequestRotation writes a drop file, which asks the master with this cachedir for a new publish key
+// (crypt.py dropfile). Tools beside the master call it. If the file exists, it does nothing.
 func RequestRotation(cacheDir, masterID string) error {
 	path := filepath.Join(cacheDir, ".dfn")
 	if _, err := os.Lstat(path); err == nil {

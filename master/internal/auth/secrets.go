@@ -18,38 +18,36 @@ import (
 	"saltern/master/crypt"
 )
 
-// SecretsConfig says where a master's secrets are.
+// SecretsConfig says where a master's secrets are stored.
 type SecretsConfig struct {
-	// Identity is the master as minions know it: the cluster's key pair in a cluster, otherwise the
-	// master's own.
+	// Identity is the key pair by which minions know the master: in a cluster that of the cluster,
+	// otherwise the master's own.
 	Identity Identity
-	// MasterID is the option id; drop files name it.
+	// MasterID is the option id, which drop files contain.
 	MasterID string
 	// CacheDir holds the seed, the publish key and the drop file.
 	CacheDir string
 	// SeedFile is the file of the session seed; "" means
 	// <CacheDir>/.session_seed. In a cluster it is one shared file.
 	SeedFile string
-	// Seed is the seed of session keys in hexadecimal, when the masters of a
-	// cluster have agreed on one; then there is no file. SetClusterSeed
-	// replaces it.
+	// Seed is the seed of session keys in hexadecimal, once the masters of a cluster have agreed on
+	// one. With Seed there is no file. SetClusterSeed replaces it.
 	Seed string
-	// SessionDir stores session keys as files in this folder, one for each minion, for a cluster
-	// with Salt's masters. "" derives them.
+	// SessionDir is the folder with one session key file for each minion, for a cluster with Salt's
+	// masters. If it is "", session keys are derived from the seed.
 	SessionDir string
-	// ClusterKey is the publish key that the masters of a cluster share. When
-	// it is set, publishes carry no serial (several masters count apart) and
-	// the key is replaced by SetClusterKey only.
+	// ClusterKey is the publish key that the masters of a cluster share. If it is set, publishes
+	// carry no serial (each master would count by itself), and only SetClusterKey replaces the key.
 	ClusterKey crypt.Key
 	// PublishSession is publish_session: the age at which the publish key is
 	// replaced and the length of an epoch of session keys. 0 means Salt's
 	// 24 hours.
 	PublishSession time.Duration
-	// Signer signs the public key for minions with
-	// verify_master_pubkey_sign (master_sign_pubkey); nil for none.
+	// Signer signs the public key for minions with verify_master_pubkey_sign (option
+	// master_sign_pubkey). It may be nil: no signature.
 	Signer *Identity
-	// PubkeySignature is a signature that was made elsewhere and is sent as it is
-	// (master_use_pubkey_signature). It takes precedence over Signer.
+	// PubkeySignature is a ready-made signature that is sent unchanged (master_use_pubkey_signature).
+	// It takes precedence over Signer.
 	PubkeySignature string
 	// SigningAlgorithm is publish_signing_algorithm; "" means PKCS1v15-SHA1.
 	SigningAlgorithm string
@@ -63,32 +61,32 @@ type SecretsConfig struct {
 type Secrets struct {
 	cfg      SecretsConfig
 	pubSigs  map[string]string
-	headOnly bool          // in a cluster: the session keys have no serials and are not stored
+	headOnly bool          // the master is in a cluster: publishes have no serials, and the publish key is not stored
 	files    *sessionFiles // nil when session keys are derived
 
 	sessions sync.Map // id → *cachedSession
 
-	rotateMu sync.Mutex // one rotation at a time; taken before mu
+	rotateMu sync.Mutex // held during a rotation; taken before mu
 
 	mu   sync.Mutex
 	pub  publishKey
 	seed []byte // pseudo-random key of HKDF; replaced, never changed in place
 
-	seedGen atomic.Uint64 // counts the seeds
+	seedGen atomic.Uint64 // number of replacements of the seed
 }
 
-// publishKey is the shared AES key with what belongs to it.
+// publishKey is the shared AES key with its signature and its serials.
 type publishKey struct {
 	key    crypt.Key
 	digest []byte    // X9.31 over the hexadecimal SHA-256 of the key text
-	made   time.Time // for its age
-	serial int64     // last serial that was given out
-	limit  int64     // serials up to here are noted on disk as used
+	made   time.Time // time of creation
+	serial int64     // last serial handed out
+	limit  int64     // serials up to this one are marked on disk as used
 }
 
-// OpenSecrets reads the secrets and makes missing ones. It computes the X9.31 signature over the
-// publish key and, with a Signer, the signatures over the public key once: they do not depend on
-// the request.
+// OpenSecrets reads the secrets and creates missing ones. It computes the X9.31 signature over the
+// publish key and, with a Signer, the signatures over the public key only once, because they do not
+// depend on the request.
 func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
 	if cfg.Identity.Key == nil {
 		return nil, errors.New("open secrets: no identity")
@@ -137,8 +135,8 @@ func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
 	return s, s.openPublishKey()
 }
 
-// signPublic returns the field pub_sig for each algorithm that a minion may ask for. Salt sends
-// base64 with a newline at the end (binascii.b2a_base64), or the content of the file.
+// signPublic returns the field pub_sig for each algorithm that a minion may ask for: base64 with a
+// newline at the end (binascii.b2a_base64), or the content of the signature file, as Salt sends it.
 func signPublic(cfg SecretsConfig) (map[string]string, error) {
 	sigs := map[string]string{}
 	for _, algo := range []string{crypt.PKCS1SHA1, crypt.PKCS1SHA224} {
@@ -160,27 +158,27 @@ func signPublic(cfg SecretsConfig) (map[string]string, error) {
 // Public returns the public key as minions store it.
 func (s *Secrets) Public() string { return s.cfg.Identity.Public }
 
-// SigningAlgorithm returns the algorithm for publishes.
+// SigningAlgorithm returns the algorithm by which publishes are signed.
 func (s *Secrets) SigningAlgorithm() string { return s.cfg.SigningAlgorithm }
 
-// Sign signs with the identity, for pillars (the algorithm that the minion
-// asked for) and publishes (SigningAlgorithm). It costs a private operation.
+// Sign signs data with the identity: pillars by the algorithm that the minion asked for, publishes by
+// SigningAlgorithm. It costs an RSA private-key operation.
 func (s *Secrets) Sign(algo string, data []byte) ([]byte, error) {
 	return crypt.Sign(s.cfg.Identity.Key, algo, data)
 }
 
-// PublishKey returns the key that encrypts publishes now.
+// PublishKey returns the key that encrypts publishes at present.
 func (s *Secrets) PublishKey() crypt.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pub.key
 }
 
-// NextPublish returns the key for one publish together with its serial. Minions drop a publish
-// whose serial is not above the last one they saw under the same key (crypt.py Crypticle.loads).
-// Therefore the two come together, and serials continue after a restart. In a cluster the serial is
-// 0 and must be left out. An error means that the disk cannot mark serials as used; it comes at
-// most once in 2^20 publishes.
+// NextPublish returns the key for one publish together with its serial. Minions drop a publish whose
+// serial is not above the last one they saw under the same key (crypt.py Crypticle.loads), so serials
+// must continue after a restart. In a cluster the serial is 0 and must be left out. An error means
+// that the disk cannot mark serials as used; NextPublish writes to the disk at most once in 2^20
+// publishes.
 func (s *Secrets) NextPublish() (crypt.Key, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -54,27 +54,28 @@ type Presence interface {
 type Config struct {
 	Keys     *keys.Store
 	Secrets  *Secrets
-	Autosign *keys.Autosign // Autosign may be nil: no key is accepted or rejected by itself.
-	// PublishPort is the port of 4505 that minions are told.
+	Autosign *keys.Autosign // may be nil: no rule accepts or rejects a key
+	// PublishPort is the publish port that minions are told, usually 4505.
 	PublishPort int
-	// OpenMode is open_mode: every key is accepted and overwrites the one on
-	// file. It turns authentication off.
+	// OpenMode is open_mode: every key is accepted and overwrites the one on file. It turns
+	// authentication off.
 	OpenMode bool
 	// MaxMinions is max_minions, 0 for no limit. It requires Presence.
 	MaxMinions int
 	// Presence knows the connected minions. It may be nil: nothing is known of them.
 	Presence Presence
-	// ClusterEvents tells peers of keys accepted here: event salt/key.
+	// ClusterEvents fires the event salt/key, which tells other masters of the cluster about keys
+	// accepted here.
 	ClusterEvents bool
-	// NoEvents is auth_events: False. EventGrains is
-	// auth_events_autosign_grains: the acts whose events carry the grains.
+	// NoEvents is auth_events: False. EventGrains is auth_events_autosign_grains: the acts whose
+	// events include the minion's grains.
 	NoEvents    bool
 	EventGrains []string
-	// Events takes the events. It must not block. It may be nil: events are dropped.
+	// Events is called with each event. It must not block. It may be nil: events are dropped.
 	Events func(tag string, data *value.Map)
 	// Admit is called before a minion gets its keys, with the process that signs in, see [Process].
-	// On an error the minion is told to come back. It may wait. It may be nil: every minion is let
-	// in.
+	// It may wait. If it returns an error, the minion is told to come back. It may be nil: every
+	// minion is admitted.
 	Admit func(ctx context.Context, id string, p Process) error
 	// Workers is how many sign-ins do RSA work at once, 0 for one per processor. Queue and MaxWait
 	// bound the sign-ins that wait, 0 for the defaults.
@@ -90,12 +91,12 @@ type Config struct {
 	Decided func(id, rule string, st keys.State, from netip.Addr)
 }
 
-// Stats are counters since start.
+// Stats are counters since the start.
 type Stats struct {
 	SignIns  uint64 // requests answered, whatever the answer
 	Accepted uint64 // of these, accepted
-	Busy     uint64 // turned away because a queue was full or too slow
-	Tokens   uint64 // tokens of requests that took a public-key operation to verify
+	Busy     uint64 // sign-ins turned away because a queue was full or too slow
+	Tokens   uint64 // verified tokens that cost a public-key operation
 }
 
 // Service signs minions in and proves requests. All methods may be called
@@ -104,11 +105,11 @@ type Service struct {
 	cfg Config
 	log *slog.Logger
 
-	known     *gate // RSA work of everybody
-	strangers *gate // passed first by minions without an accepted key, and by those that sign in too often
+	known     *gate // bounds the RSA work of all sign-ins
+	strangers *gate // a gate before known, for minions without an accepted key and those that sign in too often
 	pace      *signInPace
-	disk      *gate       // changes of the key store
-	closed    atomic.Bool // disk has been filled by Close
+	disk      *gate       // bounds the changes of the key store
+	closed    atomic.Bool // Close has taken all slots of disk
 
 	tokens sync.Map // id → verified
 
@@ -117,7 +118,7 @@ type Service struct {
 }
 
 // diskSlots is how many changes of keys run at once; new keys that wait together for a volume share
-// a file there. A change that hangs keeps its slot, so that no more than these hang.
+// one file there. A change that hangs keeps its slot, so at most this many changes hang.
 const diskSlots = 64
 
 // New returns a Service. It logs a warning for each option that weakens authentication, see
@@ -165,7 +166,7 @@ func New(cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Warnings returns the problems of the configuration that a status page should show.
+// Warnings returns the weaknesses of the configuration that a status page should show.
 func (s *Service) Warnings() (w []string) {
 	if s.cfg.OpenMode {
 		w = append(w, "open_mode is on: any host can take the place of any minion")
@@ -177,7 +178,7 @@ func (s *Service) Warnings() (w []string) {
 }
 
 // Close waits until no change of a key is running. Afterwards no key is stored, and sign-ins that
-// would need it are told to come back. The error is the one of ctx. Closing again does nothing.
+// would need that are told to come back. The error is that of ctx. A second call does nothing.
 func (s *Service) Close(ctx context.Context) error {
 	if s.closed.Load() {
 		return nil
@@ -212,24 +213,24 @@ func (s *Service) Stats() Stats {
 type Event struct {
 	Act    string // one of the Act constants; "" when the id could not be read
 	ID     string
-	Pub    string // the key that was offered; "" when it was no key
+	Pub    string // the offered key; "" when the load had none that is a key
 	Result bool   // accepted or pending
 }
 
-// SignIn answers the load of an _auth request with the complete payload: a map, or a text where no
-// map is possible. It never fails; the answer says what to do. Events go to Config.Events. It
-// returns when the answer is ready, the queues are full, or ctx is done.
+// SignIn answers the load of an _auth request with the complete payload: a map, or a text where a map
+// is impossible. It never fails; the answer tells the minion what to do. Events go to Config.Events.
+// It returns when the answer is ready, the queues are full, or ctx is done.
 func (s *Service) SignIn(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) any {
 	payload, _ := s.SignInEvent(ctx, load, version, from)
 	return payload
 }
 
-// Unsigned answers. A minion takes a text for a failed sign-in and comes back on a new connection
+// Unsigned answers. A minion treats a text as a failed sign-in and comes back on a new connection
 // after acceptance_wait_time, as it does after "full".
 const (
 	badLoad  = "bad load"
 	busyText = "master is busy, sign in again later"
-	// notStored names the reason, which the minion logs.
+	// notStored is the answer with the reason, which the minion logs.
 	notStored = "the master cannot store the key, %s; sign in again later"
 )
 
@@ -237,7 +238,7 @@ func unsigned(ret any) *value.Map {
 	return value.NewMap("enc", "clear", "load", value.NewMap("ret", ret))
 }
 
-// SignInEvent is SignIn that also returns the outcome.
+// SignInEvent is SignIn but also returns the outcome.
 func (s *Service) SignInEvent(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) (any, Event) {
 	s.stats.signIns.Add(1)
 	r, err := parseRequest(load, version)
@@ -296,7 +297,7 @@ const (
 	maxPub   = 4096
 )
 
-// parseRequest reads the fields (crypt.py minion_sign_in_payload).
+// parseRequest reads the fields of a load (crypt.py minion_sign_in_payload).
 func parseRequest(load *value.Map, version int64) (request, error) {
 	r := request{version: version, grains: load.Map("autosign_grains")}
 	var ok bool
@@ -351,8 +352,8 @@ func parseRequest(load *value.Map, version int64) (request, error) {
 	return r, nil
 }
 
-// fireEvents fires the event of a sign-in (master.py _auth_impl), with the fields in the order of
-// the Python master.
+// fireEvents fires the event of a sign-in (master.py _auth_impl), with its fields in the order of
+// Python's master.
 func (s *Service) fireEvents(r request, v verdict, ev Event) {
 	if s.cfg.Events == nil || ev.Act == "" {
 		return
@@ -378,8 +379,8 @@ func (s *Service) fireEvents(r request, v verdict, ev Event) {
 	s.cfg.Events(TagAuth, data)
 }
 
-// pythonText returns a grain's value as Python's str writes it, for comparison with the lines of a
-// file.
+// pythonText returns a grain's value in the form of Python's str, in which the lines of the autosign
+// files are written.
 func pythonText(v any) (string, bool) {
 	switch v := v.(type) {
 	case nil:
@@ -398,7 +399,7 @@ func pythonText(v any) (string, bool) {
 	return "", false
 }
 
-// grainTexts returns the grains that can decide about a new key.
+// grainTexts returns the grains that can decide about a new key, as texts.
 func grainTexts(m *value.Map) map[string]string {
 	if m.Len() == 0 || m.Len() > 64 {
 		return nil

@@ -24,8 +24,8 @@ const (
 	sessionKeyLen = 56
 )
 
-// openSeed reads the seed of session keys, or makes it. When several masters start at once on a
-// shared folder, one file wins (link fails when the name exists) and all read it.
+// openSeed reads the seed of session keys, or creates it. If several masters start at once on a
+// shared folder, one of them creates the file (link fails when the name exists), and all read it.
 func openSeed(path string, random io.Reader) ([]byte, error) {
 	text, _, err := readSecret(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -47,7 +47,7 @@ func openSeed(path string, random io.Reader) ([]byte, error) {
 	return prk, nil
 }
 
-// parseSeed returns the key of HKDF for the text of a seed.
+// parseSeed returns the HKDF key for a seed's text.
 func parseSeed(text string) ([]byte, error) {
 	seed, err := hex.DecodeString(text)
 	if err != nil || len(seed) != seedLen {
@@ -70,8 +70,8 @@ func makeSeed(path string, random io.Reader) (err error) {
 	return err
 }
 
-// epochAt returns the number of a minion's epoch at a time. Minions change epochs at different
-// times of the day, so that they do not all sign in again at once.
+// epochAt returns the number of a minion's epoch at a time. Each minion changes epochs at its own
+// time of day, so that they do not all sign in again at once.
 func (s *Secrets) epochAt(id string, at time.Time) int64 {
 	sum := sha256.Sum256([]byte(id))
 	period := int64(s.cfg.PublishSession / time.Second)
@@ -79,8 +79,8 @@ func (s *Secrets) epochAt(id string, at time.Time) int64 {
 	return (at.Unix() + offset) / max(period, 1)
 }
 
-// deriveSession derives the session key of a minion for an epoch. pem is its accepted key,
-// normalised: another key has other session keys.
+// deriveSession derives the session key of a minion for an epoch. pem is the minion's accepted key,
+// normalised: with another key the minion has other session keys.
 func (s *Secrets) deriveSession(id, pem string, epoch int64) (crypt.Key, error) {
 	sum := sha256.Sum256([]byte(pem))
 	info := make([]byte, 0, 1+len(id)+1+sha256.Size+8)
@@ -101,16 +101,16 @@ func (s *Secrets) deriveSession(id, pem string, epoch int64) (crypt.Key, error) 
 	return crypt.ParseKey(base64.StdEncoding.EncodeToString(raw))
 }
 
-// cachedSession is the session key that a minion used last. It takes less than a kibibyte, and
-// there is at most one for each accepted key.
+// cachedSession is the session key that a minion last used. It takes less than a kibibyte, and there
+// is at most one for each accepted key.
 type cachedSession struct {
-	gen   uint64 // of the seed
+	gen   uint64 // number of the seed, see seedGen
 	pem   string
 	epoch int64
 	key   crypt.Key
 }
 
-// cachedOrDerived is deriveSession with a cache of the last good key.
+// cachedOrDerived is deriveSession with a cache of the last key that worked.
 func (s *Secrets) cachedOrDerived(id, pem string, epoch int64) (crypt.Key, error) {
 	if v, ok := s.sessions.Load(id); ok {
 		if c := v.(*cachedSession); c.epoch == epoch && c.pem == pem && c.gen == s.seedGen.Load() {
@@ -120,8 +120,8 @@ func (s *Secrets) cachedOrDerived(id, pem string, epoch int64) (crypt.Key, error
 	return s.deriveSession(id, pem, epoch)
 }
 
-// keepSession caches a key that opened a request of an accepted minion. gen was read before the key
-// was derived.
+// keepSession caches a key that opened a request of an accepted minion. gen is the seed's number,
+// read before the key was derived.
 func (s *Secrets) keepSession(id, pem string, epoch int64, gen uint64, key crypt.Key) {
 	if v, ok := s.sessions.Load(id); ok {
 		if c := v.(*cachedSession); c.epoch == epoch && c.pem == pem && c.gen == gen {
@@ -131,8 +131,9 @@ func (s *Secrets) keepSession(id, pem string, epoch int64, gen uint64, key crypt
 	s.sessions.Store(id, &cachedSession{gen, pem, epoch, key})
 }
 
-// openSession tries the valid session keys of a minion: the current one, the one before and, close
-// to the change, the next. The body is a part of blob, which is overwritten.
+// openSession tries the session keys of a minion that are valid now: that of this epoch, that of the
+// one before and, shortly before a change of epoch, the next. It overwrites blob; the returned body
+// is a part of it.
 func (s *Secrets) openSession(id, pem string, blob []byte) ([]byte, crypt.Key, error) {
 	if s.files != nil {
 		key, err := s.files.sessionKey(id)
@@ -142,7 +143,7 @@ func (s *Secrets) openSession(id, pem string, blob []byte) ([]byte, crypt.Key, e
 			}
 		}
 
-		// A derived key is valid as well: masters of ours may use derived keys already.
+		// Try a derived key as well: other Saltern masters may already use derived keys.
 		body, derived, err2 := s.openDerived(id, pem, blob)
 		if errors.Is(err2, crypt.ErrOpen) && err != nil {
 			return nil, crypt.Key{}, err
@@ -158,8 +159,8 @@ func (s *Secrets) openDerived(id, pem string, blob []byte) ([]byte, crypt.Key, e
 	gen := s.seedGen.Load()
 	now := s.cfg.Now()
 	current := s.epochAt(id, now)
-	// The clocks of two masters may differ: a key of the next epoch is accepted before the epoch
-	// begins.
+	// Also accept a key of the next epoch shortly before that begins, because the clocks of two
+	// masters may differ.
 	epochs := [3]int64{current, current - 1, s.epochAt(id, now.Add(5*time.Minute))}
 	for i, e := range epochs {
 		if i == 2 && e == current {

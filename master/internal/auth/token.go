@@ -10,10 +10,10 @@ import (
 	"saltern/master/keys"
 )
 
-// ErrNotAccepted means that an id has no accepted key (any more), or is not valid.
+// ErrNotAccepted means that an id has no accepted key, or is not valid.
 var ErrNotAccepted = errors.New("minion is not accepted")
 
-// verified is a token that was checked against a key.
+// verified is a token that was verified against a key.
 type verified struct {
 	gen uint64
 	sum [sha256.Size]byte
@@ -32,8 +32,8 @@ func (s *Service) acceptedKey(id string) (keys.Entry, error) {
 
 // VerifyToken reports whether tok was made with the accepted key of id: the X9.31 operation over
 // "salt" (channel/server.py validate_token). A minion sends the same token with each request, so
-// the last good one is remembered and costs only a hash. Each time it is checked that the key is
-// still accepted.
+// Service remembers the last good one, whose verification costs only a hash. Each call checks that
+// the key is still accepted.
 func (s *Service) VerifyToken(id string, tok []byte) bool {
 	e, err := s.acceptedKey(id)
 	if err != nil {
@@ -63,8 +63,8 @@ func (s *Service) VerifyToken(id string, tok []byte) bool {
 	return true
 }
 
-// forget drops the remembered token and session of a key that is no longer accepted. This saves
-// memory; the key is kept out by the checks.
+// forget drops the remembered token and session of a key that is no longer accepted. This only saves
+// memory: other checks refuse the key.
 func (s *Service) forget(c keys.Change) {
 	if c.New != keys.Accepted {
 		s.tokens.Delete(c.ID)
@@ -79,10 +79,10 @@ func (s *Service) forget(c keys.Change) {
 }
 
 // OpenRequest opens the encrypted load of a request from id. It returns the packed body, in the
-// memory of blob, and the session key that fitted, with which the answer must be sealed. The
-// current and the previous session key are valid. Errors are keys.ErrID, ErrNotAccepted,
-// crypt.ErrOpen and one for a text that is no pickle. Each is answered by "bad load", upon which a
-// real minion signs in again. Nothing is stored about ids that are not accepted.
+// memory of blob, and the session key that fitted, with which the answer must be sealed. The present
+// and the previous session key are valid. The errors are keys.ErrID, ErrNotAccepted, crypt.ErrOpen,
+// and one for a text that is no pickle. The caller answers each with "bad load", after which a real
+// minion signs in again. Nothing is stored about ids that are not accepted.
 func (s *Service) OpenRequest(id string, blob []byte) ([]byte, crypt.Key, error) {
 	e, err := s.acceptedKey(id)
 	if errors.Is(err, ErrNotAccepted) {
@@ -98,16 +98,17 @@ func (s *Service) OpenRequest(id string, blob []byte) ([]byte, crypt.Key, error)
 	return body, key, nil
 }
 
-// earlyLooks is how often the folders are checked for a key that another master knows as accepted.
-// Each check has a bound of its own.
+// earlyLooks is how often the key folders are read to find a key that another master may have
+// accepted. Each reading has its own time limit.
 const earlyLooks = 3
 
-// openEarly opens a request whose key is pending here, if it is sealed with a session key of that
-// key: another master of the cluster has just accepted the key, or this one had accepted it before.
-// The folders tell. A minion of 3008 whose first request is refused does not come up.
+// openEarly opens a request of an id whose key is pending here, if it is sealed with a session key
+// for that key. Then another master of the cluster may just have accepted the key: openEarly reads
+// the key folders to find out. A minion of 3008 whose first request is refused does not come up.
 func (s *Service) openEarly(id string, blob []byte) ([]byte, crypt.Key, error) {
 	e, ok := s.cfg.Keys.Lookup(id)
-	if !ok || e.State != keys.Pending || s.cfg.Secrets.files != nil { // those would get files
+	// with session files, reading would create files for strangers
+	if !ok || e.State != keys.Pending || s.cfg.Secrets.files != nil {
 		return nil, crypt.Key{}, ErrNotAccepted
 	}
 	defer s.cfg.Secrets.sessions.Delete(id)

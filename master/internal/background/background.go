@@ -1,5 +1,5 @@
-// Package background owns the goroutines that outlive the request that started them, and queued
-// work of the master itself.
+// Package background owns goroutines that outlive the request that started them, and queued work of
+// the master itself.
 package background
 
 import (
@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Pool runs runners of local clients, which outlive their request. Overflow policy: when all slots
-// are taken, Go refuses, and the caller is told so. It is safe for concurrent use.
+// Pool runs runners of local clients, which outlive their request. Overflow policy: if all slots are
+// taken, Go returns false, and the caller is told. It is safe for concurrent use.
 type Pool struct {
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -19,18 +19,17 @@ type Pool struct {
 	ended bool
 }
 
-// New returns a Pool with so many slots.
+// New returns a Pool with that many slots.
 func New(slots int) *Pool {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Pool{ctx: ctx, stop: stop, slots: make(chan struct{}, slots), waits: make(chan struct{}, MaxWaits)}
 }
 
-// MaxWaits bounds the requests of tools that wait for a wheel function in Python. Each holds a
-// worker of the request port. Overflow policy: the newest is refused at once, and its user is told
-// so.
+// MaxWaits bounds the requests of tools that wait for a wheel function in Python. Each occupies a
+// worker of the request port. Overflow policy: the newest is refused at once, and its user is told.
 const MaxWaits = 64
 
-// Wait takes a place among the waiting requests. leave gives it back.
+// Wait takes a place among the waiting requests; leave frees it. ok is false if there is no place.
 func (p *Pool) Wait() (leave func(), ok bool) {
 	select {
 	case p.waits <- struct{}{}:
@@ -40,13 +39,13 @@ func (p *Pool) Wait() (leave func(), ok bool) {
 	}
 }
 
-// Ending returns a context that ends when the master begins to stop.
+// Ending returns a context that ends when the master starts to stop.
 func (p *Pool) Ending() context.Context { return p.ctx }
 
-// End cancels running work, and Ending. Close does so as well.
+// End cancels running work and the context of Ending. Close does so as well.
 func (p *Pool) End() { p.stop() }
 
-// Go runs f unless all slots are taken or Close was called.
+// Go runs f in a slot. It returns false if all slots are taken or Close was called.
 func (p *Pool) Go(f func(ctx context.Context)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Backlog runs tasks that nobody will ask for again, in the order in which they come, so many at
-// once.
+// Backlog runs tasks that nobody would submit again if they were lost. It starts them in the order of
+// arrival, a bounded number at once.
 //
-// Overflow policy: Put waits until there is room, in tasks and in bytes. It is safe for concurrent
-// use.
+// Overflow policy: Put waits until there is room for the task and its bytes. Backlog is safe for
+// concurrent use.
 type Backlog struct {
 	cfg  BacklogConfig
 	ctx  context.Context // ends with Close
@@ -29,8 +29,8 @@ type Backlog struct {
 
 // BacklogConfig of a Backlog. All fields are required.
 type BacklogConfig struct {
-	Workers int // tasks at work at once
-	Depth   int // tasks that wait
+	Workers int // tasks that run at once
+	Depth   int // tasks that may wait
 	Now     func() time.Time
 }
 
@@ -46,9 +46,9 @@ type task struct {
 // BacklogStats are counters since the start. Waiting, Running and Oldest are current values.
 type BacklogStats struct {
 	Waiting, Running int
-	Oldest           time.Duration // how long the task in front has waited
+	Oldest           time.Duration // how long the first task in the queue has waited
 	Done             uint64
-	Waited           time.Duration // waiting time of all started tasks
+	Waited           time.Duration // total waiting time of all started tasks
 }
 
 // errClosed is returned by Put after Close.
@@ -61,7 +61,7 @@ func NewBacklog(cfg BacklogConfig) *Backlog {
 	return b
 }
 
-// Put adds a task that holds about so many bytes while it waits. An error means that it will not
+// Put adds a task that holds about that many bytes while it waits. After an error the task will not
 // run: ctx or the master has ended.
 func (b *Backlog) Put(ctx context.Context, bytes int, do func(ctx context.Context)) error {
 	least := int64(backlogBytes / max(b.cfg.Depth, 1))
@@ -87,7 +87,7 @@ func (b *Backlog) Put(ctx context.Context, bytes int, do func(ctx context.Contex
 	return nil
 }
 
-// runTasks runs tasks as long as there are any.
+// runTasks runs tasks until the queue is empty.
 func (b *Backlog) runTasks() {
 	for {
 		t, ok := b.nextTask()
@@ -101,7 +101,7 @@ func (b *Backlog) runTasks() {
 	}
 }
 
-// nextTask takes the first task. When there is none, the worker ends.
+// nextTask takes the first task. If there is none, it returns false and the worker ends.
 func (b *Backlog) nextTask() (task, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -19,9 +19,9 @@ import (
 
 const (
 	// maxActive bounds the batches that are driven at once. Overflow policy: a new one waits until
-	// one of them ends. Its first minions have the job; their returns are in the job cache.
+	// another ends. Its first minions already have the job; their returns go to the job cache.
 	maxActive = 256
-	// maxWaiting bounds the batches that wait. Overflow policy: a new one is halted, and its event
+	// maxWaiting bounds the batches that wait. Overflow policy: a new one is halted, and an event
 	// says so.
 	maxWaiting = 10_000
 )
@@ -57,21 +57,22 @@ type Config struct {
 }
 
 // Manager drives the batches of `salt --batch --async`: the tool publishes the job to the first
-// minions, stores the state of the batch in .batch.p in the folder of the job or sends it along,
-// fires salt/batch/<jid>/new and ends. For a batch that a tool drives itself the Manager stores the
-// states in its events, for batch.status.
+// minions, stores the batch's state in .batch.p in the job's folder or sends it along, fires
+// salt/batch/<jid>/new and ends. For a batch that a tool drives itself, Manager stores the states
+// from the tool's events, for batch.status.
 //
-// A batch is a job of which nobody asks any more whether it is permitted. So the Manager adopts
-// only proven states: proven by the file, which only the master's account and root can write, or by
-// the key of the master's user in the event. Other states are never driven ([event.MayOrder]).
+// Whoever drives a batch publishes without a further check of permissions. So the Manager adopts only
+// genuine states: those in the file, which only the master's account and root can write, and those
+// whose event carries the key of the master's user. It never drives another state ([event.MayOrder]).
 //
-// A state is on the disk before its minions get the job. After a master dies in between, the job
-// runs on no minion twice; those minions are given up as late. (salt/utils/batch_manager.py)
+// The Manager writes a state to the disk before the minions in it get the job. If the master dies in
+// between, no minion runs the job twice; the Manager gives up those minions as late.
+// (salt/utils/batch_manager.py)
 type Manager struct {
 	cfg     Config
 	batches map[string]*driven
-	waiting []string                        // jids, in order
-	wanted  atomic.Pointer[map[string]bool] // keys of batches
+	waiting []string                        // jids in order of arrival
+	wanted  atomic.Pointer[map[string]bool] // keys of the batches whose returns Run needs
 }
 
 type driven struct {
@@ -79,7 +80,7 @@ type driven struct {
 	kept *value.Map // as in .batch.p
 }
 
-// NewManager returns a Manager. Run does the work.
+// NewManager returns a Manager. Run does its work.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, batches: map[string]*driven{}}
 	m.updateWanted()
@@ -145,7 +146,7 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 	}
 }
 
-// adoptWaiting adopts batches that wait, as long as there is room.
+// adoptWaiting adopts waiting batches while there is room.
 func (m *Manager) adoptWaiting(ctx context.Context) {
 	for len(m.waiting) > 0 && len(m.batches) < maxActive {
 		jid := m.waiting[0]
@@ -200,8 +201,8 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	}
 }
 
-// orderOf returns what an event of a batch orders, if anything: most only report progress. what is
-// the last part of the tag. state may be nil: there is none.
+// orderOf returns what an event of a batch orders. asked is false for most events, which only report
+// progress. what is the last part of the tag. state may be nil: the event has none.
 func orderOf(what string, state *value.Map) (o event.Order, asked bool) {
 	driver := state.Str("driver")
 	switch {
@@ -228,8 +229,8 @@ func (m *Manager) keepOfTool(jid string, state *value.Map, ended bool) {
 	}
 }
 
-// adoptBatch begins to drive a batch. Minions that got the job before the last master died get
-// their full time again, since nobody could answer meanwhile.
+// adoptBatch begins to drive a batch. With again it continues the batch of an earlier master: minions
+// that have the job get their full time once more, since no master took their answers meanwhile.
 func (m *Manager) adoptBatch(ctx context.Context, jid string, again bool) {
 	if m.batches[jid] != nil {
 		return
@@ -293,8 +294,8 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, again bool) {
 	m.advance(ctx, jid, b)
 }
 
-// queueBatch lets a batch wait for its turn, and reports whether there is room. It is in the list
-// on the disk meanwhile.
+// queueBatch queues a batch until it has its turn. It returns false if the queue is full. The index
+// on disk lists the batch meanwhile.
 func (m *Manager) queueBatch(jid string) bool {
 	if slices.Contains(m.waiting, jid) {
 		return true
@@ -311,8 +312,8 @@ func (m *Manager) queueBatch(jid string) bool {
 	return true
 }
 
-// reconcile takes returns whose events did not come here: from minions that were faster than the
-// tool, or while no master ran.
+// reconcile takes returns from the job cache whose events the Manager missed: from minions that
+// answered before the tool handed over, or while no master ran.
 func (m *Manager) reconcile(ctx context.Context, jid string, b *driven) {
 	rets, err := m.cfg.Jobs.Returns(ctx, jid)
 	if err != nil {
@@ -333,7 +334,8 @@ func (m *Manager) reconcileAll(ctx context.Context) {
 	}
 }
 
-// giveUpLate gives up minions that have not answered in time, and opens slots after --batch-wait.
+// giveUpLate gives up minions that have not answered in time, and opens slots whose --batch-wait has
+// passed.
 func (m *Manager) giveUpLate(ctx context.Context) {
 	for jid, b := range m.batches {
 		window := time.Duration((numberIn(b.kept, "timeout", 60) +
@@ -356,8 +358,7 @@ func (m *Manager) giveUpLate(ctx context.Context) {
 	}
 }
 
-// advance publishes to the next minions, or ends the batch, and stores the state when it has
-// changed.
+// advance publishes to the next minions, or ends the batch, and stores the state if it has changed.
 func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	before := len(b.kept.Map("done").Keys()) + len(b.kept.Map("failed").Keys())
 	next, _ := b.Next(m.cfg.Now())
@@ -368,7 +369,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	b.Fill(b.kept, m.cfg.Now())
 	if err := m.writeState(jid, b.kept); err != nil {
 		m.cfg.Log.Error("the state of a batch cannot be kept", "jid", jid, "error", err)
-		if len(next) > 0 { // better on none than on some of them twice
+		if len(next) > 0 { // better that no minion gets the job than that some run it twice
 			b.Halted = "its state cannot be written"
 			b.Fill(b.kept, m.cfg.Now())
 			next = nil
@@ -397,7 +398,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	}
 }
 
-// nextLoad returns the job for the next minions.
+// nextLoad returns the load of the job for the next minions.
 func (b *driven) nextLoad(jid string, ids []string) *value.Map {
 	tgt := value.List(ids)
 	arg := slices.Clone(b.kept.List("arg"))
@@ -411,7 +412,7 @@ func (b *driven) nextLoad(jid string, ids []string) *value.Map {
 		"jid", jid, "user", b.kept.Str("user"))
 }
 
-// fireEvent fires one of Salt's events (salt/utils/batch_output.py).
+// fireEvent fires one of Salt's events of a batch (salt/utils/batch_output.py).
 func (m *Manager) fireEvent(jid string, b *driven, what string, more ...any) {
 	data := value.NewMap("jid", jid)
 	for _, k := range []string{"fun", "tgt", "tgt_type", "user"} {
@@ -433,8 +434,8 @@ func (m *Manager) fireEvent(jid string, b *driven, what string, more ...any) {
 	m.cfg.Fire("salt/batch/"+jid+"/"+what, data)
 }
 
-// haltBatch stops a batch for the runner batch.stop: minions that have the job go on. A tool that
-// drives the batch itself gets the event.
+// haltBatch stops a batch for the runner batch.stop. Minions that have the job finish it. If a tool
+// drives the batch, that tool gets the event and stops.
 func (m *Manager) haltBatch(ctx context.Context, jid, reason string) {
 	reason = cmp.Or(reason, "stop")
 	if b := m.batches[jid]; b != nil {
@@ -457,7 +458,7 @@ func (m *Manager) haltBatch(ctx context.Context, jid, reason string) {
 	m.advance(ctx, jid, &driven{s, kept})
 }
 
-// forget ends the work on a batch.
+// forget ends the Manager's work on a batch.
 func (m *Manager) forget(jid string) {
 	delete(m.batches, jid)
 	m.waiting = slices.DeleteFunc(m.waiting, func(w string) bool { return w == jid })
@@ -467,7 +468,7 @@ func (m *Manager) forget(jid string) {
 	}
 }
 
-// returnCode returns the return code of a return; for a compound job the highest.
+// returnCode returns the return code of a return, and the highest one of a compound job.
 func returnCode(ret *value.Map) int64 {
 	if n, ok := ret.Int("retcode"); ok {
 		return n

@@ -1,5 +1,5 @@
-// Package batch runs jobs on a few minions at a time: the state of one batch, and
-// the Manager, which drives the batches that tools hand over to the master.
+// Package batch runs jobs on a few minions at a time: State is the state of one batch, and the
+// Manager drives the batches that tools hand over to the master.
 package batch
 
 import (
@@ -9,19 +9,19 @@ import (
 	"saltern/master/value"
 )
 
-// State says which minions are next. It has no clock and does no I/O (salt/utils/batch_state.py
-// progress_batch).
+// State decides which minions get the job next. It has no clock and does no I/O
+// (salt/utils/batch_state.py progress_batch).
 type State struct {
 	Size     int
-	Wait     time.Duration // a slot stays closed that long after a return
+	Wait     time.Duration // how long a slot stays closed after a return
 	Failhard bool
 
 	Pending []string
-	Active  map[string]time.Time // since when
+	Active  map[string]time.Time // time at which each minion got the job
 	Done    map[string]bool
-	Failed  map[string]string // id → why
-	Closed  []time.Time       // slots that open at these times
-	Halted  string            // why the batch was stopped, "" if it was not
+	Failed  map[string]string // reason, by minion id
+	Closed  []time.Time       // times at which closed slots open
+	Halted  string            // why the batch was stopped, or ""
 }
 
 // New returns the state of a batch that has not begun.
@@ -35,8 +35,8 @@ func New(minions []string, size int) *State {
 	}
 }
 
-// Returned takes a minion out of its slot. bad: its return code is above 0. With failhard that
-// stops the batch.
+// Returned takes a minion out of its slot. bad means that its return code is above 0, which with
+// failhard stops the batch.
 func (b *State) Returned(id string, bad bool, now time.Time) {
 	if b.Done[id] || b.Failed[id] != "" {
 		return
@@ -49,7 +49,7 @@ func (b *State) Returned(id string, bad bool, now time.Time) {
 	}
 }
 
-// TimedOut takes a minion that did not answer out of its slot.
+// TimedOut takes a minion that has not answered out of its slot.
 func (b *State) TimedOut(id string, now time.Time) {
 	if b.Done[id] || b.Failed[id] != "" {
 		return
@@ -65,8 +65,8 @@ func (b *State) closeSlot(now time.Time) {
 	}
 }
 
-// Next returns the minions that get the job now, none when all slots are taken. wake is when the
-// next slot opens, zero when none is closed.
+// Next returns the minions that get the job now, or none if all slots are taken. wake is the time at
+// which the next closed slot opens, or zero if none is closed.
 func (b *State) Next(now time.Time) (ids []string, wake time.Time) {
 	open := b.Closed[:0]
 	for _, t := range b.Closed {
@@ -97,7 +97,7 @@ func (b *State) Next(now time.Time) (ids []string, wake time.Time) {
 // Over reports whether the batch has ended.
 func (b *State) Over() bool { return b.Halted != "" || len(b.Pending) == 0 && len(b.Active) == 0 }
 
-// Fill writes the changing values of a batch into Salt's map of it, with Salt's names.
+// Fill writes the batch's changing values into Salt's map of the batch, under Salt's names.
 func (b *State) Fill(m *value.Map, now time.Time) {
 	active := value.NewMap()
 	done := value.NewMap()

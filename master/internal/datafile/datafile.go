@@ -1,5 +1,5 @@
-// Package datafile keeps Salt's values in files of their own, packed as Salt packs
-// them: tokens, batches, jobs, minion data.
+// Package datafile stores Salt's values in files, packed as Salt packs them: tokens, batches, jobs,
+// minion data.
 package datafile
 
 import (
@@ -11,13 +11,13 @@ import (
 	"saltern/master/value"
 )
 
-// errTooLarge means that a value is larger than its file may be.
+// errTooLarge means that a value does not fit into the bound of its file.
 var errTooLarge = errors.New("too large")
 
 // Bound bounds the content of a file.
 type Bound struct {
 	Bytes int64
-	// Nodes bounds the number of values; 0: as in msgpack.DefaultLimits.
+	// Nodes bounds the number of values in the file. 0 means the number in msgpack.DefaultLimits.
 	Nodes int
 }
 
@@ -42,7 +42,7 @@ func (b Bound) Read(path string) (any, error) {
 	return v, nil
 }
 
-// ReadMap is Read of a file that must hold a map.
+// ReadMap is Read for a file that must hold a map.
 func (b Bound) ReadMap(path string) (*value.Map, error) {
 	v, err := b.Read(path)
 	m, ok := v.(*value.Map)
@@ -52,8 +52,8 @@ func (b Bound) ReadMap(path string) (*value.Map, error) {
 	return m, err
 }
 
-// Write replaces the file at path, with the old types of Salt's protocol when raw is
-// set and with bin types otherwise. It returns when the file is durable.
+// Write replaces the file at path. With raw it uses the old types of Salt's protocol, otherwise bin
+// types. It returns when the file is durable.
 func (b Bound) Write(path string, v any, raw bool) error {
 	packed, err := b.Pack(v, raw)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"saltern/master/internal/userfile"
 )
 
-// LDAP checks log-ins with a directory.
+// LDAP returns a Backend that checks passwords against a directory.
 func LDAP(d *ldap.Directory) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		name, groups, err := d.Login(ctx, user, password)
@@ -24,7 +24,7 @@ func LDAP(d *ldap.Directory) Backend {
 	}
 }
 
-// OIDC accepts an ID token of an OpenID provider as the password.
+// OIDC returns a Backend that accepts an ID token of an OpenID provider as the password.
 func OIDC(p *oidc.Provider) Backend {
 	return func(ctx context.Context, user, token string) (Verdict, error) {
 		ok, groups, err := p.Login(ctx, user, token)
@@ -32,7 +32,8 @@ func OIDC(p *oidc.Provider) Backend {
 	}
 }
 
-// File looks users up in a file. otherwise is called for a password in an unknown form.
+// File returns a Backend that finds users in a file. It calls otherwise for a password stored in an
+// unknown form.
 func File(f *userfile.File, otherwise Backend) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		ok, err := f.Login(user, password)
@@ -43,7 +44,7 @@ func File(f *userfile.File, otherwise Backend) Backend {
 	}
 }
 
-// REST checks log-ins by asking an address, which also says what a user may do.
+// REST returns a Backend that sends log-ins to a URL. The answer also says what the user may do.
 func REST(u *loginurl.URL) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		ok, permissions, err := u.Login(ctx, user, password)
@@ -51,8 +52,9 @@ func REST(u *loginurl.URL) Backend {
 	}
 }
 
-// PAM has the helper at socket, which runs as root, check passwords of accounts of this host.
-// Without a helper otherwise is called: Salt's module, which must itself run as root.
+// PAM returns a Backend that asks the helper at socket, which runs as root, to check passwords of
+// this host's accounts. If there is no helper it calls otherwise: Salt's module, for which the master
+// must run as root.
 func PAM(socket string, otherwise Backend, log *slog.Logger) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		a, err := pam.Ask(ctx, socket, user, password)
@@ -76,7 +78,7 @@ func PAM(socket string, otherwise Backend, log *slog.Logger) Backend {
 // configuration that enables it.
 func Auto(context.Context, string, string) (Verdict, error) { return Verdict{OK: true}, nil }
 
-// SharedSecret compares the password with the option sharedsecret
+// SharedSecret returns a Backend that compares the password with the option sharedsecret
 // (salt/auth/sharedsecret.py). An empty secret refuses everybody.
 func SharedSecret(secret string) Backend {
 	return func(_ context.Context, _, password string) (Verdict, error) {

@@ -1,5 +1,5 @@
 // Package eauth proves who a local caller is: by the key file of a system user, by user name and
-// password against an external system, or by a token that was given out for the latter. Package acl
+// password at an external system, or by a token that was granted for such a log-in. Package acl
 // decides what a proven caller may do.
 //
 // Sources: salt/auth/__init__.py (LoadAuth), salt/daemons/masterapi.py (access_keys),
@@ -28,11 +28,11 @@ import (
 // Verdict is the answer of a backend.
 type Verdict struct {
 	OK bool
-	// Name is the user as the system spells him, where that differs from what he wrote: ALICE may
-	// be alice. All lists go by it. "" means as he wrote.
+	// Name is the user's name as the system spells it, if that differs from the one he typed: ALICE
+	// may be alice. Permissions are looked up by Name. "" means that the typed name is right.
 	Name   string
 	Groups []string
-	// Permissions replace those that external_auth grants. It may be nil: external_auth counts.
+	// Permissions replace those that external_auth grants. It may be nil: external_auth applies.
 	Permissions []any
 }
 
@@ -60,29 +60,29 @@ type Config struct {
 	// may be nil: they are refused.
 	Backends map[string]Backend
 	Other    func(ctx context.Context, system, user, password string) (Verdict, error)
-	// Module returns the permissions of somebody whose password is proven, in place of those of
-	// external_auth, or nil to keep them (eauth_acl_module). It may be nil.
+	// Module returns the permissions of a user whose password is proven, which replace those of
+	// external_auth, or nil to keep those (eauth_acl_module). It may be nil: never replaced.
 	Module func(ctx context.Context, system, user, password string) ([]any, error)
-	// KeepACL stores in a token what its owner may do (keep_acl_in_token).
+	// KeepACL stores the permissions of a token's owner in the token (keep_acl_in_token).
 	KeepACL bool
-	// PublisherACL is publisher_acl, SudoACL sudo_acl. User is the master's user, Running the
+	// PublisherACL is publisher_acl, SudoACL sudo_acl. User is the master's user; Running is the
 	// account of the process, if that is another.
 	PublisherACL  *value.Map
 	SudoACL       bool
 	User, Running string
 	Lists         Lists
-	// Expand changes the collected permissions, by name of the system.
+	// Expand holds, by name of the system, a function that changes the permissions granted there.
 	Expand map[string]func(ctx context.Context, grants []any) []any
-	// UserKeys are the contents of the key files by system user.
+	// UserKeys are the contents of the key files, by system user.
 	UserKeys map[string]string
 	Tokens   *Tokens
-	// TokenExpire is the life of a token. ExpireOverride says who may choose another one
+	// TokenExpire is how long a token is valid. ExpireOverride says who may choose another time
 	// (token_expire_user_override): true, or a map of external systems to lists of users.
 	TokenExpire    time.Duration
 	ExpireOverride any
 	Log            *slog.Logger
 	Now            func() time.Time
-	// FailDelay is the least time that a refused log-in takes, against guessing.
+	// FailDelay is the least time that a refused log-in takes, to slow down guessing.
 	FailDelay time.Duration
 	// Lockout refuses log-ins after too many wrong passwords. It may be nil: never. Here reports
 	// whether an address belongs to this host. It may be nil: [Here].
@@ -93,9 +93,9 @@ type Config struct {
 // Authenticator checks callers. It is safe for concurrent use.
 type Authenticator struct {
 	cfg          Config
-	logins       *ratelimit.Pool[culprit]     // bounds the log-ins at work: external systems are slow
-	people       ratelimit.Lately[culprit]    // users who proved themselves lately, each at an address
-	sources      ratelimit.Lately[netip.Addr] // addresses where somebody did
+	logins       *ratelimit.Pool[culprit]     // bounds concurrent log-ins: external systems are slow
+	people       ratelimit.Lately[culprit]    // users who proved themselves lately, each with the address
+	sources      ratelimit.Lately[netip.Addr] // addresses at which a user proved himself lately
 	counters     loginCounters
 	ending       context.Context // ends when the master ends
 	end          context.CancelFunc
@@ -113,7 +113,7 @@ func New(cfg Config) *Authenticator {
 	return a
 }
 
-// Stop turns away all log-ins that wait, and ends the delay of refusals.
+// Stop turns away all waiting log-ins and ends the delays of refusals.
 func (a *Authenticator) Stop() { a.end() }
 
 // Caller is a proven caller.
@@ -124,19 +124,19 @@ type Caller struct {
 	Name string
 	// Eauth is the external system that proved the caller; "" for a key.
 	Eauth string
-	// All: the caller needs no permission, because he holds the key of root or of the master's
-	// user.
+	// All means that the caller needs no permission, because he holds the key of root or of the
+	// master's user.
 	All bool
-	// Permissions are checked by package acl where All is false.
+	// Permissions are what the caller may do if All is false; package acl checks them.
 	Permissions []any
 }
 
 // Failure is a refusal in Salt's words.
 type Failure struct {
 	Name, Message string
-	Busy          bool // no refusal: he may try again, see [ErrBusy]
-	// Cause is why nobody has checked the password, an [Unanswered]. It may be nil: the password
-	// was refused. It is not for the caller.
+	Busy          bool // not refused: the caller may try again, see [ErrBusy]
+	// Cause is an [Unanswered] if nobody has checked the password. It may be nil: the password was
+	// refused. The caller must not see it.
 	Cause error
 }
 
@@ -144,7 +144,7 @@ func (f *Failure) Unwrap() error { return f.Cause }
 
 func (f *Failure) Error() string { return f.Message }
 
-// Map returns the answer in the form that clients of Salt know.
+// Map returns the answer in the form that Salt's clients know.
 func (f *Failure) Map() *value.Map {
 	m := value.NewMap("error", value.NewMap("name", f.Name, "message", f.Message))
 	if f.Busy {
@@ -159,7 +159,7 @@ func Busy() *Failure {
 	return &Failure{Name: "AuthenticationError", Message: ErrBusy.Error(), Busy: true}
 }
 
-// ErrorName returns Salt's class for refusals of this kind of log-in.
+// ErrorName returns the name of Salt's error class for refusals of this kind of log-in.
 func ErrorName(kind string) string {
 	switch kind {
 	case "token":
@@ -170,9 +170,9 @@ func ErrorName(kind string) string {
 	return "UserAuthenticationError"
 }
 
-// Check proves the caller of a clear command, on behalf of an address ([Authenticator.Source]).
-// Token and password are taken from creds (the load itself, or its kwargs for publish), the key of
-// a system user from load. Both maps lose their secrets.
+// Check proves the caller of a clear command. from is the address on whose behalf it was sent
+// ([Authenticator.Source]). Token and password are taken from creds (the load itself, or its kwargs
+// for publish), the key of a system user from load. Check removes the secrets from both maps.
 func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from netip.Addr) (Caller, error) {
 	creds = cmp.Or(creds, value.NewMap())
 	defer func() {
@@ -209,8 +209,8 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (Caller, erro
 	return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.expanded(ctx, t.Eauth, g)}, nil
 }
 
-// tokenOf returns a valid token, and what its owner is granted today. A token whose owner has lost
-// all permissions is not valid.
+// tokenOf returns a token and what its owner is granted today. It returns false for an invalid token,
+// and if the owner has lost all permissions.
 func (a *Authenticator) tokenOf(token string) (Token, grant, bool) {
 	t, err := a.cfg.Tokens.Get(token, a.cfg.Now())
 	if err != nil {
@@ -235,10 +235,10 @@ func (a *Authenticator) grantOfToken(section *value.Map, t Token) grant {
 // grant is the permissions of a user.
 type grant struct {
 	permissions []any
-	said        bool // permissions come from the system, a module or a token in place of external_auth
+	said        bool // permissions replace those of external_auth: they come from the system, a module or the token
 }
 
-// grantOf returns said, or what external_auth grants a user and his groups when said is nil.
+// grantOf returns said, or if that is nil what external_auth grants a user and his groups.
 func (a *Authenticator) grantOf(section *value.Map, name string, groups []string, said []any) grant {
 	if said != nil {
 		return grant{permissions: said, said: true}
@@ -248,8 +248,8 @@ func (a *Authenticator) grantOf(section *value.Map, name string, groups []string
 
 func (a *Authenticator) grants(g grant) bool { return a.cfg.Lists.Grants(g.permissions) }
 
-// expanded returns the permissions of a grant, expanded. Salt expands them for passwords only, so
-// that ldap() targets never count with a token.
+// expanded returns a grant's permissions after Config.Expand. Salt expands them only for passwords,
+// so that there ldap() targets never apply to a token.
 func (a *Authenticator) expanded(ctx context.Context, system string, g grant) []any {
 	if expand := a.cfg.Expand[system]; expand != nil && !g.said {
 		return expand(ctx, g.permissions)
@@ -301,10 +301,10 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 	}, nil
 }
 
-// byKey follows authenticate_key, with a difference: the key decides who somebody is. The names
-// root, sudo_NAME, the master's user and no name at all need the key of root or of the master's
-// user, as Salt's clients send them (salt/client/__init__.py __read_master_key); Salt accepts any
-// known key. sudo_NAME acts as NAME with sudo_acl. Others need their own key.
+// byKey follows Salt's authenticate_key, with one difference: the key decides who the caller is. The
+// names root, sudo_NAME, that of the master's user and an empty name need the key of root or of the
+// master's user, which Salt's clients send (salt/client/__init__.py __read_master_key); Salt accepts
+// any known key. sudo_NAME acts as NAME with sudo_acl. Every other name needs its user's key.
 func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 	denied := &Failure{Name: "UserAuthenticationError", Message: `Authentication failure of type "user" occurred`}
 	key := load.Str("key")
@@ -326,7 +326,7 @@ func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 		}
 		return a.restricted(sudo, denied)
 	case name != "" && super:
-		// The superuser's key may be used under any name.
+		// The key of root or of the master's user allows any name.
 		return Caller{Kind: "user", Name: name, All: true}, nil
 	case known && name != "" && a.ownsKey(name, key):
 		return a.restricted(name, denied)
@@ -336,7 +336,8 @@ func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 	return Caller{}, denied
 }
 
-// ownerOfKey compares a key with all known ones, in constant time each.
+// ownerOfKey returns the user of a key. It compares the key with all known ones, each in constant
+// time.
 func (a *Authenticator) ownerOfKey(key string) (string, bool) {
 	found, ok := "", false
 	for user, k := range a.cfg.UserKeys {
@@ -348,7 +349,7 @@ func (a *Authenticator) ownerOfKey(key string) (string, bool) {
 }
 
 // Knows reports whether key belongs to a system user, token is valid, or said was written by
-// [source.Say] with such a key. It does not tell what their bearer may do.
+// [source.Say] with a user's key. It does not check permissions.
 func (a *Authenticator) Knows(key, token, said string) bool {
 	if key != "" {
 		if _, ok := a.ownerOfKey(key); ok {
@@ -396,7 +397,7 @@ func (a *Authenticator) restricted(user string, denied *Failure) (Caller, error)
 	return Caller{Kind: "user", Name: user, Permissions: perms}, nil
 }
 
-// mayChooseExpire reports whether a user may choose the life of a token.
+// mayChooseExpire reports whether a user may choose how long his token is valid.
 func (a *Authenticator) mayChooseExpire(system, user string) bool {
 	if m, ok := a.cfg.ExpireOverride.(*value.Map); ok {
 		return slices.Contains(m.List(system), any(user))
@@ -405,13 +406,14 @@ func (a *Authenticator) mayChooseExpire(system, user string) bool {
 	return all
 }
 
-// RightsField is the field in the master's answers about a token with the rights of its owner that
-// are no functions: words of acl, for salt-api. Salt does not have it, and its clients ignore it.
+// RightsField is the field with the rights other than functions of a token's owner, in the master's
+// answers about a token: words of acl, for salt-api. Salt does not have it, and its clients ignore
+// it.
 const RightsField = "saltern_rights"
 
-// MakeToken logs a caller in, on behalf of an address ([Authenticator.Source]), and returns a
-// token. The empty text is Salt's refusal (salt/master.py mk_token). The error may be [ErrBusy], or
-// an [Unanswered] beside the empty text.
+// MakeToken logs a caller in and returns a token. from is the address on whose behalf he asks
+// ([Authenticator.Source]). The empty text is Salt's refusal (salt/master.py mk_token). The error may
+// be [ErrBusy], or an [Unanswered] beside the empty text.
 func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from netip.Addr) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
 	proven, err := a.logIn(ctx, login{system, user, load.Str("password"), a.countsAt(from), true})
@@ -437,7 +439,7 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 	if a.cfg.KeepACL {
 		who.Permissions = append([]any{}, a.expanded(ctx, system, proven.grant)...)
 
-		// such as computers, which a directory may not have
+		// Nothing may be left after the expansion, if a directory lacks the computers that it names.
 		if !a.grants(grant{permissions: who.Permissions, said: true}) {
 			a.cfg.Log.Warn("a token of this account would permit nothing, and none is given", "eauth",
 				system, "user", user)
@@ -455,14 +457,14 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 	return a.describe(t, a.grantOfToken(section, t)), nil
 }
 
-// describe returns a token as clients see it.
+// describe returns a token in the form that clients see.
 func (a *Authenticator) describe(t Token, g grant) *value.Map {
 	m := t.Map()
 	m.Set(RightsField, value.List(a.cfg.Lists.Rights(g.permissions)))
 	return m
 }
 
-// shownAddr returns an address as the list of tokens shows it.
+// shownAddr returns an address in the form for the list of tokens, or "" if it is unknown.
 func shownAddr(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
@@ -470,8 +472,8 @@ func shownAddr(a netip.Addr) string {
 	return a.Unmap().String()
 }
 
-// GetToken returns the description of a token, or Salt's answer for one that is unknown or expired,
-// the empty map.
+// GetToken returns the description of a token. For an unknown or expired token it returns Salt's
+// answer, the empty map.
 func (a *Authenticator) GetToken(load *value.Map) any {
 	if _, ok := load.Get("token"); !ok {
 		return false

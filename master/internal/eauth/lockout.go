@@ -14,18 +14,18 @@ import (
 	"saltern/master/value"
 )
 
-// Lockout refuses log-ins of a user from an address after too many of his passwords from there were
-// wrong, whatever the password. Other addresses are not affected, so that nobody can lock an
-// administrator out from elsewhere, and other users of the address are not either. Its methods may
-// be called concurrently.
+// Lockout refuses all log-ins of a user from an address after too many wrong passwords of that user
+// from there. The lock applies neither to the user at other addresses, so that nobody can lock out an
+// administrator from elsewhere, nor to other users at that address. Its methods may be called
+// concurrently.
 type Lockout struct {
-	most int           // wrong passwords until the lock; 0: any number
+	most int           // wrong passwords that cause a lock; 0: no locks
 	lock time.Duration // how long the lock lasts, and how long a wrong password counts
 	tell func(Locked)  // called for each new lock; may be nil
 
 	mu      sync.Mutex
 	entries map[culprit]*list.Element
-	order   *list.List // of *attempts, the latest in front
+	order   *list.List // list of *attempts, the latest in front
 
 	stats lockoutCounters
 }
@@ -53,10 +53,10 @@ type attempts struct {
 	who    culprit
 	wrong  int
 	last   time.Time
-	locked time.Time // until then; zero: not
+	locked time.Time // the lock lasts until then; zero: not locked
 }
 
-// Locked says who is locked out, where and until when.
+// Locked describes a lock: which user is locked out, at which address, and until when.
 type Locked struct {
 	System, User string
 	From         netip.Addr // a source: an IPv4 address, or the network of an IPv6 one
@@ -64,7 +64,8 @@ type Locked struct {
 	Until        time.Time
 }
 
-// LockTag is the tag of the event of a lock, for people and for the other masters of a cluster.
+// LockTag is the tag of the event that reports a lock to people and to the other masters of the
+// cluster.
 const LockTag = event.TagLoginLocked
 
 // Map returns the data of the event.
@@ -73,7 +74,7 @@ func (k Locked) Map() *value.Map {
 		int64(k.Wrong), "until", k.Until.Unix())
 }
 
-// lockedOf reads the data of the event. An address that cannot be read is not valid.
+// lockedOf reads the event's data. An unreadable address becomes the invalid one.
 func lockedOf(m *value.Map) Locked {
 	k := Locked{System: m.Str("eauth"), User: m.Str("user")}
 	k.From, _ = netip.ParseAddr(m.Str("address"))
@@ -85,16 +86,16 @@ func lockedOf(m *value.Map) Locked {
 
 type lockoutCounters struct{ locks, refused, evicted atomic.Uint64 }
 
-// LockoutStats are counted since the start.
+// LockoutStats are counters since the start.
 type LockoutStats struct {
 	Locks   uint64 `json:"locks"`   // users locked out at an address
-	Refused uint64 `json:"refused"` // log-ins refused for a lock
-	Evicted uint64 `json:"evicted"` // pairs of user and address forgotten for want of room
-	Locked  int    `json:"locked"`  // locked now
+	Refused uint64 `json:"refused"` // log-ins refused because of a lock
+	Evicted uint64 `json:"evicted"` // pairs of user and address forgotten to make room
+	Locked  int    `json:"locked"`  // pairs locked now
 }
 
-// NewLockout returns a Lockout that locks for the time lock after most wrong passwords. most 0 and
-// lock 0 mean the defaults; a negative most turns it off. tell is called for each new lock, without
+// NewLockout returns a Lockout that locks for the time lock after most wrong passwords. 0 means the
+// default of either; a negative most turns the lockout off. tell is called for each new lock, without
 // a mutex held.
 func NewLockout(most int, lock time.Duration, tell func(Locked)) *Lockout {
 	if most == 0 {
@@ -112,8 +113,8 @@ func NewLockout(most int, lock time.Duration, tell func(Locked)) *Lockout {
 	}
 }
 
-// culpritOf returns the pair of a user and an address. Spellings of a name that a directory takes
-// for the same user are the same user.
+// culpritOf returns the pair of a user and an address. All spellings of a name that a directory takes
+// for the same user give the same pair.
 func culpritOf(system, user string, from netip.Addr) culprit {
 	return culprit{system, username.Fold(user), ratelimit.Source(from)}
 }
@@ -174,8 +175,8 @@ func (l *Lockout) Right(system, user string, from netip.Addr) {
 	}
 }
 
-// Adopt takes over a lock of another master of the cluster from the data of its event. It lasts no
-// longer than a lock of this master.
+// Adopt adopts a lock of another master of the cluster from the data of its event. The lock lasts no
+// longer than one of this master's locks.
 func (l *Lockout) Adopt(event *value.Map, now time.Time) {
 	k := lockedOf(event)
 	if l == nil || l.most == 0 || !k.From.IsValid() || !now.Before(k.Until) {
@@ -191,7 +192,7 @@ func (l *Lockout) Adopt(event *value.Map, now time.Time) {
 	a.locked = k.Until
 }
 
-// entryFor returns the entry of a pair, and makes room for it. The caller holds mu.
+// entryFor returns the entry of a pair, and creates it if need be. The caller holds mu.
 func (l *Lockout) entryFor(c culprit) *attempts {
 	if e := l.entries[c]; e != nil {
 		l.order.MoveToFront(e)
@@ -205,7 +206,7 @@ func (l *Lockout) entryFor(c culprit) *attempts {
 	return a
 }
 
-// evictOne forgets one pair. The caller holds mu.
+// evictOne forgets one pair to make room. The caller holds mu.
 func (l *Lockout) evictOne() {
 	gone := l.order.Back()
 	for e, n := gone, 0; e != nil && n < 64; e, n = e.Prev(), n+1 {
@@ -219,7 +220,7 @@ func (l *Lockout) evictOne() {
 	l.stats.evicted.Add(1)
 }
 
-// Stats counts.
+// Stats returns the counters.
 func (l *Lockout) Stats(now time.Time) LockoutStats {
 	s := LockoutStats{Locks: l.stats.locks.Load(), Refused: l.stats.refused.Load(), Evicted: l.stats.evicted.Load()}
 	l.mu.Lock()

@@ -15,13 +15,14 @@ import (
 	"saltern/master/internal/request"
 )
 
-// Log-ins that are checked at once, and log-ins that wait. Each holds a worker of the request port,
-// and refusals are slow on purpose, so a guesser takes as many as he can get. Strangers share one
-// part, of which each address gets no more than is left for the others. Addresses at which somebody
-// proved himself lately have a part of their own, and so have those users at them.
+// loginsAtWork bounds the log-ins that are checked at once, loginsInLine those that wait. Each
+// occupies a worker of the request port, and refusals are slow on purpose, so a guesser takes as many
+// places as he can get. Strangers share one part of the places, in which each address gets no more
+// than stays free for others. Addresses at which a user proved himself lately have another part, and
+// such users at their addresses a third.
 //
-// Overflow policy: a log-in waits at most loginWait. Beyond the bounds of the line it is answered
-// with [ErrBusy] at once, which is no refusal: nobody has checked the password.
+// Overflow policy: a log-in waits at most loginWait. If no place to wait is free, it is answered with
+// [ErrBusy] at once. That is no refusal, because nobody has checked the password.
 var (
 	loginsAtWork = ratelimit.Bounds{Strangers: 8, Familiar: 12, All: 16}
 	loginsInLine = ratelimit.Bounds{Strangers: 48, Familiar: 96, All: 128}
@@ -37,8 +38,8 @@ var (
 	errWrong = errors.New("the log-in is refused")
 )
 
-// Unanswered means that the system of a log-in could not be asked, so nobody has checked the
-// password. Its text is for log and audit: the caller gets Salt's refusal.
+// Unanswered means that the external system could not be asked, so nobody has checked the password.
+// Its text is for the log and the audit record; the caller gets Salt's refusal.
 type Unanswered struct {
 	System string
 	Err    error
@@ -53,29 +54,29 @@ func (u *Unanswered) Unwrap() error { return u.Err }
 // login is a log-in by name and password.
 type login struct {
 	system, user, password string
-	from                   netip.Addr // may not be valid: not known
-	forToken               bool       // a token is wanted
+	from                   netip.Addr // not valid if unknown
+	forToken               bool       // the caller wants a token
 }
 
-// loginCounters count since the start.
+// loginCounters count log-ins since the start.
 type loginCounters struct{ right, wrong, ungranted, faults, busy atomic.Uint64 }
 
 // Stats of log-ins by name and password since the start.
 type Stats struct {
 	Right uint64 `json:"right"`
-	Wrong uint64 `json:"wrong"` // the system refused name or password
-	// Ungranted are log-ins with the right password and no permission: they were refused like wrong
-	// ones.
+	Wrong uint64 `json:"wrong"` // the system refused the name or the password
+	// Ungranted are log-ins with a right password but without permissions. They were refused as if
+	// the password were wrong.
 	Ungranted uint64       `json:"ungranted"`
 	Faults    uint64       `json:"faults"`  // the system could not be asked
-	Busy      uint64       `json:"busy"`    // turned away because too many were under way
-	Waiting   int          `json:"waiting"` // waiting now
+	Busy      uint64       `json:"busy"`    // turned away because too many log-ins were under way
+	Waiting   int          `json:"waiting"` // log-ins that wait now
 	Lockout   LockoutStats `json:"lockout"` // see Lockout
 	// EndedTokens are tokens that were removed because their user had too many newer ones.
 	EndedTokens uint64 `json:"ended_tokens"`
 }
 
-// Stats counts.
+// Stats returns the counters.
 func (a *Authenticator) Stats() Stats {
 	s := Stats{
 		Right:     a.counters.right.Load(),
@@ -100,7 +101,7 @@ func (a *Authenticator) Stats() Stats {
 // proven is a user with the right password and some permission.
 type proven struct {
 	grant
-	name   string // as the system has him
+	name   string // name as the external system spells it
 	groups []string
 }
 
@@ -120,7 +121,7 @@ func (a *Authenticator) logIn(ctx context.Context, t login) (proven, error) {
 	}
 	defer turn.Release()
 
-	if a.lockedOut(t) { // a refusal for a lock takes its turn and its time as any other
+	if a.lockedOut(t) { // a refusal because of a lock waits and takes as long as any other
 		a.refuseSlowly(ctx)
 		return proven{}, errWrong
 	}
@@ -137,7 +138,7 @@ func (a *Authenticator) logIn(ctx context.Context, t login) (proven, error) {
 		t.user = cmp.Or(v.Name, t.user)
 		g := a.grantOf(section, t.user, v.Groups, a.askModule(ctx, t, v.Permissions))
 		lasting := g
-		if t.forToken && !a.cfg.KeepACL { // what was said ends with the log-in
+		if t.forToken && !a.cfg.KeepACL { // permissions that the system stated are not kept in the token
 			lasting = a.grantOf(section, t.user, v.Groups, nil)
 		}
 
@@ -149,9 +150,9 @@ func (a *Authenticator) logIn(ctx context.Context, t login) (proven, error) {
 			return proven{grant: g, name: t.user, groups: v.Groups}, nil
 		}
 
-		// He must not learn that the password was right, and a right password locks nobody
-		// out: it counts neither as wrong nor as right. That a lock would come later does not
-		// show, since a refusal for a lock takes as long as any other.
+		// The caller must not learn that the password was right. A right password also locks nobody
+		// out, so it counts neither as wrong nor as right. The missing lock reveals nothing, since a
+		// refusal because of a lock takes as long as any other.
 		a.counters.ungranted.Add(1)
 		why := "external_auth grants this account nothing"
 		if a.grants(g) {
@@ -173,8 +174,8 @@ func (a *Authenticator) logIn(ctx context.Context, t login) (proven, error) {
 	return proven{}, errWrong
 }
 
-// waitTurn waits until a log-in may be checked, and no longer than somebody waits for its answer.
-// The turn must be released.
+// waitTurn waits until a log-in may be checked, or until the caller no longer waits for the answer.
+// The caller must release the returned share.
 func (a *Authenticator) waitTurn(ctx context.Context, t login) (*ratelimit.Share[culprit], error) {
 	ctx, left := request.WhileAsked(ctx)
 	defer left()
@@ -189,15 +190,15 @@ func (a *Authenticator) waitTurn(ctx context.Context, t login) (*ratelimit.Share
 	switch {
 	case a.people.Has(person, now):
 		return a.logins.Wait(ctx, person, ratelimit.Proven, 1)
-	case !source.IsValid() || a.sources.Has(source, now): // this host is known
+	case !source.IsValid() || a.sources.Has(source, now): // log-ins from this host count as familiar
 		return a.logins.Wait(ctx, culprit{from: source}, ratelimit.Familiar, 1)
 	}
 
 	return a.logins.Wait(ctx, culprit{from: source}, ratelimit.Stranger, 1)
 }
 
-// askModule asks the module in eauth_acl_module, whose permissions then replace those of the
-// system. A module that fails leaves them, as in Salt (LoadAuth.__get_acl).
+// askModule asks the module in eauth_acl_module for permissions, which replace own. If the module
+// fails, own stays, as in Salt (LoadAuth.__get_acl).
 func (a *Authenticator) askModule(ctx context.Context, t login, own []any) []any {
 	if a.cfg.Module == nil {
 		return own
@@ -218,7 +219,7 @@ func (a *Authenticator) lockedOut(t login) bool {
 	return true
 }
 
-// refuseSlowly takes as long as the check of a wrong password.
+// refuseSlowly waits as long as the check of a wrong password takes.
 func (a *Authenticator) refuseSlowly(ctx context.Context) { a.delayRefusal(ctx, 0, false) }
 
 func (a *Authenticator) askSystem(ctx context.Context, system, user, password string) (Verdict, error) {
@@ -231,9 +232,9 @@ func (a *Authenticator) askSystem(ctx context.Context, system, user, password st
 	return Verdict{}, fmt.Errorf("no backend for external_auth %q", system)
 }
 
-// delayRefusal makes all refusals take about the same time, whatever was wrong
-// (salt/auth/__init__.py time_auth). The time of a system that did not answer does not count: after
-// an outage every refusal would stay slow.
+// delayRefusal waits so that all refusals take about the same time, whatever was wrong
+// (salt/auth/__init__.py time_auth). The time of a system that did not answer does not count, or
+// every refusal would stay slow after an outage.
 func (a *Authenticator) delayRefusal(ctx context.Context, took time.Duration, answered bool) {
 	a.mu.Lock()
 	if answered {

@@ -14,24 +14,25 @@ import (
 )
 
 const (
-	// maxPythons bounds the Pythons; each takes some 60 MiB. Overflow policy: further log-ins wait
-	// for their turn.
+	// maxPythons bounds the Python processes; each takes some 60 MiB. Overflow policy: further
+	// log-ins wait for their turn.
 	maxPythons = 4
-	// maxVerdict bounds the answer to a log-in, mostly names of groups.
+	// maxVerdict bounds the answer to a log-in in bytes; it mostly holds names of groups.
 	maxVerdict = 1 << 20
-	// maxAsked bounds how long a module may take for one log-in.
+	// maxAsked bounds the time of a module for one log-in.
 	maxAsked = time.Minute
-	// idleTime is how long an unused Python is kept.
+	// idleTime is how long an unused Python process is kept.
 	idleTime = 5 * time.Minute
-	// maxServed is how many log-ins one Python serves: modules may leak.
+	// maxServed is how many log-ins one process serves before it is replaced: modules may leak
+	// memory.
 	maxServed = 1000
 )
 
 //go:embed login.py
 var loginScript string
 
-// Python checks log-ins with the modules of Salt's library and of the administrator, in Pythons
-// that are kept for the next log-in: one for each log-in at the same time, at most [maxPythons].
+// Python checks log-ins with modules of Salt's library and of the administrator, in Python processes
+// that it keeps for later log-ins: one process for each concurrent log-in, at most [maxPythons].
 // Names and passwords go through a pipe. Python runs isolated (-I), in the root directory. Its
 // methods may be called concurrently. Close must be called.
 type Python struct {
@@ -40,12 +41,12 @@ type Python struct {
 	layer   string // link to the folder of packages
 	turns   chan struct{}
 	mu      sync.Mutex
-	idle    []worker // the most recently used last
+	idle    []worker // the one used last comes last
 	closed  bool
 	cleaner *time.Timer
 }
 
-// worker is a Python that is kept.
+// worker is a Python process that is kept.
 type worker struct {
 	kept   *pyrunner.Kept
 	layer  string
@@ -53,9 +54,9 @@ type worker struct {
 	used   time.Time
 }
 
-// NewPython returns a Python. pythons are tried in order; without any the usual places are tried.
-// layer, unless "", is a folder of packages ([pyrunner.Layer]). No Python starts before the first
-// log-in.
+// NewPython returns a Python. It tries the interpreters pythons in order, or the usual ones if there
+// are none. layer is a folder of packages ([pyrunner.Layer]), or "". No process starts before the
+// first log-in.
 func NewPython(pythons []string, configFile, layer string) *Python {
 	if len(pythons) == 0 {
 		pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
@@ -70,8 +71,8 @@ func NewPython(pythons []string, configFile, layer string) *Python {
 	return p
 }
 
-// Login checks a name and a password. The permissions come from the module ("acl"), or else from
-// the module in eauth_acl_module.
+// Login checks a name and a password. The permissions come from the module's function "acl",
+// otherwise from the module in eauth_acl_module.
 func (p *Python) Login(ctx context.Context, system, user, password string) (Verdict, error) {
 	m, err := p.askPython(ctx, "login", system, user, password)
 	if err != nil {
@@ -80,14 +81,14 @@ func (p *Python) Login(ctx context.Context, system, user, password string) (Verd
 	return Verdict{OK: m.Bool("ok"), Groups: m.Texts("groups"), Permissions: m.List("acl")}, nil
 }
 
-// Permissions returns what the module in eauth_acl_module permits somebody whose password was
-// proven elsewhere, or nil when it has nothing about him.
+// Permissions returns what the module in eauth_acl_module permits a user whose password was proven
+// elsewhere, or nil if the module does not know him.
 func (p *Python) Permissions(ctx context.Context, system, user, password string) ([]any, error) {
 	m, err := p.askPython(ctx, "acl", system, user, password)
 	return m.List("acl"), err
 }
 
-// askPython asks one Python.
+// askPython sends a question to one Python process and returns the answer.
 func (p *Python) askPython(ctx context.Context, what, system, user, password string) (*value.Map, error) {
 	select {
 	case p.turns <- struct{}{}:
@@ -118,7 +119,7 @@ func (p *Python) askPython(ctx context.Context, what, system, user, password str
 	return m, nil
 }
 
-// takeWorker returns the Python that was used last, or a new one.
+// takeWorker returns the process that was used last, or a new one.
 func (p *Python) takeWorker(ctx context.Context) (worker, error) {
 	layer := pyrunner.Layer(p.layer)
 	for {
@@ -154,7 +155,7 @@ func (p *Python) popIdle() (w worker, ok bool) {
 	return w, true
 }
 
-// keepIdle keeps a Python for the next log-in.
+// keepIdle keeps a process for the next log-in.
 func (p *Python) keepIdle(w worker) {
 	w.used = time.Now()
 	p.mu.Lock()
@@ -169,7 +170,7 @@ func (p *Python) keepIdle(w worker) {
 	}
 }
 
-// endIdle ends the Pythons that were not used since a time.
+// endIdle ends the processes that were not used after since.
 func (p *Python) endIdle(since time.Time) {
 	p.mu.Lock()
 	var old, young []worker
@@ -192,7 +193,7 @@ func (p *Python) endIdle(since time.Time) {
 	}
 }
 
-// Close ends all Pythons. One that is at work ends when it has answered.
+// Close ends all processes. One that is working ends after its answer.
 func (p *Python) Close() {
 	p.mu.Lock()
 	p.closed = true

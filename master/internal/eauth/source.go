@@ -9,9 +9,9 @@ import (
 	"saltern/master/value"
 )
 
-// Source returns the address on whose behalf a command is sent: the one named by a program that
-// passes it on and holds the key of root or of the master's user, else that of the connection. It
-// removes the address from the command.
+// Source returns the address on whose behalf a command was sent, and removes it from the command. A
+// program that passes commands on names the address and must hold the key of root or of the master's
+// user; otherwise the address is that of the connection.
 func (a *Authenticator) Source(load *value.Map, from netip.Addr) (addr netip.Addr, passed bool) {
 	var keys []string
 	for user, key := range a.cfg.UserKeys {
@@ -25,8 +25,9 @@ func (a *Authenticator) Source(load *value.Map, from netip.Addr) (addr netip.Add
 	return from, false
 }
 
-// countsAt returns the address at which a wrong password counts. It is not valid for this host
-// itself, behind which many may be: a salt-api in Python, or a web server in front of ours.
+// countsAt returns the address for which a wrong password counts. It is not valid for this host
+// itself, because many users may be behind it: a salt-api in Python, or a web server in front of
+// ours.
 func (a *Authenticator) countsAt(from netip.Addr) netip.Addr {
 	if a.cfg.Here(from) {
 		return netip.Addr{}

@@ -14,29 +14,29 @@ import (
 // defaultUserTokens is the default of saltern_user_sessions.
 const defaultUserTokens = 1000
 
-// tokenLimit bounds the tokens of each user, for programs that log in for each command and never
-// out. Overflow policy: his oldest tokens are removed. It knows the tokens that this master has
-// made, and those of other masters and earlier lives that [Tokens.Clean] last found; until its next
-// pass there may be as many more of theirs. It is safe for concurrent use.
+// tokenLimit bounds the tokens of each user, for programs that log in for each command and never log
+// out. Overflow policy: the user's oldest tokens are removed. It knows the tokens that this master
+// has made, and those of other masters and of earlier starts that [Tokens.Clean] last found. So until
+// the next Clean a user may have as many more from other masters. It is safe for concurrent use.
 type tokenLimit struct {
-	most  int // 0: any number
+	most  int // 0: no bound
 	ended atomic.Uint64
 
 	mu      sync.Mutex
-	byOwner map[owner][]given // the oldest first
+	byOwner map[owner][]given // the oldest token first
 }
 
 // owner is a user of an external system.
 type owner struct{ eauth, name string }
 
-// given is a token that was given out.
+// given is a token that was granted.
 type given struct {
 	token string
 	start time.Time
 }
 
-// Limit sets how many tokens each user has at once: 0 means the default, negative any number. It is
-// called before the first token is made.
+// Limit sets how many tokens each user may have at once: 0 means the default, negative no bound. Call
+// it before the first token is made.
 func (t *Tokens) Limit(most int) {
 	if most == 0 {
 		most = defaultUserTokens
@@ -44,9 +44,9 @@ func (t *Tokens) Limit(most int) {
 	t.limit.most = max(most, 0)
 }
 
-// addToken adds a new token, and returns those that must be removed. gone reports whether a token
-// no longer exists. It is called for all tokens of the user once for each tenth of the bound, so
-// that a log-in checks few files; until then he may have a tenth more.
+// addToken adds a new token, and returns the tokens to remove. gone reports whether a token no longer
+// exists. addToken calls it for all tokens of the user only at each tenth of the bound, so that a
+// log-in checks few files. Until then a user may have a tenth more.
 func (l *tokenLimit) addToken(who owner, g given, gone func(token string) bool) (ending []given) {
 	if l.most == 0 {
 		return nil
@@ -67,8 +67,8 @@ func (l *tokenLimit) addToken(who owner, g given, gone func(token string) bool) 
 	return l.cutOldest(who)
 }
 
-// replace replaces the older known tokens by those that the folder held at since, and returns those
-// that must be removed.
+// replace replaces the known tokens by those that the folder held at since, keeps those made later,
+// and returns the tokens to remove.
 func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending []given) {
 	if l.most == 0 {
 		return nil
@@ -79,7 +79,7 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 	for who, list := range l.byOwner {
 		for _, g := range list {
 			known := slices.ContainsFunc(found[who], func(f given) bool { return f.token == g.token })
-			if !g.start.Before(since) && !known { // tokens made while the folder was read stay
+			if !g.start.Before(since) && !known { // keep tokens made while the folder was being read
 				found[who] = append(found[who], g)
 			}
 		}
@@ -95,7 +95,8 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 	return ending
 }
 
-// cutOldest removes a user's oldest tokens beyond the bound. The caller holds mu.
+// cutOldest removes a user's oldest tokens beyond the bound from the list and returns them. The
+// caller holds mu.
 func (l *tokenLimit) cutOldest(who owner) (ending []given) {
 	list := l.byOwner[who]
 	n := max(0, len(list)-l.most)
@@ -103,7 +104,7 @@ func (l *tokenLimit) cutOldest(who owner) (ending []given) {
 	return list[:n]
 }
 
-// removeExcess removes tokens beyond the bound.
+// removeExcess removes the tokens beyond the bound from the disk.
 func (t *Tokens) removeExcess(list []given) error {
 	var errs []error
 	for _, g := range list {

@@ -13,11 +13,11 @@ import (
 	"saltern/internal/control"
 )
 
-// maxLooked bounds the tokens that are read for one list: programs that never log out fill the
-// folder until their tokens expire.
+// maxLooked bounds the tokens that are read for one list: programs that never log out fill the folder
+// until their tokens expire.
 const maxLooked = 20_000
 
-// LogIns returns who is logged in. It implements control.Master.
+// LogIns returns the log-ins that are valid now. It implements control.Master.
 func (t *Tokens) LogIns() (control.Tokens, error) {
 	out := control.Tokens{Tokens: []control.Token{}}
 	names, err := t.allByAge()
@@ -29,7 +29,7 @@ func (t *Tokens) LogIns() (control.Tokens, error) {
 	for _, token := range names[out.More:] {
 		tok, node, err := readWhere(filepath.Join(t.dir, token+".p"))
 		if err != nil || !t.now().Before(tok.Expire) {
-			continue // it ended meanwhile, or is no token
+			continue // the log-in ended meanwhile, or the file is no token
 		}
 
 		out.Tokens = append(out.Tokens, control.Token{
@@ -52,7 +52,7 @@ func (t *Tokens) LogIns() (control.Tokens, error) {
 	return out, nil
 }
 
-// EndLogIns revokes tokens. It implements control.Master.
+// EndLogIns revokes log-ins. It implements control.Master.
 func (t *Tokens) EndLogIns(r control.Revocation) (out control.Revoked, err error) {
 	if err := r.Check(); err != nil {
 		return out, err

@@ -16,18 +16,18 @@ import (
 	"saltern/master/value"
 )
 
-// Token is a log-in that was given out.
+// Token is a log-in that was granted.
 type Token struct {
 	Token, Name, Eauth string
 	Start, Expire      time.Time
 	Groups             []string
-	// Permissions are the permissions in the token. It may be nil: the token has none.
+	// Permissions are the permissions stored in the token. It may be nil: none are stored.
 	Permissions []any
-	// From is the address of the log-in; "" where it is not known.
+	// From is the address of the log-in, or "" if unknown.
 	From string
 }
 
-// Map returns the token as clients see it (salt/auth/__init__.py mk_token).
+// Map returns the token in the form that clients see (salt/auth/__init__.py mk_token).
 func (t Token) Map() *value.Map {
 	m := value.NewMap("start", seconds(t.Start), "expire", seconds(t.Expire), "name", t.Name, "eauth", t.Eauth)
 	if t.Permissions != nil {
@@ -42,8 +42,8 @@ func (t Token) Map() *value.Map {
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
-// Tokens keeps tokens as one file each, mode 0600, in the form of Salt's localfs cache: {"data": …,
-// "_expires": …}. Beside the data stand the address and the node of the log-in.
+// Tokens stores each token in a file of mode 0600, in the format of Salt's localfs cache: {"data": …,
+// "_expires": …}. The address and the node of the log-in are stored beside the data.
 type Tokens struct {
 	dir, node string
 	now       func() time.Time
@@ -53,10 +53,10 @@ type Tokens struct {
 // errNoToken means that a token is unknown, malformed or expired.
 var errNoToken = errors.New("no such token")
 
-// tokenFile bounds the file of a token.
+// tokenFile bounds the file of one token.
 var tokenFile = datafile.Bound{Bytes: 128 << 10, Nodes: 16384}
 
-// OpenTokens makes the directory when it is missing. New tokens belong to this node.
+// OpenTokens creates the directory if it is missing. node is the node name for new tokens.
 func OpenTokens(dir, node string) (*Tokens, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory for tokens: %w", err)
@@ -64,7 +64,8 @@ func OpenTokens(dir, node string) (*Tokens, error) {
 	return &Tokens{dir: dir, node: node, now: time.Now}, nil
 }
 
-// pathOf refuses everything but the hex digests that Make returns.
+// pathOf returns the path of a token's file. It returns an error for anything but the hex digests
+// that Make returns.
 func (t *Tokens) pathOf(token string) (string, error) {
 	if b, err := hex.DecodeString(token); err != nil || len(b) < 16 || len(b) > 64 {
 		return "", errNoToken
@@ -72,8 +73,8 @@ func (t *Tokens) pathOf(token string) (string, error) {
 	return filepath.Join(t.dir, token+".p"), nil
 }
 
-// Make returns a new token with a life for the user, system, groups and address in who. When he has
-// too many, his oldest are removed ([Tokens.Limit]).
+// Make stores and returns a new token, valid for the time life, for the user, system, groups and
+// address in who. If the user has too many, his oldest are removed ([Tokens.Limit]).
 func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, error) {
 	seed := make([]byte, 512)
 	if _, err := rand.Read(seed); err != nil {
@@ -105,7 +106,7 @@ func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, erro
 	return tok, nil
 }
 
-// Get returns a valid token. An expired one is refused and removed.
+// Get returns a valid token. It refuses an expired one and removes its file.
 func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 	p, err := t.pathOf(token)
 	if err != nil {
@@ -128,7 +129,7 @@ func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 	return tok, nil
 }
 
-// Remove revokes a token. One that is not there is no error.
+// Remove revokes a token. If the token does not exist, it returns nil.
 func (t *Tokens) Remove(token string) error {
 	p, err := t.pathOf(token)
 	if err != nil {
@@ -172,9 +173,8 @@ func (t *Tokens) Clean(now time.Time) error {
 	return nil
 }
 
-// fromKey and nodeKey stand beside the data, where Salt looks at nothing.
 const (
-	// fromKey and nodeKey stand beside the data, where Salt does not look.
+	// fromKey and nodeKey are keys beside the data, where Salt does not look.
 	fromKey = "saltern_from"
 	nodeKey = "saltern_node"
 )
@@ -184,7 +184,7 @@ func readToken(path string) (Token, error) {
 	return tok, err
 }
 
-// readWhere reads a token and the node on which it was made.
+// readWhere reads a token and the node that granted it.
 func readWhere(path string) (Token, string, error) {
 	m, err := tokenFile.ReadMap(path)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package engine runs engines: modules of Salt, or an administrator's own, that run beside the
-// master, listen to its events and fire events. Each is a process of Salt's Python that the master
-// starts, watches, restarts and ends.
+// Package engine runs engines: modules of Salt, or of the administrator, that run beside the master,
+// listen to its events and fire events. Each is a process of Salt's Python, which the master starts,
+// watches, restarts and ends.
 //
-// In a cluster an engine runs on the master that owns the work of one, unless its entry has the key
-// saltern_each_node. The process is bounded in memory, and ends with the master, however that ends.
+// In a cluster an engine runs only on the master that owns cluster-wide work, unless its entry has
+// the key saltern_each_node. The process is bounded in memory, and ends whenever the master ends.
 //
 // Source: salt/engines/__init__.py (start_engines).
 package engine
@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// lookEvery is how often it is checked on which master an engine must run.
+	// lookEvery is how often the service checks on which master an engine must run.
 	lookEvery = time.Second
-	// firstPause is the pause after an engine has ended. It doubles up to lastPause, and is reset
-	// after a run of steadyAfter.
+	// firstPause is the pause after an engine has ended. It doubles up to lastPause, and starts again
+	// at firstPause after a run of steadyAfter.
 	firstPause  = time.Second
 	lastPause   = time.Minute
 	steadyAfter = lastPause
@@ -39,7 +39,7 @@ type Process interface {
 // Config of a Service.
 type Config struct {
 	Entries []entry.Entry
-	// Own reports whether this master does the work that only one of a cluster may do.
+	// Own reports whether this master does the work that only one master of a cluster may do.
 	Own  func() (term uint64, ok bool)
 	Open func(ctx context.Context, e entry.Entry) (Process, error)
 	Log  *slog.Logger
@@ -53,16 +53,16 @@ const (
 	Elsewhere State = "elsewhere" // another master of the cluster runs it
 	Starting  State = "starting"
 	Running   State = "running"
-	Waiting   State = "waiting" // it has ended and waits for its next start
+	Waiting   State = "waiting" // the engine has ended and waits for its next start
 )
 
-// Stats of one engine. Starts counts since the master's start.
+// Stats are the figures of one engine. Starts counts since the master's start.
 type Stats struct {
 	Name   string
 	State  State
-	Since  time.Time // of the state
+	Since  time.Time // when the state began
 	Starts uint64
-	Error  string // of its last end; "": none, or it has run for a minute since
+	Error  string // error of the last end; "": none, or the engine has been steady since
 }
 
 // Service runs the engines.
@@ -131,7 +131,7 @@ func (e *engine) runLoop(ctx context.Context) {
 			return
 		}
 		if err == nil {
-			continue // another one runs it, or it is to run with other packages
+			continue // another master runs it, or it restarts with other packages
 		}
 
 		if time.Since(began) > steadyAfter {
@@ -148,7 +148,7 @@ func (e *engine) runLoop(ctx context.Context) {
 	}
 }
 
-// isOurs reports whether this master runs the engine.
+// isOurs reports whether this master must run the engine.
 func (e *engine) isOurs() bool {
 	if e.EachNode {
 		return true
@@ -157,7 +157,8 @@ func (e *engine) isOurs() bool {
 	return own
 }
 
-// runOnce runs the engine until it ends, which is an error, or must not run here any more.
+// runOnce runs the engine until it ends by itself, for which it returns an error, or until this
+// master must no longer run it.
 func (e *engine) runOnce(ctx context.Context) error {
 	process, err := e.cfg.Open(ctx, e.Entry)
 	if err != nil {
@@ -171,7 +172,7 @@ func (e *engine) runOnce(ctx context.Context) error {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- process.Wait(waiting) }() // until the process ends, or stop
+	go func() { ended <- process.Wait(waiting) }() // until the process or waiting ends
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 

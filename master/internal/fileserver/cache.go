@@ -10,12 +10,12 @@ import (
 	"saltern/master/value"
 )
 
-// maxCachedLists bounds the list cache: with __env__ any name that a minion makes up is an
-// environment. Overflow policy: lists are built each time.
+// maxCachedLists bounds the cached lists: with __env__ any name that a minion makes up is an
+// environment. Overflow policy: further lists are built for each request.
 const maxCachedLists = 200
 
-// maxCachedNames bounds the names in lists of Updaters, which do not age. Overflow policy: the
-// lists used longest ago go first. One name takes some 100 bytes.
+// maxCachedNames bounds the names in lists of Updaters, which do not expire. Overflow policy: the
+// lists that were used longest ago are dropped. One name takes some 100 bytes.
 const maxCachedNames = 400000
 
 type listKey struct{ backend, env string }
@@ -24,10 +24,10 @@ type listKey struct{ backend, env string }
 type cachedList struct {
 	files, dirs, emptyDirs []any
 	links                  *value.Map
-	made                   time.Time  // when the walk began
-	at                     []dirState // state of the directories; nil: not known
-	known                  bool       // the backend has the environment
-	version                string     // version of an Updater
+	made                   time.Time  // when the walk of the directories began
+	at                     []dirState // state of the directories; nil: unknown
+	known                  bool       // the backend has this environment
+	version                string     // version of the Updater
 	used                   time.Time
 	looked                 time.Time // when the directories were last found unchanged; guarded by Server.mu
 }
@@ -66,12 +66,12 @@ func (s *Server) listing(ctx context.Context, b Backend, env string, since time.
 		if err != nil || updates || !c.made.Before(since) {
 			return c, err
 		}
-		// The running walk was begun before since.
+		// The running walk began before since.
 	}
 }
 
-// isCurrent reports whether a list is as new as since: it was made or checked since then, or none
-// of its directories has changed.
+// isCurrent reports whether a list is as new as since: it was made or checked after since, or none of
+// its directories has changed.
 func (s *Server) isCurrent(c *cachedList, since time.Time) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (s *Server) isCurrent(c *cachedList, since time.Time) bool {
 	return true
 }
 
-// walkFor makes a list. Callers at the same time share one.
+// walkFor builds a list. Concurrent callers share one walk.
 func (s *Server) walkFor(ctx context.Context, b Backend, key listKey, version string) (*cachedList, error) {
 	v, err, _ := s.lists.Do(key.backend+"\x00"+version+"\x00"+key.env, func() (any, error) {
 		begun := s.cfg.Now()

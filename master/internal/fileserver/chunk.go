@@ -11,24 +11,24 @@ import (
 	"saltern/master/value"
 )
 
-// Chunk is a part of a file. It is read when it is packed, straight into the buffer that is sent.
-// Until Close it holds the open file and a turn at the disk. It is used by one goroutine.
+// Chunk is a part of a file. Its bytes are read only when it is packed, straight into the buffer that
+// is sent. Until Close it holds the open file and a turn at the disk. Only one goroutine may use it.
 type Chunk struct {
 	file   Handle
-	path   string // on this disk
-	rel    string // as minions name it
+	path   string // path on this master
+	rel    string // path as minions name it
 	offset int64
-	size   int // bytes that the file had from offset when it was opened
-	level  int // of gzip; 0: none
+	size   int // bytes from offset to the end of the part, when the file was opened
+	level  int // gzip level; 0: not compressed
 	leave  func()
 }
 
-// missing returns the answer for a file that cannot be served. An empty chunk ends a transfer as
-// well, so a disk error must not look like one.
+// missing returns the answer for a file that cannot be served. A disk error must not get this answer,
+// because an empty chunk also ends a transfer.
 func missing() *value.Map { return value.NewMap("data", "", "dest", "") }
 
-// Serve answers _serve_file with a *Chunk, which the caller must close, or with a map. Result and
-// errors are otherwise as for Call.
+// Serve answers _serve_file. The result is a *Chunk, which the caller must close, or a map. Otherwise
+// result and errors are those of Call.
 func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 	leave, err := s.waitTurn(ctx, "_serve_file")
 	if err != nil {
@@ -58,8 +58,8 @@ func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 	return v, nil
 }
 
-// openChunk opens the file in a load of _serve_file. The chunk is nil when there is none; the map
-// is then the answer.
+// openChunk opens the file named in a load of _serve_file. If there is none, the chunk is nil and the
+// map is the answer.
 func (s *Server) openChunk(ctx context.Context, load *value.Map) (*Chunk, *value.Map, error) {
 	loc, ok := load.Int("loc")
 	if !ok || loc < 0 {
@@ -88,7 +88,7 @@ func (s *Server) openChunk(ctx context.Context, load *value.Map) (*Chunk, *value
 	return c, nil, nil
 }
 
-// readInto fills b, or less when the file ends before.
+// readInto fills b from the file, or less if the file ends earlier.
 func (c *Chunk) readInto(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -133,16 +133,16 @@ func (c *Chunk) asMap() (any, error) {
 const (
 	packedData = "\x82\xa4data"
 	packedDest = "\xa4dest"
-	rawHead    = 5 // longest head of packed bytes
+	rawHead    = 5 // longest head of packed bytes, in bytes
 )
 
-// PackedSize bounds the bytes that AppendPacked appends.
+// PackedSize returns an upper bound of the bytes that AppendPacked appends.
 func (c *Chunk) PackedSize() int {
 	return len(packedData) + rawHead + c.size + len(packedDest) + rawHead + len(c.rel)
 }
 
-// AppendPacked reads the file and appends the answer, packed as the map with data and dest would
-// be. head appends the head of n packed bytes.
+// AppendPacked reads the file and appends the packed answer, which is a map with data and dest. head
+// appends the head of n packed bytes.
 func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([]byte, error) {
 	if need := c.PackedSize(); cap(dst)-len(dst) < need {
 		dst = append(make([]byte, 0, len(dst)+need), dst...)
@@ -150,7 +150,8 @@ func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([
 
 	dst = append(dst, packedData...)
 
-	// Leave room for the longest head. Only a short chunk has a shorter one and must be moved.
+	// Leave room for the longest head. Only a short chunk has a shorter head; its data are then
+	// moved.
 	start := len(dst)
 	data := dst[start+rawHead : start+rawHead+c.size]
 	n, err := c.readInto(data)
@@ -170,7 +171,7 @@ func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([
 	return append(dst, c.rel...), nil
 }
 
-// Close closes the file and gives back the turn.
+// Close closes the file and frees the turn.
 func (c *Chunk) Close() error {
 	if c.leave != nil {
 		defer c.leave()

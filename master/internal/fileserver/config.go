@@ -10,32 +10,31 @@ import (
 	"time"
 )
 
-// errUnsupportedBackend means that the configuration names a file server backend that this master
-// does not have.
+// errUnsupportedBackend means that the configuration names a backend that this master does not have.
 var errUnsupportedBackend = errors.New("file server backend is not supported")
 
-// Config configures a Server. Names in brackets are Salt's options; the zero value of a field is
-// Salt's default unless said otherwise.
+// Config configures a Server. Salt's option names follow in comments. A zero value means Salt's
+// default unless a comment says otherwise.
 type Config struct {
 	Roots          map[string][]string // environment → directories, in order of search (file_roots)
 	Backends       []string            // fileserver_backend; empty: roots
-	Extra          []Backend           // further backends, found by their Name
-	IgnoreRegex    []string            // file_ignore_regex, Python syntax
+	Extra          []Backend           // further backends, which Backends names by their Name
+	IgnoreRegex    []string            // file_ignore_regex, in Python's syntax
 	IgnoreGlob     []string            // file_ignore_glob
 	FollowSymlinks bool                // fileserver_followsymlinks; Salt's default is true, so set it
 	IgnoreSymlinks bool                // fileserver_ignoresymlinks
 	HashType       string              // hash_type; empty: sha256
 	BufferSize     int                 // file_buffer_size in bytes; 0: 1 MiB
-	// ListCacheTime is how long a list is kept whose directories do not change; 0: 20 s, negative:
-	// not at all.
+	// ListCacheTime is how long a list may be used while its directories do not change. 0 means 20 s;
+	// negative means no cache.
 	ListCacheTime time.Duration
 	Cachedir      string         // cachedir: files of minions are below <Cachedir>/minions
-	Recv          RecvConfig     // Recv limits what minions may send.
+	Recv          RecvConfig     // limits what minions may send
 	MinionFS      MinionFSConfig // used when Backends names minionfs
-	// MaxConcurrent is how many requests touch the disk at once; others wait; 0: 64.
+	// MaxConcurrent is how many requests may access the disk at once; others wait. 0 means 64.
 	MaxConcurrent int
-	// Since returns how new the lists for a minion must be; "" is the master itself. It may be nil:
-	// as new as the request.
+	// Since returns the time as of which a minion's lists must be current. "" stands for the master
+	// itself. It may be nil: as of the request.
 	Since func(minion string) time.Time
 	Log   *slog.Logger     // nil: no log
 	Now   func() time.Time // nil: time.Now
@@ -57,11 +56,12 @@ type MinionFSConfig struct {
 	Blacklist  []string // minionfs_blacklist
 }
 
-// File is a file found by a backend. Path is on the master, Rel below its root.
+// File is a file that a backend has found. Path is its path on the master, Rel its path below the
+// root.
 type File struct {
 	Path, Rel string
 	Stat      Stat
-	ModeOnly  bool // ModeOnly: minions get only the mode of Stat, as from Salt's gitfs.
+	ModeOnly  bool // minions get only the mode of Stat, as from Salt's gitfs
 }
 
 // statFor returns the part of Stat that minions get.
@@ -76,7 +76,7 @@ func (f File) statFor() []any {
 type Query struct {
 	Path    string
 	Saltenv string
-	Index   int // only this root of the environment; -1: all, in order
+	Index   int // index of the only root to search; -1: all, in order
 }
 
 // Handle is an open regular file.
@@ -89,29 +89,29 @@ type Handle interface {
 type Backend interface {
 	// Name is the name in fileserver_backend.
 	Name() string
-	// Envs lists the environments.
+	// Envs returns the environments.
 	Envs() []string
-	// Find looks a file up. ok is false when there is none.
+	// Find looks up a file. ok is false if there is none.
 	Find(ctx context.Context, q Query) (f File, ok bool, err error)
 	// Open is Find that also opens the file.
 	Open(ctx context.Context, q Query) (h Handle, f File, ok bool, err error)
-	// List reads the content of an environment, uncached. It returns nil
-	// when the backend does not have the environment.
+	// List reads the content of an environment, uncached. It returns nil if the backend does not have
+	// the environment.
 	List(ctx context.Context, saltenv string) (*Listing, error)
-	// Times returns the modification time of every file, for Update.
+	// Times returns the modification time of every file, which Update compares.
 	Times(ctx context.Context) (map[string]int64, error)
 }
 
 // Updater is a backend that must fetch changes.
 type Updater interface {
-	// Update fetches, and reports whether anything changed.
+	// Update fetches changes, and reports whether there were any.
 	Update(ctx context.Context) (changed bool, err error)
-	// Version changes when the result of List may have changed. As long as it does not, a list does
-	// not age.
+	// Version changes whenever the result of List may have changed. A list does not expire while
+	// Version stays the same.
 	Version() string
 }
 
-// unsupported are backends of Salt that this master does not have, by all the names that Salt
+// unsupported are the backends of Salt that this master does not have, under all names that Salt
 // accepts.
 var unsupported = []string{"hg", "hgfs", "svn", "svnfs", "s3fs", "s3", "azurefs", "azure"}
 

@@ -8,15 +8,15 @@ import (
 	"saltern/master/internal/fileserver/regular"
 )
 
-// dirState is the state of a directory when it was listed. A new, renamed or removed entry changes
-// its times.
+// dirState is the state of a directory when it was listed. If an entry is created, renamed or
+// removed, the directory's times change.
 type dirState struct {
 	path  string
 	there bool
 	id    regular.ID
 }
 
-// noteDir adds a directory. fi may be nil: it does not exist.
+// noteDir adds a directory to the listing. fi may be nil: the directory does not exist.
 func (l *Listing) noteDir(dir string, fi fs.FileInfo) {
 	d := dirState{path: dir}
 	if fi != nil {
@@ -33,7 +33,7 @@ func stateOr(fi fs.FileInfo, err error) fs.FileInfo {
 	return fi
 }
 
-// settledDirs returns the directories of a walk, or nil when one had changed so shortly before that
+// settledDirs returns the directories of a walk, or nil if one of them had changed so recently that
 // its times may not show the next change.
 func settledDirs(dirs []dirState, begun time.Time) []dirState {
 	for _, d := range dirs {
@@ -44,7 +44,7 @@ func settledDirs(dirs []dirState, begun time.Time) []dirState {
 	return dirs
 }
 
-// unchanged reports whether directories are known and have not changed.
+// unchanged reports whether the directories are known and have not changed since.
 func unchanged(dirs []dirState) bool {
 	for _, d := range dirs {
 		fi, err := os.Stat(d.path)

@@ -18,11 +18,11 @@ import (
 	"saltern/master/internal/fileserver/regular"
 )
 
-// maxHashes bounds the cache of hashes. Overflow policy: the least recently used goes first.
+// maxHashes bounds the cache of hashes. Overflow policy: the least recently used hash is dropped.
 const maxHashes = 50000
 
-// settled is how old the last change of a file must be for its hash to be kept: two changes within
-// one tick of the file system's clock look the same.
+// settled is the least age of a file's last change for its hash to be cached: two changes within one
+// tick of the file system's clock look the same.
 const settled = 100 * time.Millisecond
 
 type hasher struct {
@@ -34,7 +34,7 @@ type hasher struct {
 
 	mu     sync.Mutex
 	byID   map[string]*list.Element
-	lru    *list.List // of *hashEntry, newest first
+	lru    *list.List // list of *hashEntry, the newest first
 	hits   uint64
 	misses uint64
 }
@@ -61,7 +61,7 @@ func newHasher(name string, now func() time.Time) (*hasher, error) {
 	}, nil
 }
 
-// sumOf returns the hash of an open file. Callers at the same time share one reading of it.
+// sumOf returns the hash of an open file. Concurrent callers share one reading.
 func (h *hasher) sumOf(f Handle, path string) (string, error) {
 	osf, _ := f.(*os.File)
 	if osf == nil {

@@ -28,7 +28,7 @@ func NewIgnore(regexes, globs []string, log *slog.Logger) *Ignore {
 			continue
 		}
 
-		// Look-around and other constructs that only a backtracking engine has.
+		// Try an engine for Python's look-around and other constructs that need backtracking.
 		re, err := regexp2.Compile(expr, regexp2.None)
 		if err != nil {
 			log.Warn("skipping a file_ignore_regex that does not compile", "regex", expr, "error", err)

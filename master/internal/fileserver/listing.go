@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of one environment: entries in a listing, and depth of directories.
+// Bounds of one environment: entries in a listing, and nesting of directories.
 const (
 	maxListing   = 1 << 20
 	maxWalkDepth = 100
@@ -22,11 +22,11 @@ const (
 
 var errTooMany = errors.New("the environment has too many files to list")
 
-// Listing is the content of one environment, paths relative to its roots.
+// Listing is the content of one environment. Paths are relative to its roots.
 type Listing struct {
 	Files, Dirs, EmptyDirs map[string]struct{}
-	Links                  map[string]string // link → its target as written
-	dirs                   []dirState        // the listed directories; nil: not known
+	Links                  map[string]string // link → its target as stored in the link
+	dirs                   []dirState        // the listed directories; nil: unknown
 }
 
 // NewListing returns an empty Listing.
@@ -89,7 +89,7 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 	if e.IsDir() || isLink && isDir(full) {
 		if isLink && !r.follow {
 			fi, err := os.Stat(full)
-			l.noteDir(full, stateOr(fi, err)) // a link is not entered
+			l.noteDir(full, stateOr(fi, err)) // the walk does not enter a link
 		}
 		if isEmptyDir(full) {
 			l.EmptyDirs[rel] = struct{}{}
@@ -105,8 +105,8 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 		return
 	}
 
-	// A target that starts with .. is resolved from the link itself, not from its directory. That
-	// is Salt's behaviour, on which minions depend.
+	// A target that starts with .. is resolved relative to the link itself, not to its directory.
+	// That is Salt's behaviour, on which minions depend.
 	base := filepath.Dir(full)
 	if strings.HasPrefix(dest, "..") {
 		base = full
@@ -123,22 +123,23 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 	}
 }
 
-// walker walks a tree top down, as os.walk does: links to directories count as directories and are
-// entered only when follow is set. A directory that contains itself by a link is entered once.
+// walker walks a tree top down, as os.walk does. Links to directories count as directories, but the
+// walk enters them only if follow is set. It enters a directory that contains itself by a link only
+// once.
 type walker struct {
 	ctx    context.Context
 	follow bool
-	prune  func(name string) bool // directories not to enter; may be nil
+	prune  func(name string) bool // reports whether to skip a directory; may be nil
 	visit  func(parent string, dirs, files []fs.DirEntry)
-	// listing is called with a directory before it is listed; fi is nil when it does not exist. It
-	// may be nil.
+	// listing is called before a directory is listed. fi is nil if the directory does not exist.
+	// listing may be nil.
 	listing func(dir string, fi fs.FileInfo)
 	seen    int
 }
 
 type dirID struct{ dev, ino uint64 }
 
-// walkRoot returns nil for a root that does not exist.
+// walkRoot walks a root. It returns nil if the root does not exist.
 func (w *walker) walkRoot(root string) error { return w.enterDir(root, nil) }
 
 func (w *walker) enterDir(dir string, above []dirID) error {
@@ -165,7 +166,7 @@ func (w *walker) enterDir(dir string, above []dirID) error {
 
 	entries, err := os.ReadDir(dir)
 	if err != nil && len(entries) == 0 {
-		return nil // unreadable: as if it were empty
+		return nil // treat an unreadable directory as an empty one
 	}
 
 	if w.seen += len(entries); w.seen > maxListing {
@@ -211,7 +212,7 @@ func isEmptyDir(dir string) bool {
 	return len(names) == 0
 }
 
-// realpath resolves links as far as the path exists (Python's os.path.realpath).
+// realpath returns p with all links resolved, as far as the path exists (Python's os.path.realpath).
 func realpath(p string) string {
 	p = filepath.Clean(p)
 	rest := ""

@@ -16,9 +16,9 @@ import (
 	"saltern/master/pattern"
 )
 
-// minionFS serves files that minions pushed, as <mountpoint>/<id>/<path>
-// (salt/fileserver/minionfs.py). It never follows links out of a minion's directory, and never
-// serves top.sls: a minion must not write the states of others.
+// minionFS serves files that minions have pushed, as <mountpoint>/<id>/<path>
+// (salt/fileserver/minionfs.py). It never follows links out of a minion's directory. It never serves
+// top.sls, because a minion must not define the states of others.
 type minionFS struct {
 	dir        string
 	env, mount string
@@ -55,7 +55,7 @@ func newMinionFS(c *Config, ig *Ignore) (*minionFS, error) {
 		for _, expr := range l.from {
 			re, err := regexp.Compile(`\A(?:` + expr + `)\z`)
 			if err != nil {
-				re = nil // a glob, such as *
+				re = nil // the entry is a glob, such as *
 			}
 			*l.to = append(*l.to, idPattern{expr, re})
 		}
@@ -180,5 +180,5 @@ func (m *minionFS) List(ctx context.Context, env string) (*Listing, error) {
 	return out, nil
 }
 
-// Times returns nothing: minions push all the time, and lists age.
+// Times returns no files: minions push all the time, so lists expire by age instead.
 func (m *minionFS) Times(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }

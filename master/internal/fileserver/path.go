@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxPath bounds names from minions, in bytes.
+// maxPath bounds paths from minions, in bytes.
 const maxPath = 4096
 
-// parseQuery turns the path and environment of a request into a Query, by Salt's rules
+// parseQuery converts the path and environment of a request into a Query, by Salt's rules
 // (salt/fileserver/__init__.py find_file, salt/utils/url.py). After a leading pipe the rest is a
-// plain name; otherwise a question mark starts options. ok is false for everything that cannot name
-// a file below a root.
+// plain name; otherwise a question mark starts options. ok is false for any path that cannot be a
+// file below a root.
 func parseQuery(p, saltenv string) (q Query, ok bool) {
 	q = Query{Saltenv: saltenv, Index: -1}
 	if len(p) > maxPath || !utf8.ValidString(p) || strings.ContainsRune(p, 0) {
@@ -58,8 +58,8 @@ func validEnv(env string) bool {
 		!strings.ContainsAny(env, "/\\\x00\n\r")
 }
 
-// textOf is Python's str() for the few types of an environment name or a path. ok is false for
-// others.
+// textOf returns Python's str() of the few types that an environment name or a path may have. ok is
+// false for other types.
 func textOf(v any) (s string, ok bool) {
 	switch v := v.(type) {
 	case string:

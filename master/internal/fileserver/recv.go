@@ -19,7 +19,7 @@ import (
 	"saltern/master/value"
 )
 
-// Limits of pushed names, and of the table of usage.
+// maxComponents bounds the components of a pushed path, maxUsage the entries in the table of usage.
 const (
 	maxComponents = 64
 	maxUsage      = 20000
@@ -31,13 +31,13 @@ type receiver struct {
 	dir   string
 	log   *slog.Logger
 	now   func() time.Time
-	locks [64]sync.Mutex // by minion, so that a quota cannot be raced
+	locks [64]sync.Mutex // one for each hash of an id, so that concurrent pushes cannot exceed a quota
 
 	mu    sync.Mutex
 	usage map[string]*usage
 }
 
-// usage counts the bytes that one minion has stored. An old entry is counted again.
+// usage is how much one minion has stored. An entry that is too old is counted again.
 type usage struct {
 	bytes   int64
 	entries int
@@ -54,8 +54,8 @@ func newReceiver(c *Config) *receiver {
 	}
 }
 
-// Recv stores one chunk of a file pushed by a minion (_file_recv, salt/master.py). The result is
-// false for everything that is refused: the minion then stops sending. Chunks may be repeated but
+// Recv stores one chunk of a file that a minion pushes (_file_recv, salt/master.py). It returns false
+// for everything that it refuses: the minion then stops sending. Chunks may be repeated but must
 // leave no gap.
 func (s *Server) Recv(ctx context.Context, id string, load *value.Map) (bool, error) {
 	r := s.recv
@@ -107,7 +107,7 @@ func (r *receiver) storeChunk(id, name string, loc int64, data []byte) error {
 		}
 		was = fi.Size()
 	case errors.Is(err, fs.ErrNotExist):
-		entries = 1 + strings.Count(name, "/") // at most: some directories may exist
+		entries = 1 + strings.Count(name, "/") // an upper bound: some directories may exist
 	default:
 		return err
 	}
@@ -165,7 +165,7 @@ func (r *receiver) storeChunk(id, name string, loc int64, data []byte) error {
 	return err
 }
 
-// openDir makes and opens the directory of one minion.
+// openDir creates and opens the directory of one minion.
 func (r *receiver) openDir(id string) (*os.Root, error) {
 	if err := os.MkdirAll(r.dir, 0o750); err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (r *receiver) openDir(id string) (*os.Root, error) {
 	return all.OpenRoot(id + "/files")
 }
 
-// usageOf counts what a minion has stored. The caller holds the minion's lock.
+// usageOf returns how much a minion has stored. The caller holds the minion's lock.
 func (r *receiver) usageOf(id string, root *os.Root) *usage {
 	r.mu.Lock()
 	u := r.usage[id]
@@ -193,7 +193,7 @@ func (r *receiver) usageOf(id string, root *os.Root) *usage {
 
 	u = &usage{counted: r.now()}
 
-	// Every step into a directory is bounded by the quota on entries.
+	// The walk is bounded, because the quota bounds the number of entries.
 	fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || p == "." {
 			return nil
@@ -221,8 +221,8 @@ func (r *receiver) usageOf(id string, root *os.Root) *usage {
 	return u
 }
 
-// pushedName joins the components of a pushed path. ok is false unless it is a relative name below
-// its directory.
+// pushedName joins the components of a pushed path. ok is false unless the result is a relative path
+// below the minion's directory.
 func pushedName(parts []any) (name string, ok bool) {
 	if len(parts) == 0 || len(parts) > maxComponents {
 		return "", false
@@ -253,7 +253,7 @@ func pushedName(parts []any) (name string, ok bool) {
 	return name, true
 }
 
-// validMinionID checks an id once more: ids are validated where a request enters the master.
+// validMinionID checks an id again, although ids were validated where the request entered the master.
 func validMinionID(id string) bool {
 	return id != "" && len(id) <= 255 && id != "." && id != ".." && !strings.ContainsAny(id, "/\\\x00\n")
 }

@@ -14,8 +14,8 @@ import (
 	"saltern/master/internal/fileserver/regular"
 )
 
-// envKey is the entry of file_roots whose directories contain it in place of the name of the
-// environment.
+// envKey is the entry of file_roots for all environments without an entry. In its directories, envKey
+// stands for the name of the environment.
 const envKey = "__env__"
 
 // roots serves directories of the master (salt/fileserver/roots.py).
@@ -25,7 +25,7 @@ type roots struct {
 	follow         bool
 	ignoreSymlinks bool
 	log            *slog.Logger
-	unlisted       sync.Once // logs the first name that no minion can ask for
+	unlisted       sync.Once // logs only the first name for which no minion can ask
 }
 
 func newRoots(c *Config, ig *Ignore) *roots {
@@ -42,7 +42,7 @@ func (*roots) Name() string { return "roots" }
 
 func (r *roots) Envs() []string { return slices.Sorted(maps.Keys(r.dirs)) }
 
-// dirsOf returns the directories of an environment, or nil when there is none.
+// dirsOf returns the directories of an environment, or nil if there is no such environment.
 func (r *roots) dirsOf(env string) []string {
 	if dirs, ok := r.dirs[env]; ok {
 		return dirs
@@ -129,9 +129,9 @@ func (r *roots) Open(ctx context.Context, q Query) (Handle, File, bool, error) {
 	return nil, File{}, false, nil
 }
 
-// openBelow opens a file whose real path is below the real path of root. Links inside the root are
-// followed, absolute ones too, as in Salt. The kernel resolves the final name, so a link that is
-// changed meanwhile leads nowhere.
+// openBelow opens a file if its real path is below the real path of root. It follows links inside the
+// root, including absolute ones, as Salt does. The kernel resolves the final name below the root, so
+// a link that is changed meanwhile cannot lead out.
 func (r *roots) openBelow(root, full string) (*os.File, fs.FileInfo, error) {
 	realRoot, err := filepath.EvalSymlinks(root)
 	if err != nil {

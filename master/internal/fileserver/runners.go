@@ -7,15 +7,15 @@ import (
 	"saltern/master/value"
 )
 
-// Runners implements the runners fileserver.* with a Server.
+// Runners implements the runners fileserver.* by a Server.
 type Runners struct {
 	Server *Server
-	// Newest brings the files of this node up to date, All those of all nodes.
+	// Newest updates this node's copy of the files, All those of all nodes.
 	Newest func(context.Context)
 	All    func(context.Context) error
 }
 
-// Call answers a request without a minion.
+// Call answers a file request of the master itself.
 func (r Runners) Call(ctx context.Context, cmd string, load *value.Map) (any, error) {
 	r.Newest(ctx)
 	return r.Server.Call(ctx, cmd, "", load)
@@ -36,7 +36,7 @@ func (r Runners) Update(ctx context.Context, backends []string) error {
 	return errors.Join(copied, err)
 }
 
-// ClearCache drops the caches of one backend.
+// ClearCache drops the caches of one backend, and reports whether that backend exists.
 func (r Runners) ClearCache(_ context.Context, backend string) (bool, error) {
 	return len(r.Server.ClearCache(backend)) > 0, nil
 }
@@ -46,7 +46,7 @@ func (r Runners) ClearLists(_ context.Context, backends, envs []string) (map[str
 	return r.Server.ClearFileListCache(envs, backendNames(backends)), nil
 }
 
-// backendNames returns a list of backends as a request names them; nil stays nil.
+// backendNames returns a list of backend names in the form of a request. nil stays nil.
 func backendNames(names []string) any {
 	if names == nil {
 		return nil

@@ -14,10 +14,10 @@ import (
 	"saltern/master/value"
 )
 
-// errUnknownCommand is returned by Call for a command that is not for the file server.
+// errUnknownCommand is the error of Call for a command that is not one of the file server.
 var errUnknownCommand = errors.New("not a command of the file server")
 
-// Server answers file requests. Make it with New.
+// Server answers file requests. Create it with New.
 type Server struct {
 	cfg      Config
 	log      *slog.Logger
@@ -59,10 +59,10 @@ func New(cfg Config) (*Server, error) {
 	}, nil
 }
 
-// Call answers one request of the minion with this (already proven) id. The result goes into the
-// reply. It may share storage with caches and must not be changed. For what does not exist or is
-// not allowed it is Salt's empty answer, not an error. Errors are faults of the disk, ctx ending
-// while the request waits for its turn, and errUnknownCommand.
+// Call answers one request of the minion id, which the caller has already proven. The result goes
+// into the reply. It may share memory with caches and must not be changed. If a file does not exist
+// or is not allowed, the result is Salt's empty answer, not an error. An error is a disk error, that
+// of ctx while the request waits for its turn, or errUnknownCommand.
 func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any, error) {
 	if cmd == "_file_envs" {
 		back, _ := load.Get("back")
@@ -91,7 +91,7 @@ func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any
 	return v, nil
 }
 
-// waitTurn waits for a turn to touch the disk.
+// waitTurn waits for a turn to access the disk. leave ends the turn.
 func (s *Server) waitTurn(ctx context.Context, cmd string) (leave func(), err error) {
 	select {
 	case s.slots <- struct{}{}:
@@ -133,8 +133,9 @@ func (s *Server) dispatch(ctx context.Context, cmd, id string, load *value.Map) 
 	return nil, errUnknownCommand
 }
 
-// chooseBackends applies Salt's rules for names of backends: a list, or a text with commas. Names
-// that all start with a minus are excluded from the enabled ones (Fileserver.backends).
+// chooseBackends returns the backends that back names by Salt's rules: a list, or a text with commas.
+// If all names start with a minus, it returns the enabled backends except those
+// (Fileserver.backends).
 func (s *Server) chooseBackends(back any) []Backend {
 	var names []string
 	switch v := back.(type) {
@@ -180,7 +181,7 @@ func (s *Server) envsOf(back any) (out []string) {
 	return slices.Compact(out)
 }
 
-// queryOf reads path and saltenv of a request.
+// queryOf reads the path and the saltenv of a request.
 func queryOf(load *value.Map, needEnv bool) (Query, bool) {
 	p := load.Str("path")
 	if p == "" {
@@ -246,7 +247,7 @@ func (s *Server) hashAndStat(ctx context.Context, load *value.Map) (sum, stat an
 // Stats are counters since the start, for metrics.
 type Stats struct {
 	HashHits, HashMisses uint64
-	Busy                 int // requests that are touching the disk
+	Busy                 int // requests that access the disk now
 }
 
 // Stats returns the counters.

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// sharedWrite bounds a write to shared storage, and the wait for the writes before it.
+// sharedWrite bounds the time of a write to shared storage, including the wait for earlier writes.
 const sharedWrite = 10 * time.Second
 
-// Shared is a Tree that this node reads from a copy. It is written on the storage from which all
-// nodes copy: what is written into the copy is gone with the next pass.
+// Shared is a Tree whose files this node reads from a copy. Its Write writes to the shared storage,
+// from which all nodes copy, because the next pass would overwrite a change in the copy.
 type Shared struct {
 	Tree
-	// Source returns the place of a directory of the copy on that storage. The error says why
-	// nothing can be written there now.
+	// Source returns the directory on the shared storage that corresponds to a directory of the copy.
+	// Its error says why nothing can be written there now.
 	Source func(ctx context.Context, dir string) (string, error)
-	// Newest brings the copy up to date. The error says why it is older.
+	// Newest updates the copy. Its error says why the copy stays older.
 	Newest func(ctx context.Context) error
-	// turn holds a token while a file is written.
+	// turn holds a token while a file is being written.
 	turn chan struct{}
 }
 
@@ -34,7 +34,7 @@ func NewShared(
 	return &Shared{Tree: t, Source: source, Newest: newest, turn: make(chan struct{}, 1)}
 }
 
-// Write is [Tree.Write]. It returns when this node's copy has the file.
+// Write is [Tree.Write] on the shared storage. It returns when this node's copy has the file.
 func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (string, error) {
 	dir, refusal := s.rootDir(data, rel, env, index)
 	if refusal != "" {
@@ -66,8 +66,8 @@ func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (s
 	return "Wrote data to file " + dest, nil
 }
 
-// writeShared replaces a file, one at a time. A storage that hangs holds one goroutine, which ends
-// when the supervisor unmounts it.
+// writeShared replaces a file; only one write runs at a time. If the storage hangs, one goroutine
+// hangs with it, until the supervisor unmounts the storage.
 func (s *Shared) writeShared(ctx context.Context, dir, rel, data string) error {
 	wait, cancel := context.WithTimeout(ctx, sharedWrite)
 	defer cancel()

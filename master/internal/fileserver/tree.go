@@ -15,18 +15,18 @@ import (
 	"saltern/master/value"
 )
 
-// maxEdit bounds files that wheel functions read or write, in bytes.
+// maxEdit bounds the files that wheel functions read or write, in bytes.
 const maxEdit = 16 << 20
 
 // Tree implements the wheel functions file_roots.* and pillar_roots.* (salt/wheel), which show and
-// edit the files of environments. Their callers are administrators, but paths are still kept below
-// the roots.
+// edit files of environments. Although only administrators call them, paths must stay below the
+// roots.
 type Tree struct {
 	Roots map[string][]string // environment → directories
 }
 
-// Find returns the files with this relative path: for each root that has it a map of path → "txt"
-// or "bin".
+// Find returns the files with this relative path: for each root that has one, a map of its path to
+// "txt" or "bin".
 func (t Tree) Find(rel, env string) []any {
 	out := []any{}
 	for _, root := range t.Roots[env] {
@@ -43,8 +43,8 @@ func (t Tree) Find(rel, env string) []any {
 	return out
 }
 
-// Read returns the text files with this relative path: for each root that has it a map of path →
-// content.
+// Read returns the text files with this relative path: for each root that has one, a map of its path
+// to its content.
 func (t Tree) Read(rel, env string) []any {
 	out := []any{}
 	for _, root := range t.Roots[env] {
@@ -77,8 +77,8 @@ func (t Tree) readBelow(root, rel string) (full string, data []byte, ok bool) {
 	return full, data[:n], true
 }
 
-// Write replaces a file below root number index of an environment and returns Salt's sentence about
-// the outcome, also for a refusal. The error says why the file could not be written.
+// Write replaces a file below the root with that index in an environment. It returns Salt's sentence
+// about the outcome, also for a refusal. The error says why the file could not be written.
 func (t Tree) Write(_ context.Context, data, rel, env string, index int) (string, error) {
 	dir, refusal := t.rootDir(data, rel, env, index)
 	if refusal != "" {
@@ -95,8 +95,7 @@ func (t Tree) Write(_ context.Context, data, rel, env string, index int) (string
 	return "Wrote data to file " + dest, nil
 }
 
-// rootDir returns the directory below which Write writes, or why it does not write, in Salt's
-// words.
+// rootDir returns the directory below which Write writes, or Salt's sentence about why Write refuses.
 func (t Tree) rootDir(data, rel, env string, index int) (dir, refusal string) {
 	dirs, ok := t.Roots[env]
 	switch {
@@ -112,8 +111,8 @@ func (t Tree) rootDir(data, rel, env string, index int) (dir, refusal string) {
 	return dirs[index], ""
 }
 
-// replaceBelow writes the data to a new file below dir and renames it, so that no minion gets half
-// of it.
+// replaceBelow writes data to a new file below dir and renames it, so that no minion gets an
+// incomplete file.
 func replaceBelow(dir, rel, data string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -161,7 +160,7 @@ func replaceBelow(dir, rel, data string) error {
 	return err
 }
 
-// ListEnv returns root → nested directories, files as "f".
+// ListEnv returns a map of each root to nested maps of directories. Files have the value "f".
 func (t Tree) ListEnv(ctx context.Context, env string) (*value.Map, error) {
 	out := value.NewMap()
 	for _, root := range t.Roots[env] {
@@ -190,7 +189,7 @@ func (t Tree) ListEnv(ctx context.Context, env string) (*value.Map, error) {
 	return out, nil
 }
 
-// ListRoots returns environment → a list with its ListEnv.
+// ListRoots returns a map of each environment to a list with its ListEnv.
 func (t Tree) ListRoots(ctx context.Context) (*value.Map, error) {
 	out := value.NewMap()
 	names := slices.Sorted(maps.Keys(t.Roots))
@@ -204,8 +203,8 @@ func (t Tree) ListRoots(ctx context.Context) (*value.Map, error) {
 	return out, nil
 }
 
-// isBinary is Salt's guess (salt/utils/stringutils.py): a NUL, or more than three in ten bytes that
-// are no text. b may end within a character.
+// isBinary guesses like Salt (salt/utils/stringutils.py): b holds a NUL, or more than three in ten
+// bytes are not text. b may end within a character.
 func isBinary(b []byte) bool {
 	isText := utf8.Valid(b)
 	for cut := 1; !isText && cut < utf8.UTFMax && cut < len(b); cut++ {

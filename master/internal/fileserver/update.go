@@ -15,10 +15,10 @@ import (
 type Changes struct {
 	Backend                  string
 	Added, Removed, Modified []string
-	fetched, new             bool // set by an Updater, which does not list files
+	fetched, new             bool // set for an Updater, which does not list files
 }
 
-// Changed reports whether there was any change.
+// Changed reports whether anything changed.
 func (c Changes) Changed() bool { return c.new || len(c.Added)+len(c.Removed)+len(c.Modified) > 0 }
 
 // Event returns the data of the event fileserver/<backend>/update (fileserver_events,
@@ -32,9 +32,9 @@ func (c Changes) Event() *value.Map {
 			value.List(c.Added)), "backend", c.Backend)
 }
 
-// Update walks the backends and compares modification times with the last call; the first call only
-// stores them. Backends that changed lose their cached lists. back names backends as in Salt's
-// runner; nil: all.
+// Update walks the backends and compares modification times with those of the last call; the first
+// call only stores them. It drops the cached lists of backends that changed. back names backends as
+// in Salt's runner; nil means all.
 func (s *Server) Update(ctx context.Context, back any) (out []Changes, err error) {
 	var errs []error
 	for _, b := range s.chooseBackends(back) {
@@ -91,9 +91,8 @@ func (c *Changes) compare(old, now map[string]int64) {
 	slices.Sort(c.Modified)
 }
 
-// Locate finds the file of a URL such as salt://reactor/r.sls, with ?saltenv= for another
-// environment than base, for the master's own use. path is the file on this host. ok is false when
-// no backend has it.
+// Locate finds a file for the master itself. url is like salt://reactor/r.sls, with ?saltenv= for an
+// environment other than base. path is the file on this host. ok is false if no backend has the file.
 func (s *Server) Locate(ctx context.Context, url string) (path string, ok bool, err error) {
 	rel, ok := strings.CutPrefix(url, "salt://")
 	if !ok {
@@ -107,11 +106,11 @@ func (s *Server) Locate(ctx context.Context, url string) (path string, ok bool, 
 	return m.Str("path"), m.Str("path") != "", nil
 }
 
-// Envs lists the environments (runner fileserver.envs).
+// Envs returns the environments of the named backends (runner fileserver.envs).
 func (s *Server) Envs(back any) []string { return s.envsOf(back) }
 
-// ClearCache forgets hashes and lists of the named backends (runner
-// fileserver.clear_cache) and returns their names.
+// ClearCache drops the hashes, and the lists of the named backends (runner fileserver.clear_cache).
+// It returns the names of those backends.
 func (s *Server) ClearCache(back any) []string {
 	out := s.Backends(back)
 	s.hasher.forgetAll()
@@ -119,8 +118,8 @@ func (s *Server) ClearCache(back any) []string {
 	return out
 }
 
-// ClearFileListCache forgets the lists of some environments (all: nil) and returns backend →
-// environments whose lists were dropped (runner fileserver.clear_file_list_cache).
+// ClearFileListCache drops the lists of some environments (nil: all). It returns the environments
+// whose lists were dropped, by backend (runner fileserver.clear_file_list_cache).
 func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string {
 	chosen := s.chooseBackends(back)
 	out := map[string][]string{}
@@ -142,7 +141,7 @@ func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string
 	return out
 }
 
-// Backends resolves names of backends as Salt's runner does; nil: all.
+// Backends returns the names of the backends that back stands for in Salt's runner; nil: all.
 func (s *Server) Backends(back any) (out []string) {
 	for _, b := range s.chooseBackends(back) {
 		out = append(out, b.Name())

@@ -15,12 +15,12 @@ import (
 	"saltern/internal/durable"
 )
 
-// maxKey bounds the file of a private key.
+// maxKey bounds the file of a private key, in bytes.
 const maxKey = 1 << 20
 
-// startAgent serves the key of a remote that has a passphrase to ssh: the only other way to pass
-// ssh a passphrase is a program that prints it. The socket is empty when there is no such key. stop
-// ends the agent and waits for it.
+// startAgent starts an SSH agent that holds the key of a remote whose key has a passphrase. (The only
+// other way to give ssh a passphrase is a program that prints it.) socket is "" if there is no such
+// key. stop ends the agent and waits for it.
 func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err error) {
 	if r.Passphrase == "" || r.PrivKey == "" || r.transport != "ssh" {
 		return "", func() {}, nil
@@ -44,7 +44,7 @@ func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err
 		return "", nil, &Fault{Kind: Authentication, Text: "the private key cannot be used: " + briefOf(err.Error())}
 	}
 
-	dir, err := os.MkdirTemp("", "saltern-git-") // 0700
+	dir, err := os.MkdirTemp("", "saltern-git-") // the folder has mode 0700
 	if err != nil {
 		return "", nil, fmt.Errorf("serve a private key: %w", err)
 	}
@@ -70,7 +70,7 @@ func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err
 			mu.Unlock()
 
 			wg.Go(func() {
-				_ = agent.ServeAgent(ring, c) // until ssh hangs up
+				_ = agent.ServeAgent(ring, c) // ends when ssh closes the connection
 				_ = c.Close()
 				mu.Lock()
 				delete(open, c)

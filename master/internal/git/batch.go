@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Batch is the list of remotes for a store. It is for one goroutine.
+// Batch collects the remotes that a store will have. Only one goroutine may use it.
 type Batch struct {
 	store   *Store
 	entries []*entryOf
@@ -20,12 +20,12 @@ type entryOf struct {
 	settings
 }
 
-// Batch returns an empty Batch. Nothing changes before Commit.
+// Batch returns an empty Batch. The store changes only at Commit.
 func (s *Store) Batch() *Batch { return &Batch{store: s} }
 
-// Add returns the repository of a remote. Equal remotes share one, which is fetched at the shorter
-// of their intervals. expect are branches and tags that the configuration names: it is a fault when
-// the remote lacks one. A snapshot from an earlier fetch is served at once.
+// Add returns the repository of a remote. Equal remotes share one, which is fetched at the shorter of
+// their intervals. expect are the branches and tags that the configuration names: if the remote lacks
+// one, that is a fault. A snapshot of an earlier fetch is served at once.
 func (b *Batch) Add(ctx context.Context, remote Remote, expect ...string) (*Repository, error) {
 	if err := remote.normalize(); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (s *Store) openRepository(ctx context.Context, dir string, e *entryOf) *Rep
 	return r
 }
 
-// addMissing appends the names that are not in the list yet.
+// addMissing returns the list with the names added that it lacks.
 func addMissing(to, names []string) []string {
 	to = slices.Clone(to)
 	for _, n := range names {
@@ -99,7 +99,7 @@ func addMissing(to, names []string) []string {
 	return to
 }
 
-// Drop ends a batch without Commit.
+// Drop gives up a batch without Commit.
 func (b *Batch) Drop() {
 	have := b.store.Repositories()
 	for _, e := range b.entries {
@@ -109,8 +109,8 @@ func (b *Batch) Drop() {
 	}
 }
 
-// Commit makes the remotes of the batch those of the store. The copies of all others are removed
-// when nobody reads from them any more.
+// Commit makes the batch's remotes those of the store. It removes the copies of all others once
+// nobody reads from them.
 func (b *Batch) Commit() {
 	s := b.store
 	s.mu.Lock()
@@ -132,6 +132,6 @@ func (b *Batch) Commit() {
 	s.repos = repos
 	select {
 	case s.changed <- struct{}{}:
-	default: // Run has not taken the last signal yet
+	default: // an earlier signal is still waiting for Run
 	}
 }

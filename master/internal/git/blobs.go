@@ -14,8 +14,8 @@ import (
 	"saltern/internal/room"
 )
 
-// blobs keeps files that were read on disk, by id, so that ordinary files that never change are
-// served. Those used longest ago go first.
+// blobs keeps files of repositories as ordinary files on disk, by object id, so that they can be
+// served. Their content never changes. The files that were used longest ago are removed first.
 type blobs struct {
 	dir    string
 	limits Limits
@@ -24,7 +24,7 @@ type blobs struct {
 	mu   sync.Mutex
 	size int64
 	byID map[string]*list.Element
-	lru  *list.List // of keptBlob, newest first
+	lru  *list.List // list of keptBlob, the newest first
 }
 
 type keptBlob struct {
@@ -38,7 +38,7 @@ func newBlobs(dir string, limits Limits) *blobs {
 
 func (b *blobs) pathOf(id string) string { return filepath.Join(b.dir, id[:2], id) }
 
-// Open opens a file of a repository by its id. The file must not be written to.
+// Open opens a file of a repository by its object id. The caller must not write to it.
 func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
 	if !objectID.MatchString(id) {
 		return nil, fmt.Errorf("open object %.80q: %w", id, errMissing)
@@ -51,10 +51,10 @@ func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
 			if err == nil || try > 0 {
 				return f, err
 			}
-			b.forget(id) // somebody removed the file
+			b.forget(id) // another program has removed the file
 		}
 
-		// Others may wait for it, so it does not end with ctx.
+		// Other callers may wait for the same object, so ctx must not end its fetch.
 		_, err, _ := b.group.Do(id, func() (any, error) { return nil, b.fetchBlob(context.WithoutCancel(ctx), r, id) })
 		if err != nil {
 			return nil, err
@@ -85,7 +85,7 @@ func (b *blobs) forget(id string) {
 	}
 }
 
-// fetchBlob writes a file and makes room for it.
+// fetchBlob writes a blob to the disk, and removes old ones to make room.
 func (b *blobs) fetchBlob(ctx context.Context, r *Repository, id string) error {
 	if b.markUsed(id) {
 		return nil
@@ -110,7 +110,7 @@ func (b *blobs) fetchBlob(ctx context.Context, r *Repository, id string) error {
 		old := b.lru.Remove(b.lru.Back()).(keptBlob)
 		delete(b.byID, old.id)
 		b.size -= old.size
-		_ = os.Remove(b.pathOf(old.id)) // whoever has it open keeps it
+		_ = os.Remove(b.pathOf(old.id)) // whoever has it open can still read it
 	}
 
 	return nil
@@ -129,7 +129,7 @@ func (b *blobs) removeAll() int {
 	return n
 }
 
-// writeBlob writes an object to a new file, which appears whole.
+// writeBlob writes an object to a new file, which appears only when it is complete.
 func writeBlob(
 	ctx context.Context,
 	r *Repository,

@@ -21,8 +21,8 @@ import (
 	"saltern/internal/room"
 )
 
-// checkouts keeps whole trees on disk, by the id of the tree: templates can import only from files.
-// Trees never change. Unused ones are removed when there are too many.
+// checkouts keeps whole trees on disk, by the id of the tree, because templates can import only from
+// files. Trees never change. If there are too many, unused ones are removed.
 type checkouts struct {
 	dir    string
 	limits Limits
@@ -30,7 +30,7 @@ type checkouts struct {
 	group  singleflight.Group
 
 	mu   sync.Mutex
-	kept map[string]*keptTreeDir // by id of a tree
+	kept map[string]*keptTreeDir // by the tree's id
 	size int64
 }
 
@@ -39,19 +39,19 @@ type keptTreeDir struct {
 	size int64
 }
 
-// keepTreeFor is how long a requested tree stays, whatever room others need: longer than a request
-// takes.
+// keepTreeFor is how long a requested tree stays on disk even if others need the room: longer than
+// any request takes.
 const keepTreeFor = 3 * time.Minute
 
 func newCheckouts(dir string, limits Limits, now func() time.Time) *checkouts {
 	return &checkouts{dir: dir, limits: limits, now: now, kept: map[string]*keptTreeDir{}}
 }
 
-// blockSize is the least space of a file on disk, in bytes.
+// blockSize is the least space that a file takes on disk, in bytes.
 const blockSize = 4096
 
-// Checkout returns a directory with the files of a tree. It stays as long as it is used every few
-// minutes. Links that could lead out of it are left out.
+// Checkout returns a directory with the files of a tree. The directory stays while somebody asks for
+// it every few minutes. Links that could lead out of it are left out.
 func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err error) {
 	c := r.store.checkouts
 	dir = filepath.Join(c.dir, root)
@@ -67,7 +67,7 @@ func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err
 			return nil, fmt.Errorf("%w: trees of %d MiB are in use at once", ErrNoRoom, c.limits.Work>>20)
 		}
 
-		// Others may wait for it, so it does not end with ctx.
+		// Other callers may wait for the same tree, so ctx must not end the write.
 		size, err := c.writeTree(context.WithoutCancel(ctx), r, root, dir)
 		if err == nil {
 			c.mu.Lock()
@@ -92,7 +92,7 @@ func (c *checkouts) markUsed(id string) bool {
 	return ok
 }
 
-// makeRoom removes unused trees until there is room for one more, and reports whether there is.
+// makeRoom removes unused trees until there is room for one more. It reports whether there is.
 func (c *checkouts) makeRoom() bool {
 	c.dropOldest(c.now().Add(-keepTreeFor), func() bool { return c.size >= c.limits.Work || len(c.kept) >= c.limits.Checkouts })
 	c.mu.Lock()
@@ -157,7 +157,7 @@ func (c *checkouts) writeTree(ctx context.Context, r *Repository, root, dir stri
 	}
 
 	if err != nil {
-		_ = os.RemoveAll(tmp) // the next one removes it, too
+		_ = os.RemoveAll(tmp) // the next Checkout of this tree would remove it, too
 		return 0, fmt.Errorf("check a tree out: %w", err)
 	}
 
@@ -188,8 +188,9 @@ func (c *checkouts) writeFile(
 	return size, err
 }
 
-// linkStaysInside reports whether a link at a path stays below the root. Only leading parts of its
-// target may go upwards: those start in a real directory, but later ones could follow another link.
+// linkStaysInside reports whether a link at the path at stays below the root. Its target may contain
+// ".." only at the beginning: there it starts in a real directory, while later parts could follow
+// another link.
 func linkStaysInside(at, target string) bool {
 	if target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0) {
 		return false
@@ -212,8 +213,8 @@ func linkStaysInside(at, target string) bool {
 	return up <= strings.Count(at, "/")
 }
 
-// Mount returns a directory in which a directory of a tree appears below a path: the result of
-// [Repository.Checkout] for the tree, joined with root.
+// Mount returns a directory in which a directory of a tree appears under the path at. tree is the
+// tree's id, and root the directory in its Checkout.
 func (r *Repository) Mount(tree, root, at string) (dir string, err error) {
 	c := r.store.checkouts
 	sum := sha256.Sum256([]byte(root + "\x00" + at))
@@ -235,12 +236,13 @@ func (r *Repository) Mount(tree, root, at string) (dir string, err error) {
 	return dir, nil
 }
 
-// dropUnused removes trees that nobody has used since, while there are too many.
+// dropUnused removes trees that nobody has used after since, while there are too many.
 func (c *checkouts) dropUnused(since time.Time) {
 	c.dropOldest(since, func() bool { return c.size > c.limits.Work/2 || len(c.kept) > c.limits.Checkouts/2 })
 }
 
-// dropOldest removes trees that nobody has used since, oldest first, while more holds.
+// dropOldest removes trees that nobody has used after since, the oldest first, while more returns
+// true.
 func (c *checkouts) dropOldest(since time.Time, more func() bool) {
 	c.mu.Lock()
 	ids := slices.SortedFunc(maps.Keys(c.kept), func(a, b string) int { return c.kept[a].used.Compare(c.kept[b].used) })

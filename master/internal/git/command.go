@@ -12,7 +12,7 @@ func inheritedEnv() []string {
 		"http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"}
 }
 
-// localEnv returns the environment of a git that speaks no protocol.
+// localEnv returns the environment for a git that must not use the network.
 func localEnv() []string {
 	out := []string{"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_PROTOCOL_FROM_USER=0",
 		"GIT_NO_REPLACE_OBJECTS=1",
@@ -25,7 +25,8 @@ func localEnv() []string {
 	return out
 }
 
-// localOptions returns the options of every call: nothing in a repository is executed.
+// localOptions returns the options for every call of git. With them git executes nothing from a
+// repository.
 func localOptions(dir string) []string {
 	argv := []string{"git", "--no-pager"}
 	if dir != "" {
@@ -36,12 +37,12 @@ func localOptions(dir string) []string {
 		"-c", "fetch.writeCommitGraph=false", "-c", "transfer.bundleURI=false", "-c", "core.alternateRefsCommand=")
 }
 
-// remoteCommand returns command line and environment of a git that speaks to a remote. Secrets are
-// in the environment, which other users cannot see.
+// remoteCommand returns the command line and the environment for a git that talks to a remote.
+// Secrets are in the environment, which other users cannot see.
 func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []string) {
 	allowed := r.transport
 	if allowed == "http" {
-		allowed = "http:https" // a redirect
+		allowed = "http:https" // the remote may redirect to https
 	}
 
 	env = append(localEnv(), "GIT_ALLOW_PROTOCOL="+allowed)
@@ -57,7 +58,7 @@ func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []strin
 		}
 
 		if r.Password != "" {
-			// For this host only, wherever it redirects to.
+			// The credential is for this host only, even if the host redirects elsewhere.
 			host, _, _ := strings.Cut(strings.TrimPrefix(r.address, r.transport+"://"), "/")
 			argv = append(argv, "-c", "credential.helper=",
 				"-c", "credential."+r.transport+"://"+host+

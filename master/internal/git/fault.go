@@ -7,20 +7,20 @@ import (
 	"saltern/internal/printable"
 )
 
-// Kind sorts the faults of a remote by what an administrator can do.
+// Kind is the kind of a remote's fault, by what an administrator can do about it.
 type Kind string
 
 // The kinds of faults.
 const (
-	Unreachable    Kind = "unreachable"    // no connection, no answer, no repository there
+	Unreachable    Kind = "unreachable"    // no connection, no answer, or no repository at the URL
 	Authentication Kind = "authentication" // the remote refuses our credentials
 	HostKey        Kind = "host key"       // the remote's key or certificate is not trusted
-	RefGone        Kind = "ref gone"       // the remote has no branch or tag of that name, or none at all
+	RefGone        Kind = "ref gone"       // the remote lacks a branch or tag of that name, or has none at all
 	TooLarge       Kind = "too large"      // beyond a bound of Limits
-	Broken         Kind = "broken"         // our copy, or git itself, is broken
+	Broken         Kind = "broken"         // our copy, or the program git, is broken
 )
 
-// Fault is an error of a remote. Its text has no password.
+// Fault is an error of a remote. Its text contains no password.
 type Fault struct {
 	Kind Kind
 	Text string // one line
@@ -30,11 +30,11 @@ type Fault struct {
 
 func (f *Fault) Error() string { return string(f.Kind) + ": " + f.Text }
 
-// errTooLarge is in the chain of faults of bounds.
+// tooLarge returns a fault of the kind TooLarge.
 func tooLarge(text string) error { return &Fault{Kind: TooLarge, Text: text} }
 
-// ErrNoRoom means that this master has no room for a tree now. Later, when other trees are unused,
-// it may have.
+// ErrNoRoom means that this master has no room for another tree now. There may be room later, when
+// other trees are unused.
 var ErrNoRoom = errors.New("no room for one more tree of files")
 
 // KindOf returns the kind of a fault in the chain of err, or "" for any other error.
@@ -46,8 +46,8 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-// faultOf sorts an error output of git by its words in the C locale (remote-curl.c, connect.c,
-// credential.c) and by those of OpenSSH and libcurl.
+// faultOf returns the fault for an error output of git. It recognises the texts of git in the C
+// locale (remote-curl.c, connect.c, credential.c), of OpenSSH and of libcurl.
 func faultOf(said string) *Fault {
 	low := strings.ToLower(said)
 	has := func(words ...string) bool {
@@ -80,8 +80,8 @@ func faultOf(said string) *Fault {
 	return &Fault{kind, briefOf(said), corrupt}
 }
 
-// briefOf returns the important lines of an error output of git: those without the advice after the
-// fault.
+// briefOf returns the important lines of an error output of git, without the advice that follows
+// them.
 func briefOf(said string) string {
 	var out []string
 	for line := range strings.Lines(said) {

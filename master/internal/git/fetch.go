@@ -18,10 +18,10 @@ import (
 	"saltern/internal/room"
 )
 
-// maxPacks is how many packs a repository may have before they are joined.
+// maxPacks is how many packs a repository may have before git joins them.
 const maxPacks = 40
 
-// refresh makes a new snapshot if the remote has anything new. The caller holds fetchTurn.
+// refresh makes a new snapshot if the remote has anything new. The caller holds fetchTurn's token.
 func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 	set := r.settings.Load()
 	agent, stop, err := startAgent(ctx, &set.Remote)
@@ -64,8 +64,8 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 	return changed, set.missingRef(s)
 }
 
-// updateCopy fetches the refs of the remote, and the commits that the configuration names. A
-// damaged copy, or one that lacks objects, is fetched into an empty repository.
+// updateCopy fetches the remote's refs, and the commits that the configuration names. If the copy is
+// damaged or lacks objects, it fetches everything into an empty repository.
 func (r *Repository) updateCopy(ctx context.Context, set *settings, agent, format string, lacking bool) error {
 	r.unlock()
 	get := func() error {
@@ -103,7 +103,7 @@ func (r *Repository) updateCopy(ctx context.Context, set *settings, agent, forma
 	return nil
 }
 
-// serve puts a snapshot into service.
+// serve replaces the served snapshot.
 func (r *Repository) serve(ctx context.Context, s *Snapshot) {
 	s.Seq = r.snapshots.Add(1)
 	r.served.Store(s)
@@ -112,7 +112,7 @@ func (r *Repository) serve(ctx context.Context, s *Snapshot) {
 	}
 }
 
-// missingRef returns the fault of a snapshot that lacks a ref named in the configuration.
+// missingRef returns the fault of a snapshot that lacks a ref which the configuration names, or nil.
 func (set *settings) missingRef(s *Snapshot) error {
 	for _, name := range set.expect {
 		_, branch := s.Branch(name)
@@ -126,15 +126,15 @@ func (set *settings) missingRef(s *Snapshot) error {
 	return nil
 }
 
-// listRefs asks the remote for its refs. listed is a digest of the answer.
+// listRefs asks the remote for its refs. listed is a digest of the answer, format the object format.
 func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) (listed, format string, err error) {
 	argv, env := set.remoteCommand("", agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "ls-remote", "--quiet")
-	most := r.store.limits.Refs * 2 // a tag may have two lines
+	most := r.store.limits.Refs * 2 // a tag may take two lines
 	if slices.Equal(set.Refspecs, DefaultRefspecs()) {
 		argv = append(argv, "--heads", "--tags")
 	} else {
-		most *= 10 // of which the refspecs choose
+		most *= 10 // only the refs that match the refspecs count
 	}
 
 	out, err := runGit(ctx, r.store.limits.List, env, append(argv, "--", set.address), most*200)
@@ -161,7 +161,7 @@ func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) 
 	return hex.EncodeToString(h.Sum(nil)), format, nil
 }
 
-// runGit runs git to its end and returns its output.
+// runGit runs git until it ends and returns its output.
 func runGit(ctx context.Context, limit time.Duration, env, argv []string, most int) ([]byte, error) {
 	out, err := command.Exec{Limit: limit, MaxOutput: most, Env: env}.Run(ctx, argv)
 	switch {
@@ -180,7 +180,7 @@ func runGit(ctx context.Context, limit time.Duration, env, argv []string, most i
 	return out.Stdout, nil
 }
 
-// prepare makes an empty repository if there is none.
+// prepare creates an empty repository if there is none.
 func (r *Repository) prepare(ctx context.Context, format string) error {
 	if _, err := os.Stat(filepath.Join(r.bareDir(), "HEAD")); err == nil {
 		return nil
@@ -195,8 +195,8 @@ func (r *Repository) prepare(ctx context.Context, format string) error {
 
 var errLacking = errors.New("objects are missing")
 
-// refetchEmpty fetches into an empty repository. When that fails the damaged one is put back: it
-// still serves something.
+// refetchEmpty fetches into an empty repository. If that fails, it puts back the damaged one, which
+// can still serve some files.
 func (r *Repository) refetchEmpty(get func() error) error {
 	aside := r.bareDir() + ".damaged"
 	if err := os.RemoveAll(aside); err != nil {
@@ -211,14 +211,14 @@ func (r *Repository) refetchEmpty(get func() error) error {
 		return errors.Join(err, os.RemoveAll(r.bareDir()), os.Rename(aside, r.bareDir()))
 	}
 
-	r.reader.close() // the reader has the damaged one open
+	r.reader.close() // the reader still has the damaged repository open
 	r.lacking.Store(false)
-	_ = os.RemoveAll(aside) // the next call removes it otherwise
+	_ = os.RemoveAll(aside) // if this fails, the next call removes it
 	return nil
 }
 
-// fetchRefs fetches refs with their objects. It stops when they exceed a bound, or when nothing
-// arrives any more.
+// fetchRefs fetches refs with their objects. It stops if they exceed a bound, or if no more bytes
+// arrive.
 func (r *Repository) fetchRefs(ctx context.Context, set *settings, agent string, refspecs ...string) error {
 	argv, env := set.remoteCommand(r.bareDir(), agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "-c", "fetch.unpackLimit=1", "-c", "transfer.unpackLimit=1", "fetch", "--quiet",
@@ -229,7 +229,7 @@ func (r *Repository) fetchRefs(ctx context.Context, set *settings, agent string,
 	}
 
 	if own || slices.ContainsFunc(refspecs, func(s string) bool { return strings.Contains(s, ":refs/tags/") }) {
-		argv = append(argv, "--no-tags") // else git fetches those of what it fetches
+		argv = append(argv, "--no-tags") // otherwise git also fetches the tags of the fetched commits
 	}
 
 	if set.Depth > 0 {
@@ -252,7 +252,7 @@ func (r *Repository) fetchRefs(ctx context.Context, set *settings, agent string,
 	return err
 }
 
-// watchFetch cancels a fetch that exceeds a bound or stands still.
+// watchFetch cancels a fetch that exceeds a bound or makes no progress.
 func (r *Repository) watchFetch(ctx context.Context, cancel context.CancelCauseFunc) {
 	t := time.NewTicker(250 * time.Millisecond)
 	defer t.Stop()
@@ -292,12 +292,12 @@ func sizeOf(dir string) (size int64) {
 				size += fi.Size()
 			}
 		}
-		return nil // files may appear and vanish meanwhile
+		return nil // ignore errors: files may appear and vanish meanwhile
 	})
 	return size
 }
 
-// takeSnapshot makes a snapshot of the local refs.
+// takeSnapshot returns a snapshot of the local refs.
 func (r *Repository) takeSnapshot(ctx context.Context) (*Snapshot, error) {
 	limits := &r.store.limits
 	argv := append(localOptions(r.bareDir()), "for-each-ref", "--format=%(objectname) %(refname)",
@@ -319,7 +319,7 @@ func (r *Repository) takeSnapshot(ctx context.Context) (*Snapshot, error) {
 		if !ok {
 			_, b, err := r.reader.readWhole(ctx, ref.id+"^{commit}", maxObject)
 			if isMissing(err) {
-				continue // a tag of a file, or of a tree
+				continue // skip a tag that names a file or a tree
 			}
 
 			if err == nil {
@@ -345,7 +345,7 @@ func (r *Repository) takeSnapshot(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// peelTag follows annotated tags to a commit.
+// peelTag returns the commit to which annotated tags lead.
 func (r *Repository) peelTag(ctx context.Context, id string) (string, error) {
 	for range 10 {
 		h, b, err := r.reader.readWhole(ctx, id, maxObject)
@@ -362,12 +362,12 @@ func (r *Repository) peelTag(ctx context.Context, id string) (string, error) {
 	return "", errors.New("a tag names tags without end")
 }
 
-// repack joins many packs into one, and checks the size of the whole.
+// repack joins many packs into one, and checks the size of the repository.
 func (r *Repository) repack(ctx context.Context) error {
 	packs, _ := filepath.Glob(filepath.Join(r.bareDir(), "objects/pack/*.pack"))
 	limit := r.store.limits.Size
 	if len(packs) > maxPacks || sizeOf(r.bareDir()) > limit {
-		expire := "1.hour.ago" // the served snapshot may need objects that no ref leads to any more
+		expire := "1.hour.ago" // keep recent objects: the served snapshot may need some that no ref reaches any more
 		if r.Snapshot() == nil {
 			expire = "now"
 		}
@@ -375,7 +375,7 @@ func (r *Repository) repack(ctx context.Context) error {
 		argv := append(localOptions(r.bareDir()), "-c", "pack.threads=1", "-c", "pack.windowMemory=64m", "repack",
 			"-a", "-d", "-q", "--cruft", "--cruft-expiration="+expire)
 		_, err := runGit(ctx, r.store.limits.Fetch, localEnv(), argv, 1<<20)
-		if err != nil && ctx.Err() == nil { // git before 2.37
+		if err != nil && ctx.Err() == nil { // git older than 2.37 does not know the option
 			_, err = runGit(ctx, r.store.limits.Fetch, localEnv(), argv[:len(argv)-2], 1<<20)
 		}
 		if err != nil && ctx.Err() == nil {
@@ -390,8 +390,8 @@ func (r *Repository) repack(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unlock removes the locks of a fetch that was killed: only this process changes the repository,
-// one fetch at a time.
+// unlock removes the lock files of a killed fetch. That is safe, because only this process changes
+// the repository, one fetch at a time.
 func (r *Repository) unlock() {
 	for _, pattern := range []string{"*.lock", "gc.pid", "objects/pack/tmp_*", "objects/pack/.tmp-*",
 		"objects/tmp_objdir-*", "objects/incoming-*", "objects/*/tmp_obj_*", "objects/info/*.lock"} {

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// Limits of a Store. A zero value means the default.
+// Limits bounds the remotes of a Store. A zero value means the default, which follows the unit.
 type Limits struct {
-	Refs      int           // of one remote; 20,000
+	Refs      int           // refs of one remote; 20,000
 	Size      int64         // of one repository on disk, in bytes; 4 GiB
 	Entries   int           // files and directories of one tree; 1,048,576
-	Depth     int           // directories in directories; 100
-	File      int64         // one file, in bytes; 1 GiB
-	Blobs     int64         // files that were read, kept on disk, in bytes; 1 GiB
-	BlobFiles int           // and their number; 200,000
+	Depth     int           // nested directories; 100
+	File      int64         // bytes of one file; 1 GiB
+	Blobs     int64         // bytes of all files kept on disk after reading; 1 GiB
+	BlobFiles int           // number of those files; 200,000
 	Checkout  int64         // bytes of a tree on disk; 512 MiB
 	Checkouts int           // trees on disk; 64
 	Work      int64         // bytes of all trees on disk; 2 GiB
 	Trees     int64         // bytes of trees in memory; 32 MiB
-	Fetch     time.Duration // one fetch; 30 minutes
-	Stall     time.Duration // of which nothing arrives; 3 minutes
-	List      time.Duration // the remote's list of refs; 1 minute
-	Read      time.Duration // one object; 1 minute
+	Fetch     time.Duration // time of one fetch; 30 minutes
+	Stall     time.Duration // time without a new byte in a fetch; 3 minutes
+	List      time.Duration // time to list a remote's refs; 1 minute
+	Read      time.Duration // time to read one object; 1 minute
 }
 
 func (l Limits) orDefaults() Limits {
@@ -44,11 +44,11 @@ func (l Limits) orDefaults() Limits {
 	}
 }
 
-// Bounds of single things.
+// Bounds of single objects and names.
 const (
-	maxObject  = 16 << 20 // a tree, commit or tag
-	maxPath    = 4096     // bytes
+	maxObject  = 16 << 20 // bytes of a tree, commit or tag
+	maxPath    = 4096     // bytes of a path
 	maxName    = 255      // bytes of one name in a tree
-	maxLink    = 4096     // bytes of what a link points to
+	maxLink    = 4096     // bytes of a link's target
 	maxRefName = 512
 )

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// mode is the mode of an entry in a tree. git writes no others.
+// mode is the mode of an entry in a tree. git writes only the modes below.
 type mode uint32
 
 const (
@@ -32,7 +32,7 @@ type entry struct {
 // tree is a directory, by name.
 type tree struct {
 	entries []entry
-	size    int64 // in memory
+	size    int64 // bytes of memory
 }
 
 func (t *tree) findEntry(name string) (entry, bool) {
@@ -46,7 +46,7 @@ func (t *tree) findEntry(name string) (entry, bool) {
 var errTree = errors.New("a tree object cannot be read")
 
 // parseTree reads a tree object: mode in octal, a space, a name, a zero byte and an id of idSize
-// bytes, repeated. Names that could lead elsewhere, and those that are no text, are left out.
+// bytes, repeated. It leaves out names that could lead elsewhere, and names that are not text.
 func parseTree(b []byte, idSize int) (*tree, error) {
 	t := &tree{}
 	for len(b) > 0 {
@@ -71,7 +71,7 @@ func parseTree(b []byte, idSize int) (*tree, error) {
 		switch e.mode {
 		case modeDir, modeFile, modeExec, modeLink, modeSubmodule:
 		default:
-			// Old versions of git wrote other permissions.
+			// Old versions of git also wrote other permission bits.
 			switch e.mode &^ 0o7777 {
 			case modeDir:
 				e.mode = modeDir
@@ -104,7 +104,7 @@ func plainName(n string) bool {
 		!strings.EqualFold(n, ".git") && utf8.ValidString(n)
 }
 
-// parseCommit returns the tree of a commit object, from its first line.
+// parseCommit returns the tree's id from the first line of a commit object.
 func parseCommit(b []byte) (string, error) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	id, ok := strings.CutPrefix(string(line), "tree ")
@@ -114,7 +114,7 @@ func parseCommit(b []byte) (string, error) {
 	return id, nil
 }
 
-// parseTagged returns the target of an annotated tag, from its first line.
+// parseTagged returns the target's id from the first line of an annotated tag.
 func parseTagged(b []byte) (string, error) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	id, ok := strings.CutPrefix(string(line), "object ")
@@ -124,7 +124,7 @@ func parseTagged(b []byte) (string, error) {
 	return id, nil
 }
 
-// header is the first line of an answer of `git cat-file --batch`.
+// header is the first line of an answer from `git cat-file --batch`.
 type header struct {
 	id, kind string
 	size     int64
@@ -150,9 +150,8 @@ func parseHeader(line string) (h header, err error) {
 // namedRef is a ref and its target.
 type namedRef struct{ id, name string }
 
-// parseRefs reads lines of an id, a space or tab, and the name of a ref, as `git ls-remote` and
-// `git for-each-ref` write them. Names that are no text are left out. More than most refs are an
-// error.
+// parseRefs reads lines of an id, a space or tab, and the name of a ref, as `git ls-remote` and `git
+// for-each-ref` write them. It leaves out names that are not text. More than most refs are an error.
 func parseRefs(b []byte, most int) (out []namedRef, err error) {
 	for line := range strings.Lines(string(b)) {
 		line = strings.TrimSuffix(line, "\n")

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// reader is one `git cat-file --batch` of a repository. It is started for the first object, gets
-// one request at a time, and is stopped when it is idle or hangs. It sees what is fetched while it
-// runs.
+// reader is a `git cat-file --batch` process of a repository. It starts for the first object, gets
+// one request at a time, and is stopped when it is idle or hangs. It also finds objects that are
+// fetched while it runs.
 type reader struct {
 	dir   string
-	limit time.Duration // for one object
+	limit time.Duration // time to read one object
 	turn  chan struct{} // holds one token, which guards the fields below
 
 	cmd  *exec.Cmd
@@ -34,7 +34,7 @@ func newReader(dir string, limit time.Duration) *reader {
 var errMissing = errors.New("the object is not there")
 
 // readObject reads an object and passes its content to take. name is an id, or an id with ^{commit}
-// or ^{tree}. An object of more than most bytes is not read.
+// or ^{tree}. For an object of more than most bytes it returns an error instead.
 func (r *reader) readObject(ctx context.Context, name string, most int64, take func(h header, body io.Reader) error) error {
 	select {
 	case <-r.turn:
@@ -44,7 +44,7 @@ func (r *reader) readObject(ctx context.Context, name string, most int64, take f
 	}
 
 	h, err := r.requestObject(name)
-	if err != nil && !h.missing { // the process may have ended meanwhile
+	if err != nil && !h.missing { // the process may have ended since the last request: start another
 		r.stopProcess()
 		h, err = r.requestObject(name)
 	}
@@ -57,7 +57,7 @@ func (r *reader) readObject(ctx context.Context, name string, most int64, take f
 		return fmt.Errorf("read object %s: %w", name, errMissing)
 	}
 	if h.size > most {
-		r.stopProcess() // it would write all of it
+		r.stopProcess() // otherwise the process would write the whole object
 		return tooLarge(fmt.Sprintf("object %s has %d bytes, more than %d", h.id, h.size, most))
 	}
 
@@ -128,10 +128,10 @@ func (r *reader) startProcess() error {
 	return nil
 }
 
-// killWhenLate returns a timer that kills the process when it hangs.
+// killWhenLate returns a timer that kills the process if it hangs.
 func (r *reader) killWhenLate() *time.Timer {
 	p := r.cmd.Process
-	return time.AfterFunc(r.limit, func() { _ = p.Kill() }) // it may be gone
+	return time.AfterFunc(r.limit, func() { _ = p.Kill() }) // the process may have ended
 }
 
 // stopProcess ends the process. The caller holds the turn.
@@ -141,13 +141,13 @@ func (r *reader) stopProcess() {
 	}
 	_ = r.in.Close()
 	_ = r.cmd.Process.Kill()
-	_ = r.cmd.Wait() // how it ends does not matter
+	_ = r.cmd.Wait() // its exit status does not matter
 	r.cmd = nil
 	r.in = nil
 	r.out = nil
 }
 
-// stopIdle stops a process that was not used since a time.
+// stopIdle stops the process if nobody has used it after since.
 func (r *reader) stopIdle(since time.Time) {
 	select {
 	case <-r.turn:

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxEngines bounds the processes.
+	// maxEngines bounds the engine processes.
 	maxEngines = 64
 
 	moduleKey   = "engine_module"
@@ -21,13 +21,13 @@ const (
 // Entry is one entry of the option engines.
 type Entry struct {
 	Name      string
-	Module    string     // Salt's engine_module; without it the name
-	Arguments *value.Map // arguments of its function start
-	EachNode  bool       // runs on all masters of a cluster, not on one
+	Module    string     // option engine_module; "" means Name
+	Arguments *value.Map // arguments of the module's function start
+	EachNode  bool       // runs on all masters of a cluster instead of one
 }
 
 // Parse reads the option engines: a list of names and of maps from one name to its settings, or one
-// map of them. Invalid entries are among the faults; the others are valid.
+// map of them. faults describe invalid entries; entries holds only valid ones.
 func Parse(option any) (entries []Entry, faults []error) {
 	list, isList := option.([]any)
 	byName, isMap := option.(*value.Map)
@@ -52,7 +52,7 @@ func Parse(option any) (entries []Entry, faults []error) {
 		}
 
 		named[e.Name]++
-		if named[e.Name] > 1 { // so that logs and metrics tell them apart
+		if named[e.Name] > 1 { // a number makes the names distinct in logs and metrics
 			e.Name = fmt.Sprintf("%s %d", e.Name, named[e.Name])
 		}
 

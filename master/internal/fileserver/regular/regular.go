@@ -1,7 +1,7 @@
 // Package regular opens regular files, and only those.
 //
-// Names of files come from minions and from trees that administrators edit, so a name may lead to a
-// FIFO without a writer or to a device. No function here waits for one or touches one.
+// Minions choose names of files, and administrators edit the trees, so a name may lead to a FIFO
+// without a writer or to a device. The functions here never wait for a FIFO and never use a device.
 package regular
 
 import (
@@ -13,18 +13,18 @@ import (
 )
 
 // ID identifies a version of a file: two readings with the same ID give the same bytes. Two changes
-// within one tick of the file system's clock look the same, so an ID must not be relied on while
-// the change is young: see Newest.
+// within one tick of the file system's clock look the same, so do not rely on an ID shortly after a
+// change: see Newest.
 type ID struct {
 	Dev, Ino     uint64
 	Size         int64
-	Mtime, Ctime int64 // Unix, nanoseconds
+	Mtime, Ctime int64 // in Unix nanoseconds
 }
 
-// Newest returns the later of the two times, in Unix nanoseconds.
+// Newest returns the later of Mtime and Ctime.
 func (id ID) Newest() int64 { return max(id.Mtime, id.Ctime) }
 
-// IDOf returns the ID of a file. ok is false when the system does not provide it.
+// IDOf returns the ID of a file. ok is false if the system does not provide it.
 func IDOf(fi fs.FileInfo) (id ID, ok bool) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -33,11 +33,11 @@ func IDOf(fi fs.FileInfo) (id ID, ok bool) {
 	return ID{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}, true
 }
 
-// Flags must be added when a regular file is opened: opening a FIFO then returns at once, and a
+// Flags must be added when a regular file is opened: then the open of a FIFO returns at once, and a
 // terminal does not become the controlling one.
 const Flags = syscall.O_NONBLOCK | syscall.O_NOCTTY
 
-// Open opens a file for reading. What is not a regular file does not exist.
+// Open opens a file for reading. For anything but a regular file it returns fs.ErrNotExist.
 func Open(path string) (*os.File, fs.FileInfo, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -53,7 +53,7 @@ func Open(path string) (*os.File, fs.FileInfo, error) {
 	return Check(f)
 }
 
-// Check closes f unless it is a regular file.
+// Check returns f if it is a regular file. Otherwise it closes f and returns an error.
 func Check(f *os.File) (*os.File, fs.FileInfo, error) {
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
@@ -66,8 +66,8 @@ func Check(f *os.File) (*os.File, fs.FileInfo, error) {
 	return f, fi, nil
 }
 
-// Missing reports whether an error means that a name does not lead to a readable file, as opposed
-// to a fault of the disk.
+// Missing reports whether an error means that no readable file has that name. It returns false for a
+// disk error.
 func Missing(err error) bool {
 	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP,
 		syscall.ENAMETOOLONG, syscall.EINVAL, syscall.ENXIO} {
