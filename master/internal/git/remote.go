@@ -14,21 +14,22 @@ import (
 	"saltern/internal/printable"
 )
 
-// Remote is a remote repository, and how it is fetched. It comes from the administrator's
+// Remote is a remote repository, and how to fetch it. It comes from the administrator's
 // configuration.
 type Remote struct {
 	URL      string // https, http, ssh, git, file, user@host:path, or a path on this disk
 	Refspecs []string
-	Depth    int // commits of each ref; 0: all
-	// Commits are ids that the configuration names. They are fetched if no ref leads to them.
+	Depth    int // commits to fetch of each ref; 0: all
+	// Commits are commit ids that the configuration names. They are fetched even if no ref leads to
+	// them.
 	Commits []string
 
-	User, Password     string // of http and https
-	InsecureAuth       bool   // send user and password over http
-	PubKey, PrivKey    string // files, of ssh
-	Passphrase         string // of PrivKey
+	User, Password     string // for http and https
+	InsecureAuth       bool   // send user and password over http, too
+	PubKey, PrivKey    string // paths of key files, for ssh
+	Passphrase         string // passphrase of PrivKey
 	SkipVerify         bool   // accept any certificate
-	Proxy              string // of http and https
+	Proxy              string // for http and https
 	Interval           time.Duration
 	address, transport string
 }
@@ -44,16 +45,17 @@ var (
 	objectID = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 )
 
-// DefaultRefspecs returns Salt's (salt/config/__init__.py, gitfs_refspecs).
+// DefaultRefspecs returns Salt's default (salt/config/__init__.py, gitfs_refspecs).
 func DefaultRefspecs() []string {
 	return []string{"+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"}
 }
 
-// Check refuses an invalid remote, as [Store.Add] does.
+// Check returns an error for an invalid remote, as [Batch.Add] does.
 func (r *Remote) Check() error { return r.normalize() }
 
-// normalize splits the URL, sets defaults, and refuses an invalid remote. A password in the URL
-// moves to Password: the URL becomes an argument of a program, which all users see.
+// normalize splits the URL and sets defaults. It returns an error for an invalid remote. It moves a
+// password from the URL to Password, because the URL becomes an argument of a program, which all
+// users can see.
 func (r *Remote) normalize() error {
 	if len(r.Refspecs) == 0 {
 		r.Refspecs = DefaultRefspecs()
@@ -107,7 +109,7 @@ func (r *Remote) locate() error {
 
 	u, err := url.Parse(r.URL)
 	if err != nil {
-		return errors.New("this URL cannot be read") // the text of err holds the URL, and perhaps a password
+		return errors.New("this URL cannot be read") // the text of err contains the URL, and perhaps a password
 	}
 
 	switch r.transport = strings.ToLower(u.Scheme); r.transport {
@@ -157,7 +159,8 @@ func (r *Remote) Shown() string {
 	return printable.Brief(strings.TrimPrefix(r.address, "file://"), 300)
 }
 
-// dirName names the directory of the remote. A remote that differs in it is fetched from the start.
+// dirName returns the name of the remote's directory. If any of these settings changes, the remote
+// gets a new directory and is fetched from scratch.
 func (r *Remote) dirName() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "1\x00%s\x00%s\x00%d\x00%s", r.address, r.User, r.Depth, strings.Join(r.Refspecs, "\x00"))

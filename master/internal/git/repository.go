@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// settings may change while a repository is in use.
+// settings are the settings that may change while a repository is in use.
 type settings struct {
 	Remote
 	expect []string // branches or tags that the configuration names
@@ -21,12 +21,12 @@ type Repository struct {
 	store    *Store
 	dir      string // directory of the bare repository and the snapshot
 	reader   *reader
-	url      string // without a password
+	url      string // URL without a password
 	settings atomic.Pointer[settings]
 
 	served atomic.Pointer[Snapshot]
-	// lacking is set when an object of a snapshot is missing: the next fetch begins with an empty
-	// repository.
+	// lacking is set when an object of a snapshot is missing. Then the next fetch begins with an
+	// empty repository.
 	lacking   atomic.Bool
 	snapshots atomic.Uint64
 	fetchTurn chan struct{} // holds one token: the right to change the repository
@@ -34,28 +34,28 @@ type Repository struct {
 	tried chan struct{}
 
 	mu         sync.Mutex
-	started    uint64 // fetches
+	started    uint64 // number of fetches that have started
 	fetching   bool
 	ended      uint64 // number of the last fetch that has ended
-	lastErr    error  // lastErr is the outcome of that fetch.
-	failures   int    // in a row
+	lastErr    error  // outcome of the fetch number ended
+	failures   int    // failed fetches in a row
 	fault      *Fault
 	faultSince time.Time // when the fault began
-	fetched    time.Time // last success
+	fetched    time.Time // time of the last success
 	next       time.Time
 }
 
 func (r *Repository) bareDir() string      { return filepath.Join(r.dir, "repo") }
 func (r *Repository) snapshotFile() string { return filepath.Join(r.dir, "snapshot") }
 
-// Snapshot returns the snapshot in service. It may be nil: nothing was fetched yet.
+// Snapshot returns the snapshot in service. It may be nil: nothing has been fetched.
 func (r *Repository) Snapshot() *Snapshot { return r.served.Load() }
 
 // URL returns the URL of the remote, without a password.
 func (r *Repository) URL() string { return r.url }
 
-// Ready waits for the first fetch of this process to end if nothing is in service yet. It returns
-// the snapshot in service, or nil when the fetch failed or ctx ends.
+// Ready returns the snapshot in service. If there is none yet, it waits for the first fetch of this
+// process. It returns nil if that fetch fails or ctx ends.
 func (r *Repository) Ready(ctx context.Context) *Snapshot {
 	if s := r.Snapshot(); s != nil {
 		return s
@@ -71,8 +71,8 @@ func (r *Repository) Ready(ctx context.Context) *Snapshot {
 type Status struct {
 	URL      string
 	Snapshot *Snapshot     // nil: none
-	Fetched  time.Time     // last success; zero: none since the start
-	Next     time.Time     // when the next fetch begins
+	Fetched  time.Time     // time of the last success; zero: none since the start
+	Next     time.Time     // when the next fetch starts
 	Interval time.Duration // between fetches
 	Fetching bool
 	Fault    *Fault    // nil: the last fetch succeeded
@@ -95,8 +95,8 @@ func (r *Repository) Status() Status {
 	}
 }
 
-// Fetch fetches now, and reports whether there was anything new. Calls at the same time share a
-// fetch that begins after all of them.
+// Fetch fetches now, and reports whether there was anything new. Concurrent calls share a fetch that
+// starts after all of them.
 func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 	r.mu.Lock()
 	want := r.started + 1
@@ -111,7 +111,7 @@ func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 	}
 
 	r.mu.Lock()
-	if r.ended >= want { // a fetch of somebody else began after this call
+	if r.ended >= want { // somebody else's fetch started after this call
 		err := r.lastErr
 		r.mu.Unlock()
 		return r.Snapshot() != before, err
@@ -184,8 +184,8 @@ func (r *Repository) noteFetch(n uint64, err error) {
 	r.fault = f
 }
 
-// Resolve returns the tree of a commit by its id, or by at least its first seven digits. ok is
-// false when there is none.
+// Resolve returns the tree of a commit, given its id or at least the first seven digits of it. ok is
+// false if there is no such commit.
 func (r *Repository) Resolve(ctx context.Context, id string) (tree string, ok bool, err error) {
 	if r.Snapshot() == nil || len(id) < 7 || len(id) > 64 || strings.Trim(id, "0123456789abcdef") != "" {
 		return "", false, nil
@@ -201,7 +201,7 @@ func (r *Repository) Resolve(ctx context.Context, id string) (tree string, ok bo
 	return tree, err == nil, err
 }
 
-// loadServed puts the last good snapshot into service if its trees are there.
+// loadServed puts the snapshot of the last process into service if its trees exist.
 func (r *Repository) loadServed(ctx context.Context) error {
 	s, err := loadSnapshot(r.snapshotFile())
 	if err != nil {

@@ -20,10 +20,10 @@ type Ref struct {
 
 // Snapshot holds the refs of a repository when it was fetched. It never changes.
 type Snapshot struct {
-	Refs    []Ref     `json:"refs"`    // by name
+	Refs    []Ref     `json:"refs"`    // sorted by name
 	Listed  string    `json:"listed"`  // digest of the remote's list of refs
 	Fetched time.Time `json:"fetched"` // when the snapshot was made
-	Seq     uint64    `json:"-"`       // grows with each snapshot of a repository in this process
+	Seq     uint64    `json:"-"`       // counts the snapshots of a repository in this process
 }
 
 // maxSnapshot bounds the file of a snapshot, in bytes.
@@ -72,7 +72,7 @@ func (s *Snapshot) saveTo(path string) error {
 	return durable.Replace(path, b, 0o600)
 }
 
-// loadSnapshot reads what saveTo wrote, and checks it as if a stranger had written it.
+// loadSnapshot reads a file of saveTo, and checks it as if a stranger had written it.
 func loadSnapshot(path string) (*Snapshot, error) {
 	b, err := durable.Read(path, maxSnapshot)
 	if err != nil {

@@ -19,27 +19,27 @@ import (
 
 // Config of a Store.
 type Config struct {
-	Dir string // Dir is used by the Store only.
-	// KnownHosts is a file with keys of ssh servers that replaces the account's, besides the
-	// host's. Empty: the account's.
+	Dir string // only the Store uses this directory
+	// KnownHosts is a file with keys of SSH servers, used instead of the account's known_hosts and in
+	// addition to the host's. "" means the account's.
 	KnownHosts string
 	Limits     Limits
-	// Prepare is called with each new snapshot when it is served. The fetch ends after it. It may
-	// be nil.
+	// Prepare is called with each new snapshot when it enters service. The fetch ends after it
+	// returns. It may be nil.
 	Prepare func(ctx context.Context, r *Repository, s *Snapshot)
-	// Fetched is called when a fetch has ended. It may be nil.
+	// Fetched is called after each fetch. It may be nil.
 	Fetched func(r *Repository, changed bool, err error)
 	Log     *slog.Logger
 	Now     func() time.Time
 }
 
-// maxFetches is how many remotes are fetched at a time.
+// maxFetches is how many remotes are fetched at the same time.
 const maxFetches = 4
 
-// unusedFor is how long an unused process or tree on disk stays.
+// unusedFor is how long an unused process, or an unused tree on disk, is kept.
 const unusedFor = 10 * time.Minute
 
-// Store holds the repositories. Give it remotes by a [Batch], then Run it. Close ends its
+// Store holds the repositories. Give it remotes by a [Batch], then call Run. Close ends its
 // processes.
 type Store struct {
 	cfg       Config
@@ -48,17 +48,17 @@ type Store struct {
 	trees     *treeCache
 	blobs     *blobs
 	checkouts *checkouts
-	removals  sync.WaitGroup // removal of the last process's files
+	removals  sync.WaitGroup // removes the files of the last process
 
-	changed chan struct{} // signals that the remotes have changed
+	changed chan struct{} // gets a value when the remotes have changed
 
 	mu              sync.Mutex
 	repos           []*Repository
-	former, leaving []*Repository // repositories that were removed from the store
+	former, leaving []*Repository // repositories removed from the store; see closeLeaving
 }
 
-// Open returns a Store in a directory, without the network. Files that the last process kept there
-// are removed: after a power loss they may be torn.
+// Open returns a Store in a directory. It does not use the network. It removes the cached files of
+// the last process, which may be torn after a power loss.
 func Open(cfg Config) (*Store, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
@@ -109,13 +109,14 @@ func (s *Store) Repositories() []*Repository {
 	return slices.Clone(s.repos)
 }
 
-// Run removes the copies of remotes that are not in the store, and fetches until ctx ends.
+// Run removes the copies of remotes that are not in the store, and fetches the others repeatedly
+// until ctx ends.
 func (s *Store) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	stop := func() {}
 	follow := func() {
-		stop() // all loops restart: remotes and their settings may have changed
+		stop() // restart all loops: remotes and their settings may have changed
 		var own context.Context
 		own, stop = context.WithCancel(ctx)
 		for _, r := range s.Repositories() {
@@ -124,7 +125,7 @@ func (s *Store) Run(ctx context.Context) {
 	}
 
 	select {
-	case <-s.changed: // the first batch has sent the signal
+	case <-s.changed: // drop the signal of the first batch
 	default:
 	}
 
@@ -163,7 +164,7 @@ func (s *Store) removeForeign() {
 	dir := filepath.Join(s.cfg.Dir, "remotes")
 	list, err := os.ReadDir(dir)
 	if err != nil {
-		return // nothing was fetched yet
+		return // nothing has been fetched yet
 	}
 
 	for _, e := range list {
@@ -175,8 +176,8 @@ func (s *Store) removeForeign() {
 	}
 }
 
-// closeLeaving closes and removes repositories that left the store before the last call: nobody
-// reads from them any more.
+// closeLeaving closes and removes the repositories that left the store before its last call. By now
+// nobody reads from them.
 func (s *Store) closeLeaving() {
 	s.mu.Lock()
 	gone := s.leaving
@@ -190,15 +191,16 @@ func (s *Store) closeLeaving() {
 	}
 }
 
-// fetchLoop fetches again and again: after a fault sooner at first, then less and less often.
+// fetchLoop fetches repeatedly. After a fault the next fetch comes sooner at first, then at growing
+// intervals.
 func (r *Repository) fetchLoop(ctx context.Context) {
 	for {
-		_, _ = r.Fetch(ctx) // noted
+		_, _ = r.Fetch(ctx) // Fetch records its outcome
 		r.mu.Lock()
 		wait := r.settings.Load().Interval
-		if r.failures > 0 && r.fault.Kind != RefGone { // that fetch worked
-			// A remote that fails repeatedly is fetched at least this often, or at its interval if
-			// that is longer.
+		if r.failures > 0 && r.fault.Kind != RefGone { // a fetch with a missing ref has worked
+			// Fetch a remote that keeps failing at least this often, or at its own interval if that
+			// is longer.
 			slow := max(wait, 2*time.Minute)
 			wait = min(wait, 15*time.Second)
 			for range min(r.failures-1, 10) {
@@ -216,7 +218,7 @@ func (r *Repository) fetchLoop(ctx context.Context) {
 	}
 }
 
-// Close ends the processes when nobody reads any more.
+// Close waits for the present reads and ends the processes.
 func (s *Store) Close() {
 	s.mu.Lock()
 	all := slices.Concat(s.repos, s.former, s.leaving)
@@ -227,15 +229,16 @@ func (s *Store) Close() {
 	s.removals.Wait()
 }
 
-// ClearFiles forgets cached files and trees, and reports whether there were any. Repositories stay:
-// the files are read from them again.
+// ClearFiles removes cached files and trees, and reports whether there were any. Repositories stay,
+// and files are read from them again.
 func (s *Store) ClearFiles() bool {
 	n := s.blobs.removeAll()
 	s.trees.clear()
 	return n > 0
 }
 
-// FetchAll fetches all repositories for which want holds, and joins the faults.
+// FetchAll fetches all repositories for which want returns true, and joins the faults. want may be
+// nil: all.
 func (s *Store) FetchAll(ctx context.Context, want func(*Repository) bool) (changed bool, err error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

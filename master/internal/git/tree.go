@@ -9,13 +9,13 @@ import (
 	"sync"
 )
 
-// treeCache keeps recently used trees, up to a size.
+// treeCache keeps the most recently used trees, up to a total size.
 type treeCache struct {
 	mu    sync.Mutex
 	limit int64
 	size  int64
 	byID  map[string]*list.Element
-	lru   *list.List // of *keptTree, newest first
+	lru   *list.List // list of *keptTree, the newest first
 }
 
 type keptTree struct {
@@ -60,7 +60,7 @@ func (c *treeCache) clear() {
 	c.size = 0
 }
 
-// readTree reads one directory.
+// readTree returns one directory, from the cache or from the repository.
 func (s *Store) readTree(ctx context.Context, r *Repository, id string) (*tree, error) {
 	if t := s.trees.get(id); t != nil {
 		return t, nil
@@ -84,7 +84,7 @@ func (s *Store) readTree(ctx context.Context, r *Repository, id string) (*tree, 
 	return t, nil
 }
 
-// noteMissing notes that an object of a snapshot is missing.
+// noteMissing sets lacking if err means that an object of a snapshot is missing.
 func (r *Repository) noteMissing(err error) {
 	if isMissing(err) && r.Snapshot() != nil && !r.lacking.Swap(true) {
 		r.store.cfg.Log.Error("copy of a git remote lacks an object; it is fetched anew next time", "url",
@@ -95,10 +95,10 @@ func (r *Repository) noteMissing(err error) {
 // Entry is a file in a tree.
 type Entry struct {
 	ID   string
-	Mode int64 // as in git: 0100644, 0100755, 0120000
+	Mode int64 // mode as git writes it: 0100644, 0100755, 0120000
 }
 
-// entryAt returns the entry at a path in a tree. Links on the way are not followed.
+// entryAt returns the entry at a path in a tree. It does not follow links on the way.
 func (r *Repository) entryAt(ctx context.Context, root, p string) (e entry, ok bool, err error) {
 	e = entry{id: root, mode: modeDir}
 	if p == "" {
@@ -126,8 +126,8 @@ func (r *Repository) entryAt(ctx context.Context, root, p string) (e entry, ok b
 // maxLinks is how many links are followed (salt/utils/gitfs.py SYMLINK_RECURSE_DEPTH).
 const maxLinks = 100
 
-// Find looks a file up. Where a path ends at a link, the link's target is looked up in the same
-// tree, starting at the link's directory. A link never leads out of the tree (salt/utils/gitfs.py
+// Find looks up a file. If the path ends at a link, Find looks up the link's target in the same tree,
+// relative to the link's directory. A link never leads out of the tree (salt/utils/gitfs.py
 // find_file).
 func (r *Repository) Find(ctx context.Context, root, p string) (f Entry, ok bool, err error) {
 	for range maxLinks {
@@ -168,23 +168,23 @@ func (r *Repository) Target(ctx context.Context, id string) (string, error) {
 	return string(b), err
 }
 
-// Subtree returns a directory. An empty path is the root.
+// Subtree returns the tree of a directory. An empty path is the root.
 func (r *Repository) Subtree(ctx context.Context, root, p string) (id string, ok bool, err error) {
 	e, ok, err := r.entryAt(ctx, root, strings.Trim(path.Clean("/"+p), "/"))
 	return e.id, ok && e.mode == modeDir, err
 }
 
-// Item is one file or directory in a Walk.
+// Item is one file or directory that Walk visits.
 type Item struct {
-	Path string // below the root of the walk
+	Path string // path below the root of the walk
 	ID   string
 	Dir  bool
 	Link bool
 	Exec bool
 }
 
-// Walk visits everything below a directory by name, directories before their content. Submodules
-// are left out. A tree with too many entries is a [Fault].
+// Walk visits everything below a directory in order of names, and directories before their content.
+// It leaves out submodules. For a tree with too many entries it returns a [Fault].
 func (r *Repository) Walk(ctx context.Context, root string, visit func(Item) error) error {
 	n := 0
 	return r.walkTree(ctx, root, "", 0, &n, visit)

@@ -18,26 +18,26 @@ import (
 // Backend is the file server backend gitfs. It is safe for concurrent use.
 type Backend struct {
 	remotes atomic.Pointer[[]*remote]
-	changes atomic.Uint64 // counts changes of remotes
+	changes atomic.Uint64 // number of changes of remotes
 	update  func(ctx context.Context) (changed bool, err error)
 }
 
-// remote is one remote with its maps of environments.
+// remote is a remote with its settings of environments.
 type remote struct {
 	gitremote.Remote
 	global map[string]gitremote.Env
-	revmap map[string][]string // ref → environments
+	revmap map[string][]string // environments by ref
 	repo   *git.Repository
-	last   atomic.Pointer[envSet] // environments of the last snapshot
+	last   atomic.Pointer[envSet] // environments of the last snapshot asked for
 }
 
-// envSet holds the exposed environments of a snapshot.
+// envSet is the set of environments that a snapshot exposes.
 type envSet struct {
 	snapshot *git.Snapshot
 	envs     map[string]struct{}
 }
 
-// New returns a backend and adds its remotes to a batch. update fetches them.
+// New returns a backend and adds its remotes to a batch. update fetches all its remotes.
 func New(
 	ctx context.Context,
 	batch *git.Batch,
@@ -60,13 +60,13 @@ func New(
 	return b, nil
 }
 
-// Replace replaces the remotes by those of another backend.
+// Replace replaces the remotes of b by those of other.
 func (b *Backend) Replace(other *Backend) {
 	b.remotes.Store(other.remotes.Load())
 	b.changes.Add(1)
 }
 
-// Repositories returns the repositories of its remotes.
+// Repositories returns the repositories of the remotes.
 func (b *Backend) Repositories() (out []*git.Repository) {
 	for _, r := range *b.remotes.Load() {
 		out = append(out, r.repo)
@@ -74,7 +74,7 @@ func (b *Backend) Repositories() (out []*git.Repository) {
 	return out
 }
 
-// mapEnvs makes the reverse map of environments (GitBase.init_remotes).
+// mapEnvs fills revmap, the environments of each ref (GitBase.init_remotes).
 func (r *remote) mapEnvs() {
 	r.revmap = map[string][]string{}
 	mapped := map[string]bool{}
@@ -97,8 +97,8 @@ func (r *remote) mapEnvs() {
 	}
 }
 
-// expected returns the refs without which a remote serves nothing, or less than was asked for. The
-// base is not among them: a remote may serve other environments only.
+// expected returns the refs without which a remote serves nothing, or less than the configuration
+// asks for. They do not include the base, because a remote may serve other environments only.
 func (r *remote) expected() (out []string) {
 	if r.AllSaltenvs != nil {
 		return []string{*r.AllSaltenvs}
@@ -112,7 +112,7 @@ func (r *remote) expected() (out []string) {
 	return out
 }
 
-// refOf returns the branch, tag or commit of an environment. ok is false when it has none
+// refOf returns the branch, tag or commit of an environment. ok is false if the environment has none
 // (GitProvider.ref).
 func (r *remote) refOf(env string) (ref string, ok bool) {
 	if r.AllSaltenvs != nil {
@@ -215,7 +215,8 @@ func (r *remote) exposedEnvs() map[string]struct{} {
 	return out
 }
 
-// treeOf returns the tree of an environment (GitProvider.get_tree).
+// treeOf returns the tree of an environment (GitProvider.get_tree). ok is false if the remote does
+// not serve it.
 func (r *remote) treeOf(ctx context.Context, env string) (id string, ok bool, err error) {
 	s := r.repo.Snapshot()
 	ref, has := r.refOf(env)
@@ -249,10 +250,10 @@ func (r *remote) treeOf(ctx context.Context, env string) (id string, ok bool, er
 	return "", false, nil
 }
 
-// Name is the name in fileserver_backend.
+// Name returns the backend's name in fileserver_backend.
 func (*Backend) Name() string { return "gitfs" }
 
-// Envs lists the environments.
+// Envs returns the environments of all remotes.
 func (b *Backend) Envs() []string {
 	all := map[string]struct{}{}
 	for _, r := range *b.remotes.Load() {
@@ -261,7 +262,7 @@ func (b *Backend) Envs() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// isKnownEnv reports whether an environment is listed, or may be a commit.
+// isKnownEnv reports whether an environment is listed or may be a commit id.
 func (b *Backend) isKnownEnv(env string) bool {
 	if gitremote.IsHex(env) {
 		return true
@@ -272,11 +273,11 @@ func (b *Backend) isKnownEnv(env string) bool {
 	})
 }
 
-// serves reports whether a remote may serve an environment. known: it is a known one. A remote with
-// a fallback serves any.
+// serves reports whether a remote may serve an environment. known says whether isKnownEnv is true for
+// it. A remote with a fallback serves every environment.
 func (r *remote) serves(known bool) bool { return known || r.Fallback != "" }
 
-// Version changes when the result of List may have changed.
+// Version changes whenever the result of List may have changed.
 func (b *Backend) Version() string {
 	var v strings.Builder
 	fmt.Fprint(&v, b.changes.Load(), ":")
@@ -347,7 +348,7 @@ func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Hand
 	return nil, fileserver.File{}, false, nil
 }
 
-// Find is Open without the file.
+// Find is Open, but closes the file.
 func (b *Backend) Find(ctx context.Context, q fileserver.Query) (fileserver.File, bool, error) {
 	h, f, ok, err := b.Open(ctx, q)
 	if h != nil {
@@ -416,5 +417,5 @@ func (r *remote) addToListing(ctx context.Context, env string, links bool, out *
 	})
 }
 
-// Times returns nothing: changes come by Update.
+// Times returns no files: Update reports changes.
 func (*Backend) Times(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }

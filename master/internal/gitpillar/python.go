@@ -2,14 +2,14 @@ package gitpillar
 
 import _ "embed"
 
-// Python is the text of a function git_pillars(opts, entries). It makes Salt's own git_pillar read
-// the directories of [ForPython] and fetch nothing.
+// Python is the text of a function git_pillars(opts, entries). With it Salt's own git_pillar reads
+// the directories of [ForPython] and fetches nothing.
 //
 //go:embed stub.py
 var Python string
 
-// ForPython returns the directories of one git entry in ext_pillar in the form of Python's
-// git_pillars.
+// ForPython returns roots, the directories of one git entry in ext_pillar, in the form that Python's
+// git_pillars expects.
 func ForPython(roots []Root) []any {
 	out := []any{}
 	for _, r := range roots {

@@ -19,16 +19,16 @@ import (
 	"saltern/master/value"
 )
 
-// dynamicBranch is the branch name of a remote whose branches are environments.
+// dynamicBranch is the branch name of a remote each of whose branches is an environment.
 const dynamicBranch = "__env__"
 
 // Source serves the git pillars of a configuration. It is safe for concurrent use.
 type Source struct {
-	entries atomic.Pointer[[][]*remote] // the remotes of each git entry in ext_pillar
+	entries atomic.Pointer[[][]*remote] // remotes of each git entry in ext_pillar
 	log     *slog.Logger
 
 	mu       sync.Mutex
-	prepared map[*git.Repository]*git.Snapshot // the last snapshot that Prepare got
+	prepared map[*git.Repository]*git.Snapshot // last snapshot of each repository that Prepare has checked out
 }
 
 type remote struct {
@@ -36,14 +36,14 @@ type remote struct {
 	repo *git.Repository
 }
 
-// Root is a directory of a git pillar.
+// Root is one directory of a git pillar.
 type Root struct {
 	Env     string // pillar environment
 	Dir     string
-	Mounted bool // other roots of the environment may use it, and it has no top file
+	Mounted bool // other roots of the environment may include from it, and it has no top file
 }
 
-// Entries returns the values of the git pillars in the option ext_pillar, in order.
+// Entries returns the values of the git entries in the option ext_pillar, in order.
 func Entries(extPillar []any) (out []any) {
 	for _, e := range extPillar {
 		m, _ := e.(*value.Map)
@@ -54,8 +54,8 @@ func Entries(extPillar []any) (out []any) {
 	return out
 }
 
-// New reads the git pillars of the option ext_pillar and adds their remotes to a batch. It joins
-// all faults.
+// New reads the git entries of the option ext_pillar and adds their remotes to a batch. The error
+// joins all faults.
 func New(
 	ctx context.Context,
 	batch *git.Batch,
@@ -102,7 +102,7 @@ func New(
 	return s, errors.Join(errs...)
 }
 
-// Replace replaces the remotes by those of another Source, which must have as many git entries.
+// Replace replaces the remotes of s by those of other, which must have as many git entries.
 func (s *Source) Replace(other *Source) {
 	s.entries.Store(other.entries.Load())
 	used := s.Repositories()
@@ -114,7 +114,7 @@ func (s *Source) Replace(other *Source) {
 // Len returns the number of git entries in ext_pillar.
 func (s *Source) Len() int { return len(*s.entries.Load()) }
 
-// Repositories returns the repositories of its remotes, each once.
+// Repositories returns the repositories of the remotes, each once.
 func (s *Source) Repositories() (out []*git.Repository) {
 	for _, l := range *s.entries.Load() {
 		for _, r := range l {
@@ -128,7 +128,7 @@ func (s *Source) Repositories() (out []*git.Repository) {
 
 // Remote is one remote of a git pillar, for the runner git_pillar.update.
 type Remote struct {
-	ID, Branch, URL, Name string // as configured; may hold a password
+	ID, Branch, URL, Name string // as configured; ID and URL may contain a password
 	Repository            *git.Repository
 }
 
@@ -142,7 +142,7 @@ func (s *Source) Remotes() (out []Remote) {
 	return out
 }
 
-// expected returns the refs that a remote must have.
+// expected returns the refs that the remote must have.
 func (r *remote) expected() []string {
 	switch {
 	case r.Fallback != "" || gitremote.IsCommit(r.Branch):
@@ -155,8 +155,8 @@ func (r *remote) expected() []string {
 	return []string{r.Branch}
 }
 
-// Prepare checks out what pillars will ask for, which may take a while. From then on pillars are
-// compiled from the snapshot.
+// Prepare checks out the trees of a snapshot that pillars will need, which may take a while. From
+// then on pillars are compiled from this snapshot.
 func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Snapshot) {
 	for _, l := range *s.entries.Load() {
 		for _, r := range l {
@@ -183,7 +183,7 @@ func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Sn
 	}
 }
 
-// snapshot returns the snapshot for pillars. It may be nil: nothing was fetched.
+// snapshot returns the snapshot for pillars. It may be nil: nothing has been fetched.
 func (s *Source) snapshot(ctx context.Context, repo *git.Repository) *git.Snapshot {
 	s.mu.Lock()
 	snap := s.prepared[repo]
@@ -191,7 +191,7 @@ func (s *Source) snapshot(ctx context.Context, repo *git.Repository) *git.Snapsh
 	if snap != nil {
 		return snap
 	}
-	// The pillar waits for a repository that was never fetched.
+	// Nothing was ever fetched, so the pillar waits for the first fetch.
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	return repo.Ready(ctx)
@@ -228,8 +228,8 @@ func (r *remote) envOf(pillarenv, saltenv string) string {
 	}
 }
 
-// treeOf returns the tree of a branch or tag, or of the fallback (GitPython.checkout). A commit
-// counts only when the configuration names it.
+// treeOf returns the tree of a branch or tag, or else of the fallback (GitPython.checkout). It
+// accepts a commit only if the configuration names it.
 func (r *remote) treeOf(ctx context.Context, s *git.Snapshot, target string) (string, bool, error) {
 	for _, name := range []string{target, r.Fallback} {
 		if name == "" {
@@ -251,19 +251,19 @@ func (r *remote) treeOf(ctx context.Context, s *git.Snapshot, target string) (st
 	return "", false, nil
 }
 
-// errUnfetched means that the first fetch has not ended.
+// errUnfetched means that the first fetch of a repository has not ended.
 var errUnfetched = errors.New("it has not been fetched yet")
 
-// Unable reports whether an error of Roots means that this master could not provide them now, not
-// that a repository is at fault.
+// Unable reports whether an error of Roots means that this master cannot provide the directories now.
+// Otherwise a repository is at fault.
 func Unable(err error) bool {
 	return errors.Is(err, errUnfetched) || errors.Is(err, git.ErrNoRoom) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Roots returns the directories of the git entry number n in ext_pillar for a minion with these
-// environments. A remote without the branch is left out, as in Salt. One that was never fetched is
-// an error, since the pillar would be incomplete.
+// Roots returns the directories of git entry n in ext_pillar for a minion with these environments. As
+// in Salt, it leaves out a remote without the branch. For a remote that was never fetched it returns
+// an error, because the pillar would be incomplete.
 func (s *Source) Roots(ctx context.Context, n int, pillarenv, saltenv string) (out []Root, err error) {
 	var errs []error
 	for _, r := range (*s.entries.Load())[n] {
@@ -306,7 +306,7 @@ func (r *remote) checkout(ctx context.Context, s *git.Snapshot, target string) (
 
 	dir = filepath.Join(dir, r.Root)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return "", false, nil // check_root
+		return "", false, nil // as Salt's check_root does
 	}
 	if r.Mountpoint == "" {
 		return dir, true, nil

@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// Role says for what a remote is used.
+// Role is the use of a remote.
 type Role string
 
 // The roles, named by the prefix of their options.
@@ -20,13 +20,14 @@ const (
 	Pillar Role = "git_pillar"
 )
 
-// Env holds the settings of one environment (the option saltenv of gitfs). A nil field is not set.
+// Env holds the settings of one environment (the option saltenv of gitfs). A nil field means that the
+// setting is missing.
 type Env struct{ Ref, Root, Mountpoint *string }
 
 // Remote is a remote with its options. Its fields are named like the options.
 type Remote struct {
 	git.Remote
-	ID   string // as configured: URL, or branch and URL; may hold a password
+	ID   string // entry as configured: URL, or branch and URL; may contain a password
 	Name string
 
 	Base, Fallback, Root, Mountpoint string
@@ -34,14 +35,14 @@ type Remote struct {
 	DisableMapping                   bool
 	RefTypes                         []string
 	Whitelist, Blacklist             []string
-	Saltenv                          map[string]Env // of the remote
-	Branch, Env                      string         // of a pillar
+	Saltenv                          map[string]Env // the remote's own option saltenv
+	Branch, Env                      string         // for a pillar
 }
 
-// Defaults are the options of a role for all its remotes.
+// Defaults are a role's options that apply to all its remotes.
 type Defaults struct {
 	Remote
-	Global map[string]Env // gitfs_saltenv
+	Global map[string]Env // option gitfs_saltenv
 }
 
 // authParams returns the options that both roles have (salt/utils/gitfs.py AUTH_PARAMS).
@@ -61,7 +62,7 @@ func (r Role) params() []string {
 	return append(own, authParams()...)
 }
 
-// Parse reads one entry of the list of remotes: a text, or a map with one key.
+// Parse reads one entry of the list of remotes: a text, or a map with a single key.
 func (d *Defaults) Parse(role Role, entry any) (r Remote, err error) {
 	r = d.Remote
 	r.Refspecs, r.RefTypes = slices.Clone(r.Refspecs), slices.Clone(r.RefTypes)
@@ -111,7 +112,7 @@ func (d *Defaults) Parse(role Role, entry any) (r Remote, err error) {
 	return r, nil
 }
 
-// splitBranch takes the branch of a pillar from the entry (get_url).
+// splitBranch splits a pillar's entry into its branch and its URL (get_url).
 func (r *Remote) splitBranch(role Role) {
 	r.URL = r.ID
 	if role == Pillar {
@@ -170,7 +171,7 @@ func (r *Remote) setOption(name string, v any) (err error) {
 		}
 	case "update_interval":
 		var n int64
-		if n, err = number(v); err == nil && n > 0 { // 0 is the default, as in Salt
+		if n, err = number(v); err == nil && n > 0 { // 0 means the default, as in Salt
 			r.Interval = time.Duration(n) * time.Second
 		}
 	case "saltenv":
@@ -208,7 +209,7 @@ func (r *Remote) listOption(name string) *[]string {
 	}[name]
 }
 
-// finish checks the options and cleans paths.
+// finish checks the options and normalises the paths.
 func (r *Remote) finish() (err error) {
 	for i, t := range r.RefTypes {
 		if r.RefTypes[i] = strings.ToLower(t); !slices.Contains([]string{"branch", "tag", "sha"}, r.RefTypes[i]) {
@@ -224,7 +225,7 @@ func (r *Remote) finish() (err error) {
 		return fmt.Errorf("mountpoint: %w", err)
 	}
 
-	// Commits that the configuration names are fetched.
+	// Collect the commits that the configuration names, so that they are fetched.
 	refs := []string{r.Base, r.Fallback, r.Branch}
 	if r.AllSaltenvs != nil {
 		refs = append(refs, *r.AllSaltenvs)

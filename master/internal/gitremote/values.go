@@ -10,7 +10,7 @@ import (
 	"saltern/master/value"
 )
 
-// Text returns Python's str() of an option (enforce_types).
+// Text returns an option in the form of Python's str() (enforce_types).
 func Text(v any) string {
 	if v == nil {
 		return ""
@@ -18,7 +18,7 @@ func Text(v any) string {
 	return value.Str(v)
 }
 
-// Texts returns a list of texts, which may be written as one text with commas.
+// Texts returns an option that is a list of texts, or one text with commas.
 func Texts(v any) (out []string) {
 	l, ok := v.([]any)
 	if !ok {
@@ -47,8 +47,8 @@ func number(v any) (int64, error) {
 	return 0, errors.New("this is not a number")
 }
 
-// flattenMaps joins a list of maps into one map, or returns a map as it is (salt/utils/data.py
-// repack_dictlist).
+// flattenMaps returns one map with the content of a list of maps. It returns a map unchanged
+// (salt/utils/data.py repack_dictlist).
 func flattenMaps(v any) (*value.Map, error) {
 	out := value.NewMap()
 	switch v := v.(type) {
@@ -69,7 +69,7 @@ func flattenMaps(v any) (*value.Map, error) {
 	return out, nil
 }
 
-// Envs reads the option saltenv: the settings of environments.
+// Envs returns the option saltenv: the settings of environments.
 func Envs(v any) (map[string]Env, error) {
 	all, err := flattenMaps(v)
 	if err != nil {
@@ -119,7 +119,7 @@ func stripProto(s string) string {
 	return s
 }
 
-// cleanFolder returns a path below a root, without slashes at its ends.
+// cleanFolder returns a path below a root, without leading and trailing slashes.
 func cleanFolder(p string) (string, error) {
 	if len(p) > 4096 || strings.ContainsAny(p, "\x00\n") {
 		return "", errors.New("this is not a path")
@@ -132,7 +132,7 @@ func cleanFolder(p string) (string, error) {
 	return strings.Trim(path.Clean("/"+p), "/"), nil
 }
 
-// IsHex reports whether a name could be a commit id or a part of one.
+// IsHex reports whether a name may be a commit id or a part of one.
 func IsHex(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }

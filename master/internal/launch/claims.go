@@ -10,9 +10,10 @@ import (
 	"saltern/master/value"
 )
 
-// claims holds the job ids of jobs that are being started and are not in the job cache yet. Of two
-// callers that choose the same id at the same time one gets it. There is one entry for each request
-// at work, so the bound on requests bounds it. It is safe for concurrent use.
+// claims holds the ids of jobs that are being started and are not in the job cache yet. If two
+// callers choose the same id at the same time, one of them gets it. Each request that is being
+// handled has one entry at most, so the bound on requests bounds the entries. claims is safe for
+// concurrent use.
 type claims struct {
 	mu   sync.Mutex
 	open map[string]*claim
@@ -26,9 +27,9 @@ type claim struct {
 
 func newClaims() *claims { return &claims{open: map[string]*claim{}} }
 
-// waitForClaim claims an id for a load until leave is called. Parts of one job share a claim.
-// Another job waits until the first is in the job cache or was refused: it cannot be known what a
-// claim will come to, and a batch must not fail because of a caller who may not have its id.
+// waitForClaim claims a job id for a load until the caller calls leave. Parts of one job share a
+// claim. Another job with the same id waits until the first one is in the job cache or was refused.
+// It is not refused at once, because the first caller may turn out to have no right to the id.
 func (c *claims) waitForClaim(ctx context.Context, jid string, load *value.Map) (leave func(), err error) {
 	for {
 		leave, ended := c.tryClaim(jid, load)
@@ -43,8 +44,8 @@ func (c *claims) waitForClaim(ctx context.Context, jid string, load *value.Map) 
 	}
 }
 
-// tryClaim claims an id for a load. ended is nil on success; otherwise it is closed when the other
-// load gives the id up.
+// tryClaim claims an id for a load. On success ended is nil. Otherwise the id belongs to another
+// load, which closes ended when it gives the id up.
 func (c *claims) tryClaim(jid string, load *value.Map) (leave func(), ended <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,19 +73,19 @@ func (c *claims) releaseClaim(jid string, held *claim) {
 	}
 }
 
-// errTaken is the answer to a caller whose job id belongs to another job. Salt overwrites the other
-// job (salt/returners/local_cache.py prep_jid, save_load).
+// errTaken returns the refusal for a caller whose job id belongs to another job. Salt would overwrite
+// that job (salt/returners/local_cache.py prep_jid, save_load).
 func errTaken(jid string) error {
 	return refuse("the job id %s is that of another job: choose another one, or leave it out and the master makes one",
 		jid)
 }
 
-// claimJID makes sure that no other job has the id that a caller has chosen, until leave is called.
-// Call leave when the job is in the job cache. again: the job is known already, and load is one
-// more part of it.
+// claimJID ensures that no other job gets the id that a caller has chosen, until leave is called.
+// Call leave when the job is in the job cache. again means that the job is already known, and load is
+// one more part of it.
 func (l *Launcher) claimJID(ctx context.Context, jid string, load *value.Map) (leave func(), again bool, err error) {
-	// The first check makes no claim, so that nobody must wait for callers that ask for an id of
-	// others.
+	// Check before the claim, so that nobody has to wait for a caller who asks for the id of
+	// another's job.
 	if _, err := l.continuesKnownJob(ctx, jid, load); err != nil {
 		return nil, false, err
 	}
@@ -98,7 +99,7 @@ func (l *Launcher) claimJID(ctx context.Context, jid string, load *value.Map) (l
 	return leave, again, nil
 }
 
-// continuesKnownJob reports whether load is one more part of a known job. It is an error when the
+// continuesKnownJob reports whether load is one more part of a known job. It returns an error if the
 // id belongs to another job.
 func (l *Launcher) continuesKnownJob(ctx context.Context, jid string, load *value.Map) (known bool, err error) {
 	kept, err := l.cfg.Jobs.Load(ctx, jid)
@@ -114,8 +115,8 @@ func (l *Launcher) continuesKnownJob(ctx context.Context, jid string, load *valu
 	return kept != nil, nil
 }
 
-// IsFreeJID reports whether no job known here could be taken for the job with this id by its tools:
-// none has the id, and none has an id that this one begins with.
+// IsFreeJID reports whether tools can mistake no job known here for the job with this id: no job has
+// the id, or an id that is the beginning of this one.
 func (l *Launcher) IsFreeJID(ctx context.Context, jid string) bool {
 	return l.allUnknown(ctx, append(jobs.Beginnings(jid), jid))
 }
@@ -127,9 +128,9 @@ func (l *Launcher) allUnknown(ctx context.Context, jids []string) bool {
 	})
 }
 
-// Learn makes the job of a peer known: who may return for it, and by stage what is kept of it.
-// started is the event of its start. When a job of another caller has the same id, the one with the
-// higher rank stays ([jobs.Outranks]), as at all other masters.
+// Learn records the job of a peer: which minions may return for it, and by stage what the job cache
+// keeps of it. started is the event of its start. If another caller's job has the same id, the job of
+// higher rank stays ([jobs.Outranks]), as on all other masters.
 func (l *Launcher) Learn(ctx context.Context, jid string, started *value.Map, stage func() error) error {
 	leave, err := l.claims.waitForClaim(ctx, jid, started)
 	if err != nil {

@@ -11,31 +11,31 @@ import (
 	"saltern/master/value"
 )
 
-// onlyField marks, in the stored load of a job and in its event, that the job went to the listed
-// minions only.
+// onlyField is a field of a job's stored load and of its start event. It means that only the listed
+// minions get the job.
 const onlyField = "only_minions"
 
-// Bounds of expected.
+// Bounds of expected, in jobs and in ids of minions.
 const (
 	maxExpectedJobs = 16384
 	maxExpectedIDs  = 1 << 20 // ids of all jobs together
 )
 
-// expected knows which minions may return for a job. Jobs of callers with all rights have no list:
+// expected knows which minions may return for a job. A job of a caller with all rights has no list:
 // each minion decides for itself whether it is targeted. Overflow policy: the oldest jobs are
-// forgotten, and the job cache is asked about those and about jobs of an earlier life.
+// forgotten. For those, and for jobs from before the master's start, the job cache is asked.
 type expected struct {
 	mu      sync.RWMutex
-	jobs    map[string]map[string]bool // the minions by job id; nil: any minion
-	order   []string                   // as they came
+	jobs    map[string]map[string]bool // set of minions by job id; nil: any minion
+	order   []string                   // job ids in order of arrival
 	ids     int
-	evicted string // the newest job id that was forgotten
+	evicted string // the newest job id that was forgotten; "": none
 }
 
 func newExpected() *expected { return &expected{jobs: map[string]map[string]bool{}} }
 
-// addJob notes the minions of a job; only: no others get it. The minions of a job that is published
-// in several parts (a batch) add up.
+// addJob records the minions of a job. only means that no other minions get it. If a job is published
+// in several parts (a batch), their minions add up.
 func (e *expected) addJob(jid string, only bool, minions []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -71,7 +71,7 @@ func (e *expected) addJob(jid string, only bool, minions []string) {
 	}
 }
 
-// forgetJob drops a job.
+// forgetJob removes a job.
 func (e *expected) forgetJob(jid string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,8 +80,8 @@ func (e *expected) forgetJob(jid string) {
 	e.order = slices.DeleteFunc(e.order, func(known string) bool { return known == jid })
 }
 
-// mayReturn reports whether a minion may return for a job. known is false when that is not known
-// here. before is the id of a job that started together with this master.
+// mayReturn reports whether a minion may return for a job. known is false if expected cannot tell.
+// before is a job id from the time of the master's start: older jobs are unknown.
 func (e *expected) mayReturn(jid, id, before string) (may, known bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -92,8 +92,8 @@ func (e *expected) mayReturn(jid, id, before string) (may, known bool) {
 	return ids == nil || ids[id], true
 }
 
-// MayReturn reports whether the return of a minion belongs to a job. It counts and logs returns
-// that do not.
+// MayReturn reports whether a minion may return for a job. It counts and logs returns for which it
+// returns false.
 func (l *Launcher) MayReturn(ctx context.Context, jid, id string) bool {
 	if l.mayReturn(ctx, jid, id) {
 		return true
@@ -103,8 +103,8 @@ func (l *Launcher) MayReturn(ctx context.Context, jid, id string) bool {
 	return false
 }
 
-// mayReturn is MayReturn without the count. Every minion may return for a job that cannot be found:
-// its load may be on its way from another master, and minions run jobs of their own.
+// mayReturn is MayReturn without counting. For a job that it cannot find it returns true: the job's
+// load may be on its way from another master, and minions also run jobs of their own.
 func (l *Launcher) mayReturn(ctx context.Context, jid, id string) bool {
 	may, known := l.expected.mayReturn(jid, id, l.started)
 	if known {
@@ -119,17 +119,17 @@ func (l *Launcher) mayReturn(ctx context.Context, jid, id string) bool {
 	return may
 }
 
-// Expect notes who may return for a job of a peer, by the event of its start.
+// Expect records which minions may return for a job of a peer, from the event of its start.
 func (l *Launcher) Expect(jid string, started *value.Map) {
 	l.expected.addJob(jid, started.Bool(onlyField), started.Texts("minions"))
 }
 
-// errNames means that minions cannot be listed: Salt's list matcher takes a
-// name that begins and ends with a comma for more than itself
-// (salt/matchers/list_match.py).
+// errNames means that these minions cannot be put into a list target: Salt's list matcher takes a
+// name that begins and ends with a comma for several names (salt/matchers/list_match.py).
 var errNames = errors.New("the name of a minion begins and ends with a comma")
 
-// Restrict limits a job to the minions that were found, however others would read its target.
+// Restrict limits a job to the minions that were found, so that nobody resolves its target again with
+// another result.
 func (j *Job) Restrict() error {
 	for _, id := range j.Minions {
 		if strings.HasPrefix(id, ",") && strings.HasSuffix(id, ",") {
@@ -140,8 +140,8 @@ func (j *Job) Restrict() error {
 	return nil
 }
 
-// setTarget writes the target into the load for minions: the one that was asked for, or the list of
-// minions.
+// setTarget writes the target into the load for minions: the one that was asked for, or for a
+// restricted job the list of minions.
 func (j *Job) setTarget(pub *value.Map) {
 	if !j.only {
 		return

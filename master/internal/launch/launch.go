@@ -1,6 +1,6 @@
 // Package launch starts jobs. It finds the minions of a target, limits the job of a caller without
-// all rights to the minions that he may command, makes the job known and durable, publishes it, and
-// collects the returns. Afterwards it knows which minions may return for it.
+// all rights to the minions that he may command, stores the job, announces and publishes it, and
+// collects the returns. Afterwards it knows which minions may return for the job.
 package launch
 
 import (
@@ -19,21 +19,21 @@ import (
 	"saltern/master/value"
 )
 
-// Peers is the other masters.
+// Peers are the other masters of the cluster.
 type Peers interface {
 	// Spread prepares for the event that publishes a job. wait returns when the connected masters
-	// have the job, or after a moment; done must be called in the end.
+	// have the job, or after a short time. Call done in the end.
 	Spread(jid string) (wait func(context.Context), done func())
 }
 
-// noPeers is the other masters of a master that is alone.
+// noPeers are the Peers of a master that is alone.
 type noPeers struct{}
 
 func (noPeers) Spread(string) (wait func(context.Context), done func()) {
 	return func(context.Context) {}, func() {}
 }
 
-// Problems lists the lasting faults of the master.
+// Problems collects the lasting faults of the master.
 type Problems interface {
 	// Report reports a fault. A nil err ends it.
 	Report(what control.Fault, err error)
@@ -44,12 +44,12 @@ type Config struct {
 	Targets *Targets
 	Jobs    jobs.Cache
 	Bus     *event.Bus
-	// Fire puts an event on the bus.
+	// Fire fires an event on the bus.
 	Fire func(tag string, data *value.Map)
-	// Running reports whether a runner of this master has a job id. It may be nil: none has.
+	// Running reports whether a runner of this master has this job id. It may be nil: none has.
 	Running func(jid string) bool
-	// Limits and Quota, in MiB per Keep, bound callers without all rights. A Quota of 0 means the
-	// default, a negative one none. QuotaFile stores what they have used for the next life.
+	// Limits and Quota bound callers without all rights. Quota is in MiB per Keep; 0 means the
+	// default, a negative value no quota. QuotaFile stores the used quotas for the next start.
 	Limits    Limits
 	Quota     int
 	Keep      time.Duration
@@ -57,23 +57,23 @@ type Config struct {
 	Now       func() time.Time
 	// Publish sends a load to its minions.
 	Publish  func(ctx context.Context, load *value.Map, minions []string) error
-	Peers    Peers // may be nil: there are no other masters
+	Peers    Peers // may be nil: the master is alone
 	Problems Problems
-	// User is the master's account, in whose name its own jobs run.
+	// User is the master's account, under which its own jobs run.
 	User         string
 	MasterID     any  // option master_id
-	OrderMasters bool // lower masters have minions that are not known here
+	OrderMasters bool // there are lower masters, whose minions this master does not know
 	// Timeout and GatherTimeout are how long Ask waits by default.
 	Timeout, GatherTimeout time.Duration
-	Started                time.Time // of this master
-	// Quiet takes lines that minions can cause at no cost.
+	Started                time.Time // when this master started
+	// Quiet is the logger for lines that minions can cause at no cost.
 	Log, Quiet *slog.Logger
 }
 
 // Launcher starts jobs. It is safe for concurrent use.
 type Launcher struct {
 	cfg            Config
-	started        string // id of a job that started with this master
+	started        string // job id of the time when this master started
 	expected       *expected
 	claims         *claims
 	quota          *quota
@@ -106,8 +106,8 @@ func New(cfg Config) *Launcher {
 	return l
 }
 
-// SaveQuota writes what callers without all rights have used of the job cache. A master that is
-// killed forgets what they have used since the last call. A nil Launcher has nothing to write.
+// SaveQuota writes the used quotas of callers without all rights. A master that is killed forgets
+// what was used since the last call. On a nil Launcher it does nothing.
 func (l *Launcher) SaveQuota(context.Context) {
 	if l == nil {
 		return
@@ -120,15 +120,15 @@ func (l *Launcher) SaveQuota(context.Context) {
 
 // Stats are counters since the start of the master.
 type Stats struct {
-	Jobs uint64 `json:"jobs"` // published
-	// Unlisted are returns refused because their minion did not get the job.
+	Jobs uint64 `json:"jobs"` // published jobs
+	// Unlisted are returns that were refused because their minion did not get the job.
 	Unlisted uint64 `json:"unlisted"`
-	Taken    uint64 `json:"taken"` // Taken are jobs refused because another job has their id.
-	// OverQuota are jobs refused because their caller has used up his part of the job cache.
+	Taken    uint64 `json:"taken"` // jobs refused because another job has their id
+	// OverQuota are jobs refused because their caller has used up his quota of the job cache.
 	OverQuota uint64 `json:"over_quota"`
 }
 
-// Stats counts.
+// Stats returns the counters.
 func (l *Launcher) Stats() Stats {
 	return Stats{
 		Jobs:      l.jobs.Load(),
@@ -138,34 +138,34 @@ func (l *Launcher) Stats() Stats {
 	}
 }
 
-// Job is a job on its way out.
+// Job is a job that is being started.
 type Job struct {
-	Load             *value.Map // as the client sent it, without secrets
+	Load             *value.Map // load as the client sent it, without secrets
 	Target           any
-	Eauth            string // the system that proved the user; "" for a key
-	JID              string // given by Start
+	Eauth            string // external system that proved the user; "" for a key
+	JID              string // job id, set by Start
 	Minions, Missing []string
-	only             bool   // goes to Minions, and to nobody else
-	account          string // whose part of the job cache it takes; "": nobody's
-	slice            bool   // slice: this is the next part of a batch that this master drives.
+	only             bool   // only Minions get the job
+	account          string // account whose quota the job uses; "": no quota
+	slice            bool   // the job is the next part of a batch that this master drives
 }
 
-// Only reports whether a job goes to its Minions and to nobody else.
+// Only reports whether only the job's Minions get it.
 func (j *Job) Only() bool { return j.only }
 
-// Own returns the load of a job of the master itself.
+// Own returns the load of a job that the master itself starts.
 func (l *Launcher) Own(fun string, arg []any, tgt any, tgtType, ret string) *value.Map {
 	return value.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", tgtType, "ret", ret, "user", l.cfg.User)
 }
 
-// New resolves the target of a load, for a caller that waits for the answer.
+// New resolves the target of a load. It gives up when the caller no longer waits for the answer.
 func (l *Launcher) New(ctx context.Context, load *value.Map) (*Job, error) {
 	work, stop := request.WhileAsked(ctx)
 	defer stop()
 	return l.NewWithin(target.NewEffort(work), load)
 }
 
-// NewWithin is New with a bound on the work.
+// NewWithin is New with a bound e on its work.
 func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
 	tgt := load.Value("tgt")
 	minions, missing, err := l.cfg.Targets.Resolve(e, tgt, TargetType(load), Delimiter(load))
@@ -175,8 +175,8 @@ func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
 	return &Job{Load: load, Target: tgt, Minions: minions, Missing: missing}, nil
 }
 
-// StartOwn starts a job of the master itself on the minions of its target, and
-// reports whether there are any.
+// StartOwn starts a job of the master itself on the minions of its target. It returns false if there
+// are none.
 func (l *Launcher) StartOwn(ctx context.Context, load *value.Map) (found bool, err error) {
 	j, err := l.New(ctx, load)
 	if err != nil || len(j.Minions) == 0 {
@@ -188,14 +188,14 @@ func (l *Launcher) StartOwn(ctx context.Context, load *value.Map) (found bool, e
 // errNobody means that no minion of a slice has an accepted key.
 var errNobody = errors.New("none of them has an accepted key")
 
-// StartSlice starts the job of a batch on its next minions only: the user may have been limited to
-// them.
+// StartSlice starts the job of a batch on its next minions. It restricts the job to them, because the
+// user may have been limited to them.
 func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	j, err := l.New(ctx, load)
 	if err != nil {
 		return err
 	}
-	if len(j.Minions) == 0 && !l.cfg.OrderMasters { // lower masters may have these minions
+	if len(j.Minions) == 0 && !l.cfg.OrderMasters { // a lower master may have these minions
 		return errNobody
 	}
 
@@ -209,8 +209,8 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	return l.Start(ctx, j)
 }
 
-// Start gives the job its id, makes it known, stores it and publishes it. It returns when the job
-// is durable; the minions have it by then. The text of a [Refusal] is for the caller.
+// Start gives the job its id, announces it, stores it and publishes it. When it returns, the job is
+// durable and the minions have it. The text of a [Refusal] is for the caller.
 func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	for _, own := range []string{"cmd", onlyField, jobs.AccountField, jobs.ChosenField} {
 		j.Load.Delete(own)
@@ -248,7 +248,7 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 		return fmt.Errorf("keep job %s: %w", j.JID, err)
 	}
 
-	leave() // from here on the job can be found
+	leave() // other callers find the job in the job cache from now on
 
 	spread, done := l.cfg.Peers.Spread(j.JID)
 	defer done()
@@ -268,12 +268,12 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	}
 
 	l.cfg.Problems.Report(control.JobCacheFault, nil)
-	spread(ctx) // the minions here have it
+	spread(ctx) // wait for the other masters; the minions here have the job
 	return nil
 }
 
-// identify gives a job its id, and charges it to its account. An id that the caller has chosen is
-// kept if it belongs to no other job. Call leave when the job is in the job cache.
+// identify gives a job its id, and charges it to its account. It keeps an id that the caller has
+// chosen, if no other job has it. Call leave when the job is in the job cache.
 func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err error) {
 	asked, nocache := j.Load.Str("jid"), j.Load.Map("kwargs").Bool("nocache")
 	if asked != "" && !jobs.Valid(asked) {
@@ -297,7 +297,7 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 		return nil, err
 	}
 
-	j.JID = asked // Stage declares it
+	j.JID = asked // Stage records this id
 	if asked == "" || nocache {
 		if j.JID, err = l.cfg.Jobs.Prep(ctx, asked, nocache); err != nil {
 			leave()
@@ -307,13 +307,14 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 	}
 
 	if j.only && asked != "" {
-		l.mayReturn(ctx, asked, "") // a job of that id may already be open to all minions
+		l.mayReturn(ctx, asked, "") // also loads a job of that id, which may be open to all minions
 	}
 
 	return leave, nil
 }
 
-// chargeJob charges a job to the quota of its account. again: its files are there already.
+// chargeJob charges a job to the quota of its account. again means that the job's files exist, so
+// only the load counts.
 func (l *Launcher) chargeJob(j *Job, again bool) error {
 	bytes := jobCost(j.Load)
 	if again {
@@ -327,7 +328,8 @@ func (l *Launcher) chargeJob(j *Job, again bool) error {
 	return err
 }
 
-// Publication returns the load for minions, with Salt's order of fields (salt/master.py _prep_pub).
+// Publication returns the load for minions, with its fields in Salt's order (salt/master.py
+// _prep_pub).
 func (l *Launcher) Publication(j *Job) *value.Map {
 	load := j.Load
 	kwargs := load.Map("kwargs")

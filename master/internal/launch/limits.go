@@ -8,19 +8,22 @@ import (
 	"saltern/master/value"
 )
 
-// Limits says which fields callers without all rights may set besides function, arguments and
-// target. The zero Limits permits fields that only change the answer.
+// Limits says which fields besides function, arguments and target a caller without all rights may
+// set. The zero Limits permits only fields that change nothing but the answer.
 type Limits struct {
-	// Fields are the [PermittableFields] that the site permits (saltern_user_publish_fields).
+	// Fields are those [PermittableFields] that the administrator permits
+	// (saltern_user_publish_fields).
 	Fields []string
-	// Returners may be named in ret (saltern_user_returners); "*" stands for any.
+	// Returners are the returners that may be named in ret (saltern_user_returners). "*" stands for
+	// any.
 	Returners []string
 	// ExtJobCache is the returner that Salt's clients add to each job (ext_job_cache,
-	// salt/client/__init__.py _prep_pub). The administrator has chosen it for all jobs.
+	// salt/client/__init__.py _prep_pub). It is always allowed, because the administrator chose it
+	// for all jobs.
 	ExtJobCache string
 }
 
-// Refusal is an error whose text is for the caller: what was refused, and what helps.
+// Refusal is an error whose text is for the caller: it says what was refused, and what helps.
 type Refusal struct{ Text string }
 
 // Error implements error.
@@ -32,24 +35,24 @@ func refuse(format string, a ...any) error { return &Refusal{fmt.Sprintf(format,
 type right uint8
 
 const (
-	free        right = iota // gives no power that the function does not have
-	permittable              // needs a permission of the site
-	reserved                 // for callers with all rights only, such as a syndic
+	free        right = iota // gives no power beyond that of the function
+	permittable              // needs the administrator's permission
+	reserved                 // only for callers with all rights, such as a syndic
 )
 
-// field is one field of a job that clients may send. For a caller without all rights, fields
-// without a row here are neither stored nor sent: an unknown field gives no right.
+// field is one field of a job that clients may send. For a caller without all rights, fields that are
+// not listed here are dropped: they are neither stored nor sent.
 type field struct {
 	name  string
-	kwarg bool // stands in kwargs of the load
+	kwarg bool // the field is in the load's kwargs
 	right right
 	fits  func(v any) bool
-	form  string // what fits, in words
+	form  string // valid values, in words
 }
 
 // fields are the fields that salt/master.py _prep_pub sends to minions, and those that change what
-// the master does. How minions read them: salt/minion.py _thread_return, the same in 3006, 3007 and
-// 3008. Minions send metadata back with the return, as they do the arguments.
+// the master does. Minions read them in salt/minion.py _thread_return, which is the same in 3006,
+// 3007 and 3008. Minions return metadata unchanged, as they do the arguments.
 var fields = []field{
 	{name: "fun", right: free, fits: isFunction, form: "a function or a list of functions"},
 	{name: "arg", right: free, fits: isType[[]any], form: "a list"},
@@ -79,7 +82,7 @@ var fields = []field{
 		form:  "true or false",
 	},
 
-	// A returner may write files as root, and these say where.
+	// A returner may write files as root. These fields say where.
 	{
 		name:  "ret_config",
 		kwarg: true,
@@ -94,10 +97,10 @@ var fields = []field{
 		fits:  isType[*value.Map],
 		form:  "a map",
 	},
-	// An executor runs the function in its own way: as another user, in a container.
+	// An executor changes how the function runs: as another user, or in a container.
 	{name: "module_executors", kwarg: true, right: permittable, fits: anything},
 	{name: "executor_opts", kwarg: true, right: permittable, fits: anything},
-	// The job leaves no returns in the job cache.
+	// With nocache the job leaves no returns in the job cache.
 	{
 		name:  "nocache",
 		kwarg: true,
@@ -106,13 +109,14 @@ var fields = []field{
 		form:  "true or false",
 	},
 
-	// The owner of the job: a syndic sends it for the master above.
+	// These name the job's owner. A syndic sends them for the master above it.
 	{name: "master_id", kwarg: true, right: reserved},
 	{name: "id", kwarg: true, right: reserved},
 	{name: "auth_list", kwarg: true, right: reserved},
 }
 
-// PermittableFields are the fields that a site may permit to callers without all rights.
+// PermittableFields returns the fields that an administrator may permit to callers without all
+// rights.
 func PermittableFields() (names []string) {
 	for _, f := range fields {
 		if f.right == permittable {
@@ -122,9 +126,9 @@ func PermittableFields() (names []string) {
 	return names
 }
 
-// limitLoad returns the load of a caller without all rights: the fields that he may set, and
-// nothing else. A field that he may not set is refused, unless it is empty as the clients' defaults
-// are: what is accepted must be obeyed.
+// limitLoad returns the load of a caller without all rights, reduced to the fields that he may set.
+// It refuses a field that he may not set, because an accepted field must be obeyed, except if its
+// value is empty, as the clients' defaults are.
 func (l Limits) limitLoad(c Caller, sent *value.Map) (*value.Map, error) {
 	load, kwargs := value.NewMap(), value.NewMap()
 	for _, f := range fields {
@@ -187,7 +191,7 @@ func (l Limits) mayHave(f field, v any) error {
 	return nil
 }
 
-// returners reads ret: names separated by commas.
+// returners returns ret, which is a list of names separated by commas, or refuses it.
 func (l Limits) returners(ret any) (string, error) {
 	if !value.Truth(ret) {
 		return "", nil
@@ -210,14 +214,14 @@ func (l Limits) returners(ret any) (string, error) {
 	return text, nil
 }
 
-// fieldPrefix begins the names of the arguments by which minions give functions the fields of
-// a job (salt/minion.py load_args_and_kwargs).
+// fieldPrefix begins the names of the arguments in which minions give functions the job's fields
+// (salt/minion.py load_args_and_kwargs).
 const fieldPrefix = "__pub_"
 
-// posesAsField returns the first argument that a function would take for a field of the job:
-// x509.sign_remote_certificate reads in __pub_id whose certificate it may sign. A field that is
-// sent overwrites such an argument, as the id of a minion's job does. Named arguments stand in a
-// map, or are text (KWARG_REGEX of salt/utils/args.py); those of a compound job stand in lists.
+// posesAsField returns the first argument that a function would take for a field of the job: for
+// example x509.sign_remote_certificate reads in __pub_id whose certificate it may sign. (A field that
+// is sent overrides such an argument, as the id of a minion's job does.) Named arguments are in a
+// map, or are text (KWARG_REGEX of salt/utils/args.py); those of a compound job are in lists.
 func posesAsField(arg any) (name string, found bool) {
 	switch arg := arg.(type) {
 	case string:

@@ -12,33 +12,33 @@ import (
 // ErrNotPermitted means that a caller may not start a job.
 var ErrNotPermitted = errors.New("not permitted")
 
-// findJob is the function that asks minions whether they run a job. All tools call it while they
-// wait for a job.
+// findJob is the function that asks minions whether they run a job. All tools call it while they wait
+// for a job.
 const findJob = "saltutil.find_job"
 
-// maxFindJob bounds the load of such a call, in bytes.
+// maxFindJob bounds the load of a findJob call, in bytes.
 const maxFindJob = 4096
 
-// Caller is somebody without all rights who starts a job.
+// Caller is a user or minion without all rights who starts a job.
 type Caller struct {
-	User string // User is the name that is stored with the job.
-	// Account names his part of the job cache: ldap/alice, minion/web1.
+	User string // name that is stored with the job
+	// Account names the part of the job cache that the caller may use: ldap/alice, minion/web1.
 	Account     string
-	Minion      string // the id of a minion; "" of people and programs
+	Minion      string // id of a minion; "" for people and programs
 	Permissions []any
 	Always      []string // functions that need no permission
 }
 
-// Permit checks that a caller without all rights may start a job, reduces its load to what such
-// callers may send ([Limits]), and restricts the job to the minions for which it is permitted:
-// others might resolve the target differently. e bounds the work; with nil it is that of one
+// Permit checks that a caller without all rights may start a job, and reduces the job's load to what
+// such callers may send ([Limits]). It restricts the job to the minions for which it is permitted,
+// because others might resolve the target differently. e bounds the work; nil means the bound for one
 // target. The text of a [Refusal] is for the caller.
 //
-// Two targets stay as they are: *, when the job is permitted on all minions, since a list of
-// thousands of names would go to each of them; and every target with order_masters, since lower
-// masters have minions that are not known here.
+// Permit leaves two kinds of targets unchanged: "*", if the job is permitted on all minions, because
+// otherwise each minion would get a list of thousands of names; and every target with order_masters,
+// because lower masters have minions that are unknown here.
 func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
-	// This check comes first: later answers may depend on the pillars.
+	// Check this first: the outcome and time of later checks may depend on pillars.
 	if err := l.MayTarget(c, j.Load); err != nil {
 		return err
 	}
@@ -56,7 +56,8 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 
 	j.Load, j.account = load, c.Account
 	if j.account != "" && asksForJob(load, funs) {
-		j.account = findJob + " of " + c.Account // a caller over his quota may still follow his jobs
+		// a quota of its own: a caller over his quota may still follow his jobs
+		j.account = findJob + " of " + c.Account
 	}
 
 	r.Minions = nil
@@ -69,10 +70,10 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 	return j.Restrict()
 }
 
-// MayTarget refuses a target that matches values of pillars, when a caller without all rights sends
-// it. [Launcher.Permit] does so too; called before [Launcher.New] it also keeps the time that New
-// takes from revealing whom the target matches. Nodegroups of the administrator are allowed to
-// users but not to minions, which learn nothing of the pillars of others.
+// MayTarget refuses a target that matches values of pillars from a caller without all rights.
+// [Launcher.Permit] calls it too. Called before [Launcher.New], it also prevents that the time of New
+// reveals which minions the target matches. Users may use the administrator's nodegroups. Minions may
+// not, because they must learn nothing about the pillars of others.
 func (l *Launcher) MayTarget(c Caller, load *value.Map) error {
 	pattern := target.OwnPillarPattern
 	if c.Minion != "" {

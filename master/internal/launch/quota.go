@@ -15,34 +15,34 @@ import (
 )
 
 const (
-	// defaultUserQuota is the default of saltern_user_job_quota, in bytes: 50,000 jobs a day with
+	// defaultUserQuota is the default of saltern_user_job_quota, in bytes. 50,000 jobs a day with
 	// short arguments take 0.8 GiB of it.
 	defaultUserQuota = 2 << 30
-	// defaultWindow is the time in which a used quota comes back where jobs are kept for ever.
+	// defaultWindow is the time in which a used quota comes back if jobs are kept for ever.
 	defaultWindow = 24 * time.Hour
-	// jobFiles is about how many bytes the files of a job take on a disk besides its load: the
-	// folder and three small files.
+	// jobFiles is the approximate size of a job's files on disk besides its load: the folder and
+	// three small files, in bytes.
 	jobFiles = 16 << 10
-	// maxAccounts bounds the accounts that are remembered. Overflow policy: the account with the
-	// least usage is forgotten.
+	// maxAccounts bounds the remembered accounts. Overflow policy: the account that has used least is
+	// forgotten.
 	maxAccounts = 65536
-	// maxQuotaFile bounds the file that is read at the start, in bytes.
+	// maxQuotaFile bounds the file of used quotas, in bytes.
 	maxQuotaFile = 16 << 20
 )
 
-// quota bounds what each caller without all rights writes into the job cache, in bytes per
-// keep_jobs. Used bytes come back evenly over that time, so that at most twice the quota of one
-// account is on the disk. It is safe for concurrent use.
+// quota bounds what each caller without all rights writes into the job cache, in bytes per keep_jobs.
+// Used bytes come back evenly over that time, so at most twice the quota of an account is on the
+// disk. It is safe for concurrent use.
 type quota struct {
-	rate   ratelimit.Rate // Burst 0: there is no bound
+	rate   ratelimit.Rate // Burst 0: no bound
 	window time.Duration
 
 	mu      sync.Mutex
 	buckets map[string]*ratelimit.Bucket // by account
-	changed bool                         // since it was saved
+	changed bool                         // changed since the last saveUsage
 }
 
-// newQuota returns the quota of an option in MiB: 0 means the default, a negative number none.
+// newQuota returns the quota for an option in MiB: 0 means the default, a negative number no bound.
 func newQuota(mib int, window time.Duration) *quota {
 	bytes := float64(defaultUserQuota)
 	if mib != 0 {
@@ -58,8 +58,8 @@ func newQuota(mib int, window time.Duration) *quota {
 	}
 }
 
-// jobCost returns about how many bytes a job takes on a disk. The list of minions is left out: each
-// minion is charged for its own return.
+// jobCost returns the approximate size of a job on disk, in bytes. It leaves out the list of minions,
+// because each minion is charged for its own return.
 func jobCost(load *value.Map) int {
 	sent := load.Clone()
 	sent.Delete("minions")
@@ -67,7 +67,7 @@ func jobCost(load *value.Map) int {
 	return event.Weight(sent) + jobFiles
 }
 
-// chargeOrRefuse charges an account for a job, or refuses the job. An empty account is never
+// chargeOrRefuse charges an account for a job, or returns a refusal. An empty account is never
 // refused.
 func (q *quota) chargeOrRefuse(account string, bytes int, now time.Time) error {
 	if account == "" || q.rate.Burst == 0 {
@@ -95,7 +95,8 @@ func (q *quota) chargeOrRefuse(account string, bytes int, now time.Time) error {
 		mebibytes(used), most, q.window, max(wait, time.Second))
 }
 
-// chargePeerJob charges an account for a job that another master of the cluster has accepted.
+// chargePeerJob charges an account for a job that another master of the cluster has accepted. It
+// never refuses.
 func (q *quota) chargePeerJob(account string, bytes int, now time.Time) {
 	if account == "" || q.rate.Burst == 0 {
 		return
@@ -122,7 +123,7 @@ func (q *quota) bucketOf(account string, now time.Time) *ratelimit.Bucket {
 	return b
 }
 
-// evictLeast forgets the account that has used the least. The caller holds mu.
+// evictLeast forgets the account that has used least. The caller holds mu.
 func (q *quota) evictLeast(now time.Time) {
 	least, of := "", -1.0
 	for account, b := range q.buckets {
@@ -136,14 +137,14 @@ func (q *quota) evictLeast(now time.Time) {
 	delete(q.buckets, least)
 }
 
-// savedQuota is the file: what each account had used at that time.
+// savedQuota is the content of the file: how much each account had used at that time.
 type savedQuota struct {
 	At   int64            `json:"at"` // in Unix seconds
 	Used map[string]int64 `json:"used"`
 }
 
-// loadUsage reads the file of an earlier life. What cannot be read is not charged, and the error
-// says why.
+// loadUsage reads the used quotas from the file of an earlier start. What it cannot read is not
+// charged, and the error says why.
 func (q *quota) loadUsage(path string, now time.Time) error {
 	b, err := durable.Read(path, maxQuotaFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -161,7 +162,7 @@ func (q *quota) loadUsage(path string, now time.Time) error {
 
 	at := time.Unix(saved.At, 0)
 	if at.After(now) {
-		at = now // the clock went back
+		at = now // the clock was put back
 	}
 
 	q.mu.Lock()
@@ -178,7 +179,7 @@ func (q *quota) loadUsage(path string, now time.Time) error {
 	return nil
 }
 
-// saveUsage writes the file for the next life when something has changed.
+// saveUsage writes the used quotas for the next start, if anything has changed.
 func (q *quota) saveUsage(path string, now time.Time) error {
 	q.mu.Lock()
 	saved := savedQuota{At: now.Unix(), Used: map[string]int64{}}
@@ -205,7 +206,7 @@ func (q *quota) saveUsage(path string, now time.Time) error {
 
 	if err != nil {
 		q.mu.Lock()
-		q.changed = true // the next time again
+		q.changed = true // the next call tries again
 		q.mu.Unlock()
 		return fmt.Errorf("write what users have used of the job cache: %w", err)
 	}

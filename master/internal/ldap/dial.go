@@ -14,18 +14,18 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 )
 
-// maxServers bounds the servers of auth.ldap.uri.
+// maxServers bounds the number of servers in auth.ldap.uri.
 const maxServers = 16
 
-// server is one server of a directory.
+// server is one server of the directory.
 type server struct {
 	name             string // as configured
 	network, address string
-	host             string // which its certificate must name
-	tls              bool   // from the first byte
+	host             string // name that its certificate must have
+	tls              bool   // TLS from the first byte
 }
 
-// servers reads auth.ldap.uri. Blanks and commas separate several servers, as for libldap.
+// servers returns the servers in auth.ldap.uri. Blanks and commas separate them, as in libldap.
 func servers(uris string) ([]server, error) {
 	var out []server
 	for _, u := range strings.FieldsFunc(uris,
@@ -75,7 +75,7 @@ func serverOf(uri string) (server, error) {
 	}, nil
 }
 
-// dialAny opens a session with the first server that answers. It begins with the one that answered
+// dialAny opens a session with the first server that answers. It first tries the one that answered
 // last.
 func (d *Directory) dialAny(ctx context.Context) (*session, error) {
 	first := int(d.preferred.Load())
@@ -133,8 +133,8 @@ func (d *Directory) connect(ctx context.Context, srv server) (*session, error) {
 	return newSession(ctx, c, srv.name), nil
 }
 
-// startTLS asks for TLS on a connection (RFC 4511, 4.14). Nothing beyond the answer is read: bytes
-// that somebody slipped in before TLS began must not count as sent under it.
+// startTLS asks for TLS on a connection (RFC 4511, 4.14). It reads nothing beyond the answer: bytes
+// that somebody inserted before TLS must not count as received under TLS.
 func startTLS(ctx context.Context, c net.Conn, name string) error {
 	s := newSession(ctx, c, name)
 	defer func() {
@@ -167,13 +167,13 @@ func startTLS(ctx context.Context, c net.Conn, name string) error {
 	return nil
 }
 
-// oneByte reads one byte at a time, so that no buffer reads ahead.
+// oneByte is a connection that reads one byte at a time, so that no buffer reads ahead.
 type oneByte struct{ net.Conn }
 
 func (o oneByte) Read(b []byte) (int, error) { return o.Conn.Read(b[:min(1, len(b))]) }
 
-// tlsConfig requires of a server a certificate for its name, from an authority of the system or of
-// saltern_ldap_ca.
+// tlsConfig returns a configuration that requires a certificate for the server's name, signed by an
+// authority of the system or of saltern_ldap_ca.
 func (d *Directory) tlsConfig(host string) (*tls.Config, error) {
 	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: d.opts.NoVerify}
 	if d.opts.CA == "" || d.opts.NoVerify {

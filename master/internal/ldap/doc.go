@@ -1,14 +1,14 @@
-// Package ldap proves users to a directory and reads their groups, as Salt's
-// external authentication "ldap" does, and resolves ldap(…) targets of
-// external_auth to minions.
+// Package ldap checks users' passwords against a directory and reads the users' groups, as Salt's
+// external authentication "ldap" does. It also resolves the ldap(…) targets of external_auth to
+// minions.
 //
 //	Directory.Login ── dial (servers in turn, TLS) ── session: bind, search
 //	                └─ groups: memberUid and memberOf, Active Directory, FreeIPA
 //	Directory.Expand ─ the computers below an entry, remembered for a minute
 //
-// A session is one connection, used by one goroutine, with a deadline; there are no
-// others. What the directory sends is bounded before it is read. Text that users
-// choose is escaped before it becomes part of a filter or a name.
+// A session is one connection with a deadline, used by one goroutine; there are no other connections.
+// What the directory sends is bounded before it is read. Text chosen by users is escaped before it
+// becomes part of a filter or a name.
 //
 // Sources: salt/auth/ldap.py for what is asked for; RFC 4511 (protocol), 4513 (log-ins),
 // 4514 (names), 4515 (filters), 2696 (pages).

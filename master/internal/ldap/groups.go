@@ -9,16 +9,16 @@ import (
 	ldapv3 "github.com/go-ldap/ldap/v3"
 )
 
-// Bounds of the groups of a user, which are stored in the file of a token. Further ones do not
-// count, and the log says so.
+// Bounds of a user's groups, which are stored in the file of a token. Further groups are ignored, and
+// the log says so.
 const (
 	maxGroups     = 1024
-	maxGroupBytes = 32 << 10 // of all names
+	maxGroupBytes = 32 << 10 // bytes of all names
 	maxGroupName  = 256
 )
 
-// groups reads the names of a user's groups, as the options say (salt/auth/ldap.py groups). When
-// the directory refuses the search, there are no groups and a warning.
+// groups returns the names of a user's groups, as the options say (salt/auth/ldap.py groups). If the
+// directory refuses the search, it returns none and logs a warning.
 func (d *Directory) groups(s *session, user string) ([]string, error) {
 	read := d.groupsListing
 	switch {
@@ -48,7 +48,7 @@ func (d *Directory) groups(s *session, user string) ([]string, error) {
 	return names, nil
 }
 
-// bounded sorts names and drops those beyond the bounds. all: none was dropped.
+// bounded returns the names sorted, without those beyond the bounds. all is false if any was dropped.
 func bounded(names []string) (kept []string, all bool) {
 	slices.Sort(names)
 	size := 0
@@ -64,9 +64,10 @@ func bounded(names []string) (kept []string, all bool) {
 	return kept, true
 }
 
-// groupsListing returns groups that list the name of the user (posixGroup with memberUid) and, when
-// auth.ldap.groupclass finds his own entry, the groups that it lists (memberOf). His own entry is
-// no group: he may often change its cn. Salt takes it for one.
+// groupsListing returns the groups that list the user's name (posixGroup with memberUid). If
+// auth.ldap.groupclass also matches the user's own entry, it returns the groups listed there, too
+// (memberOf). Unlike Salt it does not count the user's own entry as a group, because he may often
+// change its cn.
 func (d *Directory) groupsListing(s *session, user string) ([]string, error) {
 	o := d.opts
 	filter := fmt.Sprintf("(&(%s=%s)(objectClass=%s))", o.AccountAttribute, ldapv3.EscapeFilter(user),
@@ -105,8 +106,8 @@ func (d *Directory) isPerson(e entry) bool {
 	})
 }
 
-// memberOf reads groups that list the entry of the user: Active Directory, and groupOfNames
-// elsewhere. A user with several entries has no groups.
+// memberOf returns the groups that list the user's entry as a member: in Active Directory, and by
+// groupOfNames elsewhere. If the user has several entries, it returns none.
 func (d *Directory) memberOf(s *session, user string) ([]string, error) {
 	o := d.opts
 	filter := fmt.Sprintf("(&(%s=%s)(objectClass=%s))", o.AccountAttribute, ldapv3.EscapeFilter(user),
@@ -149,7 +150,7 @@ func (d *Directory) memberOf(s *session, user string) ([]string, error) {
 	return names, err
 }
 
-// freeIPA reads groups by a filter. Those count that list the user in
+// freeIPA returns the groups that a filter finds and that list the user in
 // auth.ldap.accountattributename or auth.ldap.groupattribute.
 func (d *Directory) freeIPA(s *session, user string) ([]string, error) {
 	o := d.opts
@@ -180,10 +181,10 @@ func (d *Directory) freeIPA(s *session, user string) ([]string, error) {
 // firstOf returns the first value as a list, or an empty list.
 func firstOf(values []string) []string { return values[:min(1, len(values))] }
 
-// nameOf returns the value of the first part of a distinguished name: "ann" of uid=ann,ou=people.
-// Other text is the name itself. A name whose first part has several values, or none that can be
-// read, becomes "". (Salt cuts at the first comma and at the last equals sign before it, so that a
-// group called "x=admins" is "admins".)
+// nameOf returns the value of the first part of a distinguished name: "ann" for uid=ann,ou=people.
+// For other text it returns the text. It returns "" if the first part has several values, or none
+// that can be read. (Salt cuts at the first comma and at the last equals sign before it, which turns
+// a group "x=admins" into "admins".)
 func nameOf(s string) string {
 	if !strings.ContainsAny(s, "=,") {
 		return s

@@ -17,8 +17,8 @@ import (
 
 // Time limits.
 const (
-	connectTime = 3 * time.Second  // until a session with one server begins
-	loginTime   = 15 * time.Second // a whole log-in or search
+	connectTime = 3 * time.Second  // time to connect to one server
+	loginTime   = 15 * time.Second // time of a whole log-in or search
 )
 
 // Bounds of name and password.
@@ -27,7 +27,7 @@ const (
 	maxPassword = 1024 // bytes
 )
 
-// Directory asks the servers of one directory. It is safe for concurrent use.
+// Directory is a client of the servers of one directory. It is safe for concurrent use.
 type Directory struct {
 	opts        Options
 	plan        loginPlan
@@ -40,7 +40,7 @@ type Directory struct {
 	computers   computers
 }
 
-// New returns a Directory. The error says which option is wrong. log takes lines that strangers can
+// New returns a Directory. The error says which option is wrong. log is for lines that strangers can
 // cause.
 func New(o Options, log *slog.Logger, now func() time.Time) (*Directory, error) {
 	o = o.withDefaults()
@@ -67,7 +67,7 @@ func New(o Options, log *slog.Logger, now func() time.Time) (*Directory, error) 
 	return d, nil
 }
 
-// logWarnings warns of insecure options.
+// logWarnings logs a warning for each insecure option.
 func (d *Directory) logWarnings() {
 	if d.opts.NoVerify {
 		d.log.Warn("log-ins by ldap trust any certificate (auth.ldap.no_verify): whoever is on the way reads passwords")
@@ -89,15 +89,15 @@ func (d *Directory) logWarnings() {
 	}
 }
 
-// Check reports faults of options.
+// Check returns an error for invalid options.
 func Check(o Options) error {
 	_, err := New(o, slog.New(slog.DiscardHandler), time.Now)
 	return err
 }
 
-// Login checks the password of a user, and returns his name as the directory spells it and the
-// names of his groups. name is "" when the directory does not know him or refuses his password. An
-// error means that the directory could not be asked, and tells nothing about the password.
+// Login checks a user's password. It returns his name as the directory spells it, and the names of
+// his groups. name is "" if the directory does not know him or refuses his password. An error means
+// that the directory could not be asked; it says nothing about the password.
 func (d *Directory) Login(ctx context.Context, user, password string) (name string, groups []string, err error) {
 	if password == "" || len(password) > maxPassword || !plausible(user) {
 		return "", nil, nil
@@ -140,13 +140,14 @@ func (d *Directory) Login(ctx context.Context, user, password string) (name stri
 	return name, groups, nil
 }
 
-// plausible reports whether text can be the name of a user.
+// plausible reports whether a text may be a user name.
 func plausible(user string) bool {
 	return user != "" && len(user) <= maxName && utf8.ValidString(user) &&
 		!strings.ContainsFunc(user, unicode.IsControl)
 }
 
-// refusal tells a wrong password from a directory that cannot tell.
+// refusal returns nil for a wrong password, and an error if the directory could not check the
+// password.
 func (d *Directory) refusal(err error, user, dn string) error {
 	r, ok := errors.AsType[*resultError](err)
 	if !ok {
@@ -161,7 +162,7 @@ func (d *Directory) refusal(err error, user, dn string) error {
 	return fmt.Errorf("log in to the directory as %.200q: %w", dn, err)
 }
 
-// bindService binds as the service account, or anonymously without one.
+// bindService binds as the service account, or anonymously if there is none.
 func (d *Directory) bindService(s *session) error {
 	if d.opts.BindPassword == "" {
 		return s.unbind()
@@ -173,7 +174,7 @@ func (d *Directory) bindService(s *session) error {
 	return nil
 }
 
-// findUser returns a user's entry with his names, or the zero entry when there is none.
+// findUser returns a user's entry with his names, or the zero entry if there is none.
 func (d *Directory) findUser(s *session, user string) (entry, error) {
 	if d.opts.BindPassword != "" {
 		if err := d.bindService(s); err != nil {
@@ -203,5 +204,5 @@ func (d *Directory) findUser(s *session, user string) (entry, error) {
 	return found[0], nil
 }
 
-// noAttributes asks for entries without attributes (RFC 4511, 4.5.1.8).
+// noAttributes is the attribute list of a search that needs no attributes (RFC 4511, 4.5.1.8).
 const noAttributes = "1.1"

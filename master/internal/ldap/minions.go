@@ -12,20 +12,20 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of remembered ldap(…) targets. Their number is fixed by the options.
+// Bounds of cached ldap(…) targets. The options limit how many there are.
 const (
 	maxComputers = 20_000 // computers of one target
-	pageSize     = 500    // entries; servers give 500 to 1,000 at once
+	pageSize     = 500    // entries of a page; servers send 500 to 1,000 at once
 )
 
-// prefix is the beginning of a target that names an entry of the directory.
+// prefix is how a target begins that names an entry of the directory.
 const prefix = "ldap("
 
 // IsTarget reports whether a target of external_auth names an entry of a directory.
 func IsTarget(target string) bool { return strings.HasPrefix(target, prefix) }
 
-// computers remembers the minions of ldap(…) targets. One search at a time has the turn. Others
-// wait for it until their context ends.
+// computers caches the minions of ldap(…) targets. One search runs at a time; others wait for it
+// until their context ends.
 type computers struct {
 	turn   chan struct{}
 	mu     sync.Mutex
@@ -54,10 +54,10 @@ func (c *computers) remember(base string, l lookup) {
 	c.byBase[base] = l
 }
 
-// Expand replaces the ldap(…) targets among permissions by minions, as salt/auth/ldap.py
-// process_acl does: by those whose id, in lower case and without auth.ldap.minion_stripdomains, is
-// the cn of a computer below the entry. They become one target, so that a job may go to several of
-// them. A target that cannot be resolved grants nothing, with a warning.
+// Expand replaces the ldap(…) targets in permissions by minions, as salt/auth/ldap.py process_acl
+// does. A minion matches if its id is the cn of a computer below the entry, in lower case and without
+// auth.ldap.minion_stripdomains. All minions of one grant become one target, so that a job may go to
+// several of them. A target that cannot be resolved grants nothing, and a warning is logged.
 func (d *Directory) Expand(ctx context.Context, grants []any) []any {
 	if !slices.ContainsFunc(grants, hasTarget) {
 		return grants
@@ -129,7 +129,7 @@ func (d *Directory) minions(ctx context.Context, base string) []string {
 	return ids
 }
 
-// search asks for the computers below an entry.
+// search returns the minions on the computers below an entry.
 func (d *Directory) search(ctx context.Context, base string) ([]string, error) {
 	if d.opts.BindPassword == "" || d.opts.BindDN == "" {
 		return nil, errors.New("ldap() targets need a service account: set auth.ldap.binddn and auth.ldap.bindpw")
@@ -172,7 +172,7 @@ func (d *Directory) search(ctx context.Context, base string) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// minionOf returns the id of the minion on a computer.
+// minionOf returns the id of the minion on the computer with this cn.
 func (d *Directory) minionOf(cn string) string {
 	id := strings.ToLower(cn)
 	for _, domain := range d.opts.StripDomains {
@@ -183,8 +183,8 @@ func (d *Directory) minionOf(cn string) string {
 	return id
 }
 
-// plainID reports whether an id stands for itself in a compound target: the directory may name
-// minions, but not write expressions.
+// plainID reports whether an id means only itself in a compound target: the directory may name
+// minions, but must not inject expressions.
 func plainID(id string) bool {
 	return id != "" && len(id) <= maxName && !strings.ContainsFunc(id, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r))

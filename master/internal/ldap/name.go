@@ -12,15 +12,15 @@ import (
 	"saltern/master/internal/username"
 )
 
-// A directory takes ALICE for alice. What lists of users say of alice would not hold for
-// ALICE: so a user has the name from here on that his entry has.
+// A directory treats ALICE and alice as the same user. Lists of users compare exactly, so from here
+// on a user has the name in the spelling of his entry.
 
-// namePart matches the end of a template's text in front of the user's name: the attribute that is
+// namePart matches the end of a template's text before the user's name: the attribute that is
 // compared with the name, in a filter or in the name of an entry.
 var namePart = regexp.MustCompile(`(?:^|[(,+])\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*$`)
 
-// nameAttributes returns the attributes that the options compare with the name of a user, or
-// [noAttributes] when there is none.
+// nameAttributes returns the attributes that the options compare with a user's name, or
+// [noAttributes] if there is none.
 func (d *Directory) nameAttributes() []string {
 	t := d.plan.filter
 	if d.plan.way == byTemplate {
@@ -37,7 +37,7 @@ func (d *Directory) nameAttributes() []string {
 	}
 
 	if d.plan.way == byTemplate && d.opts.ActiveDirectory {
-		names = append(names, d.opts.AccountAttribute) // its users also log in as NAME@DOMAIN
+		names = append(names, d.opts.AccountAttribute) // users of Active Directory also log in as NAME@DOMAIN
 	}
 
 	if len(names) == 0 {
@@ -48,8 +48,8 @@ func (d *Directory) nameAttributes() []string {
 	return slices.Compact(names)
 }
 
-// readEntry reads the entry of a user who has logged in by a template, with his names. What the
-// directory does not show him of himself is missing.
+// readEntry reads the entry of a user who has logged in by a template, with his names. It lacks
+// attributes that the directory does not let him read.
 func (d *Directory) readEntry(s *session, dn, user string) (entry, error) {
 	if d.nameAttributes()[0] == noAttributes {
 		return entry{dn: dn}, nil
@@ -81,8 +81,8 @@ func (d *Directory) readEntry(s *session, dn, user string) (entry, error) {
 	return found[0], nil
 }
 
-// nameIn returns the name of a user as his entry spells it: the value that the directory matched
-// with what he wrote, or what he wrote when the entry does not show it.
+// nameIn returns the user's name in the spelling of his entry: the value that the directory matched
+// with what he typed. If the entry does not show it, nameIn returns what he typed.
 func (d *Directory) nameIn(e entry, wrote string) string {
 	for _, attribute := range d.nameAttributes() {
 		for _, v := range e.values(attribute) {

@@ -9,20 +9,21 @@ import (
 	"saltern/internal/durable"
 )
 
-// Options are auth.ldap.* of Salt, with Salt's defaults where a field is not set.
+// Options are Salt's options auth.ldap.*. Fields that are not set have Salt's defaults.
 type Options struct {
-	URI           string // one or more; in place of Server, Port and TLS
+	URI           string // one or more servers; replaces Server, Port and TLS
 	Server, Port  string
 	TLS, StartTLS bool
 	NoVerify      bool
 	// CA is saltern_ldap_ca: a file of certificates that replaces the system's authorities.
 	CA     string
 	BaseDN string
-	// BindDN is a name that may hold {{ username }} without a password, or a service account.
+	// BindDN is a service account, or without a BindPassword a user's name that may contain {{
+	// username }}.
 	BindDN, BindPassword string
 	Anonymous            bool   // search without a service account
-	Filter               string // Filter finds a user.
-	Scope                *int   // of Filter; nil: all below BaseDN
+	Filter               string // filter that finds a user
+	Scope                *int   // scope of Filter; nil: everything below BaseDN
 	GroupOU              *string
 	GroupClass           string
 	GroupAttribute       string
@@ -35,15 +36,15 @@ type Options struct {
 	StripDomains         []string
 }
 
-// loginWay is how the password of a user is checked.
+// loginWay is the way in which a user's password is checked.
 type loginWay int
 
 const (
-	byTemplate loginWay = iota // binds with his name in binddn
-	bySearch                   // a service account, or an anonymous session, searches for him first
+	byTemplate loginWay = iota // binds with the user's name in BindDN
+	bySearch                   // first searches for the user, as a service account or anonymously
 )
 
-// loginPlan is the checked form of the options.
+// loginPlan holds the options after they were checked and parsed.
 type loginPlan struct {
 	way         loginWay
 	bind        template
@@ -53,7 +54,7 @@ type loginPlan struct {
 	groupBase   string
 }
 
-// orPreset returns the default of an option that is not set.
+// orPreset returns s, or preset if s is empty.
 func orPreset(s, preset string) string {
 	if s == "" {
 		return preset
@@ -61,7 +62,7 @@ func orPreset(s, preset string) string {
 	return s
 }
 
-// withDefaults sets the defaults of salt/auth/ldap.py, __defopts__.
+// withDefaults returns the options with the defaults of salt/auth/ldap.py, __defopts__.
 func (o Options) withDefaults() Options {
 	o.Server, o.Port = orPreset(o.Server, "localhost"), orPreset(o.Port, "389")
 	o.GroupClass, o.GroupAttribute = orPreset(o.GroupClass, "posixGroup"), orPreset(o.GroupAttribute, "memberOf")

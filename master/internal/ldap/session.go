@@ -16,17 +16,17 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// session is a connection to a directory, for one goroutine.
+// session is a connection to a directory. Only one goroutine may use it.
 type session struct {
 	net.Conn
 	name      string // name of the server, for messages
 	r         *bufio.Reader
 	id        int
-	bytesLeft int // bytes that may still be received
+	bytesLeft int // bytes that the directory may still send
 	stop      func() bool
 }
 
-// newSession starts a session on a connection. It ends with ctx.
+// newSession starts a session on a connection. The session fails when ctx ends.
 func newSession(ctx context.Context, c net.Conn, name string) *session {
 	if d, ok := ctx.Deadline(); ok {
 		_ = c.SetDeadline(d)
@@ -57,7 +57,7 @@ func (s *session) sendRequest(op, controls func(*cryptobyte.Builder)) error {
 	return nil
 }
 
-// noAnswer returns an error that names the server.
+// noAnswer returns err in words that name the server.
 func (s *session) noAnswer(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -68,7 +68,7 @@ func (s *session) noAnswer(err error) error {
 	return fmt.Errorf("ask the directory %s: %w", s.name, err)
 }
 
-// receive reads the next answer to the last request.
+// receive returns the next answer to the last request.
 func (s *session) receive() (message, error) {
 	for {
 		m, n, err := readMessage(s.r, min(maxMessage, s.bytesLeft))
@@ -79,9 +79,9 @@ func (s *session) receive() (message, error) {
 		s.bytesLeft -= n
 		switch {
 		case m.op == intermediate && m.id == s.id:
-		case m.id == 0 && m.op == extendedAnswer: // notice of disconnection
+		case m.id == 0 && m.op == extendedAnswer: // a notice of disconnection
 			return m, s.noAnswer(fmt.Errorf("it ends the connection: %w", result(m.body)))
-		case m.id < s.id: // answer to a search that was given up
+		case m.id < s.id: // an answer to a search that was given up
 		case m.id > s.id:
 			return m, s.noAnswer(errWire)
 		default:
@@ -90,8 +90,9 @@ func (s *session) receive() (message, error) {
 	}
 }
 
-// bindAs proves a name with its password. A refusal of the directory is a *resultError. It never
-// sends an empty password, which many servers answer with success and no rights (RFC 4513, 5.1.2).
+// bindAs logs in with a name and its password. If the directory refuses, the error is a *resultError.
+// It never sends an empty password, which many servers answer with success but without rights (RFC
+// 4513, 5.1.2).
 func (s *session) bindAs(dn, password string) error {
 	if password == "" {
 		return &resultError{invalidCredentials, "the password is empty"}
@@ -127,18 +128,18 @@ func (s *session) awaitBound() error {
 // query is a search.
 type query struct {
 	base   string
-	scope  int // 0 the entry itself, 1 those just below, 2 all
+	scope  int // 0: the entry itself, 1: its direct children, 2: all below
 	filter string
 	attrs  []string
-	most   int // entries; further ones are not read
-	page   int // entries of a page; 0: all at once
+	most   int // most entries to read
+	page   int // entries per page; 0: no pages
 }
 
-// errMore means that a search finds more entries than were asked for.
+// errMore means that a search finds more entries than query.most.
 var errMore = errors.New("the directory finds more entries than are accepted")
 
-// search returns the entries of a query. With errMore, and when the server's own bound was reached,
-// the entries so far are valid. References to other servers are not followed.
+// search returns the entries of a query. The entries are valid even with errMore, or if the server's
+// own limit was reached. References to other servers are not followed.
 func (s *session) search(q query) ([]entry, error) {
 	filter, err := compileFilter(q.filter)
 	if err != nil {
@@ -198,7 +199,7 @@ func (s *session) search(q query) ([]entry, error) {
 	}
 }
 
-// appendTo appends the request. filter is packed.
+// appendTo appends the search request. filter is the encoded filter.
 func (q query) appendTo(b *cryptobyte.Builder, filter []byte) {
 	limit := int64(q.most) + 1
 	if q.page > 0 {
@@ -208,7 +209,7 @@ func (q query) appendTo(b *cryptobyte.Builder, filter []byte) {
 	b.AddASN1(searchRequest, func(b *cryptobyte.Builder) {
 		addText(b, q.base)
 		b.AddASN1Enum(int64(q.scope))
-		b.AddASN1Enum(0) // aliases are not followed, as in Salt
+		b.AddASN1Enum(0) // do not follow aliases, as Salt does
 		b.AddASN1Int64(limit)
 		b.AddASN1Int64(0)
 		b.AddASN1Boolean(false)
@@ -221,7 +222,7 @@ func (q query) appendTo(b *cryptobyte.Builder, filter []byte) {
 	})
 }
 
-// pageControl returns a function that appends the control for a page.
+// pageControl returns a function that appends the control for the next page, or nil without pages.
 func (q query) pageControl(cookie []byte) func(*cryptobyte.Builder) {
 	if q.page == 0 {
 		return nil
@@ -240,7 +241,7 @@ func (q query) pageControl(cookie []byte) func(*cryptobyte.Builder) {
 	}
 }
 
-// compileFilter packs a filter. Like libldap it accepts one without outer parentheses.
+// compileFilter encodes a filter. Like libldap it accepts one without outer parentheses.
 func compileFilter(filter string) ([]byte, error) {
 	if !strings.HasPrefix(filter, "(") {
 		filter = "(" + filter + ")"
@@ -252,7 +253,7 @@ func compileFilter(filter string) ([]byte, error) {
 	return p.Bytes(), nil
 }
 
-// unbind makes the session anonymous, by an anonymous bind (RFC 4513, 5.1.1).
+// unbind makes the session anonymous by an anonymous bind (RFC 4513, 5.1.1).
 func (s *session) unbind() error {
 	if err := s.sendBind("", ""); err != nil {
 		return err

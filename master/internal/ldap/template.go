@@ -8,11 +8,11 @@ import (
 	ldapv3 "github.com/go-ldap/ldap/v3"
 )
 
-// template is text with places for the name of a user: {{ username }}, which may be followed by
-// |lower or |upper. Salt allows all of Jinja.
+// template is text with placeholders for the user's name: {{ username }}, optionally with |lower or
+// |upper. (Salt allows all of Jinja.)
 type template struct {
-	parts []string // parts[0] name parts[1] name …
-	cases []string // of each name: "", "lower" or "upper"
+	parts []string // text between the names: parts[0] name parts[1] name …
+	cases []string // case of each name: "", "lower" or "upper"
 }
 
 var (
@@ -50,7 +50,7 @@ func parseTemplate(option, s string) (template, error) {
 	return t, nil
 }
 
-// parseFilter reads the template of a filter. Blanks between its parts are dropped, as libldap
+// parseFilter parses the template of a filter. It drops blanks between the filter's parts, as libldap
 // does.
 func parseFilter(option, s string) (template, error) {
 	s = strings.TrimSpace(s)
@@ -65,10 +65,10 @@ func parseFilter(option, s string) (template, error) {
 	return t, nil
 }
 
-// variable reports whether there is a place for a name.
+// variable reports whether the template has a placeholder.
 func (t template) variable() bool { return len(t.cases) > 0 }
 
-// render inserts a name into its places, each time through escape.
+// render returns the text with name in each placeholder, after escape.
 func (t template) render(name string, escape func(string) string) string {
 	var b strings.Builder
 	for i, p := range t.parts {
@@ -90,9 +90,9 @@ func (t template) render(name string, escape func(string) string) string {
 	return b.String()
 }
 
-// renderName inserts a name into a template for a bind: a distinguished name, in which it is one
-// value whatever it contains, or a name as Active Directory also accepts it (NAME@domain,
-// DOMAIN\NAME).
+// renderName returns the name for a bind, with the user's name in each placeholder: a distinguished
+// name, in which the user's name is escaped to one value, or a name in a form that Active Directory
+// also accepts (NAME@domain, DOMAIN\NAME).
 func (t template) renderName(name string) string {
 	if strings.Contains(t.parts[0], "=") {
 		return t.render(name, ldapv3.EscapeDN)

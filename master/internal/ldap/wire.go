@@ -20,7 +20,7 @@ const (
 	maxSession = 8 << 20 // bytes of all messages of a session
 )
 
-// The operations of RFC 4511, as tags, and the parts of them that are named by tags.
+// Tags of the operations of RFC 4511, and of parts of them.
 const (
 	bindRequest     = asn1.Tag(0x60)
 	bindResponse    = 0x61
@@ -33,12 +33,12 @@ const (
 	extendedAnswer  = 0x78
 	intermediate    = 0x79
 	controlsTag     = 0xa0
-	contextZero     = asn1.Tag(0x80) // the password of a bind, the name of an extended request
+	contextZero     = asn1.Tag(0x80) // tag of a bind's password and of an extended request's name
 
 	sequenceTag, setTag, integerTag, enumTag, octetsTag = 0x30, 0x31, 0x02, 0x0a, 0x04
 )
 
-// errWire means that bytes are not LDAP.
+// errWire means that the received bytes are not LDAP.
 var errWire = errors.New("what the directory sends is not LDAP")
 
 // element splits the first element off b: its tag, its content, and the bytes after it. LDAP uses
@@ -72,7 +72,7 @@ func element(b []byte) (tag byte, content, rest []byte, err error) {
 	return tag, b[:n], b[n:], nil
 }
 
-// elementOf is element for a certain tag.
+// elementOf is element, but returns an error for another tag than want.
 func elementOf(b []byte, want byte) (content, rest []byte, err error) {
 	tag, content, rest, err := element(b)
 	if err == nil && tag != want {
@@ -81,7 +81,7 @@ func elementOf(b []byte, want byte) (content, rest []byte, err error) {
 	return content, rest, err
 }
 
-// number reads a whole number of at most 32 bits that is not negative.
+// number reads a non-negative integer of at most 32 bits.
 func number(b []byte, want byte) (int, []byte, error) {
 	c, rest, err := elementOf(b, want)
 	if err != nil || len(c) == 0 || len(c) > 5 || c[0]&0x80 != 0 {
@@ -160,13 +160,13 @@ func parseMessage(b []byte) (m message, err error) {
 	return m, err
 }
 
-// A resultError is a refusal of the directory.
+// resultError is a refusal of the directory.
 type resultError struct {
 	code int
-	text string // text of the directory, safe to show
+	text string // the directory's text, made safe to show
 }
 
-// Results that are handled differently (RFC 4511, appendix A).
+// Result codes with special treatment (RFC 4511, appendix A).
 const (
 	sizeLimitExceeded        = 4
 	constraintViolation      = 19
@@ -178,7 +178,7 @@ const (
 	unwillingToPerform       = 53
 )
 
-// resultNames are the results that administrators meet.
+// resultNames are the names of results that administrators may see.
 var resultNames = map[int]string{
 	1:                        "operations error",
 	2:                        "protocol error",
@@ -210,14 +210,14 @@ func (e *resultError) Error() string {
 	return name
 }
 
-// result reads an LDAPResult; nil is success.
+// result returns the error in an LDAPResult, or nil for success.
 func result(body []byte) error {
 	code, rest, err := number(body, enumTag)
 	if err != nil {
 		return err
 	}
 
-	_, rest, err = elementOf(rest, octetsTag) // matchedDN
+	_, rest, err = elementOf(rest, octetsTag) // skips matchedDN
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func result(body []byte) error {
 // entry is one entry found by a search.
 type entry struct {
 	dn    string
-	attrs map[string][]string // by names in lower case; values that are no UTF-8 are left out
+	attrs map[string][]string // values by attribute name in lower case; values that are not UTF-8 are left out
 }
 
 // values returns the values of an attribute. The case of its name does not matter.
@@ -286,11 +286,10 @@ func parseEntry(body []byte) (entry, error) {
 	return e, nil
 }
 
-// pagedResults is the control of RFC 2696.
+// pagedResults is the OID of the control of RFC 2696.
 const pagedResults = "1.2.840.113556.1.4.319"
 
-// nextPage returns the cookie among the controls of an answer, or an empty one when there are no
-// more pages.
+// nextPage returns the cookie in an answer's controls. It is empty on the last page.
 func nextPage(controls []byte) ([]byte, error) {
 	for len(controls) > 0 {
 		control, rest, err := elementOf(controls, sequenceTag)
@@ -308,7 +307,7 @@ func nextPage(controls []byte) ([]byte, error) {
 		}
 
 		tag, v, control, err := element(control)
-		if err == nil && tag == 0x01 { // criticality
+		if err == nil && tag == 0x01 { // skips the criticality
 			tag, v, _, err = element(control)
 		}
 
@@ -331,7 +330,7 @@ func nextPage(controls []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// buildRequest packs a request.
+// buildRequest encodes a request.
 func buildRequest(id int, op func(*cryptobyte.Builder), controls func(*cryptobyte.Builder)) ([]byte, error) {
 	var b cryptobyte.Builder
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {

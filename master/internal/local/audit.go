@@ -17,7 +17,8 @@ import (
 	"saltern/master/value"
 )
 
-// AutosignRecord returns a function that records the keys that a rule has accepted or rejected.
+// AutosignRecord returns a function that writes an audit record for a key that a rule accepted or
+// rejected.
 func AutosignRecord(log *audit.Log) func(id, rule string, st keys.State, from netip.Addr) {
 	return func(id, rule string, st keys.State, from netip.Addr) {
 		r := audit.Record{
@@ -37,8 +38,9 @@ func AutosignRecord(log *audit.Log) func(id, rule string, st keys.State, from ne
 	}
 }
 
-// BatchRecord returns a function that records the batches that the master continues for a tool. The
-// job on the first minions has a record of its own, which says how the caller was proven.
+// BatchRecord returns a function that writes an audit record for a batch that the master continues
+// for a tool. The job on the batch's first minions has its own record, which says how the caller was
+// proven.
 func BatchRecord(log *audit.Log) func(jid string, kept *value.Map) {
 	return func(jid string, kept *value.Map) {
 		var funs []string
@@ -67,14 +69,14 @@ func BatchRecord(log *audit.Log) func(jid string, kept *value.Map) {
 	}
 }
 
-// origin says where a command comes from.
+// origin describes where a command comes from.
 type origin struct {
 	login     string
 	addr      netip.Addr
-	from, via string // addr as text; what passed the command on
+	from, via string // from is addr as text; via is the program that passed the command on
 }
 
-// originOf takes the fields that only describe the caller out of a load.
+// originOf removes the fields that only describe the caller from a load, and returns them.
 func (s *Service) originOf(c *request.Call) origin {
 	addr, passed := s.cfg.Auth.Source(c.Load, c.From.Addr())
 	o := origin{login: c.Load.Str(audit.LoginField), addr: addr, from: addr.Unmap().String()}
@@ -85,7 +87,7 @@ func (s *Service) originOf(c *request.Call) origin {
 	return o
 }
 
-// actorOf returns a proven caller for the record.
+// actorOf returns the actor for the record of a proven caller.
 func (o origin) actorOf(caller eauth.Caller) audit.Actor {
 	a := audit.Actor{
 		User:    caller.Name,
@@ -113,7 +115,7 @@ func (o origin) actorOf(caller eauth.Caller) audit.Actor {
 	return a
 }
 
-// stranger returns a caller without proof for the record.
+// stranger returns the actor for the record of a caller without proof.
 func (o origin) stranger(user, system string) audit.Actor {
 	return audit.Actor{
 		User:  cmp.Or(user, "UNKNOWN"),
@@ -124,8 +126,8 @@ func (o origin) stranger(user, system string) audit.Actor {
 	}
 }
 
-// loginRefused records that somebody has not proven who he is, with the command that he asked for
-// in what. creds may be nil. err, the refusal, may be nil.
+// loginRefused records a caller who has not proven who he is. what is the command that he asked for.
+// creds may be nil. err is the refusal; it may be nil.
 func (s *Service) loginRefused(o origin, load, creds *value.Map, what string, err error) {
 	user := cmp.Or(creds.Str("username"), load.Str("username"), load.Str("user"))
 	s.cfg.Audit.Note(audit.Record{
@@ -138,7 +140,8 @@ func (s *Service) loginRefused(o origin, load, creds *value.Map, what string, er
 	})
 }
 
-// unanswered returns why nobody has checked a password, or "" when somebody has, or there was none.
+// unanswered returns the reason why nobody has checked a password, or "" if somebody has or there was
+// no password.
 func unanswered(err error) string {
 	if cause, ok := errors.AsType[*eauth.Unanswered](err); ok {
 		return printable.Brief(cause.Error(), maxShown)
@@ -149,8 +152,9 @@ func unanswered(err error) string {
 // maxShown bounds the text of a foreign value, in bytes.
 const maxShown = 1000
 
-// jobRecord returns the record of a job without its result. It has no arguments: no rule tells
-// which of them are secrets. Whoever may read the job cache finds them there by the job id.
+// jobRecord returns the record of a job, still without its result. It leaves out the arguments,
+// because no rule tells which of them are secrets. Whoever may read the job cache finds them by the
+// job id.
 func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) audit.Record {
 	return audit.Record{
 		Actor:    o.actorOf(caller),
@@ -160,7 +164,7 @@ func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) a
 	}
 }
 
-// published returns the record of a job that was started, or could not be.
+// published returns the record of a job with its result: started, refused or failed.
 func published(r audit.Record, j *launch.Job, err error) audit.Record {
 	r = r.Ended(err)
 	_, refused := errors.AsType[*launch.Refusal](err)
@@ -175,13 +179,14 @@ func published(r audit.Record, j *launch.Job, err error) audit.Record {
 	return r
 }
 
-// followsJob reports whether tools call these functions to follow a job that has its own record.
+// followsJob reports whether tools call these functions only to follow a job, which has its own
+// record.
 func followsJob(funs []string) bool {
 	return !slices.ContainsFunc(funs, func(f string) bool { return f != "saltutil.find_job" })
 }
 
-// onlyLists reports whether a runner only shows lists. The console calls some for each of its
-// pages, which would bury the other records.
+// onlyLists reports whether a runner only shows lists. The console calls such runners for each of its
+// pages, and their records would bury the others.
 func onlyLists(fun string) bool {
 	switch fun {
 	case "presence.minions", "cluster.members",
@@ -198,12 +203,12 @@ func (o origin) callRecord(caller eauth.Caller, form, fun string) audit.Record {
 	return audit.Record{Actor: o.actorOf(caller), Action: form + ".call", Function: fun}
 }
 
-// quietWheel are the wheel functions that only show which keys and minions there are.
+// quietWheel are the wheel functions that only show keys and minions. They get no record.
 var quietWheel = []string{"key.list", "key.list_all", "key.name_match", "key.glob_match", "key.print",
 	"key.key_str", "key.finger", "key.finger_master",
 	"key.master_key_str", "minions.connected"}
 
-// keyActions are the wheel functions that change keys.
+// keyActions are the wheel functions that change keys, with their actions in the record.
 var keyActions = map[string]string{
 	"key.accept":      "key.accept",
 	"key.accept_dict": "key.accept",
@@ -214,8 +219,8 @@ var keyActions = map[string]string{
 	"key.delete_dict": "key.delete",
 }
 
-// wheelRecord returns the record of a call of a wheel function, without its result. ok is false for
-// a call that needs no record.
+// wheelRecord returns the record of a call of a wheel function, still without its result. ok is false
+// if the call needs no record.
 func (s *Service) wheelRecord(
 	o origin,
 	caller eauth.Caller,
@@ -231,7 +236,7 @@ func (s *Service) wheelRecord(
 	r.Op = audit.NewOp()
 	module, _, _ := strings.Cut(fun, ".")
 	if !slices.Contains([]string{"key", "config", "file_roots", "pillar_roots", "appliance", "token"}, module) {
-		return r, true // its arguments are not known
+		return r, true // the meaning of its arguments is unknown
 	}
 
 	var object any
@@ -241,7 +246,7 @@ func (s *Service) wheelRecord(
 		}
 	}
 
-	if object == nil && len(args) > 0 && module == "key" { // the first argument of the others may be content
+	if object == nil && len(args) > 0 && module == "key" { // other modules' first argument may be content
 		object = args[0]
 	}
 

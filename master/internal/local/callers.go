@@ -17,7 +17,7 @@ import (
 	"saltern/master/value"
 )
 
-// Callers proves the callers of this master.
+// Callers holds the parts that prove who a caller of this master is.
 type Callers struct {
 	Auth    *eauth.Authenticator
 	Tokens  *eauth.Tokens
@@ -25,22 +25,22 @@ type Callers struct {
 	python  *eauth.Python
 }
 
-// Stop turns away the log-ins that wait, so that they do not keep the master from ending.
+// Stop turns away waiting log-ins, so that they do not delay the end of the master.
 func (c Callers) Stop() {
 	if c.Auth != nil {
 		c.Auth.Stop()
 	}
 }
 
-// Close ends the programs that check log-ins.
+// Close ends the processes that check log-ins.
 func (c Callers) Close() {
 	if c.python != nil {
 		c.python.Close()
 	}
 }
 
-// OpenCallers makes the keys of the users of this host and prepares log-ins. fire puts the event of
-// a lock-out on the bus. quiet takes lines that strangers can cause.
+// OpenCallers creates the keys of this host's users and prepares log-ins. fire fires the event of a
+// lockout. quiet is the logger for lines that strangers can cause.
 func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, quiet *slog.Logger) (Callers, error) {
 	users := append([]string{c.User, CurrentUser()}, c.PublisherACL.Keys()...)
 	known, err := UserKeys(c.CacheDir, users, c.ClientACLVerify, log)
@@ -92,7 +92,7 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 	})}, nil
 }
 
-// accessLists reads lists of permissions as the options want it. It implements [eauth.Lists].
+// accessLists reads lists of permissions according to the options. It implements [eauth.Lists].
 type accessLists struct{ options *conf.Master }
 
 func (l accessLists) Permissions(section *value.Map, user string, groups []string) []any {
@@ -102,14 +102,15 @@ func (l accessLists) Permissions(section *value.Map, user string, groups []strin
 func (l accessLists) Grants(permissions []any) bool     { return acl.Grants(permissions) }
 func (l accessLists) Rights(permissions []any) []string { return l.options.Rights(permissions) }
 
-// loginSystems are the external systems that check log-ins.
+// loginSystems are the external systems that check passwords.
 type loginSystems struct {
 	backends map[string]eauth.Backend
 	expand   map[string]func(context.Context, []any) []any
 	python   *eauth.Python
 }
 
-// openLoginSystems opens the systems in external_auth. quiet takes lines that strangers can cause.
+// openLoginSystems opens the systems in external_auth. quiet is the logger for lines that strangers
+// can cause.
 func openLoginSystems(c *conf.Master, quiet *slog.Logger) (loginSystems, error) {
 	s := loginSystems{
 		backends: map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.SharedSecret)},
@@ -163,10 +164,11 @@ func openLoginSystems(c *conf.Master, quiet *slog.Logger) (loginSystems, error) 
 	return s, nil
 }
 
-// permissionsFunc returns the permissions of somebody whose password is proven.
+// permissionsFunc returns the permissions of a user whose password is proven.
 type permissionsFunc func(ctx context.Context, system, user, password string) ([]any, error)
 
-// module returns the function that asks the module in eauth_acl_module, or nil without one.
+// module returns the function that asks the module in eauth_acl_module, or nil if the option is not
+// set.
 func (s loginSystems) module(c *conf.Master) (module permissionsFunc) {
 	if c.EauthACLModule != "" {
 		module = s.python.Permissions

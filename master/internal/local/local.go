@@ -29,27 +29,26 @@ type Config struct {
 	Auth         *eauth.Authenticator
 	Blacklist    acl.Blacklist // publisher_acl_blacklist
 	Launch       *launch.Launcher
-	OrderMasters bool // lower masters have minions that are not known here
+	OrderMasters bool // there are lower masters, whose minions this master does not know
 	Runs         *runner.Runs
 	Wheel        *wheel.Service
 	Background   *background.Pool
-	ReloadKeys   func() error                      // reads the minion keys again
-	Settle       func(ctx context.Context) error   // waits for new readers of the event bus
+	ReloadKeys   func() error                      // reads the minions' keys again
+	Settle       func(ctx context.Context) error   // waits until new readers of the event bus get events
 	Fire         func(tag string, data *value.Map) // puts an event on the bus
-	// returns why this master can keep no jobs, or ""; strangers see the text
+	// Trouble returns the reason why this master cannot store jobs, or "". Strangers see the text.
 	Trouble    func() string
-	Audit      *audit.Log   // nil: no record is kept
+	Audit      *audit.Log   // may be nil: nothing is recorded
 	Log, Quiet *slog.Logger // Quiet is for lines that strangers can cause
 }
 
-// Service answers the clear commands of tools on this host (salt/master.py
-// ClearFuncs).
+// Service answers commands in clear text from tools on this host (salt/master.py ClearFuncs).
 type Service struct{ cfg Config }
 
 // New returns a Service.
 func New(cfg Config) *Service { return &Service{cfg} }
 
-// Methods are the commands.
+// Methods returns the commands and their handlers.
 func (s *Service) Methods() request.Table {
 	return request.Table{
 		"ping":                  {Local: true, Do: s.onPing},
@@ -66,7 +65,7 @@ func (s *Service) Methods() request.Table {
 	}
 }
 
-// onPing answers a ping, with which load balancers ask whether minions may be sent here.
+// onPing answers a ping, by which load balancers find out whether this master can serve minions.
 func (s *Service) onPing(_ context.Context, c *request.Call) (any, error) {
 	if trouble := s.cfg.Trouble(); trouble != "" {
 		return value.NewMap("ret", false, "cluster_retry", true, control.PingFault, trouble), nil
@@ -74,14 +73,15 @@ func (s *Service) onPing(_ context.Context, c *request.Call) (any, error) {
 	return pongOf(c.Load), nil
 }
 
-// maxPong bounds an echo, in bytes of its texts and in fields.
+// Bounds of the echo of a ping: bytes of its texts, and fields.
 const (
 	maxPong       = 1024
 	maxPongFields = 16
 )
 
-// pongOf returns the answer to a ping. Salt's master sends the load back (salt/master.py
-// ClearFuncs.ping). A load that is not small and flat gets the answer for the usual health check.
+// pongOf returns the answer to a ping. Like Salt's master it returns the load (salt/master.py
+// ClearFuncs.ping). If the load is large or nested, it returns the answer to the usual health check
+// instead.
 func pongOf(load *value.Map) *value.Map {
 	size := 0
 	for k, v := range load.All() {
@@ -103,8 +103,8 @@ func pongOf(load *value.Map) *value.Map {
 	return load
 }
 
-// caller proves who sent a command. The answer and the error are nil on success. The answer is for
-// the caller; the error may say more.
+// caller proves who sent a command. On success answer and error are nil. Otherwise the answer is for
+// the caller, while the error may say more.
 func (s *Service) caller(ctx context.Context, o origin, load *value.Map) (eauth.Caller, *value.Map, error) {
 	caller, err := s.cfg.Auth.Check(ctx, load, load, o.addr)
 	if f, ok := errors.AsType[*eauth.Failure](err); ok {
@@ -119,8 +119,8 @@ func (s *Service) caller(ctx context.Context, o origin, load *value.Map) (eauth.
 	return caller, nil, nil
 }
 
-// admitCaller proves the caller of a wheel or runner command and checks that he may call it.
-// refusal is nil when he may.
+// admitCaller proves the caller of a wheel or runner command and checks that he may call the
+// function. refusal is nil if he may.
 func (s *Service) admitCaller(
 	ctx context.Context,
 	o origin,
@@ -139,7 +139,7 @@ func (s *Service) admitCaller(
 	}
 	defer func() {
 		if refusal != nil {
-			if o.via != "" { // Salt's words sound like a wrong password
+			if o.via != "" { // Salt's own text sounds like a wrong password
 				refusal.Set(source.ProvenField, true)
 			}
 			r := o.callRecord(caller, form, fun)
@@ -168,7 +168,7 @@ func (s *Service) admitCaller(
 	return caller, nil
 }
 
-// onLogin returns a token for a name and a password.
+// onLogin answers mk_token: it returns a token for a name and a password.
 func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	o := s.originOf(c)
 	system, user := c.Load.Str("eauth"), c.Load.Str("username")
@@ -177,15 +177,15 @@ func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	case errors.Is(err, eauth.ErrBusy) && o.via != "":
 		return eauth.Busy().Map(), nil
 	case errors.Is(err, eauth.ErrBusy):
-		// Salt's tools take any map for a token. After an empty text they ask again with the
-		// password (salt/cli/salt.py), and then get the right answer.
+		// Salt's tools take any map for a token. After an empty text they ask again with the password
+		// (salt/cli/salt.py), and then get the right answer.
 		return "", nil
 	case v == "":
 		s.loginRefused(o, c.Load, nil, "mk_token", err)
 		return "", nil
 	case err == nil:
 		if t, ok := v.(*value.Map); ok {
-			user = t.Str("name") // as the system has him
+			user = t.Str("name") // the name as the external system spells it
 		}
 
 		s.cfg.Audit.Note(audit.Record{Actor: audit.Actor{
@@ -200,8 +200,8 @@ func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	return v, err
 }
 
-// awaitReaders waits until tools that have connected to the event bus get events: they connect
-// first, and then ask for something whose events they expect.
+// awaitReaders waits until tools that have connected to the event bus get events. A tool connects
+// first, and then sends the command whose events it expects.
 func (s *Service) awaitReaders(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -210,7 +210,7 @@ func (s *Service) awaitReaders(ctx context.Context) {
 	}
 }
 
-// onWheel calls a wheel function and waits for it.
+// onWheel calls a wheel function and returns its result.
 func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	args, named := runner.Arguments(load)
@@ -243,7 +243,7 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	return value.NewMap("tag", run.Tag, "data", data), nil
 }
 
-// onRunner starts a runner and answers at once. The result comes as an event (salt/client/mixins.py
+// onRunner starts a runner and answers at once. The result follows as an event (salt/client/mixins.py
 // asynchronous).
 func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
@@ -292,8 +292,8 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	return value.NewMap("tag", run.Tag, "jid", run.JID), nil
 }
 
-// onJobUser tells salt-api who started a job, so that people see the events of their own jobs.
-// salt-api asks with the key of the master's account. Others learn nothing.
+// onJobUser returns the user who started a job to salt-api, which shows users the events of their own
+// jobs. salt-api asks with the key of the master's account. Everybody else gets an empty answer.
 func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 	who, jid := value.NewMap(), c.Load.Str("jid")
 	_, passed := s.cfg.Auth.Source(c.Load, c.From.Addr())
@@ -318,10 +318,10 @@ func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 	return who, nil
 }
 
-// onRunnerResult returns the whole result of a runner to the user who started it. Tools ask when
-// the event of its end was trimmed to max_event_size. Salt's salt-run calls runners in its own
-// process and knows no such bound. The answer has no "return" when the result is not kept, or
-// belongs to somebody else.
+// onRunnerResult returns the whole result of a runner to the user who started it. Tools ask if the
+// event of the runner's end was trimmed to max_event_size. (Salt's salt-run calls runners in its own
+// process, without that bound.) The answer lacks "return" if the result is not stored, or belongs to
+// another user.
 func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, error) {
 	none, jid := value.NewMap(), c.Load.Str("jid")
 	caller, refusal, _ := s.caller(ctx, s.originOf(c), c.Load)
@@ -340,7 +340,7 @@ func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, err
 	}
 
 	data := rets.Map(s.cfg.Runs.ID).Map("return")
-	system, said := data.Get(event.EauthField) // ann of one system is another user than ann of another
+	system, said := data.Get(event.EauthField) // a user "ann" of one system is not the "ann" of another
 	if said && system != caller.Eauth || data.Str("user") != user || !strings.HasPrefix(data.Str("fun"), "runner.") {
 		return none, nil
 	}

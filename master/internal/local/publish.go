@@ -16,25 +16,25 @@ import (
 	"saltern/master/value"
 )
 
-// authorization returns Salt's answer to a caller who may not do what he asks.
+// authorization returns Salt's answer to a caller who lacks the permission.
 func authorization() *value.Map {
 	return (&eauth.Failure{Name: "AuthorizationError", Message: "Authorization error occurred."}).Map()
 }
 
-// invocation returns the answer to a malformed command.
+// invocation returns Salt's answer to a malformed command.
 func invocation(message string) *value.Map {
 	return (&eauth.Failure{Name: "SaltInvocationError", Message: message}).Map()
 }
 
-// blacklisted reports whether publisher_acl_blacklist names a proven user. Salt checks only the
-// account of the program. Where a directory hides the entry of a user, his name counts in any
-// spelling.
+// blacklisted reports whether publisher_acl_blacklist names a proven user. (Salt checks only the
+// account of the tool's process.) For a directory that hides the user's entry, any spelling of his
+// name counts.
 func (s *Service) blacklisted(caller eauth.Caller) bool {
 	return s.cfg.Blacklist.Refuses(caller.Name, nil) ||
 		caller.Eauth == "ldap" && s.cfg.Blacklist.Refuses(username.Fold(caller.Name), nil)
 }
 
-// limitedCaller returns a caller without all rights as the starter of a job.
+// limitedCaller returns a caller without all rights in the form for package launch.
 func limitedCaller(caller eauth.Caller, load *value.Map) launch.Caller {
 	c := launch.Caller{
 		User:        caller.Name,
@@ -43,12 +43,12 @@ func limitedCaller(caller eauth.Caller, load *value.Map) launch.Caller {
 		Always:      []string{"saltutil.find_job"},
 	}
 	if caller.Kind == "user" {
-		c.User = load.Str("user") // sudo_NAME, who acts as NAME
+		c.User = load.Str("user") // sudo_NAME, who acts with the rights of NAME
 	}
 	return c
 }
 
-// onPublish starts a job for a local client (salt/master.py ClearFuncs.publish).
+// onPublish starts a job for a tool (salt/master.py ClearFuncs.publish).
 func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	funs, ok := launch.Functions(load)
@@ -67,8 +67,8 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	}
 	if err != nil {
 		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs), err)
-		// Python's master fires an event with the whole load here. That would
-		// let anyone who reaches the port write on the bus.
+		// Python's master fires an event with the whole load here. That would allow anyone who
+		// reaches the port to write to the event bus.
 		return (&eauth.Failure{Name: "AuthenticationError", Message: "Authentication error occurred."}).Map(), nil
 	}
 
@@ -97,7 +97,7 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 }
 
 // prepare returns the job that a proven caller asks for, if he may start it and it has minions.
-// Otherwise it returns the answer to him, and records a refusal.
+// Otherwise it returns the answer for the caller, and records a refusal.
 func (s *Service) prepare(
 	ctx context.Context,
 	caller eauth.Caller,
@@ -120,7 +120,7 @@ func (s *Service) prepare(
 	}
 
 	if j, err = s.findMinions(ctx, load); err != nil {
-		// As in Salt, a target that cannot be read selects nobody.
+		// As in Salt, a target that cannot be parsed selects no minion.
 		s.cfg.Quiet.Error("target cannot be read", "user", load.Str("user"), "error", err)
 		return nil, nobody(load.Value("tgt"))
 	}
@@ -144,14 +144,14 @@ func (s *Service) findMinions(ctx context.Context, load *value.Map) (*launch.Job
 	if err != nil || len(j.Minions) > 0 && len(j.Missing) == 0 {
 		return j, err
 	}
-	// A key may have been accepted a moment ago.
+	// Another process may have accepted a key a moment ago.
 	if err := s.cfg.ReloadKeys(); err != nil {
 		s.cfg.Log.Warn("reading minion keys", "error", err)
 	}
 	return s.cfg.Launch.New(ctx, load)
 }
 
-// refused returns the answer to a caller whose job is not permitted, and records it.
+// refused records a job that is not permitted, and returns the answer for the caller.
 func (s *Service) refused(
 	ctx context.Context,
 	caller eauth.Caller,
@@ -178,15 +178,15 @@ func (s *Service) refused(
 	return authorization()
 }
 
-// nobody returns the answer for a target that selects no minion.
+// nobody returns the answer for a target that selects no minions.
 func nobody(tgt any) *value.Map {
 	return value.NewMap("enc", "clear", "load", value.NewMap("jid", nil, "minions", []any{},
 		"error", fmt.Sprintf("Master could not resolve minions for target %s", value.Str(tgt))))
 }
 
-// fireJobError tells the tool that has chosen a job id that there will be no job. Tools that wait
-// for another job must not see it: they would take the event for one of theirs, and its "minions"
-// for theirs (salt/client/__init__.py get_iter_returns).
+// fireJobError fires an event for a tool that has chosen a job id, which says that the job will not
+// start. It fires nothing if the id may belong to another job: tools that wait for that job would
+// take the event, and its "minions", for theirs (salt/client/__init__.py get_iter_returns).
 func (s *Service) fireJobError(ctx context.Context, load *value.Map, name, message string) {
 	jid := load.Str("jid")
 	if !jobs.Valid(jid) || !s.cfg.Launch.IsFreeJID(ctx, jid) {

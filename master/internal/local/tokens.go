@@ -12,16 +12,17 @@ import (
 	"saltern/master/value"
 )
 
-// AddTokenRunners adds auth.mk_token and auth.del_token (salt/runners/auth.py). The master does
-// both itself: the arguments of a call in Python stand in the job cache. Whoever may call them may
-// log others in by their passwords, with the limits of any log-in.
+// AddTokenRunners adds the runners auth.mk_token and auth.del_token (salt/runners/auth.py). The
+// master itself runs them, because the arguments of a call in Python would be stored in the job
+// cache. A user who may call them may log others in by their passwords, with the limits of any
+// log-in.
 func AddTokenRunners(table *runner.Table, callers Callers, log *audit.Log, now func() time.Time) {
 	t := tokenRunners{callers, log, now}
 	table.Add(tokenMaker, t.makeToken)
 	table.Add("auth.del_token", t.removeToken)
 }
 
-// tokenMaker is the runner that logs somebody in.
+// tokenMaker is the runner that logs a user in.
 const tokenMaker = "auth.mk_token"
 
 type tokenRunners struct {
@@ -69,13 +70,13 @@ func (t tokenRunners) makeToken(ctx context.Context, _ *runner.Env, args []any, 
 		return made, nil
 	}
 
-	record.User = token.Str("name") // as the system has him
+	record.User = token.Str("name") // the name as the external system spells it
 	t.audit.Note(record)
-	token.Delete(eauth.RightsField) // is between us and salt-api
+	token.Delete(eauth.RightsField) // only for salt-api
 	return token, nil
 }
 
-// removeToken removes a token, and reports whether there was one.
+// removeToken removes a token, and reports whether it existed.
 func (t tokenRunners) removeToken(_ context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 	given, ok := named.Get("token")
 	if len(args) == 1 && !ok {

@@ -1,5 +1,5 @@
-// Package local answers the tools of this host: they publish jobs, call wheel and
-// runner functions, and get tokens.
+// Package local answers tools on this host, which publish jobs, call wheel and runner functions, and
+// get tokens.
 package local
 
 import (
@@ -18,14 +18,14 @@ import (
 	"saltern/master/crypt"
 )
 
-// UserKeys reads or makes the key files with which users of this host prove themselves to the
-// master: cachedir/.<user>_key, mode 0600, owned by the user (salt/daemons/masterapi.py access_keys
-// and mk_key). With verify, users that the host does not know are left out.
+// UserKeys reads or creates the key files by which users of this host prove themselves to the master:
+// cachedir/.<user>_key, mode 0600, owned by the user (salt/daemons/masterapi.py access_keys and
+// mk_key). With verify it leaves out users that the host does not know.
 func UserKeys(cachedir string, users []string, verify bool, log *slog.Logger) (map[string]string, error) {
 	keys := map[string]string{}
 	for _, name := range users {
 		if name == "" || strings.ContainsAny(name, "/\\\x00*?[]()|^$+") {
-			continue // a pattern of publisher_acl, or no valid user name
+			continue // a pattern in publisher_acl, or an invalid user name
 		}
 
 		path := filepath.Join(cachedir, "."+name+"_key")
@@ -46,7 +46,7 @@ func UserKeys(cachedir string, users []string, verify bool, log *slog.Logger) (m
 	return keys, nil
 }
 
-// ReadUserKey reads the key of one user from its file.
+// ReadUserKey returns the key in a user's key file.
 func ReadUserKey(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -95,7 +95,7 @@ func makeUserKey(path, name string, verify bool, log *slog.Logger) (string, erro
 	return k.String(), nil
 }
 
-// CurrentUser returns the name of the user that runs this process.
+// CurrentUser returns the name of the user who runs this process.
 func CurrentUser() string {
 	u, err := user.Current()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package loginurl checks log-ins by asking an address: external_auth's system rest.
+// Package loginurl checks log-ins by sending them to a URL: the system "rest" of external_auth.
 //
 // Source: salt/auth/rest.py, salt/utils/http.py (query).
 package loginurl
@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// System is the name in external_auth.
+	// System is the system's name in external_auth.
 	System = "rest"
-	// maxTime bounds a question, maxAnswer its answer in bytes, maxKept the connections that are
-	// kept for the next.
+	// maxTime bounds the time of a request, maxAnswer its answer in bytes, and maxKept the idle
+	// connections that are kept.
 	maxTime   = 20 * time.Second
 	maxAnswer = 32 << 10
 	maxKept   = 16
 )
 
-// URL is an address that checks log-ins. It may be used concurrently.
+// URL is a URL that checks log-ins. It is safe for concurrent use.
 type URL struct {
 	address string
 	section *value.Map
 	client  *http.Client
 }
 
-// New reads the section of external_auth. It refuses one with which nobody could log in. Redirects
-// are not followed, so that no password goes elsewhere.
+// New reads the section of external_auth. It returns an error if nobody could log in with the
+// section. It does not follow redirects, so that no password is sent elsewhere.
 func New(section *value.Map) (*URL, error) {
 	address := section.Str("^url")
 	u, err := url.Parse(address)
@@ -56,9 +56,9 @@ func New(section *value.Map) (*URL, error) {
 	}}, nil
 }
 
-// Login posts a name and a password as a form. Status 200 means a log-in, and the body is a list of
-// permissions, which is added to those of the user's own entry in the section. When there are
-// neither, permissions is nil.
+// Login posts a name and a password as a form. Status 200 means that they are right; the body is a
+// list of permissions, which is added to those of the user's own entry in the section. If both are
+// empty, permissions is nil.
 func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permissions []any, err error) {
 	said, ok, err := u.askPermissions(ctx, user, password)
 	own := acl.Named(u.section, user)
@@ -68,7 +68,8 @@ func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permis
 	return true, append(own[:len(own):len(own)], said...), nil
 }
 
-// askPermissions returns the permissions in the answer of the address, if it accepts the user.
+// askPermissions returns the permissions in the URL's answer. ok is false if the URL refuses the
+// user.
 func (u *URL) askPermissions(ctx context.Context, user, password string) (permissions []any, ok bool, err error) {
 	form := url.Values{"username": {user}, "password": {password}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.address, strings.NewReader(form.Encode()))
@@ -103,15 +104,15 @@ func (u *URL) askPermissions(ctx context.Context, user, password string) (permis
 
 	switch said := said.(type) {
 	case bool:
-		return nil, said, nil // False is Salt's refusal
+		return nil, said, nil // False is a refusal, as in Salt
 	case []any:
 		return said, true, nil
 	}
 
-	return nil, true, nil // as Salt: what is no list grants nothing
+	return nil, true, nil // a body that is not a list grants nothing, as in Salt
 }
 
-// withoutAddress returns an error without the URL, which may hold a secret.
+// withoutAddress returns an error without its URL, which may contain a secret.
 func withoutAddress(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err

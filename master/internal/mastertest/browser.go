@@ -10,7 +10,7 @@ import (
 	"saltern/test/check"
 )
 
-// Browser is somebody at the console.
+// Browser is a client of the console with its cookies.
 type Browser struct {
 	*API
 	Cookies map[string]string
@@ -19,7 +19,7 @@ type Browser struct {
 // OpenBrowser returns a browser that is not logged in.
 func (a *API) OpenBrowser() *Browser { return &Browser{a, map[string]string{}} }
 
-// Send asks for a page of the console; each pair of header is a name and a value.
+// Send requests a page of the console. header holds pairs of a name and a value.
 func (b *Browser) Send(method, path string, form url.Values, header ...string) (int, string, http.Header) {
 	b.T.Helper()
 	r, err := http.NewRequest(method, b.URL+"/console"+path, strings.NewReader(form.Encode()))
@@ -54,17 +54,17 @@ func (b *Browser) Send(method, path string, form url.Values, header ...string) (
 	return res.StatusCode, string(text), res.Header
 }
 
-// Get asks for a page of the console.
+// Get requests a page of the console and returns its status and text.
 func (b *Browser) Get(path string) (int, string) {
 	b.T.Helper()
 	code, text, _ := b.Send("GET", path, nil)
 	return code, text
 }
 
-// FormField finds the token of a form.
+// FormField matches the hidden token in a form.
 var FormField = regexp.MustCompile(`name="form" value="([0-9a-f]{64})"`)
 
-// FormToken returns the token that the forms of a page carry.
+// FormToken returns the hidden token in the forms of a page.
 func (b *Browser) FormToken(path string) string {
 	b.T.Helper()
 	_, text := b.Get(path)
@@ -75,7 +75,7 @@ func (b *Browser) FormToken(path string) string {
 	return m[1]
 }
 
-// LogIn logs in by the form of the console.
+// LogIn logs a user in through the console's form.
 func (b *Browser) LogIn(user string) *Browser {
 	b.T.Helper()
 	code, text, h := b.Send("POST", "/login",

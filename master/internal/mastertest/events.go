@@ -12,7 +12,7 @@ import (
 	"saltern/test/check"
 )
 
-// BusReader listens on the event socket, as Python's tools do.
+// BusReader reads the event socket, as Python's tools do.
 type BusReader struct {
 	l    *event.Listener
 	mu   sync.Mutex
@@ -20,7 +20,7 @@ type BusReader struct {
 	done chan struct{}
 }
 
-// ListenToBus begins to collect events. NewEvents returns those since the last call.
+// ListenToBus starts to collect events for NewEvents.
 func (r *Master) ListenToBus() {
 	r.T.Helper()
 	l, err := event.DialPub(await.Context(r.T), r.Path("run"))
@@ -49,15 +49,15 @@ func (b *BusReader) Close() {
 	<-b.done
 }
 
-// NewEvents returns the events fired since the last call. A marker on the bus
-// makes sure that all of them have arrived.
+// NewEvents returns the events fired since the last call. It fires a marker to know that all of them
+// have arrived.
 func (r *Master) NewEvents() []event.Event {
 	r.T.Helper()
 	r.marks++
 	mark := fmt.Sprintf("test/mark/%d", r.marks)
 	var out []event.Event
 	await.That(r.T, "marker event", func() bool {
-		// Repeated, since the reader may not be connected at the first.
+		// Repeat the marker, because the reader may not be connected yet.
 		r.Parts.Fire(mark, value.NewMap())
 		r.Bus.mu.Lock()
 		defer r.Bus.mu.Unlock()
@@ -92,8 +92,8 @@ func TagsOf(events []event.Event) []string {
 	return out
 }
 
-// WantQuiet demands that nothing was fired since the last call of NewEvents, but for
-// tags with one of the prefixes.
+// WantQuiet fails the test if an event was fired since the last call of NewEvents, except for tags
+// with one of the prefixes.
 func (r *Master) WantQuiet(what string, but ...string) {
 	r.T.Helper()
 next:

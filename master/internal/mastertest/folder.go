@@ -21,7 +21,7 @@ func (r *Master) AddFile(name, text string) {
 	check.Must(r.T, os.WriteFile(r.Path(name), []byte(text), 0o644))
 }
 
-// AwaitRecords waits for exactly n audit records of an action.
+// AwaitRecords waits until there are exactly n audit records of an action.
 func (r *Master) AwaitRecords(n int, action string) []audit.Record {
 	r.T.Helper()
 	var p audit.Page
@@ -37,15 +37,15 @@ func (r *Master) AwaitRecords(n int, action string) []audit.Record {
 	return p.Records
 }
 
-// volatile files change while nobody attacks, or tell of attacks.
+// volatile are files that change without an attack, or that record attacks.
 var volatile = map[string]bool{
-	// what is refused is written down
+	// refusals are recorded here
 	"cache/audit": true, "cache/audit/acts.jsonl": true, "cache/audit/strangers.jsonl": true, "cache/audit/jobs.jsonl": true, "cache/audit/users.jsonl": true, "cache/audit/refused.jsonl": true,
 	"cache/status.json": true, "cache/status.json.new": true, "cache/health/alive": true, "cache/health/ready": true, "cache/health": true,
 }
 
-// Snapshot describes everything in the master's folder: names, types, modes
-// and contents.
+// Snapshot returns a description of everything in the master's folder: names, types, modes and
+// contents.
 func (r *Master) Snapshot() map[string]string {
 	r.T.Helper()
 	out := map[string]string{}
@@ -94,7 +94,7 @@ func (r *Master) Snapshot() map[string]string {
 	return out
 }
 
-// WantUnchanged demands that the master's folder is as it was at the snapshot.
+// WantUnchanged fails the test if the master's folder differs from the snapshot before.
 func (r *Master) WantUnchanged(what string, before map[string]string) {
 	r.T.Helper()
 	after := r.Snapshot()

@@ -14,8 +14,8 @@ import (
 	"saltern/test/check"
 )
 
-// Minion is a minion in this process: it signs in as the Python one does, and sends
-// whatever it is told.
+// Minion is a minion in this process. It signs in as Python's minion does, and sends whatever the
+// test wants.
 type Minion struct {
 	Master  *Master
 	ID      string
@@ -26,7 +26,7 @@ type Minion struct {
 	conn    *zmtp.Req
 }
 
-// NewMinion returns a minion with one of the captured keys. It has not signed in.
+// NewMinion returns a minion with one of the captures' keys. It has not signed in.
 func (r *Master) NewMinion(id, key string) *Minion {
 	r.T.Helper()
 	n := &Minion{Master: r, ID: id, Key: KeyPair(r.T, key)}
@@ -48,7 +48,7 @@ func (r *Master) AcceptedMinion(id, key string) *Minion {
 	return n
 }
 
-// HangUp closes the minion's connection. The next message opens another one.
+// HangUp closes the minion's connection. The next message opens a new one.
 func (n *Minion) HangUp() {
 	if n.conn != nil {
 		n.conn.Close()
@@ -63,14 +63,14 @@ func NewNonce() string {
 	return hex.EncodeToString(b)
 }
 
-// SignInLoad returns the load of a sign-in, in the order of Salt's.
+// SignInLoad returns the load of a sign-in, with its fields in Salt's order.
 func (n *Minion) SignInLoad() *value.Map {
 	n.Master.T.Helper()
 	return value.NewMap("cmd", "_auth", "id", n.ID, "nonce", NewNonce(), "enc_algo", crypt.OAEPSHA1,
 		"sig_algo", crypt.PKCS1SHA1, "pub", PublicPEM(n.Master.T, n.Key))
 }
 
-// SignIn signs in and returns the signed map of the answer, checked as a minion does.
+// SignIn signs in. It checks the answer as a minion does, and returns the signed map.
 func (n *Minion) SignIn() *value.Map {
 	t := n.Master.T
 	t.Helper()
@@ -78,7 +78,7 @@ func (n *Minion) SignIn() *value.Map {
 	return n.ReadSignIn(load, n.Master.AskValue(value.NewMap("enc", "clear", "load", load, "version", 3)))
 }
 
-// ReadSignIn checks the answer to a sign-in, and takes the keys in it for the minion's.
+// ReadSignIn checks the answer to a sign-in, and stores the keys in it.
 func (n *Minion) ReadSignIn(load *value.Map, answer any) *value.Map {
 	t := n.Master.T
 	t.Helper()
@@ -112,7 +112,7 @@ func (n *Minion) unwrap(s *value.Map, field string) crypt.Key {
 	return k
 }
 
-// Load returns a request's inner map with id, nonce, time and token.
+// Load returns the inner map of a request, with id, nonce, time and token.
 func (n *Minion) Load(cmd string, fields ...any) *value.Map {
 	l := value.NewMap("cmd", cmd)
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -129,13 +129,13 @@ func (n *Minion) Load(cmd string, fields ...any) *value.Map {
 	return l
 }
 
-// Payload seals a load as the minion's own request.
+// Payload seals a load as a request of this minion.
 func (n *Minion) Payload(load *value.Map) []byte {
 	n.Master.T.Helper()
 	return n.Sealed(n.ID, n.Session, load)
 }
 
-// Sealed seals a load with any key, in an envelope that names any minion or none.
+// Sealed seals a load with any key, in an envelope that names any minion, or none if outer is nil.
 func (n *Minion) Sealed(outer any, key crypt.Key, load any) []byte {
 	n.Master.T.Helper()
 	env := value.NewMap("enc", "aes", "load", key.Seal(Pack(n.Master.T, load), ""), "version", 3, "enc_algo",
@@ -146,7 +146,8 @@ func (n *Minion) Sealed(outer any, key crypt.Key, load any) []byte {
 	return Pack(n.Master.T, env)
 }
 
-// Send asks on the minion's own connection; an error closes it.
+// Send sends a payload on the minion's connection and returns the answer. An error closes the
+// connection.
 func (n *Minion) Send(payload []byte) ([]byte, error) {
 	n.Master.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -167,7 +168,7 @@ func (n *Minion) Send(payload []byte) ([]byte, error) {
 	return b, err
 }
 
-// Open reads an answer: the sealed body, or what came in the clear.
+// Open returns the body of an answer. sealed is false if the answer came in clear text.
 func (n *Minion) Open(b []byte, nonce string) (body any, sealed bool) {
 	n.Master.T.Helper()
 	v := Unpack(n.Master.T, b)
@@ -180,13 +181,13 @@ func (n *Minion) Open(b []byte, nonce string) (body any, sealed bool) {
 	return Unpack(n.Master.T, plain), true
 }
 
-// Ask sends a command and demands a sealed answer.
+// Ask sends a command and returns the answer, which must be sealed.
 func (n *Minion) Ask(cmd string, fields ...any) any {
 	n.Master.T.Helper()
 	return n.AskLoad(n.Load(cmd, fields...))
 }
 
-// AskLoad is Ask with a load that is made already.
+// AskLoad is Ask with a complete load.
 func (n *Minion) AskLoad(load *value.Map) any {
 	n.Master.T.Helper()
 	b, err := n.Send(n.Payload(load))
@@ -198,14 +199,15 @@ func (n *Minion) AskLoad(load *value.Map) any {
 	return v
 }
 
-// Unanswered reports whether the master leaves a request without an answer.
+// Unanswered reports whether the master gives a request no answer.
 func (n *Minion) Unanswered(cmd string, fields ...any) bool {
 	n.Master.T.Helper()
 	b, err := n.Send(n.Payload(n.Load(cmd, fields...)))
 	return err != nil && b == nil
 }
 
-// WantRefused demands the answer upon which a real minion signs in again.
+// WantRefused fails the test unless the master gives the answer after which a real minion signs in
+// again.
 func (n *Minion) WantRefused(what string, payload []byte) {
 	n.Master.T.Helper()
 	b, err := n.Send(payload)
@@ -218,7 +220,7 @@ func (n *Minion) WantRefused(what string, payload []byte) {
 	}
 }
 
-// Pillar asks for the pillar and opens the private reply.
+// Pillar requests the pillar and opens the private reply.
 func (n *Minion) Pillar(fields ...any) *value.Map {
 	t := n.Master.T
 	t.Helper()
@@ -255,7 +257,7 @@ func (n *Minion) Pillar(fields ...any) *value.Map {
 	return d.Map("pillar")
 }
 
-// OpenPublication checks and opens what the master has published, with the minion's key.
+// OpenPublication verifies and opens a publication of the master with the minion's key.
 func (n *Minion) OpenPublication(payload []byte) *value.Map {
 	t := n.Master.T
 	t.Helper()
@@ -268,7 +270,7 @@ func (n *Minion) OpenPublication(payload []byte) *value.Map {
 	return Unpack(t, b).(*value.Map)
 }
 
-// TalkTo lets the minion talk to another master from now on.
+// TalkTo makes the minion use another master from now on.
 func (n *Minion) TalkTo(r *Master) *Minion {
 	n.HangUp()
 	n.Master = r

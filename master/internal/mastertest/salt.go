@@ -13,8 +13,8 @@ import (
 	"saltern/test/check"
 )
 
-// AskSalt runs a script of Python with questions as JSON on its standard input, and
-// reads its answer.
+// AskSalt runs a Python script with questions as JSON on its standard input, and decodes its output
+// into answer.
 func AskSalt(t testing.TB, script string, questions, answer any) {
 	t.Helper()
 	in, err := json.Marshal(questions)
@@ -30,7 +30,7 @@ func AskSalt(t testing.TB, script string, questions, answer any) {
 	check.Must(t, json.Unmarshal(out.Bytes(), answer))
 }
 
-// SaltPython returns a Python that has Salt's library. It skips the test without one.
+// SaltPython returns a Python that has Salt's library. It skips the test if there is none.
 func SaltPython(t testing.TB) string {
 	p := os.Getenv("SALTERN_PYTHON")
 	if p == "" {
@@ -39,7 +39,7 @@ func SaltPython(t testing.TB) string {
 	return p
 }
 
-// SaltFrame returns an event as Salt's Python tools write it to the pull socket.
+// SaltFrame returns an event in the form in which Salt's Python tools write it to the pull socket.
 func SaltFrame(t testing.TB, tag string, data *value.Map) []byte {
 	t.Helper()
 	packed, err := msgpack.Marshal(data, msgpack.Modern)

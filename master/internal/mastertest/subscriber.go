@@ -6,7 +6,7 @@ import (
 	"saltern/test/check"
 )
 
-// Subscriber is the 4505 side of a minion.
+// Subscriber is a minion's connection to the publish port.
 type Subscriber struct {
 	Master *Master
 	s      *zmtp.Sub
@@ -34,7 +34,7 @@ func (r *Master) Subscribe() *Subscriber {
 	return &Subscriber{r, s}
 }
 
-// Published returns the payloads that have come since the last call.
+// Published returns the payloads that have arrived since the last call.
 func (s *Subscriber) Published() [][]byte {
 	s.Master.T.Helper()
 	mark := "mark " + NewNonce()

@@ -17,18 +17,18 @@ import (
 	"saltern/test/check"
 )
 
-// Hostile is text that would be a script, an attribute or an entity where it is not
-// escaped. It may be the id of a minion.
+// Hostile is text that would become a script, an attribute or an entity if it were not escaped. It is
+// a valid minion id.
 const Hostile = `<img src=x onerror=alert(1)>"'&lt;`
 
-// HostileSupervisor is a supervisor whose cluster has the names of somebody hostile.
+// HostileSupervisor is a supervisor of a cluster whose names are hostile.
 type HostileSupervisor struct {
 	mu    sync.Mutex
 	Acted []control.By
 	verbs []string
 }
 
-// Appliance returns a node, a cluster and services that bear hostile names.
+// Appliance returns a node, a cluster and services with hostile names.
 func (s *HostileSupervisor) Appliance(context.Context) (control.Appliance, error) {
 	evil := Hostile + "<script>alert(1)</script>"
 	return control.Appliance{
@@ -59,7 +59,7 @@ func (s *HostileSupervisor) Appliance(context.Context) (control.Appliance, error
 	}, nil
 }
 
-// Course returns the history of a node that bears a hostile name.
+// Course returns the history of a node with a hostile name.
 func (s *HostileSupervisor) Course(context.Context) (control.Course, error) {
 	n := 5.0
 	return control.Course{
@@ -68,7 +68,7 @@ func (s *HostileSupervisor) Course(context.Context) (control.Course, error) {
 	}, nil
 }
 
-// Records returns an audit record of a node that bears a hostile name.
+// Records returns an audit record of a node with a hostile name.
 func (s *HostileSupervisor) Records(context.Context, control.Question) (json.RawMessage, error) {
 	r := audit.Record{
 		Time:    time.Now(),
@@ -85,17 +85,17 @@ func (s *HostileSupervisor) Records(context.Context, control.Question) (json.Raw
 	})
 }
 
-// DrainNode notes who wants it of which node.
+// DrainNode records the request.
 func (s *HostileSupervisor) DrainNode(_ context.Context, q control.Drain) error {
 	return s.act(q.By, "drain "+q.Node)
 }
 
-// Restart notes who wants it of which service.
+// Restart records the request.
 func (s *HostileSupervisor) Restart(_ context.Context, q control.Restart) error {
 	return s.act(q.By, "restart "+q.Service+" "+q.Node)
 }
 
-// Newest says that files are read where they are.
+// Newest reports that the master serves the original files.
 func (s *HostileSupervisor) Newest(context.Context, control.NewestQuestion) (control.Newest, error) {
 	return control.Newest{Direct: true}, nil
 }
@@ -107,7 +107,7 @@ func (s *HostileSupervisor) act(by control.By, verb string) error {
 	return nil
 }
 
-// Verbs returns what was asked for so far, each with its object.
+// Verbs returns the requests so far, each with its object.
 func (s *HostileSupervisor) Verbs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"saltern/test/check"
 )
 
-// PlainValue returns v with plain maps in place of value.Map, so that it compares by its values.
+// PlainValue returns v with plain maps in place of each value.Map, so that values can be compared.
 func PlainValue(v any) any {
 	switch v := v.(type) {
 	case *value.Map:
@@ -51,10 +51,10 @@ func Unpack(t testing.TB, b []byte) any {
 	return v
 }
 
-// PlainMap returns a map that fmt prints by its values.
+// PlainMap returns a map whose values fmt prints.
 func PlainMap(m *value.Map) map[any]any { return maps.Collect(m.All()) }
 
-// PlainText shows a value with what is in its maps.
+// PlainText returns a value as text, including the content of its maps.
 func PlainText(v any) string {
 	b, err := msgpack.Marshal(v, msgpack.Raw)
 	if err != nil {
@@ -63,7 +63,7 @@ func PlainText(v any) string {
 	return string(b)
 }
 
-// AsIndexed brings a decoded value to the form of the captures' index.
+// AsIndexed converts a decoded value to the form that the captures' index uses.
 func AsIndexed(v any) any {
 	switch v := v.(type) {
 	case []byte:

@@ -1,6 +1,6 @@
-// Package mine answers what minions ask of each other's mines: values that a
-// minion publishes for the others. It applies the master's mine_get
-// permissions and the permissions that a minion attached to a value.
+// Package mine answers queries of minions for values in the mines of other minions. A mine holds the
+// values that its minion publishes for the others. The package applies the master's option mine_get
+// and the permissions that a minion has attached to a value.
 //
 // Sources: salt/daemons/masterapi.py (_mine_get), salt/utils/mine.py.
 package mine
@@ -23,31 +23,30 @@ const (
 	allowTgt   = "allow_tgt"
 	allowType  = "allow_tgt_type"
 	maxFunName = 1024
-	maxFuns    = 100 // functions of one query
+	maxFuns    = 100 // functions in one query
 )
 
-// ErrTooLarge means that a query asks for more than the bound allows.
+// ErrTooLarge means that a query exceeds a bound.
 var ErrTooLarge = errors.New("mine query is too large")
 
-// Service answers mine queries. It is safe for concurrent use when its
-// functions are.
+// Service answers mine queries. It is safe for concurrent use if its functions are.
 type Service struct {
 	// Data returns the mine of a minion.
 	Data func(id string) (*value.Map, bool)
-	// Resolve returns the ids that a target selects, without unknown minions. Pillar matches must
-	// be exact, so that a mine query cannot be used to guess pillar values. With among only these
-	// ids are checked; they are accepted.
+	// Resolve returns the ids that a target selects, without unknown minions. Pillar matches must be
+	// exact, so that nobody can guess pillar values by mine queries. With among it checks only those
+	// ids, which are accepted.
 	Resolve func(e *target.Effort, tgt any, typ string, among ...string) ([]string, error)
-	// ACL is mine_get: regular expression of the asking id → expressions of functions. Restricted
-	// reports whether the option is set at all.
+	// ACL is the option mine_get: a map from regular expressions of the asking id to expressions of
+	// functions. Restricted reports whether the option is set at all.
 	ACL        *value.Map
 	Restricted bool
-	// Match is Python's re.match.
+	// Match matches like Python's re.match.
 	Match func(pattern, s string) bool
 }
 
-// Get answers a _mine_get load of the minion id: id → value for one function,
-// function → id → value for several. e bounds and counts the work.
+// Get answers a _mine_get load of the minion id. The answer for one function is a map of ids to
+// values, the answer for several a map of functions to such maps. e bounds and counts the work.
 func (s *Service) Get(e *target.Effort, id string, load *value.Map) (*value.Map, error) {
 	funs, several := functions(load)
 	if len(funs) > maxFuns {
@@ -104,8 +103,8 @@ func (s *Service) Get(e *target.Effort, id string, load *value.Map) (*value.Map,
 	return ret, nil
 }
 
-// functions reads the requested functions. For a list, or a text with commas, the answer is by
-// function.
+// functions returns the requested functions. several is true for a list, or a text with commas: then
+// the answer is by function.
 func functions(load *value.Map) (funs []string, several bool) {
 	raw, _ := load.Get("fun")
 	switch v := raw.(type) {
@@ -159,8 +158,8 @@ func (s *Service) permitted(id string, funs []string) []string {
 	return out
 }
 
-// targetType returns tgt_type, or expr_form from old minions. Pillar matches become exact, so that
-// nobody can guess at the pillars of others. Salt forgets pillar_pcre.
+// targetType returns tgt_type, or expr_form from old minions. It makes pillar matches exact, so that
+// nobody can guess at the pillars of others. (Salt forgets to do that for pillar_pcre.)
 func targetType(load *value.Map) string {
 	typ := "glob"
 	if _, ok := load.Get("tgt_type"); ok {
@@ -180,7 +179,8 @@ func targetType(load *value.Map) string {
 	return typ
 }
 
-// visibleValue returns the value inside its permissions, if it has any, and whether id may see it.
+// visibleValue returns a value without its permissions, if it has any, and reports whether the minion
+// id may see it.
 func (s *Service) visibleValue(e *target.Effort, id string, v any) (any, bool) {
 	m, ok := v.(*value.Map)
 	if !ok {

@@ -15,34 +15,34 @@ import (
 	"saltern/master/value"
 )
 
-// How much work minions may cause. A step is one name that is compared or one value that is looked
-// up, some tenths of a microsecond. A minion that asks for the mine of 5,000 others needs 10,000
-// steps: it may do so 500 times at once and 20 times a second for ever.
+// Bounds of the work that minions may cause, in steps. A step is one compared name or one value
+// looked up, a few tenths of a microsecond. A minion that queries the mines of 5,000 others needs
+// 10,000 steps: it may do so 500 times at once and 20 times a second for ever.
 const (
 	allowanceBurst = 5_000_000
-	// stepsPublish are the steps of a job, stepsPerMinion those of each of its minions.
+	// stepsPublish are the steps of a job, and stepsPerMinion those of each minion in it.
 	stepsPublish   = 1_000
 	stepsPerMinion = 10
 	stepsRunner    = 20_000
 )
 
-// allowance bounds the work that each minion causes by requests whose cost does not show in their
-// size. Work is charged when it is done, and a minion in debt must wait. It holds accepted minions
-// only, since ids come proven.
+// allowance bounds the work that each minion causes by requests whose size does not show their cost.
+// Work is charged after it is done, and a minion in debt must wait. The entries are accepted minions
+// only, since their ids are proven.
 type allowance struct {
 	mu      sync.Mutex
 	buckets map[string]*ratelimit.Bucket
 }
 
-// stepRate is how many steps each minion may cause.
+// stepRate is the number of steps that each minion may cause.
 var stepRate = ratelimit.Rate{Burst: allowanceBurst, PerSecond: 200_000}
 
 func newAllowance() *allowance { return &allowance{buckets: map[string]*ratelimit.Bucket{}} }
 
-// maxDebts is the number of entries from which minions without a debt are forgotten.
+// maxDebts is the number of entries at which minions without a debt are forgotten.
 const maxDebts = 4096
 
-// hasCredit reports whether a minion may cause more work.
+// hasCredit reports whether a minion may cause more work now.
 func (a *allowance) hasCredit(id string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,7 +50,7 @@ func (a *allowance) hasCredit(id string, now time.Time) bool {
 	return d == nil || d.Used(now, stepRate) < allowanceBurst
 }
 
-// charge charges a minion for work.
+// charge charges a minion for n steps.
 func (a *allowance) charge(id string, n int64, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,9 +65,9 @@ func (a *allowance) charge(id string, n int64, now time.Time) {
 	d.Charge(now, stepRate, float64(n))
 }
 
-// metered returns a method whose work is charged to its minion. Its Effort ends when the minion
-// hangs up. A minion in debt gets no answer and asks again later: it would take an empty answer for
-// the truth.
+// metered wraps a method and charges its work to the minion. Its Effort ends when the minion hangs
+// up. A minion in debt gets no answer and asks again later: it would take an empty answer for a true
+// one.
 func (s *Service) metered(do func(context.Context, *target.Effort, *request.Call) (any, error)) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		if !s.allowance.hasCredit(c.ID, s.cfg.Now()) {
@@ -89,7 +89,7 @@ func (s *Service) metered(do func(context.Context, *target.Effort, *request.Call
 	}
 }
 
-// onMineGet answers from the mines of other minions.
+// onMineGet answers _mine_get, a query for values of other minions' mines.
 func (s *Service) onMineGet(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	leave, err := s.turns.waitTurn(ctx, c)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Service) onMineGet(ctx context.Context, e *target.Effort, c *request.Ca
 
 	v, err := s.cfg.Mine.Get(e, c.ID, c.Load)
 	if errors.Is(err, mine.ErrTooLarge) || errors.Is(err, target.ErrTooLarge) {
-		return nil, unanswered(err) // an empty answer would be taken for an empty mine
+		return nil, unanswered(err) // the minion would take an empty answer for an empty mine
 	}
 	if err != nil {
 		s.cfg.Quiet.Info("mine cannot be asked", "minion", c.ID, "error", err)

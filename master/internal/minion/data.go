@@ -14,15 +14,15 @@ import (
 	"saltern/master/value"
 )
 
-// withNewestFiles wraps a method so that it runs when the files are as new as its minion needs, see
-// package newest. Meanwhile the request is parked.
+// withNewestFiles wraps a method. It runs the method when the files are as new as the minion needs,
+// see package newest. Meanwhile the request is parked.
 func (s *Service) withNewestFiles(do request.Func) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		since := s.cfg.Newest.Since(c.ID)
 		if s.cfg.Newest.Due(c.ID, since) {
 			leave, err := s.cfg.Newest.Enter()
 			if err != nil {
-				return nil, fmt.Errorf("%w: %w", request.ErrSilence, err) // it asks again
+				return nil, fmt.Errorf("%w: %w", request.ErrSilence, err) // the minion asks again
 			}
 
 			err = c.Park(ctx, func(asked context.Context) error {
@@ -34,7 +34,7 @@ func (s *Service) withNewestFiles(do request.Func) request.Func {
 				return nil, fmt.Errorf("%w: %w", request.ErrLeft, err)
 			}
 		} else {
-			s.cfg.Newest.Serve(ctx, c.ID, since) // counts it
+			s.cfg.Newest.Serve(ctx, c.ID, since) // does not wait here: it only counts the minion
 		}
 
 		return do(ctx, c)
@@ -50,9 +50,9 @@ func (s *Service) onFile(cmd string) request.Func {
 	}
 }
 
-// onPillar compiles the pillar of the caller and keeps its grains. Faults of the pillar's sources
-// are inside the pillar (_errors), as minions expect. A pillar that cannot be compiled now gets no
-// answer: the minion keeps the one it has and asks again (salt/channel/client.py
+// onPillar compiles the caller's pillar and stores its grains. Faults of the pillar's sources are in
+// the pillar (_errors), as minions expect. If the pillar cannot be compiled now, the request gets no
+// answer: the minion keeps its old pillar and asks again (salt/channel/client.py
 // crypted_transfer_decode_dictentry).
 func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 	r, ok := pillarRequest(c.ID, c.Load)
@@ -93,8 +93,8 @@ func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 	return request.Plain{Payload: private}, nil
 }
 
-// pillarQuestion returns a call as a question that waits for a renderer. read is called again with
-// its load after the wait.
+// pillarQuestion returns a call as a question for a renderer. While the question waits, the load is
+// packed; read is called with it again afterwards.
 func (s *Service) pillarQuestion(
 	ctx context.Context,
 	c *request.Call,
@@ -113,7 +113,7 @@ func (s *Service) pillarQuestion(
 	}
 }
 
-// unanswered returns an error that leaves a request without an answer, because of err.
+// unanswered returns an error with which a request gets no answer. err is the reason.
 func unanswered(err error) error {
 	if errors.Is(err, queue.ErrLeft) {
 		return fmt.Errorf("%w: %w", request.ErrLeft, err)
@@ -160,7 +160,8 @@ func (s *Service) onMasterTops(ctx context.Context, c *request.Call) (any, error
 	return tops, nil
 }
 
-// topsOpts returns the options that a minion sends when it asks for master_tops.
+// topsOpts returns the options that a minion sends with a request for master_tops, with the proven
+// id.
 func topsOpts(c *request.Call) *value.Map {
 	opts := c.Load.Map("opts").Clone()
 	opts.Set("id", c.ID)

@@ -7,36 +7,37 @@ import (
 	"saltern/master/value"
 )
 
-// maxEventTag bounds the tag of a minion's event.
+// maxEventTag bounds the tag of a minion's event, in bytes.
 const maxEventTag = 512
 
-// EventFilter decides which tags a minion may fire on the master's bus. It is an allow-list. The
-// name space "salt/", and every other tag that the master, its tools or its peers use, belongs to
-// them, except for the forms below that carry the sender's own id. All other tags belong to the
-// administrators and are free, unless saltern_minion_event_prefixes restricts them.
+// EventFilter decides which tags a minion may fire on the master's bus. It is an allow-list. The tags
+// below "salt/", and all other tags that the master, its tools or its peers use, are reserved, except
+// for the forms below that contain the sender's own id. All other tags are for administrators and are
+// allowed, unless saltern_minion_event_prefixes restricts them.
 //
-// Salt's own deny-list (salt/daemons/masterapi.py MINION_EVENT_BLACKLIST) let through what it did
-// not spell (CVE-2025-22239, CVE-2025-22236).
+// Salt's own deny-list (salt/daemons/masterapi.py MINION_EVENT_BLACKLIST) let through everything that
+// it did not name (CVE-2025-22239, CVE-2025-22236).
 type EventFilter struct {
-	// Prefixes, when set, are the only ones for tags outside "salt/".
+	// Prefixes are the only allowed prefixes of tags outside "salt/". It may be empty: all are
+	// allowed.
 	Prefixes []string
-	// Syndics (order_masters) allows a lower master events below syndic/<own id>/.
+	// Syndics allows a lower master to fire events below syndic/<own id>/ (order_masters).
 	Syndics bool
 }
 
-// reservedTags are first parts of a tag, compared without regard to case and to leading slashes.
+// reservedTags are reserved first parts of tags. Case and leading slashes do not matter.
 var reservedTags = map[string]bool{
 	"": true, "salt": true, "key": true, "auth": true, "minion": true, "syndic": true, "cluster": true,
 	"master": true, "run": true, "runner": true, "wheel": true, "job": true, "presence": true,
 	"resource": true, "__master_disconnected": true, "raft": true, "rotate_cluster_aes_key": true, "rotate_aes_key": true,
 }
 
-// Reserved reports whether the first part of a tag, in lower case, belongs to
-// masters and their tools.
+// Reserved reports whether the first part of a tag, in lower case, is reserved for masters and their
+// tools.
 func Reserved(first string) bool { return reservedTags[first] }
 
-// plainTags are tags without the sender's id that minions of Salt send
-// (salt/minion.py, salt/metaproxy/deltaproxy.py).
+// plainTags are tags without the sender's id that Salt's minions send (salt/minion.py,
+// salt/metaproxy/deltaproxy.py).
 var plainTags = map[string]bool{
 	"minion_start":          true,
 	"minion_ping":           true,
@@ -45,20 +46,19 @@ var plainTags = map[string]bool{
 	"salt/deltaproxy/start": true,
 }
 
-// clusterPart may not occur in a minion's tag in any spelling: Salt's masters remove
-// "cluster/event/<peer>/" from the tag of a peer's event wherever it stands (salt/channel/server.py
-// parse_cluster_tag), and the rest may be another tag. Tags that hold paths (beacons, states) may
-// not contain hiddenPart.
+// clusterPart must not occur in a minion's tag in any spelling: Salt's masters remove
+// "cluster/event/<peer>/" from the tag of a peer's event wherever it occurs (salt/channel/server.py
+// parse_cluster_tag), and the rest may be another tag. In tags that contain paths (beacons, states)
+// only hiddenPart is forbidden.
 const (
 	clusterPart = "cluster/"
 	hiddenPart  = "cluster/event"
 )
 
-// actingParts are parts of a tag by which masters of Salt know what they act on
-// in the tags of jobs (salt/master.py EventMonitor).
+// actingParts are parts of a job's tag to which Salt's masters react (salt/master.py EventMonitor).
 var actingParts = map[string]bool{"publish": true, "new": true, "ret": true}
 
-// ownSpaces are name spaces below "salt/" whose next part must be the sender's id.
+// ownSpaces are name spaces below "salt/" in which the next part must be the sender's id.
 var ownSpaces = map[string]bool{
 	"minion":       true,
 	"beacon":       true,
@@ -68,8 +68,8 @@ var ownSpaces = map[string]bool{
 	"schedule":     true,
 }
 
-// testSpace is the one free name space below "salt/": no part of Salt fires or listens there, and
-// people try their event buses with it.
+// testSpace is the only name space below "salt/" that every minion may use: no part of Salt fires or
+// listens there, and people use it to try their event buses.
 const testSpace = "test"
 
 // Allowed reports whether the minion id may fire tag.
@@ -122,12 +122,11 @@ func (f EventFilter) Allowed(id, tag string) bool {
 	return false
 }
 
-// ownTag judges what follows "salt/": the sender's own name spaces
-// (<space>/<id>/…), the result of a state (state_result/<jid>/<id>/…,
-// salt/state.py event), and the progress and start of a job on the sender,
-// which have exactly the parts job/<jid>/prog/<id>/<number> and
-// job/<jid>/start/<id> (salt/minion.py). A minion that runs single states with
-// state.sls_id knows no job id there and writes "None" (salt/state.py event).
+// ownTag reports whether the parts behind "salt/" form an allowed tag: the sender's own name spaces
+// (<space>/<id>/…), the result of a state (state_result/<jid>/<id>/…, salt/state.py event), and the
+// progress and start of a job on the sender, which have exactly the parts
+// job/<jid>/prog/<id>/<number> and job/<jid>/start/<id> (salt/minion.py). A minion that runs single
+// states with state.sls_id does not know its job id and writes "None" (salt/state.py event).
 func ownTag(id string, parts []string) bool {
 	switch {
 	case len(parts) >= 3 && ownSpaces[parts[0]] && parts[1] == id:
@@ -142,25 +141,25 @@ func ownTag(id string, parts []string) bool {
 	return false
 }
 
-// ofState reports whether a part of a tag is the job id in the event of a state.
+// ofState reports whether a part of a tag is a job id as the event of a state contains it.
 func ofState(jid string) bool { return jobs.Valid(jid) || jid == "None" }
 
-// isNumber reports whether s is a count as Python writes it.
+// isNumber reports whether s is a number as Python writes a count.
 func isNumber(s string) bool {
 	return s != "" && len(s) <= 10 && strings.Trim(s, "0123456789") == ""
 }
 
-// startsJID reports whether a tag's first part begins like a job id: tools
-// listen to tags of this form.
+// startsJID reports whether a tag's first part begins with a job id. Tools listen to such tags.
 func startsJID(s string) bool { return len(s) >= 20 && strings.Trim(s[:20], "0123456789") == "" }
 
-// mastersFields mark an event below salt/job/ as one of a master for the tools: that a job went to
-// further minions, was refused, or got another name (salt/client/__init__.py get_iter_returns).
+// mastersFields are fields by which a tool recognises an event below salt/job/ as one of a master:
+// the job went to further minions, was refused, or got another name (salt/client/__init__.py
+// get_iter_returns).
 var mastersFields = []string{"minions", "missing", "error", "syndic", "resource_id"}
 
-// ownData makes sure that an event's data speaks for its sender only. An id at the top becomes the
-// sender's. In the event of a job the fields of a master and a result are removed: a return comes
-// by a request of its own.
+// ownData returns an event's data in a form in which it can only be about the sender. An id at the
+// top level becomes the sender's. In an event of a job it removes the fields of masters and a result,
+// because returns come by a separate request.
 func ownData(id, tag string, data any) *value.Map {
 	m, ok := data.(*value.Map)
 	if !ok {

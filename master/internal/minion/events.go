@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// onMinionEvent fires a minion's events on the bus, as far as the allow-list permits
+// onMinionEvent fires those of a minion's events on the bus that the allow-list permits
 // (salt/daemons/masterapi.py _minion_event).
 func (s *Service) onMinionEvent(_ context.Context, c *request.Call) (any, error) {
 	for tag, data := range eventRequest(c.Load) {
@@ -20,7 +20,7 @@ func (s *Service) onMinionEvent(_ context.Context, c *request.Call) (any, error)
 	return nil, nil
 }
 
-// fireFor fires an event in the name of a minion if the minion may fire it.
+// fireFor fires an event on behalf of a minion if the minion may fire it.
 func (s *Service) fireFor(id, tag string, data any) {
 	if !s.events.Allowed(id, tag) {
 		s.filtered.Add(1)
@@ -30,7 +30,7 @@ func (s *Service) fireFor(id, tag string, data any) {
 	s.fireOf(id, tag, ownData(id, tag, data))
 }
 
-// fireOf fires an event with a minion as its origin.
+// fireOf fires an event whose origin is a minion.
 func (s *Service) fireOf(minion, tag string, data *value.Map) {
 	if err := s.cfg.Bus.FireFor(minion, tag, data); err != nil {
 		s.cfg.Log.Warn("event of a minion cannot be fired", "minion", minion, "tag", tag, "error", err)

@@ -1,5 +1,5 @@
-// Package minion answers the requests of signed-in minions. Each method uses only the proven id of
-// the caller, and its cost is bounded.
+// Package minion answers the requests of signed-in minions. Each method relies only on the proven id
+// of the caller, and its cost is bounded.
 package minion
 
 import (
@@ -34,7 +34,7 @@ type Config struct {
 	Options  *conf.Master
 	Keys     *keys.Store
 	Ring     *keyadmin.Ring
-	SignIn   *auth.Service // wraps pillars
+	SignIn   *auth.Service // encrypts pillars for the minion
 	Bus      *event.Bus
 	Jobs     jobs.Cache
 	Cache    *cache.Store
@@ -42,20 +42,20 @@ type Config struct {
 	Files    *fileserver.Server
 	Newest   *newest.Service
 	Pillars  *pillar.Service
-	Compiler *pillar.Compiler // for master_tops
+	Compiler *pillar.Compiler // compiles the answers to master_tops
 	Targets  *launch.Targets
 	Launch   *launch.Launcher
 	Runs     *runner.Runs
-	// Ending ends with the master, and with it the runners that minions have called. It may be nil:
-	// they run to their end.
+	// Ending ends with the master, and then the runners that minions have called end, too. It may be
+	// nil: they run to their end.
 	Ending context.Context
 	// Fire puts an event of the master on the bus.
 	Fire func(tag string, data *value.Map)
-	// Problem reports a lasting fault; nil ends it.
+	// Problem reports a lasting fault; a nil error ends the fault.
 	Problem func(what control.Fault, err error)
 	Now     func() time.Time
-	Audit   *audit.Log // Audit records keys that minions revoke. It may be nil: no record is kept.
-	// Quiet takes lines that minions can cause at no cost.
+	Audit   *audit.Log // records keys that minions revoke; may be nil: nothing is recorded
+	// Quiet is the logger for lines that minions can cause at no cost.
 	Log, Quiet *slog.Logger
 }
 
@@ -65,8 +65,8 @@ type Service struct {
 	events    EventFilter
 	allowance *allowance
 	turns     turns
-	runners   *queue.Queue[any] // runners queues the minions that call a runner.
-	waiters   *queue.Queue[any] // waiters queues the minions that wait for the returns of their job.
+	runners   *queue.Queue[any] // minions that call a runner
+	waiters   *queue.Queue[any] // minions that wait for the returns of their job
 	quota     *quota
 
 	returns, overdrawn, trimmed, filtered atomic.Uint64
@@ -86,10 +86,10 @@ func New(cfg Config) *Service {
 
 // Stats are counters since the start.
 type Stats struct {
-	Returns   uint64 // taken
-	Overdrawn uint64 // requests refused: their minion asks for too much work
-	Trimmed   uint64 // returns kept without their value
-	Filtered  uint64 // events refused for their tag
+	Returns   uint64 // returns that were taken
+	Overdrawn uint64 // requests refused because their minion asks for too much work
+	Trimmed   uint64 // returns stored without their value
+	Filtered  uint64 // events refused because of their tag
 	Runners   queue.Stats
 }
 
@@ -98,10 +98,10 @@ func (s *Service) Stats() Stats {
 	return Stats{s.returns.Load(), s.overdrawn.Load(), s.trimmed.Load(), s.filtered.Load(), s.runners.Stats()}
 }
 
-// Forget drops a minion whose key is gone.
+// Forget drops the data about a minion whose key was removed.
 func (s *Service) Forget(id string) { s.quota.forget(id) }
 
-// Methods are the commands of signed-in minions (salt/master.py AESFuncs).
+// Methods returns the commands of signed-in minions and their handlers (salt/master.py AESFuncs).
 func (s *Service) Methods() request.Table {
 	empty := value.NewMap()
 	t := request.Table{
@@ -137,8 +137,8 @@ func (s *Service) Methods() request.Table {
 	return t
 }
 
-// onResources keeps which resources a minion manages. Minions of 3008 send it after each connect,
-// also when they have none.
+// onResources fires an event that says that a minion has reported its resources. Minions of 3008
+// report after each connect, even if they have none.
 func (s *Service) onResources(_ context.Context, c *request.Call) (any, error) {
 	s.cfg.Fire("resource/refresh/"+c.ID, value.NewMap("Resource cache refresh", c.ID))
 	return true, nil

@@ -27,8 +27,8 @@ import (
 // peerFields are the required fields of a minion's job.
 var peerFields = []string{"fun", "arg", "tgt", "ret"}
 
-// peerJob returns the job that a minion asks for, or nil when the option peer does not permit it
-// (salt/master.py __verify_minion_publish). An error leaves the request without an answer.
+// peerJob returns the job that a minion asks for, or nil if the option peer does not permit it
+// (salt/master.py __verify_minion_publish). With an error the request gets no answer.
 func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call, r jobRequest) (*launch.Job, error) {
 	leave, err := s.turns.waitTurn(ctx, c)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call
 	return j, nil
 }
 
-// permittedJob returns the job when the option peer permits it, else nil.
+// permittedJob returns the job if the option peer permits it, otherwise nil.
 func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) *launch.Job {
 	if r.fun == "" || strings.HasPrefix(r.fun, "publish.") {
 		return nil
@@ -88,7 +88,7 @@ func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) 
 
 	funs, _ := launch.Functions(out)
 	if slices.ContainsFunc(funs, func(f string) bool { return strings.HasPrefix(f, "publish.") }) {
-		return nil // jobs that start jobs would never end
+		return nil // jobs that start jobs might never end
 	}
 
 	switch err := s.cfg.Launch.Permit(e, j, by); {
@@ -102,7 +102,7 @@ func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) 
 		return nil
 	}
 
-	_ = e.Do(stepsPublish + stepsPerMinion*len(j.Minions)) // charged afterwards
+	_ = e.Do(stepsPublish + stepsPerMinion*len(j.Minions)) // charge the minion for the work done
 	if len(j.Minions) == 0 {
 		return nil
 	}
@@ -110,8 +110,8 @@ func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) 
 	return j
 }
 
-// refused reports whether err refuses a minion's job with a reason, and logs the reason: Salt's
-// answer to the minion has no place for one.
+// refused reports whether err refuses a minion's job for a stated reason, and logs that reason,
+// because Salt's answer to the minion has no field for it.
 func (s *Service) refused(id string, err error) bool {
 	_, ok := errors.AsType[*launch.Refusal](err)
 	if ok {
@@ -120,7 +120,7 @@ func (s *Service) refused(id string, err error) bool {
 	return ok
 }
 
-// onMinionPub starts a job for a minion and remembers its owner.
+// onMinionPub starts a job for a minion and stores the minion as its owner.
 func (s *Service) onMinionPub(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	j, err := s.peerJob(ctx, e, c, newJobRequest(c.Load))
 	if err != nil {
@@ -149,8 +149,8 @@ func (s *Service) ownerFile(jid string) string {
 	return filepath.Join(s.cfg.Options.CacheDir, "publish_auth", jid)
 }
 
-// ownerMark names a minion together with its key. A later minion with the same id and another key
-// does not see the returns of this one.
+// ownerMark returns a text that identifies a minion together with its key. So a later minion with the
+// same id but another key does not see the returns of this one.
 func (s *Service) ownerMark(id string) string {
 	e, _ := s.cfg.Keys.Lookup(id)
 	return fmt.Sprintf("%s\n%x\n", id, sha256.Sum256([]byte(e.PEM)))
@@ -180,7 +180,7 @@ func (s *Service) ForgetOwners(t time.Time) {
 	}
 }
 
-// onPubRet returns to a minion the returns of a job that it started itself.
+// onPubRet returns to a minion the returns of a job that this minion started.
 func (s *Service) onPubRet(ctx context.Context, c *request.Call) (any, error) {
 	jid := jidRequest(c.Load)
 	if !jobs.Valid(jid) {
@@ -193,7 +193,7 @@ func (s *Service) onPubRet(ctx context.Context, c *request.Call) (any, error) {
 	return s.cachedReturns(ctx, jid)
 }
 
-// cachedReturns is get_cache_returns of salt/client/__init__.py.
+// cachedReturns returns the returns in the form of get_cache_returns in salt/client/__init__.py.
 func (s *Service) cachedReturns(ctx context.Context, jid string) (*value.Map, error) {
 	rets, err := s.cfg.Jobs.Returns(ctx, jid)
 	if err != nil {
@@ -218,22 +218,23 @@ const (
 	maxPeerWait = 45 * time.Second
 	// maxWaiters bounds the minions that wait at once.
 	maxWaiters = 64
-	// Runners of minions that run at once: many of them wait for another service most of the time.
-	// Salt has worker_threads of them, 5 by default.
+	// How many runners of minions run at once: minRunners, or runnersPerCPU for each processor if
+	// that is more. Many of them mostly wait for another service. Salt runs worker_threads of them, 5
+	// by default.
 	minRunners    = 8
 	runnersPerCPU = 2
-	// queueBytes bounds the requests that wait in each of the two queues.
+	// queueBytes bounds the requests that wait in each of the two queues, in bytes.
 	queueBytes = 64 << 20
 )
 
-// newQueue returns a queue with so many turns.
+// newQueue returns a queue with that many turns.
 func newQueue(turns int) *queue.Queue[any] {
 	return queue.New[any](queue.Config{Turns: turns, Bytes: queueBytes, Now: time.Now})
 }
 
-// runInTurn runs do when it is the request's turn. Meanwhile the request is parked. A request that
-// finds no place, or whose minion hangs up before its turn, gets no answer: an empty one would be
-// taken for the answer of the runner.
+// runInTurn calls do when the request has its turn. Meanwhile the request is parked. If the queue is
+// full, or the minion hangs up before its turn, the request gets no answer: the minion would take an
+// empty one for the answer of the runner.
 func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do func() (any, error)) (answer any, err error) {
 	asked := queue.Question{Minion: c.ID, Bytes: c.Size()}
 	turn, ok := q.Try(asked)
@@ -245,7 +246,7 @@ func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do fun
 	}
 
 	if turn != nil {
-		defer func() { turn.End(nil, nil) }() // the answer is shared with nobody
+		defer func() { turn.End(nil, nil) }() // nobody else shares the answer
 	}
 
 	if err != nil {
@@ -255,8 +256,8 @@ func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do fun
 	return do()
 }
 
-// onMinionPublish starts a job for a minion and waits for its returns. Minions of maintained
-// releases ask for the returns themselves, by pub_ret.
+// onMinionPublish starts a job for a minion, waits for its returns and answers with them. Minions of
+// maintained releases ask for the returns by pub_ret instead.
 func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	r := newJobRequest(c.Load)
 	j, err := s.peerJob(ctx, e, c, r)
@@ -287,7 +288,7 @@ func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *requ
 	})
 }
 
-// formatReturns returns the returns of the job in the form in which the minion wants them.
+// formatReturns returns the returns of the job in the form that the minion asked for.
 func (r jobRequest) formatReturns(jid string, rets *value.Map) *value.Map {
 	if r.full {
 		for id, ret := range rets.All() {
@@ -303,11 +304,11 @@ func (r jobRequest) formatReturns(jid string, rets *value.Map) *value.Map {
 	return out
 }
 
-// onMinionRunner calls a runner for a minion when peer_run permits it. Only a minion without the
-// permission is answered by an empty map (salt/master.py minion_runner).
+// onMinionRunner calls a runner for a minion if peer_run permits it. An empty map means only that the
+// minion lacks the permission (salt/master.py minion_runner).
 func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	fun := c.Load.Str("fun")
-	_ = e.Do(stepsRunner) // charged afterwards
+	_ = e.Do(stepsRunner) // charge the minion for the work done
 	if !acl.Run(acl.Peer(s.cfg.Options.PeerRun, c.ID), fun) {
 		s.cfg.Quiet.Warn("minion may not call this runner", "minion", c.ID, "fun", fun)
 		return value.NewMap(), nil
@@ -323,8 +324,8 @@ func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *reque
 	})
 }
 
-// callRunner calls the runner that a minion asks for, and returns what Salt's minion_runner
-// answers, also when the runner fails.
+// callRunner calls the runner that a minion asks for. It returns the answer of Salt's minion_runner,
+// also if the runner fails.
 func (s *Service) callRunner(ctx context.Context, c *request.Call) (any, error) {
 	r := newJobRequest(c.Load)
 	args, named := runner.Arguments(value.NewMap("arg", r.arguments()))
@@ -346,7 +347,7 @@ func (s *Service) callRunner(ctx context.Context, c *request.Call) (any, error) 
 	case errors.As(err, &failed):
 		return failed.Return, nil
 	case errors.As(err, &unknown):
-		return unknown.Error(), nil // what Salt's minion_runner answers
+		return unknown.Error(), nil // the answer of Salt's minion_runner
 	}
 
 	if usage := runner.Result(err); usage != nil {

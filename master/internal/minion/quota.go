@@ -13,37 +13,37 @@ import (
 const (
 	// defaultQuota is the default of saltern_job_cache_quota, in bytes.
 	defaultQuota = 512 << 20
-	// returnFiles is about how many bytes the files of a small return take on a disk.
+	// returnFiles is the approximate size on disk of the files of a small return, in bytes.
 	returnFiles = 16 << 10
-	// OverQuota replaces the value of a return of a minion over its quota, with Salt's word for
-	// values that were too large (salt/utils/dicttrim.py).
+	// OverQuota replaces the value in a return of a minion over its quota. It begins with Salt's word
+	// for values that were too large (salt/utils/dicttrim.py).
 	OverQuota = "VALUE_TRIMMED: this minion has used up its part of the job cache (saltern_job_cache_quota)"
 )
 
-// quota bounds what each minion writes into the job cache of this master, in bytes per keep_jobs.
-// Used bytes come back evenly over that time, so that at most twice the quota of one minion is on
-// the disk. A new start of the master resets it.
+// quota bounds what each minion writes into this master's job cache, in bytes per keep_jobs. Used
+// bytes come back evenly over that time, so at most twice the quota of a minion is on the disk. The
+// quota starts again when the master starts.
 type quota struct {
-	bytes  float64 // 0: none
+	bytes  float64 // 0: no bound
 	window time.Duration
 
 	mu      sync.Mutex
 	buckets map[string]*ratelimit.Bucket
 }
 
-// newQuota returns the quota of an option in MiB: 0 means the default, a negative number none.
+// newQuota returns the quota for an option in MiB: 0 means the default, a negative number no bound.
 func newQuota(mib int, window time.Duration) *quota {
 	q := &quota{bytes: defaultQuota, window: window, buckets: map[string]*ratelimit.Bucket{}}
 	if mib != 0 {
 		q.bytes = max(0, float64(mib)*(1<<20))
 	}
 	if window <= 0 {
-		q.bytes = 0 // returns are not kept for long
+		q.bytes = 0 // returns are not kept, so there is nothing to bound
 	}
 	return q
 }
 
-// chargeReturn charges a return, and reports whether it may be kept whole.
+// chargeReturn charges a minion for a return, and reports whether the return may be stored whole.
 func (q *quota) chargeReturn(id string, size int, now time.Time) bool {
 	if q.bytes == 0 {
 		return true
@@ -58,15 +58,16 @@ func (q *quota) chargeReturn(id string, size int, now time.Time) bool {
 	return u.Take(now, ratelimit.Rate{Burst: q.bytes, PerSecond: q.bytes / q.window.Seconds()}, float64(size))
 }
 
-// forget drops a minion whose key is gone.
+// forget drops the entry of a minion whose key was removed.
 func (q *quota) forget(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.buckets, id)
 }
 
-// keptReturn returns a return as it is kept: whole, or for a minion over its quota without its
-// value. Both are acknowledged: otherwise the minion would send the return again and again.
+// keptReturn returns the form in which a return is stored: whole, or without its value if the minion
+// is over its quota. The minion gets an acknowledgement in both cases, because it would repeat the
+// return otherwise.
 func (s *Service) keptReturn(id string, load *value.Map) jobs.Return {
 	if s.quota.chargeReturn(id, event.Weight(load)+returnFiles, s.cfg.Now()) {
 		return jobs.ReturnOf(load)

@@ -13,7 +13,7 @@ import (
 	"saltern/master/value"
 )
 
-// pillarRequest reads _pillar. ok is false when it has no grains.
+// pillarRequest reads a _pillar load. ok is false if it has no grains.
 func pillarRequest(id string, load *value.Map) (r pillar.Request, ok bool) {
 	grains := load.Map("grains")
 	if grains == nil {
@@ -32,9 +32,8 @@ func pillarRequest(id string, load *value.Map) (r pillar.Request, ok bool) {
 	}, true
 }
 
-// eventRequest reads _minion_event: the tag and the data of each event. It is
-// a list of events, each also under a common tag in front, or one event whose
-// data is the load itself.
+// eventRequest reads a _minion_event load, and returns the tag and data of each event. The load is a
+// list of events, each also with a common tag as prefix, or one event whose data is the load itself.
 func eventRequest(load *value.Map) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		list, several := load.Value("events").([]any)
@@ -42,7 +41,8 @@ func eventRequest(load *value.Map) iter.Seq2[string, any] {
 			yield(load.Str("tag"), load)
 		}
 
-		// A tag that is too long is cut, so that it is refused without being copied for each event.
+		// Cut a tag that is too long. It is refused later, but is not copied for each event before
+		// that.
 		pretag := load.Str("pretag")
 		pretag = pretag[:min(len(pretag), maxEventTag)]
 		for _, e := range list {
@@ -64,7 +64,7 @@ func eventRequest(load *value.Map) iter.Seq2[string, any] {
 	}
 }
 
-// jidRequest reads the job id of pub_ret, which may come as a number.
+// jidRequest returns the job id in a pub_ret load, where it may be a number.
 func jidRequest(load *value.Map) string {
 	if n, ok := load.Int("jid"); ok {
 		return fmt.Sprint(n)
@@ -72,18 +72,18 @@ func jidRequest(load *value.Map) string {
 	return load.Str("jid")
 }
 
-// jobRequest is the job in minion_pub, minion_publish and minion_runner.
+// jobRequest is the job in the load of minion_pub, minion_publish or minion_runner.
 type jobRequest struct {
 	fun      string
-	arg      []any           // as on a command line
-	noParse  map[string]bool // noParse names the arguments that are no YAML.
+	arg      []any           // arguments as on a command line
+	noParse  map[string]bool // names of arguments that are not YAML
 	tgt, ret any
 	tgtType  string
-	wait     time.Duration // wait is how long to wait for the returns; 0: as the master's own tools do.
-	full     bool          // full asks for the job id, and for the minion with each return.
+	wait     time.Duration // how long to wait for returns; 0: as long as the master's own tools
+	full     bool          // also return the job id, and the minion with each return
 }
 
-// newJobRequest reads a jobRequest.
+// newJobRequest reads a jobRequest from a load.
 func newJobRequest(load *value.Map) jobRequest {
 	r := jobRequest{
 		fun:     load.Str("fun"),
@@ -108,8 +108,8 @@ func newJobRequest(load *value.Map) jobRequest {
 	return r
 }
 
-// functionsAndArgs returns the function and its arguments. A job of several functions has lists of
-// both, and one text of arguments for each; ok is false when it does not.
+// functionsAndArgs returns the function and its arguments, or the lists of both if there are several
+// functions. Then each function needs one text of arguments; otherwise ok is false.
 func (r jobRequest) functionsAndArgs() (fun, arg any, ok bool) {
 	if !strings.Contains(r.fun, ",") {
 		return r.fun, r.arguments(), true
@@ -133,7 +133,7 @@ func (r jobRequest) functionsAndArgs() (fun, arg any, ok bool) {
 	return value.List(names), args, true
 }
 
-// arguments returns the arguments of one function. Texts are read as YAML, and name=value is a
+// arguments returns the arguments of one function. Texts are parsed as YAML, and name=value is a
 // named argument (salt/utils/args.py parse_input).
 func (r jobRequest) arguments() []any {
 	out, named := []any{}, value.NewMap()

@@ -12,8 +12,8 @@ import (
 	"saltern/master/value"
 )
 
-// onSyndicReturn takes the returns that a lower master collected. Without order_masters there are
-// no lower masters, and it would only let a minion speak for others.
+// onSyndicReturn stores returns that a lower master has collected. It refuses them without
+// order_masters: then there are no lower masters, and a minion could forge returns of others.
 func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, error) {
 	if !s.cfg.Options.OrderMasters {
 		s.cfg.Quiet.Warn("returns of a syndic are refused: order_masters is off", "minion", c.ID)
@@ -36,7 +36,7 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 	return nil, nil
 }
 
-// noteSyndic writes the file by which tools, Salt's too, recognise a syndic.
+// noteSyndic writes the file by which tools, including Salt's, recognise a syndic.
 func (s *Service) noteSyndic(id string) error {
 	folder := filepath.Join(s.cfg.Options.CacheDir, client.SyndicsFolder)
 	path := filepath.Join(folder, id)

@@ -13,19 +13,19 @@ import (
 const (
 	// minionTurns is how many costly requests of one minion run at once.
 	minionTurns = 2
-	// minionEffort bounds the work on the target of one of them.
+	// minionEffort bounds the time to resolve the target of one such request.
 	minionEffort = 3 * time.Second
-	// minionWaits is how many more requests of a minion wait. A highstate asks for one thing after
-	// the other.
+	// minionWaits is how many further requests of a minion may wait. A highstate sends one request
+	// after the other.
 	minionWaits = 32
 )
 
 // errCrowd refuses a request of a minion that has too many waiting.
 var errCrowd = errors.New("too many requests of this minion wait")
 
-// turns lets each minion run a few costly requests at once. Further ones are parked until it is
-// their turn. Overflow policy: requests beyond minionWaits get no answer, so that the minion asks
-// again. The zero value is ready.
+// turns limits the costly requests that each minion runs at once. Further ones are parked until they
+// have their turn. Overflow policy: requests beyond minionWaits get no answer, so that the minion
+// asks again. The zero value is ready to use.
 type turns struct {
 	mu       sync.Mutex
 	byMinion map[string]*turn
@@ -33,10 +33,10 @@ type turns struct {
 
 type turn struct {
 	slots chan struct{}
-	users int // those that have a slot or wait
+	users int // requests that have a slot or wait for one
 }
 
-// waitTurn waits for a turn. The error leaves the request without an answer.
+// waitTurn waits for a turn; leave ends it. With an error the request gets no answer.
 func (t *turns) waitTurn(ctx context.Context, c *request.Call) (leave func(), err error) {
 	own := t.joinQueue(c.ID)
 	if own == nil {
@@ -77,7 +77,8 @@ func (t *turns) waitTurn(ctx context.Context, c *request.Call) (leave func(), er
 	return nil, unanswered(err)
 }
 
-// joinQueue adds a user to the turns of a minion and returns them, or nil when there are too many.
+// joinQueue adds a request to the turns of a minion and returns them, or nil if too many requests
+// wait.
 func (t *turns) joinQueue(id string) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +100,7 @@ func (t *turns) joinQueue(id string) *turn {
 	return own
 }
 
-// leaveQueue removes a user.
+// leaveQueue removes a request from the turns of a minion.
 func (t *turns) leaveQueue(id string, own *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

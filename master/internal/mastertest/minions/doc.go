@@ -1,3 +1,3 @@
-// Package minions tests what a master does with what minions and strangers send: sign-ins,
-// requests, events and returns, honest and forged.
+// Package minions tests how a master handles messages of minions and strangers: sign-ins, requests,
+// events and returns, honest and forged.
 package minions
