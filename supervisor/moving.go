@@ -11,11 +11,11 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// A node with local storage whose configuration now names the shared volume serves from the
-// directory until nearly all of it has been copied. Then it stops for the last few files, and
+// If a node has local storage and its configuration now names the shared volume, it serves from the
+// directory until nearly all of that has been copied. Then it stops for the last few files, and
 // starts again on the volume.
 
-// runNode runs a configured node until ctx ends or a reload is requested. While a move is
+// runNode runs a configured node until ctx ends or somebody requests a reload. While a move is
 // pending, the node runs with its former settings during the copy.
 func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings, differs error) error {
 	s.recovery.Switch(ctx, cfg)

@@ -26,22 +26,22 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// A file beside appliance.yaml orders a reset, which is done between two lives of the node: it
-// removes everything that the node has created, including appliance.yaml, and the order last. A
-// process that ends meanwhile continues at its next start. The same undoes a set-up that no other
-// machine knows yet.
+// A file beside appliance.yaml orders a reset, which is carried out between two lives of the node:
+// it removes everything that the node has created, including appliance.yaml, and the order last. If
+// the process dies before it is done, the next one continues. The same undoes a set-up that no
+// other machine knows yet.
 
-// errAnew ends a life of the node that is followed by a reset.
+// errAnew is the cause with which a life ends if a reset follows.
 var errAnew = errors.New("reset")
 
 // errReset marks a reset that has stopped.
 var errReset = errors.New("reset")
 
-// order is the content of that file: the former settings, because they show what belongs to the
-// node.
+// order is the content of that file. It has the former settings, because they show what belongs to
+// the node.
 type order struct {
 	Settings []byte `json:"settings"`
-	// Answers reports whether to search for answers given with the machine afterwards.
+	// Answers reports whether to search again for answers given with the machine after the reset.
 	Answers bool `json:"answers"`
 }
 
@@ -49,19 +49,19 @@ type order struct {
 type resetter struct {
 	opt   Options
 	setup *setup.Machine
-	leave func(why error) // ends the life of the node
+	leave func(why error) // ends the life of the node with that cause
 	// copied returns why this machine may not act for its node, or "".
 	copied func() string
 
 	mu    sync.Mutex
-	fault string // why a reset has stopped; empty: it has not
+	fault string // why a reset has stopped; empty: none has
 }
 
 func (r *resetter) orderFile() string {
 	return filepath.Join(filepath.Dir(r.opt.ConfigPath), ".reset-"+filepath.Base(r.opt.ConfigPath))
 }
 
-// ordered returns the order that is under way, or nil.
+// ordered returns the order that is still to be carried out, or nil.
 func (r *resetter) ordered() (*order, error) {
 	b, _, err := durable.ReadFile(r.orderFile(), 2<<20, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -153,7 +153,7 @@ func (r *resetter) writeOrder(answers bool) error {
 	return nil
 }
 
-// Resetting returns how far the reset is.
+// Resetting returns the progress of the reset.
 func (r *resetter) Resetting() (api.Resetting, error) {
 	o, err := r.ordered()
 	r.mu.Lock()
@@ -161,8 +161,8 @@ func (r *resetter) Resetting() (api.Resetting, error) {
 	return api.Resetting{UnderWay: o != nil, Fault: r.fault}, err
 }
 
-// toReset returns the settings of the present node, or of the one that the set-up was about to
-// create.
+// toReset returns the settings of the present node, or of the node that the set-up was about to
+// create, as text and parsed.
 func (r *resetter) toReset() ([]byte, *settings.Settings, error) {
 	text, err := os.ReadFile(r.opt.ConfigPath)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,7 +180,8 @@ func (r *resetter) toReset() ([]byte, *settings.Settings, error) {
 	return text, nodeapi.FollowTable(cfg), nil
 }
 
-// mayReset returns what to remove, and refuses what others would lose.
+// mayReset returns what a reset removes. It refuses a reset by which other nodes would lose
+// something.
 func (r *resetter) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, error) {
 	var t nodes.Table
 	if b, _, err := durable.ReadFile(filepath.Join(cfg.DataDir, nodes.File), nodes.MaxTable,
@@ -207,7 +208,8 @@ func (r *resetter) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, er
 	return p, t, nil
 }
 
-// carryOut carries out the order. It returns why that is not done yet.
+// carryOut carries out the order, if there is one. It returns why the order could not be carried
+// out yet.
 func (r *resetter) carryOut(ctx context.Context) error {
 	o, err := r.ordered()
 	if err == nil && o == nil {
@@ -232,8 +234,8 @@ func (r *resetter) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// notifyWorking reports to systemd that this process works, until stop is called: much data takes
-// long.
+// notifyWorking tells systemd again and again that this process works, until stop is called,
+// because removing much data takes long.
 func (r *resetter) notifyWorking(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -247,7 +249,8 @@ func (r *resetter) notifyWorking(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// eraseFiles removes everything of the order. It may be repeated: missing files are no fault.
+// eraseFiles removes everything that the order names. It may be repeated, because missing files are
+// no fault.
 func (r *resetter) eraseFiles(ctx context.Context, o *order) error {
 	cfg, err := o.settings(r.opt.Hostname)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// baseSettings are the settings of a node that has none yet.
+// baseSettings returns the settings of a node that has no appliance.yaml yet.
 func (s *Supervisor) baseSettings() settings.Settings {
 	b := settings.Default(s.opt.Hostname)
 	if s.opt.Base.DataDir != "" {
@@ -36,7 +36,7 @@ func (s *Supervisor) readFacts(ctx context.Context) setup.Facts {
 	return f
 }
 
-// newSetup creates the set-up. Its state is kept where the node's data is, as far as that is
+// newSetup creates the set-up. It keeps its state in the node's data directory, as far as that is
 // known before appliance.yaml exists.
 func (s *Supervisor) newSetup() *setup.Machine {
 	b := s.baseSettings()
@@ -56,7 +56,7 @@ func (s *Supervisor) newSetup() *setup.Machine {
 	})
 }
 
-// world is the node as the set-up sees it.
+// world implements setup.World: it is the node as the set-up sees it.
 type world struct{ s *Supervisor }
 
 // Configured implements setup.World.
@@ -97,7 +97,7 @@ func (w world) Look() setup.NodeLook {
 	return setup.NodeLook{}
 }
 
-// addressLost reports whether the node that runs has lost its address.
+// addressLost returns the address of the running node, and whether the machine has lost it.
 func (s *Supervisor) addressLost() (address string, lost bool) {
 	if n := s.running(); n != nil {
 		return n.SetupView().AddressLost()
@@ -125,16 +125,16 @@ func (w world) Brick(cfg *settings.Settings) (string, error) {
 	return storage.FreshBrick(cfg.Storage.Bricks, cfg.Storage.Volume)
 }
 
-// guide is the set-up as the local API serves it.
+// guide carries out the methods of the set-up for the local API.
 type guide struct {
 	*setup.Machine
 	network *setup.Networker
 	look    func(context.Context) setup.Facts
 	status  func() status.Document
-	lost    func() (address string, lost bool) // see [life.Life.AddressLost]
+	lost    func() (address string, lost bool) // see [setupview.View.AddressLost]
 }
 
-// register adds the methods of the set-up to h.
+// register adds the functions for the methods of the set-up to h.
 func (g guide) register(h *rpc.Handlers) {
 	rpc.Handle(h, api.ReadSetup, func(context.Context, rpc.None) (setup.Progress, error) { return g.Progress(), nil })
 	rpc.Handle(h, api.ReadFacts, func(ctx context.Context, _ rpc.None) (setup.Facts, error) { return g.look(ctx), nil })
@@ -157,16 +157,16 @@ func (g guide) register(h *rpc.Handlers) {
 	})
 }
 
-// Progress returns where the set-up stands.
+// Progress returns the progress of the set-up.
 func (g guide) Progress() setup.Progress {
 	p := g.Machine.Progress()
-	if !g.Active() { // somebody wrote appliance.yaml
+	if !g.Active() { // an administrator wrote appliance.yaml
 		p.State = g.status().Setup
 	}
 	return p
 }
 
-// tryNetwork does a step of a trial of a network configuration.
+// tryNetwork tries, shows, keeps or reverts a network configuration.
 func (g guide) tryNetwork(ctx context.Context, q api.NetworkRequest) (setup.Trial, error) {
 	if err := g.May(api.ClientToken(ctx)); err != nil {
 		return setup.Trial{}, err

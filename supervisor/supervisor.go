@@ -29,27 +29,26 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// Options configure a Supervisor.
+// Options configures a Supervisor.
 type Options struct {
-	ConfigPath string // of appliance.yaml
-	Hostname   string // default identity
-	Version    string // shown in status
-	Executable string // our own path: the load balancer is the same binary, the master lies beside it
-	Socket     string // of the local API; empty: as configured
+	ConfigPath string // path of appliance.yaml
+	Hostname   string // default name of the node
+	Version    string // version shown in the status
+	Executable string // path of this program: it is also the load balancer, and the master is beside it
+	Socket     string // path of the local API's socket; empty: as configured
 	Log        *slog.Logger
-	Notify     systemd.Notifier // nil: nobody
-	Now        func() time.Time // nil: time.Now
-	// Renew is called at a reload, while only the load balancer runs. It may
-	// put another program into the place of this process and then does not
-	// return. nil: nothing.
+	Notify     systemd.Notifier // may be nil: nobody is notified
+	Now        func() time.Time // may be nil: time.Now
+	// Renew is called at a reload, while only the load balancer runs. It may replace this process
+	// by another program, and then does not return. It may be nil: it does nothing.
 	Renew func()
-	// OnTrial reports whether the system runs a version that is not proven yet. It may be nil: it
+	// OnTrial reports whether the system runs a version that is still on trial. It may be nil: it
 	// never does.
 	OnTrial func() bool
-	// InImage reports whether this is the appliance's image, which has all accounts: there a
-	// child without its account is not started, instead of run as root.
+	// InImage reports whether this is the appliance's image, which has all accounts. There a child
+	// without its account is not started; elsewhere it runs as root.
 	InImage bool
-	// Base says where a node keeps things before appliance.yaml exists.
+	// Base says where a node keeps its files before appliance.yaml exists.
 	Base setup.Base
 	// Source searches for answers given with the machine, see setup.Config.
 	Source func(context.Context) (setup.Given, error)
@@ -67,8 +66,9 @@ func (o Options) socket(cfg *settings.Settings) string {
 type Supervisor struct {
 	opt     Options
 	started time.Time
-	reload  chan error // why the life of the node ends: life.ErrReload, errAnew
-	// moveFailed: the last try to move to the shared volume failed. Of Run alone.
+	reload  chan error // receives the cause with which the life of the node must end: life.ErrReload, errAnew
+	// moveFailed reports whether the last try to move to the shared volume failed. Only Run uses
+	// it.
 	moveFailed bool
 
 	setup    *setup.Machine
@@ -77,8 +77,8 @@ type Supervisor struct {
 	recovery *recovery.Recovery
 
 	mu    sync.Mutex
-	node  *life.Life // nil while there is no usable configuration
-	fault error      // why there is none
+	node  *life.Life // nil: there is no usable configuration
+	fault error      // why there is no usable configuration
 	board *status.Board
 }
 
@@ -105,15 +105,15 @@ func New(opt Options) *Supervisor {
 	return s
 }
 
-// configPoll is how often a missing or wrong file is read again.
+// configPoll is the interval at which a missing or wrong file is read again.
 const configPoll = time.Second
 
-// Run runs the node until ctx ends, then stops its children in reverse order. The error lists
-// what did not stop, or says why nothing could be started (above all, the local API's socket). A
-// missing or wrong configuration is not an error: the status reports it until it is fixed.
+// Run runs the node until ctx ends, then stops its children in reverse order. The error lists what
+// did not stop, or says why nothing could be started (above all, the local API's socket). A missing
+// or wrong configuration is not an error: the status reports it until somebody corrects it.
 func (s *Supervisor) Run(ctx context.Context) error {
 	own, cancel := context.WithCancel(ctx)
-	stopped := s.reset.carryOut(ctx) // before the set-up does anything
+	stopped := s.reset.carryOut(ctx) // before the set-up starts
 	var machine sync.WaitGroup
 	machine.Go(func() { s.setup.Run(own) })
 
@@ -130,7 +130,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	defer machine.Wait()
 	defer cancel()
 	for {
-		read := layout.Signature(s.opt.ConfigPath) // before it is read: a change meanwhile is seen as well
+		// taken before the file is read, so that a change meanwhile is seen too
+		read := layout.Signature(s.opt.ConfigPath)
 		cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
 		switch {
 		case stopped != nil:
@@ -156,11 +157,12 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 }
 
-// runWithout serves the status of a node without a usable configuration, until the file differs
-// from the text read.
+// runWithout serves the status of a node without a usable configuration, until the file no longer
+// has the signature read.
 func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) error {
 	base := s.baseSettings()
-	if cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err == nil { // a reset has stopped
+	// a reset has stopped, and the file is still there
+	if cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err == nil {
 		base = *cfg
 	}
 
@@ -209,8 +211,9 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 	})
 }
 
-// runNodeAs runs a configured node until ctx ends or a reload is requested. m is the move to make
-// meanwhile. It may be nil. differs says what of the file is not followed.
+// runNodeAs runs a configured node until ctx ends or somebody requests a reload. m is the move to
+// carry out meanwhile. It may be nil. differs says where the file contradicts the table of nodes;
+// it may be nil.
 func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, differs error, m *sharedvolume.Migration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -251,7 +254,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 	}
 
 	if err := datadisk.Mount(ctx, cfg); err != nil {
-		s.opt.Log.Error("the data disk cannot be mounted", "error", err) // the volume's own problems show in the status
+		s.opt.Log.Error("the data disk cannot be mounted", "error", err) // the status shows the volume's own problems
 	}
 
 	s.mu.Lock()
@@ -278,7 +281,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 		})
 
 		stopped = n.Run(ctx)
-		cancel(nil) // a life that ends by itself, so that nobody waits for a reload
+		cancel(nil) // the life may have ended by itself: then nobody needs to wait for a reload
 		asked.Wait()
 	})
 
@@ -290,7 +293,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 	return err
 }
 
-// record returns the audit log for acts through the supervisor of a node.
+// record returns the audit log for actions through the supervisor of a node.
 func record(cfg *settings.Settings, log *slog.Logger) *audit.Log {
 	return audit.Open(audit.Config{
 		Dir:     cfg.AuditDir(),
@@ -300,7 +303,7 @@ func record(cfg *settings.Settings, log *slog.Logger) *audit.Log {
 	})
 }
 
-// handlers are the functions for the methods of the local API that every machine has.
+// handlers returns the functions for the methods of the local API that every machine has.
 func (s *Supervisor) handlers() *rpc.Handlers {
 	h := &rpc.Handlers{}
 	rpc.Handle(h, api.ReadStatus, func(context.Context, rpc.None) (status.Document, error) {
@@ -327,7 +330,7 @@ func (s *Supervisor) guide() guide {
 }
 
 // serveAPI serves the socket while body runs, and returns when both have ended. The API answers
-// until the end. A reload ends the context with the cause life.ErrReload.
+// until the end. A reload cancels the context of body with the cause life.ErrReload.
 func (s *Supervisor) serveAPI(
 	ctx context.Context,
 	cancel context.CancelCauseFunc,
@@ -365,7 +368,7 @@ func (s *Supervisor) serveAPI(
 	return nil
 }
 
-// Status returns the status document of the node, or of a machine that has none.
+// Status returns the status document of the node, or of a machine that is not configured.
 func (s *Supervisor) Status() status.Document {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -384,8 +387,8 @@ func (s *Supervisor) Status() status.Document {
 	}.Document(s.board, s.opt.Now())
 }
 
-// Reload starts the node again with the configuration file. It checks the file first: if that is
-// wrong, the running node continues.
+// Reload starts a new life of the node with the configuration file. It checks the file first: if
+// the file is wrong, the running node continues.
 func (s *Supervisor) Reload() error {
 	cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
 	if err == nil {
@@ -409,8 +412,8 @@ func (s *Supervisor) copied() string {
 	return n.Copied()
 }
 
-// endLife ends the life of the node, unless that is under way. What was asked for
-// last counts.
+// endLife ends the life of the node with the cause why. A reset replaces a reload that is still
+// waiting.
 func (s *Supervisor) endLife(why error) {
 	for {
 		select {
@@ -439,7 +442,7 @@ func (s *Supervisor) Config() ([]byte, error) {
 	return b, err
 }
 
-// CheckConfig checks a configuration. An error is [api.ErrConfig].
+// CheckConfig checks a configuration. Its error is an [api.ErrConfig].
 func (s *Supervisor) CheckConfig(text []byte) error {
 	name := filepath.Base(s.opt.ConfigPath)
 	cfg, err := settings.Parse(text, name, s.opt.Hostname)
@@ -452,7 +455,7 @@ func (s *Supervisor) CheckConfig(text []byte) error {
 	return nil
 }
 
-// SetConfig checks a configuration, replaces the file and starts the node again.
+// SetConfig checks a configuration, replaces the file and starts a new life of the node.
 func (s *Supervisor) SetConfig(text []byte) error {
 	if err := s.CheckConfig(text); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// maxFile bounds the file. One older file is kept.
+// maxFile bounds the file in bytes. When it is full, it becomes the one older file that is kept.
 const maxFile = 512 << 10
 
 // Book is the file of events. It is safe for concurrent use.
@@ -19,11 +19,10 @@ type Book struct {
 	mu   sync.Mutex
 }
 
-// newBook is the book in the file path, which need not be there.
+// newBook returns the book in the file path, which need not exist.
 func newBook(path string) *Book { return &Book{path: path} }
 
-// Append adds events. They are not synced to the disk: the last ones before a
-// power cut may be lost.
+// Append adds events. It does not sync the file, so the last events before a power cut may be lost.
 func (b *Book) Append(events []Event) error {
 	if len(events) == 0 {
 		return nil
@@ -59,7 +58,7 @@ func (b *Book) Append(events []Event) error {
 	return nil
 }
 
-// Last returns the events of a query, the oldest first. It leaves out unreadable lines, which a
+// Last returns the events that q selects, the oldest first. It leaves out unreadable lines, which a
 // power cut may have left.
 func (b *Book) Last(q Query) ([]Event, error) {
 	b.mu.Lock()

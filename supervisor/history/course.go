@@ -16,42 +16,42 @@ import (
 // maxCourse bounds the file of a [Course] in bytes.
 const maxCourse = 256 << 10
 
-// Sample is the state of a node at one moment. nil values are unknown.
+// Sample is the state of a node at one moment. A nil value is not known.
 type Sample struct {
 	At      time.Time
 	Minions *int
-	Returns *uint64        // that its master took, since that started
-	Latency *time.Duration // of a ping through the front
-	Memory  func() uint64  // bytes; called once for each point
+	Returns *uint64        // number of returns that its master has taken since the master started
+	Latency *time.Duration // how long a ping through the front took
+	Memory  func() uint64  // returns bytes of memory; called once for each point
 }
 
-// Course keeps the metrics of the last day: [control.MaxPoints] points, in memory and in a file
-// of the node's own disk. The file is written once a point, so that a restart of the supervisor
-// loses five minutes. The disk may hang, so a worker uses it. Its methods are safe for concurrent
-// use.
+// Course keeps the metrics of the last day: [control.MaxPoints] points, in memory and in a file on
+// the node's own disk. The file is written once for each point, so that a restart of the supervisor
+// loses five minutes at most. A worker touches the disk, because it may hang. The methods are safe
+// for concurrent use.
 type Course struct {
 	path  string
 	log   *slog.Logger
 	files service.Worker
 
 	mu     sync.Mutex
-	read   bool // the file, or there is none
+	read   bool // whether the file was read, or does not exist
 	points []control.Point
 	now    slot
 	broken bool
 }
 
-// slot gathers a point.
+// slot collects the samples of one point.
 type slot struct {
-	began       time.Time // zero: nothing yet
-	first, last time.Time // with a count of returns
-	count, more uint64    // the newest count, and what came since first
+	began       time.Time // begin of the point; zero: no sample yet
+	first, last time.Time // times of the first and the last sample with a count of returns
+	count, more uint64    // the newest count, and how many returns have come since first
 	point       control.Point
 	memory      func() uint64
 }
 
-// NewCourse returns a course with its points in the file path. It reads nothing before the first
-// Note.
+// NewCourse returns a course that keeps its points in the file path. It does not read the file
+// before the first Note.
 func NewCourse(path string, log *slog.Logger) *Course { return &Course{path: path, log: log} }
 
 // Note adds a sample. It does not block.
@@ -96,7 +96,7 @@ func (s *slot) addSample(x Sample) {
 			s.first = x.At
 		case n >= s.count:
 			s.more += n - s.count
-		default: // the counter started again
+		default: // the master has restarted, and its counter with it
 			s.more += n
 		}
 
@@ -106,7 +106,7 @@ func (s *slot) addSample(x Sample) {
 	s.memory = x.Memory
 }
 
-// asPoint is the point.
+// asPoint returns the point that the samples add up to.
 func (s *slot) asPoint() control.Point {
 	p := s.point
 	p.At = s.began.Add(control.PointEvery).UTC()
@@ -139,7 +139,7 @@ func pointsSince(points []control.Point, now time.Time) []control.Point {
 	return out
 }
 
-// loadPoints adds the points of earlier lives before those of this one.
+// loadPoints puts the points that earlier lives saved before those of this one.
 func (c *Course) loadPoints() {
 	var old []control.Point
 	b, err := durable.Read(c.path, maxCourse)
@@ -171,5 +171,5 @@ func (c *Course) savePoints() {
 	c.broken = err != nil
 }
 
-// Wait waits for pending writes, but not for a disk that hangs.
+// Wait waits until pending writes are done, at most for two seconds, because the disk may hang.
 func (c *Course) Wait() { c.files.Wait(2 * time.Second) }

@@ -16,28 +16,29 @@ import (
 type Event struct {
 	Time    time.Time   `json:"time"`
 	Kind    Kind        `json:"kind"`
-	Code    status.Code `json:"code,omitempty"` // of a problem
+	Code    status.Code `json:"code,omitempty"` // code of a problem; empty: the event concerns none
 	Subject string      `json:"subject,omitempty"`
 	Text    string      `json:"text"`
 }
 
-// Kind is the subject of an event.
+// Kind says what an event concerns.
 type Kind string
 
-// The kinds.
+// Values of Kind.
 const (
-	Started Kind = "start"   // the supervisor, or the node after a reload
-	Health  Kind = "health"  // the answer of the status changed
-	Problem Kind = "problem" // one begins
-	Over    Kind = "over"    // one ends
+	Started Kind = "start"   // the supervisor started, or the node after a reload
+	Health  Kind = "health"  // the health in the status changed
+	Problem Kind = "problem" // a problem began
+	Over    Kind = "over"    // a problem ended
 	Node    Kind = "node"    // another node changed
 	Service Kind = "service" // one of this node's services changed
 	Virtual Kind = "virtual" // the virtual address moved
 	Backup  Kind = "backup"  // a scheduled backup was made, by any node
-	Upgrade Kind = "upgrade" // this node began an upgrade of all nodes in the window, or ended it
+	Upgrade Kind = "upgrade" // this node began or ended an upgrade of all nodes in the upgrade window
 )
 
-// compare returns the events between two statuses of a node. old is nil at the start.
+// compare returns the events between two statuses of a node. old may be nil: the supervisor has
+// just started.
 func compare(old *status.Document, now status.Document) (out []Event) {
 	add := func(k Kind, code status.Code, subject, format string, args ...any) {
 		out = append(out, Event{now.Time, k, code, subject, fmt.Sprintf(format, args...)})
@@ -91,7 +92,8 @@ func compare(old *status.Document, now status.Document) (out []Event) {
 		out = append(out, serviceEvents(old, s)...)
 	}
 
-	slices.SortStableFunc(out, func(a, b Event) int { return a.Time.Compare(b.Time) }) // services tell when
+	// events of services have times of their own
+	slices.SortStableFunc(out, func(a, b Event) int { return a.Time.Compare(b.Time) })
 	return out
 }
 
@@ -114,7 +116,7 @@ func compareNodes(old, now []status.Node, add func(Kind, status.Code, string, st
 		case !known:
 			add(Node, "", n.Name, "belongs to the cluster: %s", n.State)
 			continue
-		case n.This: // its health tells
+		case n.This: // the health of this node has its own events
 		case n.State != o.State && o.State == "unreachable" && o.LastSeen != nil:
 			add(Node, "", n.Name, "%s (was unreachable since %s)", n.State, o.LastSeen.UTC().Format("15:04:05 UTC"))
 		case n.State != o.State:
@@ -140,7 +142,7 @@ func holders(v *status.Virtual) string {
 	return strings.Join(v.Nodes, " and ")
 }
 
-// serviceEvents returns the events of a service's own history that the old status did not have.
+// serviceEvents returns the events of a service that the old status does not have.
 func serviceEvents(old *status.Document, s status.Service) (out []Event) {
 	var last time.Time
 	for _, o := range old.Services {
@@ -149,7 +151,7 @@ func serviceEvents(old *status.Document, s status.Service) (out []Event) {
 		}
 	}
 	for _, e := range s.Events {
-		// What a service waits for during its start is of no interest later.
+		// What a service waited for during its start does not matter later.
 		if e.Time.After(last) && e.State != "waiting" && e.State != "starting" {
 			out = append(out, Event{e.Time, Service, "", s.Name, e.Message})
 		}

@@ -15,11 +15,11 @@ const MaxEvents = 20_000
 
 // Query selects events.
 type Query struct {
-	Last  int       // so many, the newest; [MaxEvents] at most
-	Since time.Time // none before; zero: all
+	Last  int       // how many, the newest; at most [MaxEvents]
+	Since time.Time // only events since then; zero: all
 }
 
-// Values is the query in a URL.
+// Values returns the query as parameters of a URL.
 func (q Query) Values() url.Values {
 	v := url.Values{"last": {strconv.Itoa(q.Last)}}
 	if !q.Since.IsZero() {
@@ -28,7 +28,7 @@ func (q Query) Values() url.Values {
 	return v
 }
 
-// ParseQuery reads a query from a URL.
+// ParseQuery parses a query from the parameters of a URL.
 func ParseQuery(v url.Values) (q Query, err error) {
 	if q.Last, err = strconv.Atoi(v.Get("last")); err != nil || q.Last < 0 {
 		return Query{}, errors.New("last is not a number of events")
@@ -42,16 +42,16 @@ func ParseQuery(v url.Values) (q Query, err error) {
 	return q, nil
 }
 
-// Seen is an event, and the node that saw it.
+// Seen is an event and the name of the node that saw it.
 type Seen struct {
 	By string `json:"node"`
 	Event
 }
 
-// List has the events of the nodes of a cluster, the oldest first.
+// List holds the events of the nodes of a cluster, the oldest first.
 type List struct {
 	Events []Seen `json:"events"`
-	// Unasked are the nodes that gave no answer, each with the reason.
+	// Unasked says for each node that did not answer why.
 	Unasked map[string]string `json:"unasked,omitempty"`
 }
 
@@ -65,7 +65,7 @@ func (l *List) Add(node string, events []Event) {
 	}
 }
 
-// Newest brings the list into the order of time and leaves the last so many.
+// Newest sorts the list by time and keeps the last last events.
 func (l *List) Newest(last int) {
 	slices.SortStableFunc(l.Events, func(a, b Seen) int { return a.Time.Compare(b.Time) })
 	l.Events = l.Events[max(0, len(l.Events)-last):]

@@ -9,15 +9,16 @@ import (
 	"saltern/supervisor/status"
 )
 
-// maxUnwritten bounds the events that wait for a disk. The oldest are dropped.
+// maxUnwritten bounds how many events wait for the disk. The oldest are dropped.
 const maxUnwritten = 1000
 
-// Recorder writes the events between one status and the next into a [Book]. The disk may hang, so
-// a worker writes. Events that could not be written are tried again with the next status.
+// Recorder writes the events between one status and the next to a [Book]. A worker writes, because
+// the disk may hang. With the next status the recorder tries again to write events that could not
+// be written.
 type Recorder struct {
 	book   *Book
 	log    *slog.Logger
-	old    *status.Document // Note's alone
+	old    *status.Document // the status before; only Note uses it
 	writes service.Worker
 
 	mu      sync.Mutex
@@ -30,8 +31,8 @@ func NewRecorder(path string, log *slog.Logger) *Recorder {
 	return &Recorder{book: newBook(path), log: log}
 }
 
-// Note compares the newest status with the one before. It does not block, and is for one
-// goroutine.
+// Note compares the newest status with the one before it. It does not block, and must be called by
+// one goroutine only.
 func (r *Recorder) Note(d status.Document) {
 	events := compare(r.old, d)
 	r.old = &d
@@ -65,7 +66,7 @@ func (r *Recorder) writeSample() {
 	r.broken = err != nil
 }
 
-// Wait waits for pending writes, but not for a disk that hangs.
+// Wait waits until pending writes are done, at most for two seconds, because the disk may hang.
 func (r *Recorder) Wait() { r.writes.Wait(2 * time.Second) }
 
 // Last returns the newest events, see [Book.Last].

@@ -12,33 +12,33 @@ import (
 // Kind is a kind of fact about a machine.
 type Kind string
 
-// The kinds of facts.
+// Values of Kind.
 const (
-	MachineID Kind = "machine" // what its system calls itself: machine-id(5)
-	Board     Kind = "board"   // what its firmware says: the UUID of DMI
+	MachineID Kind = "machine" // the system's own identifier: machine-id(5)
+	Board     Kind = "board"   // the firmware's UUID (DMI)
 	Disk      Kind = "disk"    // the serial number of the disk with the node's data
 	Cards     Kind = "cards"   // the addresses of its network cards
 )
 
 func allKinds() []Kind { return []Kind{MachineID, Board, Disk, Cards} }
 
-// Facts are a machine's facts about itself, as digests. Unknown facts are missing.
+// Facts holds a machine's facts about itself, as digests. Facts that are not known are missing.
 type Facts map[Kind]string
 
 // digestBytes is how many bytes of a hash a digest has.
 const digestBytes = 8
 
-// Digest hides a fact: machine-id(5) asks that it does not leave the machine. Digests of
-// the same fact are equal for the same key only.
+// Digest returns a digest that hides a fact, because machine-id(5) asks that the ID does not leave
+// the machine. Digests of the same fact are equal only for the same key.
 func Digest(certificate string, kind Kind, fact string) string {
 	sum := sha256.Sum256([]byte(certificate + "\x00" + string(kind) + "\x00" + fact))
 	return hex.EncodeToString(sum[:digestBytes])
 }
 
-// Likeness says whether two machines are the same one, by their facts.
+// Likeness says whether two machines are the same, judged by their facts.
 type Likeness string
 
-// The likenesses.
+// Values of Likeness.
 const (
 	Unknown Likeness = "unknown"
 	Same    Likeness = "same"
@@ -82,7 +82,7 @@ func (f Facts) Check() error {
 	return nil
 }
 
-// MaxSpeaker bounds the text of a speaker.
+// MaxSpeaker bounds the text of a speaker, in bytes.
 const MaxSpeaker = 512
 
 // Speaker is a machine's description of itself with each request. The zero value comes from an
@@ -90,16 +90,16 @@ const MaxSpeaker = 512
 type Speaker struct {
 	// Life is the running start of its supervisor.
 	Life string
-	// Beat is drawn again every [BeatEvery], and Before is the one before it. A machine whose
-	// memory was copied while it ran has its original's Life, but each of the two draws its own
-	// next Beat. Both are "" from an older version.
+	// Beat is a random value, drawn again every [BeatEvery]; Before is the one before it. A machine
+	// whose memory was copied while it ran has the Life of its original, but each of the two draws
+	// its own next Beat. Both are "" from an older version.
 	Beat, Before string
-	// Held reports whether the machine has the node's address of the table of nodes.
+	// Held reports whether the machine has the node's address according to the table of nodes.
 	Held  bool
 	Facts Facts
 }
 
-// String is the speaker as a header has it.
+// String returns the text of the speaker for a header.
 func (s Speaker) String() string {
 	values := url.Values{"life": {s.Life}}
 	if s.Beat != "" {
@@ -117,8 +117,8 @@ func (s Speaker) String() string {
 
 var lifeForm = regexp.MustCompile(`^[A-Za-z0-9]{1,40}$`)
 
-// ParseSpeaker reads the text of a speaker. "" gives the zero value. It skips what a later
-// version adds.
+// ParseSpeaker parses the text of a speaker. "" gives the zero value. It skips what a later version
+// may add.
 func ParseSpeaker(text string) (Speaker, error) {
 	if text == "" {
 		return Speaker{}, nil

@@ -8,31 +8,31 @@ import (
 )
 
 const (
-	// maxUses bounds the machines that are remembered for one key. Overflow policy: the one that
-	// has been silent for longest is forgotten.
+	// maxUses bounds the machines that are remembered for one key. Overflow policy: the machine
+	// whose last request is oldest is forgotten.
 	maxUses = 4
 	// maxTurns bounds the turns that are remembered. Overflow policy: the oldest is forgotten.
 	maxTurns = 16
 	// maxBeats bounds the ended beats that are remembered. Overflow policy: the oldest is
-	// forgotten. A request that has waited for longer than that counts as another machine's.
+	// forgotten. A request that comes after its beat is forgotten counts as another machine's.
 	maxBeats = 32
-	// maxKeys bounds the keys: all nodes of a table. Overflow policy: a further one is not
-	// noted; [Ledger.Keep] makes room.
+	// maxKeys bounds the keys: all nodes of a table. Overflow policy: a further key is not
+	// recorded; [Ledger.Keep] makes room.
 	maxKeys = 128
 )
 
-// Ledger notes which machines use the keys of nodes. It is safe for concurrent use.
+// Ledger records which machines use the keys of nodes. It is safe for concurrent use.
 type Ledger struct {
 	mu      sync.Mutex
 	keys    map[string]*key // by the hash of the certificate
-	changed bool            // known facts have, since they were asked for
+	changed bool            // whether known facts have changed since Known was last called
 }
 
-// key has the observations about one key.
+// key holds the observations about one key.
 type key struct {
 	uses []use
-	all  turns // of all machines
-	held turns // of the machines with the node's address
+	all  turns // turns of all machines
+	held turns // turns of the machines with the node's address
 
 	over []string // beats after which their machines have drawn the next one, the oldest first
 

@@ -1,12 +1,12 @@
-// Package options brings the administrator's options of Salt's master into force on all nodes
-// of a cluster as one act. Each node reports the options it has and why it refuses new ones
-// ([Node]); [Roll] makes one node after the other take them.
+// Package options gives the administrator's options of Salt's master to all nodes of a cluster in
+// one operation. Each node reports the options it has and why it refuses new ones ([Node]); [Roll]
+// asks one node after the other to take them.
 //
-// What keeps this safe is at each node, and needs nobody who drives: a node gives
-// its master new options on trial and goes back to the last good ones by itself.
-// Who drives may die at any moment; the same roll begun anew goes on.
+// Each node by itself keeps this safe, without the node that drives the roll: it gives its master
+// new options on trial and goes back to the last good ones if the trial fails. The driving node may
+// die at any moment; the same roll, started again, continues.
 //
-// The package decides and words. It reads no file and starts nothing.
+// The package makes decisions and words messages. It reads no file and starts nothing.
 package options
 
 import (
@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// Bounds of what a node says.
+// Bounds of a node's report.
 const (
-	MaxFiles  = 256 // of the administrator's options, and the bound of faults and notes
+	MaxFiles  = 256 // files of options; also faults, and notes
 	maxText   = 500 // bytes of a reason
 	MinLimit  = 5 * time.Second
 	MaxLimit  = 10 * time.Minute
-	UsualTime = time.Minute // for a master to serve
+	UsualTime = time.Minute // how long a master usually may take to serve
 )
 
-// File is one of the administrator's files, as a node sees it.
+// File describes one of the administrator's files, as a node sees it.
 type File struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"` // SHA-256 in hexadecimal
@@ -32,38 +32,38 @@ type File struct {
 
 // State is a node's report on its master's options.
 type State struct {
-	Files []File `json:"files"` // in order of their names
-	// Wanted stands for all options with which the master would start now, those of
-	// appliance.yaml included, Running for those it was started with, Good for those
-	// with which it has served last. Empty: none, or not known.
+	Files []File `json:"files"` // ordered by name
+	// Wanted is the mark of all options with which the master would start now, including those of
+	// appliance.yaml. Running is the mark of those with which it was started, Good of those with
+	// which it last served. Empty: none, or not known.
 	Wanted  string `json:"wanted"`
 	Running string `json:"running"`
 	Good    string `json:"good"`
-	// Trying: the master was given options that it has not served with yet, and the
-	// node has not decided.
+	// Trying reports whether the master has options with which it has not served yet, and the node
+	// has not decided about them.
 	Trying bool `json:"trying"`
-	// Serving: the master answers its health check and, where there is a load
-	// balancer, is up in it.
+	// Serving reports whether the master answers its health check and, if there is a load balancer,
+	// counts as up there.
 	Serving bool `json:"serving"`
-	// LastGood says why the master runs with its last good options; empty: it does
-	// not.
+	// LastGood says why the master runs with its last good options. It is empty if it runs with the
+	// present ones.
 	LastGood string `json:"lastGood,omitempty"`
-	// Held: the options of before a roll are kept until it has ended.
+	// Held reports whether the node keeps the options from before a roll until the roll has ended.
 	Held bool `json:"held,omitempty"`
 }
 
-// Current reports whether the master runs with the options of now.
+// Current reports whether the master runs with the present options.
 func (s State) Current() bool {
 	return s.Running != "" && s.Running == s.Wanted && s.LastGood == "" && !s.Trying
 }
 
-// Fault is something in the options that the master does not start with, or a
-// note of what has no effect.
+// Fault is something in the options with which the master does not start, or a note about an option
+// without effect.
 type Fault struct {
 	File   string `json:"file,omitempty"`
-	Line   int    `json:"line,omitempty"` // from 1; 0: not known
+	Line   int    `json:"line,omitempty"` // counted from 1; 0: not known
 	Option string `json:"option,omitempty"`
-	Text   string `json:"text"` // with the place
+	Text   string `json:"text"` // names the place too
 }
 
 // Findings holds the results of a check.
@@ -72,34 +72,34 @@ type Findings struct {
 	Notes  []Fault `json:"notes,omitempty"`
 }
 
-// Errors of a [Node], and of a [Turn], that callers tell apart.
+// Errors of a [Node], and of a [Turn], that callers distinguish.
 var (
-	// ErrChanged: the options are not those that were checked.
+	// ErrChanged means that the options are not those that were checked.
 	ErrChanged = errors.New("the options have changed since they were checked; run it again")
-	// ErrTrying: another start with new options is under way there.
+	// ErrTrying means that the node is trying other options already.
 	ErrTrying = errors.New("its master is being started with other options just now")
-	// ErrNotHeld: there are no options of before to go back to.
+	// ErrNotHeld means that the node keeps no earlier options to go back to.
 	ErrNotHeld = errors.New("it keeps no options of before to go back to")
-	// ErrHeld: another one has the turn.
+	// ErrHeld means that another node has the turn.
 	ErrHeld = errors.New("another one is at it")
-	// ErrOld: the node cannot do it.
+	// ErrOld means that the node's version does not support this.
 	ErrOld = errors.New("it runs a version that cannot take options this way; upgrade it first")
 )
 
 // Node is a node whose master takes options. Its methods are safe for concurrent
 // use and return before ctx ends.
 type Node interface {
-	// State says what the node has; fresh: after it has looked at the shared storage.
+	// State returns what options the node has. With fresh set, the node first updates its copy of
+	// the shared storage.
 	State(ctx context.Context, fresh bool) (State, error)
-	// Check has the options checked by the master's own rules.
+	// Check checks the options by the master's own rules.
 	Check(ctx context.Context) (Findings, error)
-	// Try has the master restarted with the options that mark stands for; it must
-	// serve within limit, else the node goes back by itself. The options of before
-	// are held until [Node.Keep].
+	// Try restarts the master with the options of that mark, on trial. If it does not serve within
+	// limit, the node goes back by itself. The node keeps the earlier options until [Node.Keep].
 	Try(ctx context.Context, mark string, limit time.Duration) error
-	// Back has the master run with the options that are held, and remember why those
-	// of mark are refused. It may be repeated.
+	// Back restarts the master with the options that the node keeps, and records why those of mark
+	// are refused. It may be repeated.
 	Back(ctx context.Context, mark, why string) error
-	// Keep ends that the options of before mark are held.
+	// Keep makes the options of mark permanent: the node drops the earlier ones.
 	Keep(ctx context.Context, mark string) error
 }

@@ -3,33 +3,33 @@ package options
 // Code is the outcome of a roll, for programs.
 type Code string
 
-// The codes.
+// Values of Code.
 const (
 	Applied     Code = "applied"     // all nodes that take part run with the new options
-	Unchanged   Code = "unchanged"   // they did before
+	Unchanged   Code = "unchanged"   // they already ran with these options
 	Checked     Code = "checked"     // the call only asked whether the nodes may take the options
 	Wrong       Code = "wrong"       // the options of a node are wrong; nothing was changed
 	Differs     Code = "differs"     // the nodes do not see the same files; nothing was changed
 	Away        Code = "away"        // a node cannot be asked or does not serve; nothing was changed
 	Busy        Code = "busy"        // another one has the turn; nothing was changed
 	Stopped     Code = "stopped"     // a node did not serve with them; all went back
-	Lost        Code = "lost"        // the roll ended between two nodes; those that have taken them keep them
-	Interrupted Code = "interrupted" // as Lost: who drove it was stopped
+	Lost        Code = "lost"        // the roll ended between two nodes; nodes that took the new options keep them
+	Interrupted Code = "interrupted" // as Lost, because the driving node was stopped
 )
 
-// Good reports whether nothing has to be done any more.
+// Good reports whether nothing remains to be done.
 func (c Code) Good() bool { return c == Applied || c == Unchanged || c == Checked }
 
-// Force says which options are in force at a node.
+// Force says which options a node's master runs with after a roll.
 type Force string
 
-// The states.
+// Values of Force.
 const (
-	New      Force = "new"       // the new ones, since this roll
-	Same     Force = "same"      // those of now, since before
-	Before   Force = "before"    // those of before
-	LastGood Force = "last good" // those of before, and the node has refused the new ones
-	Left     Force = "left out"  // those of before: it takes the new ones at its next start
+	New      Force = "new"       // the new options, through this roll
+	Same     Force = "same"      // the same options before and after
+	Before   Force = "before"    // the earlier options
+	LastGood Force = "last good" // the earlier options, because the node has refused the new ones
+	Left     Force = "left out"  // the earlier options; the node loads the new ones at its next start
 	Unknown  Force = "unknown"
 )
 
@@ -44,12 +44,12 @@ type NodeResult struct {
 // Schema is the version of [Progress].
 const Schema = 1
 
-// Progress is how far a roll is.
+// Progress is the progress of a roll.
 type Progress struct {
 	Schema  int      `json:"schema"`
 	Running bool     `json:"running"`
 	Lines   []string `json:"lines"`            // the steps so far
-	Result  *Result  `json:"result,omitempty"` // when it does not run; nil: there was none
+	Result  *Result  `json:"result,omitempty"` // of the last roll that has ended; nil: none has
 }
 
 // Result is the outcome of a roll.
@@ -67,7 +67,7 @@ func (u *run) result(code Code, cause string) Result {
 	return out
 }
 
-// Names are the nodes in a state.
+// Names returns the names of the nodes in a state.
 func (r Result) Names(state Force) (names []string) {
 	for _, n := range r.Nodes {
 		if n.State == state {

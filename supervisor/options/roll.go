@@ -13,12 +13,12 @@ import (
 	"saltern/supervisor/roll"
 )
 
-// Turn is the right to have masters restarted, of which there is one in a
-// cluster.
+// Turn is the right to restart masters. There is one in a cluster.
 type Turn interface {
-	// Take takes it, or takes it again, until then. [ErrHeld] says who has it.
+	// Take takes the turn, or takes it again, for the time until until. Its error [ErrHeld] says
+	// which node has it.
 	Take(ctx context.Context, until time.Time) error
-	// Give gives it back.
+	// Give gives the turn back.
 	Give(ctx context.Context) error
 }
 
@@ -28,42 +28,43 @@ type Target struct {
 	Node Node
 }
 
-// Roll has the nodes take their options one after the other. It is for one call
-// of Run.
+// Roll asks the nodes one after the other to take their options. It can be used for one call of
+// Run.
 type Roll struct {
-	// Targets are the nodes, the one that was asked last. Its files are what the
-	// others are compared with.
+	// Targets are the nodes; the last is the node that was asked for the roll. All others must see
+	// the same files as the last.
 	Targets []Target
-	Turn    Turn          // nil: the node is alone
-	Limit   time.Duration // for a master to serve
-	Force   bool          // without nodes that are away
-	Dry     bool          // only check
+	Turn    Turn          // nil: the node has no cluster
+	Limit   time.Duration // how long a master may take to serve
+	Force   bool          // leave out nodes that are away
+	Dry     bool          // only check the options
 	Now     func() time.Time
-	// Tell is told each step as it is made; by one goroutine.
+	// Tell is called with each step when it is made, by one goroutine. It may be nil.
 	Tell func(line string)
 }
 
-// Times of a roll.
+// Time limits of a roll.
 const (
 	settleTakes = 15 * time.Second // for all nodes to see the same files
 	askEvery    = 500 * time.Millisecond
 	stateTakes  = 5 * time.Second
 	freshTakes  = 20 * time.Second
-	trialTakes  = 10 * time.Second // for a start that is under way
-	mendTakes   = time.Minute      // for a node beside the one in hand to serve again
-	// backTakes is the time that a node may need beyond the limit, to stop two masters.
+	trialTakes  = 10 * time.Second // for a start that is under way to end
+	mendTakes   = time.Minute      // for another node to serve again
+	// backTakes is how much longer than the limit a node may take, because it must stop two
+	// masters.
 	backTakes = 30 * time.Second
 )
 
-// Holds is for how long the turn is kept after who drives has died: one node may
-// try, and go back.
+// Holds returns for how long the turn is kept after the driving node has died: long enough for one
+// node to try and go back.
 func Holds(limit time.Duration) time.Duration { return 2*limit + 2*backTakes }
 
-// node is a target in the course of a roll.
+// node is a target and what the roll knows of it.
 type node struct {
 	Target
 	state State
-	mark  string // that is rolled out
+	mark  string // mark of the options that the roll brings
 	out   bool   // the node is left out of the roll
 	tried bool   // the node was given the options, by this roll or by the one that it continues
 	line  NodeResult
@@ -101,7 +102,7 @@ func (r *Roll) Run(ctx context.Context) Result {
 func (u *run) do(ctx context.Context) (Code, string) {
 	if u.Turn != nil && !u.Dry {
 		if err := u.Turn.Take(ctx, u.until()); err != nil {
-			code := Away // what the nodes share does
+			code := Away // what the nodes share cannot be reached
 			if errors.Is(err, ErrHeld) {
 				code = Busy
 			}
@@ -144,7 +145,7 @@ func (u *run) do(ctx context.Context) (Code, string) {
 
 	for _, n := range u.taking() {
 		if n.state.Held {
-			// else until the next roll
+			// If this fails, the next roll drops the earlier options.
 			_ = roll.Ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Keep(ctx, n.mark) })
 		}
 	}
@@ -166,12 +167,12 @@ func (u *run) give(ctx context.Context) {
 
 func (u *run) until() time.Time { return u.Now().Add(Holds(u.Limit)) }
 
-// taking are the nodes that are not left out.
+// taking returns the nodes that are not left out.
 func (u *run) taking() []*node {
 	return slices.DeleteFunc(slices.Clone(u.nodes), func(n *node) bool { return n.out })
 }
 
-// each asks all nodes that take part at the same time.
+// each calls f for all nodes that take part, at the same time, and returns their errors.
 func (u *run) each(ctx context.Context, limit time.Duration, f func(context.Context, *node) error) map[*node]error {
 	asked := u.taking()
 	out := map[*node]error{}
@@ -184,7 +185,7 @@ func (u *run) each(ctx context.Context, limit time.Duration, f func(context.Cont
 // look asks all nodes for their state. It returns why the roll may not begin, or "".
 func (u *run) look(ctx context.Context) string {
 	errs := u.each(ctx, freshTakes+trialTakes, func(ctx context.Context, n *node) (err error) {
-		// A master that has just been started is on trial for a moment.
+		// A master that has just been started counts as on trial for a moment.
 		for end := u.Now().Add(trialTakes); ; {
 			n.state, err = n.Node.State(ctx, true)
 			if err != nil || !n.state.Trying && n.state.Serving || u.Now().After(end) ||
@@ -211,7 +212,7 @@ func (u *run) look(ctx context.Context) string {
 		why = printable.Brief(why, maxText)
 		n.line.State, n.line.Cause = Left, why
 		if len(u.nodes) == 1 || n == u.nodes[len(u.nodes)-1] && errs[n] != nil {
-			return why // nothing to compare with
+			return why // without the asked node's files there is nothing to compare with
 		}
 
 		n.out = true
@@ -232,8 +233,8 @@ func (u *run) look(ctx context.Context) string {
 	return ""
 }
 
-// settle waits until all nodes see the same files. What it returns says who does
-// not.
+// settle waits until all nodes see the same files. If they do not in time, it returns a text that
+// says which nodes differ.
 func (u *run) settle(ctx context.Context) string {
 	first := u.nodes[len(u.nodes)-1]
 	told := ""
@@ -265,7 +266,7 @@ func (u *run) settle(ctx context.Context) string {
 
 		u.each(ctx, freshTakes, func(ctx context.Context, n *node) error {
 			s, err := n.Node.State(ctx, true)
-			if err == nil { // else it is as it was seen last, and that differs
+			if err == nil { // otherwise the last state stays, which differs
 				n.state = s
 			}
 			return err
@@ -273,7 +274,7 @@ func (u *run) settle(ctx context.Context) string {
 	}
 }
 
-// differ names the files that two nodes do not see alike; empty: none.
+// differ returns the names of the files in which two nodes differ, or "".
 func differ(a, b []File) string {
 	at := map[string]string{}
 	for _, f := range a {
@@ -296,8 +297,8 @@ func differ(a, b []File) string {
 	return strings.Join(names[:min(len(names), 8)], ", ")
 }
 
-// check has all nodes check their options. What it returns says which have
-// faults.
+// check asks all nodes to check their options. It returns a text about the nodes that have faults,
+// or "".
 func (u *run) check(ctx context.Context) string {
 	errs := u.each(ctx, 45*time.Second, func(ctx context.Context, n *node) error {
 		f, err := n.Node.Check(ctx)
@@ -327,7 +328,7 @@ func (u *run) check(ctx context.Context) string {
 	return "the options are wrong on " + strings.Join(bad, ", ")
 }
 
-// roll has one node take its options. A code ends the roll.
+// roll asks one node to take its options. A code other than "" ends the roll.
 func (u *run) roll(ctx context.Context, n *node) (Code, string) {
 	if ctx.Err() != nil {
 		return Interrupted, ""
@@ -356,8 +357,8 @@ func (u *run) roll(ctx context.Context, n *node) (Code, string) {
 	return "", ""
 }
 
-// allServe takes the turn, again while it waits, until all nodes serve. It returns "", or
-// what still stands against the restart of n after mendTakes.
+// allServe waits until all nodes serve, and takes the turn again meanwhile. It returns "", or after
+// mendTakes what still prevents the restart of n.
 func (u *run) allServe(ctx context.Context, n *node) string {
 	end := u.Now().Add(mendTakes)
 	told := ""
@@ -390,7 +391,7 @@ func (u *run) allServe(ctx context.Context, n *node) string {
 	}
 }
 
-// silent is the name of the first node that does not serve or answer; "": all do.
+// silent returns the name of the first node that does not serve or answer, or "" if all do.
 func (u *run) silent(ctx context.Context) string {
 	errs := u.each(ctx, stateTakes, func(ctx context.Context, n *node) (err error) {
 		n.state, err = n.Node.State(ctx, false)
@@ -404,7 +405,7 @@ func (u *run) silent(ctx context.Context) string {
 	return ""
 }
 
-// try has a node try its options and waits for its decision.
+// try asks a node to try its options, and waits for the node's decision.
 func (u *run) try(ctx context.Context, n *node) error {
 	if err := roll.Ask(ctx, stateTakes,
 		func(ctx context.Context) error { return n.Node.Try(ctx, n.mark, u.Limit) }); err != nil {
@@ -427,7 +428,7 @@ func (u *run) try(ctx context.Context, n *node) error {
 	})
 }
 
-// decided asks a node until done says so, or the time is over.
+// decided asks a node for its state until done returns true, or limit has passed.
 func (u *run) decided(ctx context.Context, n *node, limit time.Duration, done func(State) (bool, error)) error {
 	last := errors.New("it has not decided")
 	for end := u.Now().Add(limit); ; {
@@ -452,15 +453,15 @@ func (u *run) decided(ctx context.Context, n *node, limit time.Duration, done fu
 	}
 }
 
-// back returns all nodes that have the new options to the options of before, the node that
-// failed first.
+// back asks all nodes that have the new options to go back to the earlier ones, first the node that
+// failed.
 func (u *run) back(ctx context.Context, failed *node, why string) {
 	reason := printable.Brief("taken back, since "+failed.Name+" did not serve with them: "+why, maxText)
 	others := slices.DeleteFunc(u.taking(), func(n *node) bool {
 		return n == failed || !n.tried && (!n.state.Held || !n.state.Current())
 	})
 	for _, n := range append([]*node{failed}, others...) {
-		if u.Turn != nil { // going back is not given up for want of the turn
+		if u.Turn != nil { // go back even without the turn
 			_ = u.Turn.Take(ctx, u.until())
 		}
 

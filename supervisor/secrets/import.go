@@ -17,9 +17,9 @@ import (
 )
 
 // Import imports the private keys of an export (gpg --export-secret-keys), armoured or not, into
-// the shared keyring, and returns them. It refuses keys that a master could not use alone, for
-// example because of a passphrase, and then changes nothing. The cluster makes one import at a
-// time.
+// the shared keyring, and returns them. It refuses keys that a master could not use without a
+// person, for example because of a passphrase, and then changes nothing. Only one import in the
+// cluster runs at a time.
 func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 	if err := p.makeFolder(); err != nil {
 		return nil, err
@@ -71,8 +71,8 @@ func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 	return keys, p.writeBack(h)
 }
 
-// Adopt imports the private keys of a keyring into the shared one, as Import does. from is the
-// gpg folder of another master; Adopt only reads it. It does nothing if there are no private
+// Adopt imports the private keys of another keyring into the shared one, as Import does. from is
+// the gpg folder of another master, which Adopt only reads. It does nothing if there are no private
 // keys.
 func (p Place) Adopt(ctx context.Context, from string) ([]Key, error) {
 	keys, err := fs.Glob(os.DirFS(from), privateKeys+"/*.key")
@@ -139,7 +139,7 @@ func (p Place) Remove(ctx context.Context, name string) (Key, error) {
 	return k, p.writeBack(h)
 }
 
-// imported reads from gpg's status lines which private keys came.
+// imported returns the fingerprints of the private keys that gpg's status lines report as imported.
 func imported(status string) (fingers []string) {
 	for line := range strings.Lines(status) {
 		f := strings.Fields(line)
@@ -152,9 +152,9 @@ func imported(status string) (fingers []string) {
 	return fingers
 }
 
-// usable decrypts a message with a key as a master does, without questions, and returns why that
-// fails. It also makes gpg's agent convert the key to the form in which it keeps it, so that the
-// agents of the nodes do not change it again.
+// usable returns why a master cannot decrypt a message with a key without a person, or nil. It
+// tries that. The try also makes gpg's agent convert the key to its own format, so that the agents
+// of the nodes do not change it again.
 func (h *home) usable(ctx context.Context, k Key) error {
 	args := []string{"--armor", "--encrypt", "--recipient", k.Fingerprint}
 	switch k.State {
@@ -165,7 +165,7 @@ func (h *home) usable(ctx context.Context, k Key) error {
 		return errors.New("is revoked")
 	case NoPrivate:
 		return errors.New("comes without the private part that decrypts; export it where that is")
-	case Expired: // what was encrypted while it was good is to be opened
+	case Expired: // messages that were encrypted earlier must still be readable
 		if k.Expires == nil {
 			return errors.New("has expired, nobody knows when")
 		}
@@ -216,29 +216,30 @@ func (p Place) makeFolder() error {
 	return nil
 }
 
-// lockTakes is how long an import waits for another one.
+// lockTakes is how long a change waits for another one.
 const lockTakes = 2 * gpgTakes
 
 func (p Place) lockKeyring(ctx context.Context) (unlock func(), err error) {
 	return sharedfolder.Lock(ctx, p.Shared, "the keyring", lockTakes)
 }
 
-// removeLeftovers removes the files of killed imports of this node. The lock is held.
+// removeLeftovers removes the files of imports on this node that were killed. The lock must be
+// held.
 func (p Place) removeLeftovers() {
 	if p.Run == "" {
 		return
 	}
 	old, _ := filepath.Glob(filepath.Join(p.Run, homePrefix+"*"))
 	for _, dir := range old {
-		// others hold no secret, and may be in use
+		// Other folders hold no secret, and may be in use.
 		if keys, err := os.ReadDir(filepath.Join(dir, privateKeys)); err == nil && len(keys) > 0 {
 			_ = os.RemoveAll(dir)
 		}
 	}
 }
 
-// writeBack brings what a command changed to the shared keyring, private keys first: a
-// public key without its private one is not ready, and is not encrypted for.
+// writeBack writes what a command changed to the shared keyring, private keys first, because a
+// public key without its private key must not be used for encryption.
 func (p Place) writeBack(h *home) error {
 	now, err := readKeyring(h.dir, true)
 	if err != nil {
@@ -271,7 +272,7 @@ func (p Place) writeBack(h *home) error {
 		}
 	}
 
-	names := slices.Sorted(maps.Keys(now)) // private-keys-v1.d before pubring
+	names := slices.Sorted(maps.Keys(now)) // private-keys-v1.d comes before pubring
 	for _, name := range names {
 		if bytes.Equal(before[name], now[name]) {
 			continue

@@ -1,9 +1,9 @@
-// Package secrets keeps the keys with which pillars are decrypted: a gpg folder on the shared
-// storage, of which every node has a copy.
+// Package secrets keeps the keys with which pillars are decrypted, in a gpg folder on the shared
+// storage. Every node has a copy of the folder.
 //
 // Only the files that [Part] names are the keyring. The other files that gpg creates, such as its
 // agent's sockets and locks, belong to the node where gpg runs. So the administrator's gpg never
-// runs in the shared folder: it gets a copy in memory, and its changes are written back.
+// runs in the shared folder: it gets a copy in memory, from which this package writes changes back.
 package secrets
 
 import (
@@ -24,14 +24,14 @@ import (
 	"saltern/internal/command"
 )
 
-// Dir is the place of the keyring below the shared storage.
+// Dir is the path of the keyring, relative to the shared storage.
 const Dir = "etc/gpgkeys"
 
-// privateKeys is the folder of private keys, one a file.
+// privateKeys is the folder of private keys, with one file for each key.
 const privateKeys = "private-keys-v1.d"
 
-// Part reports whether a path relative to Dir is part of the keyring: public keys, private keys,
-// and an administrator's settings for gpg. Sockets, locks and files that gpg can create again are
+// Part reports whether a path relative to Dir belongs to the keyring: public keys, private keys,
+// and an administrator's settings for gpg. Sockets, locks and files that gpg can create again do
 // not.
 func Part(rel string) bool {
 	dir, name := path.Split(rel)
@@ -55,27 +55,27 @@ const (
 	MaxSecret = 1 << 20
 	// MaxKey bounds a file with keys, in bytes.
 	MaxKey = 1 << 20
-	// gpgTakes is for one run of gpg.
+	// gpgTakes bounds one run of gpg.
 	gpgTakes = 30 * time.Second
 )
 
-// ErrNoGPG means that the program is not installed.
+// ErrNoGPG means that gpg is not installed.
 var ErrNoGPG = errors.New("there is no program gpg on this machine; install it: apt install gpg gpg-agent")
 
-// Place describes where the keyring is.
+// Place says where the keyring is.
 type Place struct {
-	Shared string // the keyring on the shared storage
-	Node   string // as this node's master reads it
-	Run    string // a folder in memory for copies; empty: the system's for temporary files
+	Shared string // folder of the keyring on the shared storage
+	Node   string // the same folder as this node's master reads it
+	Run    string // folder in memory for copies; empty: the system's folder for temporary files
 	// UID and GID are the account of the master.
 	UID, GID int
 }
 
-// home is a folder of gpg for one command.
+// home is a folder that gpg uses for one command.
 type home struct{ dir string }
 
-// openCopy copies the keyring into a folder of its own: with private keys only when
-// the command is to read them. Close it.
+// openCopy copies the keyring into a new folder. private keys are copied only if private is set.
+// The caller closes it.
 func (p Place) openCopy(private bool) (*home, error) {
 	if _, err := exec.LookPath("gpg"); err != nil {
 		return nil, ErrNoGPG
@@ -124,8 +124,7 @@ func (h *home) close() {
 	_ = os.RemoveAll(h.dir)
 }
 
-// runGPG runs one command of gpg without a question to anybody. Secrets are in
-// stdin, never in args.
+// runGPG runs one command of gpg, which asks nobody anything. Secrets are in stdin, never in args.
 func (h *home) runGPG(ctx context.Context, stdin string, args ...string) (command.Output, error) {
 	argv := append([]string{"gpg", "--homedir", h.dir, "--no-options", "--batch", "--no-tty", "--quiet",
 		"--no-auto-check-trustdb", "--trust-model", "always"},
@@ -133,8 +132,8 @@ func (h *home) runGPG(ctx context.Context, stdin string, args ...string) (comman
 	return command.Exec{Stdin: stdin, Limit: gpgTakes}.Run(ctx, argv)
 }
 
-// readKeyring reads the parts of a keyring by their names. A missing folder is empty. It follows
-// no links, because the master's account may change the folder.
+// readKeyring returns the content of the keyring's files, by name. A missing folder counts as
+// empty. It follows no links, because the master's account may change the folder.
 func readKeyring(dir string, private bool) (map[string][]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -191,7 +190,7 @@ func readPart(root *os.Root, name string) ([]byte, error) {
 	return b, err
 }
 
-// hasPrivateKey reports whether a keyring has a private key.
+// hasPrivateKey reports whether a keyring has the private key with that keygrip.
 func hasPrivateKey(dir, grip string) bool {
 	fi, err := os.Lstat(filepath.Join(dir, privateKeys, grip+".key"))
 	return err == nil && fi.Mode().IsRegular()

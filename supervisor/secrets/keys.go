@@ -10,25 +10,24 @@ import (
 	"time"
 )
 
-// Key is a key of the keyring, for people and machines.
+// Key describes a key of the keyring, for people and machines.
 type Key struct {
 	Fingerprint string     `json:"fingerprint"`
 	Users       []string   `json:"users"`
 	Created     time.Time  `json:"created"`
 	Expires     *time.Time `json:"expires,omitempty"` // nil: never
-	// State is Ready, or why nothing is encrypted with the key.
+	// State is Ready, or says why the key is not used for encryption.
 	State State `json:"state"`
 	// Here reports whether this node's master has the private key.
 	Here bool `json:"here"`
 
-	grips []string // of its keys that decrypt
+	grips []string // keygrips of its subkeys that decrypt
 }
 
-// State of a key.
+// State says whether a key can be used for encryption.
 type State string
 
-// The states. With a key that has expired, what was encrypted before can still
-// be read.
+// Values of State. A key that has expired still decrypts what was encrypted before.
 const (
 	Ready     State = "ready"
 	Expired   State = "expired"
@@ -74,11 +73,11 @@ func (p Place) listKeys(ctx context.Context, h *home) ([]Key, error) {
 	return keys, nil
 }
 
-// maxKeys bounds how many keys of a list are read.
+// maxKeys bounds how many keys of gpg's list are read.
 const maxKeys = 1000
 
-// parseKeys reads what gpg --with-colons lists (doc/DETAILS of GnuPG). Lines
-// that are not understood are passed over.
+// parseKeys parses the list that gpg --with-colons prints (doc/DETAILS of GnuPG). It skips lines
+// that it does not know.
 func parseKeys(text string) []Key {
 	var keys []Key
 	var kind, validity, able string
@@ -156,7 +155,8 @@ func newKey(f []string) Key {
 	return k
 }
 
-// abilities returns the abilities of one key. Capital letters are those of all keys together.
+// abilities returns the abilities of one key. Capital letters are those of the key with all its
+// subkeys.
 func abilities(f []string) string {
 	if len(f) < 12 {
 		return ""
@@ -169,7 +169,7 @@ func isHex(s string) bool {
 	return err == nil && len(s) >= 32 && len(s) <= 64
 }
 
-// unescape reads \x3a and the like.
+// unescape decodes \x3a and the like.
 func unescape(s string) string {
 	parts := strings.Split(s, `\x`)
 	for i, p := range parts[1:] {
@@ -184,11 +184,11 @@ func unescape(s string) string {
 	return strings.Join(parts, "")
 }
 
-// ErrWhich means that a key has to be named.
+// ErrWhich means that there are several keys, so that the caller must name one.
 var ErrWhich = errors.New("there is more than one key; name one by its fingerprint")
 
-// choose returns the key that a name selects by the end of its fingerprint or a part of its user.
-// Without a name it returns the only one that fits.
+// choose returns the key that a name selects, by the end of its fingerprint or a part of its user
+// ID. Without a name it returns the only key for which fits returns true.
 func choose(keys []Key, name string, fits func(Key) bool) (Key, error) {
 	var found []Key
 	want := strings.ToUpper(strings.TrimPrefix(strings.ReplaceAll(name, " ", ""), "0x"))
@@ -216,7 +216,7 @@ func choose(keys []Key, name string, fits func(Key) bool) (Key, error) {
 	return Key{}, fmt.Errorf("no key is called %.60q; see: applianced secrets list", name)
 }
 
-// Public returns a public key in armour. name may be empty if there is one key.
+// Public returns a public key in armoured form. name may be empty if there is only one key.
 func (p Place) Public(ctx context.Context, name string) (Key, string, error) {
 	h, err := p.openCopy(false)
 	if err != nil {
@@ -246,7 +246,7 @@ func (p Place) Public(ctx context.Context, name string) (Key, string, error) {
 	return k, string(out.Stdout), nil
 }
 
-// Encrypt encrypts a value with a key, and returns the message in armour. name may be empty if
+// Encrypt encrypts a value with a key, and returns the armoured message. name may be empty if only
 // one key is ready.
 func (p Place) Encrypt(ctx context.Context, name, secret string) (Key, string, error) {
 	h, err := p.openCopy(false)

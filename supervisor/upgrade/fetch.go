@@ -15,18 +15,18 @@ import (
 	"saltern/image/bundle"
 )
 
-// Bounds of what is read from the network: a bundle; and what is before its first part,
-// with the headers of the archive.
+// These limits bound, in bytes, what is read from the network: a bundle, and its beginning before
+// the first part, with the headers of the archive.
 const (
 	maxBundle = 8 << 30
 	maxHead   = 256 << 10
 )
 
-// fetchStalls is how long an address may send nothing.
+// fetchStalls is how long a server may send nothing.
 const fetchStalls = time.Minute
 
-// Fetch gives what an address answers; plain: also one without encryption, and one that
-// another address leads to. Reading fails when nothing comes for a minute.
+// Fetch returns the content at an address. plain also permits unencrypted addresses, and redirects.
+// Reading fails when nothing comes for fetchStalls.
 func Fetch(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stalled := time.AfterFunc(fetchStalls, func() { cancel(errStalled) })
@@ -42,7 +42,7 @@ func Fetch(ctx context.Context, from string, plain bool) (io.ReadCloser, error) 
 
 var errStalled = fmt.Errorf("upgrade: the address has sent nothing for %s", fetchStalls)
 
-// fetched is the body of an answer, whose sender may not be silent for long.
+// fetched is the body of an answer. Reading it fails if the server sends nothing for fetchStalls.
 type fetched struct {
 	io.ReadCloser
 	ctx     context.Context
@@ -108,7 +108,7 @@ func fetch(ctx context.Context, from string, plain bool) (io.ReadCloser, error) 
 	}{io.LimitReader(res.Body, maxBundle), res.Body}, nil
 }
 
-// redacted is an address without the password in it.
+// redacted returns an address without its password.
 func redacted(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -117,11 +117,11 @@ func redacted(address string) string {
 	return u.Redacted()
 }
 
-// Flavour stands in an address for the kernel of the machine that asks.
+// Flavour in an address stands for the kernel flavour of the machine that asks.
 const Flavour = "{flavour}"
 
-// Offered reads what version the bundle at an address is, by its beginning. The manifest
-// is signed by one of the keys, and is for the kernel of st.
+// Offered returns the manifest of the bundle at an address. It reads only the bundle's beginning.
+// The manifest must be signed by one of the keys, and must be for the kernel of st.
 func (st *Status) Offered(ctx context.Context, address string, keys []ed25519.PublicKey) (bundle.Manifest, error) {
 	return st.offered(ctx, address, keys, false)
 }
@@ -153,7 +153,7 @@ func (st *Status) offered(
 	return b.Manifest, nil
 }
 
-// Fetch gives the bundle at an address of which this machine was offered a version.
+// Fetch returns the bundle at the address that offered this machine a version.
 func (st *Status) Fetch(ctx context.Context, address string) (io.ReadCloser, error) {
 	return Fetch(ctx, strings.ReplaceAll(address, Flavour, st.Flavour), false)
 }

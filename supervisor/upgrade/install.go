@@ -18,10 +18,9 @@ import (
 	"saltern/image/bundle"
 )
 
-// Install writes a bundle into the slot that does not run and has it tried at
-// the next boot. Whatever happens on the way, the running version is booted
-// until the last step: a slot under work is never tried. tell is called with
-// words on the progress.
+// Install writes a bundle into the slot that does not run, and selects that slot for a trial at the
+// next boot. Until that last step the running version stays selected, whatever fails before: a slot
+// that is being written is never booted. Install calls tell with words about its progress.
 func (s *System) Install(
 	ctx context.Context,
 	r io.Reader,
@@ -91,7 +90,7 @@ func (s *System) Install(
 		}
 	}
 
-	// the version last: it says that all is there
+	// The version comes last, because it says that all is there.
 	for _, f := range []struct{ name, text string }{
 		{"created", m.Created.UTC().Format(time.RFC3339Nano)},
 		{"version", m.Version},
@@ -114,7 +113,8 @@ func write(ctx context.Context, path string, flags int, r io.Reader) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// same reads back what was written, past the page cache if the kernel agrees.
+// same reads back what was written and compares it. It bypasses the page cache if the kernel
+// permits that.
 func same(ctx context.Context, path string, p bundle.Part) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -122,7 +122,7 @@ func same(ctx context.Context, path string, p bundle.Part) error {
 	}
 	defer f.Close()
 
-	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // only advice
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // only advice: a refusal changes nothing
 	h := sha256.New()
 	if _, err := io.Copy(h, io.LimitReader(&untilDone{ctx, f}, p.Size)); err != nil {
 		return fmt.Errorf("upgrade: read %s back: %w", p.Name, err)
@@ -141,7 +141,7 @@ func remove(path string) error {
 	return nil
 }
 
-// untilDone is a reader that ends with its context.
+// untilDone is a reader that fails when its context has ended.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onOneDisk refuses to write when the boot partition, the two slots and the node's data
-// are not on one disk. Disks made from one image have the same names and identities:
-// where the disk of another Saltern machine is attached, as for a rescue, a name may lead
-// to that one. What is no partition of a disk is not judged.
+// onOneDisk returns an error if the boot partition, the two slots and the node's data are not on
+// one disk. Disks made from one image have the same names and identities. So if the disk of another
+// Saltern machine is attached, for example for a rescue, a name may lead to that disk. What is not
+// a partition of a disk is not checked.
 func (s *System) onOneDisk(slots ...string) error {
 	parts := map[string]uint64{}
 	for what, path := range map[string]string{
@@ -48,7 +48,8 @@ func (s *System) onOneDisk(slots ...string) error {
 // ErrOtherDisk means that a name leads to the disk of another machine.
 var ErrOtherDisk = errors.New("upgrade: a disk of another Saltern machine is attached to this one; nothing was written: detach it, restart, and try again")
 
-// sameDisk compares the disks of partitions, which are given by their device numbers.
+// sameDisk returns an error unless all partitions are on one disk. parts holds their device numbers
+// by name.
 func sameDisk(sysfs string, parts map[string]uint64) error {
 	disk, first := "", ""
 	for what, number := range parts {
@@ -65,8 +66,8 @@ func sameDisk(sysfs string, parts map[string]uint64) error {
 	return nil
 }
 
-// diskOf returns the directory in sysfs of the disk that a device is a partition of; "":
-// it is none.
+// diskOf returns the sysfs directory of the disk that the device is a partition of, or "" if it is
+// none.
 func diskOf(sysfs string, number uint64) string {
 	link := filepath.Join(sysfs, "dev", "block", fmt.Sprintf("%d:%d", unix.Major(number), unix.Minor(number)))
 	dir, err := filepath.EvalSymlinks(link)

@@ -10,13 +10,13 @@ import (
 	"saltern/image/bundle"
 )
 
-// errOlder means that a bundle is older than the version that runs. Its
-// signature is good for ever, and so are the weaknesses it has: whoever can
-// offer bundles must not be able to bring them back.
+// errOlder means that a bundle is older than the running version. The signature of an old version
+// stays valid, and its weaknesses stay too. So an attacker who can offer bundles must not be able
+// to bring them back.
 var errOlder = errors.New("upgrade: this version is older than the one that runs")
 
-// mayFollow reports whether a version may take the place of what runs: it must
-// not be built earlier, and of the same time not be of a lower version.
+// mayFollow returns nil if a version may replace the running one: it must not be built earlier, and
+// if built at the same time, it must not have a lower version number.
 func (st *Status) mayFollow(m *bundle.Manifest) error {
 	older := func(how, this, runs string) error {
 		return fmt.Errorf("%w: %s %s, here runs %s; to go back to a version that is on this machine: applianced upgrade back",
@@ -37,14 +37,14 @@ var (
 	hash    = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
 )
 
-// commit reports whether a version names a commit: git's name for a build without a tag.
+// commit reports whether a version is the name of a git commit, as in a build without a tag.
 func commit(v string) bool {
 	v = strings.TrimSuffix(v, "-dirty")
 	return hash.MatchString(v) && (len(v) == 7 || strings.ContainsAny(v, "abcdef"))
 }
 
-// lower compares the numbers that two versions begin with: 1.9 is lower than
-// 1.10. Versions without numbers, and commits, have no order.
+// lower reports whether a has a lower version number than b: 1.9 is lower than 1.10. Versions
+// without numbers, and commits, have no order.
 func lower(a, b string) bool {
 	if commit(a) || commit(b) {
 		return false
@@ -57,7 +57,7 @@ func lower(a, b string) bool {
 
 	p, q := strings.Split(x[1], "."), strings.Split(y[1], ".")
 	for i := range max(len(p), len(q)) {
-		var m, n string // without zeros in front: the longer one is higher
+		var m, n string // without leading zeros, so that the longer number is the higher one
 		if i < len(p) {
 			m = strings.TrimLeft(p[i], "0")
 		}

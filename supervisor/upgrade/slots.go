@@ -1,16 +1,16 @@
-// Package upgrade puts new versions of the system into the slot that is not
-// running, has the boot loader try them, and marks them good or goes back.
+// Package upgrade writes new versions of the system into the slot that is not running, selects them
+// for a trial by the boot loader, and marks them good or goes back.
 //
-// The disk has two slots, a and b: a partition root-a, root-b with a squashfs
-// each, and the folders /a, /b on the EFI system partition with kernel, initial
-// RAM disk and version. The variables of /grub/grubenv decide:
+// The disk has two slots, a and b: a partition root-a, root-b with a squashfs each, and the folders
+// /a, /b on the EFI system partition with kernel, initial RAM disk and version. The variables in
+// /grub/grubenv decide which slot is booted:
 //
 //	slot   the version that is known to be good
 //	next   the version to try, with tries left; the boot loader counts down
-//	       before it boots, so that a version that hangs or dies is left
-//	       after its tries
+//	       before it boots, so that it abandons a version that hangs or dies
+//	       after these tries
 //
-// See image/disk for the boot loader's side.
+// image/disk has the boot loader's side.
 package upgrade
 
 import (
@@ -27,19 +27,18 @@ import (
 	"saltern/image/grubenv"
 )
 
-// tries is how often a new version is booted before it must have been marked
-// good.
+// tries is how often the boot loader boots a new version that is not marked good.
 const tries = "2"
 
-// System is the machine. The zero value of a path is its usual place.
+// System is the system of this machine. An empty path stands for the usual one.
 type System struct {
 	ESP     string // mount point of the EFI system partition: /efi
 	Devices string // folder of partitions by label: /dev/disk/by-partlabel
 	Cmdline string // the kernel's options: /proc/cmdline
 	Release string // /etc/os-release
-	Data    string // a folder on the partition "data": /var/lib/saltern
+	Data    string // a folder on the data partition: /var/lib/saltern
 	Sysfs   string // /sys
-	// Older lets a version in that is older than the one that runs.
+	// Older permits a version that is older than the running one.
 	Older bool
 }
 
@@ -50,22 +49,22 @@ func or(s, usual string) string {
 	return usual
 }
 
-// Status is where the machine stands.
+// Status says what the slots hold and which of them the boot loader will boot.
 type Status struct {
-	Running  string               // slot: a or b
-	Trying   bool                 // the boot loader tries it, and it is not known to be good yet
-	Good     string               // slot
+	Running  string               // the slot that runs: a or b
+	Trying   bool                 // the running version is on trial
+	Good     string               // the slot that is known to be good
 	Next     string               // slot that is tried at the next boot; empty: none
 	Versions map[string]string    // by slot; a slot that was never filled is missing
-	Built    map[string]time.Time // by slot, of those that an upgrade has filled
-	// GaveUp is the slot that the boot loader gave up: its version was not confirmed as good in its
-	// tries. It is empty if there is none, and after the slot is filled again. GaveUpAt is when the
-	// tries were due.
+	Built    map[string]time.Time // build times by slot, of versions that an upgrade has written
+	// GaveUp is the slot that the boot loader has abandoned, because its version was not marked
+	// good within its tries. It is empty if there is none, and after the slot is written again.
+	// GaveUpAt is when the trial was due.
 	GaveUp   string
 	GaveUpAt time.Time
 	Flavour  string    // of the kernel: cloud or generic
-	Version  string    // of what runs
-	Created  time.Time // of what runs; zero: not known, the version was built before this was noted
+	Version  string    // of the running version
+	Created  time.Time // build time of the running version; zero: not known, because older versions do not say it
 }
 
 // ErrNoSlots means that this machine was not made from the image.
@@ -73,13 +72,13 @@ var ErrNoSlots = errors.New("upgrade: this machine does not run from the applian
 
 var slotOption = regexp.MustCompile(`(?:^|\s)saltern\.slot=([ab])(?:\s|$)`)
 
-// KeyDirs are where keys lie whose signature on a new version counts: the image's own,
-// and the administrator's.
+// KeyDirs returns the folders of the keys that may sign new versions: the image's own folder, and
+// the administrator's.
 func KeyDirs() []string {
 	return []string{"/usr/lib/saltern/upgrade-keys", "/etc/saltern/upgrade-keys"}
 }
 
-// Other gives the other slot.
+// Other returns the other slot.
 func Other(slot string) string {
 	if slot == "a" {
 		return "b"
@@ -156,15 +155,15 @@ func hasWord(line, word string) bool { return slices.Contains(strings.Fields(lin
 func (s *System) esp() string { return or(s.ESP, "/efi") }
 func (s *System) env() string { return filepath.Join(s.esp(), "grub", "grubenv") }
 
-// trial is a file that is there from when a version is to be tried until it is known to
-// be good, or left by somebody's doing.
+// trial returns the path of a file that exists from when a version is to be tried until it is known
+// to be good or an administrator selects another slot.
 func (s *System) trial(slot string) string { return filepath.Join(s.esp(), slot, "trial") }
 
 func (s *System) device(slot string) string {
 	return filepath.Join(or(s.Devices, "/dev/disk/by-partlabel"), "root-"+slot)
 }
 
-// change rewrites the boot loader's variables; an empty value removes one.
+// change rewrites the boot loader's variables. An empty value removes a variable.
 func (s *System) change(values map[string]string) error {
 	env, err := grubenv.Load(s.env())
 	if err != nil {
@@ -186,7 +185,7 @@ func (s *System) change(values map[string]string) error {
 	return nil
 }
 
-// Good marks the running version good: it is booted from now on.
+// Good marks the running version good: from now on the boot loader boots it.
 func (s *System) Good() error {
 	st, err := s.Status()
 	if err != nil {
@@ -198,18 +197,18 @@ func (s *System) Good() error {
 	return remove(s.trial(st.Running))
 }
 
-// Try has the boot loader try a slot from the next boot on.
+// Try selects a slot for a trial from the next boot on.
 func (s *System) Try(slot string) error {
 	if err := s.change(map[string]string{"next": slot, "tries": tries}); err != nil {
 		return err
 	}
-	// The trial is on. Without this file nobody hears if it is given up; that is no reason
-	// to say that the version was not installed.
+	// The trial is selected. Without this file nobody learns if the boot loader abandons it, but
+	// that is no reason to report that the version was not installed.
 	_ = os.WriteFile(s.trial(slot), []byte(time.Now().UTC().Format(time.RFC3339)+"\n"), 0o600)
 	return nil
 }
 
-// Back makes the other slot the good one, if it holds a version.
+// Back selects the other slot as the good one, if it holds a version.
 func (s *System) Back() error {
 	st, err := s.Status()
 	if err != nil {

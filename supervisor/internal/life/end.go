@@ -12,7 +12,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// End ends what an earlier life has left behind.
+// End stops what an earlier life has left running.
 func End(ctx context.Context, cfg *settings.Settings) error {
 	lb := service.Lasting{
 		PIDFile:     child.PIDFile(cfg, status.BalancerService),

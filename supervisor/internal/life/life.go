@@ -1,7 +1,6 @@
-// Package life is one life of a configured node, from a start or a reload to the
-// next: the services that it consists of, each in a file of its own, and what
-// they know of each other. All that runs is a [service.Spec], programs and loops
-// alike, so that one manager starts and stops it.
+// Package life is one life of a configured node, from a start or a reload to the next: it creates
+// the services of the node and connects them. Everything that runs is a [service.Spec], programs
+// and loops alike, so that one manager starts and stops all of it.
 package life
 
 import (
@@ -40,41 +39,43 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// ErrReload ends a life that is followed by another one.
+// ErrReload is the cause with which a life ends if another one follows.
 var ErrReload = errors.New("reload")
 
 // Config holds what a life uses.
 type Config struct {
 	Settings   *settings.Settings
 	Version    string
-	ConfigPath string // of appliance.yaml
-	Executable string // our own path: the load balancer is the same binary, the master lies beside it
-	Socket     string // of the local API
+	ConfigPath string // path of appliance.yaml
+	Executable string // path of this program: it is also the load balancer, and the master is beside it
+	Socket     string // path of the local API's socket
 	Started    time.Time
 	Board      *status.Board
 	Log        *slog.Logger
 	Now        func() time.Time
 	Notify     systemd.Notifier
-	OnTrial    func() bool // the system's version is not known to be good yet; nil: never
-	InImage    bool        // a child whose account is missing is not started, instead of run as root
-	Setup      *setup.Machine
-	Recovery   *recovery.Recovery
-	Record     *audit.Log              // of what is done through this node
-	Differs    error                   // what of appliance.yaml the table of nodes says otherwise; nil: nothing
-	Move       *sharedvolume.Migration // what is moved to the shared volume meanwhile; nil: nothing
-	Leave      func()                  // ends this life, another one follows
+	OnTrial    func() bool // reports whether the system's version is on trial; nil: it never is
+	// InImage reports whether this is the image, which has all accounts: do not start a child whose account is missing, rather than run it
+	// as root
+	InImage  bool
+	Setup    *setup.Machine
+	Recovery *recovery.Recovery
+	Record   *audit.Log              // audit log of what is done through this node
+	Differs  error                   // where appliance.yaml contradicts the table of nodes; nil: nowhere
+	Move     *sharedvolume.Migration // the move to the shared volume that is under way; nil: none is
+	Leave    func()                  // ends this life for another one
 }
 
-// Life is a node that runs. Its methods are safe for concurrent use.
+// Life is a running node. Its methods are safe for concurrent use.
 type Life struct {
 	cfg       Config
 	env       child.Env
 	programs  *child.Programs
 	manager   *service.Manager
 	observer  *observe.Observer
-	cluster   *member.Membership // nil: this node is alone
+	cluster   *member.Membership // nil: this node has no cluster
 	role      role
-	member    *member.Member // nil: this node is alone
+	member    *member.Member // nil: this node has no cluster
 	tools     salttools.Tools
 	master    *mastersvc.Master
 	trial     *mastersvc.Trial
@@ -82,8 +83,8 @@ type Life struct {
 	rolls     *mastersvc.Rolls
 	system    *upgrading.System
 	upgrades  *upgrading.Upgrades
-	channel   *upgrading.Channel // nil: there is no address to ask
-	window    *upgrading.Window  // nil: nothing is installed by itself
+	channel   *upgrading.Channel // nil: the settings have no address to ask
+	window    *upgrading.Window  // nil: the settings have no upgrade window
 	packages  *mastersvc.Packages
 	nodeLog   *records.Node
 	records   *records.Cluster
@@ -92,17 +93,17 @@ type Life struct {
 	restarts  *adminsocket.Restarts
 	socket    *adminsocket.Socket
 	api       *saltapi.API
-	backups   *backupplan.Keeper     // nil: this node makes none by itself
-	volume    *sharedvolume.Volume   // nil: this node keeps no shared volume
-	virtual   *virtualaddress.Keeper // nil: this node is alone
+	backups   *backupplan.Keeper     // nil: this node makes no scheduled backups
+	volume    *sharedvolume.Volume   // nil: this node uses no shared volume
+	virtual   *virtualaddress.Keeper // nil: this node has no cluster
 	recoverer recovery.Worker
 	setup     setupview.View
 	ending    atomic.Bool
 }
 
-// New makes a life; nothing runs before [Life.Run]. What a part needs exists before it: first
-// what knows the cluster, then this node's programs, then the member that offers both to the
-// other nodes, then what asks the other nodes.
+// New creates a life. Nothing runs before [Life.Run]. New creates the parts in an order in which
+// each finds what it needs: first what knows the cluster, then this node's programs, then the
+// member, which offers both to the other nodes, then what asks the other nodes.
 func New(cfg Config) (*Life, error) {
 	var err error
 	cfg.Settings, err = member.AsArbiter(cfg.Settings)
@@ -147,7 +148,7 @@ func New(cfg Config) (*Life, error) {
 	return n, n.manager.Add(n.specs()...)
 }
 
-// openCluster opens what the node knows of its cluster, and the volume that they share.
+// openCluster opens what the node knows of its cluster, and the shared volume.
 func (n *Life) openCluster() (err error) {
 	s := n.cfg.Settings
 	if s.Peering.Enabled {
@@ -171,12 +172,14 @@ func (n *Life) openCluster() (err error) {
 	return nil
 }
 
-// removedBefore reports whether the set-up knows that this node was removed from its cluster.
+// removedBefore reports whether the set-up has recorded that this node was removed from its
+// cluster.
 func (n *Life) removedBefore() bool {
 	return n.cfg.Setup != nil && n.cfg.Setup.Where().State == status.SetupRemoved
 }
 
-// makePrograms creates the load balancer, salt-master and salt-api of this node, and what looks at them.
+// makePrograms creates the load balancer, salt-master and salt-api of this node, and what observes
+// them.
 func (n *Life) makePrograms() {
 	s := n.cfg.Settings
 	n.balancer = balancer.New(n.env, n.programs, n.settings, ErrReload)
@@ -215,7 +218,7 @@ func (n *Life) makePrograms() {
 	n.restarts = adminsocket.NewRestarts(n.cfg.Log, n.manager)
 }
 
-// makeSystem creates what looks after this machine's system and its records.
+// makeSystem creates the parts for this machine's system and for audit records.
 func (n *Life) makeSystem() {
 	n.nodeLog = records.NewNode(n.cfg.Settings)
 	n.records = records.NewCluster(n.nodeLog, n.peers())
@@ -224,7 +227,7 @@ func (n *Life) makeSystem() {
 	n.channel = upgrading.NewChannel(n.env, n.system)
 }
 
-// makeMember creates this node's part in its cluster.
+// makeMember creates the member, this node's part in its cluster.
 func (n *Life) makeMember() {
 	s := n.cfg.Settings
 	n.member = member.New(n.cluster, member.Config{
@@ -247,7 +250,7 @@ func (n *Life) makeMember() {
 	})
 }
 
-// makeRest creates what serves users and administrators, here and on the other nodes.
+// makeRest creates the parts that serve users and administrators, on this node and on the others.
 func (n *Life) makeRest() (err error) {
 	var others func() []rollout.Target
 	if n.member != nil {
@@ -319,10 +322,11 @@ func (n *Life) makeRest() (err error) {
 	return nil
 }
 
-// named returns a service of this life.
+// named returns a handle on a service of this life.
 func (n *Life) named(name string) service.Named { return service.Named{Manager: n.manager, Name: name} }
 
-// refresh returns what looks at the shared volume; nil: there is none, or it is being filled.
+// refresh returns the function that updates the node's copy of the shared volume. It returns nil if
+// there is no volume, or a move is still filling the volume.
 func (n *Life) refresh() func(context.Context) error {
 	if n.volume == nil || n.cfg.Move != nil {
 		return nil
@@ -330,7 +334,7 @@ func (n *Life) refresh() func(context.Context) error {
 	return n.volume.Refresh
 }
 
-// table returns what reads the table of nodes; nil: this node is alone.
+// table returns the function that returns the table of nodes, or nil if this node has no cluster.
 func (n *Life) table() func() nodes.Table {
 	if n.cluster == nil {
 		return nil
@@ -338,7 +342,8 @@ func (n *Life) table() func() nodes.Table {
 	return n.cluster.Table
 }
 
-// peers returns what lists the other nodes that have a master; nil: this node is alone.
+// peers returns the function that returns the clients of the other nodes with a master, or nil if
+// this node has no cluster.
 func (n *Life) peers() func() map[string]*nodeapi.Client {
 	if n.cluster == nil {
 		return nil
@@ -346,14 +351,14 @@ func (n *Life) peers() func() map[string]*nodeapi.Client {
 	return n.cluster.Peers
 }
 
-// newest brings the files from which this node's master serves up to date.
+// newest updates the files from which this node's master serves.
 func (n *Life) newest(ctx context.Context) control.Newest { return n.role.newest(ctx, n) }
 
-// conditions returns what the master waits for, and that this node belongs to its cluster, which
-// all its services wait for; nil: the node is alone.
+// conditions returns two conditions: what the master waits for, and that this node belongs to its
+// cluster, for which all its services wait. Both are nil if the node has no cluster.
 func (n *Life) conditions() (master, belongs service.Condition) {
 	var ready []service.Condition
-	if n.volume != nil && n.cfg.Move == nil { // no storage move is filling the volume
+	if n.volume != nil && n.cfg.Move == nil { // otherwise the move is still filling the volume
 		ready = append(ready, n.volume.Ready())
 	}
 	if n.cluster == nil {
@@ -364,8 +369,8 @@ func (n *Life) conditions() (master, belongs service.Condition) {
 	return service.All(append(ready, n.cluster.Ready(), belongs)...), belongs
 }
 
-// balancerSpecs returns the service of the load balancer. One that runs from a life in which it
-// was enabled ends.
+// balancerSpecs returns the service of the load balancer. If the load balancer is not enabled, it
+// stops one that an earlier life has left running.
 func (n *Life) balancerSpecs(belongs service.Condition) []service.Spec {
 	if n.cfg.Settings.LB.Enabled {
 		return []service.Spec{n.balancer.Spec(belongs)}
@@ -374,13 +379,14 @@ func (n *Life) balancerSpecs(belongs service.Condition) []service.Spec {
 	return nil
 }
 
-// noAPI closes the port of a salt-api from a life in which it was enabled.
+// noAPI returns a loop that closes the firewall port of salt-api, which an earlier life may have
+// opened.
 func (n *Life) noAPI() service.Spec {
 	return service.Loop("no API", func(ctx context.Context) { n.api.OpenPort(ctx, 0) })
 }
 
-// specs lists the services of this life: the programs, then what runs in this process until all
-// programs have stopped.
+// specs returns the services of this life: first the programs, then the loops in this process,
+// which run until all programs have stopped.
 func (n *Life) specs() []service.Spec {
 	specs := append(n.role.services(n),
 		service.Loop("options", n.trial.Run),
@@ -420,7 +426,7 @@ func (n *Life) specs() []service.Spec {
 	return specs
 }
 
-// retirement returns what stops this node's services when it is removed from its cluster.
+// retirement returns what stops this node's services when the node is removed from its cluster.
 func (n *Life) retirement() member.Retirement {
 	r := member.Retirement{
 		Membership: n.cluster,
@@ -435,7 +441,7 @@ func (n *Life) retirement() member.Retirement {
 	return r
 }
 
-// watchHeads tells the heads of this node's audit record, and writes down those of the others.
+// watchHeads publishes the heads of this node's audit record, and records those of the other nodes.
 func (n *Life) watchHeads(ctx context.Context) {
 	if n.cluster == nil {
 		n.heads.Run(ctx, "", nil)
@@ -444,23 +450,23 @@ func (n *Life) watchHeads(ctx context.Context) {
 	n.heads.Run(ctx, n.cluster.Key(), n.cluster.Heads)
 }
 
-// Run runs the node until ctx ends; its cause says whether another life
-// follows. The error lists what did not stop.
+// Run runs the node until ctx ends. The cause of ctx says whether another life follows. The error
+// lists what did not stop.
 func (n *Life) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { n.ending.Store(true) })()
 	return n.manager.Run(ctx, n.cfg.Settings.Limits.StopTimeout+5*time.Second)
 }
 
-// Close closes the files of a life that has ended.
+// Close closes the log files of a life that has ended.
 func (n *Life) Close() { n.programs.Close() }
 
-// Document is the newest status.
+// Document returns the newest status.
 func (n *Life) Document() status.Document { return n.observer.Document() }
 
-// SetupView returns the node as its set-up sees it.
+// SetupView returns the view of this node for its set-up.
 func (n *Life) SetupView() setupview.View { return n.setup }
 
-// Copied says why this machine may not act for the node whose key it has, "" when it may.
+// Copied returns why this machine may not act for the node whose key it has, or "" if it may.
 func (n *Life) Copied() string {
 	if n.cluster == nil {
 		return ""
@@ -468,7 +474,7 @@ func (n *Life) Copied() string {
 	return n.cluster.Copied()
 }
 
-// settings returns the node's settings, with the members of its cluster if it has one.
+// settings returns the node's settings, with the members of its cluster filled in.
 func (n *Life) settings() *settings.Settings {
 	if n.cluster == nil {
 		return n.cfg.Settings
@@ -476,7 +482,7 @@ func (n *Life) settings() *settings.Settings {
 	return n.cluster.Settings()
 }
 
-// known returns what the node reports of itself in the status.
+// known returns what the node knows of itself, for the status.
 func (n *Life) known() observe.Node {
 	k := observe.Node{
 		Role:     status.RoleSingle,

@@ -19,8 +19,8 @@ import (
 	"saltern/supervisor/webhook"
 )
 
-// Register adds to h the functions of this life for the methods of the local API. What the
-// node does not have is left out: the method's row says what it needs.
+// Register adds this life's functions for the methods of the local API to h. It adds none for what
+// the node does not have: such a method answers with what the node lacks.
 func (n *Life) Register(h *rpc.Handlers) {
 	n.registerServices(h)
 	n.registerHistory(h)
@@ -59,7 +59,7 @@ func (n *Life) registerServices(h *rpc.Handlers) {
 	})
 	rpc.Handle(h, api.RestartService, rpc.Order(func(_ context.Context, service string) error {
 		if service == status.MasterService {
-			n.trial.ForgetRefusal() // options that were refused are tried again
+			n.trial.ForgetRefusal() // try options again that were refused
 		}
 		return n.manager.Restart(service)
 	}))
@@ -75,7 +75,8 @@ func (n *Life) registerHistory(h *rpc.Handlers) {
 	rpc.Handle(h, api.ListRecords, n.records.Audit)
 }
 
-// registerRolls registers what all nodes take one after another, and backups.
+// registerRolls registers the methods that change all nodes one after another, and those of
+// backups.
 func (n *Life) registerRolls(h *rpc.Handlers) {
 	rpc.Handle(h, api.ApplyOptions, rpc.Order(n.rolls.Apply))
 	rpc.Handle(h, api.ReadOptionsRoll, func(context.Context, rpc.None) (options.Progress, error) {
@@ -94,7 +95,7 @@ func (n *Life) registerRolls(h *rpc.Handlers) {
 	}
 }
 
-// registerMasters registers what the masters of all nodes are asked.
+// registerMasters registers the methods that ask the masters of all nodes.
 func (n *Life) registerMasters(h *rpc.Handlers) {
 	masters := n.masters()
 	rpc.Handle(h, api.ReadGit, func(ctx context.Context, _ rpc.None) (status.GitList, error) {
@@ -161,7 +162,7 @@ func (n *Life) masters() salttools.Cluster {
 	}
 }
 
-// serveWebhook serves the calls of git servers until ctx ends.
+// serveWebhook answers the calls of git servers until ctx ends.
 func (n *Life) serveWebhook(ctx context.Context) {
 	webhook.Serve(ctx, webhook.Config{
 		Address: n.cfg.Settings.Webhook.Listen,

@@ -15,11 +15,11 @@ import (
 
 // role says which services a node runs and which requests it serves.
 type role interface {
-	// services lists the services that a node of this role has, in their order of start.
+	// services returns the services of a node with this role, in the order in which they start.
 	services(n *Life) []service.Spec
-	// register adds to h what only a node of this role serves by the local API, or refuses.
+	// register adds to h the methods that only a node with this role carries out, or refuses.
 	register(n *Life, h *rpc.Handlers)
-	// newest brings the files from which the node's master serves up to date.
+	// newest updates the files from which the node's master serves.
 	newest(ctx context.Context, n *Life) control.Newest
 }
 
@@ -72,7 +72,7 @@ func (server) newest(ctx context.Context, n *Life) control.Newest {
 	return n.volume.NewestFiles(ctx, n.cfg.Settings)
 }
 
-// arbiter is the role of a node that decides between the copies of two others and runs no
+// arbiter is the role of a node that decides between the copies of two other nodes. It runs no
 // service for minions.
 type arbiter struct{}
 
@@ -83,7 +83,7 @@ func (arbiter) services(n *Life) []service.Spec {
 	return append(n.balancerSpecs(nil), n.noAPI())
 }
 
-// register registers refusals that name the nodes with a master.
+// register registers functions that refuse, and name the nodes with a master.
 func (arbiter) register(n *Life, h *rpc.Handlers) {
 	rpc.Handle(h, api.ListMinions, func(context.Context, api.MinionsRequest) (status.MinionList, error) {
 		return status.MinionList{}, member.NoMaster("list minions and keys", n.member.Table())

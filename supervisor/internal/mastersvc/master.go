@@ -1,5 +1,6 @@
-// Package mastersvc runs the salt-master of a node: its configuration, the trial of new options of the
-// administrator ([Trial]), what other nodes ask about them ([OptionsNode]), and its Python packages.
+// Package mastersvc runs the salt-master of a node: its configuration, trials of the
+// administrator's new options ([Trial]), what other nodes ask about them ([OptionsNode]), and the
+// Python packages.
 package mastersvc
 
 import (
@@ -32,29 +33,30 @@ import (
 type Master struct {
 	env      child.Env
 	programs *child.Programs
-	settings func() *settings.Settings // with the members of the cluster
-	trial    *Trial                    // of its options
+	settings func() *settings.Settings // returns the node's settings, with the members of the cluster
+	trial    *Trial                    // trial of the master's options
 
 	mu       sync.Mutex
-	insecure []*layout.UserFault // allowed insecure options
-	fallback string              // why it runs with its last good options; "": it does not
-	trouble  string              // what it says is wrong with itself
+	insecure []*layout.UserFault // insecure options that the administrator has allowed
+	fallback string              // why the master runs with its last good options; "": it runs with the present ones
+	trouble  string              // the trouble that the master reports about itself; "": none
 }
 
 func (m *Master) program() string { return masterProgram(m.env) }
 
-// New returns the master of a node. settings returns those of the node with the members of its cluster.
+// New returns the master of a node. settings returns the node's settings, with the members of its
+// cluster.
 func New(env child.Env, programs *child.Programs, settings func() *settings.Settings, trial *Trial) *Master {
 	return &Master{env: env, programs: programs, settings: settings, trial: trial}
 }
 
-// masterProgram returns the path of salt-master, which lies beside our own executable unless the
-// settings name it.
+// masterProgram returns the path of salt-master. Unless the settings name it, it is beside this
+// program.
 func masterProgram(env child.Env) string {
 	return cmp.Or(env.Settings.Programs.Master, env.Beside("salt-master"))
 }
 
-// NewTools returns Salt's tools of this node's master, which runs as account.
+// NewTools returns the Salt tools of this node's master, which runs as account.
 func NewTools(env child.Env, account layout.Account) salttools.Tools {
 	socket := filepath.Join(env.Settings.MasterSockDir(), control.Socket)
 	return salttools.Tools{
@@ -68,13 +70,13 @@ func NewTools(env child.Env, account layout.Account) salttools.Tools {
 // Start holds what a start of the master depends on.
 type Start struct {
 	Wait  service.Condition
-	Spoke func(since time.Time) bool // reports whether the master has given a sign of life
-	// WriteSecret writes the cluster's secret where the master reads it. It may be nil: the
-	// node is alone.
+	Spoke func(since time.Time) bool // reports whether the master has shown a sign of life after since
+	// WriteSecret writes the cluster's secret where the master reads it. It may be nil: the node
+	// has no cluster.
 	WriteSecret func() error
 }
 
-// Spec is its service.
+// Spec returns the service that runs the master.
 func (m *Master) Spec(begin Start) service.Spec {
 	out := m.programs.Output(status.MasterService)
 	proc := &service.Process{
@@ -121,8 +123,8 @@ func (m *Master) Spec(begin Start) service.Spec {
 	}
 }
 
-// noteTrouble keeps what the master says is wrong with itself, which is no reason to call it
-// silent: it answers. Other errors of a ping are returned.
+// noteTrouble records the trouble that the master reports about itself, and then returns nil,
+// because the master has answered. It returns all other errors of a ping.
 func (m *Master) noteTrouble(err error) error {
 	unwell, ok := errors.AsType[probe.UnwellError](err)
 	m.mu.Lock()
@@ -134,7 +136,7 @@ func (m *Master) noteTrouble(err error) error {
 	return err
 }
 
-// prepare makes what the master needs.
+// prepare writes what the master needs for a start.
 func (m *Master) prepare(ctx context.Context, writeSecret func() error) error {
 	if err := m.programs.MakeDirectories(); err != nil {
 		return err
@@ -158,9 +160,9 @@ func (m *Master) prepare(ctx context.Context, writeSecret func() error) error {
 	return m.configure(ctx)
 }
 
-// configure gives the master the administrator's options. When it could not start
-// with them, or did not serve, it gets those with which it last did, and status says
-// so.
+// configure writes a configuration with the administrator's present options. If the master cannot
+// start with these, or did not serve with them, configure writes the last good ones instead, and
+// the status says so.
 func (m *Master) configure(ctx context.Context) error {
 	now, refused := m.trial.current()
 	good, none := layout.GoodOptions(m.env.Settings)
@@ -194,7 +196,7 @@ func (m *Master) configure(ctx context.Context) error {
 		return b
 	}
 
-	return m.writeConfig(now) // the master says itself what is wrong
+	return m.writeConfig(now) // the master itself will report what is wrong
 }
 
 func (m *Master) setFallback(why string) {
@@ -203,8 +205,8 @@ func (m *Master) setFallback(why string) {
 	m.fallback = why
 }
 
-// tryOptions checks options and writes the configuration with them. why is the text of whatever
-// prevents a start, or "". b lists what the appliance itself refuses.
+// tryOptions writes the configuration with options and checks it. why is the reason that prevents a
+// start, or "". b lists what the appliance itself refuses.
 func (m *Master) tryOptions(ctx context.Context, o layout.Options) (b child.Blockers, why string, err error) {
 	if b = m.faultsOf(o); len(b) > 0 {
 		return b, b.Error(), nil
@@ -215,8 +217,8 @@ func (m *Master) tryOptions(ctx context.Context, o layout.Options) (b child.Bloc
 	return nil, m.refusal(ctx, m.env.Settings.MasterConf()), nil
 }
 
-// refusal returns why the master refuses a folder of configuration. It is empty when the
-// master accepts the folder, and when that cannot be judged here.
+// refusal returns why the master refuses a configuration folder. It returns "" if the master
+// accepts the folder, or if this process cannot find out.
 func (m *Master) refusal(ctx context.Context, dir string) string {
 	run := command.Exec{
 		Limit:      child.CheckTakes,
@@ -227,15 +229,15 @@ func (m *Master) refusal(ctx context.Context, dir string) string {
 	}
 	out, err := run.Run(ctx, []string{m.program(), "--check", "-c", dir})
 	if err != nil || out.Exit != exitConfig {
-		return "" // the start will show
+		return "" // the start will show what is wrong
 	}
-	_, text, _ := strings.Cut(string(out.Stderr), "\n") // below a heading
+	_, text, _ := strings.Cut(string(out.Stderr), "\n") // the first line is a heading
 	return status.Clip(printable.Brief(cmp.Or(text, string(out.Stderr)), 500))
 }
 
-const exitConfig = 78 // of salt-master: sysexits.h, EX_CONFIG
+const exitConfig = 78 // exit code of salt-master: sysexits.h, EX_CONFIG
 
-// faultsOf lists what the appliance has against options.
+// faultsOf returns what the appliance itself refuses in options.
 func (m *Master) faultsOf(o layout.Options) (b child.Blockers) {
 	var allowed []*layout.UserFault
 	for _, f := range layout.CheckUserConf(m.trial.withOptions(m.env.Settings, o), o.Dir) {
@@ -251,7 +253,7 @@ func (m *Master) faultsOf(o layout.Options) (b child.Blockers) {
 	return b
 }
 
-// writeConfig writes the master's configuration with options, and that of its clients.
+// writeConfig writes the configuration of the master, with options, and that of its clients.
 func (m *Master) writeConfig(o layout.Options) error {
 	text, err := layout.MasterConfig(m.trial.withOptions(m.settings(), o), m.programs.Master.Name, o.Dir)
 	if err != nil {
@@ -292,14 +294,15 @@ func keyFindings(err error) child.Blockers {
 	return b
 }
 
-// lastGood says why the master runs with its last good options; "": it does not.
+// lastGood returns why the master runs with its last good options, or "" if it runs with the
+// present ones.
 func (m *Master) lastGood() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.fallback
 }
 
-// Facts adds to k what the status says of the master.
+// Facts adds to k what the status shows of the master.
 func (m *Master) Facts(k *observe.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

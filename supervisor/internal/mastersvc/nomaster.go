@@ -9,7 +9,7 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// WriteNoMaster writes the file from which Salt's tools read that this node has no salt-master.
+// WriteNoMaster writes the file that tells Salt's tools that this node has no salt-master.
 func WriteNoMaster(s *settings.Settings) error {
 	if err := os.MkdirAll(s.MasterConf(), 0o755); err != nil {
 		return err

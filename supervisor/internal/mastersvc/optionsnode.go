@@ -18,31 +18,32 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// OptionsNode is this node as one whose master takes options. It implements
+// OptionsNode carries out, on this node, what a roll of options asks of each node. It implements
 // [options.Node].
 type OptionsNode struct {
 	cfg   OptionsConfig
 	env   child.Env
 	trial *Trial
-	files oneatatime.Runner // reads or checks files, which may hang
+	files oneatatime.Runner // reads or checks files; that may hang
 }
 
 // OptionsConfig holds what an [OptionsNode] uses.
 type OptionsConfig struct {
 	Master *Master
 	API    Checker
-	// Refresh looks at the shared volume. It may be nil: there is none.
+	// Refresh updates the node's copy of the shared volume. It may be nil: there is none.
 	Refresh func(context.Context) error
-	// Moving says that the node moves to the shared volume: the settings are not those of the file.
+	// Moving reports whether the node is moving to the shared volume, and so runs with other
+	// settings than those in the file.
 	Moving bool
 }
 
-// Checker says what a program has against a folder of configuration; "": nothing.
+// Checker returns why a program refuses a configuration folder, or "".
 type Checker interface {
 	Check(ctx context.Context, dir string) (why string)
 }
 
-// NewOptionsNode returns this node as one whose master takes options.
+// NewOptionsNode returns an OptionsNode for this node.
 func NewOptionsNode(cfg OptionsConfig) *OptionsNode {
 	return &OptionsNode{cfg: cfg, env: cfg.Master.env, trial: cfg.Master.trial, files: oneatatime.New()}
 }
@@ -81,8 +82,8 @@ func (o *OptionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 	return st, err
 }
 
-// Check implements [options.Node]: by the rules of the master, with file and line,
-// and then by the master itself as the account that it runs as.
+// Check implements [options.Node]. It checks the options by the appliance's rules, with file and
+// line, and then lets the master check them, under the master's account.
 func (o *OptionsNode) Check(ctx context.Context) (f options.Findings, err error) {
 	if aerr := o.files.Do(ctx, "read the options in "+o.env.Settings.UserConfDir(),
 		func() { f, err = o.checkOptions(ctx) }); aerr != nil {
@@ -145,7 +146,7 @@ func (o *OptionsNode) checkOptions(ctx context.Context) (f options.Findings, err
 	return f, nil
 }
 
-// reloads reports whether appliance.yaml has changes that only a reload takes.
+// reloads reports whether appliance.yaml has changes that take effect only at a reload.
 func (o *OptionsNode) reloads() bool {
 	now, err := settings.Load(o.env.ConfigPath, o.env.Settings.Node)
 	if err != nil || o.cfg.Moving {
@@ -188,12 +189,12 @@ func (o *OptionsNode) Try(ctx context.Context, mark string, limit time.Duration)
 	return nil
 }
 
-// prepare keeps what there is to go back to.
+// prepare keeps the last good options, so that the node can go back to them.
 func (o *OptionsNode) prepare() error {
 	good, err := layout.GoodOptions(o.env.Settings)
 	if err == nil {
 		err = layout.Hold(o.env.Settings, good, o.trial.account)
-	} else { // nor to those of a roll long ago
+	} else { // there are none; drop those that an old roll left
 		err = layout.Release(o.env.Settings)
 	}
 	if err != nil {
@@ -203,8 +204,8 @@ func (o *OptionsNode) prepare() error {
 	return nil
 }
 
-// Back implements [options.Node]. The options of before are good again before those
-// of now are refused, so that a start between the two is none with nothing.
+// Back implements [options.Node]. It makes the earlier options good again before it refuses the
+// present ones, so that a master that starts in between always has options to start with.
 func (o *OptionsNode) Back(ctx context.Context, mark, why string) error {
 	st, err := o.State(ctx, false)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"saltern/supervisor/python"
 )
 
-// Packages keep the Python packages of this node those of the cluster.
+// Packages keeps the Python packages of this node equal to those of the cluster.
 type Packages struct {
 	env child.Env
 
@@ -24,13 +24,13 @@ type Packages struct {
 // NewPackages returns the Python packages of a node.
 func NewPackages(env child.Env) *Packages { return &Packages{env: env} }
 
-// Run looks until ctx ends.
+// Run watches the list of packages until ctx ends, and renews the layer when the list changes.
 func (p *Packages) Run(ctx context.Context) {
 	seen, at := "", time.Time{}
 	for {
 		place, list := layout.Packages(p.env.Settings), python.ListFile(p.env.Settings.PythonDir())
 		mark := layout.Signature(list)
-		// Python is asked again after an hour whether it is still the same.
+		// Once an hour, ask Python whether it is still the same version.
 		wait := time.Hour
 		if p.Fault() != "" {
 			wait = time.Minute
@@ -44,13 +44,13 @@ func (p *Packages) Run(ctx context.Context) {
 
 			seen, at = mark, p.env.Now()
 			if errors.Is(err, python.ErrIncomplete) {
-				seen = "" // the copy of the volume comes file by file
+				seen = "" // the files of the copy may come one by one
 			}
 
 			p.setFault(err)
 		}
 
-		// The list is a file on this node's disk.
+		// Looking every two seconds is cheap, because the list is a file on this node's disk.
 		if pause.About(ctx, 2*time.Second) != nil {
 			return
 		}
@@ -77,7 +77,7 @@ func (p *Packages) setFault(err error) {
 	}
 }
 
-// Fault says why they are not in service; "": they are.
+// Fault returns why the packages are not in use, or "" if they are.
 func (p *Packages) Fault() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"saltern/supervisor/roll"
 )
 
-// Rolls gives all nodes the master's options, one roll at a time. A roll goes on when whoever
-// asked for it is gone; it ends with this life, and may then be begun again.
+// Rolls drives rolls that give all nodes the master's options, one roll at a time. A roll continues
+// when its caller is gone. It ends with this life, and may then be started again.
 type Rolls struct {
 	env     child.Env
 	own     options.Node
-	cluster OptionsCluster // nil: this node is alone
+	cluster OptionsCluster // nil: this node has no cluster
 	driver  *roll.Driver[options.Result]
 }
 
@@ -26,12 +26,12 @@ type OptionsCluster interface {
 	OptionsTurn() options.Turn
 }
 
-// NewRolls returns the rolls that this node drives. cluster may be nil: the node is alone.
+// NewRolls returns the rolls that this node drives. cluster may be nil: the node has none.
 func NewRolls(env child.Env, own options.Node, cluster OptionsCluster) *Rolls {
 	return &Rolls{env: env, own: own, cluster: cluster, driver: roll.NewDriver[options.Result](env.Now)}
 }
 
-// Apply begins a roll. It is refused with [api.ErrState] while another one is under way.
+// Apply starts a roll. It refuses with [api.ErrState] while another roll is under way.
 func (r *Rolls) Apply(ctx context.Context, q api.ApplyRequest) error {
 	if q.Limit < options.MinLimit || q.Limit > options.MaxLimit {
 		return fmt.Errorf("%w: a master is given %s to %s to serve, not %s", api.ErrState, options.MinLimit,
@@ -56,16 +56,16 @@ func (r *Rolls) Apply(ctx context.Context, q api.ApplyRequest) error {
 	return nil
 }
 
-// Applying returns how far the roll is.
+// Applying returns the progress of the roll.
 func (r *Rolls) Applying() options.Progress {
 	p := r.driver.Progress()
 	return options.Progress{Schema: options.Schema, Running: p.Running, Lines: p.Lines, Result: p.Result}
 }
 
-// Run makes the rolls that are asked for until ctx ends.
+// Run carries out the rolls that Apply starts, until ctx ends.
 func (r *Rolls) Run(ctx context.Context) { r.driver.Run(ctx) }
 
-// newRoll returns the roll over all nodes that q asks for. note keeps its steps.
+// newRoll returns the roll over all nodes that q asks for. note records its steps.
 func (r *Rolls) newRoll(q api.ApplyRequest, note func(string)) *options.Roll {
 	out := &options.Roll{
 		Limit: q.Limit,

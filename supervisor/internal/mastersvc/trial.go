@@ -16,34 +16,34 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Trial is which of the administrator's options this node's master has. Options
-// with which it has not served yet are on trial: when it ends or does not serve in
-// time, they are refused, and it starts with those with which it last served. They
-// stay refused over restarts, until they change or somebody asks for them.
+// Trial decides which of the administrator's options this node's master has. Options with which it
+// has not served yet are on trial: if it ends or does not serve in time, Trial refuses them and
+// restarts it with those with which it last served. They stay refused, even after a restart of the
+// supervisor, until they change or an administrator asks for them.
 type Trial struct {
 	env     child.Env
-	account layout.Account // of the master
+	account layout.Account // account of the master
 	service masterService
-	// counted reports whether the load balancer counts the master up.
+	// counted reports whether the load balancer counts this master as up.
 	counted func(context.Context) bool
 
-	stir chan struct{} // capacity 1: there is something to decide
+	stir chan struct{} // capacity 1; wakes Run, because there may be something to decide
 
 	mu      sync.Mutex
-	refused layout.Refusal // also on disk
-	options layout.Options // with which the master was configured; no Mark: not known
-	began   time.Time      // of the start with them
-	since   time.Time      // it serves without a break; zero: it does not
+	refused layout.Refusal // refused options; also saved on disk
+	options layout.Options // options with which the master was configured; without Mark: not known
+	began   time.Time      // when the start with options began
+	since   time.Time      // since when the master serves without a break; zero: it does not
 	waits   bool           // the master has not served with the options yet
-	trial   bool           // there are others to go back to
-	asked   string         // the mark that somebody wants tried; empty: nobody
-	end     time.Time      // of the trial that was asked for
-	limit   time.Duration  // as it was asked for
+	trial   bool           // there are other options to go back to
+	asked   string         // mark of the options that a roll wants tried; empty: none
+	end     time.Time      // when the trial that was asked for ends
+	limit   time.Duration  // length of the trial that was asked for
 }
 
 const (
-	trialTakes = 3 * time.Minute // for a start that nobody asked for
-	// trialHolds is how long a master serves before its options count as good.
+	trialTakes = 3 * time.Minute // time limit of a trial that nobody asked for
+	// trialHolds is how long a master must serve before its options count as good.
 	trialHolds = 2 * time.Second
 )
 
@@ -60,7 +60,7 @@ func NewTrial(
 	counted func(context.Context) bool,
 ) *Trial {
 	r, err := layout.Refused(env.Settings)
-	if err != nil { // the options are tried, then, as if none were refused
+	if err != nil { // go on as if none were refused
 		env.Log.Warn("it is not known which options are refused", "error", err)
 	}
 	return &Trial{
@@ -73,8 +73,8 @@ func NewTrial(
 	}
 }
 
-// freshSettings gives this node's settings with the master's options as appliance.yaml has
-// them now. A file that is wrong does not count.
+// freshSettings returns this node's settings with the master's options that appliance.yaml has now.
+// If the file is wrong, it returns the present settings.
 func (t *Trial) freshSettings() *settings.Settings {
 	s := *t.env.Settings
 	if now, err := settings.Load(t.env.ConfigPath, s.Node); err == nil {
@@ -83,14 +83,14 @@ func (t *Trial) freshSettings() *settings.Settings {
 	return &s
 }
 
-// withOptions gives settings with other options of appliance.yaml.
+// withOptions returns s with o in place of the master's options in appliance.yaml.
 func (t *Trial) withOptions(s *settings.Settings, o layout.Options) *settings.Settings {
 	out := *s
 	out.Master.Options, out.AllowInsecure = o.Own, t.freshSettings().AllowInsecure
 	return &out
 }
 
-// current gives the options of now, and why they are refused; empty: they are not.
+// current returns the present options, and why they are refused, or "" if they are not.
 func (t *Trial) current() (o layout.Options, refused string) {
 	s := t.freshSettings()
 	o, err := layout.UserOptions(s, s.Master.Options)
@@ -106,7 +106,7 @@ func (t *Trial) current() (o layout.Options, refused string) {
 	return o, ""
 }
 
-// Mark stands for the options with which the master was configured last.
+// Mark returns the mark of the options with which the master was last configured.
 func (t *Trial) Mark() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,7 +116,7 @@ func (t *Trial) Mark() string {
 // Restart restarts the master. It implements [member.MasterService].
 func (t *Trial) Restart() error { return t.service.Restart() }
 
-// restart restarts the master, whose service is there where options are tried.
+// restart restarts the master. It cannot fail: where options are tried, there is that service.
 func (t *Trial) restart() { _ = t.service.Restart() }
 
 // OldKey reports whether the master was started with another key of the cluster than its
@@ -128,18 +128,17 @@ func (t *Trial) OldKey() bool {
 	return o.Key != "" && t.options.Key != "" && o.Key != t.options.Key
 }
 
-// setRefused remembers which options are refused, over restarts as well; the zero
-// value: none.
+// setRefused saves which options are refused, in memory and on disk. The zero value: none.
 func (t *Trial) setRefused(r layout.Refusal) {
 	t.mu.Lock()
 	t.refused = r
 	t.mu.Unlock()
-	if err := layout.Refuse(t.env.Settings, r); err != nil { // it holds until the end of this life
+	if err := layout.Refuse(t.env.Settings, r); err != nil { // then the refusal holds until the end of this life
 		t.env.Log.Error("which options of the master are refused is not kept", "error", err)
 	}
 }
 
-// noteStart notes that the master is about to start with options; trial: there are
+// noteStart records that the master is about to start with options. trial reports whether there are
 // others to go back to.
 func (t *Trial) noteStart(o layout.Options, trial bool) {
 	t.mu.Lock()
@@ -154,16 +153,16 @@ func (t *Trial) noteStart(o layout.Options, trial bool) {
 	t.decide()
 }
 
-// underway returns the mark of the options with which the master was configured, and
-// whether a trial of them or of others is under way.
+// underway returns the mark of the options with which the master was configured, and whether any
+// trial is under way.
 func (t *Trial) underway() (mark string, trying bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.options.Mark, t.asked != "" || t.waits && t.trial
 }
 
-// request notes that somebody wants the options of mark tried. It reports whether that was so
-// before, and fails while others are tried.
+// request records that a roll wants the options with this mark tried within limit. again reports
+// whether it wanted that before. request fails while other options are being tried.
 func (t *Trial) request(mark string, limit time.Duration) (again bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,7 +178,7 @@ func (t *Trial) request(mark string, limit time.Duration) (again bool, err error
 	return again, nil
 }
 
-// withdraw takes back what [choice.ask] has noted.
+// withdraw undoes [Trial.request].
 func (t *Trial) withdraw() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -193,7 +192,7 @@ func (t *Trial) abandon() {
 	t.asked, t.waits = "", false
 }
 
-// decide wakes run, which decides about the trial.
+// decide wakes Run, which decides about the trial.
 func (t *Trial) decide() {
 	select {
 	case t.stir <- struct{}{}:
@@ -210,7 +209,8 @@ const (
 	isBad
 )
 
-// judge decides about what waits, given whether the master serves; why is for isBad.
+// judge decides about the trial, given whether the master serves. message is the state of its
+// service; why is set for isBad only.
 func (t *Trial) judge(now time.Time, serves bool, message string) (v verdict, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -228,7 +228,7 @@ func (t *Trial) judge(now time.Time, serves bool, message string) (v verdict, wh
 			t.asked = ""
 		}
 		return isGood, ""
-	case t.asked != "" && now.After(t.end): // also when it was not even begun
+	case t.asked != "" && now.After(t.end): // also if the trial never began
 		return isBad, fmt.Sprintf("salt-master did not serve within %s: %s", t.limit, message)
 	case t.waits && t.trial && !asked && now.Sub(t.began) > trialTakes:
 		return isBad, fmt.Sprintf("salt-master did not serve within %s: %s", trialTakes, message)
@@ -266,7 +266,7 @@ func (t *Trial) Run(ctx context.Context) {
 	}
 }
 
-// serves reports whether the master answers, and minions are given to it.
+// serves reports whether the master answers and the load balancer gives it minions.
 func (t *Trial) serves(ctx context.Context, info service.Info) bool {
 	if info.State != service.Running {
 		return false
@@ -276,7 +276,7 @@ func (t *Trial) serves(ctx context.Context, info service.Info) bool {
 	return t.counted(ctx)
 }
 
-// keepGood keeps the options of the master that serves for a start with broken ones.
+// keepGood saves the options of a master that serves, for a later start with broken ones.
 func (t *Trial) keepGood() {
 	t.mu.Lock()
 	o := t.options
@@ -284,21 +284,23 @@ func (t *Trial) keepGood() {
 
 	good, err := layout.GoodOptions(t.env.Settings)
 	if err == nil && good.Mark == o.Mark && good.Dir == o.Dir {
-		return // it went back to them
+		return // the master went back to them
 	}
 
 	if now, refused := t.current(); now.Mark != o.Mark || refused != "" {
-		return // they have changed since: the next start will show
+		return // they have changed since: the next start tries the new ones
 	}
 
-	if err := layout.KeepGood(t.env.Settings, o, t.account); err != nil { // a full disk keeps no master from serving
+	// a full disk must not keep the master from serving
+	if err := layout.KeepGood(t.env.Settings, o, t.account); err != nil {
 		t.env.Log.Warn("the master's options of now are not kept for a start with broken ones", "error", err)
 	}
 
 	t.setRefused(layout.Refusal{})
 }
 
-// refuseOptions has the master go back to its last good options.
+// refuseOptions refuses the present options and restarts the master, which then has its last good
+// ones.
 func (t *Trial) refuseOptions(why string) {
 	t.mu.Lock()
 	mark := cmp.Or(t.asked, t.options.Mark)
@@ -309,7 +311,7 @@ func (t *Trial) refuseOptions(why string) {
 	t.restart()
 }
 
-// masterEnded is told when the master ended by itself, with the last that it wrote.
+// masterEnded is called when the master ended by itself. last are the last lines that it wrote.
 func (t *Trial) masterEnded(err error, last []string) {
 	t.mu.Lock()
 	bad := t.waits && t.trial
@@ -331,5 +333,6 @@ func (t *Trial) masterEnded(err error, last []string) {
 	t.refuseOptions(why)
 }
 
-// ForgetRefusal has options tried that were refused: somebody restarts the master by hand.
+// ForgetRefusal clears the refusal, because an administrator restarts the master by hand: the
+// options are tried again.
 func (t *Trial) ForgetRefusal() { t.setRefused(layout.Refusal{}) }

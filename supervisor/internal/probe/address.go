@@ -11,9 +11,9 @@ import (
 	"saltern/supervisor/status"
 )
 
-// AddressFinding returns the finding for an address that this machine does not have, or may not
-// use, so that nobody reaches the node there. It returns nil if the machine has the address, or
-// that is unknown. Whether a program can listen on it all the same does not matter
+// AddressFinding returns the finding that this machine does not have an address, or may not use it,
+// so that nobody reaches the node there. It returns nil if the machine has the address, or if that
+// is not known. It makes no difference whether a program can listen on the address all the same
 // (ip_nonlocal_bind in ip(7)).
 func AddressFinding(ip string) *status.Finding {
 	address, err := netip.ParseAddr(ip)
@@ -26,12 +26,12 @@ func AddressFinding(ip string) *status.Finding {
 	return &status.Finding{Code: status.AddressMissing, Subject: ip, Cause: "this machine has " + ownAddresses()}
 }
 
-// usable reports whether the kernel lets an address of this machine be used: not one of IPv6
-// that another machine has (RFC 4862, 5.4).
+// usable reports whether the kernel permits an address of this machine to be used. It does not if
+// another machine has the same IPv6 address (RFC 4862, 5.4).
 func usable(ip string) bool {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(ip, "0"))
 	if err == nil {
-		_ = c.Close() // only whether it opens counts
+		_ = c.Close() // it mattered only whether it opens
 	}
 	return !errors.Is(err, syscall.EADDRNOTAVAIL)
 }
@@ -39,7 +39,8 @@ func usable(ip string) bool {
 // maxOwn bounds how many addresses a cause names.
 const maxOwn = 8
 
-// ownAddresses lists the machine's addresses but those of the loopback, with their interfaces.
+// ownAddresses returns a text with the machine's addresses and their interfaces, without those of
+// the loopback interface.
 func ownAddresses() string {
 	var have []string
 	all, err := net.Interfaces()
@@ -73,8 +74,8 @@ func ownAddresses() string {
 	return strings.Join(have[:min(len(have), maxOwn)], ", ") + more
 }
 
-// LinkFault returns what is wrong with the interface that has an address, or "". It also returns
-// "" if none has it.
+// LinkFault returns what is wrong with the interface that has an address. It returns "" if nothing
+// is, or if no interface has the address.
 func LinkFault(ip string) string {
 	want, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -82,7 +83,7 @@ func LinkFault(ip string) string {
 	}
 
 	want = want.Unmap()
-	all, _ := net.Interfaces() // without them nothing is known
+	all, _ := net.Interfaces() // if that fails, nothing is known
 	for _, one := range all {
 		list, _ := one.Addrs()
 		for _, a := range list {
@@ -100,9 +101,9 @@ func LinkFault(ip string) string {
 	return ""
 }
 
-// PortFindings returns the findings for addresses (ip:port) of this node that cannot be listened
-// on. Each errno has its own: another program has the port, the machine lacks the address, or
-// another cause.
+// PortFindings returns the findings for those addresses (ip:port) of this node at which no program
+// could listen. Each errno has its own finding: another program has the port, the machine lacks the
+// address, or another cause.
 func PortFindings(addresses ...string) (out []status.Finding) {
 	for _, a := range addresses {
 		if err := PortFree(a); err != nil {
@@ -112,7 +113,7 @@ func PortFindings(addresses ...string) (out []status.Finding) {
 	return out
 }
 
-// PortFinding is the finding for an address (ip:port) on which listening met err.
+// PortFinding returns the finding for an address (ip:port) where listening failed with err.
 func PortFinding(address string, err error) status.Finding {
 	switch {
 	case IsTaken(err):
@@ -120,14 +121,14 @@ func PortFinding(address string, err error) status.Finding {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		ip, _, err := net.SplitHostPort(address)
 		if err != nil {
-			ip = address // a child did not say which
+			ip = address // a child reported the error and did not say which address
 		}
 		return status.Finding{Code: status.AddressMissing, Subject: ip, Cause: "this machine has " + ownAddresses()}
 	}
 	return status.Finding{Code: status.PortRefused, Subject: address, Cause: ListenCause(err)}
 }
 
-// listenExplanations are about listening.
+// listenExplanations returns the meanings of errnos of listening.
 func listenExplanations() []explanation {
 	return []explanation{
 		{[]syscall.Errno{syscall.EADDRINUSE}, "another program has the port: ss -ltnp"},
@@ -144,5 +145,5 @@ func listenExplanations() []explanation {
 	}
 }
 
-// ListenCause describes an error of listening: its text, and the cause of a known errno.
+// ListenCause returns the text of an error of listening, with the cause if the errno is known.
 func ListenCause(err error) string { return explained(err, listenExplanations()) }

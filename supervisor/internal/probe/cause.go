@@ -9,13 +9,13 @@ import (
 	"saltern/supervisor/status"
 )
 
-// explanation is the meaning of an errno for an administrator.
+// explanation says what some errnos mean to an administrator.
 type explanation struct {
 	errnos []syscall.Errno
 	text   string
 }
 
-// diskExplanations are about files.
+// diskExplanations returns the meanings of errnos of files.
 func diskExplanations() (list []explanation) {
 	for _, row := range diskErrnos() {
 		list = append(list, explanation{slices.Concat(row.errnos, row.alsoElsewhere), row.text})
@@ -23,11 +23,11 @@ func diskExplanations() (list []explanation) {
 	return list
 }
 
-// DiskCause describes an error of a file: its text, and the cause of a known errno.
+// DiskCause returns the text of an error of a file, with the cause if the errno is known.
 func DiskCause(err error) string { return explained(err, diskExplanations()) }
 
-// FileFinding is the finding for files below path that could not be read or written: there is no
-// room, or something else stands against it.
+// FileFinding returns the finding that files below path could not be read or written: the disk is
+// full, or there is another cause.
 func FileFinding(path string, err error) status.Finding {
 	code := status.StorageUnusable
 	if fault := FaultOfDisk(err); fault == DiskIsFull || fault == QuotaIsUsed {

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ClockSynchronised reports whether a time service disciplines the clock. It asks the kernel
-// (adjtimex(2), STA_UNSYNC), or systemd's time service over D-Bus if this process may not ask the
-// kernel (ProtectClock=). That may take a while, because the service is started for it. An error
-// means that the state is unknown.
+// ClockSynchronised reports whether a time service synchronises the clock. It asks the kernel
+// (adjtimex(2), STA_UNSYNC). If this process may not ask the kernel (ProtectClock=), it asks
+// systemd's time service over D-Bus. That may take a while, because systemd first starts the
+// service. An error means that the state is not known.
 func ClockSynchronised(ctx context.Context) (bool, error) {
 	var tx unix.Timex
 	state, err := unix.Adjtimex(&tx)
@@ -25,7 +25,8 @@ func ClockSynchronised(ctx context.Context) (bool, error) {
 	return state != unix.TIME_ERROR && tx.Status&unix.STA_UNSYNC == 0, nil
 }
 
-// timeService asks systemd-timedated, see org.freedesktop.timedate1(5).
+// timeService asks systemd-timedated whether the clock is synchronised, see
+// org.freedesktop.timedate1(5).
 func timeService(ctx context.Context) (bool, error) {
 	c, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // DMI is where the kernel shows the firmware's data about the machine.
 const DMI = "/sys/class/dmi/id"
 
-// OnEC2 reports by the firmware's data whether the machine is one of Amazon's
+// OnEC2 reports whether the firmware's data says that the machine runs on Amazon EC2
 // (docs.aws.amazon.com, "Detect whether a host is an EC2 instance").
 func OnEC2(dmi string) bool {
 	for _, f := range []string{"sys_vendor", "board_vendor", "bios_vendor", "product_uuid"} {

@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// DiskFault is the fault of a disk that an errno of a file shows.
+// DiskFault is a fault of a disk that the errno of a file operation shows.
 type DiskFault int
 
-// The faults of disks. NoDiskFault means that the errno is about something else.
+// Values of DiskFault. NoDiskFault means that the errno does not concern the disk.
 const (
 	NoDiskFault DiskFault = iota
 	DiskFails
@@ -21,7 +21,7 @@ const (
 	ServerAway
 )
 
-// diskErrno are the errnos of one fault, and its explanation.
+// diskErrno lists the errnos of one fault, with its explanation.
 type diskErrno struct {
 	fault         DiskFault
 	errnos        []syscall.Errno
@@ -29,9 +29,9 @@ type diskErrno struct {
 	text          string
 }
 
-// diskErrnos is the only table of errnos of files: every judgement of a disk's error uses it.
-// Those of alsoElsewhere also concern sockets and single files: alone they prove nothing about a
-// disk.
+// diskErrnos is the only table of errnos of files: everything that judges a disk's error uses it.
+// The errnos in alsoElsewhere also occur for sockets and single files, so alone they prove nothing
+// about a disk.
 func diskErrnos() []diskErrno {
 	return []diskErrno{
 		{
@@ -79,20 +79,20 @@ func diskErrnos() []diskErrno {
 	}
 }
 
-// FaultOfDisk returns what an error of a file says about its disk.
+// FaultOfDisk returns which fault of a disk an error of a file shows.
 func FaultOfDisk(err error) DiskFault {
 	fault, _ := faultOf(err)
 	return fault
 }
 
-// IsOfDisk reports whether err is about a disk or its file system, whatever was done there, and
-// not about the file.
+// IsOfDisk reports whether err can only come from a disk or its file system, whatever the operation
+// was.
 func IsOfDisk(err error) bool {
 	_, ofDisk := faultOf(err)
 	return ofDisk
 }
 
-// faultOf looks an error up in the table. ofDisk reports whether it can only concern a disk.
+// faultOf looks up an error in the table. ofDisk reports whether it can only come from a disk.
 func faultOf(err error) (fault DiskFault, ofDisk bool) {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	if !ok {
@@ -109,7 +109,7 @@ func faultOf(err error) (fault DiskFault, ofDisk bool) {
 	return NoDiskFault, false
 }
 
-// IsOfListening reports whether err is an errno of bind and listen that is explained.
+// IsOfListening reports whether err is an errno of bind or listen that has an explanation.
 func IsOfListening(err error) bool {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	return ok && slices.ContainsFunc(listenExplanations(),

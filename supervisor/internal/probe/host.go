@@ -17,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk describes the room of a file system.
+// Disk describes the free space of a file system.
 type Disk struct {
-	Total, Free   uint64  // bytes; Free is the room for ordinary users
-	FreePercent   float64 // of Total
+	Total, Free   uint64  // bytes; Free is for ordinary users
+	FreePercent   float64 // Free in percent of Total
 	InodesPercent float64 // free inodes; 100 where the file system does not count them
 	ReadOnly      bool
 }
 
-// StatDisk describes the file system that holds path. It can block as long as the file system
-// does, so a caller for a network file system must tolerate that.
+// StatDisk describes the file system that holds path. It may block as long as the file system does,
+// so the caller must tolerate that, above all for a network file system.
 func StatDisk(path string) (Disk, error) {
 	var st unix.Statfs_t
 	for {
@@ -109,8 +109,8 @@ func countFiles(dir string) (int, error) {
 	}
 }
 
-// PortFree returns nil if a program could listen on address (ip:port). The error names the holder
-// of the port, as far as it can be found.
+// PortFree returns nil if a program could listen on address (ip:port). If another one has the port,
+// the error names it, if its name can be found.
 func PortFree(address string) error {
 	ln, err := net.Listen("tcp", address)
 	if err == nil {
@@ -125,7 +125,7 @@ func PortFree(address string) error {
 	return fmt.Errorf("%w: %s", errPortInUse, address)
 }
 
-// errPortInUse is in the chain of [PortFree]'s error when another program listens.
+// errPortInUse is wrapped by [PortFree]'s error when another program listens.
 var errPortInUse = errors.New("address in use")
 
 // IsTaken reports whether an error of [PortFree] means that another program has the port.
@@ -133,8 +133,8 @@ func IsTaken(err error) bool {
 	return errors.Is(err, errPortInUse) || errors.Is(err, syscall.EADDRINUSE)
 }
 
-// holder returns the process that listens where address would: its inode in /proc/net/tcp*, then
-// the process with that socket open. It returns "" if that is unknown.
+// holder returns the process that listens at address: it finds the socket's inode in
+// /proc/net/tcp*, then the process that has this socket open. It returns "" if it finds none.
 func holder(address string) string {
 	want, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -150,7 +150,7 @@ func holder(address string) string {
 
 		for line := range strings.Lines(string(b)) {
 			f := strings.Fields(line)
-			if len(f) < 10 || f[3] != "0A" { // 0A: LISTEN
+			if len(f) < 10 || f[3] != "0A" { // state 0A is LISTEN
 				continue
 			}
 			if got, ok := procAddress(f[1]); ok && cannotShare(want, got) {
@@ -171,8 +171,8 @@ func cannotShare(a, b netip.AddrPort) bool {
 	return a.Port() == b.Port() && (a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
 }
 
-// procAddress reads an address of /proc/net/tcp or tcp6: the address as words
-// of 32 bits in the machine's order, a colon, the port.
+// procAddress parses an address of /proc/net/tcp or tcp6: the IP address as words of 32 bits in the
+// machine's byte order, a colon, the port.
 func procAddress(s string) (netip.AddrPort, bool) {
 	hexIP, hexPort, _ := strings.Cut(s, ":")
 	port, err := strconv.ParseUint(hexPort, 16, 16)

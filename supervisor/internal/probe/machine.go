@@ -17,11 +17,11 @@ import (
 	"saltern/supervisor/keyuse"
 )
 
-// Machine has a machine's facts about itself, in clear; see [keyuse.Kind].
+// Machine holds facts that identify a machine, in plain text; see [keyuse.Kind].
 type Machine map[keyuse.Kind]string
 
-// LookAtMachine reads what the machine is, below root ("" or "/"). dataDir is the node's
-// data directory, address the node's. What cannot be read is missing.
+// LookAtMachine returns the facts about this machine, read below root ("" or "/"). dataDir is the
+// node's data directory, address the node's address. Facts that cannot be read are missing.
 func LookAtMachine(root, dataDir, address string) Machine {
 	m := Machine{
 		keyuse.MachineID: firstLine(filepath.Join(root, "etc/machine-id")),
@@ -29,7 +29,7 @@ func LookAtMachine(root, dataDir, address string) Machine {
 		keyuse.Disk:      diskSerial(root, dataDir),
 		keyuse.Cards:     cardAddresses(root, address),
 	}
-	if m[keyuse.MachineID] == "uninitialized" { // machine-id(5): the first boot
+	if m[keyuse.MachineID] == "uninitialized" { // not set before the first boot is complete: machine-id(5)
 		m[keyuse.MachineID] = ""
 	}
 
@@ -42,7 +42,7 @@ func LookAtMachine(root, dataDir, address string) Machine {
 	return m
 }
 
-// Facts are the digests of what a machine is, for the key with that hash.
+// Facts returns digests of the facts, for the node whose certificate has that hash.
 func (m Machine) Facts(certificate string) keyuse.Facts {
 	facts := keyuse.Facts{}
 	for kind, fact := range m {
@@ -61,11 +61,11 @@ func firstLine(path string) string {
 	return strings.Trim(line, " \t\x00")
 }
 
-// sameForMany are the UUIDs of firmware to which nobody gave one.
+// sameForMany lists the UUIDs of firmware whose maker assigned none.
 var sameForMany = []string{"", "00000000-0000-0000-0000-000000000000",
 	"ffffffff-ffff-ffff-ffff-ffffffffffff", "03000200-0400-0500-0006-000700080009"}
 
-// boardUUID returns the firmware's ID of the machine (SMBIOS, System Information).
+// boardUUID returns the firmware's UUID of the machine (SMBIOS, System Information), or "".
 func boardUUID(root string) string {
 	uuid := strings.ToLower(firstLine(filepath.Join(root, DMI, "product_uuid")))
 	if slices.Contains(sameForMany, uuid) {
@@ -74,8 +74,8 @@ func boardUUID(root string) string {
 	return uuid
 }
 
-// diskSerial returns the serial number of the disk with a directory, or "" if the disk has none,
-// or the file system is on no single disk.
+// diskSerial returns the serial number of the disk that holds dir. It returns "" if the disk has
+// none, or if the file system is not on a single disk.
 func diskSerial(root, dir string) string {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -101,13 +101,12 @@ func diskSerial(root, dir string) string {
 	return ""
 }
 
-// everyonesSerial matches serial numbers that hypervisors give to the disks of every machine,
-// including copies: QEMU's (hw/ide/core.c), and Proxmox's names of drives.
+// everyonesSerial matches serial numbers that hypervisors give to the disks of all machines, even
+// of copies: QEMU's (hw/ide/core.c), and Proxmox's drive names.
 var everyonesSerial = regexp.MustCompile(`(^|[^0-9A-Za-z])(QM[0-9]{5}|drive-[a-z]+[0-9]+)$`)
 
-// cardAddresses returns the hardware addresses of the network cards that are a device. For a
-// machine without one, such as a container, it returns that of the interface with the node's
-// address.
+// cardAddresses returns the hardware addresses of the network cards that are real devices. If the
+// machine has none, such as a container, it returns that of the interface with the node's address.
 func cardAddresses(root, address string) string {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -139,8 +138,8 @@ func cardAddresses(root, address string) string {
 	return strings.Join(slices.Compact(devices), " ")
 }
 
-// HasAddress reports whether an address is on one of this machine's interfaces. All of a
-// network that is on the loopback interface is (ip-address(8)).
+// HasAddress reports whether this machine has an address. If the loopback interface has a network,
+// the machine has all its addresses (ip-address(8)).
 func HasAddress(address string) (bool, error) {
 	want, err := netip.ParseAddr(address)
 	if err != nil {
@@ -148,7 +147,7 @@ func HasAddress(address string) (bool, error) {
 	}
 
 	want = want.Unmap()
-	own, err := net.InterfaceAddrs() // one question to the kernel, which is enough most often
+	own, err := net.InterfaceAddrs() // one request to the kernel, which mostly suffices
 	if err != nil {
 		return false, err
 	}
@@ -178,11 +177,11 @@ func HasAddress(address string) (bool, error) {
 	return false, nil
 }
 
-// Announce makes the other machines of an IPv4 network learn again which machine has an address
-// of this one. The kernel asks the whole network for a neighbour that it does not know, with this
-// machine's hardware address, and each machine that hears that records it (RFC 826). The smallest
-// networks have no address to ask for. For IPv6, Announce does nothing: an address that another
-// machine has is not used there (RFC 4862, 5.4).
+// Announce makes the other machines of an IPv4 network learn again which machine has an address of
+// this one. It sends a packet to an unknown neighbour, for which the kernel asks the whole network
+// with this machine's hardware address; each machine that hears the question records that address
+// (RFC 826). Networks without a spare address cannot be asked. For IPv6, Announce does nothing,
+// because the kernel does not use an address that another machine has (RFC 4862, 5.4).
 func Announce(address string) error {
 	own, err := netip.ParseAddr(address)
 	if err != nil || !own.Is4() {
@@ -208,10 +207,11 @@ func Announce(address string) error {
 	return nil
 }
 
-// discardPort is the port of a service that never answers (RFC 863).
+// discardPort is the port of the discard service, which never answers (RFC 863).
 const discardPort = 9
 
-// networkOf returns the network of an address of this machine, or a zero Prefix if it has none.
+// networkOf returns the network of the address own of this machine, or a zero Prefix if it has
+// none.
 func networkOf(own netip.Addr) (netip.Prefix, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
@@ -225,7 +225,7 @@ func networkOf(own netip.Addr) (netip.Prefix, error) {
 	return netip.Prefix{}, nil
 }
 
-// strangerIn draws an address of a network that is neither own, nor the network's, nor its
+// strangerIn returns a random address of a network that is neither own, nor the network's, nor its
 // broadcast address.
 func strangerIn(network netip.Prefix, own netip.Addr) netip.Addr {
 	base := network.Addr().As4()
@@ -240,8 +240,8 @@ func strangerIn(network netip.Prefix, own netip.Addr) netip.Addr {
 	}
 }
 
-// addressOf returns an address of an interface with its network, or a zero Prefix for other
-// kinds.
+// addressOf returns an interface's address with its network. For other kinds of address it returns
+// a zero Prefix.
 func addressOf(a net.Addr) netip.Prefix {
 	n, ok := a.(*net.IPNet)
 	if !ok {

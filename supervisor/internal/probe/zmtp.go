@@ -1,5 +1,5 @@
 // Package probe observes what a node depends on: whether a master answers, which program holds a
-// port, how full a disk is, whether the clock is disciplined, how many keys there are. Every
+// port, how full a disk is, whether the clock is synchronised, how many keys there are. Every
 // observation is bounded in time and size and changes nothing.
 package probe
 
@@ -16,12 +16,12 @@ import (
 	"saltern/internal/control"
 )
 
-// errJoining is [Ping]'s error for a master that answers but is not ready to serve (a cluster
-// member that is still joining).
+// errJoining is [Ping]'s error for a master that answers but does not serve yet, because it is
+// still joining its cluster.
 var errJoining = errors.New("master is still joining its cluster")
 
-// UnwellError is [Ping]'s error for a master that reports what is wrong with it. The text is the
-// master's own.
+// UnwellError is [Ping]'s error for a master that reports trouble of its own. The text is the
+// master's.
 type UnwellError string
 
 // Error implements error.
@@ -31,19 +31,19 @@ func (e UnwellError) Error() string { return string(e) }
 // connection that failed, was refused or was closed is not silence.
 var ErrSilent = errors.New("timed out")
 
-// Limits of one probe: a master's answer to a ping is a few dozen bytes.
+// Limits of one probe. A master's answer to a ping is a few dozen bytes.
 const (
 	maxFrame  = 64 << 10
 	maxFrames = 32
 )
 
-// pingPayload is msgpack of {"enc":"clear","load":{"cmd":"ping"},"version":3},
-// the clear request every Salt master echoes (salt/master.py, ClearFuncs.ping).
+// pingPayload is msgpack of {"enc":"clear","load":{"cmd":"ping"},"version":3}, the clear request
+// that every Salt master echoes (salt/master.py, ClearFuncs.ping).
 const pingPayload = "\x83\xa3enc\xa5clear\xa4load\x81\xa3cmd\xa4ping\xa7version\x03"
 
-// Ping asks a master for a sign of life: it makes the ZMTP 3.0 handshake (RFC 23, NULL mechanism)
-// as a REQ peer and sends Salt's clear `ping`. address is host:port of the request port. It takes
-// at most 3 s unless ctx ends before.
+// Ping checks whether a master answers: it makes the ZMTP 3.0 handshake (RFC 23, NULL mechanism) as
+// a REQ peer and sends Salt's clear `ping`. address is host:port of the request port. It takes at
+// most 3 s.
 func Ping(ctx context.Context, address string) error {
 	c, err := dialZMTP(ctx, address, "REQ")
 	if err != nil {
@@ -62,7 +62,7 @@ func Ping(ctx context.Context, address string) error {
 			return fmt.Errorf("no answer to ping: %w", silence(err))
 		}
 		if flags&flagCommand != 0 || flags&flagMore != 0 {
-			continue // heartbeats; the empty delimiter
+			continue // heartbeats, and the empty delimiter
 		}
 
 		return judgeReply(body)
@@ -84,8 +84,8 @@ func judgeReply(body []byte) error {
 	return fmt.Errorf("answer to ping is not an echo (%d bytes)", len(body))
 }
 
-// Subscribable does the ZMTP handshake with a publish port as a SUB peer and
-// hangs up: the port is served by something that speaks the protocol.
+// Subscribable makes the ZMTP handshake with a publish port as a SUB peer, and closes the
+// connection. It returns nil if the port speaks the protocol.
 func Subscribable(ctx context.Context, address string) error {
 	c, err := dialZMTP(ctx, address, "SUB")
 	if err != nil {
@@ -157,7 +157,7 @@ func handshake(c io.ReadWriter, socketType string) error {
 	return nil
 }
 
-// readFrame reads one frame; its size is checked before it is allocated.
+// readFrame reads one frame. It checks the frame's size before it allocates memory.
 func readFrame(r io.Reader) (flags byte, body []byte, err error) {
 	var head [9]byte
 	if _, err := io.ReadFull(r, head[:2]); err != nil {
@@ -181,7 +181,7 @@ func readFrame(r io.Reader) (flags byte, body []byte, err error) {
 	return head[0], body, err
 }
 
-// silence is shortenError for a connection that was established.
+// silence returns ErrSilent for a timeout of an established connection, else shortenError(err).
 func silence(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Timeout() {
 		return ErrSilent
@@ -189,7 +189,7 @@ func silence(err error) error {
 	return shortenError(err)
 }
 
-// shortenError removes the repetition from network errors that end up in a status line.
+// shortenError removes repetitions from a network error, for a line of the status.
 func shortenError(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		switch {

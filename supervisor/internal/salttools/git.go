@@ -14,8 +14,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Git returns the master's git remotes. With fetch, the master first fetches those of that URL or
-// name. The result is empty if there is none.
+// Git returns the master's git remotes. With fetch set, the master first fetches the remote with
+// that URL or name. The result is empty if there is no such remote.
 func (t Tools) Git(ctx context.Context, fetch bool, remote string) (status.GitView, error) {
 	var g control.Git
 	var err error
@@ -30,8 +30,8 @@ func (t Tools) Git(ctx context.Context, fetch bool, remote string) (status.GitVi
 	return status.ViewOfGit(g), nil
 }
 
-// Git returns the git remotes of the masters of all nodes, which it asks at once. With fetch,
-// they first fetch those of that URL or name, or all if remote is "".
+// Git returns the git remotes of the masters of all nodes, which it asks at the same time. With
+// fetch set, they first fetch the remote with that URL or name, or all for "".
 func (c Cluster) Git(ctx context.Context, fetch bool, remote string) (status.GitList, error) {
 	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
 	defer cancel()
@@ -67,8 +67,8 @@ func (c Cluster) Git(ctx context.Context, fetch bool, remote string) (status.Git
 	return out, nil
 }
 
-// FetchAll fetches the git remotes of that URL or name at the masters of all nodes. The error names the
-// nodes that could not be asked.
+// FetchAll asks the masters of all nodes to fetch the git remote with that URL or name. The error
+// names the nodes that could not be asked.
 func (c Cluster) FetchAll(ctx context.Context, remote string) error {
 	list, err := c.Git(ctx, true, remote)
 	if err == nil && len(list.Unasked) > 0 {
@@ -77,7 +77,7 @@ func (c Cluster) FetchAll(ctx context.Context, remote string) error {
 	return err
 }
 
-// firstOf is the value of a name, or else of any.
+// firstOf returns the value of name or, if there is none, any value.
 func firstOf(m map[string]string, name string) string {
 	if v, ok := m[name]; ok {
 		return v

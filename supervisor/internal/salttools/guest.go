@@ -15,7 +15,7 @@ import (
 	"saltern/supervisor/internal/probe"
 )
 
-// Guest runs Salt's tools by this node's master for nodes whose own master does not
+// Guest runs Salt's tools with this node's master, on behalf of nodes whose own master does not
 // answer.
 type Guest struct {
 	tools   Tools
@@ -24,20 +24,20 @@ type Guest struct {
 	slots   chan struct{}
 }
 
-// NewGuest returns a Guest for the master with the request address master. The tools run as
-// account. It may be nil: our own account.
+// NewGuest returns a Guest. master is the request address of this node's master. The tools run as
+// account. It may be nil: the account of this process.
 func NewGuest(tools Tools, account *syscall.Credential, master string) *Guest {
 	return &Guest{tools: tools, account: account, master: master, slots: make(chan struct{}, toolrun.MaxRuns)}
 }
 
-// masterTakes is how long the master may take to prove that it serves. It is shorter than the
-// asking node waits.
+// masterTakes is how long the master may take to prove that it serves. The asking node waits
+// longer.
 const masterTakes = 2 * time.Second
 
 var errFull = errors.New("too many tools of other nodes run here already")
 
-// Prepare prepares a run. An error says why this node cannot run the tool now. Otherwise the
-// caller calls run once, which writes frames until the tool or ctx has ended.
+// Prepare prepares a run. An error says why this node cannot run the tool now. Otherwise the caller
+// must call run once; it writes frames until the tool or ctx has ended.
 func (g *Guest) Prepare(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error) {
 	body, err := r.Encode()
 	if err != nil {
@@ -66,7 +66,7 @@ func (g *Guest) Prepare(ctx context.Context, r toolrun.Request) (run func(contex
 	}, nil
 }
 
-// exitNotStarted is Salt's exit code for something unavailable.
+// exitNotStarted is Salt's exit code for something that is unavailable.
 const exitNotStarted = 69
 
 func (g *Guest) runTool(ctx context.Context, body string, w io.Writer) {
@@ -103,8 +103,8 @@ func (g *Guest) runTool(ctx context.Context, body string, w io.Writer) {
 	f.writeFrame(toolrun.Exit, []byte{byte(code)})
 }
 
-// execTool runs the tool to its end. Its request is on standard input: everybody on the
-// machine sees command lines.
+// execTool runs the tool to its end. The request goes to its standard input, because everybody on
+// the machine can see command lines.
 func (g *Guest) execTool(ctx context.Context, body string, f *frames) (code int, err error) {
 	run := command.Exec{
 		Path:       filepath.Join(filepath.Dir(g.tools.Master), "salt"),
@@ -128,7 +128,7 @@ func (g *Guest) execTool(ctx context.Context, body string, f *frames) (code int,
 // frames writes the frames of several goroutines to one reader. After endFrames or a failed write
 // it drops them.
 type frames struct {
-	failed func() // the reader is gone
+	failed func() // called when the reader has gone
 
 	mu    sync.Mutex
 	w     io.Writer
@@ -153,14 +153,14 @@ func (f *frames) endFrames() {
 	f.ended = true
 }
 
-// part writes frames of one kind.
+// part is a writer of frames of one kind.
 type part struct {
 	f    *frames
 	kind toolrun.Kind
 }
 
-// Write implements [io.Writer]. It drops output that nobody reads any more. The tool is stopped
-// then.
+// Write implements [io.Writer]. Once nobody reads any more, it drops the output, and failed stops
+// the tool.
 func (p part) Write(b []byte) (int, error) {
 	p.f.writeFrame(p.kind, b)
 	return len(b), nil

@@ -13,7 +13,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// keyVerbs are salt-key's options for them.
+// keyVerbs maps the verbs of a change of keys to salt-key's options.
 var keyVerbs = map[string][]string{
 	"accept": {"-a", "--include-all"},
 	"reject": {"-r", "--include-all"},
@@ -24,16 +24,16 @@ var keyVerbs = map[string][]string{
 var keyStates = map[string]string{"accepted": "acc", "pending": "pre", "rejected": "rej", "denied": "den"}
 
 var (
-	// plainID is a name that means itself to salt-key.
+	// plainID matches a name that salt-key takes literally, not as a pattern.
 	plainID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,254}$`)
 	finger  = regexp.MustCompile(`^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){15,63}$`)
 )
 
-// atOnce is how many names one call of salt-key gets. Together they are an argument of at most 64
+// atOnce is how many names one call of salt-key gets. Together they make an argument of at most 64
 // KiB.
 const atOnce = 250
 
-// ChangeKeys accepts, rejects or deletes keys. salt-key makes the changes, so that events and
+// ChangeKeys accepts, rejects or deletes keys. It runs salt-key for that, so that events and
 // reactors see the same as after a manual call.
 func (c Cluster) ChangeKeys(ctx context.Context, q api.KeyChange) error {
 	options, err := keyOptions(q)
@@ -63,7 +63,7 @@ func (c Cluster) ChangeKeys(ctx context.Context, q api.KeyChange) error {
 	return errors.Join(failed...)
 }
 
-// keyOptions are salt-key's options for a change, the one with the names first.
+// keyOptions returns salt-key's options for a change, first the one with the names.
 func keyOptions(q api.KeyChange) ([]string, error) {
 	options, ok := keyVerbs[q.Verb]
 	if !ok || len(q.IDs) == 0 || len(q.IDs) > api.MaxKeys {
@@ -92,7 +92,7 @@ func keyOptions(q api.KeyChange) ([]string, error) {
 	return options, nil
 }
 
-// haveKeys refuses names that no key has, before anything is changed.
+// haveKeys returns an error if a name has no key. It is called before anything is changed.
 func (t Tools) haveKeys(ctx context.Context, ids []string) error {
 	list, err := t.Minions(ctx, false)
 	if err != nil {
@@ -119,8 +119,8 @@ func (t Tools) haveKeys(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// saltKey returns the command line of salt-key on this node. Salt's tools read /etc/salt by
-// themselves.
+// saltKey returns the command line of salt-key on this node. It names the configuration in dir
+// unless Salt's tools read that by default, in /etc/salt.
 func saltKey(dir string) string {
 	if to, err := filepath.EvalSymlinks("/etc/salt"); err == nil && to == dir {
 		return "salt-key"

@@ -14,20 +14,21 @@ import (
 	"saltern/supervisor/status"
 )
 
-// minionsTakes bounds the question to one node.
+// minionsTakes bounds how long one node may take to answer.
 const minionsTakes = 15 * time.Second
 
 // Cluster asks the masters of all nodes of a cluster.
 type Cluster struct {
-	Node string // this one's name
+	Node string // name of this node
 	Own  Tools
-	// Masterless: this node is an arbiter, and only others have masters.
+	// Masterless reports whether this node is an arbiter: only the other nodes have masters.
 	Masterless bool
-	Peers      func() map[string]*nodeapi.Client // of the other nodes; nil: the node is alone
+	// Peers returns the clients of the other nodes. It may be nil: this node has no cluster.
+	Peers func() map[string]*nodeapi.Client
 }
 
-// Minions returns the minions of the masters of all nodes. finger adds the fingerprints of the
-// keys.
+// Minions returns the minions of the masters of all nodes. With finger set it includes the
+// fingerprints of the keys.
 func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, error) {
 	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
 	defer cancel()
@@ -52,8 +53,8 @@ func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, e
 	}, nil
 }
 
-// completeSince returns the time from which all masters that answered know who was heard. It
-// returns nil if one does not know.
+// completeSince returns the time from which all masters that answered know which minions were
+// heard. It returns nil if one of them does not know.
 func completeSince(lists map[string]status.MinionView) (since *time.Time) {
 	for _, l := range lists {
 		if l.Since == nil {
@@ -66,11 +67,11 @@ func completeSince(lists map[string]status.MinionView) (since *time.Time) {
 	return since
 }
 
-// keyOrder is the order of the list.
+// keyOrder is the order of key states in the list.
 var keyOrder = map[string]int{"accepted": 1, "pending": 2, "rejected": 3, "denied": 4}
 
-// mergeViews merges the views of several masters into one list. The newest sign of a minion
-// counts, and a subscription at any master counts as connected.
+// mergeViews merges the views of several masters into one list. Of a minion the newest time counts,
+// and it is connected if it has a subscription at any master.
 func mergeViews(lists map[string]status.MinionView) []status.Minion {
 	type key struct{ id, key string }
 	at := map[key]int{}
@@ -110,9 +111,9 @@ func mergeViews(lists map[string]status.MinionView) []status.Minion {
 	return out
 }
 
-// nameSubscribers assigns the subscriptions without a name to minions: to those that were last
-// heard from the same address, the latest first if there are more. It assigns none if one address
-// has subscriptions at several masters (NAT).
+// nameSubscribers assigns the subscriptions without a name to minions that were last heard from the
+// same address, first to the one heard last. It assigns none if one address has subscriptions at
+// several masters (NAT).
 func nameSubscribers(out []status.Minion, lists map[string]status.MinionView) {
 	slots, nodes := map[string]int{}, map[string]string{}
 	for name, l := range lists {

@@ -1,6 +1,6 @@
 // Package salttools lists the minions of this node's master, through the control socket, and
-// changes their keys with Salt's own tools: events and reactors see the same as after a manual
-// call of the tools.
+// changes their keys by running Salt's own tools, so that events and reactors see the same as after
+// a manual call.
 package salttools
 
 import (
@@ -17,24 +17,24 @@ import (
 	"saltern/supervisor/status"
 )
 
-// maxToolOutput bounds what one of Salt's tools prints: a line for each of
+// maxToolOutput bounds what one of Salt's tools prints, in bytes: enough for a line for each of
 // more minions than a master has.
 const maxToolOutput = 64 << 20
 
-// Tools are Salt's tools for one master.
+// Tools runs Salt's tools for one master.
 type Tools struct {
 	Control *control.Client
-	Master  string // its program; the tools lie beside it
-	Config  string // its configuration folder
+	Master  string // path of the master's program; the tools are beside it
+	Config  string // path of the master's configuration folder
 	Env     []string
 }
 
-// runTool runs a tool and returns its output. args must not contain secrets: every user of the
-// machine sees them.
+// runTool runs a tool and returns its output. args must not contain secrets, because every user of
+// the machine can see them.
 func (t Tools) runTool(ctx context.Context, name string, args ...string) ([]byte, error) {
 	path := filepath.Join(filepath.Dir(t.Master), name)
 	argv := append([]string{name, "-c", t.Config}, args...)
-	if _, err := os.Stat(path); err != nil { // one program by several names
+	if _, err := os.Stat(path); err != nil { // one program that has several names
 		path = filepath.Join(filepath.Dir(t.Master), "salt")
 	}
 
@@ -58,7 +58,8 @@ func (t Tools) runTool(ctx context.Context, name string, args ...string) ([]byte
 	return out, nil
 }
 
-// Minions asks the master for its minions.
+// Minions asks the master for its minions. With finger set it includes the fingerprints of their
+// keys.
 func (t Tools) Minions(ctx context.Context, finger bool) (status.MinionView, error) {
 	list, err := t.Control.Minions(ctx, finger)
 	if err != nil {

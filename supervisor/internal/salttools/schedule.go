@@ -8,8 +8,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Schedule returns the masters' schedule. It asks this node's master, which also has the state of
-// the runs on the master that owns the schedule.
+// Schedule returns the masters' schedule. It asks this node's master, which also knows the runs on
+// the master that owns the schedule.
 func (c Cluster) Schedule(ctx context.Context) (status.Schedule, error) {
 	if c.Masterless {
 		return status.Schedule{}, fmt.Errorf("%w: this node is an arbiter and has no master; ask on another node",

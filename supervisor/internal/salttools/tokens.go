@@ -9,8 +9,8 @@ import (
 	"saltern/supervisor/api"
 )
 
-// Tokens returns the present logins. It asks one master, because the masters of a cluster share
-// their tokens.
+// Tokens returns the present log-ins. It asks only one master, because the masters of a cluster
+// share their tokens.
 func (c Cluster) Tokens(ctx context.Context) (control.Tokens, error) {
 	return c.Own.Control.Tokens(ctx)
 }

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// channelFirst is when a node first asks for a newer version after its start,
-	// channelEvery how often then, each a little later so that not all ask at once;
-	// channelAgain is after a question without an answer.
+	// A node asks for a newer version channelFirst after its start and then every channelEvery, or
+	// after channelAgain if there was no answer. Each time it adds up to channelApart, so that not
+	// all nodes ask at once.
 	channelFirst = time.Minute
 	channelEvery = 24 * time.Hour
 	channelAgain = time.Hour
 	channelApart = 10 * time.Minute
 )
 
-// Channel asks an address whether there is a newer version of the system, and has it
-// shown. It installs nothing.
+// Channel asks an address whether there is a newer version of the system, and reports that in the
+// status. It installs nothing.
 type Channel struct {
 	env     child.Env
 	status  func() (upgrade.Status, error)
@@ -52,11 +52,11 @@ func NewChannel(env child.Env, system *System) *Channel {
 
 // Run asks until ctx ends.
 func (c *Channel) Run(ctx context.Context) {
-	answered := c.env.Now() // or begun to ask
+	answered := c.env.Now() // time of the last answer, or of the start
 	for wait := channelFirst; pause.For(ctx, wait+rand.N(channelApart)) == nil; {
 		st, err := c.status()
 		if err != nil {
-			return // no image: its packages come from a distribution
+			return // not made from the image: a distribution provides its packages
 		}
 
 		m, err := c.offered(ctx, st)
@@ -80,7 +80,7 @@ func (c *Channel) Run(ctx context.Context) {
 	}
 }
 
-// newerFindings says what is to be known of an offer.
+// newerFindings returns what the status should say about an offered version.
 func newerFindings(st upgrade.Status, m bundle.Manifest) []status.Finding {
 	if !st.Newer(m) {
 		return nil
@@ -92,8 +92,8 @@ func newerFindings(st upgrade.Status, m bundle.Manifest) []status.Finding {
 	}}
 }
 
-// frozenFindings says that what is offered should have been followed by something newer: the mirror
-// is stopped, or somebody holds it back.
+// frozenFindings returns a finding if a version newer than the offered one should exist by now: the
+// mirror has stopped, or somebody holds the newer version back.
 func frozenFindings(m bundle.Manifest, now time.Time) []status.Finding {
 	if m.Next.IsZero() || now.Before(m.Next.Add(channelEvery)) { // a mirror may be a day behind
 		return nil
@@ -112,7 +112,7 @@ func (c *Channel) setFindings(found []status.Finding) {
 	c.found = found
 }
 
-// Findings say what there is; c may be nil.
+// Findings returns what the channel has found. c may be nil: there is none.
 func (c *Channel) Findings() []status.Finding {
 	if c == nil {
 		return nil

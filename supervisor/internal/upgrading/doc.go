@@ -1,4 +1,5 @@
-// Package upgrading keeps the system of this machine up to date, where it was made from the
+// Package upgrading keeps the system of this machine up to date, if the machine was made from the
 // image: [System] is this machine as one node of an upgrade, [Upgrades] drives upgrades of all
-// nodes, [Channel] asks whether there is a newer version, and [Window] installs one by itself.
+// nodes, [Channel] asks whether there is a newer version, and [Window] starts upgrades in the
+// upgrade window.
 package upgrading

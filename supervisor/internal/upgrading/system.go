@@ -26,38 +26,37 @@ import (
 const (
 	// turnWait is how long a node waits for the cluster's turn to restart.
 	turnWait = 45 * time.Minute
-	// bootTakes is for a machine to go down.
+	// bootTakes bounds how long a machine takes to go down.
 	bootTakes = 10 * time.Minute
-	// bootIDs is where the kernel says which start of the machine this is.
+	// bootIDs is the path of the kernel's identifier of this boot of the machine.
 	bootIDs = "/proc/sys/kernel/random/boot_id"
 	maxWord = 500
 )
 
-// System is this machine's system, as one of an upgrade of all nodes. It implements
-// rollout.Node.
+// System is the system of this machine, for upgrades of all nodes. It implements rollout.Node.
 type System struct {
 	env      child.Env
 	setup    *setup.Machine // nil: the node was configured by hand
 	sys      upgrade.System
 	keyDirs  []string
-	boot     string // file with the identity of this start
+	boot     string // path of the file that identifies this boot
 	document func() status.Document
-	table    func() nodes.Table // of the cluster; nil: this node is alone
-	// reboot restarts the machine when its cluster can spare it, and tells what it waits
-	// for; it returns when that has begun, or why not.
+	table    func() nodes.Table // returns the table of nodes; nil: this node has no cluster
+	// reboot waits until the cluster can spare this machine, then starts its restart. It writes to
+	// tell what it waits for. It returns nil when the restart has begun.
 	reboot  func(ctx context.Context, tell io.Writer) error
-	asked   chan string // versions to restart for
+	asked   chan string // versions for which the machine must restart
 	writing sync.Mutex  // held while a version is written
 
 	mu     sync.Mutex
-	found  []status.Finding // about its age
+	found  []status.Finding // findings about the system's age
 	busy   string
 	fault  string
 	drives string
 }
 
 // NewSystem returns the system of this machine. socket is the path of the local API. setup may be
-// nil: the node was configured by hand. table may be nil: the node is alone.
+// nil: the node was configured by hand. table may be nil: the node has no cluster.
 func NewSystem(
 	env child.Env,
 	socket string,
@@ -201,7 +200,7 @@ func (s *System) Restart(ctx context.Context, version string) error {
 
 var errNotNext = errors.New("somebody has written another one, or gone back")
 
-// Run restarts the machine when it is asked for, until ctx ends.
+// Run restarts the machine each time when Restart has asked for it, until ctx ends.
 func (s *System) Run(ctx context.Context) {
 	for {
 		select {
@@ -212,7 +211,7 @@ func (s *System) Run(ctx context.Context) {
 			s.setBusy(since, "")
 			s.env.Log.Info("this machine restarts for an upgrade when its cluster can spare it", "version", version)
 			err := s.reboot(ctx, &lastLine{func(line string) { s.setBusy(since+": "+line, "") }})
-			if err == nil { // it goes down at any moment, and says so until then
+			if err == nil { // the machine goes down at any moment; until then it stays busy
 				err = pause.For(ctx, bootTakes)
 				if err == nil {
 					err = fmt.Errorf("the machine has not gone down within %s", bootTakes)
@@ -227,7 +226,7 @@ func (s *System) Run(ctx context.Context) {
 	}
 }
 
-// WatchAge looks how old the system is until ctx ends.
+// WatchAge checks hourly how old the system is, until ctx ends.
 func (s *System) WatchAge(ctx context.Context) {
 	for {
 		st, err := s.State(ctx)
@@ -244,8 +243,9 @@ func (s *System) WatchAge(ctx context.Context) {
 	}
 }
 
-// ageFindings says what is to be known about a system that runs from the image: it gets no
-// packages but by an upgrade. since is when the node was set up; zero: long ago.
+// ageFindings returns what the status should say about a system that runs from the image, which
+// gets packages only by an upgrade. since is when the node was set up; zero: long ago, or not
+// known.
 func ageFindings(st rollout.State, now, since time.Time) (out []status.Finding) {
 	if !st.Image {
 		return nil
@@ -260,7 +260,8 @@ func ageFindings(st rollout.State, now, since time.Time) (out []status.Finding) 
 			})
 	}
 
-	// A new node may be tried out for a week before it says that it takes no upgrade.
+	// For its first week, while an administrator may only be trying the node out, it does not
+	// report that it accepts no upgrade.
 	if st.Keys == 0 && now.Sub(since) > 7*24*time.Hour {
 		out = append(out,
 			status.Finding{
@@ -291,7 +292,7 @@ func ageFindings(st rollout.State, now, since time.Time) (out []status.Finding) 
 	return out
 }
 
-// setUpSince is when this node was set up; zero: it is not known.
+// setUpSince returns when this node was set up, or zero if that is not known.
 func (s *System) setUpSince() time.Time {
 	if s.setup == nil {
 		return time.Time{}
@@ -299,7 +300,7 @@ func (s *System) setUpSince() time.Time {
 	return s.setup.Where().Since
 }
 
-// Findings say what is wrong with the system.
+// Findings returns what is wrong with the system.
 func (s *System) Findings() []status.Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,14 +313,14 @@ func (s *System) setBusy(busy, fault string) {
 	s.busy, s.fault = printable.Brief(busy, maxWord), fault
 }
 
-// setDriving notes which upgrade of all nodes this node drives; "": none.
+// setDriving records which upgrade of all nodes this node drives. Empty: none.
 func (s *System) setDriving(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drives = what
 }
 
-// lastLine tells the last line of what is written to it.
+// lastLine is a writer that calls tell with the last line of each write.
 type lastLine struct{ tell func(string) }
 
 // Write implements io.Writer.

@@ -16,27 +16,26 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// Upgrades brings a version of the system to all nodes, one upgrade at a time. An
-// upgrade goes on when whoever asked for it is gone; it ends with this life, and may then be
-// begun again.
+// Upgrades drives upgrades that give all nodes a version of the system, one upgrade at a time. An
+// upgrade continues when its caller is gone. It ends with this life, and may then be started again.
 type Upgrades struct {
 	env    child.Env
 	system *System
-	others func() []rollout.Target // of the cluster; nil: this node is alone
+	others func() []rollout.Target // returns the other nodes of the cluster; nil: this node has none
 	driver *roll.Driver[rollout.Result]
 
 	mu      sync.Mutex
-	version string // of the newest upgrade
+	version string // version of the newest upgrade
 }
 
 // NewUpgrades returns the upgrades that this node drives. others returns the other nodes of the
-// cluster. It may be nil: the node is alone.
+// cluster. It may be nil: the node has no cluster.
 func NewUpgrades(env child.Env, system *System, others func() []rollout.Target) *Upgrades {
 	return &Upgrades{env: env, system: system, others: others, driver: roll.NewDriver[rollout.Result](env.Now)}
 }
 
-// Upgrade begins an upgrade. It is refused with [api.ErrState] while another one is under way,
-// and for a file that is not signed.
+// Upgrade starts an upgrade. It refuses with [api.ErrState] while another one is under way, and if
+// the file is not signed.
 func (u *Upgrades) Upgrade(ctx context.Context, q api.UpgradeRequest) error {
 	if !filepath.IsAbs(q.Path) {
 		return fmt.Errorf("%w: the path of the file is not absolute", api.ErrState)
@@ -65,7 +64,7 @@ func (u *Upgrades) Upgrade(ctx context.Context, q api.UpgradeRequest) error {
 	return err
 }
 
-// beginRoll begins a roll over all nodes. The result comes by the channel.
+// beginRoll starts a roll over all nodes. The channel delivers the result.
 func (u *Upgrades) beginRoll(ctx context.Context, r *rollout.Roll) (<-chan rollout.Result, error) {
 	if u.others != nil {
 		r.Targets = u.others()
@@ -97,7 +96,7 @@ func (u *Upgrades) beginRoll(ctx context.Context, r *rollout.Roll) (<-chan rollo
 	return ended, nil
 }
 
-// makeRoll makes a roll that has begun. note keeps its steps.
+// makeRoll carries out a roll and returns its result. note records its steps.
 func (u *Upgrades) makeRoll(ctx context.Context, r *rollout.Roll, note func(string)) rollout.Result {
 	defer u.system.setDriving("")
 	r.Tell = func(step string) {
@@ -110,7 +109,7 @@ func (u *Upgrades) makeRoll(ctx context.Context, r *rollout.Roll, note func(stri
 	return out
 }
 
-// proven reads the manifest of a bundle whose signature this node trusts.
+// proven returns the manifest of a bundle, if it is signed by a key that this node trusts.
 func (u *Upgrades) proven(open func() (io.ReadCloser, error)) (bundle.Manifest, error) {
 	keys, err := bundle.Keys(u.system.keyDirs...)
 	if err != nil {
@@ -131,7 +130,7 @@ func (u *Upgrades) proven(open func() (io.ReadCloser, error)) (bundle.Manifest, 
 	return b.Manifest, nil
 }
 
-// Upgrading returns how far the upgrade is.
+// Upgrading returns the progress of the upgrade.
 func (u *Upgrades) Upgrading() rollout.Progress {
 	p := u.driver.Progress()
 	u.mu.Lock()
@@ -151,5 +150,5 @@ func (u *Upgrades) setVersion(version string) {
 	u.version = version
 }
 
-// Run makes the upgrades that are asked for until ctx ends.
+// Run carries out the upgrades that Upgrade starts, until ctx ends.
 func (u *Upgrades) Run(ctx context.Context) { u.driver.Run(ctx) }

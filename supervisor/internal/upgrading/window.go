@@ -21,19 +21,19 @@ import (
 
 const (
 	windowLook = 2 * time.Minute
-	// windowRank is how many looks a node leaves to each that comes before it, and
-	// windowAgain how many pass after a try that came to nothing.
+	// windowRank is how many looks a node lets pass for each node before it. windowAgain is how
+	// many it lets pass after a try without success.
 	windowRank  = 2
 	windowAgain = 5
 )
 
-// Window has a newer version of the system installed on all nodes of the cluster while the
-// upgrade window is open, by an upgrade of all nodes that this node drives.
+// Window installs a newer version of the system on all nodes of the cluster while the upgrade
+// window is open, through an upgrade of all nodes that this node drives.
 //
-// The first node by name that serves and is offered a newer version drives. Nothing
-// depends on that: nodes that begin at the same time see each other, and neither goes on;
-// a node restarts in the cluster's turn only. Who drives may die, and another one goes
-// on when all nodes serve again.
+// The first node by name that serves and is offered a newer version drives the upgrade. Safety does
+// not depend on that: nodes that begin at the same time see each other, and neither continues; and
+// a node restarts only in the cluster's turn. The driving node may die. Then another one continues
+// when all nodes serve again.
 type Window struct {
 	env       child.Env
 	record    *audit.Log
@@ -43,8 +43,8 @@ type Window struct {
 	beginRoll func(ctx context.Context, r *rollout.Roll) (<-chan rollout.Result, error)
 	document  func() status.Document
 
-	// Of the loop: when the window closes or opens next, looks in this one, and whether
-	// nothing is left to do in it.
+	// Only Run uses these: when the window closes or opens next, the number of looks in this
+	// window, and whether nothing is left to do in it.
 	until time.Time
 	looks int
 	done  bool
@@ -54,8 +54,8 @@ type Window struct {
 	found []status.Finding
 }
 
-// NewWindow returns the window of a node, or nil if its settings have none. channel offers the
-// versions that upgrades installs; record gets what is done.
+// NewWindow returns the window of a node, or nil if the settings have none. channel offers the
+// versions that upgrades installs. record is the audit log.
 func NewWindow(
 	env child.Env,
 	record *audit.Log,
@@ -79,11 +79,11 @@ func NewWindow(
 	}, err
 }
 
-// Run looks until ctx ends.
+// Run looks every few minutes whether there is something to install, until ctx ends.
 func (w *Window) Run(ctx context.Context) {
 	for {
 		if err := w.tryInstall(ctx); errors.Is(err, upgrade.ErrNoSlots) {
-			return // its packages come from a distribution
+			return // a distribution provides its packages
 		} else if err != nil && ctx.Err() == nil {
 			w.env.Log.Warn("the upgrade window cannot be used", "error", err)
 			w.setFinding(status.UpgradeUnmade, "", err.Error())
@@ -94,7 +94,7 @@ func (w *Window) Run(ctx context.Context) {
 	}
 }
 
-// tryInstall installs a newer version if the window is open and it is this node's part.
+// tryInstall installs a newer version if the window is open and this node must drive the upgrade.
 func (w *Window) tryInstall(ctx context.Context) error {
 	st, err := w.status()
 	if err != nil {
@@ -138,7 +138,7 @@ func (w *Window) tryInstall(ctx context.Context) error {
 	return w.install(ctx, st, m)
 }
 
-// install has all nodes take a version, and says what came of it.
+// install starts an upgrade of all nodes and records its result.
 func (w *Window) install(ctx context.Context, st upgrade.Status, m bundle.Manifest) error {
 	rec := audit.Record{
 		Actor:  audit.Actor{User: "upgrade.window", Proof: audit.Setting, From: audit.Local},
@@ -177,7 +177,7 @@ func (w *Window) install(ctx context.Context, st upgrade.Status, m bundle.Manife
 	return nil
 }
 
-// noteResult notes what came of a try.
+// noteResult shows the result of a try in the status and decides when to try again.
 func (w *Window) noteResult(m bundle.Manifest, out rollout.Result) {
 	version := status.Clip(m.Version)
 	w.update(func(u *status.Upgrade) {
@@ -186,7 +186,7 @@ func (w *Window) noteResult(m bundle.Manifest, out rollout.Result) {
 	})
 
 	switch out.Code {
-	case rollout.Busy: // somebody is at it
+	case rollout.Busy: // another node or an administrator drives an upgrade
 		w.looks = -windowAgain
 	case rollout.Stopped:
 		w.done = true
@@ -202,7 +202,7 @@ func (w *Window) noteResult(m bundle.Manifest, out rollout.Result) {
 	}
 }
 
-// recorded is the audit record of how a try ended.
+// recorded returns the audit record of a try, completed with its result.
 func recorded(rec audit.Record, out rollout.Result) audit.Record {
 	rec.Time, rec.Detail = time.Time{}, out.Cause
 	switch out.Code {
@@ -231,14 +231,14 @@ func (w *Window) setFinding(code status.Code, subject, cause string) {
 	})
 }
 
-// Facts returns the window's part of the status. w may be nil.
+// Facts returns the window's part of the status. w may be nil: there is none.
 func (w *Window) Facts() (*status.Upgrade, []status.Finding) {
 	if w == nil {
 		return nil, nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.state.Window == "" { // no image
+	if w.state.Window == "" { // the machine was not made from the image
 		return nil, nil
 	}
 	s := w.state

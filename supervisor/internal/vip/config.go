@@ -12,45 +12,46 @@ import (
 	"time"
 )
 
-// Times of VRRP and of the check. The other nodes miss a vanished node after three announcements.
-// A node that reports itself unfit is replaced within two checks.
+// Times of VRRP and of the check. The other nodes replace a vanished node after three missed
+// announcements, and a node that reports itself unfit after two checks.
 const (
-	// CheckEvery is how often keepalived asks whether this node is fit. After Fall negative
-	// answers in a row it gives the address up.
+	// CheckEvery is the interval at which keepalived asks whether this node is fit. After Fall
+	// negative answers in a row the node gives up the address.
 	CheckEvery = 2 * time.Second
 	Fall       = 2
 
 	checkTakes = 5 * time.Second
 
-	// announceEvery is how often the node that has the address says so to its network. One that
-	// nobody hears any more does the same until it gives the address up, so that machines
-	// may have learnt its place last. They would keep to it until they doubt it.
+	// announceEvery is the interval at which the node that has the address announces that to its
+	// network. A node that nobody hears any more also goes on announcing until it gives up the
+	// address, so other machines may have heard it last. Without repeated announcements they would
+	// send to it until they doubt it.
 	announceEvery = 2 * time.Second
 )
 
-// Config has the values of keepalived's configuration on one node.
+// Config holds the values for keepalived's configuration on one node.
 type Config struct {
-	Node    string       // its name, for the log
-	Cluster string       // the cluster's key hash: router id and password come from it
-	Virtual netip.Addr   // the address that moves
+	Node    string       // the node's name, for the log
+	Cluster string       // hash of the cluster's key, from which router ID and password are derived
+	Virtual netip.Addr   // the virtual address
 	Where   Where        // the interfaces of this node
-	Own     netip.Addr   // this node's address for the others
-	Peers   []netip.Addr // the other nodes' addresses; none: announcements go to VRRP's group
-	// Rank is this node's place in the table of nodes, from 0. Of several that
-	// want the address at the same time the first in the table gets it.
+	Own     netip.Addr   // this node's address for the other nodes
+	Peers   []netip.Addr // the other nodes' addresses; empty: announcements go to VRRP's multicast group
+	// Rank is this node's place in the table of nodes, counted from 0. If several nodes want the
+	// address at the same time, the first in the table gets it.
 	Rank int
 	// Check is the command that exits with 0 if this node is fit.
 	Check []string
 }
 
-// routerID returns the VRRP ID of a cluster, 1 to 255. Clusters on one network need different
-// ones only where announcements meet, and these go to peers only.
+// routerID returns the VRRP ID of a cluster, 1 to 255. Two clusters on one network would need
+// different ones only if their announcements met, and these go to peers only.
 func routerID(cluster string) int { return int(deriveSum("router id", cluster)[0])%255 + 1 }
 
 // password returns the VRRP password of a cluster, 8 characters. VRRP sends it in clear text. It
-// separates clusters that meet by mistake. Attackers are kept out by the firewall and the list of
-// peers. So it is derived from the cluster's public key and not from its secret, which also
-// changes on one node after the other.
+// separates clusters that meet by mistake; the firewall and the list of peers keep attackers out.
+// So it is derived from the cluster's public key and not from its secret, which the nodes change
+// one after the other.
 func password(cluster string) string { return hex.EncodeToString(deriveSum("password", cluster))[:8] }
 
 func deriveSum(purpose, cluster string) []byte {
@@ -58,8 +59,8 @@ func deriveSum(purpose, cluster string) []byte {
 	return s[:]
 }
 
-// priority leaves a distance between nodes, so that they do not start at the same moment (RFC
-// 3768, 5.3.4: 255 is for the owner of the address, 0 gives up).
+// priority returns a node's VRRP priority. Ranks are three apart, so that nodes do not take over at
+// the same moment (RFC 3768, 5.3.4: 255 is for the owner of the address, 0 gives the address up).
 func priority(rank int) int { return max(250-3*rank, 1) }
 
 var page = template.Must(template.New("keepalived").Parse(`# Written by applianced; do not edit.
@@ -119,7 +120,7 @@ vrrp_instance saltern {
 }
 `))
 
-// Render returns keepalived's configuration. It contains the password.
+// Render returns the text of keepalived's configuration. It contains the password.
 func Render(c Config) ([]byte, error) {
 	if len(c.Check) == 0 {
 		return nil, errors.New("virtual address: no check is given")
@@ -129,7 +130,7 @@ func Render(c Config) ([]byte, error) {
 			c.Virtual, c.Own)
 	}
 
-	// In a configuration, blanks separate words, and quotes and braces have a meaning.
+	// In the configuration, blanks separate words, and quotes and braces are special.
 	for _, w := range append([]string{c.Node, c.Where.Interface, c.Where.Device}, c.Check...) {
 		if w == "" || strings.ContainsAny(w, " \t\r\n\"'{}!#\\$@~") {
 			return nil, fmt.Errorf("virtual address: %q cannot be written into keepalived's configuration", w)
@@ -155,7 +156,7 @@ func Render(c Config) ([]byte, error) {
 		"Password":  password(c.Cluster),
 	}
 
-	if c.Virtual.Is6() { // RFC 5798 has no passwords
+	if c.Virtual.Is6() { // VRRP for IPv6 (RFC 5798) has no passwords
 		d["Version"], d["Password"] = 3, ""
 	}
 

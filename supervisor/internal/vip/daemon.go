@@ -22,28 +22,28 @@ import (
 // errMissing means that keepalived is not installed.
 var errMissing = errors.New("keepalived is not installed (apt-get install keepalived)")
 
-// Daemon runs keepalived. Where systemd has the [unit] for it, it starts that, which has rights
-// that the supervisor lacks. Elsewhere keepalived is a child, and gives the address up when the
-// supervisor dies. Daemon implements [service.Runner]. Its methods are safe for concurrent use.
+// Daemon runs keepalived. If systemd has the [unit] for it, Daemon starts the unit, which has
+// rights that the supervisor lacks. Otherwise keepalived is a child, and gives up the address when
+// the supervisor dies. Daemon implements [service.Runner]. Its methods are safe for concurrent use.
 type Daemon struct {
-	// Dir holds the configuration. It must not be writable by others.
+	// Dir is the folder of the configuration. Only this account may be able to write to it.
 	Dir string
-	Log io.Writer // gets what a child writes
-	Env []string  // of a child
+	Log io.Writer // gets the output of a child
+	Env []string  // environment of a child
 
 	mu    sync.Mutex
-	child *os.Process // nil: none
-	unit  bool        // runs as a unit
+	child *os.Process // nil: keepalived does not run as a child
+	unit  bool        // keepalived runs as a unit
 }
 
 const (
 	confFile = "keepalived.conf"
 )
 
-// Conf is the path of the configuration.
+// Conf returns the path of the configuration.
 func (d *Daemon) Conf() string { return filepath.Join(d.Dir, confFile) }
 
-// Program finds keepalived.
+// Program returns the path of keepalived, or errMissing.
 func Program() (string, error) {
 	path, err := exec.LookPath("keepalived")
 	if err != nil {
@@ -52,8 +52,8 @@ func Program() (string, error) {
 	return path, nil
 }
 
-// Write lets keepalived test a configuration and saves it. It reports whether the configuration
-// has changed.
+// Write lets keepalived check a configuration and then saves it. It reports whether the
+// configuration has changed.
 func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err error) {
 	if err := os.MkdirAll(d.Dir, 0o700); err != nil {
 		return false, fmt.Errorf("virtual address: %w", err)
@@ -80,7 +80,7 @@ func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err erro
 	return true, durable.SyncDir(d.Dir)
 }
 
-// testConfig has keepalived check a configuration without using it.
+// testConfig lets keepalived check a configuration without using it.
 func testConfig(ctx context.Context, path string) error {
 	program, err := Program()
 	if err != nil {
@@ -111,7 +111,7 @@ func (d *Daemon) Run(ctx context.Context, started func(pid int)) error {
 	defer d.setProcess(nil)
 
 	return p.Run(ctx, func(pid int) {
-		if c, err := os.FindProcess(pid); err == nil { // it is our child and not reaped before this returns
+		if c, err := os.FindProcess(pid); err == nil { // still our child: it is not reaped before this function returns
 			d.setProcess(c)
 		}
 		started(pid)
@@ -145,13 +145,14 @@ func (d *Daemon) process() (*service.Process, error) {
 	}, nil
 }
 
-// pidFiles are the PID files of keepalived's first process and of the one for VRRP. Those of an
-// earlier life may name a process that is now something else: keepalived takes it for itself and
-// does not start (lib/pidfile.c, kill with signal 0). With the unit they lie in its
-// RuntimeDirectory, which systemd removes at each end.
+// pidFiles are the names of the PID files of keepalived's first process and of its VRRP process.
+// Those of an earlier life may name a process that is now something else: keepalived would take it
+// for itself and not start (lib/pidfile.c, kill with signal 0). With the unit they are in its
+// RuntimeDirectory, which systemd removes at each stop.
 var pidFiles = [...]string{"keepalived.pid", "vrrp.pid"}
 
-// forgetProcesses removes the pid files of an earlier life: [Daemon.KillStale] has ended it.
+// forgetProcesses removes the PID files of an earlier life, whose processes [Daemon.KillStale] has
+// killed.
 func (d *Daemon) forgetProcesses() error {
 	for _, name := range pidFiles {
 		if err := os.Remove(filepath.Join(d.Dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -161,13 +162,13 @@ func (d *Daemon) forgetProcesses() error {
 	return nil
 }
 
-// KillStale ends a child of an earlier life.
+// KillStale kills a child of an earlier life.
 func (d *Daemon) KillStale(ctx context.Context) error {
 	return (&service.Process{PIDFile: filepath.Join(d.Dir, "child")}).KillStale(ctx)
 }
 
-// Reload makes a running keepalived load its configuration again. The node with the address keeps
-// it.
+// Reload asks a running keepalived to load its configuration again. A node that has the address
+// keeps it.
 func (d *Daemon) Reload(ctx context.Context) error {
 	d.mu.Lock()
 	child, unit := d.child, d.unit

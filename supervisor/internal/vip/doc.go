@@ -1,12 +1,12 @@
-// Package vip keeps the virtual address of a cluster: one node has it, and another takes it over
-// when that node is lost, is drained or does not serve. Minions that know only this address need
-// no load balancer in front of the nodes.
+// Package vip manages the virtual address of a cluster: one node has it, and another node takes it
+// over when that node is lost, is drained or does not serve. Minions that know only this address
+// need no load balancer in front of the nodes.
 //
-// Debian's keepalived does the work (VRRP, RFC 3768 for IPv4 and RFC 5798 for IPv6), one per
-// node. It asks its node whether it is fit. All nodes begin as backups, and none takes the
+// Debian's keepalived does the work (VRRP, RFC 3768 for IPv4 and RFC 5798 for IPv6), one on each
+// node. It asks its node whether the node is fit. All nodes begin as backups, and none takes the
 // address from a node that has it, because each move costs the minions their connections.
 // Announcements go to the other nodes' addresses one by one, not to a multicast group.
 //
-// VRRP moves an address by telling the neighbours on the same network segment. Where addresses
-// belong to a provider, as on EC2, that has no effect.
+// VRRP moves an address by telling the neighbours on the same network segment. Where a provider
+// routes addresses, as on EC2, that has no effect.
 package vip

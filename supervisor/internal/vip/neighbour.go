@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InUse reports whether a machine of the network has the address. A datagram to an unused port
-// makes the kernel resolve the address (ARP, neighbour discovery), and its table of neighbours
+// InUse reports whether a machine of the network has the address. It sends a datagram to an unused
+// port: the kernel then resolves the address (ARP, neighbour discovery), and its neighbour table
 // has the outcome. That needs no privilege. A machine that does not answer within three seconds
 // counts as absent.
 func InUse(ctx context.Context, a netip.Addr) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, 12*time.Second) // an old entry is doubted for 8 s
+	ctx, cancel := context.WithTimeout(ctx, 12*time.Second) // the kernel doubts an old entry for 8 s
 	defer cancel()
-	c, err := net.Dial("udp", netip.AddrPortFrom(a, 9).String()) // discard, RFC 863
+	c, err := net.Dial("udp", netip.AddrPortFrom(a, 9).String()) // port 9, discard, RFC 863
 	if err != nil {
 		return false, fmt.Errorf("look for %s on the network: %w", a, err)
 	}
@@ -29,7 +29,7 @@ func InUse(ctx context.Context, a netip.Addr) (bool, error) {
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		if n%10 == 0 {
-			_, _ = c.Write([]byte{0}) // refused: somebody is there, as the table tells too
+			_, _ = c.Write([]byte{0}) // even a refusal shows in the table that a machine has the address
 		}
 
 		state, err := neighbour(a)
@@ -41,7 +41,7 @@ func InUse(ctx context.Context, a netip.Addr) (bool, error) {
 		case state&unix.NUD_FAILED != 0:
 			return false, nil
 		case state == 0 && n > 10:
-			return false, nil // not a neighbour: its network is reached through a router
+			return false, nil // not a neighbour: a router leads to its network
 		}
 
 		select {
@@ -52,8 +52,8 @@ func InUse(ctx context.Context, a netip.Addr) (bool, error) {
 	}
 }
 
-// neighbour returns the state of the table's entry, or 0 if there is none (rtnetlink(7),
-// RTM_GETNEIGH; struct ndmsg).
+// neighbour returns the state of the entry in the kernel's neighbour table, or 0 if there is none
+// (rtnetlink(7), RTM_GETNEIGH; struct ndmsg).
 func neighbour(a netip.Addr) (int, error) {
 	family := syscall.AF_INET
 	if a.Is6() {

@@ -14,12 +14,12 @@ type Interface struct {
 
 // Where names the interfaces that a node uses.
 type Where struct {
-	Interface string // has the node's own address; announcements go there
-	Device    string // gets the virtual address
+	Interface string // the interface with the node's own address; announcements are sent there
+	Device    string // the interface that gets the virtual address
 }
 
-// Place returns where the virtual address belongs: on an interface of its network. own is the
-// node's address for the others.
+// Place returns which interface gets the virtual address: one in the same network. own is the
+// node's address for the other nodes.
 func Place(virtual, own netip.Addr, list []Interface) (w Where, err error) {
 	var network netip.Prefix
 	for _, i := range list {
@@ -49,7 +49,7 @@ func Place(virtual, own netip.Addr, list []Interface) (w Where, err error) {
 	return w, nil
 }
 
-// broadcastAddress is the broadcast address of an IPv4 network.
+// broadcastAddress returns the broadcast address of an IPv4 network.
 func broadcastAddress(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().As16()
 	for i := p.Bits() + 96; i < 128 && p.Addr().Is4(); i++ {
@@ -58,7 +58,7 @@ func broadcastAddress(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom16(b).Unmap()
 }
 
-// Interfaces lists those of this machine.
+// Interfaces returns the interfaces of this machine.
 func Interfaces() ([]Interface, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -70,7 +70,7 @@ func Interfaces() ([]Interface, error) {
 		v := Interface{Name: i.Name}
 		addrs, err := i.Addrs()
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // the interface has vanished meanwhile
 		}
 
 		for _, a := range addrs {
@@ -85,7 +85,7 @@ func Interfaces() ([]Interface, error) {
 	return out, nil
 }
 
-// Held reports whether this machine has the address now.
+// Held reports whether this machine has the virtual address now.
 func Held(virtual netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
 	if err != nil {

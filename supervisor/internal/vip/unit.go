@@ -12,7 +12,7 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// unit is systemd's name of the service. It reads the configuration in UnitDir.
+// unit is the name of systemd's service for keepalived. It reads the configuration in unitDir.
 const (
 	unit    = "saltern-vip.service"
 	unitDir = "/run/saltern/vip"
@@ -54,8 +54,8 @@ func reloadUnit(ctx context.Context) error {
 		})
 }
 
-// runUnit starts the unit, or makes one of an earlier life load the configuration again, and
-// stops it at the end.
+// runUnit starts the unit, or lets one of an earlier life load its configuration again. It stops
+// the unit when ctx ends.
 func (d *Daemon) runUnit(ctx context.Context, started func(pid int)) error {
 	d.mu.Lock()
 	d.unit = true
