@@ -1,7 +1,6 @@
-// Package firewall keeps the sets of nftables that hold the addresses of the
-// cluster's nodes. The rules themselves are the system's (/etc/nftables.conf
-// in the image): ports for minions and administrators are open to all, those
-// between nodes only to the members of the sets.
+// Package firewall fills the sets of nftables that hold the addresses of the cluster's nodes. The
+// system has the rules themselves (/etc/nftables.conf in the image): ports for minions and
+// administrators are open to everybody, those between nodes only to the addresses in the sets.
 package firewall
 
 import (
@@ -21,16 +20,15 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// Names in /etc/nftables.conf.
+// Names that /etc/nftables.conf uses.
 const (
-	Table = "saltern" // of the family inet
+	Table = "saltern" // a table of the family inet
 	set4  = "peers"
 	set6  = "peers6"
 	ports = "api"
 )
 
-// Peers lists the addresses that belong to nodes of the table; those of
-// removed ones do not.
+// Peers returns the addresses of the nodes in the table, without those of removed nodes.
 func Peers(t nodes.Table) (out []netip.Addr, err error) {
 	for _, n := range t.Nodes {
 		if n.State == nodes.Removed {
@@ -51,7 +49,7 @@ func Peers(t nodes.Table) (out []netip.Addr, err error) {
 	return out, nil
 }
 
-// Script returns the commands that make the sets hold exactly these addresses. nft carries them
+// Script returns the commands after which the sets hold exactly these addresses. nft carries them
 // out as one change.
 func Script(peers []netip.Addr) string {
 	var four, six []string
@@ -85,7 +83,7 @@ func Apply(ctx context.Context, peers []netip.Addr) error {
 	return runNft(ctx, Script(peers))
 }
 
-// runNft has nft carry out commands, as one change.
+// runNft lets nft carry out commands as one change.
 func runNft(ctx context.Context, script string) error {
 	_, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true, Stdin: script}, "nft", "-f", "-")
 	if errors.Is(err, exec.ErrNotFound) {
@@ -97,12 +95,12 @@ func runNft(ctx context.Context, script string) error {
 	return nil
 }
 
-// Open opens the port of Salt's API to everybody, and closes former ones. With 0 no port stays
+// Open opens the port of Salt's API to everybody, and closes the former one. With 0 no port is
 // open. It needs the same rights as Apply.
 func Open(ctx context.Context, port uint16) error { return runNft(ctx, PortScript(port)) }
 
-// PortFile is in a node's data directory and has the port for Open. The supervisor, which has no
-// right to call Open, writes it and marks the table of nodes as changed ([nodes.Mark]).
+// PortFile is a file in a node's data directory with the port for Open. A supervisor that has no
+// right to call Open writes the file and marks the table of nodes as changed ([nodes.Mark]).
 const PortFile = "nodes.api"
 
 // ReadPort reads PortFile. It returns 0 if the file is missing or has no port.
@@ -127,7 +125,7 @@ func PortScript(port uint16) string {
 	return script
 }
 
-// There reports whether this machine has a firewall of ours.
+// There reports whether this machine has the appliance's firewall.
 func There(ctx context.Context) bool {
 	_, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true}, "nft", "list", "table", "inet", Table)
 	return err == nil

@@ -17,36 +17,37 @@ import (
 	"saltern/internal/durable"
 )
 
-// OwnDir holds the administrator's rules on the image: statements of the chain
-// "own", which the input chain asks last.
+// OwnDir is the folder of the administrator's rules on the image. They are statements of the chain
+// "own", which the input chain evaluates last.
 const OwnDir = "/etc/nftables.d"
 
 const (
 	ownChain = "own"
-	// Bounds of OwnDir. A file past them is left out, with a fault.
+	// Bounds of OwnDir: files, and bytes of one. A file beyond them is left out, with a fault.
 	maxOwnFiles = 64
 	maxOwnSize  = 64 << 10
-	// ownTakes bounds the check of one file: a name in it may wait for a name
-	// server that is away.
+	// ownTakes bounds the check of one file, because a name in the file may wait for a name server
+	// that is away.
 	ownTakes = 5 * time.Second
-	// ownTakesTogether bounds the checks of all files, one by one. Each may take its share of the
-	// rest, so that a file with many unknown names costs the others no time.
+	// ownTakesTogether bounds the checks of all files, one by one. Each file may take only its
+	// share of the remaining time, so that a file with many unknown names costs the others no time.
 	ownTakesTogether = 40 * time.Second
 )
 
-// OwnRulesTake bounds [LoadOwn]: the check of all files in one and of each alone, and the load.
+// OwnRulesTake bounds [LoadOwn]: one check of all files together, one check of each alone, and the
+// load.
 const OwnRulesTake = ownTakes + ownTakesTogether + 3*nftTakes
 
 // A Fault says why a file of the administrator's rules is left out.
 type Fault struct {
-	File  string // its path
-	Cause string // with the line, where there is one
+	File  string // path of the file
+	Cause string // what nft says, with the line if there is one
 }
 
 // LoadOwn fills the chain "own" in one change with those files of dir that nft accepts, in the
-// order of their names. It returns why the others are left out. A file can only add statements to
-// that chain. LoadOwn leaves the chain alone when it already has that content, so that its
-// counters continue: loaded is the result of the call before, or "" the first time.
+// order of their names. faults says why the others are left out. A file can only add statements to
+// that chain. LoadOwn does not touch the chain if it already has that content, so that its counters
+// continue. loaded is the result now of the last call, or "" the first time.
 func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Fault, err error) {
 	files, faults, err := ownFiles(dir)
 	if err != nil {
@@ -55,7 +56,7 @@ func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Faul
 
 	held, failed := listOwn(ctx)
 	if failed == nil && loaded == contents(files)+held {
-		return loaded, faults, nil // nft would ask for their names again, and name servers may be away
+		return loaded, faults, nil // nft would resolve the files' names again, and name servers may be away
 	}
 
 	good, refused := acceptedFiles(ctx, files, ownTakesTogether)
@@ -74,7 +75,7 @@ func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Faul
 	return want + held, faults, err
 }
 
-// An ownFile is one file of the administrator's rules, as it was read.
+// An ownFile is the path and the content of one file of the administrator's rules.
 type ownFile struct {
 	path string
 	text []byte
@@ -83,7 +84,7 @@ type ownFile struct {
 // ownName matches the names of files that nft can include.
 var ownName = regexp.MustCompile(`^[A-Za-z0-9_.+-]+\.nft$`)
 
-// ownFiles reads the files of dir that may be loaded.
+// ownFiles returns the files of dir that may be loaded, and why others may not.
 func ownFiles(dir string) (files []ownFile, faults []Fault, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,8 +124,8 @@ func ownFiles(dir string) (files []ownFile, faults []Fault, err error) {
 	return files, faults, nil
 }
 
-// acceptedFiles divides files into those that nft accepts together and the others.
-// It asks nft once when all are right, else for within at most.
+// acceptedFiles divides files into those that nft accepts together and the others. If nft accepts
+// all, it asks nft only once; otherwise it takes at most within.
 func acceptedFiles(ctx context.Context, files []ownFile, within time.Duration) (good []ownFile, faults []Fault) {
 	if checkOwn(ctx, files, min(within, ownTakes)) == nil {
 		return files, nil
@@ -133,7 +134,7 @@ func acceptedFiles(ctx context.Context, files []ownFile, within time.Duration) (
 	deadline := time.Now().Add(within)
 	for i, f := range files {
 		share := time.Until(deadline) / time.Duration(len(files)-i)
-		// A file without names gets this much, whatever is left.
+		// Even the last file gets this much time, which suffices for a file without names.
 		limit := max(min(share, ownTakes), 100*time.Millisecond)
 		if err := checkOwn(ctx, append(slices.Clone(good), f), limit); err != nil {
 			faults = append(faults, Fault{f.path, ownCause(f.path, err)})
@@ -145,7 +146,7 @@ func acceptedFiles(ctx context.Context, files []ownFile, within time.Duration) (
 	return good, faults
 }
 
-// checkOwn lets nft check files without loading them, for limit at most.
+// checkOwn lets nft check files without loading them. It takes at most limit.
 func checkOwn(ctx context.Context, files []ownFile, limit time.Duration) error {
 	out, err := command.Exec{Limit: limit, Cut: true, Stdin: ownScript(files)}.Run(ctx,
 		[]string{"nft", "-c", "-f", "-"})
@@ -155,7 +156,7 @@ func checkOwn(ctx context.Context, files []ownFile, limit time.Duration) error {
 	return err
 }
 
-// ownScript returns the commands that put files into the chain "own", and nothing else.
+// ownScript returns the commands that replace the content of the chain "own" by files.
 func ownScript(files []ownFile) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "flush chain inet %s %s\n", Table, ownChain)
@@ -179,7 +180,7 @@ func ownCause(path string, err error) string {
 		}
 
 		if number, rest, ok := strings.Cut(place, ":"); ok {
-			_, cause, _ := strings.Cut(rest, ": ") // after the columns
+			_, cause, _ := strings.Cut(rest, ": ") // skip the column numbers
 			return "line " + number + ": " + strings.TrimPrefix(cause, "Error: ")
 		}
 	}
@@ -188,7 +189,7 @@ func ownCause(path string, err error) string {
 	return first
 }
 
-// contents returns a text that differs between sets of files.
+// contents returns a digest that differs between sets of files.
 func contents(files []ownFile) string {
 	var b strings.Builder
 	for _, f := range files {
@@ -197,7 +198,7 @@ func contents(files []ownFile) string {
 	return digest([]byte(b.String()))
 }
 
-// listOwn returns the content of the chain "own" without its counters.
+// listOwn returns a digest of the chain "own" without its counters.
 func listOwn(ctx context.Context) (string, error) {
 	out, err := command.Do(ctx, command.Exec{Limit: nftTakes}, "nft", "-s", "-n", "list", "chain", "inet",
 		Table, ownChain)
@@ -207,10 +208,10 @@ func listOwn(ctx context.Context) (string, error) {
 	return digest(out), nil
 }
 
-// staysInChain refuses text that could end the block that it is included in, or include another
-// file that does. Everything else in it is a statement of the chain, or refused by nft. It reads
-// as nft's scanner does: comments to the end of a line, strings in double quotes, over several
-// lines if need be.
+// staysInChain refuses text that could end the block in which it is included, or include another
+// file that does. Everything else is a statement of the chain, or nft refuses it. staysInChain
+// reads as nft's scanner does: comments to the end of a line, strings in double quotes, which may
+// span several lines.
 func staysInChain(text []byte) error {
 	const (
 		code = iota
@@ -260,11 +261,11 @@ func staysInChain(text []byte) error {
 	return nil
 }
 
-// changesSet matches what precedes the name of a set that a statement changes. Such a statement
-// would let the sender of a packet decide who is a node.
+// changesSet matches what comes before the name of a set in a statement that changes the set. Such
+// a statement would let the sender of a packet decide who counts as a node.
 var changesSet = regexp.MustCompile(`\b(add|update|delete)\s+$`)
 
-// isWord reports whether word stands at text[i:] by itself.
+// isWord reports whether text has word at i as a whole word.
 func isWord(text []byte, i int, word string) bool {
 	letter := func(c byte) bool {
 		return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'

@@ -16,15 +16,15 @@ import (
 	"saltern/internal/command"
 )
 
-// ErrNoTable means that nothing guards the node: its table is not in the kernel.
+// ErrNoTable means that no firewall protects the node: its table is not in the kernel.
 var ErrNoTable = errors.New("the table inet " + Table + " is not there")
 
-// maxRules bounds nft's list of the table, which strangers' addresses are not part of.
+// maxRules bounds nft's list of the table, in bytes. Addresses of strangers are not part of the
+// list.
 const maxRules = 8 << 20
 
-// Rules returns the digest of the table without what changes while the node runs:
-// the addresses and ports in its sets, counters, and the chain "own". The error is
-// ErrNoTable when there is no table.
+// Rules returns a digest of the table without what changes while the node runs: the addresses and
+// ports in its sets, counters, and the chain "own". The error is ErrNoTable if there is no table.
 func Rules(ctx context.Context) (string, error) {
 	out, err := command.Exec{Limit: nftTakes, MaxOutput: maxRules}.Run(ctx,
 		[]string{"nft", "-j", "-s", "list", "table", "inet", Table})
@@ -41,7 +41,7 @@ func Rules(ctx context.Context) (string, error) {
 	return rulesDigest(out.Stdout)
 }
 
-// rulesDigest reads what `nft -j list table` printed (libnftables-json(5)).
+// rulesDigest returns the digest of the output of `nft -j list table` (libnftables-json(5)).
 func rulesDigest(list []byte) (string, error) {
 	var doc struct {
 		Nftables []map[string]map[string]any `json:"nftables"`
@@ -62,7 +62,7 @@ func rulesDigest(list []byte) (string, error) {
 				delete(fields, "elem")
 			}
 
-			text, err := json.Marshal(map[string]any{kind: fields}) // keys in order
+			text, err := json.Marshal(map[string]any{kind: fields}) // keys in a fixed order
 			if err != nil {
 				return "", fmt.Errorf("firewall: nft's list of the table: %w", err)
 			}
@@ -100,8 +100,8 @@ func Holds(ctx context.Context, peers []netip.Addr) (bool, error) {
 	return slices.Equal(have, peers), nil
 }
 
-// setAddresses reads the addresses in what `nft -j list set` printed. Anything else
-// in the set is one address that no node has.
+// setAddresses returns the addresses in the output of `nft -j list set`. For anything else in the
+// set it returns one address that no node has.
 func setAddresses(list []byte) (out []netip.Addr, err error) {
 	var doc struct {
 		Nftables []struct {

@@ -14,16 +14,16 @@ import (
 	"saltern/supervisor/status"
 )
 
-// What the loader of the rules leaves in [Dir] (image/profile, usr/libexec/saltern/rules).
+// Files that the loader of the rules leaves in [Dir] (image/profile, usr/libexec/saltern/rules).
 const (
-	// rulesFile has the digest of the loaded rules. [NoteRules] writes it.
+	// rulesFile holds the digest of the loaded rules. [NoteRules] writes it.
 	rulesFile = "rules"
-	// refusedFile has nft's complaint about /etc/nftables.conf, while the former rules or the
-	// image's own hold instead.
+	// refusedFile holds nft's complaint about /etc/nftables.conf. While it exists, the former rules
+	// or the image's own are loaded instead.
 	refusedFile = "rules.refused"
 )
 
-// NoteRules records the digest of the rules. It must be called right after they were loaded.
+// NoteRules saves the digest of the rules in dir. It must be called right after they were loaded.
 func NoteRules(ctx context.Context, dir string) error {
 	now, err := firewall.Rules(ctx)
 	if err != nil {
@@ -32,18 +32,18 @@ func NoteRules(ctx context.Context, dir string) error {
 	return durable.Swap(filepath.Join(dir, rulesFile), []byte(now), 0o644)
 }
 
-// A Wall is the firewall of a machine made from the image.
+// A Wall maintains the firewall of a machine made from the image.
 type Wall struct {
-	Dir   string // of the reports
-	Own   string // of the administrator's rules
+	Dir   string // folder of the reports
+	Own   string // folder of the administrator's rules
 	Peers []netip.Addr
-	Port  uint16 // of Salt's API; 0: it is not served
+	Port  uint16 // port of Salt's API; 0: it is not served
 }
 
 // Keep fills the sets and the chain of the administrator's rules, checks the firewall, and writes
-// the report. The error is for systemd's journal.
+// the report. Its error goes to systemd's journal.
 func (w Wall) Keep(ctx context.Context) error {
-	before, _ := readReport(w.Dir, FirewallFile) // a broken one: the rules are loaded again
+	before, _ := readReport(w.Dir, FirewallFile) // if the report is broken, the administrator's rules are loaded again
 	r := Report{Loaded: before.Loaded}
 
 	err := w.fillSets(ctx, &r)
@@ -52,7 +52,9 @@ func (w Wall) Keep(ctx context.Context) error {
 		wrong = w.compare(ctx)
 	}
 
-	var first []status.Finding // a report ends after so many, and files of the administrator may be many
+	// This finding comes first, because a report is cut after some findings and the administrator may have many
+	// files.
+	var first []status.Finding
 	if wrong != nil {
 		first = append(first, status.Finding{Code: status.FirewallWrong, Cause: wrong.Error()})
 	}
@@ -67,15 +69,15 @@ func (w Wall) Keep(ctx context.Context) error {
 	return errors.Join(err, Write(w.Dir, FirewallFile, r))
 }
 
-// fillSets returns why the sets and the administrator's chain cannot be filled. Faults of the
-// administrator's rules go into the report.
+// fillSets fills the sets and the administrator's chain. Its error says why that failed. Faults of
+// the administrator's rules go into the report r.
 func (w Wall) fillSets(ctx context.Context, r *Report) error {
 	if _, err := firewall.Rules(ctx); err != nil {
 		r.Loaded = ""
 		return err
 	}
 
-	// The sets first: other nodes need them, and a name server may take its time below.
+	// The sets come first: other nodes need them, and name servers may delay what follows.
 	if err := firewall.Apply(ctx, w.Peers); err != nil {
 		return err
 	}
@@ -94,8 +96,8 @@ func (w Wall) fillSets(ctx context.Context, r *Report) error {
 	return err
 }
 
-// compare returns how the rules differ from those that were loaded, and the sets from
-// the table of nodes.
+// compare returns nil if the rules are as they were loaded and the sets hold the table of nodes, or
+// what differs.
 func (w Wall) compare(ctx context.Context) error {
 	if holds, err := firewall.Holds(ctx, w.Peers); err != nil || !holds {
 		return errors.Join(errors.New("the sets of the cluster's nodes do not hold the addresses of its table"), err)
@@ -108,7 +110,7 @@ func (w Wall) compare(ctx context.Context) error {
 
 	noted, err := os.ReadFile(filepath.Join(w.Dir, rulesFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // they were loaded by hand
+		return nil // an administrator loaded the rules by hand
 	}
 	if err != nil {
 		return fmt.Errorf("read what the rules were: %w", err)

@@ -1,6 +1,6 @@
 // Package guards checks what protects a machine made from the image: the firewall, AppArmor's
-// profiles, and the configurations of sshd, chrony and journald. Services of systemd, which
-// timers start, check as root. The supervisor, which may not, reads their reports and shows the
+// profiles, and the configurations of sshd, chrony and journald. systemd's timers start services
+// that make the checks as root. The supervisor, which may not, reads their reports and shows the
 // findings.
 package guards
 
@@ -21,23 +21,23 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Dir has the reports. The services create it.
+// Dir is the folder of the reports. The services create it.
 const Dir = "/run/saltern-guards"
 
-// The reports.
+// Names of the reports.
 const (
 	FirewallFile = "firewall.json"
 	SystemFile   = "system.json"
 )
 
-// containerFile is there in a container (systemd.exec, container interface), whose
-// host has AppArmor and the clock: saltern-guards.service is not started in it.
+// containerFile exists in a container (systemd.exec, container interface), whose host has AppArmor
+// and the clock. saltern-guards.service does not start in a container.
 const containerFile = "/run/systemd/container"
 
 const (
-	// every is how often systemd's timers start a check.
+	// every is the interval at which systemd's timers start a check.
 	every = 5 * time.Minute
-	// silentFor is how old a report may be: two checks may be missed.
+	// silentFor is how old a report may be: two checks may be missing.
 	silentFor = 2*every + 2*time.Minute
 
 	maxReport   = 256 << 10
@@ -45,15 +45,16 @@ const (
 	maxCause    = 400
 )
 
-// A Report has the findings of one service.
+// A Report holds the findings of one service.
 type Report struct {
 	At       time.Time        `json:"at"`
-	Ran      time.Duration    `json:"ran"` // how long the machine had run by then; see uptime
+	Ran      time.Duration    `json:"ran"` // how long the machine had run then; see uptime
 	Findings []status.Finding `json:"findings"`
-	Loaded   string           `json:"loaded,omitempty"` // of the administrator's rules; see [firewall.LoadOwn]
+	// Loaded is the digest of the loaded administrator's rules; see [firewall.LoadOwn]
+	Loaded string `json:"loaded,omitempty"`
 }
 
-// Write replaces a report by one of now.
+// Write writes r with the present time in place of the last report.
 func Write(dir, name string, r Report) error {
 	r.At = time.Now()
 	r.Ran = uptime()
@@ -76,7 +77,7 @@ func writeReport(dir, name string, r Report) error {
 }
 
 // uptime returns how long this machine has run, without the time for which it was suspended, and
-// whatever somebody does to its clock. The timers that start a check count the same
+// unaffected by changes of its clock. The timers that start a check use the same clock
 // (systemd.timer, CLOCK_MONOTONIC).
 func uptime() time.Duration {
 	var t unix.Timespec
@@ -86,7 +87,7 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// readReport returns a report. A missing one is empty.
+// readReport reads a report. A missing one counts as empty.
 func readReport(dir, name string) (Report, error) {
 	text, err := durable.Read(filepath.Join(dir, name), maxReport)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,14 +103,14 @@ func readReport(dir, name string) (Report, error) {
 	return r, nil
 }
 
-// codes are the codes that a report may have.
+// codes lists the codes that a report may contain.
 var codes = []status.Code{status.FirewallWrong, status.FirewallOwn, status.ProfileOff, status.SSHConfig,
 	status.TimeAway, status.JournalConfig}
 
-// Findings returns the findings of the reports in dir. If reports are missing or old on a machine
-// that has run for long enough, it returns that nothing checks. Without dir nothing protects this
-// machine in our name, and there are no findings. Findings only reads files in memory and does
-// not block.
+// Findings returns the findings of the reports in dir. If reports are missing or old although the
+// machine has run for long enough, it returns the finding that no service checks. If dir does not
+// exist, this machine has no such services, and there are no findings. Findings only reads files in
+// memory and does not block.
 func Findings(dir string, running time.Duration) []status.Finding {
 	if _, err := os.Stat(dir); err != nil {
 		return nil

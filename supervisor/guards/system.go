@@ -18,14 +18,14 @@ import (
 	"saltern/supervisor/status"
 )
 
-// A System is a machine whose guards are checked. Its zero value is none; see [Machine].
+// A System is a machine whose protection is checked. Its zero value cannot be used; see [Machine].
 type System struct {
-	Profiles string         // directory with the AppArmor profiles that have to be enforced
-	Loaded   string         // the kernel's list of profiles
+	Profiles string         // folder of the AppArmor profiles that must be enforced
+	Loaded   string         // path of the kernel's list of profiles
 	Program  command.Runner // runs sshd, chronyc, systemctl and journalctl
 }
 
-// Machine is the machine that this program runs on.
+// Machine returns the machine that this program runs on.
 func Machine() System {
 	return System{
 		Profiles: "/etc/apparmor.d",
@@ -34,7 +34,7 @@ func Machine() System {
 	}
 }
 
-// Look returns the findings about the guards other than the firewall.
+// Look returns the findings about everything except the firewall.
 func (s System) Look(ctx context.Context) (out []status.Finding) {
 	out = append(out, s.profiles()...)
 	out = append(out, s.checkSSH(ctx)...)
@@ -44,7 +44,7 @@ func (s System) Look(ctx context.Context) (out []status.Finding) {
 
 var profileLine = regexp.MustCompile(`(?m)^profile\s+(\S+)`)
 
-// profiles finds those of ours that the kernel does not enforce.
+// profiles returns a finding for each of our profiles that the kernel does not enforce.
 func (s System) profiles() (out []status.Finding) {
 	files, err := filepath.Glob(filepath.Join(s.Profiles, "salt*"))
 	if err != nil || len(files) == 0 {
@@ -93,11 +93,11 @@ func (s System) profiles() (out []status.Finding) {
 	return out
 }
 
-// sshd wants to be called by its whole path.
+// sshd is a full path, because sshd refuses to run without one.
 const sshd = "/usr/sbin/sshd"
 
-// unknownForNow is the C library's text for a name when no name server answers (gai_strerror(3),
-// EAI_AGAIN).
+// unknownForNow is the C library's text for a name that no name server has answered for
+// (gai_strerror(3), EAI_AGAIN).
 const unknownForNow = "Temporary failure in name resolution"
 
 // notInstalled reports whether a program could not be run because it is missing.
@@ -105,7 +105,7 @@ func notInstalled(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
 }
 
-// checkSSH lets sshd read its configuration, as its next start will.
+// checkSSH lets sshd read its configuration, as it will at its next start.
 func (s System) checkSSH(ctx context.Context) []status.Finding {
 	_, err := command.Do(ctx, s.Program, sshd, "-t")
 	if err == nil || notInstalled(err) {
@@ -118,7 +118,7 @@ func (s System) checkSSH(ctx context.Context) []status.Finding {
 	return []status.Finding{{Code: status.SSHConfig, Cause: cause}}
 }
 
-// checkClock asks chrony whether it hears a source of the time.
+// checkClock asks chrony whether it hears any time source.
 func (s System) checkClock(ctx context.Context) []status.Finding {
 	list, err := command.Do(ctx, s.Program, "chronyc", "-n", "-c", "-h", "/run/chrony/chronyd.sock", "sources")
 	if notInstalled(err) {
@@ -142,8 +142,9 @@ func (s System) checkClock(ctx context.Context) []status.Finding {
 	return nil
 }
 
-// chronySources reads `chronyc -c sources` (chronyc(1)): the sixth field is the
-// register of the last eight answers, in octal.
+// chronySources parses the output of `chronyc -c sources` (chronyc(1)): its sixth field is the
+// register of the last eight answers, in octal. It returns how many sources there are and how many
+// are heard.
 func chronySources(list string) (sources, heard int) {
 	for line := range strings.Lines(list) {
 		fields := strings.Split(strings.TrimSpace(line), ",")
@@ -158,19 +159,20 @@ func chronySources(list string) (sources, heard int) {
 	return sources, heard
 }
 
-// complaint matches the message of systemd's readers of configurations about a line that they
-// leave out. journalctl uses the expression, too, and has other classes of characters.
+// complaint matches the message of systemd's parsers of configuration about a line that they
+// ignore. journalctl uses the expression too, so it must not use classes that only Go has.
 var complaint = regexp.MustCompile(`^/[^ ]+\.conf(\.d/[^ ]+\.conf)?:[0-9]+: `)
 
-// maxComplaints bounds the lines that are read.
+// maxComplaints bounds how many lines are read.
 const maxComplaints = 200
 
-// journal finds lines of its configuration that the running journald has left out. journald logs
-// them at its start, and much else later: only this kind of message counts.
+// journal returns a finding for each line of its configuration that the running journald has
+// ignored. journald logs these at its start, and much else later, so only this kind of message
+// counts.
 func (s System) journal(ctx context.Context) (out []status.Finding) {
 	pid, err := command.Do(ctx, s.Program, "systemctl", "show", "-P", "MainPID", "systemd-journald.service")
 	if err != nil {
-		return nil // no systemd
+		return nil // systemd does not run here
 	}
 
 	lines, err := command.Do(ctx, s.Program, "journalctl", "-q", "-b", "-o", "cat", "-n", strconv.Itoa(maxComplaints),

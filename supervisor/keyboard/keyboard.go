@@ -1,6 +1,6 @@
-// Package keyboard sets the layout of the keyboard at the machine's own screen,
-// at once and for later starts. Serial lines, terminals of virtual machines'
-// managers and SSH send characters, not keys: there a layout has no effect.
+// Package keyboard sets the layout of the keyboard at the machine's own screen, now and for later
+// starts. Serial lines, the terminals of virtual machines' managers and SSH send characters, not
+// keys, so a layout has no effect there.
 package keyboard
 
 import (
@@ -20,9 +20,9 @@ import (
 
 // Layout is one layout of keys.
 type Layout struct {
-	Name  string // short: "de"
-	Title string // "German"
-	keys  string // the name of its map, for loadkeys(1)
+	Name  string // short name, such as "de"
+	Title string // such as "German"
+	keys  string // name of its map, for loadkeys(1)
 }
 
 var layouts = []Layout{
@@ -52,7 +52,7 @@ var layouts = []Layout{
 // Keyboard is the keyboard of a machine. Its zero value is useless, see [New]. Its methods must
 // not be called concurrently.
 type Keyboard struct {
-	File string // where the layout is kept: vconsole.conf(5)
+	File string // path of the file with the layout: vconsole.conf(5)
 	Run  command.Runner
 }
 
@@ -61,13 +61,14 @@ func New() Keyboard {
 	return Keyboard{File: "/etc/vconsole.conf", Run: command.Exec{Limit: 10 * time.Second}}
 }
 
-// unit loads the layout when the machine starts; the image has it.
+// unit is the path of the unit that loads the layout when the machine starts. Only the image has
+// it.
 const unit = "/usr/lib/systemd/system/saltern-keyboard.service"
 
 var screen = regexp.MustCompile(`^tty[0-9]+$`)
 
 // Has reports whether a terminal of this machine (tty1, ttyS0, pts/3) has a keyboard whose layout
-// we can set.
+// this package can set.
 func Has(terminal string) bool {
 	if !screen.MatchString(terminal) {
 		return false
@@ -84,7 +85,7 @@ func (Keyboard) Layouts() []Layout { return layouts }
 
 const prefix = "KEYMAP="
 
-// Now returns the name of the layout in use, or "" if it is none of ours.
+// Now returns the name of the layout in use, or "" if it is not one of Layouts.
 func (k Keyboard) Now() string {
 	b, err := os.ReadFile(k.File)
 	if errors.Is(err, fs.ErrNotExist) {

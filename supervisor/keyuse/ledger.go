@@ -34,28 +34,28 @@ type key struct {
 	all  turns // turns of all machines
 	held turns // turns of the machines with the node's address
 
-	over []string // beats after which their machines have drawn the next one, the oldest first
+	over []string // ended beats: their machines have drawn the next one; the oldest first
 
-	known Facts // of the machine that may act for the node when there are two
-	facts Facts // of the newest request from the node's address
+	known Facts // facts of the machine that may act for the node when there are two
+	facts Facts // facts in the newest request from the node's address
 	since time.Time
 }
 
-// use is one machine, or one start of it.
+// use describes one machine that uses the key, or one start of a machine.
 type use struct {
 	speaker Speaker
-	source  string // where it asked from
+	source  string // address from which it asked
 	first   time.Time
 	last    time.Time
-	// until is the latest end of its beat. A later request with the beat was delayed, for example
-	// by a failed network, and does not prove that its machine runs.
+	// until is when its beat ends at the latest. A later request with the beat was delayed, for
+	// example by a failed network, and does not prove that its machine runs.
 	until time.Time
 }
 
-// turns counts when a life, with its beat, spoke again after another one had.
+// turns records each time when a machine was heard again after another one: then they take turns.
 type turns struct {
-	speaking string    // the life that spoke last
-	since    time.Time // when that was heard first
+	speaking string    // turnName of the machine that was heard last
+	since    time.Time // when that machine was first heard
 	taken    []turn
 }
 
@@ -64,8 +64,9 @@ type turn struct {
 	at   time.Time
 }
 
-// noteRequest notes a request of a life that was first heard at that time. A life that comes back
-// soon after another one has begun proves nothing: requests of an ended start may be late.
+// noteRequest records a request of a machine that was first heard at first. life is its turnName. A
+// machine that is heard again soon after another one has begun proves nothing, because requests of
+// an ended start may be late.
 func (t *turns) noteRequest(life string, first, now time.Time) {
 	t.taken = slices.DeleteFunc(t.taken, func(taken turn) bool { return now.Sub(taken.at) > recent })
 	again := first.Before(now)
@@ -79,14 +80,14 @@ func (t *turns) noteRequest(life string, first, now time.Time) {
 	}
 }
 
-// rename gives the life whose turn it is another name.
+// rename changes the turnName of the machine that was heard last.
 func (t *turns) rename(from, to string) {
 	if t.speaking == from {
 		t.speaking = to
 	}
 }
 
-// areTwo reports whether two machines took turns.
+// areTwo reports whether two machines have taken turns lately.
 func (t *turns) areTwo(now time.Time) bool {
 	first := ""
 	for _, taken := range t.taken {
@@ -103,8 +104,8 @@ func (t *turns) areTwo(now time.Time) bool {
 	return false
 }
 
-// NewLedger returns a ledger with the facts that an earlier one knew, by the hash of
-// certificates. known may be nil.
+// NewLedger returns a ledger with the facts that an earlier ledger knew, by the hash of the
+// certificate. known may be nil.
 func NewLedger(known map[string]Facts) *Ledger {
 	l := &Ledger{keys: map[string]*key{}}
 	for certificate, facts := range known {
@@ -115,8 +116,8 @@ func NewLedger(known map[string]Facts) *Ledger {
 	return l
 }
 
-// Note notes a request that a machine made with a key. For an older version, which sends nothing,
-// held reports whether the request came from the node's address.
+// Note records a request that a machine made with a key. An older version does not say whether it
+// has the node's address: for it, s.Held must report whether the request came from that address.
 func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,8 +139,8 @@ func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Tim
 func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 	k.uses = slices.DeleteFunc(k.uses, func(u use) bool { return now.Sub(u.last) > recent })
 	if s.Beat != "" && slices.Contains(k.over, s.Beat) {
-		// The beat is over: the request was delayed, or comes from a copy of the machine, which will draw
-		// a beat of its own.
+		// The beat has ended: the request was delayed, or comes from a copy of the machine, which
+		// will draw a beat of its own.
 		return
 	}
 
@@ -164,9 +165,9 @@ func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 	}
 }
 
-// firstHeard returns when the speaking machine was first heard, possibly with the beat before
-// this one, which ends then, and until when its beat holds. A machine that continues a beat that
-// had ended already is another one, first heard now.
+// firstHeard returns when the asking machine was first heard, and until when its beat holds. If the
+// machine was heard with the beat before this one, that beat ends now. If its earlier beat had
+// ended already, it is another machine, first heard now.
 func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time) {
 	for _, u := range k.uses {
 		if u.speaker.turnName() == s.turnName() {
@@ -194,15 +195,15 @@ func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time) {
 	last := k.uses[i]
 	k.uses = slices.Delete(k.uses, i, i+1)
 	if now.After(last.until.Add(BeatEvery + lateFor)) {
-		until = now // its machine must have drawn the one after this as well
+		until = now // its machine must have drawn the next beat by then too
 	}
 
 	return last.first, until
 }
 
-// overtake ends the beats of a start when a beat begins that follows none of them: either their
-// machine has drawn beats that did not arrive, or it is another machine, which will draw the next
-// one.
+// overtake ends the beats of a start when a new beat follows none of them. Either their machine has
+// drawn beats that were never heard, or the new beat is of another machine, which will draw the
+// next one.
 func (k *key) overtake(life string, now time.Time) {
 	for i := range k.uses {
 		u := &k.uses[i]
@@ -212,11 +213,11 @@ func (k *key) overtake(life string, now time.Time) {
 	}
 }
 
-// turnName is the name under which a machine takes turns with another one.
+// turnName identifies a machine among those that take turns: its start and its beat.
 func (s Speaker) turnName() string { return s.Life + s.Beat }
 
-// learnFacts notes how long a machine has been alone with the key at the node's address, and
-// reports whether its facts have become those that are known.
+// learnFacts records for how long one machine alone has used the key at the node's address. It
+// reports whether the known facts of the node have changed to those of the machine.
 func (k *key) learnFacts(s Speaker, now time.Time) bool {
 	if !s.Held || len(s.Facts) == 0 {
 		return false
@@ -243,8 +244,8 @@ func (k *key) learnFacts(s Speaker, now time.Time) bool {
 	return true
 }
 
-// Known returns the facts by which nodes are known, and reports whether they have changed
-// since they were asked for last.
+// Known returns the hardware facts by which nodes are recognized, and reports whether they have
+// changed since the last call.
 func (l *Ledger) Known() (known map[string]Facts, changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,7 +278,7 @@ func (l *Ledger) Report(certificate string, now time.Time) (Report, bool) {
 	}
 	two := k.all.areTwo(now)
 	runs := recent
-	if !two { // a machine is asked every few seconds
+	if !two { // each machine asks every few seconds
 		runs = quiet
 	}
 	uses := slices.DeleteFunc(slices.Clone(k.uses), func(u use) bool { return now.Sub(u.last) > runs })

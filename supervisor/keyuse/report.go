@@ -9,33 +9,33 @@ import (
 	"strings"
 )
 
-// Report has the machines that use one key, if the node is not alone, and which of them may act
-// for it. Nodes exchange reports.
+// Report lists the machines that use one key, if there is more than the node itself, and says which
+// of them may act for the node. Nodes exchange reports.
 type Report struct {
-	Certificate string `json:"certificate"` // the hash of the node's
-	// Two reports whether two machines were heard in turns.
+	Certificate string `json:"certificate"` // hash of the node's certificate
+	// Two reports whether two machines took turns, so that both run.
 	Two      bool      `json:"two,omitempty"`
 	Machines []Machine `json:"machines"`
 }
 
 // Machine is a machine that uses a key.
 type Machine struct {
-	Life string `json:"life,omitempty"` // "": of a version before, which does not say
-	// Source is the address that it asked from.
+	Life string `json:"life,omitempty"` // its running start; "": an older version does not say
+	// Source is the address from which it asked.
 	Source string `json:"source"`
-	// Held reports whether it has the node's address.
+	// Held reports whether the machine has the node's address.
 	Held bool `json:"held,omitempty"`
-	// Likeness compares its hardware with the known facts of the node.
+	// Likeness says whether its hardware has the known facts of the node.
 	Likeness Likeness `json:"likeness"`
-	// May reports whether it may act for the node.
+	// May reports whether the machine may act for the node.
 	May bool `json:"may,omitempty"`
 }
 
-// judgeUses decides which machines may act for a node. Without the node's address none may. Of
-// two machines with the address (twoHeld), only the one with the known facts may, if the facts of
-// the other differ. If that is unknown neither may: a person must switch one off.
+// judgeUses decides which machines may act for a node. Without the node's address no machine may.
+// Of two machines with the address (twoHeld), only the one with the known facts may, if the other's
+// facts differ. If that is not known, neither may: a person must switch one off.
 //
-// A machine of an older version, which sends no facts, may act while it is alone.
+// A machine with an older version, which sends no facts, may act while it is alone.
 func judgeUses(certificate string, uses []use, two, twoHeld bool, known Facts) (Report, bool) {
 	r := Report{Certificate: certificate, Two: two}
 	held := map[Likeness]int{}
@@ -70,8 +70,8 @@ func judgeUses(certificate string, uses []use, two, twoHeld bool, known Facts) (
 	return r, strange
 }
 
-// Of returns the machine with that life. A copy of its memory has the same life. If only one of
-// the two has the node's address, held selects between them.
+// Of returns the machine with that life. A copy of a machine's memory has the same life; if only
+// one of the two has the node's address, held selects between them.
 func (r Report) Of(life string, held bool) (found Machine, ok bool) {
 	for _, m := range r.Machines {
 		if m.Life == life && (!ok || m.Held == held) {
@@ -87,7 +87,7 @@ func (r Report) Decided() bool {
 	return slices.ContainsFunc(r.Machines, func(m Machine) bool { return m.May })
 }
 
-// Text describes the machines that use the key of a node with that address.
+// Text returns a sentence about the machines that use the key of a node with that address.
 func (r Report) Text(node, address string) string {
 	held := 0
 	var elsewhere []string

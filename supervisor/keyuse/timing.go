@@ -3,28 +3,28 @@ package keyuse
 import "time"
 
 const (
-	// recent is how long what was heard counts. Two machines at one address keep each other
-	// from being heard for tens of seconds.
+	// recent is how long an observation counts. Two machines with one address keep each other from
+	// being heard for tens of seconds.
 	recent = time.Minute
-	// quiet is how long a machine is silent that does not run, when no other one has kept it
-	// from being heard: each asks every two seconds.
+	// quiet is the silence after which a machine counts as stopped, unless another one has kept it
+	// from being heard: each running machine asks every two seconds.
 	quiet = 20 * time.Second
-	// lateFor is how long requests of a start that is over may wait in a socket. A start that
-	// speaks later than that after the next one has begun runs. One machine comes back so when
-	// its memory is put back; only two machines do so both.
+	// lateFor is how long requests of an ended start may wait in a socket. A start that is heard
+	// later than that after the next one has begun is running. If only one machine comes back in
+	// this way, its memory was put back; if both do, there are two machines.
 	lateFor = 5 * time.Second
 
-	// learnAfter is how long a machine must have been alone with a key until its facts are
-	// known, adoptAfter how long when those of another one are.
+	// learnAfter is how long one machine must have used a key alone until its facts become the
+	// known ones. adoptAfter is that time if other facts are known already.
 	learnAfter = time.Minute
 	adoptAfter = 10 * learnAfter
 
-	// BeatEvery is how often a machine draws an id that a copy of its memory does not have: well
-	// within the time for which what was heard counts.
+	// BeatEvery is how often a machine draws a new ID, which a copy of its memory does not have. It
+	// is well below recent.
 	BeatEvery = recent / 6
 
-	// SettledAfter is how long a machine runs before it takes itself out of its cluster:
-	// until then the others have found out whether there is another one. Each asks every two
-	// seconds.
+	// SettledAfter is how long a machine must run before it may take itself out of its cluster. By
+	// then the other nodes have found out whether there is another machine, because each machine
+	// asks every two seconds.
 	SettledAfter = 15 * time.Second
 )

@@ -11,36 +11,36 @@ import (
 // Place is a part of a node's disk that is put back as a whole.
 type Place string
 
-// The places of a node.
+// Values of Place.
 const (
-	Data   Place = "data"   // its data directory
-	Bricks Place = "bricks" // the directory of its copies of the shared volume
+	Data   Place = "data"   // the node's data directory
+	Bricks Place = "bricks" // the directory of the node's copies of the shared volume
 )
 
 const (
-	// maxStarts is how many starts a history has.
+	// maxStarts bounds how many starts a history lists.
 	maxStarts = 64
-	// rememberedStarts is how many of them the others remember.
+	// rememberedStarts is how many of them other nodes remember.
 	rememberedStarts = 8
-	// maxNumber bounds counts and generations from elsewhere. One every second in the life of a
-	// machine is far less, and a value at the bound can still be raised.
+	// maxNumber bounds counts and generations that come from other nodes. A count every second in
+	// the life of a machine stays far below it, and a value at the bound can still be raised.
 	maxNumber = 1 << 48
 )
 
-// Start is one start of a node: the highest count that it has raised until the next one.
+// Start is one start of a node, with the highest count that it has raised.
 type Start struct {
-	ID   string `json:"id"` // chance: two machines that go on from one snapshot differ
+	ID   string `json:"id"` // random, so that two machines that continue from one snapshot differ
 	Last uint64 `json:"last"`
 }
 
 // History is the count of a place. The zero value belongs to a place that was never counted.
 type History struct {
-	// Generation is raised when the place is given up and filled from other nodes. What others
-	// remember of earlier generations does not count any more.
+	// Generation is raised when the place is set aside and filled from other nodes. What others
+	// remember of earlier generations then counts no more.
 	Generation uint64 `json:"generation,omitempty"`
-	// Forgotten is the highest count of the starts that are not listed any more.
+	// Forgotten is the highest count of the starts that are no longer listed.
 	Forgotten uint64 `json:"forgotten,omitempty"`
-	// Starts are the newest ones, the oldest of them first.
+	// Starts lists the newest starts, the oldest of them first.
 	Starts []Start `json:"starts,omitempty"`
 	// At is the time of the newest count, by the node's own clock.
 	At time.Time `json:"at,omitzero"`
@@ -49,7 +49,7 @@ type History struct {
 // IsZero reports whether the place has never been counted.
 func (h History) IsZero() bool { return len(h.Starts) == 0 && h.Generation == 0 }
 
-// Count is the highest count.
+// Count returns the highest count.
 func (h History) Count() uint64 {
 	count := h.Forgotten
 	for _, s := range h.Starts {
@@ -58,7 +58,7 @@ func (h History) Count() uint64 {
 	return count
 }
 
-// Running is the newest start; "" before the first.
+// Running returns the ID of the newest start, or "" before the first.
 func (h History) Running() string {
 	if len(h.Starts) == 0 {
 		return ""
@@ -66,7 +66,7 @@ func (h History) Running() string {
 	return h.Starts[len(h.Starts)-1].ID
 }
 
-// Raise returns h with the next count. id names the start that makes it.
+// Raise returns h with the next count. id identifies the start that raises it.
 func (h History) Raise(id string, now time.Time) History {
 	next := h
 	next.At = now
@@ -83,8 +83,8 @@ func (h History) Raise(id string, now time.Time) History {
 	return next
 }
 
-// Renew returns the history of a place that is filled again. Nothing that others remember so far
-// makes it look old.
+// Renew returns the history for a place that is filled anew from other nodes. It begins a
+// generation after all that others remember, so that the place does not look old.
 func (h History) Renew(remembered History) History {
 	return History{Generation: max(h.Generation, remembered.Generation) + 1, At: h.At}
 }
@@ -114,7 +114,7 @@ func (h History) Behind(remembered History) bool {
 	})
 }
 
-// Merge returns the common memory of two histories of a place.
+// Merge returns one history with what both remember of a place.
 func (h History) Merge(other History) History {
 	switch {
 	case other.Generation > h.Generation || h.IsZero():
@@ -141,8 +141,8 @@ func (h History) Merge(other History) History {
 	return merged.remembered()
 }
 
-// remembered returns the part of h that others keep: the newest starts, in one order on
-// all nodes.
+// remembered returns the part of h that other nodes remember: the newest starts, in the same order
+// on all nodes.
 func (h History) remembered() History {
 	starts := slices.Clone(h.Starts)
 	slices.SortFunc(starts, func(a, b Start) int {

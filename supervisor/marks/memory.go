@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// maxNodes bounds a memory: all nodes of a table, and as many that have left it.
+// maxNodes bounds a memory: all nodes of a table, and as many that have left the cluster.
 const maxNodes = 128
 
 // Memory holds the histories of the places of all nodes, by the hash of the nodes' certificates.
@@ -43,7 +43,7 @@ func (m Memory) Check() error {
 // Of returns the remembered history of a place of a node.
 func (m Memory) Of(certificate string, place Place) History { return m[certificate][place] }
 
-// Note adds a history of a node's place, and reports whether it was new.
+// Note adds a history of a node's place, and reports whether it contained something new.
 func (m Memory) Note(certificate string, place Place, h History) bool {
 	old := m.Of(certificate, place)
 	merged := old.Merge(h)
@@ -57,7 +57,7 @@ func (m Memory) Note(certificate string, place Place, h History) bool {
 	return true
 }
 
-// Merge adds what another node remembers, and reports whether something was new.
+// Merge adds what another node remembers, and reports whether that contained something new.
 func (m Memory) Merge(other Memory) bool {
 	grown := false
 	for certificate, places := range other {

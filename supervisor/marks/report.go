@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// MaxReport bounds a report as JSON: 128 nodes with two places each take 200 KiB.
+// MaxReport bounds a report as JSON, in bytes: 128 nodes with two places each take 200 KiB.
 const MaxReport = 1 << 20
 
-// Report is a node's report about itself and its memory. A caller accepts it as that node's only
-// if it has dialled the node's address of the table: a copy of the machine somewhere else does
-// not count.
+// Report is what a node reports of itself and of its memory. A caller accepts it as that node's
+// only if the caller has dialled the node's address in the table: a copy of the machine at another
+// address does not count.
 type Report struct {
-	// Start is the running start of the node.
+	// Start identifies the running start of the node.
 	Start string `json:"start"`
-	// Marks are how far its own places have come.
+	// Marks are the histories of the node's own places.
 	Marks map[Place]History `json:"marks"`
-	// Memory is the node's memory of all nodes.
+	// Memory is what the node remembers of all nodes.
 	Memory Memory `json:"memory"`
-	// Table is the version of its table of nodes.
+	// Table is the version of the node's table of nodes.
 	Table uint64 `json:"table"`
-	// Copy reports whether it has a copy of the volume on its disk, Serving whether it serves the
-	// copy.
+	// Copy reports whether the node has a copy of the volume on its disk, Serving whether it serves
+	// the copy.
 	Copy    bool `json:"copy,omitempty"`
 	Serving bool `json:"serving,omitempty"`
-	// Heard names the machine that answered when the reporting node last asked the node that asks
-	// now. It may be nil: none did.
+	// Heard describes the machine that answered when the reporting node last asked the node to
+	// which this report goes. It may be nil: none answered.
 	Heard *Heard `json:"heard,omitempty"`
 }
 
-// Heard is a machine that answered as a node.
+// Heard describes a machine that answered as a node.
 type Heard struct {
 	Start string        `json:"start"`
 	Ago   time.Duration `json:"ago"`
@@ -38,7 +38,7 @@ type Heard struct {
 // heardFor is how long a machine counts as running after an answer.
 const heardFor = 20 * time.Second
 
-// Twin reports whether another machine than the one with this start answers in its place.
+// Twin reports whether a machine other than the one with this start answers in its place.
 func (r Report) Twin(start string) bool {
 	return r.Heard != nil && r.Heard.Start != "" && r.Heard.Start != start && r.Heard.Ago < heardFor
 }

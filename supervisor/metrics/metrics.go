@@ -1,10 +1,10 @@
-// Package metrics serves a node's state on a local port: /metrics for
-// Prometheus, /healthz (the supervisor lives) and /readyz (minions can work
-// with this node) for load balancers and orchestrators.
+// Package metrics serves a node's state on a local port: /metrics for Prometheus, /healthz (the
+// supervisor lives) and /readyz (minions can work with this node) for load balancers and
+// orchestrators.
 //
-// The numbers are those of the status document; nothing is measured here.
-// Names, types and labels are promised like the document's fields: they are
-// added, never renamed or removed. See docs/monitoring/README.md.
+// All numbers come from the status document; this package measures nothing. Names, types and labels
+// are stable like the document's fields: they are added, never renamed or removed. See
+// docs/monitoring/README.md.
 package metrics
 
 import (
@@ -35,7 +35,7 @@ func writeText(w io.Writer, d status.Document) error {
 		p.Sample("saltern_setup", oneIf(d.Setup == s), "state", string(s))
 	}
 
-	if !d.Arbiter() { // it serves nobody at any time
+	if !d.Arbiter() { // an arbiter never serves minions
 		p.Single("saltern_serving", "gauge", "1 while minions can work with this node.", oneIf(serving(d)))
 	}
 
@@ -57,7 +57,7 @@ func writeText(w io.Writer, d status.Document) error {
 	return err
 }
 
-// serving is the answer of /readyz.
+// serving reports whether /readyz answers that the node is ready.
 func serving(d status.Document) bool {
 	return d.Serves() && !d.Arbiter() && d.Setup != status.SetupDraining && d.Setup != status.SetupRemoved
 }
@@ -166,7 +166,8 @@ func (p *page) minions(d status.Document) {
 	p.engines(m.Engines)
 }
 
-// writeFiles tells of the copy of the shared volume from which the master serves; nil: there is none.
+// writeFiles writes the metrics of the copy of the shared volume from which the master serves. f
+// may be nil: there is none.
 func (p *page) writeFiles(f *control.Files) {
 	if f == nil {
 		return
@@ -190,7 +191,8 @@ func (p *page) writeFiles(f *control.Files) {
 		"Requests not answered because too many wait; minions ask again.", float64(f.Refused))
 }
 
-// runners tells of runner and wheel functions in Python; nil: nothing is known.
+// runners writes the metrics of runner and wheel functions in Python. r may be nil: nothing is
+// known.
 func (p *page) runners(r *control.Runners) {
 	if r == nil {
 		return
@@ -214,7 +216,7 @@ func (p *page) runners(r *control.Runners) {
 	p.Sample("saltern_master_runner_python_starts_total", float64(r.Renewals), "cause", "changed")
 }
 
-// returners tells of what returners of events get.
+// returners writes the metrics of the returners of events.
 func (p *page) returners(all []control.Returner) {
 	for _, f := range []struct {
 		name, kind, help string
@@ -243,7 +245,7 @@ func (p *page) returners(all []control.Returner) {
 	}
 }
 
-// engines tells where engines run.
+// engines writes the metrics of engines.
 func (p *page) engines(all []control.Engine) {
 	if len(all) == 0 {
 		return
@@ -267,7 +269,7 @@ func (p *page) engines(all []control.Engine) {
 	}
 }
 
-// waiting tells of the work of the master that waits for its turn.
+// waiting writes the metrics of the master's queues.
 func (p *page) waiting(w status.Waiting) {
 	work := []struct {
 		name string
@@ -326,7 +328,7 @@ func (p *page) backup(b *status.Backup) {
 	p.Single("saltern_backup_failed", "gauge", "1 while the last try came to nothing.", oneIf(b.Failure != nil))
 }
 
-// page is text under way.
+// page is the text of the metrics while it is being written.
 type page struct{ prometheus.Page }
 
 func oneIf(b bool) float64 {

@@ -14,18 +14,18 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Source has the figures that are served.
+// Source provides the figures to serve.
 type Source struct {
-	// Status gives the node's document; it must not block.
+	// Status returns the node's document. It must not block.
 	Status func() status.Document
-	// Balancer gives the load balancer's own metrics as text; nil: none. Its
-	// error leaves them out: saltern_service_running tells that story.
+	// Balancer returns the load balancer's own metrics as text. It may be nil: there are none. If
+	// it fails, they are left out: saltern_service_running shows the failure.
 	Balancer func(context.Context) ([]byte, error)
 }
 
 const (
 	maxHeader = 8 << 10
-	maxConns  = 64 // at the same time; further ones wait in the kernel
+	maxConns  = 64 // connections at the same time; further ones wait in the kernel
 )
 
 // handler serves /metrics, /healthz and /readyz for GET and HEAD. No answer
@@ -34,7 +34,7 @@ func handler(s Source) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		var text bytes.Buffer
-		_ = writeText(&text, s.Status()) // a buffer takes everything
+		_ = writeText(&text, s.Status()) // a write to a buffer cannot fail
 		if s.Balancer != nil {
 			ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
 			defer cancel()
@@ -75,8 +75,8 @@ func respond(w http.ResponseWriter, code int, text string) {
 	_, _ = fmt.Fprintln(w, text)
 }
 
-// Serve serves on the address (IP:port) until ctx ends. An address that is
-// not free is tried again every ten seconds: metrics stop no node.
+// Serve serves on the address (IP:port) until ctx ends. If the address is not free, it tries again
+// every ten seconds: missing metrics must not stop a node.
 func Serve(ctx context.Context, address string, s Source, log *slog.Logger) {
 	ln, err := httpserver.Listen(ctx, address, "the metrics", log)
 	if err != nil {
@@ -101,7 +101,7 @@ func serve(ctx context.Context, ln net.Listener, s Source, log *slog.Logger) {
 	}
 }
 
-// bounded limits the connections at the same time.
+// bounded is a listener that limits the connections at the same time.
 type bounded struct {
 	net.Listener
 	slots chan struct{}

@@ -1,7 +1,7 @@
-// Package pam checks passwords of this machine's own accounts, as root, for a master that
-// is not. It does what PAM's module pam_unix does, by the same program, unix_chkpwd: the
-// password and whether it or the account has expired. Other modules of a PAM stack are not
-// asked.
+// Package pam checks passwords of this machine's own accounts as root, on behalf of a master that
+// is not root. It does what PAM's module pam_unix does, with the same program, unix_chkpwd: it
+// checks the password and whether the password or the account has expired. It does not ask other
+// modules of a PAM stack.
 package pam
 
 import (
@@ -21,7 +21,7 @@ import (
 	"saltern/internal/pause"
 )
 
-// chkpwd is the program of Linux-PAM that reads /etc/shadow.
+// chkpwd is the program of Linux-PAM that checks a password against /etc/shadow.
 const chkpwd = "unix_chkpwd"
 
 // maxPassword is how many bytes of a password unix_chkpwd reads.
@@ -30,10 +30,10 @@ const maxPassword = 511
 // maxGroups bounds the returned groups of an account.
 const maxGroups = 1024
 
-// names matches names of accounts: no option, and no more than one word.
+// names matches names of accounts. None of them can be an option, or more than one word.
 var names = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
 
-// Serve answers the one request of a connection, if the process at its other end is of
+// Serve answers the one request of a connection, if the process at its other end runs under
 // account.
 func Serve(ctx context.Context, c net.Conn, account string) error {
 	ctx, cancel := context.WithTimeout(ctx, pam.Time)
@@ -63,7 +63,7 @@ func Serve(ctx context.Context, c net.Conn, account string) error {
 
 	a := Check(ctx, name, password)
 	if !a.OK {
-		// The master's account cannot guess faster.
+		// The delay limits how fast the master's account can guess.
 		if err := pause.For(ctx, 2*time.Second); err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func Serve(ctx context.Context, c net.Conn, account string) error {
 	return pam.Reply(c, a)
 }
 
-// Check checks an account and its password.
+// Check checks whether an account may log in with this password.
 func Check(ctx context.Context, name, password string) pam.Answer {
 	refused := func(why string) pam.Answer { return pam.Answer{Why: why} }
 	fault := func(err error) pam.Answer { return pam.Answer{Why: err.Error(), Fault: true} }
@@ -118,7 +118,7 @@ func Check(ctx context.Context, name, password string) pam.Answer {
 	return pam.Answer{OK: true, Groups: groups}
 }
 
-// groupsOf are the names of the groups of an account.
+// groupsOf returns the names of the groups of an account.
 func groupsOf(u *user.User) ([]string, error) {
 	ids, err := u.GroupIds()
 	if err != nil {
@@ -126,7 +126,7 @@ func groupsOf(u *user.User) ([]string, error) {
 	}
 	var out []string
 	for _, id := range ids[:min(len(ids), maxGroups)] {
-		if g, err := user.LookupGroupId(id); err == nil { // one without a name is none
+		if g, err := user.LookupGroupId(id); err == nil { // a group without a name is left out
 			out = append(out, g.Name)
 		}
 	}

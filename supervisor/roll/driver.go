@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// ErrRunning means that the node drives a roll already.
+// ErrRunning means that the node is driving a roll already.
 var ErrRunning = errors.New("a roll is under way")
 
-// maxSteps bounds what is kept of one roll: a few lines for each of 64 nodes.
+// maxSteps bounds how many steps of one roll are kept: a few lines for each of 64 nodes.
 const maxSteps = 1000
 
-// Driver makes one roll at a time. A roll goes on when whoever asked for it is gone; it ends
-// with [Driver.Run], and may then be asked for again. Its methods are safe for concurrent use.
+// Driver carries out one roll at a time. A roll continues when its caller is gone. It ends when
+// [Driver.Run] ends, and may then be started again. The methods are safe for concurrent use.
 type Driver[R any] struct {
 	now   func() time.Time
 	asked chan request[R]
@@ -23,37 +23,37 @@ type Driver[R any] struct {
 	last Progress[R]
 }
 
-// Progress is how far the newest roll is.
+// Progress is the progress of the newest roll.
 type Progress[R any] struct {
-	What    string // as it was asked for
+	What    string // the roll's name, see [Roll]
 	Since   time.Time
 	Running bool
 	Lines   []string // the steps so far
-	Result  *R       // when it does not run; nil: there was none
+	Result  *R       // of the last roll that has ended; nil: none has
 }
 
-// Roll is one roll that somebody asks for.
+// Roll describes one roll that Begin starts.
 type Roll[R any] struct {
-	What string // names it in the progress
+	What string // name of the roll for its progress
 	// Begun is called before [Driver.Begin] returns. It may be nil.
 	Begun func()
-	// Make makes the roll; note keeps a step of it.
+	// Make carries out the roll and returns its result. It calls note with each step.
 	Make func(ctx context.Context, note func(step string)) R
 }
 
 type request[R any] struct {
 	Roll[R]
 	taken chan struct{}
-	ended chan R // takes the result without waiting
+	ended chan R // capacity 1: receives the result
 }
 
-// NewDriver returns a driver that waits for a roll.
+// NewDriver returns a driver without a roll.
 func NewDriver[R any](now func() time.Time) *Driver[R] {
 	return &Driver[R]{now: now, asked: make(chan request[R])}
 }
 
-// Begin makes a roll, and returns when it has begun; the result comes by the channel. While
-// another one is under way the error is [ErrRunning]; see [Driver.Progress].
+// Begin starts a roll and returns when it has begun. The channel delivers the result. While another
+// roll is under way the error is [ErrRunning]; see [Driver.Progress].
 func (d *Driver[R]) Begin(ctx context.Context, roll Roll[R]) (<-chan R, error) {
 	q := request[R]{Roll: roll, taken: make(chan struct{}), ended: make(chan R, 1)}
 	select {
@@ -67,7 +67,7 @@ func (d *Driver[R]) Begin(ctx context.Context, roll Roll[R]) (<-chan R, error) {
 		return nil, ErrRunning
 	}
 
-	select { // the loop is between two of them
+	select { // Run is just between two rolls
 	case d.asked <- q:
 		<-q.taken
 		return q.ended, nil
@@ -76,7 +76,7 @@ func (d *Driver[R]) Begin(ctx context.Context, roll Roll[R]) (<-chan R, error) {
 	}
 }
 
-// Run makes the rolls that are asked for until ctx ends.
+// Run carries out the rolls that Begin starts, until ctx ends.
 func (d *Driver[R]) Run(ctx context.Context) {
 	for {
 		select {
@@ -103,7 +103,7 @@ func (d *Driver[R]) make(ctx context.Context, q request[R]) {
 	q.ended <- result
 }
 
-// note keeps a step of the roll that runs.
+// note records a step of the roll under way.
 func (d *Driver[R]) note(step string) {
 	d.update(func(p *Progress[R]) {
 		if len(p.Lines) < maxSteps {
@@ -118,7 +118,7 @@ func (d *Driver[R]) update(change func(*Progress[R])) {
 	change(&d.last)
 }
 
-// Progress returns how far the newest roll is.
+// Progress returns the progress of the newest roll.
 func (d *Driver[R]) Progress() Progress[R] {
 	d.mu.Lock()
 	defer d.mu.Unlock()

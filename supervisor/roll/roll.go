@@ -1,7 +1,6 @@
-// Package roll drives what is done to all nodes of a cluster, one after another: new options of
-// the masters, and new versions of the system. It asks all nodes at once, and makes one roll at
-// a time for whoever asks for it. What is right or wrong with a node is decided by the packages
-// that use it.
+// Package roll drives changes that all nodes of a cluster take one after another: new options of
+// the masters, and new versions of the system. It asks all nodes at the same time, and carries out
+// one roll at a time. The packages that use it decide what is right or wrong with a node.
 package roll
 
 import (

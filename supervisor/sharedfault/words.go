@@ -1,6 +1,6 @@
-// Package sharedfault describes errors of the storage that the nodes of a cluster share. A person
-// reads the cause, the code of the problem in the status, and the next step, and no name of a
-// file that only programs know.
+// Package sharedfault describes errors of the storage that the nodes of a cluster share, for
+// people. They read the cause, the code of the problem in the status, and the next step, but no
+// name of a file that only programs know.
 package sharedfault
 
 import (
@@ -19,9 +19,9 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Words returns the description of an error from the shared storage of a node with these
-// settings. is is false if the error has another cause. Whether the change was made is unknown:
-// another node may see a change whose answer got lost.
+// Words returns the description of an error from the shared storage of a node with these settings.
+// is is false if the error has another cause. After such an error it is unknown whether the change
+// was made: another node may see a change whose answer was lost.
 func Words(err error, s *settings.Settings) (text string, is bool) {
 	if err == nil || s == nil || s.Storage.Kind == settings.LocalStorage {
 		return "", false
@@ -63,7 +63,7 @@ func Words(err error, s *settings.Settings) (text string, is bool) {
 		}
 		return say("takes no writes", code)
 	case errors.Is(err, unix.ENOENT) && !hidden(err, s.StorageDir()):
-		return "", false // a file that somebody named
+		return "", false // a file that a person has named
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		if s.OnVolume() {
 			code = status.VolumeAbsent
@@ -74,7 +74,7 @@ func Words(err error, s *settings.Settings) (text string, is bool) {
 	return "", false
 }
 
-// pathsOf are the files that an error names.
+// pathsOf returns the files that an error names.
 func pathsOf(err error) (out []string) {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		out = append(out, e.Path)
@@ -85,8 +85,8 @@ func pathsOf(err error) (out []string) {
 	return out
 }
 
-// concerns reports whether an error is about a file below dir. Paths without a folder come from
-// an [os.Root], which nodes open on the shared storage.
+// concerns reports whether an error names a file below dir. Relative paths come from an [os.Root],
+// which nodes open only on the shared storage.
 func concerns(err error, dir string) bool {
 	dir = filepath.Clean(dir)
 	for _, p := range pathsOf(err) {
@@ -97,7 +97,7 @@ func concerns(err error, dir string) bool {
 	return false
 }
 
-// hidden reports whether an error is about dir itself, or a file that only programs know.
+// hidden reports whether an error names dir itself, or a file that only programs know.
 func hidden(err error, dir string) bool {
 	for _, p := range pathsOf(err) {
 		if filepath.Clean(p) == filepath.Clean(dir) || strings.HasPrefix(filepath.Base(p), ".") {

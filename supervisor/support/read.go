@@ -14,8 +14,8 @@ import (
 	"saltern/internal/durable"
 )
 
-// readTail reads the end of a regular file from the beginning of a line. It never blocks on a
-// pipe or a device, and follows no link.
+// readTail returns the end of a regular file, at most limit bytes, from the beginning of a line. It
+// never blocks on a pipe or a device, and follows no link.
 func readTail(path string, limit int64) ([]byte, error) {
 	f, fi, err := durable.Open(path, durable.Refuse)
 	if err != nil {
@@ -45,22 +45,22 @@ func readTail(path string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// walkFiles is filepath.WalkDir without the directory hangs. It does not even stat that one.
-// hangs may be empty.
+// walkFiles does what filepath.WalkDir does, but leaves out the directory hangs, which it does not
+// even stat. hangs may be empty.
 func walkFiles(dir, hangs string, visit fs.WalkDirFunc) error {
 	if hangs != "" && within(dir, hangs) {
 		return nil
 	}
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if hangs != "" && path == hangs {
-			return fs.SkipDir // its name came from the directory above
+			return fs.SkipDir // the name came from the directory above, so hangs was not touched
 		}
 		return visit(path, e, err)
 	})
 }
 
-// listFiles lists the files below dir with mode, owner, size and time, without their content,
-// except those below hangs.
+// listFiles returns a list of the files below dir with mode, owner, size and time, without their
+// content. It leaves out those below hangs.
 func listFiles(dir, hangs string) []byte {
 	var b strings.Builder
 	n := 0
@@ -76,7 +76,7 @@ func listFiles(dir, hangs string) []byte {
 
 		fi, err := e.Info()
 		if err != nil {
-			return nil // gone since
+			return nil // removed meanwhile
 		}
 
 		uid, gid := uint32(0), uint32(0)

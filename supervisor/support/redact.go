@@ -13,11 +13,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// removed stands where a secret was.
+// removed replaces a secret.
 const removed = "[removed]"
 
-// shortest is the length from which a value is redacted wherever it appears. Shorter values would
-// remove harmless words; they are found by their form.
+// shortest is the length, in bytes, from which a value is removed wherever it appears. Removing
+// shorter values would remove harmless words; a shorter secret is found only by its form.
 const shortest = 6
 
 // Redactor removes secrets from texts. It is safe for concurrent use.
@@ -25,7 +25,7 @@ type Redactor struct {
 	known *strings.Replacer
 }
 
-// maxValues bounds the secrets known by value.
+// maxValues bounds how many secrets are known by value.
 const maxValues = 20000
 
 // newRedactor returns a redactor that knows these values in addition to the usual forms of
@@ -49,7 +49,8 @@ func newRedactor(values ...string) *Redactor {
 		}
 	}
 
-	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // a part must not hide the whole
+	// The longest first, so that a value is not hidden by a part of it.
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
 	var pairs []string
 	for _, v := range list {
 		pairs = append(pairs, v, removed)
@@ -65,9 +66,10 @@ const secretName = `[A-Za-z0-9_.-]*(?:` +
 	`credential|cookie|authorization|sudo_user_pass)[A-Za-z0-9_.-]*`
 
 var (
-	pemBlock   = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
-	ageKey     = regexp.MustCompile(`AGE-SECRET-KEY-1[0-9A-Z]+`)
-	joinString = regexp.MustCompile(`(sca[0-9]\.[0-9A-Za-z]+\.)(?:[^\s"']*(@)|[^@\s"']+)`) // the secret may hold an @
+	pemBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
+	ageKey   = regexp.MustCompile(`AGE-SECRET-KEY-1[0-9A-Z]+`)
+	// the secret may contain an @
+	joinString = regexp.MustCompile(`(sca[0-9]\.[0-9A-Za-z]+\.)(?:[^\s"']*(@)|[^@\s"']+)`)
 	cryptHash  = regexp.MustCompile(`\$(?:1|2[aby]|5|6|7|y|gy|argon2id?)\$[^\s:"']+`)
 	bearer     = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}`)
 	inURL      = regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^/\s:@]*:)[^@\s/]+@`)
@@ -100,9 +102,9 @@ func (r *Redactor) Clean(text []byte) []byte {
 
 var secretOption = regexp.MustCompile(`(?i)^` + secretName + `$`)
 
-// secretsOf finds the values that are secret on this node: the lines of its
-// secret files, and the options of its configuration with telling names.
-// Nothing below hangs is looked at, the storage that does not answer.
+// secretsOf returns the values that are secret on this node: the lines of its secret files, and the
+// options of its configuration whose names say so. It does not look below hangs, a storage
+// directory that does not answer.
 func secretsOf(s Source, hangs string) (values []string) {
 	for _, dir := range []string{s.Settings.DataDir, s.Settings.StorageDir(), s.Settings.RuntimeDir} {
 		n := 0
@@ -120,7 +122,7 @@ func secretsOf(s Source, hangs string) (values []string) {
 
 			if text, err := readTail(path, 64<<10); err == nil {
 				values = append(values, string(text))
-				var doc yaml.Node // JSON is YAML, too
+				var doc yaml.Node // JSON is YAML too
 				if yaml.Unmarshal(text, &doc) == nil {
 					values = append(values, secretScalars(&doc, true, 0)...)
 				}
@@ -156,8 +158,8 @@ func secretsOf(s Source, hangs string) (values []string) {
 	return values
 }
 
-// recordSecrets are the secrets of the masters' record: the strings at its top
-// level. Names, addresses and public keys are below, in lists and objects.
+// recordSecrets returns the secrets of the masters' record: the strings at its top level. Names,
+// addresses and public keys are below that, in lists and objects.
 func recordSecrets(path string) (values []string) {
 	text, err := readTail(path, 1<<20)
 	if err != nil {
@@ -179,15 +181,15 @@ func recordSecrets(path string) (values []string) {
 	return values
 }
 
-// noSecrets names directories that are large and hold no secret of ours:
-// public keys of minions, jobs, logs.
+// noSecrets reports whether directories with that name are large and hold no secret of ours: public
+// keys of minions, jobs, logs.
 func noSecrets(name string) bool {
 	return slices.Contains([]string{"minions", "minions_pre", "minions_denied", "minions_rejected", "peers",
 		"jobs", "log"},
 		name)
 }
 
-// secretFile reports whether a file holds a secret as a whole.
+// secretFile reports whether the whole content of a file is secret.
 func secretFile(path string, e fs.DirEntry) bool {
 	name := strings.ToLower(filepath.Base(path))
 	if strings.HasSuffix(name, ".pub") {
@@ -217,7 +219,7 @@ func secretScalars(n *yaml.Node, below bool, depth int) []string {
 	var out []string
 	switch n.Kind {
 	case yaml.ScalarNode:
-		if below && !strings.HasPrefix(n.Value, "/") { // paths of secrets are not secrets
+		if below && !strings.HasPrefix(n.Value, "/") { // the path of a secret is not secret
 			out = append(out, n.Value)
 		}
 	case yaml.MappingNode:
@@ -225,7 +227,7 @@ func secretScalars(n *yaml.Node, below bool, depth int) []string {
 			out = append(out,
 				secretScalars(n.Content[i+1], below || secretOption.MatchString(n.Content[i].Value), depth+1)...)
 		}
-	default: // aliases are found where they point to
+	default: // an alias is found where its target is
 		for _, c := range n.Content {
 			out = append(out, secretScalars(c, below, depth+1)...)
 		}

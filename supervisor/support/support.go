@@ -1,10 +1,11 @@
 // Package support writes a support bundle: one compressed archive with the material for finding a
 // fault of a node, without secrets.
 //
-// Two measures hold secrets back. The bundle only collects named things, never the content of
-// keys, tokens, states, pillars, jobs or minion data. And every text passes a [Redactor], which
-// knows the secrets of this node by value, and the usual forms of secrets. A bundle may still
-// contain names of minions and nodes, addresses, and options of the configuration.
+// Two measures keep secrets out. The bundle collects only files and outputs that this package
+// names, never the content of keys, tokens, states, pillars, jobs or minion data. And every text
+// passes a [Redactor], which knows the secrets of this node by value, and the usual forms of
+// secrets. A bundle may still contain names of minions and nodes, addresses, and options of the
+// configuration.
 package support
 
 import (
@@ -24,29 +25,30 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Source describes the node of a bundle.
+// Source describes the node for which a bundle is written.
 type Source struct {
 	Settings   *settings.Settings
-	ConfigPath string // of appliance.yaml; may be missing
+	ConfigPath string // path of appliance.yaml; the file may be missing
 	Version    string
 	Now        time.Time
-	// Status asks the supervisor. Its error becomes part of the bundle.
+	// Status asks the supervisor for the status. Its error becomes part of the bundle.
 	Status func(context.Context) (status.Document, error)
-	// Commands are programs whose output is collected. It may be nil: [Commands].
+	// Commands are the command lines of programs whose output is collected. It may be nil:
+	// [Commands].
 	Commands map[string][]string
-	// Look returns nil if a directory on the shared storage answers. It may be nil: then a child
-	// of this process lists the directory.
+	// Look returns nil if a directory on the shared storage answers. It may be nil: a child process
+	// lists the directory.
 	Look func(ctx context.Context, dir string) error
 }
 
 const (
-	maxFile   = 4 << 20  // of one file; longer ones lose their beginning
-	maxBundle = 64 << 20 // of all, before compression
-	maxListed = 20000    // files named in a list
+	maxFile   = 4 << 20  // bytes of one file; a longer file loses its beginning
+	maxBundle = 64 << 20 // bytes of all files, before compression
+	maxListed = 20000    // number of files in a list
 )
 
-// Commands are the programs asked, by name in the bundle. Each is read-only
-// and may be missing.
+// Commands returns the command lines of the programs whose output is collected, by the name in the
+// bundle. They change nothing, and each program may be missing.
 func Commands() map[string][]string {
 	return map[string][]string{
 		"system/uname.txt":     {"uname", "-a"},
@@ -55,7 +57,7 @@ func Commands() map[string][]string {
 		"system/sockets.txt":   {"ss", "-tulpn"},
 		"system/disks.txt":     {"df", "-hTl"},
 		"system/blocks.txt":    {"lsblk"},
-		// no arguments: they are other people's
+		// comm, not the arguments: other programs' arguments may be secret.
 		"system/processes.txt": {"ps", "-eo", "pid,ppid,user,stat,etimes,rss,pcpu,comm"},
 		"system/time.txt":      {"timedatectl", "show"},
 		"system/units.txt":     {"systemctl", "list-units", "--all", "--no-pager", "--plain"},
@@ -74,8 +76,8 @@ func Commands() map[string][]string {
 	}
 }
 
-// userConf are the administrator's own files of options. hangs is the storage
-// when that does not answer, as below.
+// userConf returns the paths of the administrator's own option files. hangs is the storage
+// directory if it does not answer, else "".
 func userConf(s *settings.Settings, hangs string) []string {
 	if hangs != "" && within(s.UserConfDir(), hangs) {
 		return nil
@@ -84,8 +86,8 @@ func userConf(s *settings.Settings, hangs string) []string {
 	return files[:min(len(files), 256)]
 }
 
-// Write writes the bundle. The bundle names what could not be read, with the reason, and leaves
-// out storage that hangs. The error comes from writing, or from ctx.
+// Write writes the bundle. The bundle says what could not be read and why, and leaves out storage
+// that hangs. Write returns an error only if writing to w fails or ctx ends.
 func Write(ctx context.Context, w io.Writer, s Source) error {
 	if s.Look == nil {
 		s.Look = checkAnswers
@@ -116,14 +118,14 @@ func Write(ctx context.Context, w io.Writer, s Source) error {
 	return errors.Join(b.err, b.tar.Close(), zip.Close(), ctx.Err())
 }
 
-// bundle is an archive under way.
+// bundle is an archive that is being written.
 type bundle struct {
 	ctx     context.Context
 	tar     *tar.Writer
 	src     Source
 	red     *Redactor
 	top     string
-	hangs   string // the storage, when it does not answer
+	hangs   string // the storage directory, if it does not answer; else empty
 	left    int
 	missing []string
 	err     error
@@ -149,7 +151,7 @@ func (b *bundle) collect() {
 	logs, _ := filepath.Glob(filepath.Join(s.LogDir(), "*"))
 	for _, f := range logs[:min(len(logs), 32)] {
 		if f == s.AuditDir() {
-			continue // who did what is for the administrators of the node
+			continue // the audit record is only for the administrators of the node
 		}
 		b.addFile("log/"+filepath.Base(f), f)
 	}
@@ -219,7 +221,7 @@ func (b *bundle) addText(name string, text []byte) {
 	}
 }
 
-// addFile adds the end of a regular file.
+// addFile adds the end of a regular file to the archive, without its secrets.
 func (b *bundle) addFile(name, path string) {
 	text, err := readTail(path, maxFile)
 	if err != nil {

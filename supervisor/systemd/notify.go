@@ -9,7 +9,7 @@ import (
 )
 
 // Notifier reports the state of this process to the service manager (sd_notify(3)): READY=1,
-// STATUS=text, WATCHDOG=1 and so on, several lines at once.
+// STATUS=text, WATCHDOG=1 and so on, as one or more lines.
 type Notifier interface{ Notify(state string) }
 
 // Nobody is a [Notifier] that does nothing.
@@ -18,19 +18,17 @@ type Nobody struct{}
 // Notify implements [Notifier].
 func (Nobody) Notify(string) {}
 
-// Unit is the Notifier of a unit with Type=notify. It does nothing when
-// NOTIFY_SOCKET is not set.
+// Unit is the Notifier of a unit with Type=notify. It does nothing if NOTIFY_SOCKET is not set.
 type Unit struct{ watchdog bool }
 
-// NewUnit reads the environment. The watchdog is fed only if the unit
-// asked for it of this very process.
+// NewUnit returns the Notifier for this process's environment. It sends WATCHDOG=1 only if the unit
+// has asked this very process for it.
 func NewUnit() Unit {
 	d, err := daemon.SdWatchdogEnabled(false)
 	return Unit{watchdog: err == nil && d > 0}
 }
 
-// Notify implements [Notifier]; a notification that cannot be sent is not
-// worth failing for.
+// Notify implements [Notifier]. It ignores an error, because no caller could do anything about it.
 func (s Unit) Notify(state string) {
 	if os.Getenv("NOTIFY_SOCKET") == "" || state == "WATCHDOG=1" && !s.watchdog {
 		return

@@ -1,6 +1,6 @@
 // Package systemd asks the machine's systemd for actions that the supervisor may not take itself,
-// or that must outlive it. See [github.com/coreos/go-systemd/v22/util.IsRunningSystemd] for
-// whether there is one.
+// or that must outlive it. [github.com/coreos/go-systemd/v22/util.IsRunningSystemd] reports whether
+// systemd runs.
 package systemd
 
 import (
@@ -13,8 +13,8 @@ import (
 	"saltern/internal/command"
 )
 
-// Job calls begin, which queues a job, and waits until the job is done, for limit at most. what
-// names the job in errors. Every end but "done" is an error.
+// Job calls begin, which queues a job of systemd, and waits until the job is done, at most for
+// limit. what names the job in errors. Any result but "done" is an error.
 func Job(
 	ctx context.Context,
 	limit time.Duration,
@@ -52,8 +52,8 @@ func Stop(ctx context.Context, limit time.Duration, unit string) error {
 	})
 }
 
-// Runner runs each command as a service of its own, with all of root's rights.
-// It implements [command.Runner] and is safe for concurrent use.
+// Runner runs each command as a systemd service of its own, with all of root's rights. It
+// implements [command.Runner] and is safe for concurrent use.
 type Runner struct{}
 
 // Run implements [command.Runner].

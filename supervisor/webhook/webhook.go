@@ -1,11 +1,11 @@
-// Package webhook takes the calls of git servers after a push, and has all nodes
-// fetch the repository at once.
+// Package webhook answers the calls of git servers after a push, and asks all nodes to fetch the
+// repository at once.
 //
-// A call is a POST of JSON to /webhook, proven by the secret: an HMAC-SHA256 of the
-// body (X-Hub-Signature-256 of GitHub, Gitea, Forgejo and Bitbucket Data Center;
-// X-Gitea-Signature), or the secret itself (X-Gitlab-Token), as the servers' manuals
-// describe them. All that a call can do is to begin a fetch of a remote that is
-// configured: one that is sent again does no harm.
+// A call is a POST of JSON to /webhook, proven by the secret: an HMAC-SHA256 of the body
+// (X-Hub-Signature-256 of GitHub, Gitea, Forgejo and Bitbucket Data Center; X-Gitea-Signature), or
+// the secret itself (X-Gitlab-Token), as the servers' manuals describe them. A call can do no more
+// than start a fetch of a remote that is configured, so a call that an attacker repeats does no
+// harm.
 package webhook
 
 import (
@@ -35,61 +35,63 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Bounds. Of connections and bytes strangers share a half; an address from which a call was
-// proven lately is none.
+// Bounds. All strangers together get half of the connections and bytes. An address that has proven
+// a call lately is no stranger.
 const (
 	MinSecret = 16      // bytes
-	maxSecret = 4 << 10 // bytes of its file
+	maxSecret = 4 << 10 // bytes of the file with the secret
 	maxBody   = 2 << 20
-	bodyStep  = 64 << 10 // bytes that are read at once
-	maxBodies = 32 << 20 // bytes of bodies under way
+	bodyStep  = 64 << 10 // bytes that are read at a time
+	maxBodies = 32 << 20 // bytes of all bodies that are being read
 	maxConns  = 64
-	maxClosed = 64 // connections that are about to be closed, beside those
-	maxWait   = 16 // pushes that wait for the fetch of another one
-	maxNames  = 8  // of one repository
+	maxClosed = 64 // further connections, which are being closed
+	maxWait   = 16 // pushes that wait while another one is fetched
+	maxNames  = 8  // names of one repository
 	workers   = 4
-	// fetchTakes bounds what is waited for; the masters' fetches go on.
+	// fetchTakes bounds how long a fetch is waited for. The masters' fetches continue after that.
 	fetchTakes = 20 * time.Second
 )
 
-// Config of a listener.
+// Config configures a listener.
 type Config struct {
 	Address string // IP:port
 	Secret  string // path of the file with the secret; read for each call
-	// Fetch has all nodes fetch the remote of that URL or name, "" for all. The error
-	// matches NotOurs if none has it.
+	// Fetch asks all nodes to fetch the remote with that URL or name, or all remotes for "". Its
+	// error is NotOurs if no node has the remote.
 	Fetch   func(ctx context.Context, remote string) error
 	NotOurs error
 	Log     *slog.Logger
 	Now     func() time.Time
 }
 
-// hook answers calls, and fetches what they announce.
+// hook answers calls, and starts the fetches that they announce.
 type hook struct {
 	Config
 	pushes  pushes
-	bodies  *ratelimit.Pool[netip.Addr]  // bytes
-	friends ratelimit.Lately[netip.Addr] // whose calls were proven
+	bodies  *ratelimit.Pool[netip.Addr]  // bounds the bytes of bodies
+	friends ratelimit.Lately[netip.Addr] // sources that have proven a call lately
 
-	// strangers' signatures are made one after the other: on one processor at most.
+	// signing is held while a stranger's signature is checked, so that this takes one processor at
+	// most.
 	signing sync.Mutex
 
 	mu    sync.Mutex
-	calls map[netip.Addr]*ratelimit.Bucket // of sources whose calls were not proven
-	lines ratelimit.Bucket                 // of the log, that these have caused
-	left  int                              // lines that were left out since the last one
+	calls map[netip.Addr]*ratelimit.Bucket // by source: calls without proof
+	lines ratelimit.Bucket                 // log lines about these calls
+	left  int                              // number of log lines left out since the last one
 }
 
-// strange is the rate of unproven calls of one source; calls above it are refused as mistakes.
+// strange returns the rate of unproven calls of one source. Calls above it are answered with status
+// 429.
 func strange() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 1} }
 
-// strangeLines is the rate of log lines for all unproven calls together.
+// strangeLines returns the rate of log lines for all unproven calls together.
 func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.2} }
 
-// maxSources bounds the known sources. With more, all of them are forgotten.
+// maxSources bounds the sources that are remembered. With more, all of them are forgotten.
 const maxSources = 1024
 
-// Serve serves until ctx ends. An address that is not free is tried again.
+// Serve serves until ctx ends. If the address is not free, it tries again.
 func Serve(ctx context.Context, cfg Config) {
 	ln, err := httpserver.Listen(ctx, cfg.Address, "the web hook", cfg.Log)
 	if err != nil {
@@ -100,7 +102,7 @@ func Serve(ctx context.Context, cfg Config) {
 	var worker sync.WaitGroup
 	defer worker.Wait()
 
-	for range workers { // a remote that does not answer keeps no other waiting
+	for range workers { // several workers, so that a remote that does not answer delays no other
 		worker.Go(func() { h.fetchPushes(ctx) })
 	}
 
@@ -141,12 +143,12 @@ func (h *hook) classOf(source netip.Addr) ratelimit.Class {
 
 // pushes is the queue of pushes to fetch. Its methods may be called concurrently.
 //
-// Overflow policy: a repository that waits already waits once, and with more than
-// maxWait of them all remotes are fetched in their place: no push is lost.
+// Overflow policy: a repository that waits already is not added again. If more than maxWait wait,
+// one entry for all remotes replaces them. So no push is lost.
 type pushes struct {
 	mu   sync.Mutex
-	list [][]string    // names of a repository, any of which may be configured
-	wake chan struct{} // something waits
+	list [][]string    // the names of each repository, any of which may be configured
+	wake chan struct{} // wakes a worker: an entry waits
 }
 
 func (p *pushes) add(names []string) {
@@ -163,7 +165,7 @@ func (p *pushes) add(names []string) {
 	p.wakeUp()
 }
 
-// take gives the push that has waited longest; nil: none waits.
+// take returns the names of the push that has waited longest, or nil if none waits.
 func (p *pushes) take() (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,11 +182,11 @@ func (p *pushes) take() (names []string) {
 func (p *pushes) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
-	default: // somebody will look anyway
+	default: // a worker will look anyway
 	}
 }
 
-// fetchPushes fetches what was pushed, one after the other, until ctx ends.
+// fetchPushes fetches the pushes in the queue, one after the other, until ctx ends.
 func (h *hook) fetchPushes(ctx context.Context) {
 	for {
 		select {
@@ -198,7 +200,7 @@ func (h *hook) fetchPushes(ctx context.Context) {
 	}
 }
 
-// fetchNamed tries the names of a repository until one is configured.
+// fetchNamed asks for a fetch by each name of a repository until one is configured.
 func (h *hook) fetchNamed(ctx context.Context, names []string) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTakes)
 	defer cancel()
@@ -229,7 +231,7 @@ func (h *hook) handler() http.Handler {
 		}
 
 		if code != http.StatusAccepted {
-			w.Header().Set("Connection", "close") // what is left of the body is not read
+			w.Header().Set("Connection", "close") // the rest of the body is not read
 		}
 
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -240,7 +242,8 @@ func (h *hook) handler() http.Handler {
 	return mux
 }
 
-// judgeCall looks at a call. One that is right gets in, whatever others at its address got wrong.
+// judgeCall checks a call and queues its push. A call with the right proof is accepted, whatever
+// mistakes other calls from its address have made.
 func (h *hook) judgeCall(w http.ResponseWriter, r *http.Request) (code int, text string) {
 	peer := ratelimit.SourceOf(r.RemoteAddr)
 	secret, err := h.secret()
@@ -254,7 +257,7 @@ func (h *hook) judgeCall(w http.ResponseWriter, r *http.Request) (code int, text
 	if proof.signature == nil && proof.token == nil {
 		return h.refuse(r, "the signature is missing: give the web hook the secret")
 	}
-	if proof.token != nil && !proof.isToken(secret) { // no need to read the body
+	if proof.token != nil && !proof.isToken(secret) { // without reading the body
 		return h.refuse(r, "the signature is wrong: the secrets differ")
 	}
 
@@ -280,8 +283,8 @@ func (h *hook) judgeCall(w http.ResponseWriter, r *http.Request) (code int, text
 	return http.StatusAccepted, "all nodes fetch"
 }
 
-// readBody reads the body of a call; what has come counts in share. The code is 0 when it is
-// there.
+// readBody reads the body of a call, and counts its bytes in share. It returns the code 0 when the
+// body is complete.
 func (h *hook) readBody(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -311,7 +314,7 @@ func (h *hook) readBody(
 	}
 }
 
-// signed reports whether the signature of a call fits the call's body.
+// signed reports whether the signature of a call matches the call's body.
 func (h *hook) signed(p proof, secret, body []byte, peer netip.Addr) bool {
 	if h.classOf(peer) == ratelimit.Stranger {
 		h.signing.Lock()
@@ -322,7 +325,7 @@ func (h *hook) signed(p proof, secret, body []byte, peer netip.Addr) bool {
 	return hmac.Equal(p.signature, m.Sum(nil))
 }
 
-// refuse answers a call that is not proven.
+// refuse counts an unproven call and returns the answer to it.
 func (h *hook) refuse(r *http.Request, text string) (int, string) {
 	if h.countMistake(ratelimit.SourceOf(r.RemoteAddr), slog.LevelWarn,
 		"a web hook without the right proof was refused", "peer", r.RemoteAddr) {
@@ -331,8 +334,8 @@ func (h *hook) refuse(r *http.Request, text string) (int, string) {
 	return http.StatusUnauthorized, text
 }
 
-// countMistake counts a mistake, logs it unless there are too many lines of the kind, and reports
-// whether its source has made too many.
+// countMistake counts a mistake of a source and logs it, unless there are too many such lines. It
+// reports whether the source has made too many mistakes.
 func (h *hook) countMistake(from netip.Addr, level slog.Level, line string, attributes ...any) (tooMany bool) {
 	now := h.Now()
 	h.mu.Lock()
@@ -341,7 +344,7 @@ func (h *hook) countMistake(from netip.Addr, level slog.Level, line string, attr
 	if h.calls[from] == nil && len(h.calls) >= maxSources {
 		maps.DeleteFunc(h.calls, func(_ netip.Addr, b *ratelimit.Bucket) bool { return b.Used(now, strange()) == 0 })
 		if len(h.calls) >= maxSources {
-			clear(h.calls) // a guess of so long a secret is worth nothing
+			clear(h.calls) // forgetting is harmless: guessing so long a secret is hopeless
 		}
 	}
 
@@ -361,7 +364,7 @@ func (h *hook) countMistake(from netip.Addr, level slog.Level, line string, attr
 	return !b.Take(now, strange(), 1)
 }
 
-// secret reads the secret. A file that other users may read is refused.
+// secret reads the secret from its file. It refuses a file that other users may read.
 func (h *hook) secret() ([]byte, error) {
 	b, fi, err := durable.ReadFile(h.Secret, maxSecret, durable.Refuse)
 	if errors.Is(err, os.ErrNotExist) {
@@ -382,25 +385,25 @@ func (h *hook) secret() ([]byte, error) {
 	return []byte(secret), nil
 }
 
-// proof shows that the sender of a call knows the secret. One of the two is enough; the other may
-// be nil.
+// proof proves that the sender of a call knows the secret. One of the two fields is enough; the
+// other may be nil.
 type proof struct {
 	signature []byte // HMAC-SHA256 of the body
 	token     []byte // SHA-256 of the secret itself
 }
 
-// isToken reports whether the secret was given.
+// isToken reports whether the token is that of the secret.
 func (p proof) isToken(secret []byte) bool {
 	sum := sha256.Sum256(secret)
 	return subtle.ConstantTimeCompare(p.token, sum[:]) == 1
 }
 
-// proofOf reads the proof of a call.
+// proofOf returns the proof in the headers of a call. Both fields are nil if there is none.
 func proofOf(head http.Header) (p proof) {
 	signed := func(given string) proof {
 		b, err := hex.DecodeString(given)
 		if err != nil || b == nil {
-			b = []byte{} // which is no signature
+			b = []byte{} // not nil, but never a valid signature
 		}
 		return proof{signature: b}
 	}
@@ -425,7 +428,7 @@ func proofOf(head http.Header) (p proof) {
 	return proof{}
 }
 
-// place is where a repository is, by the names that servers give it.
+// place holds the addresses of a repository, in the fields that different servers use.
 type place struct {
 	Clone   string `json:"clone_url"` // GitHub, Gitea
 	SSH     string `json:"ssh_url"`
@@ -435,11 +438,11 @@ type place struct {
 	GitSSH  string `json:"git_ssh_url"`
 }
 
-// namesIn finds the URLs of the repository in a call. A body without any, and one
-// that says nothing, mean all remotes.
+// namesIn returns the URLs of the repository in a call. Without any, or for an empty body, it
+// returns what stands for all remotes.
 func namesIn(body []byte) ([]string, error) {
 	var call struct {
-		Remote     string `json:"remote"` // of anybody else: a URL or name as in applianced git
+		Remote     string `json:"remote"` // for other callers: a URL or name as in applianced git
 		Repository place  `json:"repository"`
 		Project    place  `json:"project"`
 	}

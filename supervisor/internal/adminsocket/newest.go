@@ -7,15 +7,15 @@ import (
 	"saltern/supervisor/internal/everynode"
 )
 
-// Newest implements [control.Supervisor]. It is not bounded by a rate: any number of
-// questions share one pass, and one pass is made at a time.
+// Newest implements [control.Supervisor]. It needs no rate limit, because any number of questions
+// share one pass, and only one pass runs at a time.
 func (s *Socket) Newest(ctx context.Context, q control.NewestQuestion) (control.Newest, error) {
 	if !q.All {
 		return s.cfg.Newest(ctx), nil
 	}
 
 	own := make(chan control.Newest, 1)
-	go func() { own <- s.cfg.Newest(ctx) }() // ends with ctx
+	go func() { own <- s.cfg.Newest(ctx) }() // this goroutine ends when ctx ends
 
 	ask := map[string]func() (struct{}, error){}
 	for name, p := range s.peers() {

@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// answerFirst is how long a restart waits, so that the master or salt-api can pass the answer on before.
+	// answerFirst is how long a restart is delayed, so that the master or salt-api can pass the
+	// answer on first.
 	answerFirst = time.Second
-	// maxSoon restarts wait; one more is refused.
+	// maxSoon bounds the restarts that wait. A further one is refused.
 	maxSoon = 4
 )
 
-// restartable are the services that a user of the master may restart.
+// restartable returns the services that a user of the master may restart.
 func restartable() []string {
 	return []string{status.MasterService, status.BalancerService, status.APIService}
 }
@@ -29,27 +30,27 @@ func restartable() []string {
 type Restarts struct {
 	log     *slog.Logger
 	manager serviceManager
-	soon    chan string // services to restart
+	soon    chan string // services that wait for their restart
 }
 
-// serviceManager has the services: [service.Manager].
+// serviceManager manages the services: [service.Manager].
 type serviceManager interface {
 	Output(name string, lines int) ([]string, error)
 	Restart(name string) error
 }
 
-// NewRestarts returns what restarts the services of manager.
+// NewRestarts returns a Restarts for the services of manager.
 func NewRestarts(log *slog.Logger, manager serviceManager) *Restarts {
 	return &Restarts{log: log, manager: manager, soon: make(chan string, maxSoon)}
 }
 
-// RestartSoon restarts a service a moment after it has returned. It implements [member.Restarts].
+// RestartSoon restarts a service shortly after it has returned. It implements [member.Restarts].
 func (r *Restarts) RestartSoon(name string) error {
 	if !slices.Contains(restartable(), name) {
 		return fmt.Errorf("%w: %.70q; these may be restarted: %s", service.ErrUnknown, name,
 			strings.Join(restartable(), ", "))
 	}
-	if _, err := r.manager.Output(name, 0); err != nil { // it is not there
+	if _, err := r.manager.Output(name, 0); err != nil { // there is no such service
 		return err
 	}
 
@@ -61,7 +62,7 @@ func (r *Restarts) RestartSoon(name string) error {
 	}
 }
 
-// Run restarts what was asked for until ctx ends.
+// Run makes the restarts that RestartSoon has accepted, until ctx ends.
 func (r *Restarts) Run(ctx context.Context) {
 	for {
 		select {

@@ -1,5 +1,5 @@
-// Package adminsocket serves what the master may ask this node for its users: how the nodes are,
-// what they have written down, and three verbs. It restarts services that users ask for.
+// Package adminsocket serves what the master may ask this node on behalf of its users: the state of
+// the nodes, their audit records, and three verbs. It also restarts services for users.
 package adminsocket
 
 import (
@@ -29,52 +29,52 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Socket is where the master's account asks for what users of the master want of the
-// nodes: how they are, and three verbs. The master decides who may; its account, which
-// salt-api has as well, gets no more here than these verbs, at a rate. It implements
+// Socket answers the master's account, which asks on behalf of users of the master: for the state
+// of the nodes, and for three verbs. The master decides which user may do what. Its account, which
+// salt-api has too, can do no more here than these verbs, and only at a rate. Socket implements
 // [control.Supervisor].
 type Socket struct {
 	cfg Config
 
 	mu           sync.Mutex
 	read, acted  ratelimit.Bucket
-	asks         ratelimit.Bucket // for records
-	history      control.Course   // a moment ago
-	historyAsked time.Time        // when
+	asks         ratelimit.Bucket // rate of questions for records
+	history      control.Course   // last answer of Course
+	historyAsked time.Time        // when history was asked for
 }
 
 // Config holds what a [Socket] uses.
 type Config struct {
 	Node     string
-	Path     string         // of the socket
-	Account  layout.Account // of the master
+	Path     string         // path of the socket
+	Account  layout.Account // account of the master
 	Log      *slog.Logger
 	Now      func() time.Time
-	Record   *audit.Log // of what is done through this node
+	Record   *audit.Log // audit log of what is done through this node
 	Observer Observer
 	Restarts *Restarts
-	Records  Records                                  // of all nodes
-	Newest   func(ctx context.Context) control.Newest // brings this node's files up to date
-	Member   *member.Member                           // may be nil: this node is alone
+	Records  Records                                  // audit records of all nodes
+	Newest   func(ctx context.Context) control.Newest // updates this node's files from the shared volume
+	Member   *member.Member                           // may be nil: this node has no cluster
 }
 
-// Observer knows how this node does: [observe.Observer].
+// Observer knows the state of this node: [observe.Observer].
 type Observer interface {
 	Document() status.Document
 	Points() []control.Point
 }
 
-// Records are the audit records of all nodes: [records.Cluster].
+// Records returns the audit records of all nodes: [records.Cluster].
 type Records interface {
 	Audit(ctx context.Context, q audit.Query) (audit.List, error)
 }
 
-// New returns a socket; nothing is served before [Socket.Run].
+// New returns a socket. It serves nothing before [Socket.Run].
 func New(cfg Config) *Socket { return &Socket{cfg: cfg} }
 
 func readRate() ratelimit.Rate { return ratelimit.Rate{Burst: 60, PerSecond: 10} }
 
-// each node reads files of 128 MiB
+// The rate is low, because each node reads files of 128 MiB.
 func recordRate() ratelimit.Rate { return ratelimit.Rate{Burst: 10, PerSecond: 0.5} }
 func actRate() ratelimit.Rate    { return ratelimit.Rate{Burst: 6, PerSecond: 0.05} }
 
@@ -202,14 +202,14 @@ func (s *Socket) peers() map[string]*nodeapi.Client {
 	return s.cfg.Member.Peers()
 }
 
-// Course implements [control.Supervisor]: it asks all nodes, at most twice a minute.
+// Course implements [control.Supervisor]. It asks all nodes, at most twice a minute.
 func (s *Socket) Course(ctx context.Context) (control.Course, error) {
 	if err := s.checkRate(&s.read, readRate()); err != nil {
 		return control.Course{}, err
 	}
 
 	s.mu.Lock()
-	// An answer is used for half a minute.
+	// An answer is used again for half a minute.
 	c, fresh := s.history, s.cfg.Now().Sub(s.historyAsked) < 30*time.Second
 	s.mu.Unlock()
 
@@ -256,8 +256,8 @@ func (s *Socket) Records(ctx context.Context, q control.Question) (json.RawMessa
 	return json.Marshal(list)
 }
 
-// actor is for whom the master says that it asks. It is the master's word: the account
-// that brought it stands beside.
+// actor returns the user on whose behalf the master says that it asks. That is only the master's
+// claim, so the actor also names the account that made it.
 func (s *Socket) actor(by control.By) audit.Actor {
 	proof := audit.Proof(by.Proof)
 	if !slices.Contains([]audit.Proof{audit.Token, audit.Password, audit.Key}, proof) {
@@ -274,7 +274,7 @@ func (s *Socket) actor(by control.By) audit.Actor {
 	}
 }
 
-// recorded does something that a user asked for, and writes it down before and after.
+// recorded calls do, which a user has asked for, and writes audit records before and after it.
 func (s *Socket) recorded(
 	ctx context.Context,
 	by control.By,
@@ -293,7 +293,7 @@ func (s *Socket) recorded(
 	if err := s.checkRate(&s.acted, actRate()); err != nil {
 		r.Result = audit.Refused
 		r.Detail = err.Error()
-		r.Stranger = true // recorded at the rate of strangers
+		r.Stranger = true // such records have the rate limit of strangers
 		s.cfg.Record.Note(r)
 		return err
 	}

@@ -1,4 +1,5 @@
-// Package balancer runs the load balancer of a node, and brings it in line with the masters of the cluster.
+// Package balancer runs the load balancer of a node, and configures it with the masters of the
+// cluster.
 package balancer
 
 import (
@@ -31,13 +32,13 @@ type Balancer struct {
 	env      child.Env
 	programs *child.Programs
 	admin    *lbproxy.Client
-	settings func() *settings.Settings // with the members of the cluster
+	settings func() *settings.Settings // returns the node's settings, with the members of the cluster
 	adopted  error
 	backends atomic.Pointer[[]lbproxy.Backend]
 }
 
-// New returns the load balancer of a node. settings returns those of the node with the members of
-// its cluster. A stop with the cause adopted leaves the process to the next life of the node.
+// New returns the load balancer of a node. settings returns the node's settings, with the members
+// of its cluster. A stop with the cause adopted leaves the process to the next life of the node.
 func New(
 	env child.Env,
 	programs *child.Programs,
@@ -56,14 +57,15 @@ func New(
 // Admin returns the client of the load balancer's admin socket.
 func (b *Balancer) Admin() *lbproxy.Client { return b.admin }
 
-// Stop ends the process, whatever life of the node has started it.
+// Stop ends the process, whichever life of the node has started it.
 func (b *Balancer) Stop() { b.process(nil).Stop() }
 
 func (b *Balancer) program() string {
 	if b.env.Settings.Programs.LB != "" {
 		return b.env.Settings.Programs.LB
 	}
-	// The image has it under a name of its own, for its AppArmor profile.
+	// The image has this program under a second name, for the AppArmor profile of the load
+	// balancer.
 	named := filepath.Join(filepath.Dir(b.env.Executable), "saltern-lb")
 	if ours, err := os.Stat(b.env.Executable); err == nil {
 		if fi, err := os.Stat(named); err == nil && os.SameFile(ours, fi) {
@@ -77,10 +79,10 @@ func (b *Balancer) arguments() []string {
 	return []string{"lb", "--config", b.env.Settings.LBConf(), "--log-format", "json", "--log-level", b.env.Settings.Log.Level}
 }
 
-// process is the load balancer's process. It outlives this one and is
-// adopted by the next life, so that minions' connections survive a restart of
-// the supervisor; a changed program or configuration takes its place without a
-// refused connection (see lbproxy.Serve). Only an ordinary stop ends it.
+// process returns the load balancer's process. It outlives the supervisor, and the next life adopts
+// it, so that minions' connections survive a restart of the supervisor. After a change of program
+// or configuration a new process replaces it without a refused connection (see lbproxy.Serve). Only
+// an ordinary stop ends it.
 func (b *Balancer) process(out *service.Lines) *service.Lasting {
 	p := &service.Lasting{
 		Path:        b.program(),
@@ -111,7 +113,7 @@ func (b *Balancer) answers(ctx context.Context) error {
 	return err
 }
 
-// Spec is its service, which waits for what is given first.
+// Spec returns the service that runs the load balancer. Each start first waits for wait.
 func (b *Balancer) Spec(wait service.Condition) service.Spec {
 	out := b.programs.Output(status.BalancerService)
 	proc := b.process(out)
@@ -122,7 +124,8 @@ func (b *Balancer) Spec(wait service.Condition) service.Spec {
 		Wait:    wait,
 		Prepare: func(context.Context) error { return b.programs.Block(status.BalancerService, b.prepare(proc.Alive())) },
 		Health: &service.Health{Interval: 2 * time.Second, Fall: 2, Check: func(ctx context.Context) error {
-			// Not by its ports: each such connection would count as a session.
+			// Ask the admin socket, not the ports: each connection to a port would count as a
+			// session.
 			st, err := b.admin.Status(ctx)
 			if err != nil {
 				return fmt.Errorf("load balancer to answer on its admin socket: %w", err)
@@ -139,8 +142,8 @@ func (b *Balancer) Spec(wait service.Condition) service.Spec {
 	}
 }
 
-// prepare makes what the load balancer needs. One that runs already has the
-// ports.
+// prepare creates what the load balancer needs. If one runs already, prepare does not check the
+// ports, which that one has.
 func (b *Balancer) prepare(runs bool) error {
 	if err := b.programs.RequireAccount("applianced lb", b.env.Settings.Users.LB, b.programs.Balancer); err != nil {
 		return err
@@ -162,9 +165,9 @@ func (b *Balancer) prepare(runs bool) error {
 	return b.writeConfig()
 }
 
-// writeConfig writes the load balancer's configuration. Of a change, one that
-// runs takes the list of masters at its next health check; anything else
-// needs a restart of the service, which no connection notices.
+// writeConfig writes the load balancer's configuration. A running load balancer gets a changed list
+// of masters at its next health check. Any other change needs a restart of the service, which no
+// connection notices.
 func (b *Balancer) writeConfig() error {
 	text, err := layout.BalancerConfig(b.settings())
 	if err != nil {
@@ -179,8 +182,8 @@ func (b *Balancer) writeConfig() error {
 	return err
 }
 
-// TableChanged writes it for a new table of nodes. The first table of a node may come
-// before its directories are made: prepare writes it then.
+// TableChanged writes the configuration for a new table of nodes. The first table of a node may
+// come before its directories exist; then prepare writes the configuration later.
 func (b *Balancer) TableChanged() error {
 	if err := b.writeConfig(); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -188,8 +191,8 @@ func (b *Balancer) TableChanged() error {
 	return nil
 }
 
-// tag stands for the program and all of its configuration that cannot be
-// changed while it runs.
+// tag returns a text that identifies the program and all of its configuration that cannot change
+// while it runs.
 func (b *Balancer) tag() (string, error) {
 	fi, err := os.Stat(b.program())
 	if err != nil {
@@ -223,9 +226,9 @@ func (b *Balancer) tag() (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)[:16]), nil
 }
 
-// reconcile gives a running load balancer the masters it is to have: what is
-// missing is added, what is too much is drained and removed, and what has
-// moved is removed now and added when it is gone.
+// reconcile changes the masters of a running load balancer to want: it adds those that are missing,
+// and drains and removes all others. A master whose address has changed is removed now, and a later
+// call adds it again.
 func reconcile(ctx context.Context, c *lbproxy.Client, st lbproxy.Status, want []lbproxy.Backend) (errs error) {
 	have := map[string]bool{}
 	for _, b := range st.Backends {
@@ -252,11 +255,11 @@ func reconcile(ctx context.Context, c *lbproxy.Client, st lbproxy.Status, want [
 	return errs
 }
 
-// sameBackend says whether the ports of a backend are where they should be.
+// sameBackend reports whether a backend has the wanted address and ports.
 func sameBackend(st lbproxy.Status, b lbproxy.BackendStatus, want lbproxy.Backend) bool {
 	ip, err := netip.ParseAddr(want.Address)
 	if err != nil {
-		return true // it could not be added either
+		return true // an invalid address could not be added either
 	}
 
 	for _, p := range b.Ports {
@@ -279,8 +282,8 @@ func sameBackend(st lbproxy.Status, b lbproxy.BackendStatus, want lbproxy.Backen
 	return true
 }
 
-// CountsMaster reports whether the load balancer gives minions to this node's master;
-// without a load balancer they come by themselves.
+// CountsMaster reports whether the load balancer sends minions to this node's master. Without a
+// load balancer it returns true, because minions reach the master directly.
 func (b *Balancer) CountsMaster(ctx context.Context) bool {
 	if !b.env.Settings.LB.Enabled {
 		return true

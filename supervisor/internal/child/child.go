@@ -1,6 +1,5 @@
-// Package child holds what the programs that a node runs have in common: the accounts they
-// run as, their logs and environment, the bound on their memory, and the findings that keep
-// one from being started.
+// Package child holds what the programs that a node runs have in common: their accounts, logs and
+// environment, the limit on their memory, and the findings that prevent their start.
 package child
 
 import (
@@ -25,47 +24,47 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Env is the surroundings of a part of a node.
+// Env holds what all parts of a node use.
 type Env struct {
 	Settings   *settings.Settings
 	Log        *slog.Logger
 	Now        func() time.Time
-	Executable string // our own path: the load balancer is the same binary, the master lies beside it
-	ConfigPath string // of appliance.yaml
+	Executable string // path of this program: it is also the load balancer, and the master is beside it
+	ConfigPath string // path of appliance.yaml
 }
 
-// Beside returns the path of a program that lies beside our own executable.
+// Beside returns the path of a program in the same folder as this program.
 func (e Env) Beside(name string) string { return filepath.Join(filepath.Dir(e.Executable), name) }
 
-// PIDFile returns the path of the file with the process id of a service.
+// PIDFile returns the path of the file with the process ID of a service.
 func PIDFile(s *settings.Settings, service string) string {
 	return filepath.Join(s.RuntimeDir, service+".pid")
 }
 
-// Environ returns the whole environment of a child: no notification socket, no
-// credentials, nothing of ours.
+// Environ returns the whole environment of a child. It has none of this process's variables except
+// PATH: no notification socket and no credentials.
 func Environ() []string {
 	path := cmp.Or(os.Getenv("PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	return []string{"PATH=" + path, "LANG=C.UTF-8", "HOME=/"}
 }
 
-// Programs knows the programs of one node. Its methods are safe for concurrent use, but for
-// [Programs.Output], which belongs to the construction of a node.
+// Programs knows the programs of one node. Its methods are safe for concurrent use, except
+// [Programs.Output], which is only for the construction of a node.
 type Programs struct {
-	Master   layout.Account // of salt-master and salt-api
-	Balancer layout.Account // of the load balancer
+	Master   layout.Account // account of salt-master and salt-api
+	Balancer layout.Account // account of the load balancer
 
 	env     Env
 	inImage bool
 	logs    map[string]*childlog.Log
 
 	mu        sync.Mutex
-	blocked   map[string][]status.Finding // why a service is not started, by service
-	unbounded map[string]string           // why a child has no bound on its memory, by service
+	blocked   map[string][]status.Finding // why a service is not started, by the service's name
+	unbounded map[string]string           // why a child has no limit on its memory, by the service's name
 }
 
-// NewPrograms finds the accounts of the programs. In the image (inImage) a child whose account
-// is missing is not started, instead of run as root.
+// NewPrograms finds the accounts of the programs. On the image (inImage) a child whose account is
+// missing is not started; elsewhere it runs as root.
 func NewPrograms(env Env, inImage bool) (*Programs, error) {
 	master, err := layout.FindAccount(env.Settings.Users.Master)
 	if err != nil {
@@ -88,17 +87,17 @@ func NewPrograms(env Env, inImage bool) (*Programs, error) {
 	}, nil
 }
 
-// Output returns the lines that a service writes; they also go to its log.
+// Output returns a writer for the output of a service, which also goes to the service's log.
 func (p *Programs) Output(name string) *service.Lines {
 	l := childlog.New(name, p.env.Settings.LogDir(), p.env.Log, p.env.Now)
 	p.logs[name] = l
 	return service.NewLines(l.Line)
 }
 
-// Log returns the log of a service, nil if it has none.
+// Log returns the log of a service, or nil if it has none.
 func (p *Programs) Log(service string) *childlog.Log { return p.logs[service] }
 
-// Close closes the logs. Nothing may be written to an [Programs.Output] any more.
+// Close closes the logs. After that, nothing may be written to an [Programs.Output].
 func (p *Programs) Close() {
 	for _, l := range p.logs {
 		l.Close()
@@ -108,8 +107,8 @@ func (p *Programs) Close() {
 // MakeDirectories creates the directories of the master and of the load balancer.
 func (p *Programs) MakeDirectories() error { return layout.Make(p.env.Settings, p.Master, p.Balancer) }
 
-// RequireAccount refuses to run a child as root in the image because its account
-// is missing. Elsewhere the status shows that (SCA-502).
+// RequireAccount returns an error on the image if a child would run as root because its account is
+// missing. Elsewhere the status shows that (SCA-502).
 func (p *Programs) RequireAccount(child, name string, a layout.Account) error {
 	if !a.Missing || !p.inImage {
 		return nil
@@ -121,7 +120,7 @@ func (p *Programs) RequireAccount(child, name string, a layout.Account) error {
 	}}
 }
 
-// AsRoot lists the children that run as root for want of an account.
+// AsRoot returns the names of the children that run as root because their account is missing.
 func (p *Programs) AsRoot() (names []string) {
 	s := p.env.Settings
 	if p.Master.Missing && !p.inImage && !s.Arbiter {
@@ -136,7 +135,7 @@ func (p *Programs) AsRoot() (names []string) {
 	return names
 }
 
-// Blockers is an error that carries the findings to show.
+// Blockers is an error that consists of findings for the status.
 type Blockers []status.Finding
 
 func (b Blockers) Error() string {
@@ -147,8 +146,8 @@ func (b Blockers) Error() string {
 	return strings.Join(words, "; ")
 }
 
-// Block remembers why a service is not started, for the status, and returns err. A nil err
-// says that nothing keeps the service from its start.
+// Block records why a service is not started, for the status, and returns err. A nil err means that
+// nothing prevents the start.
 func (p *Programs) Block(service string, err error) error {
 	var found Blockers
 	if err != nil && !errors.As(err, &found) {
@@ -161,8 +160,8 @@ func (p *Programs) Block(service string, err error) error {
 	return err
 }
 
-// unprepared returns the finding for a service that could not be prepared: a file that could not be
-// read or written, or anything else.
+// unprepared returns the finding for a service that could not be prepared, because a file could not
+// be read or written, or for another reason.
 func (p *Programs) unprepared(service string, err error) status.Finding {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return probe.FileFinding(p.folderOf(pe.Path), pe)
@@ -178,7 +177,8 @@ func (p *Programs) unprepared(service string, err error) status.Finding {
 	return status.Finding{Code: code, Cause: "it cannot be started: " + settings.OneLine(err)}
 }
 
-// folderOf returns the folder of the settings in which a file lies, or the file itself if it lies in none.
+// folderOf returns the folder of the settings that contains a file, or the file itself if none
+// does.
 func (p *Programs) folderOf(path string) string {
 	s := p.env.Settings
 	for _, dir := range []string{s.StorageDir(), s.DataDir, s.RuntimeDir} {
@@ -189,8 +189,9 @@ func (p *Programs) folderOf(path string) string {
 	return path
 }
 
-// Confine bounds the memory of a child that was just started: percent of the machine's. oom is its
-// standing with the kernel when memory runs out. The status shows what was not possible.
+// Confine limits the memory of a child that has just started to percent of the machine's. oom is
+// its OOM adjustment: the higher, the sooner the kernel kills the child when memory is short. The
+// status shows what was not possible.
 func (p *Programs) Confine(ctx context.Context, service string, pid, oom, percent int) error {
 	err := confine.Child(ctx, service, pid, oom, percent, p.env.Log)
 	p.mu.Lock()
@@ -208,24 +209,24 @@ func (p *Programs) Confine(ctx context.Context, service string, pid, oom, percen
 	return err
 }
 
-// Blocked returns why services are not started, by service.
+// Blocked returns why services are not started, by the service's name.
 func (p *Programs) Blocked() map[string][]status.Finding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.blocked)
 }
 
-// Unbounded returns why children have no bound on their memory, by service.
+// Unbounded returns why children have no limit on their memory, by the service's name.
 func (p *Programs) Unbounded() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.unbounded)
 }
 
-// CheckTakes bounds the check of a folder of configuration by the program that is to use it.
+// CheckTakes bounds how long a program may take to check a configuration folder.
 const CheckTakes = 20 * time.Second
 
-// CheckProgram returns what keeps the program at path from being run.
+// CheckProgram returns findings that say why the program at path cannot be run.
 func CheckProgram(path string) []status.Finding {
 	fi, err := os.Stat(path)
 	switch {

@@ -1,4 +1,4 @@
-// Package childlog copies a child's output to our own log and to a bounded file.
+// Package childlog writes a child's output to our own log and to a bounded file.
 package childlog
 
 import (
@@ -19,8 +19,8 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Log takes the lines of one child. It drops and counts lines above the rate: a child that floods
-// must not fill the disk (attack 25). It is safe for concurrent use.
+// Log receives the lines of one child. It drops and counts lines above a rate, because a child that
+// floods its output must not fill the disk (attack 25). It is safe for concurrent use.
 type Log struct {
 	name string
 	log  *slog.Logger
@@ -30,7 +30,7 @@ type Log struct {
 	mu      sync.Mutex
 	file    *os.File
 	size    int64
-	broken  bool // the file could not be written; said once
+	broken  bool // the file could not be written; logged once
 	said    ratelimit.Bucket
 	dropped int
 }
@@ -46,7 +46,7 @@ func New(name, dir string, log *slog.Logger, now func() time.Time) *Log {
 	return &Log{name: name, log: log, now: now, path: filepath.Join(dir, name+".log")}
 }
 
-// Line is a sink of [service.Lines].
+// Line writes one line of the child. It is a sink of [service.Lines].
 func (c *Log) Line(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,8 +126,8 @@ var (
 )
 
 // parseLine splits a child's line into level, message and attributes. It knows slog's JSON form,
-// slog's text form (of which it only reads the level), Salt's "[LEVEL ] text", and takes any
-// other line as a message.
+// slog's text form (of which it reads only the level) and Salt's "[LEVEL ] text". Any other line is
+// a message as a whole.
 func parseLine(text string) (slog.Level, string, []slog.Attr) {
 	if !strings.HasPrefix(text, "{") {
 		if m := saltForm.FindStringSubmatch(text); m != nil {
@@ -165,7 +165,7 @@ func parseLine(text string) (slog.Level, string, []slog.Attr) {
 
 var saltForm = regexp.MustCompile(`^\[(?:TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL) *\] (.*)$`)
 
-// readLevel reads the level out of a line in slog's or Salt's form.
+// readLevel returns the level of a line in slog's text form or Salt's form.
 func readLevel(text string) slog.Level {
 	head := text[:min(len(text), 256)]
 	switch {

@@ -12,29 +12,29 @@ import (
 	"time"
 )
 
-// stamp is the time at the beginning of each line of the file, in UTC. As text it
-// sorts like the times.
+// stamp is the format of the time at the beginning of each line of the file, in UTC. As text these
+// times sort in their order.
 const stamp = "2006-01-02T15:04:05.000Z"
 
 // maxPage bounds the bytes of one Page.
 const maxPage = 1 << 20
 
-// Page is a part of what a child wrote.
+// Page is a part of a child's output.
 type Page struct {
-	Lines []string // each begins with its time, in UTC
-	// Cursor is where the next page begins.
+	Lines []string // each line begins with its time, in UTC
+	// Cursor says where the next page begins.
 	Cursor string
-	More   bool // there is more already
+	More   bool // whether the next page has lines already
 }
 
-// Query says where a page begins: at a Cursor, else at a time, else so many lines before the end.
+// Query says where a page begins: at Cursor, else at a time, else a number of lines before the end.
 type Query struct {
 	Cursor string
 	Since  time.Time
 	Last   int
 }
 
-// place is a position in the log: a file, which keeps its inode when it becomes
+// place is a position in the log: the inode of a file, which stays the same when the file becomes
 // the older one, and an offset.
 type place struct {
 	inode  uint64
@@ -43,7 +43,7 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.inode, p.offset) }
 
-// Page returns the page that begins where q says. c may be nil: the service writes none.
+// Page returns the page that q asks for. c may be nil: the service writes no log.
 func (c *Log) Page(q Query) (Page, error) {
 	switch {
 	case c == nil:
@@ -61,8 +61,8 @@ func (c *Log) Page(q Query) (Page, error) {
 	return c.After(cursor)
 }
 
-// After returns the lines since the page with this cursor. If that part of the log was removed,
-// it continues with the oldest lines.
+// After returns the lines after the page with this cursor. If that part of the log was removed, it
+// continues with the oldest lines.
 func (c *Log) After(cursor string) (Page, error) {
 	var from place
 	if _, err := fmt.Sscanf(cursor, "%d:%d", &from.inode, &from.offset); err != nil || from.offset < 0 {
@@ -103,10 +103,11 @@ func (c *Log) Last(n int) (Page, error) {
 	return Page{Lines: ring[max(0, len(ring)-n):], Cursor: end.String()}, err
 }
 
-// scanLines passes whole lines from a place on to take, until the end or until take refuses one.
-// It returns the place after the last accepted line.
+// scanLines passes complete lines to take, beginning at from, until the end or until take returns
+// false. It returns the place after the last line for which take returned true.
 func (c *Log) scanLines(from place, take func(line string) bool) (place, error) {
-	// The newest first: what becomes the older one in between is met twice, not missed.
+	// Open the newest file first: a file that becomes the older one meanwhile is then read twice
+	// rather than missed.
 	var files []*os.File
 	var inodes []uint64
 	for _, path := range []string{c.path, c.path + ".1"} {
@@ -146,7 +147,7 @@ func (c *Log) scanLines(from place, take func(line string) bool) (place, error) 
 		}
 
 		if fi, err := f.Stat(); err != nil || fi.Size() < at.offset {
-			at.offset = 0 // another file of the same number
+			at.offset = 0 // another file has the same inode number
 		}
 
 		done, err := scanFile(f, &at.offset, take)
@@ -161,8 +162,8 @@ func (c *Log) scanLines(from place, take func(line string) bool) (place, error) 
 	return at, nil
 }
 
-// scanFile reads whole lines from offset on and moves offset past each accepted line. done
-// reports whether take refused one.
+// scanFile reads complete lines from offset on and moves offset past each line that take accepts.
+// done reports whether take refused one.
 func scanFile(f *os.File, offset *int64, take func(string) bool) (done bool, err error) {
 	if _, err := f.Seek(*offset, io.SeekStart); err != nil {
 		return false, err

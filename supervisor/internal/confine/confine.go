@@ -1,4 +1,4 @@
-// Package confine sets how readily the kernel kills a child when memory is short, and bounds the
+// Package confine sets how readily the kernel kills a child when memory is short, and limits the
 // memory of the child.
 package confine
 
@@ -20,18 +20,18 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// The OOM adjustments of the children, -1000 (never killed) to 1000. The supervisor's unit has
-// -500, which a child would inherit: the kernel would then kill others for memory that the child
-// has taken. Renderers of the master raise theirs themselves.
+// OOM adjustments of the children, from -1000 (never killed) to 1000. The supervisor's unit has
+// -500. A child would inherit that, and then the kernel would kill other processes for memory that
+// the child has taken. The master's renderers raise their own value.
 const (
 	MasterOOM   = 0
 	BalancerOOM = -300
 )
 
-// Child sets the OOM adjustment of a child that has just started. If systemd runs us as a
-// service, it also moves the child into a scope with a bound on its memory, in percent of the
-// machine's (0: none). The child runs in any case; Child returns why there is no bound. It may be
-// called again for the same child.
+// Child sets the OOM adjustment of a child that has just started. If systemd runs this process as a
+// service, Child also moves the child into a scope with a limit on its memory, in percent of the
+// machine's (0: none). The child runs in any case; the error says why there is no limit. Child may
+// be called again for the same child.
 func Child(ctx context.Context, child string, pid, oom, percent int, log *slog.Logger) error {
 	if err := raiseOOM(pid, oom); err != nil {
 		log.Warn("a child keeps our readiness to be killed when memory is short", "service", child, "error", err)
@@ -42,13 +42,13 @@ func Child(ctx context.Context, child string, pid, oom, percent int, log *slog.L
 	return moveToScope(ctx, child, pid, percent)
 }
 
-// asService reports whether systemd started us as a service and may be asked.
+// asService reports whether systemd has started this process as a service and can be asked.
 func asService() bool {
 	return os.Geteuid() == 0 && os.Getppid() == 1 && os.Getenv("INVOCATION_ID") != "" && util.IsRunningSystemd()
 }
 
-// raiseOOM makes a child more ready to be killed than we are. Less ready would
-// need rights that we do not have.
+// raiseOOM sets the OOM adjustment of a child to score if that is higher than this process's own. A
+// lower one would need rights that this process does not have.
 func raiseOOM(pid, score int) error {
 	own, err := oomScore("self")
 	if err != nil || score <= own {
@@ -65,9 +65,9 @@ func oomScore(of string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// moveToScope moves a child into a transient scope. A scope, and not a group below our
-// own: the load balancer outlives us, and systemd starts no service into a
-// control group that has groups with processes below it.
+// moveToScope moves a child into a transient scope. It cannot use a control group below the
+// supervisor's own, because the load balancer outlives the supervisor, and systemd starts no
+// service in a control group that has groups with processes below it.
 func moveToScope(ctx context.Context, child string, pid, percent int) error {
 	total, err := memoryTotal("/proc/meminfo")
 	if err != nil {
@@ -84,7 +84,7 @@ func moveToScope(ctx context.Context, child string, pid, percent int) error {
 		return nil
 	}
 
-	// systemd may have done it and be too busy to say so in time.
+	// systemd may have moved the child and be too busy to say so in time.
 	if err != nil && inScope("/proc", pid, name) {
 		return nil
 	}
@@ -92,8 +92,8 @@ func moveToScope(ctx context.Context, child string, pid, percent int) error {
 	return err
 }
 
-// inScope reports whether a process is in a scope, and thus has its bounds: systemd sets them
-// before it moves processes there. proc is /proc.
+// inScope reports whether a process is in a scope, and so has the scope's limits: systemd sets them
+// before it moves processes there. proc is the path of /proc.
 func inScope(proc string, pid int, scope string) bool {
 	b, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -107,13 +107,13 @@ func inScope(proc string, pid int, scope string) bool {
 	return false
 }
 
-// unitExists is systemd's answer when the child already has its scope, from an earlier life, or
-// from a try that did not wait for its end.
+// unitExists is systemd's answer if the child already has its scope, from an earlier life, or from
+// a try whose end was not waited for.
 const unitExists = "org.freedesktop.systemd1.UnitExists"
 
 // scopeProperties returns the properties of the scope: those of the unit applianced.service that
-// hold by control group, and the bounds on memory. From MemoryHigh on the kernel slows the child
-// down. At MemoryMax it kills a process of the group.
+// work through control groups, and the limits on memory. From MemoryHigh on the kernel slows the
+// child down. At MemoryMax it kills a process of the group.
 func scopeProperties(child string, pid, percent int, total uint64) []dbus.Property {
 	max := total / 100 * uint64(percent)
 	property := func(name string, v any) dbus.Property {
@@ -128,12 +128,12 @@ func scopeProperties(child string, pid, percent int, total uint64) []dbus.Proper
 		property("TasksMax", uint64(4096)),
 		property("DevicePolicy", "closed"),
 		property("CollectMode", "inactive-or-failed"),
-		// At a shutdown the supervisor stops its children in their order first.
+		// At a shutdown the supervisor first stops its children in their order.
 		dbus.PropBefore("applianced.service"),
 	}
 }
 
-// memoryTotal is the machine's memory in bytes.
+// memoryTotal returns the machine's memory in bytes, from the text at the path meminfo.
 func memoryTotal(meminfo string) (uint64, error) {
 	b, err := os.ReadFile(meminfo)
 	if err != nil {

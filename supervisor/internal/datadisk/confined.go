@@ -20,14 +20,13 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// confined reports whether this process may never do so itself, and there is a
-// systemd that does.
+// confined reports whether this process can never mount by itself, and systemd can be asked to.
 func confined() bool {
 	may, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_ADMIN, 0, 0, 0)
 	return err == nil && may == 0 && util.IsRunningSystemd()
 }
 
-// privileged runs commands with all of root's rights.
+// privileged returns a runner that runs commands with all of root's rights.
 func privileged() command.Runner {
 	if confined() {
 		return systemd.Runner{}
@@ -38,7 +37,7 @@ func privileged() command.Runner {
 // mountTakes bounds the mount of a data disk, which may have to read a journal.
 const mountTakes = 5 * time.Minute
 
-// mountUnit mounts a disk by a unit, for all processes of the machine.
+// mountUnit mounts a disk through a unit of systemd, so that all processes of the machine see it.
 func mountUnit(ctx context.Context, dev, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, mountTakes)
 	defer cancel()
@@ -55,12 +54,12 @@ func mountUnit(ctx context.Context, dev, dir string) error {
 
 	for _, c := range commands {
 		_, err := command.Do(ctx, command.Exec{}, c...)
-		if err != nil && c[1] != "reset-failed" { // that one fails when there is nothing to reset
+		if err != nil && c[1] != "reset-failed" { // reset-failed fails if there is nothing to reset
 			return fmt.Errorf("mount %s on %s: %s: %w", dev, dir, strings.Join(c[:2], " "), err)
 		}
 	}
 
-	// It comes to this process a moment later.
+	// The mount appears to this process a moment later.
 	for {
 		there, err := mounted(dir)
 		if err != nil || there {
@@ -72,7 +71,7 @@ func mountUnit(ctx context.Context, dev, dir string) error {
 	}
 }
 
-// unmountUnit stops and removes the unit of mountUnit.
+// unmountUnit stops and removes the unit that mountUnit has written.
 func unmountUnit(ctx context.Context, dir string) error {
 	name := unit.UnitNamePathEscape(dir) + ".mount"
 	if err := systemd.Stop(ctx, mountTakes, name); err != nil {

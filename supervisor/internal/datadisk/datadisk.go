@@ -1,6 +1,6 @@
-// Package datadisk prepares and mounts the disk for a node's copy of the shared volume. The
-// set-up creates its file system once, and each start mounts it. A service without the rights
-// asks systemd for both.
+// Package datadisk prepares and mounts the disk for a node's copy of the shared volume. The set-up
+// creates its file system once, and each start mounts it. A process that lacks the rights asks
+// systemd for both.
 package datadisk
 
 import (
@@ -32,15 +32,15 @@ var (
 	byUUID  = "/dev/disk/by-uuid"
 )
 
-// diskMark is a file in the data directory of a node with a data disk. It has the device, and the
-// identity of its file system, which tells it from another node's disk with the same label. A
-// disk with our label but no mark belongs to a former life: the machine was reset.
+// diskMark is a file in the data directory of a node with a data disk. It names the device, and the
+// UUID of its file system, which distinguishes it from another node's disk with the same label. A
+// disk with our label but without this file belongs to an earlier node: the machine was reset.
 const diskMark = "data-disk"
 
 // plainUUID matches blkid's output for a file system of ours, which is also a name in byUUID.
 var plainUUID = regexp.MustCompile(`^[0-9A-Fa-f-]{8,36}$`)
 
-// markDisk writes down which disk is this node's.
+// markDisk writes diskMark for the device dev.
 func markDisk(ctx context.Context, cfg *settings.Settings, dev string) error {
 	text := dev + "\n"
 	out, err := command.Do(ctx, privileged(), "blkid", "-o", "value", "-s", "UUID", dev)
@@ -51,7 +51,7 @@ func markDisk(ctx context.Context, cfg *settings.Settings, dev string) error {
 	return err
 }
 
-// device returns the data disk of this node, by the recorded identity or else by its label. The
+// device returns the data disk of this node, found by its recorded UUID or else by its label. The
 // error is fs.ErrNotExist if the node has none, or the disk is missing.
 func device(cfg *settings.Settings) (string, error) {
 	text, err := durable.Read(filepath.Join(cfg.DataDir, diskMark), maxMark)
@@ -67,9 +67,9 @@ func device(cfg *settings.Settings) (string, error) {
 
 const maxMark = 4 << 10
 
-// Prepare creates a file system on a data disk and mounts it where the copy of the volume goes.
-// It leaves a disk as it is that this set-up has prepared before. It refuses a disk with other
-// content unless erase is set.
+// Prepare creates a file system on a data disk and mounts it at the directory for the copy of the
+// volume. It does not format a disk that this set-up has prepared before. It refuses a disk with
+// other content unless erase is set.
 func Prepare(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error {
 	mark := filepath.Join(cfg.DataDir, diskMark)
 	_, err := os.Stat(mark)
@@ -129,8 +129,8 @@ func mounted(dir string) (bool, error) {
 	return at.Dev != above.Dev, nil
 }
 
-// Mount mounts the data disk that the set-up has prepared, at each start of the node. Without one
-// it does nothing.
+// Mount mounts the data disk that the set-up has prepared. Each start of the node calls it. Without
+// a data disk it does nothing.
 func Mount(ctx context.Context, cfg *settings.Settings) error {
 	if !cfg.OnVolume() {
 		return nil
@@ -163,7 +163,7 @@ func Release(ctx context.Context, cfg *settings.Settings) error {
 	}
 
 	var err error
-	for range 50 { // until what served the copy has ended
+	for range 50 { // retry until the processes that served the copy have ended
 		if err = unix.Unmount(cfg.Storage.Bricks, 0); !errors.Is(err, unix.EBUSY) {
 			break
 		}

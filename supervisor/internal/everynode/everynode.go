@@ -1,4 +1,4 @@
-// Package everynode asks the nodes of a cluster all at once.
+// Package everynode asks all nodes of a cluster at the same time.
 package everynode
 
 import (
@@ -8,7 +8,7 @@ import (
 )
 
 // Ask calls each node's function concurrently, and passes the answers to add, one at a time.
-// unasked has the nodes without an answer, with the reason as a bounded text.
+// unasked says for each node without an answer why, in a bounded text.
 func Ask[T any](ask map[string]func() (T, error), add func(node string, v T)) (unasked map[string]string) {
 	unasked = map[string]string{}
 	var mu sync.Mutex

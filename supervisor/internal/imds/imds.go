@@ -23,7 +23,8 @@ const (
 	maxKeys  = 16 << 10
 )
 
-// Get returns the text at a path of the service, such as user-data. ok is false if there is none.
+// Get returns the text at a path of the service, such as user-data. ok is false if there is none. A
+// text of more than most bytes is an error.
 func Get(ctx context.Context, address, path string, most int64) (text []byte, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -78,7 +79,7 @@ func getBounded(ctx context.Context, c *http.Client, method, url, header, value 
 	return b, resp.StatusCode, err
 }
 
-// Keys are the temporary keys of a machine's role.
+// Keys holds the temporary keys of a machine's role.
 type Keys struct {
 	AccessKeyID     string `json:"AccessKeyId"`
 	SecretAccessKey string

@@ -1,5 +1,5 @@
-// Package oneatatime runs functions that may hang in the kernel, as on a shared folder,
-// so that whoever waits for one can give up, and never more than one of them hangs.
+// Package oneatatime runs functions that may hang in the kernel, for example on a shared folder, so
+// that a caller can stop waiting, and at most one of the functions hangs.
 package oneatatime
 
 import (
@@ -10,12 +10,12 @@ import (
 // Runner runs one function at a time. Its methods are safe for concurrent use.
 type Runner struct{ busy chan struct{} }
 
-// New returns a runner that is free.
+// New returns a runner without a running function.
 func New() Runner { return Runner{make(chan struct{}, 1)} }
 
-// Do calls f in a goroutine of its own. When ctx ends first, Do returns its error together
-// with what, which names the act. f may still run then, and the next function begins when it
-// has returned.
+// Do calls f in another goroutine. If ctx ends first, Do returns an error that wraps the error of
+// ctx and names the action, what. f may still be running then, and the next function begins only
+// when f has returned.
 func (r Runner) Do(ctx context.Context, what string, f func()) error {
 	select {
 	case r.busy <- struct{}{}:

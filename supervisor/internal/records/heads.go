@@ -14,19 +14,19 @@ import (
 	"saltern/supervisor/internal/oneatatime"
 )
 
-// Heads tells where the chains of this node's audit record are: the other nodes, which ask
-// for it every two seconds, and the system's log. It writes down what the others tell, and
-// what this node's own are: the master's account may write to files of its own, this
-// record is root's.
+// Heads publishes the heads of this node's audit record, the ends of its chains: to the other
+// nodes, which ask every two seconds, and in the system's log. It also records the heads of all
+// nodes in an audit log that only root can write. The master's account could change the files that
+// it writes itself, and the recorded heads show that.
 type Heads struct {
 	env     child.Env
 	record  *audit.Log
-	reading oneatatime.Runner // the disk may hang
+	reading oneatatime.Runner // reads the audit record; the disk may hang
 
 	mu   sync.Mutex
-	told []audit.Head // of this node
+	told []audit.Head // heads of this node
 
-	// seen holds the last heads of each node, noted those last written down. Only run uses them.
+	// seen holds the newest heads of each node, noted those recorded last. Only Run uses them.
 	seen  map[string][]audit.Head
 	noted map[string]notedHeads
 }
@@ -37,11 +37,11 @@ type notedHeads struct {
 }
 
 const (
-	// headsNote is between two records of one node's heads.
+	// headsNote is the least time between two records of one node's heads.
 	headsNote = 15 * time.Minute
 )
 
-// NewHeads returns the heads of a node that writes its records to record.
+// NewHeads returns the heads of a node. They are recorded in record.
 func NewHeads(env child.Env, record *audit.Log) *Heads {
 	return &Heads{
 		env:     env,
@@ -52,15 +52,15 @@ func NewHeads(env child.Env, record *audit.Log) *Heads {
 	}
 }
 
-// Own are the heads of this node as of the newest look.
+// Own returns the heads of this node at the last look.
 func (h *Heads) Own() []audit.Head {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.told
 }
 
-// Run looks again and again until ctx ends. key is this node's in the table of nodes, others
-// returns what the other nodes told; "" and nil: the node is alone.
+// Run looks every 20 seconds until ctx ends. key is this node's key in the table of nodes. others
+// returns the heads of the other nodes. It is nil, and key is "", if the node has no cluster.
 func (h *Heads) Run(ctx context.Context, key string, others func() map[string]member.Heads) {
 	for {
 		h.readHeads(ctx, key, others)
@@ -70,7 +70,7 @@ func (h *Heads) Run(ctx context.Context, key string, others func() map[string]me
 	}
 }
 
-// readHeads reads this node's heads and takes those of the others.
+// readHeads reads this node's heads once, and records its heads and those of the other nodes.
 func (h *Heads) readHeads(ctx context.Context, key string, others func() map[string]member.Heads) {
 	folders := []audit.Folder{
 		{Name: audit.NodeFolder, Dir: h.env.Settings.AuditDir()},
@@ -88,7 +88,7 @@ func (h *Heads) readHeads(ctx context.Context, key string, others func() map[str
 		got <- answer{list, err}
 	})
 	if err != nil {
-		return // ctx has ended
+		return // only because ctx has ended
 	}
 
 	a := <-got
@@ -112,10 +112,11 @@ func (h *Heads) readHeads(ctx context.Context, key string, others func() map[str
 	}
 }
 
-// noteHeads writes down what is new of a node's heads, and reports whether it did.
+// noteHeads records a node's heads if they are new and the last record is old enough. It reports
+// whether it did.
 func (h *Heads) noteHeads(node, key string, list []audit.Head) bool {
 	h.noteShrunk(node, key, list)
-	// What this record is written to changes by it.
+	// Leave out the audit log in which heads are recorded, because each record changes its head.
 	acts := slices.DeleteFunc(slices.Clone(list), func(head audit.Head) bool { return head.OfHeads() })
 	id, text := node+" "+key, audit.HeadsText(acts)
 	last := h.noted[id]
@@ -128,7 +129,7 @@ func (h *Heads) noteHeads(node, key string, list []audit.Head) bool {
 	return true
 }
 
-// noteShrunk writes down that a node has fewer records than it had.
+// noteShrunk records that a node has fewer audit records than before.
 func (h *Heads) noteShrunk(node, key string, list []audit.Head) {
 	id := node + " " + key
 	for _, before := range h.seen[id] {

@@ -12,25 +12,25 @@ import (
 	"saltern/supervisor/nodeapi"
 )
 
-// Observer knows what a node saw: [observe.Observer].
+// Observer knows the events that a node saw: [observe.Observer].
 type Observer interface {
 	Events(q history.Query) ([]history.Event, error)
 }
 
-// Histories joins the history of this node with those of the others.
+// Histories joins the events of this node and of the other nodes.
 type Histories struct {
 	Observer
 	node  string
-	peers func() map[string]*nodeapi.Client // nil: the node is alone
+	peers func() map[string]*nodeapi.Client // returns the clients of the other nodes; nil: this node has no cluster
 }
 
-// NewHistories returns what the node of that name saw (own), and its peers. peers may be nil: the
-// node is alone.
+// NewHistories returns the histories of the named node, whose events own knows, and of its peers.
+// peers may be nil: the node has no cluster.
 func NewHistories(node string, own Observer, peers func() map[string]*nodeapi.Client) Histories {
 	return Histories{Observer: own, node: node, peers: peers}
 }
 
-// History asks all nodes at once.
+// History asks all nodes for their events at the same time.
 func (h Histories) History(ctx context.Context, q history.Query) (list history.List, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -47,7 +47,7 @@ func (h Histories) History(ctx context.Context, q history.Query) (list history.L
 	return list, nil
 }
 
-// noAnswer is the error when all nodes are unasked.
+// noAnswer returns the error for when no node has answered.
 func noAnswer(unasked map[string]string) error {
 	return fmt.Errorf("no node answers: %s; next: applianced status",
 		unasked[slices.Min(slices.Collect(maps.Keys(unasked)))])

@@ -1,5 +1,5 @@
-// Package records asks all nodes of a cluster for what each has written down: who did what (the
-// audit record), and what happened. [Heads] makes it known when records disappear.
+// Package records asks all nodes of a cluster for their audit records (who did what) and their
+// events (what happened). [Heads] makes it noticeable when audit records disappear.
 package records
 
 import (
@@ -18,30 +18,31 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Node is the audit record of this node.
+// Node reads the audit records of this node.
 type Node struct {
 	settings *settings.Settings
-	reading  oneatatime.Runner // the disk may hang
+	reading  oneatatime.Runner // reads the files; the disk may hang
 }
 
-// NewNode returns the audit record of a node with these settings.
+// NewNode returns a reader of the audit records of a node with these settings.
 func NewNode(s *settings.Settings) *Node { return &Node{settings: s, reading: oneatatime.New()} }
 
-// Cluster is the audit record of all nodes of the cluster. It implements api.Audit.
+// Cluster reads the audit records of all nodes of the cluster. It implements api.Audit.
 type Cluster struct {
 	own   *Node
-	peers func() map[string]*nodeapi.Client // nil: the node is alone
+	peers func() map[string]*nodeapi.Client // returns the clients of the other nodes; nil: this node has no cluster
 }
 
-// NewCluster returns the audit record of this node and of its peers. peers may be nil: the node is alone.
+// NewCluster returns a reader of the audit records of this node and its peers. peers may be nil:
+// the node has no cluster.
 func NewCluster(own *Node, peers func() map[string]*nodeapi.Client) *Cluster {
 	return &Cluster{own: own, peers: peers}
 }
 
-// recordsTake bounds the question to one node.
+// recordsTake bounds how long one node may take to answer.
 const recordsTake = 20 * time.Second
 
-// Read reads the files of this node. They are on its own disk.
+// Read returns the audit records of this node, from the files on its own disk.
 func (r *Node) Read(ctx context.Context, q audit.Query) (p audit.Page, err error) {
 	ctx, cancel := context.WithTimeout(ctx, recordsTake)
 	defer cancel()
@@ -63,7 +64,7 @@ func (r *Node) Read(ctx context.Context, q audit.Query) (p audit.Page, err error
 	return a.page, a.err
 }
 
-// Audit asks all nodes at once for their records.
+// Audit asks all nodes for their audit records at the same time.
 func (r *Cluster) Audit(ctx context.Context, q audit.Query) (audit.List, error) {
 	ctx, cancel := context.WithTimeout(ctx, recordsTake+time.Second)
 	defer cancel()
@@ -103,7 +104,8 @@ func (r *Cluster) Audit(ctx context.Context, q audit.Query) (audit.List, error) 
 	return out, nil
 }
 
-// Told gives the other nodes this node's records. It implements [member.Records].
+// Told provides this node's audit records and heads to the other nodes. It implements
+// [member.Records].
 type Told struct {
 	Node   *Node
 	Newest *Heads

@@ -1,13 +1,13 @@
-// Package recovery turns a node into a cluster of its own. When most nodes of a cluster are lost for good,
-// one that is left becomes a cluster of its own: the same key, the same minions, jobs and files, a new
-// volume, a new secret, and the lost nodes are refused. Where this stands is kept in a file, so that a node
-// whose power fails goes on:
+// Package recovery turns a node into a cluster of its own. When most nodes of a cluster are
+// permanently lost, one remaining node can become a cluster of its own: with the same key, minions,
+// jobs and files, a new volume and a new secret; the lost nodes are refused. The stage is kept in a
+// file, so that a node whose power fails continues:
 //
-//	copy     this node's copy of the volume becomes a directory of its own; what
-//	         fails until here changes nothing
-//	switch   between two lives of the node: the old pool is forgotten, the table
+//	copy     this node's copy of the volume becomes a local directory; if this
+//	         fails, nothing has changed
+//	switch   between two lives of the node: the old pool is removed, and the table
 //	         of nodes becomes that of one node
-//	masters  the node serves, and its master takes out the lost ones; meanwhile
+//	masters  the node serves, and its master removes the lost masters; meanwhile
 //	         the directory is moved to the new volume
 package recovery
 
@@ -41,16 +41,16 @@ const (
 	stageMasters = "masters"
 )
 
-// record is that file.
+// record is the content of that file.
 type record struct {
 	Stage string   `json:"stage"`
 	Brick string   `json:"brick"`
-	Lost  []string `json:"lost"` // addresses of masters
+	Lost  []string `json:"lost"` // addresses of the lost masters
 }
 
 func recordPath(s *settings.Settings) string { return filepath.Join(s.DataDir, "recover.json") }
 
-// readRecord returns nil if there is none.
+// readRecord returns the record, or nil if there is none.
 func readRecord(s *settings.Settings) (*record, error) {
 	b, _, err := durable.ReadFile(recordPath(s), nodes.MaxTable, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,10 +74,10 @@ func (r *record) write(s *settings.Settings) error {
 	return err
 }
 
-// Member is the node in its cluster.
+// Member is this node's part in its cluster.
 type Member interface {
 	Table() nodes.Table
-	Removed() string // who says that this node was removed
+	Removed() string // source that says that this node was removed; "": none does
 	Answers(node string) bool
 	Drop(ctx context.Context, node string) error
 	RemoveMaster(ctx context.Context, address string) error
@@ -93,21 +93,21 @@ type Recovery struct {
 	fault string // why the last try failed; empty: it did not
 }
 
-// New returns a Recovery. executable is the program that copies.
+// New returns a Recovery. executable is the program that runs as the child that copies.
 func New(executable string, log *slog.Logger) *Recovery {
 	return &Recovery{executable: executable, log: log}
 }
 
-// Worker does what of a recovery is done while the node runs.
+// Worker carries out the part of a recovery that happens while the node runs.
 type Worker struct {
 	*Recovery
 	Settings *settings.Settings
-	Member   Member      // nil: the node is alone
-	Ready    func() bool // the shared volume works
-	Serving  func() bool // minions are answered
+	Member   Member      // nil: the node has no cluster
+	Ready    func() bool // reports whether the shared volume works
+	Serving  func() bool // reports whether the node answers minions
 }
 
-// Recover begins to turn this node into a cluster of its own. force does so even if other nodes
+// Recover starts to turn this node into a cluster of its own. force does so even if other nodes
 // answer.
 func (w Worker) Recover(ctx context.Context, force bool) error {
 	m, cfg := w.Member, w.Settings
@@ -122,7 +122,7 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 	case err != nil:
 		return err
 	case r != nil:
-		return nil // under way
+		return nil // a recovery is under way already
 	}
 
 	if m.Removed() != "" || !ok {
@@ -145,7 +145,7 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 			"if it shall be given up all the same: switch it off, or --force", api.ErrState, strings.Join(alive, ", "))
 	}
 	if !cfg.OnVolume() {
-		for _, n := range lost { // the shared directory is there
+		for _, n := range lost { // the shared directory works: it suffices to remove the lost nodes
 			if err := m.Drop(ctx, n.Name); err != nil {
 				return err
 			}
@@ -171,7 +171,7 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 	return r.write(cfg)
 }
 
-// Recovering returns how far a recovery is.
+// Recovering returns the progress of a recovery.
 func (w Worker) Recovering() (api.Recovering, error) {
 	r, err := readRecord(w.Settings)
 	if err != nil || r == nil {
@@ -204,7 +204,8 @@ func (r *Recovery) lastFault() string {
 	return r.fault
 }
 
-// Run does its part until ctx ends. leave makes the node start again.
+// Run carries out the steps of a recovery until ctx ends. leave ends this life of the node for
+// another one.
 func (w Worker) Run(ctx context.Context, leave func()) {
 	for {
 		r, err := readRecord(w.Settings)
@@ -232,9 +233,9 @@ func (w Worker) doStep(ctx context.Context, r *record, leave func()) error {
 		w.setFault(nil)
 		err := storage.NewRecovery(w.Settings, w.executable, w.log).Copy(ctx, r.Brick)
 		if ctx.Err() != nil {
-			return nil // again at the next start
+			return nil // the next start tries again
 		}
-		if err != nil { // nothing has been changed
+		if err != nil { // nothing has changed: end the recovery
 			return errors.Join(err, os.Remove(recordPath(w.Settings)))
 		}
 
@@ -269,8 +270,8 @@ func (w Worker) doStep(ctx context.Context, r *record, leave func()) error {
 	return nil
 }
 
-// Switch is the step between two lives of the node. After a fault everything stays as it is for
-// the next start.
+// Switch carries out the step between two lives of the node. If it fails, the next start tries
+// again.
 func (r *Recovery) Switch(ctx context.Context, cfg *settings.Settings) {
 	rec, err := readRecord(cfg)
 	if err == nil && (rec == nil || rec.Stage != stageSwitch) {

@@ -1,6 +1,6 @@
-// Package reset removes what a node has created on its machine, and nothing else: names that the
-// appliance uses, in its own directories. It refuses to touch directories of the system, and
-// foreign mounts.
+// Package reset removes what a node has created on its machine, and nothing else: files with names
+// that the appliance uses, in its own directories. It refuses to touch directories of the system,
+// and mounts that are not the node's.
 package reset
 
 import (
@@ -25,24 +25,24 @@ import (
 // Plan lists what a reset removes. Paths are absolute and free of symbolic links, except for the
 // last element, which is never followed.
 type Plan struct {
-	// Remove is removed with all that is in it, Bricks before the others: copies
-	// of the shared volume, which may be on a disk of their own.
+	// Remove and Bricks are removed with everything in them, Bricks first. Bricks are copies of the
+	// shared volume, which may be on a disk of their own.
 	Remove, Bricks []string
 	// Folders are removed if nothing is left in them.
 	Folders []string
-	// Keep names what stays although the node used it.
+	// Keep names what stays although the node has used it.
 	Keep []string
 }
 
-// names are the appliance's files in its data directory. A name that begins with one of prefixes
-// is a version or a temporary file of one of them.
+// names are the appliance's files in its data directory. A file whose name begins with one of
+// prefixes is an older version of one of them, or a temporary file.
 var (
 	names = [...]string{"setup", "pki", "mirror", "node", "cache", "python", "log", "etc", "cluster",
 		"cluster.before-volume", "cluster.recovering",
 		"storage", "support", "recover.json", "data-disk", nodes.ChangedFile, firewall.PortFile, "appliance.yaml.restored"}
 	prefixes = [...]string{python.ScratchPrefix, nodes.File, "." + nodes.File, "." + nodes.ChangedFile,
 		"." + firewall.PortFile, ".recover.json", ".data-disk", ".appliance.yaml.restored"}
-	// in its runtime directory
+	// running are the appliance's files in its runtime directory.
 	running = [...]string{"master", "lb", "vip", "conditions.json", "lb.out", "lb.pid", "master.pid",
 		layout.FilesLink, "glusterd-allowed"}
 )
@@ -54,8 +54,8 @@ var system = [...]string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/med
 	"/usr/bin", "/usr/lib", "/usr/local", "/usr/sbin", "/usr/share", "/var/backups", "/var/cache", "/var/lib",
 	"/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool", "/var/tmp"}
 
-// New finds what to remove of a node with these settings, whose file is config. It changes
-// nothing. An error says what has to be done before.
+// New returns what to remove of a node with these settings. config is the path of its
+// appliance.yaml. New changes nothing. Its error says what must be done first.
 func New(s *settings.Settings, config string) (Plan, error) {
 	p := Plan{Remove: existing(config)}
 	data, err := realPath("data_dir", s.DataDir)
@@ -120,7 +120,7 @@ func New(s *settings.Settings, config string) (Plan, error) {
 	return p, nil
 }
 
-// copyMarks is a file beside the copies with their counts.
+// copyMarks is the file with the marks of the copies, beside them.
 const copyMarks = ".marks.json"
 
 // isCopy reports whether a directory is a copy of a volume, or one that was set aside.
@@ -131,8 +131,8 @@ func isCopy(name, volume string) bool {
 	return ok && err == nil
 }
 
-// Mounted returns an error if something is mounted below what is to be removed, except own, which
-// the node has mounted and unmounts before.
+// Mounted returns an error if something is mounted below what would be removed, except at own,
+// which the node has mounted and unmounts first.
 func (p Plan) Mounted(own ...string) error {
 	b, err := os.ReadFile(mountinfo.Self)
 	if err != nil {
@@ -152,8 +152,8 @@ func (p Plan) Mounted(own ...string) error {
 	return nil
 }
 
-// Do removes everything in the plan. It calls between when the copies of the volume are gone, to
-// release their disk. Do may be repeated after another New.
+// Do removes everything in the plan. It calls between after the copies of the volume are removed,
+// to release their disk. Do may be repeated with a new plan.
 func (p Plan) Do(ctx context.Context, between func(context.Context) error) error {
 	if err := p.Mounted(); err != nil {
 		return err
@@ -172,13 +172,13 @@ func (p Plan) Do(ctx context.Context, between func(context.Context) error) error
 	}
 
 	for _, d := range p.Folders {
-		_ = os.Remove(d) // one that somebody else uses stays
+		_ = os.Remove(d) // the folder stays if somebody else uses it
 	}
 
 	return nil
 }
 
-// remove never follows a symbolic link, see [os.RemoveAll].
+// remove removes everything in list. It never follows a symbolic link, see [os.RemoveAll].
 func remove(ctx context.Context, list []string) error {
 	for _, path := range list {
 		if err := ctx.Err(); err != nil {
@@ -191,7 +191,8 @@ func remove(ctx context.Context, list []string) error {
 	return nil
 }
 
-// realPath returns the real path of a directory of the node. key names its setting.
+// realPath returns the path of a directory of the node without symbolic links. key is the setting
+// that names the directory.
 func realPath(key, path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {

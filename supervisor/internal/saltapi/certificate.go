@@ -20,17 +20,17 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// The nodes of a cluster have certificates for Salt's API of one authority, which the
-// first of them makes on the shared storage: programs that trust it trust every node,
-// and whichever has the virtual address. Its key is root's. A certificate of the
-// administrator's own (ssl_crt) takes the place of ours.
+// The nodes of a cluster have certificates for Salt's API from one authority, which the first of
+// them creates on the shared storage. So a program that trusts the authority trusts every node, and
+// whichever node has the virtual address. Only root can read the authority's key. A certificate of
+// the administrator's own (ssl_crt) replaces ours.
 const (
 	maxAPIPEM   = 64 << 10
 	maxAPIHosts = 256
 )
 
-// renewCertificate makes this node's certificate, unless it has one that is good for its names
-// for a while. Only making one needs the shared storage.
+// renewCertificate issues a certificate for this node, unless the node has one for its present
+// names that does not end soon. Only issuing needs the shared storage.
 func (a *API) renewCertificate(ctx context.Context) error {
 	must, all := a.hosts()
 	if a.hasCertificate(must) {
@@ -60,8 +60,8 @@ func (a *API) renewCertificate(ctx context.Context) error {
 	return nil
 }
 
-// rejoin gives up a certificate of another authority than the cluster's: the shared
-// storage may be a new one. While it does not answer, what is there is good enough.
+// rejoin deletes a certificate that the cluster's authority has not issued, because the shared
+// storage may be a new one. If the storage does not answer, the certificate stays.
 func (a *API) rejoin(ctx context.Context) error {
 	own, err := durable.Read(a.env.Settings.APIAuthority(), maxAPIPEM)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,7 +76,8 @@ func (a *API) rejoin(ctx context.Context) error {
 	return nil
 }
 
-// authorityInTime gives the cluster's authority, unless the storage does not answer.
+// authorityInTime returns the cluster's authority, or an error if the storage does not answer in
+// time.
 func (a *API) authorityInTime(ctx context.Context) (cert.Pair, error) {
 	type result struct {
 		ca  cert.Pair
@@ -85,7 +86,7 @@ func (a *API) authorityInTime(ctx context.Context) (cert.Pair, error) {
 
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	found := make(chan result, 1) // the storage may answer when nobody waits any more
+	found := make(chan result, 1) // the storage may answer when this function has returned
 	if err := a.storage.Do(ctx, "read the authority "+a.env.Settings.SharedAPIAuthority(), func() {
 		ca, err := a.authority()
 		found <- result{ca, err}
@@ -110,8 +111,8 @@ func (a *API) hasCertificate(must []string) bool {
 	return ok && cert.Serves(ca, own.Cert, must, a.env.Now().Add(120*24*time.Hour)) == nil
 }
 
-// authority gives the cluster's, and makes it if there is none. Of several nodes that
-// make one at the same moment, all take the one that came first.
+// authority returns the cluster's authority, and creates it if there is none. If several nodes
+// create one at the same moment, all take the first.
 func (a *API) authority() (cert.Pair, error) {
 	path := a.env.Settings.SharedAPIAuthority()
 	for range 2 {
@@ -161,8 +162,8 @@ func (a *API) makeAuthority(path string) error {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// hosts are the names and addresses that this node is reached by: those that its
-// certificate must be for, and all that a new one is made for.
+// hosts returns the names and addresses at which programs reach this node: those that its
+// certificate must name, and all that a new certificate names.
 func (a *API) hosts() (must, all []string) {
 	s := a.env.Settings
 	add := func(list []string, names ...string) []string {
@@ -186,7 +187,7 @@ func (a *API) hosts() (must, all []string) {
 	must = add(must, s.Peering.Address)
 	must = add(must, s.Front.Addresses...)
 	if a.cfg.Table != nil {
-		// The load balancer of any node leads here.
+		// The load balancers of all nodes pass requests for the virtual address on to here.
 		t := a.cfg.Table()
 		must = add(must, t.Virtual)
 		for _, n := range t.Nodes {
@@ -197,7 +198,7 @@ func (a *API) hosts() (must, all []string) {
 	}
 
 	var own []string
-	list, _ := net.InterfaceAddrs() // without them it is for the names alone
+	list, _ := net.InterfaceAddrs() // without them the certificate has names only
 	for _, i := range list {
 		if p, err := netip.ParsePrefix(i.String()); err == nil && p.Addr().IsGlobalUnicast() {
 			own = append(own, p.Addr().String())
@@ -205,7 +206,7 @@ func (a *API) hosts() (must, all []string) {
 	}
 
 	all = add(slices.Clone(must), own...)
-	if a.cfg.Table == nil { // nothing else says which address it has
+	if a.cfg.Table == nil { // without a cluster, only the interfaces show the node's addresses
 		must = all
 	}
 

@@ -35,17 +35,17 @@ import (
 	"saltern/supervisor/status"
 )
 
-// API is this node's salt-api. It is a client of the master's, on whose event bus
-// it speaks, and runs as the master's user, with the master's configuration. What is
-// wrong with it keeps nobody else from serving.
+// API is this node's salt-api. It is a client of the master, whose event bus it uses, and it runs
+// under the master's account, with the master's configuration. If it fails, the master serves all
+// the same.
 type API struct {
 	cfg     Config
 	env     child.Env
 	proc    *service.Process
-	storage oneatatime.Runner // looks at the shared storage
+	storage oneatatime.Runner // touches the shared storage
 
 	at    atomic.Pointer[apiPlace]
-	began string // the signature of what it was started with; between Prepare and Run
+	began string // signature of what salt-api was started with; set between Prepare and Run
 }
 
 // Config holds what an [API] uses.
@@ -53,44 +53,46 @@ type Config struct {
 	Env      child.Env
 	Programs *child.Programs
 	Setup    *setup.Machine     // may be nil: the node was configured by hand
-	Table    func() nodes.Table // of the cluster; may be nil: this node is alone
-	// Settings returns those of the node with the members of its cluster.
+	Table    func() nodes.Table // returns the table of nodes; may be nil: this node has no cluster
+	// Settings returns the node's settings, with the members of its cluster.
 	Settings func() *settings.Settings
-	// Options returns the mark of the options that the master was configured with last.
+	// Options returns the mark of the options with which the master was last configured.
 	Options func() string
-	Service service.Named // that runs it
+	Service service.Named // the service that runs it
 }
 
-// New returns the salt-api of a node; nothing runs before its service does.
+// New returns the salt-api of a node. Nothing runs before its service does.
 func New(cfg Config) *API {
 	return &API{cfg: cfg, env: cfg.Env, storage: oneatatime.New()}
 }
 
-// apiPlace is where salt-api is served.
+// apiPlace says where programs reach salt-api.
 type apiPlace struct {
-	*url.URL        // for programs
-	behind   string // address and port for the load balancers; "": there are none
-	console  string // the address of its console; "": there is none
+	*url.URL        // address for programs
+	behind   string // address and port for the load balancers; "": they do not pass requests on to it
+	console  string // address of its console; "": there is none
 }
 
-// listens are the address and port that salt-api itself has.
+// listens returns the address and port at which salt-api itself listens.
 func (p *apiPlace) listens() string { return cmp.Or(p.behind, p.Host) }
 
 const (
-	// apiOOM is above the master's: programs that ask are sent away before minions are.
+	// apiOOM is higher than the master's value: when memory is short, the kernel kills salt-api
+	// first.
 	apiOOM = 300
 	// apiMemory is salt-api's share of the machine's memory, in percent.
 	apiMemory = 25
-	// apiCerts and apiOpens: at every so many looks, the loop also checks the certificate and the
-	// firewall. Somebody may have reloaded the firewall's rules.
+	// apiCerts and apiOpens count rounds of follow, of about a second: every apiCerts rounds it also
+	// checks the certificate, and every apiOpens rounds the firewall, whose rules somebody may have
+	// reloaded.
 	apiCerts = 10
 	apiOpens = 60
 )
 
-// program lies beside our own executable.
+// program returns the path of salt-api, which is beside this program.
 func (a *API) program() string { return filepath.Join(filepath.Dir(a.env.Executable), "salt-api") }
 
-// Spec is its service, which waits for the master and for what is given.
+// Spec returns the service that runs salt-api. Each start waits for the master and for wait.
 func (a *API) Spec(wait service.Condition) service.Spec {
 	out := a.cfg.Programs.Output(status.APIService)
 	a.proc = &service.Process{
@@ -125,7 +127,7 @@ func (a *API) Spec(wait service.Condition) service.Spec {
 	}
 }
 
-// prepare makes what it needs, and finds out where it will be served.
+// prepare creates what salt-api needs, and finds out where it will listen.
 func (a *API) prepare(ctx context.Context) error {
 	if err := a.cfg.Programs.RequireAccount("salt-api", a.env.Settings.Users.Master, a.cfg.Programs.Master); err != nil {
 		return err
@@ -167,7 +169,7 @@ func (a *API) prepare(ctx context.Context) error {
 	return nil
 }
 
-// nameBalancers tells salt-api which load balancers may say for whom they ask.
+// nameBalancers tells salt-api which load balancers it may believe about the address of a client.
 func (a *API) nameBalancers() error {
 	if !a.env.Settings.APIBehind() {
 		return nil
@@ -176,8 +178,8 @@ func (a *API) nameBalancers() error {
 	return err
 }
 
-// writeMinionConf writes down for salt-api what minions are configured with, once the
-// set-up knows it. A node that was configured by hand has no such file.
+// writeMinionConf writes the file with the lines for minions, which salt-api shows, once the set-up
+// knows them. A node that was configured by hand has no such file.
 func (a *API) writeMinionConf() error {
 	if a.cfg.Setup == nil {
 		return nil
@@ -190,14 +192,14 @@ func (a *API) writeMinionConf() error {
 	return err
 }
 
-// signature stands for the options that the master was last configured with, and for the
-// certificate.
+// signature returns a text that changes with the options with which the master was last configured,
+// and with the certificate.
 func (a *API) signature() string {
 	return a.cfg.Options() + " " + layout.Signature(a.env.Settings.APICert())
 }
 
-// runCheck asks salt-api what it has against a folder of configuration, as the account
-// that it runs as, and where it would be served.
+// runCheck lets salt-api check a configuration folder, under the account under which it runs. It
+// returns where salt-api would listen, or why it refuses the folder.
 func (a *API) runCheck(ctx context.Context, dir string) (at *apiPlace, why string) {
 	if err := a.renewCertificate(ctx); err != nil {
 		return nil, err.Error()
@@ -248,13 +250,14 @@ func (a *API) runCheck(ctx context.Context, dir string) (at *apiPlace, why strin
 	return at, ""
 }
 
-// Check asks salt-api what it has against a folder of configuration; "": nothing.
+// Check returns why salt-api refuses a configuration folder, or "".
 func (a *API) Check(ctx context.Context, dir string) (why string) {
 	_, why = a.runCheck(ctx, dir)
 	return why
 }
 
-// Console is the address of the console, which may be 0.0.0.0 for all; "": there is none.
+// Console returns the address of the console, in which 0.0.0.0 stands for all addresses, or "" if
+// there is none.
 func (a *API) Console() string {
 	if at := a.at.Load(); at != nil {
 		return at.console
@@ -277,8 +280,8 @@ func (a *API) Run(ctx context.Context, started func(pid int)) error {
 	return err
 }
 
-// follow restarts salt-api when its options or its certificate change, and keeps the port open
-// in the system's firewall until ctx ends.
+// follow restarts salt-api when the master's options or the certificate change, and keeps the port
+// open in the firewall until ctx ends.
 func (a *API) follow(ctx context.Context, began string) {
 	defer func() {
 		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -320,7 +323,8 @@ func (a *API) follow(ctx context.Context, began string) {
 	}
 }
 
-// renewed renews the certificate, and logs a fault that is not the last one.
+// renewed renews the certificate and returns why that failed, or "". It logs a fault unless it
+// equals last.
 func (a *API) renewed(ctx context.Context, last string) (fault string) {
 	err := a.renewCertificate(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -332,8 +336,9 @@ func (a *API) renewed(ctx context.Context, last string) (fault string) {
 	return err.Error()
 }
 
-// OpenPort has the system's firewall, if it is ours, let a port through; 0: none. On the
-// image another program does so, which has the right to.
+// OpenPort opens a port in the appliance's firewall on this machine, and closes the former one.
+// With 0 no port is open. On the image this process may not do that; it writes the port to a file
+// for a service that may.
 func (a *API) OpenPort(ctx context.Context, port uint16) {
 	if firewall.ReadPort(a.env.Settings.DataDir) != port {
 		if err := durable.Replace(filepath.Join(a.env.Settings.DataDir, firewall.PortFile),
@@ -351,15 +356,15 @@ func (a *API) OpenPort(ctx context.Context, port uint16) {
 }
 
 func port(u *url.URL) uint16 {
-	n, err := net.LookupPort("tcp", u.Port()) // a number, always
+	n, err := net.LookupPort("tcp", u.Port()) // always a number
 	if err != nil {
 		return 0
 	}
 	return uint16(n)
 }
 
-// answers reports whether it answers at all: who may ask, and what, is its own
-// business.
+// answers returns nil if salt-api answers at all. Any status is good, because salt-api itself
+// decides who may ask what.
 func (a *API) answers(ctx context.Context) error {
 	at := a.at.Load()
 	u := *at.URL
@@ -377,7 +382,8 @@ func (a *API) answers(ctx context.Context) error {
 		return fmt.Errorf("ask salt-api: %w", err)
 	}
 
-	// Its certificate is for others; nothing is told to it, and any answer will do.
+	// Its certificate does not name this address. That does not matter, because the request has no
+	// secret and any answer will do.
 	tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	if at.behind != "" {
 		tr.DialContext = dialBehind
@@ -391,7 +397,7 @@ func (a *API) answers(ctx context.Context) error {
 	return res.Body.Close()
 }
 
-// dialBehind connects as the load balancer of this node does for its checks.
+// dialBehind connects as this node's load balancer does for its checks, with a PROXY header.
 func dialBehind(ctx context.Context, network, address string) (net.Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, network, address)

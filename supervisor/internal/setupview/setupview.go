@@ -1,4 +1,4 @@
-// Package setupview is a node as its set-up sees it, and the set-up as the node's status shows it.
+// Package setupview shows a node to its set-up, and the set-up in the node's status.
 package setupview
 
 import (
@@ -21,13 +21,13 @@ type Member interface {
 	State() member.State
 }
 
-// View looks at one node. Its methods are safe for concurrent use.
+// View shows one node. Its methods are safe for concurrent use.
 type View struct {
 	Settings *settings.Settings
-	Setup    *setup.Machine         // may be nil: this node was not set up here
-	Member   Member                 // may be nil: this node is alone
+	Setup    *setup.Machine         // may be nil: this node was configured by hand
+	Member   Member                 // may be nil: this node has no cluster
 	Document func() status.Document // returns the newest status of the node
-	Volume   func() *storage.State  // returns the state of the shared volume, nil without one
+	Volume   func() *storage.State  // returns the state of the shared volume, or nil if there is none
 }
 
 // Look returns the node as the set-up sees it.
@@ -63,7 +63,7 @@ func (v View) Look() setup.NodeLook {
 // servingWaits returns what a node that does not serve yet waits for.
 func servingWaits(d status.Document) string {
 	for _, p := range d.Problems {
-		// A master that has just started is not a fault of the set-up.
+		// A master that has just started is no fault.
 		if p.Code == status.MasterSilent && d.Time.Sub(p.Since) < time.Minute {
 			return "salt-master, which is starting, to answer"
 		}
@@ -81,8 +81,8 @@ func servingWaits(d status.Document) string {
 	return "an answer through the front"
 }
 
-// Report adds to k the state of the set-up and what is wrong in it. It adds nothing when no set-up
-// is active.
+// Report adds to k the state of the set-up and what is wrong with it. If no set-up is active, it
+// adds nothing.
 func (v View) Report(k *observe.Node) {
 	if v.Setup == nil || !v.Setup.Active() {
 		return
@@ -110,11 +110,11 @@ func (v View) Report(k *observe.Node) {
 	}
 }
 
-// isLeaving reports whether a node is being drained or taken out of its cluster.
+// isLeaving reports whether a node is being drained or removed from its cluster.
 func isLeaving(n nodes.Node) bool { return n.State == nodes.Draining || n.State == nodes.Leaving }
 
-// AddressLost reports whether no interface has the address by which the nodes of the cluster know
-// this one.
+// AddressLost returns the address by which the other nodes know this one, and reports whether no
+// interface has it any more.
 func (v View) AddressLost() (own string, lost bool) {
 	if v.Member == nil {
 		return "", false

@@ -1,5 +1,5 @@
-// Package sharedfolder changes a small folder on the shared storage, which several
-// nodes read and any may change: one change at a time, each file whole or as before.
+// Package sharedfolder changes a small folder on the shared storage, which all nodes read and any
+// may change: one change at a time, and each file is complete or unchanged.
 package sharedfolder
 
 import (
@@ -16,9 +16,9 @@ import (
 	"saltern/internal/pause"
 )
 
-// Lock keeps other changes of a folder away, including those of other nodes, until unlock is
-// called. It uses the same kind of lock as the lease of the volume. It waits no longer than most.
-// what names the content for people.
+// Lock locks a folder against other changes, even by other nodes, until unlock is called. It uses
+// the same kind of lock as the lease of the volume. It waits at most most. what names the content
+// in errors.
 func Lock(ctx context.Context, dir, what string, most time.Duration) (unlock func(), err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -49,8 +49,8 @@ func Lock(ctx context.Context, dir, what string, most time.Duration) (unlock fun
 	}
 }
 
-// Write replaces a file of a folder: a reader gets the old or the new one. own sets owner and
-// mode of the new file, which only we can read before.
+// Write replaces a file in a folder. A reader gets the old file or the new one. own sets owner and
+// mode of the new file; before that, only this account can read it.
 func Write(root *os.Root, name string, content io.Reader, own func(*os.File) error) error {
 	tmp := filepath.Join(filepath.Dir(name), ".new-"+filepath.Base(name))
 	_ = root.Remove(tmp)

@@ -1,5 +1,5 @@
 // Package sharedvolume keeps the volume that the nodes of a cluster share, for one life of a node:
-// it feeds the table of nodes to its manager, and moves a node's directory to it.
+// it passes the table of nodes to the volume's manager, and moves a node's directory to the volume.
 package sharedvolume
 
 import (
@@ -22,15 +22,16 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// Volume keeps the shared volume.
+// Volume runs the manager of the shared volume.
 type Volume struct {
 	*storage.Manager
-	table string // this node's copy of the table of nodes
+	table string // path of this node's copy of the table of nodes
 	log   *slog.Logger
 }
 
-// New returns the volume of a node with these settings; nil when it has none. cluster is
-// asked for certificates, and about this node's copy. It may be nil: the node is alone.
+// New returns the volume of a node with these settings, or nil if they have none. The volume asks
+// cluster for certificates, and whether this node's copy may be served. It may be nil: the node has
+// no cluster.
 func New(
 	cfg *settings.Settings,
 	env child.Env,
@@ -52,7 +53,8 @@ func New(
 	return &Volume{storage.New(sc), filepath.Join(env.Settings.DataDir, nodes.File), env.Log}
 }
 
-// noCluster is asked for certificates on a node that is alone. It implements [storage.Certifier].
+// noCluster takes the place of the cluster on a node that has none. It implements
+// [storage.Certifier].
 type noCluster struct{}
 
 var errNoCluster = errors.New("this node belongs to no cluster")
@@ -67,15 +69,15 @@ func (noCluster) Authority(context.Context) (storage.Authority, error) {
 	return storage.Authority{}, errNoCluster
 }
 
-// Keep keeps the volume until ctx ends.
+// Keep runs the manager until ctx ends.
 func (v *Volume) Keep(ctx context.Context) {
 	var fed sync.WaitGroup
 	fed.Go(func() { v.feed(ctx) })
-	_ = v.Run(ctx) // it ends with ctx and has nothing to say
+	_ = v.Run(ctx) // ends when ctx ends, and its error says no more
 	fed.Wait()
 }
 
-// feed gives the manager each new version of the table of nodes.
+// feed passes each new version of the table of nodes to the manager.
 func (v *Volume) feed(ctx context.Context) {
 	seen := ""
 	for {
@@ -101,8 +103,8 @@ func (v *Volume) feed(ctx context.Context) {
 	}
 }
 
-// Ready returns what the master waits for before its start. Once it runs it
-// goes on when the volume hangs: it serves files from this node's copy.
+// Ready returns the condition for which the master waits before its start. A master that runs
+// continues when the volume hangs, because it serves files from this node's copy.
 func (v *Volume) Ready() service.Condition {
 	return service.Poll("the shared volume", 500*time.Millisecond, time.Second, func(context.Context) error {
 		if w := v.State().Waiting; w != "" {
@@ -112,7 +114,7 @@ func (v *Volume) Ready() service.Condition {
 	})
 }
 
-// Facts returns the state of the volume, nil without one.
+// Facts returns the state of the volume. v may be nil: then it returns nil.
 func (v *Volume) Facts() *storage.State {
 	if v == nil {
 		return nil
@@ -121,7 +123,7 @@ func (v *Volume) Facts() *storage.State {
 	return &s
 }
 
-// StorageManager returns the manager of the volume, nil without one.
+// StorageManager returns the manager of the volume. v may be nil: then it returns nil.
 func (v *Volume) StorageManager() *storage.Manager {
 	if v == nil {
 		return nil
@@ -129,7 +131,7 @@ func (v *Volume) StorageManager() *storage.Manager {
 	return v.Manager
 }
 
-// NewestFiles brings the files from which the master of a node with these settings serves up to date.
+// NewestFiles updates the files from which the master of a node with these settings serves.
 func (v *Volume) NewestFiles(ctx context.Context, s *settings.Settings) control.Newest {
 	asOf, err := v.Newest(ctx)
 	newest := control.Newest{AsOf: asOf, Copy: s.MirrorDir(), Source: s.Storage.Path}
@@ -141,18 +143,19 @@ func (v *Volume) NewestFiles(ctx context.Context, s *settings.Settings) control.
 	return newest
 }
 
-// MoveAgain is the pause after a move that failed; the node serves meanwhile.
+// MoveAgain is the pause after a failed move. The node serves meanwhile.
 const MoveAgain = time.Minute
 
 // Migration is one try to move a node's directory to the shared volume.
 type Migration struct {
 	*storage.Migration
-	Settings *settings.Settings // with the volume
+	Settings *settings.Settings // settings that name the volume
 	First    time.Duration      // pause before the first look
-	Copied   bool               // written before the node is left
+	Copied   bool               // set when all is copied, before the life of the node ends
 }
 
-// Move waits for the volume, copies, and leaves the node when little is missing.
+// Move waits for the volume, copies the directory, and calls leave when little remains to be
+// copied.
 func (v *Volume) Move(ctx context.Context, m *Migration, leave func()) {
 	wait := m.First
 	for {

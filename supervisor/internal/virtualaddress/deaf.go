@@ -8,50 +8,52 @@ import (
 	"saltern/supervisor/internal/vip"
 )
 
-// VRRP proves that a node can send. One that can send and hears nothing keeps the virtual address,
-// and everything behind it is away. So a holder that hears nobody gives the address up:
-// no other node, and no client at the front, where each minion answers a PING every two seconds.
-// The last node of a cluster hears its minions. Without any, it looks like one that is deaf; it
-// tries again now and then, ever less often: each time a deaf node tries, it takes the address from
-// one that hears.
+// VRRP proves only that a node can send. A node that can send but hears nobody would keep the
+// virtual address, and minions would reach nothing behind it. So the holder gives the address up if
+// it hears nobody: neither another node, nor a client at the front, where each minion answers a
+// PING every two seconds. The last node of a cluster hears its minions. If it has none, it looks
+// like a deaf node. Such a node tries again now and then, ever less often, because each time a deaf
+// node tries, it takes the address from a node that hears.
 
 const (
-	// hearEvery is how often a node that is reached hears somebody: each minion answers a PING,
+	// hearEvery is how often a node that others reach hears somebody: each minion answers a PING,
 	// and each other node a question.
 	hearEvery = 2 * time.Second
-	// deafFor is how long the holder may hear nobody until it has given the address up.
+	// deafFor is how long the holder may hear nobody before it gives the address up.
 	deafFor = 3 * hearEvery
-	// deafFrom is when checks begin to fail, so that the last one that it takes fails after deafFor.
+	// deafFrom is the silence from which checks fail, so that the last of the vip.Fall checks fails
+	// at deafFor.
 	deafFrom = deafFor - (vip.Fall-1)*vip.CheckEvery
-	// mostBetween is how much silence counts between two checks. More time than that passed without this
-	// machine, which was stopped or starved, and heard nobody for that reason.
+	// mostBetween is how much time between two checks counts as silence. If more has passed, this
+	// machine was suspended or starved, and heard nobody for that reason.
 	mostBetween = vip.CheckEvery * 5 / 4
-	// retryDeaf is when a node that has given the address up is fit again without having heard
-	// anybody, twice as long each time, up to mostRetryDeaf.
+	// retryDeaf is after how long a node that has given the address up counts as fit again,
+	// although it has heard nobody. The time doubles with each try, up to mostRetryDeaf.
 	retryDeaf     = time.Minute
 	mostRetryDeaf = 16 * retryDeaf
 )
 
-// lastHeard is when a node last heard others; zero: never. The two come from clocks that may differ.
+// lastHeard says when a node last heard others. Zero: never. The two times may come from different
+// clocks.
 type lastHeard struct {
-	nodes time.Time // another node
-	front time.Time // a client of another machine
+	nodes time.Time // when it heard another node
+	front time.Time // when it heard a client on another machine
 }
 
-// hearing judges whether a node that has the virtual address is reached by anybody. The zero
-// value is ready; it is not safe for concurrent use.
+// hearing judges whether anybody reaches a node that has the virtual address. The zero value is
+// ready. It is not safe for concurrent use.
 type hearing struct {
-	checked time.Time     // when it was last judged; zero: never
-	last    lastHeard     // as of that
-	silence time.Duration // since then, without the time in which this machine did not run
+	checked time.Time     // when judge was last called; zero: never
+	last    lastHeard     // what the node had heard then
+	silence time.Duration // how long nobody has been heard, without the time in which this machine did not run
 
-	held  time.Time     // since when the node has the address; zero: it has it not
-	given time.Time     // when it was given up; zero: it was not
-	pause time.Duration // until it is tried again
+	held  time.Time     // since when the node has the address; zero: it does not have it
+	given time.Time     // when the node gave the address up; zero: it did not
+	pause time.Duration // how long to wait before the next try
 }
 
-// judge returns why the node may not have the address; nil: it may. holds is whether it has it, others the number
-// of other nodes.
+// judge returns nil if the node may have the address, or why not. holds reports whether the node
+// has it, others is the number of other nodes.
 func (h *hearing) judge(holds bool, others int, heard lastHeard, now time.Time) error {
 	h.listen(heard, now)
 	switch {
@@ -85,7 +87,7 @@ func (h *hearing) judge(holds bool, others int, heard lastHeard, now time.Time) 
 	return fmt.Errorf("%w: nobody is heard any more, no other node and no minion", api.ErrState)
 }
 
-// listen brings the silence up to now.
+// listen updates the silence to now.
 func (h *hearing) listen(heard lastHeard, now time.Time) {
 	passed := mostBetween
 	if !h.checked.IsZero() {

@@ -1,5 +1,5 @@
-// Package virtualaddress keeps a node ready to have the cluster's virtual address: it runs keepalived
-// (package vip) and judges whether this node may have the address.
+// Package virtualaddress runs keepalived (package vip), which moves the cluster's virtual address
+// between nodes, and judges whether this node may have the address.
 package virtualaddress
 
 import (
@@ -26,7 +26,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Keeper keeps this node ready to have the cluster's virtual address.
+// Keeper runs this node's keepalived and judges whether the node may have the virtual address.
 type Keeper struct {
 	cfg    Config
 	env    child.Env
@@ -40,26 +40,26 @@ type Keeper struct {
 type Config struct {
 	Env      child.Env
 	Programs *child.Programs
-	Socket   string // of the local API
+	Socket   string // path of the local API's socket
 	Member   *member.Member
 	Document func() status.Document
 	Balancer *lbproxy.Client
-	Service  service.Named // that runs it
+	Service  service.Named // the service that runs it
 }
 
-// New returns the keeper of a node; nothing runs before its service does.
+// New returns the keeper of a node. Nothing runs before its service does.
 func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, env: cfg.Env}
 }
 
-// address is the cluster's virtual address; invalid: it has none.
+// address returns the cluster's virtual address, or the zero Addr if the cluster has none.
 func (k *Keeper) address() netip.Addr {
 	t := k.cfg.Member.Table()
-	a, _ := netip.ParseAddr(t.Virtual) // checked when it came; empty gives none
+	a, _ := netip.ParseAddr(t.Virtual) // the table's check has validated it; "" gives the zero Addr
 	return a
 }
 
-// Spec is the service that runs keepalived while there is an address.
+// Spec returns the service that runs keepalived while the cluster has a virtual address.
 func (k *Keeper) Spec() service.Spec {
 	out := k.cfg.Programs.Output(status.VirtualService)
 	k.daemon = &vip.Daemon{
@@ -112,8 +112,8 @@ func (k *Keeper) Run(ctx context.Context, started func(pid int)) error {
 	return err
 }
 
-// follow brings a running keepalived in line with the table of nodes and with
-// the interfaces. Another address, or none, is a new start.
+// follow updates the configuration of a running keepalived when the table of nodes or the
+// interfaces change. If the address changes or is removed, it restarts the service.
 func (k *Keeper) follow(ctx context.Context, began netip.Addr) {
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
@@ -154,7 +154,7 @@ func (k *Keeper) follow(ctx context.Context, began netip.Addr) {
 	}
 }
 
-// writeConfig puts keepalived's configuration in place; it reports whether it differs.
+// writeConfig writes keepalived's configuration and reports whether it has changed.
 func (k *Keeper) writeConfig(ctx context.Context) (bool, error) {
 	c, err := k.config(k.address())
 	if err != nil {
@@ -168,8 +168,8 @@ func (k *Keeper) writeConfig(ctx context.Context) (bool, error) {
 	return k.daemon.Write(ctx, text)
 }
 
-// config says how this node takes part in having the address, or why it
-// cannot.
+// config returns keepalived's configuration for this node and the address a, or why the node cannot
+// have the address.
 func (k *Keeper) config(a netip.Addr) (vip.Config, error) {
 	c := vip.Config{Node: k.env.Settings.Node, Virtual: a}
 	if probe.OnEC2(probe.DMI) {
@@ -213,7 +213,7 @@ func (k *Keeper) config(a netip.Addr) (vip.Config, error) {
 	return c, nil
 }
 
-// checkListening reports whether minions that use the address would be heard.
+// checkListening returns nil if the load balancer listens at the address a.
 func checkListening(cfg *settings.Settings, a netip.Addr) error {
 	for _, f := range cfg.Front.Addresses {
 		if ip, err := netip.ParseAddr(f); err == nil && ip.IsUnspecified() && (ip.Is4() == a.Is4() || ip.Is6()) {
@@ -224,7 +224,7 @@ func checkListening(cfg *settings.Settings, a netip.Addr) error {
 		strings.Join(cfg.Front.Addresses, ", "))
 }
 
-// Fit returns an error that says why this node may not have the virtual address.
+// Fit returns nil if this node may have the virtual address, or why not.
 func (k *Keeper) Fit() error {
 	if k.env.Settings.Arbiter {
 		return member.NoMaster("have the virtual address", k.cfg.Member.Table())
@@ -247,10 +247,11 @@ func (k *Keeper) Fit() error {
 	return k.hearing.judge(vip.Held(k.address()), others, heard, k.env.Now())
 }
 
-// heardAtFront returns when a client of another machine was last heard at the front. A load balancer
-// that does not answer is no sign of deafness: that minions are not served is found otherwise.
+// heardAtFront returns when a client on another machine was last heard at the front. If the load
+// balancer does not answer, it returns the present time: that is no sign of deafness, and other
+// checks find the fault.
 func (k *Keeper) heardAtFront() time.Time {
-	// The load balancer says when it heard somebody.
+	// The load balancer knows when it last heard a client.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	st, err := k.cfg.Balancer.Status(ctx)
@@ -260,11 +261,11 @@ func (k *Keeper) heardAtFront() time.Time {
 	return st.Heard
 }
 
-// checkStatus tells from a node's status whether it may have the virtual address: it
-// serves, and is to go on doing so.
+// checkStatus returns nil if a node's status permits it to have the virtual address: the node
+// serves, and will continue to.
 func checkStatus(d status.Document, now time.Time) error {
 	switch age := now.Sub(d.Time); {
-	// The supervisor hangs: its status says nothing any more.
+	// The supervisor hangs, so its status means nothing any more.
 	case age > 10*time.Second:
 		return fmt.Errorf("%w: its status is %s old", api.ErrState, age.Round(time.Second))
 	case d.ServingSince == nil:
@@ -275,7 +276,7 @@ func checkStatus(d status.Document, now time.Time) error {
 	return nil
 }
 
-// SetVirtual gives the cluster another virtual address; empty: none.
+// SetVirtual changes the cluster's virtual address. An empty one removes it.
 func (k *Keeper) SetVirtual(ctx context.Context, address string) error {
 	t := k.cfg.Member.Table()
 	if k.env.Settings.Arbiter {
@@ -311,7 +312,7 @@ func (k *Keeper) SetVirtual(ctx context.Context, address string) error {
 	})
 }
 
-// Facts returns the address's part of the status. k may be nil: there is no address.
+// Facts returns the part of the status about the virtual address. k may be nil: there is none.
 func (k *Keeper) Facts() *observe.Virtual {
 	if k == nil {
 		return nil

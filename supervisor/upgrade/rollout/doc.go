@@ -1,14 +1,14 @@
-// Package rollout brings a new version of the system to all machines of a cluster that
-// were made from the image: first each writes it into the slot that does not run, which
-// disturbs nobody, then one after another restarts, the one that drives last.
+// Package rollout brings a new version of the system to all machines of a cluster that were made
+// from the image: first each node writes the version into the slot that does not run, which
+// disturbs nobody. Then one node after another restarts, the driving node last.
 //
-// What keeps this safe is at each node, and needs nobody who drives: a node proves the
-// signature itself, restarts only in the cluster's turn, and goes back to the version
-// before when it does not become well. Who drives may die at any moment; the same
-// roll begun anew goes on with the nodes that are left. It ends with the restart of
-// the node that drives, so that nothing has to outlive that.
+// Each node by itself keeps this safe, without the driving node: it checks the signature, restarts
+// only in the cluster's turn, and goes back to the earlier version if it does not become well. The
+// driving node may die at any moment; the same roll, started again, continues with the nodes that
+// remain. A roll ends with the restart of the driving node, so that nothing has to survive that
+// restart.
 //
-// The package decides and words. It writes no disk and restarts nothing.
+// The package makes decisions and words messages. It writes no disk and restarts nothing.
 package rollout
 
 import (
@@ -24,40 +24,41 @@ import (
 
 // State is a node's report on its system.
 type State struct {
-	// Image: it runs from the appliance's image. The next fields are of it.
+	// Image reports whether the node runs from the appliance's image. The next fields describe that
+	// image.
 	Image   bool      `json:"image"`
-	Version string    `json:"version"` // that runs
-	Created time.Time `json:"created"` // of it; zero: not known
-	Flavour string    `json:"flavour"` // kernel
-	Trying  bool      `json:"trying"`  // the running version is not confirmed as good yet
-	Keys    int       `json:"keys"`    // whose signature it trusts
-	// Next is the version that the next boot tries, and when it was built; empty: none.
+	Version string    `json:"version"` // the running version
+	Created time.Time `json:"created"` // when it was built; zero: not known
+	Flavour string    `json:"flavour"` // kernel flavour
+	Trying  bool      `json:"trying"`  // the running version is on trial
+	Keys    int       `json:"keys"`    // number of keys whose signatures the node trusts
+	// Next is the version that the next boot will try, NextCreated when it was built. Empty: none.
 	Next        string    `json:"next,omitempty"`
 	NextCreated time.Time `json:"nextCreated,omitzero"`
-	// Left is the version in the slot that neither runs nor is tried at the next boot:
-	// the one before, or one that the node went back from.
+	// Left is the version in a slot that neither runs nor will be tried at the next boot: the
+	// version before the running one, or one from which the node went back.
 	Left        string    `json:"left,omitempty"`
 	LeftCreated time.Time `json:"leftCreated,omitzero"`
-	// GaveUp is when the other slot's version was to be tried, if it was left by itself;
-	// zero: it was not.
+	// GaveUp is when the trial of the other slot's version was due, if the boot loader has
+	// abandoned it. Zero: it has not.
 	GaveUp time.Time `json:"gaveUp,omitzero"`
-	// Window is its upgrade.window; empty: it installs nothing by itself.
+	// Window is the node's upgrade.window. Empty: the node installs nothing by itself.
 	Window string `json:"window,omitempty"`
 
-	Boot    string `json:"boot"`              // tells one start of the machine from another
-	Serving bool   `json:"serving"`           // the node does its work
-	Trouble string `json:"trouble,omitempty"` // why it does not; empty: not known
+	Boot    string `json:"boot"`              // identifies this boot of the machine
+	Serving bool   `json:"serving"`           // whether the node does its work
+	Trouble string `json:"trouble,omitempty"` // why the node does not serve; empty: not known
 	Turn    bool   `json:"turn"`              // the node has the cluster's turn to restart
-	Minions int    `json:"minions"`           // connected to it
+	Minions int    `json:"minions"`           // number of minions connected to the node
 	// Busy is the node's present step of an upgrade, or "". Fault is the reason why the node did
 	// not restart when it was last asked to, or "".
 	Busy  string `json:"busy,omitempty"`
 	Fault string `json:"fault,omitempty"`
-	// Drives is the upgrade of all nodes that it drives; empty: none.
+	// Drives is the upgrade of all nodes that this node drives. Empty: none.
 	Drives string `json:"drives,omitempty"`
 }
 
-// trouble says of a node that does not serve why.
+// trouble returns a phrase that says that a node does not serve, and why.
 func (s State) trouble() string {
 	if s.Trouble == "" {
 		return "does not serve"
@@ -65,7 +66,7 @@ func (s State) trouble() string {
 	return "does not serve (" + printable.Brief(s.Trouble, maxText) + ")"
 }
 
-// has reports whether the node runs that version, known to be good or not.
+// has reports whether the node runs that version, on trial or not.
 func (s State) has(m bundle.Manifest) bool {
 	return s.Image && s.Version == m.Version && s.Created.Equal(m.Created)
 }
@@ -75,91 +76,91 @@ func (s State) takes(m bundle.Manifest) bool {
 	return s.Next == m.Version && s.NextCreated.Equal(m.Created)
 }
 
-// left reports whether the node had that version and went back, by itself or by hand.
+// left reports whether the node had that version and went back from it, by itself or by hand.
 func (s State) left(m bundle.Manifest) bool {
 	return s.Left == m.Version && s.LeftCreated.Equal(m.Created)
 }
 
-// WentBack reports whether the node has left a version that is newer than what runs.
+// WentBack reports whether the node went back from a version that is newer than the running one.
 func (s State) WentBack() bool {
 	return s.Image && s.Left != "" && !s.Created.IsZero() && s.LeftCreated.After(s.Created)
 }
 
-// Node is a machine of a roll. Errors of a node that cannot be asked are its own.
+// Node is a machine of a roll. Each method returns an error if the node cannot be asked.
 type Node interface {
 	State(ctx context.Context) (State, error)
-	// Install writes the version that r is a bundle of, and has it tried at the next boot.
+	// Install writes the version whose bundle is r, and selects it for a trial at the next boot.
 	Install(ctx context.Context, r io.Reader) error
-	// Restart begins a restart in the cluster's turn, for that version. It returns at
-	// once; State says why it came to nothing.
+	// Restart asks the node to restart into that version, in the cluster's turn. It returns at
+	// once. If the node then does not restart, State says why.
 	Restart(ctx context.Context, version string) error
 }
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
-	// ErrOld: the node runs a version that knows nothing of this.
+	// ErrOld means that the node's version does not support this.
 	ErrOld = errors.New("it runs a version that cannot be upgraded from another node; upgrade it on itself first: applianced upgrade FILE --reboot")
-	// ErrBusy: the node does something like it already.
+	// ErrBusy means that the node is already doing something of the kind.
 	ErrBusy = errors.New("is at it already")
 )
 
-// Hosts says how a machine is upgraded that does not run from the image.
+// Hosts says how to upgrade a machine that does not run from the image.
 const Hosts = "does not run from the appliance's image: its packages are upgraded by the package manager (apt or dnf)"
 
 // Code is the outcome of a roll, for programs.
 type Code string
 
-// The codes.
+// Values of Code.
 const (
 	Upgraded    Code = "upgraded"    // all nodes have the version
-	Unchanged   Code = "unchanged"   // they had it before
+	Unchanged   Code = "unchanged"   // they already had the version
 	Checked     Code = "checked"     // the call only asked for the steps
 	Last        Code = "last"        // all others have it, and the node that drives restarts now
 	Refused     Code = "refused"     // a node does not take this version; nothing was changed
 	Away        Code = "away"        // a node cannot be asked or does not serve; nothing was changed
-	Busy        Code = "busy"        // somebody else is at it; nothing was changed
+	Busy        Code = "busy"        // another roll is under way; nothing was changed
 	Unwritten   Code = "unwritten"   // a node could not write it; no node was restarted
 	Stopped     Code = "stopped"     // a node did not serve with it; no further one was restarted
-	Interrupted Code = "interrupted" // who drove it was stopped
-	Closed      Code = "closed"      // its window closed before all nodes had it
+	Interrupted Code = "interrupted" // the driving node was stopped
+	Closed      Code = "closed"      // the upgrade window closed before all nodes had the version
 )
 
-// Good reports whether nothing has to be done any more.
+// Good reports whether nothing remains to be done.
 func (c Code) Good() bool { return c == Upgraded || c == Unchanged || c == Checked || c == Last }
 
-// Where says where a node stands.
+// Where says how far a node is with the new version.
 type Where string
 
-// The places.
+// Values of Where.
 const (
-	New     Where = "new"     // the node has the new version, since this roll
-	Same    Where = "same"    // it had it before
+	New     Where = "new"     // the node has the new version, through this roll
+	Same    Where = "same"    // the node had the version before the roll
 	Before  Where = "before"  // the node has the version from before the roll
 	Written Where = "written" // the node has written the new version, and tries it at its next boot
-	Restart Where = "restart" // it restarts, or is on trial
-	Back    Where = "back"    // it tried the new one and went back
+	Restart Where = "restart" // the node restarts, or runs the version on trial
+	Back    Where = "back"    // the node tried the new version and went back
 	Host    Where = "host"    // the node does not run from the image
 	Unknown Where = "unknown"
 )
 
-// NodeResult is where one node stands.
+// NodeResult is the outcome of a roll at one node.
 type NodeResult struct {
 	Name    string `json:"name"`
 	Where   Where  `json:"where"`
-	Version string `json:"version,omitempty"` // that it ran when it was last asked
+	Version string `json:"version,omitempty"` // version that it ran when it was last asked
 	Cause   string `json:"cause,omitempty"`
 }
 
 // Schema is the version of [Progress].
 const Schema = 1
 
-// Progress is how far a roll is.
+// Progress is the progress of a roll.
 type Progress struct {
 	Schema  int      `json:"schema"`
 	Running bool     `json:"running"`
-	Version string   `json:"version,omitempty"` // that is rolled out
+	Version string   `json:"version,omitempty"` // version that the roll brings
 	Lines   []string `json:"lines"`             // the steps so far
-	Result  *Result  `json:"result,omitempty"`  // when it does not run; nil: there was none
+	Result  *Result  `json:"result,omitempty"`  // of the last roll that has ended; nil: none has
 }
 
 // Result is the outcome of a roll.
@@ -169,7 +170,7 @@ type Result struct {
 	Nodes []NodeResult `json:"nodes"`
 }
 
-// refuses says why a node cannot take a version; empty: it can.
+// refuses returns why a node cannot take a version, or "" if it can.
 func refuses(s State, m bundle.Manifest) string {
 	switch {
 	case s.Keys == 0:

@@ -14,18 +14,18 @@ import (
 	"saltern/supervisor/roll"
 )
 
-// Times of a roll.
+// Time limits of a roll.
 const (
 	stateTakes = 10 * time.Second
 	lookEvery  = 2 * time.Second
-	// momentTakes is for a node to be asked and to serve before the roll begins: nothing
-	// was done yet, and somebody waits for the answer.
+	// momentTakes is how long all nodes may take to answer and to serve before the roll begins. It
+	// is short, because nothing was done yet and a person waits for the answer.
 	momentTakes = 20 * time.Second
-	// mendTakes is the same for the nodes beside the one that is to restart: a master
-	// that is started again, a volume that hangs for its ping-timeout.
+	// mendTakes is how long the other nodes may take to serve again before a node restarts: a
+	// master may just be starting again, or a volume may hang for its ping-timeout.
 	mendTakes = 2 * time.Minute
-	// RestartTakes is for a node to get the turn, to restart, and to be well: boots that
-	// fail, and the trial of ten minutes, included.
+	// RestartTakes is how long a node may take to get the turn, to restart, and to be well. It
+	// includes boots that fail, and the trial of ten minutes.
 	RestartTakes = 90 * time.Minute
 	maxText      = 500
 )
@@ -36,25 +36,25 @@ type Target struct {
 	Node Node
 }
 
-// Roll upgrades nodes one after the other. It is for one call of Run.
+// Roll upgrades nodes one after the other. It can be used for one call of Run.
 type Roll struct {
-	// Targets are the nodes, the one that drives last.
+	// Targets are the nodes; the last is the driving node.
 	Targets  []Target
-	Manifest bundle.Manifest // proven
-	// Open gives the bundle from its begin.
+	Manifest bundle.Manifest // its signature was verified
+	// Open returns the bundle, from its beginning.
 	Open func() (io.ReadCloser, error)
-	Dry  bool // only look
-	// Window is the upgrade.window in which the roll is made by itself, and that each
-	// node must have; empty: a person has asked for the roll.
+	Dry  bool // only say what would be done
+	// Window is the upgrade window in which the node has started the roll by itself; every node
+	// must have the same one. Empty: a person has asked for the roll.
 	Window string
-	// May reports whether a further node may be touched; nil: always. The one in hand
-	// is always brought to its end.
+	// May reports whether the roll may begin with a further node. It may be nil: always. The roll
+	// always completes the node that it has begun with.
 	May func() bool
-	// Tell is told each step as it is made; by one goroutine.
+	// Tell is called with each step when it is made, by one goroutine. It may be nil.
 	Tell func(line string)
 }
 
-// node is a target in the course of a roll.
+// node is a target and what the roll knows of it.
 type node struct {
 	Target
 	state State
@@ -149,8 +149,8 @@ func (u *run) do(ctx context.Context) (Code, string) {
 	return Upgraded, ""
 }
 
-// look asks all nodes, and waits for those that are away for a moment. A code ends the
-// roll before anything was done.
+// look asks all nodes, and waits up to momentTakes for those that are away. A code other than ""
+// ends the roll before anything was done.
 func (u *run) look(ctx context.Context) (Code, string) {
 	end := time.Now().Add(momentTakes)
 	told := ""
@@ -171,8 +171,8 @@ func (u *run) look(ctx context.Context) (Code, string) {
 	}
 }
 
-// judge asks all nodes once. A code says why the roll cannot begin, passes whether that
-// may go by itself.
+// judge asks all nodes once. A code other than "" says why the roll cannot begin. passes reports
+// whether that may pass by itself.
 func (u *run) judge(ctx context.Context) (code Code, cause string, passes bool) {
 	errs := roll.Each(ctx, u.nodes, stateTakes, func(ctx context.Context, n *node) error { return n.look(ctx) })
 	why := map[Code][]string{}
@@ -240,7 +240,7 @@ func otherWindow(has, want string) string {
 		printable.Brief(has, 64), want)
 }
 
-// write has a node write the version, unless it has it.
+// write asks a node to write the version, unless the node has it.
 func (u *run) write(ctx context.Context, n *node) (Code, string) {
 	if n.state.takes(u.Manifest) || n.state.has(u.Manifest) {
 		return "", ""
@@ -276,8 +276,8 @@ func (u *run) hand(ctx context.Context, n *node) error {
 	return n.Node.Install(ctx, in)
 }
 
-// restart has a node restart, and waits until it serves with the version and the next
-// one may.
+// restart asks a node to restart, and waits until it serves with the version, so that the next one
+// may follow.
 func (u *run) restart(ctx context.Context, n *node) (Code, string) {
 	if why := u.othersServe(ctx, n); why != "" {
 		return Stopped, why + "; no further node is restarted before it does"
@@ -287,7 +287,7 @@ func (u *run) restart(ctx context.Context, n *node) (Code, string) {
 	}
 
 	before := n.state.Boot
-	if !n.state.has(u.Manifest) { // else it is on trial, since a roll before this one
+	if !n.state.has(u.Manifest) { // if it has, an earlier roll has restarted it, and it is on trial
 		ask, cancel := context.WithTimeout(ctx, stateTakes)
 		err := n.Node.Restart(ask, u.Manifest.Version)
 		cancel()
@@ -319,8 +319,8 @@ func (u *run) closed(n *node) (Code, string) {
 	return Closed, "the window closed before " + n.Name + " had version " + u.Manifest.Version
 }
 
-// othersServe waits until all nodes but n serve, and n can be asked. It returns "", or what
-// still stands against it after mendTakes.
+// othersServe waits until all nodes but n serve, and n can be asked. It returns "", or after
+// mendTakes what still prevents the restart of n.
 func (u *run) othersServe(ctx context.Context, n *node) string {
 	end := time.Now().Add(mendTakes)
 	told := ""
@@ -345,8 +345,8 @@ func (u *run) othersServe(ctx context.Context, n *node) string {
 	}
 }
 
-// unwell is the first node that cannot be asked, or that does not serve and is not n. Its
-// line has the cause. It is nil if there is none.
+// unwell returns the first node that cannot be asked, or that does not serve and is not n. The
+// cause is in that node's line. It returns nil if there is none.
 func (u *run) unwell(ctx context.Context, n *node) *node {
 	for _, o := range u.nodes {
 		err := o.look(ctx)
@@ -367,7 +367,8 @@ func (u *run) unwell(ctx context.Context, n *node) *node {
 	return nil
 }
 
-// serves waits until a node does its work with the version.
+// serves waits until a node does its work with the version. before identifies the boot before the
+// restart.
 func (u *run) serves(ctx context.Context, n *node, before string) error {
 	ctx, cancel := context.WithTimeout(ctx, RestartTakes)
 	defer cancel()

@@ -1,9 +1,9 @@
-// Package spake2 is SPAKE2 of RFC 9382 in the suite P256-SHA256-HKDF-HMAC: two
-// parties that know the same secret prove that to each other, and whoever does
-// not know it, be it as one of the parties, gets one guess for each exchange
-// and nothing that could be compared with further guesses.
+// Package spake2 is SPAKE2 of RFC 9382 in the suite P256-SHA256-HKDF-HMAC: two parties that know
+// the same secret prove that to each other. An attacker who does not know it, even as one of the
+// parties, gets one guess for each exchange and nothing against which further guesses could be
+// tested.
 //
-// Party A begins. Each sends its share, and then its confirmation:
+// Party A begins. Each party sends its share, and then its confirmation:
 //
 //	A                            B
 //	── share ─────────────────▶
@@ -11,8 +11,8 @@
 //	── confirmation ──────────▶  compares
 //	compares  ◀─ confirmation ──
 //
-// The group is filippo.io/nistec: points off the curve cannot be made, and all
-// of its operations with secrets take constant time.
+// The group is filippo.io/nistec: it cannot represent points off the curve, and all of its
+// operations with secrets take constant time.
 package spake2
 
 import (
@@ -34,8 +34,8 @@ import (
 // shareLen is the length of a share, an uncompressed point, in bytes.
 const shareLen = 65
 
-// Points M and N of RFC 9382 §4, compressed. The negative of a point differs
-// in the first byte.
+// Points M and N of RFC 9382 §4, compressed. The negative of a point differs only in the first
+// byte.
 const (
 	pointM = "886e2f97ace46e55ba9dd7242579f2993b64e16ef3dcab95afd497333d8fa12f"
 	pointN = "d8bbd6c639c62937b04d997f38c3770719c629d7014d49a24b4f98baa1292b49"
@@ -47,11 +47,11 @@ const (
 // order is the order of P-256 (FIPS 186-4 D.1.2.3).
 const order = "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551"
 
-// Secret is w of RFC 9382 §3.3: a scalar made of a secret.
+// Secret is w of RFC 9382 §3.3: a scalar that was derived from a secret.
 type Secret [32]byte
 
-// NewSecret reduces the output of a key derivation, which must have 48 bytes
-// so that all scalars are about equally likely, to a scalar.
+// NewSecret reduces the output of a key derivation to a scalar. The output must have at least 48
+// bytes, so that all scalars are about equally likely.
 func NewSecret(stretched []byte) (w Secret, err error) {
 	if len(stretched) < 48 {
 		return w, errors.New("spake2: a stretched secret must have 48 bytes")
@@ -61,23 +61,23 @@ func NewSecret(stretched []byte) (w Secret, err error) {
 	return w, nil
 }
 
-// Names has all on which both parties must agree: their identities and what else binds the
+// Names holds everything on which both parties must agree: their identities and what else binds the
 // exchange.
 type Names struct {
 	A, B []byte
-	// Bound is the additional data of RFC 9382 §3.3, in the confirmation keys.
+	// Bound is the additional data of RFC 9382 §3.3. It enters the confirmation keys.
 	Bound []byte
 }
 
-// Party is one side of an exchange. It is for one exchange and one goroutine.
+// Party is one side of an exchange. It can be used for one exchange, by one goroutine.
 type Party struct {
-	first bool // A
+	first bool // this is party A
 	w     Secret
 	x     []byte
 	share []byte
 }
 
-// New begins an exchange; first is for party A.
+// New begins an exchange. first is true for party A.
 func New(w Secret, first bool) (*Party, error) {
 	k, err := ecdh.P256().GenerateKey(rand.Reader)
 	if err != nil {
@@ -101,7 +101,7 @@ func newParty(w Secret, first bool, x []byte) (*Party, error) {
 	return &Party{first: first, w: w, x: x, share: p.Add(p, blind).Bytes()}, nil
 }
 
-// blinded gives w times one of the two points.
+// blinded returns w times one of the two points.
 func blinded(point string, sign byte, w Secret) (*nistec.P256Point, error) {
 	b, err := hex.DecodeString(point)
 	if err != nil {
@@ -117,11 +117,11 @@ func blinded(point string, sign byte, w Secret) (*nistec.P256Point, error) {
 // Share returns the message for the other party.
 func (p *Party) Share() []byte { return p.share }
 
-// errShare says that what came is not a share.
+// errShare means that the other party has sent something that is not a share.
 var errShare = errors.New("spake2: bad share")
 
-// Finish gives the confirmation to be sent and the one that the other party
-// has to send; the latter must be compared with [Equal].
+// Finish returns the confirmation to send and the one that the other party must send. Compare that
+// one with [Equal].
 func (p *Party) Finish(share []byte, n Names) (own, others []byte, err error) {
 	if len(share) != shareLen {
 		return nil, nil, errShare
@@ -148,7 +148,7 @@ func (p *Party) Finish(share []byte, n Names) (own, others []byte, err error) {
 	}
 
 	point := k.Bytes()
-	if len(point) != shareLen { // infinity
+	if len(point) != shareLen { // the point at infinity
 		return nil, nil, errShare
 	}
 
