@@ -10,24 +10,24 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// attempt is one attempt to join through one master.
+// attempt is one attempt to join the cluster through one master.
 type attempt struct {
-	target   string // the master that was asked
+	target   string // master to which the discover was sent
 	askedAt  time.Time
-	peer     Peer   // the master once it has proven to belong to the cluster
-	own      bool   // it is a Saltern master
+	peer     Peer   // that master, once it has proven to belong to the cluster
+	own      bool   // that master is Saltern's
 	token    string // token of our join
-	pub      string // the cluster's public key
-	admitted bool   // a Salt master has admitted us
+	pub      string // public key of the cluster, from that master's proof
+	admitted bool   // that master is Salt's and has admitted us
 }
 
-// candidate is a master that asked to join.
+// candidate is a master that has asked to join.
 type candidate struct {
-	pub, askedToken string // its key and its token
-	token           string // ours
-	own             bool
-	at              time.Time
-	failures        int
+	pub, askedToken string    // the candidate's key, and the token of its discover
+	token           string    // our token, which its join must return
+	own             bool      // it is a Saltern master
+	at              time.Time // time of its last discover
+	failures        int       // number of wrong secrets that it has shown
 }
 
 func (n *Node) startJoining(now time.Time) {
@@ -36,7 +36,7 @@ func (n *Node) startJoining(now time.Time) {
 	n.addNote("asking to join the cluster", n.cfg.ID, "")
 }
 
-// targets returns the masters to ask for admission.
+// targets returns the masters that this master asks for admission.
 func (n *Node) targets() []string {
 	seen := map[string]bool{n.cfg.ID: true}
 	var out []string
@@ -57,7 +57,7 @@ func (n *Node) targets() []string {
 	return out
 }
 
-// askToJoin sends a discover to all targets, again and again.
+// askToJoin sends a discover to all targets, and again after each wait.
 func (n *Node) askToJoin(now time.Time) {
 	if now.Before(n.nextJoin) {
 		return
@@ -66,7 +66,7 @@ func (n *Node) askToJoin(now time.Time) {
 	n.nextJoin = now.Add(n.joinWait + n.cfg.Random.Jitter(n.joinWait/4))
 	n.joinWait = min(n.joinWait*5/4, joinSlow)
 
-	// Late answers to the last requests are accepted, answers to older ones are not.
+	// Accept late answers to the last requests, but not answers to older ones.
 	maps.DeleteFunc(n.attempts,
 		func(_ string, a *attempt) bool { return now.Sub(a.askedAt) > 2*joinSlow && !a.admitted })
 	for _, id := range n.targets() {
@@ -80,8 +80,8 @@ func (n *Node) askToJoin(now time.Time) {
 	}
 }
 
-// onDiscoverReply checks the proof of a peer. Only answers to our own requests count, and only
-// while joining.
+// onDiscoverReply checks the proof of a peer and sends it a join. Only answers to our own requests
+// count, and only while this master is joining.
 func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 	a := n.attempts[d.ReturnToken]
 	if n.phase != Joining || a == nil || a.peer.ID != "" || d.PeerID == n.cfg.ID {
@@ -106,7 +106,7 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 		return
 	}
 	if !n.lastJoin.IsZero() && now.Sub(n.lastJoin) < joinEvery/2 {
-		return // one at a time; the next request follows soon
+		return // one join at a time; another reply follows the next request
 	}
 
 	n.lastJoin = now
@@ -125,8 +125,8 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 	}})
 }
 
-// JoinToken returns the token that a join-reply of a peer must return, "" when
-// none was asked for.
+// JoinToken returns the token that a peer's join-reply must return, or "" when this master has sent
+// that peer no join.
 func (n *Node) JoinToken(peer string) string {
 	var newest *attempt
 	for _, a := range n.attempts {
@@ -158,7 +158,7 @@ func (n *Node) onJoinReply(now time.Time, j wire.JoinReply) {
 		n.nextLoad = now
 		n.addNote("a peer has let this master in", j.PeerID, "")
 		if a.own {
-			n.addOutput(Load{}) // the record contains our name
+			n.addOutput(Load{}) // the record now contains this master
 			return
 		}
 
@@ -195,7 +195,8 @@ func (n *Node) onRefused(r Refused) {
 	}
 }
 
-// expire drops candidates that did not continue.
+// expire drops candidates that have not sent a join in time, and counts of wrong secrets older than
+// a minute.
 func (n *Node) expire(now time.Time) {
 	maps.DeleteFunc(n.candidates, func(_ string, c *candidate) bool { return now.Sub(c.at) > candidateFor })
 	for len(n.failures) > 0 && now.Sub(n.failures[0]) > time.Minute {
@@ -203,8 +204,9 @@ func (n *Node) expire(now time.Time) {
 	}
 }
 
-// reachable reports whether a master that asks may be dialled: it is known, or its name is the
-// address that it asks from. Otherwise anybody could make us connect to any address.
+// reachable reports whether this master may dial a master that asks to join: one that the record or
+// the configuration names, or one whose name is the address that it asks from. Otherwise anybody
+// could make us connect to any address.
 func (n *Node) reachable(from Source, id string) bool {
 	if _, ok := n.rec.Member(id); ok {
 		return true
@@ -219,7 +221,7 @@ func (n *Node) reachable(from Source, id string) bool {
 	return err1 == nil && err2 == nil && a.Unmap() == b.Unmap()
 }
 
-// onDiscover proves to a stranger that this master belongs to the cluster.
+// onDiscover proves to the sender of a discover that this master belongs to the cluster.
 func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 	if n.phase != Active || d.PeerID == n.cfg.ID {
 		return
@@ -249,8 +251,8 @@ func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 
 	c := n.candidates[d.PeerID]
 
-	// Salt sends each discover several times. Equal requests get equal answers, so that the token
-	// in the first one stays valid.
+	// Salt sends each discover several times. Equal discovers get the same token, so that an earlier
+	// reply stays valid.
 	if c == nil || c.askedToken != d.Token || !samePEM(c.pub, d.Pub) {
 		if c == nil && len(n.candidates) >= maxCandidates {
 			n.dropOldest()
@@ -287,7 +289,7 @@ func (n *Node) dropOldest() {
 	delete(n.candidates, oldest)
 }
 
-// secret returns the secret that joining masters must show.
+// secret returns the present secret that joining masters must show.
 func (n *Node) secret(r *Record) string {
 	if r.Secret != "" {
 		return r.Secret
@@ -309,7 +311,7 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 	c := n.candidates[j.PeerID]
 	if c == nil || now.Sub(c.at) > candidateFor || !samePEM(c.pub, j.Pub) ||
 		subtle.ConstantTimeCompare([]byte(c.token), []byte(j.ReturnToken)) != 1 {
-		return // not an answer to us; it will ask again
+		return // not an answer to our last reply; the candidate will ask again
 	}
 
 	refuse := func(reason string) {
@@ -374,8 +376,8 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 	})
 }
 
-// admitMember adds a master to the record. permit, if not nil, must accept each record to which the
-// change is applied, because a removal may intervene.
+// admitMember adds a master to the record, and then calls then. permit, if not nil, must accept
+// each record to which the change is applied, since the record may change before that.
 func (n *Node) admitMember(now time.Time, m Member, permit func(*Record) bool, then func()) {
 	name := "admit " + m.ID
 	if n.wanted(name) {
@@ -410,7 +412,7 @@ func (n *Node) admitMember(now time.Time, m Member, permit func(*Record) bool, t
 	}})
 }
 
-// onJoinNotify handles the report of a Salt master that it has admitted another one.
+// onJoinNotify handles a message that the member j.PeerID has admitted another master.
 func (n *Node) onJoinNotify(now time.Time, j wire.JoinNotify) {
 	if n.phase != Active || j.JoinPeerID == n.cfg.ID {
 		return
@@ -437,7 +439,7 @@ func (n *Node) onJoinNotify(now time.Time, j wire.JoinNotify) {
 	n.admitMember(now, Member{ID: j.JoinPeerID, Pub: j.Pub}, nil, nil)
 }
 
-// onSessionKey stores a Salt master's session key and answers a new one with ours, once.
+// onSessionKey stores a Salt master's session key, and answers a new one once with ours.
 func (n *Node) onSessionKey(_ time.Time, from string, k SessionKey) {
 	p := n.stateOfPeer(from)
 	if text := k.Key.String(); text != p.session {
@@ -446,8 +448,8 @@ func (n *Node) onSessionKey(_ time.Time, from string, k SessionKey) {
 	}
 }
 
-// announceDue sends our session key to the Salt masters that need it: once for each reason, never
-// twice within announceGap, never because sending failed.
+// announceDue sends our session key to the Salt masters that need it: once for each reason, and not
+// twice within announceGap. It does not repeat a key whose sending failed.
 func (n *Node) announceDue(now time.Time) {
 	for _, m := range n.rec.Members {
 		p := n.peers[m.ID]

@@ -8,7 +8,7 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// Node is the logic of one master. It is for one goroutine.
+// Node is the logic of one master. Only one goroutine may use it.
 type Node struct {
 	cfg   Config
 	phase Phase
@@ -24,9 +24,9 @@ type Node struct {
 	attempts   map[string]*attempt // by token of our discover
 	lastJoin   time.Time
 	refusal    string
-	joinedFrom bool // a Salt master has admitted us; the record does not exist yet
+	joinedFrom bool // a Salt master has admitted us before there was a record
 
-	// admission of others
+	// candidates, and the times of the last wrong secrets
 	candidates map[string]*candidate
 	failures   []time.Time
 
@@ -35,10 +35,10 @@ type Node struct {
 	inflight     *inflight
 	opID         uint64
 	retryAt      time.Time
-	lowerVersion *uint64 // version of the stored record if it is older than ours
+	lowerVersion *uint64 // version of the stored record, if the folder has lost newer ones; nil: it has not
 
 	// the lease
-	leaseSeen  time.Time // when the lease was last seen to change
+	leaseSeen  time.Time // when this master last saw the lease change
 	leaseTries []leaseTry
 	ownUntil   time.Time
 	renewAt    time.Time
@@ -46,16 +46,16 @@ type Node struct {
 	peers map[string]*peerState
 }
 
-// peerState is the known state of another master.
+// peerState is what this master knows of another one.
 type peerState struct {
 	linked    bool
 	heard     time.Time
 	inc       string
 	version   uint64
 	keyGen    uint64
-	wanted    time.Time
-	session   string // text of a Salt master's session key
-	announce  bool   // our session key must be sent
+	wanted    time.Time // when this master last asked the peer for the record
+	session   string    // text of a Salt master's session key
+	announce  bool      // our session key must be sent to the peer
 	announced time.Time
 }
 
@@ -70,7 +70,7 @@ func New(cfg Config) *Node {
 	}
 }
 
-// Step handles an input and returns the outputs, in order.
+// Step handles an input and returns the outputs in order.
 func (n *Node) Step(now time.Time, in Input) []Output {
 	switch in := in.(type) {
 	case Message:
@@ -95,7 +95,7 @@ func (n *Node) Step(now time.Time, in Input) []Output {
 	return n.takeOutputs()
 }
 
-// Tick passes in the time. Call it a few times a second.
+// Tick does what is due at now and returns the outputs. Call it a few times a second.
 func (n *Node) Tick(now time.Time) []Output {
 	if !now.Before(n.nextLoad) {
 		n.nextLoad = now.Add(5 * time.Second)
@@ -119,7 +119,7 @@ func (n *Node) Tick(now time.Time) []Output {
 
 		n.announceDue(now)
 		if me, ok := n.rec.Member(n.cfg.ID); ok && !me.Own {
-			// A Salt master of this name was replaced by this one.
+			// A Salt master had this name and key; this master replaces it.
 			n.admitMember(now, Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true}, nil, nil)
 		}
 
@@ -149,7 +149,7 @@ func (n *Node) addWarning(text, peer, reason string) {
 	n.addOutput(Note{Text: text, Peer: peer, Reason: reason, Warn: true})
 }
 
-// maxPeers bounds the masters whose state is remembered.
+// maxPeers bounds the masters in Node.peers.
 const maxPeers = 4 * maxMembers
 
 func (n *Node) stateOfPeer(id string) *peerState {
@@ -171,7 +171,7 @@ func (n *Node) forgetPeers() {
 	})
 }
 
-// sendBeat sends the versions that we know to a Saltern master.
+// sendBeat sends a beat with our versions to a Saltern master.
 func (n *Node) sendBeat(id string) {
 	m, ok := n.rec.Member(id)
 	if ok && m.Own && id != n.cfg.ID && n.phase == Active {
@@ -198,7 +198,7 @@ func (n *Node) message(now time.Time, from Source, msg any) {
 		return
 	}
 
-	// All other messages are for members only.
+	// All other messages count from members only.
 	member, ok := n.rec.Member(from.ID)
 	if from.ID == "" || !ok || n.phase == Removed {
 		return
@@ -245,7 +245,7 @@ func (n *Node) remove(_ time.Time, why string) {
 	n.addOutput(Apply{Record: n.rec.clone(), Phase: n.phase})
 }
 
-// loaded handles the record read from the shared folder.
+// loaded handles the record that the caller has read from the shared folder.
 func (n *Node) loaded(now time.Time, in Loaded) {
 	if in.Err != nil {
 		return
@@ -272,7 +272,7 @@ func (n *Node) loaded(now time.Time, in Loaded) {
 	}
 }
 
-// adoptRecord switches to a newer record.
+// adoptRecord replaces the record by a newer one, and sends what follows from the differences.
 func (n *Node) adoptRecord(now time.Time, r Record) {
 	if r.Version <= n.rec.Version {
 		if n.phase == Starting && r.Version == n.rec.Version {
@@ -346,11 +346,11 @@ func (n *Node) locateSelf(now time.Time) {
 // Phase returns the phase of this master.
 func (n *Node) Phase() Phase { return n.phase }
 
-// Record returns the newest known record. It must not be changed.
+// Record returns the newest known record. The caller must not change it.
 func (n *Node) Record() Record { return n.rec }
 
-// KeyOf returns the PEM that verifies messages of a master: of a member, or of the peer that we
-// have asked to join. It returns "" for an unknown master.
+// KeyOf returns the PEM that verifies messages of a master: of a member, or of a peer that this
+// master has asked to join. It returns "" for other masters.
 func (n *Node) KeyOf(id string) string {
 	if m, ok := n.rec.Member(id); ok {
 		return m.Pub
@@ -371,11 +371,11 @@ func (n *Node) KeyOf(id string) string {
 	return ""
 }
 
-// Tombstoned reports whether a key belongs to a master that was removed.
+// Tombstoned reports whether a key belongs to a removed master.
 func (n *Node) Tombstoned(pub string) bool { return n.rec.removed(pub) }
 
 // Own reports whether this master owns the duties that only one master may do, and returns the
-// fencing token: a lower token belongs to an earlier owner.
+// fencing token. A lower token belongs to an earlier owner.
 func (n *Node) Own(now time.Time) (token uint64, ok bool) {
 	if !n.holdsLease(now) {
 		return 0, false
@@ -392,8 +392,8 @@ type Status struct {
 	Owner   string
 	Token   uint64
 	Owns    bool
-	Refusal string // why a peer did not admit us
-	Changes int    // changes in progress
+	Refusal string // why a peer has not admitted this master; "" for none
+	Changes int    // number of changes of the record that are queued or in progress
 	Members []MemberStatus
 }
 
@@ -402,15 +402,15 @@ type MemberStatus struct {
 	ID      string
 	Own     bool
 	Self    bool
-	Linked  bool // this master is connected to it
+	Linked  bool // this master has a connection to the member
 	Alive   bool
 	Heard   time.Time
-	Version uint64 // newest record it knows
+	Version uint64 // version of the newest record that the member knows
 	KeyGen  uint64
-	Inc     string // its incarnation, as far as it is known
+	Inc     string // incarnation of the member; "" while unknown
 }
 
-// Status returns the state for administrators.
+// Status returns the state of the node for administrators.
 func (n *Node) Status(now time.Time) Status {
 	s := Status{
 		Phase:   n.phase,
@@ -451,8 +451,8 @@ func (n *Node) Status(now time.Time) Status {
 	return s
 }
 
-// isAlive reports whether a member was heard recently. Salt's masters send no beats, so for them
-// only the connection counts.
+// isAlive reports whether this master has heard a member recently. Salt's masters send no beats, so
+// for them only the connection counts.
 func (n *Node) isAlive(now time.Time, m Member) bool {
 	if m.ID == n.cfg.ID {
 		return true
@@ -467,7 +467,8 @@ func (n *Node) isAlive(now time.Time, m Member) bool {
 	return !p.heard.IsZero() && now.Sub(p.heard) < aliveFor
 }
 
-// rankAmongAlive returns the position of this master among the Saltern masters that are alive.
+// rankAmongAlive returns the index of this master among the Saltern masters that are alive, sorted
+// by name.
 func (n *Node) rankAmongAlive(now time.Time) int {
 	var ids []string
 	for _, m := range n.rec.Members {

@@ -12,19 +12,18 @@ import (
 	"saltern/master/crypt"
 )
 
-// Record is the shared state of the masters of a cluster. It is a value: clone it before changing
-// it. Its string fields are secret, and all its secrets are string fields; support bundles rely on
-// that.
+// Record is the state that the masters of a cluster share. Clone a Record before changing it. Its
+// string fields are secret, and all its secrets are string fields; support bundles rely on that.
 type Record struct {
 	Version uint64   `json:"version"`
 	Members []Member `json:"members"` // sorted by ID
-	// Removed are keys that must never come back, oldest first.
+	// Removed lists the masters whose keys must never be admitted again, oldest first.
 	Removed []Tombstone `json:"removed,omitempty"`
-	// Key is the text of the cluster AES key, PrevKey the one before it.
+	// Key is the text of the cluster AES key, PrevKey that of the key before.
 	Key     string `json:"key"`
 	PrevKey string `json:"prev_key,omitempty"`
 	KeyGen  uint64 `json:"key_gen"`  // counts rotations
-	KeyMade int64  `json:"key_made"` // Unix time in seconds
+	KeyMade int64  `json:"key_made"` // when Key was made, in Unix seconds
 	control.Secrets
 	SeedGen uint64 `json:"seed_gen"`
 	Owner   Lease  `json:"owner"`
@@ -33,16 +32,16 @@ type Record struct {
 // Member is a master that belongs to the cluster.
 type Member struct {
 	ID  string `json:"id"`
-	Pub string `json:"pub"` // PEM of its master key
+	Pub string `json:"pub"` // PEM of the public half of its master key
 	// Own distinguishes Saltern's masters from Salt's.
 	Own bool `json:"own"`
 }
 
-// Tombstone is a master that was removed.
+// Tombstone describes a master that was removed.
 type Tombstone struct {
 	ID  string `json:"id"`
-	Pub string `json:"pub"` // "" if its master was not in the record
-	// Node is [control.Removal.Node].
+	Pub string `json:"pub"` // PEM of its key; "" for a machine whose master was not a member
+	// Node is the machine as [control.Removal.Node] names it.
 	Node string `json:"node,omitempty"`
 }
 
@@ -63,7 +62,7 @@ const (
 // ErrRecord reports that a record is damaged.
 var ErrRecord = errors.New("bad cluster record")
 
-// Check reports whether a record can be used.
+// Check returns an error if a record cannot be used.
 func (r Record) Check() error {
 	if r.Version == 0 || len(r.Members) > maxMembers || len(r.Removed) > maxTombstones {
 		return fmt.Errorf("%w: version or size", ErrRecord)
@@ -95,7 +94,7 @@ func (r Record) findMember(id string) (int, bool) {
 	return slices.BinarySearchFunc(r.Members, id, func(m Member, id string) int { return strings.Compare(m.ID, id) })
 }
 
-// Member returns a member by its name.
+// Member returns the member with a name, and false when there is none.
 func (r Record) Member(id string) (Member, bool) {
 	if i, ok := r.findMember(id); ok {
 		return r.Members[i], true
@@ -103,7 +102,7 @@ func (r Record) Member(id string) (Member, bool) {
 	return Member{}, false
 }
 
-// removed reports whether a key was removed for good.
+// removed reports whether the master with this key was removed for good.
 func (r Record) removed(pub string) bool {
 	return slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Pub != "" && samePEM(t.Pub, pub) })
 }
@@ -117,8 +116,8 @@ func (r *Record) putMember(m Member) {
 	r.Members = slices.Insert(r.Members, i, m)
 }
 
-// buryMember removes a master and records its removal. Without m.Pub it removes nobody and records
-// only the machine.
+// buryMember removes a master and adds its tombstone. If m.Pub is "", it removes no member and
+// records only the machine.
 func (r *Record) buryMember(m Member, node string) {
 	if i, ok := r.findMember(m.ID); ok && m.Pub != "" {
 		r.Members = slices.Delete(r.Members, i, i+1)

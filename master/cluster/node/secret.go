@@ -4,7 +4,8 @@ import "time"
 
 func (n *Node) newSecret() string { return n.cfg.Random.Token() + n.cfg.Random.Token()[:8] }
 
-// changeSecret creates the next secret, or makes it the present one. Both may be repeated.
+// changeSecret creates the next secret (Stage), or makes it the present one (Commit). Either may be
+// repeated without harm.
 func (n *Node) changeSecret(now time.Time, c Command) {
 	ok := n.queueIntent(now, &intent{name: "secret", apply: func(r *Record) (bool, error) {
 		switch {
@@ -13,7 +14,7 @@ func (n *Node) changeSecret(now time.Time, c Command) {
 		case c.Stage:
 			r.NextSecret = n.newSecret()
 		case r.NextSecret == "" && r.Secret != "" && r.SecretFinger(r.Secret) == c.Commit:
-			return false, nil // done before
+			return false, nil // an earlier command has done this
 		case r.NextSecret == "" || r.SecretFinger(r.NextSecret) != c.Commit:
 			return false, ErrNotStaged
 		default:
@@ -27,7 +28,8 @@ func (n *Node) changeSecret(now time.Time, c Command) {
 	}
 }
 
-// acceptsSecret reports whether a joining master may show this secret.
+// acceptsSecret reports whether a joining master may join with this secret: the present or the next
+// one.
 func (n *Node) acceptsSecret(r *Record, shown string) bool {
 	next := r.NextSecret != "" && sameSecret(r.NextSecret, shown)
 	return sameSecret(n.secret(r), shown) || next

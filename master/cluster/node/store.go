@@ -7,35 +7,38 @@ import (
 	"saltern/internal/control"
 )
 
-// intent is a wanted change of the record. It may be applied several times, to different records,
-// until one is stored.
+// intent is a wanted change of the record. The node may apply it several times, to different
+// records, until the shared folder has stored one of them.
 type intent struct {
-	name  string
-	until time.Time
+	name  string    // identifies the change, so that it is not queued twice
+	until time.Time // when the node gives the change up
 	// apply changes r, which is a copy. It returns false when there is nothing to change.
 	apply func(r *Record) (changed bool, err error)
 	// done is called once. If err is nil, the change is in the record.
 	done func(now time.Time, err error)
-	// lease marks an attempt to get the lease, whose time counts from the start of the attempt.
+	// lease marks an attempt to take or renew the lease. The lease's time counts from the start of
+	// the attempt.
 	lease bool
 }
 
+// inflight is the store in progress.
 type inflight struct {
 	id  uint64
 	in  *intent
 	rec Record
 }
 
-// leaseTry is a store, in progress or with unknown result, that would make this master the owner.
+// leaseTry is a store, in progress or with an unknown result, that would make this master the
+// owner.
 type leaseTry struct {
 	token, beat uint64
 	start       time.Time
 }
 
-// queueIntent queues a change. It returns false when too many are waiting.
+// queueIntent queues a change. It returns false when too many changes wait.
 func (n *Node) queueIntent(now time.Time, in *intent) bool {
 	if in.until.IsZero() {
-		// The change is given up after this time.
+		// The node gives the change up after this time.
 		in.until = now.Add(30 * time.Second)
 	}
 	if len(n.queue) >= maxIntents {
@@ -51,7 +54,7 @@ func (n *Node) wanted(name string) bool {
 		slices.ContainsFunc(n.queue, func(i *intent) bool { return i.name == name })
 }
 
-// startNextIntent starts the next queued change.
+// startNextIntent applies the next queued change and outputs a Store, unless one is in progress.
 func (n *Node) startNextIntent(now time.Time) {
 	for n.inflight == nil && len(n.queue) > 0 && !now.Before(n.retryAt) {
 		in := n.queue[0]
@@ -93,7 +96,7 @@ func (n *Node) finish(now time.Time, in *intent, err error) {
 	}
 }
 
-// failIntents fails all queued changes.
+// failIntents fails the change in progress and all queued ones.
 func (n *Node) failIntents(err error) {
 	queue := n.queue
 	n.queue = nil
@@ -106,7 +109,7 @@ func (n *Node) failIntents(err error) {
 	}
 }
 
-// stored handles the answer of the shared folder.
+// stored handles the result of a Store.
 func (n *Node) stored(now time.Time, s Stored) {
 	f := n.inflight
 	if f == nil || f.id != s.ID {
@@ -121,7 +124,7 @@ func (n *Node) stored(now time.Time, s Stored) {
 		return
 	case s.Conflict:
 		if s.Current.Version < n.rec.Version {
-			// The folder has lost newer records: store ours again.
+			// The folder has lost newer records: store our record again.
 			v := s.Current.Version
 			n.lowerVersion = &v
 		} else if s.Current.Check() == nil {
@@ -148,7 +151,7 @@ func (n *Node) stored(now time.Time, s Stored) {
 	n.finish(now, f.in, nil)
 }
 
-// foundCluster creates the first record.
+// foundCluster queues the change that creates the first record.
 func (n *Node) foundCluster(now time.Time) {
 	if n.wanted("found") {
 		return
@@ -184,7 +187,8 @@ func (n *Node) foundCluster(now time.Time) {
 	}})
 }
 
-// renewLease renews or takes the lease.
+// renewLease queues a change that renews the lease if this master has it, or takes it when it has
+// expired.
 func (n *Node) renewLease(now time.Time) {
 	o := n.rec.Owner
 	mine := o.ID == n.cfg.ID && o.Inc == n.cfg.Inc
@@ -210,8 +214,8 @@ func (n *Node) renewLease(now time.Time) {
 		return
 	}
 
-	// An earlier process of this master has ended, so its lease can be taken at once. Any other
-	// owner gets its full time, even if it was removed.
+	// If the owner is an earlier process of this master, that process has ended, so this one takes
+	// the lease at once. Any other owner gets its full time, even after its removal.
 	wait := leaseTTL + time.Duration(n.rankAmongAlive(now))*leaseStep
 	if o.ID == "" {
 		wait = time.Duration(n.rankAmongAlive(now)) * leaseStep
@@ -231,8 +235,8 @@ func (n *Node) renewLease(now time.Time) {
 		}})
 }
 
-// seeLease determines how long the lease in the record is ours. It counts from before the start of
-// the write.
+// seeLease determines until when the lease in the record is ours. Its time counts from before the
+// write.
 func (n *Node) seeLease() {
 	n.ownUntil = time.Time{}
 	o := n.rec.Owner
@@ -243,14 +247,15 @@ func (n *Node) seeLease() {
 		if t.token == o.Token && t.beat == o.Beat {
 			n.ownUntil = t.start.Add(leaseTTL - leaseMargin)
 			n.renewAt = t.start.Add(leaseRenew)
-			return // the earliest possible start
+			return // of two tries for one beat, the earlier start counts
 		}
 	}
 }
 
 func (n *Node) holdsLease(now time.Time) bool { return n.phase == Active && now.Before(n.ownUntil) }
 
-// rotate replaces the cluster AES key, unless another master does so meanwhile.
+// rotate queues a change that replaces the cluster AES key, unless another master replaces it
+// first.
 func (n *Node) rotate(now time.Time, command uint64) {
 	if command == 0 && n.wanted("rotate") {
 		return
@@ -271,7 +276,7 @@ func (n *Node) rotate(now time.Time, command uint64) {
 
 func (n *Node) newKey(now time.Time, r *Record) { r.setKey(n.cfg.Random.NewKey(), now) }
 
-// setKey makes key the present AES key, and the present one the previous one.
+// setKey makes key the present AES key; the present one becomes the previous one.
 func (r *Record) setKey(key string, now time.Time) {
 	r.PrevKey = r.Key
 	r.Key = key
@@ -279,7 +284,7 @@ func (r *Record) setKey(key string, now time.Time) {
 	r.KeyGen++
 }
 
-// answer returns the function that reports the end of a command.
+// answer returns a function that outputs the result of a command; for command 0 it outputs nothing.
 func (n *Node) answer(command uint64) func(time.Time, error) {
 	return func(_ time.Time, err error) {
 		if command != 0 {
@@ -288,7 +293,7 @@ func (n *Node) answer(command uint64) func(time.Time, error) {
 	}
 }
 
-// keyFile adopts a key that a Salt master made.
+// keyFile queues a change that adopts a key that a Salt master made.
 func (n *Node) keyFile(now time.Time, key string) {
 	if n.phase != Active || n.wanted("key file") {
 		return
@@ -315,8 +320,8 @@ func (n *Node) command(now time.Time, c Command) {
 	}
 }
 
-// removeMember removes a master: its key may not come back, and all secrets that it knows are
-// replaced, in one step.
+// removeMember queues a change that removes a master. In one step it forbids the master's key and
+// replaces all secrets that the master knows.
 func (n *Node) removeMember(now time.Time, c Command) {
 	ok := n.queueIntent(now, &intent{name: "remove", apply: func(r *Record) (bool, error) {
 		out, change, err := r.toRemove(c.Remove)
@@ -332,8 +337,9 @@ func (n *Node) removeMember(now time.Time, c Command) {
 	}
 }
 
-// toRemove returns the master that a removal buries in the present record. change is false if that
-// is done already. A machine whose master is not a member is buried without a key.
+// toRemove returns the master that a removal buries in the present record. change is false if the
+// removal was done before. For a machine whose master is not a member, the returned Member has no
+// key.
 func (r Record) toRemove(c control.Removal) (out Member, change bool, err error) {
 	m, ok := r.Member(c.ID)
 	switch {
@@ -344,7 +350,7 @@ func (r Record) toRemove(c control.Removal) (out Member, change bool, err error)
 		return Member{}, false, nil
 	case c.Key == "" && c.Node != "" && slices.ContainsFunc(r.Removed,
 		func(t Tombstone) bool { return t.Node == c.Node }):
-		return Member{}, false, nil // another master has the address now
+		return Member{}, false, nil // a new master has the address now
 	case !ok && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.ID == c.ID }):
 		return Member{}, false, nil
 	case !ok:
@@ -356,7 +362,7 @@ func (r Record) toRemove(c control.Removal) (out Member, change bool, err error)
 	return m, true, nil
 }
 
-// renewSecrets replaces all secrets in the record that members know.
+// renewSecrets replaces all secrets in the record that a removed member knows.
 func (n *Node) renewSecrets(now time.Time, r *Record) {
 	n.newKey(now, r)
 	r.PrevKey = ""

@@ -11,33 +11,33 @@ import (
 
 // Config of a Node. ID, Pub, ClusterPub and Random are required.
 type Config struct {
-	ID    string // name and address of this master
-	Pub   string // PEM of its master key
-	Inc   string // incarnation: differs for each start of the process
-	Peers []Peer // cluster_peers; Pub is "" when the key is not on the folder
-	// ClusterPub is the cluster's public key on the shared folder. It may be "": then Fingerprint
-	// must identify the right one.
+	ID    string // name of this master, and the address that peers dial
+	Pub   string // PEM of the public half of its master key
+	Inc   string // incarnation: a text that differs for each start of the process
+	Peers []Peer // masters in cluster_peers; Pub is "" when the folder has no key
+	// ClusterPub is the cluster's public key in the shared folder. It may be "": then Fingerprint
+	// must recognise the right key.
 	ClusterPub string
-	// Fingerprint reports whether a PEM is the pinned one (cluster_pub_fingerprint). It may be nil:
-	// no key is pinned.
+	// Fingerprint reports whether a PEM is the pinned key (cluster_pub_fingerprint). It may be nil:
+	// then no key is pinned.
 	Fingerprint func(pem string) bool
-	// Found allows this master to create the record if there is none: it is the founder, or it
-	// belongs to the cluster already.
+	// Found allows this master to create the record if there is none, because this master founds the
+	// cluster or belongs to it already.
 	Found bool
-	// Key and Seed are the initial secrets of a record that this master creates.
+	// Key and Seed are the secrets of a record that this master creates.
 	Key, Seed string
 
 	Secret string // cluster_secret
 	// AllowEmptySecret admits masters that show no secret.
 	AllowEmptySecret bool
-	SessionKey       crypt.Key // of this process, for Salt's masters
+	SessionKey       crypt.Key // session key of this process, for Salt's masters
 
 	PublishSession time.Duration // age at which the cluster AES key is replaced
 
 	Random Random
 }
 
-// Random is the source of everything unpredictable in a Node.
+// Random is the source of all unpredictable values of a Node.
 type Random interface {
 	// Token returns a new text of wire.TokenLen characters.
 	Token() string
@@ -54,21 +54,22 @@ type Peer = wire.Peer
 
 // Times of the logic.
 const (
-	leaseTTL      = 15 * time.Second
-	leaseMargin   = leaseTTL / 10
-	leaseRenew    = leaseTTL / 3
-	leaseStep     = 2 * time.Second // additional wait per rank of a candidate
+	leaseTTL    = 15 * time.Second // an owner that does not renew loses the lease after this
+	leaseMargin = leaseTTL / 10    // by which its owner stops to use the lease earlier
+	leaseRenew  = leaseTTL / 3     // time after which the owner renews
+	// A master waits this much longer for each Saltern master before it in the order of names.
+	leaseStep     = 2 * time.Second
 	beatEvery     = time.Second
-	aliveFor      = 5 * beatEvery   // a peer without a beat for this long counts as gone
+	aliveFor      = 5 * beatEvery   // a peer that sends no beat for this long counts as lost
 	joinEvery     = 2 * time.Second // pause between requests to join, growing to joinSlow
 	joinSlow      = 5 * joinEvery
-	candidateFor  = time.Minute
+	candidateFor  = time.Minute // how long a candidate may take to send its join
 	maxCandidates = 64
 	announceGap   = 2 * time.Second
 	storeRetry    = 500 * time.Millisecond
 	maxIntents    = 32
-	maxFailures   = 10 // wrong secrets in the window before joins wait
-	perCandidate  = 3
+	maxFailures   = 10 // wrong secrets within a minute after which joins are refused
+	perCandidate  = 3  // wrong secrets of one candidate after which it must begin again
 )
 
 // Phase is the state of a master's membership.
@@ -82,12 +83,12 @@ const (
 	Removed               // was removed and must not serve
 )
 
-// String returns the word for status and logs.
+// String returns the word for the phase in status and logs.
 func (p Phase) String() string { return [...]string{"starting", "joining", "active", "removed"}[p] }
 
 // Source is the sender of a message.
 type Source struct {
-	// ID is the member whose key the other end has proven, or "".
+	// ID is the name of the member whose key the other end has proven, or "".
 	ID string
 	// Addr is the address of the other end.
 	Addr string
@@ -103,19 +104,19 @@ type Message struct {
 	Msg  any
 }
 
-// Loaded is the shared record as it was read. Exists is false when there is none; Err reports that
-// it could not be read.
+// Loaded is the shared record as the caller has read it. Exists is false when there is none; Err is
+// the reason why the caller could not read it.
 type Loaded struct {
 	Record Record
 	Exists bool
 	Err    error
 }
 
-// Stored is the result of a Store. Without Err and Conflict the record was stored.
+// Stored is the result of a Store. Without Err and Conflict, the shared folder has the record.
 type Stored struct {
 	ID       uint64
 	Conflict bool
-	Current  Record // at a conflict the stored record; the zero Record if there is none
+	Current  Record // after a conflict the stored record; the zero Record if there is none
 	Err      error
 }
 
@@ -129,14 +130,14 @@ type Unlinked struct{ Peer string }
 // one: a Salt master has rotated it.
 type KeyFile struct{ Key string }
 
-// Command is an order of an administrator or of the master itself. A Done with the same ID reports
+// Command is an order of an administrator, or of the master itself. A Done with the same ID reports
 // its result.
 type Command struct {
 	ID     uint64
 	Rotate bool            // replace the cluster AES key
 	Remove control.Removal // remove a master
-	// Stage creates the next secret, unless there is one. Commit, the fingerprint of the next
-	// secret, makes it the present one.
+	// Stage creates the next secret, unless there is one. Commit makes the next secret the present
+	// one; it is that secret's fingerprint.
 	Stage  bool
 	Commit string
 }
@@ -149,21 +150,21 @@ func (Unlinked) isInput() {}
 func (KeyFile) isInput()  {}
 func (Command) isInput()  {}
 
-// Messages of Saltern's own. They go only to and from peers whose key is
-// pinned, except Refused.
+// Messages that only Saltern's masters send. Except Refused, they go only between peers whose keys
+// are pinned.
 type (
-	// SessionKey is a Salt master's announcement of its key, or its request for ours.
+	// SessionKey carries the session key of a Salt master, or ours in answer to it.
 	SessionKey struct{ Key crypt.Key }
-	// Beat reports to peers that this master is alive and which versions it knows.
+	// Beat reports to peers that this master is alive and which versions of record and key it knows.
 	Beat struct {
 		Inc             string
 		Version, KeyGen uint64
 	}
-	// Want asks for the record.
+	// Want asks a peer for the record.
 	Want struct{}
 	// State carries the record.
 	State struct{ Record Record }
-	// Refused tells a joining master why it is not admitted. It is only a hint for people.
+	// Refused tells a joining master why it was not admitted, for its administrator.
 	Refused struct{ ReturnToken, Reason string }
 	// Gone tells a master that it was removed.
 	Gone struct{}
@@ -173,34 +174,32 @@ type (
 // Done or Note.
 type Output interface{ output() }
 
-// Send is a message to a master. Pub is the key that the other end must
-// have.
+// Send sends a message to a master. Pub is the key that the other end must have.
 type Send struct {
 	To, Pub string
 	Msg     any
 }
 
-// Load asks for the record to be read.
+// Load asks the caller to read the record.
 type Load struct{}
 
-// Store asks for the record to be replaced if its version is Expect (0: if
-// there is none).
+// Store asks the caller to replace the record if its version is Expect (0: if there is none).
 type Store struct {
 	ID     uint64
 	Expect uint64
 	Record Record
 }
 
-// Apply switches to a newer record: dial its members, use its keys.
+// Apply tells the caller to use a newer record: to dial its members and use its keys.
 type Apply struct {
 	Record Record
 	Phase  Phase
 }
 
-// Install carries what a Salt master sent when it admitted us.
+// Install carries the answer with which a Salt master admitted us.
 type Install struct{ Reply wire.JoinReply }
 
-// PeerKey is the session key of a Salt master.
+// PeerKey tells the caller the session key of a Salt master.
 type PeerKey struct {
 	Peer string
 	Key  crypt.Key
@@ -212,7 +211,7 @@ type Done struct {
 	Err error
 }
 
-// Note is a message for the log, sent once.
+// Note is a message for the caller's log.
 type Note struct {
 	Text   string
 	Peer   string
