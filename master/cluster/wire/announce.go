@@ -12,19 +12,19 @@ import (
 )
 
 // Announce tells peers the key that seals our forwarded events (salt/channel/server.py
-// send_aes_key_event; tag cluster/peer/<id>). Each entry is for one peer only; a peer whose key is
-// unknown gets an empty one.
+// send_aes_key_event; tag cluster/peer/<id>). Each entry is for one peer only; a peer whose key the
+// sender does not know gets an empty entry.
 type Announce struct {
 	PeerID  string
 	Entries []AnnounceEntry
-	Stamp   string // as in Discover
+	Stamp   string // see Discover.Stamp
 }
 
-// AnnounceEntry is the part of an Announce for one peer. It is empty without AES.
+// AnnounceEntry is the part of an Announce for one peer. In an empty entry AES is nil.
 type AnnounceEntry struct {
 	ID  string
-	AES []byte // the key's text under OAEP
-	Sig []byte // X9.31 over the hexadecimal SHA-256 of the text
+	AES []byte // text of the session key, encrypted with OAEP
+	Sig []byte // X9.31 signature of the hexadecimal SHA-256 of that text
 }
 
 func announceDigest(k crypt.Key) []byte {
@@ -32,8 +32,8 @@ func announceDigest(k crypt.Key) []byte {
 	return []byte(hex.EncodeToString(sum[:]))
 }
 
-// AnnounceSig returns the signature of an announcement. It is always the same for every peer, so
-// keep it.
+// AnnounceSig returns the signature of an announcement. It is the same for every peer and each
+// call, so compute it once.
 func AnnounceSig(own *rsa.PrivateKey, session crypt.Key) ([]byte, error) {
 	return crypt.X931Sign(own, announceDigest(session))
 }
@@ -68,11 +68,11 @@ func (a Announce) Pack() *value.Map {
 	return m
 }
 
-// maxEntries bounds the peers in one announcement.
+// maxEntries bounds the entries of one announcement.
 const maxEntries = 256
 
-// ParseAnnounce parses an announcement without verifying it. from is the name in the tag, which
-// must equal the one inside.
+// ParseAnnounce parses an announcement without verifying it. from is the sender's name in the tag,
+// which the content must repeat.
 func ParseAnnounce(from string, data []byte) (Announce, error) {
 	m, err := decodeMap(data, strangerLimits)
 	if err != nil {
@@ -105,8 +105,9 @@ func ParseAnnounce(from string, data []byte) (Announce, error) {
 	return a, nil
 }
 
-// Open returns the sender's session key from the entry for us. own decrypts it, sender verifies it.
-// ok is false when the sender lacks our key and sent an empty entry, or none.
+// Open returns the sender's session key from the entry for the master id. own decrypts the key, the
+// PEM sender verifies it. ok is false when the announcement has no entry for us or an empty one,
+// because the sender lacks our key.
 func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (key crypt.Key, ok bool, err error) {
 	for _, e := range a.Entries {
 		if e.ID != id || e.AES == nil {
@@ -118,7 +119,7 @@ func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (
 			return crypt.Key{}, false, fmt.Errorf("%w: %w", errField, err)
 		}
 
-		// Do the cheap check first: an attempt costs a stranger more than us.
+		// Do the cheap check first, so that a forgery costs us less than the stranger who made it.
 		digest, err := crypt.X931Recover(pub, e.Sig)
 		if err != nil {
 			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrProof, err)

@@ -13,7 +13,7 @@ import (
 // (extract_cluster_event).
 const PeerField = "__peer_id"
 
-// EventTag returns the tag with which an event of the master id is sent.
+// EventTag returns the tag under which the master id sends an event with its own tag.
 func EventTag(id, tag string) string { return eventPrefix + id + "/" + tag }
 
 // SealEvent seals the data of an event with the sender's session key. All
@@ -26,8 +26,8 @@ func SealEvent(data *value.Map, session crypt.Key) ([]byte, error) {
 	return session.Seal(body, ""), nil
 }
 
-// OpenEvent opens the data of a forwarded event with the sender's session keys. It removes the
-// field __peer_id, which the sender might have set.
+// OpenEvent opens the data of a forwarded event with one of the sender's session keys. It removes
+// the field __peer_id, which the sender may have set.
 func OpenEvent(data []byte, session ...crypt.Key) (*value.Map, error) {
 	body, err := openBlob(data, session)
 	if err != nil {
@@ -51,10 +51,10 @@ func OpenEvent(data []byte, session ...crypt.Key) (*value.Map, error) {
 // Blob packs sealed bytes as the data of a frame.
 func Blob(sealed []byte) ([]byte, error) { return msgpack.Marshal(sealed, msgpack.Modern) }
 
-// KeyState is the state of a minion's key in an event.
+// KeyState is the state of a minion's key that an event reports.
 type KeyState uint8
 
-// The states. KeyNone means an event without a change.
+// The states. KeyNone means that the event reports no change of a key.
 const (
 	KeyNone KeyState = iota
 	KeyAccepted
@@ -64,16 +64,16 @@ const (
 	KeyDeleted
 )
 
-// keyActs contains both vocabularies: that of sign-ins (salt/daemons/masterapi.py,
-// channel/server.py) and that of salt-key (salt/key.py).
+// keyActs maps the words for changes of a key, both those of sign-ins (salt/daemons/masterapi.py,
+// channel/server.py) and those of salt-key (salt/key.py).
 var keyActs = map[string]KeyState{
 	"accept": KeyAccepted, "accepted": KeyAccepted, "pend": KeyPending, "pending": KeyPending,
 	"reject": KeyRejected, "rejected": KeyRejected, "denied": KeyDenied, "deny": KeyDenied,
 	"delete": KeyDeleted, "deleted": KeyDeleted,
 }
 
-// KeyEvent returns the change of a minion's key in an event salt/key or salt/auth. The state is a
-// hint: the key itself is read from the volume.
+// KeyEvent returns the minion and the state of its key that an event salt/key or salt/auth reports.
+// The state is only a hint; the caller must read the key from the folder.
 func KeyEvent(tag string, data *value.Map) (id string, st KeyState) {
 	if tag != "salt/key" && tag != "salt/auth" {
 		return "", KeyNone
@@ -95,10 +95,10 @@ func RotateEvent() *value.Map { return value.NewMap(RotateTag, true) }
 // Act is the action that the tag of a peer's event triggers in a master.
 type Act uint8
 
-// The actions of Salt's EventMonitor (salt/master.py of 3007 and 3008). ActHidden is a tag that
-// Salt's parse_cluster_tag (salt/channel/server.py) converts into another one. ActBatch is a tag of
-// its BatchManager (salt/utils/batch_manager.py of 3008), which follows the state in the event,
-// whoever made it.
+// The actions that Salt's EventMonitor performs (salt/master.py of 3007 and 3008). ActHidden is a
+// tag that Salt's parse_cluster_tag (salt/channel/server.py) converts into another one. ActBatch is
+// a tag of Salt's BatchManager (salt/utils/batch_manager.py of 3008), which obeys the state in the
+// event, whoever made the event.
 const (
 	ActNone Act = iota
 	ActPublish
@@ -110,7 +110,7 @@ const (
 	ActBatch
 )
 
-// ActOf returns the action that a tag triggers in masters, Salt's or Saltern's.
+// ActOf returns the action that a tag triggers in Salt's or Saltern's masters.
 func ActOf(tag string) Act {
 	job := strings.HasPrefix(tag, "salt/job")
 	switch {

@@ -12,13 +12,13 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of what is read, in bytes.
+// Bounds of frames that masters send, in bytes.
 const (
-	// MaxFrame bounds a frame from a master that has proven its identity: an event as large as a
-	// return may be.
+	// MaxFrame bounds a frame from a master that has proven its identity; it has room for an event
+	// with the largest return.
 	MaxFrame = 80 << 20
-	// MaxStranger bounds a frame from anybody else: messages of joining and session keys are below
-	// 8 KiB.
+	// MaxStranger bounds a frame from anybody else: messages of joining and session keys take less
+	// than 8 KiB.
 	MaxStranger = 64 << 10
 
 	maxTag    = 4096
@@ -27,7 +27,7 @@ const (
 )
 
 var (
-	// errFrame reports that bytes are not a frame with an event.
+	// errFrame reports that bytes are not a frame that contains an event.
 	errFrame = errors.New("bad frame")
 	// errTooLarge reports that a frame announces too many bytes.
 	errTooLarge = errors.New("frame is too large")
@@ -40,31 +40,33 @@ var (
 	strangerLimits = msgpack.Limits{Depth: 16, Nodes: 4096}
 )
 
-// Frame is one frame, taken apart but not interpreted.
+// Frame is one frame, split into tag and packed data.
 type Frame struct {
 	Tag  string
 	Data []byte // packed value
 }
 
-// Reader reads frames from one connection. It is for one goroutine.
+// Reader reads frames from one connection. Only one goroutine may use it.
 type Reader struct {
 	r   io.Reader
 	max int
 	buf bytes.Buffer
-	// charge takes bytes of a large frame out of a budget as they arrive. It may be nil: there is
-	// no budget.
+	// charge takes bytes of large frames out of a budget. It may be nil: then there is no budget.
 	charge  func(n int) bool
 	charged int
 }
 
-// NewReader returns a reader of frames of at most max bytes from r, which should be buffered.
+// NewReader returns a Reader of frames of at most max bytes from r, which should be a buffered
+// reader.
 func NewReader(r io.Reader, max int) *Reader { return &Reader{r: r, max: max} }
 
-// SetMax changes the bound, after the other end has proven its identity.
+// SetMax changes the bound of a frame. The caller raises it when the other end has proven its
+// identity.
 func (r *Reader) SetMax(max int) { r.max = max }
 
-// SetCharge charges the bytes of a frame beyond [MaxStranger] to a budget as they arrive. They are
-// returned, as negative numbers, at the next frame or by Release.
+// SetCharge sets a function that charges the bytes of a frame beyond [MaxStranger] to a budget as
+// they arrive. The next call of Next, or Release, calls it with a negative number to give the bytes
+// back.
 func (r *Reader) SetCharge(charge func(n int) bool) { r.charge = charge }
 
 // Release returns the bytes of the last frame to the budget.
@@ -76,7 +78,7 @@ func (r *Reader) Release() {
 	}
 }
 
-// readPayload reads the frame's n bytes.
+// readPayload reads the n bytes of a frame.
 func (r *Reader) readPayload(n int64) error {
 	for n > 0 {
 		part := min(n, MaxStranger)
@@ -97,12 +99,12 @@ func (r *Reader) readPayload(n int64) error {
 	return nil
 }
 
-// keepBuffer is the largest buffer that a quiet connection keeps.
+// keepBuffer is the size of the largest buffer that a connection keeps between frames.
 const keepBuffer = 64 << 10
 
-// Next reads a frame. Its bytes are valid until the next call. Memory grows as bytes arrive, not
-// with the announced length. Errors are those of the connection, io.EOF between frames, errTooLarge
-// and errFrame.
+// Next reads a frame, whose bytes are valid until the next call. Memory grows with the bytes that
+// arrive, not with the announced length. It returns errors of the connection, io.EOF between two
+// frames, errTooLarge, errBudget and errFrame.
 func (r *Reader) Next() (Frame, error) {
 	r.Release()
 	var head [prefixLen]byte
@@ -130,7 +132,7 @@ func (r *Reader) Next() (Frame, error) {
 	return ParseFrame(r.buf.Bytes())
 }
 
-// ParseFrame splits a frame without its length. Data is part of b.
+// ParseFrame splits a frame without its length. Data refers to b.
 func ParseFrame(b []byte) (Frame, error) {
 	body, err := frameBody(b)
 	if err != nil {
@@ -143,11 +145,11 @@ func ParseFrame(b []byte) (Frame, error) {
 	return Frame{Tag: string(tag), Data: data}, nil
 }
 
-// frameHead precedes the body in the frames of all Salt masters.
+// frameHead comes before the body in the frames of all Salt masters.
 const frameHead = "\x82\xa4head\x80\xa4body"
 
-// frameBody returns the body without copying it if the frame has Salt's form, and parses any other
-// map by the general rules.
+// frameBody returns the body of a frame. It copies nothing if the frame has Salt's form; any other
+// map it decodes.
 func frameBody(b []byte) ([]byte, error) {
 	if rest, ok := bytes.CutPrefix(b, []byte(frameHead)); ok && len(rest) > 0 {
 		if n, at := binLen(rest); at > 0 && n == len(rest)-at {
@@ -173,7 +175,8 @@ func frameBody(b []byte) ([]byte, error) {
 	return body, nil
 }
 
-// binLen parses the head of a bin or str; at is 0 for anything else.
+// binLen parses the head of a bin or str: n is the length, at its first byte. at is 0 for anything
+// else.
 func binLen(b []byte) (n, at int) {
 	width := map[byte]int{0xc4: 1, 0xd9: 1, 0xc5: 2, 0xda: 2, 0xc6: 4, 0xdb: 4}[b[0]]
 	if width == 0 || len(b) < 1+width {
@@ -185,7 +188,7 @@ func binLen(b []byte) (n, at int) {
 	return n, 1 + width
 }
 
-// AppendFrame packs data and appends it to dst as a frame with its length.
+// AppendFrame packs data and appends a frame with it, and the frame's length, to dst.
 func AppendFrame(dst []byte, tag string, data any) ([]byte, error) {
 	packed, err := msgpack.Marshal(data, msgpack.Modern)
 	if err != nil {
@@ -194,7 +197,7 @@ func AppendFrame(dst []byte, tag string, data any) ([]byte, error) {
 	return AppendPacked(dst, tag, packed)
 }
 
-// AppendPacked is AppendFrame for packed data.
+// AppendPacked is AppendFrame for data that is packed already.
 func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 	n := len(tag) + len(tagEnd) + len(packed)
 	if n > MaxFrame-64 {
@@ -220,10 +223,10 @@ func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 	return append(dst, packed...), nil
 }
 
-// Pack packs what Saltern's masters send each other, or store on disk.
+// Pack packs a value that Saltern's masters send each other or store on disk.
 func Pack(v any) ([]byte, error) { return msgpack.Marshal(v, msgpack.Modern) }
 
-// Unpack parses the result of Pack, of at most nodes values in depth levels.
+// Unpack decodes the result of Pack. It refuses more than nodes values, or more than depth levels.
 func Unpack(b []byte, depth, nodes int) (any, error) {
 	return msgpack.Decode(b, msgpack.Limits{Depth: depth, Nodes: nodes})
 }

@@ -12,17 +12,17 @@ import (
 )
 
 var (
-	// ErrProof reports that a message does not prove its sender: a signature, a token or a cipher
-	// does not match.
+	// ErrProof reports that a message does not prove its sender: a signature or a token does not
+	// match, or a field cannot be decrypted.
 	ErrProof = errors.New("message is not proven")
-	// errField reports that a field is missing or unusable.
+	// errField reports that a field is missing or has an unusable value.
 	errField = errors.New("bad field")
 )
 
 const (
-	// TokenLen is the length of the tokens that link answers to requests.
+	// TokenLen is the length of the tokens that link an answer to its request.
 	TokenLen = 32
-	// maxToken bounds the tokens of other masters.
+	// maxToken bounds the tokens that other masters send.
 	maxToken = 128
 	maxPEM   = 4096
 )
@@ -34,22 +34,22 @@ type Suite struct {
 	Signing    string // crypt.PKCS1SHA1 or crypt.PKCS1SHA224
 }
 
-// Discover asks a master to prove that it belongs to the cluster. Its sender proves only that it
-// has the private half of Pub.
+// Discover asks a master to prove that it belongs to the cluster. Its signature proves only that
+// the sender has the private half of Pub.
 type Discover struct {
 	PeerID string
 	Pub    string // PEM of the sender's master key
 	Token  string
 	// Own means that the sender is a Saltern master. Salt neither sends nor reads the field.
 	Own bool
-	// Stamp is the time in the envelope of a message that went through an event bus; "" omits it.
-	// It is not signed.
+	// Stamp is the time in the envelope of a message that went through an event bus. It is not
+	// signed; "" omits it.
 	Stamp string
 }
 
-// DiscoverReply is signed with the cluster's key.
+// DiscoverReply answers a Discover. It is signed with the cluster's key.
 type DiscoverReply struct {
-	ReturnToken string // of the Discover
+	ReturnToken string // token of the Discover
 	Token       string
 	PeerID      string
 	Pub         string // PEM of the sender's master key
@@ -60,7 +60,7 @@ type DiscoverReply struct {
 // Join asks for admission. Secret and SessionKey are encrypted with RSA, together with the peer's
 // token.
 type Join struct {
-	ReturnToken string // of the DiscoverReply
+	ReturnToken string // token of the DiscoverReply
 	Token       string
 	PeerID      string
 	Secret      string // cluster_secret
@@ -69,31 +69,31 @@ type Join struct {
 	Own         bool
 }
 
-// JoinReply admits a master and sends it what the cluster shares.
+// JoinReply admits a master and sends it the secrets of the cluster.
 type JoinReply struct {
-	ReturnToken string // of the Join
+	ReturnToken string // token of the Join
 	PeerID      string
-	SessionKey  crypt.Key // of the sender
-	ClusterKey  crypt.Key // cluster AES
-	ClusterPEM  []byte    // private key of the cluster, not encrypted
+	SessionKey  crypt.Key // session key of the sender
+	ClusterKey  crypt.Key // AES key of the cluster
+	ClusterPEM  []byte    // private key of the cluster, without a passphrase
 	ClusterPub  string
-	// Peers are the other masters with the PEM of their keys. Salt 3008.3
-	// sends none, but reads them.
+	// Peers are the other masters, with the PEM of their keys. Salt 3008.3 sends none, but accepts
+	// some.
 	Peers []Peer
 }
 
 // Peer is a master and its public key.
 type Peer struct{ ID, Pub string }
 
-// JoinNotify tells members about a new one. It is sealed with the cluster's key.
+// JoinNotify tells members about a new one. It is sealed with the cluster's AES key.
 type JoinNotify struct {
-	PeerID     string // the master that admitted it
+	PeerID     string // master that admitted the new one
 	JoinPeerID string
 	Pub        string
 	SessionKey crypt.Key
 }
 
-// sealed returns the envelope of the four messages of joining.
+// sealed returns the signed envelope of a message of joining.
 func (s Suite) sealed(inner *value.Map, key *rsa.PrivateKey, stamp string) (*value.Map, error) {
 	payload, err := msgpack.Marshal(inner, msgpack.Modern)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s Suite) sealed(inner *value.Map, key *rsa.PrivateKey, stamp string) (*val
 	return m, nil
 }
 
-// envelope is a parsed envelope that is not verified.
+// envelope is a parsed envelope whose signature is not verified yet.
 type envelope struct {
 	*value.Map
 	payload, sig []byte
@@ -144,7 +144,7 @@ func (s Suite) verify(e envelope, pem string) error {
 	return nil
 }
 
-// readTexts reads fields that must be short texts; the first must be a valid name of a master.
+// readTexts reads the name of a master, its PEM, and other fields that must be short texts.
 func (e envelope) readTexts(peer *string, pub *string, tokens ...field) error {
 	*peer = e.Str("peer_id")
 	if err := ValidPeer(*peer); err != nil {
@@ -171,7 +171,7 @@ type field struct {
 	to   *string
 }
 
-// Seal packs and signs with the sender's master key.
+// Seal packs a Discover and signs it with the sender's master key.
 func (d Discover) Seal(s Suite, key *rsa.PrivateKey) (*value.Map, error) {
 	m := value.NewMap("peer_id", d.PeerID, "pub", d.Pub, "token", d.Token)
 	markOwn(m, d.Own)
@@ -200,7 +200,7 @@ func (s Suite) OpenDiscover(data []byte) (Discover, error) {
 	return d, s.verify(e, d.Pub)
 }
 
-// Seal packs and signs with the cluster's key.
+// Seal packs a DiscoverReply and signs it with the cluster's key.
 func (d DiscoverReply) Seal(s Suite, cluster *rsa.PrivateKey) (*value.Map, error) {
 	m := value.NewMap("return_token", d.ReturnToken, "token", d.Token, "peer_id", d.PeerID, "pub", d.Pub,
 		"cluster_pub", d.ClusterPub)
@@ -208,8 +208,8 @@ func (d DiscoverReply) Seal(s Suite, cluster *rsa.PrivateKey) (*value.Map, error
 	return s.sealed(m, cluster, "")
 }
 
-// OpenDiscoverReply parses a DiscoverReply and verifies the signature with the ClusterPub in it.
-// The caller must check that this is the cluster's key, and ReturnToken.
+// OpenDiscoverReply parses a DiscoverReply and verifies its signature with the ClusterPub in it.
+// The caller must check that ClusterPub is the cluster's key, and that ReturnToken is its own.
 func (s Suite) OpenDiscoverReply(data []byte) (DiscoverReply, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -226,7 +226,8 @@ func (s Suite) OpenDiscoverReply(data []byte) (DiscoverReply, error) {
 	return d, s.verify(e, d.ClusterPub)
 }
 
-// Seal packs for the owner of to, and signs with the sender's master key.
+// Seal packs a Join, encrypts its secrets for the owner of the key to, and signs it with the
+// sender's master key.
 func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) {
 	pub, err := crypt.ParsePublic([]byte(to))
 	if err != nil {
@@ -250,8 +251,8 @@ func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) 
 	return s.sealed(m, key, "")
 }
 
-// MaxSecret returns the greatest length of cluster_secret in bytes for a peer's key: the room that
-// OAEP leaves beside the token.
+// MaxSecret returns the greatest length of cluster_secret in bytes that a peer with this key can
+// receive: OAEP leaves that much room beside the token.
 func MaxSecret(pub *rsa.PublicKey, algo string) int {
 	h, err := crypt.EncryptionHash(algo)
 	if err != nil {
@@ -261,7 +262,7 @@ func MaxSecret(pub *rsa.PublicKey, algo string) int {
 }
 
 // OpenJoin parses a Join, verifies it with the Pub in it and decrypts it with our master key. The
-// caller must check Pub, ReturnToken and Secret.
+// caller must then check Pub, ReturnToken and Secret.
 func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -288,7 +289,7 @@ func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 	return j, err
 }
 
-// unwrap decrypts a field and removes the token at its front.
+// unwrap decrypts a field, and removes the token that must be at its front.
 func (s Suite) unwrap(m *value.Map, name string, key *rsa.PrivateKey, token string) ([]byte, error) {
 	ct, ok := m.Bytes(name)
 	if !ok {
@@ -313,7 +314,8 @@ func (s Suite) unwrapKey(m *value.Map, name string, key *rsa.PrivateKey, token s
 	return k, nil
 }
 
-// Seal packs for the owner of to, and signs with the sender's master key.
+// Seal packs a JoinReply, encrypts its secrets for the owner of the key to, and signs it with the
+// sender's master key.
 func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) {
 	pub, err := crypt.ParsePublic([]byte(to))
 	if err != nil {
@@ -348,8 +350,9 @@ func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, er
 	return s.sealed(m, key, "")
 }
 
-// OpenJoinReply verifies a JoinReply with the key of the asked peer and decrypts it with our master
-// key. token is that of our Join; another one causes ErrProof.
+// OpenJoinReply verifies a JoinReply with the key (from) of the peer that was asked, and decrypts
+// it with our master key. token is the token of our Join; if the reply has another one, the error
+// is ErrProof.
 func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token string) (JoinReply, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -399,8 +402,8 @@ func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token strin
 	return j, nil
 }
 
-// Peek returns the sender of an envelope of joining, without verifying it, to find the key to
-// verify it with.
+// Peek returns the sender that an envelope of joining names, without verifying it. The caller needs
+// the name to find the key that verifies the envelope.
 func Peek(data []byte) (peerID string, err error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -409,7 +412,7 @@ func Peek(data []byte) (peerID string, err error) {
 	return e.Str("peer_id"), ValidPeer(e.Str("peer_id"))
 }
 
-// Seal packs and seals with the cluster's key.
+// Seal packs a JoinNotify and seals it with the cluster's AES key.
 func (n JoinNotify) Seal(cluster crypt.Key) ([]byte, error) {
 	body, err := msgpack.Marshal(value.NewMap("peer_id", n.PeerID, "join_peer_id", n.JoinPeerID, "pub",
 		n.Pub, "aes", n.SessionKey.String()),
@@ -420,8 +423,8 @@ func (n JoinNotify) Seal(cluster crypt.Key) ([]byte, error) {
 	return cluster.Seal(body, ""), nil
 }
 
-// OpenJoinNotify opens a JoinNotify with one of the cluster's keys (the
-// current and the one before).
+// OpenJoinNotify opens a JoinNotify with one of the cluster's AES keys, the present or the previous
+// one.
 func OpenJoinNotify(data []byte, cluster ...crypt.Key) (JoinNotify, error) {
 	body, err := openBlob(data, cluster)
 	if err != nil {

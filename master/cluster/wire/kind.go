@@ -9,7 +9,7 @@ import (
 // Kind is the type of a message.
 type Kind uint8
 
-// The messages of Salt 3008.3, and Own for Saltern's.
+// The messages of Salt 3008.3, and KindOwn for those of Saltern's masters.
 const (
 	Unknown Kind = iota
 	KindDiscover
@@ -38,8 +38,8 @@ var peerKinds = map[string]Kind{
 	"shed-request": KindState, "multi-ring-request": KindState, "collect-request": KindState,
 }
 
-// Classify returns the kind of a tag and splits it: the master that it names, and the rest (the tag
-// of a forwarded event, the kind of a Raft message).
+// Classify returns the kind of a tag, the master that the tag names, and the rest: the tag of a
+// forwarded event, or the kind of a Raft message or of Saltern's own.
 func Classify(tag string) (kind Kind, peer, rest string) {
 	if r, ok := strings.CutPrefix(tag, eventPrefix); ok {
 		peer, rest, ok = strings.Cut(r, "/")
@@ -76,8 +76,8 @@ var errPeer = errors.New("invalid name of a master")
 // maxPeer is the longest name of a master in bytes.
 const maxPeer = 253
 
-// ValidPeer reports whether id may name a master: an address or host name to dial, which also
-// becomes a file name. Salt does not check it.
+// ValidPeer returns an error unless id may be the name of a master: an address or host name that
+// can be dialled and is also safe as a file name. Salt does not check it.
 func ValidPeer(id string) error {
 	if id == "" || len(id) > maxPeer {
 		return fmt.Errorf("%w: %d bytes", errPeer, len(id))

@@ -6,10 +6,10 @@ import (
 	"saltern/master/value"
 )
 
-// Raft is a message of Salt's consensus (salt/cluster/consensus/rpc.py). It is neither encrypted
-// nor authenticated.
+// Raft is a message of Salt's consensus (salt/cluster/consensus/rpc.py). Salt neither encrypts nor
+// authenticates it.
 type Raft struct {
-	Kind    string // what follows cluster/raft/ in the tag
+	Kind    string // end of the tag after cluster/raft/
 	Src     string
 	RPCID   string
 	Group   string
@@ -21,10 +21,10 @@ func (r Raft) Pack() *value.Map {
 	return value.NewMap("src", r.Src, "rpc_id", r.RPCID, "raft_group_id", r.Group, "payload", r.Payload)
 }
 
-// RaftTag returns the tag of a kind.
+// RaftTag returns the tag of messages of a kind.
 func RaftTag(kind string) string { return raftPrefix + kind }
 
-// ParseRaft reads the data of a message.
+// ParseRaft reads a message of a kind from its data.
 func ParseRaft(kind string, data []byte) (Raft, error) {
 	m, err := decodeMap(data, strangerLimits)
 	if err != nil {

@@ -9,5 +9,5 @@ const (
 	TagJoinNotify    = peerPrefix + "join-notify"
 )
 
-// AnnounceTag returns the tag of an Announce of the master id.
+// AnnounceTag returns the tag of an Announce that the master id sends.
 func AnnounceTag(id string) string { return peerPrefix + id }
