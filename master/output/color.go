@@ -2,7 +2,7 @@ package output
 
 import "saltern/internal/printable"
 
-// palette holds the escape sequences of the colours, which are empty when colours are off
+// palette holds the escape sequences of the colours; all are "" when colours are off
 // (salt/utils/color.py get_colors).
 type palette struct {
 	red, lightRed, green, lightGreen, yellow, lightYellow string
@@ -35,7 +35,8 @@ func (o *Options) colors() palette {
 	}
 }
 
-// stripEscapes makes text from elsewhere safe for a terminal; see [printable.Text].
+// stripEscapes returns foreign text in a form that is safe on a terminal, see [printable.Text],
+// unless StripEscapes is off.
 func (o *Options) stripEscapes(s string) string {
 	if !o.StripEscapes {
 		return s
@@ -43,8 +44,8 @@ func (o *Options) stripEscapes(s string) string {
 	return printable.Text(s)
 }
 
-// stripLine is stripEscapes for texts that must stay on one line: an id or a key with a line break
-// could pass for the result of another minion.
+// stripLine is stripEscapes for text that must stay on one line. An id or a key with a line break
+// could look like the result of another minion.
 func (o *Options) stripLine(s string) string {
 	if !o.StripEscapes {
 		return s

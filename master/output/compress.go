@@ -8,8 +8,8 @@ import (
 	"saltern/master/value"
 )
 
-// compressStates merges the states with the same id, SLS file and result into one
-// (salt/output/highstate.py _compress_ids). Data of an unexpected form is returned unchanged.
+// compressStates merges states with the same id, SLS file and result into one
+// (salt/output/highstate.py _compress_ids). It returns data of an unexpected form unchanged.
 func compressStates(data *value.Map) *value.Map {
 	out := value.NewMap()
 	for host, v := range data.All() {

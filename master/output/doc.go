@@ -2,11 +2,10 @@
 // tools print: the outputters nested, highstate, json, yaml, txt, raw,
 // pprint, key, no_return, newline_values_only and quiet.
 //
-// The text equals that of Salt's own outputters (salt/output/*.py), byte for
-// byte, with one difference on purpose: terminal escapes that come from
-// minions are made harmless in all places of nested, highstate, key and
-// no_return, where Salt does so only in some. Options.StripEscapes turns
-// that off, as strip_colors: False does in Salt.
+// The text equals that of Salt's own outputters (salt/output/*.py), byte for byte, with one
+// difference on purpose: nested, highstate, key and no_return make terminal escapes from minions
+// harmless everywhere; Salt does so only in some places. Options.StripEscapes turns that off, as
+// strip_colors: False does in Salt.
 //
 // Values have the types of package msgpack. The package keeps no state and never
 // changes the values it is given; all functions may be called concurrently.

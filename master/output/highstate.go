@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// highstate shows the results of states (salt/output/highstate.py).
+// highstate returns the results of state runs as text (salt/output/highstate.py).
 func highstate(v any, o *Options) string {
 	v = unwrapHighstate(v)
 	switch d := v.(type) {
@@ -20,7 +20,7 @@ func highstate(v any, o *Options) string {
 	case string:
 		return o.stripEscapes(d)
 	case bool, int, int64, uint64:
-		return value.Repr(d) // Salt fails here when it strips the result
+		return value.Repr(d) // Salt fails here, when it strips the result
 	}
 
 	data, ok := v.(*value.Map)
@@ -47,7 +47,8 @@ func highstate(v any, o *Options) string {
 	return strings.Join(hosts, "\n")
 }
 
-// unwrapHighstate removes the envelopes of jobs.lookup_jid and of the orchestrate runner.
+// unwrapHighstate returns the data inside of the envelopes of jobs.lookup_jid and of the
+// orchestrate runner.
 func unwrapHighstate(v any) any {
 	for _, envelope := range []string{"return", "data"} {
 		if m, ok := v.(*value.Map); ok {
@@ -80,8 +81,7 @@ func unwrapHighstate(v any) any {
 	return v
 }
 
-// dropRetcode removes the return code that orchestration puts beside the
-// master's result.
+// dropRetcode removes the return code that orchestration puts beside the master's result.
 func dropRetcode(m *value.Map) *value.Map {
 	masters := 0
 	for k := range m.All() {
@@ -116,7 +116,7 @@ type tally struct {
 	serial, parallel                              float64
 }
 
-// formatHost formats the states of one host and reports whether any changed anything.
+// formatHost returns the text for the states of one host, and whether any state changed anything.
 func (h *highstater) formatHost(name string, v any) (string, bool) {
 	var out []string
 	t := tally{}
@@ -126,7 +126,7 @@ func (h *highstater) formatHost(name string, v any) (string, bool) {
 		t.changed = 1
 		out = append(out, color+"    "+value.Repr(v)+h.end)
 		color = h.cyan
-	case string: // from saltmod.function, always a change
+	case string: // a result of saltmod.function, which always counts as a change
 		t.changed = 1
 		for _, l := range splitLines(v) {
 			out = append(out, color+"    "+h.stripEscapes(l)+h.end)
@@ -200,7 +200,8 @@ func runNumber(m *value.Map) any {
 
 var compressedCount = regexp.MustCompile(`\((\d+)\)$`)
 
-// formatState formats one state. It also returns the colour that the host's line takes on, or "".
+// formatState returns the lines of one state, and the colour for the line of the host; "" leaves
+// that colour as it is.
 func (h *highstater) formatState(tag string, ret *value.Map, t *tally) ([]string, string) {
 	result, _ := ret.Get("result")
 	comps := strings.Split(tag, "_|-")
@@ -303,11 +304,11 @@ func (h *highstater) formatFull(
 	return out
 }
 
-// indented keeps the further lines of a text below its first one: a line at the
-// margin could pass for the result of another minion.
+// indented indents all lines of a text but the first. A line that begins at the margin could look
+// like the result of another minion.
 func indented(s string) string { return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", 14)) }
 
-// comment returns the comment of a state followed by its data, indented.
+// comment returns the comment of a state and its data, indented.
 func (h *highstater) comment(ret *value.Map) string {
 	v, ok := ret.Get("comment")
 	if !ok {
@@ -336,7 +337,7 @@ func (h *highstater) comment(ret *value.Map) string {
 	return c
 }
 
-// formatTerse formats a state on one line.
+// formatTerse returns the text of a state on one line.
 func (h *highstater) formatTerse(color string, comps []string, ret *value.Map, changes, result any) string {
 	word := "Clean"
 	if value.Truth(changes) {
@@ -389,7 +390,7 @@ func (h *highstater) formatTerse(color string, comps []string, ret *value.Map, c
 	return b.String()
 }
 
-// warningParts returns the parts of a warning, for joining as Python's str.join does.
+// warningParts returns the parts of a warning that are joined as by Python's str.join.
 func warningParts(v any) []string {
 	switch v := v.(type) {
 	case string:

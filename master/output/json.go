@@ -5,8 +5,8 @@ import (
 	"saltern/master/value"
 )
 
-// jsonText implements salt/output/json_out.py: Python's json.dumps with ensure_ascii=False, bytes
-// as their repr.
+// jsonText implements salt/output/json_out.py: Python's json.dumps with ensure_ascii=False and with
+// bytes as their repr.
 func jsonText(v any, o *Options) string {
 	j := value.JSON{Indent: 4}
 	switch {
@@ -18,13 +18,13 @@ func jsonText(v any, o *Options) string {
 		j.Indent = o.Indent.Width
 	}
 
-	if o.Terminal && o.StripEscapes { // the same text to a reader of JSON
+	if o.Terminal && o.StripEscapes { // for a reader of JSON the escaped text means the same
 		j.Escape = printable.Unsafe
 	}
 
 	text, ok := j.Text(v)
 	if !ok {
-		return "{}" // what Salt prints when keys cannot be sorted
+		return "{}" // Salt prints this when keys cannot be sorted
 	}
 
 	return text

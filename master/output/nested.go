@@ -10,7 +10,7 @@ import (
 	"saltern/master/value"
 )
 
-// nested is the default outputter (salt/output/nested.py).
+// nested implements the default outputter (salt/output/nested.py).
 func nested(v any, o *Options) string {
 	n := nest{Options: o, palette: o.colors()}
 	n.addValue(v, o.NestedIndent, "")
@@ -27,7 +27,7 @@ func (n *nest) addLine(indent int, color, prefix, msg, suffix string) {
 	n.lines = append(n.lines, strings.Repeat(" ", indent)+color+prefix+msg+n.end+suffix)
 }
 
-// container returns the colour of list markers and map keys.
+// container returns the colour of list markers and map keys: color, or red after a failure.
 func (n *nest) container(color string) string {
 	if n.Retcode != 0 {
 		return n.red
@@ -42,7 +42,7 @@ func (n *nest) addValue(v any, indent int, prefix string) {
 	case string:
 		n.addText(v, indent, prefix)
 	case []byte:
-		if utf8.Valid(v) { // other bytes are not shown
+		if utf8.Valid(v) { // nested prints no other bytes
 			n.addText(string(v), indent, prefix)
 		}
 	case []any:
@@ -90,7 +90,7 @@ func (n *nest) mapping(m *value.Map, indent int, prefix string) {
 		return
 	}
 
-	// Keys that cannot be compared are compared as text.
+	// Compare keys as text when they cannot be compared otherwise.
 	byText := make(map[string]any, m.Len())
 	for k, v := range m.All() {
 		byText[value.Str(k)] = v

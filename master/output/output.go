@@ -6,39 +6,39 @@ import (
 )
 
 // Indent configures the line breaks of the json, yaml and pprint outputters (Salt's output_indent).
-// The zero value leaves them to the outputter.
+// The zero value means each outputter's own default.
 type Indent struct {
-	Set    bool // an indent was asked for
+	Set    bool // the user has chosen an indent
 	Width  int  // spaces; negative puts everything on one line
 	Pretty bool // json only: four spaces and sorted keys
 }
 
-// Options are the options of the outputters from Salt's configuration and command line. The zero
-// value prints without colours, shows no successful states and strips nothing. Defaults returns
-// Salt's defaults.
+// Options holds the options of the outputters from Salt's configuration and command line. The zero
+// value prints without colours, omits successful states without changes and leaves escapes as they
+// are. Defaults returns Salt's defaults.
 type Options struct {
 	Color        bool // write ANSI colours
-	StripEscapes bool // make escapes from minions harmless (strip_colors)
-	Terminal     bool // the output goes to a terminal: strip escapes in txt as well
+	StripEscapes bool // make terminal escapes from minions harmless (strip_colors)
+	Terminal     bool // the output goes to a terminal: make escapes harmless in txt, raw and json, too
 	Indent       Indent
 
-	StateOutput   string   // full, terse, mixed, changes, filter, each also with _id
+	StateOutput   string   // full, terse, mixed, changes or filter, each also with the suffix _id
 	StateVerbose  bool     // show successful states without changes
 	StateDiff     bool     // show only changes and failures (state_output_diff)
 	StateProfile  bool     // show start times and durations (state_output_profile)
-	StatePercent  bool     // percentages in the summary (state_output_pct)
-	StateTabular  bool     // terse lines as a table
-	StateCompress bool     // roll states of one id into one (state_compress_ids)
-	StateExclude  []string // results left out by state_output filter
-	StateTerse    []string // results shortened by state_output filter
-	Retcode       int      // of the job; colours containers red when not 0
-	NestedIndent  int      // first column of nested
-	MultiKey      bool     // key outputter: lists inside a larger text
-	// Table holds the options of tables, without the prefix "out.table.": has_header,
+	StatePercent  bool     // show percentages in the summary (state_output_pct)
+	StateTabular  bool     // show terse lines as a table
+	StateCompress bool     // merge states with the same id into one (state_compress_ids)
+	StateExclude  []string // results that state_output filter omits
+	StateTerse    []string // results that state_output filter shortens
+	Retcode       int      // return code of the job; if it is not 0, containers are red
+	NestedIndent  int      // first column of the text of nested
+	MultiKey      bool     // key outputter: print lists in the form they have inside of a larger text
+	// Table holds the options of the table outputter, without the prefix "out.table.": has_header,
 	// row_delimiter, delim, justify, separate_rows, prefix, suffix, width, rows_key, labels_key,
 	// title, nested_indent.
 	Table       map[string]any
-	stateIndent int
+	stateIndent int // set while states are formatted
 }
 
 // Defaults returns the options of a master with an empty configuration (salt/config/__init__.py
@@ -47,8 +47,8 @@ func Defaults() Options {
 	return Options{StripEscapes: true, StateOutput: "full", StateVerbose: true, StateProfile: true}
 }
 
-// failure is the panic of an outputter whose value has the wrong shape. Render then uses nested, as
-// Salt does on KeyError, AttributeError and TypeError.
+// failure is the panic of an outputter whose value has the wrong form. Render then uses nested, as
+// Salt does after KeyError, AttributeError and TypeError.
 type failure string
 
 var outputters = map[string]func(v any, o *Options) string{
@@ -67,8 +67,7 @@ var outputters = map[string]func(v any, o *Options) string{
 	"quiet":               func(any, *Options) string { return "" },
 }
 
-// Known reports whether name is an outputter. "text" is another name of txt,
-// and the empty name stands for nested.
+// Known reports whether name is the name of an outputter; "text" means txt, and "" means nested.
 func Known(name string) bool {
 	_, ok := outputters[Canonical(name)]
 	return ok
@@ -85,10 +84,9 @@ func Canonical(name string) string {
 	return name
 }
 
-// Render formats v with the named outputter, without trailing white space; an
-// empty result means that nothing is printed. An unknown name, or a value the
-// outputter cannot show, is formatted by nested (salt/output/__init__.py
-// try_printout, get_printout).
+// Render returns v as text of the named outputter, without trailing white space. If the text is
+// empty, print nothing. For an unknown name, or a value that the outputter cannot show, it uses
+// nested (salt/output/__init__.py try_printout, get_printout).
 func Render(name string, v any, o Options) string {
 	f, ok := outputters[Canonical(name)]
 	if !ok {
@@ -113,7 +111,7 @@ func attempt(f func(any, *Options) string, v any, o *Options) (s string, ok bool
 	return f(v, o), true
 }
 
-// isSpace is Python's str.isspace for one character.
+// isSpace reports whether Python's str.isspace is true for a character.
 func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
 
 func trimRight(s string) string { return strings.TrimRightFunc(s, isSpace) }

@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// formatTxt prints "id: line" for each line (salt/output/txt.py).
+// formatTxt returns "id: line" for each line (salt/output/txt.py).
 func formatTxt(v any, o *Options) string {
 	strip := func(s string) string {
 		if o.Terminal {
@@ -52,7 +52,7 @@ func formatTxt(v any, o *Options) string {
 	return b.String()
 }
 
-// byteLines returns the lines of bytes as their reprs.
+// byteLines returns the repr of each line of some bytes.
 func byteLines(b []byte) []string {
 	b = bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n"))
 	b = bytes.ReplaceAll(b, []byte("\r"), []byte("\n"))
@@ -64,7 +64,7 @@ func byteLines(b []byte) []string {
 	return out
 }
 
-// formatRaw prints the value as Python would (salt/output/raw.py).
+// formatRaw returns the value as Python's str would show it (salt/output/raw.py).
 func formatRaw(v any, o *Options) string {
 	if s, ok := v.(string); ok && o.Terminal {
 		return o.stripEscapes(s)
@@ -72,8 +72,8 @@ func formatRaw(v any, o *Options) string {
 	return value.Str(v)
 }
 
-// newlineValues prints the values without the ids, one on a line
-// (salt/output/newline_values_only.py, up to Salt 3007).
+// newlineValues returns the values without the ids, one a line (salt/output/newline_values_only.py,
+// up to Salt 3007).
 func newlineValues(v any, o *Options) string {
 	m, ok := v.(*value.Map)
 	if !ok {
@@ -94,7 +94,7 @@ func newlineValues(v any, o *Options) string {
 	return strings.Join(lines, "\n")
 }
 
-// noReturn prints minions that did not answer (salt/output/no_return.py).
+// noReturn returns the text for minions that did not answer (salt/output/no_return.py).
 func noReturn(v any, o *Options) string {
 	var b strings.Builder
 	c := o.colors()
@@ -124,8 +124,8 @@ func noReturn(v any, o *Options) string {
 	return b.String()
 }
 
-// formatKey prints the lists of salt-key (salt/output/key.py): a map of the names
-// of the key directories to lists of ids, or to maps of id to text.
+// formatKey returns the lists of salt-key as text (salt/output/key.py). v is a map from the names
+// of the key folders to lists of ids, or to maps from id to text.
 func formatKey(v any, o *Options) string {
 	m, ok := v.(*value.Map)
 	if !ok {
@@ -138,7 +138,7 @@ func formatKey(v any, o *Options) string {
 		pad = "    "
 	}
 
-	sections := map[string][3]string{ // title, its colour, colour of the ids
+	sections := map[string][3]string{ // title, colour of the title, colour of the ids
 		"minions_pre":      {"Unaccepted Keys:", c.lightRed, c.red},
 		"minions":          {"Accepted Keys:", c.lightGreen, c.green},
 		"minions_denied":   {"Denied Keys:", c.lightMagenta, c.magenta},

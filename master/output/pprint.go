@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// pprintWidth is the width that Python's pprint aims at.
+// pprintWidth is the line width at which Python's pprint aims.
 const pprintWidth = 80
 
 func pprintText(v any, o *Options) string {
@@ -18,7 +18,7 @@ func pprintText(v any, o *Options) string {
 	return pformat(v, 1)
 }
 
-// pformat is Python's pprint.pformat(v, indent).
+// pformat returns the text of Python's pprint.pformat(v, indent).
 func pformat(v any, indent int) string {
 	p := pretty{indentPerLevel: indent}
 	p.format(v, 0, 0, 0)
@@ -92,7 +92,8 @@ func (p *pretty) mapping(m *value.Map, indent, allowance, level int) {
 	p.b.WriteByte('}')
 }
 
-// writeText breaks a long text at its lines and, within a line, at white space.
+// writeText writes a long text in parts: broken at its line ends and, within a line, at white
+// space.
 func (p *pretty) writeText(s, rep string, indent, allowance, level int) {
 	if level == 1 {
 		indent++
@@ -200,7 +201,7 @@ func (p *pretty) writeBytes(s []byte, rep string, indent, allowance, level int) 
 	p.chunks(chunks, indent, level)
 }
 
-// wordsWithSpace splits into words, each with the white space after it.
+// wordsWithSpace splits a text into words, each together with the white space after it.
 func wordsWithSpace(s string) (parts []string) {
 	start, inSpace := 0, false
 	for i, r := range s {
@@ -217,8 +218,8 @@ func wordsWithSpace(s string) (parts []string) {
 	return parts
 }
 
-// prettyKeys sorts keys; of those that cannot be compared the name of the
-// type decides.
+// prettyKeys returns the keys of a map, sorted. Of keys that cannot be compared, the names of their
+// types determine the order.
 func prettyKeys(m *value.Map) []any {
 	if keys, ok := sortedKeys(m); ok {
 		return keys
@@ -242,7 +243,7 @@ func prettyKeys(m *value.Map) []any {
 	return keys
 }
 
-// prettyRepr is Repr with sorted keys.
+// prettyRepr returns value.Repr of a value with the keys of its maps sorted.
 func prettyRepr(v any) string {
 	switch v := v.(type) {
 	case *value.Map:

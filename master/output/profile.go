@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// profileName is how many characters of a state's name are shown.
+// profileName is how many characters of a state's name the table shows.
 const profileName = 60
 
 // profile shows how long each state took, as a table (salt/output/profile.py, up
@@ -40,7 +40,7 @@ func profile(v any, o *Options) string {
 			for _, e := range ret {
 				add(value.Str(e), itemAt(ret, e))
 			}
-		case string: // character by character, as Salt goes through it
+		case string: // Salt goes through the text character by character
 			for _, c := range ret {
 				add(string(c), nothing{})
 			}
@@ -71,10 +71,11 @@ func profile(v any, o *Options) string {
 type profileRow struct {
 	name     string
 	function string
-	text     string // the duration
+	text     string // duration
 }
 
-// newProfileRow returns the row of a state: its data, nothing, or an error.
+// newProfileRow returns the row of an id. state is the state's data, nothing, or the text of an
+// error.
 func newProfileRow(id string, state any) profileRow {
 	r := profileRow{name: "<>"}
 	duration := -1.0
@@ -107,10 +108,11 @@ func newProfileRow(id string, state any) profileRow {
 	return r
 }
 
-// nothing is the state of an id without data.
+// nothing stands for the state of an id that has no data.
 type nothing struct{}
 
-// itemAt returns what Python finds in a list at an index, or nothing if the index is not a number.
+// itemAt returns the element that Python finds in a list at an index, or nothing if the index is
+// not a number.
 func itemAt(list []any, index any) any {
 	var i int64
 	switch n := index.(type) {
@@ -135,7 +137,7 @@ func itemAt(list []any, index any) any {
 	return list[i]
 }
 
-// milliseconds is Python's float() of a duration.
+// milliseconds converts a duration to a number by the rules of Python's float().
 func milliseconds(v any) (f float64) {
 	var err error
 	switch v := v.(type) {

@@ -24,8 +24,8 @@ func (t *tally) addResult(result any, n int) {
 
 func (t *tally) totalStates() int { return t.succeeded + t.failed + t.unchanged + t.other }
 
-// addDuration adds the duration of a state, in milliseconds. Of states that ran in parallel only
-// the longest counts.
+// addDuration adds the duration of a state, in milliseconds. Of all states that ran in parallel
+// only the longest counts.
 func (t *tally) addDuration(ret *value.Map) {
 	d, ok := duration(ret)
 	if !ok {
@@ -65,7 +65,7 @@ func duration(ret *value.Map) (float64, bool) {
 	panic(failure("duration is not a number"))
 }
 
-// changes formats the changes of one state.
+// changes returns whether a state changed anything, and its changes as text.
 func (h *highstater) changes(ret *value.Map, changes any, count int, t *tally) (bool, string) {
 	switch ret.Str("name") {
 	case "state.orch", "state.orchestrate", "state.sls":
@@ -130,7 +130,7 @@ func (h *highstater) formatChanges(changes any) (bool, string) {
 	return true, "\n" + trimRight(nested(m, &o))
 }
 
-// summary returns the block below the states of a host.
+// summary returns the lines below the states of a host.
 func (h *highstater) summary(host string, t *tally) []string {
 	digits := 0
 	counted := map[int]bool{t.succeeded: true, t.failed: true, t.unchanged: true, t.other: true, t.warnings: true}

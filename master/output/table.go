@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// table is the layout of the table outputter (salt/output/table_out.py).
+// table lays out tables for the outputter of that name (salt/output/table_out.py).
 type table struct {
 	*Options
 	palette
@@ -21,8 +21,8 @@ type table struct {
 	lines                               []string
 }
 
-// tableText formats lists of maps, of lists and of texts as tables, below the keys that lead to
-// them. It skips lists with rows of different kinds.
+// tableText returns lists of maps, of lists and of texts as tables, each below the keys that lead
+// to it. It skips lists whose rows differ in kind.
 func tableText(v any, o *Options) string {
 	t := newTable(o)
 	t.showTables(decoded(v), t.indent())
@@ -87,7 +87,7 @@ func newTable(o *Options) *table {
 	return t
 }
 
-// indent returns the first column. It also prints the title, if there is one.
+// indent returns the first column. If there is a title, it also prints that.
 func (t *table) indent() int {
 	indent := t.NestedIndent
 	if n, ok := t.Table["nested_indent"].(int64); ok && indent == 0 {
@@ -102,7 +102,7 @@ func (t *table) indent() int {
 
 func blanks(n int) string { return strings.Repeat(" ", max(n, 0)) }
 
-// center is Python's str.center.
+// center pads a text by the rules of Python's str.center.
 func center(s string, width int) string {
 	n := utf8.RuneCountInString(s)
 	if n >= width {
@@ -113,7 +113,7 @@ func center(s string, width int) string {
 	return blanks(left) + s + blanks(pad-left)
 }
 
-// showTables prints the tables in v.
+// showTables prints all tables in v.
 func (t *table) showTables(v any, indent int) {
 	m, ok := v.(*value.Map)
 	if !ok {
@@ -162,7 +162,7 @@ func (t *table) showTables(v any, indent int) {
 	}
 }
 
-// showRows prints one table. Rows of different types are not printed.
+// showRows prints one table, or nothing if its rows differ in type.
 func (t *table) showRows(rows []any, labels any, indent int) {
 	if len(rows) == 0 {
 		return
@@ -198,7 +198,7 @@ func (t *table) showRows(rows []any, labels any, indent int) {
 	t.showCells(cells, indent+4, header)
 }
 
-// labelTexts returns the labels in the data.
+// labelTexts returns the labels that the data contains.
 func labelTexts(v any) []string {
 	switch v := v.(type) {
 	case *value.Map:
@@ -222,7 +222,8 @@ func orderedKeys(m *value.Map) []any {
 	return keys
 }
 
-// rowTexts returns the cells of a row: Salt shows every value of a map, but only texts of a list.
+// rowTexts returns the cells of a row: every value of a map, but only the texts of a list, as in
+// Salt.
 func rowTexts(r any) (out []string) {
 	switch r := r.(type) {
 	case *value.Map:
@@ -251,8 +252,8 @@ func cellText(v any) string {
 	return s
 }
 
-// showCells prints cells. As in Salt, a row is as high as its lowest cell, and the table as wide as
-// its shortest row.
+// showCells prints cells. As in Salt, the cell with the fewest lines determines the height of a
+// row, and the shortest row the width of the table.
 func (t *table) showCells(cells [][]string, indent int, header bool) {
 	var high [][][]string // rows, their lines, the cells of each
 	var widths []int
@@ -319,7 +320,7 @@ func (t *table) showCells(cells [][]string, indent int, header bool) {
 	}
 }
 
-// wrapped breaks a text at blanks where the next word would exceed the width.
+// wrapped breaks a text at a blank where the next word would exceed the column's width.
 func (t *table) wrapped(s string) string {
 	words := strings.Split(s, " ")
 	var b strings.Builder
@@ -348,7 +349,7 @@ func (t *table) wrapped(s string) string {
 	return b.String()
 }
 
-// pythonType returns the type of a value in Python.
+// pythonType returns Python's name for the type of a value.
 func pythonType(v any) string {
 	switch v.(type) {
 	case nil:
@@ -370,7 +371,7 @@ func pythonType(v any) string {
 	return "int"
 }
 
-// titleCase is Python's str.title.
+// titleCase converts a text by the rules of Python's str.title.
 func titleCase(s string) string {
 	cased := false
 	return strings.Map(func(r rune) rune {
@@ -386,7 +387,7 @@ func titleCase(s string) string {
 	}, s)
 }
 
-// decoded returns v with text in place of bytes that are text (salt.utils.data.decode).
+// decoded returns v with strings in place of bytes that are valid text (salt.utils.data.decode).
 func decoded(v any) any {
 	switch v := v.(type) {
 	case []byte:

@@ -8,22 +8,22 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// wordBreak matches what Python's textwrap keeps together: white space, words, the parts of
+// wordBreak matches the pieces that Python's textwrap does not break: white space, words, parts of
 // hyphenated words, dashes.
 const wordBreak = `[\t\n\v\f\r ]+` +
 	`|(?<=[\w!"'&.,?])-{2,}(?=\w)` +
 	`|[^\t\n\v\f\r ]+?(?:-(?:(?<=[^\d\W]{2}-)|(?<=[^\d\W]-[^\d\W]-))(?=[^\d\W]-?[^\d\W])` +
 	`|(?=[\t\n\v\f\r ]|\z)|(?<=[\w!"'&.,?])(?=-{2,}\w))`
 
-// wrapLimit bounds the text that is wrapped by these rules; longer text is broken only at spaces.
+// wrapLimit bounds the bytes of text that these rules break; longer text is broken only at spaces.
 const wrapLimit = 64 << 10
 
-// Wrap breaks text into lines of at most width characters, as Python's
-// textwrap.wrap does.
+// Wrap returns the lines of a text, each of at most width characters, by the rules of Python's
+// textwrap.wrap.
 func Wrap(text string, width int) []string { return wrapLines(text, max(width, 1)) }
 
-// wrapIndented is Python's textwrap.fill with a width and the same indent on every
-// line.
+// wrapIndented returns the text of Python's textwrap.fill with this width and the same indent on
+// every line.
 func wrapIndented(s string, width int, indent string) string {
 	lines := wrapLines(s, width-len(indent))
 	for i, l := range lines {
@@ -77,8 +77,7 @@ func wrapLines(s string, room int) []string {
 	return out
 }
 
-// breakWord cuts a word that is longer than a line, behind a hyphen if there
-// is one.
+// breakWord cuts a word that is longer than a line, after a hyphen if there is one.
 func breakWord(word string, room int) (head, tail string) {
 	r := []rune(word)
 	end := min(room, len(r))
