@@ -9,27 +9,27 @@ import (
 	"sync"
 )
 
-// File is a log file. When the file was moved away or deleted, the next line opens the path again,
-// as Salt's WatchedFileHandler does, so that logrotate needs no signal. It is safe for concurrent
-// use.
+// File is a log file. When somebody has moved or deleted the file, the next line opens the path
+// again, as Salt's WatchedFileHandler does, so that logrotate needs no signal. File is safe for
+// concurrent use.
 type File struct {
 	path   string
-	report func(string) // logs without this file; may be nil
+	report func(string) // gets messages about this file that must go elsewhere; may be nil
 
 	mu      sync.Mutex
 	f       *os.File
 	opened  os.FileInfo
-	trouble bool // the path cannot be opened, and say was called
+	trouble bool // the path cannot be opened, and report was called
 }
 
-// OpenFile opens a log file for appending, with mode 0600 as in Salt, and creates its folder. say
-// is called when the path cannot be opened again; it may be nil.
+// OpenFile opens a log file for appending, with mode 0600 as in Salt, and creates its folder. It
+// calls say with the reason when the path cannot be opened again later; say may be nil.
 func OpenFile(path string, say func(string)) (*File, error) {
 	l := &File{path: path, report: say}
 	return l, l.Reopen()
 }
 
-// Reopen closes the file and opens the path again.
+// Reopen opens the path again and closes the old file.
 func (l *File) Reopen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,8 +62,8 @@ func (l *File) openFile() error {
 	return nil
 }
 
-// Write implements io.Writer. While the path cannot be opened again, lines go to the file that was
-// moved away.
+// Write implements io.Writer. While the path cannot be opened again, it writes lines to the file
+// that was moved away.
 func (l *File) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

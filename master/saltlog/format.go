@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Formats of Salt (salt/_logging/impl.py).
+// Salt's default formats (salt/_logging/impl.py).
 const (
 	DefaultConsole     = "[%(levelname)-8s] %(message)s"
 	DefaultFile        = "%(asctime)s,%(msecs)03d [%(name)-17s:%(lineno)-4d][%(levelname)-8s][%(process)d] %(message)s"
@@ -26,15 +26,15 @@ const (
 	maxWidth  = 1000 // characters of one field
 )
 
-// started is the start of the program, for the field relativeCreated.
+// started is the time of the program's start, for the field relativeCreated.
 var started = time.Now()
 
-// line is one line of the log before it is formatted.
+// line holds the values of one line of the log.
 type line struct {
 	time     time.Time
 	level    slog.Level
 	logger   string
-	function string // with the package
+	function string // function that logged, with its package
 	file     string
 	number   int
 	message  string
@@ -42,7 +42,7 @@ type line struct {
 	minion   string
 }
 
-// newLine returns a line for a record, without its message.
+// newLine returns the line for a record, still without its message.
 func newLine(r slog.Record, program string) *line {
 	l := &line{time: r.Time, level: r.Level, logger: program}
 	if r.PC == 0 {
@@ -56,8 +56,8 @@ func newLine(r slog.Record, program string) *line {
 	return l
 }
 
-// fieldValue returns the value of a field of Python's LogRecord, or of those that Salt adds:
-// a string, an int64 or a float64; nil when there is no such field.
+// fieldValue returns the value of a field of Python's LogRecord, or of one that Salt adds: a
+// string, an int64 or a float64; nil for an unknown field.
 func (l *line) fieldValue(name, dateFmt string) any {
 	switch name {
 	case "asctime":
@@ -103,8 +103,8 @@ func (l *line) fieldValue(name, dateFmt string) any {
 	return l.saltField(name)
 }
 
-// saltField returns the value of a field that Salt's SaltLogRecord and SaltColorLogRecord
-// add.
+// saltField returns the value of a field that Salt's SaltLogRecord or SaltColorLogRecord adds, or
+// nil.
 func (l *line) saltField(name string) any {
 	level := levelName(l.level)
 	switch name {
@@ -127,11 +127,11 @@ func (l *line) saltField(name string) any {
 	return nil
 }
 
-// colorReset ends a colored text (salt/utils/textformat.py).
+// colorReset ends a coloured text (salt/utils/textformat.py).
 const colorReset = "\x1b[0;0m"
 
-// levelColor returns the color that Salt's LOG_COLORS give to a level, or to a message of that
-// level, which is bold in fewer cases.
+// levelColor returns the colour of Salt's LOG_COLORS for the name of a level (with bold) or for a
+// message of that level; fewer messages are bold.
 func levelColor(level string, bold bool) string {
 	color := map[string]string{
 		"CRITICAL": "31",
@@ -151,7 +151,7 @@ func levelColor(level string, bold bool) string {
 	return "\x1b[0;" + color + "m"
 }
 
-// pythonNumber returns the number of a level in Python's logging and Salt.
+// pythonNumber returns the number that Python's logging, or Salt, has for a level.
 func pythonNumber(l slog.Level) int64 {
 	return map[string]int64{
 		"CRITICAL": 50,
@@ -165,18 +165,18 @@ func pythonNumber(l slog.Level) int64 {
 	}[levelName(l)]
 }
 
-// format is a parsed format of Python's logging.
+// format is a parsed format string of Python's logging.
 type format []segment
 
-// segment is literal text followed by a field.
+// segment is a literal text and the field after it.
 type segment struct {
 	literal string
 	field   string // "" for none
 	verb    string // for package fmt
-	as      byte   // type of the verb's operand: s, d or f
+	as      byte   // operand of the verb: s (string), d (integer) or f (float)
 }
 
-// formatLine formats a line. dateFmt is a format of strftime.
+// formatLine returns the text of a line. dateFmt is a format of strftime.
 func (f format) formatLine(l *line, dateFmt string) string {
 	var b strings.Builder
 	for _, s := range f {
@@ -207,7 +207,7 @@ func (f format) formatLine(l *line, dateFmt string) string {
 	return b.String()
 }
 
-// pythonText is str of a value.
+// pythonText returns a value as Python's str() shows it.
 func pythonText(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -222,14 +222,14 @@ func pythonText(v any) string {
 	return fmt.Sprint(v)
 }
 
-// CheckFormat reports what is wrong with a format, Python's % with the fields of a log
-// record.
+// CheckFormat returns what is wrong with a format string (Python's % with the fields of a log
+// record), or nil.
 func CheckFormat(text string) error {
 	_, err := compile(text)
 	return err
 }
 
-// compileOr parses a format, or instead if it is wrong or empty.
+// compileOr parses a format, or the format instead if the first is wrong or empty.
 func compileOr(text, instead string) format {
 	if f, err := compile(text); err == nil {
 		return f
@@ -286,7 +286,7 @@ func compile(text string) (format, error) {
 	return f, nil
 }
 
-// compileField parses a field behind its % and returns the rest.
+// compileField parses a field after its % and returns it and the rest of the text.
 func compileField(text string) (s segment, rest string, err error) {
 	name, spec, closed := strings.Cut(strings.TrimPrefix(text, "("), ")")
 	if text == "" || text[0] != '(' || !closed {
@@ -325,7 +325,8 @@ func compileField(text string) (s segment, rest string, err error) {
 	return s, spec[1:], nil
 }
 
-// goVerb returns the verb of fmt for a conversion of Python's %, and the type of its operand.
+// goVerb returns the verb of package fmt for a conversion of Python's %, and the type of its
+// operand.
 func goVerb(conversion byte, value any, flags, width, precision string) (verb string, as byte, err error) {
 	_, isText := value.(string)
 	_, isFloat := value.(float64)
@@ -365,7 +366,7 @@ func goVerb(conversion byte, value any, flags, width, precision string) (verb st
 	return "", 0, fmt.Errorf("it cannot be written as %q", string(conversion))
 }
 
-// digits cuts the digits from the beginning of a text.
+// digits splits a text after its leading digits.
 func digits(text string) (number, rest string) {
 	rest = strings.TrimLeft(text, "0123456789")
 	return text[:len(text)-len(rest)], rest

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// loggers maps packages, by the beginning of their path, to the modules of Salt that do the same.
+// loggers maps packages, by the beginning of their path, to the loggers of the Salt modules that do
+// the same work.
 var loggers = []struct{ pkg, logger string }{
 	{"saltern/master/cache", "salt.cache"},
 	{"saltern/master/cluster", "salt.cluster"},
@@ -34,7 +35,7 @@ var loggers = []struct{ pkg, logger string }{
 	{"saltern/master/zmtp", "salt.transport.zeromq"},
 }
 
-// loggerOf returns the logger of a function, or else that of the program.
+// loggerOf returns the logger of a function's package, or program if the package has none.
 func loggerOf(function, program string) string {
 	for _, l := range loggers {
 		if strings.HasPrefix(function, l.pkg) {
@@ -44,11 +45,13 @@ func loggerOf(function, program string) string {
 	return program
 }
 
-// granularLevels is the option log_granular_levels: the least level of loggers and of those below
-// them. It applies in addition to the levels of sinks (Python's logging.getEffectiveLevel).
+// granularLevels is the option log_granular_levels: the least level of each logger and of the
+// loggers below it. A line must pass it and the level of its sink (Python's
+// logging.getEffectiveLevel).
 type granularLevels map[string]slog.Level
 
-// levelOf returns the least level of a logger, set for it or for the nearest logger above it.
+// levelOf returns the least level for a logger: that of itself, or of the nearest logger above it
+// with a level.
 func (g granularLevels) levelOf(logger string) slog.Level {
 	if len(g) == 0 {
 		return LevelGarbage
@@ -74,11 +77,11 @@ func (g granularLevels) levelOf(logger string) slog.Level {
 	return LevelGarbage
 }
 
-// rootLogger is above all loggers.
+// rootLogger is the name of the logger above all others.
 const rootLogger = "root"
 
-// setLevel adds a level from an option: a name, or a number of Python's logging. "all" and 0 mean
-// the level of the logger above.
+// setLevel sets the level of a logger from an option: a name, or a number of Python's logging.
+// "all" and 0 mean that the logger above decides.
 func (g granularLevels) setLevel(logger string, level any) error {
 	if logger == "" {
 		logger = rootLogger
@@ -106,7 +109,7 @@ func (g granularLevels) setLevel(logger string, level any) error {
 	return nil
 }
 
-// pythonLevel returns the least of our levels that includes the lines from a level of Python's on.
+// pythonLevel returns the lowest of our levels whose number in Python is at least n.
 func pythonLevel(n int64) slog.Level {
 	switch {
 	case n <= 1:
@@ -130,5 +133,5 @@ func pythonLevel(n int64) slog.Level {
 	return LevelQuiet
 }
 
-// CheckGranular reports what is wrong with an entry of log_granular_levels.
+// CheckGranular returns what is wrong with an entry of log_granular_levels, or nil.
 func CheckGranular(logger string, level any) error { return granularLevels{}.setLevel(logger, level) }

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Config configures the log of a program: a console and a file.
+// Config configures the log of a program, which goes to a console and to a file.
 type Config struct {
-	Name          string // the program's logger
+	Name          string // logger of the program, such as "salt.master"
 	Stderr        io.Writer
 	Console, File Output
 	Path          string         // path of the file, or URL of a syslog (see [ParseAddress]); "" for none
@@ -19,11 +19,11 @@ type Config struct {
 	MinionID      string         // log_fmt_minion_id
 }
 
-// Output configures which lines are written to a place, and how. Levels are names of levels; the
-// first that is not "" counts, and without one the level is warning.
+// Output configures which lines go to one destination, and their format. Levels holds names of
+// levels: the first that is not "" applies; without one it is warning.
 type Output struct {
 	Levels          []string
-	Format, DateFmt string // as in Sink
+	Format, DateFmt string // see Sink
 }
 
 func (o Output) leastLevel() (slog.Level, error) {
@@ -35,15 +35,15 @@ func (o Output) leastLevel() (slog.Level, error) {
 	return slog.LevelWarn, nil
 }
 
-// Target is the destination of a log file's lines: a *File or a *Syslog.
+// Target is the file, or the syslog, to which a log goes: a *File or a *Syslog.
 type Target interface {
 	io.WriteCloser
-	// Reopen opens a file's path again.
+	// Reopen opens the path of a file again.
 	Reopen() error
 }
 
-// Open returns the logger of a program. The Target is nil when there is none, as at the level
-// quiet; otherwise its owner closes it.
+// Open returns the logger of a program and the Target of Config.Path, which the caller must close.
+// The Target is nil when the log goes to no file, also at the level quiet.
 func Open(c Config) (*slog.Logger, Target, error) {
 	level, err := c.Console.leastLevel()
 	if err != nil {
@@ -78,20 +78,20 @@ func Open(c Config) (*slog.Logger, Target, error) {
 	h.granular = granularLevels{}
 	for logger, level := range c.Granular {
 		if h.granular.setLevel(logger, level) != nil {
-			h.granular[logger] = slog.LevelError // as Salt does
+			h.granular[logger] = slog.LevelError // Salt does the same
 		}
 	}
 
 	return slog.New(h), target, nil
 }
 
-// Salt's formats of ids.
+// Salt's default formats of ids.
 const (
 	defaultJID      = "[JID: %(jid)s]"
 	defaultMinionID = "[%(minion_id)s]"
 )
 
-// openTarget opens a log file or a syslog. It reports problems on stderr.
+// openTarget opens a log file or a syslog. It writes messages about later failures to stderr.
 func openTarget(path string, stderr io.Writer) (Target, error) {
 	say := func(text string) { fmt.Fprintf(stderr, "[WARNING ] log: %s\n", text) }
 	to, err := ParseAddress(path)

@@ -1,11 +1,11 @@
-// Package saltlog writes log lines as Salt does, so that everything that reads Salt's logs
-// (logrotate, log shippers, people) can read ours: the file named by log_file in log_fmt_logfile,
+// Package saltlog writes log lines as Salt does, so that whatever reads Salt's logs (logrotate, log
+// shippers, people) can read ours. The file in log_file gets lines in the format log_fmt_logfile,
 // standard error in log_fmt_console, each with its own level. Attributes follow the message as
 // key=value. Control characters in messages and values are escaped, so that a stranger's text
-// cannot start a line of its own. The logger's name is that of the Salt module which does the work
-// of the logging package: log_granular_levels refers to it.
+// cannot start a line of its own. The name of a line's logger is that of the Salt module that does
+// the same work as the package that logs; log_granular_levels uses these names.
 //
-// log_file may be a socket of syslog: [Syslog].
+// log_file may also be the URL of a syslog, see [Syslog].
 package saltlog
 
 import (
@@ -22,7 +22,7 @@ import (
 	"unicode/utf8"
 )
 
-// Levels of Salt beside those of slog.
+// Levels that Salt has and slog lacks.
 const (
 	LevelGarbage  = slog.Level(-16)
 	LevelTrace    = slog.Level(-12)
@@ -31,13 +31,13 @@ const (
 	LevelQuiet    = slog.Level(100)
 )
 
-// Names of levels as options and lines write them.
+// levels maps the names of levels, as options write them.
 var levels = map[string]slog.Level{
 	"all": LevelGarbage, "garbage": LevelGarbage, "trace": LevelTrace, "debug": slog.LevelDebug, "profile": LevelProfile,
 	"info": slog.LevelInfo, "warning": slog.LevelWarn, "error": slog.LevelError, "critical": LevelCritical, "quiet": LevelQuiet,
 }
 
-// ParseLevel returns the level with Salt's name, regardless of case.
+// ParseLevel returns the level with one of Salt's names, in upper or lower case.
 func ParseLevel(name string) (slog.Level, error) {
 	if l, ok := levels[strings.ToLower(name)]; ok {
 		return l, nil
@@ -71,11 +71,11 @@ func levelName(l slog.Level) string {
 type Sink struct {
 	Writer  io.Writer
 	Level   slog.Level
-	Format  string // Python's, e.g. log_fmt_logfile; a wrong or empty one means Salt's default
-	DateFmt string // strftime's, e.g. log_datefmt_logfile
+	Format  string // format string of Python's logging, as log_fmt_logfile; Salt's default replaces a wrong or empty one
+	DateFmt string // format of strftime, e.g. log_datefmt_logfile
 }
 
-// Handler is a slog.Handler for Salt's format. It is safe for concurrent use.
+// Handler is a slog.Handler that writes lines in Salt's format. It is safe for concurrent use.
 type Handler struct {
 	mu       *sync.Mutex
 	sinks    []sink
@@ -83,12 +83,12 @@ type Handler struct {
 	granular granularLevels
 	jid      format // format of %(jid)s
 	minion   format // format of %(minion_id)s
-	attrs    string
-	ids      ids // those among attrs
+	attrs    string // text of the attributes that WithAttrs added
+	ids      ids    // values of the ids among these attributes
 	group    string
 }
 
-// ids holds the values of attributes that have fields of their own.
+// ids holds the values of the attributes that have fields of their own in a format.
 type ids struct{ jid, minion string }
 
 type sink struct {
@@ -96,7 +96,7 @@ type sink struct {
 	format format
 }
 
-// New returns a handler. name is the logger of lines whose package has none of its own
+// New returns a handler. name is the logger of lines from packages that have no logger of their own
 // ("salt.master").
 func New(name string, sinks ...Sink) *Handler {
 	h := &Handler{mu: &sync.Mutex{}, name: name}
@@ -166,7 +166,7 @@ func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	return errors.Join(errs...)
 }
 
-// writeLine writes one line to the sink.
+// writeLine formats a line and writes it to the sink.
 func (s sink) writeLine(l *line) error {
 	text := s.format.formatLine(l, s.DateFmt)
 	if syslog, ok := s.Writer.(*Syslog); ok {
@@ -177,7 +177,7 @@ func (s sink) writeLine(l *line) error {
 	return err
 }
 
-// noteAttr records the value of an attribute that has a field of its own.
+// noteAttr records the value of an attribute that has a field of its own in a format.
 func (i *ids) noteAttr(a slog.Attr) {
 	switch a.Key {
 	case "jid":
@@ -187,7 +187,7 @@ func (i *ids) noteAttr(a slog.Attr) {
 	}
 }
 
-// idText returns a value in its format, or "" without a value (salt/_logging/impl.py makeRecord).
+// idText returns an id in its format f, or "" without an id (salt/_logging/impl.py makeRecord).
 func idText(f format, id string) string {
 	if id == "" {
 		return ""
@@ -228,7 +228,8 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 	b.WriteString(text)
 }
 
-// Bounds of a line's parts, in bytes; the rest is only counted. Values are often text of strangers.
+// Bounds of the parts of a line, in bytes. Of the rest a line only shows the number. Values are
+// often text of strangers.
 const (
 	maxMessage = 1024
 	maxValue   = 256
@@ -237,7 +238,7 @@ const (
 )
 
 // cutEscaped shortens a text that would have more than most bytes when escaped, and appends the
-// number of removed bytes.
+// number of removed bytes. It returns shorter texts as they are.
 func cutEscaped(s string, most int) string {
 	if len(s) <= most/4 {
 		return s
@@ -245,7 +246,7 @@ func cutEscaped(s string, most int) string {
 
 	keep := min(len(s), most)
 	if len(strconv.Quote(s[:keep])) > most+most/4 {
-		keep = most / 4 // the longest escape is \x00
+		keep = most / 4 // the longest escape, \x00, has four bytes
 	}
 
 	if keep == len(s) {
@@ -259,7 +260,7 @@ func cutEscaped(s string, most int) string {
 	return s[:keep] + "... (" + strconv.Itoa(len(s)-keep) + " bytes more)"
 }
 
-// escape makes control characters visible.
+// escape replaces control characters by visible escapes.
 func escape(s string) string {
 	clean := true
 	for _, r := range s {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// strftime formats a time like C's strftime in the locale C. Unknown directives stay unchanged.
+// strftime formats a time by the rules of C's strftime in the locale C. It leaves unknown
+// directives as they are.
 func strftime(t time.Time, format string) string {
 	if len(format) > maxFormat {
 		format = format[:maxFormat]
@@ -38,7 +39,7 @@ func strftime(t time.Time, format string) string {
 	}
 }
 
-// flagged returns the text of a directive with the flags of the GNU C library: - removes the
+// flagged returns the text of a directive changed by the flags of the GNU C library: - removes the
 // padding of a number, _ pads with blanks, ^ converts to capitals.
 func flagged(text, flags string, d byte) string {
 	if strings.Contains(flags, "^") {

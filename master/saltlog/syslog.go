@@ -20,12 +20,12 @@ import (
 
 // Bounds and times of a syslog.
 const (
-	maxWaiting = 8192    // waiting lines
-	maxBytes   = 8 << 20 // bytes of the waiting lines
+	maxWaiting = 8192    // lines that may wait
+	maxBytes   = 8 << 20 // bytes of these lines
 	syslogPort = "514"
 )
 
-// facilities lists the facilities of Python's SysLogHandler, without LOG_.
+// facilities maps the names of facilities in Python's SysLogHandler, without LOG_.
 var facilities = map[string]int{
 	"KERN":     0,
 	"USER":     1,
@@ -53,20 +53,20 @@ var facilities = map[string]int{
 	"LOCAL7":   23,
 }
 
-// Address is the address of a syslog.
+// Address is the address of a syslog and the facility of its lines.
 type Address struct {
-	Networks []string // networks of package net, tried in this order
+	Networks []string // networks of package net that are tried, in this order
 	Address  string
 	Facility int
-	text     string // as configured
+	text     string // URL as configured
 }
 
-// ParseAddress reads a log file's name that is a URL of a syslog, as Salt does
+// ParseAddress reads an option log_file that is the URL of a syslog, as Salt does
 // (salt/_logging/impl.py setup_logfile_handler):
 //
 //	file:///dev/log  file:///dev/log/LOG_DAEMON  udp://host:port/LOG_USER  tcp://host
 //
-// It returns nil for the path of a file.
+// It returns nil if the option is the path of a file.
 func ParseAddress(name string) (*Address, error) {
 	scheme, _, isURL := strings.Cut(name, "://")
 	if !isURL || strings.ContainsAny(scheme, "/ ") {
@@ -133,25 +133,25 @@ func orDefault(text, preset string) string {
 }
 
 // Syslog sends lines to a syslog in the form of Python's SysLogHandler: the priority, the line, a
-// NUL. It never blocks its caller: lines wait in a queue. While the syslog is away, Syslog redials.
-// When the queue is full, the newest line is dropped and counted, and a later line reports how many
-// were dropped. A line that was in a connection when it broke may be lost. It is safe for
+// NUL. It never blocks its caller: lines wait in a queue. While the syslog cannot be reached,
+// Syslog redials. Overflow policy: the newest line is dropped and counted, and a later line reports
+// how many were dropped. A line that was in a connection when it broke may be lost. It is safe for
 // concurrent use.
 type Syslog struct {
 	to           Address
-	report       func(string) // logs without this syslog
+	report       func(string) // gets messages about this syslog that must go elsewhere
 	lines        chan []byte
 	bytes        atomic.Int64 // bytes of the waiting lines
-	lost         atomic.Int64 // lines
-	reportedLost int64        // dropped lines reported so far; used by the sender only
+	lost         atomic.Int64 // dropped lines
+	reportedLost int64        // number of dropped lines that a line has reported; used by sendLines only
 
 	stop   context.CancelFunc
 	closed atomic.Bool
 	done   sync.WaitGroup
 }
 
-// OpenSyslog starts to send. say is called when the syslog is away and when it is back. Close ends
-// it.
+// OpenSyslog starts to send lines. It calls say when the syslog cannot be reached, and when it can
+// be reached again. The caller must call Close in the end.
 func OpenSyslog(to *Address, say func(string)) *Syslog {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Syslog{
@@ -164,19 +164,19 @@ func OpenSyslog(to *Address, say func(string)) *Syslog {
 	return s
 }
 
-// Lost returns how many lines were dropped until now.
+// Lost returns the number of dropped lines since the start.
 func (s *Syslog) Lost() int64 { return s.lost.Load() }
 
-// Write implements io.Writer: a line at the level error.
+// Write implements io.Writer: it queues a line at the level error.
 func (s *Syslog) Write(b []byte) (int, error) {
 	s.queueLine(slog.LevelError, strings.TrimSuffix(string(b), "\n"))
 	return len(b), nil
 }
 
-// Reopen does nothing: a connection that breaks is dialled again.
+// Reopen does nothing: Syslog redials by itself when a connection breaks.
 func (s *Syslog) Reopen() error { return nil }
 
-// Close sends the waiting lines, for a second at most, and ends.
+// Close sends the waiting lines, for a second at most, and ends the sending.
 func (s *Syslog) Close() error {
 	s.closed.Store(true)
 	s.stop()
@@ -190,7 +190,7 @@ func (s *Syslog) Close() error {
 	return nil
 }
 
-// queueLine queues a line, or drops it.
+// queueLine queues a line, or drops it when the queue is full.
 func (s *Syslog) queueLine(level slog.Level, text string) {
 	if s.closed.Load() {
 		s.lost.Add(1)
@@ -212,8 +212,8 @@ func (s *Syslog) queueLine(level slog.Level, text string) {
 	s.lost.Add(1)
 }
 
-// packet returns a line in the form of syslog. Levels that Python does not know by name are
-// warnings, as with SysLogHandler.mapPriority.
+// packet returns a line in the form of syslog. It sends levels that Python's
+// SysLogHandler.mapPriority does not know as warnings.
 func (s *Syslog) packet(level slog.Level, text string) []byte {
 	severity := map[string]int{
 		"CRITICAL": 2,
@@ -228,7 +228,7 @@ func (s *Syslog) packet(level slog.Level, text string) []byte {
 	return fmt.Appendf(nil, "<%d>%s\x00", s.to.Facility<<3|severity, text)
 }
 
-// sendLines sends lines until ctx ends, and then the waiting ones.
+// sendLines sends lines until ctx ends, and then those that still wait.
 func (s *Syslog) sendLines(ctx context.Context) {
 	var conn *connection
 	defer func() { conn.close() }()
@@ -253,7 +253,8 @@ func (s *Syslog) sendLines(ctx context.Context) {
 	}
 }
 
-// deliver sends one line and redials as often as needed. It returns false when ctx ended before.
+// deliver sends one line, and redials until it succeeds. It returns false when ctx ended before
+// that.
 func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*connection, bool) {
 	away := false
 	for retry := 200 * time.Millisecond; ; retry = min(2*retry, 10*time.Second) {
@@ -266,7 +267,7 @@ func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*conn
 			err = conn.sendPacket(b)
 		}
 
-		if errors.Is(err, syscall.EMSGSIZE) { // no retry helps
+		if errors.Is(err, syscall.EMSGSIZE) { // a retry would fail as well
 			s.lost.Add(1)
 			err = nil
 		}
@@ -293,7 +294,7 @@ func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*conn
 	}
 }
 
-// tellLost sends a line about the lines dropped since the last such line.
+// tellLost sends a line about the lines that were dropped since the last such line.
 func (s *Syslog) tellLost(conn *connection) {
 	lost := s.lost.Load()
 	if lost == s.reportedLost {
@@ -305,7 +306,7 @@ func (s *Syslog) tellLost(conn *connection) {
 	}
 }
 
-// flushLines sends the waiting lines once, for a bounded time.
+// flushLines sends the waiting lines, without redialling, for a bounded time.
 func (s *Syslog) flushLines(conn *connection) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -338,15 +339,15 @@ func (s *Syslog) connect(ctx context.Context) (*connection, error) {
 	return nil, errs[len(errs)-1]
 }
 
-// connection is a connection to a syslog. Closing a nil connection is allowed.
+// connection is a connection to a syslog. A nil connection may be closed.
 type connection struct {
 	net.Conn
 	packets bool
 	reader  sync.WaitGroup
 }
 
-// connect wraps a connection. It watches a stream for its end at once, because the first send after
-// the end would still succeed.
+// connect wraps a network connection. It reads a stream to notice its end at once: the first write
+// after the end would still succeed.
 func connect(c net.Conn, network string) *connection {
 	conn := &connection{Conn: c, packets: network == "udp" || network == "unixgram"}
 	if !conn.packets {
@@ -364,7 +365,7 @@ func (c *connection) sendPacket(b []byte) error {
 	}
 	_, err := c.Write(b)
 	if c.packets && errors.Is(err, syscall.ECONNREFUSED) && c.RemoteAddr().Network() == "udp" {
-		_, err = c.Write(b) // the error refers to the previous packet
+		_, err = c.Write(b) // the error was about the previous packet
 	}
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("send a line: %w", err)
