@@ -1,6 +1,6 @@
 // Package cache stores what minions have told the master about themselves: grains, pillar and mine.
-// It serves targets and mine queries from memory and stores everything in the files of Salt's own
-// cache, so that Python's tools on the same host can read it: <cachedir>/<bank>/<id>.p, MessagePack
+// It answers targets and mine queries from memory, and stores everything in the files of Salt's own
+// cache, which Python's tools on the same host can read: <cachedir>/<bank>/<id>.p, MessagePack
 // without bin types (salt/cache/localfs.py, salt/utils/minions.py of 3008).
 package cache
 
@@ -23,7 +23,7 @@ import (
 	"saltern/master/value"
 )
 
-// Bank is a kind of data.
+// Bank is a kind of data about minions.
 type Bank string
 
 // The banks.
@@ -31,8 +31,8 @@ const (
 	Grains Bank = "grains"
 	Pillar Bank = "pillar"
 	Mine   Bank = "mine"
-	// Tokens are log-ins. Package eauth reads and writes them; this package only shares them
-	// between masters, see ShareTokens.
+	// Tokens are log-ins. Package eauth reads and writes their files; this package only exchanges
+	// them with other masters, see ShareTokens.
 	Tokens Bank = "tokens"
 )
 
@@ -41,31 +41,31 @@ var (
 	withTokens = append(slices.Clone(banks), Tokens)
 )
 
-// maxEntry bounds one entry, in bytes. A larger one is refused by Set and ignored by Get.
+// maxEntry bounds one entry, in bytes. Set refuses a larger one, and Get ignores it.
 const maxEntry = 32 << 20
 
 var entry = datafile.Bound{Bytes: maxEntry}
 
-// Store is the cache of one master. It is safe for concurrent use. The maps
-// it returns are shared and must not be changed.
+// Store is the cache of one master. It is safe for concurrent use. The maps that it returns are
+// shared; callers must not change them.
 type Store struct {
 	dir   string
 	valid func(id string) error
 	mem   *memory
 	// writing serialises changes per entry, so that memory and file agree.
 	writing    [32]sync.Mutex
-	compiled   *pillars  // compiled pillars in memory; nil when they are in files
-	memoryOnly bool      // compiled pillars are in memory only
-	bound      written   // counts what is written to the files of compiled pillars
-	shared     *versions // versions for the other masters; nil without any
+	compiled   *pillars  // compiled pillars in memory; nil when they are stored in files
+	memoryOnly bool      // compiled pillars are not stored in the bank Pillar
+	bound      written   // counts the bytes written to files of compiled pillars
+	shared     *versions // versions of the entries for the other masters; nil without a cluster
 
-	tokens     string    // folder of tokens; "" when they are not shared
-	tokensSeen time.Time // modification time of that folder at the last check
+	tokens     string    // folder of tokens; "" when tokens are not shared
+	tokensSeen time.Time // modification time of that folder when it was last checked
 }
 
 // Open creates the folders below dir. valid checks ids (keys.ValidID). memory bounds the memory of
-// entries in bytes; an entry counts as six times its packed size. When memory is full, the least
-// recently used entries are dropped and read again from their files.
+// entries in bytes; an entry counts as six times its packed size. Overflow policy: the least
+// recently used entries leave the memory; Get reads them from their files again.
 func Open(dir string, memory int64, valid func(id string) error) (*Store, error) {
 	for _, b := range banks {
 		if err := os.MkdirAll(filepath.Join(dir, string(b)), 0o700); err != nil {
@@ -75,11 +75,10 @@ func Open(dir string, memory int64, valid func(id string) error) (*Store, error)
 	return &Store{dir: dir, valid: valid, mem: newMemory(memory)}, nil
 }
 
-// leftover is the age after which a temporary file has no writer any more.
+// leftover is the age at which a temporary file no longer has a writer.
 const leftover = time.Hour
 
-// Sweep removes the files that interrupted writes have left behind, for example after a power cut.
-// The master calls it once at start.
+// Sweep removes the files that interrupted writes have left, for example after a power cut.
 func (s *Store) Sweep(now time.Time) error {
 	var errs []error
 	for _, b := range banks {
@@ -111,10 +110,10 @@ func (s *Store) folder(b Bank) string {
 	return filepath.Join(s.dir, string(b))
 }
 
-// ShareTokens makes Share include the tokens of a folder. Call it before Share.
+// ShareTokens adds the tokens in a folder to what Share shares. Call it before Share.
 func (s *Store) ShareTokens(dir string) { s.tokens = dir }
 
-// sharedBanks returns the banks that this store shares.
+// sharedBanks returns the banks whose entries this store shares.
 func (s *Store) sharedBanks() []Bank {
 	if s.tokens != "" {
 		return withTokens
@@ -122,7 +121,7 @@ func (s *Store) sharedBanks() []Bank {
 	return banks
 }
 
-// Get returns an entry, or false when there is none or its file is broken.
+// Get returns an entry, or false when there is none or its file cannot be read.
 func (s *Store) Get(b Bank, id string) (*value.Map, bool) {
 	if s.valid(id) != nil {
 		return nil, false
@@ -157,8 +156,8 @@ func (s *Store) readEntry(b Bank, id string) (*value.Map, bool) {
 	return m, true
 }
 
-// Set replaces an entry and reports whether it has changed. An unchanged entry in memory is not
-// written again.
+// Set replaces an entry and reports whether it has changed. It does not write an entry again whose
+// packed form in memory is the same.
 func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 	if err := s.valid(id); err != nil {
 		return false, err
@@ -167,7 +166,8 @@ func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 	return s.writeEntry(b, id, m, 0)
 }
 
-// writeEntry writes an entry that was made from version base, 0 for none; the entry is locked.
+// writeEntry writes an entry that was derived from version base (0: from none); the caller has
+// locked the entry.
 func (s *Store) writeEntry(b Bank, id string, m *value.Map, base int64) (bool, error) {
 	packed, err := entry.Pack(m, true)
 	if err != nil {
@@ -213,7 +213,7 @@ func (s *Store) lockEntry(b Bank, id string) func() {
 	return m.Unlock
 }
 
-// Update merges data into an entry, or replaces the entry if clear is set, as _mine does.
+// Update merges data into an entry, as the request _mine does. With clear it replaces the entry.
 func (s *Store) Update(b Bank, id string, data *value.Map, clear bool) error {
 	if err := s.valid(id); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (s *Store) Update(b Bank, id string, data *value.Map, clear bool) error {
 	return err
 }
 
-// Remove removes one key from an entry, as _mine_delete does.
+// Remove removes one key from an entry, as the request _mine_delete does.
 func (s *Store) Remove(b Bank, id, key string) error {
 	if err := s.valid(id); err != nil {
 		return err
@@ -257,7 +257,7 @@ func (s *Store) Remove(b Bank, id, key string) error {
 	return err
 }
 
-// Flush removes an entry.
+// Flush removes an entry from memory and disk, and shares the removal.
 func (s *Store) Flush(b Bank, id string) error {
 	if err := s.valid(id); err != nil {
 		return err
@@ -283,7 +283,7 @@ func (s *Store) Flush(b Bank, id string) error {
 	return nil
 }
 
-// remove removes a file; the entry is locked.
+// remove removes the file of an entry; the caller has locked the entry.
 func (s *Store) remove(b Bank, id string) error {
 	s.mem.dropEntry(b, id)
 	if err := os.Remove(s.entryPath(b, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -292,8 +292,8 @@ func (s *Store) remove(b Bank, id string) error {
 	return nil
 }
 
-// Forget removes everything about a minion, the pillars of other
-// environments (<id>:<pillarenv>) included.
+// Forget removes all entries of a minion, including the pillars of other environments
+// (<id>:<pillarenv>).
 func (s *Store) Forget(id string) error {
 	if err := s.valid(id); err != nil {
 		return err
@@ -314,7 +314,7 @@ func escape(id string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(id)
 }
 
-// IDs lists the minions that have an entry, sorted.
+// IDs returns the minions that have an entry in a bank, sorted.
 func (s *Store) IDs(b Bank) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, string(b)))
 	if err != nil {
@@ -331,12 +331,12 @@ func (s *Store) IDs(b Bank) ([]string, error) {
 	return out, nil
 }
 
-// newPrefix begins the name of a temporary file. No minion's id may begin so.
+// newPrefix begins the name of a temporary file. No minion's id may begin with it.
 const newPrefix = ".new-"
 
 // replace writes a temporary file and renames it, so that a reader sees the old or the new content.
-// It does not wait for the disk: minions or other masters send again what is lost in a crash, which
-// may leave an empty file. at is the modification time in nanoseconds; 0 means now.
+// It does not wait for the disk: a crash may leave an empty file, but minions or other masters send
+// the data again. at is the modification time in nanoseconds; 0 means now.
 func replace(path string, data []byte, at int64) error {
 	f, err := os.CreateTemp(filepath.Dir(path), newPrefix+"*")
 	if err != nil {
@@ -360,11 +360,11 @@ func replace(path string, data []byte, at int64) error {
 	return err
 }
 
-// change replaces path by the file newer. If possible it swaps the two and removes the old one: an
+// change moves the file newer to path. If possible it swaps the two and removes the old one: an
 // ordinary rename makes ext4 write the new data at once, which doubles the time of replace.
 func change(newer, path string) error {
 	if unix.Renameat2(unix.AT_FDCWD, newer, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE) == nil {
-		return os.Remove(newer) // the old one
+		return os.Remove(newer) // after the exchange this is the old file
 	}
-	return os.Rename(newer, path) // there is no old file, or the file system cannot swap
+	return os.Rename(newer, path) // path does not exist, or the file system cannot exchange files
 }

@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// sig distinguishes the versions of a file.
+// sig distinguishes versions of a file.
 type sig struct {
 	ino       uint64
 	mtimeNano int64
@@ -36,7 +36,7 @@ type memEntry struct {
 	packed []byte
 }
 
-// memory is a least-recently-used set of entries, bounded by packed size.
+// memory holds the most recently used entries, bounded by their packed size.
 type memory struct {
 	mu    sync.Mutex
 	limit int64
@@ -49,8 +49,8 @@ func newMemory(limit int64) *memory {
 	return &memory{limit: limit, byKey: map[memKey]*list.Element{}, order: list.New()}
 }
 
-// overhead is the ratio of an entry's memory to its packed bytes: the decoded map is several times
-// as large as the packed one.
+// overhead is how many times its packed size an entry takes in memory: the decoded map is several
+// times as large.
 const overhead = 6
 
 func (m *memory) lookup(b Bank, id string, s sig) *memEntry {

@@ -8,18 +8,18 @@ import (
 	"saltern/master/value"
 )
 
-// maxPillarsInMemory bounds the pillars that are only in memory; the least recently used are
-// dropped first, as for the bound of bytes.
+// maxPillarsInMemory bounds the number of pillars in memory. Overflow policy, as for the bound in
+// bytes: the least recently used are dropped.
 const maxPillarsInMemory = 100_000
 
-// pillars are compiled pillars in memory. It is safe for concurrent use.
+// pillars holds compiled pillars in memory. It is safe for concurrent use.
 type pillars struct {
-	limit int64 // in bytes, counted as in memory
+	limit int64 // in bytes; a pillar counts as an entry of memory does
 
 	mu    sync.Mutex
 	used  int64
-	order *list.List // least recently used first
-	byID  map[string]map[string]*list.Element
+	order *list.List                          // least recently used first
+	byID  map[string]map[string]*list.Element // by minion and pillar environment
 }
 
 type keptPillar struct {

@@ -13,39 +13,39 @@ import (
 	"saltern/master/value"
 )
 
-// compiled is the bank of the pillars that pillar_cache stores, with a folder for each minion and a
-// file for each pillar environment. The bank Pillar, which Salt's tools read, has the latest of
-// them. When a tool removes that one, the compiled pillars do not count any more.
+// compiled is the bank of the option pillar_cache. It has a folder for each minion, with a file for
+// each pillar environment. The bank Pillar, which Salt's tools read, has the minion's latest
+// pillar. When a tool removes that entry, the minion's compiled pillars are no longer used.
 const compiled Bank = "compiled_pillars"
 
-// maxCompiled bounds the environments of one minion, which chooses their names itself. Pillars of
-// further environments are not stored.
+// maxCompiled bounds the environments of one minion, which chooses their names itself. The store
+// keeps no pillars of further environments.
 const maxCompiled = 32
 
 func compiledKey(id, env string) string {
-	sum := sha256.Sum256([]byte(env)) // any text, as short as a file name must be
+	sum := sha256.Sum256([]byte(env)) // env may be any text; a file name must be short
 	return filepath.Join(id, hex.EncodeToString(sum[:16]))
 }
 
-// Bounds of the compiled pillars of all minions on the disk. When a bound is exceeded, the folders
-// that were written longest ago are removed until three quarters are left.
+// Bounds of the compiled pillars of all minions on the disk. Overflow policy: the folders that were
+// written longest ago are removed until three quarters of the bound are left.
 const (
 	maxCompiledBytes = 1 << 30
 	maxCompiledFiles = 200_000
 )
 
-// Pillars configures where compiled pillars are stored.
+// Pillars configures whether and where the store keeps compiled pillars.
 type Pillars struct {
-	Off bool // store none
-	// Memory bounds compiled pillars in memory, in bytes; a pillar counts as six times its packed
-	// size. 0 means that they are in files.
+	Off bool // keep none
+	// Memory bounds the compiled pillars in memory, in bytes; a pillar counts as six times its
+	// packed size. 0 means that they are kept in files.
 	Memory int64
-	// Only keeps pillars in memory out of the bank Pillar.
+	// Only means that pillars in memory are not stored in the bank Pillar.
 	Only bool
 }
 
-// KeepPillars configures where compiled pillars are stored. The master calls it once at start. It
-// removes existing files that are not used any more, since pillars contain secrets.
+// KeepPillars sets whether and where the store keeps compiled pillars. The master calls it once at
+// start. It removes the files of a former setting, since pillars contain secrets.
 func (s *Store) KeepPillars(p Pillars) error {
 	if p.Memory > 0 {
 		s.compiled = newPillars(p.Memory)
@@ -59,15 +59,15 @@ func (s *Store) KeepPillars(p Pillars) error {
 	return nil
 }
 
-// Compiled returns the pillar of a minion in a pillar environment ("" for none) if it was stored
-// within the last ttl.
+// Compiled returns the pillar of a minion in a pillar environment ("" for none), and false unless
+// it was stored within the last ttl.
 func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*value.Map, bool) {
 	if s.valid(id) != nil {
 		return nil, false
 	}
 
 	if _, err := os.Lstat(s.entryPath(Pillar, id)); err != nil && !s.memoryOnly {
-		_ = s.FlushCompiled(id) // or they would count again with the next one
+		_ = s.FlushCompiled(id) // otherwise they would be used again once the entry exists
 		return nil, false
 	}
 	if s.compiled != nil {
@@ -83,8 +83,8 @@ func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*val
 	return s.readEntry(compiled, key)
 }
 
-// KeepCompiled stores a pillar for Compiled, and in the bank Pillar unless Only is set. now is the
-// time at which it was compiled.
+// KeepCompiled stores a pillar for Compiled, and in the bank Pillar unless Pillars.Only is set. now
+// is the time at which the pillar was compiled.
 func (s *Store) KeepCompiled(id, env string, m *value.Map, now time.Time) error {
 	if err := s.valid(id); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (s *Store) keepCompiled(id, key string, m *value.Map) error {
 	defer s.bound.Unlock()
 	s.bound.bytes += size
 	if s.bound.files == 0 {
-		s.bound.bytes = maxCompiledBytes + 1 // existing files are not counted yet
+		s.bound.bytes = maxCompiledBytes + 1 // force the first check, which counts the existing files
 	}
 
 	s.bound.files++
@@ -128,20 +128,20 @@ func (s *Store) keepCompiled(id, key string, m *value.Map) error {
 
 	s.bound.bytes, s.bound.files, err = boundFolders(filepath.Join(s.dir, string(compiled)),
 		maxCompiledBytes, maxCompiledFiles)
-	s.bound.files++ // never 0 again
+	s.bound.files++ // so that the count is not 0 again
 	return err
 }
 
-// written counts the compiled pillars written since the last check of the bounds, and the totals at
-// that check.
+// written counts the bytes of compiled pillars written since the last check of the bounds, and the
+// files as of that check.
 type written struct {
 	sync.Mutex
 	bytes int64
 	files int
 }
 
-// boundFolders removes the folders below dir that were written longest ago if all together exceed
-// the bounds in bytes or files. It returns what is left.
+// boundFolders checks the folders below dir against bounds in bytes and files. Beyond a bound it
+// removes those that were written longest ago. It returns the bytes and files that are left.
 func boundFolders(dir string, bytes int64, files int) (int64, int, error) {
 	type folder struct {
 		name  string
@@ -188,7 +188,7 @@ func boundFolders(dir string, bytes int64, files int) (int64, int, error) {
 	return haveBytes, haveFiles, nil
 }
 
-// writeCompiled writes the file of a pillar and returns its size.
+// writeCompiled writes the file of a compiled pillar and returns its size in bytes.
 func (s *Store) writeCompiled(id, key string, m *value.Map) (int64, error) {
 	defer s.lockEntry(compiled, id)()
 	dir := filepath.Dir(s.entryPath(compiled, key))
@@ -202,14 +202,15 @@ func (s *Store) writeCompiled(id, key string, m *value.Map) (int64, error) {
 		return 0, fmt.Errorf("store the pillar of %s: %w", id, err)
 	}
 
-	s.mem.dropEntry(compiled, key) // its file is written again, and is new then
+	// Drop the entry from memory, so that writeEntry writes the file again with a new time.
+	s.mem.dropEntry(compiled, key)
 	if _, err := s.writeEntry(compiled, key, m, 0); err != nil {
 		return 0, err
 	}
 
 	info, err := os.Lstat(s.entryPath(compiled, key))
 	if err != nil {
-		return 0, nil // removed meanwhile
+		return 0, nil // somebody has removed the file meanwhile
 	}
 
 	return info.Size(), nil

@@ -18,31 +18,31 @@ import (
 
 // Masters of one cluster have the same entries. The version of an entry is the modification time of
 // its file in nanoseconds: it survives a restart, and tools of Salt that write the file create a
-// newer one. A change on this master is always newer than the version it replaces, than every
-// version seen here, and than the clock. So neither a restart nor a clock that is set back can
-// revert an entry. A removed entry leaves an empty file below goneDir with the version of its
-// removal.
+// newer one. The version of a change on this master is greater than the version it replaces, than
+// every version that this master has seen, and than the time of the clock. So neither a restart nor
+// a clock that is set back can revert an entry. A removed entry leaves an empty file below goneDir
+// with the version of its removal.
 const goneDir = ".saltern_gone"
 
-// Bounds of the remembered removals. When a bound is exceeded, the oldest removals are forgotten; a
-// master that was away for longer may bring their data back.
+// Bounds of the remembered removals. Overflow policy: the oldest removals are forgotten. A master
+// that was away for longer than keepGone may bring removed data back.
 const (
 	keepGone = 30 * 24 * time.Hour
 	maxGone  = 100_000
 )
 
-// Buckets is the number of parts in which masters compare the entries.
+// Buckets is the number of parts into which masters divide the entries to compare them.
 const Buckets = 256
 
-// Entry is an entry as masters exchange it.
+// Entry is an entry in the form in which masters exchange it.
 type Entry struct {
 	Bank Bank
 	ID   string
-	// At is its version. Base is the version that it was made from; an entry that replaces all
-	// earlier ones has its own version as Base.
+	// At is the version of the entry. Base is the version that it was derived from; an entry that
+	// replaces all earlier ones has its own version as Base.
 	At, Base int64
 	Gone     bool   // the entry was removed
-	Packed   []byte // content of its file; nil if not included
+	Packed   []byte // content of the entry's file; nil if not included
 }
 
 type version struct {
@@ -50,10 +50,10 @@ type version struct {
 	gone     bool
 }
 
-// versions knows the version of each entry.
+// versions records the version of each entry.
 type versions struct {
-	announce func(b Bank, id string)
-	number   int64 // distinguishes this master's versions, see nextVersion
+	announce func(b Bank, id string) // tells the other masters that an entry has changed here
+	number   int64                   // makes this master's versions differ from others', see nextVersion
 
 	mu          sync.Mutex
 	lastVersion int64
@@ -67,7 +67,7 @@ func bucket(id string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// bucketSum returns the contribution of a version to the sum of its bucket.
+// bucketSum returns the value that a version of an entry adds to the sum of its bucket.
 func (v version) bucketSum(k memKey) uint64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s\x00%s\x00%d %t", k.bank, k.id, v.at, v.gone)
@@ -101,8 +101,8 @@ func (s *versions) forget(k memKey) {
 	}
 }
 
-// nextVersion returns the version of a change made now. It consists of the microsecond and a number
-// that other masters are unlikely to use, so that no two changes have the same version.
+// nextVersion returns the version of a change made now: the time in microseconds, and a number in
+// the last digits that other masters are unlikely to use. So no two changes have the same version.
 func (s *versions) nextVersion() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,12 +114,12 @@ func (s *versions) nextVersion() int64 {
 	return at
 }
 
-// numbers is the number of distinct versions within one microsecond.
+// numbers is the number of versions that differ within one microsecond.
 const numbers = 1 << 10
 
-// Share makes the store keep versions of its entries and call tell for each entry that changes
-// here. tell must not block; the entry is locked during the call. Call Share before several
-// goroutines use the store.
+// Share starts to record versions of the entries, and calls tell for each entry that changes here.
+// tell must not block; the entry is locked during the call. Call Share before several goroutines
+// use the store.
 func (s *Store) Share(tell func(b Bank, id string)) error {
 	s.shared = &versions{announce: tell, number: rand.Int64N(numbers), known: map[memKey]version{}}
 	for _, b := range s.sharedBanks() {
@@ -138,7 +138,7 @@ func (s *Store) Share(tell func(b Bank, id string)) error {
 				case s.valid(id) != nil:
 				case !ok || v.at < at:
 					s.noteLive(k, version{at: at, base: at})
-				default: // the removal was interrupted
+				default: // a crash has interrupted the removal
 					_ = os.Remove(s.entryPath(b, id))
 				}
 			})
@@ -152,9 +152,9 @@ func (s *Store) Share(tell func(b Bank, id string)) error {
 	return nil
 }
 
-// eachFile calls f for the regular files of a folder with their modification times. Among files
-// with a suffix, which are entries, it skips empty ones: their data was lost in a power cut, and
-// other masters will send it again.
+// eachFile calls f for the regular files of a folder whose names end in suffix, with their
+// modification times. If suffix is not "", the files are entries, and it skips empty ones: a power
+// cut has lost their data, and other masters will send it again.
 func eachFile(dir, suffix string, f func(id string, at int64)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -174,25 +174,26 @@ func eachFile(dir, suffix string, f func(id string, at int64)) error {
 	return nil
 }
 
-// isShared reports whether a bank has versions.
+// isShared reports whether the store records versions of a bank.
 func (s *Store) isShared(b Bank) bool { return s.shared != nil && slices.Contains(s.sharedBanks(), b) }
 
-// noteLive records the version of a file and forgets an earlier removal.
+// noteLive records the version of an entry that has a file, and forgets an earlier removal.
 func (s *Store) noteLive(k memKey, v version) {
 	if old, ok := s.shared.get(k); ok && old.gone {
-		_ = os.Remove(s.gonePath(k)) // on failure a restart compares the versions
+		_ = os.Remove(s.gonePath(k)) // if this fails, the next start compares the two versions
 	}
 	s.shared.noteVersion(k, v)
 }
 
-// changedHere records a change by this master under the version of the written file; the entry is
-// locked.
+// changedHere records a change by this master, under the version of the written file, and announces
+// it; the caller has locked the entry.
 func (s *Store) changedHere(k memKey, v version) {
 	s.noteLive(k, v)
 	s.shared.announce(k.bank, k.id)
 }
 
-// removeEntry removes an entry and remembers its removal; the entry is locked.
+// removeEntry removes an entry and stores its removal under version at; the caller has locked the
+// entry.
 func (s *Store) removeEntry(k memKey, at int64) error {
 	path := s.gonePath(k)
 	err := os.WriteFile(path, nil, 0o600)
@@ -212,14 +213,14 @@ func (s *Store) gonePath(k memKey) string {
 	return filepath.Join(s.dir, goneDir, string(k.bank), k.id)
 }
 
-// Sums returns a checksum for each bucket: masters with the same sums have the same entries.
+// Sums returns a checksum of each bucket. Masters with the same sums have the same entries.
 func (s *Store) Sums() [Buckets]uint64 {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
 	return s.shared.sums
 }
 
-// Entries returns the entries of some buckets, without their data.
+// Entries returns the entries of some buckets, without their content.
 func (s *Store) Entries(in map[int]bool) []Entry {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
@@ -239,7 +240,7 @@ func (s *Store) Entries(in map[int]bool) []Entry {
 	return out
 }
 
-// Entry returns an entry with its data, or false when nothing is known of it.
+// Entry returns an entry with its content, or false when this master knows no version of it.
 func (s *Store) Entry(b Bank, id string) (Entry, bool) {
 	if !s.isShared(b) || s.valid(id) != nil {
 		return Entry{}, false
@@ -269,13 +270,13 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Old    Outcome = iota // this master has it, or a newer one
-	Taken                 // this master has stored it
-	Wanted                // this master needs its data to store it
+	Old    Outcome = iota // this master has this version or a newer one
+	Taken                 // this master has stored the entry
+	Wanted                // this master needs the entry's content to store it
 )
 
-// Take stores an entry of another master if it is newer than the one here. If two masters changed a
-// mine at the same time, Take merges the functions of both.
+// Take stores an entry of another master if it is newer than the one here. If two masters have
+// changed a mine at the same time, Take merges the functions of both mines.
 func (s *Store) Take(e Entry) (Outcome, error) {
 	if !s.isShared(e.Bank) || s.valid(e.ID) != nil || e.At <= 0 || len(e.Packed) > maxEntry {
 		return Old, fmt.Errorf("take the %.20q of %.100q: not an entry", e.Bank, e.ID)
@@ -304,7 +305,7 @@ func (s *Store) Take(e Entry) (Outcome, error) {
 	return Taken, s.writeForeign(k, e)
 }
 
-// writeForeign writes another master's entry to its file; the entry is locked.
+// writeForeign stores another master's entry; the caller has locked the entry.
 func (s *Store) writeForeign(k memKey, e Entry) error {
 	s.mem.dropEntry(k.bank, k.id)
 	if err := replace(s.entryPath(k.bank, k.id), e.Packed, e.At); err != nil {
@@ -314,8 +315,8 @@ func (s *Store) writeForeign(k memKey, e Entry) error {
 	return nil
 }
 
-// uniteMines merges two mines; of a function that both have, the newer one counts. The merging ends
-// when the newest mine has all functions: then all masters take that one.
+// uniteMines merges two mines; of a function that both have, that of the newer mine remains. The
+// merging ends when the newest mine has all functions: then all masters take that one.
 func (s *Store) uniteMines(k memKey, old version, e Entry) (Outcome, error) {
 	theirs, ok := entry.Unpack(e.Packed)
 	ours, have := s.readEntry(k.bank, k.id)
@@ -332,7 +333,7 @@ func (s *Store) uniteMines(k memKey, old version, e Entry) (Outcome, error) {
 	m.Update(newer)
 	switch {
 	case m.Len() > newer.Len():
-		s.mem.dropEntry(k.bank, k.id) // the version is new even if the data is not
+		s.mem.dropEntry(k.bank, k.id) // the version is new even if the content is not
 		_, err := s.writeEntry(k.bank, k.id, m, min(old.base, e.Base))
 		return Taken, err
 	case e.At < old.at:
@@ -342,9 +343,9 @@ func (s *Store) uniteMines(k memKey, old version, e Entry) (Outcome, error) {
 	return Taken, s.writeForeign(k, e)
 }
 
-// Rescan takes over changes that other programs made to the files, and forgets removals that are
-// too old. Minion data that another program removed comes back from the other masters; a removed
-// token is removed on all masters.
+// Rescan records the changes that other programs made to the files, and forgets removals that are
+// too old. Data of minions that another program removed comes back from the other masters. A token
+// that another program removed is removed on all masters.
 func (s *Store) Rescan(now time.Time) error {
 	var errs []error
 	for _, b := range s.sharedBanks() {
@@ -376,8 +377,8 @@ func (s *Store) Rescan(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// RescanTokens is Rescan for tokens only, if their folder has changed since the last check. It is
-// for one goroutine.
+// RescanTokens is Rescan for tokens only, and only if their folder has changed since the last call.
+// Only one goroutine may call it.
 func (s *Store) RescanTokens() error {
 	if s.tokens == "" {
 		return nil
@@ -387,7 +388,7 @@ func (s *Store) RescanTokens() error {
 		return fmt.Errorf("look at the tokens: %w", err)
 	}
 	if at := info.ModTime(); at != s.tokensSeen ||
-		time.Since(at) < 2*time.Second { // it may change again within the clock's resolution
+		time.Since(at) < 2*time.Second { // the folder may change again within the resolution of its time
 		s.tokensSeen = at
 		return s.rescan(Tokens)
 	}
@@ -424,7 +425,7 @@ func (s *Store) rescan(b Bank) error {
 	return errors.Join(errs...)
 }
 
-// adoptFile updates the version of an entry from its file.
+// adoptFile records the version of an entry whose file another program may have changed.
 func (s *Store) adoptFile(k memKey) error {
 	defer s.lockEntry(k.bank, k.id)()
 	v, known := s.shared.get(k)
@@ -449,7 +450,7 @@ func (s *Store) adoptFile(k memKey) error {
 	case err != nil:
 		return err
 	case known && !v.gone && sameTime(v.at, info.ModTime().UnixNano()):
-		return nil // this master has changed it meanwhile
+		return nil // this master has changed the entry meanwhile
 	}
 
 	at := info.ModTime().UnixNano()
@@ -464,14 +465,15 @@ func (s *Store) adoptFile(k memKey) error {
 	return nil
 }
 
-// sameTime compares times and allows for file systems that store whole seconds.
+// sameTime reports whether two times are equal. A time in whole seconds equals any time of that
+// second, since some file systems store nothing finer.
 func sameTime(a, b int64) bool {
 	second := int64(time.Second)
 	return a == b || b%second == 0 && a/second == b/second
 }
 
-// versionOfFile returns the version of an entry that has just been written here, made from base; 0
-// for none.
+// versionOfFile returns the version of an entry that this master has just written as version at,
+// derived from base (0: from none).
 func versionOfFile(info fs.FileInfo, at, base int64) version {
 	if t := info.ModTime().UnixNano(); !sameTime(at, t) {
 		at = t
@@ -480,7 +482,8 @@ func versionOfFile(info fs.FileInfo, at, base int64) version {
 	return version{at: at, base: base}
 }
 
-// baseVersion returns the version that a change of an entry begins with; it is locked.
+// baseVersion returns the version from which a change of an entry derives; the caller has locked
+// the entry.
 func (s *Store) baseVersion(b Bank, id string) int64 {
 	if !s.isShared(b) {
 		return 0
