@@ -17,14 +17,13 @@ import (
 
 // Errors of Open and OpenReply.
 var (
-	// ErrOpen reports that a blob was not made with this key: it is too short or not a whole number
-	// of blocks, or MAC or padding are wrong. The cases are indistinguishable on purpose.
+	// ErrOpen reports that a blob was not made with this key: its length is impossible, or MAC or
+	// padding are wrong. The error does not tell which, on purpose.
 	ErrOpen = errors.New("crypt: blob does not open with this key")
-	// errNotPickle means that a genuine blob does not carry the marker of a
-	// Salt payload. Salt treats such a blob as an empty map
-	// (crypt.Crypticle.loads).
+	// errNotPickle reports that a blob was made with this key, but its content lacks the marker of a
+	// Salt payload. Salt treats such a blob as an empty map (crypt.Crypticle.loads).
 	errNotPickle = errors.New("crypt: plaintext is not a Salt payload")
-	// ErrNonce means that a genuine reply answers another request.
+	// ErrNonce reports that a reply was made with this key, but answers another request.
 	ErrNonce = errors.New("crypt: reply carries another nonce")
 )
 
@@ -45,17 +44,16 @@ const (
 	rawKeyLen = aesKeyLen + sha256.Size
 )
 
-// Key is a symmetric key of the protocol: AES-192 for secrecy and
-// HMAC-SHA256 for authenticity. A Key is a value and never changes; the zero
-// Key opens nothing and must not seal. Formatting a Key with package fmt or
-// logging it with slog does not reveal it.
+// Key is a symmetric key of the protocol: AES-192 for secrecy and HMAC-SHA256 for authenticity. A
+// Key is a value and never changes; the zero Key opens nothing, and sealing with it panics. Package
+// fmt and slog print a placeholder instead of the key.
 type Key struct {
 	text  string
 	block cipher.Block
 	mac   [sha256.Size]byte
 }
 
-// NewKey returns a key of 56 bytes read from random; nil means the system's secure source.
+// NewKey returns a key of 56 bytes read from random; nil means the system's secure random source.
 func NewKey(random io.Reader) (Key, error) {
 	random = cmp.Or(random, rand.Reader)
 	var raw [rawKeyLen]byte
@@ -87,27 +85,27 @@ func keyOf(raw []byte, text string) (Key, error) {
 	return Key{text: text, block: block, mac: [sha256.Size]byte(raw[aesKeyLen:])}, nil
 }
 
-// String returns the secret text of 76 characters that is sent under RSA and kept
-// in files. Package fmt does not call it, see Format.
+// String returns the secret text of 76 characters, which is sent encrypted with RSA and stored in
+// files. Package fmt does not call String, see Format.
 func (k Key) String() string { return k.text }
 
 // IsZero reports whether k is the zero Key.
 func (k Key) IsZero() bool { return k.block == nil }
 
-// Format prints a placeholder for every verb, so that a key in a message or
-// in a struct cannot leak.
+// Format prints a placeholder for every verb, so that a key in a message or in a struct does not
+// leak.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[key]") }
 
-// LogValue returns the placeholder for package slog.
+// LogValue returns the placeholder that slog prints.
 func (k Key) LogValue() slog.Value { return slog.StringValue("[key]") }
 
 // Seal encrypts a packed body. A reply to a request carries the request's nonce of NonceLen
-// characters in front of the body; everything else is sealed with an empty nonce. Seal neither
-// changes nor keeps body.
+// characters in front of the body; for everything else nonce is "". Seal neither changes body nor
+// refers to it afterwards.
 func (k Key) Seal(body []byte, nonce string) []byte { return k.AppendSeal(nil, body, nonce) }
 
-// AppendSeal is Seal that appends to dst and grows it when needed; body must not overlap the free
-// capacity of dst. It panics when k is the zero Key.
+// AppendSeal appends the result of Seal to dst; body must not overlap the free capacity of dst. It
+// panics when k is the zero Key.
 func (k Key) AppendSeal(dst, body []byte, nonce string) []byte {
 	start, n := len(dst), Room(nonce)+len(body)
 	if need := n + aes.BlockSize + sha256.Size; cap(dst)-start < need {
@@ -118,23 +116,23 @@ func (k Key) AppendSeal(dst, body []byte, nonce string) []byte {
 	return k.SealInPlace(dst, start, nonce)
 }
 
-// Room returns the number of bytes in front of the body in a blob with this nonce.
+// Room returns the number of bytes before the body in a blob with this nonce.
 func Room(nonce string) int { return ivLen + len(marker) + len(nonce) }
 
-// sealChunk is how many bytes are encrypted before they are hashed, so that the hash finds them in
-// the processor's cache. It is a whole number of blocks.
+// sealChunk is how many bytes are encrypted before they are hashed, so that they are still in the
+// processor's cache. It is a whole number of blocks.
 const sealChunk = 32 << 10
 
-// SealInPlace converts the end of b into a blob without copying the body: b[start:] is Room(nonce)
-// bytes of any content followed by the body. It returns b with the blob at start; it appends up to
-// Overhead bytes. It panics when k is the zero Key.
+// SealInPlace turns the end of b into a blob without copying the body: b[start:] must be
+// Room(nonce) bytes of any content, followed by the body. It returns b with the blob at start,
+// which is up to Overhead bytes longer than body and nonce. It panics when k is the zero Key.
 func (k Key) SealInPlace(b []byte, start int, nonce string) []byte {
 	n := copy(b[start+ivLen:], marker)
 	copy(b[start+ivLen+n:], nonce)
 	return k.sealFrom(b, start)
 }
 
-// sealFrom encrypts the bytes behind the room for an IV at start, and appends padding and the MAC.
+// sealFrom encrypts the bytes after the room for an IV at start, and appends padding and MAC.
 func (k Key) sealFrom(b []byte, start int) []byte {
 	if k.IsZero() {
 		panic("crypt: sealing with the zero key")
@@ -159,16 +157,15 @@ func (k Key) sealFrom(b []byte, start int) []byte {
 	return h.Sum(b)
 }
 
-// Open checks and decrypts a blob and returns the packed body without the
-// marker. The result does not alias blob. Its errors are ErrOpen and
-// ErrNotPickle.
+// Open verifies and decrypts a blob and returns the packed body without the marker. The result does
+// not refer to blob. Its errors are ErrOpen and errNotPickle.
 func (k Key) Open(blob []byte) ([]byte, error) { return cutMarker(k.open(blob, false)) }
 
-// OpenInPlace is Open without an allocation: the result is a part of blob. Blob is overwritten if
-// it was made with this key, and otherwise unchanged.
+// OpenInPlace is Open without an allocation: the result is a part of blob. If blob was made with
+// this key it is overwritten, otherwise it stays unchanged.
 func (k Key) OpenInPlace(blob []byte) ([]byte, error) { return cutMarker(k.open(blob, true)) }
 
-// cutMarker removes the marker of a payload.
+// cutMarker returns a decrypted text without the marker of a Salt payload. It passes err on.
 func cutMarker(plain []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -180,8 +177,8 @@ func cutMarker(plain []byte, err error) ([]byte, error) {
 	return body, nil
 }
 
-// OpenReply is Open for a reply: the nonce of the request must precede the body, otherwise the
-// error is ErrNonce. A minion checks an answer in the same way.
+// OpenReply is Open for a reply. The nonce of the request must precede the body, as minions check
+// it; otherwise the error is ErrNonce.
 func (k Key) OpenReply(blob []byte, nonce string) ([]byte, error) {
 	body, err := k.Open(blob)
 	if err != nil {

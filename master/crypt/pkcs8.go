@@ -14,7 +14,7 @@ import (
 	"hash"
 )
 
-// Encrypted PKCS#8 with PBES2 and PBKDF2: RFC 8018, appendix A; RFC 5958.
+// The structures of encrypted PKCS#8 with PBES2 and PBKDF2: RFC 8018, appendix A; RFC 5958.
 type encryptedPrivateKeyInfo struct {
 	Algorithm pkix.AlgorithmIdentifier
 	Data      []byte
@@ -32,7 +32,7 @@ type pbkdf2Params struct {
 	PRF        pkix.AlgorithmIdentifier `asn1:"optional"`
 }
 
-// maxIterations bounds the work that a key file can ask for to some seconds.
+// maxIterations bounds the work that a key file can demand to some seconds.
 const maxIterations = 2_000_000
 
 const (
@@ -49,8 +49,7 @@ const (
 	oidAES256CBC  = "2.16.840.1.101.3.4.1.42"
 )
 
-// decryptPKCS8 opens an EncryptedPrivateKeyInfo and returns the
-// PrivateKeyInfo inside.
+// decryptPKCS8 returns the PrivateKeyInfo in an EncryptedPrivateKeyInfo.
 func decryptPKCS8(der, passphrase []byte) ([]byte, error) {
 	var info encryptedPrivateKeyInfo
 	if rest, err := asn1.Unmarshal(der, &info); err != nil || len(rest) > 0 {
@@ -138,7 +137,7 @@ func pbes2Key(kdf pkix.AlgorithmIdentifier, passphrase []byte, keyLen int) ([]by
 		return nil, fmt.Errorf("%w: PBKDF2 parameters out of range", ErrPrivateKey)
 	}
 
-	newHash := sha1.New // the default of RFC 8018
+	newHash := sha1.New // RFC 8018 defines this default
 	if p.PRF.Algorithm != nil {
 		var err error
 		if newHash, err = pbes2PRF(p.PRF.Algorithm.String()); err != nil {

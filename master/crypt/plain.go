@@ -7,20 +7,20 @@ import (
 	"crypto/sha256"
 )
 
-// SealPlain encrypts bytes that are not a Salt payload, without the marker in front (crypt.py
-// Crypticle.encrypt). Masters of a cluster send a PEM text in this form. It panics when k is the
-// zero Key.
+// SealPlain encrypts bytes that are not a Salt payload, without the marker (crypt.py
+// Crypticle.encrypt). Masters of a cluster send the PEM of a key in this form. It panics when k is
+// the zero Key.
 func (k Key) SealPlain(data []byte) []byte {
 	b := make([]byte, ivLen, ivLen+len(data)+aes.BlockSize+sha256.Size)
 	return k.sealFrom(append(b, data...), 0)
 }
 
-// OpenPlain checks and decrypts the result of SealPlain. The result does not alias blob. The error
-// is ErrOpen.
+// OpenPlain verifies and decrypts the result of SealPlain. The result does not refer to blob. The
+// error is ErrOpen.
 func (k Key) OpenPlain(blob []byte) ([]byte, error) { return k.open(blob, false) }
 
-// open decrypts blob into new memory, or in place. It changes nothing before it has verified the
-// MAC.
+// open verifies and decrypts a blob, into new memory or in place. It changes no byte before it has
+// verified the MAC.
 func (k Key) open(blob []byte, inPlace bool) ([]byte, error) {
 	n := len(blob) - sha256.Size
 	if k.IsZero() || n < ivLen+aes.BlockSize || n%aes.BlockSize != 0 {

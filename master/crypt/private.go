@@ -13,11 +13,9 @@ import (
 
 // Errors of reading private keys.
 var (
-	// ErrPassphrase means that a private key is encrypted and the passphrase
-	// is missing or wrong.
+	// ErrPassphrase means that a private key is encrypted and the passphrase is missing or wrong.
 	ErrPassphrase = errors.New("crypt: passphrase missing or wrong")
-	// ErrPrivateKey means that a private key is damaged, no RSA key or of an
-	// unusable size.
+	// ErrPrivateKey means that a private key is damaged, is not an RSA key, or has an unusable size.
 	ErrPrivateKey = errors.New("crypt: unusable private key")
 )
 
@@ -27,8 +25,8 @@ const (
 	maxPrivateBits = 16384
 )
 
-// GeneratePrivate returns a new RSA key of that many bits (Salt's option keysize, 2048 by default;
-// less is refused).
+// GeneratePrivate returns a new RSA key with so many bits (Salt's option keysize, 2048 by default).
+// It refuses less than 2048 bits.
 func GeneratePrivate(bits int) (*rsa.PrivateKey, error) {
 	if bits < 2048 || bits > maxPrivateBits {
 		return nil, fmt.Errorf("crypt: refusing to make an RSA key of %d bits, want 2048 to %d", bits, maxPrivateBits)
@@ -40,8 +38,7 @@ func GeneratePrivate(bits int) (*rsa.PrivateKey, error) {
 	return k, nil
 }
 
-// LoadPrivate reads the private key in a file, see ParsePrivate. Errors name
-// the file.
+// LoadPrivate reads the private key in a file, see ParsePrivate. Its errors name the file.
 func LoadPrivate(path, passphrase string) (*rsa.PrivateKey, error) {
 	text, _, err := durable.ReadFile(path, maxPrivatePEM, durable.Follow)
 	if err != nil {
@@ -54,11 +51,11 @@ func LoadPrivate(path, passphrase string) (*rsa.PrivateKey, error) {
 	return k, nil
 }
 
-// ParsePrivate reads an RSA private key in PEM: PKCS#1 ("RSA PRIVATE KEY",
-// which Salt writes), the same encrypted the traditional way (Salt with
-// key_pass), PKCS#8, or encrypted PKCS#8 (Salt with key_pass in FIPS mode).
-// An empty passphrase means none; for a key in clear it is ignored. Errors
-// are ErrPassphrase or ErrPrivateKey with the reason.
+// ParsePrivate reads an RSA private key in PEM: PKCS#1 ("RSA PRIVATE KEY", which Salt writes),
+// PKCS#1 with OpenSSL's PEM encryption (which Salt writes with key_pass), PKCS#8, or encrypted
+// PKCS#8 (which Salt writes with key_pass in FIPS mode). An empty passphrase means none; for a key
+// that is not encrypted the passphrase is ignored. Errors are ErrPassphrase, or ErrPrivateKey with
+// the reason.
 func ParsePrivate(text []byte, passphrase string) (*rsa.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
@@ -108,7 +105,7 @@ func decryptBlock(block *pem.Block, passphrase string) ([]byte, error) {
 			return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
 		}
 
-		// This form has no checksum: one wrong passphrase in 256 gets here.
+		// This form has no checksum: with one wrong passphrase in 256, decryption seems to succeed.
 		if len(der) == 0 || der[0] != 0x30 {
 			return nil, ErrPassphrase
 		}
@@ -144,8 +141,8 @@ func parsePrivateDER(typ string, der []byte) (*rsa.PrivateKey, error) {
 	return nil, fmt.Errorf("%w: PEM block of type %.40q", ErrPrivateKey, typ)
 }
 
-// PrivatePEM returns the PKCS#1 PEM of a private key, which Salt's own tools read;
-// with a passphrase it is encrypted the traditional way with AES-256.
+// PrivatePEM returns the PKCS#1 PEM of a private key, which Salt's own tools read. With a
+// passphrase it uses OpenSSL's PEM encryption with AES-256.
 func PrivatePEM(k *rsa.PrivateKey, passphrase string) ([]byte, error) {
 	der := x509.MarshalPKCS1PrivateKey(k)
 	if passphrase == "" {
@@ -159,8 +156,8 @@ func PrivatePEM(k *rsa.PrivateKey, passphrase string) ([]byte, error) {
 	return pem.EncodeToMemory(block), nil
 }
 
-// SavePrivate writes a private key with mode 0400, durably and atomically: a reader sees the old
-// file or the new one.
+// SavePrivate writes a private key with mode 0400, durably and atomically: a reader sees the old or
+// the new file.
 func SavePrivate(path string, k *rsa.PrivateKey, passphrase string) error {
 	text, err := PrivatePEM(k, passphrase)
 	if err != nil {
@@ -172,7 +169,7 @@ func SavePrivate(path string, k *rsa.PrivateKey, passphrase string) error {
 	return nil
 }
 
-// SavePublic writes the public half with mode 0644, like SavePrivate.
+// SavePublic writes a public key with mode 0644, durably and atomically.
 func SavePublic(path string, pub *rsa.PublicKey) error {
 	text, err := PublicPEM(pub)
 	if err != nil {

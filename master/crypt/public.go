@@ -10,33 +10,31 @@ import (
 	"strings"
 )
 
-// ErrPublicKey means that a public key is no RSA key of an acceptable form and
-// size.
+// ErrPublicKey means that a text is not an RSA public key of an acceptable form and size.
 var ErrPublicKey = errors.New("crypt: unacceptable public key")
 
-// maxPublicPEM bounds the text before it is parsed; a key of 4096 bits takes
-// some 800 bytes.
+// maxPublicPEM bounds the text in bytes before it is parsed; a key of 4096 bits takes about 800.
 const maxPublicPEM = 4096
 
-// maxExponent is the largest public exponent that crypto/rsa works with. A
-// large one makes every operation with the key slow.
+// maxExponent is the largest public exponent that crypto/rsa accepts. A large exponent makes every
+// operation with the key slow.
 const maxExponent = 1<<31 - 1
 
-// Bounds are the sizes of the modulus to accept, in bits, both included.
+// Bounds holds the smallest and the largest accepted size of the modulus in bits.
 type Bounds struct{ Min, Max int }
 
-// DefaultBounds are the sizes that Salt minions use and crypto/rsa handles well. The work grows
-// with the cube of the size: an operation with a public key of 16384 bits takes over 20 ms, with
-// one of 4096 bits 0.4 ms.
+// DefaultBounds are sizes that Salt minions use and that cost little. The work grows with the cube
+// of the size: an operation with a public key of 16384 bits takes over 20 ms, with one of 4096 bits
+// 0.4 ms.
 var DefaultBounds = Bounds{Min: 2048, Max: 4096}
 
 // ParsePublic reads an RSA public key in PEM ("PUBLIC KEY" or "RSA PUBLIC
 // KEY") within DefaultBounds.
 func ParsePublic(text []byte) (*rsa.PublicKey, error) { return DefaultBounds.ParsePublic(text) }
 
-// ParsePublic parses an RSA public key in PEM. Before any arithmetic on the key it refuses
-// everything but exactly one PEM block of an RSA key with an odd modulus within the bounds and an
-// odd exponent of 3 to 2^31-1. The error is ErrPublicKey with the reason.
+// ParsePublic parses an RSA public key in PEM. Before it does any arithmetic with the key, it
+// refuses everything but exactly one PEM block of an RSA key with an odd modulus within the bounds
+// and an odd exponent of 3 to 2^31-1. The error is ErrPublicKey with the reason.
 func (b Bounds) ParsePublic(text []byte) (*rsa.PublicKey, error) {
 	if len(text) > maxPublicPEM {
 		return nil, fmt.Errorf("%w: %d bytes of text", ErrPublicKey, len(text))
@@ -94,9 +92,9 @@ func parsePublicDER(block *pem.Block) (*rsa.PublicKey, error) {
 	return nil, fmt.Errorf("%w: PEM block of type %.40q", ErrPublicKey, block.Type)
 }
 
-// NormalizePEM converts a PEM text to the form in which keys are compared and sent: line ends are
-// single newlines and no white space surrounds it (crypt.clean_key). It does not check the content
-// of the lines.
+// NormalizePEM converts a PEM text to the form in which masters compare and send keys: with single
+// newlines as line ends and no white space around the text (crypt.clean_key). It does not check the
+// content of the lines.
 func NormalizePEM(s string) string {
 	s = strings.TrimSpace(s)
 	if strings.IndexByte(s, '\r') < 0 {
@@ -106,8 +104,8 @@ func NormalizePEM(s string) string {
 	return strings.ReplaceAll(s, "\r", "\n")
 }
 
-// PublicPEM returns the PEM of a public key ("PUBLIC KEY") as it is sent in
-// replies, without a newline at the end.
+// PublicPEM returns the PEM of a public key ("PUBLIC KEY") in the form that replies carry, without
+// a newline at the end.
 func PublicPEM(pub *rsa.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(pub)
 	if err != nil {

@@ -21,17 +21,16 @@ const (
 
 // Errors of the RSA functions.
 var (
-	// ErrAlgorithm means that the named scheme does not exist or is of the
-	// wrong kind.
+	// ErrAlgorithm means that no scheme has this name, or that it is of the wrong kind.
 	ErrAlgorithm = errors.New("crypt: unsupported algorithm")
-	// ErrDecrypt means that an RSA ciphertext does not open.
+	// ErrDecrypt means that a ciphertext was not made for this key.
 	ErrDecrypt = errors.New("crypt: RSA ciphertext does not open with this key")
 	// ErrSignature means that a signature does not match.
 	ErrSignature = errors.New("crypt: signature does not match")
 )
 
-// EncryptionHash returns the hash of an OAEP scheme; MGF1 uses the same one and
-// there is no label. An unknown name gives ErrAlgorithm.
+// EncryptionHash returns the hash of an OAEP scheme. MGF1 uses the same hash, and the label is
+// empty. For an unknown name it returns ErrAlgorithm.
 func EncryptionHash(algo string) (crypto.Hash, error) {
 	switch algo {
 	case OAEPSHA1:
@@ -42,7 +41,7 @@ func EncryptionHash(algo string) (crypto.Hash, error) {
 	return 0, fmt.Errorf("%w for encryption: %.40q", ErrAlgorithm, algo)
 }
 
-// SignatureHash returns the hash of a PKCS#1 v1.5 scheme. An unknown name gives
+// SignatureHash returns the hash of a PKCS#1 v1.5 scheme. For an unknown name it returns
 // ErrAlgorithm.
 func SignatureHash(algo string) (crypto.Hash, error) {
 	switch algo {
@@ -54,7 +53,7 @@ func SignatureHash(algo string) (crypto.Hash, error) {
 	return 0, fmt.Errorf("%w for signing: %.40q", ErrAlgorithm, algo)
 }
 
-// Encrypt encrypts a short text, such as a Key's, with an OAEP scheme.
+// Encrypt encrypts a short text, such as that of a Key, with an OAEP scheme.
 func Encrypt(pub *rsa.PublicKey, algo string, plain []byte) ([]byte, error) {
 	h, err := EncryptionHash(algo)
 	if err != nil {
@@ -67,7 +66,8 @@ func Encrypt(pub *rsa.PublicKey, algo string, plain []byte) ([]byte, error) {
 	return ct, nil
 }
 
-// Decrypt decrypts the result of Encrypt. Every failure but an unknown scheme is ErrDecrypt.
+// Decrypt decrypts the result of Encrypt. It returns ErrAlgorithm for an unknown scheme, and
+// ErrDecrypt for every other failure.
 func Decrypt(priv *rsa.PrivateKey, algo string, ct []byte) ([]byte, error) {
 	h, err := EncryptionHash(algo)
 	if err != nil {
@@ -80,7 +80,7 @@ func Decrypt(priv *rsa.PrivateKey, algo string, ct []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// Sign signs msg with a PKCS#1 v1.5 scheme. The same arguments always give the same bytes.
+// Sign signs msg with a PKCS#1 v1.5 scheme. The same arguments always yield the same bytes.
 func Sign(priv *rsa.PrivateKey, algo string, msg []byte) ([]byte, error) {
 	h, err := SignatureHash(algo)
 	if err != nil {

@@ -9,17 +9,18 @@ import (
 	"math/big"
 )
 
-// ErrX931 reports that a block was not made by X931Sign with the private half of the key. The cases
-// are indistinguishable.
+// ErrX931 reports that a block was not made by X931Sign with the private half of the key. It does
+// not tell why.
 var ErrX931 = errors.New("crypt: not an X9.31 block of this key")
 
 // X931Sign performs the ANSI X9.31 private operation on data (OpenSSL's RSA_private_encrypt with
-// padding 5, salt/utils/rsax931.py). Minions send the result for "salt" as their token; the master
-// sends that for the hexadecimal SHA-256 of the publish key. The block contains neither a hash nor
-// randomness, so the result is always the same and worth keeping.
+// padding 5, salt/utils/rsax931.py). Minions send the result for the text "salt" as their token;
+// the master sends the result for the hexadecimal SHA-256 of the publish key. The block contains
+// neither a hash nor randomness, so the same data always has the same result, and callers keep it.
 //
-// math/big is not constant-time, therefore the operation is blinded. The result is verified before
-// it is returned, so that a computing fault cannot reveal the factors. It costs a few milliseconds.
+// Since math/big does not work in constant time, X931Sign blinds the operation. It verifies the
+// result before it returns it, so that a computing fault cannot reveal the factors. A call costs a
+// few milliseconds.
 func X931Sign(priv *rsa.PrivateKey, data []byte) ([]byte, error) {
 	k := priv.Size()
 	block, err := x931Pad(k, data)
@@ -51,7 +52,7 @@ func X931Sign(priv *rsa.PrivateKey, data []byte) ([]byte, error) {
 	return s.FillBytes(make([]byte, k)), nil
 }
 
-// blindingPair returns a random unit of n and its inverse.
+// blindingPair returns a random number that has an inverse modulo n, and that inverse.
 func blindingPair(n *big.Int) (r, inv *big.Int, err error) {
 	for range 16 {
 		if r, err = rand.Int(rand.Reader, n); err != nil {
@@ -64,7 +65,8 @@ func blindingPair(n *big.Int) (r, inv *big.Int, err error) {
 	return nil, nil, errors.New("crypt: no blinding factor found")
 }
 
-// privateExp returns c^d mod n, by the Chinese remainder theorem when the key has its two primes.
+// privateExp returns c^d mod n. It uses the Chinese remainder theorem if the key has two primes
+// with precomputed values.
 func privateExp(priv *rsa.PrivateKey, c *big.Int) *big.Int {
 	pre := &priv.Precomputed
 	if len(priv.Primes) != 2 || pre.Dp == nil || pre.Dq == nil || pre.Qinv == nil {
@@ -98,8 +100,8 @@ func x931Pad(k int, data []byte) ([]byte, error) {
 	return append(append(b, data...), 0xcc), nil
 }
 
-// X931Recover reverses X931Sign with the public key and returns the data. For any input that is not
-// such a block it returns ErrX931.
+// X931Recover returns the data of a block that X931Sign has made, by the public key. For any other
+// input it returns ErrX931.
 func X931Recover(pub *rsa.PublicKey, sig []byte) ([]byte, error) {
 	k := pub.Size()
 	s := new(big.Int).SetBytes(sig)
@@ -109,7 +111,7 @@ func X931Recover(pub *rsa.PublicKey, sig []byte) ([]byte, error) {
 
 	m := s.Exp(s, big.NewInt(int64(pub.E)), pub.N)
 	if m.Bit(3) != 1 || m.Bit(2) != 1 || m.Bit(1) != 0 || m.Bit(0) != 0 {
-		m.Sub(pub.N, m) // the smaller of s and n-s was sent
+		m.Sub(pub.N, m) // the sender sends the smaller of s and n-s
 	}
 
 	b := m.FillBytes(make([]byte, k))
