@@ -9,8 +9,8 @@ import (
 	"saltern/master/value"
 )
 
-// cidr is an ipcidr target: an address or a network, compared with the
-// grains ipv4 and ipv6.
+// cidr is an ipcidr target: an address or a network, which the addresses in the grain ipv4 or ipv6
+// must be or lie in.
 type cidr struct {
 	prefix netip.Prefix
 	grain  string
@@ -29,7 +29,8 @@ func newCIDR(s string, data func(string) (*value.Map, bool)) (node, error) {
 	return cidr{p, grain, data}, nil
 }
 
-// parseNetwork parses what Python's ip_address and strict ip_network accept.
+// parseNetwork parses an address or network by the rules of Python's ip_address and strict
+// ip_network.
 func parseNetwork(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.PrefixFrom(a.WithZone(""), a.BitLen()), nil
@@ -62,7 +63,8 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// maskBits parses 255.255.0.0, and 0.0.255.255, which Python accepts as the same.
+// maskBits returns the number of bits of a mask such as 255.255.0.0, and false for anything else.
+// It takes 0.0.255.255 for the same, as Python does.
 func maskBits(s string) (int, bool) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || !a.Is4() {

@@ -32,8 +32,8 @@ var engines = map[byte]string{
 	'R': "range", 'T': "resource", 'M': "managing_minion",
 }
 
-// parseWord splits an operand: the kind of its engine ("" for a glob), its own delimiter ("" for
-// none) and its pattern.
+// parseWord splits an operand into the kind of target ("" for a glob), its delimiter ("" for none)
+// and its pattern.
 func parseWord(word string) (typ, delimiter, expr string) {
 	plain := func() (string, string, string) { return "", "", word }
 	if word == "" || strings.ContainsRune(word, '\n') {
@@ -59,8 +59,8 @@ func parseWord(word string) (typ, delimiter, expr string) {
 	return plain()
 }
 
-// parser builds the tree of a compound target: or binds weakest, not
-// strongest, and "a not b" means "a and not b".
+// parser builds the tree of a compound target. "or" binds weakest, "not" strongest, and "a not b"
+// means "a and not b".
 type parser struct {
 	words   []string
 	env     Env
@@ -86,7 +86,7 @@ func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
 
 	m := Matcher{root: n, missing: p.missing}
 	switch n := n.(type) {
-	case set: // a single list, such as a nodegroup of names
+	case set: // the target is a single list, such as a nodegroup of names
 		for id := range n {
 			m.exact = append(m.exact, id)
 		}
@@ -101,8 +101,8 @@ func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
 	return m, nil
 }
 
-// expand replaces nodegroups by their words. As in Salt, a group without inner groups gets no
-// parentheses.
+// expand replaces nodegroups by their words. It puts parentheses around those of a group that
+// contains other groups, as Salt does.
 func expand(words []string, env Env) (out []string, err error) {
 	for _, w := range words {
 		if typ, _, name := parseWord(w); !operator(w) && typ == "nodegroup" {
@@ -168,7 +168,8 @@ func (p *parser) parseNot() (node, error) {
 	return notNode{n}, nil
 }
 
-// operand parses a parenthesis or a word. Names of a list behind "not" need not have keys.
+// operand parses a parenthesis or a word. negated means that it follows a "not": then names of a
+// list without a key are not reported as missing.
 func (p *parser) operand(negated bool) (node, error) {
 	if len(p.words) == 0 {
 		return nil, fmt.Errorf("%w: a minion is expected at the end", errInvalid)
@@ -222,7 +223,7 @@ func (p *parser) operand(negated bool) (node, error) {
 	}
 
 	if delimiter == "" {
-		delimiter = ":" // whatever the delimiter of the request
+		delimiter = ":" // in a compound target the delimiter of the request does not apply
 	}
 
 	return compileSimple(expr, typ, delimiter, p.env)

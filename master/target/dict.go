@@ -6,7 +6,7 @@ import (
 	"saltern/master/value"
 )
 
-// mode is how values are compared. Case never matters.
+// mode is a way to compare values. Upper and lower case never differ.
 type mode uint8
 
 const (
@@ -16,8 +16,8 @@ const (
 )
 
 const (
-	// maxSteps bounds the work of one match: patterns with several "*:" can visit deep data again
-	// and again.
+	// maxSteps bounds the work of one match: a pattern with several "*:" may visit deep data many
+	// times.
 	maxSteps = 20000
 	// maxLevels bounds the keys of one expression.
 	maxLevels = 64
@@ -63,8 +63,9 @@ func (l lookup) matches(id string) bool {
 	return ok && subdict(d, l.expr, l.delimiter, l.mode, l.effort)
 }
 
-// subdict implements salt.utils.data.subdict_match: key:value, where keys may contain the delimiter
-// and a value may be any member of a list. Deeper keys are tried first.
+// subdict implements salt.utils.data.subdict_match: it reports whether data has the key and value
+// of expr. Keys may contain the delimiter, and the value may be a member of a list. It tries longer
+// keys first.
 func subdict(data *value.Map, expr, delimiter string, m mode, e *Effort) bool {
 	w := walk{mode: m, steps: maxSteps, effort: e}
 	return w.subdict(data, expr, delimiter)
@@ -76,8 +77,8 @@ type walk struct {
 	effort *Effort
 }
 
-// spendSteps charges work to the budget; one step is a comparison of short texts. When the budget
-// is used up, nothing matches.
+// spendSteps charges steps to the budget of the walk and returns false when the budget is used up.
+// One step is a comparison of short texts.
 func (w *walk) spendSteps(cost int) bool { w.steps -= cost; return w.steps >= 0 }
 
 func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
@@ -86,7 +87,7 @@ func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
 		key, want := strings.Join(parts[:i], delimiter), strings.Join(parts[i:], delimiter)
 		var v any = data
 		if key == "*" {
-			want = expr // search the whole data
+			want = expr // a wildcard key: search all keys
 		} else {
 			found, ok := traverse(data, parts[:i])
 			if !ok {
@@ -165,7 +166,7 @@ func (w *walk) inMap(m *value.Map, want string) bool {
 	return false
 }
 
-// matchValue compares one value as lower-case text. Salt converts regular expressions to lower
+// matchValue compares one value, as text in lower case. Salt converts regular expressions to lower
 // case, too.
 func (w *walk) matchValue(v any, want string) bool {
 	if w.steps <= 0 {

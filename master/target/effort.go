@@ -10,14 +10,14 @@ import (
 	"saltern/master/pattern"
 )
 
-// errEffort means that a target was given up because it took too much work.
+// errEffort means that the search for a target's minions was ended because it took too much work.
 var errEffort = errors.New("target takes too much work")
 
-// lookEvery is the number of steps between two checks of the clock.
+// lookEvery is the number of steps after which Effort reads the clock.
 const lookEvery = 128
 
-// Effort bounds and counts the work on the targets of one request. It may be used concurrently. The
-// zero value is not usable; a nil Effort has no bound.
+// Effort bounds and counts the work on the targets of one request. It may be used concurrently.
+// Create it with NewEffort or NewEffortFor; a nil Effort has no bound.
 type Effort struct {
 	ctx   context.Context
 	until time.Time
@@ -25,22 +25,23 @@ type Effort struct {
 	spent atomic.Bool
 }
 
-// NewEffort returns an Effort that ends with ctx, at the latest after 10 s.
+// NewEffort returns an Effort that ends with ctx, or after 10 s.
 func NewEffort(ctx context.Context) *Effort { return NewEffortFor(ctx, 10*time.Second) }
 
-// NewEffortFor returns an Effort that ends with ctx, at the latest after limit.
+// NewEffortFor returns an Effort that ends with ctx, or after limit.
 func NewEffortFor(ctx context.Context, limit time.Duration) *Effort {
 	return &Effort{ctx: ctx, until: time.Now().Add(limit)}
 }
 
-// Restart starts a new time limit for the rest of the work, after the request has waited. It must
-// not be called while the Effort is in use.
+// Restart starts a new time limit for the rest of the work, for a request that has waited. Nobody
+// may use the Effort meanwhile.
 func (e *Effort) Restart(limit time.Duration) { e.until = time.Now().Add(limit) }
 
-// Spent returns an error when the work was given up: then its result means nothing.
+// Spent returns an error when the Effort has ended before the work: then the result of the work is
+// meaningless.
 func (e *Effort) Spent() error { return e.errGivenUp() }
 
-// Steps returns the number of steps so far; one step is a checked name.
+// Steps returns the number of steps so far; one step is a check of one name.
 func (e *Effort) Steps() int64 {
 	if e == nil {
 		return 0
@@ -48,8 +49,8 @@ func (e *Effort) Steps() int64 {
 	return e.steps.Load()
 }
 
-// Do counts steps of other work for the same request. It returns ErrEffort when the budget is used
-// up.
+// Do counts steps of other work for the same request. It returns errEffort when the Effort has
+// ended.
 func (e *Effort) Do(steps int) error {
 	if e.spendSteps(steps) {
 		return nil
@@ -57,7 +58,7 @@ func (e *Effort) Do(steps int) error {
 	return e.errGivenUp()
 }
 
-// spendSteps counts steps and reports whether the budget allows them.
+// spendSteps counts steps and reports whether the work may go on.
 func (e *Effort) spendSteps(steps int) bool {
 	if e == nil {
 		return true
@@ -73,7 +74,7 @@ func (e *Effort) spendSteps(steps int) bool {
 	return true
 }
 
-// errGivenUp returns ErrEffort when the work was given up.
+// errGivenUp returns errEffort when the Effort has ended before the work, else nil.
 func (e *Effort) errGivenUp() error {
 	if e == nil || !e.spent.Load() {
 		return nil
@@ -87,8 +88,8 @@ func (e *Effort) errGivenUp() error {
 // regexSteps is the number of bytes of an expression that count as one step.
 const regexSteps = 16
 
-// matchRegex matches an expression. If it cannot be decided in time, the whole work ends, because a
-// wrong "no" behind a "not" would select the minion.
+// matchRegex reports whether an expression matches. If the expression takes too long, it ends the
+// Effort: a wrong "no" after a "not" would select the minion.
 func (e *Effort) matchRegex(expr, s string) bool {
 	if !e.spendSteps(1 + len(expr)/regexSteps) {
 		return false

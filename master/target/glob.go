@@ -6,13 +6,13 @@ import (
 	"saltern/master/pattern"
 )
 
-// glob is a shell pattern for ids.
+// glob is a shell pattern that ids must match.
 type glob string
 
 func (g glob) matches(id string) bool { return globMatch(string(g), id) }
 
-// globMatch is pattern.Glob with a shortcut for patterns whose only wildcard is *, as in nearly all
-// patterns.
+// globMatch is pattern.Glob with a shortcut for patterns whose only wildcard is *, as nearly all
+// are.
 func globMatch(p, s string) bool {
 	if strings.ContainsAny(p, "?[") {
 		return pattern.Glob(p, s)

@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// nodegroup returns the words of a compound target for a group (nodegroup_comp of
+// nodegroup returns the words of a compound target that stand for a group (nodegroup_comp of
 // salt/utils/minions.py). A group without operators is a list of names, or, if it contains
 // characters of regular expressions, an expression.
 func nodegroup(name string, groups *value.Map) ([]string, error) {
@@ -19,11 +19,11 @@ func nodegroup(name string, groups *value.Map) ([]string, error) {
 
 type grouper struct {
 	groups *value.Map
-	open   []string // groups being expanded
+	open   []string // groups that contain the one being expanded
 	words  int
 }
 
-// expand returns a group's words and reports whether it contained groups.
+// expand returns the words of a group, and whether the group contains other groups.
 func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 	if slices.Contains(g.open, name) {
 		return nil, false, fmt.Errorf("%w: nodegroup %s contains itself", errInvalid, quoteShort(name))
@@ -92,8 +92,8 @@ func definition(name string, v any) ([]string, error) {
 	return nil, fmt.Errorf("%w: nodegroup %s is neither text nor a list", errInvalid, quoteShort(name))
 }
 
-// joinNames joins a group without operators, wildcards and engines to one word; otherwise it
-// returns "".
+// joinNames returns one word for a group that is only a list of names or expressions, and "" for a
+// group with operators, wildcards or kinds of targets.
 func joinNames(words []string) string {
 	expression := false
 	for _, w := range words {

@@ -8,11 +8,11 @@ import (
 )
 
 // PillarPattern returns the first term of a target that applies a pattern to pillar values, such as
-// I@role:web* or any J@ term, including terms of nodegroups. found is false when there is none:
-// then the target contains only pillar values that its author wrote out. With such a term its
-// author can guess a pillar value letter by letter from the selected minions. The result does not
-// depend on any pillar, so that a refusal reveals nothing. delimiter is that of the request. A
-// target that cannot be parsed has no terms; [Compile] refuses it.
+// I@role:web* or any J@ term, also in nodegroups. found is false when there is none: then the
+// target only compares pillar values that its author already knows. With such a term the author
+// could guess a pillar value letter by letter from the selected minions. The result does not depend
+// on any pillar, so a refusal reveals nothing. delimiter is that of the request. A target that
+// cannot be parsed has no terms; [Compile] refuses it.
 func PillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term string, found bool) {
 	for _, t := range pillarTerms(tgt, typ, delimiter, groups) {
 		if t.isPattern() {
@@ -22,9 +22,9 @@ func PillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term stri
 	return "", false
 }
 
-// OwnPillarPattern is PillarPattern without the terms of nodegroups, which the administrator wrote.
-// Clients replace nodegroups by their words (salt/client/__init__.py _prep_pub), so such terms may
-// stand anywhere.
+// OwnPillarPattern is PillarPattern without the terms that the administrator wrote into nodegroups.
+// Clients replace nodegroups by their words (salt/client/__init__.py _prep_pub), so it recognises
+// these terms by their text.
 func OwnPillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term string, found bool) {
 	for _, t := range pillarTerms(tgt, typ, delimiter, groups) {
 		if t.isPattern() && !t.written(groups) {
@@ -34,13 +34,13 @@ func OwnPillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term s
 	return "", false
 }
 
-// pillarTerm is a term of a target: its text in a compound target, and its parsed form.
+// pillarTerm is a term of a target: its text in a compound target, its type and its expression.
 type pillarTerm struct {
 	text, typ, expr string
-	delimited       bool // with another delimiter than terms of compound targets
+	delimited       bool // its delimiter is not that of compound targets
 }
 
-// pillarTerms returns the terms of a target with those of its nodegroups, pillar terms among them.
+// pillarTerms returns all terms of a target, including those of its nodegroups.
 func pillarTerms(tgt any, typ, delimiter string, groups *value.Map) (terms []pillarTerm) {
 	var words []string
 	var err error
@@ -73,7 +73,7 @@ func pillarTerms(tgt any, typ, delimiter string, groups *value.Map) (terms []pil
 	return terms
 }
 
-// isPattern reports whether a term applies a pattern to pillars.
+// isPattern reports whether the term applies a pattern to pillar values.
 func (t pillarTerm) isPattern() bool {
 	switch t.typ {
 	case "pillar", "pillar_exact":
@@ -84,7 +84,7 @@ func (t pillarTerm) isPattern() bool {
 	return false
 }
 
-// written reports whether the administrator wrote a term into a nodegroup.
+// written reports whether some nodegroup of the administrator contains the term.
 func (t pillarTerm) written(groups *value.Map) bool {
 	for name, group := range groups.All() {
 		words, err := definition(value.Str(name), group)

@@ -2,9 +2,9 @@ package target
 
 import "saltern/master/value"
 
-// maxText bounds the text of a container. Patterns are meant for values; the text of a nested list
-// matches only by accident.
+// maxText bounds the text of a list or map. Patterns are meant for single values; one matches the
+// text of a nested list only by accident.
 const maxText = 64 << 10
 
-// pythonStr is Python's str() of a value.
+// pythonStr returns the text of Python's str() of a value.
 func pythonStr(v any) string { return value.StrMax(v, maxText) }

@@ -1,17 +1,15 @@
-// Package target finds the minions that a target selects.
+// Package target determines the minions that a target selects.
 //
-// It follows the rules of Salt's matchers (salt/matchers/*_match.py), which
-// every minion applies to a job it receives, so that the master expects
-// exactly those that will answer. Like salt/utils/minions.py, the master
-// judges grains and pillars by what it has cached; a minion without cached
-// data matches no such target.
+// It follows the rules of Salt's matchers (salt/matchers/*_match.py), which every minion applies to
+// a job it receives, so that the master expects returns from exactly the minions that will answer.
+// Like salt/utils/minions.py, it uses cached grains and pillars; a target on these does not match a
+// minion without cached data.
 //
-// Stricter than Salt, because permissions are judged with the same targets:
-// an unknown or looping nodegroup, an unclosed parenthesis and an expression
-// that does not compile are errors, never part of a match; a comma in a glob
-// is a plain character, as it is for minions.
+// It is stricter than Salt, because permissions depend on the same targets: an unknown nodegroup,
+// one that contains itself, an unclosed parenthesis and an expression that does not compile are
+// errors, never part of a match. A comma in a glob is a plain character, as it is for minions.
 //
-// Grains come from minions and are not to be trusted.
+// Grains come from minions, which may send false ones.
 package target
 
 import (
@@ -28,37 +26,37 @@ import (
 )
 
 var (
-	// errInvalid means that a target is malformed; it selects nobody.
+	// errInvalid means that a target is malformed; such a target selects no minion.
 	errInvalid = errors.New("invalid target")
-	// errUnsupported means a kind of target that this master does not serve.
+	// errUnsupported means that this master does not support a type of target.
 	errUnsupported = errors.New("target type is not supported")
-	// ErrTooLarge means that a target has more names, words or bytes than one may have.
+	// ErrTooLarge means that a target has too many names, words or bytes.
 	ErrTooLarge = fmt.Errorf("%w: it is too large", errInvalid)
 )
 
 const (
-	maxTarget = 1 << 20 // bytes of a target, a list of minions included
-	maxWords  = 10000   // words of a compound target, nodegroups expanded
-	maxNested = 100     // parentheses inside parentheses
+	maxTarget = 1 << 20 // bytes of a target, which may be a list of minions
+	maxWords  = 10000   // words of a compound target with its nodegroups expanded
+	maxNested = 100     // depth of nested parentheses
 	maxNames  = 100000  // names of a list target
 )
 
-// Source knows what minions told about themselves. It must be safe for
-// concurrent use when a Matcher is used so; the maps are only read.
+// Source returns what minions told about themselves. It must be safe for concurrent use if a
+// Matcher is used concurrently; nobody changes the maps.
 type Source interface {
 	Grains(id string) (*value.Map, bool)
 	Pillar(id string) (*value.Map, bool)
 }
 
-// Env holds what targets refer to.
+// Env holds what targets depend on.
 type Env struct {
 	// Delimiter separates the keys of grain and pillar targets; "" means ":".
 	Delimiter string
-	// Nodegroups is the option of this name. It may be nil.
+	// Nodegroups is the option nodegroups. It may be nil.
 	Nodegroups *value.Map
-	// Source may be nil: nothing is cached.
+	// Source may be nil: then no data of minions is cached.
 	Source Source
-	// Effort bounds the work. It may be nil: Resolve uses its own bound.
+	// Effort bounds the work. It may be nil: then Resolve uses a bound of its own.
 	Effort *Effort
 }
 
@@ -72,24 +70,24 @@ func (e Env) delimiter() string {
 // Matcher is a compiled target. It is safe for concurrent use.
 type Matcher struct {
 	root node
-	// exact lists the only ids that can match if exactly is set: for a glob without wildcards and
-	// for a list.
+	// exactly means that only the ids in exact can match: for a glob without wildcards and for a
+	// list.
 	exact   []string
 	exactly bool
-	// missing are names that must be reported when they have no key.
+	// missing lists the names that must be reported as missing if they have no key.
 	missing []string
 }
 
 // node is one part of a target.
 type node interface{ matches(id string) bool }
 
-// Match reports whether the minion is selected.
+// Match reports whether the target selects the minion.
 func (m Matcher) Match(id string) bool { return m.root != nil && m.root.matches(id) }
 
-// Compile prepares a target of a type: glob, pcre, list, grain, grain_pcre, pillar, pillar_exact,
-// pillar_pcre, ipcidr, nodegroup, compound, or compound_pillar_exact, in which all pillar terms
-// match exactly. "" means glob. A target is text, or a list of text for list and compound. Errors
-// wrap errInvalid or errUnsupported.
+// Compile prepares a target for matching. Its type is glob, pcre, list, grain, grain_pcre, pillar,
+// pillar_exact, pillar_pcre, ipcidr, nodegroup, compound, or compound_pillar_exact, in which all
+// pillar terms match exactly. "" means glob. A target is text, or a list of text for list and
+// compound. Errors wrap errInvalid or errUnsupported.
 func Compile(tgt any, typ string, env Env) (Matcher, error) {
 	switch typ {
 	case "list":
@@ -135,7 +133,7 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 	return Matcher{root: n}, err
 }
 
-// compileSimple prepares the types that a compound target shares.
+// compileSimple prepares a target of a type that may also be a word of a compound target.
 func compileSimple(s, typ, delimiter string, env Env) (node, error) {
 	src := env.Source
 	switch typ {
@@ -161,9 +159,9 @@ func compileSimple(s, typ, delimiter string, env Env) (node, error) {
 	return nil, fmt.Errorf("%w: %s", errUnsupported, quoteShort(typ))
 }
 
-// Resolve returns the ids that a target selects, in their order, and the names in a list target
-// that have no key. ids must be sorted. Names that a target spells out are looked up without a
-// search.
+// Resolve returns the ids that a target selects, in the order of ids, which must be sorted. missing
+// holds the names in a list target that are not in ids. If the target spells its names out, Resolve
+// looks only for those.
 func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []string, err error) {
 	env.Effort = cmp.Or(env.Effort, NewEffort(context.Background()))
 	m, err := Compile(tgt, typ, env)
@@ -244,8 +242,8 @@ func listNames(tgt any) ([]string, error) {
 	return textList(tgt, "list")
 }
 
-// fields splits text as Python's str.split does: at Go's white space and at the separators U+001C
-// to U+001F.
+// fields returns the words of a text by the rules of Python's str.split: it splits at Go's white
+// space and at the separators U+001C to U+001F.
 func fields(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f })
 }
@@ -297,7 +295,7 @@ func targetText(v any) (string, bool) {
 	return "", false
 }
 
-// quoteShort quotes and shortens a caller's text for an error.
+// quoteShort returns the beginning of a caller's text, quoted, for an error.
 func quoteShort(s string) string {
 	if len(s) > 100 {
 		s = s[:100] + "..."

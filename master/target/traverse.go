@@ -10,6 +10,8 @@ import (
 	"saltern/master/value"
 )
 
+// traverse returns the value to which keys lead through maps and lists, and false when there is
+// none.
 func traverse(v any, keys []string) (any, bool) {
 	for _, k := range keys {
 		var ok bool
@@ -37,8 +39,7 @@ func inMapping(m *value.Map, key string) (any, bool) {
 	return equalKey(m, k)
 }
 
-// equalKey looks a key up as Python does, for which 1, 1.0 and True are one
-// key.
+// equalKey looks up a key by the rules of Python, for which 1, 1.0 and True are the same key.
 func equalKey(m *value.Map, k any) (any, bool) {
 	if v, ok := m.GetAny(k); ok {
 		return v, true
@@ -107,8 +108,8 @@ func inList(l []any, key string) (any, bool) {
 	return l[i], true
 }
 
-// pythonInt is int(s): spaces around and single underscores between digits
-// are allowed.
+// pythonInt converts a text by the rules of Python's int(): it allows spaces around the digits and
+// single underscores between them.
 func pythonInt(s string) (int, error) {
 	s = strings.TrimSpace(s)
 	if strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_") || strings.Contains(s, "__") {
@@ -117,8 +118,8 @@ func pythonInt(s string) (int, error) {
 	return strconv.Atoi(strings.ReplaceAll(s, "_", ""))
 }
 
-// yamlKey returns the key that salt.utils.args.yamlify_arg makes of a text, if it differs from the
-// text.
+// yamlKey returns the value that salt.utils.args.yamlify_arg parses a text into, and false if that
+// is the text itself.
 func yamlKey(s string) (any, bool) {
 	if len(s) > 256 {
 		return nil, false
