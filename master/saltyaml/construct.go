@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// Short forms of the tags, as the parser returns them.
+// Short forms of YAML tags, as the parser returns them.
 const (
 	tagNull      = "!!null"
 	tagBool      = "!!bool"
@@ -32,14 +32,14 @@ const (
 
 type pair struct{ key, val *yaml.Node }
 
-// constructor converts nodes into values. Its budget counts every created value, so that neither
-// aliases nor merge keys can multiply.
+// constructor converts nodes into values. Its budget counts every created value, so that aliases
+// and merge keys cannot multiply the values without bound.
 type constructor struct {
 	limits Limits
 	nodes  int
 	depth  int
 	merged map[*yaml.Node][]pair
-	open   map[*yaml.Node]bool // containers in construction: an alias to one is a loop
+	open   map[*yaml.Node]bool // containers under construction; an alias to one is a loop
 }
 
 func faultAt(n *yaml.Node, format string, args ...any) error {
@@ -53,8 +53,7 @@ func (c *constructor) document(root *yaml.Node) (any, error) {
 	return c.buildValue(root)
 }
 
-// anchors refuses an anchor that is defined twice, as PyYAML's composer
-// does.
+// anchors returns an error for an anchor that is defined twice, as PyYAML's composer does.
 func (c *constructor) anchors(n *yaml.Node, seen map[string]int, depth int) error {
 	if depth > c.limits.Depth {
 		return faultAt(n, "%w: nested too deep", errLimit)
@@ -83,7 +82,7 @@ func resolved(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// spendNodes charges n values to the budget.
+// spendNodes charges n values to the budget, and returns an error when it is used up.
 func (c *constructor) spendNodes(at *yaml.Node, n int) error {
 	if c.nodes -= n; c.nodes < 0 {
 		return faultAt(at, "%w: more than %d values, aliases expanded", errLimit, c.limits.Nodes)
@@ -140,7 +139,7 @@ func (c *constructor) buildValue(n *yaml.Node) (any, error) {
 	}
 }
 
-// scalar returns the text of a scalar, or of the "=" key of a map.
+// scalar returns the text of a scalar, or that of the "=" key of a map.
 func (c *constructor) scalar(n *yaml.Node) (string, error) {
 	for hops := 0; n.Kind == yaml.MappingNode && hops < c.limits.Depth; hops++ {
 		var def *yaml.Node
@@ -215,7 +214,7 @@ func (c *constructor) mapping(n *yaml.Node) (*value.Map, error) {
 	return m, nil
 }
 
-// buildKey returns a map key. Integers beyond 64 bits and bytes become text.
+// buildKey returns the value of a map key. It converts integers beyond 64 bits and bytes to text.
 func (c *constructor) buildKey(n *yaml.Node) (any, error) {
 	if r := resolved(n); tagOf(r) == tagValue {
 		return r.Value, c.spendNodes(r, 1)
@@ -244,7 +243,7 @@ func (c *constructor) buildKey(n *yaml.Node) (any, error) {
 	return k, nil
 }
 
-// identity returns the same key for keys that are equal in Python: 1, 1.0 and true.
+// identity returns one value for all keys that Python treats as equal, such as 1, 1.0 and true.
 func identity(k any) any {
 	switch k := k.(type) {
 	case bool:
@@ -260,9 +259,9 @@ func identity(k any) any {
 	return k
 }
 
-// flatten returns the pairs of a mapping and its merge keys: merged pairs come first, without those
-// whose key the mapping itself has. As in Salt, two merged mappings with the same key cause a
-// duplicate key.
+// flatten returns the pairs of a mapping and of its merge keys. Merged pairs come first, except
+// those whose key the mapping itself has. As in Salt, two merged mappings with the same key are an
+// error: a duplicate key.
 func (c *constructor) flatten(n *yaml.Node) ([]pair, error) {
 	if done, ok := c.merged[n]; ok {
 		if done == nil {
@@ -357,7 +356,8 @@ func (c *constructor) buildSet(n *yaml.Node) (any, error) {
 	return l, nil
 }
 
-// buildPairs returns the value of !!omap and !!pairs: a list of lists of two.
+// buildPairs returns the value of !!omap and !!pairs: a list whose elements are lists of key and
+// value.
 func (c *constructor) buildPairs(n *yaml.Node, tag string) (any, error) {
 	if n.Kind != yaml.SequenceNode {
 		return nil, faultAt(n, "expected a sequence for %s, but found a %s", tag, kindName(n))
@@ -386,7 +386,7 @@ func (c *constructor) buildPairs(n *yaml.Node, tag string) (any, error) {
 	return l, nil
 }
 
-// tagOf returns the tag of a node by Salt's rules, whatever the parser chose.
+// tagOf returns the tag of a node by Salt's rules, which may differ from the parser's.
 func tagOf(n *yaml.Node) string {
 	if n.Style&yaml.TaggedStyle != 0 {
 		return n.Tag

@@ -13,25 +13,24 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Limits bound what Decode accepts.
+// Limits bound the documents that DecodeWithin accepts.
 type Limits struct {
-	Bytes int // length of the text
-	Depth int // containers inside containers
-	Nodes int // values in all after aliases are expanded, keys included
+	Bytes int // bytes of the text
+	Depth int // depth of containers inside of containers
+	Nodes int // values in all, with aliases expanded and including keys
 }
 
 // defaultLimits returns the limits for configuration, SLS files and command lines: 8 MiB of text,
 // 64 levels, one million values.
 func defaultLimits() Limits { return Limits{Bytes: 8 << 20, Depth: 64, Nodes: 1 << 20} }
 
-// errLimit means that a document is larger, deeper or, through its aliases,
-// more numerous than allowed.
+// errLimit means that a document has too many bytes, levels or, with its aliases expanded, values.
 var errLimit = errors.New("document exceeds the limits")
 
-// Error is a fault in a document and its position.
+// Error is a fault in a document, with its position.
 type Error struct {
-	Name string // as given to Decode, usually a path
-	Line int    // from 1; 0 when not known
+	Name string // name given to Decode, usually a path
+	Line int    // counted from 1; 0 when not known
 	Err  error
 }
 
@@ -46,11 +45,11 @@ func (e *Error) Error() string {
 // Unwrap returns the error without its position.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Decode parses the only document of b within defaultLimits. Errors contain the name. Without a
-// document, or for an empty one, it returns nil. Every error is an *Error.
+// Decode parses the single document in b within defaultLimits. It returns nil if there is no
+// document, or an empty one. Every error is an *Error that contains name.
 func Decode(b []byte, name string) (any, error) { return DecodeWithin(b, name, defaultLimits()) }
 
-// DecodeWithin is Decode with limits of the caller's choice.
+// DecodeWithin is Decode with other limits.
 func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 	if len(b) > l.Bytes {
 		return nil, &Error{name, 0, fmt.Errorf("%w: %d bytes, at most %d", errLimit, len(b), l.Bytes)}
@@ -86,8 +85,8 @@ func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 	return v, nil
 }
 
-// Estimate returns an upper bound of the nodes that the parser would allocate, without parsing; a
-// node takes about 200 bytes, whatever its text.
+// Estimate returns an upper bound of the number of nodes that parsing would create, without
+// parsing. A node takes about 200 bytes, whatever its text.
 func Estimate(b []byte) int {
 	n := 1
 	for i, c := range b {
@@ -103,10 +102,10 @@ func Estimate(b []byte) int {
 	return n
 }
 
-// parseDocument returns the content of the only document, nil when there is none.
+// parseDocument returns the root node of the single document, or nil when there is none.
 func parseDocument(b []byte) (root *yaml.Node, err error) {
 	defer func() {
-		// The library reports some malformed input by panicking with a text.
+		// The library reports some malformed input by a panic with a text.
 		if r := recover(); r != nil {
 			root, err = nil, fmt.Errorf("cannot parse: %v", r)
 		}
@@ -139,8 +138,8 @@ func parseDocument(b []byte) (root *yaml.Node, err error) {
 	return doc.Content[0], nil
 }
 
-// version11 makes a document that declares YAML 1.2 acceptable: libyaml, which Salt uses, reads it
-// by the rules of 1.1, but our parser refuses it.
+// version11 changes a document that declares YAML 1.2 so that our parser accepts it. libyaml, which
+// Salt uses, reads such a document by the rules of 1.1.
 func version11(b []byte) []byte {
 	const v12 = "%YAML 1.2"
 	for off := 0; off < len(b); {
@@ -164,7 +163,7 @@ func version11(b []byte) []byte {
 	return b
 }
 
-// syntax splits an error of the form "yaml: line 3: text".
+// syntax converts an error of the form "yaml: line 3: text" to an *Error.
 func syntax(err error, b []byte) error {
 	msg := strings.TrimPrefix(err.Error(), "yaml: ")
 	rest, ok := strings.CutPrefix(msg, "line ")
@@ -173,7 +172,7 @@ func syntax(err error, b []byte) error {
 			name, _, _ = strings.Cut(name, "'")
 			return &Error{Line: lineOf(b, "*"+name), Err: errors.New(msg)}
 		}
-		// The library omits the line if it is the first of a document.
+		// The library omits the line if it is the first line of a document.
 		return &Error{Line: 1, Err: errors.New(msg)}
 	}
 
@@ -190,7 +189,7 @@ func syntax(err error, b []byte) error {
 	return &Error{Line: n, Err: errors.New(text)}
 }
 
-// lineOf returns the line of the first occurrence of text, or 0.
+// lineOf returns the line in which text first occurs, or 0.
 func lineOf(b []byte, text string) int {
 	i := bytes.Index(b, []byte(text))
 	if i < 0 {
@@ -199,8 +198,8 @@ func lineOf(b []byte, text string) int {
 	return 1 + bytes.Count(b[:i], []byte("\n"))
 }
 
-// Lines returns the line of each key of the map in b, as written there, or nil when b is not a map.
-// Of a duplicate key the first line counts.
+// Lines returns the line of each key of the map in b, by the key's text, or nil when b is not a
+// map. For a duplicate key it is the first line.
 func Lines(b []byte) map[string]int {
 	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {
@@ -211,8 +210,9 @@ func Lines(b []byte) map[string]int {
 	return lines
 }
 
-// LinesBelow returns the lines of the keys inside of some keys of the map in b, down to that many
-// levels, named by [Below]. A list stands for its elements; the first of equal keys in it counts.
+// LinesBelow returns the lines of keys inside of the map in b: those below the given keys, down to
+// so many levels. [Below] makes their names. A key inside of a list has the name that it would have
+// without the list; of equal names the first line counts.
 func LinesBelow(b []byte, levels int, keys ...string) map[string]int {
 	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {
@@ -227,7 +227,7 @@ func LinesBelow(b []byte, levels int, keys ...string) map[string]int {
 	return lines
 }
 
-// Below returns the name of a key inside of the map of another key, and so on.
+// Below returns the name that LinesBelow uses for a path of keys.
 func Below(keys ...string) string { return strings.Join(keys, "\x00") }
 
 func addLines(lines map[string]int, node *yaml.Node, above string, levels int) {
@@ -268,8 +268,8 @@ func addLines(lines map[string]int, node *yaml.Node, above string, levels int) {
 	}
 }
 
-// fromZero reports whether the library counts the line of a fault from zero and omits the first
-// one. Its parser does so, its scanner does not.
+// fromZero reports whether the library counts lines from zero, and omits the first, in an error
+// with this text. Errors of its parser do so, those of its scanner do not.
 func fromZero(text string) bool {
 	rest, ok := strings.CutPrefix(text, "did not find expected ")
 	switch rest {
@@ -279,8 +279,8 @@ func fromZero(text string) bool {
 	return false
 }
 
-// readable returns an error for characters that YAML 1.1 forbids, some of which the parser accepts.
-// UTF-16 is left to the parser.
+// readable returns an error for characters that YAML 1.1 forbids, since the parser accepts some of
+// them. It does not check UTF-16.
 func readable(b []byte) error {
 	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
 		return nil

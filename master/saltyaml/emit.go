@@ -7,19 +7,18 @@ import (
 	"saltern/master/value"
 )
 
-// bestWidth is the column after which PyYAML breaks a line at the next
-// space.
+// bestWidth is the column after which PyYAML breaks a line at the next space.
 const bestWidth = 80
 
-// emitter writes nodes with the line breaks, quotes and indents of libyaml's emitter, which Salt
-// uses.
+// emitter writes nodes by the rules of libyaml's emitter, which Salt uses: with the same line
+// breaks, quotes and indents.
 type emitter struct {
 	out        []byte
 	style      Style
 	column     int
 	indent     int
 	indents    []int
-	flow       int  // how many flow containers are open
+	flow       int  // number of open flow containers
 	whitespace bool // the last thing written was white space
 	indention  bool // only indentation has been written on this line
 }
@@ -190,7 +189,7 @@ func (e *emitter) mapping(l []item, depth int) error {
 	return nil
 }
 
-// simpleKey reports whether a key fits before its colon on one line.
+// simpleKey reports whether a key can stand before its colon on one line.
 func simpleKey(k any) bool {
 	s, ok := k.(string)
 	return !ok || len(s) <= 128 && !analyse(s).multiline

@@ -14,19 +14,19 @@ import (
 	"saltern/master/value"
 )
 
-// Style configures how to write a document. The zero Style is the block style of Salt's yaml
+// Style configures the form of a document. The zero Style is the block style of Salt's yaml
 // outputter (salt/output/yaml_out.py).
 type Style struct {
 	Indent   int  // columns per level; values outside 2..9 mean 2
-	Flow     bool // everything in [] and {}
-	KeepKeys bool // write keys in the order of the map; otherwise sorted, as PyYAML does with a dict
+	Flow     bool // write lists and maps as [] and {}
+	KeepKeys bool // write keys in the order of the map; otherwise sorted, as PyYAML sorts a dict
 }
 
-// maxEncodeDepth bounds the depth of our own values, against cycles.
+// maxEncodeDepth bounds the depth of the values to write, so that a cycle cannot loop for ever.
 const maxEncodeDepth = 200
 
-// Encode writes v as Salt's yaml outputter does. Besides the values that Decode returns it accepts
-// int, []string, map[string]any and map[string]string.
+// Encode returns v as YAML in the form of Salt's yaml outputter. Besides the values that Decode
+// returns it accepts int, []string, map[string]any and map[string]string.
 func Encode(v any) ([]byte, error) { return EncodeStyle(v, Style{}) }
 
 // EncodeStyle is Encode in another style.
@@ -44,19 +44,19 @@ func EncodeStyle(v any, s Style) ([]byte, error) {
 
 // place is the position of a node in the document.
 type place struct {
-	mapping   bool // value or key of a map
-	simpleKey bool
+	mapping   bool // the node is a key or a value of a map
+	simpleKey bool // the node is a key that stands before its colon on one line
 }
 
-// atom is a scalar ready to be written.
+// atom is a scalar in the form in which it is written.
 type atom struct {
 	text    string
 	tag     string // written before the text, "" for none
-	plain   bool   // the plain form would be read as the same value
-	literal bool   // block literal where the place allows it
+	plain   bool   // the plain form would be read back as the same value
+	literal bool   // written as a block literal where the position allows that
 }
 
-// scalarAtom returns the text of a scalar, or false for a container.
+// scalarAtom returns the atom of a scalar, or false for a container.
 func scalarAtom(v any) (atom, bool, error) {
 	plain := func(s string) (atom, bool, error) { return atom{text: s, plain: true}, true, nil }
 	switch v := v.(type) {
@@ -81,13 +81,14 @@ func scalarAtom(v any) (atom, bool, error) {
 	case []any, []string, *value.Map, map[string]any, map[string]string:
 		return atom{}, false, nil
 	case value.Ext:
-		return plain("NULL") // Salt's dumper writes this for unknown types
+		return plain("NULL") // Salt's dumper writes NULL for unknown types
 	}
 
 	return atom{}, false, fmt.Errorf("cannot write %T", v)
 }
 
-// floatText returns Python's repr of a float, with ".0" before an exponent without a fraction.
+// floatText returns Python's repr of a float, with ".0" before the exponent if the repr has no
+// fraction.
 func floatText(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -104,7 +105,7 @@ func floatText(f float64) string {
 	return s
 }
 
-// base64Lines is Python's base64.encodebytes: lines of 76 characters.
+// base64Lines returns base64 in lines of 76 characters, as Python's base64.encodebytes does.
 func base64Lines(b []byte) string {
 	s := base64.StdEncoding.EncodeToString(b)
 	var out strings.Builder
@@ -118,7 +119,7 @@ func base64Lines(b []byte) string {
 	return out.String()
 }
 
-// timestamp reports whether PyYAML would take a text for a date or a time, so that the text must be
+// timestamp reports whether PyYAML would read a text as a date or a time, so that it must be
 // quoted.
 func timestamp(s string) bool {
 	num := func(lo, hi int) bool {
@@ -175,7 +176,7 @@ func timestamp(s string) bool {
 
 type item struct{ key, val any }
 
-// itemsOf returns the pairs of any map in the order of writing.
+// itemsOf returns the pairs of a map of any type in the order in which they are written.
 func itemsOf(v any, keep bool) (l []item) {
 	switch v := v.(type) {
 	case *value.Map:
@@ -201,7 +202,8 @@ func itemsOf(v any, keep bool) (l []item) {
 	return l
 }
 
-// sortItems sorts the pairs if Python could: if all keys are text, or all are numbers.
+// sortItems sorts the pairs if Python could compare their keys: if all keys are text, or all are
+// numbers.
 func sortItems(l []item) {
 	texts, numbers := 0, 0
 	for _, it := range l {

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// maxDigits is the longest integer that Python converts from text.
+// maxDigits is the number of digits of the longest integer that Python converts from text.
 const maxDigits = 4300
 
-// plainTag resolves an untagged plain scalar by the YAML 1.1 patterns of
-// PyYAML's resolver.py, in its order: bool, float, int, merge, null,
-// timestamp, value. Salt turns timestamps into text, so they need no pattern.
+// plainTag resolves an untagged plain scalar by the YAML 1.1 patterns of PyYAML's resolver.py, in
+// its order: bool, float, int, merge, null, timestamp, value. Salt converts timestamps to text, so
+// plainTag has no pattern for them.
 func plainTag(s string) string {
 	if s == "" {
 		return tagNull
@@ -67,8 +67,7 @@ func prefixLen(s string, ok func(byte) bool) int {
 
 func decimalOrUnderscore(c byte) bool { return isDigit(c) || c == '_' }
 
-// exponent matches an optional exponent with its obligatory sign, up to the
-// end.
+// exponent reports whether s, up to its end, is empty or an exponent with its obligatory sign.
 func exponent(s string) bool {
 	if s == "" {
 		return true
@@ -79,7 +78,8 @@ func exponent(s string) bool {
 	return prefixLen(s[2:], isDigit) == len(s)-2
 }
 
-// sixties removes (:[0-5]?[0-9])+ from the front of s.
+// sixties removes (:[0-5]?[0-9])+ from the front of s, and returns the rest and the number of
+// parts.
 func sixties(s string) (rest string, n int) {
 	for len(s) > 1 && s[0] == ':' && isDigit(s[1]) {
 		switch {
@@ -112,7 +112,7 @@ func isFloat(s string) bool {
 		return true
 	}
 
-	if s[0] == '.' { // this form has no sign
+	if s[0] == '.' { // a number in this form has no sign
 		if len(s) < 2 || !isDigit(s[1]) {
 			return false
 		}
@@ -170,7 +170,7 @@ func isInt(s string) bool {
 	return n > 0 && rest == ""
 }
 
-// scalarValue returns the value of a scalar with one of the scalar tags.
+// scalarValue returns the value of a scalar text with one of the tags of scalars.
 func scalarValue(tag, text string) (any, error) {
 	switch tag {
 	case tagNull:
@@ -194,8 +194,8 @@ func scalarValue(tag, text string) (any, error) {
 	return text, nil
 }
 
-// intValue implements PyYAML's construct_yaml_int after Salt has removed leading zeros, so that
-// 0644 is 644 but -0644 is octal.
+// intValue implements PyYAML's construct_yaml_int for text from which Salt has removed leading
+// zeros. So 0644 is 644, but -0644 is octal.
 func intValue(text string) (any, error) {
 	if len(text) > maxDigits {
 		return nil, fmt.Errorf("integer of %d digits, at most %d", len(text), maxDigits)
@@ -264,7 +264,7 @@ func intValue(text string) (any, error) {
 
 var errNumber = errors.New("not a number")
 
-// setInt is Python's int(s, base) for text without underscores and prefixes.
+// setInt sets n by the rules of Python's int(s, base), for text without underscores and prefixes.
 func setInt(n *big.Int, s string, base int) error {
 	s = strings.TrimSpace(s)
 	if _, ok := n.SetString(s, base); !ok {
@@ -301,8 +301,8 @@ func floatValue(text string) (any, error) {
 	return sign * sum, nil
 }
 
-// binaryValue decodes base64 as Python's base64.decodebytes does: it skips bytes outside of the
-// alphabet, and adds missing padding as Salt does.
+// binaryValue decodes base64 by the rules of Python's base64.decodebytes: it skips bytes outside of
+// the alphabet. Like Salt it adds missing padding.
 func binaryValue(text string) (any, error) {
 	clean := make([]byte, 0, len(text))
 	pads := 0
@@ -314,7 +314,7 @@ func binaryValue(text string) (any, error) {
 			if len(clean)%4 >= 2 {
 				pads++
 				if len(clean)%4+pads >= 4 {
-					i = len(text) // a full quantum with padding ends the data
+					i = len(text) // four characters with padding end the data
 				}
 			}
 		case c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', isDigit(c), c == '+', c == '/':

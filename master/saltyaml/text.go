@@ -8,8 +8,8 @@ import (
 	"saltern/internal/printable"
 )
 
-// traits are the forms in which a text can be written so that it is read back unchanged, by the
-// rules of libyaml's emitter.
+// traits describes the forms in which a text can be written so that reading returns the same text,
+// by the rules of libyaml's emitter.
 type traits struct {
 	multiline  bool
 	flowPlain  bool
@@ -27,8 +27,8 @@ func printableRune(r rune) bool {
 		r >= 0xe000 && r <= 0xfffd && r != 0xfeff
 }
 
-// visible reports whether a character is written unchanged. Like PyYAML it requires others to be
-// escaped; it also escapes invisible characters that change what a terminal shows.
+// visible reports whether a character is written as it is. Others are escaped: those that PyYAML
+// requires, and invisible ones that change what a terminal shows.
 func visible(r rune) bool {
 	return printableRune(r) && (r < 0xa0 || isBreak(r) || !printable.Unsafe(r))
 }
@@ -52,7 +52,7 @@ func analyse(s string) traits {
 	wasBreak := false
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
-		after := true // white space or the end follows
+		after := true // white space or the end of the text follows
 		last := i+n == len(s)
 		if !last {
 			next, _ := utf8.DecodeRuneInString(s[i+n:])
@@ -106,7 +106,7 @@ func analyse(s string) traits {
 	}
 }
 
-// foldable reports whether the space at s[i] may become a line break.
+// foldable reports whether the emitter may break the line at the space s[i].
 func foldable(s string, i int) bool { return i+1 >= len(s) || s[i+1] != ' ' }
 
 func (e *emitter) writePlain(s string, split bool) {
@@ -234,8 +234,8 @@ func (e *emitter) doubleQuoted(s string, split bool) {
 	e.whitespace, e.indention = false, false
 }
 
-// literal writes base64 lines, which never begin with a space and always end
-// with one line break.
+// literal writes the lines of base64 text, which never begin with a space and always end with a
+// single line break.
 func (e *emitter) literal(s string) {
 	e.indicator("|", true, false, false)
 	e.lineBreak()
