@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// Usual returns the interpreters to try if none is configured: that of Salt's own packages, the
-// first in PATH, and those of the Salt programs in PATH. look finds a program, as exec.LookPath
-// does.
+// Usual returns the interpreters to try if none is configured: that of Salt's own packages, python3
+// in PATH, and those of the Salt programs in PATH. look finds a program like exec.LookPath.
 func Usual(look func(program string) (path string, err error)) []string {
 	out := []string{"/opt/saltstack/salt/bin/python3", "python3"}
 	for _, program := range []string{"salt-call", "salt-minion", "salt-run"} {
@@ -26,8 +25,9 @@ func Usual(look func(program string) (path string, err error)) []string {
 	return out
 }
 
-// Of returns the interpreter that runs a salt-run, or "" if it cannot be determined: the one in its
-// first lines, or the one beside it, as in Salt's own packages. path may also be an interpreter.
+// Of returns the interpreter that runs a salt-run, or "" if it cannot be determined: the
+// interpreter that its first lines name, or one in the same folder, as in Salt's own packages. path
+// may also be that of an interpreter.
 func Of(path string) string {
 	if p := interpreter(path); p != "" {
 		return p
@@ -56,8 +56,8 @@ func executable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// interpreter returns the interpreter in the first line of a script, or "" if it is not a Python
-// script.
+// interpreter returns the interpreter in the first line of a script, or "" if the file is not a
+// Python script.
 func interpreter(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -72,7 +72,7 @@ func interpreter(path string) string {
 	}
 
 	words := strings.Fields(line[2:])
-	if len(words) == 1 && words[0] == "/bin/sh" { // pip's form for long paths: the second line runs Python
+	if len(words) == 1 && words[0] == "/bin/sh" { // pip writes this form for long paths: the second line starts Python
 		line, _ = head.ReadString('\n')
 		if line, ok := strings.CutPrefix(line, "'''exec' "); ok {
 			words = strings.Fields(strings.ReplaceAll(line, `"`, ""))

@@ -15,9 +15,9 @@ var functions string
 //go:embed services.py
 var services string
 
-// HostConfig configures how Python runs. Zero fields take the defaults of [pyhost.Config].
+// HostConfig configures the Python processes. Zero fields take the defaults of [pyhost.Config].
 type HostConfig struct {
-	Pythons    []string // interpreters to try, in this order: paths or names in PATH
+	Pythons    []string // interpreters to try, in this order: paths, or names in PATH
 	Layer      string   // link to a folder of packages, see [Layer]; "" for none
 	MaxWorkers int
 	Memory     int64
@@ -26,7 +26,7 @@ type HostConfig struct {
 }
 
 // NewHost returns the host that runs the functions of Callers. It starts no Python before the first
-// call. Close must be called.
+// call. The caller must call Close in the end.
 func NewHost(cfg HostConfig) *pyhost.Host {
 	return pyhost.New(pyhost.Config{
 		Pythons:    cfg.Pythons,

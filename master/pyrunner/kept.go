@@ -22,12 +22,12 @@ import (
 var keptScript string
 
 const (
-	// exitNoSalt is its exit code when Salt cannot be imported.
+	// exitNoSalt is the exit code of kept.py when it cannot import Salt.
 	exitNoSalt = 3
 )
 
-// Kept is a Python process that answers one request after the other, so that Salt's library is
-// imported only once. One goroutine at a time uses it. Close must be called.
+// Kept is a Python process that answers one request after another, so that it imports Salt's
+// library only once. Only one goroutine at a time may use it. The last one must call Close.
 type Kept struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -37,12 +37,13 @@ type Kept struct {
 
 // KeptConfig configures a Kept.
 type KeptConfig struct {
-	Pythons []string // to try, in this order: paths or names in PATH
-	// Program defines a function that converts a request into a reply, both maps, and passes it to
-	// serve of kept.py, which is prepended. serve exchanges frames ([pyframe]).
+	Pythons []string // interpreters to try, in this order: paths, or names in PATH
+	// Program is Python code that defines a function from a request to a reply, both of them maps,
+	// and passes it to the function serve of kept.py, which Keep puts before it. serve exchanges
+	// frames ([pyframe]).
 	Program string
 	Layer   string   // folder of packages, as returned by [Layer]
-	Env     []string // may be nil: [command.PythonEnviron]
+	Env     []string // environment of the process; nil means that of [command.PythonEnviron]
 }
 
 // Keep starts the first interpreter that has Salt. It returns [ErrNoSalt] if none has.
@@ -55,7 +56,7 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 	for _, name := range cfg.Pythons {
 		path, err := exec.LookPath(name)
 		if err == nil {
-			path, err = filepath.Abs(path) // absolute: the process runs in another directory
+			path, err = filepath.Abs(path) // absolute, since the process runs in another directory
 		}
 
 		if err != nil {
@@ -76,7 +77,7 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 			return k, nil
 		}
 
-		if !errors.Is(err, io.EOF) { // kill it, since it does not end by itself
+		if !errors.Is(err, io.EOF) { // the process does not end by itself, so kill it
 			k.kill()
 		}
 
@@ -91,14 +92,15 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 func startKept(path string, args, env []string) (*Kept, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Dir, cmd.Env = "/", env
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it must not get the signals of our terminal
+	// A process group of its own: signals of our terminal must not reach the process.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 
-	// Use a pipe of our own: exec would close its pipe when the process ends, even with unread
-	// data.
+	// Use our own pipe: package exec would close its pipe when the process ends, even with unread
+	// data in it.
 	out, theirs, err := os.Pipe()
 	if err != nil {
 		in.Close()
@@ -115,7 +117,7 @@ func startKept(path string, args, env []string) (*Kept, error) {
 	}
 
 	k := &Kept{cmd: cmd, in: in, out: out, done: make(chan struct{})}
-	go func() { // until Close, which kills what does not end
+	go func() { // ends at the latest with Close, which kills a process that does not end
 		_ = cmd.Wait()
 		close(k.done)
 	}()
@@ -136,8 +138,8 @@ func (k *Kept) Alive() bool {
 	}
 }
 
-// Ask sends a request and waits for its answer of at most that many bytes, until most has passed or
-// ctx ends. After an error only Close may be called.
+// Ask sends a request and waits for its answer, of at most bytes bytes, until most has passed or
+// ctx ends. After an error the caller may only call Close.
 func (k *Kept) Ask(ctx context.Context, m *value.Map, bytes int, most time.Duration) (*value.Map, error) {
 	frame, err := pyframe.Append(nil, m)
 	if err != nil {
@@ -166,7 +168,8 @@ func (k *Kept) Ask(ctx context.Context, m *value.Map, bytes int, most time.Durat
 	return m, nil
 }
 
-// killAfter kills the Python and its children after a time, or when ctx ends. callOff cancels that.
+// killAfter kills the process and its children after d, or when ctx ends. The returned function
+// cancels that.
 func (k *Kept) killAfter(ctx context.Context, d time.Duration) (callOff func()) {
 	late := time.AfterFunc(d, k.kill)
 	gone := context.AfterFunc(ctx, k.kill)
@@ -179,7 +182,7 @@ func (k *Kept) kill() {
 	}
 }
 
-// Close ends the Python within five seconds and returns its exit status.
+// Close ends the process within five seconds, if need be by a kill, and returns its exit status.
 func (k *Kept) Close() int {
 	_ = k.in.Close()
 	late := time.AfterFunc(5*time.Second, k.kill)

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 )
 
-// Layer returns the folder of packages behind the link at path (saltern_python_layer), or "". A
-// running Python keeps the folder it was started with when the link changes.
+// Layer returns the folder of packages to which the link at path (saltern_python_layer) leads, or
+// "". When the link changes, a running Python goes on with the folder it was started with.
 func Layer(path string) string {
 	if path == "" {
 		return ""
@@ -22,7 +22,7 @@ func Layer(path string) string {
 }
 
 // Arguments returns the arguments of a Python that runs one of our programs. The program appends
-// the layer to its path, so that nothing in it replaces Python's own packages.
+// the layer to its search path, so that the layer cannot replace Python's own packages.
 func Arguments(program, layer string) []string {
 	args := []string{"-I", "-c", program}
 	if layer != "" {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// listFor is how long a listing is trusted while the directories are unchanged: whether a
-	// module loads may depend on more than its file.
+	// listFor is how long a listing is trusted while its directories do not change: a module may
+	// also load, or fail to, for reasons outside of its file.
 	listFor = 10 * time.Minute
 
 	maxDirs      = 64
@@ -23,17 +23,17 @@ const (
 	maxFunctions = 20000
 )
 
-// listing is the set of functions that Python has.
+// listing holds the names of the functions that Python has.
 type listing struct {
 	names   map[string]bool
 	dirs    []string
 	stamp   uint64
-	trusted bool      // no file had changed just before
-	askedAt time.Time // when Python was asked
+	trusted bool      // no file changed shortly before the listing
+	askedAt time.Time // when the caller asked Python
 }
 
-// exists returns an error for a function that does not exist. If the existing functions are not
-// known, it asks Python, once for all concurrent callers.
+// exists returns an error if Python has no function of this name. If it does not know the
+// functions, it asks Python, once for all concurrent callers.
 func (c *Caller) exists(ctx context.Context, fun string) error {
 	unknown := &UnknownError{fun}
 	if !strings.Contains(fun, ".") {
@@ -63,21 +63,21 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.list; l != nil && !l.names[fun] { // may be nil: the packages have just changed
+	if l := c.list; l != nil && !l.names[fun] { // c.list may be nil: the layer of packages has just changed
 		return unknown
 	}
 
 	return nil
 }
 
-// learnt reports whether the list was fetched after the time asked.
+// learnt reports whether Python was asked for its functions after the time asked.
 func (c *Caller) learnt(asked time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.list != nil && c.list.askedAt.After(asked)
 }
 
-// answer is the knowledge about the existence of a function.
+// answer tells whether a function exists, as far as the listing tells.
 type answer int
 
 const (
@@ -108,7 +108,7 @@ func (c *Caller) hasFunction(fun string) answer {
 	return unsure
 }
 
-// forget drops a function that no longer exists from the list.
+// forget removes a function that no longer exists from the listing.
 func (c *Caller) forget(fun string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,8 +117,8 @@ func (c *Caller) forget(fun string) {
 	}
 }
 
-// fetchListing asks Python for its functions. From then on the host imports what loading them had
-// to import.
+// fetchListing asks Python for its functions. From then on the host imports in advance the modules
+// that this listing needed.
 func (c *Caller) fetchListing(ctx context.Context) error {
 	asked := c.cfg.Now()
 	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: 2 * time.Minute})
@@ -133,7 +133,7 @@ func (c *Caller) fetchListing(ctx context.Context) error {
 	return nil
 }
 
-// storeListing stores Python's list of functions.
+// storeListing stores the functions in Python's reply.
 func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	names := reply.Texts("functions")
 	l := &listing{
@@ -149,7 +149,7 @@ func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	l.dirs = dirs[:min(len(dirs), maxDirs)]
 	var newest time.Time
 	l.stamp, newest = stampOf(l.dirs)
-	// File times are coarse: a listing of a directory that has just changed is not trusted.
+	// File times are coarse: do not trust a listing of a directory that has just changed.
 	l.trusted = time.Since(newest) > 2*time.Second && len(names) <= maxFunctions
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,7 +157,7 @@ func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	c.list = l
 }
 
-// isFresh reports whether the list can still be trusted about functions that it lacks.
+// isFresh reports whether the listing can still be trusted about functions that it lacks.
 func (l *listing) isFresh(now time.Time) bool {
 	if !l.trusted || now.Sub(l.askedAt) > listFor {
 		return false
@@ -166,7 +166,8 @@ func (l *listing) isFresh(now time.Time) bool {
 	return s == l.stamp
 }
 
-// stampOf returns a number that changes when files in the directories change.
+// stampOf returns a number that changes when files in the directories change, and the time of the
+// newest file.
 func stampOf(dirs []string) (uint64, time.Time) {
 	h := fnv.New64a()
 	var newest time.Time
@@ -186,7 +187,7 @@ func stampOf(dirs []string) (uint64, time.Time) {
 
 	left := maxEntries
 	for _, d := range dirs {
-		entries, err := os.ReadDir(d) // the directory's own time changes when Python stores compiled files
+		entries, err := os.ReadDir(d) // not the directory's own time, which changes when Python stores compiled files
 		if err != nil {
 			fmt.Fprintf(h, "%s\x00gone\x00", d)
 			continue

@@ -1,16 +1,15 @@
-// Package pyrunner calls runner and wheel functions that only Python has, such as
-// state.orchestrate and an administrator's own, with Salt's library.
+// Package pyrunner calls runner and wheel functions that exist only in Python, such as
+// state.orchestrate and those of the administrator, with Salt's library.
 //
-// Each call is a process of its own that a warm Python forks ([pyhost]). The function, its
-// arguments, on whose behalf it runs and the path of the configuration go through a
-// socket, packed as MessagePack, so that their types stay. Nothing of a caller is on a
-// command line, in the environment or in a file name. Python runs isolated (-I): it
-// imports from its own directories only, whatever the working directory, PYTHONPATH and
-// the user's own packages hold.
+// Each call runs in a process of its own, which a warm Python forks ([pyhost]). The function, its
+// arguments, the user for whom it runs and the path of the configuration go through a socket,
+// packed as MessagePack, which keeps their types. No command line, environment or file name
+// contains data of a caller. Python runs isolated (-I): it imports from its own directories only,
+// not from the working directory, PYTHONPATH or the user's own packages.
 //
-// The process fires no event for the beginning and the end of a call, and keeps no
-// result: who calls does, so that a call is one job. What the function itself fires,
-// such as its progress, comes from the process by the master's event socket.
+// The process fires no event for the beginning and the end of a call, and stores no result: the
+// caller in the master does, so that each call is one job. Events that the function itself fires,
+// such as its progress, reach the master through its event socket.
 //
 // Source: salt/client/mixins.py (SyncClientMixin.low), salt/runner.py.
 package pyrunner
@@ -35,13 +34,13 @@ import (
 // ErrNoSalt means that no Python with Salt's library was found.
 var ErrNoSalt = pyhost.ErrNoSalt
 
-// UnknownError means that Python does not have the function.
+// UnknownError means that Python has no such function.
 type UnknownError struct{ Name string }
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("'%s' is not available.", e.Name) }
 
 // Failure reports that a function ran and failed. Return is the result that Salt's own master would
-// give: a text with the exception, or data that describes what did not succeed.
+// return: a text with the exception, or data that describes what did not succeed.
 type Failure struct{ Return any }
 
 // Error returns the last line of the exception, for logs.
@@ -59,26 +58,26 @@ const maxTime = 24 * time.Hour
 // Config of a Caller.
 type Config struct {
 	Host       *pyhost.Host // from NewHost; several Callers may share it
-	ConfigFile string       // the master's
-	Layer      string       // of packages, see [Layer]; empty: none
-	Wheel      bool         // call wheel functions, not runners
-	// Git returns the options and the roots of git pillars with which Salt's library finds files
-	// from git on this disk. It may be nil.
+	ConfigFile string       // path of the master's configuration file
+	Layer      string       // folder of packages, see [Layer]; "": none
+	Wheel      bool         // call wheel functions instead of runners
+	// Git returns the options and the roots of git pillars that let Salt's library find files from
+	// git on this disk. It may be nil: no git.
 	Git func(ctx context.Context, saltenv, pillarenv string) (options *value.Map, pillars []any)
 	Log *slog.Logger
 	Now func() time.Time // nil: time.Now
 }
 
 // Caller calls functions. It is safe for concurrent use. The host bounds the number of parallel
-// calls. Callers must check permissions before.
+// calls. A Caller checks no permissions; its user must.
 type Caller struct {
 	cfg Config
-	// unsure has one place, for the single request that lists the functions.
+	// unsure has room for one element, held by the goroutine that asks for the list of functions.
 	unsure chan struct{}
 
 	mu    sync.Mutex
 	list  *listing
-	layer string // the layer at the time of list
+	layer string // folder of the layer when list was made
 }
 
 // New returns a Caller.
@@ -89,13 +88,13 @@ func New(cfg Config) *Caller {
 	return &Caller{cfg: cfg, unsure: make(chan struct{}, 1)}
 }
 
-// Job identifies on whose behalf a function runs: its __jid__, __user__, and the id in its options.
+// Job describes for whom a function runs: its __jid__, its __user__, and the id in its options.
 // Salt's library fills in empty fields: a new job id, the account of the process, the id of the
 // master.
 type Job struct {
 	JID    string
 	User   string
-	Minion string // that asked for it
+	Minion string // minion that called the function; "" for none
 }
 
 // Call is one call of a function.
@@ -104,13 +103,14 @@ type Call struct {
 	Args  []any
 	Named *value.Map
 	Job   Job
-	// Shown is the public view of the arguments. It may be nil: Run computes it.
+	// Shown is the public view of the arguments. It may be nil: then Run computes it.
 	Shown *redact.Call
 }
 
-// Run calls a function and returns its result with the types that MessagePack keeps. An unknown
-// function causes an *UnknownError, without a process if the list of functions is known. A failed
-// function causes a *Failure. The process and its children end with ctx, and with the call.
+// Run calls a function and returns its result with the types that MessagePack keeps. For an unknown
+// function it returns an *UnknownError, without starting a process if it knows the list of
+// functions. For a function that failed it returns a *Failure. The process and its children end
+// with ctx, and with the call.
 func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 	if err := c.exists(ctx, call.Fun); err != nil {
 		return nil, err
@@ -154,8 +154,8 @@ func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 	return ret, err
 }
 
-// Return passes the result of a job to returners, one after the other. The error names those that
-// do not exist or have failed.
+// Return passes the result of a job to returners, one after the other. Its error names the
+// returners that do not exist or have failed.
 func (c *Caller) Return(ctx context.Context, returners []string, result *value.Map) error {
 	load := c.request("return")
 	load.Set("returners", value.List(returners))
@@ -170,7 +170,7 @@ func (c *Caller) Return(ctx context.Context, returners []string, result *value.M
 	return nil
 }
 
-// request returns the fields that all requests to functions.py have.
+// request returns a request to functions.py with the fields that all of them have.
 func (c *Caller) request(op string) *value.Map {
 	return value.NewMap(
 		"op", op,
@@ -181,7 +181,7 @@ func (c *Caller) request(op string) *value.Map {
 	)
 }
 
-// outcome reads the reply to a call.
+// outcome returns the result in the reply to a call, or the error that the reply reports.
 func outcome(fun string, reply *value.Map) (any, error) {
 	if text := reply.Str("error"); text != "" {
 		return nil, fmt.Errorf("run %s in Python: %s", fun, text)

@@ -7,14 +7,14 @@ import (
 	"saltern/master/value"
 )
 
-// OpenReturner opens a session that calls functions of returners. services.py describes the
+// OpenReturner opens a session that calls functions of returners; services.py describes its
 // requests.
 func (c *Caller) OpenReturner(ctx context.Context) (*pyhost.Session, error) {
 	return c.cfg.Host.Open(ctx, c.request("returner"))
 }
 
-// OpenEngine starts an engine: the function start of a module, with its arguments by name. The
-// session ends when the function does.
+// OpenEngine starts an engine: the function start of a module, with arguments by name. The session
+// ends when that function returns.
 func (c *Caller) OpenEngine(ctx context.Context, module string, arguments *value.Map) (*pyhost.Session, error) {
 	request := c.request("engine")
 	request.Set("module", module)

@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// Pythons returns the interpreters to try for Salt's library: the configured one, or else those of
-// Usual.
+// Pythons returns the interpreters in which to look for Salt's library: the configured one (named),
+// or else those of Usual.
 func Pythons(named string) []string {
 	named = cmp.Or(named, os.Getenv("SALTERN_RENDERER_PYTHON"))
 	if named != "" {
