@@ -1,5 +1,5 @@
-// Package value holds Salt's values as the master handles them, independent of their encoding.
+// Package value defines Salt's values as the master handles them, independent of their encoding.
 // Values are nil, bool, int64, uint64 (only above the range of int64), float64, string, []byte,
-// []any, *Map (maps keep their order, which signatures and pillars depend on) and Ext. The package
-// holds no state. A *Map must not be modified by two goroutines at once.
+// []any, *Map (a map that keeps its order, on which signatures and pillars depend) and Ext. The
+// package holds no state. While one goroutine changes a *Map, no other may use it.
 package value

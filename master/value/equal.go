@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Equal is Python's == for plain data: 1, 1.0 and True are equal, the order of maps does not
-// matter, and NaN equals nothing.
+// Equal reports whether Python's == is true for plain data: 1, 1.0 and True are equal, the order of
+// maps does not matter, and NaN equals nothing.
 func Equal(a, b any) bool {
 	if x, ok := Scalar(a); ok {
 		y, ok := Scalar(b)
@@ -35,8 +35,8 @@ func Equal(a, b any) bool {
 	return false
 }
 
-// Scalar returns one form for scalars that are equal in Python, such as 1, 1.0 and True. It reports
-// false for lists, maps and NaN.
+// Scalar returns the same value for all scalars that are equal in Python, such as 1, 1.0 and True.
+// It returns false for lists, maps and NaN.
 func Scalar(v any) (any, bool) {
 	switch v := v.(type) {
 	case nil, string, uint64, int64:

@@ -9,20 +9,21 @@ import (
 	"unicode/utf8"
 )
 
-// JSON writes values as Python's json.dumps with ensure_ascii=False.
+// JSON writes values in the format of Python's json.dumps with ensure_ascii=False.
 type JSON struct {
-	Indent int // spaces per level; -1: everything on one line
-	// Order returns the keys of a map in the order of writing, or false when they have none. It may
-	// be nil: the keys stay in the map's order.
+	Indent int // spaces per level; -1 writes everything on one line
+	// Order returns the keys of a map in the order in which they are written, or false when they
+	// cannot be ordered. It may be nil: then the keys stay in the map's order.
 	Order func(*Map) ([]any, bool)
-	// Escape reports whether a character is written as \uxxxx, besides those that must be. It may
-	// be nil: no others are.
+	// Escape reports whether a character is written as \uxxxx although JSON does not require it. It
+	// may be nil: then no such character is.
 	Escape func(rune) bool
-	// Other returns the text of bytes and of types that JSON does not have. It may be nil: Repr.
+	// Other returns the text of bytes and of types that JSON lacks. It may be nil: then Repr is
+	// used.
 	Other func(any) string
 }
 
-// Text returns a value as JSON, and reports whether all maps had an order.
+// Text returns a value as JSON, and false if Order could not order some map.
 func (j JSON) Text(v any) (string, bool) {
 	w := jsonWriter{JSON: j}
 	w.writeValue(v, 0)
@@ -140,7 +141,7 @@ func jsonFloat(f float64) string {
 	return FloatRepr(f)
 }
 
-// JSONKey returns the text of a key as json.dumps writes it.
+// JSONKey returns the text of a map key as json.dumps writes it.
 func JSONKey(k any) string {
 	switch k := k.(type) {
 	case nil:
@@ -172,7 +173,7 @@ func (w *jsonWriter) writeText(s string) {
 		case '\b':
 			w.b.WriteString(`\b`)
 		default:
-			if r == utf8.RuneError && n == 1 { // JSON is UTF-8, whatever was decoded
+			if r == utf8.RuneError && n == 1 { // JSON must be UTF-8, whatever bytes were decoded
 				w.b.WriteRune(utf8.RuneError)
 			} else if r < 0x20 || w.Escape != nil && w.Escape(r) {
 				for _, u := range utf16.AppendRune(nil, r) {

@@ -5,23 +5,23 @@ import (
 	"iter"
 )
 
-// IndexAt is the number of entries from which a Map keeps a hash index;
-// smaller maps are searched in line, which is faster and takes less memory.
-// Whoever charges for memory counts the index from there.
+// IndexAt is the number of entries from which a Map keeps a hash index; searching a smaller map
+// entry by entry is faster and takes less memory. Code that counts the memory of a Map must count
+// the index from that size on.
 const IndexAt = 12
 
 type entry struct{ key, val any }
 
-// Map is a map that keeps the order in which keys were set.
-// Keys may be any scalar (nil, bool, integers, float64, string); other keys
-// panic in Set; decoders refuse them. The zero value and a nil *Map are
-// empty maps; writing to a nil *Map panics.
+// Map is a map that keeps the order in which keys were set. Keys may be any scalar (nil, bool,
+// integers, float64, string); Set panics for other keys, and decoders refuse them. The zero value
+// and a nil *Map are empty maps; Set on a nil *Map panics.
 type Map struct {
 	entries []entry
 	index   map[any]int
 }
 
-// NewMap returns a map of alternating keys and values. It panics on an odd number of arguments.
+// NewMap returns a map of keys and values, which alternate in kv. It panics when their number is
+// odd.
 func NewMap(kv ...any) *Map {
 	if len(kv)%2 != 0 {
 		panic("value: NewMap needs pairs of keys and values")
@@ -36,8 +36,8 @@ func NewMap(kv ...any) *Map {
 // Sized returns an empty map with room for n keys.
 func Sized(n int) *Map { return &Map{entries: make([]entry, 0, n)} }
 
-// scalarKey converts integer keys to the type that decoders produce, so that look-ups do not depend
-// on the width of the caller's integer.
+// scalarKey converts an integer key to the type that decoders produce, so that look-ups do not
+// depend on the caller's integer type. It returns false for a key that is not a scalar.
 func scalarKey(k any) (any, bool) {
 	switch k := k.(type) {
 	case nil, bool, int64, float64, string:
@@ -81,7 +81,7 @@ func (m *Map) Len() int {
 	return len(m.entries)
 }
 
-// Get returns the value of a text key.
+// Get returns the value of a text key, and false when there is none.
 func (m *Map) Get(key string) (any, bool) {
 	if i := m.find(key); i >= 0 {
 		return m.entries[i].val, true
@@ -89,13 +89,13 @@ func (m *Map) Get(key string) (any, bool) {
 	return nil, false
 }
 
-// Value returns the value of a text key, nil when there is none.
+// Value returns the value of a text key, or nil when there is none.
 func (m *Map) Value(key string) any {
 	v, _ := m.Get(key)
 	return v
 }
 
-// GetAny returns the value of a key of any scalar type.
+// GetAny returns the value of a key of any scalar type, and false when there is none.
 func (m *Map) GetAny(key any) (any, bool) {
 	k, ok := scalarKey(key)
 	if !ok {
@@ -107,8 +107,7 @@ func (m *Map) GetAny(key any) (any, bool) {
 	return nil, false
 }
 
-// Set stores a value; a key that is there keeps its place. It panics when
-// key is not a scalar.
+// Set stores a value. A key that exists keeps its place. It panics when key is not a scalar.
 func (m *Map) Set(key, val any) {
 	k, ok := scalarKey(key)
 	if !ok {
@@ -135,7 +134,7 @@ func (m *Map) reindex() {
 	}
 }
 
-// Delete removes a key if it is there.
+// Delete removes a key if it exists.
 func (m *Map) Delete(key any) {
 	k, ok := scalarKey(key)
 	if !ok {
@@ -151,7 +150,7 @@ func (m *Map) Delete(key any) {
 	}
 }
 
-// All yields keys and values in order. The map must not be changed meanwhile.
+// All yields keys and values in order. Nobody may change the map meanwhile.
 func (m *Map) All() iter.Seq2[any, any] {
 	return func(yield func(any, any) bool) {
 		if m == nil {
@@ -165,14 +164,14 @@ func (m *Map) All() iter.Seq2[any, any] {
 	}
 }
 
-// Update sets all keys of o, like Python's dict.update.
+// Update sets all keys of o in m, like Python's dict.update.
 func (m *Map) Update(o *Map) {
 	for k, v := range o.All() {
 		m.Set(k, v)
 	}
 }
 
-// Keys returns the text keys in order; keys of other types are left out.
+// Keys returns the text keys in order, without keys of other types.
 func (m *Map) Keys() []string {
 	if m == nil {
 		return nil
@@ -186,15 +185,15 @@ func (m *Map) Keys() []string {
 	return out
 }
 
-// Str returns the text under key, or "" when there is none.
+// Str returns the text under key, or "" when there is no text.
 func (m *Map) Str(key string) string {
 	v, _ := m.Get(key)
 	s, _ := v.(string)
 	return s
 }
 
-// Bytes returns the value under key as bytes, whether it came as text or as bytes: the dialect
-// without bin types does not distinguish them.
+// Bytes returns the text or the bytes under key as bytes, since the dialect without bin types does
+// not distinguish them. It returns false for other values.
 func (m *Map) Bytes(key string) ([]byte, bool) {
 	v, _ := m.Get(key)
 	switch v := v.(type) {
@@ -206,7 +205,7 @@ func (m *Map) Bytes(key string) ([]byte, bool) {
 	return nil, false
 }
 
-// Int returns the integer under key.
+// Int returns the integer under key, and false when there is none.
 func (m *Map) Int(key string) (int64, bool) {
 	v, _ := m.Get(key)
 	switch v := v.(type) {
@@ -218,28 +217,28 @@ func (m *Map) Int(key string) (int64, bool) {
 	return 0, false
 }
 
-// Bool returns the boolean under key, false when there is none.
+// Bool returns the boolean under key, or false when there is none.
 func (m *Map) Bool(key string) bool {
 	v, _ := m.Get(key)
 	b, _ := v.(bool)
 	return b
 }
 
-// Map returns the map under key, nil when there is none.
+// Map returns the map under key, or nil when there is none.
 func (m *Map) Map(key string) *Map {
 	v, _ := m.Get(key)
 	s, _ := v.(*Map)
 	return s
 }
 
-// List returns the list under key, nil when there is none.
+// List returns the list under key, or nil when there is none.
 func (m *Map) List(key string) []any {
 	v, _ := m.Get(key)
 	l, _ := v.([]any)
 	return l
 }
 
-// Texts returns the texts in the list under key and skips other values.
+// Texts returns the texts in the list under key, without other values.
 func (m *Map) Texts(key string) (out []string) {
 	for _, v := range m.List(key) {
 		if s, ok := v.(string); ok {
@@ -249,7 +248,7 @@ func (m *Map) Texts(key string) (out []string) {
 	return out
 }
 
-// Clone copies the map itself; the values are shared.
+// Clone returns a copy of the map that shares the values.
 func (m *Map) Clone() *Map {
 	c := &Map{}
 	if m == nil {
@@ -262,14 +261,14 @@ func (m *Map) Clone() *Map {
 	return c
 }
 
-// Ext is an extension value that is kept unchanged. Salt uses type 78 for times and 79 for named
-// constants (salt/payload.py).
+// Ext is an extension value of MessagePack, which the master passes on unchanged. Salt uses type 78
+// for times and 79 for named constants (salt/payload.py).
 type Ext struct {
 	Type int8
 	Data []byte
 }
 
-// List returns the elements of l as values.
+// List returns the elements of l as a list of values.
 func List[T any](l []T) []any {
 	out := make([]any, len(l))
 	for i, v := range l {

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Str is Python's str() of a value: text as it is, anything else as in Repr.
+// Str returns Python's str() of a value: a text as it is, anything else as Repr does.
 func Str(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -18,7 +18,7 @@ func Str(v any) string {
 	return Repr(v)
 }
 
-// StrMax is Str, but omits further elements of a container once the text has limit bytes.
+// StrMax is Str, but it omits further elements of a container once the text has limit bytes.
 func StrMax(v any, limit int) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -26,7 +26,7 @@ func StrMax(v any, limit int) string {
 	return string(appendRepr(nil, v, limit))
 }
 
-// Repr is Python's repr() of a value.
+// Repr returns Python's repr() of a value.
 func Repr(v any) string { return string(appendRepr(nil, v, math.MaxInt)) }
 
 func appendRepr(b []byte, v any, limit int) []byte {
@@ -90,7 +90,7 @@ func appendRepr(b []byte, v any, limit int) []byte {
 	return append(b, '?')
 }
 
-// FloatRepr is Python's repr() of a float: the shortest text that reads back as f.
+// FloatRepr returns Python's repr() of a float: the shortest text that is read back as f.
 func FloatRepr(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -104,7 +104,7 @@ func FloatRepr(f float64) string {
 	e := strconv.FormatFloat(f, 'e', -1, 64)
 	exp, _ := strconv.Atoi(e[strings.IndexByte(e, 'e')+1:])
 	if f != 0 && (exp < -4 || exp >= 16) {
-		return e // at least two digits of exponent, as in Python
+		return e // with at least two digits of exponent, as in Python
 	}
 
 	s := strconv.FormatFloat(f, 'f', -1, 64)
@@ -125,7 +125,7 @@ func appendQuoted(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		switch {
-		case r == utf8.RuneError && n == 1: // a surrogate escape in Python
+		case r == utf8.RuneError && n == 1: // Python has a surrogate escape here
 			b = append(b, `\udc`...)
 			b = appendHex(b, uint64(s[i]), 2)
 		case r == rune(q) || r == '\\':

@@ -2,7 +2,7 @@ package value
 
 import "math/big"
 
-// Truth is Python's bool() of a value: nil, zero and empty values are false.
+// Truth returns Python's bool() of a value: false for nil, zero and empty values.
 func Truth(v any) bool {
 	switch v := v.(type) {
 	case nil:
