@@ -1,12 +1,13 @@
-// Package raft takes part in the consensus of Salt's masters (3008.3, salt/cluster/consensus) on
-// behalf of a Saltern master, while the cluster has Salt masters. It performs no input or output.
+// Package raft implements a Saltern master's part in the consensus of Salt's masters (3008.3,
+// salt/cluster/consensus), for as long as the cluster has Salt masters. It performs no input or
+// output.
 //
 // Salt's masters serve minions only after a committed configuration of this group names them, and
 // they count every master of the cluster as a voter. So Saltern's masters must vote, keep the log
-// and acknowledge. They decide nothing by it, and they leave the group when the last of Salt's
-// masters has left.
+// and acknowledge. Saltern's masters base no decision on this group, and leave it after the last
+// Salt master has left.
 //
-// Saltern's masters follow. They stand for election in three cases only:
+// Saltern's masters stand for election in three cases only, and otherwise follow:
 //
 //   - No leader has been heard for several seconds. Salt's masters elect a new one within two if
 //     they can.

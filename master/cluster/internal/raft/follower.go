@@ -8,8 +8,8 @@ import (
 	"saltern/master/value"
 )
 
-// Step handles a message of a member and returns the messages to send. The caller has verified that
-// Src is the sender.
+// Step handles a message of a member and returns the messages to send. The caller has checked that
+// m.Src is the sender.
 func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	if m.Group != groupName || !slices.ContainsFunc(n.members, func(o Member) bool { return o.ID == m.Src }) {
 		return nil
@@ -29,7 +29,7 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	case "append-entries":
 		n.onAppend(now, m.Src, term, p)
 	case "install-snapshot":
-		// Salt 3008.3 never sends a snapshot. Refuse it, since we could not replicate it further;
+		// Salt 3008.3 never sends a snapshot. Refuse one, since we could not replicate it further;
 		// the leader then sends entries.
 		n.queueMessage(m.Src, "install-snapshot-reply", value.NewMap("our_term", n.state.Term, "peer_id", n.cfg.ID))
 	case "pre-request-vote-reply", "request-vote-reply":
@@ -41,14 +41,14 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	return n.takeOutput()
 }
 
-// current reports whether a candidate's log has all that ours has.
+// current reports whether a candidate's log is at least as new as ours.
 func (n *Node) current(p *value.Map) bool {
 	term, index := integer(p, "last_log_term", 0), integer(p, "last_log_index", -1)
 	mine := n.termAt(n.lastIndex())
 	return term > mine || term == mine && index >= n.lastIndex()
 }
 
-// onPreVote answers without changing the state (raft/node.py pre_request_vote).
+// onPreVote answers a pre-vote without changing the state (raft/node.py pre_request_vote).
 func (n *Node) onPreVote(now time.Time, from string, term int64, p *value.Map) {
 	granted := term > n.state.Term && n.current(p) && n.role != leader && now.Sub(n.lastHeard) >= lease
 	n.queueMessage(from, "pre-request-vote-reply",
@@ -84,7 +84,7 @@ func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {
 
 	granted := m.Payload.Bool("granted")
 	if n.founding && !granted {
-		// The sender has a log or a leader: the group exists.
+		// the sender has a log or a leader, so the group exists
 		n.role = follower
 		n.resetElectionTimer(now)
 		return
@@ -94,7 +94,8 @@ func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {
 	n.countVotes(now)
 }
 
-// onAppend follows a leader (raft/node.py handle_append_entries).
+// onAppend handles the entries or the heartbeat of a leader, and follows it (raft/node.py
+// handle_append_entries).
 func (n *Node) onAppend(now time.Time, from string, term int64, p *value.Map) {
 	prevIndex, prevTerm := integer(p, "prev_log_index", -1), integer(p, "prev_log_term", 0)
 	entries, ok := entriesOf(p, term)
@@ -124,7 +125,8 @@ func (n *Node) onAppend(now time.Time, from string, term int64, p *value.Map) {
 			"conflict_index", n.lastIndex(), "conflict_term", n.state.Term))
 }
 
-// appendEntries stores entries after prev, if the log contains prev.
+// appendEntries stores entries after the index prev. It returns false if our log does not contain
+// prev.
 func (n *Node) appendEntries(prev, prevTerm int64, entries []Entry) bool {
 	if prev < -1 || prev > n.lastIndex() || prev >= 0 && n.termAt(prev) != prevTerm {
 		return false

@@ -2,7 +2,8 @@ package raft
 
 import "slices"
 
-// sendHeartbeats sends every other master the entries that it lacks, or none.
+// sendHeartbeats sends every other master of the group the entries that it lacks, or an empty
+// message.
 func (n *Node) sendHeartbeats() {
 	voters, learners := n.groupMembers()
 	for _, id := range append(slices.Clone(voters), learners...) {
@@ -26,7 +27,8 @@ func (n *Node) appendTo(id string) {
 		appendRequest(n.cfg.ID, n.state.Term, n.termAt(next-1), next-1, n.commit, entries))
 }
 
-// acknowledged handles a master's reply to an append.
+// acknowledged handles a master's reply to append-entries. sent is the index of the last entry
+// sent.
 func (n *Node) acknowledged(id string, success bool, sent int64) {
 	if _, ok := n.next[id]; !ok || sent > n.lastIndex() {
 		return
@@ -41,7 +43,7 @@ func (n *Node) acknowledged(id string, success bool, sent int64) {
 	n.reconcile()
 }
 
-// advance commits the entries of this term that a majority of the voters has.
+// advance commits the entries of this term that a majority of the voters has stored.
 func (n *Node) advance() {
 	voters, _ := n.groupMembers()
 	have := make([]int64, 0, len(voters))
@@ -67,8 +69,8 @@ func (n *Node) advance() {
 	}
 }
 
-// reconcile adapts the group to the cluster, one voter at a time, each change after the previous
-// one is committed.
+// reconcile proposes the next change that brings the group closer to the cluster: one voter at a
+// time, and only after the previous change is committed.
 func (n *Node) reconcile() {
 	if n.installed && n.commit < n.lastIndex() {
 		return
@@ -99,7 +101,8 @@ func (n *Node) reconcile() {
 	n.advance()
 }
 
-// change returns the configuration after the next step.
+// change returns the configuration that the next change leads to; changed is false if the group
+// equals the cluster.
 func (n *Node) change(voters, learners []string) (v, l []string, changed bool) {
 	voters, learners = slices.Clone(voters), slices.Clone(learners)
 	member := func(id string) bool {

@@ -5,7 +5,7 @@ import (
 	"saltern/master/value"
 )
 
-// groupName is the name of the group of all masters. Other groups are Salt's rings, in which
+// groupName is the name of the group of all masters. Salt uses other groups for its rings, in which
 // Saltern's masters take no part.
 const groupName = "cluster"
 
@@ -41,7 +41,8 @@ func config(voters, learners []string) *value.Map {
 	return value.NewMap("voters", value.List(voters), "learners", value.List(learners))
 }
 
-// configOf reads a configuration; Salt permits a bare list of voters.
+// configOf returns the configuration in an entry, and false if the entry is none. Salt permits a
+// bare list of voters.
 func configOf(e Entry) (voters, learners []string, ok bool) {
 	if e.Type != typeConfig {
 		return nil, nil, false
@@ -64,7 +65,7 @@ func peerNames(l []any) (out []string) {
 	return out
 }
 
-// integer returns a number, or missing if Salt left it out.
+// integer returns the number under key, or missing if the message lacks it.
 func integer(m *value.Map, key string, missing int64) int64 {
 	if v, ok := m.Int(key); ok {
 		return v
@@ -72,7 +73,7 @@ func integer(m *value.Map, key string, missing int64) int64 {
 	return missing
 }
 
-// entriesOf returns the entries of an append. ok is false when they cannot be stored.
+// entriesOf returns the entries of a message append-entries. ok is false when they are malformed.
 func entriesOf(m *value.Map, term int64) (out []Entry, ok bool) {
 	for _, v := range m.List("entries") {
 		e, isMap := v.(*value.Map)

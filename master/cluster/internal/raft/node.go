@@ -7,62 +7,62 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// Times of the group. Salt's are 750 to 1500 ms for an election and 50 ms
-// between heartbeats.
+// Times of the group. In Salt they are 750 to 1500 ms for an election and 50 ms between heartbeats.
 const (
-	// Beat is how often Tick should be called; a leader sends that often.
+	// Beat is the interval at which the caller should call Tick, and at which a leader sends.
 	Beat = 100 * time.Millisecond
-	// lease is how long after a leader's message a pre-vote is denied.
+	// lease is how long after a leader's message this master denies pre-votes.
 	lease = 750 * time.Millisecond
-	// patience is the least time that a Saltern master waits for another leader; up to the same
-	// time is added at random.
+	// patience is the shortest time for which a Saltern master waits for another leader. To it, a
+	// random time up to patience is added.
 	patience = 40 * Beat
 	// candidacy is how long a candidate waits for votes.
 	candidacy = 10 * Beat
 )
 
-// Bounds of what other masters can make us store.
+// Bounds of what other masters can make this one store.
 const (
-	maxEntries = 1 << 14 // of the log; an entry is a change of the group
+	maxEntries = 1 << 14 // entries of the log; an entry is a change of the group
 	maxBatch   = 64      // entries in a message
-	maxGroup   = 64
-	maxTerm    = 1 << 53 // no group gets there in its life
+	maxGroup   = 64      // masters in a configuration
+	maxTerm    = 1 << 53 // a group cannot reach this term in its life
 )
 
-// Types of entries (salt/cluster/consensus/raft/log.py LogEntryType). Saltern's masters interpret
-// only configurations; they store and pass on all others.
+// typeConfig is the type of entries with a configuration (salt/cluster/consensus/raft/log.py
+// LogEntryType). Saltern's masters interpret only these; they store and pass on entries of other
+// types.
 const typeConfig = 1
 
-// Entry is an entry of the log. Its index is its place.
+// Entry is an entry of the log. Its index in the log is its position in State.Log.
 type Entry struct {
 	Term, Type int64
-	Cmd        any // decoded
+	Cmd        any // decoded value
 }
 
-// State must be on disk before a message is sent.
+// State is what a Node must remember over a restart. It must be on disk before a message is sent.
 type State struct {
-	Term  int64
-	Voted string
+	Term  int64  // current term
+	Voted string // candidate that got our vote in this term; "" for none
 	Log   []Entry
 }
 
 // Member is a master of the cluster.
 type Member struct {
 	ID  string
-	Own bool // Saltern's
+	Own bool // the member is Saltern's
 }
 
 // Config of a Node. All fields but State are required.
 type Config struct {
 	ID    string
-	State State // as saved
+	State State // as it was saved; the zero State at first
 	// Token returns a new text at each call, for the ids of messages.
 	Token func() string
-	// Jitter returns a duration below d.
+	// Jitter returns a random duration below d.
 	Jitter func(d time.Duration) time.Duration
 }
 
-// Out is a message to be sent.
+// Out is a message for the caller to send.
 type Out struct {
 	To  string
 	Msg wire.Raft
@@ -72,14 +72,14 @@ type role uint8
 
 const (
 	follower role = iota
-	asking        // for pre-votes
+	asking        // asks for pre-votes
 	candidate
 	leader
 )
 
 func (r role) String() string { return [...]string{"follower", "asking", "candidate", "leader"}[r] }
 
-// Node is one master's part in the consensus. It is for one goroutine.
+// Node is one master's part in the consensus. Only one goroutine may use it.
 type Node struct {
 	cfg     Config
 	state   State
@@ -90,23 +90,23 @@ type Node struct {
 
 	role       role
 	leader     string
-	lastHeard  time.Time // last message of a leader, or of a candidate that got our vote
-	commit     int64     // index, -1 for none
-	stuckSince time.Time // since when the leader's commit has been behind our log
-	electionAt time.Time // when to stand for election, or to give up a candidacy
+	lastHeard  time.Time // when a leader, or a candidate that got our vote, last sent a message
+	commit     int64     // index of the last committed entry; -1 for none
+	stuckSince time.Time // time since which the leader's commit has been behind our log; zero: it is not
+	electionAt time.Time // when this master stands for election, or gives up its candidacy
 
 	votes     map[string]bool
-	founding  bool // the candidacy founds the group
+	founding  bool // this candidacy would found the group
 	next      map[string]int64
 	match     map[string]int64
-	installed bool // the configuration of this term is proposed
+	installed bool // the configuration was proposed in this term
 }
 
 // New returns a Node.
 func New(cfg Config) *Node { return &Node{cfg: cfg, state: cfg.State, commit: -1} }
 
-// Dirty reports whether State must be saved before messages are sent, and
-// counts it as saved.
+// Dirty returns the State, and reports whether the caller must save it before sending messages. It
+// then counts as saved.
 func (n *Node) Dirty() (State, bool) {
 	d := n.dirty
 	n.dirty = false
@@ -122,7 +122,7 @@ type Status struct {
 	Learners      []string
 }
 
-// Status returns the state for administrators.
+// Status returns the state of the node for administrators.
 func (n *Node) Status() Status {
 	v, l := n.groupMembers()
 	return Status{
@@ -136,10 +136,10 @@ func (n *Node) Status() Status {
 	}
 }
 
-// lastIndex returns the index of the last entry, -1 for none.
+// lastIndex returns the index of the last entry, or -1 for none.
 func (n *Node) lastIndex() int64 { return int64(len(n.state.Log)) - 1 }
 
-// termAt returns the term of an entry, 0 for none.
+// termAt returns the term of the entry at an index, or 0 for none.
 func (n *Node) termAt(i int64) int64 {
 	if i < 0 || i > n.lastIndex() {
 		return 0
@@ -147,8 +147,8 @@ func (n *Node) termAt(i int64) int64 {
 	return n.state.Log[i].Term
 }
 
-// groupMembers returns the members in the newest configuration of the log, committed or not, as in
-// Salt (raft/node.py on_config_change).
+// groupMembers returns the members in the newest configuration of the log, whether that is
+// committed or not, as in Salt (raft/node.py on_config_change).
 func (n *Node) groupMembers() (voters, learners []string) {
 	for i := len(n.state.Log) - 1; i >= 0; i-- {
 		if v, l, ok := configOf(n.state.Log[i]); ok {
@@ -175,8 +175,8 @@ func (n *Node) electorate() []string {
 	return out
 }
 
-// Tick passes in the time, the members of the cluster, and whether this master owns the duties that
-// only one Saltern master may do.
+// Tick does what is due at now, and returns the messages to send. owner reports whether this master
+// owns the duties that only one Saltern master may do.
 func (n *Node) Tick(now time.Time, members []Member, owner bool) []Out {
 	n.members, n.owner = members, owner
 	if n.electionAt.IsZero() {
@@ -195,7 +195,7 @@ func (n *Node) Tick(now time.Time, members []Member, owner bool) []Out {
 		if n.stuckSince.IsZero() {
 			n.startPreVote(now)
 		} else {
-			n.startElection(now) // the followers of that leader would say no
+			n.startElection(now) // the followers of that leader would deny a pre-vote
 		}
 	default:
 		n.resetElectionTimer(now)
@@ -210,12 +210,12 @@ func (n *Node) takeOutput() []Out {
 	return out
 }
 
-// resetElectionTimer sets the time at which this master may stand for election.
+// resetElectionTimer sets the time at which this master may next stand for election.
 func (n *Node) resetElectionTimer(now time.Time) {
 	n.electionAt = now.Add(patience + n.cfg.Jitter(patience))
 }
 
-// mayStand reports whether the group needs a leader and this master may become it.
+// mayStand reports whether the group needs a leader and this master may become that leader.
 func (n *Node) mayStand(now time.Time) bool {
 	led := now.Sub(n.lastHeard) < patience
 	if !led {
@@ -232,7 +232,7 @@ func (n *Node) mayStand(now time.Time) bool {
 	return slices.Contains(voters, n.cfg.ID)
 }
 
-// startPreVote asks whether others would vote for this master.
+// startPreVote asks the others whether they would vote for this master.
 func (n *Node) startPreVote(now time.Time) {
 	n.role, n.votes = asking, map[string]bool{}
 	n.electionAt = now.Add(candidacy)
@@ -240,7 +240,7 @@ func (n *Node) startPreVote(now time.Time) {
 	n.countVotes(now)
 }
 
-// startElection asks for votes.
+// startElection begins a new term and asks the others for their votes.
 func (n *Node) startElection(now time.Time) {
 	n.role, n.votes = candidate, map[string]bool{}
 	n.electionAt = now.Add(candidacy)
@@ -256,7 +256,7 @@ func (n *Node) toVoters(kind string, term int64) {
 	}
 }
 
-// countVotes checks whether a majority has voted for this master.
+// countVotes makes the next step if a majority has voted for this master.
 func (n *Node) countVotes(now time.Time) {
 	yes, all := 1, len(n.electorate())+1
 	for _, v := range n.votes {
@@ -286,7 +286,7 @@ func (n *Node) becomeLeader() {
 	n.sendHeartbeats()
 }
 
-// setTerm enters a higher term; the vote of the former term does not count any more.
+// setTerm enters a higher term, in which this master has not voted yet.
 func (n *Node) setTerm(t int64) {
 	if t > n.state.Term {
 		n.state.Term = t
@@ -295,7 +295,8 @@ func (n *Node) setTerm(t int64) {
 	}
 }
 
-// follow makes this master a follower of a leader that it does not know yet.
+// follow enters the term and makes this master a follower; it learns its leader from that one's
+// first message.
 func (n *Node) follow(now time.Time, term int64) {
 	n.setTerm(term)
 	if n.role != follower {

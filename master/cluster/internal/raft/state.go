@@ -10,7 +10,7 @@ import (
 
 var errState = errors.New("bad state of the consensus")
 
-// Pack writes the state as it is kept on disk.
+// Pack returns the state in the form that is stored on disk.
 func (s State) Pack() ([]byte, error) {
 	log := make([]any, len(s.Log))
 	for i, e := range s.Log {
@@ -23,7 +23,7 @@ func (s State) Pack() ([]byte, error) {
 	return b, nil
 }
 
-// ParseState reads what Pack has written.
+// ParseState parses the result of Pack.
 func ParseState(b []byte) (State, error) {
 	v, err := wire.Unpack(b, 64, 1<<20)
 	if err != nil {
