@@ -1,11 +1,11 @@
-// Package redact hides the secrets in the arguments of runners and wheel functions, and
-// in what such a call leads to, before others see them: in events, the job cache, logs
-// and the audit record. The function itself gets its arguments as they were given.
+// Package redact hides the secrets in the arguments of runners and wheel functions, and in the
+// results, before others see them in events, the job cache, logs and the audit record. The function
+// itself gets its arguments unchanged.
 //
-// What a secret is, its name says: that of a named argument, of a field in one at any
-// depth, of an assignment in a text ("password=x", "--token x", {"api_key": "x"}), or of
-// an option of the master that is one. Everything given to functions of the module auth
-// is a secret, but the name of the user and of the system.
+// A name tells what is secret: that of a named argument, of a field at any depth in one, of an
+// assignment in a text ("password=x", "--token x", {"api_key": "x"}), or of a secret option of the
+// master. All arguments of functions of the module auth are secret, except the names of the user
+// and of the system.
 package redact
 
 import (
@@ -20,12 +20,13 @@ import (
 )
 
 const (
-	// maxDepth bounds the depth to which arguments are searched; deeper values are hidden.
+	// maxDepth bounds the depth to which arguments are searched for secrets; deeper values are
+	// hidden.
 	maxDepth = 64
-	// maxSecrets bounds the secrets of a call. With more of them the whole result is hidden.
+	// maxSecrets bounds the secrets of a call. If there are more, the whole result is hidden.
 	maxSecrets = 1000
-	// leastInText is the least length of a secret that is searched for inside of texts and numbers;
-	// a shorter one would remove harmless letters and digits from a result. It is hidden where it
+	// leastInText is the least number of bytes of a secret that is also hidden inside of texts and
+	// numbers. A shorter one would remove harmless letters and digits, so it is hidden only where it
 	// is the whole text.
 	leastInText = 5
 )
@@ -37,11 +38,11 @@ type Call struct {
 	Named *value.Map
 
 	secrets  map[string]bool
-	overflow bool              // there are more or deeper secrets than the search covers
-	inTexts  *strings.Replacer // nil when no secret is long enough
+	overflow bool              // there are more secrets, or deeper ones, than the bounds allow
+	inTexts  *strings.Replacer // replaces the secrets in texts; nil when none is long enough
 }
 
-// Of returns the public view of a function's arguments. It does not change the arguments.
+// Of returns the public view of a function's arguments. It does not change them.
 func Of(fun string, args []any, named *value.Map) *Call {
 	c := &Call{secrets: map[string]bool{}}
 	module, _, _ := strings.Cut(fun, ".")
@@ -63,8 +64,8 @@ func Of(fun string, args []any, named *value.Map) *Call {
 	return c
 }
 
-// longestFirst orders secrets so that a part of a secret cannot prevent the whole from being
-// hidden.
+// longestFirst orders secrets by length. If one secret is a part of another, replacing the part
+// first would leave the rest of the longer one visible.
 func longestFirst(a, b string) int {
 	if d := len(b) - len(a); d != 0 {
 		return d
@@ -72,18 +73,18 @@ func longestFirst(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// Found reports whether the arguments hold a secret.
+// Found reports whether the arguments contain a secret.
 func (c *Call) Found() bool { return len(c.secrets) > 0 || c.overflow }
 
 // Secrets returns the secrets that were found, in no particular order, for a caller that must look
-// for them elsewhere. all is false when there are more: then nothing that results from the call may
-// be shown.
+// for them elsewhere. all is false when there are more: then the caller must show nothing that
+// results from the call.
 func (c *Call) Secrets() (secrets []any, all bool) {
 	return value.List(slices.Collect(maps.Keys(c.secrets))), !c.overflow
 }
 
-// FunArgs returns the arguments as in Salt's events: the named ones are a map at the end
-// (salt/client/mixins.py low).
+// FunArgs returns the arguments in the form of Salt's events: with the named ones as a map at the
+// end (salt/client/mixins.py low).
 func (c *Call) FunArgs() []any {
 	if c.Named.Len() > 0 {
 		return append(slices.Clone(c.Args), c.Named)
@@ -91,7 +92,7 @@ func (c *Call) FunArgs() []any {
 	return c.Args
 }
 
-// Result returns the result of a call without the secrets that the caller gave.
+// Result returns the result of a call without the secrets in its arguments.
 func (c *Call) Result(v any) any {
 	switch {
 	case !c.Found():
@@ -102,8 +103,8 @@ func (c *Call) Result(v any) any {
 	return c.without(v, 0)
 }
 
-// Text returns a text that results from the call, such as an error, without the secrets that the
-// caller gave and without those recognisable by their form.
+// Text returns a text that results from the call, such as an error, without the secrets in its
+// arguments and without those that Text recognises by their form.
 func (c *Call) Text(text string) string {
 	if cleaned, ok := c.Result(text).(string); ok {
 		text = cleaned
@@ -111,8 +112,8 @@ func (c *Call) Text(text string) string {
 	return Text(text)
 }
 
-// Error returns an error of the call whose text others may see. It wraps the original error for its
-// caller.
+// Error returns an error of the call with a text that others may see. It wraps the original error,
+// for the caller of the function.
 func (c *Call) Error(err error) error { return &discreet{c.Text(err.Error()), err} }
 
 type discreet struct {
@@ -165,14 +166,14 @@ func (c *Call) withoutText(text string) string {
 	return c.inTexts.Replace(text)
 }
 
-// walk goes through the arguments of a call.
+// walk searches the arguments of a call for secrets.
 type walk struct {
 	call   *Call
 	module string
 }
 
-// isSecret reports whether an argument or a field of this name holds a secret. "key" counts as one,
-// except in functions where it means the name of a thing.
+// isSecret reports whether an argument or a field of this name is secret. The name "key" counts,
+// except in functions in which it means the name of a thing.
 func (w walk) isSecret(name string) bool {
 	if w.module == "auth" {
 		return name != "username" && name != "eauth" && name != "token_expire"
@@ -188,7 +189,7 @@ var (
 	alsoSecret = regexp.MustCompile(`(?i)passcode|(^|[-_.])(otp|pin)$|[-_.](key|auth)$`)
 )
 
-// argument returns a positional argument as others may see it.
+// argument returns the public view of a positional argument.
 func (w walk) argument(arg any) any {
 	if w.module == "auth" {
 		return w.hideValue(arg)
@@ -215,7 +216,7 @@ func (w walk) fields(m *value.Map, depth int) *value.Map {
 	return out
 }
 
-// redactField returns a value as others may see it; name is the name of its field, "" for none.
+// redactField returns the public view of a value; name is the name of its field, or "".
 func (w walk) redactField(name string, v any, depth int) any {
 	if name != "" && w.isSecret(name) {
 		return w.hideValue(v)
@@ -238,8 +239,8 @@ func (w walk) redactField(name string, v any, depth int) any {
 	return v
 }
 
-// redactList returns a list as others may see it: shown returns the public view of one element.
-// After an option of a command that names a secret, the next element is its value, as in ["mysql",
+// redactList returns the public view of a list. shown returns the public view of one element. After
+// a command's option that names a secret, the next element is its value, as in ["mysql",
 // "--password", "x"].
 func (w walk) redactList(list []any, shown func(any) any) []any {
 	out := make([]any, len(list))
@@ -253,7 +254,7 @@ func (w walk) redactList(list []any, shown func(any) any) []any {
 	return out
 }
 
-// isOptionOf reports whether a text is the option of a command whose value is a secret.
+// isOptionOf reports whether option is a command's option whose secret is value.
 func (w walk) isOptionOf(option, value any) bool {
 	text, _ := option.(string)
 	name := strings.TrimLeft(text, "-")
@@ -261,13 +262,13 @@ func (w walk) isOptionOf(option, value any) bool {
 	return name != text && plainName.MatchString(name) && w.isSecret(name) && !strings.HasPrefix(next, "--")
 }
 
-// redactText hides secrets that are recognisable by their form in a text.
+// redactText returns a text without secrets that are recognisable by their form.
 func (w walk) redactText(text string) string {
 	return w.eachSecret(text, w.noteSecret)
 }
 
-// hideValue records all values in a secret and returns their replacement. Nothing, true and false
-// are not secrets.
+// hideValue records all values in a secret and returns what stands in their place. nil, true and
+// false are not secret.
 func (w walk) hideValue(v any) any {
 	switch v := v.(type) {
 	case nil, bool:
@@ -313,7 +314,7 @@ func (w walk) keepAll(v any, depth int) {
 	}
 }
 
-// noteSecret records a secret in the spellings in which errors and JSON quote it.
+// noteSecret records a secret, also in the spellings in which errors and JSON quote it.
 func (w walk) noteSecret(secret string) {
 	if strings.TrimSpace(secret) == "" || secret == conf.Hidden {
 		return

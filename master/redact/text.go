@@ -9,18 +9,18 @@ import (
 	"saltern/master/value"
 )
 
-// words are parts of names that may name secrets: no other name does.
+// words are parts of names. A name that contains none of them is not that of a secret.
 var words = []string{"secret", "pass", "pw", "psk", "token", "credential", "auth", "cookie", "key", "otp", "pin"}
 
-// Forms of secrets in texts.
+// Forms by which secrets in texts are recognised.
 var (
 	pemBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 	inURL    = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:)([^/\s]+)(@)`)
 	tokenURL = regexp.MustCompile(`(https?://)([^/\s:@]+)(@)`)
 	bearer   = regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)([A-Za-z0-9+/=._~-]{8,})()`)
 
-	// assigned matches the beginning of an assignment, or of an option of a command, whose name may
-	// name a secret: password=, "api_key": , --token followed by a blank.
+	// assigned matches the beginning of an assignment, or of a command's option, whose name may be
+	// that of a secret: password=, "api_key": , --token followed by a blank.
 	assigned = regexp.MustCompile(`(?i)([\w.-]*(?:` + strings.Join(words, "|") +
 		`)[\w.-]*)(\\?["']?\s*(?:=>|:=|=|:)\s*|\s+)`)
 	header  = regexp.MustCompile(`(?i)(authorization|cookie)$`)
@@ -31,7 +31,8 @@ var (
 // Text returns a text without secrets that are recognisable by their form.
 func Text(text string) string { return walk{call: &Call{}}.eachSecret(text, func(string) {}) }
 
-// eachSecret hides secrets that are recognisable by their form, and calls found for each.
+// eachSecret returns a text without secrets that are recognisable by their form, and calls found
+// for each.
 func (w walk) eachSecret(text string, found func(secret string)) string {
 	lower := strings.ToLower(text)
 	has := func(part string) bool { return strings.Contains(lower, part) }
@@ -65,7 +66,8 @@ func (w walk) eachSecret(text string, found func(secret string)) string {
 	return text
 }
 
-// eachAssigned hides the values that are assigned to names of secrets, in one pass over the text.
+// eachAssigned replaces the values assigned to names of secrets by the result of hidden, in one
+// pass over the text.
 func (w walk) eachAssigned(text string, hidden func(string) string) string {
 	var out strings.Builder
 	for {
@@ -95,8 +97,8 @@ func (w walk) eachAssigned(text string, hidden func(string) string) string {
 	}
 }
 
-// unquoted hides the text inside of quotes and keeps the quotes. Hidden text stays, and so do words
-// that are not secrets.
+// unquoted replaces the text inside of quotes by the result of hidden, and keeps the quotes. It
+// does not replace hidden text and words that are not secrets.
 func unquoted(secret string, hidden func(string) string) string {
 	switch strings.ToLower(strings.Trim(secret, `"'`)) {
 	case "", "true", "false", "none", "null", "yes", "no", conf.Hidden:
@@ -118,8 +120,8 @@ func unquoted(secret string, hidden func(string) string) string {
 	return hidden(secret)
 }
 
-// Event returns the data of an event of a runner or wheel function without secrets; Salt's own
-// tools and masters fire such events unredacted. Other events are returned unchanged.
+// Event returns the data of an event about a runner or wheel function without secrets, since Salt's
+// own tools and masters fire such events with them. It returns the data of other events unchanged.
 func Event(tag string, data *value.Map) *value.Map {
 	if !strings.HasPrefix(tag, "salt/run/") && !strings.HasPrefix(tag, "salt/wheel/") {
 		return data
