@@ -12,17 +12,17 @@ import (
 	"saltern/master/jobs"
 )
 
-// ErrCacheShared means that another master of the cluster uses the cachedir. Salt's
-// tutorial of the master cluster puts it on the share; masters of this kind keep a
-// journal in it and tell each other what they know.
+// ErrCacheShared means that another master of the cluster uses the cachedir. Salt's tutorial of the
+// master cluster puts the cachedir on the shared storage. Saltern's masters keep a journal in it
+// and exchange its data themselves.
 var ErrCacheShared = errors.New("option cachedir: another master uses it")
 
-// statusAge is the age from which a status counts as that of an ended master. A running master
-// writes it every 2 s, possibly by another machine's clock.
+// statusAge is the age at which a status counts as that of an ended master. A running master writes
+// its status every 2 s, possibly by the clock of another machine.
 const statusAge = time.Minute
 
-// OwnCache returns an error for a cachedir in which a master of another id writes its status. This
-// detects a shared cachedir even if the share has no locks.
+// OwnCache returns an error for a cachedir in which a master with another id writes its status. So
+// it finds a shared cachedir even if the shared storage has no locks.
 func OwnCache(dir, id string, now time.Time) error {
 	path := filepath.Join(dir, control.StatusFile)
 	info, err := os.Stat(path)
@@ -32,7 +32,7 @@ func OwnCache(dir, id string, now time.Time) error {
 
 	age := now.Sub(info.ModTime())
 	if age.Abs() > statusAge {
-		return nil // so old that the other master has ended
+		return nil // the other master has ended
 	}
 
 	var s control.Status
@@ -44,8 +44,8 @@ func OwnCache(dir, id string, now time.Time) error {
 	return CacheHint(fmt.Errorf("%w: %.100q, at work %d s ago", ErrCacheShared, s.ID, int(age.Seconds())))
 }
 
-// CacheHint adds advice to an error about a cachedir of two masters. A journal in use may also
-// belong to an earlier process of this master that has not ended yet.
+// CacheHint adds advice to an error about a cachedir of two masters. A journal that is in use may
+// also belong to an earlier process of this master that still runs.
 func CacheHint(err error) error {
 	if !errors.Is(err, jobs.ErrInUse) && !errors.Is(err, ErrCacheShared) {
 		return err

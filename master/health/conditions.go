@@ -9,26 +9,26 @@ import (
 	"saltern/internal/control"
 )
 
-// Conditions are the faults of the storage below this master. The program that monitors the machine
-// names each by its code in a file (saltern_conditions). Conditions logs them when they come and
-// go, and a minion whose sign-in fails for one of them gets its code. One goroutine calls Read; any
-// goroutine may call Reason.
+// Conditions holds the faults of the storage that this master uses. The program that monitors the
+// machine writes them to a file (saltern_conditions), each with its code. Conditions logs when a
+// fault begins and ends. A minion whose sign-in fails for such a fault gets its code. Only one
+// goroutine may call Read; any may call Reason.
 type Conditions struct {
 	path   string
 	log    *slog.Logger
 	known  map[string]control.Condition
-	fault  string // the fault of the last failed read
+	fault  string // error of the last read; "" if it succeeded
 	stated atomic.Pointer[string]
 }
 
-const maxReasons = 3 // in one answer
+const maxReasons = 3 // faults that one answer names
 
-// NewConditions returns Conditions of the file at path; "" for none.
+// NewConditions returns the Conditions in the file at path; "" means that there is none.
 func NewConditions(path string, log *slog.Logger) *Conditions {
 	return &Conditions{path: path, log: log}
 }
 
-// Read reads the file and logs what has changed.
+// Read reads the file and logs the faults that have begun or ended.
 func (c *Conditions) Read(now time.Time) {
 	if c.path == "" {
 		return
@@ -78,7 +78,7 @@ func (c *Conditions) Read(now time.Time) {
 	c.stated.Store(&reason)
 }
 
-// Reason returns why nothing can be written to the storage now, or "" when no fault is known.
+// Reason returns why nothing can be written to the storage now, or "" when no such fault is known.
 func (c *Conditions) Reason() string {
 	if s := c.stated.Load(); s != nil {
 		return *s

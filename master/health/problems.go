@@ -1,5 +1,5 @@
-// Package health reports the state of a master: lasting faults, faults of the storage below it, and
-// the files by which others see that it serves.
+// Package health reports the state of a master: lasting faults, faults of its storage, and the
+// files by which others see that it serves.
 package health
 
 import (
@@ -12,8 +12,8 @@ import (
 	"saltern/internal/control"
 )
 
-// Problems holds lasting faults. It logs them when they come and go, and the status file lists them
-// for the supervisor. It is safe for concurrent use.
+// Problems holds lasting faults of the master. It logs when one begins and ends, and the status
+// file lists them for the supervisor. It is safe for concurrent use.
 type Problems struct {
 	log    *slog.Logger
 	now    func() time.Time
@@ -21,8 +21,8 @@ type Problems struct {
 	listed map[control.Fault]control.Problem
 }
 
-// ProblemFor is how long a problem stays listed after it last occurred, because the operation that
-// would end it may never be tried again.
+// ProblemFor is how long a problem stays listed after it last occurred. It ends then, because the
+// operation whose success would end it may never be tried again.
 const ProblemFor = 10 * time.Minute
 
 // NewProblems returns an empty list.
@@ -39,7 +39,7 @@ func (p *Problems) Report(what control.Fault, err error) {
 	}
 }
 
-// Set records that a problem occurred.
+// Set records that a problem has occurred.
 func (p *Problems) Set(what control.Fault, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,7 +54,7 @@ func (p *Problems) Set(what control.Fault, err error) {
 	p.listed[what] = old
 }
 
-// Clear ends a problem.
+// Clear ends a problem, if it is listed.
 func (p *Problems) Clear(what control.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +69,7 @@ func (p *Problems) endLocked(what control.Fault) {
 	}
 }
 
-// clearQuiet ends a problem that has not occurred for d.
+// clearQuiet ends a problem that has not occurred for the last d.
 func (p *Problems) clearQuiet(what control.Fault, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *Problems) clearQuiet(what control.Fault, d time.Duration) {
 	}
 }
 
-// List returns the listed problems, sorted by name.
+// List returns the listed problems, sorted by name, and ends those older than ProblemFor.
 func (p *Problems) List() []control.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -30,10 +30,10 @@ import (
 	"saltern/master/keys"
 )
 
-// Status is the content of a master's status file. Supervisors read its first part.
+// Status is the content of a master's status file. Supervisors read only the embedded part.
 type Status struct {
 	control.Status
-	// NewKeys describes keys on a shared volume that are not files of their own yet.
+	// NewKeys describes keys on a shared volume that have no file of their own yet.
 	NewKeys keys.IncomingStats `json:"new_keys"`
 	// PendingKeys describes sources that offer too many keys.
 	PendingKeys keys.PendingStats `json:"pending_keys"`
@@ -41,11 +41,11 @@ type Status struct {
 	Logins eauth.Stats `json:"logins"`
 	// Starts counts jobs that were started or refused.
 	Starts launch.Stats `json:"starts"`
-	// Cluster is this master's view of its peers. It may be nil: the master runs alone.
+	// Cluster is this master's view of its peers. It is nil if the master runs alone.
 	Cluster *cluster.Status `json:"cluster,omitempty"`
 }
 
-// Reporter writes the status file and the sign of life. Write is for one goroutine.
+// Reporter writes the status file and the sign of life. Only one goroutine may call Write.
 type Reporter struct {
 	Options  *conf.Master
 	Keys     *keys.Store
@@ -60,22 +60,22 @@ type Reporter struct {
 	Bus      *event.Bus
 	Python   *pyhost.Host
 	Engines  *engine.Service
-	// EventReturn may be nil: no returner gets events.
+	// EventReturn may be nil: then no returner gets events.
 	EventReturn *returner.Events
 	Files       func() *control.Files
-	Cluster     *cluster.Pool // may be nil: the master runs alone
+	Cluster     *cluster.Pool // nil if the master runs alone
 	Problems    *Problems
 	Audit       *audit.Log
 	Signs       Signs
 	Started     time.Time
 
-	untimely uint64 // requests refused for their age, at the last Write
-	limited  uint64 // keys refused or evicted for their source, at the last Write
-	lost     uint64 // lost reactions, at the last Write
-	unhanded uint64 // records that returners did not get, at the last Write
+	untimely uint64 // requests refused for their age, as of the last Write
+	limited  uint64 // keys refused or evicted for their source, as of the last Write
+	lost     uint64 // lost reactions, as of the last Write
+	unhanded uint64 // records that returners did not get, as of the last Write
 }
 
-// Write writes the status as it is now.
+// Write writes the present status and renews the sign of life.
 func (r *Reporter) Write() {
 	r.watchPending()
 	r.watchReactions()
@@ -157,7 +157,7 @@ func (r *Reporter) status() Status {
 	return s
 }
 
-// waiting returns the work that waits in queues.
+// waiting returns how much work waits in the queues.
 func (r *Reporter) waiting(pillars queue.Stats) control.Waiting {
 	reactions := r.Reactor.Stats()
 	w := control.Waiting{
@@ -193,7 +193,7 @@ func taskQueue(s background.BacklogStats) control.Queue {
 	}
 }
 
-// watchReactions reports a problem when events that should have reacted were lost.
+// watchReactions reports a problem when events to which the reactor should have reacted were lost.
 func (r *Reporter) watchReactions() {
 	lost := r.Reactor.Stats().Lost
 	if lost == r.lost {

@@ -11,15 +11,15 @@ import (
 	"saltern/internal/durable"
 )
 
-// names of the health files of 3008.
+// Names of the health files of Salt 3008.
 const (
 	startup = "startup"
 	ready   = "ready"
 	alive   = "alive"
 )
 
-// Signs are the health files of 3008 (<cachedir>/health): startup from the
-// beginning, ready when the master serves, alive renewed while it does.
+// Signs are the health files of Salt 3008 (<cachedir>/health): startup exists from the start on,
+// ready from when the master serves, and alive is renewed while it serves.
 type Signs struct {
 	Dir string // cachedir
 	Now func() time.Time
@@ -44,7 +44,7 @@ func (s Signs) Startup() error {
 	return s.writeTime(startup)
 }
 
-// Alive renews the sign of life.
+// Alive renews the file alive.
 func (s Signs) Alive() error { return s.writeTime(alive) }
 
 // Ready creates the file ready, and writes pidFile unless that is "".

@@ -8,9 +8,9 @@ import (
 	"saltern/internal/durable"
 )
 
-// writeFile replaces a small file that others read, without waiting for the disk. On a full disk it
-// overwrites the old content in place, which needs no new space: the status matters most then. A
-// reader may see a partly written file, and reads again.
+// writeFile replaces a small file that others read, without waiting for the disk. When that fails,
+// as on a full disk, it overwrites the old content in place, which needs no new space: the status
+// matters most then. A reader may see a partly written file, and must read again.
 func writeFile(path string, data []byte) error {
 	err := durable.Swap(path, data, 0o640)
 	if err == nil {

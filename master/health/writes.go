@@ -8,26 +8,28 @@ import (
 )
 
 const (
-	// tryEvery is how often a write to the folder of the journal is tried.
+	// tryEvery is the pause between two test writes to the folder of the journal.
 	tryEvery = 3 * time.Second
-	// tryTakes is how long a try may take until the disk counts as hung. Within tryEvery +
-	// tryTakes, and two checks of a load balancer, nobody is sent to this master any more.
+	// tryTakes is how long a test write may take before the disk counts as hung. After tryEvery +
+	// tryTakes, and two checks of a load balancer, no balancer sends clients to this master any
+	// more.
 	tryTakes = 4 * time.Second
-	// jobCacheQuiet is how long after its last failure the job cache counts as healthy again while
-	// tries succeed: there may be no more returns that could show it.
+	// jobCacheQuiet is how long after its last failure the job cache counts as faulty although test
+	// writes succeed. Then it counts as healthy: there may be no more returns whose success would
+	// show it.
 	jobCacheQuiet = 5 * time.Second
 )
 
-// Writes tries every few seconds whether the folder of the journal accepts writes. A master whose
-// folder does not cannot store jobs. It reports that where load balancers ask, since its status
-// file is most likely on the same disk.
+// Writes tests every few seconds whether the folder of the journal accepts writes. If it does not,
+// the master cannot store jobs. The master then reports that to load balancers when they ask, since
+// its status file is most likely on the same disk.
 type Writes struct {
 	writable.Watch
 	problems *Problems
 }
 
-// NewWrites returns Writes that tries the file at path (see [writable.Try]) and maintains
-// [control.JobCacheFault] in problems.
+// NewWrites returns Writes that writes to the file at path as a test (see [writable.Try]) and sets
+// and clears [control.JobCacheFault] in problems.
 func NewWrites(path string, problems *Problems) *Writes {
 	w := &Writes{problems: problems}
 	w.Every = tryEvery
@@ -45,8 +47,8 @@ func (w *Writes) noteResult(err error) {
 	w.problems.clearQuiet(control.JobCacheFault, jobCacheQuiet)
 }
 
-// Reason returns why jobs cannot be stored, or "" when they can or when it is not known yet.
-// Strangers may read it: it names the error and no path.
+// Reason returns why this master cannot store jobs. It returns "" when it can, and before the first
+// test. The text is safe for strangers: it names the error and no path.
 func (w *Writes) Reason() string {
 	err := w.Err()
 	if err == nil {
