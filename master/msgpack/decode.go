@@ -11,26 +11,24 @@ import (
 	"saltern/master/value"
 )
 
-// Errors that a caller may want to tell apart; all others are corrupt input
-// as well.
+// Errors that a caller may want to distinguish. All others mean malformed input.
 var (
 	// ErrShort means that the input ends inside a value.
 	ErrShort = errors.New("msgpack: input ends inside a value")
 	// errTrailing means that bytes follow the value.
 	errTrailing = errors.New("msgpack: bytes after the value")
-	// ErrLimit means that the value is deeper or larger than allowed.
+	// ErrLimit means that the value has too many levels or too many values inside.
 	ErrLimit = errors.New("msgpack: value exceeds the limits")
 )
 
-// Limits bound what Decode accepts. The size in bytes is bounded by the
-// caller, who has the bytes in hand.
+// Limits bound the values that Decode accepts. The caller bounds the size in bytes, since it has
+// the bytes already.
 type Limits struct {
-	Depth int // containers inside containers
-	Nodes int // values in all, keys included
+	Depth int // depth of containers inside of containers
+	Nodes int // values in all, including keys
 }
 
-// DefaultLimits suit requests and cache files: 64 levels and 2 million
-// values.
+// DefaultLimits suit requests and cache files: 64 levels and 2 million values.
 var DefaultLimits = Limits{Depth: 64, Nodes: 2 << 20}
 
 type decoder struct {
@@ -40,7 +38,7 @@ type decoder struct {
 	depth int
 }
 
-// Decode reads exactly one value that fills b. The result does not alias b.
+// Decode decodes b, which must be exactly one value. The result does not refer to b.
 func Decode(b []byte, l Limits) (any, error) {
 	v, n, err := DecodePrefix(b, l)
 	if err != nil {
@@ -52,8 +50,8 @@ func Decode(b []byte, l Limits) (any, error) {
 	return v, nil
 }
 
-// DecodePrefix decodes the first value of b and returns its length in bytes. ErrShort means that
-// more bytes may complete it. The result does not alias b.
+// DecodePrefix decodes the first value in b and returns its length in bytes. ErrShort means that
+// more bytes may complete the value. The result does not refer to b.
 func DecodePrefix(b []byte, l Limits) (any, int, error) {
 	d := decoder{b: b, nodes: l.Nodes, depth: l.Depth}
 	v, err := d.decodeValue()
@@ -187,7 +185,7 @@ func (d *decoder) integer(c byte) (any, error) {
 		u = u<<8 | uint64(x)
 	}
 
-	if c >= 0xd0 { // signed: spread the sign bit
+	if c >= 0xd0 { // signed: extend the sign bit
 		shift := 64 - 8*w
 		return int64(u<<shift) >> shift, nil
 	}
@@ -198,7 +196,7 @@ func (d *decoder) integer(c byte) (any, error) {
 	return int64(u), nil
 }
 
-// decodeRaw returns text if the bytes are valid UTF-8, otherwise bytes.
+// decodeRaw reads n bytes and returns them as text if they are valid UTF-8, otherwise as bytes.
 func (d *decoder) decodeRaw(n uint64) (any, error) {
 	s, err := d.takeBytes(n)
 	if err != nil {
@@ -231,8 +229,8 @@ func (d *decoder) decodeExt(n uint64) (any, error) {
 	return value.Ext{Type: typ, Data: append(make([]byte, 0, len(s)), s...)}, nil
 }
 
-// enterContainer checks that n values fit into the rest (each takes at least a byte) and goes one
-// level down.
+// enterContainer checks that n values fit into the remaining bytes, of which each takes at least
+// one, and into the limits, and goes one level down.
 func (d *decoder) enterContainer(n uint64) error {
 	if n > uint64(len(d.b)-d.off) {
 		return ErrShort
@@ -247,7 +245,8 @@ func (d *decoder) enterContainer(n uint64) error {
 	return nil
 }
 
-// emptyList serves as every empty list: it has no capacity, so that appending allocates a new one.
+// emptyList is used for every empty list. It has no capacity, so appending to it allocates a new
+// list.
 var emptyList any = []any{}
 
 func (d *decoder) decodeList(n uint64) (any, error) {
@@ -266,7 +265,7 @@ func (d *decoder) decodeList(n uint64) (any, error) {
 			return nil, err
 		}
 
-		if len(l) == cap(l) { // doubled, but not beyond the rest
+		if len(l) == cap(l) { // double the capacity, but not beyond the remaining elements
 			l = slices.Grow(l, int(min(n, uint64(len(l)))))
 		}
 
@@ -298,15 +297,15 @@ func (d *decoder) mapOf(n uint64) (any, error) {
 			return nil, err
 		}
 
-		m.Set(k, v) // a repeated key: the last one counts, as in Python
+		m.Set(k, v) // of a repeated key the last value counts, as in Python
 	}
 
 	d.depth++
 	return m, nil
 }
 
-// decodeKey decodes a map key. Bytes become text; Salt's own decoder does the same, with surrogates
-// for bytes that are not UTF-8. Containers and extensions cannot be keys.
+// decodeKey decodes a map key. It converts bytes to text; so does Salt's own decoder, with
+// surrogates for bytes that are not UTF-8. It refuses containers and extensions.
 func (d *decoder) decodeKey() (any, error) {
 	k, err := d.decodeValue()
 	if err != nil {

@@ -11,29 +11,29 @@ import (
 	"saltern/master/value"
 )
 
-// Mode is the dialect to write.
+// Mode is the dialect that Marshal and Append write.
 type Mode uint8
 
 const (
-	// Raw packs as Python with use_bin_type=False: text and bytes both as
-	// raw, never str8 and never bin. The ZeroMQ channel and everything inside
-	// an AES blob or a signed blob (salt/payload.py dumps).
+	// Raw packs like Python with use_bin_type=False: text and bytes both as raw, without str8 and
+	// bin. Salt uses it on the ZeroMQ channel and for everything inside of an AES blob or a signed
+	// blob (salt/payload.py dumps).
 	Raw Mode = iota
-	// Modern packs text as str (with str8) and bytes as bin: events, caches,
-	// the job cache, the frames of the tcp transport.
+	// Modern packs text as str (with str8) and bytes as bin. Salt uses it for events, caches, the
+	// job cache, and the frames of the tcp transport.
 	Modern
 )
 
-// maxEncodeDepth bounds the depth of our own values, against cycles.
+// maxEncodeDepth bounds the depth of the values to pack, so that a cycle cannot loop for ever.
 const maxEncodeDepth = 200
 
-// Marshal packs one value. See Append.
+// Marshal packs one value; see Append.
 func Marshal(v any, mode Mode) ([]byte, error) { return Append(nil, v, mode) }
 
-// Append packs v after dst. Besides the values that Decode returns it accepts int and the sized
-// integers, *big.Int (beyond 64 bits as text, as in Salt), []string, []int, map[string]any and
-// map[string]string (with sorted keys). An integer takes the fewest bytes, as with Python's packer.
-// On error the result is dst.
+// Append packs v and appends it to dst. Besides the values that Decode returns it accepts int and
+// the sized integers, *big.Int (beyond 64 bits as text, as in Salt), []string, []int,
+// map[string]any and map[string]string (with sorted keys). It packs an integer in the fewest bytes,
+// as Python's packer does. After an error it returns dst.
 func Append(dst []byte, v any, mode Mode) ([]byte, error) {
 	e := encoder{b: dst, mode: mode}
 	if err := e.encodeValue(v, 0); err != nil {
@@ -42,8 +42,8 @@ func Append(dst []byte, v any, mode Mode) ([]byte, error) {
 	return e.b, nil
 }
 
-// AppendRawHead appends the head of text or bytes of length n in Raw mode, for callers that append
-// the bytes themselves. It takes 1, 3 or 5 bytes.
+// AppendRawHead appends the head of a text or byte string of n bytes in Raw mode, for callers that
+// append the bytes themselves. The head takes 1, 3 or 5 bytes.
 func AppendRawHead(dst []byte, n int) []byte {
 	e := encoder{b: dst, mode: Raw}
 	e.rawHead(n)

@@ -8,31 +8,31 @@ import (
 	"saltern/master/value"
 )
 
-// ErrNotMap means that a map was expected and another value came.
+// ErrNotMap means that a value is not a map, where a map was expected.
 var ErrNotMap = errors.New("msgpack: not a map")
 
-// Size is the size of a value.
+// Size is the size of a packed value.
 type Size struct {
 	Encoded int   // packed bytes
-	Nodes   int   // number of values, keys included
-	Memory  int64 // bytes that Decode allocates for it, at most
+	Nodes   int   // number of values, including keys
+	Memory  int64 // upper bound of the bytes of memory that Decode allocates
 }
 
-// The memory of values beside their contents: the headers of Go's interfaces, slices and texts, and
-// of Map's entries and index.
+// Bytes of memory that values take beside their contents: for the headers of Go's interfaces,
+// slices and texts, and for the entries and the index of a Map.
 const (
 	slotCost  = 16  // an any in a list
 	listCost  = 24  // a slice in an any
 	mapCost   = 48  // a Map
 	entryCost = 32  // an entry of a Map
-	indexCost = 192 // an entry of a Map's index, with the tables that it outgrew
+	indexCost = 192 // an entry of a Map's index, including the smaller tables that the index had before
 	textCost  = 24
 	numCost   = 8
 	extCost   = 56
 )
 
-// Measure walks the first value of b without decoding it. It reports every fault
-// that the structure has, with the errors of Decode, and allocates nothing.
+// Measure returns the size of the first value of b without decoding it, and allocates nothing. It
+// finds every fault of structure that Decode would find, and returns the same errors.
 func Measure(b []byte, l Limits) (Size, error) {
 	w := walker{d: decoder{b: b, nodes: l.Nodes, depth: l.Depth}}
 	if err := w.walkValue(); err != nil {
@@ -41,7 +41,7 @@ func Measure(b []byte, l Limits) (Size, error) {
 	return Size{Encoded: w.d.off, Nodes: l.Nodes - w.d.nodes, Memory: w.memory}, nil
 }
 
-// walker walks over values without decoding them.
+// walker goes through values without decoding them.
 type walker struct {
 	d      decoder
 	memory int64
@@ -62,7 +62,7 @@ func (w *walker) walkValue() error {
 	switch c := s[0]; {
 	case c <= 0x7f:
 		return nil
-	case c >= 0xe0: // negative: the runtime preallocates only values up to 255
+	case c >= 0xe0: // a negative number: Go's runtime has preallocated only values from 0 to 255
 		w.memory += numCost
 		return nil
 	case c <= 0x8f:
@@ -112,8 +112,7 @@ func (w *walker) tagged(c byte) error {
 	return fmt.Errorf("msgpack: byte 0x%02x starts no value", c)
 }
 
-// skipBytes passes over n bytes that Decode copies; an allocation is rounded up by an
-// eighth at most.
+// skipBytes skips n bytes that Decode would copy. An allocation is rounded up by at most an eighth.
 func (w *walker) skipBytes(n uint64, cost int64) error {
 	if _, err := w.d.takeBytes(n); err != nil {
 		return err
@@ -133,7 +132,7 @@ func (w *walker) walkList(n uint64) error {
 
 	w.memory += listCost + slotCost*int64(n)
 	if n > 4096 {
-		w.memory += slotCost * int64(n) // appending allocated more on the way
+		w.memory += slotCost * int64(n) // while the list grew, appending has allocated more
 	}
 
 	for ; n > 0; n-- {
@@ -166,11 +165,11 @@ func (w *walker) mapOf(n uint64) error {
 
 	for ; n > 0; n-- {
 		start := w.d.off
-		if err := w.walkValue(); err != nil { // Decode checks what can be a key
+		if err := w.walkValue(); err != nil { // Decode checks whether the value can be a key
 			return err
 		}
 
-		if k, ok := Contents(w.d.b[start:w.d.off]); ok { // bytes become text
+		if k, ok := Contents(w.d.b[start:w.d.off]); ok { // Decode converts bytes to text
 			w.memory += textCost + int64(len(k)) + int64(len(k))/8
 		}
 
@@ -183,15 +182,15 @@ func (w *walker) mapOf(n uint64) error {
 	return nil
 }
 
-// Field is an entry of a packed map.
+// Field is one entry of a packed map.
 type Field struct {
 	Key   []byte
-	Value []byte // one packed value
+	Value []byte // the packed value
 }
 
-// Fields splits the map that fills b, one level deep, without decoding its values; both parts of a
-// Field point into b. Keys must be texts or bytes. It returns ErrLimit for a map of more than most
-// entries.
+// Fields splits the map that b consists of into its entries, without decoding their values; both
+// parts of a Field refer to b. Keys must be texts or bytes. It returns ErrLimit for a map with more
+// than most entries.
 func Fields(b []byte, l Limits, most int) ([]Field, error) {
 	d := decoder{b: b, nodes: l.Nodes, depth: l.Depth}
 	n, err := d.mapHeader()
@@ -237,7 +236,7 @@ func Fields(b []byte, l Limits, most int) ([]Field, error) {
 	return out, nil
 }
 
-// mapHeader reads the first byte and length of a map.
+// mapHeader reads the head of a map and returns the number of its entries.
 func (d *decoder) mapHeader() (uint64, error) {
 	s, err := d.takeBytes(1)
 	if err != nil {
@@ -253,7 +252,7 @@ func (d *decoder) mapHeader() (uint64, error) {
 }
 
 // Contents returns the contents of a packed text or byte string, as a part of b. ok is false for
-// other values and if b is not exactly one value.
+// other values, and if b is not exactly one value.
 func Contents(b []byte) (contents []byte, ok bool) {
 	d := decoder{b: b}
 	s, err := d.takeBytes(1)
