@@ -5,13 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// HasMeta reports whether pattern can match anything except itself.
+// HasMeta reports whether a pattern has characters with which it may match another text than
+// itself.
 func HasMeta(pattern string) bool { return strings.ContainsAny(pattern, "*?[") }
 
 // Glob reports whether the whole name matches a shell pattern by the rules of Python's fnmatch on
-// Linux: case matters, * and ? also match a slash, [seq] and [!seq] are sets, nothing escapes. It
-// never fails (an open bracket without its end is an ordinary character) and takes at most
-// O(len(pattern)*len(name)) steps.
+// Linux: case matters, * and ? also match a slash, [seq] and [!seq] are sets, nothing escapes. An
+// opening bracket without its end is an ordinary character, so every pattern is valid. Glob takes
+// at most O(len(pattern)*len(name)) steps.
 func Glob(pattern, name string) bool {
 	var p, n int
 	star, mark := -1, 0
@@ -42,7 +43,7 @@ func Glob(pattern, name string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// Filter returns the names that match, in their order.
+// Filter returns the names that match the pattern, in their order.
 func Filter(names []string, pattern string) (out []string) {
 	for _, n := range names {
 		if Glob(pattern, n) {
@@ -52,8 +53,8 @@ func Filter(names []string, pattern string) (out []string) {
 	return out
 }
 
-// matchOne matches a single pattern element other than a star against the first
-// character of name, and returns how many bytes of each it took.
+// matchOne matches the first element of pattern, which is not a star, against the first character
+// of name. It returns how many bytes of both the match took.
 func matchOne(pattern, name string) (pw, nw int, ok bool) {
 	c, nw := utf8.DecodeRuneInString(name)
 	switch pattern[0] {
@@ -73,8 +74,8 @@ func matchOne(pattern, name string) (pw, nw int, ok bool) {
 	return pw, nw, pc == c && (c != utf8.RuneError || nw != 1)
 }
 
-// cutClass splits a bracket expression off the start of pattern; width is 0
-// when it has no end.
+// cutClass returns the bracket expression at the start of pattern without its brackets, and its
+// width with them. width is 0 when the expression has no end.
 func cutClass(pattern string) (set string, width int) {
 	i := 1
 	if i < len(pattern) && pattern[i] == '!' {

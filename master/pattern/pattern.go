@@ -2,10 +2,10 @@
 // with the rules of Python's fnmatch and re modules: targets, permissions,
 // autosign lists.
 //
-// Regular expressions are compiled by Go's regexp, which runs in linear time;
-// only those it does not know (look-around, back references) fall to a
-// backtracking engine with a time limit. Compiled patterns are kept in a
-// bounded cache, so matching one pattern against many ids compiles it once.
+// The package compiles regular expressions with Go's regexp, which matches in linear time. For
+// those that Go does not support (look-around, back references) it uses a backtracking engine with
+// a time limit. A bounded cache keeps compiled patterns, so matching one pattern against many ids
+// compiles it once.
 package pattern
 
 import (
@@ -19,23 +19,23 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// maxLen bounds a pattern; longer ones are refused.
+// maxLen bounds a pattern in bytes; longer ones are refused.
 const maxLen = 4096
 
-// ErrTimeout means that an expression was not decided in time.
+// ErrTimeout means that matching an expression took too long.
 var ErrTimeout = errors.New("regular expression takes too long")
 
 // errTooLong means that a pattern exceeds 4096 bytes.
 var errTooLong = errors.New("pattern is too long")
 
-// Match is Python's re.match: the expression must match at the beginning of s, but need not reach
-// its end. An invalid expression matches nothing.
+// Match reports whether Python's re.match succeeds: the expression must match at the beginning of
+// s, but need not reach its end. An invalid expression matches nothing.
 func Match(expr, s string) bool {
 	ok, err := MatchErr(expr, s)
 	return err == nil && ok
 }
 
-// MatchErr is Match that returns an error for an invalid expression.
+// MatchErr is Match, but it returns an error for an invalid expression.
 func MatchErr(expr, s string) (bool, error) {
 	m, err := prefixes.get(expr, prefix)
 	if err != nil {
@@ -44,12 +44,12 @@ func MatchErr(expr, s string) (bool, error) {
 	return m.matches(s)
 }
 
-// Expr is Salt's expr_match (salt/utils/stringutils.py): line matches expr as a glob, or as a
-// regular expression over its whole length.
+// Expr reports whether Salt's expr_match (salt/utils/stringutils.py) succeeds: line matches expr as
+// a glob, or as a regular expression over its whole length.
 func Expr(line, expr string) bool { return Glob(expr, line) || Whole(expr, line) }
 
-// Whole is Python's re.fullmatch: the expression must match all of s. An invalid expression matches
-// nothing.
+// Whole reports whether Python's re.fullmatch succeeds: the expression must match all of s. An
+// invalid expression matches nothing.
 func Whole(expr, s string) bool {
 	m, err := wholes.get(expr, anchored)
 	if err != nil {
@@ -59,8 +59,8 @@ func Whole(expr, s string) bool {
 	return err == nil && ok
 }
 
-// CompileWhole compiles an expression that must match the whole of a text. The returned function
-// fails only with ErrTimeout and may be used concurrently.
+// CompileWhole returns a function that reports whether an expression matches the whole of a text.
+// The function may be used concurrently; its only error is ErrTimeout.
 func CompileWhole(expr string) (func(s string) (bool, error), error) {
 	m, err := anchored(expr)
 	if err != nil {
@@ -69,8 +69,8 @@ func CompileWhole(expr string) (func(s string) (bool, error), error) {
 	return m.matches, nil
 }
 
-// ExprErr returns what is wrong with an expression for [Expr]: it is not a regular expression and,
-// by its characters, was not meant as a glob.
+// ExprErr returns what is wrong with an expression for [Expr], or nil. It returns an error if the
+// text is no regular expression and its characters show that it was not meant as a glob.
 func ExprErr(expr string) error {
 	_, err := wholes.get(expr, anchored)
 	if err != nil && !strings.ContainsAny(expr, `(){}|^$+\`) {
@@ -95,8 +95,8 @@ func (b backtracking) matches(s string) (bool, error) {
 	return ok, nil
 }
 
-// pythonGroups converts Python's named groups for the backtracking engine; (?P=name) refers to a
-// group.
+// pythonGroups converts named groups, and references to them by (?P=name), from Python's syntax to
+// that of the backtracking engine.
 func pythonGroups(expr string) string {
 	expr = strings.ReplaceAll(expr, "(?P<", "(?<")
 	return groupReference.ReplaceAllString(expr, `\k<$1>`)
@@ -119,7 +119,8 @@ func compile(head, given, tail string) (matcher, error) {
 		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
 	}
 
-	// Check it alone first: an unmatched closing parenthesis would change the expression around it.
+	// Check the expression alone first: an unmatched closing parenthesis would change the meaning of
+	// head and tail.
 	if _, err := regexp.Compile(expr); err == nil {
 		if re, err := regexp.Compile(head + expr + tail); err == nil {
 			return linear{re}, nil
@@ -140,8 +141,8 @@ func compile(head, given, tail string) (matcher, error) {
 	return backtracking{re}, nil
 }
 
-// cacheSize bounds each cache of compiled patterns. A full cache is emptied, which costs only some
-// compiling.
+// cacheSize bounds the patterns in each cache. Overflow policy: the cache is emptied, which only
+// costs compiling them again.
 const cacheSize = 512
 
 type cache struct {
@@ -154,7 +155,7 @@ type compiled struct {
 	err error
 }
 
-// The caches hold only what compile computes from a pattern.
+// The caches hold only results of compile, which depend on the pattern alone.
 var prefixes, wholes cache
 
 func (c *cache) get(pattern string, make_ func(string) (matcher, error)) (matcher, error) {

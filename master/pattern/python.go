@@ -12,13 +12,13 @@ const escapes = "AbBdDsSwWZafnrtvxuUN"
 var errEscape = errors.New("bad escape")
 
 // fromPython converts an expression of Python's re so that Go's regexp and the backtracking engine
-// interpret it the same way: \Z becomes \z, x{,3} becomes x{0,3}, and [ inside a set is a plain
-// character, so that [[:alpha:]] is not a class. Escapes that Python refuses are errors
-// (Lib/re/_parser.py of Python 3.11).
+// interpret it the same way: \Z becomes \z, x{,3} becomes x{0,3}, and [ inside of a set becomes a
+// plain character, since [[:alpha:]] is no class in Python. It returns an error for an escape that
+// Python refuses (Lib/re/_parser.py of Python 3.11).
 func fromPython(expr string) (string, error) {
 	var b strings.Builder
 	b.Grow(len(expr) + 8)
-	set := -1 // start of the present set, behind ^
+	set := -1 // index where the present set begins, after its ^; -1 outside of sets
 	for i := 0; i < len(expr); i++ {
 		switch c := expr[i]; {
 		case c == '\\':
