@@ -1,5 +1,5 @@
-// Package master is the composition root of the Salt master: it reads nothing and decides little,
-// but connects the parts.
+// Package master is the composition root of the Salt master: it creates the parts and connects
+// them, and leaves almost all decisions to them.
 //
 //	port 4506 → zmtp.Router → request.Server ─┬─ auth.Service        sign-in, session keys
 //	                                          ├─ minion.Service      requests of signed-in minions

@@ -17,7 +17,7 @@ import (
 	"saltern/master/zmtp"
 )
 
-// listen opens a port of the master.
+// listen opens a TCP port of the master.
 func listen(ctx context.Context, host string, port int) (net.Listener, error) {
 	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
 		Enable:   true,
@@ -40,7 +40,7 @@ func listen(ctx context.Context, host string, port int) (net.Listener, error) {
 	return ln, nil
 }
 
-// listening returns the settings that both ports share.
+// listening returns the settings that the publish port and the request port share.
 func (m *Master) listening(ttl time.Duration) zmtp.Listen {
 	return zmtp.Listen{
 		ProxyFrom:   m.cfg.ProxyFrom,
@@ -51,14 +51,14 @@ func (m *Master) listening(ttl time.Duration) zmtp.Listen {
 	}
 }
 
-// resendPort is a [presence.PublishPort]: the publish port with its Publisher.
+// resendPort is a [presence.PublishPort]: the publish port together with its Publisher.
 type resendPort struct {
 	*publish.Publisher
 	*zmtp.Pub
 }
 
-// openPublish opens the port on which minions subscribe. It outlives ctx by the moment that
-// requests need to end.
+// openPublish opens the port at which minions subscribe. The port stays open after ctx has ended,
+// until requests in progress have ended, too.
 func (m *Master) openPublish(ctx context.Context) error {
 	ln, err := listen(ctx, m.cfg.Interface, m.cfg.PublishPort)
 	if err != nil {
@@ -90,7 +90,8 @@ func (m *Master) openPublish(ctx context.Context) error {
 	return err
 }
 
-// openDoors opens the master for peers, tools with events, the supervisor and, last, minions.
+// openDoors opens the master to peers, to tools that fire events, to the supervisor and, last, to
+// minions.
 func (m *Master) openDoors(ctx context.Context) error {
 	if err := m.cluster.Serve(peers.Config{
 		Secrets:     m.secrets,
@@ -131,12 +132,12 @@ func (m *Master) openDoors(ctx context.Context) error {
 	}
 
 	l := m.listening(peers.RequestTTL)
-	// A minion that waits for its key asks every 10 s or more (its acceptance_wait_time), and
-	// silently connects again.
+	// A minion that waits for its key asks every 10 s or more (its acceptance_wait_time). If its
+	// connection is closed, it connects again without a message.
 	l.Limits.ProveIn = 10 * time.Minute
 	l.Limits.MaxInflight, l.Limits.MaxStrange = memoryBudgets(debug.SetMemoryLimit(-1))
 
-	// A request is finished although the sender may be gone: a return that was taken must be kept.
+	// Finish a request even if its sender is gone: an accepted return must be kept.
 	handle := func(ctx context.Context, p zmtp.Peer, payload []byte) ([]byte, bool) {
 		answer := m.requests.Handle(request.Asked(ctx), p.Remote, payload, p.Account)
 		return answer, answer != nil
@@ -157,8 +158,9 @@ func (m *Master) openDoors(ctx context.Context) error {
 	return m.signs.Ready(m.cfg.PidFile)
 }
 
-// memoryBudgets returns the bytes of requests at work, of proven senders and of strangers, given
-// the limit of the runtime's memory: together half of it, at most the defaults of package zmtp.
+// memoryBudgets returns how many bytes the requests at work may take, those of proven senders and
+// those of strangers. limit is the limit of the runtime's memory; together they get half of it, but
+// no more than the defaults of package zmtp.
 func memoryBudgets(limit int64) (proven, strange int64) {
 	return min(256<<20, limit*3/8), min(96<<20, limit/8)
 }

@@ -10,8 +10,8 @@ import (
 	"saltern/master/value"
 )
 
-// Intervals of the master's own chores. Salt does all of them every loop_interval, so that a
-// deleted key may be used for a minute.
+// Intervals of the master's own chores. Salt does all of them every loop_interval, so a minion may
+// use a deleted key for up to a minute.
 const (
 	statusEvery = 2 * time.Second
 	cleanEvery  = 5 * time.Minute
@@ -23,7 +23,7 @@ type workers struct {
 	ctx context.Context
 }
 
-// every calls f at once, and then again and again with this pause.
+// every calls f at once, and then again after each pause.
 func (w *workers) every(pause time.Duration, f func(context.Context)) {
 	w.Go(func() {
 		t := time.NewTicker(pause)
@@ -39,8 +39,8 @@ func (w *workers) every(pause time.Duration, f func(context.Context)) {
 	})
 }
 
-// work runs everything that goes on beside requests, until ctx ends. Then it stops taking events of
-// other processes, before the parts end that act on events.
+// work runs the master's goroutines until ctx ends. Then it stops taking events of other processes,
+// and only after that ends the parts that act on events.
 func (m *Master) work(until context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(until))
 	w := &workers{ctx: ctx}
@@ -71,7 +71,7 @@ func (m *Master) work(until context.Context) error {
 	}
 }
 
-// startChores starts what is done again and again.
+// startChores starts the tasks that repeat.
 func (m *Master) startChores(w *workers) {
 	loop := m.cfg.LoopInterval
 	if loop <= 0 {
@@ -83,7 +83,7 @@ func (m *Master) startChores(w *workers) {
 	w.every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
 	w.every(cleanInterval(m.cfg.KeepJobs, loop), m.clean)
 	w.every(cleanEvery, m.presence.Record)
-	// A crash forgets the usage of the job cache since then.
+	// A crash loses the counts of the job cache's usage since the last call.
 	w.every(10*time.Second, m.launch.SaveQuota)
 
 	if m.cfg.PresenceEvents {
@@ -92,7 +92,7 @@ func (m *Master) startChores(w *workers) {
 	}
 }
 
-// startParts starts the parts that have goroutines of their own.
+// startParts starts the parts that run goroutines of their own.
 func (m *Master) startParts(w *workers) {
 	w.Go(func() { m.writes.Run(w.ctx) })
 	w.Go(func() { m.reactor.Run(w.ctx) })
@@ -111,7 +111,7 @@ func (m *Master) startParts(w *workers) {
 }
 
 // cleanInterval is how often old jobs are removed. Salt does it every loop_interval (salt/master.py
-// Maintenance). Where jobs are kept for hours, that many passes are not worth it.
+// Maintenance). For jobs that are kept for hours, a pass each loop_interval is not worth its cost.
 func cleanInterval(keep, loop time.Duration) time.Duration {
 	if keep <= 0 {
 		return cleanEvery
@@ -119,8 +119,8 @@ func cleanInterval(keep, loop time.Duration) time.Duration {
 	return min(cleanEvery, max(loop, keep/4))
 }
 
-// rotate replaces the publish key when it is old or somebody asked for it (salt/master.py
-// handle_key_rotate).
+// rotate replaces the publish key when it has reached its age or an administrator has asked for a
+// new one (salt/master.py handle_key_rotate).
 func (m *Master) rotate(ctx context.Context) {
 	if !m.cluster.Alone() {
 		m.cluster.Rotate(ctx, m.secrets)
@@ -142,9 +142,9 @@ func (m *Master) rotate(ctx context.Context) {
 	}
 }
 
-// clean removes what is too old to keep.
+// clean removes tokens, jobs and owners of jobs that are too old.
 func (m *Master) clean(ctx context.Context) {
-	// first: until then those of an earlier life are not counted
+	// tokens first: it is this pass that counts the tokens of an earlier run
 	if err := m.callers.Tokens.Clean(m.now()); err != nil {
 		m.log.Warn("cleaning tokens", "error", err)
 	}

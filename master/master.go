@@ -50,12 +50,12 @@ import (
 	"saltern/master/conf"
 )
 
-// Master is one running Salt master. Make it with New, run it with Run.
+// Master is one running Salt master. Create it with New, run it with Run.
 type Master struct {
 	cfg *conf.Master
 	log *slog.Logger
-	// quiet takes lines that strangers, or minions at no cost, can cause. It limits how many of a
-	// kind are written.
+	// quiet is the log for lines that strangers can cause, or minions at no cost. It limits the rate
+	// of each kind of line.
 	quiet *slog.Logger
 	now   func() time.Time
 
@@ -79,7 +79,7 @@ type Master struct {
 	compiler    *pillar.Compiler
 	pillars     *pillar.Service
 	renderers   *renderer.Pool
-	python      *pyhost.Host // runner and wheel functions
+	python      *pyhost.Host // runs runner and wheel functions
 	presence    *presence.View
 	runs        *runner.Runs
 	wheel       *wheel.Service
@@ -88,14 +88,15 @@ type Master struct {
 	schedule    *schedule.Schedule
 	batches     *batch.Manager
 	engines     *engine.Service
-	eventReturn *returner.Events // nil: the option event_return is empty
+	eventReturn *returner.Events // nil while the option event_return is empty
 	batchEvents *event.Subscription
 
 	cluster   *peers.Membership
 	router    *zmtp.Router
 	pub       *zmtp.Pub
 	publisher *publish.Publisher
-	// missedPort resends what minions have missed. The cluster gets it before openPublish fills it in.
+	// missedPort resends the jobs that minions have missed. The cluster gets a pointer to it before
+	// openPublish sets its fields.
 	missedPort *resendPort
 	requests   *request.Server
 	nonces     *request.Nonces
@@ -114,26 +115,25 @@ type Master struct {
 	minions    *minion.Service
 }
 
-// Limits of the composition.
+// Limits that this package sets.
 const (
-	cacheMemory = 64 << 20 // bytes of minion data kept in memory
-	// maxRequests bounds the requests at work. Those that wait for a renderer, a runner or the
-	// returns of others are parked and do not count, so that they never delay returns.
+	cacheMemory = 64 << 20 // bytes of minion data in memory
+	// maxRequests bounds the requests at work. Requests that wait for a renderer, a runner or the
+	// returns of others are parked and do not count, so that they cannot delay returns.
 	maxRequests = 2048
-	// maxStrangers bounds those of senders that have proved nothing lately: sign-ins, for the most
-	// part.
+	// maxStrangers bounds the requests of senders that have proved nothing lately: mostly sign-ins.
 	maxStrangers = 256
-	maxRunners   = 32
+	maxRunners   = 32 // runners at work
 )
 
-// New opens everything: keys, secrets, caches, sockets, and the port for requests last. When it
-// fails it closes again what it has opened. The error says what to fix. In a cluster it waits until
-// this master has joined, or ctx ends.
+// New opens keys, secrets, caches, sockets, and the port for requests last. When a step fails, it
+// closes what it has opened, and its error says what to fix. In a cluster it waits until this
+// master has joined, or ctx ends.
 func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
 	return NewWithClock(ctx, cfg, log, time.Now)
 }
 
-// NewWithClock is New with a clock for limits and reports about minions.
+// NewWithClock is New with another clock than time.Now for limits and for reports about minions.
 func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() time.Time) (*Master, error) {
 	m := &Master{
 		cfg:        cfg,
@@ -151,7 +151,7 @@ func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now f
 		missedPort: &resendPort{},
 	}
 
-	// Each step uses what the steps before it have opened.
+	// Each step uses what earlier steps have opened; its comment names that.
 	for _, open := range []func(context.Context) error{
 		m.openDirs,
 		m.openCluster,  // own identity, or the cluster's; the folder of keys; the shared job cache
@@ -160,9 +160,9 @@ func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now f
 		m.openKeys,     // the folder of keys; the subscriptions on the publish port; the secrets
 		m.openCallers,  // nothing of the steps before
 		m.openStores,   // the cluster, for the job cache and the repositories
-		m.openBus,      // nothing of the steps before; earlier steps fire no events
+		m.openBus,      // nothing of the steps before; those fire no events
 		m.openServices, // all of the above
-		m.openDoors,    // all of the above, since from here on requests come
+		m.openDoors,    // all of the above: from here on requests come
 	} {
 		if err := open(ctx); err != nil {
 			return nil, errors.Join(err, m.Close())
@@ -199,7 +199,7 @@ func (m *Master) openDirs(context.Context) error {
 	return m.signs.Startup()
 }
 
-// openCluster opens this master's own key and joins the cluster, if there is one.
+// openCluster loads this master's own key and, in a cluster, joins it.
 func (m *Master) openCluster(ctx context.Context) error {
 	c := m.cfg
 	var err error
@@ -479,8 +479,8 @@ func (m *Master) openServices(context.Context) error {
 	return nil
 }
 
-// onKeyChange clears everything about a minion whose key is gone, so that a later owner of the name
-// gets none of it.
+// onKeyChange removes everything about a minion whose key was removed, so that a later owner of the
+// name gets none of it.
 func (m *Master) onKeyChange(c keys.Change) {
 	if c.New != keys.None {
 		return
@@ -516,8 +516,8 @@ func (m *Master) Run(ctx context.Context) error {
 	return errors.Join(err, m.Close())
 }
 
-// Close stops everything against the direction of the flow: ports first, stores last. It may be
-// called on a master that was opened in part.
+// Close stops all parts, in the order in which requests reach them: ports first, stores last. It
+// may also be called on a master that is only partly open.
 func (m *Master) Close() error {
 	m.background.End() // minions that wait for a runner or a pillar get no answer
 	if m.newest != nil {
@@ -572,7 +572,7 @@ func (m *Master) Close() error {
 
 	var err error
 	if m.closeJobs != nil {
-		// The last writes of the job cache need some time.
+		// The last writes of the job cache may take some seconds.
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		err = m.closeJobs(ctx)

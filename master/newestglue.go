@@ -16,7 +16,7 @@ import (
 	"saltern/master/value"
 )
 
-// openNewest makes the service that asks for the newest files.
+// openNewest creates the service that brings the files of this node up to date.
 func (m *Master) openNewest() {
 	cfg := newest.Config{Fire: m.fire, Node: cmp.Or(m.cfg.Node, m.cfg.ID), Now: time.Now, Log: m.log}
 	if m.cfg.Door != "" {
@@ -25,17 +25,17 @@ func (m *Master) openNewest() {
 	m.newest = newest.New(cfg)
 }
 
-// publish sends a job, of this master or of a peer, to the minions that subscribe here.
+// publish sends a job of this master or of a peer to the minions that subscribe here.
 func (m *Master) publish(ctx context.Context, load *value.Map, minions []string) error {
 	fun, _ := load.Value("fun").(string)
 	m.newest.JobBegan(fun)
 	return m.publisher.Publish(ctx, load, minions)
 }
 
-// newestForRunners brings the files of this node up to date for a runner or a wheel function: to
-// now for a person, to the start of its job for a minion, and a little older for reactions and the
-// schedule, which may come without end. When that is not possible the old files are used, and an
-// event of the runner and the log say so.
+// newestForRunners brings the files of this node up to date for a runner or a wheel function: For a
+// person that means as of now; for a minion, as of the start of its job; for reactions and the
+// schedule, which may come without end, a little older. When the files cannot be updated, the
+// function uses the old ones, and an event of the runner and the log report that.
 func (m *Master) newestForRunners(ctx context.Context) {
 	order := runner.OrderOf(ctx)
 	since := m.newest.Since(order.Minion)
@@ -49,7 +49,7 @@ func (m *Master) newestForRunners(ctx context.Context) {
 	}
 }
 
-// newestEverywhere brings the files of all nodes up to date (fileserver.update).
+// newestEverywhere brings the files of all nodes up to date (for fileserver.update).
 func (m *Master) newestEverywhere(ctx context.Context) error {
 	if m.cfg.Door == "" {
 		return nil

@@ -23,7 +23,7 @@ import (
 	"saltern/master/value"
 )
 
-// openLaunch makes the launcher of jobs.
+// openLaunch creates the launcher of jobs.
 func (m *Master) openLaunch() {
 	c := m.cfg
 	for _, name := range c.UserFields {
@@ -81,12 +81,12 @@ func (m *Master) openLaunch() {
 	m.batchEvents = m.bus.Subscribe("batches", 10000, m.batches.Wants)
 }
 
-// openWheel makes the service of wheel functions.
+// openWheel creates the service of wheel functions.
 func (m *Master) openWheel() {
 	c := m.cfg
 	configDir := filepath.Dir(c.Path)
 	if c.Door != "" {
-		configDir = "" // the supervisor keeps the configuration
+		configDir = "" // the supervisor writes the configuration
 	}
 
 	shared := func(roots map[string][]string) wheel.Roots {
@@ -122,7 +122,7 @@ func (m *Master) openWheel() {
 	}
 }
 
-// openLocal makes the service for the tools of this host.
+// openLocal creates the service for the tools of this host.
 func (m *Master) openLocal() *local.Service {
 	c := m.cfg
 	return local.New(local.Config{
@@ -146,7 +146,7 @@ func (m *Master) openLocal() *local.Service {
 	})
 }
 
-// openMinions makes the service for minions.
+// openMinions creates the service for requests of minions.
 func (m *Master) openMinions() *minion.Service {
 	return minion.New(minion.Config{
 		Options:  m.cfg,
@@ -174,7 +174,7 @@ func (m *Master) openMinions() *minion.Service {
 	})
 }
 
-// openReactor makes the reactor.
+// openReactor creates the reactor.
 func (m *Master) openReactor() {
 	c := m.cfg
 	m.reactor = reactor.NewEngine(reactor.Config{
@@ -201,7 +201,7 @@ func (m *Master) openReactor() {
 	})
 }
 
-// userKey returns a function that reads the key of the master's user, which proves an event.
+// userKey returns a function that reads the key of the master's account, which authorises events.
 func userKey(c *conf.Master) func() (string, error) {
 	return func() (string, error) { return local.ReadUserKey(filepath.Join(c.CacheDir, "."+c.User+"_key")) }
 }

@@ -14,10 +14,10 @@ import (
 	"saltern/master/value"
 )
 
-// Check reports faults of options that reading them does not show.
+// Check returns the faults of options that loading a configuration does not find.
 func Check(cfg *conf.Master) error { return repos.Check(cfg) }
 
-// pillarsKept returns where pillar_cache keeps pillars.
+// pillarsKept returns whether and where the option pillar_cache keeps pillars.
 func pillarsKept(c *conf.Master) cache.Pillars {
 	if c.PillarCache && c.PillarCacheBackend == "memory" {
 		return cache.Pillars{Memory: cacheMemory, Only: !c.MinionDataCache}
@@ -25,13 +25,13 @@ func pillarsKept(c *conf.Master) cache.Pillars {
 	return cache.Pillars{Off: !c.PillarCache}
 }
 
-// openPillar makes the compiler of pillars and the pool of its renderers. No Python starts before a
-// template needs it.
+// openPillar creates the compiler of pillars and the pool of its renderers. No Python starts before
+// a template needs it.
 func (m *Master) openPillar() {
 	c := m.cfg
 	without := value.NewMap()
 	for _, name := range conf.OwnSecrets() {
-		without.Set(name, nil) // templates see options, but must not see these
+		without.Set(name, nil) // templates see the other options, but must not see these
 	}
 
 	m.renderers = renderer.New(renderer.Config{

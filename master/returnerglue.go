@@ -13,16 +13,17 @@ import (
 	"saltern/master/pyrunner"
 )
 
-// defaultSpool is the size of the spool for returners in MiB, where saltern_returner_spool is not
+// defaultSpool is the size of the spool for returners in MiB when saltern_returner_spool is not
 // set.
 const defaultSpool = 256
 
-// spools returns the folder and the size of the spool for returners, on this node's own disk.
+// spools returns the folder of the spool for returners, on this node's own disk, and its size in
+// bytes.
 func (m *Master) spools() (dir string, bytes int64) {
 	return filepath.Join(m.cfg.CacheDir, "returners"), int64(cmp.Or(max(m.cfg.ReturnerSpool, 0), defaultSpool)) << 20
 }
 
-// services returns a caller of Python that lives as long as this master.
+// services returns a caller of Python for services that run as long as this master.
 func (m *Master) services() *pyrunner.Caller {
 	return pyrunner.New(pyrunner.Config{
 		Host:       m.python,
@@ -33,7 +34,7 @@ func (m *Master) services() *pyrunner.Caller {
 	})
 }
 
-// openReturners makes the returners of events, and the engines.
+// openReturners creates the returners of events, and the engines.
 func (m *Master) openReturners() {
 	c := m.cfg
 	python := m.services()

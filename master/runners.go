@@ -17,10 +17,11 @@ import (
 	"saltern/master/value"
 )
 
-// machines returns the nodes that the master runs on.
+// machines returns the access to the nodes of this appliance, through the supervisor's admin
+// socket.
 func machines(c *conf.Master) appliance.Appliance { return appliance.New(c.Door, os.Geteuid()) }
 
-// openRunners makes the runner functions, and the wheel functions that only Python has.
+// openRunners creates the runner functions, and the caller of wheel functions that only Python has.
 func (m *Master) openRunners() {
 	c := m.cfg
 	m.python = pyrunner.NewHost(pyrunner.HostConfig{

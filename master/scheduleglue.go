@@ -5,7 +5,7 @@ import (
 	"saltern/master/value"
 )
 
-// openSchedule makes the runner of the option schedule.
+// openSchedule creates the part that runs the jobs of the option schedule.
 func (m *Master) openSchedule() {
 	c := m.cfg
 	var records *schedule.Records
@@ -32,7 +32,8 @@ func (m *Master) openSchedule() {
 	m.schedule.AddRunners(m.runs.Table)
 }
 
-// scheduleReturners reads the option schedule_returner: a name, or a list of names.
+// scheduleReturners returns the returners in the option schedule_returner, which is a name or a
+// list of names.
 func scheduleReturners(options *value.Map) []string {
 	if name := options.Str("schedule_returner"); name != "" {
 		return []string{name}
