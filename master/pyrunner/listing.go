@@ -77,7 +77,7 @@ func (c *Caller) learnt(asked time.Time) bool {
 	return c.list != nil && c.list.askedAt.After(asked)
 }
 
-// answer tells whether a function exists, as far as the listing tells.
+// answer is what the listing says about the existence of a function.
 type answer int
 
 const (
