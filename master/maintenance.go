@@ -104,6 +104,10 @@ func (m *Master) startParts(w *workers) {
 		w.Go(func() { m.eventReturn.Run(w.ctx) })
 	}
 
+	if m.jobReturners != nil {
+		w.Go(func() { m.jobReturners.Run(w.ctx) })
+	}
+
 	w.Go(func() {
 		defer m.batchEvents.Close()
 		m.batches.Run(w.ctx, m.batchEvents.C)

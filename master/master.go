@@ -89,7 +89,9 @@ type Master struct {
 	batches     *batch.Manager
 	engines     *engine.Service
 	eventReturn *returner.Events // nil while the option event_return is empty
-	batchEvents *event.Subscription
+	// jobReturners may be nil: then no returner keeps jobs.
+	jobReturners *returner.Jobs
+	batchEvents  *event.Subscription
 
 	cluster   *peers.Membership
 	router    *zmtp.Router
@@ -323,6 +325,7 @@ func (m *Master) openStores(ctx context.Context) error {
 	local, err := jobs.Open(jobs.Config{
 		Dir:      filepath.Join(c.CacheDir, "jobs"),
 		HashType: c.HashType,
+		Endtimes: c.JobCacheStoreEndtime,
 		Shared:   !m.cluster.Alone(),
 	},
 		m.log)
@@ -341,6 +344,10 @@ func (m *Master) openStores(ctx context.Context) error {
 			return err
 		}
 		m.jobs, m.closeJobs = m.cluster.Jobs, m.cluster.Jobs.Close
+	}
+
+	if err := m.openJobReturners(); err != nil {
+		return err
 	}
 
 	if m.cache, err = cache.Open(c.CacheDir, cacheMemory, keys.ValidID); err != nil {
@@ -468,6 +475,7 @@ func (m *Master) openServices(context.Context) error {
 		Python:      m.python,
 		Engines:     m.engines,
 		EventReturn: m.eventReturn,
+		JobReturns:  m.jobReturners,
 		Cluster:     m.cluster.Pool,
 		Problems:    m.problems,
 		Audit:       m.audit,

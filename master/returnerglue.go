@@ -34,6 +34,32 @@ func (m *Master) services() *pyrunner.Caller {
 	})
 }
 
+// openJobReturners puts the returners of master_job_cache and ext_job_cache above the job cache.
+func (m *Master) openJobReturners() error {
+	dir, bytes := m.spools()
+	kept, err := returner.OpenJobs(m.jobs, returner.JobsConfig{
+		Dir:          dir,
+		Bytes:        bytes,
+		Master:       m.cfg.MasterJobCache,
+		External:     m.cfg.ExtJobCache,
+		StoreEndtime: m.cfg.JobCacheStoreEndtime,
+		Open: func(ctx context.Context) (returner.Worker, error) {
+			return m.services().OpenJobReturner(ctx)
+		},
+		Now: m.now,
+		Log: m.log,
+	})
+	if err != nil || kept == nil {
+		return err
+	}
+
+	closeBelow := m.closeJobs
+	m.jobReturners = kept
+	m.jobs = kept
+	m.closeJobs = func(ctx context.Context) error { return errors.Join(kept.Close(), closeBelow(ctx)) }
+	return nil
+}
+
 // openReturners creates the returners of events, and the engines.
 func (m *Master) openReturners() {
 	c := m.cfg

@@ -81,12 +81,12 @@ func TestConfigCheckKnowsTheMastersOptions(t *testing.T) {
 		}
 	}
 
-	put(t, filepath.Join(own, "a.conf"), "master_job_cache: redis\n")
+	put(t, filepath.Join(own, "a.conf"), "cache: redis\n")
 	put(t, path, head+"    timeout: 15\n    worker_threads: 9\n")
 	out, faults = configCheck(t, dir, path)
 	if want := "DIR/appliance.yaml is right: node n1, cluster saltern, data in DIR/data\n" +
 		"note: DIR/appliance.yaml:7: option worker_threads: option is not used by this master: requests share one bounded pool\n" +
-		"warning: DIR/data/cluster/etc/master.d/a.conf:1: option master_job_cache: option is not used by this master: jobs are kept as by local_cache\n"; out != want || faults != nil {
+		"warning: DIR/data/cluster/etc/master.d/a.conf:1: option cache: option is not used by this master: minion data is kept in files as by localfs\n"; out != want || faults != nil {
 		t.Errorf("%s%q\nwant:\n%s", out, faults, want)
 	}
 }

@@ -151,7 +151,7 @@ func TestCheck(t *testing.T) {
 	}
 
 	put("master", "id: m1\nworker_threads: 9\nfile_recv: 1\nkeep_jobs: 48\nroot_dir: "+dir+"/root\n")
-	put("master.d/a.conf", "master_job_cache: redis\nmy_own: 1\npillar_raise_on_missing: true\nssh_user: root\n")
+	put("master.d/a.conf", "cache: redis\nmy_own: 1\npillar_raise_on_missing: true\nssh_user: root\n")
 	began := time.Now()
 	code, out, errs := check(dir)
 
@@ -162,13 +162,13 @@ func TestCheck(t *testing.T) {
 	want := "DIR/master is right: 2 files read, id m1, ports 4505 and 4506\n" +
 		"warning: DIR/master:3: option file_recv: expected true or false, found the number 1; it is taken for true\n" +
 		"warning: DIR/master:4: option keep_jobs: Salt 3008 does not read the option, nor does this master; write keep_jobs_seconds: 172800\n" +
-		"warning: DIR/master.d/a.conf:1: option master_job_cache: option is not used by this master: jobs are kept as by local_cache\n" +
+		"warning: DIR/master.d/a.conf:1: option cache: option is not used by this master: minion data is kept in files as by localfs\n" +
 		"used: DIR/master:1: option id\n" +
 		"not used: DIR/master:2: option worker_threads: requests share one bounded pool\n" +
 		"used: DIR/master:3: option file_recv\n" +
 		"not by the master: DIR/master:4: option keep_jobs: read by no program since Salt 3008; a warning says what to write for keep_jobs_seconds\n" +
 		"used: DIR/master:5: option root_dir\n" +
-		"not used: DIR/master.d/a.conf:1: option master_job_cache: jobs are kept as by local_cache\n" +
+		"not used: DIR/master.d/a.conf:1: option cache: minion data is kept in files as by localfs\n" +
 		"not known: DIR/master.d/a.conf:2: option my_own: kept for renderers and modules\n" +
 		"through Python: DIR/master.d/a.conf:3: option pillar_raise_on_missing\n" +
 		"not by the master: DIR/master.d/a.conf:4: option ssh_user: Python's salt-ssh\n"

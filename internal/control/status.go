@@ -110,8 +110,8 @@ type Runners struct {
 	Renewals uint64 `json:"renewals"`
 }
 
-// Returner describes the delivery of events to a returner (event_return). The counters begin at the
-// master's start.
+// Returner describes the delivery of events, or of calls that keep jobs, to a returner (event_return,
+// master_job_cache, ext_job_cache). The counters begin at the master's start.
 type Returner struct {
 	Name    string `json:"name"`
 	Waiting uint64 `json:"waiting"`         // events waiting on this node's disk

@@ -194,21 +194,23 @@ type Security struct {
 
 // Jobs holds the options for timeouts of jobs and for storing returns.
 type Jobs struct {
-	Timeout          time.Duration `conf:"timeout"`
-	PublishTimeout   time.Duration `conf:"publish_timeout"`
-	GatherJobTimeout time.Duration `conf:"gather_job_timeout"`
-	KeepJobs         time.Duration `conf:"keep_jobs_seconds"`
-	RunnerReturns    bool          `conf:"runner_returns"`
-	JobCache         bool          `conf:"job_cache"`
-	ExtJobCache      string        `conf:"ext_job_cache"`
-	MinionDataCache  bool          `conf:"minion_data_cache"`
-	EnforceMineCache bool          `conf:"enforce_mine_cache"`
-	Reactor          ReactorRules  `conf:"reactor"`
-	ReactorWorkerHWM int           `conf:"reactor_worker_hwm"`
-	ReactorThreads   int           `conf:"reactor_worker_threads"`
-	ReactorRefresh   time.Duration `conf:"reactor_refresh_interval"`
-	Schedule         *value.Map    `conf:"schedule"`
-	Engines          any           `conf:"engines"`
+	Timeout              time.Duration `conf:"timeout"`
+	PublishTimeout       time.Duration `conf:"publish_timeout"`
+	GatherJobTimeout     time.Duration `conf:"gather_job_timeout"`
+	KeepJobs             time.Duration `conf:"keep_jobs_seconds"`
+	RunnerReturns        bool          `conf:"runner_returns"`
+	JobCache             bool          `conf:"job_cache"`
+	ExtJobCache          string        `conf:"ext_job_cache"`
+	MasterJobCache       string        `conf:"master_job_cache"`
+	JobCacheStoreEndtime bool          `conf:"job_cache_store_endtime"`
+	MinionDataCache      bool          `conf:"minion_data_cache"`
+	EnforceMineCache     bool          `conf:"enforce_mine_cache"`
+	Reactor              ReactorRules  `conf:"reactor"`
+	ReactorWorkerHWM     int           `conf:"reactor_worker_hwm"`
+	ReactorThreads       int           `conf:"reactor_worker_threads"`
+	ReactorRefresh       time.Duration `conf:"reactor_refresh_interval"`
+	Schedule             *value.Map    `conf:"schedule"`
+	Engines              any           `conf:"engines"`
 
 	EventReturn                []string `conf:"event_return"`
 	EventReturnQueue           int      `conf:"event_return_queue"`

@@ -62,12 +62,14 @@ type Reporter struct {
 	Engines  *engine.Service
 	// EventReturn may be nil: then no returner gets events.
 	EventReturn *returner.Events
-	Files       func() *control.Files
-	Cluster     *cluster.Pool // nil if the master runs alone
-	Problems    *Problems
-	Audit       *audit.Log
-	Signs       Signs
-	Started     time.Time
+	// JobReturns may be nil: then no returner keeps jobs.
+	JobReturns *returner.Jobs
+	Files      func() *control.Files
+	Cluster    *cluster.Pool // nil if the master runs alone
+	Problems   *Problems
+	Audit      *audit.Log
+	Signs      Signs
+	Started    time.Time
 
 	untimely uint64 // requests refused for their age, as of the last Write
 	limited  uint64 // keys refused or evicted for their source, as of the last Write

@@ -12,7 +12,7 @@ import (
 const textMost = 300
 
 func (r *Reporter) returners() (list []control.Returner) {
-	for _, s := range r.EventReturn.Stats() {
+	for _, s := range append(r.EventReturn.Stats(), r.JobReturns.Stats()...) {
 		list = append(list, control.Returner{
 			Name:    s.Returner,
 			Waiting: s.Waiting,
@@ -47,14 +47,14 @@ func (r *Reporter) watchReturners() {
 		unhanded += s.Lost + s.Refused
 		if s.Error != "" {
 			faults = append(faults,
-				fmt.Errorf("%s takes no events, %d wait on the disk: %s", s.Name, s.Waiting, s.Error))
+				fmt.Errorf("%s takes nothing, %d records wait on the disk: %s", s.Name, s.Waiting, s.Error))
 		}
 	}
 
 	r.Problems.Report(control.ReturnerFault, errors.Join(faults...))
 	if unhanded > r.unhanded {
 		r.Problems.Set(control.ReturnerLoss,
-			fmt.Errorf("%d events did not get to a returner since the start of the master: they made room for later ones (saltern_returner_spool), found no room on the disk, or it refused them; the log names it",
+			fmt.Errorf("%d records did not get to a returner since the start of the master: they made room for later ones (saltern_returner_spool), found no room on the disk, or it refused them; the log names it",
 				unhanded))
 	}
 

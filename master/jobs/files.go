@@ -18,6 +18,7 @@ import (
 type files struct {
 	layout
 	dirMode, fileMode fs.FileMode
+	endtimes          bool                  // each return sets the end of its job
 	fault             func(op string) error // makes an operation fail in tests; nil otherwise
 }
 
@@ -71,11 +72,19 @@ func (f *files) applyIn(dir string, r *record) error {
 	case kindEndtime:
 		return f.writeFile(dir, endtimeFile, r.a)
 	case kindReturn:
+		if f.endtimes {
+			if err := f.writeFile(dir, endtimeFile, []byte(endtimeOf(r))); err != nil {
+				return err
+			}
+		}
 		return f.putReturn(dir+"/"+r.id, r)
 	}
 
 	return fmt.Errorf("record of unknown kind %d", r.kind)
 }
+
+// endtimeOf returns the end of a job at one of its returns (salt/utils/job.py store_job).
+func endtimeOf(r *record) string { return TimeText(time.Unix(0, r.time)) }
 
 func (f *files) putReturn(dir string, r *record) error {
 	if err := os.Mkdir(dir, f.dirMode); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -92,6 +92,9 @@ func Time(jid string) (time.Time, error) {
 
 var months = [...]string{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"}
 
+// TimeText returns a time as StartTime returns that of a job id.
+func TimeText(t time.Time) string { return StartTime(FromTime(t)) }
+
 // StartTime returns the time of a job id as Salt shows it, such as "2026, Nov 21 08:05:09.316776",
 // or "" for anything else (salt/utils/jid.py jid_to_time).
 func StartTime(jid string) string {

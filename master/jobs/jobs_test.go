@@ -256,6 +256,35 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
+// TestReturnsNoteTheEnd: with job_cache_store_endtime the end of a job is the time of its last return,
+// before and after the return is a file.
+func TestReturnsNoteTheEnd(t *testing.T) {
+	for _, noted := range []bool{true, false} {
+		t.Run(fmt.Sprint(noted), func(t *testing.T) {
+			now := time.Date(2026, 11, 21, 8, 5, 9, 316776000, time.UTC)
+			c := open(t, Config{Endtimes: noted, Now: func() time.Time { return now }})
+			check.Must(t, c.SaveLoad(await.Context(t), jid1, value.NewMap("jid", jid1), []string{"a", "b"}))
+			for i, id := range []string{"a", "b", "c"} {
+				now = now.Add(time.Second)
+				_, err := c.SaveReturn(await.Context(t), ret(jid1, id, 1))
+				check.Must(t, err)
+				want := ""
+				if noted {
+					want = fmt.Sprintf("2026, Nov 21 08:05:%02d.316776", 10+i)
+				}
+
+				for range 2 {
+					text, err := c.Endtime(await.Context(t), jid1)
+					if err != nil || text != want {
+						t.Errorf("endtime %q after %s, %v, want %q", text, id, err, want)
+					}
+					flushed(t, c)
+				}
+			}
+		})
+	}
+}
+
 func TestNocacheEndtimeAndMinions(t *testing.T) {
 	c := open(t, Config{})
 	jid, err := c.Prep(await.Context(t), "", true)

@@ -22,6 +22,8 @@ type Config struct {
 	QueueBytes   int64  // bound of the bytes that wait to become files; default 128 MiB
 	MaxReturn    int    // bound of a packed load or return in bytes; default 64 MiB
 	SegmentBytes int64  // size in bytes at which a new segment begins; default 16 MiB
+	// Endtimes means that the end of a job is noted at each of its returns (job_cache_store_endtime).
+	Endtimes bool
 	// Shared means that a Cluster uses this cache and hands records over.
 	Shared   bool
 	DirMode  fs.FileMode
@@ -107,10 +109,16 @@ func Open(cfg Config, log *slog.Logger) (*Local, error) {
 
 	j.fault, j.noteJobs = cfg.fault, cfg.Shared
 	c := &Local{
-		cfg:     cfg,
-		log:     log,
-		ids:     NewIDs(cfg.Now),
-		files:   files{layout: lay, dirMode: cfg.DirMode, fileMode: cfg.FileMode, fault: cfg.fault},
+		cfg: cfg,
+		log: log,
+		ids: NewIDs(cfg.Now),
+		files: files{
+			layout:   lay,
+			dirMode:  cfg.DirMode,
+			fileMode: cfg.FileMode,
+			endtimes: cfg.Endtimes,
+			fault:    cfg.fault,
+		},
 		journal: j,
 		overlay: newOverlay(),
 		queue:   newQueue(cfg.QueueBytes),

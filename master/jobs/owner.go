@@ -13,6 +13,8 @@ const (
 	// AccountField names a caller without full rights; the job counts against his share of the job
 	// cache.
 	AccountField = "account"
+	// OnlyField means that only the listed minions get the job.
+	OnlyField = "only_minions"
 	// ChosenField means that the caller chose the job id.
 	ChosenField = "chosen_jid"
 )

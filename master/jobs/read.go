@@ -1,11 +1,14 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"saltern/internal/durable"
@@ -177,8 +180,15 @@ func (c *Local) Endtime(ctx context.Context, jid string) (string, error) {
 		return "", err
 	}
 
-	if open := c.overlay.snapshot(jid); open.endtime != nil {
+	open := c.overlay.snapshot(jid)
+	if open.endtime != nil {
 		return string(open.endtime.a), nil
+	}
+
+	if c.cfg.Endtimes && len(open.returns) > 0 {
+		last := slices.MaxFunc(slices.Collect(maps.Values(open.returns)),
+			func(a, b *record) int { return cmp.Compare(a.time, b.time) })
+		return endtimeOf(last), nil
 	}
 
 	b, err := durable.Read(c.files.jobDir(jid)+"/"+endtimeFile, maxFile)

@@ -27,6 +27,7 @@ def load():
     import salt.payload
     import salt.runner
     import salt.utils.entrypoints
+    import salt.utils.args
     import salt.utils.event
     import salt.utils.jid
     import salt.utils.msgpack

@@ -13,6 +13,11 @@ func (c *Caller) OpenReturner(ctx context.Context) (*pyhost.Session, error) {
 	return c.cfg.Host.Open(ctx, c.request("returner"))
 }
 
+// OpenJobReturner opens a session that calls the functions by which a returner keeps jobs.
+func (c *Caller) OpenJobReturner(ctx context.Context) (*pyhost.Session, error) {
+	return c.cfg.Host.Open(ctx, c.request("jobs"))
+}
+
 // OpenEngine starts an engine: the function start of a module, with arguments by name. The session
 // ends when that function returns.
 func (c *Caller) OpenEngine(ctx context.Context, module string, arguments *value.Map) (*pyhost.Session, error) {

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,7 +16,7 @@ import (
 // Sources: salt/runners/jobs.py, salt/utils/jid.py.
 func jobsDefs() map[string]def {
 	defs := map[string]def{
-		"jobs.active": {"display_progress=", jobsActive},
+		"jobs.active": {"display_progress=", ofCache(jobsActive)},
 		"jobs.master": {"", jobsMaster},
 	}
 
@@ -37,15 +38,16 @@ func jobsDefs() map[string]def {
 	return defs
 }
 
-// ofCache wraps a look-up. If the look-up must ask a returner (argument ext_source, or else option
-// ext_job_cache), it runs Salt's own function (salt/runners/jobs.py _get_returner). Salt's function
-// lacks the argument filter_runs, which the console uses.
+// ofCache wraps a look-up. If the look-up must ask a returner (option ext_job_cache, or else argument
+// ext_source, or else option master_job_cache), it runs Salt's own function (salt/runners/jobs.py
+// _get_returner). Salt's function lacks the argument filter_runs, which the console uses.
 func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
 	return func(c *call) (any, error) {
-		source := c.Options.Str("ext_job_cache")
-		if source == "" {
-			source = c.textArgument("ext_source")
-		}
+		source := cmp.Or(
+			c.Options.Str("ext_job_cache"),
+			c.textArgument("ext_source"),
+			c.Options.Str("master_job_cache"),
+		)
 		if source != "" && source != "local_cache" && c.values["filter_runs"] == nil {
 			return nil, ErrUnavailable
 		}

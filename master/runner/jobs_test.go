@@ -24,19 +24,22 @@ func TestLookUpsAskReturners(t *testing.T) {
 	for _, fun := range []string{"lookup_jid", "list_job", "print_job", "list_jobs", "list_jobs_filter",
 		"exit_success", "last_run"} {
 		for _, tt := range []struct {
-			name, option, argument string
-			theirs                 bool
+			name, option, argument, master string
+			theirs                         bool
 		}{
-			{"the cache", "", "", false},
-			{"the cache by its name", "", "local_cache", false},
-			{"ext_source", "", "mysql", true},
-			{"ext_job_cache", "redis", "", true},
-			{"ext_job_cache before ext_source", "redis", "local_cache", true},
+			{"the cache", "", "", "", false},
+			{"the cache by its name", "", "local_cache", "local_cache", false},
+			{"ext_source", "", "mysql", "", true},
+			{"ext_job_cache", "redis", "", "", true},
+			{"ext_job_cache before ext_source", "redis", "local_cache", "", true},
+			{"master_job_cache", "", "", "redis", true},
+			{"ext_source before master_job_cache", "", "local_cache", "redis", false},
 		} {
 			t.Run(fun+"/"+tt.name, func(t *testing.T) {
 				env := environment(nil)
 				env.Jobs = cache
 				env.Options.Set("ext_job_cache", tt.option)
+				env.Options.Set("master_job_cache", tt.master)
 				named := value.NewMap("ext_source", tt.argument)
 				switch fun {
 				case "list_jobs", "last_run":
@@ -59,6 +62,17 @@ func TestLookUpsAskReturners(t *testing.T) {
 					t.Errorf("left to Salt's function: %v, want %v: %v", got, tt.theirs, err)
 				}
 			})
+		}
+	}
+}
+
+// TestActiveAsksTheReturner which minions have returned.
+func TestActiveAsksTheReturner(t *testing.T) {
+	for _, option := range []string{"master_job_cache", "ext_job_cache"} {
+		env := environment(nil)
+		env.Options.Set(option, "redis")
+		if _, err := New().Call(t.Context(), env, "jobs.active", nil, nil); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%s: %v", option, err)
 		}
 	}
 }

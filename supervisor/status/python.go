@@ -33,7 +33,7 @@ func (t *wording) addPython(m *Master) {
 }
 
 func returnerLine(r control.Returner) string {
-	text := fmt.Sprintf("%s, %s events wait", r.Name, thousands(int(r.Waiting)))
+	text := fmt.Sprintf("%s, %s wait", r.Name, thousands(int(r.Waiting)))
 	if r.Error != "" {
 		text += ", takes none"
 	}

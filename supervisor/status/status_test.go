@@ -390,8 +390,8 @@ func TestReturnersAndEngines(t *testing.T) {
 	}}
 
 	for brief, want := range map[brevity]string{
-		whole:         "Returners rawfile_json, 3,000 events wait, takes none, did not get 21; own, 0 events wait\nEngines  webhook running; thorium not on this node; script waiting, has ended before",
-		briefServices: "Returners rawfile_json, 3,000 events wait, takes none, did not get 21\nEngines  script waiting, has ended before",
+		whole:         "Returners rawfile_json, 3,000 wait, takes none, did not get 21; own, 0 wait\nEngines  webhook running; thorium not on this node; script waiting, has ended before",
+		briefServices: "Returners rawfile_json, 3,000 wait, takes none, did not get 21\nEngines  script waiting, has ended before",
 	} {
 		text := wording{d: d, brief: brief}
 		text.addPython(d.Master)

@@ -8,12 +8,9 @@ import (
 	"strings"
 	"sync"
 
+	"saltern/master/jobs"
 	"saltern/master/value"
 )
-
-// onlyField is a field of a job's stored load and of its start event. It means that only the listed
-// minions get the job.
-const onlyField = "only_minions"
 
 // Bounds of expected, in jobs and in ids of minions.
 const (
@@ -114,14 +111,14 @@ func (l *Launcher) mayReturn(ctx context.Context, jid, id string) bool {
 	if err != nil || load == nil {
 		return true
 	}
-	l.expected.addJob(jid, load.Bool(onlyField), load.Texts("Minions"))
+	l.expected.addJob(jid, load.Bool(jobs.OnlyField), load.Texts("Minions"))
 	may, _ = l.expected.mayReturn(jid, id, "")
 	return may
 }
 
 // Expect records which minions may return for a job of a peer, from the event of its start.
 func (l *Launcher) Expect(jid string, started *value.Map) {
-	l.expected.addJob(jid, started.Bool(onlyField), started.Texts("minions"))
+	l.expected.addJob(jid, started.Bool(jobs.OnlyField), started.Texts("minions"))
 }
 
 // errNames means that these minions cannot be put into a list target: Salt's list matcher takes a

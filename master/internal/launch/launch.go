@@ -212,7 +212,7 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 // Start gives the job its id, announces it, stores it and publishes it. When it returns, the job is
 // durable and the minions have it. The text of a [Refusal] is for the caller.
 func (l *Launcher) Start(ctx context.Context, j *Job) error {
-	for _, own := range []string{"cmd", onlyField, jobs.AccountField, jobs.ChosenField} {
+	for _, own := range []string{"cmd", jobs.OnlyField, jobs.AccountField, jobs.ChosenField} {
 		j.Load.Delete(own)
 	}
 
@@ -237,8 +237,8 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	kept := load.Clone()
 	kept.Set(event.EauthField, j.Eauth)
 	if j.only {
-		started.Set(onlyField, true)
-		kept.Set(onlyField, true)
+		started.Set(jobs.OnlyField, true)
+		kept.Set(jobs.OnlyField, true)
 	}
 
 	l.cfg.Fire(event.Tag("job", j.JID, "new"), started)

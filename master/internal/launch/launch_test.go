@@ -268,7 +268,7 @@ func TestStartSlice(t *testing.T) {
 func TestReturnsOfJobsOfOthers(t *testing.T) {
 	t.Parallel()
 	l, s := withSteps(t, nil)
-	s.old["20260101000000000001"] = value.NewMap(onlyField, true, "Minions", []any{"web1"})
+	s.old["20260101000000000001"] = value.NewMap(jobs.OnlyField, true, "Minions", []any{"web1"})
 	s.old["20260101000000000002"] = value.NewMap("Minions", []any{"web1"})
 
 	for _, tt := range []struct {
@@ -285,7 +285,7 @@ func TestReturnsOfJobsOfOthers(t *testing.T) {
 		}
 	}
 
-	l.Expect("20260101000000000004", value.NewMap(onlyField, true, "minions", []any{"db1"}))
+	l.Expect("20260101000000000004", value.NewMap(jobs.OnlyField, true, "minions", []any{"db1"}))
 	if l.MayReturn(t.Context(), "20260101000000000004", "web1") ||
 		!l.MayReturn(t.Context(), "20260101000000000004", "db1") {
 		t.Error("the job of a peer is open to others than its minions")

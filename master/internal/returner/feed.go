@@ -19,7 +19,8 @@ const (
 	firstPause = 500 * time.Millisecond
 	lastPause  = 15 * time.Second
 	// triesAlone is how often a failing order is tried before a later one is, to tell a returner
-	// that is away from an order that it refuses.
+	// that is away from an order that it refuses. An error of the kind that was a refusal the last
+	// time is probed at once.
 	triesAlone = 5
 	// maxProbeDistance is how many orders after a failing one are skipped, at most, to find one
 	// that succeeds. Each probe goes twice as far as the last.
@@ -56,13 +57,16 @@ type feed struct {
 	maxWait time.Duration // after which fewer records are an order; 0: never
 	pause   time.Duration // pause after the first failure
 	open    func(ctx context.Context) (Worker, error)
+	eager   bool // opens a worker before there is an order
 	log     *slog.Logger
 
 	worker        Worker // nil: none; used by handOver
 	probeDistance int    // orders that the next probe skips; used by handOver
+	lastRefusal   string // kind of the last refusal; "": none yet; used by handOver
 
-	mu    sync.Mutex
-	stats Stats
+	mu      sync.Mutex
+	stats   Stats
+	changed chan struct{} // closed when an order is done or has failed; nil: nobody waits
 }
 
 // order holds the records of one call.
@@ -79,6 +83,10 @@ func (f *feed) handOver(ctx context.Context) {
 		}
 	}()
 
+	if f.eager {
+		_ = f.openWorker(ctx) // the first order tries again, and says why it fails
+	}
+
 	tries := 0
 	for {
 		next, ok := f.nextOrder(ctx)
@@ -88,7 +96,7 @@ func (f *feed) handOver(ctx context.Context) {
 
 		err := f.callReturner(ctx, next)
 		tries++
-		if err != nil && ctx.Err() == nil && tries > triesAlone {
+		if err != nil && ctx.Err() == nil && (tries > triesAlone || kindOf(err) == f.lastRefusal) {
 			next, err = f.probeRefused(ctx, next, err)
 		}
 
@@ -165,12 +173,8 @@ func (f *feed) callReturner(ctx context.Context, o order) error {
 		f.closeWorker()
 	}
 
-	if f.worker == nil {
-		worker, err := f.open(ctx)
-		if err != nil {
-			return err
-		}
-		f.worker = worker
+	if err := f.openWorker(ctx); err != nil {
+		return err
 	}
 
 	items := make([]any, len(o.records))
@@ -191,6 +195,19 @@ func (f *feed) callReturner(ctx context.Context, o order) error {
 		return errors.New(text)
 	}
 
+	return nil
+}
+
+// openWorker opens a worker if there is none.
+func (f *feed) openWorker(ctx context.Context) error {
+	if f.worker != nil {
+		return nil
+	}
+	worker, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	f.worker = worker
 	return nil
 }
 
@@ -240,6 +257,7 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 			return failed, why
 		case refusal == "" && o.end == failed.end, kindOf(err) == refusal:
 			refusal = kindOf(err)
+			f.lastRefusal = refusal
 			f.countDone(0, len(o.records))
 			f.log.Error("a returner refuses what it got, again and again, but takes what comes after it; it is left out",
 				"returner", f.name, "records", len(o.records), "error", err)
@@ -296,6 +314,7 @@ func (f *feed) advanceTo(ctx context.Context, o order) {
 	for {
 		err := f.reader.Advance(o.end)
 		if err == nil {
+			f.signalChange()
 			return
 		}
 		// After a restart it would be handed over again. More calls would make that worse.
@@ -313,6 +332,43 @@ func (f *feed) noteOutcome(err error) {
 	f.stats.Error = ""
 	if err != nil {
 		f.stats.Error = err.Error()
+		f.signalChangeLocked()
+	}
+}
+
+func (f *feed) signalChange() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.signalChangeLocked()
+}
+
+func (f *feed) signalChangeLocked() {
+	if f.changed != nil {
+		close(f.changed)
+		f.changed = nil
+	}
+}
+
+// awaitDone waits until all records before the number were handed over. It returns early when the
+// returner fails or ctx ends.
+func (f *feed) awaitDone(ctx context.Context, number uint64) {
+	for {
+		f.mu.Lock()
+		if f.changed == nil {
+			f.changed = make(chan struct{})
+		}
+		changed, failing := f.changed, f.stats.Error != ""
+		f.mu.Unlock()
+
+		if failing || f.reader.Past(number) {
+			return
+		}
+
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -121,6 +121,13 @@ func (r *Reader) Waiting() uint64 {
 	return r.spool.next - r.next
 }
 
+// Past reports whether all records before the number were read, and noted as done, or are lost.
+func (r *Reader) Past(number uint64) bool {
+	r.spool.mu.Lock()
+	defer r.spool.mu.Unlock()
+	return r.next >= number
+}
+
 // Lost returns the number of records since the spool was opened that were dropped before they were
 // read, or were damaged.
 func (r *Reader) Lost() uint64 {

@@ -176,27 +176,47 @@ func (s *Spool) segmentPath(first uint64) string {
 
 // Append adds a record. After an error it may or may not be there.
 func (s *Spool) Append(record []byte) error {
-	if int64(len(record)) > min(largestRecord, s.cfg.Bytes/2) {
-		return fmt.Errorf("%w: %d bytes", ErrTooLarge, len(record))
-	}
-
-	packed := make([]byte, headSize, headSize+len(record))
-	binary.BigEndian.PutUint32(packed[:4], uint32(len(record)))
-	binary.BigEndian.PutUint32(packed[4:], checksum(packed[:4], record))
-	packed = append(packed, record...)
-
-	number, err := s.writeRecord(packed)
+	end, err := s.Write(record)
 	if err != nil {
-		return fmt.Errorf("write to the spool: %w", err)
+		return err
 	}
+	return s.Sync(end)
+}
+
+// Write adds records in this order, without syncing them: Sync does. It returns the number of the
+// record after them. After an error some of them may be there.
+func (s *Spool) Write(records ...[]byte) (end uint64, err error) {
+	for _, record := range records {
+		if int64(len(record)) > min(largestRecord, s.cfg.Bytes/2) {
+			return 0, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(record))
+		}
+	}
+
+	for _, record := range records {
+		packed := make([]byte, headSize, headSize+len(record))
+		binary.BigEndian.PutUint32(packed[:4], uint32(len(record)))
+		binary.BigEndian.PutUint32(packed[4:], checksum(packed[:4], record))
+		packed = append(packed, record...)
+
+		number, err := s.writeRecord(packed)
+		if err != nil {
+			return 0, fmt.Errorf("write to the spool: %w", err)
+		}
+		end = number + 1
+	}
+
+	return end, nil
+}
+
+// Sync returns when all records before the number are on the disk. Without Config.Durable it does
+// nothing.
+func (s *Spool) Sync(end uint64) error {
 	if !s.cfg.Durable {
 		return nil
 	}
-
-	if err := s.syncTo(number + 1); err != nil {
+	if err := s.syncTo(end); err != nil {
 		return fmt.Errorf("sync the spool: %w", err)
 	}
-
 	return nil
 }
 
