@@ -281,7 +281,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 		})
 
 		stopped = n.Run(ctx)
-		cancel(nil) // the life may have ended by itself: then nobody needs to wait for a reload
+		cancel(nil) // if the life has ended by itself, this ends the goroutine that waits for a reload
 		asked.Wait()
 	})
 

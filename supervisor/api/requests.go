@@ -81,7 +81,7 @@ type ClusterKeys struct {
 
 // ClusterKey describes the public half of a key.
 type ClusterKey struct {
-	Hash   string `json:"hash"`   // as in the table of nodes
+	Hash   string `json:"hash"`   // hash of the public key, as in the table of nodes
 	Finger string `json:"finger"` // fingerprint, as in a minion's option master_finger
 	Path   string `json:"path"`   // path of the file, which minions keep as minion_master.pub
 }
@@ -130,7 +130,7 @@ type MinionsRequest struct {
 // KeyChange is a change of keys, which it names in full.
 type KeyChange struct {
 	Verb string   `json:"verb"` // accept, reject or delete
-	IDs  []string `json:"ids"`  // at most MaxKeys
+	IDs  []string `json:"ids"`  // names of keys, at most MaxKeys
 	// State and Finger restrict the change to keys with that state and fingerprint. Empty: any.
 	State  string `json:"state,omitempty"` // with delete: accepted, pending, rejected or denied
 	Finger string `json:"finger,omitempty"`

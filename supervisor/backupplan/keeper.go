@@ -48,7 +48,7 @@ type Keeper struct {
 	fault  string // why the last look failed; empty: it did not
 	tries  int
 	busy   bool
-	since  time.Time             // since when this node makes the backup that busy means
+	since  time.Time             // when this node began the backup under way
 	last   Outcome               // result of this node's last try
 	failed *status.BackupFailure // this node's last failure, if it is newer than the record's
 }

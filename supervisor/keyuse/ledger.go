@@ -24,7 +24,7 @@ const (
 // Ledger records which machines use the keys of nodes. It is safe for concurrent use.
 type Ledger struct {
 	mu      sync.Mutex
-	keys    map[string]*key // by the hash of the certificate
+	keys    map[string]*key // observations by the hash of the node's certificate
 	changed bool            // whether known facts have changed since Known was last called
 }
 
@@ -44,7 +44,7 @@ type key struct {
 // use describes one machine that uses the key, or one start of a machine.
 type use struct {
 	speaker Speaker
-	source  string // address from which it asked
+	source  string // address from which the machine asked
 	first   time.Time
 	last    time.Time
 	// until is when its beat ends at the latest. A later request with the beat was delayed, for

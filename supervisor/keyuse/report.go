@@ -35,7 +35,8 @@ type Machine struct {
 // Of two machines with the address (twoHeld), only the one with the known facts may, if the other's
 // facts differ. If that is not known, neither may: a person must switch one off.
 //
-// A machine with an older version, which sends no facts, may act while it is alone.
+// A machine with an older version, which sends no facts, may act while no other machine uses
+// the key.
 func judgeUses(certificate string, uses []use, two, twoHeld bool, known Facts) (Report, bool) {
 	r := Report{Certificate: certificate, Two: two}
 	held := map[Likeness]int{}

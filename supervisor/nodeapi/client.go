@@ -140,7 +140,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, into any) erro
 	return c.within(ctx, maxAnswer, method, path, in, into)
 }
 
-// within sends a request and accepts an answer of at most most bytes.
+// within sends a request and decodes the answer into into. most bounds the answer, in bytes.
 func (c *Client) within(ctx context.Context, most int64, method, path string, in, into any) error {
 	var body io.Reader = http.NoBody
 	if in != nil {

@@ -222,7 +222,7 @@ func (s *Server) secrets() ([]spake2.Secret, error) {
 		out = append(out, w)
 	}
 
-	s.stretch = now // drop those that are no longer valid
+	s.stretch = now // drop secrets that are no longer valid
 	if len(out) == 0 {
 		return nil, errors.New("this cluster has no secret: nobody can join")
 	}

@@ -47,8 +47,8 @@ type source struct {
 const (
 	hellosPerMinute   = 60
 	failuresPerMinute = 6
-	hellosPerSecond   = 10 // of all strangers together
-	maxFailures       = 60 // a minute, for all strangers together
+	hellosPerSecond   = 10 // hellos of all strangers together
+	maxFailures       = 60 // failed proofs a minute, of all strangers together
 	maxSources        = 4096
 	maxStrangers      = 128
 	maxMembers        = 256
@@ -140,7 +140,7 @@ func (l *limiter) connState(c net.Conn, st http.ConnState) {
 	switch st {
 	case http.StateNew:
 		if !l.admitConn(c) {
-			_ = c.Close() // it counts until the server reports it closed
+			_ = c.Close() // the connection counts until the server reports it closed
 		}
 	case http.StateClosed, http.StateHijacked:
 		l.forgetConn(c)

@@ -65,7 +65,7 @@ type helloRequest struct {
 	Version  string `json:"version"`
 	Cluster  string `json:"cluster"` // name of the cluster; empty: not known
 	Nonce    string `json:"nonce"`
-	Share    []byte `json:"share"` // of the key exchange, see proof.go
+	Share    []byte `json:"share"` // share of the key exchange, see proof.go
 	// Next asks for the secret that will replace the present one.
 	Next bool `json:"next,omitempty"`
 }

@@ -16,7 +16,7 @@ import (
 type optionsRequest struct {
 	Mark  string        `json:"mark,omitempty"`
 	Why   string        `json:"why,omitempty"`
-	Limit time.Duration `json:"limit,omitempty"` // in nanoseconds
+	Limit time.Duration `json:"limit,omitempty"` // time for the master to serve, in nanoseconds
 }
 
 func (q optionsRequest) checkSize() error {

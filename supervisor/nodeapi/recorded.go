@@ -82,6 +82,6 @@ func FollowTable(s *settings.Settings) *settings.Settings {
 	followed.Node = n.Name
 	followed.Cluster = cluster
 	followed.Peering.Address = n.Address
-	followed.Master.Address = n.Address // correct settings use the same address for both
+	followed.Master.Address = n.Address // correct settings have one address for both
 	return &followed
 }

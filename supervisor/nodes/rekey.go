@@ -59,7 +59,7 @@ func (t *Table) follows(hash string) bool {
 }
 
 // Rekey gives the table another cluster key, on this node's disk and on the shared storage, after
-// the key was restored from a backup. It refuses unless the node is alone. A running supervisor
+// the key was restored from a backup. It refuses if the cluster has other nodes. A running supervisor
 // must be reloaded afterwards.
 func Rekey(ctx context.Context, dir, shared, name, keyHash string) error {
 	k, err := OpenKeeper(dir, shared)

@@ -6,13 +6,13 @@ type Code string
 // Values of Code.
 const (
 	Applied     Code = "applied"     // all nodes that take part run with the new options
-	Unchanged   Code = "unchanged"   // they already ran with these options
+	Unchanged   Code = "unchanged"   // all nodes ran with these options before
 	Checked     Code = "checked"     // the call only asked whether the nodes may take the options
 	Wrong       Code = "wrong"       // the options of a node are wrong; nothing was changed
 	Differs     Code = "differs"     // the nodes do not see the same files; nothing was changed
 	Away        Code = "away"        // a node cannot be asked or does not serve; nothing was changed
-	Busy        Code = "busy"        // another one has the turn; nothing was changed
-	Stopped     Code = "stopped"     // a node did not serve with them; all went back
+	Busy        Code = "busy"        // another node has the turn; nothing was changed
+	Stopped     Code = "stopped"     // a node did not serve with the new options; all went back
 	Lost        Code = "lost"        // the roll ended between two nodes; nodes that took the new options keep them
 	Interrupted Code = "interrupted" // as Lost, because the driving node was stopped
 )
@@ -49,7 +49,7 @@ type Progress struct {
 	Schema  int      `json:"schema"`
 	Running bool     `json:"running"`
 	Lines   []string `json:"lines"`            // the steps so far
-	Result  *Result  `json:"result,omitempty"` // of the last roll that has ended; nil: none has
+	Result  *Result  `json:"result,omitempty"` // result of the last roll that has ended; nil: none has
 }
 
 // Result is the outcome of a roll.

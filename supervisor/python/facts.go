@@ -37,11 +37,11 @@ type facts struct {
 	path     string
 	Missing  string            `json:"missing"`
 	Python   string            `json:"python"`   // its version
-	Tag      string            `json:"tag"`      // of its ABI, such as cpython-311
+	Tag      string            `json:"tag"`      // tag of its ABI, such as cpython-311
 	Platform string            `json:"platform"` // such as linux-x86_64
 	Salt     string            `json:"salt"`
-	Packages map[string]string `json:"packages"` // versions of the packages that it has itself, by name
-	Tops     map[string]bool   `json:"tops"`     // names that it can import itself; true: the name is no namespace
+	Packages map[string]string `json:"packages"` // versions of its own packages, by name
+	Tops     map[string]bool   `json:"tops"`     // names it can import without a layer; true: no namespace
 	Tags     []string          `json:"tags"`
 	Faults   []string          `json:"faults"` // why it cannot use the packages that were asked about
 	Lacks    []string          `json:"lacks"`  // those of Faults that say what is missing

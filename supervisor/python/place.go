@@ -33,7 +33,7 @@ type Place struct {
 // Item describes a package for people and machines.
 type Item struct {
 	Package
-	Here bool `json:"here"` // the layer in use on this node has it
+	Here bool `json:"here"` // the layer in use on this node has the package
 }
 
 // List returns the packages of the cluster, sorted by name.

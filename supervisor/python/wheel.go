@@ -29,10 +29,10 @@ import (
 // layer.
 type wheel struct {
 	Package
-	tags           []string // such as py3-none-any: python-abi-platform
+	tags           []string // compatibility tags (python-abi-platform), such as py3-none-any
 	requires       []string // its Requires-Dist headers
 	requiresPython string
-	tops           map[string]bool // top-level names that it brings; true: a package or module of its own, no namespace
+	tops           map[string]bool // top-level names that the wheel brings; true: no namespace
 	files          []wheelFile     // files that go into a layer
 	skipped        []string        // files that no layer has: programs, headers, data
 
@@ -171,7 +171,7 @@ func plainEntry(e *zip.File) error {
 	return nil
 }
 
-// readSmall reads an entry of at most most bytes.
+// readSmall reads an entry. most bounds it, in bytes.
 func readSmall(e *zip.File, most int) ([]byte, error) {
 	if e == nil {
 		return nil, errors.New("it is no wheel: METADATA, WHEEL or RECORD is missing")

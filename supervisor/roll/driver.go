@@ -29,7 +29,7 @@ type Progress[R any] struct {
 	Since   time.Time
 	Running bool
 	Lines   []string // the steps so far
-	Result  *R       // of the last roll that has ended; nil: none has
+	Result  *R       // result of the last roll that has ended; nil: none has
 }
 
 // Roll describes one roll that Begin starts.

@@ -29,7 +29,7 @@ const (
 	day       = 24 * time.Hour
 )
 
-// Window is a time of some days of the week, in UTC.
+// Window is a period that opens on some days of the week, in UTC.
 type Window struct {
 	days   [7]bool       // days on which it opens, by [time.Weekday]
 	from   time.Duration // when it opens, after midnight

@@ -223,7 +223,7 @@ func SplitKeys(text string) (keys []string) {
 
 		starts := keyStart.FindAllStringSubmatchIndex(line, -1)
 		begin := 0
-		for _, start := range starts[min(1, len(starts)):] { // the first start belongs to the present key
+		for _, start := range starts[min(1, len(starts)):] { // the line's first key begins at starts[0]
 			keys = append(keys, strings.TrimRight(line[begin:start[2]], ", \t"))
 			begin = start[2]
 		}

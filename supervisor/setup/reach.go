@@ -24,7 +24,7 @@ type Reach struct {
 	What    string `json:"what"`    // gateway, name server, time server
 	Address string `json:"address"` // an IP address or a name; empty: there is no such part
 	Answers bool   `json:"answers"`
-	Detail  string `json:"detail,omitempty"` // why it does not answer
+	Detail  string `json:"detail,omitempty"` // why the part does not answer; empty: it answers
 }
 
 const (

@@ -82,7 +82,7 @@ type Storage struct {
 type Network struct {
 	Interface string   `yaml:"interface" json:"interface,omitempty"`
 	Method    string   `yaml:"method" json:"method,omitempty"`   // dhcp or static; empty: leave the network as it is
-	Address   string   `yaml:"address" json:"address,omitempty"` // with prefix length; for static only
+	Address   string   `yaml:"address" json:"address,omitempty"` // IP address with prefix length; for static only
 	Gateway   string   `yaml:"gateway" json:"gateway,omitempty"`
 	DNS       []string `yaml:"dns" json:"dns,omitempty"`
 	Search    []string `yaml:"search" json:"search,omitempty"` // domains that are appended to names without dots
@@ -93,7 +93,7 @@ type Network struct {
 // Admin is how the administrator logs in.
 type Admin struct {
 	SSHKeys []string `yaml:"ssh_keys" json:"ssh_keys,omitempty"`
-	// Password is that of the account admin, in clear text. The machine keeps only a hash of it.
+	// Password is the password of the account admin, in clear text. The machine keeps only a hash of it.
 	Password string `yaml:"password" json:"password,omitempty"`
 }
 
@@ -304,7 +304,7 @@ type Done struct {
 	Finger     string   `json:"finger,omitempty"`  // fingerprint of the masters' key; empty: not known
 	States     string   `json:"states,omitempty"`  // the folder of states
 	Pillars    string   `json:"pillars,omitempty"` // the folder of pillars
-	JoinString string   `json:"joinString"`        // for the next node; secret. Empty: no node can join
+	JoinString string   `json:"joinString"`        // join string for the next node; secret. Empty: no node can join
 	BackUp     []string `json:"backUp"`            // what the administrator should keep elsewhere, one sentence each
 	Console    string   `json:"console,omitempty"` // address of the console for browsers; empty: there is none
 	// Arbiter reports whether this node serves no minions. Addresses, MinionConf, States and

@@ -54,7 +54,7 @@ func (h Health) Exit() int {
 // Setup is the state of the set-up.
 type Setup string
 
-// The set-up states. A node that is alone knows New, Waiting, Ready and Failed.
+// Values of Setup. A node without a cluster has only New, Waiting, Ready and Failed.
 const (
 	SetupNew       Setup = "new"
 	SetupPreflight Setup = "preflight" // the set-up checks the answers against the machine, the network and the cluster
@@ -121,7 +121,7 @@ type Front struct {
 	API *FrontAPI `json:"api,omitempty"`
 }
 
-// FrontAPI is the front of Salt's API at the load balancer.
+// FrontAPI describes the front of Salt's API at the load balancer.
 type FrontAPI struct {
 	Port  int      `json:"port"`
 	Nodes []string `json:"nodes"` // names of the nodes whose salt-api answers now
@@ -148,7 +148,7 @@ type Node struct {
 	Name     string     `json:"name"`
 	This     bool       `json:"this,omitempty"`    // the node that was asked
 	Address  string     `json:"address,omitempty"` // IP address in the cluster's network
-	Version  string     `json:"version,omitempty"` // version of its programs when it last answered; empty: not known
+	Version  string     `json:"version,omitempty"` // of the node's programs when it last answered; empty: not known
 	Role     string     `json:"role"`              // RoleVoter, RoleArbiter, RoleClient or RoleSingle
 	State    string     `json:"state"`             // ready, starting, stopping, unreachable
 	Master   string     `json:"master"`
@@ -236,7 +236,7 @@ type Queue struct {
 	Left uint64 `json:"left"`
 }
 
-// Storage is the file system under the keys and files.
+// Storage describes the file system that holds the keys and files.
 type Storage struct {
 	Kind        string  `json:"kind"`
 	Path        string  `json:"path"`

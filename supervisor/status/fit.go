@@ -209,7 +209,8 @@ func without(rows [][]string, column int) (out [][]string) {
 	return out
 }
 
-// shortName replaces the middle of a name by two dots, so that at most most characters remain.
+// shortName replaces the middle of a name that is longer than most characters by two dots, so
+// that it is that long.
 func shortName(name string, most int) string {
 	runes := []rune(name)
 	if len(runes) <= most {

@@ -43,7 +43,7 @@ type GitFault struct {
 // GitList holds the git remotes of all nodes.
 type GitList struct {
 	Schema int                    `json:"schema"`
-	Nodes  map[string][]GitRemote `json:"nodes"` // by the node's name
+	Nodes  map[string][]GitRemote `json:"nodes"` // remotes by the node's name
 	// Unasked says for each node that could not be asked why.
 	Unasked map[string]string `json:"unasked,omitempty"`
 }

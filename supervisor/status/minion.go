@@ -33,7 +33,7 @@ type MinionView struct {
 // MinionList is what all nodes know about all keys.
 type MinionList struct {
 	Schema  int      `json:"schema"`
-	Minions []Minion `json:"minions"` // by key, accepted first, then by id
+	Minions []Minion `json:"minions"` // sorted by the state of the key, accepted first, then by ID
 	// Since is the time from which Seen is complete on every node that answered. It may be nil:
 	// then Seen is incomplete.
 	Since *time.Time `json:"since,omitempty"`

@@ -26,7 +26,7 @@ import (
 type copier struct {
 	spec        mirrorSpec
 	source      mountRoot
-	known       map[string]copied      // by path relative to both roots; nil: not loaded
+	known       map[string]copied      // files of the copy, by path relative to both roots; nil: not loaded
 	emptyDirs   map[string]emptied     // directories of the source that the pass before found empty
 	skip        func(path string) bool // reports whether a path is left out; nil: none is
 	listAll     bool                   // the next pass lists all directories again
@@ -38,8 +38,8 @@ type copier struct {
 // copied describes one file of the copy.
 type copied struct {
 	Size  int64  `json:"s"`
-	MTime int64  `json:"m"` // of the source, ns
-	CTime int64  `json:"c"` // of the source, ns
+	MTime int64  `json:"m"` // modification time of the source, ns
+	CTime int64  `json:"c"` // change time of the source, ns
 	Hash  string `json:"h"`
 	Local int64  `json:"l"` // modification time of the copy, ns
 	// Read is when the source was read, by this node's clock, in ns. Zero: not known. See

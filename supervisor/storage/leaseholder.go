@@ -64,7 +64,7 @@ type leaseHolder struct {
 	lastBeat    time.Time // when the newest beat that we wrote began
 	lastSeen    leaseBeat // the newest beat that was read or written
 	seenSince   time.Time // when lastSeen was first read
-	readsOfBeat int       // how often lastSeen was read since it was new
+	readsOfBeat int       // number of reads that have found lastSeen
 	triedFree   leaseBeat // the newest free beat after which this node has asked for the lock
 	refusals    int       // how often the lock was refused beside the same beat
 }

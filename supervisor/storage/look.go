@@ -131,8 +131,8 @@ func addKnown(quick, old *glusterctl.Observation) *glusterctl.Observation {
 }
 
 // observeAll makes a full observation, which takes the lock of the pool. A node that
-// leaves makes none: if it is let go while its glusterd holds the lock, the lock stays
-// with the others for three minutes.
+// leaves makes none: if the others remove the node while its glusterd holds the lock, the lock
+// stays with them for three minutes.
 func (m *Manager) observeAll(ctx context.Context, d glusterctl.Desired) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

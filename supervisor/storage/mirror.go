@@ -19,8 +19,8 @@ import (
 // mirrorSpec says what is copied from the volume to this node.
 type mirrorSpec struct {
 	Source string   `json:"source"` // mount point
-	Dest   string   `json:"dest"`   // on this node's disk
-	Trees  []string `json:"trees"`  // relative to both
+	Dest   string   `json:"dest"`   // directory on this node's disk
+	Trees  []string `json:"trees"`  // paths relative to Source and Dest
 	// Index is the file that records what was copied. Empty: a file in Dest.
 	Index string `json:"index,omitempty"`
 	// OnlyOwn restricts removals from Dest to what was copied there before.
@@ -121,7 +121,7 @@ type mirrorQuestion struct {
 // earlier versions.
 type Unsteady struct {
 	Files   int
-	Example string // path of one of them
+	Example string // path of one of the files
 }
 
 func (u *Unsteady) Error() string {
@@ -155,7 +155,7 @@ type mirror struct {
 
 	mu          sync.Mutex
 	completedAt time.Time // end of the newest complete pass
-	asOf        time.Time // begin of that pass: the copy has what was written before
+	asOf        time.Time // begin of the newest complete pass: the copy has what was written before
 	lastTook    time.Duration
 	report      mirrorReport
 	fault       string

@@ -34,7 +34,7 @@ type Source struct {
 	// Status asks the supervisor for the status. Its error becomes part of the bundle.
 	Status func(context.Context) (status.Document, error)
 	// Commands are the command lines of programs whose output is collected. It may be nil:
-	// [Commands].
+	// those of the function [Commands].
 	Commands map[string][]string
 	// Look returns nil if a directory on the shared storage answers. It may be nil: a child process
 	// lists the directory.

@@ -55,15 +55,15 @@ type Status struct {
 	Trying   bool                 // the running version is on trial
 	Good     string               // the slot that is known to be good
 	Next     string               // slot that is tried at the next boot; empty: none
-	Versions map[string]string    // by slot; a slot that was never filled is missing
+	Versions map[string]string    // version in each slot; a slot that was never filled is missing
 	Built    map[string]time.Time // build times by slot, of versions that an upgrade has written
 	// GaveUp is the slot that the boot loader has abandoned, because its version was not marked
 	// good within its tries. It is empty if there is none, and after the slot is written again.
 	// GaveUpAt is when the trial was due.
 	GaveUp   string
 	GaveUpAt time.Time
-	Flavour  string    // of the kernel: cloud or generic
-	Version  string    // of the running version
+	Flavour  string    // flavour of the kernel: cloud or generic
+	Version  string    // the running version
 	Created  time.Time // build time of the running version; zero: not known, because older versions do not say it
 }
 

@@ -133,7 +133,7 @@ func scopeProperties(child string, pid, percent int, total uint64) []dbus.Proper
 	}
 }
 
-// memoryTotal returns the machine's memory in bytes, from the text at the path meminfo.
+// memoryTotal returns the machine's memory in bytes. meminfo is the path of /proc/meminfo.
 func memoryTotal(meminfo string) (uint64, error) {
 	b, err := os.ReadFile(meminfo)
 	if err != nil {

@@ -55,8 +55,8 @@ type Config struct {
 	Now        func() time.Time
 	Notify     systemd.Notifier
 	OnTrial    func() bool // reports whether the system's version is on trial; nil: it never is
-	// InImage reports whether this is the image, which has all accounts: do not start a child whose account is missing, rather than run it
-	// as root
+	// InImage reports whether this is the image, which has all accounts: there a child whose
+	// account is missing is not started, rather than run as root.
 	InImage  bool
 	Setup    *setup.Machine
 	Recovery *recovery.Recovery

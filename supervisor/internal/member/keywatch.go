@@ -62,7 +62,7 @@ type keyWatch struct {
 	asked     time.Time
 	announced time.Time
 	answered  time.Time           // when another machine last answered at the node's address; zero: never
-	told      map[string]toldUses // by the certificate's hash of the node that sent the reports
+	told      map[string]toldUses // reports of other nodes, by the hash of the node's certificate
 }
 
 // toldUses holds another node's reports about the uses of keys.

@@ -16,7 +16,7 @@ import (
 // Stages of the repair after a disk was put back to an older state.
 const (
 	stageAside   = "aside"   // set the copy aside; then the table of nodes must name a new directory
-	stageFilling = "filling" // the table names it, and the other nodes fill it
+	stageFilling = "filling" // the table names the new directory, and the other nodes fill it
 	stageFilled  = "filled"  // the new copy is complete; the old one stays until an administrator deletes it
 	stageOnly    = "only"    // no other node has a copy: the old one counts
 	stageData    = "data"    // only the data directory is old

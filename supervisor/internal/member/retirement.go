@@ -17,7 +17,7 @@ type Retirement struct {
 	Services   interface{ Restart(name string) error }
 	Setup      *setup.Machine // may be nil: this node was not set up here
 	Balancer   interface{ Info() service.Info }
-	Process    interface{ Stop() } // of the load balancer; may be nil: this node has none
+	Process    interface{ Stop() } // stops the load balancer; may be nil: this node has none
 	Log        *slog.Logger
 }
 

@@ -41,7 +41,7 @@ type witness struct {
 
 	mu            sync.Mutex
 	memory        marks.Memory
-	reports       map[string]*heard // by the certificate's hash of the node
+	reports       map[string]*heard // answers of other nodes, by the hash of the node's certificate
 	grown         bool              // memory holds more than marksFile
 	written       time.Time         // when memory was last written
 	majoritySince time.Time         // since when a majority has answered; zero: none has

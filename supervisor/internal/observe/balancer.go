@@ -34,7 +34,7 @@ type balancerFacts struct {
 // apiFront describes the front of Salt's API.
 type apiFront struct {
 	listens bool
-	unheard string            // why it does not listen on all of its addresses
+	unheard string            // why the load balancer does not listen on all of its addresses
 	serving []string          // nodes whose salt-api is up
 	down    map[string]string // why the salt-api of other nodes is not up, by node
 }

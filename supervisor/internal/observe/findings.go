@@ -126,7 +126,7 @@ func masterFindings(now time.Time, i service.Info, blocked bool) []status.Findin
 	case service.Pausing:
 		return append(fromLastLine(i), status.Finding{Code: status.MasterDown, Cause: crashText(i)})
 	case service.Starting:
-		if i.Failures > 0 { // it has crashed before and starts again
+		if i.Failures > 0 { // salt-master has crashed before and starts again
 			return append(fromLastLine(i), status.Finding{Code: status.MasterDown, Cause: crashText(i)})
 		}
 		if now.Sub(i.Since) > 20*time.Second {

@@ -31,7 +31,7 @@ func AddressFinding(ip string) *status.Finding {
 func usable(ip string) bool {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(ip, "0"))
 	if err == nil {
-		_ = c.Close() // it mattered only whether it opens
+		_ = c.Close() // only whether the socket opens matters
 	}
 	return !errors.Is(err, syscall.EADDRNOTAVAIL)
 }

@@ -274,7 +274,7 @@ func (l *Lasting) endAll(s syscall.Signal, limit time.Duration) {
 		case <-p.gone:
 			continue
 		case <-t.C:
-			t.Reset(0) // the other processes have had their time too
+			t.Reset(0) // limit is over for the other processes too
 		}
 
 		p.signal(syscall.SIGKILL)

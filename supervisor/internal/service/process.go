@@ -44,7 +44,7 @@ type Process struct {
 // ExitError describes how a process ended by itself.
 type ExitError struct {
 	Code   int    // exit code; -1: a signal ended the process
-	Signal string // name of that signal
+	Signal string // name of the signal that ended the process; empty: none
 }
 
 // Error returns a text for people that says how the process ended.

@@ -27,10 +27,10 @@ type Event struct {
 type Info struct {
 	Name     string    `json:"name"`
 	State    State     `json:"state"`
-	Message  string    `json:"message"`            // what it waits for, or why it is not running
+	Message  string    `json:"message"`            // what the service waits for, or why it does not run
 	Since    time.Time `json:"since"`              // since when State holds
 	PID      int       `json:"pid,omitempty"`      // ID of the running process; 0: none
-	Restarts int       `json:"restarts"`           // starts after the first one
+	Restarts int       `json:"restarts"`           // number of starts after the first one
 	Failures int       `json:"failures"`           // runs in a row that ended before they were stable
 	LastExit string    `json:"lastExit,omitempty"` // how the last run ended
 	LastLine string    `json:"lastLine,omitempty"` // last line that the process wrote before that

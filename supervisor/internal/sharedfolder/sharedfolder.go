@@ -17,7 +17,7 @@ import (
 )
 
 // Lock locks a folder against other changes, even by other nodes, until unlock is called. It uses
-// the same kind of lock as the lease of the volume. It waits at most most. what names the content
+// the same kind of lock as the lease of the volume. most bounds the wait. what names the content
 // in errors.
 func Lock(ctx context.Context, dir, what string, most time.Duration) (unlock func(), err error) {
 	root, err := os.OpenRoot(dir)

@@ -21,8 +21,8 @@ import (
 
 const (
 	windowLook = 2 * time.Minute
-	// windowRank is how many looks a node lets pass for each node before it. windowAgain is how
-	// many it lets pass after a try without success.
+	// A node waits windowRank looks for each node that comes before it, and windowAgain looks after
+	// a try without success.
 	windowRank  = 2
 	windowAgain = 5
 )

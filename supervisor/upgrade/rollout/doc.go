@@ -113,14 +113,14 @@ type Code string
 // Values of Code.
 const (
 	Upgraded    Code = "upgraded"    // all nodes have the version
-	Unchanged   Code = "unchanged"   // they already had the version
+	Unchanged   Code = "unchanged"   // all nodes had the version before
 	Checked     Code = "checked"     // the call only asked for the steps
-	Last        Code = "last"        // all others have it, and the node that drives restarts now
+	Last        Code = "last"        // all others have the version, and the driving node restarts now
 	Refused     Code = "refused"     // a node does not take this version; nothing was changed
 	Away        Code = "away"        // a node cannot be asked or does not serve; nothing was changed
 	Busy        Code = "busy"        // another roll is under way; nothing was changed
-	Unwritten   Code = "unwritten"   // a node could not write it; no node was restarted
-	Stopped     Code = "stopped"     // a node did not serve with it; no further one was restarted
+	Unwritten   Code = "unwritten"   // a node could not write the version; no node was restarted
+	Stopped     Code = "stopped"     // a node did not serve with the version; no further one was restarted
 	Interrupted Code = "interrupted" // the driving node was stopped
 	Closed      Code = "closed"      // the upgrade window closed before all nodes had the version
 )
@@ -160,7 +160,7 @@ type Progress struct {
 	Running bool     `json:"running"`
 	Version string   `json:"version,omitempty"` // version that the roll brings
 	Lines   []string `json:"lines"`             // the steps so far
-	Result  *Result  `json:"result,omitempty"`  // of the last roll that has ended; nil: none has
+	Result  *Result  `json:"result,omitempty"`  // result of the last roll that has ended; nil: none has
 }
 
 // Result is the outcome of a roll.
